@@ -1,0 +1,54 @@
+# The library: every room under src/ but the command line. A new file needs no line here.
+file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c ${PROJECT_SOURCE_DIR}/src/*.cc)
+list(FILTER WD_SOURCES EXCLUDE REGEX "(_test\\.c|_fuzz\\.c|/src/cli/.*|/src/dev/cpu/isa/.*)$")
+
+add_library(wd_core_objects OBJECT ${WD_SOURCES})
+target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
+                           PRIVATE ${DNNL_INCLUDE})
+target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConfig::UTF8PROC
+                      PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG)
+
+set(WD_LINK ${DNNL_LIBRARY} PkgConfig::JANSSON PkgConfig::SENTENCEPIECE PkgConfig::UTF8PROC
+    PkgConfig::XXHASH PNG::PNG Threads::Threads m stdc++)
+if(WD_OPENMP)
+  list(APPEND WD_LINK ${WD_LIBGOMP})
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dev/cpu/parallel.c PROPERTIES
+                              COMPILE_OPTIONS "${WD_OPENMP_FLAGS}" COMPILE_DEFINITIONS WD_OPENMP)
+endif()
+
+# Kernels that exist once per instruction set: src/dev/cpu/isa/*.c, compiled for each with WD_ISA as
+# the suffix of their symbols; which one runs is decided when the device is opened.
+file(GLOB WD_ISA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/dev/cpu/isa/*.c)
+list(FILTER WD_ISA_SOURCES EXCLUDE REGEX "_test\\.c$")
+set(WD_ISA_FLAGS_generic "")
+set(WD_ISA_LIST generic)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(WD_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
+  set(WD_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
+      -mprefer-vector-width=512)
+  set(WD_ISA_FLAGS_avx512_bf16 ${WD_ISA_FLAGS_avx512} -mavx512bf16)
+  list(APPEND WD_ISA_LIST avx2 avx512 avx512_bf16)
+endif()
+set(WD_OBJECTS $<TARGET_OBJECTS:wd_core_objects>)
+if(WD_ISA_SOURCES)
+  foreach(isa IN LISTS WD_ISA_LIST)
+    add_library(wd_isa_${isa} OBJECT ${WD_ISA_SOURCES})
+    target_include_directories(wd_isa_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_compile_definitions(wd_isa_${isa} PRIVATE WD_ISA=${isa})
+    target_compile_options(wd_isa_${isa} PRIVATE -O3 ${WD_ISA_FLAGS_${isa}})
+    target_link_libraries(wd_isa_${isa} PRIVATE wd_flags)
+    list(APPEND WD_OBJECTS $<TARGET_OBJECTS:wd_isa_${isa}>)
+  endforeach()
+endif()
+
+add_library(wandistiller STATIC ${WD_OBJECTS})
+target_include_directories(wandistiller PUBLIC ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(wandistiller PUBLIC wd_flags ${WD_LINK})
+
+file(GLOB WD_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
+list(FILTER WD_CLI_SOURCES EXCLUDE REGEX "_test\\.c$")
+if(WD_CLI_SOURCES)
+  add_executable(wandistiller_cli ${WD_CLI_SOURCES})
+  set_target_properties(wandistiller_cli PROPERTIES OUTPUT_NAME wandistiller)
+  target_link_libraries(wandistiller_cli PRIVATE wandistiller)
+endif()

@@ -1,0 +1,21 @@
+# A test lies beside what it tests: x_test.c becomes the test "room/x". Tests that span rooms lie in
+# tests/. Tests may include internal headers.
+include(CTest)
+if(NOT BUILD_TESTING)
+  return()
+endif()
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+file(GLOB_RECURSE WD_TEST_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_test.c
+     ${PROJECT_SOURCE_DIR}/tests/*_test.c)
+foreach(source IN LISTS WD_TEST_SOURCES)
+  file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${source})
+  string(REGEX REPLACE "^src/|_test\\.c$" "" name ${name})
+  string(REPLACE "/" "_" target "test_${name}")
+  add_executable(${target} ${source})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${target} PRIVATE WD_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${target} PRIVATE wandistiller PkgConfig::CMOCKA)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${target})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 240 WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endforeach()

@@ -1,0 +1,154 @@
+/* Tests of core: known answers, limits, and the n-th allocation failing. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/arena.h"
+#include "core/checked.h"
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "core/random.h"
+#include "core/tensor.h"
+
+/* Every finite f16 survives the way through f32, and halves between two neighbours go to the even one. */
+static void f16_round_trip(void **state)
+{
+    (void)state;
+    for (uint32_t v = 0; v < 0x10000; v++) {
+        float f = wd_f16_to_f32((uint16_t)v);
+        if (isnan(f)) continue;
+        assert_int_equal(wd_f32_to_f16(f), v);
+        uint32_t magnitude = v & 0x7fff;
+        if (magnitude >= 0x7bff) continue;
+        float next = wd_f16_to_f32((uint16_t)(v + 1)), half = f + (next - f) / 2;
+        assert_int_equal(wd_f32_to_f16(half), v & 1 ? v + 1 : v);
+    }
+    assert_int_equal(wd_f32_to_f16(65519.0f), 0x7bff);
+    assert_int_equal(wd_f32_to_f16(65520.0f), 0x7c00);
+    assert_true(isnan(wd_f16_to_f32(wd_f32_to_f16(NAN))));
+}
+
+static void bf16_rounds_to_even(void **state)
+{
+    (void)state;
+    assert_int_equal(wd_f32_to_bf16(1.0f), 0x3f80);
+    assert_int_equal(wd_f32_to_bf16(1.0f + 0x1p-8f), 0x3f80);           /* half: stays even */
+    assert_int_equal(wd_f32_to_bf16(1.0f + 0x1p-7f + 0x1p-8f), 0x3f82); /* half: goes to even */
+    assert_int_equal(wd_f32_to_bf16(3.4e38f), 0x7f80);
+    assert_true(isnan(wd_bf16_to_f32(wd_f32_to_bf16(NAN))));
+    wd_dtype dtype;
+    assert_true(wd_dtype_parse(&dtype, "bfloat16") && dtype == WD_BF16);
+    assert_true(wd_dtype_parse(&dtype, "F16") && dtype == WD_F16);
+    assert_false(wd_dtype_parse(&dtype, "float8"));
+}
+
+/* The known answers published with Random123 (kat_vectors, philox 4x32, 10 rounds). */
+static void philox_known_answers(void **state)
+{
+    (void)state;
+    uint32_t out[4];
+    wd_random_bits(out, (wd_random){0}, 0);
+    const uint32_t zeros[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    assert_memory_equal(out, zeros, sizeof out);
+    /* counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0 */
+    wd_random key = {.seed = 0x299f31d0a4093822u, .stream = 0, .index = 0x0370734413198a2eu};
+    wd_random_bits(out, key, 0x85a308d3243f6a88u);
+    const uint32_t pi[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
+    assert_memory_equal(out, pi, sizeof out);
+}
+
+static void normal_is_normal_and_sliceable(void **state)
+{
+    (void)state;
+    enum { N = 40000 };
+    static float x[N];
+    wd_random key = {.seed = 7, .stream = WD_RANDOM_TEST, .index = 3};
+    wd_random_normal(x, N, key, 0);
+    double mean = 0, square = 0;
+    for (int i = 0; i < N; i++) mean += x[i], square += (double)x[i] * x[i];
+    assert_true(fabs(mean / N) < 0.02 && fabs(square / N - 1) < 0.03);
+    float slice[101];
+    wd_random_normal(slice, 101, key, 1003);
+    assert_memory_equal(slice, x + 1003, sizeof slice);
+    wd_random other = key;
+    other.stream = WD_RANDOM_SIGMA;
+    wd_random_normal(slice, 101, other, 1003);
+    assert_memory_not_equal(slice, x + 1003, sizeof slice);
+}
+
+static void below_stays_below(void **state)
+{
+    (void)state;
+    wd_random key = {.seed = 1, .stream = WD_RANDOM_TEST};
+    int seen[7] = {0};
+    for (uint64_t i = 0; i < 7000; i++) seen[wd_random_below(key, i, 7)]++;
+    for (int i = 0; i < 7; i++) assert_in_range(seen[i], 850, 1150);
+}
+
+static void arena_measures_and_runs_alike(void **state)
+{
+    (void)state;
+    wd_arena dry = wd_arena_over(NULL, SIZE_MAX);
+    static char memory[1024] __attribute__((aligned(64)));
+    wd_arena real = wd_arena_over(memory, sizeof memory);
+    for (int i = 0; i < 3; i++) {
+        size_t mark = wd_arena_mark(&dry);
+        char *a = wd_arena_push(&dry, 100), *b = wd_arena_push(&real, 100);
+        assert_int_equal((uintptr_t)a, (uintptr_t)(b - memory));
+        wd_arena_push(&dry, 65);
+        wd_arena_push(&real, 65);
+        wd_arena_reset(&dry, mark);
+        wd_arena_reset(&real, mark);
+    }
+    assert_int_equal(dry.peak, 256);
+    assert_int_equal(real.peak, 256);
+    assert_int_equal(real.used, 0);
+}
+
+static void nth_allocation_fails(void **state)
+{
+    (void)state;
+    void *a = NULL, *b = NULL;
+    wd_err err;
+    wd_alloc_fail_at(2);
+    assert_int_equal(wd_alloc(&a, 4, 4, "a", &err), WD_OK);
+    assert_int_equal(wd_alloc(&b, 4, 4, "the second", &err), WD_OUT_OF_MEMORY);
+    assert_non_null(strstr(err.message, "the second"));
+    assert_int_equal(wd_alloc(&b, 4, 4, "b", &err), WD_OK);
+    wd_free(a);
+    wd_free(b);
+    assert_int_equal(wd_alloc(&a, SIZE_MAX / 2, 3, "too much", &err), WD_OUT_OF_MEMORY);
+}
+
+static void errors_say_where(void **state)
+{
+    (void)state;
+    wd_err err;
+    assert_int_equal(wd_fail(&err, WD_NOT_FOUND, "tensor %s", "x"), WD_NOT_FOUND);
+    assert_int_equal(wd_fail_in(&err, "file %d", 3), WD_NOT_FOUND);
+    assert_string_equal(err.message, "file 3: tensor x");
+    char text[64];
+    const int64_t dim[3] = {3, 16, 1};
+    assert_string_equal(wd_dims_text(text, sizeof text, dim, 3), "[3, 16, 1]");
+    assert_string_equal(wd_dims_text(text, sizeof text, dim, 0), "[]");
+    wd_dims_text(text, 5, dim, 3); /* cut, not overrun */
+    assert_int_equal(strlen(text), 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f16_round_trip),
+        cmocka_unit_test(bf16_rounds_to_even),
+        cmocka_unit_test(philox_known_answers),
+        cmocka_unit_test(normal_is_normal_and_sliceable),
+        cmocka_unit_test(below_stays_below),
+        cmocka_unit_test(arena_measures_and_runs_alike),
+        cmocka_unit_test(nth_allocation_fails),
+        cmocka_unit_test(errors_say_where),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

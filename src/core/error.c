@@ -1,0 +1,43 @@
+/* Errors: see core/error.h. */
+#include "core/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *wd_status_text(wd_status status)
+{
+    switch (status) {
+#define X(name, code, text)                                                                        \
+    case WD_##name: return text;
+        WD_STATUS_MAP(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+wd_status wd_fail(wd_err *err, wd_status status, const char *format, ...)
+{
+    if (!err) return status;
+    va_list list;
+    va_start(list, format);
+    err->status = status;
+    vsnprintf(err->message, sizeof err->message, format, list);
+    va_end(list);
+    return status;
+}
+
+wd_status wd_fail_in(wd_err *err, const char *format, ...)
+{
+    if (!err) return WD_INTERNAL;
+    char old[sizeof err->message];
+    memcpy(old, err->message, sizeof old);
+    va_list list;
+    va_start(list, format);
+    int n = vsnprintf(err->message, sizeof err->message, format, list);
+    va_end(list);
+    if (n >= 0 && (size_t)n < sizeof err->message) {
+        snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s", old);
+    }
+    return err->status;
+}

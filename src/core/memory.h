@@ -1,0 +1,27 @@
+/* Host memory. Every allocation of the library goes through here, so that tests can make the n-th
+ * one fail and count the ones of a steady-state step. */
+#ifndef WD_CORE_MEMORY_H
+#define WD_CORE_MEMORY_H
+
+#include "core/error.h"
+
+/* `count * size` zeroed bytes, 64-byte aligned; checks the product. `what` names it in the error. */
+wd_status wd_alloc(void **out, size_t count, size_t size, const char *what, wd_err *err);
+
+/* Grows or shrinks *block (may be NULL) to `count * size` bytes; new bytes are not cleared. On
+ * failure *block stays as it was. */
+wd_status wd_resize(void **block, size_t count, size_t size, const char *what, wd_err *err);
+
+/* A copy of `text`. */
+wd_status wd_copy_text(char **out, const char *text, wd_err *err);
+
+/* Frees what the functions above gave; NULL is allowed. */
+void wd_free(void *block);
+
+/* Calls of wd_alloc, wd_resize and wd_copy_text so far in this process. */
+int64_t wd_alloc_count(void);
+
+/* From now on the call number `n` (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none does. */
+void wd_alloc_fail_at(int64_t n);
+
+#endif

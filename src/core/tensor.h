@@ -1,0 +1,50 @@
+/* A tensor is a view: it never owns its memory, and is always contiguous (last dimension fastest).
+ * `data` may be device memory: only kernels of dev/ dereference it. */
+#ifndef WD_CORE_TENSOR_H
+#define WD_CORE_TENSOR_H
+
+#include "core/dtype.h"
+
+enum { WD_DIMS_MAX = 6, WD_TENSOR_NAME_MAX = 128 };
+
+typedef struct wd_tensor {
+    void *data;
+    wd_dtype dtype;
+    int ndim;
+    int64_t dim[WD_DIMS_MAX];
+} wd_tensor;
+
+/* Number of elements; 1 for a scalar (ndim 0). */
+static inline int64_t wd_tensor_count(const wd_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++) n *= t->dim[i];
+    return n;
+}
+
+static inline size_t wd_tensor_bytes(const wd_tensor *t)
+{
+    return (size_t)wd_tensor_count(t) * wd_dtype_bytes(t->dtype);
+}
+
+/* What a model expects of one of its tensors: a line of its tensor table. The table drives sizing,
+ * loading, planning, projection to a student, checkpoints and `inspect`. */
+typedef struct wd_tensor_spec {
+    char name[WD_TENSOR_NAME_MAX]; /* as in the diffusers checkpoint */
+    int ndim;
+    int64_t dim[WD_DIMS_MAX];
+    int stage;       /* which acquire / release unit it belongs to: see wan/dit_config.h */
+    bool keep_f32;   /* an fp32 island: stays fp32 when the model is loaded in a narrower dtype */
+    bool may_miss;   /* a checkpoint without it is whole (it has another name, or is not used) */
+} wd_tensor_spec;
+
+typedef struct wd_tensor_table {
+    wd_tensor_spec *spec; /* owned */
+    int64_t count;
+    int stages;
+} wd_tensor_table;
+
+/* Writes "[3, 16, 1, 2, 2]" into `out`; returns `out`. */
+const char *wd_dims_text(char *out, size_t out_bytes, const int64_t *dim, int ndim);
+
+#endif

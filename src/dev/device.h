@@ -1,0 +1,104 @@
+/* Devices: memory pools, queues, events. The one interface through which tensor memory is reached.
+ *
+ * Data flow: a caller allocates from a device's pool, launches operations (dev/ops.h) and copies on
+ * a queue, and orders queues with events. Everything that names a queue may return before it is
+ * done; work on one queue is done in order. Pointers into a pool are addresses only: nobody but a
+ * kernel or a copy dereferences them, even where (cpu) they happen to be host memory.
+ *
+ * Why one launch point for all operations: a device is then a handful of functions. `cpu` runs the
+ * kernel at once; `guard` (tests) runs it with its pool opened for just that long; `dry` runs
+ * nothing and adds up memory, FLOPs and bytes, so that the code that runs a step also plans it.
+ */
+#ifndef WD_DEV_DEVICE_H
+#define WD_DEV_DEVICE_H
+
+#include "core/error.h"
+
+typedef struct wd_device wd_device;
+typedef struct wd_queue wd_queue;
+typedef struct wd_event wd_event;
+
+/* ---- devices ---- */
+
+/* The host's processor. Kernels are chosen for its instruction set; WD_CPU_ISA=generic|avx2|avx512|
+ * avx512_bf16 in the environment lowers the choice (oneDNN's too). `threads`: 0 = what OpenMP says.
+ * Pool memory is anonymous host memory. */
+wd_status wd_device_open_cpu(wd_device **out, int threads, wd_err *err);
+
+/* Tests: the cpu device, but its pool is inaccessible (PROT_NONE) except while one of its kernels or
+ * copies runs, and host memory that a copy names is the only other memory a copy may touch. */
+wd_status wd_device_open_guard(wd_device **out, int threads, wd_err *err);
+
+/* Plans for `target` (borrowed) without touching it: addresses are made up, a launch adds its FLOPs
+ * and notes the workspace that the target would need. Nothing is computed or copied. */
+wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err);
+
+/* Closes it; NULL is allowed. Its queues must be closed and its blocks freed before. */
+void wd_device_close(wd_device *device);
+
+/* "cpu (AVX512_BF16, 2 threads)". */
+const char *wd_device_name(const wd_device *device);
+
+/* Whether kernels of this device may read host memory in place, such as a mapped checkpoint file. */
+bool wd_device_reads_host(const wd_device *device);
+
+/* Whether this is a dry device: callers skip what needs real values, such as reading back a loss. */
+bool wd_device_is_dry(const wd_device *device);
+
+/* ---- memory ---- */
+
+/* `bytes` of the pool, 64-byte aligned, zeroed. `what` is borrowed for ever (a string literal): it names the block in
+ * reports. */
+wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const char *what,
+                          wd_err *err);
+void wd_device_free(wd_device *device, void *block); /* NULL is allowed */
+
+/* Bytes allocated now, and the most there ever were. */
+size_t wd_device_bytes(const wd_device *device);
+size_t wd_device_bytes_peak(const wd_device *device);
+/* Calls of wd_device_alloc so far. */
+int64_t wd_device_alloc_count(const wd_device *device);
+
+/* ---- queues ---- */
+
+wd_status wd_queue_open(wd_queue **out, wd_device *device, wd_err *err);
+void wd_queue_close(wd_queue *queue); /* waits for its work; NULL is allowed */
+wd_device *wd_queue_device(const wd_queue *queue);
+
+/* Scratch memory that launches on this queue use: reserve the figure of a dry run before the first
+ * step. A launch that needs more grows it (an allocation, counted). */
+wd_status wd_queue_reserve_workspace(wd_queue *queue, size_t bytes, wd_err *err);
+size_t wd_queue_workspace_bytes(const wd_queue *queue); /* dry: the most that any launch needed */
+
+/* Copies `bytes` between any two of: this device's pool, host memory. Host memory must stay
+ * untouched until the copy is done. */
+void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
+
+/* Returns when all work of the queue is done. */
+void wd_queue_wait(wd_queue *queue);
+
+/* ---- events ---- */
+
+wd_status wd_event_open(wd_event **out, wd_device *device, wd_err *err);
+void wd_event_close(wd_event *event);                       /* NULL is allowed */
+void wd_event_record(wd_event *event, wd_queue *queue);     /* happens when earlier work is done */
+void wd_event_wait_on(wd_queue *queue, wd_event *event);    /* later work of queue waits for it */
+void wd_event_wait(wd_event *event);                        /* the caller waits for it */
+
+/* ---- launches: called by the functions of dev/ops.h ---- */
+
+/* What launches added up to on this queue since it was opened (every device counts). */
+typedef struct wd_queue_totals {
+    double flops;          /* of matrix products, attention and convolutions; 1 multiply-add = 2 */
+    int64_t launches;
+    int64_t copies;
+    double bytes_copied;
+} wd_queue_totals;
+
+wd_queue_totals wd_queue_total(const wd_queue *queue);
+
+/* Runs operation `op` (a wd_op of dev/ops.h) with its argument struct of `bytes` bytes, which is
+ * copied. */
+void wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes);
+
+#endif
