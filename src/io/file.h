@@ -1,0 +1,39 @@
+/* Files: paths, folders, and writing so that a reader never sees half a file. */
+#ifndef WD_IO_FILE_H
+#define WD_IO_FILE_H
+
+#include "core/error.h"
+
+enum { WD_PATH_MAX = 4096 };
+
+/* "folder/name" into `out`; a path that is too long is an error. */
+wd_status wd_path_join(char out[WD_PATH_MAX], const char *folder, const char *name, wd_err *err);
+
+bool wd_path_exists(const char *path);
+bool wd_path_is_folder(const char *path);
+
+/* Creates the folder and its parents where missing. */
+wd_status wd_folder_make(const char *path, wd_err *err);
+
+/* Removes a folder and all in it; a folder that is not there is fine. */
+wd_status wd_folder_remove(const char *path, wd_err *err);
+
+/* Copies one file's bytes; the target appears whole or not at all. */
+wd_status wd_file_copy(const char *to, const char *from, wd_err *err);
+
+/* The whole of a small file, with a '\0' behind it; larger than `bytes_max` is an error. *out is
+ * the caller's to wd_free. */
+wd_status wd_file_read(char **out, size_t *bytes, const char *path, size_t bytes_max, wd_err *err);
+
+/* Replaces `path` by `bytes` bytes: temporary file beside it, fsync, rename, fsync of the folder. */
+wd_status wd_file_write(const char *path, const void *data, size_t bytes, wd_err *err);
+
+/* The same in two steps, for writers that stream. `temporary` [WD_PATH_MAX] gets the name to write
+ * to; commit renames it to `path`; abandon removes it. */
+wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err);
+wd_status wd_file_temporary(char temporary[WD_PATH_MAX], const char *path, wd_err *err);
+
+/* XXH3-128 of a file's content as 32 hex digits. */
+wd_status wd_file_hash(char out[33], const char *path, wd_err *err);
+
+#endif

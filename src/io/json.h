@@ -1,0 +1,42 @@
+/* JSON through jansson, with errors that name file and key. */
+#ifndef WD_IO_JSON_H
+#define WD_IO_JSON_H
+
+#include <jansson.h>
+
+#include "core/error.h"
+
+/* Parses a file of at most 64 MiB, nested at most 64 deep; duplicate keys are refused. *out is the caller's to
+ * json_decref. */
+wd_status wd_json_load(json_t **out, const char *path, wd_err *err);
+/* The same from memory; `name` stands for the file in errors. */
+wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name, wd_err *err);
+/* Writes it, indented, keys in insertion order, whole or not at all. */
+wd_status wd_json_save(const json_t *json, const char *path, wd_err *err);
+
+/* A reader of one object: `where` names it in errors ("models/x/vae/config.json"). The getters leave
+ * *out untouched where the key is absent or null and `required` is not set: put the default there
+ * before. A value of another type or out of range is an error with the key, what was expected and
+ * what was found. Strings are borrowed from the object. */
+typedef struct wd_json_reader {
+    const json_t *object;
+    const char *where;
+} wd_json_reader;
+
+typedef enum wd_json_need { WD_JSON_OPTIONAL, WD_JSON_REQUIRED } wd_json_need;
+
+wd_status wd_json_int(int64_t *out, wd_json_reader r, const char *key, int64_t min, int64_t max,
+                      wd_json_need need, wd_err *err);
+wd_status wd_json_float(double *out, wd_json_reader r, const char *key, wd_json_need need,
+                        wd_err *err);
+wd_status wd_json_bool(bool *out, wd_json_reader r, const char *key, wd_json_need need,
+                       wd_err *err);
+wd_status wd_json_text(const char **out, wd_json_reader r, const char *key, wd_json_need need,
+                       wd_err *err);
+/* An array of exactly or at most `count_max` numbers; *count gets how many there were. */
+wd_status wd_json_floats(double *out, int64_t *count, int64_t count_max, wd_json_reader r,
+                         const char *key, wd_json_need need, wd_err *err);
+wd_status wd_json_ints(int64_t *out, int64_t *count, int64_t count_max, wd_json_reader r,
+                       const char *key, wd_json_need need, wd_err *err);
+
+#endif

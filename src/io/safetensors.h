@@ -1,0 +1,74 @@
+/* safetensors: read by mapping, written as a stream.
+ *
+ * A set is one file, or the shards that an index names. Every byte of a header is checked before a
+ * pointer is formed from it: lengths, dtypes, shapes, offsets that overlap or overrun. */
+#ifndef WD_IO_SAFETENSORS_H
+#define WD_IO_SAFETENSORS_H
+
+#include "core/tensor.h"
+#include "core/error.h"
+
+typedef struct wd_safetensors wd_safetensors;
+
+typedef struct wd_safetensors_entry {
+    const char *name;
+    const char *file;      /* path of the file that holds it */
+    uint64_t file_offset;  /* of its first byte in that file */
+    wd_tensor tensor;      /* data is mapped read-only: writing to it crashes */
+} wd_safetensors_entry;
+
+/* Opens `path`: a .safetensors file or a .safetensors.index.json. */
+wd_status wd_safetensors_open(wd_safetensors **out, const char *path, wd_err *err);
+
+/* Opens <folder>/<stem>.safetensors.index.json if it exists, else <folder>/<stem>.safetensors; a
+ * `variant` file such as <stem>.fp16.safetensors is named in the error when only that is there.
+ * Not found: says both names. */
+wd_status wd_safetensors_open_stem(wd_safetensors **out, const char *folder, const char *stem,
+                                   wd_err *err);
+void wd_safetensors_close(wd_safetensors *set); /* NULL is allowed; views die with it */
+
+/* Entries sorted by name. */
+int64_t wd_safetensors_count(const wd_safetensors *set);
+const wd_safetensors_entry *wd_safetensors_at(const wd_safetensors *set, int64_t i);
+const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const char *name);
+
+/* Files of the set, and bytes of all of them. */
+int64_t wd_safetensors_file_count(const wd_safetensors *set);
+uint64_t wd_safetensors_file_bytes(const wd_safetensors *set);
+/* Value of a string key of __metadata__ in the first file, or NULL. */
+const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key);
+
+/* The tensor that `spec` describes: shape must agree, dtype must be F32, F16 or BF16. Missing,
+ * other shape, other dtype: an error with file, tensor, expected and found. Extra dimensions of size
+ * 1 are not forgiven. */
+wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
+                                const wd_tensor_spec *spec, wd_err *err);
+
+/* Tells the kernel that a tensor's pages will be needed soon, or no longer. */
+void wd_safetensors_will_need(const wd_safetensors_entry *entry);
+void wd_safetensors_dont_need(const wd_safetensors_entry *entry);
+
+/* ---- writing ---- */
+
+typedef struct wd_safetensors_item {
+    const char *name;
+    wd_dtype dtype;
+    int ndim;
+    int64_t dim[WD_DIMS_MAX];
+} wd_safetensors_item;
+
+typedef struct wd_safetensors_writer wd_safetensors_writer;
+
+/* Starts a file with these tensors, in this order. `metadata`: pairs key, value, ..., NULL; or NULL.
+ * The bytes go to a temporary file: `path` appears, whole, at close. Data start is 64-byte aligned. */
+wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
+                                const wd_safetensors_item *items, int64_t count,
+                                const char *const *metadata, wd_err *err);
+/* Appends the next bytes of the data section, in any chunking. */
+wd_status wd_safetensors_put(wd_safetensors_writer *writer, const void *data, size_t bytes,
+                             wd_err *err);
+/* All bytes must have been put: fsync, rename. Frees the writer, also on failure. */
+wd_status wd_safetensors_finish(wd_safetensors_writer *writer, wd_err *err);
+void wd_safetensors_abandon(wd_safetensors_writer *writer); /* NULL is allowed */
+
+#endif

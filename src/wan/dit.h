@@ -1,0 +1,135 @@
+/* The Wan transformer: forward and backward, stage by stage.
+ *
+ * Data flow: latents, timesteps and text enter through the embedding; a stream (x, temb, tp, ctx)
+ * goes from block to block; the head turns x into the velocity. The caller brings each stage's
+ * weights, so that they may live anywhere and be there for just that stage; teacher and student run
+ * the same functions. All memory is the caller's: activations come from the context's arena, in
+ * stack order, and everything is launched on its queue.
+ *
+ * Letters: B samples, T texts (B, or 1 shared by all samples), C channels, F H W latent frames,
+ * height, width, L image tokens, S text tokens, D width, E feed-forward width, N heads.
+ * "dtype" is the compute dtype: F32, or BF16 with fp32 islands as diffusers has them (see
+ * `_keep_in_fp32_modules` of transformer_wan.py). */
+#ifndef WD_WAN_DIT_H
+#define WD_WAN_DIT_H
+
+#include "core/arena.h"
+#include "dev/device.h"
+#include "wan/dit_table.h"
+
+typedef struct wd_dit_shape {
+    int64_t samples;               /* B */
+    int64_t texts;                 /* T: samples or 1 */
+    int64_t frames, height, width; /* of the latents; multiples of the patch */
+    int64_t text_tokens;           /* S */
+} wd_dit_shape;
+
+/* Image tokens L of one sample. */
+int64_t wd_dit_tokens(const wd_dit_config *config, const wd_dit_shape *shape);
+
+/* RoPE tables of a shape: cos, sin [L, head_dim / 2] on the device. They depend on the latents' size
+ * only. Owned by the caller of open. */
+typedef struct wd_dit_rope {
+    float *cos, *sin;
+    wd_device *device;
+} wd_dit_rope;
+
+wd_status wd_dit_rope_open(wd_dit_rope *out, const wd_dit_config *config,
+                           const wd_dit_shape *shape, wd_queue *queue, wd_err *err);
+void wd_dit_rope_close(wd_dit_rope *rope); /* a zeroed one is fine */
+
+/* What all stages of one pass share. Borrowed by every call. */
+typedef struct wd_dit_context {
+    const wd_dit_config *config;
+    wd_dit_shape shape;
+    wd_dtype dtype;
+    wd_dit_rope rope;
+    wd_queue *queue;
+    wd_arena *arena; /* device memory */
+} wd_dit_context;
+
+/* What goes from stage to stage. */
+typedef struct wd_dit_stream {
+    void *x;    /* [B, L, D] dtype */
+    void *temb; /* [B, D] dtype */
+    void *tp;   /* [B, 6, D] dtype */
+    void *ctx;  /* [T, S, D] dtype */
+} wd_dit_stream;
+
+/* Pushes a stream's memory on the arena. */
+void wd_dit_stream_push(wd_dit_stream *out, const wd_dit_context *context);
+
+/* Gradients that go back from stage to stage. */
+typedef struct wd_dit_stream_grad {
+    void *dx;     /* [B, L, D] dtype */
+    float *dtemb; /* [B, D] */
+    float *dtp;   /* [B, 6, D] */
+    float *dctx;  /* [T, S, D] */
+} wd_dit_stream_grad;
+
+/* Pushes it and zeroes dtemb, dtp, dctx. */
+void wd_dit_stream_grad_push(wd_dit_stream_grad *out, const wd_dit_context *context);
+
+/* What a forward pass keeps for its backward pass; filled by forward, memory from the arena, so it
+ * stays until the caller resets it. Opaque but for its size. */
+typedef struct wd_dit_embed_saved {
+    void *patches, *sinusoid, *time1, *time1_act, *temb_act, *text_in, *text1, *text1_act;
+} wd_dit_embed_saved;
+
+typedef struct wd_dit_block_saved {
+    void *x0;             /* block input [B, L, D]; with checkpointing all there is */
+    void *n1, *q, *k, *v; /* self-attention: its input; q and k before their norms; v */
+    void *q_rot, *k_rot;  /* after norm and RoPE */
+    float *lse;
+    void *o, *y1, *x1;
+    void *n2, *q2, *k2, *v2, *q2_norm, *k2_norm;
+    float *lse2;
+    void *o2, *x2;
+    void *n3, *h, *h_act, *y3;
+    float *m; /* modulation [B, 6, D] */
+} wd_dit_block_saved;
+
+typedef struct wd_dit_head_saved {
+    void *x, *n;
+    float *m; /* modulation [B, 2, D] */
+} wd_dit_head_saved;
+
+/* ---- forward; `saved` NULL: nothing is kept, scratch is given back to the arena ---- */
+
+/* stream = embed(latents, timestep, text). */
+void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved,
+                          const float *latents,   /* [B, C, F, H, W] */
+                          const float *timestep,  /* [B] */
+                          const void *text,       /* [T, S, text_dim] dtype */
+                          const wd_dit_stage *weights, const wd_dit_context *context);
+
+/* stream.x = block(stream), in place; with `saved` x moves to new memory, and x0 stays in saved. */
+void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,
+                          const wd_dit_stage *weights, const wd_dit_context *context);
+
+void wd_dit_head_forward(void *velocity, /* [B, C, F, H, W] dtype, = */
+                         wd_dit_head_saved *saved, const wd_dit_stream *stream,
+                         const wd_dit_stage *weights, const wd_dit_context *context);
+
+/* ---- backward; parameter gradients (F32, slot by slot) are added to ---- */
+
+void wd_dit_head_backward(wd_dit_stream_grad *grad, /* dx =, dtemb += */
+                          const wd_dit_stage *dweights,
+                          const void *dvelocity, /* [B, C, F, H, W] dtype */
+                          const wd_dit_head_saved *saved, const wd_dit_stream *stream,
+                          const wd_dit_stage *weights, const wd_dit_context *context);
+
+/* `saved` with only x0 set (checkpointing: recompute true) runs the forward pass again first, inside
+ * the arena. stream: temb, tp, ctx of the forward pass; its x is not read. */
+void wd_dit_block_backward(wd_dit_stream_grad *grad, /* dx in place, dtp +=, dctx += */
+                           const wd_dit_stage *dweights, wd_dit_block_saved *saved, bool recompute,
+                           const wd_dit_stream *stream, const wd_dit_stage *weights,
+                           const wd_dit_context *context);
+
+void wd_dit_embed_backward(float *dlatents, /* [B, C, F, H, W], = ; NULL: not wanted */
+                           float *dtext,    /* [T, S, text_dim], = ; NULL: not wanted */
+                           const wd_dit_stage *dweights, wd_dit_stream_grad *grad,
+                           const wd_dit_embed_saved *saved, const wd_dit_stream *stream,
+                           const wd_dit_stage *weights, const wd_dit_context *context);
+
+#endif

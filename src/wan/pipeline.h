@@ -1,0 +1,58 @@
+/* A diffusers Wan pipeline folder: what is in it, read and checked once.
+ *
+ * Data flow: wd_hub_find names the folder; open reads model_index.json and the configs and opens
+ * (maps) no weights; a component's weights are opened when they are needed. A folder that just has a
+ * component's subfolder opens too: what is missing is an error when it is asked for. */
+#ifndef WD_WAN_PIPELINE_H
+#define WD_WAN_PIPELINE_H
+
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "wan/config.h"
+
+typedef enum wd_component {
+    WD_COMPONENT_TRANSFORMER,   /* the only expert, or the high-noise one */
+    WD_COMPONENT_TRANSFORMER_2, /* the low-noise expert */
+    WD_COMPONENT_TEXT_ENCODER,
+    WD_COMPONENT_VAE,
+    WD_COMPONENT_TOKENIZER,
+    WD_COMPONENT_SCHEDULER,
+    WD_COMPONENT_COUNT
+} wd_component;
+
+const char *wd_component_name(wd_component component); /* its folder: "transformer_2" */
+
+typedef struct wd_pipeline {
+    char path[WD_PATH_MAX];
+    bool has[WD_COMPONENT_COUNT];
+    char class_name[WD_COMPONENT_COUNT][64]; /* as model_index.json or config.json says */
+    wd_dit_config dit;                       /* of transformer (transformer_2 must agree) */
+    wd_umt5_config umt5;
+    wd_vae_config vae;
+    wd_scheduler_config scheduler;
+    double boundary_ratio;  /* 0: one expert at all timesteps */
+    bool expand_timesteps;
+    int64_t default_height, default_width; /* pixels: model card or config, else 512 */
+} wd_pipeline;
+
+/* `name`: a folder or a Hub id. */
+wd_status wd_pipeline_open(wd_pipeline *out, const char *name, wd_err *err);
+
+/* WD_NOT_FOUND, saying what is there, unless the pipeline has the component. */
+wd_status wd_pipeline_require(const wd_pipeline *pipeline, wd_component component, wd_err *err);
+
+/* Maps a component's weights. Checks them against the component's tensor table: missing, other
+ * shape, other dtype. Extra tensors: refused by name if they belong to another architecture (image
+ * embedder, VACE, added k/v projections), else a warning in the log. */
+wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
+                                   wd_component component, wd_err *err);
+
+/* Folder of a component. */
+wd_status wd_pipeline_folder(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
+                             wd_component component, wd_err *err);
+
+/* Pixels per latent pixel, and the multiple that height and width must have. */
+int64_t wd_pipeline_vae_scale(const wd_pipeline *pipeline);
+int64_t wd_pipeline_size_multiple(const wd_pipeline *pipeline);
+
+#endif

@@ -1,0 +1,37 @@
+/* Noise schedules and their steps: UniPC (flow prediction) and flow-match Euler, as diffusers has
+ * them. A schedule is a table of numbers plus, per step, a linear combination of tensors, so that
+ * the latents may live on any device. */
+#ifndef WD_WAN_SCHEDULE_H
+#define WD_WAN_SCHEDULE_H
+
+#include "dev/device.h"
+#include "wan/config.h"
+
+enum { WD_SCHEDULE_STEPS_MAX = 1000 };
+
+typedef struct wd_schedule {
+    wd_scheduler_config config;
+    int64_t steps;
+    float *sigma;      /* [steps + 1], as diffusers' fp32 table */
+    float *timestep;   /* [steps]; UniPC: integers; Euler: 1000 sigma */
+} wd_schedule;
+
+wd_status wd_schedule_open(wd_schedule *out, const wd_scheduler_config *config, int64_t steps,
+                           wd_err *err);
+void wd_schedule_close(wd_schedule *schedule);
+
+/* sigma after the flow shift: s u / (1 + (s - 1) u). */
+double wd_flow_shift(double u, double shift);
+
+/* A run of one schedule over latents of `count` elements: keeps the solver's history on the device. */
+typedef struct wd_solver wd_solver;
+
+wd_status wd_solver_open(wd_solver **out, const wd_schedule *schedule, int64_t count,
+                         wd_dtype model_dtype, wd_queue *queue, wd_err *err);
+void wd_solver_close(wd_solver *solver);
+
+/* latents [count] F32 on the device, in place: one step with velocity [count] F32 (which holds values
+ * of model_dtype), step numbers 0, 1, ... in order. */
+void wd_solver_step(wd_solver *solver, float *latents, const float *velocity);
+
+#endif

@@ -1,0 +1,42 @@
+/* The Wan VAE (diffusers AutoencoderKLWan), 2.1 and 2.2 layout: decode and encode.
+ *
+ * Weights and activations fp32 (as pipelines keep it); F16 and BF16 files are widened. Activations are
+ * channels-last on the device. One latent frame takes a short path: only the last time tap of each
+ * causal convolution sees anything but zeros. */
+#ifndef WD_WAN_VAE_H
+#define WD_WAN_VAE_H
+
+#include "dev/device.h"
+#include "io/safetensors.h"
+#include "wan/config.h"
+
+wd_status wd_vae_table_open(wd_tensor_table *out, const wd_vae_config *config, wd_err *err);
+void wd_vae_table_close(wd_tensor_table *table);
+
+typedef struct wd_vae wd_vae;
+
+typedef enum wd_vae_part { WD_VAE_DECODER = 1, WD_VAE_ENCODER = 2, WD_VAE_BOTH = 3 } wd_vae_part;
+
+/* Loads the part's weights. `queue` is borrowed. */
+wd_status wd_vae_open(wd_vae **out, const wd_vae_config *config, const wd_safetensors *weights,
+                      wd_vae_part part, wd_queue *queue, wd_err *err);
+void wd_vae_close(wd_vae *vae);
+
+/* Pictures in [-1, 1], clamped: image [B, 3, 4 (F - 1) + 1, H s, W s] (host) from the VAE's own z
+ * [B, z_dim, F, H, W] (host), un-normalised. */
+wd_status wd_vae_decode(wd_vae *vae, float *image, const float *z, const int64_t dim[5],
+                        wd_err *err);
+
+/* Mean of the latent distribution [B, z_dim, 1 + (F - 1) / 4, H / s, W / s] of image
+ * [B, 3, F, H, W] (both host); frames beyond 4 k + 1 are dropped, as the reference does. */
+wd_status wd_vae_encode(wd_vae *vae, float *mean, const float *image, const int64_t dim[5],
+                        wd_err *err);
+
+/* Device bytes that decoding one picture of this latent size needs at its peak, beside weights. */
+size_t wd_vae_decode_bytes(const wd_vae_config *config, const int64_t dim[5]);
+
+/* Diffusion latents <-> the VAE's z, in place, as the pipeline does it: z = x / (1 / std) + mean. */
+void wd_vae_unnormalize(float *latents, const wd_vae_config *config, const int64_t dim[5]);
+void wd_vae_normalize(float *latents, const wd_vae_config *config, const int64_t dim[5]);
+
+#endif
