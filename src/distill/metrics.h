@@ -1,0 +1,43 @@
+/* What a run says about itself while it runs: metrics.jsonl, TensorBoard events, a progress line.
+ *
+ * metrics.jsonl has one JSON object per optimiser step, flushed line by line; everything before
+ * "seconds" is a function of seed and options, what follows are times. When a run is resumed, lines
+ * past the checkpoint's step are cut off, and TensorBoard is told to forget them. */
+#ifndef WD_DISTILL_METRICS_H
+#define WD_DISTILL_METRICS_H
+
+#include "core/error.h"
+
+typedef struct wd_metrics wd_metrics;
+
+typedef struct wd_metrics_row {
+    int64_t step;                /* from 1: steps done */
+    double loss, grad_norm, lr;  /* not finite: null in JSON */
+    int64_t samples, targets;    /* so far: student samples seen, teacher velocities made */
+    double seconds;              /* since the run began, earlier parts included */
+    double steps_per_s;
+} wd_metrics_row;
+
+/* Appends to <folder>/metrics.jsonl after cutting off rows with step > `resume_step` (0: starts
+ * anew), and begins an event file in the same folder. */
+wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err);
+void wd_metrics_close(wd_metrics *metrics); /* NULL is allowed */
+
+wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err);
+/* Any other scalar, into the event file only, such as the velocity error on held-out prompts. */
+wd_status wd_metrics_scalar(wd_metrics *metrics, const char *tag, double value, int64_t step,
+                            wd_err *err);
+
+/* ---- progress line ---- */
+
+typedef struct wd_progress {
+    int64_t step, steps;          /* steps 0: the end is set by time */
+    double loss, steps_per_s;
+    double seconds_left;          /* below 0: not known yet */
+    size_t memory_bytes;
+} wd_progress;
+
+/* "step   120/2000  loss 0.0312  8.4 steps/s  ETA 3:44  memory 412 MB" into `out`; returns it. */
+const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *progress);
+
+#endif

@@ -1,0 +1,55 @@
+/* Checkpoints: a folder per step, which is there whole or not at all.
+ *
+ * <folder>/step-00000020/state.safetensors   p.<name>, m.<name>, v.<name>, ema.<name>, and what else
+ *                                            the caller hands over, under its own names
+ *                       /state.json          the caller's JSON, the step, size and hash of the file
+ *
+ * Written as <folder>/.tmp-step-00000020, synced, renamed: a kill at any moment leaves the earlier
+ * ones and, at worst, a .tmp folder, which the next write removes. Tensors are stored by name, so a
+ * checkpoint knows nothing of ranks, placement, padding or compute dtype. */
+#ifndef WD_STUDENT_CHECKPOINT_H
+#define WD_STUDENT_CHECKPOINT_H
+
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "student/params.h"
+
+/* A tensor of the caller's: in device memory of the queue's device, or in host memory. */
+typedef struct wd_checkpoint_tensor {
+    const char *name; /* not p., m., v., ema. */
+    wd_tensor tensor;
+} wd_checkpoint_tensor;
+
+/* Writes the checkpoint of `step` in `folder` (made if missing), replacing one of the same step.
+ * `run`: a JSON object of the caller's, borrowed. Waits for the queue. */
+wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,
+                              const wd_checkpoint_tensor *extra, int64_t extra_count,
+                              const json_t *run, wd_queue *queue, wd_err *err);
+
+typedef struct wd_checkpoint {
+    int64_t step;
+    json_t *run;  /* as given to write; owned */
+    wd_safetensors *set; /* owned; entries that the caller wants to look at first, such as sizes */
+    char path[WD_PATH_MAX];
+} wd_checkpoint;
+
+/* Opens the checkpoint in folder `path` ("run/checkpoints/step-00000020") and checks sizes and
+ * hashes: damaged is WD_BAD_FORMAT with what is wrong. */
+wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err);
+void wd_checkpoint_close(wd_checkpoint *checkpoint); /* a zeroed one is fine */
+
+/* Fills params' buffers (p, and m, v, ema where params have them) and the extra tensors (data is
+ * written to); names, shapes and dtypes must agree: what does not is named, with both values. An
+ * EMA that the checkpoint lacks is taken from p. Waits for the queue. */
+wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
+                             const wd_checkpoint_tensor *extra, int64_t extra_count,
+                             wd_queue *queue, wd_err *err);
+
+/* The path of the newest checkpoint in `folder` that opens without error; the damaged ones that were
+ * passed over are warned of in the log. None: WD_NOT_FOUND. */
+wd_status wd_checkpoint_find_latest(char out[WD_PATH_MAX], const char *folder, wd_err *err);
+
+/* Removes all but the newest `keep` >= 1 checkpoints, and what unfinished writes left. */
+wd_status wd_checkpoint_prune(const char *folder, int keep, wd_err *err);
+
+#endif

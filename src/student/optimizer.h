@@ -1,0 +1,63 @@
+/* AdamW on the flat parameters, its learning rate, and the EMA.
+ *
+ * Data flow: gradients g (all micro-batches, all ranks) -> norm -> clip factor -> AdamW on p, m, v
+ * and the bf16 copy -> EMA. Norm and factor stay on the device: a launch reads them, the host reads
+ * them a step later (student/readback.h). A step whose norm is not finite changes no weight.
+ */
+#ifndef WD_STUDENT_OPTIMIZER_H
+#define WD_STUDENT_OPTIMIZER_H
+
+#include "student/params.h"
+
+/* What weight decay applies to: every parameter, as torch.optim.AdamW does with the list it is
+ * given, or only weights of two and more dimensions, as most trainers choose. */
+typedef enum wd_decay_scope { WD_DECAY_MATRICES, WD_DECAY_ALL } wd_decay_scope;
+
+typedef struct wd_optimizer_options {
+    double beta1, beta2, eps;
+    double decay;            /* decoupled weight decay; 0: none */
+    wd_decay_scope decay_scope;
+    double grad_norm_max;    /* clipping; 0: none */
+    double ema_decay;        /* its limit: step t uses min(ema_decay, (1 + t) / (10 + t)), so that
+                              * short runs are not averaged with their start */
+} wd_optimizer_options;
+
+/* 0.9, 0.99, 1e-8, no decay, norm 1, EMA 0.999. */
+wd_optimizer_options wd_optimizer_defaults(void);
+
+typedef struct wd_optimizer {
+    wd_optimizer_options options;
+    wd_params *params; /* borrowed */
+    int64_t step;      /* steps done: set it after loading a checkpoint */
+    float *scalars;    /* [3] device: sum of squares, norm, factor; owned */
+} wd_optimizer;
+
+wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *options,
+                            wd_params *params, wd_err *err);
+void wd_optimizer_close(wd_optimizer *optimizer); /* a zeroed one is fine */
+
+/* The EMA starts as a copy of the weights: once, after they were initialised. */
+void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue);
+
+/* One step with learning rate `lr`; gradients stay as they are. */
+void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue);
+
+/* [1] each, device: of the latest step; overwritten by the next. */
+const float *wd_optimizer_norm(const wd_optimizer *optimizer);   /* before clipping */
+const float *wd_optimizer_factor(const wd_optimizer *optimizer); /* 0: the step was dropped */
+
+/* ---- learning rate ---- */
+
+typedef enum wd_lr_shape { WD_LR_CONSTANT, WD_LR_COSINE } wd_lr_shape;
+
+typedef struct wd_lr_schedule {
+    wd_lr_shape shape;
+    double lr;            /* the highest */
+    double ratio_min;     /* cosine ends at lr * ratio_min */
+    int64_t warmup_steps; /* linear from lr / warmup_steps */
+} wd_lr_schedule;
+
+/* Of step `step` (0 = the first), at `progress` in [0, 1]: steps or time used, as the caller likes. */
+double wd_lr_at(const wd_lr_schedule *schedule, int64_t step, double progress);
+
+#endif

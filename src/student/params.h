@@ -1,0 +1,81 @@
+/* The student's flat parameters: weights, gradients, moments and EMA, one buffer each.
+ *
+ * Data flow: init (student/init.h) or a checkpoint fills `p`; the forward and backward passes see a
+ * stage's weights and gradients as views; the optimizer works on the buffers as ranges.
+ *
+ * All buffers share one layout: the tensor table's order, so stage by stage, each tensor at a
+ * multiple of WD_PARAMS_ALIGN elements. Elements between tensors are zero in every buffer and stay
+ * so. Where the sizes allow, Q, K and V of an attention touch, so that one product serves the three.
+ * Under bf16 compute a copy of the weights in bf16 lies beside `p`, at the same offsets: AdamW
+ * writes it in the same launch. The fp32 islands are used from `p` itself (their place in the copy, a
+ * thousandth of it, is not read). */
+#ifndef WD_STUDENT_PARAMS_H
+#define WD_STUDENT_PARAMS_H
+
+#include "dev/device.h"
+#include "wan/dit_table.h"
+
+enum { WD_PARAMS_ALIGN = 32 }; /* elements: 128 bytes in fp32, 64 in bf16 */
+
+/* Which buffers there are, besides the weights. */
+enum {
+    WD_PARAMS_TRAINED = 1, /* gradients and moments */
+    WD_PARAMS_WITH_EMA = 2
+};
+
+/* The flat buffers that hold a value for each weight, as checkpoints name them. */
+#define WD_PARAMS_BUFFER_MAP(X)                                                                    \
+    X(P, p)                                                                                        \
+    X(G, g)                                                                                        \
+    X(M, m)                                                                                        \
+    X(V, v)                                                                                        \
+    X(EMA, ema)
+
+typedef enum wd_params_buffer {
+#define X(name, field) WD_PARAMS_##name,
+    WD_PARAMS_BUFFER_MAP(X)
+#undef X
+        WD_PARAMS_BUFFERS
+} wd_params_buffer;
+
+typedef struct wd_params {
+    wd_dit_config config;
+    wd_tensor_table table; /* owned */
+    int64_t *offset;       /* [table.count] first element of each tensor; owned */
+    int64_t count;         /* elements of a buffer, padding included: [count] below */
+    int64_t weights;       /* elements without padding */
+    wd_dtype dtype;        /* compute dtype: F32 or BF16 */
+    unsigned kinds;        /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA */
+    wd_device *device;     /* borrowed */
+    float *buffer[WD_PARAMS_BUFFERS]; /* [count] F32, device; NULL where not wanted; owned */
+    uint16_t *copy;                   /* [count] BF16, device; NULL with dtype F32; owned */
+    wd_params_buffer shown;           /* P or EMA: what wd_params_weights shows */
+} wd_params;
+
+/* Lays out the buffers for `config`, allocates them on `device`, all zero. Under a dry device this
+ * is the plan. */
+wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
+                         unsigned kinds, wd_device *device, wd_err *err);
+void wd_params_close(wd_params *params); /* a zeroed one is fine */
+
+/* Device bytes of an open one. */
+size_t wd_params_bytes(const wd_params *params);
+
+/* A stage's weights as the passes take them (compute dtype, islands F32), and its gradients (F32). */
+void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage);
+void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage);
+
+/* One tensor of a flat buffer: F32 view of table line `line`. */
+wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line);
+
+/* The elements of a stage: [*first, *first + *count) of every buffer. */
+void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage);
+
+/* From now on wd_params_weights shows `buffer` (P or EMA); the bf16 copy is made of it. Call it with
+ * P, too, after writing `p` by other means than the optimizer. Not between a forward pass and its
+ * backward pass; go back to P before the next training step. */
+void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue);
+
+void wd_params_zero_grads(const wd_params *params, wd_queue *queue);
+
+#endif
