@@ -1,0 +1,54 @@
+/* Plain C versions of all operations: what an operation means. Written to be read; sums are taken in
+ * double or in the obvious order. The fallback of the cpu device's table, and what tests compare
+ * every other version with. Dimension letters and formulas are those of dev/ops.h.
+ */
+#ifndef WD_DEV_CPU_REFERENCE_H
+#define WD_DEV_CPU_REFERENCE_H
+
+#include "dev/cpu/cpu.h"
+
+#define X(op, name) void wd_ref_##name(const void *args, wd_cpu_context *context);
+WD_OP_MAP(X)
+#undef X
+
+size_t wd_ref_attention_workspace(const void *args);
+size_t wd_ref_attention_backward_workspace(const void *args);
+
+/* Element `i` of an array of `type` (F32, BF16, F16). */
+static inline float wd_load(const void *data, wd_dtype type, int64_t i)
+{
+    switch (type) {
+    case WD_BF16:
+        return wd_bf16_to_f32(((const uint16_t *)data)[i]);
+    case WD_F16:
+        return wd_f16_to_f32(((const uint16_t *)data)[i]);
+    default:
+        return ((const float *)data)[i];
+    }
+}
+
+static inline void wd_store(void *data, wd_dtype type, int64_t i, float value)
+{
+    switch (type) {
+    case WD_BF16:
+        ((uint16_t *)data)[i] = wd_f32_to_bf16(value);
+        break;
+    case WD_F16:
+        ((uint16_t *)data)[i] = wd_f32_to_f16(value);
+        break;
+    default:
+        ((float *)data)[i] = value;
+    }
+}
+
+/* `value` as an array of `type` would hold it. */
+static inline float wd_round_to(wd_dtype type, float value)
+{
+    return type == WD_BF16 ? wd_bf16_to_f32(wd_f32_to_bf16(value)) : value;
+}
+
+/* act(x), and its derivative; fp32 in and out. */
+float wd_ref_act(wd_act act, float x);
+float wd_ref_act_derivative(wd_act act, float x);
+
+#endif

@@ -1,0 +1,185 @@
+/* Elementwise operations, copies and conversions in plain C: see cpu/reference.h. */
+#include <assert.h>
+#include <math.h>
+
+#include "dev/cpu/reference.h"
+
+/* gelu(x) = x / 2 (1 + tanh(c (x + 0.044715 x^3))), c = sqrt(2 / pi). */
+static const double gelu_c = 0.7978845608028654, gelu_k = 0.044715;
+
+float wd_ref_act(wd_act act, float x)
+{
+    double v = x;
+    switch (act) {
+    case WD_ACT_GELU_TANH:
+        return (float)(0.5 * v * (1 + tanh(gelu_c * (v + gelu_k * v * v * v))));
+    case WD_ACT_SILU:
+        return (float)(v / (1 + exp(-v)));
+    case WD_ACT_NONE:
+        break;
+    }
+    return x;
+}
+
+float wd_ref_act_derivative(wd_act act, float x)
+{
+    double v = x;
+    switch (act) {
+    case WD_ACT_GELU_TANH: {
+        double t = tanh(gelu_c * (v + gelu_k * v * v * v));
+        double slope = fabs(t) < 1 ? (1 - t * t) * gelu_c * (1 + 3 * gelu_k * v * v) * v : 0;
+        return (float)(0.5 * (1 + t) + 0.5 * slope);
+    }
+    case WD_ACT_SILU: {
+        double s = 1 / (1 + exp(-v));
+        double slope = s > 0 && s < 1 ? v * (1 - s) : 0;
+        return (float)(s * (1 + slope));
+    }
+    case WD_ACT_NONE:
+        break;
+    }
+    return 1;
+}
+
+/* transformers' NewGELUActivation on tensors of `type`, one tensor operation after the other. */
+static float gelu_new(wd_dtype type, float x)
+{
+    float cube = wd_round_to(type, wd_round_to(type, x * x) * x);
+    float inner = wd_round_to(type, x + wd_round_to(type, (float)gelu_k * cube));
+    float t = wd_round_to(type, tanhf(wd_round_to(type, (float)gelu_c * inner)));
+    return wd_round_to(type, 0.5f * x) * wd_round_to(type, 1 + t);
+}
+
+void wd_ref_activation(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_activation_args *a = args;
+    assert(!a->round_steps || a->act == WD_ACT_GELU_TANH);
+    for (int64_t i = 0; i < a->count; i++) {
+        float x = wd_load(a->x, a->type, i);
+        wd_store(a->y, a->type, i, a->round_steps ? gelu_new(a->type, x) : wd_ref_act(a->act, x));
+    }
+}
+
+void wd_ref_activation_backward(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_activation_backward_args *a = args;
+    for (int64_t i = 0; i < a->count; i++)
+        wd_store(a->dx, a->type, i,
+                 wd_load(a->dy, a->type, i) *
+                     wd_ref_act_derivative(a->act, wd_load(a->x, a->type, i)));
+}
+
+void wd_ref_multiply(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_multiply_args *a = args;
+    for (int64_t i = 0; i < a->count; i++)
+        wd_store(a->y, a->type, i, wd_load(a->a, a->type, i) * wd_load(a->b, a->type, i));
+}
+
+void wd_ref_add_table(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_add_table_args *a = args;
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t i = 0; i < a->width; i++)
+            a->y[r * a->width + i] = a->table[i] + wd_load(a->x, a->type, r * a->x_stride + i);
+}
+
+void wd_ref_timestep_embed(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_timestep_embed_args *a = args;
+    int64_t half = a->width / 2;
+    assert(a->width == 2 * half);
+    for (int64_t b = 0; b < a->samples; b++)
+        for (int64_t i = 0; i < half; i++) {
+            float angle = a->t[b] * expf(-9.210340371976184f * (float)i / (float)half);
+            a->y[b * a->width + i] = cosf(angle);
+            a->y[b * a->width + half + i] = sinf(angle);
+        }
+}
+
+void wd_ref_strided_copy(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_strided_copy_args *a = args;
+    int64_t index[6] = {0}, count = 1;
+    for (int d = 0; d < a->ndim; d++) count *= a->dim[d];
+    for (int64_t done = 0; done < count; done++) {
+        int64_t at_to = 0, at_from = 0;
+        for (int d = 0; d < a->ndim; d++) {
+            at_to += index[d] * a->to_stride[d];
+            at_from += index[d] * a->from_stride[d];
+        }
+        float value = a->alpha * wd_load(a->from, a->from_type, at_from);
+        if (a->beta != 0) value += a->beta * wd_load(a->to, a->to_type, at_to);
+        wd_store(a->to, a->to_type, at_to, value);
+        for (int d = a->ndim - 1; d >= 0 && ++index[d] == a->dim[d]; d--) index[d] = 0;
+    }
+}
+
+void wd_ref_gather_rows(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_gather_rows_args *a = args;
+    for (int64_t r = 0; r < a->rows; r++) {
+        int64_t from = a->index[r];
+        assert(from >= -1 && from < a->table_rows);
+        for (int64_t i = 0; i < a->width; i++)
+            wd_store(a->to, a->to_type, r * a->width + i,
+                     from < 0 ? 0 : wd_load(a->from, a->from_type, from * a->width + i));
+    }
+}
+
+void wd_ref_cast(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_cast_args *a = args;
+    for (int64_t i = 0; i < a->count; i++)
+        wd_store(a->to, a->to_type, i, wd_load(a->from, a->from_type, i));
+}
+
+void wd_ref_fill(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_fill_args *a = args;
+    for (int64_t i = 0; i < a->count; i++) wd_store(a->to, a->type, i, a->value);
+}
+
+void wd_ref_combine(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_combine_args *a = args;
+    for (int64_t i = 0; i < a->count; i++) {
+        float sum = a->factor[0] * a->x[0][i];
+        for (int term = 1; term < a->terms; term++) sum += a->factor[term] * a->x[term][i];
+        a->y[i] = a->round_bf16 ? wd_round_to(WD_BF16, sum) : sum;
+    }
+}
+
+void wd_ref_guidance(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_guidance_args *a = args;
+    for (int64_t b = 0; b < a->samples; b++)
+        for (int64_t i = b * a->width; i < (b + 1) * a->width; i++) {
+            float c = wd_load(a->c, a->type, i);
+            if (!a->u) {
+                a->v[i] = c;
+                continue;
+            }
+            float u = wd_load(a->u, a->type, i), d = wd_round_to(a->type, c - u);
+            a->v[i] = wd_round_to(a->type, u + wd_round_to(a->type, a->scale[b] * d));
+        }
+}
+
+void wd_ref_step_samples(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_step_samples_args *a = args;
+    for (int64_t b = 0; b < a->samples; b++)
+        for (int64_t i = b * a->width; i < (b + 1) * a->width; i++) a->x[i] += a->dt[b] * a->v[i];
+}

@@ -1,0 +1,74 @@
+/* Sums, loss and optimiser in plain C: see cpu/reference.h. */
+#include <math.h>
+
+#include "dev/cpu/reference.h"
+
+void wd_ref_sum_rows(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_sum_rows_args *a = args;
+    for (int64_t i = 0; i < a->width; i++) {
+        double sum = 0;
+        for (int64_t r = 0; r < a->rows; r++) sum += wd_load(a->x, a->type, r * a->width + i);
+        a->y[i] = (float)(a->beta != 0 ? a->y[i] + sum : sum);
+    }
+}
+
+void wd_ref_mse(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_mse_args *a = args;
+    for (int64_t b = 0; b < a->samples; b++) {
+        double sum = 0;
+        for (int64_t i = b * a->width; i < (b + 1) * a->width; i++) {
+            double d = wd_load(a->y, a->type, i) - (double)a->target[i];
+            sum += d * d;
+            if (a->dy) wd_store(a->dy, a->type, i, (float)(2 * a->factor * d / (double)a->width));
+        }
+        a->loss[b] = (float)(sum / (double)a->width);
+    }
+}
+
+void wd_ref_sum_squares(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_sum_squares_args *a = args;
+    double sum = a->beta != 0 ? a->sum[0] : 0;
+    for (int64_t i = 0; i < a->count; i++) sum += (double)a->x[i] * a->x[i];
+    a->sum[0] = (float)sum;
+}
+
+void wd_ref_clip_factor(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_clip_factor_args *a = args;
+    float norm = sqrtf(a->sum[0]), factor = 1;
+    if (a->norm_max > 0) factor = fminf(1, a->norm_max / (norm + 1e-6f));
+    *a->norm = norm;
+    *a->factor = isfinite(norm) ? factor : 0;
+}
+
+void wd_ref_adamw(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_adamw_args *a = args;
+    if (a->factor[0] == 0) return;
+    double b1 = a->beta1, b2 = a->beta2, rate = a->lr / (1 - pow(b1, (double)a->step));
+    double correction = 1 / (1 - pow(b2, (double)a->step));
+    for (int64_t i = 0; i < a->count; i++) {
+        double g = a->factor[0] * a->grad[i];
+        double m = b1 * a->m[i] + (1 - b1) * g, v = b2 * a->v[i] + (1 - b2) * g * g;
+        double p = a->p[i] * (1 - (double)a->lr * a->decay);
+        a->m[i] = (float)m;
+        a->v[i] = (float)v;
+        a->p[i] = (float)(p - rate * m / (sqrt(v * correction) + a->eps));
+        if (a->copy) wd_store(a->copy, a->copy_type, i, a->p[i]);
+    }
+}
+
+void wd_ref_ema(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_ema_args *a = args;
+    for (int64_t i = 0; i < a->count; i++) a->e[i] += (1 - a->decay) * (a->p[i] - a->e[i]);
+}

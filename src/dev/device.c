@@ -1,0 +1,183 @@
+/* Devices: dispatch to the kind of device, and the books that all kinds keep alike. See
+ * dev/device.h for the promises and dev/device_impl.h for what a kind fills in. */
+#include "dev/device.h"
+
+#include <assert.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "dev/device_impl.h"
+
+/* ---- devices ---- */
+
+wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, wd_err *err)
+{
+    void *made;
+    WD_TRY(wd_alloc(&made, 1, bytes, "a device", err));
+    wd_device *device = made;
+    device->kind = kind;
+    pthread_mutex_init(&device->lock, NULL);
+    *(void **)out = made;
+    return WD_OK;
+}
+
+void wd_device_discard(wd_device *device)
+{
+    pthread_mutex_destroy(&device->lock);
+    wd_free(device->block);
+    wd_free(device);
+}
+
+void wd_device_close(wd_device *device)
+{
+    if (!device) return;
+    for (size_t i = 0; i < device->blocks; i++)
+        wd_log(WD_LOG_ERROR, "%s: %s (%zu bytes) was not freed before the device was closed",
+               device->name, device->block[i].what, device->block[i].bytes);
+    assert(!device->blocks && "all blocks must be freed before their device is closed");
+    device->kind->close(device);
+}
+
+const char *wd_device_name(const wd_device *device) { return device->name; }
+bool wd_device_reads_host(const wd_device *device) { return device->reads_host; }
+bool wd_device_is_dry(const wd_device *device) { return device->is_dry; }
+
+/* ---- memory ---- */
+
+/* Room for one more block, so that nothing can fail once the memory is there. */
+static wd_status reserve_block(wd_device *device, wd_err *err)
+{
+    if (device->blocks < device->blocks_max) return WD_OK;
+    size_t grown = device->blocks_max ? 2 * device->blocks_max : 32;
+    void *block = device->block;
+    WD_TRY(wd_resize(&block, grown, sizeof *device->block, "the list of device blocks", err));
+    device->block = block;
+    device->blocks_max = grown;
+    return WD_OK;
+}
+
+wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const char *what,
+                          wd_err *err)
+{
+    void *address = NULL;
+    pthread_mutex_lock(&device->lock);
+    wd_status status = reserve_block(device, err);
+    if (status != WD_OK) goto out;
+    status = device->kind->alloc(&address, device, bytes ? bytes : 1, err);
+    if (status != WD_OK) {
+        wd_fail_in(err, "%s", what);
+        goto out;
+    }
+    device->block[device->blocks++] = (wd_block){address, bytes, what};
+    device->bytes += bytes;
+    if (device->bytes > device->bytes_peak) device->bytes_peak = device->bytes;
+    device->allocs++;
+    *out = address;
+out:
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+void wd_device_free(wd_device *device, void *address)
+{
+    if (!address) return;
+    pthread_mutex_lock(&device->lock);
+    size_t i = device->blocks; /* the youngest first: blocks mostly go in reverse order */
+    while (i > 0 && device->block[i - 1].address != address) i--;
+    assert(i > 0 && "not a block of this device");
+    wd_block block = device->block[i - 1];
+    device->block[i - 1] = device->block[--device->blocks];
+    device->bytes -= block.bytes;
+    device->kind->free(device, block.address, block.bytes ? block.bytes : 1);
+    pthread_mutex_unlock(&device->lock);
+}
+
+size_t wd_device_bytes(const wd_device *device) { return device->bytes; }
+size_t wd_device_bytes_peak(const wd_device *device) { return device->bytes_peak; }
+int64_t wd_device_alloc_count(const wd_device *device) { return device->allocs; }
+
+/* ---- queues ---- */
+
+wd_status wd_queue_create(void *out, size_t bytes, wd_device *device, wd_err *err)
+{
+    void *made;
+    WD_TRY(wd_alloc(&made, 1, bytes, "a queue", err));
+    ((wd_queue *)made)->device = device;
+    *(void **)out = made;
+    return WD_OK;
+}
+
+wd_status wd_queue_open(wd_queue **out, wd_device *device, wd_err *err)
+{
+    return device->kind->queue_open(out, device, err);
+}
+
+void wd_queue_close(wd_queue *queue)
+{
+    if (!queue) return;
+    wd_queue_wait(queue);
+    queue->device->kind->queue_close(queue);
+}
+
+wd_device *wd_queue_device(const wd_queue *queue) { return queue->device; }
+
+wd_status wd_queue_reserve_workspace(wd_queue *queue, size_t bytes, wd_err *err)
+{
+    if (bytes <= queue->workspace_bytes) return WD_OK;
+    return queue->device->kind->reserve(queue, bytes, err);
+}
+
+size_t wd_queue_workspace_bytes(const wd_queue *queue) { return queue->workspace_bytes; }
+
+void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
+{
+    queue->total.copies++;
+    queue->total.bytes_copied += (double)bytes;
+    if (bytes) queue->device->kind->copy(queue, to, from, bytes);
+}
+
+void wd_queue_wait(wd_queue *queue) { queue->device->kind->wait(queue); }
+
+void wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes)
+{
+    assert(op >= 0 && op < WD_OP_COUNT && bytes == wd_op_args_bytes((wd_op)op));
+    (void)bytes;
+    queue->total.launches++;
+    queue->total.flops += wd_op_cost_of((wd_op)op, args).flops;
+    queue->device->kind->launch(queue, (wd_op)op, args);
+}
+
+wd_queue_totals wd_queue_total(const wd_queue *queue) { return queue->total; }
+
+/* ---- events ---- */
+
+wd_status wd_event_create(void *out, size_t bytes, wd_device *device, wd_err *err)
+{
+    void *made;
+    WD_TRY(wd_alloc(&made, 1, bytes, "an event", err));
+    ((wd_event *)made)->device = device;
+    *(void **)out = made;
+    return WD_OK;
+}
+
+wd_status wd_event_open(wd_event **out, wd_device *device, wd_err *err)
+{
+    return device->kind->event_open(out, device, err);
+}
+
+void wd_event_close(wd_event *event)
+{
+    if (event) event->device->kind->event_close(event);
+}
+
+void wd_event_record(wd_event *event, wd_queue *queue)
+{
+    event->device->kind->event_record(event, queue);
+}
+
+void wd_event_wait_on(wd_queue *queue, wd_event *event)
+{
+    event->device->kind->event_wait_on(queue, event);
+}
+
+void wd_event_wait(wd_event *event) { event->device->kind->event_wait(event); }

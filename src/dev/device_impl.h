@@ -1,0 +1,73 @@
+/* What a kind of device fills in: a table of functions, and structs whose first member is the
+ * common part below. Private to src/dev.
+ *
+ * device.c keeps the books (blocks, peaks, totals, cost of a launch), so that every kind counts
+ * alike; a kind only moves bytes and runs kernels.
+ */
+#ifndef WD_DEV_DEVICE_IMPL_H
+#define WD_DEV_DEVICE_IMPL_H
+
+#include <pthread.h>
+
+#include "dev/ops.h"
+
+typedef struct wd_device_kind {
+    void (*close)(wd_device *device);
+    /* `bytes` > 0. */
+    wd_status (*alloc)(void **out, wd_device *device, size_t bytes, wd_err *err);
+    void (*free)(wd_device *device, void *block, size_t bytes);
+    wd_status (*queue_open)(wd_queue **out, wd_device *device, wd_err *err);
+    void (*queue_close)(wd_queue *queue);
+    wd_status (*reserve)(wd_queue *queue, size_t bytes, wd_err *err);
+    void (*copy)(wd_queue *queue, void *to, const void *from, size_t bytes);
+    void (*launch)(wd_queue *queue, wd_op op, const void *args);
+    void (*wait)(wd_queue *queue);
+    wd_status (*event_open)(wd_event **out, wd_device *device, wd_err *err);
+    void (*event_close)(wd_event *event);
+    void (*event_record)(wd_event *event, wd_queue *queue);
+    void (*event_wait_on)(wd_queue *queue, wd_event *event);
+    void (*event_wait)(wd_event *event);
+    /* The workspace that a launch would need. */
+    size_t (*workspace)(const wd_device *device, wd_op op, const void *args);
+} wd_device_kind;
+
+typedef struct wd_block {
+    void *address;
+    size_t bytes;
+    const char *what;
+} wd_block;
+
+struct wd_device {
+    const wd_device_kind *kind;
+    char name[96];
+    bool reads_host, is_dry;
+    pthread_mutex_t lock; /* of everything below */
+    wd_block *block;      /* those allocated now */
+    size_t blocks, blocks_max;
+    size_t bytes, bytes_peak;
+    int64_t allocs;
+};
+
+struct wd_queue {
+    wd_device *device;
+    size_t workspace_bytes;
+    wd_queue_totals total;
+};
+
+struct wd_event {
+    wd_device *device;
+};
+
+/* Allocates a device of `bytes` bytes, whose first member is a wd_device, and fills the common
+ * part; undone by wd_device_discard, which a kind calls last in its close. */
+wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, wd_err *err);
+void wd_device_discard(wd_device *device);
+
+/* The same for queues and events, freed by wd_free. */
+wd_status wd_queue_create(void *out, size_t bytes, wd_device *device, wd_err *err);
+wd_status wd_event_create(void *out, size_t bytes, wd_device *device, wd_err *err);
+
+/* Bytes of an operation's argument struct. */
+size_t wd_op_args_bytes(wd_op op);
+
+#endif

@@ -1,0 +1,295 @@
+/* Tests of the devices: books, copies, the guard's locked pool, and what a dry run counts. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "core/memory.h"
+#include "dev/ops.h"
+
+typedef wd_status opener(wd_device **out, int threads, wd_err *err);
+
+static opener *const openers[] = {wd_device_open_cpu, wd_device_open_guard};
+
+static void books_are_kept(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        wd_device *device;
+        void *a, *b, *none;
+        assert_int_equal(openers[kind](&device, 1, NULL), WD_OK);
+        assert_true(wd_device_reads_host(device) && !wd_device_is_dry(device));
+        assert_int_equal(wd_device_alloc(&a, device, 1000, "a", NULL), WD_OK);
+        assert_int_equal(wd_device_alloc(&b, device, 5000, "b", NULL), WD_OK);
+        assert_int_equal(wd_device_alloc(&none, device, 0, "none", NULL), WD_OK);
+        assert_int_equal((uintptr_t)a % 64, 0);
+        assert_int_equal((uintptr_t)b % 64, 0);
+        assert_int_equal(wd_device_bytes(device), 6000);
+        wd_device_free(device, a);
+        wd_device_free(device, NULL);
+        assert_int_equal(wd_device_bytes(device), 5000);
+        assert_int_equal(wd_device_bytes_peak(device), 6000);
+        assert_int_equal(wd_device_alloc_count(device), 3);
+        wd_device_free(device, b);
+        wd_device_free(device, none);
+        assert_int_equal(wd_device_bytes(device), 0);
+        wd_device_close(device);
+    }
+}
+
+static void too_much_memory_is_refused(void **state)
+{
+    (void)state;
+    wd_device *device;
+    wd_err err = {0};
+    void *block = NULL;
+    assert_int_equal(wd_device_open_cpu(&device, 1, NULL), WD_OK);
+    assert_int_equal(wd_device_alloc(&block, device, SIZE_MAX / 4, "gradients", &err),
+                     WD_OUT_OF_MEMORY);
+    assert_non_null(strstr(err.message, "gradients"));
+    assert_null(block);
+    assert_int_equal(wd_device_bytes_peak(device), 0);
+    wd_device_close(device);
+}
+
+/* Copies in all directions, of more bytes than one thread takes. */
+static void copies_arrive(void **state)
+{
+    (void)state;
+    enum { BYTES = 3000001 };
+    for (int kind = 0; kind < 2; kind++) {
+        wd_device *device;
+        wd_queue *queue;
+        void *a, *b;
+        unsigned char *in = malloc(BYTES), *out = calloc(BYTES, 1);
+        for (int i = 0; i < BYTES; i++) in[i] = (unsigned char)(i * 7 + i / 251);
+        assert_int_equal(openers[kind](&device, 2, NULL), WD_OK);
+        assert_int_equal(wd_queue_open(&queue, device, NULL), WD_OK);
+        assert_ptr_equal(wd_queue_device(queue), device);
+        assert_int_equal(wd_device_alloc(&a, device, BYTES, "a", NULL), WD_OK);
+        assert_int_equal(wd_device_alloc(&b, device, BYTES, "b", NULL), WD_OK);
+        wd_queue_copy(queue, out, a, 64); /* zeroed */
+        wd_queue_wait(queue);
+        for (int i = 0; i < 64; i++) assert_int_equal(out[i], 0);
+        wd_queue_copy(queue, a, in, BYTES);
+        wd_queue_copy(queue, b, a, BYTES);
+        wd_queue_copy(queue, out, b, BYTES);
+        wd_queue_wait(queue);
+        assert_memory_equal(in, out, BYTES);
+        assert_int_equal(wd_queue_total(queue).copies, 4);
+        assert_true(wd_queue_total(queue).bytes_copied == 3.0 * BYTES + 64);
+        wd_device_free(device, a);
+        wd_device_free(device, b);
+        wd_queue_close(queue);
+        wd_device_close(device);
+        free(in);
+        free(out);
+    }
+}
+
+static void events_order_queues(void **state)
+{
+    (void)state;
+    wd_device *device;
+    wd_queue *queue[2];
+    wd_event *event;
+    float *x, got[4] = {0};
+    void *block;
+    assert_int_equal(wd_device_open_cpu(&device, 2, NULL), WD_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(wd_queue_open(&queue[i], device, NULL), WD_OK);
+    assert_int_equal(wd_event_open(&event, device, NULL), WD_OK);
+    assert_int_equal(wd_device_alloc(&block, device, sizeof got, "x", NULL), WD_OK);
+    x = block;
+    wd_op_fill(queue[0], &(wd_fill_args){.to = x, .type = WD_F32, .count = 4, .value = 3});
+    wd_event_record(event, queue[0]);
+    wd_event_wait_on(queue[1], event);
+    wd_queue_copy(queue[1], got, x, sizeof got);
+    wd_event_record(event, queue[1]);
+    wd_event_wait(event);
+    for (int i = 0; i < 4; i++) assert_true(got[i] == 3);
+    wd_event_close(event);
+    wd_event_close(NULL);
+    wd_device_free(device, block);
+    for (int i = 0; i < 2; i++) wd_queue_close(queue[i]);
+    wd_queue_close(NULL);
+    wd_device_close(device);
+    wd_device_close(NULL);
+}
+
+/* Whether a child process that touches *address dies of it. */
+static bool faults(volatile char *address)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer's handler would report it */
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+        char value = *address;
+        _exit(value & 0);
+    }
+    int status;
+    assert_true(waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
+static void guard_keeps_its_pool_shut(void **state)
+{
+    (void)state;
+    wd_device *device;
+    wd_queue *queue;
+    void *block;
+    enum { COUNT = 1600 }; /* 6400 bytes: ends inside the second page */
+    float *got = malloc(COUNT * sizeof *got);
+    assert_int_equal(wd_device_open_guard(&device, 1, NULL), WD_OK);
+    assert_int_equal(wd_queue_open(&queue, device, NULL), WD_OK);
+    assert_int_equal(wd_device_alloc(&block, device, COUNT * sizeof *got, "x", NULL), WD_OK);
+    char *first = block, *last = first + COUNT * sizeof *got - 1;
+    assert_true(faults(first) && faults(last) && faults(last + 1));
+    wd_op_fill(queue, &(wd_fill_args){.to = block, .type = WD_F32, .count = COUNT, .value = 2});
+    assert_true(faults(first) && faults(last));
+    wd_queue_copy(queue, got, block, COUNT * sizeof *got);
+    wd_queue_wait(queue);
+    for (int i = 0; i < COUNT; i++) assert_true(got[i] == 2);
+    assert_true(faults(first) && faults(last));
+    wd_device_free(device, block);
+    wd_queue_close(queue);
+    wd_device_close(device);
+    free(got);
+}
+
+/* Device memory of a plain cpu device can be touched: the test above tests what it says. */
+static void faults_only_when_guarded(void **state)
+{
+    (void)state;
+    wd_device *device;
+    void *block;
+    assert_int_equal(wd_device_open_cpu(&device, 1, NULL), WD_OK);
+    assert_int_equal(wd_device_alloc(&block, device, 64, "x", NULL), WD_OK);
+    assert_false(faults(block));
+    wd_device_free(device, block);
+    wd_device_close(device);
+}
+
+/* The same launches on a dry device and on its target: same books, and a workspace that suffices. */
+static void launch_some(wd_device *device, wd_queue *queue, bool reserve, size_t bytes)
+{
+    void *x, *o;
+    enum { B = 2, L = 33, N = 2, K = 8, COUNT = B * L * N * K };
+    if (reserve) assert_int_equal(wd_queue_reserve_workspace(queue, bytes, NULL), WD_OK);
+    assert_int_equal(wd_device_alloc(&x, device, COUNT * 4, "x", NULL), WD_OK);
+    assert_int_equal(wd_device_alloc(&o, device, COUNT * 4, "o", NULL), WD_OK);
+    wd_op_fill(queue, &(wd_fill_args){.to = x, .type = WD_F32, .count = COUNT, .value = 1});
+    wd_op_attention(queue, &(wd_attention_args){.o = o, .q = x, .k = x, .v = x, .type = WD_F32,
+                                                .samples = B, .kv_samples = B, .heads = N,
+                                                .head_dim = K, .q_tokens = L, .kv_tokens = L,
+                                                .q_stride = N * K, .kv_stride = N * K,
+                                                .o_stride = N * K, .scale = 0.5f});
+    wd_op_matmul(queue, &(wd_matmul_args){.c = x, .a = o, .b = o, .transpose_b = true, .m = 3,
+                                          .n = 4, .k = 5, .lda = 5, .ldb = 5, .ldc = 4,
+                                          .batch = 2, .stride_a = 15, .stride_c = 12});
+    wd_queue_wait(queue);
+    wd_device_free(device, x);
+    wd_device_free(device, o);
+}
+
+static void dry_run_counts(void **state)
+{
+    (void)state;
+    wd_device *target, *dry;
+    wd_queue *queue, *dry_queue;
+    assert_int_equal(wd_device_open_cpu(&target, 1, NULL), WD_OK);
+    assert_int_equal(wd_device_open_dry(&dry, target, NULL), WD_OK);
+    assert_true(wd_device_is_dry(dry));
+    assert_int_equal(wd_queue_open(&queue, target, NULL), WD_OK);
+    assert_int_equal(wd_queue_open(&dry_queue, dry, NULL), WD_OK);
+    launch_some(dry, dry_queue, false, 0);
+    size_t workspace = wd_queue_workspace_bytes(dry_queue);
+    launch_some(target, queue, true, workspace);
+    assert_int_equal(wd_queue_workspace_bytes(queue), workspace);
+    assert_int_equal(wd_device_bytes_peak(target), wd_device_bytes_peak(dry) + workspace);
+    assert_int_equal(wd_queue_total(dry_queue).launches, 3);
+    double flops = 4.0 * 2 * 33 * 33 * 16 + 2.0 * 2 * 3 * 4 * 5;
+    assert_true(wd_queue_total(dry_queue).flops == flops);
+    assert_true(wd_queue_total(queue).flops == flops);
+    wd_queue_close(queue);
+    wd_queue_close(dry_queue);
+    wd_device_close(dry);
+    wd_device_close(target);
+}
+
+static void ops_have_names_and_costs(void **state)
+{
+    (void)state;
+    assert_string_equal(wd_op_name(WD_OP_MATMUL), "matmul");
+    assert_string_equal(wd_op_name(WD_OP_EMA), "ema");
+    wd_conv_args conv = {.type = WD_BF16, .w_type = WD_F32, .samples = 1, .in = {1, 8, 8},
+                         .out = {1, 8, 8}, .ci = 4, .co = 6, .kernel = {3, 3, 3}, .tap0 = 2,
+                         .tap1 = 3};
+    wd_op_cost cost = wd_op_cost_of(WD_OP_CONV, &conv);
+    assert_true(cost.flops == 2.0 * 64 * 6 * 9 * 4);
+    assert_true(cost.bytes == 64 * (4 + 6) * 2 + 9 * 4 * 6 * 4);
+    wd_ema_args ema = {.count = 10};
+    cost = wd_op_cost_of(WD_OP_EMA, &ema);
+    assert_true(cost.flops == 0 && cost.bytes == 120);
+}
+
+static void isa_can_be_lowered(void **state)
+{
+    (void)state;
+    wd_device *device;
+    wd_err err = {0};
+    setenv("WD_CPU_ISA", "generic", 1);
+    assert_int_equal(wd_device_open_cpu(&device, 3, NULL), WD_OK);
+    assert_string_equal(wd_device_name(device), "cpu (GENERIC, 3 threads)");
+    wd_device_close(device);
+    setenv("WD_CPU_ISA", "sse9", 1);
+    assert_int_equal(wd_device_open_cpu(&device, 1, &err), WD_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "sse9"));
+    unsetenv("WD_CPU_ISA");
+}
+
+/* Every host allocation on the way fails once, is reported, and leaves nothing behind. */
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    wd_status status = WD_OUT_OF_MEMORY;
+    for (int n = 1; status != WD_OK; n++) {
+        wd_device *device = NULL;
+        wd_queue *queue = NULL;
+        wd_event *event = NULL;
+        void *block = NULL;
+        assert_true(n < 20);
+        wd_alloc_fail_at(n);
+        status = wd_device_open_cpu(&device, 1, NULL);
+        if (status == WD_OK) status = wd_queue_open(&queue, device, NULL);
+        if (status == WD_OK) status = wd_event_open(&event, device, NULL);
+        if (status == WD_OK) status = wd_device_alloc(&block, device, 100, "x", NULL);
+        wd_alloc_fail_at(0);
+        if (block) wd_device_free(device, block);
+        wd_event_close(event);
+        wd_queue_close(queue);
+        wd_device_close(device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(books_are_kept),
+        cmocka_unit_test(too_much_memory_is_refused),
+        cmocka_unit_test(copies_arrive),
+        cmocka_unit_test(events_order_queues),
+        cmocka_unit_test(guard_keeps_its_pool_shut),
+        cmocka_unit_test(faults_only_when_guarded),
+        cmocka_unit_test(dry_run_counts),
+        cmocka_unit_test(ops_have_names_and_costs),
+        cmocka_unit_test(isa_can_be_lowered),
+        cmocka_unit_test(allocations_may_fail),
+    };
+    return cmocka_run_group_tests_name("device", tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* The dry device: plans for a target without touching it. Addresses are made up, nothing is computed
+ * or copied; what is left are the books that device.c keeps (bytes, peak, FLOPs), and here the
+ * largest workspace that the target would have needed. So the code that runs a step also plans it.
+ */
+#include <stdio.h>
+
+#include "core/checked.h"
+#include "core/memory.h"
+#include "dev/device_impl.h"
+
+typedef struct dry_device {
+    wd_device base;
+    wd_device *target; /* borrowed */
+    uintptr_t next;    /* address of the next block: never used twice, never mapped */
+} dry_device;
+
+static void dry_close(wd_device *device) { wd_device_discard(device); }
+
+static wd_status dry_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
+{
+    dry_device *dry = (dry_device *)device;
+    size_t rounded;
+    if (bytes > SIZE_MAX - 63 || !wd_add_size(&rounded, wd_round_up(bytes, 64), dry->next) ||
+        rounded > (size_t)1 << 62)
+        return wd_fail(err, WD_OUT_OF_MEMORY, "%zu bytes are more than can be addressed", bytes);
+    *out = (void *)dry->next;
+    dry->next = rounded;
+    return WD_OK;
+}
+
+static void dry_free(wd_device *device, void *block, size_t bytes)
+{
+    (void)device, (void)block, (void)bytes;
+}
+
+static wd_status dry_queue_open(wd_queue **out, wd_device *device, wd_err *err)
+{
+    return wd_queue_create(out, sizeof **out, device, err);
+}
+
+static void dry_queue_close(wd_queue *queue) { wd_free(queue); }
+
+/* The figure stays what launches needed. */
+static wd_status dry_reserve(wd_queue *queue, size_t bytes, wd_err *err)
+{
+    (void)queue, (void)bytes, (void)err;
+    return WD_OK;
+}
+
+static void dry_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
+{
+    (void)queue, (void)to, (void)from, (void)bytes;
+}
+
+static void dry_launch(wd_queue *queue, wd_op op, const void *args)
+{
+    wd_device *target = ((dry_device *)queue->device)->target;
+    size_t bytes = target->kind->workspace(target, op, args);
+    if (bytes > queue->workspace_bytes) queue->workspace_bytes = bytes;
+}
+
+static void dry_wait(wd_queue *queue) { (void)queue; }
+
+static wd_status dry_event_open(wd_event **out, wd_device *device, wd_err *err)
+{
+    return wd_event_create(out, sizeof **out, device, err);
+}
+
+static void dry_event_close(wd_event *event) { wd_free(event); }
+static void dry_event_record(wd_event *event, wd_queue *queue) { (void)event, (void)queue; }
+static void dry_event_wait_on(wd_queue *queue, wd_event *event) { (void)event, (void)queue; }
+static void dry_event_wait(wd_event *event) { (void)event; }
+
+static size_t dry_workspace(const wd_device *device, wd_op op, const void *args)
+{
+    const wd_device *target = ((const dry_device *)device)->target;
+    return target->kind->workspace(target, op, args);
+}
+
+static const wd_device_kind dry_kind = {
+    .close = dry_close,
+    .alloc = dry_alloc,
+    .free = dry_free,
+    .queue_open = dry_queue_open,
+    .queue_close = dry_queue_close,
+    .reserve = dry_reserve,
+    .copy = dry_copy,
+    .launch = dry_launch,
+    .wait = dry_wait,
+    .event_open = dry_event_open,
+    .event_close = dry_event_close,
+    .event_record = dry_event_record,
+    .event_wait_on = dry_event_wait_on,
+    .event_wait = dry_event_wait,
+    .workspace = dry_workspace,
+};
+
+wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
+{
+    dry_device *dry;
+    WD_TRY(wd_device_create(&dry, sizeof *dry, &dry_kind, err));
+    dry->target = target;
+    dry->next = (uintptr_t)1 << 40;
+    dry->base.is_dry = true;
+    dry->base.reads_host = target->reads_host;
+    snprintf(dry->base.name, sizeof dry->base.name, "dry run for %.80s", target->name);
+    *out = &dry->base;
+    return WD_OK;
+}
