@@ -1,8 +1,10 @@
 /* Checkpoints: a folder per step, which is there whole or not at all.
  *
- * <folder>/step-00000020/state.safetensors   p.<name>, m.<name>, v.<name>, ema.<name>, and what else
- *                                            the caller hands over, under its own names
- *                       /state.json          the caller's JSON, the step, size and hash of the file
+ * <folder>/step-00000020/
+ *     state.safetensors   p.<name>, m.<name>, v.<name>, ema.<name>, and what else the caller hands
+ *                         over, under its own names
+ *     state.json          the step, and the caller's JSON
+ *     checksums.xxh128    of both, as `xxh128sum -c` reads them
  *
  * Written as <folder>/.tmp-step-00000020, synced, renamed: a kill at any moment leaves the earlier
  * ones and, at worst, a .tmp folder, which the next write removes. Tensors are stored by name, so a
@@ -28,13 +30,13 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params 
 
 typedef struct wd_checkpoint {
     int64_t step;
-    json_t *run;  /* as given to write; owned */
-    wd_safetensors *set; /* owned; entries that the caller wants to look at first, such as sizes */
+    json_t *run;         /* as given to write; owned */
+    wd_safetensors *set; /* owned; for a caller that must see a shape before it loads */
     char path[WD_PATH_MAX];
 } wd_checkpoint;
 
-/* Opens the checkpoint in folder `path` ("run/checkpoints/step-00000020") and checks sizes and
- * hashes: damaged is WD_BAD_FORMAT with what is wrong. */
+/* Opens the checkpoint in folder `path` ("run/checkpoints/step-00000020") and checks its files'
+ * hashes: a damaged one is WD_BAD_FORMAT, with what is wrong. */
 wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err);
 void wd_checkpoint_close(wd_checkpoint *checkpoint); /* a zeroed one is fine */
 
@@ -45,9 +47,9 @@ wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
                              const wd_checkpoint_tensor *extra, int64_t extra_count,
                              wd_queue *queue, wd_err *err);
 
-/* The path of the newest checkpoint in `folder` that opens without error; the damaged ones that were
- * passed over are warned of in the log. None: WD_NOT_FOUND. */
-wd_status wd_checkpoint_find_latest(char out[WD_PATH_MAX], const char *folder, wd_err *err);
+/* Opens the newest checkpoint in `folder` that is whole; the log warns of damaged ones that were
+ * passed over. None: WD_NOT_FOUND. */
+wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err);
 
 /* Removes all but the newest `keep` >= 1 checkpoints, and what unfinished writes left. */
 wd_status wd_checkpoint_prune(const char *folder, int keep, wd_err *err);

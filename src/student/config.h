@@ -22,4 +22,10 @@ wd_status wd_student_config_load(wd_student_config *out, const char *path,
 wd_status wd_student_config_read(wd_student_config *out, const json_t *json, const char *where,
                                  const wd_pipeline *teacher, wd_err *err);
 
+/* Whether a student of this configuration can be taken from that teacher: heads of the same size,
+ * not deeper, not wider, same channels, text width and patch. An error says what is, and what may
+ * be. */
+wd_status wd_student_config_check(const wd_dit_config *student, const wd_dit_config *teacher,
+                                  wd_err *err);
+
 #endif

@@ -1,27 +1,29 @@
 /* The student as a complete diffusers pipeline folder.
  *
- * <output>/model_index.json      WanPipeline, one transformer, no boundary_ratio
- *         /transformer/          the student: config.json, safetensors (sharded above 5 GB, with index)
- *         /scheduler/            the teacher's, with the training's flow shift
- *         /vae/ text_encoder/ tokenizer/   the teacher's files
- *         /README.md             a model card: how to sample, what it was made of
+ * <output>/
+ *     transformer/   the student: config.json, safetensors (sharded above 5 GB, with an index)
+ *     scheduler/     the teacher's, with the training's flow shift
+ *     vae/ text_encoder/ tokenizer/   the teacher's files
+ *     README.md      a model card: how to sample, what it was made of
+ *     model_index.json   WanPipeline, one transformer, no boundary_ratio
  *
- * The folder is written beside its place and renamed into it, exchanging it with an older one: at no
- * moment is there half a student. */
+ * Each of these is prepared in <output>/.tmp-student, then renamed into its place, changing places
+ * with an older one; model_index.json comes last. So there is never half a component, and what else
+ * lies in the folder (a run's checkpoints, metrics, samples) stays. */
 #ifndef WD_STUDENT_EXPORT_H
 #define WD_STUDENT_EXPORT_H
 
 #include "student/params.h"
 #include "wan/pipeline.h"
 
-/* How the teacher's component files get into the folder. COPY makes it independent of the teacher.
- * LINK: hard links, which stay good when the teacher is moved or deleted, and cost no space; files
- * on another file system are copied where they are small (below 64 MiB, all of a component), else linked
- * symbolically by absolute path (and the card says so). */
+/* How the teacher's component files get into the folder. LINK: hard links, which cost no space and
+ * stay good when the teacher or the student is moved or deleted; where they cannot be made (another
+ * file system), files below 64 MiB are copied, and larger ones linked symbolically by absolute
+ * path, of which the log warns. COPY: always copied. */
 typedef enum wd_export_components { WD_EXPORT_LINK, WD_EXPORT_COPY } wd_export_components;
 
 typedef struct wd_export_options {
-    wd_dtype dtype;               /* of the transformer's file; islands stay F32 */
+    wd_dtype dtype;               /* of the transformer: F32, F16 or BF16; islands stay F32 */
     wd_params_buffer buffer;      /* WD_PARAMS_EMA or WD_PARAMS_P */
     wd_export_components components;
     uint64_t shard_bytes_max;
@@ -35,11 +37,11 @@ typedef struct wd_export_options {
     const char *prompt;           /* of the card's example */
 } wd_export_options;
 
-/* F32, EMA, LINK, 5 GB, shift 3, 20 steps, 512x512, 512 tokens. */
+/* F32, EMA, LINK, 5 GB, shift 3, 20 steps, 512x512, 512 tokens, guidance 5. */
 wd_export_options wd_export_defaults(void);
 
-/* Writes `output` (its parent is made if missing). Waits for the queue. An existing `output` that is
- * not a pipeline folder is refused, not replaced. */
+/* Writes into `output` (made if missing). Waits for the queue. Refused: the teacher's own folder,
+ * and one whose transformer was not written by this function. */
 wd_status wd_export_student(const char *output, const wd_params *params,
                             const wd_pipeline *teacher, const wd_export_options *options,
                             wd_queue *queue, wd_err *err);

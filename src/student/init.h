@@ -1,8 +1,8 @@
 /* The student's first weights: taken from the teacher.
  *
  * Data flow: the teacher's mapped safetensors -> choice of blocks, of channels of the residual
- * stream, of heads and feed-forward units per block -> p of wd_params. Only chosen tensors are read,
- * one at a time, so a teacher of any size serves.
+ * stream, of heads and feed-forward units per block -> p of wd_params. Only chosen tensors are
+ * read, a piece at a time, so a teacher of any size serves.
  *
  * Blocks: first and last, the others spread evenly; more blocks than the teacher has are refused.
  * Same width: copied as they are. Narrower: see init.c. */
@@ -12,20 +12,17 @@
 #include "student/params.h"
 #include "wan/pipeline.h"
 
-/* block[i] = the teacher's block that becomes the student's block i, i < layers <= teacher_layers. */
+/* block[i] = the teacher's block that becomes the student's block i, i < layers, which is at most
+ * teacher_layers. */
 void wd_student_choose_blocks(int64_t *block, int64_t layers, int64_t teacher_layers);
 
-/* The expert that a student is taken from: the low-noise one where there are two (it does most of the
- * steps, and all of the detail). */
+/* The expert that a student is taken from: the low-noise one where there are two (it does most of
+ * the steps, and all of the detail). */
 wd_component wd_student_expert(const wd_pipeline *teacher);
 
-/* Whether a student of this configuration can be taken from that teacher: heads of the same size,
- * not deeper, not wider, same channels, text width and patch. An error says what is, and what may be. */
-wd_status wd_student_check_teacher(const wd_dit_config *student, const wd_dit_config *teacher,
-                                   wd_err *err);
-
-/* Fills `p` (and the compute copy) from the component's weights. `block` [params->config.layers]:
- * which blocks, or NULL: as wd_student_choose_blocks. Returns when the copies are done. */
+/* Fills `p` (and the compute copy) from the component's weights; the configuration must pass
+ * wd_student_config_check. `block` [params->config.layers]: which blocks, or NULL: as
+ * wd_student_choose_blocks. Returns when the copies are done. */
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
                           const int64_t *block, wd_queue *queue, wd_err *err);
 

@@ -2,8 +2,8 @@
  *
  * Data flow: latents, timesteps, text -> embedding -> blocks -> head -> mean squared error against
  * the target -> head, blocks and embedding backward, which add to the gradients of wd_params. Each
- * stage's gradients are reported as soon as they are final, head first, embedding last, so that they
- * may be sent while the rest is computed.
+ * stage's gradients are reported as soon as they are final, head first, embedding last, so that
+ * they may be sent while the rest is computed.
  *
  * Memory: one arena, sized by running the same code on a dry device. With checkpointing only each
  * block's input is kept, and the block is run again when its gradients are wanted. */
@@ -54,9 +54,9 @@ typedef struct wd_student_batch {
 /* The gradients of `stage` are final, once the work launched so far is done. */
 typedef void wd_student_ready_fn(void *context, int stage);
 
-/* loss [B] = mean squared error per sample, unscaled; gradients of
- * factor * sum over samples of the loss are added to params' gradients. `ready` may be NULL: another
- * micro-batch of this step follows. */
+/* loss [B] = mean squared error per sample, unscaled; the gradients of factor * sum over samples of
+ * it are added to params' gradients. `ready` may be NULL: another micro-batch of this step
+ * follows. */
 void wd_student_forward_backward(float *loss, wd_student *student, const wd_student_batch *batch,
                                  wd_student_ready_fn *ready, void *ready_context);
 

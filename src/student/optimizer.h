@@ -57,7 +57,8 @@ typedef struct wd_lr_schedule {
     int64_t warmup_steps; /* linear from lr / warmup_steps */
 } wd_lr_schedule;
 
-/* Of step `step` (0 = the first), at `progress` in [0, 1]: steps or time used, as the caller likes. */
+/* Of step `step` (0 = the first), at `progress` in [0, 1]: the share of the steps, or of the time,
+ * that is used up. */
 double wd_lr_at(const wd_lr_schedule *schedule, int64_t step, double progress);
 
 #endif

@@ -5,10 +5,10 @@
  *
  * All buffers share one layout: the tensor table's order, so stage by stage, each tensor at a
  * multiple of WD_PARAMS_ALIGN elements. Elements between tensors are zero in every buffer and stay
- * so. Where the sizes allow, Q, K and V of an attention touch, so that one product serves the three.
+ * so. Where the sizes allow, Q, K and V of an attention touch: one product can serve the three.
  * Under bf16 compute a copy of the weights in bf16 lies beside `p`, at the same offsets: AdamW
- * writes it in the same launch. The fp32 islands are used from `p` itself (their place in the copy, a
- * thousandth of it, is not read). */
+ * writes it in the same launch. The fp32 islands are used from `p` itself (their place in the copy,
+ * a hundredth of it, is not read). */
 #ifndef WD_STUDENT_PARAMS_H
 #define WD_STUDENT_PARAMS_H
 
@@ -61,7 +61,7 @@ void wd_params_close(wd_params *params); /* a zeroed one is fine */
 /* Device bytes of an open one. */
 size_t wd_params_bytes(const wd_params *params);
 
-/* A stage's weights as the passes take them (compute dtype, islands F32), and its gradients (F32). */
+/* A stage's weights as the passes take them (compute dtype, islands F32); its gradients (F32). */
 void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage);
 void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage);
 
@@ -71,9 +71,9 @@ wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int
 /* The elements of a stage: [*first, *first + *count) of every buffer. */
 void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *params, int stage);
 
-/* From now on wd_params_weights shows `buffer` (P or EMA); the bf16 copy is made of it. Call it with
- * P, too, after writing `p` by other means than the optimizer. Not between a forward pass and its
- * backward pass; go back to P before the next training step. */
+/* From now on wd_params_weights shows `buffer` (P or EMA); the bf16 copy is made of it. Call it
+ * with P, too, after writing `p` by other means than the optimizer. Not between a forward pass and
+ * its backward pass; go back to P before the next training step. */
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
 void wd_params_zero_grads(const wd_params *params, wd_queue *queue);

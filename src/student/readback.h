@@ -13,7 +13,8 @@ typedef struct wd_readback wd_readback;
 /* `slots` slots of up to `values_max` floats. */
 wd_status wd_readback_open(wd_readback **out, wd_device *device, int slots, int64_t values_max,
                            wd_err *err);
-void wd_readback_close(wd_readback *readback); /* waits for its copies; NULL is allowed */
+/* Waits for the closed slots; of an open one the queue must be done. NULL is allowed. */
+void wd_readback_close(wd_readback *readback);
 
 /* Appends `count` floats from the device to the open slot. The device values may be overwritten by
  * later work of the queue. */
@@ -24,8 +25,8 @@ void wd_readback_commit(wd_readback *readback, int64_t tag, wd_queue *queue);
 
 int wd_readback_pending(const wd_readback *readback); /* closed and not yet taken */
 
-/* The oldest closed slot; its values are valid until `slots` - 1 more commits. Asserts that one is
- * pending. On a dry device the values are zeros. */
+/* The oldest closed slot; its values are valid until the next gather. Asserts that one is pending.
+ * On a dry device the values are zeros. */
 typedef struct wd_readback_values {
     int64_t tag, count;
     const float *value;
