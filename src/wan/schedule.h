@@ -7,7 +7,7 @@
 #include "dev/device.h"
 #include "wan/config.h"
 
-enum { WD_SCHEDULE_STEPS_MAX = 1000 };
+enum { WD_SCHEDULE_STEPS_MAX = 1000, WD_SOLVER_ORDER_MAX = 3 };
 
 typedef struct wd_schedule {
     wd_scheduler_config config;
@@ -16,6 +16,8 @@ typedef struct wd_schedule {
     float *timestep;   /* [steps]; UniPC: integers; Euler: 1000 sigma */
 } wd_schedule;
 
+/* Steps out of 1 ... num_train_timesteps, a shift of 0 or less, and a solver order or form that is not
+ * implemented are errors with what was expected and found. */
 wd_status wd_schedule_open(wd_schedule *out, const wd_scheduler_config *config, int64_t steps,
                            wd_err *err);
 void wd_schedule_close(wd_schedule *schedule);
