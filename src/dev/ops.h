@@ -152,6 +152,7 @@ typedef struct wd_rmsnorm_args {
     const float *cos, *sin; /* [tokens, head_dim / 2], or NULL: no rotation */
     wd_dtype type, w_type;
     int64_t rows, width, head_dim, tokens;
+    int64_t x_stride, y_stride; /* elements from row to row; 0: width */
     float eps;
     bool round_first;
 } wd_rmsnorm_args;
@@ -165,6 +166,7 @@ typedef struct wd_rmsnorm_backward_args {
     const float *cos, *sin; /* as in the forward pass */
     wd_dtype type, w_type;
     int64_t rows, width, head_dim, tokens;
+    int64_t x_stride, dy_stride; /* elements from row to row, of x, and of dy and dx; 0: width */
     float eps;
 } wd_rmsnorm_backward_args;
 
@@ -238,6 +240,7 @@ typedef struct wd_sum_rows_args {
     const void *x; /* [R, D] type */
     wd_dtype type;
     int64_t rows, width;
+    int64_t x_stride; /* elements from row to row; 0: width */
     float beta;
 } wd_sum_rows_args;
 

@@ -44,6 +44,8 @@ typedef struct wd_dit_context {
     wd_dit_shape shape;
     wd_dtype dtype;
     wd_dit_rope rope;
+    bool checkpoint; /* a block pass that keeps, keeps the block's input alone, and runs again when
+                      * its gradients are wanted: less memory, the same bits */
     wd_queue *queue;
     wd_arena *arena; /* device memory */
 } wd_dit_context;
@@ -71,27 +73,37 @@ typedef struct wd_dit_stream_grad {
 void wd_dit_stream_grad_push(wd_dit_stream_grad *out, const wd_dit_context *context);
 
 /* What a forward pass keeps for its backward pass; filled by forward, memory from the arena, so it
- * stays until the caller resets it. Opaque but for its size. */
+ * stays until the caller resets it. Opaque but for its size. Kept are what products gave, and sums
+ * that would need two of them; what is elementwise (norms, rotations, activations, gated sums) is
+ * computed again: per block 10 [B, L, D], one [B, L, E], two [T, S, D]. */
 typedef struct wd_dit_embed_saved {
-    void *patches, *sinusoid, *time1, *time1_act, *temb_act, *text_in, *text1, *text1_act;
+    const void *text; /* [T, S, text_dim] dtype: the caller's */
+    void *patches;    /* [B L, C pf ph pw] dtype */
+    float *sinusoid;  /* [B, freq_dim] */
+    float *time1;     /* [B, D] before its activation */
+    void *temb_act;   /* [B, D] dtype */
+    void *text1;      /* [T, S, D] dtype, before its activation */
 } wd_dit_embed_saved;
 
 typedef struct wd_dit_block_saved {
-    void *x0;             /* block input [B, L, D]; with checkpointing all there is */
-    void *n1, *q, *k, *v; /* self-attention: its input; q and k before their norms; v */
-    void *q_rot, *k_rot;  /* after norm and RoPE */
-    float *lse;
-    void *o, *y1, *x1;
-    void *n2, *q2, *k2, *v2, *q2_norm, *k2_norm;
+    void *x0;   /* [B, L, D] block input; with checkpointing all there is */
+    float *m;   /* [B, 6, D] modulation */
+    void *qkv;  /* [B, L, 3 D] self-attention: q, k before their norms, v */
+    void *o;    /* [B, L, D] and its result, before the output layer */
+    float *lse; /* [B, N, L] */
+    void *y1;   /* [B, L, D] behind it */
+    void *q2;   /* [B, L, D] cross-attention, in the same way */
+    void *kv2;  /* [T, S, 2 D] */
+    void *o2;
     float *lse2;
-    void *o2, *x2;
-    void *n3, *h, *h_act, *y3;
-    float *m; /* modulation [B, 6, D] */
+    void *x2; /* [B, L, D] the stream behind cross-attention */
+    void *h;  /* [B, L, E] feed-forward, before the activation */
+    void *y3; /* [B, L, D] */
 } wd_dit_block_saved;
 
 typedef struct wd_dit_head_saved {
-    void *x, *n;
-    float *m; /* modulation [B, 2, D] */
+    void *x;  /* [B, L, D]: the stream's */
+    float *m; /* [2, B, D] modulation */
 } wd_dit_head_saved;
 
 /* ---- forward; `saved` NULL: nothing is kept, scratch is given back to the arena ---- */
@@ -103,7 +115,8 @@ void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved,
                           const void *text,       /* [T, S, text_dim] dtype */
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
-/* stream.x = block(stream), in place; with `saved` x moves to new memory, and x0 stays in saved. */
+/* stream.x = block(stream), in place; with `saved` x moves to new memory, and x0 stays in saved
+ * (with context.checkpoint it is all that does). */
 void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
@@ -119,16 +132,16 @@ void wd_dit_head_backward(wd_dit_stream_grad *grad, /* dx =, dtemb += */
                           const wd_dit_head_saved *saved, const wd_dit_stream *stream,
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
-/* `saved` with only x0 set (checkpointing: recompute true) runs the forward pass again first, inside
- * the arena. stream: temb, tp, ctx of the forward pass; its x is not read. */
+/* With context.checkpoint the forward pass runs first, inside the arena. stream: temb, tp, ctx of the
+ * forward pass; its x is not read. Texts must not be shared: shape.texts == shape.samples. */
 void wd_dit_block_backward(wd_dit_stream_grad *grad, /* dx in place, dtp +=, dctx += */
-                           const wd_dit_stage *dweights, wd_dit_block_saved *saved, bool recompute,
+                           const wd_dit_stage *dweights, const wd_dit_block_saved *saved,
                            const wd_dit_stream *stream, const wd_dit_stage *weights,
                            const wd_dit_context *context);
 
 void wd_dit_embed_backward(float *dlatents, /* [B, C, F, H, W], = ; NULL: not wanted */
                            float *dtext,    /* [T, S, text_dim], = ; NULL: not wanted */
-                           const wd_dit_stage *dweights, wd_dit_stream_grad *grad,
+                           const wd_dit_stage *dweights, const wd_dit_stream_grad *grad,
                            const wd_dit_embed_saved *saved, const wd_dit_stream *stream,
                            const wd_dit_stage *weights, const wd_dit_context *context);
 

@@ -66,12 +66,12 @@ void wd_ref_layernorm_backward(const void *args, wd_cpu_context *context)
     }
 }
 
-/* 1 / sqrt(mean(x^2) + eps) of row `r`. */
-static double rms_factor(const void *x, wd_dtype type, int64_t r, int64_t width, float eps)
+/* 1 / sqrt(mean(x^2) + eps) of the row that starts at element `at`. */
+static double rms_factor(const void *x, wd_dtype type, int64_t at, int64_t width, float eps)
 {
     double squares = 0;
     for (int64_t i = 0; i < width; i++) {
-        double v = wd_load(x, type, r * width + i);
+        double v = wd_load(x, type, at + i);
         squares += v * v;
     }
     return 1 / sqrt(squares / (double)width + eps);
@@ -83,15 +83,17 @@ void wd_ref_rmsnorm(const void *args, wd_cpu_context *context)
     const wd_rmsnorm_args *a = args;
     int64_t width = a->width, half = a->head_dim / 2;
     for (int64_t r = 0; r < a->rows; r++) {
-        float factor = (float)rms_factor(a->x, a->type, r, width, a->eps);
+        int64_t at_x = r * (a->x_stride ? a->x_stride : width);
+        int64_t at_y = r * (a->y_stride ? a->y_stride : width);
+        float factor = (float)rms_factor(a->x, a->type, at_x, width, a->eps);
         for (int64_t i = 0; i < width; i++) {
-            float n = wd_load(a->x, a->type, r * width + i) * factor;
+            float n = wd_load(a->x, a->type, at_x + i) * factor;
             if (a->round_first) n = wd_round_to(a->type, n);
-            wd_store(a->y, a->type, r * width + i, n * wd_load(a->w, a->w_type, i));
+            wd_store(a->y, a->type, at_y + i, n * wd_load(a->w, a->w_type, i));
         }
         if (!a->cos) continue;
         for (int64_t i = 0; i < width; i += 2) {
-            int64_t at = r * width + i, turn = r % a->tokens * half + i % a->head_dim / 2;
+            int64_t at = at_y + i, turn = r % a->tokens * half + i % a->head_dim / 2;
             float even = wd_load(a->y, a->type, at), odd = wd_load(a->y, a->type, at + 1);
             float c = a->cos[turn], s = a->sin[turn];
             wd_store(a->y, a->type, at, even * c - odd * s);
@@ -100,10 +102,16 @@ void wd_ref_rmsnorm(const void *args, wd_cpu_context *context)
     }
 }
 
+/* Where row `r` of dy and dx starts. */
+static int64_t at_dy(const wd_rmsnorm_backward_args *a, int64_t r)
+{
+    return r * (a->dy_stride ? a->dy_stride : a->width);
+}
+
 /* The gradient before the rotation (which is orthogonal: turn back) of element `i` in row `r`. */
 static double unrotated(const wd_rmsnorm_backward_args *a, int64_t r, int64_t i)
 {
-    int64_t at = r * a->width + i, pair = i / 2 * 2 + r * a->width;
+    int64_t at = at_dy(a, r) + i, pair = at_dy(a, r) + i / 2 * 2;
     if (!a->cos) return wd_load(a->dy, a->type, at);
     int64_t turn = r % a->tokens * (a->head_dim / 2) + i % a->head_dim / 2;
     double even = wd_load(a->dy, a->type, pair), odd = wd_load(a->dy, a->type, pair + 1);
@@ -118,9 +126,10 @@ void wd_ref_rmsnorm_backward(const void *args, wd_cpu_context *context)
     const wd_rmsnorm_backward_args *a = args;
     int64_t width = a->width;
     for (int64_t r = 0; r < a->rows; r++) {
-        double factor = rms_factor(a->x, a->type, r, width, a->eps), sum = 0;
+        int64_t at_x = r * (a->x_stride ? a->x_stride : width);
+        double factor = rms_factor(a->x, a->type, at_x, width, a->eps), sum = 0;
         for (int64_t i = 0; i < width; i++) {
-            double n = wd_load(a->x, a->type, r * width + i) * factor, dy = unrotated(a, r, i);
+            double n = wd_load(a->x, a->type, at_x + i) * factor, dy = unrotated(a, r, i);
             sum += dy * wd_load(a->w, a->w_type, i) * n;
             a->dw[i] = (float)(a->dw[i] + dy * n);
         }
@@ -128,10 +137,10 @@ void wd_ref_rmsnorm_backward(const void *args, wd_cpu_context *context)
             int64_t pair = i + 1 < width ? 2 : 1;
             double dy[2] = {unrotated(a, r, i), pair == 2 ? unrotated(a, r, i + 1) : 0};
             for (int64_t j = 0; j < pair; j++) {
-                int64_t at = r * width + i + j;
-                double n = wd_load(a->x, a->type, at) * factor;
+                double n = wd_load(a->x, a->type, at_x + i + j) * factor;
                 double g = dy[j] * wd_load(a->w, a->w_type, i + j);
-                wd_store(a->dx, a->type, at, (float)(factor * (g - n * sum / (double)width)));
+                wd_store(a->dx, a->type, at_dy(a, r) + i + j,
+                         (float)(factor * (g - n * sum / (double)width)));
             }
         }
     }

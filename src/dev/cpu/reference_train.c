@@ -7,9 +7,10 @@ void wd_ref_sum_rows(const void *args, wd_cpu_context *context)
 {
     (void)context;
     const wd_sum_rows_args *a = args;
+    int64_t stride = a->x_stride ? a->x_stride : a->width;
     for (int64_t i = 0; i < a->width; i++) {
         double sum = 0;
-        for (int64_t r = 0; r < a->rows; r++) sum += wd_load(a->x, a->type, r * a->width + i);
+        for (int64_t r = 0; r < a->rows; r++) sum += wd_load(a->x, a->type, r * stride + i);
         a->y[i] = (float)(a->beta != 0 ? a->y[i] + sum : sum);
     }
 }
