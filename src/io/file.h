@@ -25,13 +25,15 @@ wd_status wd_file_copy(const char *to, const char *from, wd_err *err);
  * the caller's to wd_free. */
 wd_status wd_file_read(char **out, size_t *bytes, const char *path, size_t bytes_max, wd_err *err);
 
-/* Replaces `path` by `bytes` bytes: temporary file beside it, fsync, rename, fsync of the folder. */
+/* Replaces `path`: temporary file beside it, fsync, rename, fsync of the folder. */
 wd_status wd_file_write(const char *path, const void *data, size_t bytes, wd_err *err);
 
-/* The same in two steps, for writers that stream. `temporary` [WD_PATH_MAX] gets the name to write
- * to; commit renames it to `path`; abandon removes it. */
-wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err);
+/* The same in two steps, for writers that stream. `temporary` gets the name of a new empty file
+ * beside `path`, to write to; commit flushes it and renames it to `path`, or removes it on failure;
+ * abandon removes it. */
 wd_status wd_file_temporary(char temporary[WD_PATH_MAX], const char *path, wd_err *err);
+wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err);
+void wd_file_abandon(const char *temporary);
 
 /* XXH3-128 of a file's content as 32 hex digits. */
 wd_status wd_file_hash(char out[33], const char *path, wd_err *err);

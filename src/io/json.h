@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 
-/* Parses a file of at most 64 MiB, nested at most 64 deep; duplicate keys are refused. *out is the caller's to
- * json_decref. */
+/* Parses a file of at most 64 MiB, nested at most 64 deep; duplicate keys are refused. *out is the
+ * caller's to json_decref. */
 wd_status wd_json_load(json_t **out, const char *path, wd_err *err);
 /* The same from memory; `name` stands for the file in errors. */
 wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name, wd_err *err);

@@ -1,7 +1,9 @@
 /* safetensors: read by mapping, written as a stream.
  *
  * A set is one file, or the shards that an index names. Every byte of a header is checked before a
- * pointer is formed from it: lengths, dtypes, shapes, offsets that overlap or overrun. */
+ * pointer is formed from it: lengths, dtypes, shapes, offsets that overlap, overrun or leave holes
+ * (as strict as the format's reference implementation). A file that shrinks while it is mapped
+ * raises SIGBUS: checkpoints are replaced by rename, never rewritten in place. */
 #ifndef WD_IO_SAFETENSORS_H
 #define WD_IO_SAFETENSORS_H
 
@@ -12,9 +14,10 @@ typedef struct wd_safetensors wd_safetensors;
 
 typedef struct wd_safetensors_entry {
     const char *name;
-    const char *file;      /* path of the file that holds it */
-    uint64_t file_offset;  /* of its first byte in that file */
-    wd_tensor tensor;      /* data is mapped read-only: writing to it crashes */
+    const char *file;     /* path of the file that holds it */
+    uint64_t file_offset; /* of its first byte in that file */
+    wd_tensor tensor;     /* data is mapped read-only: writing to it crashes */
+    bool unaligned;       /* data is not aligned to its element size: copy it before use */
 } wd_safetensors_entry;
 
 /* Opens `path`: a .safetensors file or a .safetensors.index.json. */
@@ -39,8 +42,8 @@ uint64_t wd_safetensors_file_bytes(const wd_safetensors *set);
 const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key);
 
 /* The tensor that `spec` describes: shape must agree, dtype must be F32, F16 or BF16. Missing,
- * other shape, other dtype: an error with file, tensor, expected and found. Extra dimensions of size
- * 1 are not forgiven. */
+ * other shape, other dtype: an error with file, tensor, expected and found. Extra dimensions of
+ * size 1 are not forgiven. */
 wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
                                 const wd_tensor_spec *spec, wd_err *err);
 
@@ -59,8 +62,9 @@ typedef struct wd_safetensors_item {
 
 typedef struct wd_safetensors_writer wd_safetensors_writer;
 
-/* Starts a file with these tensors, in this order. `metadata`: pairs key, value, ..., NULL; or NULL.
- * The bytes go to a temporary file: `path` appears, whole, at close. Data start is 64-byte aligned. */
+/* Starts a file with these tensors, in this order. `metadata`: pairs key, value, ..., NULL; or
+ * NULL. The bytes go to a temporary file: `path` appears, whole, at close. Data start is 64-byte
+ * aligned. */
 wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
                                 const wd_safetensors_item *items, int64_t count,
                                 const char *const *metadata, wd_err *err);

@@ -1,0 +1,279 @@
+/* Files: see io/file.h.
+ *
+ * Whatever is written goes to a temporary file in the target's folder, is flushed to the device,
+ * and takes the target's name in one rename; so a reader, or a crash, finds the old bytes or the
+ * new. */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_STATIC_LINKING_ONLY /* the state's size, so that wd_alloc can give its memory */
+#include <xxhash.h>
+
+#include "core/memory.h"
+
+enum { CHUNK_BYTES = 1 << 20, FOLDERS_OPEN_MAX = 16 };
+
+/* The failure that errno describes. */
+static wd_status refuse(wd_err *err, const char *path, const char *verb)
+{
+    int code = errno;
+    wd_status status = code == ENOENT || code == ENOTDIR ? WD_NOT_FOUND : WD_IO;
+    const char *hint = "";
+    if (code == ENOSPC || code == EDQUOT) hint = "; free some space or choose another folder";
+    if (code == EROFS || code == EACCES) hint = "; choose a folder that this user may write to";
+    if (!strcmp(verb, "read")) hint = "";
+    return wd_fail(err, status, "%s: cannot be %s: %s%s", path, verb, strerror(code), hint);
+}
+
+wd_status wd_path_join(char out[WD_PATH_MAX], const char *folder, const char *name, wd_err *err)
+{
+    size_t length = strlen(folder);
+    const char *slash = length && folder[length - 1] != '/' ? "/" : "";
+    int n = snprintf(out, WD_PATH_MAX, "%s%s%s", folder, slash, name);
+    if (n < 0 || n >= WD_PATH_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%.200s.../%.200s: path of %d characters, at most %d", folder, name, n,
+                       WD_PATH_MAX - 1);
+    return WD_OK;
+}
+
+bool wd_path_exists(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info);
+}
+
+bool wd_path_is_folder(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+wd_status wd_folder_make(const char *path, wd_err *err)
+{
+    char part[WD_PATH_MAX];
+    WD_TRY(wd_path_join(part, path, "", err)); /* ends with a slash, unless it is empty */
+    for (char *p = part; *p; p++) {
+        if (*p != '/' || p == part) continue;
+        *p = '\0';
+        if (mkdir(part, 0777) && !wd_path_is_folder(part)) return refuse(err, part, "created");
+        *p = '/';
+    }
+    return WD_OK;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info, (void)kind, (void)where;
+    return remove(path);
+}
+
+wd_status wd_folder_remove(const char *path, wd_err *err)
+{
+    if (nftw(path, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
+        return refuse(err, path, "removed");
+    return WD_OK;
+}
+
+/* All of the bytes, or an error with errno set. */
+static bool write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+static ssize_t read_some(int fd, void *data, size_t bytes)
+{
+    ssize_t n;
+    do n = read(fd, data, bytes);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+wd_status wd_file_temporary(char temporary[WD_PATH_MAX], const char *path, wd_err *err)
+{
+    static _Atomic unsigned serial;
+    for (int attempt = 0; attempt < 100; attempt++) {
+        int n = snprintf(temporary, WD_PATH_MAX, "%s.%ld-%u.tmp", path, (long)getpid(),
+                         atomic_fetch_add(&serial, 1));
+        if (n < 0 || n >= WD_PATH_MAX)
+            return wd_fail(err, WD_INVALID_ARGUMENT, "%.400s...: path is too long", path);
+        int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0) {
+            close(fd);
+            return WD_OK;
+        }
+        if (errno != EEXIST) break;
+    }
+    return refuse(err, path, "written");
+}
+
+void wd_file_abandon(const char *temporary)
+{
+    unlink(temporary);
+}
+
+/* Makes a rename in the folder of `path` last. File systems that cannot flush a folder say EINVAL.
+ */
+static wd_status flush_folder_of(const char *path, wd_err *err)
+{
+    char folder[WD_PATH_MAX];
+    WD_TRY(wd_path_join(folder, path, "", err));
+    folder[strlen(path)] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (!slash)
+        strcpy(folder, ".");
+    else
+        slash[slash == folder] = '\0';
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return refuse(err, folder, "flushed");
+    int failed = fsync(fd) && errno != EINVAL && errno != EROFS;
+    if (failed) refuse(err, folder, "flushed");
+    close(fd);
+    return failed ? WD_IO : WD_OK;
+}
+
+wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err)
+{
+    wd_status status = WD_OK;
+    int fd = open(temporary, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd)) status = refuse(err, path, "written");
+    if (fd >= 0) close(fd);
+    if (status == WD_OK && rename(temporary, path)) status = refuse(err, path, "written");
+    if (status != WD_OK) {
+        wd_file_abandon(temporary);
+        return status;
+    }
+    return flush_folder_of(path, err);
+}
+
+wd_status wd_file_write(const char *path, const void *data, size_t bytes, wd_err *err)
+{
+    char temporary[WD_PATH_MAX];
+    WD_TRY(wd_file_temporary(temporary, path, err));
+    int fd = open(temporary, O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write_all(fd, data, bytes);
+    wd_status status = written ? WD_OK : refuse(err, path, "written");
+    if (fd >= 0 && close(fd) && status == WD_OK) status = refuse(err, path, "written");
+    if (status == WD_OK) return wd_file_commit(temporary, path, err);
+    wd_file_abandon(temporary);
+    return status;
+}
+
+/* Opens a regular file for reading, and says how long it is. */
+static wd_status open_file(int *fd, size_t *bytes, const char *path, wd_err *err)
+{
+    struct stat info;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    if (*fd < 0) return refuse(err, path, "read");
+    wd_status status = WD_OK;
+    if (fstat(*fd, &info)) {
+        status = refuse(err, path, "read");
+    } else if (!S_ISREG(info.st_mode)) {
+        status = wd_fail(err, WD_IO, "%s: cannot be read: it is %s, not a file", path,
+                         S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
+    }
+    if (status != WD_OK) {
+        close(*fd);
+        return status;
+    }
+    *bytes = (size_t)info.st_size;
+    return WD_OK;
+}
+
+wd_status wd_file_read(char **out, size_t *bytes, const char *path, size_t bytes_max, wd_err *err)
+{
+    int fd;
+    size_t size, used = 0;
+    void *text = NULL;
+    wd_status status;
+    WD_TRY(open_file(&fd, &size, path, err));
+    if (size > bytes_max) {
+        status = wd_fail(err, WD_BAD_FORMAT, "%s: is %zu bytes long, expected at most %zu", path,
+                         size, bytes_max);
+        goto out;
+    }
+    WD_TRY_OUT(wd_alloc(&text, size + 1, 1, path, err));
+    while (used < size) {
+        ssize_t n = read_some(fd, (char *)text + used, size - used);
+        if (n < 0) status = refuse(err, path, "read");
+        if (n < 0) goto out;
+        if (n == 0) break; /* it shrank meanwhile */
+        used += (size_t)n;
+    }
+    *out = text;
+    *bytes = used;
+    text = NULL;
+out:
+    wd_free(text);
+    close(fd);
+    return status;
+}
+
+wd_status wd_file_copy(const char *to, const char *from, wd_err *err)
+{
+    char temporary[WD_PATH_MAX];
+    void *chunk = NULL;
+    int in = -1, out = -1;
+    size_t bytes;
+    ssize_t n;
+    wd_status status;
+    temporary[0] = '\0';
+    WD_TRY(open_file(&in, &bytes, from, err));
+    WD_TRY_OUT(wd_alloc(&chunk, CHUNK_BYTES, 1, "copying a file", err));
+    WD_TRY_OUT(wd_file_temporary(temporary, to, err));
+    out = open(temporary, O_WRONLY | O_CLOEXEC);
+    if (out < 0) status = refuse(err, to, "written");
+    while (status == WD_OK && (n = read_some(in, chunk, CHUNK_BYTES)) != 0) {
+        if (n < 0)
+            status = refuse(err, from, "read");
+        else if (!write_all(out, chunk, (size_t)n))
+            status = refuse(err, to, "written");
+    }
+    if (out >= 0 && close(out) && status == WD_OK) status = refuse(err, to, "written");
+    if (status == WD_OK)
+        status = wd_file_commit(temporary, to, err);
+    else if (temporary[0])
+        wd_file_abandon(temporary);
+out:
+    wd_free(chunk);
+    close(in);
+    return status;
+}
+
+wd_status wd_file_hash(char out[33], const char *path, wd_err *err)
+{
+    int fd;
+    size_t bytes;
+    ssize_t n;
+    void *state = NULL, *chunk = NULL;
+    XXH128_canonical_t digest;
+    wd_status status;
+    WD_TRY(open_file(&fd, &bytes, path, err));
+    WD_TRY_OUT(wd_alloc(&state, 1, sizeof(XXH3_state_t), "hashing a file", err));
+    WD_TRY_OUT(wd_alloc(&chunk, CHUNK_BYTES, 1, "hashing a file", err));
+    XXH3_128bits_reset(state);
+    while ((n = read_some(fd, chunk, CHUNK_BYTES)) > 0)
+        XXH3_128bits_update(state, chunk, (size_t)n);
+    if (n < 0) status = refuse(err, path, "read");
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
+    for (int i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", digest.digest[i]);
+out:
+    wd_free(chunk);
+    wd_free(state);
+    close(fd);
+    return status;
+}

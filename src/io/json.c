@@ -1,0 +1,202 @@
+/* JSON: see io/json.h. jansson parses; depth is checked before it does, since its own limit is
+ * meant for its stack, not for what a configuration may look like. */
+#include "io/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "io/file.h"
+
+enum { FILE_BYTES_MAX = 64 << 20, DEPTH_MAX = 64, SHOWN_MAX = 80 };
+
+/* How deep the brackets outside of strings nest. */
+static int depth_of(const char *text, size_t bytes)
+{
+    int depth = 0, deepest = 0;
+    bool in_text = false;
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+        if (in_text) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_text = false;
+        } else if (c == '"') {
+            in_text = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > deepest) deepest = depth;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        }
+        if (deepest > DEPTH_MAX) break;
+    }
+    return deepest;
+}
+
+wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name, wd_err *err)
+{
+    json_error_t what;
+    if (depth_of(text, bytes) > DEPTH_MAX)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: JSON nests deeper than %d levels", name, DEPTH_MAX);
+    json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &what);
+    if (!json) {
+        bool memory = json_error_code(&what) == json_error_out_of_memory;
+        return wd_fail(err, memory ? WD_OUT_OF_MEMORY : WD_BAD_FORMAT,
+                       "%s: not the JSON expected, line %d, column %d: %s", name, what.line,
+                       what.column, what.text);
+    }
+    *out = json;
+    return WD_OK;
+}
+
+wd_status wd_json_load(json_t **out, const char *path, wd_err *err)
+{
+    char *text;
+    size_t bytes;
+    WD_TRY(wd_file_read(&text, &bytes, path, FILE_BYTES_MAX, err));
+    wd_status status = wd_json_parse(out, text, bytes, path, err);
+    wd_free(text);
+    return status;
+}
+
+wd_status wd_json_save(const json_t *json, const char *path, wd_err *err)
+{
+    char *text = json_dumps(json, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+    if (!text) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write its JSON", path);
+    size_t bytes = strlen(text);
+    text[bytes] = '\n'; /* takes the place of the '\0', which is not written */
+    wd_status status = wd_file_write(path, text, bytes + 1, err);
+    free(text); /* jansson's, not ours */
+    return status;
+}
+
+/* A value as JSON, cut to fit into a message. */
+static const char *shown(char out[SHOWN_MAX], const json_t *value)
+{
+    size_t n = json_dumpb(value, out, SHOWN_MAX - 4, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (n == 0) return "?";
+    if (n > SHOWN_MAX - 4)
+        strcpy(out + SHOWN_MAX - 4, "...");
+    else
+        out[n] = '\0';
+    return out;
+}
+
+static wd_status refuse(wd_json_reader r, const char *key, const char *expected,
+                        const json_t *found, wd_err *err)
+{
+    char text[SHOWN_MAX];
+    return wd_fail(err, WD_BAD_FORMAT, "%s: \"%s\": expected %s, found %s", r.where, key, expected,
+                   shown(text, found));
+}
+
+/* *out = the value, or NULL if it is absent or null and may be. */
+static wd_status find(const json_t **out, wd_json_reader r, const char *key, wd_json_need need,
+                      wd_err *err)
+{
+    if (!json_is_object(r.object))
+        return wd_fail(err, WD_BAD_FORMAT, "%s: expected a JSON object with \"%s\", found %s",
+                       r.where, key, json_is_array(r.object) ? "an array" : "something else");
+    const json_t *value = json_object_get(r.object, key);
+    bool absent = !value || json_is_null(value);
+    if (absent && need == WD_JSON_REQUIRED)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: \"%s\" is %s, and has no default", r.where, key,
+                       value ? "null" : "missing");
+    *out = absent ? NULL : value;
+    return WD_OK;
+}
+
+wd_status wd_json_int(int64_t *out, wd_json_reader r, const char *key, int64_t min, int64_t max,
+                      wd_json_need need, wd_err *err)
+{
+    const json_t *value;
+    WD_TRY(find(&value, r, key, need, err));
+    if (!value) return WD_OK;
+    int64_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < min || number > max) {
+        char expected[80];
+        snprintf(expected, sizeof expected, "an integer from %" PRId64 " to %" PRId64, min, max);
+        return refuse(r, key, expected, value, err);
+    }
+    *out = number;
+    return WD_OK;
+}
+
+wd_status wd_json_float(double *out, wd_json_reader r, const char *key, wd_json_need need,
+                        wd_err *err)
+{
+    const json_t *value;
+    WD_TRY(find(&value, r, key, need, err));
+    if (!value) return WD_OK;
+    if (!json_is_number(value) || !isfinite(json_number_value(value)))
+        return refuse(r, key, "a number", value, err);
+    *out = json_number_value(value);
+    return WD_OK;
+}
+
+wd_status wd_json_bool(bool *out, wd_json_reader r, const char *key, wd_json_need need, wd_err *err)
+{
+    const json_t *value;
+    WD_TRY(find(&value, r, key, need, err));
+    if (!value) return WD_OK;
+    if (!json_is_boolean(value)) return refuse(r, key, "true or false", value, err);
+    *out = json_is_true(value);
+    return WD_OK;
+}
+
+wd_status wd_json_text(const char **out, wd_json_reader r, const char *key, wd_json_need need,
+                       wd_err *err)
+{
+    const json_t *value;
+    WD_TRY(find(&value, r, key, need, err));
+    if (!value) return WD_OK;
+    if (!json_is_string(value)) return refuse(r, key, "a string", value, err);
+    *out = json_string_value(value);
+    return WD_OK;
+}
+
+/* *out = the array, or NULL if it is absent and may be; at most `count_max` long. */
+static wd_status find_array(const json_t **out, int64_t count_max, wd_json_reader r,
+                            const char *key, wd_json_need need, wd_err *err)
+{
+    WD_TRY(find(out, r, key, need, err));
+    if (!*out || (json_is_array(*out) && json_array_size(*out) <= (size_t)count_max)) return WD_OK;
+    char expected[80];
+    snprintf(expected, sizeof expected, "an array of at most %" PRId64 " numbers", count_max);
+    return refuse(r, key, expected, *out, err);
+}
+
+wd_status wd_json_floats(double *out, int64_t *count, int64_t count_max, wd_json_reader r,
+                         const char *key, wd_json_need need, wd_err *err)
+{
+    const json_t *array, *value;
+    size_t i;
+    WD_TRY(find_array(&array, count_max, r, key, need, err));
+    if (!array) return WD_OK;
+    json_array_foreach(array, i, value)
+    {
+        if (!json_is_number(value)) return refuse(r, key, "an array of numbers", array, err);
+        out[i] = json_number_value(value);
+    }
+    *count = (int64_t)json_array_size(array);
+    return WD_OK;
+}
+
+wd_status wd_json_ints(int64_t *out, int64_t *count, int64_t count_max, wd_json_reader r,
+                       const char *key, wd_json_need need, wd_err *err)
+{
+    const json_t *array, *value;
+    size_t i;
+    WD_TRY(find_array(&array, count_max, r, key, need, err));
+    if (!array) return WD_OK;
+    json_array_foreach(array, i, value)
+    {
+        if (!json_is_integer(value)) return refuse(r, key, "an array of integers", array, err);
+        out[i] = json_integer_value(value);
+    }
+    *count = (int64_t)json_array_size(array);
+    return WD_OK;
+}

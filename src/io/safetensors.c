@@ -1,0 +1,325 @@
+/* Sets of safetensors files: see io/safetensors.h.
+ *
+ * A set is its files' entries in one array sorted by name. An index names the shards; what a shard
+ * holds, its own header says, and the two must agree. */
+#include "io/safetensors.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/safetensors_file.h"
+
+static const char index_suffix[] = ".safetensors.index.json", file_suffix[] = ".safetensors";
+
+struct wd_safetensors {
+    wd_safetensors_file *file;
+    int64_t files;
+    wd_safetensors_entry *entry; /* of all files, by name */
+    int64_t count;
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const wd_safetensors_entry *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Gathers the entries of the open files. */
+static wd_status merge(wd_safetensors *set, wd_err *err)
+{
+    void *block;
+    int64_t count = 0;
+    for (int64_t i = 0; i < set->files; i++) count += set->file[i].count;
+    WD_TRY(wd_alloc(&block, (size_t)count, sizeof *set->entry, "a list of tensors", err));
+    set->entry = block;
+    for (int64_t i = 0; i < set->files; i++) {
+        size_t bytes = (size_t)set->file[i].count * sizeof *set->entry;
+        if (bytes) memcpy(set->entry + set->count, set->file[i].entry, bytes);
+        set->count += set->file[i].count;
+    }
+    qsort(set->entry, (size_t)count, sizeof *set->entry, by_name);
+    for (int64_t i = 1; i < count; i++) {
+        const wd_safetensors_entry *e = &set->entry[i];
+        if (!strcmp(e->name, e[-1].name))
+            return wd_fail(err, WD_BAD_FORMAT, "tensor \"%s\" is in both %s and %s", e->name,
+                           e[-1].file, e->file);
+    }
+    return WD_OK;
+}
+
+/* The distinct shards of a weight_map: borrowed names, sorted; *names is the caller's to wd_free.
+ */
+static wd_status list_shards(const char ***names, int64_t *count, json_t *weight_map,
+                             const char *index_path, wd_err *err)
+{
+    const char *tensor;
+    json_t *value;
+    void *block;
+    int64_t n = 0, distinct = 0;
+    WD_TRY(wd_alloc(&block, json_object_size(weight_map), sizeof **names, "a list of shards", err));
+    const char **list = block;
+    json_object_foreach(weight_map, tensor, value)
+    {
+        const char *shard = json_string_value(value);
+        const char *wrong = NULL;
+        if (!shard)
+            wrong = "is not a string";
+        else if (strchr(shard, '/') || !strcmp(shard, ".."))
+            wrong = "is not a plain file name";
+        else if (!ends_with(shard, file_suffix))
+            wrong = "is not a .safetensors file";
+        if (wrong) {
+            wd_free(block);
+            return wd_fail(err, WD_BAD_FORMAT, "%s: shard \"%.200s\" of tensor \"%s\" %s",
+                           index_path, shard ? shard : "?", tensor, wrong);
+        }
+        list[n++] = shard;
+    }
+    qsort(list, (size_t)n, sizeof *list, by_text);
+    for (int64_t i = 0; i < n; i++) {
+        if (i == 0 || strcmp(list[i], list[i - 1])) list[distinct++] = list[i];
+    }
+    *names = list;
+    *count = distinct;
+    return WD_OK;
+}
+
+/* Every tensor of the weight_map must be in the shard that it names. */
+static wd_status check_weight_map(const wd_safetensors *set, json_t *weight_map,
+                                  const char *index_path, wd_err *err)
+{
+    const char *tensor;
+    json_t *value;
+    json_object_foreach(weight_map, tensor, value)
+    {
+        const wd_safetensors_entry *entry = wd_safetensors_find(set, tensor);
+        const char *shard = json_string_value(value);
+        if (!entry)
+            return wd_fail(err, WD_NOT_FOUND, "%s: tensor \"%s\" is missing in shard \"%s\"",
+                           index_path, tensor, shard);
+        const char *slash = strrchr(entry->file, '/');
+        if (strcmp(slash ? slash + 1 : entry->file, shard))
+            return wd_fail(err, WD_BAD_FORMAT,
+                           "%s: tensor \"%s\" is said to be in \"%s\", but is in %s", index_path,
+                           tensor, shard, entry->file);
+    }
+    return WD_OK;
+}
+
+static wd_status open_index(wd_safetensors *set, const char *path, wd_err *err)
+{
+    json_t *index = NULL;
+    const char **shards = NULL;
+    char folder[WD_PATH_MAX], shard_path[WD_PATH_MAX];
+    int64_t count = 0;
+    void *block;
+    wd_status status;
+    WD_TRY_OUT(wd_path_join(folder, path, "", err));
+    folder[strlen(path)] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[1] = '\0';
+    else
+        strcpy(folder, "");
+    WD_TRY_OUT(wd_json_load(&index, path, err));
+    json_t *weight_map = json_object_get(index, "weight_map");
+    if (!json_is_object(weight_map) || json_object_size(weight_map) == 0) {
+        status = wd_fail(err, WD_BAD_FORMAT,
+                         "%s: \"weight_map\" is missing, empty or not an object", path);
+        goto out;
+    }
+    WD_TRY_OUT(list_shards(&shards, &count, weight_map, path, err));
+    WD_TRY_OUT(wd_alloc(&block, (size_t)count, sizeof *set->file, "a list of files", err));
+    set->file = block;
+    for (int64_t i = 0; i < count; i++) {
+        WD_TRY_OUT(wd_path_join(shard_path, folder, shards[i], err));
+        status = wd_safetensors_file_open(&set->file[i], shard_path, err);
+        if (status == WD_NOT_FOUND && err)
+            wd_fail_in(err, "%s: shard %s is missing", path, shards[i]);
+        if (status != WD_OK) goto out;
+        set->files++;
+    }
+    WD_TRY_OUT(merge(set, err));
+    WD_TRY_OUT(check_weight_map(set, weight_map, path, err));
+out:
+    wd_free(shards);
+    json_decref(index);
+    return status;
+}
+
+static wd_status open_single(wd_safetensors *set, const char *path, wd_err *err)
+{
+    void *block;
+    WD_TRY(wd_alloc(&block, 1, sizeof *set->file, "a list of files", err));
+    set->file = block;
+    WD_TRY(wd_safetensors_file_open(&set->file[0], path, err));
+    set->files = 1;
+    return merge(set, err);
+}
+
+wd_status wd_safetensors_open(wd_safetensors **out, const char *path, wd_err *err)
+{
+    void *block;
+    WD_TRY(wd_alloc(&block, 1, sizeof(wd_safetensors), "a set of tensors", err));
+    wd_safetensors *set = block;
+    wd_status status =
+        ends_with(path, ".json") ? open_index(set, path, err) : open_single(set, path, err);
+    if (status != WD_OK) {
+        wd_safetensors_close(set);
+        return status;
+    }
+    *out = set;
+    return WD_OK;
+}
+
+/* Says what is missing, and what is there instead: a variant, or weights in another format. */
+static wd_status not_found(const char *folder, const char *stem, wd_err *err)
+{
+    char found[256] = "";
+    size_t length = strlen(stem);
+    DIR *dir = opendir(folder);
+    struct dirent *item;
+    while (dir && (item = readdir(dir))) {
+        const char *name = item->d_name;
+        bool variant = !strncmp(name, stem, length) && name[length] == '.';
+        bool other = ends_with(name, file_suffix) || ends_with(name, ".bin") ||
+                     ends_with(name, ".pt") || ends_with(name, ".pth") || ends_with(name, ".gguf");
+        if (variant || other) snprintf(found, sizeof found, "%s", name);
+        if (variant) break;
+    }
+    if (dir) closedir(dir);
+    return wd_fail(err, WD_NOT_FOUND, "%s: has neither %s%s nor %s%s%s%s%s%s", folder, stem,
+                   index_suffix, stem, file_suffix,
+                   found[0] ? "; it has \""
+                   : dir    ? ""
+                            : " (there is no such folder)",
+                   found,
+                   found[0] ? "\", which is not used: only safetensors of the main variant is" : "",
+                   found[0] ? " (rename it, or convert it)" : "");
+}
+
+wd_status wd_safetensors_open_stem(wd_safetensors **out, const char *folder, const char *stem,
+                                   wd_err *err)
+{
+    char path[WD_PATH_MAX], name[256];
+    const char *const suffixes[] = {index_suffix, file_suffix};
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s%s", stem, suffixes[i]);
+        WD_TRY(wd_path_join(path, folder, name, err));
+        /* A dangling link must be named by open, not passed over. */
+        if (!access(path, F_OK) || readlink(path, name, 1) > 0)
+            return wd_safetensors_open(out, path, err);
+    }
+    return not_found(folder, stem, err);
+}
+
+void wd_safetensors_close(wd_safetensors *set)
+{
+    if (!set) return;
+    for (int64_t i = 0; i < set->files; i++) wd_safetensors_file_close(&set->file[i]);
+    wd_free(set->file);
+    wd_free(set->entry);
+    wd_free(set);
+}
+
+int64_t wd_safetensors_count(const wd_safetensors *set)
+{
+    return set->count;
+}
+
+const wd_safetensors_entry *wd_safetensors_at(const wd_safetensors *set, int64_t i)
+{
+    return &set->entry[i];
+}
+
+const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const char *name)
+{
+    wd_safetensors_entry key = {.name = name};
+    if (!set->count) return NULL;
+    return bsearch(&key, set->entry, (size_t)set->count, sizeof key, by_name);
+}
+
+int64_t wd_safetensors_file_count(const wd_safetensors *set)
+{
+    return set->files;
+}
+
+uint64_t wd_safetensors_file_bytes(const wd_safetensors *set)
+{
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < set->files; i++) bytes += set->file[i].bytes;
+    return bytes;
+}
+
+const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key)
+{
+    return set->files ? json_string_value(json_object_get(set->file[0].metadata, key)) : NULL;
+}
+
+static bool same_shape(const wd_tensor *tensor, const wd_tensor_spec *spec)
+{
+    if (tensor->ndim != spec->ndim) return false;
+    for (int i = 0; i < spec->ndim; i++) {
+        if (tensor->dim[i] != spec->dim[i]) return false;
+    }
+    return true;
+}
+
+wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
+                                const wd_tensor_spec *spec, wd_err *err)
+{
+    char expected[128], found[128];
+    const wd_safetensors_entry *entry = wd_safetensors_find(set, spec->name);
+    wd_dims_text(expected, sizeof expected, spec->dim, spec->ndim);
+    if (!entry)
+        return wd_fail(err, WD_NOT_FOUND,
+                       "%s%s: tensor \"%s\" is missing, expected with shape %s; the checkpoint is "
+                       "incomplete or of another architecture",
+                       set->file[0].path, set->files > 1 ? " and its other shards" : "", spec->name,
+                       expected);
+    const wd_tensor *tensor = &entry->tensor;
+    if (!same_shape(tensor, spec))
+        return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected shape %s, found %s",
+                       entry->file, spec->name, expected,
+                       wd_dims_text(found, sizeof found, tensor->dim, tensor->ndim));
+    if (tensor->dtype != WD_F32 && tensor->dtype != WD_F16 && tensor->dtype != WD_BF16)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: tensor \"%s\": expected dtype F32, F16 or BF16, found %s", entry->file,
+                       spec->name, wd_dtype_file_name(tensor->dtype));
+    *out = *tensor;
+    return WD_OK;
+}
+
+void wd_safetensors_will_need(const wd_safetensors_entry *entry)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)entry->tensor.data;
+    uintptr_t end = begin + wd_tensor_bytes(&entry->tensor);
+    begin -= begin % page; /* a page in part is needed whole */
+    if (end > begin) madvise((void *)begin, end - begin, MADV_WILLNEED);
+}
+
+void wd_safetensors_dont_need(const wd_safetensors_entry *entry)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)entry->tensor.data;
+    uintptr_t end = begin + wd_tensor_bytes(&entry->tensor);
+    begin += (page - begin % page) % page; /* a page in part has other tensors on it */
+    end -= end % page;
+    if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
+}

@@ -1,0 +1,22 @@
+/* One safetensors file, mapped and checked: what a set is made of. Internal to safetensors. */
+#ifndef WD_IO_SAFETENSORS_FILE_H
+#define WD_IO_SAFETENSORS_FILE_H
+
+#include <jansson.h>
+
+#include "io/safetensors.h"
+
+typedef struct wd_safetensors_file {
+    char *path;
+    char *names; /* of all entries, one after the other */
+    void *map;
+    size_t bytes;
+    wd_safetensors_entry *entry; /* in the order of their data */
+    int64_t count;
+    json_t *metadata; /* object of strings, or NULL */
+} wd_safetensors_file;
+
+wd_status wd_safetensors_file_open(wd_safetensors_file *out, const char *path, wd_err *err);
+void wd_safetensors_file_close(wd_safetensors_file *file); /* a zeroed or partial one is fine */
+
+#endif
