@@ -1,0 +1,88 @@
+/* What the student's tests share: a small model, its buffers filled and read. */
+#ifndef WD_STUDENT_FIXTURE_H
+#define WD_STUDENT_FIXTURE_H
+
+#include "testing.h"
+
+#include "core/random.h"
+#include "student/params.h"
+
+/* 3 heads of 8: no product of sizes is a multiple of WD_PARAMS_ALIGN by chance, most are not. */
+static inline wd_dit_config small_config(void)
+{
+    return (wd_dit_config){.in_channels = 4,
+                           .out_channels = 4,
+                           .heads = 3,
+                           .head_dim = 8,
+                           .ffn_dim = 40,
+                           .layers = 2,
+                           .freq_dim = 16,
+                           .text_dim = 12,
+                           .patch = {1, 2, 2},
+                           .rope_max_seq_len = 64,
+                           .cross_attn_norm = true,
+                           .eps = 1e-6};
+}
+
+/* A device with one queue. */
+typedef struct bench {
+    wd_device *device;
+    wd_queue *queue;
+} bench;
+
+static inline bench bench_on(wd_status (*open)(wd_device **, int, wd_err *), int threads)
+{
+    bench b;
+    wd_err err;
+    wd_test_ok(open(&b.device, threads, &err), &err);
+    wd_test_ok(wd_queue_open(&b.queue, b.device, &err), &err);
+    return b;
+}
+
+static inline void bench_close(bench *b)
+{
+    wd_queue_close(b->queue);
+    wd_device_close(b->device);
+}
+
+/* `count` floats of device memory, as a new host array. */
+static inline float *read_floats(const bench *b, const float *from, int64_t count)
+{
+    float *out;
+    wd_err err;
+    wd_test_ok(wd_alloc((void **)&out, (size_t)count, sizeof *out, "test values", &err), &err);
+    wd_queue_copy(b->queue, out, from, (size_t)count * sizeof *out);
+    wd_queue_wait(b->queue);
+    return out;
+}
+
+/* Fills the tensors (not what lies between them) of a buffer with scaled normal numbers. */
+static inline void fill_buffer(const bench *b, wd_params *params, wd_params_buffer buffer,
+                               uint64_t seed, float scale, float shift)
+{
+    float *flat = read_floats(b, params->buffer[buffer], params->count);
+    for (int64_t line = 0; line < params->table.count; line++) {
+        wd_tensor t = wd_params_tensor(params, buffer, line);
+        int64_t n = wd_tensor_count(&t);
+        float *values = flat + params->offset[line];
+        wd_random_normal(values, n, (wd_random){seed, WD_RANDOM_TEST, (uint64_t)line}, 0);
+        for (int64_t i = 0; i < n; i++) values[i] = values[i] * scale + shift;
+    }
+    wd_queue_copy(b->queue, params->buffer[buffer], flat, (size_t)params->count * sizeof(float));
+    wd_queue_wait(b->queue);
+    wd_free(flat);
+}
+
+/* Whether two benches' flat buffers hold the same bits. */
+static inline bool same_buffer(const bench *b, const wd_params *x, const wd_params *y,
+                               wd_params_buffer buffer)
+{
+    float *a = read_floats(b, x->buffer[buffer], x->count);
+    float *c = read_floats(b, y->buffer[buffer], y->count);
+    bool same = x->count == y->count && !memcmp(a, c, (size_t)x->count * sizeof *a);
+    wd_free(a);
+    wd_free(c);
+    return same;
+}
+
+#endif

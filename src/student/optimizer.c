@@ -1,0 +1,135 @@
+/* AdamW with clipping and EMA over the flat parameters. One launch covers all parameters that share
+ * a weight decay; elements between tensors take part and stay zero. */
+#include "student/optimizer.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "dev/ops.h"
+
+enum { SUM_SQUARES, NORM, FACTOR, SCALARS };
+
+wd_optimizer_options wd_optimizer_defaults(void)
+{
+    return (wd_optimizer_options){.beta1 = 0.9,
+                                  .beta2 = 0.99,
+                                  .eps = 1e-8,
+                                  .decay = 0,
+                                  .decay_scope = WD_DECAY_MATRICES,
+                                  .grad_norm_max = 1,
+                                  .ema_decay = 0.999};
+}
+
+wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *options,
+                            wd_params *params, wd_err *err)
+{
+    assert(params->kinds & WD_PARAMS_TRAINED);
+    wd_optimizer optimizer = {.options = *options, .params = params};
+    WD_TRY(wd_device_alloc((void **)&optimizer.scalars, params->device,
+                           SCALARS * sizeof(float), "gradient norm", err));
+    *out = optimizer;
+    return WD_OK;
+}
+
+void wd_optimizer_close(wd_optimizer *optimizer)
+{
+    if (optimizer->scalars) wd_device_free(optimizer->params->device, optimizer->scalars);
+    *optimizer = (wd_optimizer){0};
+}
+
+const float *wd_optimizer_norm(const wd_optimizer *optimizer) { return optimizer->scalars + NORM; }
+
+const float *wd_optimizer_factor(const wd_optimizer *optimizer)
+{
+    return optimizer->scalars + FACTOR;
+}
+
+void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    if (!params->buffer[WD_PARAMS_EMA]) return;
+    wd_queue_copy(queue, params->buffer[WD_PARAMS_EMA], params->buffer[WD_PARAMS_P],
+                  (size_t)params->count * sizeof(float));
+}
+
+static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t count, double decay,
+                         double lr, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    const wd_optimizer_options *o = &optimizer->options;
+    wd_op_adamw(queue, &(wd_adamw_args){
+                           .p = params->buffer[WD_PARAMS_P] + first,
+                           .m = params->buffer[WD_PARAMS_M] + first,
+                           .v = params->buffer[WD_PARAMS_V] + first,
+                           .grad = params->buffer[WD_PARAMS_G] + first,
+                           .copy = params->copy ? params->copy + first : NULL,
+                           .copy_type = WD_BF16,
+                           .factor = wd_optimizer_factor(optimizer),
+                           .count = count,
+                           .lr = (float)lr,
+                           .beta1 = (float)o->beta1,
+                           .beta2 = (float)o->beta2,
+                           .eps = (float)o->eps,
+                           .decay = (float)decay,
+                           .step = optimizer->step,
+                       });
+}
+
+/* Decay of one line of the table. [D] and [1, 6, D] tables count as vectors: what is one number per
+ * channel is no matrix. */
+static double decay_of(const wd_optimizer *optimizer, const wd_tensor_spec *spec)
+{
+    if (optimizer->options.decay_scope == WD_DECAY_ALL) return optimizer->options.decay;
+    bool matrix = spec->ndim >= 2 && spec->dim[0] > 1;
+    return matrix ? optimizer->options.decay : 0;
+}
+
+/* Runs of neighbours with the same decay, one launch each; just one without decay. */
+static void step_ranges(const wd_optimizer *optimizer, double lr, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    const wd_tensor_table *table = &params->table;
+    int64_t begin = 0;
+    for (int64_t i = 1; i <= table->count; i++) {
+        double decay = decay_of(optimizer, &table->spec[i - 1]);
+        bool last = i == table->count;
+        if (!last && decay_of(optimizer, &table->spec[i]) == decay) continue;
+        int64_t end = last ? params->count : params->offset[i];
+        if (end > begin) launch_adamw(optimizer, begin, end - begin, decay, lr, queue);
+        begin = end;
+    }
+}
+
+void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    optimizer->step++;
+    wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = optimizer->scalars + SUM_SQUARES,
+                                                    .x = params->buffer[WD_PARAMS_G],
+                                                    .count = params->count});
+    wd_op_clip_factor(queue,
+                      &(wd_clip_factor_args){.norm = optimizer->scalars + NORM,
+                                             .factor = optimizer->scalars + FACTOR,
+                                             .sum = optimizer->scalars + SUM_SQUARES,
+                                             .norm_max = (float)optimizer->options.grad_norm_max});
+    step_ranges(optimizer, lr, queue);
+    if (!params->buffer[WD_PARAMS_EMA]) return;
+    double t = (double)optimizer->step;
+    wd_op_ema(queue, &(wd_ema_args){.e = params->buffer[WD_PARAMS_EMA],
+                                    .p = params->buffer[WD_PARAMS_P],
+                                    .count = params->count,
+                                    .decay = (float)fmin(optimizer->options.ema_decay,
+                                                         (1 + t) / (10 + t))});
+}
+
+double wd_lr_at(const wd_lr_schedule *schedule, int64_t step, double progress)
+{
+    double lr = schedule->lr;
+    if (schedule->shape == WD_LR_COSINE) {
+        double p = fmin(fmax(progress, 0), 1);
+        double wave = 0.5 * (1 + cos(M_PI * p));
+        lr *= schedule->ratio_min + (1 - schedule->ratio_min) * wave;
+    }
+    if (step < schedule->warmup_steps) lr *= (double)(step + 1) / (double)schedule->warmup_steps;
+    return lr;
+}

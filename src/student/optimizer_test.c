@@ -1,0 +1,195 @@
+/* AdamW, clipping, EMA and learning rate against their definitions in double; the readback ring. */
+#include "student/optimizer.h"
+
+#include "student/fixture.h"
+#include "student/readback.h"
+
+/* fp32 arithmetic on values near 1, ten steps. */
+static const double tolerance = 2e-6;
+
+typedef struct reference {
+    double p, m, v, e;
+} reference;
+
+/* One step of one parameter, as Loshchilov & Hutter write it. */
+static void step_reference(reference *r, double g, const wd_optimizer_options *o, double decay,
+                           double lr, int64_t t)
+{
+    r->m = o->beta1 * r->m + (1 - o->beta1) * g;
+    r->v = o->beta2 * r->v + (1 - o->beta2) * g * g;
+    double m = r->m / (1 - pow(o->beta1, (double)t)), v = r->v / (1 - pow(o->beta2, (double)t));
+    r->p = r->p * (1 - lr * decay) - lr * m / (sqrt(v) + o->eps);
+    double ema = fmin(o->ema_decay, (1 + (double)t) / (10 + (double)t));
+    r->e += (1 - ema) * (r->p - r->e);
+}
+
+static double decay_of(const wd_params *p, const wd_optimizer_options *o, int64_t line)
+{
+    const wd_tensor_spec *s = &p->table.spec[line];
+    bool matrix = s->ndim >= 2 && !strstr(s->name, "scale_shift_table");
+    return o->decay_scope == WD_DECAY_ALL || matrix ? o->decay : 0;
+}
+
+static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max)
+{
+    enum { STEPS = 10 };
+    wd_err err;
+    bench b = bench_on(wd_device_open_guard, 2);
+    wd_dit_config config = small_config();
+    wd_params p;
+    wd_optimizer adamw;
+    wd_optimizer_options options = wd_optimizer_defaults();
+    options.decay = 0.1;
+    options.decay_scope = scope;
+    options.grad_norm_max = norm_max;
+    options.ema_decay = 0.5;
+    wd_test_ok(wd_params_open(&p, &config, dtype, WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA, b.device,
+                              &err), &err);
+    wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
+    fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
+    wd_optimizer_start_ema(&adamw, b.queue);
+    reference *r;
+    wd_test_ok(wd_alloc((void **)&r, (size_t)p.count, sizeof *r, "reference", &err), &err);
+    float *start = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+    for (int64_t i = 0; i < p.count; i++) r[i] = (reference){.p = start[i], .e = start[i]};
+
+    for (int t = 1; t <= STEPS; t++) {
+        fill_buffer(&b, &p, WD_PARAMS_G, (uint64_t)(100 + t), 0.1f, 0);
+        float *g = read_floats(&b, p.buffer[WD_PARAMS_G], p.count);
+        double squares = 0;
+        for (int64_t i = 0; i < p.count; i++) squares += (double)g[i] * g[i];
+        double factor = norm_max > 0 ? fmin(1, norm_max / (sqrt(squares) + 1e-6)) : 1;
+        for (int64_t line = 0; line < p.table.count; line++) {
+            int64_t end = line + 1 < p.table.count ? p.offset[line + 1] : p.count;
+            for (int64_t i = p.offset[line]; i < end; i++) {
+                step_reference(&r[i], factor * g[i], &options, decay_of(&p, &options, line), 0.01,
+                               t);
+            }
+        }
+        wd_optimizer_step(&adamw, 0.01, b.queue);
+        float *norm = read_floats(&b, wd_optimizer_norm(&adamw), 1);
+        assert_true(fabs(*norm / sqrt(squares) - 1) < tolerance);
+        wd_free(norm);
+        wd_free(g);
+    }
+    float *got = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+    float *ema = read_floats(&b, p.buffer[WD_PARAMS_EMA], p.count);
+    for (int64_t i = 0; i < p.count; i++) {
+        if (fabs(got[i] - r[i].p) > tolerance || fabs(ema[i] - r[i].e) > tolerance) {
+            fail_msg("element %lld is %.9g, EMA %.9g; expected %.9g, %.9g", (long long)i, got[i],
+                     ema[i], r[i].p, r[i].e);
+        }
+    }
+    if (dtype == WD_BF16) {
+        uint16_t *copy = (uint16_t *)read_floats(&b, (float *)p.copy, p.count / 2);
+        for (int64_t i = 0; i < p.count; i++) assert_int_equal(copy[i], wd_f32_to_bf16(got[i]));
+        wd_free(copy);
+    }
+    wd_free(got);
+    wd_free(ema);
+    wd_free(start);
+    wd_free(r);
+    wd_optimizer_close(&adamw);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
+static void test_steps(void **state)
+{
+    (void)state;
+    compare_steps(WD_F32, WD_DECAY_ALL, 0);
+    compare_steps(WD_F32, WD_DECAY_MATRICES, 1);
+    compare_steps(WD_BF16, WD_DECAY_MATRICES, 0.5);
+}
+
+/* A gradient that is not finite changes nothing, and says so. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 1);
+    wd_dit_config config = small_config();
+    wd_params p;
+    wd_optimizer adamw;
+    wd_optimizer_options options = wd_optimizer_defaults();
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
+    fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
+    fill_buffer(&b, &p, WD_PARAMS_G, 2, 1, 0);
+    wd_optimizer_step(&adamw, 0.01, b.queue);
+    float *before = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+    float bad[] = {NAN, INFINITY, 1e30f};
+    for (int i = 0; i < 3; i++) {
+        wd_queue_copy(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i], sizeof bad[i]);
+        wd_optimizer_step(&adamw, 0.01, b.queue);
+        float *after = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+        float *factor = read_floats(&b, wd_optimizer_factor(&adamw), 1);
+        assert_memory_equal(before, after, (size_t)p.count * sizeof *before);
+        assert_true(*factor == 0);
+        wd_free(after);
+        wd_free(factor);
+    }
+    wd_free(before);
+    wd_optimizer_close(&adamw);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
+static void test_lr(void **state)
+{
+    (void)state;
+    wd_lr_schedule s = {WD_LR_COSINE, 0.8, 0.1, 4};
+    assert_float_equal(wd_lr_at(&s, 0, 0), 0.2, 1e-12);
+    assert_float_equal(wd_lr_at(&s, 3, 0), 0.8, 1e-12);
+    assert_float_equal(wd_lr_at(&s, 4, 0.5), 0.8 * 0.55, 1e-12);
+    assert_float_equal(wd_lr_at(&s, 100, 1), 0.08, 1e-12);
+    assert_float_equal(wd_lr_at(&s, 100, 7), 0.08, 1e-12);
+    s = (wd_lr_schedule){.shape = WD_LR_CONSTANT, .lr = 0.3};
+    assert_float_equal(wd_lr_at(&s, 0, 0), 0.3, 1e-12);
+    assert_float_equal(wd_lr_at(&s, 9, 1), 0.3, 1e-12);
+}
+
+/* ---- readback ---- */
+
+static void test_readback(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_guard, 1);
+    wd_readback *ring;
+    float *device, host[3];
+    wd_test_ok(wd_device_alloc((void **)&device, b.device, sizeof host, "values", &err), &err);
+    wd_test_ok(wd_readback_open(&ring, b.device, 3, 3, &err), &err);
+    int64_t allocations = wd_alloc_count();
+    int taken = 0;
+    for (int step = 0; step < 10; step++) {
+        for (int i = 0; i < 3; i++) host[i] = (float)(10 * step + i);
+        wd_queue_copy(b.queue, device, host, sizeof host);
+        wd_readback_gather(ring, device, 1, b.queue);
+        wd_readback_gather(ring, device + 1, 2, b.queue);
+        wd_readback_commit(ring, step, b.queue);
+        while (wd_readback_pending(ring) > 1) {
+            wd_readback_values v = wd_readback_take(ring);
+            assert_int_equal(v.tag, taken);
+            assert_int_equal(v.count, 3);
+            for (int i = 0; i < 3; i++) assert_true(v.value[i] == (float)(10 * taken + i));
+            taken++;
+        }
+    }
+    assert_int_equal(taken, 9);
+    assert_int_equal(wd_alloc_count(), allocations);
+    wd_readback_close(ring); /* one still pending */
+    wd_device_free(b.device, device);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_lr),
+        cmocka_unit_test(test_readback),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
