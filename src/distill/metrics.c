@@ -1,0 +1,154 @@
+/* Rows and lines: see metrics.h. A number is written with as many digits as its precision has (9 for
+ * a float, 17 for a double), so equal bits are equal text. */
+#include "distill/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "distill/tensorboard.h"
+#include "io/file.h"
+
+struct wd_metrics {
+    FILE *file;
+    char path[WD_PATH_MAX];
+    wd_tensorboard *board;
+};
+
+/* The step of a line that wd_metrics_write wrote, or -1: every line begins with it. */
+static int64_t step_of(const char *line)
+{
+    int64_t step = -1;
+    return sscanf(line, "{\"step\": %" SCNd64 ",", &step) == 1 ? step : -1;
+}
+
+/* Cuts the file behind the last whole line of a step up to `resume_step`. What a kill left of a line
+ * goes, too. */
+static wd_status cut_back(const char *path, int64_t resume_step, wd_err *err)
+{
+    wd_status status = WD_OK;
+    char *line = NULL;
+    size_t capacity = 0;
+    off_t keep = 0;
+    FILE *file = fopen(path, "r");
+    if (!file && errno == ENOENT) return WD_OK;
+    if (!file) return wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
+    ssize_t length;
+    while ((length = getline(&line, &capacity, file)) > 0) {
+        int64_t step = step_of(line);
+        if (line[length - 1] != '\n' || step < 0 || step > resume_step) break;
+        keep += length;
+    }
+    fclose(file);
+    free(line); /* getline's own */
+    if (truncate(path, keep)) {
+        status = wd_fail(err, WD_IO, "%s: cannot be cut back to step %" PRId64 ": %s", path,
+                         resume_step, strerror(errno));
+    }
+    return status;
+}
+
+wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err)
+{
+    wd_metrics *metrics = NULL;
+    wd_status status = WD_OK;
+    WD_TRY(wd_alloc((void **)&metrics, 1, sizeof *metrics, "metrics", err));
+    int length = snprintf(metrics->path, sizeof metrics->path, "%s/metrics.jsonl", folder);
+    if (length >= (int)sizeof metrics->path) {
+        status = wd_fail(err, WD_INVALID_ARGUMENT, "%s: path is too long", folder);
+        goto out;
+    }
+    WD_TRY_OUT(cut_back(metrics->path, resume_step, err));
+    metrics->file = fopen(metrics->path, "a");
+    if (!metrics->file) {
+        status = wd_fail(err, WD_IO, "%s: cannot be written: %s", metrics->path, strerror(errno));
+        goto out;
+    }
+    WD_TRY_OUT(wd_tensorboard_open(&metrics->board, folder, resume_step + 1, err));
+out:
+    if (status == WD_OK) *out = metrics;
+    else wd_metrics_close(metrics);
+    return status;
+}
+
+void wd_metrics_close(wd_metrics *metrics)
+{
+    if (!metrics) return;
+    if (metrics->file) fclose(metrics->file); /* every line was flushed */
+    wd_tensorboard_close(metrics->board);
+    wd_free(metrics);
+}
+
+static const char *number_text(char out[32], double v, int digits)
+{
+    if (isfinite(v)) snprintf(out, 32, "%.*g", digits, v);
+    else snprintf(out, 32, "null");
+    return out;
+}
+
+wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
+{
+    char loss[32], norm[32], lr[32], seconds[32], rate[32];
+    fprintf(metrics->file,
+            "{\"step\": %" PRId64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
+            "\"samples\": %" PRId64 ", \"targets\": %" PRId64 ", "
+            "\"seconds\": %s, \"steps_per_s\": %s}\n",
+            row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
+            number_text(lr, row->lr, 17), row->samples, row->targets,
+            number_text(seconds, row->seconds, 7), number_text(rate, row->steps_per_s, 4));
+    if (fflush(metrics->file) || ferror(metrics->file)) {
+        return wd_fail(err, WD_IO, "%s: cannot be written: %s", metrics->path, strerror(errno));
+    }
+    WD_TRY(wd_metrics_scalar(metrics, "train/loss", row->loss, row->step, err));
+    WD_TRY(wd_metrics_scalar(metrics, "train/grad_norm", row->grad_norm, row->step, err));
+    WD_TRY(wd_metrics_scalar(metrics, "train/lr", row->lr, row->step, err));
+    return wd_metrics_scalar(metrics, "train/steps_per_s", row->steps_per_s, row->step, err);
+}
+
+wd_status wd_metrics_scalar(wd_metrics *metrics, const char *tag, double value, int64_t step,
+                            wd_err *err)
+{
+    return wd_tensorboard_scalar(metrics->board, tag, value, step, err);
+}
+
+/* ---- progress line ---- */
+
+static const char *time_text(char out[32], double seconds)
+{
+    if (!(seconds >= 0) || seconds > 1e9) return "--:--";
+    long long s = (long long)(seconds + 0.5);
+    if (s < 3600) snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
+    else snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    return out;
+}
+
+static const char *memory_text(char out[32], size_t bytes)
+{
+    double mb = (double)bytes / 1e6;
+    if (mb < 9999.5) snprintf(out, 32, "%.0f MB", mb);
+    else snprintf(out, 32, "%.1f GB", mb / 1e3);
+    return out;
+}
+
+const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *progress)
+{
+    char steps[48], left[32], memory[32];
+    if (progress->steps > 0) {
+        int width = snprintf(NULL, 0, "%" PRId64, progress->steps);
+        snprintf(steps, sizeof steps, "%*" PRId64 "/%" PRId64, width, progress->step,
+                 progress->steps);
+    } else {
+        snprintf(steps, sizeof steps, "%" PRId64, progress->step);
+    }
+    snprintf(out, out_bytes, "step %s  loss %.4g  %.3g steps/s  ETA %s  memory %s", steps,
+             progress->loss, progress->steps_per_s, time_text(left, progress->seconds_left),
+             memory_text(memory, progress->memory_bytes));
+    return out;
+}
