@@ -1,0 +1,15 @@
+/* What the readers of the configurations share. Internal to wan/config*.c. */
+#ifndef WD_WAN_CONFIG_READ_H
+#define WD_WAN_CONFIG_READ_H
+
+#include "wan/config.h"
+
+/* The string under `key` must be `expected`; another one is refused by name (WD_UNSUPPORTED). */
+wd_status wd_config_check_class(wd_json_reader r, const char *key, const char *expected,
+                                wd_json_need need, wd_err *err);
+
+/* Refuses the first of `count` keys that is neither absent nor null, false, 0 or []. */
+wd_status wd_config_refuse_set(wd_json_reader r, const char *const *keys, size_t count,
+                               wd_err *err);
+
+#endif
