@@ -62,9 +62,9 @@ typedef struct wd_safetensors_item {
 
 typedef struct wd_safetensors_writer wd_safetensors_writer;
 
-/* Starts a file with these tensors, in this order. `metadata`: pairs key, value, ..., NULL; or
- * NULL. The bytes go to a temporary file: `path` appears, whole, at close. Data start is 64-byte
- * aligned. */
+/* Starts a file with these tensors, in this order (wide dtypes first keeps all of them aligned).
+ * `metadata`: pairs key, value, ..., NULL; or NULL. The bytes go to a temporary file: `path`
+ * appears, whole, at finish. The room is reserved at once, data start is 64-byte aligned. */
 wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
                                 const wd_safetensors_item *items, int64_t count,
                                 const char *const *metadata, wd_err *err);

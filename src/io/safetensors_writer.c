@@ -1,0 +1,197 @@
+/* Writing a safetensors file as a stream: see io/safetensors.h.
+ *
+ * The header is known before the first byte of data, so data goes straight to a temporary file,
+ * small pieces by way of a buffer, and its room is reserved first: a full disk is said at once. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "core/checked.h"
+#include "core/memory.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+
+enum { LENGTH_BYTES = 8, DATA_ALIGN = 64, BUFFER_BYTES = 4 << 20 };
+
+struct wd_safetensors_writer {
+    char path[WD_PATH_MAX], temporary[WD_PATH_MAX];
+    int fd;
+    uint64_t bytes, bytes_expected; /* of the data section: put so far, and in all */
+    char *buffer;
+    size_t buffered;
+};
+
+static wd_status refuse(const wd_safetensors_writer *w, wd_err *err)
+{
+    const char *hint =
+        errno == ENOSPC || errno == EDQUOT ? "; free some space or choose another folder" : "";
+    return wd_fail(err, WD_IO, "%s: cannot be written (%" PRIu64 " bytes of data): %s%s", w->path,
+                   w->bytes_expected, strerror(errno), hint);
+}
+
+static wd_status write_all(wd_safetensors_writer *w, const char *data, size_t bytes, wd_err *err)
+{
+    while (bytes) {
+        ssize_t n = write(w->fd, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return refuse(w, err);
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return WD_OK;
+}
+
+/* One line of the header; *end is where its data ends. */
+static wd_status add_item(json_t *header, uint64_t *end, const wd_safetensors_item *item,
+                          const char *path, wd_err *err)
+{
+    size_t count = 1, bytes;
+    uint64_t begin = *end;
+    json_t *shape = json_array();
+    bool fits = item->ndim >= 0 && item->ndim <= WD_DIMS_MAX;
+    for (int i = 0; fits && i < item->ndim; i++) {
+        fits = item->dim[i] >= 0 && wd_mul_size(&count, count, (size_t)item->dim[i]);
+        if (fits) json_array_append_new(shape, json_integer(item->dim[i]));
+    }
+    fits = fits && wd_mul_size(&bytes, count, wd_dtype_bytes(item->dtype)) &&
+           !__builtin_add_overflow(begin, bytes, end) && *end <= INT64_MAX;
+    if (!fits || json_object_get(header, item->name)) {
+        json_decref(shape);
+        return wd_fail(err, WD_INTERNAL, "%s: tensor \"%s\" %s", path, item->name,
+                       fits ? "is listed twice" : "has an impossible shape");
+    }
+    /* jansson steals `shape`, also where it fails */
+    json_t *line = json_pack("{ss so s[II]}", "dtype", wd_dtype_file_name(item->dtype), "shape",
+                             shape, "data_offsets", (json_int_t)begin, (json_int_t)*end);
+    if (line && json_object_set_new(header, item->name, line) == 0) return WD_OK;
+    return wd_fail(err, WD_OUT_OF_MEMORY,
+                   "%s: tensor \"%s\": no memory for the header, or its name "
+                   "is not UTF-8",
+                   path, item->name);
+}
+
+/* The header's text, padded with spaces so that data begins on a DATA_ALIGN boundary. */
+static wd_status make_header(char **out, size_t *length, uint64_t *data_bytes, const char *path,
+                             const wd_safetensors_item *items, int64_t count,
+                             const char *const *metadata, wd_err *err)
+{
+    wd_status status = WD_OK;
+    void *padded;
+    char *text = NULL;
+    json_t *header = json_object(), *pairs = json_object();
+    for (; metadata && metadata[0]; metadata += 2)
+        json_object_set_new(pairs, metadata[0], json_string(metadata[1]));
+    if (json_object_size(pairs)) json_object_set(header, "__metadata__", pairs);
+    *data_bytes = 0;
+    for (int64_t i = 0; i < count; i++)
+        WD_TRY_OUT(add_item(header, data_bytes, &items[i], path, err));
+    text = json_dumps(header, JSON_COMPACT);
+    if (!text) {
+        status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for the header", path);
+        goto out;
+    }
+    size_t used = strlen(text);
+    *length = wd_round_up(LENGTH_BYTES + used, DATA_ALIGN);
+    WD_TRY_OUT(wd_alloc(&padded, *length, 1, "a safetensors header", err));
+    uint64_t stated = *length - LENGTH_BYTES;
+    memset(padded, ' ', *length);
+    memcpy(padded, &stated, LENGTH_BYTES);
+    memcpy((char *)padded + LENGTH_BYTES, text, used);
+    *out = padded;
+out:
+    free(text); /* jansson's */
+    json_decref(pairs);
+    json_decref(header);
+    return status;
+}
+
+wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
+                                const wd_safetensors_item *items, int64_t count,
+                                const char *const *metadata, wd_err *err)
+{
+    void *block;
+    char *header = NULL, name[WD_PATH_MAX];
+    size_t length = 0;
+    wd_status status;
+    WD_TRY(wd_path_join(name, "", path, err));
+    WD_TRY(wd_alloc(&block, 1, sizeof(wd_safetensors_writer), "a safetensors writer", err));
+    wd_safetensors_writer *w = block;
+    w->fd = -1;
+    memcpy(w->path, name, sizeof name);
+    WD_TRY_OUT(wd_alloc(&block, BUFFER_BYTES, 1, "a write buffer", err));
+    w->buffer = block;
+    WD_TRY_OUT(
+        make_header(&header, &length, &w->bytes_expected, path, items, count, metadata, err));
+    WD_TRY_OUT(wd_file_temporary(w->temporary, path, err));
+    w->fd = open(w->temporary, O_WRONLY | O_CLOEXEC);
+    if (w->fd < 0) status = refuse(w, err);
+    if (status != WD_OK) goto out;
+    if (fallocate(w->fd, 0, 0, (off_t)(length + w->bytes_expected)) && errno != EOPNOTSUPP &&
+        errno != ENOSYS && errno != EINVAL) {
+        status = refuse(w, err);
+        goto out;
+    }
+    WD_TRY_OUT(write_all(w, header, length, err));
+    *out = w;
+    w = NULL;
+out:
+    wd_free(header);
+    wd_safetensors_abandon(w);
+    return status;
+}
+
+static wd_status flush(wd_safetensors_writer *w, wd_err *err)
+{
+    size_t bytes = w->buffered;
+    w->buffered = 0;
+    return write_all(w, w->buffer, bytes, err);
+}
+
+wd_status wd_safetensors_put(wd_safetensors_writer *w, const void *data, size_t bytes, wd_err *err)
+{
+    if (bytes > w->bytes_expected - w->bytes)
+        return wd_fail(err, WD_INTERNAL, "%s: more data than its %" PRIu64 " bytes", w->path,
+                       w->bytes_expected);
+    w->bytes += bytes;
+    if (bytes > BUFFER_BYTES - w->buffered) WD_TRY(flush(w, err));
+    if (bytes >= BUFFER_BYTES) return write_all(w, data, bytes, err);
+    if (bytes) memcpy(w->buffer + w->buffered, data, bytes);
+    w->buffered += bytes;
+    return WD_OK;
+}
+
+wd_status wd_safetensors_finish(wd_safetensors_writer *w, wd_err *err)
+{
+    wd_status status;
+    if (w->bytes != w->bytes_expected) {
+        status = wd_fail(err, WD_INTERNAL, "%s: %" PRIu64 " of %" PRIu64 " bytes of data were put",
+                         w->path, w->bytes, w->bytes_expected);
+        goto out;
+    }
+    WD_TRY_OUT(flush(w, err));
+    int failed = close(w->fd);
+    w->fd = -1;
+    if (failed) {
+        status = refuse(w, err);
+        goto out;
+    }
+    status = wd_file_commit(w->temporary, w->path, err); /* removes it if it fails */
+    w->temporary[0] = '\0';
+out:
+    wd_safetensors_abandon(w);
+    return status;
+}
+
+void wd_safetensors_abandon(wd_safetensors_writer *w)
+{
+    if (!w) return;
+    if (w->fd >= 0) close(w->fd);
+    if (w->temporary[0]) wd_file_abandon(w->temporary);
+    wd_free(w->buffer);
+    wd_free(w);
+}

@@ -1,0 +1,162 @@
+/* Tests of the safetensors writer: what it writes is read back, and a failure leaves nothing. */
+#include "testing.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+static const wd_safetensors_item items[] = {
+    {"wide", WD_F32, 2, {3, 700000}}, {"empty", WD_F32, 2, {0, 4}},
+    {"scalar", WD_I64, 0, {0}},       {"quote \" \\ \xc3\xa9", WD_BF16, 1, {5}},
+    {"odd", WD_U8, 1, {3}},
+};
+enum { ITEMS = sizeof items / sizeof *items, DATA_BYTES = 3 * 700000 * 4 + 8 + 10 + 3 };
+
+static void in_folder(char path[WD_PATH_MAX], const char *name)
+{
+    wd_err err;
+    wd_test_ok(wd_path_join(path, wd_test_folder(), name, &err), &err);
+}
+
+static int entries(void)
+{
+    int n = -2;
+    DIR *dir = opendir(wd_test_folder());
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+static unsigned char *make_data(void)
+{
+    unsigned char *data = malloc(DATA_BYTES);
+    for (size_t i = 0; i < DATA_BYTES; i++) data[i] = (unsigned char)(i * 2654435761u >> 13);
+    return data;
+}
+
+static void reads_back_what_it_wrote(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX];
+    wd_safetensors_writer *writer;
+    wd_safetensors *set;
+    unsigned char *data = make_data();
+    static const size_t chunks[] = {DATA_BYTES, 1, 65537, 5 << 20};
+    const char *const metadata[] = {"format", "pt", "note", "a \"b\"", NULL};
+    in_folder(path, "w.safetensors");
+    for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+        wd_test_ok(wd_safetensors_create(&writer, path, items, ITEMS, metadata, &err), &err);
+        for (size_t at = 0; at < DATA_BYTES; at += chunks[c]) {
+            size_t n = DATA_BYTES - at < chunks[c] ? DATA_BYTES - at : chunks[c];
+            wd_test_ok(wd_safetensors_put(writer, data + at, n, &err), &err);
+        }
+        wd_test_ok(wd_safetensors_finish(writer, &err), &err);
+        assert_int_equal(entries(), 1);
+        wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+        assert_int_equal(wd_safetensors_count(set), ITEMS);
+        size_t at = 0;
+        for (int i = 0; i < ITEMS; i++) {
+            const wd_safetensors_entry *e = wd_safetensors_find(set, items[i].name);
+            assert_non_null(e);
+            assert_int_equal(e->tensor.dtype, items[i].dtype);
+            assert_int_equal(e->tensor.ndim, items[i].ndim);
+            size_t bytes = wd_tensor_bytes(&e->tensor);
+            assert_memory_equal(e->tensor.data, data + at, bytes);
+            if (i == 0) assert_int_equal(e->file_offset % 64, 0);
+            assert_false(e->unaligned);
+            at += bytes;
+        }
+        assert_string_equal(wd_safetensors_metadata(set, "note"), "a \"b\"");
+        wd_safetensors_close(set);
+    }
+    assert_int_equal(remove(path), 0);
+    free(data);
+}
+
+static void an_abandoned_file_leaves_nothing(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX];
+    wd_safetensors_writer *writer;
+    in_folder(path, "w.safetensors");
+    wd_test_ok(wd_safetensors_create(&writer, path, items, ITEMS, NULL, &err), &err);
+    wd_test_ok(wd_safetensors_put(writer, "abc", 3, &err), &err);
+    wd_safetensors_abandon(writer);
+    assert_int_equal(entries(), 0);
+    wd_test_ok(wd_safetensors_create(&writer, path, items, ITEMS, NULL, &err), &err);
+    wd_test_refused(wd_safetensors_finish(writer, &err), &err, WD_INTERNAL, "0 of 8400021 bytes");
+    assert_int_equal(entries(), 0);
+    const wd_safetensors_item one = {"a", WD_U8, 1, {2}}, twice[] = {one, one};
+    wd_test_ok(wd_safetensors_create(&writer, path, &one, 1, NULL, &err), &err);
+    wd_test_refused(wd_safetensors_put(writer, "abc", 3, &err), &err, WD_INTERNAL, "more data");
+    wd_safetensors_abandon(writer);
+    wd_test_refused(wd_safetensors_create(&writer, path, twice, 2, NULL, &err), &err, WD_INTERNAL,
+                    "twice");
+    const wd_safetensors_item huge = {"a", WD_F32, 2, {INT64_MAX, INT64_MAX}};
+    wd_test_refused(wd_safetensors_create(&writer, path, &huge, 1, NULL, &err), &err, WD_INTERNAL,
+                    "impossible shape");
+    in_folder(path, "none/w.safetensors");
+    wd_test_refused(wd_safetensors_create(&writer, path, items, ITEMS, NULL, &err), &err,
+                    WD_NOT_FOUND, "none/w.safetensors");
+    assert_int_equal(entries(), 0);
+}
+
+/* A limit on the size of files stands for the full disk. */
+static void a_full_disk_is_said_with_the_path(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX];
+    wd_safetensors_writer *writer = NULL;
+    struct rlimit old_limit, limit;
+    unsigned char *data = make_data();
+    in_folder(path, "w.safetensors");
+    getrlimit(RLIMIT_FSIZE, &old_limit);
+    limit = old_limit;
+    limit.rlim_cur = 1 << 20;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    wd_status status = wd_safetensors_create(&writer, path, items, ITEMS, NULL, &err);
+    if (status == WD_OK) { /* a file system that does not reserve */
+        status = wd_safetensors_put(writer, data, DATA_BYTES, &err);
+        wd_safetensors_abandon(writer);
+    }
+    setrlimit(RLIMIT_FSIZE, &old_limit);
+    wd_test_refused(status, &err, WD_IO,
+                    "w.safetensors: cannot be written (8400021 bytes of data)");
+    assert_int_equal(entries(), 0);
+    free(data);
+}
+
+static void survives_every_failing_allocation(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX];
+    wd_safetensors_writer *writer;
+    wd_status status;
+    int n = 0;
+    in_folder(path, "w.safetensors");
+    do {
+        wd_alloc_fail_at(++n);
+        status = wd_safetensors_create(&writer, path, items, ITEMS, NULL, &err);
+        wd_alloc_fail_at(0);
+        assert_true(status == WD_OK || status == WD_OUT_OF_MEMORY);
+    } while (status != WD_OK);
+    assert_true(n > 3);
+    wd_safetensors_abandon(writer);
+    assert_int_equal(entries(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_back_what_it_wrote),
+        cmocka_unit_test(an_abandoned_file_leaves_nothing),
+        cmocka_unit_test(a_full_disk_is_said_with_the_path),
+        cmocka_unit_test(survives_every_failing_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
