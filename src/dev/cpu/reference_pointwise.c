@@ -4,41 +4,43 @@
 
 #include "dev/cpu/reference.h"
 
-/* gelu(x) = x / 2 (1 + tanh(c (x + 0.044715 x^3))), c = sqrt(2 / pi). */
+/* gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = c (x + k x^3), c = sqrt(2 / pi). The second form
+ * does not cancel where x is negative. */
 static const double gelu_c = 0.7978845608028654, gelu_k = 0.044715;
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 float wd_ref_act(wd_act act, float x)
 {
     double v = x;
     switch (act) {
     case WD_ACT_GELU_TANH:
-        return (float)(0.5 * v * (1 + tanh(gelu_c * (v + gelu_k * v * v * v))));
+        return (float)(v * sigmoid(2 * gelu_c * (v + gelu_k * v * v * v)));
     case WD_ACT_SILU:
-        return (float)(v / (1 + exp(-v)));
+        return (float)(v * sigmoid(v));
     case WD_ACT_NONE:
         break;
     }
     return x;
 }
 
+/* d/dx x sigmoid(f(x)) = s + x s (1 - s) f'(x); the second term vanishes where s is 0 or 1. */
 float wd_ref_act_derivative(wd_act act, float x)
 {
-    double v = x;
+    double v = x, s = 1, slope = 0;
     switch (act) {
-    case WD_ACT_GELU_TANH: {
-        double t = tanh(gelu_c * (v + gelu_k * v * v * v));
-        double slope = fabs(t) < 1 ? (1 - t * t) * gelu_c * (1 + 3 * gelu_k * v * v) * v : 0;
-        return (float)(0.5 * (1 + t) + 0.5 * slope);
-    }
-    case WD_ACT_SILU: {
-        double s = 1 / (1 + exp(-v));
-        double slope = s > 0 && s < 1 ? v * (1 - s) : 0;
-        return (float)(s * (1 + slope));
-    }
+    case WD_ACT_GELU_TANH:
+        s = sigmoid(2 * gelu_c * (v + gelu_k * v * v * v));
+        slope = 2 * gelu_c * (1 + 3 * gelu_k * v * v);
+        break;
+    case WD_ACT_SILU:
+        s = sigmoid(v);
+        slope = 1;
+        break;
     case WD_ACT_NONE:
         break;
     }
-    return 1;
+    return (float)(s > 0 && s < 1 ? s + v * s * (1 - s) * slope : s);
 }
 
 /* transformers' NewGELUActivation on tensors of `type`, one tensor operation after the other. */

@@ -1,8 +1,25 @@
 /* Which kernel runs which operation on the cpu device: see cpu/cpu.h. */
-#include <assert.h>
-
-#include "dev/cpu/cpu.h"
+#include "dev/cpu/isa/isa.h"
 #include "dev/cpu/reference.h"
+
+static void use_isa(wd_cpu_table *table, wd_cpu_isa isa)
+{
+    switch (isa) {
+#if defined(__x86_64__)
+    case WD_CPU_ISA_avx512_bf16:
+        wd_isa_use_avx512_bf16(table);
+        break;
+    case WD_CPU_ISA_avx512:
+        wd_isa_use_avx512(table);
+        break;
+    case WD_CPU_ISA_avx2:
+        wd_isa_use_avx2(table);
+        break;
+#endif
+    default:
+        wd_isa_use_generic(table);
+    }
+}
 
 void wd_cpu_table_reference(wd_cpu_table *table)
 {
@@ -18,7 +35,7 @@ void wd_cpu_table_reference(wd_cpu_table *table)
 void wd_cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa)
 {
     wd_cpu_table_reference(table);
-    (void)isa;
+    use_isa(table, isa);
 }
 
 size_t wd_cpu_workspace_bytes(const wd_cpu_table *table, wd_op op, const void *args)

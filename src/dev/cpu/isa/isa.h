@@ -1,0 +1,63 @@
+/* Kernels that exist once per instruction set. Each file of this folder is compiled for every set,
+ * with WD_ISA as the suffix of its external symbols: wd_isa_layernorm_avx2.
+ *
+ * They are plain C loops written so that the compiler turns them into vectors: no contraction to
+ * fused multiply-add, sums in 32 lanes whatever the vector's width. So a result has the same bits on
+ * every instruction set, and for every number of threads.
+ */
+#ifndef WD_DEV_CPU_ISA_ISA_H
+#define WD_DEV_CPU_ISA_ISA_H
+
+#include "dev/cpu/cpu.h"
+
+/* X(OP, name, workspace): operations that have such a kernel, and their workspace function. */
+#define WD_ISA_OP_MAP(X)                                                                           \
+    X(LAYERNORM, layernorm, NULL)                                                                  \
+    X(LAYERNORM_BACKWARD, layernorm_backward, wd_isa_layernorm_backward_workspace)                 \
+    X(RMSNORM, rmsnorm, NULL)                                                                      \
+    X(RMSNORM_BACKWARD, rmsnorm_backward, wd_isa_rmsnorm_backward_workspace)                       \
+    X(CHANNELNORM, channelnorm, NULL)                                                              \
+    X(RESIDUAL, residual, NULL)                                                                    \
+    X(RESIDUAL_BACKWARD, residual_backward, wd_isa_residual_backward_workspace)                    \
+    X(ACTIVATION, activation, NULL)                                                                \
+    X(ACTIVATION_BACKWARD, activation_backward, NULL)                                              \
+    X(MULTIPLY, multiply, NULL)                                                                    \
+    X(ADD_TABLE, add_table, NULL)                                                                  \
+    X(SUM_ROWS, sum_rows, wd_isa_sum_rows_workspace)                                               \
+    X(STRIDED_COPY, strided_copy, NULL)                                                            \
+    X(GATHER_ROWS, gather_rows, NULL)                                                              \
+    X(CAST, cast, NULL)                                                                            \
+    X(FILL, fill, NULL)                                                                            \
+    X(COMBINE, combine, NULL)                                                                      \
+    X(GUIDANCE, guidance, NULL)                                                                    \
+    X(STEP_SAMPLES, step_samples, NULL)                                                            \
+    X(MSE, mse, wd_isa_mse_workspace)                                                              \
+    X(SUM_SQUARES, sum_squares, wd_isa_sum_squares_workspace)                                      \
+    X(ADAMW, adamw, NULL)                                                                          \
+    X(EMA, ema, NULL)
+
+/* Puts one instruction set's kernels into a table: see use.c. */
+void wd_isa_use_generic(wd_cpu_table *table);
+void wd_isa_use_avx2(wd_cpu_table *table);
+void wd_isa_use_avx512(wd_cpu_table *table);
+void wd_isa_use_avx512_bf16(wd_cpu_table *table);
+
+/* Inside this folder: the name of this version of a kernel. */
+#ifdef WD_ISA
+#define WD_ISA_PASTE_(name, isa) wd_isa_##name##_##isa
+#define WD_ISA_PASTE(name, isa) WD_ISA_PASTE_(name, isa)
+#define KERNEL(name) WD_ISA_PASTE(name, WD_ISA)
+#define X(op, name, workspace) wd_cpu_kernel KERNEL(name);
+WD_ISA_OP_MAP(X)
+#undef X
+#endif
+
+/* The same for all instruction sets: cpu/isa_workspace.c. */
+size_t wd_isa_layernorm_backward_workspace(const void *args);
+size_t wd_isa_rmsnorm_backward_workspace(const void *args);
+size_t wd_isa_residual_backward_workspace(const void *args);
+size_t wd_isa_sum_rows_workspace(const void *args);
+size_t wd_isa_mse_workspace(const void *args);
+size_t wd_isa_sum_squares_workspace(const void *args);
+
+#endif

@@ -1,0 +1,252 @@
+/* Copies that change layout or dtype: casts, strided copies, gathered rows, constants. */
+#include <assert.h>
+
+#include "dev/cpu/isa/isa.h"
+#include "dev/cpu/isa/rows.h"
+
+/* ---- cast ---- */
+
+static void cast_part(int64_t begin, int64_t end, void *context)
+{
+    const wd_cast_args *a = context;
+    float buffer[CHUNK];
+    for (int64_t at = begin; at < end; at += CHUNK) {
+        int64_t n = least(CHUNK, end - at);
+        const float *from = widen(buffer, a->from, a->from_type, at, n);
+        if (a->to_type == WD_F32)
+            memcpy((float *)a->to + at, from, (size_t)n * sizeof *from);
+        else
+            narrow(a->to, a->to_type, at, from, n);
+    }
+}
+
+void KERNEL(cast)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    wd_parallel_for(((const wd_cast_args *)args)->count, GRAIN, cast_part, (void *)args);
+}
+
+/* ---- fill ---- */
+
+static void fill_part(int64_t begin, int64_t end, void *context)
+{
+    const wd_fill_args *a = context;
+    int64_t n = end - begin;
+    if (a->type == WD_F32) {
+        float *to = (float *)a->to + begin;
+        EACH(i, n) to[i] = a->value;
+    } else {
+        uint16_t *to = (uint16_t *)a->to + begin, value;
+        value = a->type == WD_BF16 ? (uint16_t)(bf16_bits(a->value) >> 16) : f32_to_f16(a->value);
+        EACH(i, n) to[i] = value;
+    }
+}
+
+void KERNEL(fill)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    wd_parallel_for(((const wd_fill_args *)args)->count, GRAIN, fill_part, (void *)args);
+}
+
+/* ---- gather ---- */
+
+static void gather_part(int64_t begin, int64_t end, void *context)
+{
+    const wd_gather_rows_args *a = context;
+    float buffer[CHUNK];
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t column = 0; column < a->width; column += CHUNK) {
+            int64_t n = least(CHUNK, a->width - column), to = r * a->width + column;
+            int64_t from = a->index[r];
+            assert(from >= -1 && from < a->table_rows);
+            const float *x = buffer;
+            if (from < 0)
+                memset(buffer, 0, (size_t)n * sizeof *buffer);
+            else
+                x = widen(buffer, a->from, a->from_type, from * a->width + column, n);
+            if (a->to_type == WD_F32)
+                memcpy((float *)a->to + to, x, (size_t)n * sizeof *x);
+            else
+                narrow(a->to, a->to_type, to, x, n);
+        }
+}
+
+void KERNEL(gather_rows)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_gather_rows_args *a = args;
+    wd_parallel_for(a->rows, grain_rows(GRAIN, a->width), gather_part, (void *)args);
+}
+
+/* ---- strided copy ---- */
+
+typedef struct dimension {
+    int64_t count, to, from; /* strides in elements */
+} dimension;
+
+/* The copy as three nested loops over index vectors: `outer` dimensions in parallel, then those that
+ * add up on the same output elements (`repeat`, to-stride 0) in their order, then `inner`, one run
+ * of elements. Dimensions of one element are gone, and neighbours that walk on alike are one. */
+typedef struct walk {
+    const wd_strided_copy_args *args;
+    dimension outer[6], repeat[6], inner;
+    int outers, repeats;
+    int64_t repeat_count;
+} walk;
+
+static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
+
+/* Sorts the dimensions that write apart by the stride with which they write, the widest first. */
+static void sort_by_stride(dimension *d, int count)
+{
+    for (int i = 1; i < count; i++)
+        for (int j = i; j > 0 && magnitude(d[j].to) > magnitude(d[j - 1].to); j--) {
+            dimension swap = d[j];
+            d[j] = d[j - 1];
+            d[j - 1] = swap;
+        }
+}
+
+static int merge_neighbours(dimension *d, int count)
+{
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        if (kept && d[kept - 1].to == d[i].to * d[i].count &&
+            d[kept - 1].from == d[i].from * d[i].count)
+            d[kept - 1] = (dimension){d[kept - 1].count * d[i].count, d[i].to, d[i].from};
+        else
+            d[kept++] = d[i];
+    }
+    return kept;
+}
+
+/* False if there is nothing to copy. */
+static bool plan_walk(walk *w, const wd_strided_copy_args *a)
+{
+    *w = (walk){.args = a, .inner = {1, 1, 1}, .repeat_count = 1};
+    for (int i = 0; i < a->ndim; i++) {
+        dimension d = {a->dim[i], a->to_stride[i], a->from_stride[i]};
+        if (d.count == 0) return false;
+        if (d.count == 1) continue;
+        if (d.to) {
+            w->outer[w->outers++] = d;
+        } else {
+            w->repeat[w->repeats++] = d;
+            w->repeat_count *= d.count;
+        }
+    }
+    sort_by_stride(w->outer, w->outers);
+    w->outers = merge_neighbours(w->outer, w->outers);
+    if (w->outers) w->inner = w->outer[--w->outers];
+    return true;
+}
+
+/* Offsets of the index vector number `n` of `d`. */
+static void offsets(int64_t *to, int64_t *from, const dimension *d, int count, int64_t n)
+{
+    for (int i = count - 1; i >= 0; i--) {
+        int64_t index = n % d[i].count;
+        n /= d[i].count;
+        *to += index * d[i].to;
+        *from += index * d[i].from;
+    }
+}
+
+/* buffer[i] = data[at + i stride] as fp32. */
+static const float *load_run(float *buffer, const void *data, wd_dtype type, int64_t at,
+                             int64_t stride, int64_t n)
+{
+    if (stride == 1) return widen(buffer, data, type, at, n);
+    if (type == WD_F32) {
+        const float *from = (const float *)data + at;
+        EACH(i, n) buffer[i] = from[i * stride];
+        return buffer;
+    }
+    uint16_t raw[CHUNK];
+    const uint16_t *from = (const uint16_t *)data + at;
+    EACH(i, n) raw[i] = from[i * stride];
+    return widen(buffer, raw, type, 0, n);
+}
+
+static void store_run(void *data, wd_dtype type, int64_t at, int64_t stride, const float *y,
+                      int64_t n)
+{
+    if (type == WD_F32) {
+        float *to = (float *)data + at;
+        EACH(i, n) to[i * stride] = y[i];
+        return;
+    }
+    if (stride == 1) {
+        narrow(data, type, at, y, n);
+        return;
+    }
+    uint16_t raw[CHUNK], *to = (uint16_t *)data + at;
+    narrow(raw, type, 0, y, n);
+    EACH(i, n) to[i * stride] = raw[i];
+}
+
+/* One run along the inner dimension. */
+static void copy_run(const walk *w, int64_t to, int64_t from)
+{
+    const wd_strided_copy_args *a = w->args;
+    bool plain = a->alpha == 1 && a->beta == 0;
+    if (plain && a->to_type == a->from_type && w->inner.to == 1 && w->inner.from == 1) {
+        size_t size = wd_dtype_bytes(a->to_type);
+        memcpy((char *)a->to + (size_t)to * size, (const char *)a->from + (size_t)from * size,
+               (size_t)w->inner.count * size);
+        return;
+    }
+    float x_run[CHUNK], old_run[CHUNK], y[CHUNK];
+    for (int64_t done = 0; done < w->inner.count; done += CHUNK) {
+        int64_t n = least(CHUNK, w->inner.count - done), at_to = to + done * w->inner.to;
+        const float *x = load_run(x_run, a->from, a->from_type, from + done * w->inner.from,
+                                  w->inner.from, n);
+        if (!plain) {
+            EACH(i, n) y[i] = a->alpha * x[i];
+            if (a->beta != 0) {
+                const float *old = load_run(old_run, a->to, a->to_type, at_to, w->inner.to, n);
+                EACH(i, n) y[i] += a->beta * old[i];
+            }
+            x = y;
+        }
+        store_run(a->to, a->to_type, at_to, w->inner.to, x, n);
+    }
+}
+
+static void copy_outer(int64_t begin, int64_t end, void *context)
+{
+    const walk *w = context;
+    for (int64_t n = begin; n < end; n++)
+        for (int64_t repeat = 0; repeat < w->repeat_count; repeat++) {
+            int64_t to = 0, from = 0;
+            offsets(&to, &from, w->outer, w->outers, n);
+            offsets(&to, &from, w->repeat, w->repeats, repeat);
+            copy_run(w, to, from);
+        }
+}
+
+/* A single run: its parts in parallel. */
+static void copy_inner(int64_t begin, int64_t end, void *context)
+{
+    walk part = *(const walk *)context;
+    part.inner.count = end - begin;
+    int64_t to = begin * part.inner.to, from = begin * part.inner.from;
+    for (int64_t repeat = 0; repeat < part.repeat_count; repeat++) {
+        int64_t at_to = to, at_from = from;
+        offsets(&at_to, &at_from, part.repeat, part.repeats, repeat);
+        copy_run(&part, at_to, at_from);
+    }
+}
+
+void KERNEL(strided_copy)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    walk w;
+    if (!plan_walk(&w, args)) return;
+    int64_t outer = 1, run = w.inner.count * w.repeat_count;
+    for (int i = 0; i < w.outers; i++) outer *= w.outer[i].count;
+    if (outer == 1)
+        wd_parallel_for(w.inner.count, 1 + GRAIN / w.repeat_count, copy_inner, &w);
+    else
+        wd_parallel_for(outer, grain_rows(GRAIN, run), copy_outer, &w);
+}

@@ -1,0 +1,134 @@
+/* What the kernels of this folder have in common: rows of any dtype as fp32, and sums in lanes.
+ *
+ * A kernel's loops are all in fp32. An F32 array is used where it is; others are widened into a
+ * buffer on the stack, which stays in the first-level cache, and narrowed from one.
+ */
+#ifndef WD_DEV_CPU_ISA_ROWS_H
+#define WD_DEV_CPU_ISA_ROWS_H
+
+#include "core/dtype.h"
+#include "dev/cpu/parallel.h"
+
+enum {
+    CHUNK = 1024,    /* elements that elementwise kernels take at a time */
+    ROW_MAX = 8192,  /* the widest row that a buffer holds; wider ones take the plain C version */
+    LANES = 32,      /* partial sums of a row */
+    GRAIN = 16384,   /* elements of light work that are worth a thread */
+    GRAIN_HEAVY = 4096 /* the same with an exponential each */
+};
+
+/* for (i = 0; i < n; i++) without dependences from one i to another: arrays are the same or apart. */
+#ifdef __clang__
+#define EACH(i, n)                                                                                 \
+    _Pragma("clang loop vectorize(assume_safety)") for (int64_t i = 0; i < (n); i++)
+#else
+#define EACH(i, n) _Pragma("GCC ivdep") for (int64_t i = 0; i < (n); i++)
+#endif
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Rows of `width` elements that make `grain` elements. */
+static inline int64_t grain_rows(int64_t grain, int64_t width)
+{
+    return width >= grain ? 1 : grain / (width > 0 ? width : 1);
+}
+
+/* ---- conversions: integer arithmetic, so that vectors of any instruction set give the same ---- */
+
+static inline uint32_t bits_of(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* The bits of `f` rounded to bf16, in the upper half; NaN stays NaN. */
+static inline uint32_t bf16_bits(float f)
+{
+    uint32_t bits = bits_of(f), nan = bits | 0x400000u;
+    uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    return (bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
+}
+
+static inline float round_bf16(float f) { return float_of(bf16_bits(f) & 0xffff0000u); }
+
+static inline float f16_to_f32(uint16_t v)
+{
+    uint32_t magnitude = (uint32_t)(v & 0x7fffu) << 13, sign = (uint32_t)(v & 0x8000u) << 16;
+    uint32_t finite = bits_of(float_of(magnitude) * 0x1p112f); /* exact, subnormals too */
+    return float_of(sign | (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
+}
+
+static inline uint16_t f32_to_f16(float f)
+{
+    uint32_t bits = bits_of(f), magnitude = bits & 0x7fffffffu;
+    uint32_t normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u; /* rounds at 2^-24 */
+    uint32_t out = magnitude < 0x38800000u ? subnormal : normal;
+    out = magnitude >= 0x477ff000u ? 0x7c00u : out;
+    out = magnitude > 0x7f800000u ? 0x7e00u : out;
+    return (uint16_t)(out | (bits >> 16 & 0x8000u));
+}
+
+/* `n` elements from element `at` on as fp32: where they are, or in `buffer`. */
+static inline const float *widen(float *restrict buffer, const void *data, wd_dtype type,
+                                 int64_t at, int64_t n)
+{
+    if (type == WD_F32) return (const float *)data + at;
+    const uint16_t *restrict from = (const uint16_t *)data + at;
+    if (type == WD_BF16)
+        EACH(i, n) buffer[i] = float_of((uint32_t)from[i] << 16);
+    else
+        EACH(i, n) buffer[i] = f16_to_f32(from[i]);
+    return buffer;
+}
+
+/* Where to write fp32 values that narrow() then stores at element `at`. */
+static inline float *target(float *buffer, void *data, wd_dtype type, int64_t at)
+{
+    return type == WD_F32 ? (float *)data + at : buffer;
+}
+
+static inline void narrow(void *data, wd_dtype type, int64_t at, const float *restrict from,
+                          int64_t n)
+{
+    if (type == WD_F32) return;
+    uint16_t *restrict to = (uint16_t *)data + at;
+    if (type == WD_BF16)
+        EACH(i, n) to[i] = (uint16_t)(bf16_bits(from[i]) >> 16);
+    else
+        EACH(i, n) to[i] = f32_to_f16(from[i]);
+}
+
+/* ---- sums ---- */
+
+/* SUM_OF(total, n, i, term): total = sum over i < n of term, in LANES partial sums, which are then
+ * added in pairs: the order depends on n only. */
+#define SUM_OF(total, n, i, term)                                                                  \
+    do {                                                                                           \
+        float lanes_[LANES] = {0};                                                                 \
+        int64_t done_ = 0;                                                                         \
+        for (; done_ + LANES <= (n); done_ += LANES)                                               \
+            for (int lane_ = 0; lane_ < LANES; lane_++) {                                          \
+                int64_t i = done_ + lane_;                                                         \
+                lanes_[lane_] += (term);                                                           \
+            }                                                                                      \
+        for (int64_t i = done_; i < (n); i++) lanes_[i - done_] += (term);                         \
+        total = sum_lanes(lanes_);                                                                 \
+    } while (0)
+
+static inline float sum_lanes(float lanes[LANES])
+{
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+#endif

@@ -1,0 +1,186 @@
+/* Sums, loss and optimiser. Sums are taken in fixed chunks, whose results are added in order, so
+ * that the number of threads never shows. */
+#include <math.h>
+
+#include "dev/cpu/isa/column_sums.h"
+#include "dev/cpu/isa/isa.h"
+#include "dev/cpu/isa/sums.h"
+
+/* ---- a bias' gradient ---- */
+
+static void sum_rows_row(float *sums, int64_t r, const void *args)
+{
+    const wd_sum_rows_args *a = args;
+    int64_t at = r * (a->x_stride ? a->x_stride : a->width);
+    float in[CHUNK];
+    for (int64_t column = 0; column < a->width; column += CHUNK) {
+        int64_t n = least(CHUNK, a->width - column);
+        const float *x = widen(in, a->x, a->type, at + column, n);
+        float *sum = sums + column;
+        EACH(i, n) sum[i] += x[i];
+    }
+}
+
+void KERNEL(sum_rows)(const void *args, wd_cpu_context *context)
+{
+    const wd_sum_rows_args *a = args;
+    if (a->rows == 0 && a->beta == 0) memset(a->y, 0, (size_t)a->width * sizeof *a->y);
+    column_sums_run(&(column_sums){
+        .out = {a->y},
+        .outputs = 1,
+        .add = a->beta != 0,
+        .rows = a->rows,
+        .group_rows = a->rows,
+        .width = a->width,
+        .fn = sum_rows_row,
+        .args = args,
+        .workspace = context->workspace,
+    });
+}
+
+/* ---- loss ---- */
+
+typedef struct mse_work {
+    const wd_mse_args *args;
+    double *partial; /* [B, chunks of a sample] */
+} mse_work;
+
+static void mse_chunks(int64_t begin, int64_t end, void *context)
+{
+    const mse_work *w = context;
+    const wd_mse_args *a = w->args;
+    int64_t per_sample = sum_chunks(a->width);
+    float in[CHUNK], out[CHUNK], slope = 2.0f * a->factor / (float)a->width;
+    for (int64_t chunk = begin; chunk < end; chunk++) {
+        int64_t first = chunk % per_sample * SUM_CHUNK, sample = chunk / per_sample * a->width;
+        int64_t last = least(first + SUM_CHUNK, a->width);
+        double total = 0;
+        for (int64_t i = first; i < last; i += CHUNK) {
+            int64_t n = least(CHUNK, last - i), at = sample + i;
+            const float *y = widen(in, a->y, a->type, at, n), *to = a->target + at;
+            float squares;
+            SUM_OF(squares, n, j, (y[j] - to[j]) * (y[j] - to[j]));
+            total += squares;
+            if (!a->dy) continue;
+            float *dy = target(out, a->dy, a->type, at);
+            EACH(j, n) dy[j] = slope * (y[j] - to[j]);
+            narrow(a->dy, a->type, at, dy, n);
+        }
+        w->partial[chunk] = total;
+    }
+}
+
+void KERNEL(mse)(const void *args, wd_cpu_context *context)
+{
+    const wd_mse_args *a = args;
+    int64_t per_sample = sum_chunks(a->width);
+    mse_work work = {a, context->workspace};
+    wd_parallel_for(a->samples * per_sample, grain_rows(GRAIN, least(a->width, SUM_CHUNK)),
+                    mse_chunks, &work);
+    for (int64_t b = 0; b < a->samples; b++) {
+        double total = 0;
+        for (int64_t i = 0; i < per_sample; i++) total += work.partial[b * per_sample + i];
+        a->loss[b] = (float)(total / (double)a->width);
+    }
+}
+
+/* ---- gradient norm ---- */
+
+typedef struct squares_work {
+    const wd_sum_squares_args *args;
+    double *partial;
+} squares_work;
+
+static void squares_chunks(int64_t begin, int64_t end, void *context)
+{
+    const squares_work *w = context;
+    for (int64_t chunk = begin; chunk < end; chunk++) {
+        int64_t last = least((chunk + 1) * SUM_CHUNK, w->args->count);
+        double total = 0;
+        for (int64_t at = chunk * SUM_CHUNK; at < last; at += CHUNK) {
+            const float *x = w->args->x + at;
+            float squares;
+            SUM_OF(squares, least(CHUNK, last - at), i, x[i] * x[i]);
+            total += squares;
+        }
+        w->partial[chunk] = total;
+    }
+}
+
+void KERNEL(sum_squares)(const void *args, wd_cpu_context *context)
+{
+    const wd_sum_squares_args *a = args;
+    squares_work work = {a, context->workspace};
+    int64_t chunks = sum_chunks(a->count);
+    double total = a->beta != 0 ? a->sum[0] : 0;
+    wd_parallel_for(chunks, 1, squares_chunks, &work);
+    for (int64_t i = 0; i < chunks; i++) total += work.partial[i];
+    a->sum[0] = (float)total;
+}
+
+/* ---- optimiser ---- */
+
+/* What is the same for all elements. */
+typedef struct adamw_work {
+    const wd_adamw_args *args;
+    float grad_factor, keep, rate, correction; /* p (1 - lr decay) - rate m / (.. correction ..) */
+    float m_new, v_new;                        /* 1 - b1, 1 - b2 */
+} adamw_work;
+
+static void adamw_part(int64_t begin, int64_t end, void *context)
+{
+    const adamw_work w = *(const adamw_work *)context;
+    const wd_adamw_args *a = w.args;
+    float beta1 = a->beta1, beta2 = a->beta2, eps = a->eps;
+    for (int64_t at = begin; at < end; at += CHUNK) {
+        int64_t n = least(CHUNK, end - at);
+        float *restrict p = a->p + at, *restrict m = a->m + at, *restrict v = a->v + at;
+        const float *restrict grad = a->grad + at;
+        EACH(i, n)
+        {
+            float g = w.grad_factor * grad[i];
+            float m_now = beta1 * m[i] + w.m_new * g;
+            float v_now = beta2 * v[i] + w.v_new * (g * g);
+            m[i] = m_now;
+            v[i] = v_now;
+            p[i] = p[i] * w.keep - w.rate * m_now / (sqrtf(v_now) * w.correction + eps);
+        }
+        if (!a->copy) continue;
+        if (a->copy_type == WD_F32)
+            memcpy((float *)a->copy + at, p, (size_t)n * sizeof *p);
+        else
+            narrow(a->copy, a->copy_type, at, p, n);
+    }
+}
+
+void KERNEL(adamw)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_adamw_args *a = args;
+    if (a->factor[0] == 0) return;
+    double step = (double)a->step;
+    adamw_work work = {
+        .args = a,
+        .grad_factor = a->factor[0],
+        .keep = (float)(1 - (double)a->lr * a->decay),
+        .rate = (float)(a->lr / (1 - pow(a->beta1, step))),
+        .correction = (float)(1 / sqrt(1 - pow(a->beta2, step))),
+        .m_new = (float)(1 - (double)a->beta1),
+        .v_new = (float)(1 - (double)a->beta2),
+    };
+    wd_parallel_for(a->count, GRAIN, adamw_part, &work);
+}
+
+static void ema_part(int64_t begin, int64_t end, void *context)
+{
+    const wd_ema_args *a = context;
+    float *restrict e = a->e + begin, rate = (float)(1 - (double)a->decay);
+    const float *restrict p = a->p + begin;
+    EACH(i, end - begin) e[i] += rate * (p[i] - e[i]);
+}
+
+void KERNEL(ema)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    wd_parallel_for(((const wd_ema_args *)args)->count, GRAIN, ema_part, (void *)args);
+}

@@ -1,0 +1,219 @@
+/* Sums, loss and optimiser against plain C: see cpu/kernels_check.h. */
+#include "dev/cpu/kernels_check.h"
+
+/* Sums in fp32 lanes or chunks, against double. */
+static const tolerance sum_tolerance = {1e-5, 1e-6};
+
+static const int64_t counts[] = {1, 15, 33, 1023, 1025, 5000, 32768, 32769, 150001};
+enum { COUNTS = sizeof counts / sizeof *counts };
+static const wd_dtype types[] = {WD_F32, WD_BF16, WD_F16};
+
+typedef struct params {
+    int64_t samples, width, count, step;
+    wd_dtype type;
+    filling how;
+    float beta, factor, decay, norm_max;
+    bool copy;
+} params;
+
+static void make_sum_rows(world *w, void *out, const void *context)
+{
+    const params *p = context;
+    int64_t stride = p->width + (p->samples == 33 ? 4 : 0);
+    *(wd_sum_rows_args *)out =
+        (wd_sum_rows_args){.y = out_array(w, WD_F32, p->width, p->width, ORDINARY),
+                           .x = make_array(w, p->type, p->samples * stride, ORDINARY),
+                           .type = p->type,
+                           .rows = p->samples,
+                           .width = p->width,
+                           .x_stride = p->samples == 33 ? stride : 0,
+                           .beta = p->beta};
+}
+
+static void sum_rows(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {0, 1, 31, 32, 33, 500};
+    static const int64_t widths[] = {1, 31, 160, 1025};
+    for (int i = 0; i < 6; i++)
+        for (int variant = 0; variant < 16; variant++) {
+            params p = {.samples = rows[i],
+                        .width = widths[variant / 4],
+                        .type = types[variant % 2],
+                        .beta = (float)(variant / 2 % 2)};
+            check_kernel(WD_OP_SUM_ROWS, make_sum_rows, &p, sum_tolerance);
+        }
+}
+
+static void mse_part(world *w, void *out, const void *context, int64_t sample)
+{
+    const params *p = context;
+    int64_t n = p->samples * p->width;
+    size_t size = wd_dtype_bytes(p->type);
+    wd_mse_args *a = out;
+    *a = (wd_mse_args){.loss = out_array(w, WD_F32, p->samples, 1, ORDINARY),
+                       .dy = p->copy ? out_array(w, p->type, n, p->width, ORDINARY) : NULL,
+                       .y = make_array(w, p->type, n, p->how),
+                       .target = make_array(w, WD_F32, n, p->how),
+                       .type = p->type,
+                       .samples = p->samples,
+                       .width = p->width,
+                       .factor = 0.125f};
+    if (sample < 0) return;
+    a->loss += sample;
+    if (a->dy) a->dy = (char *)a->dy + (size_t)(sample * p->width) * size;
+    a->y = (const char *)a->y + (size_t)(sample * p->width) * size;
+    a->target += sample * p->width;
+    a->samples = 1;
+}
+
+static void make_mse(world *w, void *args, const void *context) { mse_part(w, args, context, -1); }
+
+static void mse(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++)
+        for (int variant = 0; variant < 8; variant++) {
+            params p = {.samples = 3,
+                        .width = counts[i],
+                        .type = types[variant % 2],
+                        .copy = variant / 2 % 2,
+                        .how = variant / 4 ? NASTY : ORDINARY};
+            check_kernel(WD_OP_MSE, make_mse, &p, sum_tolerance);
+            check_parts(WD_OP_MSE, make_mse, mse_part, 3, &p);
+        }
+}
+
+static void make_sum_squares(world *w, void *out, const void *context)
+{
+    const params *p = context;
+    *(wd_sum_squares_args *)out =
+        (wd_sum_squares_args){.sum = out_array(w, WD_F32, 1, 1, POSITIVE),
+                              .x = make_array(w, WD_F32, p->count, p->how),
+                              .count = p->count,
+                              .beta = p->beta};
+}
+
+static void sum_squares(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++)
+        for (int variant = 0; variant < 4; variant++) {
+            params p = {.count = counts[i],
+                        .how = variant / 2 ? NASTY : ORDINARY,
+                        .beta = (float)(variant % 2)};
+            check_kernel(WD_OP_SUM_SQUARES, make_sum_squares, &p, (tolerance){1e-6, 0});
+        }
+}
+
+static void clip_factor_by_hand(void **state)
+{
+    (void)state;
+    static const struct {
+        float sum, norm_max, norm, factor;
+    } cases[] = {
+        {25, 1, 5, 1 / (5 + 1e-6f)}, {25, 0, 5, 1}, {0.25f, 1, 0.5f, 1},
+        {0, 1, 0, 1},                {INFINITY, 1, INFINITY, 0}, {NAN, 0, NAN, 0},
+    };
+    wd_cpu_table table;
+    wd_cpu_table_fill(&table, wd_cpu_isa_best());
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float norm = -1, factor = -1;
+        run_kernel(&table, WD_OP_CLIP_FACTOR,
+                   &(wd_clip_factor_args){&norm, &factor, &cases[i].sum, cases[i].norm_max});
+        assert_true(norm == cases[i].norm || (isnan(norm) && isnan(cases[i].norm)));
+        assert_true(factor == cases[i].factor);
+    }
+}
+
+static void make_adamw(world *w, void *out, const void *context)
+{
+    const params *p = context;
+    float *factor = make_array(w, WD_F32, 1, ORDINARY);
+    *factor = p->factor;
+    *(wd_adamw_args *)out =
+        (wd_adamw_args){.p = out_array(w, WD_F32, p->count, 1, ORDINARY),
+                        .m = out_array(w, WD_F32, p->count, 1, ORDINARY),
+                        .v = out_array(w, WD_F32, p->count, 1, POSITIVE),
+                        .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
+                        .grad = make_array(w, WD_F32, p->count, ORDINARY),
+                        .factor = factor,
+                        .copy_type = p->type,
+                        .count = p->count,
+                        .lr = 1e-2f,
+                        .beta1 = 0.9f,
+                        .beta2 = 0.999f,
+                        .eps = 1e-8f,
+                        .decay = p->decay,
+                        .step = p->step};
+}
+
+static void adamw(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++)
+        for (int variant = 0; variant < 24; variant++) {
+            params p = {.count = counts[i],
+                        .type = types[variant % 3],
+                        .copy = variant / 3 % 2,
+                        .decay = variant / 6 % 2 ? 0.1f : 0,
+                        .factor = variant / 12 ? 0.3f : 0,
+                        .step = 1 + variant * 100};
+            /* p and m may nearly cancel: steps are of the size of lr m / sqrt(v) */
+            check_kernel(WD_OP_ADAMW, make_adamw, &p, (tolerance){1e-6, 1e-6});
+        }
+}
+
+/* Three steps on one weight, by the formula in doubles. */
+static void adamw_by_hand(void **state)
+{
+    (void)state;
+    wd_cpu_table table;
+    wd_cpu_table_fill(&table, wd_cpu_isa_best());
+    float p = 0.5f, m = 0, v = 0, factor = 0.5f;
+    double p2 = p, m2 = 0, v2 = 0;
+    const float grads[] = {1.0f, -0.4f, 3.0f};
+    for (int t = 1; t <= 3; t++) {
+        run_kernel(&table, WD_OP_ADAMW,
+                   &(wd_adamw_args){.p = &p, .m = &m, .v = &v, .grad = &grads[t - 1],
+                                    .factor = &factor, .count = 1, .lr = 0.1f, .beta1 = 0.9f,
+                                    .beta2 = 0.99f, .eps = 1e-8f, .decay = 0.01f, .step = t});
+        double g = 0.5 * grads[t - 1];
+        m2 = 0.9 * m2 + 0.1 * g;
+        v2 = 0.99 * v2 + 0.01 * g * g;
+        p2 *= 1 - 0.1 * 0.01;
+        p2 -= 0.1 * (m2 / (1 - pow(0.9, t))) / (sqrt(v2 / (1 - pow(0.99, t))) + 1e-8);
+        assert_true(fabs(p - p2) < 1e-6);
+    }
+}
+
+static void make_ema(world *w, void *out, const void *context)
+{
+    const params *p = context;
+    *(wd_ema_args *)out = (wd_ema_args){.e = out_array(w, WD_F32, p->count, 1, ORDINARY),
+                                        .p = make_array(w, WD_F32, p->count, ORDINARY),
+                                        .count = p->count,
+                                        .decay = p->decay};
+}
+
+static void ema(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNTS; i++)
+        for (int variant = 0; variant < 3; variant++) {
+            static const float decays[] = {0, 0.5f, 0.9995f};
+            params p = {.count = counts[i], .decay = decays[variant]};
+            check_kernel(WD_OP_EMA, make_ema, &p, (tolerance){1e-6, 1e-7});
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sum_rows),      cmocka_unit_test(mse),
+        cmocka_unit_test(sum_squares),   cmocka_unit_test(clip_factor_by_hand),
+        cmocka_unit_test(adamw),         cmocka_unit_test(adamw_by_hand),
+        cmocka_unit_test(ema),
+    };
+    return cmocka_run_group_tests_name("training kernels", tests, NULL, NULL);
+}
