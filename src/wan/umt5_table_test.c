@@ -1,0 +1,67 @@
+/* The UMT5 table names exactly the tensors of real checkpoints. */
+#include "testing.h"
+
+#include "wan/umt5_table.h"
+
+static void real_size(void **state)
+{
+    (void)state;
+    const wd_umt5_config xxl = {.vocab_size = 256384,
+                                .d_model = 4096,
+                                .d_kv = 64,
+                                .d_ff = 10240,
+                                .heads = 64,
+                                .layers = 24,
+                                .buckets = 32,
+                                .max_distance = 128};
+    wd_tensor_table table;
+    wd_err err;
+    wd_test_ok(wd_umt5_table_open(&table, &xxl, &err), &err);
+    int64_t parameters = 0;
+    for (int64_t i = 1; i < table.count; i++) { /* line 0 and 1: two names of one tensor */
+        wd_tensor t = {.ndim = table.spec[i].ndim};
+        memcpy(t.dim, table.spec[i].dim, sizeof t.dim);
+        parameters += wd_tensor_count(&t);
+    }
+    /* google/umt5-xxl's encoder as published for Wan 2.1: 22,723,641,344 bytes of fp32 */
+    assert_int_equal(table.count - 1, 242);
+    assert_int_equal(parameters, 5680910336);
+    assert_int_equal(table.stages, 26);
+    wd_umt5_table_close(&table);
+}
+
+static void names_of_the_fixture(void **state)
+{
+    (void)state;
+    const wd_umt5_config config = {.vocab_size = 300,
+                                   .d_model = 64,
+                                   .d_kv = 16,
+                                   .d_ff = 96,
+                                   .heads = 4,
+                                   .layers = 2,
+                                   .buckets = 32,
+                                   .max_distance = 128};
+    wd_tensor_table table;
+    wd_safetensors *set;
+    wd_tensor tensor;
+    wd_err err;
+    const char *path = WD_SOURCE_DIR "/tests/fixtures/umt5/text_encoder/model.safetensors";
+    wd_test_ok(wd_umt5_table_open(&table, &config, &err), &err);
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    int64_t found = 0;
+    for (int64_t i = 0; i < table.count; i++) {
+        if (table.spec[i].may_miss && !wd_safetensors_find(set, table.spec[i].name)) continue;
+        wd_test_ok(wd_safetensors_expect(&tensor, set, &table.spec[i], &err), &err);
+        found++;
+    }
+    assert_int_equal(found, wd_safetensors_count(set));
+    wd_safetensors_close(set);
+    wd_umt5_table_close(&table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(real_size),
+                                       cmocka_unit_test(names_of_the_fixture)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
