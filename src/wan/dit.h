@@ -102,7 +102,6 @@ typedef struct wd_dit_block_saved {
 } wd_dit_block_saved;
 
 typedef struct wd_dit_head_saved {
-    void *x;  /* [B, L, D]: the stream's */
     float *m; /* [2, B, D] modulation */
 } wd_dit_head_saved;
 
@@ -126,6 +125,7 @@ void wd_dit_head_forward(void *velocity, /* [B, C, F, H, W] dtype, = */
 
 /* ---- backward; parameter gradients (F32, slot by slot) are added to ---- */
 
+/* stream: as it was for the forward pass. */
 void wd_dit_head_backward(wd_dit_stream_grad *grad, /* dx =, dtemb += */
                           const wd_dit_stage *dweights,
                           const void *dvelocity, /* [B, C, F, H, W] dtype */

@@ -1,0 +1,239 @@
+/* One block, backward: its three parts in reverse, each adding to dx what its branch contributes.
+ *
+ * dx is the gradient of the stream and is updated in place. A branch's gradient goes from its output
+ * down to its norm; there the norm's backward pass adds it to dx. Norms, rotations and activations of
+ * the forward pass are computed again from what was kept. Weight gradients are added to in fp32 by
+ * the products themselves. Scratch: at most max(8 D, D + E) per token. */
+#include <assert.h>
+
+#include "nn/attention.h"
+#include "nn/linear.h"
+#include "wan/dit_impl.h"
+
+typedef struct pass {
+    const wd_dit_context *c;
+    wd_dit_dims d;
+    const wd_tensor *w, *dw; /* weights and their gradients by slot */
+    const wd_dit_block_saved *s;
+    const wd_dit_stream *stream;
+    wd_dit_stream_grad *grad;
+    float *dm; /* [B, 6, D] of the modulation, = */
+} pass;
+
+static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slot bias)
+{
+    return wd_linear_of(&p->w[weight], &p->w[bias]);
+}
+
+static void *push(const pass *p, int64_t count) { return wd_dit_push(p->c, count, p->d.type); }
+
+static void *column(const pass *p, const void *base, int64_t width)
+{
+    return wd_dit_at(base, p->d.type, width);
+}
+
+/* Gradients of a layer's weights, then dx = dy W; dx may be x. */
+static void linear_backward(const pass *p, void *dx, const void *dy, const void *x,
+                            wd_dit_block_slot weight, wd_dit_block_slot bias)
+{
+    wd_linear l = layer(p, weight, bias);
+    wd_linear_grad grad = wd_linear_grad_of(&p->dw[weight], &p->dw[bias]);
+    wd_linear_backward_weights(grad, dy, l.out, x, l, p->d.rows, p->c->queue);
+    wd_linear_backward_input(dx, dy, l.out, l, p->d.type, 0, p->d.rows, p->c->queue);
+}
+
+static wd_linear_group group_of(const pass *p, wd_dit_block_slot weight, wd_dit_block_slot bias,
+                                int layers)
+{
+    return wd_linear_group_of(&p->w[weight], &p->w[bias], &p->dw[weight], &p->dw[bias], layers);
+}
+
+static void rms(const pass *p, void *y, const void *x, wd_dit_block_slot slot, int64_t rows,
+                int64_t stride, bool rope)
+{
+    wd_rms_shape shape = wd_dit_rms_shape(p->c, &p->w[slot], rows, stride);
+    wd_rms_rope_forward(y, x, p->w[slot].data, rope ? p->c->rope.cos : NULL,
+                        rope ? p->c->rope.sin : NULL, &shape, p->c->queue);
+}
+
+/* In place on dy. */
+static void rms_backward(const pass *p, void *dy, const void *x, wd_dit_block_slot slot,
+                         int64_t rows, int64_t stride, bool rope)
+{
+    wd_rms_shape shape = wd_dit_rms_shape(p->c, &p->w[slot], rows, stride);
+    wd_rms_rope_backward(dy, p->dw[slot].data, dy, x, p->w[slot].data,
+                         rope ? p->c->rope.cos : NULL, rope ? p->c->rope.sin : NULL, &shape,
+                         p->c->queue);
+}
+
+/* The modulated norm of x whose shift and scale are rows first and first + 1, again. */
+static void modulate(const pass *p, void *n, const void *x, int first)
+{
+    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
+    const float *shift = p->s->m + first * p->d.width;
+    wd_modulate_forward(n, x, shift, shift + p->d.width, &shape, p->c->queue);
+}
+
+static void modulate_backward(const pass *p, const void *dn, const void *x, int first)
+{
+    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
+    float *dshift = p->dm + first * p->d.width;
+    wd_modulate_backward(p->grad->dx, dshift, dshift + p->d.width, dn, x,
+                         p->s->m + (first + 1) * p->d.width, &shape, p->c->queue);
+}
+
+/* dbranch of x += branch gate, gate being row `gate` of the modulation. */
+static void gate_backward(const pass *p, void *dbranch, const void *branch, int gate)
+{
+    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
+    int64_t row = gate * p->d.width;
+    wd_residual_backward(dbranch, p->dm + row, p->grad->dx, branch, p->s->m + row, &shape,
+                         p->c->queue);
+}
+
+static void feed_forward(const pass *p)
+{
+    const wd_dit_block_saved *s = p->s;
+    wd_queue *queue = p->c->queue;
+    int64_t count = p->d.rows * p->d.ffn;
+    size_t mark = wd_arena_mark(p->c->arena);
+    void *dy = push(p, p->d.rows * p->d.width), *act = push(p, count);
+    gate_backward(p, dy, s->y3, 5);
+    wd_op_activation(queue, &(wd_activation_args){.y = act,
+                                                  .x = s->h,
+                                                  .type = p->d.type,
+                                                  .count = count,
+                                                  .act = WD_ACT_GELU_TANH});
+    void *dh = act; /* act is read for the weights first */
+    linear_backward(p, dh, dy, act, WD_DIT_BLOCK_FFN2_W, WD_DIT_BLOCK_FFN2_B);
+    wd_op_activation_backward(queue, &(wd_activation_backward_args){.dx = dh,
+                                                                    .dy = dh,
+                                                                    .x = s->h,
+                                                                    .type = p->d.type,
+                                                                    .count = count,
+                                                                    .act = WD_ACT_GELU_TANH});
+    void *n = dy; /* dy is done with; n in turn becomes dn */
+    modulate(p, n, s->x2, 3);
+    linear_backward(p, n, dh, n, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B);
+    modulate_backward(p, n, s->x2, 3);
+    wd_arena_reset(p->c->arena, mark);
+}
+
+/* From dq, the gradient of the query layer's output, to dx; `x1` and `n` are scratch [B, L, D]. */
+static void cross_query(const pass *p, const void *dq, void *x1, void *n)
+{
+    wd_queue *queue = p->c->queue;
+    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
+    wd_residual_forward(x1, p->s->x0, p->s->y1, p->s->m + 2 * p->d.width, &shape, queue);
+    wd_dit_block_slot w = WD_DIT_BLOCK_CROSS_Q_W, b = WD_DIT_BLOCK_CROSS_Q_B;
+    if (!p->c->config->cross_attn_norm) {
+        wd_linear l = layer(p, w, b);
+        wd_linear_backward_weights(wd_linear_grad_of(&p->dw[w], &p->dw[b]), dq, l.out, x1, l,
+                                   p->d.rows, queue);
+        wd_linear_backward_input(p->grad->dx, dq, l.out, l, p->d.type, 1, p->d.rows, queue);
+        return;
+    }
+    const float *norm = p->w[WD_DIT_BLOCK_NORM2_W].data;
+    wd_layernorm_forward(n, x1, norm, p->w[WD_DIT_BLOCK_NORM2_B].data, &shape, queue);
+    linear_backward(p, n, dq, n, w, b);
+    wd_layernorm_backward(p->grad->dx, p->dw[WD_DIT_BLOCK_NORM2_W].data,
+                          p->dw[WD_DIT_BLOCK_NORM2_B].data, n, x1, norm, &shape, queue);
+}
+
+static void cross_attention(const pass *p)
+{
+    const wd_dit_block_saved *s = p->s;
+    int64_t rows = p->d.rows, text_rows = p->d.text_rows, width = p->d.width;
+    size_t mark = wd_arena_mark(p->c->arena);
+    void *d_o = push(p, rows * width), *q_norm = push(p, rows * width);
+    void *dq = push(p, rows * width);
+    void *k_norm = push(p, text_rows * 2 * width); /* its half of v stays unused */
+    void *dkv = push(p, text_rows * 2 * width);
+    linear_backward(p, d_o, p->grad->dx, s->o2, WD_DIT_BLOCK_CROSS_OUT_W,
+                    WD_DIT_BLOCK_CROSS_OUT_B);
+    rms(p, q_norm, s->q2, WD_DIT_BLOCK_CROSS_NORM_Q, rows, width, false);
+    rms(p, k_norm, s->kv2, WD_DIT_BLOCK_CROSS_NORM_K, text_rows, 2 * width, false);
+    wd_attention_shape shape = wd_dit_cross_shape(p->c);
+    wd_attention_backward(dq, dkv, column(p, dkv, width), d_o, q_norm, k_norm,
+                          column(p, s->kv2, width), s->o2, s->lse2, &shape, p->c->queue);
+    rms_backward(p, dq, s->q2, WD_DIT_BLOCK_CROSS_NORM_Q, rows, width, false);
+    rms_backward(p, dkv, s->kv2, WD_DIT_BLOCK_CROSS_NORM_K, text_rows, 2 * width, false);
+
+    cross_query(p, dq, d_o, q_norm); /* both are done with */
+    wd_linear_group group = group_of(p, WD_DIT_BLOCK_CROSS_K_W, WD_DIT_BLOCK_CROSS_K_B, 2);
+    wd_linear_group_backward_weights(dkv, p->stream->ctx, &group, text_rows, p->c->queue);
+    wd_linear_group_backward_input(p->grad->dctx, dkv, &group, WD_F32, 1, text_rows, p->c->queue);
+    wd_arena_reset(p->c->arena, mark);
+}
+
+static void self_attention(const pass *p)
+{
+    const wd_dit_block_saved *s = p->s;
+    int64_t rows = p->d.rows, width = p->d.width;
+    size_t mark = wd_arena_mark(p->c->arena);
+    void *dy = push(p, rows * width), *d_o = push(p, rows * width);
+    void *turned = push(p, rows * 3 * width); /* its third of v stays unused */
+    void *dqkv = push(p, rows * 3 * width);
+    gate_backward(p, dy, s->y1, 2);
+    linear_backward(p, d_o, dy, s->o, WD_DIT_BLOCK_SELF_OUT_W, WD_DIT_BLOCK_SELF_OUT_B);
+    rms(p, turned, s->qkv, WD_DIT_BLOCK_SELF_NORM_Q, rows, 3 * width, true);
+    rms(p, column(p, turned, width), column(p, s->qkv, width), WD_DIT_BLOCK_SELF_NORM_K, rows,
+        3 * width, true);
+    wd_attention_shape shape = wd_dit_self_shape(p->c);
+    wd_attention_backward(dqkv, column(p, dqkv, width), column(p, dqkv, 2 * width), d_o, turned,
+                          column(p, turned, width), column(p, s->qkv, 2 * width), s->o, s->lse,
+                          &shape, p->c->queue);
+    rms_backward(p, dqkv, s->qkv, WD_DIT_BLOCK_SELF_NORM_Q, rows, 3 * width, true);
+    rms_backward(p, column(p, dqkv, width), column(p, s->qkv, width), WD_DIT_BLOCK_SELF_NORM_K,
+                 rows, 3 * width, true);
+
+    wd_linear_group group = group_of(p, WD_DIT_BLOCK_SELF_Q_W, WD_DIT_BLOCK_SELF_Q_B, 3);
+    void *n = dy; /* dy is done with; n in turn becomes dn */
+    modulate(p, n, s->x0, 0);
+    wd_linear_group_backward_weights(dqkv, n, &group, rows, p->c->queue);
+    wd_linear_group_backward_input(n, dqkv, &group, p->d.type, 0, rows, p->c->queue);
+    modulate_backward(p, n, s->x0, 0);
+    wd_arena_reset(p->c->arena, mark);
+}
+
+/* m = table + tp. */
+static void modulation(const pass *p)
+{
+    int64_t width = 6 * p->d.width;
+    wd_op_sum_rows(p->c->queue, &(wd_sum_rows_args){.y = p->dw[WD_DIT_BLOCK_TABLE].data,
+                                                    .x = p->dm,
+                                                    .type = WD_F32,
+                                                    .rows = p->d.samples,
+                                                    .width = width,
+                                                    .beta = 1});
+    wd_dit_add(p->grad->dtp, p->dm, WD_F32, p->d.samples * width, p->c->queue);
+}
+
+void wd_dit_block_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweights,
+                           const wd_dit_block_saved *saved, const wd_dit_stream *stream,
+                           const wd_dit_stage *weights, const wd_dit_context *context)
+{
+    wd_dit_dims d = wd_dit_dims_of(context);
+    assert(d.texts == d.samples);
+    size_t mark = wd_arena_mark(context->arena);
+    wd_dit_block_saved again;
+    if (context->checkpoint) {
+        wd_dit_block_saved_push(&again, context);
+        again.x0 = saved->x0;
+        wd_dit_block_again(&again, stream, weights, context);
+        saved = &again;
+    }
+    pass p = {.c = context,
+              .d = d,
+              .w = weights->t,
+              .dw = dweights->t,
+              .s = saved,
+              .stream = stream,
+              .grad = grad,
+              .dm = wd_dit_push(context, d.samples * 6 * d.width, WD_F32)};
+    feed_forward(&p);
+    cross_attention(&p);
+    self_attention(&p);
+    modulation(&p);
+    wd_arena_reset(context->arena, mark);
+}

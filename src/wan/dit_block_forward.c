@@ -1,0 +1,223 @@
+/* One block, forward.
+ *
+ *     m = table + tp: shift, scale, gate of self-attention; the same three of the feed-forward part
+ *     x += gate SELF(LN(x) (1 + scale) + shift)
+ *     x += CROSS(LN(x) w + b, ctx)          (without cross_attn_norm: of x itself)
+ *     x += gate FFN(LN(x) (1 + scale) + shift)
+ *
+ * as WanTransformerBlock of diffusers. One pass serves all uses; what differs is where its parts lie.
+ * A pass that keeps writes what backward wants to its own memory; any other reuses scratch, works in
+ * place, and never has more than max(4 D, D + E) of it per token. Both compute the same bits, but for
+ * one thing: a pass for no gradient at all lets the product activate its result (GELU), before that
+ * was rounded. */
+#include <assert.h>
+
+#include "nn/attention.h"
+#include "nn/linear.h"
+#include "wan/dit_impl.h"
+
+typedef struct pass {
+    const wd_dit_context *c;
+    wd_dit_dims d;
+    const wd_tensor *w;             /* weights by slot */
+    const void *ctx;                /* [T, S, D] */
+    const wd_dit_block_saved *keep; /* NULL: nothing is kept */
+    const float *m;                 /* [B, 6, D] */
+    bool fused;                     /* GELU within the product */
+    bool no_result;                 /* only what is kept is wanted */
+} pass;
+
+static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slot bias)
+{
+    return wd_linear_of(&p->w[weight], &p->w[bias]);
+}
+
+static void *push(const pass *p, int64_t count) { return wd_dit_push(p->c, count, p->d.type); }
+
+/* A column of rows: `base` shifted by `width` elements. */
+static void *column(const pass *p, const void *base, int64_t width)
+{
+    return wd_dit_at(base, p->d.type, width);
+}
+
+/* Norm `slot`'s weight of x (rows x_stride apart) into y, turned by position if `rope`. */
+static void rms(const pass *p, void *y, const void *x, wd_dit_block_slot slot, int64_t rows,
+                int64_t stride, bool rope)
+{
+    wd_rms_shape shape = wd_dit_rms_shape(p->c, &p->w[slot], rows, stride);
+    wd_rms_rope_forward(y, x, p->w[slot].data, rope ? p->c->rope.cos : NULL,
+                        rope ? p->c->rope.sin : NULL, &shape, p->c->queue);
+}
+
+static void modulate(const pass *p, void *n, const void *x, int first)
+{
+    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
+    const float *shift = p->m + first * p->d.width;
+    wd_modulate_forward(n, x, shift, shift + p->d.width, &shape, p->c->queue);
+}
+
+/* y = x + branch gate; `gate`: row of the modulation, or -1 for none. */
+static void residual(const pass *p, void *y, const void *x, const void *branch, int gate)
+{
+    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
+    wd_residual_forward(y, x, branch, gate < 0 ? NULL : p->m + gate * p->d.width, &shape,
+                        p->c->queue);
+}
+
+static void self_attention(const pass *p, void *y, const void *x)
+{
+    const wd_dit_block_saved *keep = p->keep;
+    int64_t rows = p->d.rows, width = p->d.width;
+    size_t mark = wd_arena_mark(p->c->arena);
+    wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_SELF_Q_W],
+                                               &p->w[WD_DIT_BLOCK_SELF_Q_B], NULL, NULL, 3);
+    void *n = push(p, rows * width);
+    void *qkv = keep ? keep->qkv : push(p, rows * 3 * width);
+    void *turned = keep ? push(p, rows * 3 * width) : qkv; /* its third of v stays unused */
+    modulate(p, n, x, 0);
+    wd_linear_group_forward(qkv, n, &group, rows, p->c->queue);
+    rms(p, turned, qkv, WD_DIT_BLOCK_SELF_NORM_Q, rows, 3 * width, true);
+    rms(p, column(p, turned, width), column(p, qkv, width), WD_DIT_BLOCK_SELF_NORM_K, rows,
+        3 * width, true);
+
+    wd_attention_shape shape = wd_dit_self_shape(p->c);
+    void *o = keep ? keep->o : n; /* n is done with */
+    wd_attention_forward(o, keep ? keep->lse : NULL, turned, column(p, turned, width),
+                         column(p, qkv, 2 * width), &shape, p->c->queue);
+    void *out = keep ? keep->y1 : qkv; /* qkv is done with */
+    wd_linear_forward(out, width, o, layer(p, WD_DIT_BLOCK_SELF_OUT_W, WD_DIT_BLOCK_SELF_OUT_B),
+                      rows, WD_ACT_NONE, p->c->queue);
+    residual(p, y, x, out, 2);
+    wd_arena_reset(p->c->arena, mark);
+}
+
+/* In place. */
+static void cross_attention(const pass *p, void *x)
+{
+    const wd_dit_block_saved *keep = p->keep;
+    int64_t rows = p->d.rows, text_rows = p->d.text_rows, width = p->d.width;
+    size_t mark = wd_arena_mark(p->c->arena);
+    wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_CROSS_K_W],
+                                               &p->w[WD_DIT_BLOCK_CROSS_K_B], NULL, NULL, 2);
+    void *n = push(p, rows * width), *in = x;
+    void *q = keep ? keep->q2 : push(p, rows * width);
+    void *kv = keep ? keep->kv2 : push(p, text_rows * 2 * width);
+    void *q_norm = keep ? push(p, rows * width) : q;
+    void *k_norm = keep ? push(p, text_rows * 2 * width) : kv; /* its half of v stays unused */
+    if (p->c->config->cross_attn_norm) {
+        wd_norm_shape shape = wd_dit_norm_shape(p->c, 0);
+        wd_layernorm_forward(n, x, p->w[WD_DIT_BLOCK_NORM2_W].data,
+                             p->w[WD_DIT_BLOCK_NORM2_B].data, &shape, p->c->queue);
+        in = n;
+    }
+    wd_linear_forward(q, width, in, layer(p, WD_DIT_BLOCK_CROSS_Q_W, WD_DIT_BLOCK_CROSS_Q_B),
+                      rows, WD_ACT_NONE, p->c->queue);
+    wd_linear_group_forward(kv, p->ctx, &group, text_rows, p->c->queue);
+    rms(p, q_norm, q, WD_DIT_BLOCK_CROSS_NORM_Q, rows, width, false);
+    rms(p, k_norm, kv, WD_DIT_BLOCK_CROSS_NORM_K, text_rows, 2 * width, false);
+
+    wd_attention_shape shape = wd_dit_cross_shape(p->c);
+    void *o = keep ? keep->o2 : n; /* n is done with */
+    wd_attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width),
+                         &shape, p->c->queue);
+    void *out = q_norm; /* is done with */
+    wd_linear_forward(out, width, o, layer(p, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B),
+                      rows, WD_ACT_NONE, p->c->queue);
+    residual(p, x, x, out, -1);
+    wd_arena_reset(p->c->arena, mark);
+}
+
+static void feed_forward(const pass *p, void *y, const void *x)
+{
+    const wd_dit_block_saved *keep = p->keep;
+    int64_t rows = p->d.rows, width = p->d.width, ffn = p->d.ffn;
+    size_t mark = wd_arena_mark(p->c->arena);
+    void *n = push(p, rows * width);
+    void *h = keep ? keep->h : push(p, rows * ffn);
+    void *act = keep ? push(p, rows * ffn) : h;
+    modulate(p, n, x, 3);
+    wd_linear_forward(h, ffn, n, layer(p, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B), rows,
+                      p->fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, p->c->queue);
+    if (!p->fused)
+        wd_op_activation(p->c->queue, &(wd_activation_args){.y = act,
+                                                            .x = h,
+                                                            .type = p->d.type,
+                                                            .count = rows * ffn,
+                                                            .act = WD_ACT_GELU_TANH});
+    void *out = keep ? keep->y3 : n; /* n is done with */
+    wd_linear_forward(out, width, act, layer(p, WD_DIT_BLOCK_FFN2_W, WD_DIT_BLOCK_FFN2_B), rows,
+                      WD_ACT_NONE, p->c->queue);
+    if (!p->no_result) residual(p, y, x, out, 5);
+    wd_arena_reset(p->c->arena, mark);
+}
+
+/* x1 [B, L, D] gets the stream behind self-attention, then behind cross-attention; it may be x0, and
+ * x_out may be x1. */
+static void run(const pass *p, float *m, void *x_out, void *x1, const void *x0, const void *tp)
+{
+    wd_op_add_table(p->c->queue, &(wd_add_table_args){.y = m,
+                                                      .table = p->w[WD_DIT_BLOCK_TABLE].data,
+                                                      .x = tp,
+                                                      .type = p->d.type,
+                                                      .rows = p->d.samples,
+                                                      .width = 6 * p->d.width,
+                                                      .x_stride = 6 * p->d.width});
+    self_attention(p, x1, x0);
+    cross_attention(p, x1);
+    feed_forward(p, x_out, x1);
+}
+
+void wd_dit_block_saved_push(wd_dit_block_saved *out, const wd_dit_context *context)
+{
+    wd_dit_dims d = wd_dit_dims_of(context);
+    int64_t x = d.rows * d.width;
+    *out = (wd_dit_block_saved){.m = wd_dit_push(context, d.samples * 6 * d.width, WD_F32),
+                                .qkv = wd_dit_push(context, 3 * x, d.type),
+                                .o = wd_dit_push(context, x, d.type),
+                                .lse = wd_dit_push(context, d.rows * d.heads, WD_F32),
+                                .y1 = wd_dit_push(context, x, d.type),
+                                .q2 = wd_dit_push(context, x, d.type),
+                                .kv2 = wd_dit_push(context, d.text_rows * 2 * d.width, d.type),
+                                .o2 = wd_dit_push(context, x, d.type),
+                                .lse2 = wd_dit_push(context, d.rows * d.heads, WD_F32),
+                                .x2 = wd_dit_push(context, x, d.type),
+                                .h = wd_dit_push(context, d.rows * d.ffn, d.type),
+                                .y3 = wd_dit_push(context, x, d.type)};
+}
+
+void wd_dit_block_again(const wd_dit_block_saved *saved, const wd_dit_stream *stream,
+                        const wd_dit_stage *weights, const wd_dit_context *context)
+{
+    pass p = {.c = context,
+              .d = wd_dit_dims_of(context),
+              .w = weights->t,
+              .ctx = stream->ctx,
+              .keep = saved,
+              .m = saved->m,
+              .no_result = true};
+    run(&p, saved->m, NULL, saved->x2, saved->x0, stream->tp);
+}
+
+void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,
+                          const wd_dit_stage *weights, const wd_dit_context *context)
+{
+    wd_dit_dims d = wd_dit_dims_of(context);
+    void *x0 = stream->x;
+    bool keep = saved && !context->checkpoint;
+    if (saved) {
+        stream->x = wd_dit_push(context, d.rows * d.width, d.type);
+        if (keep) wd_dit_block_saved_push(saved, context);
+        saved->x0 = x0;
+    }
+    size_t mark = wd_arena_mark(context->arena);
+    float *m = keep ? saved->m : wd_dit_push(context, d.samples * 6 * d.width, WD_F32);
+    pass p = {.c = context,
+              .d = d,
+              .w = weights->t,
+              .ctx = stream->ctx,
+              .keep = keep ? saved : NULL,
+              .m = m,
+              .fused = !saved};
+    run(&p, m, stream->x, keep ? saved->x2 : stream->x, x0, stream->tp);
+    wd_arena_reset(context->arena, mark);
+}

@@ -1,0 +1,82 @@
+/* What the files of the transformer share. Private to src/wan/dit*.c.
+ *
+ * dit.c               sizes, streams and their gradients
+ * dit_rope.c          rotation tables
+ * dit_patch.c         latents <-> patches
+ * dit_embed.c         stage 0, forward and backward
+ * dit_block_forward.c, dit_block_backward.c
+ * dit_head.c          the last stage, forward and backward
+ *
+ * Temporaries are pushed on the context's arena and given back by a reset to a mark. Two that are
+ * never alive together share memory where the code says so: at the real sizes a [B, L, D] is worth
+ * it. */
+#ifndef WD_WAN_DIT_IMPL_H
+#define WD_WAN_DIT_IMPL_H
+
+#include "dev/ops.h"
+#include "nn/attention.h"
+#include "nn/norm.h"
+#include "wan/dit.h"
+
+typedef struct wd_dit_dims {
+    wd_dtype type;
+    int64_t samples, texts, tokens, text_tokens; /* B, T, L, S */
+    int64_t rows, text_rows;                     /* B L, T S */
+    int64_t width, ffn, heads, head_dim;         /* D, E, N, K */
+} wd_dit_dims;
+
+wd_dit_dims wd_dit_dims_of(const wd_dit_context *context);
+
+/* Pushes `count` elements. */
+void *wd_dit_push(const wd_dit_context *context, int64_t count, wd_dtype type);
+
+/* The address of element `i`. */
+static inline void *wd_dit_at(const void *base, wd_dtype type, int64_t i)
+{
+    return (char *)base + i * (int64_t)wd_dtype_bytes(type);
+}
+
+/* Of the stream's rows; modulation vectors `stride` elements apart. */
+wd_norm_shape wd_dit_norm_shape(const wd_dit_context *context, int64_t stride);
+
+/* Of `rows` rows of queries or keys, `stride` elements apart, under the weight `w`. */
+wd_rms_shape wd_dit_rms_shape(const wd_dit_context *context, const wd_tensor *w, int64_t rows,
+                              int64_t stride);
+wd_attention_shape wd_dit_self_shape(const wd_dit_context *context);  /* q, k, v in rows of 3 D */
+wd_attention_shape wd_dit_cross_shape(const wd_dit_context *context); /* k, v in rows of 2 D */
+
+/* y += x, [count] F32 += type. */
+void wd_dit_add(float *y, const void *x, wd_dtype type, int64_t count, wd_queue *queue);
+
+void wd_dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_type, int64_t count,
+                 wd_queue *queue);
+
+/* ---- patches: [B, L, C pf ph pw] ---- */
+
+/* Order of a patch's features: the embedding wants the channel slowest (as PyTorch flattens a
+ * convolution's weight), the head gives it fastest. */
+typedef enum wd_dit_patch_order { WD_DIT_CHANNEL_SLOWEST, WD_DIT_CHANNEL_FASTEST } wd_dit_patch_order;
+
+typedef struct wd_dit_patch_layout {
+    wd_dtype patch_type, latent_type;
+    int64_t channels;
+    wd_dit_patch_order order;
+} wd_dit_patch_layout;
+
+void wd_dit_patchify(void *patches,       /* =, patch_type */
+                     const void *latents, /* [B, C, F, H, W] latent_type */
+                     const wd_dit_patch_layout *layout, const wd_dit_context *context);
+void wd_dit_unpatchify(void *latents, /* = */
+                       const void *patches, const wd_dit_patch_layout *layout,
+                       const wd_dit_context *context);
+
+/* ---- blocks ---- */
+
+/* Pushes memory for all that a block keeps but x0. */
+void wd_dit_block_saved_push(wd_dit_block_saved *out, const wd_dit_context *context);
+
+/* The forward pass from saved->x0 again, to fill the rest of `saved`. */
+void wd_dit_block_again(const wd_dit_block_saved *saved, const wd_dit_stream *stream,
+                        const wd_dit_stage *weights, const wd_dit_context *context);
+
+#endif
