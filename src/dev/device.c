@@ -96,6 +96,14 @@ size_t wd_device_bytes(const wd_device *device) { return device->bytes; }
 size_t wd_device_bytes_peak(const wd_device *device) { return device->bytes_peak; }
 int64_t wd_device_alloc_count(const wd_device *device) { return device->allocs; }
 
+void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *context)
+{
+    pthread_mutex_lock(&device->lock);
+    for (size_t i = 0; i < device->blocks; i++)
+        fn(context, device->block[i].what, device->block[i].bytes);
+    pthread_mutex_unlock(&device->lock);
+}
+
 /* ---- queues ---- */
 
 wd_status wd_queue_create(void *out, size_t bytes, wd_device *device, wd_err *err)

@@ -56,6 +56,9 @@ void wd_device_free(wd_device *device, void *block); /* NULL is allowed */
 /* Bytes allocated now, and the most there ever were. */
 size_t wd_device_bytes(const wd_device *device);
 size_t wd_device_bytes_peak(const wd_device *device);
+/* Calls `fn` for every block that is allocated now, with what wd_device_alloc was told of it. */
+typedef void wd_device_block_fn(void *context, const char *what, size_t bytes);
+void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *context);
 /* Calls of wd_device_alloc so far. */
 int64_t wd_device_alloc_count(const wd_device *device);
 

@@ -1,0 +1,66 @@
+/* What the host has: see core/host.h. */
+#include "core/host.h"
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The number behind `key` in a file of "key: number kB" lines; UINT64_MAX if it is not there. */
+static uint64_t kib_of(const char *path, const char *key)
+{
+    FILE *file = fopen(path, "r");
+    if (!file) return UINT64_MAX;
+    char line[256];
+    uint64_t value = UINT64_MAX;
+    while (value == UINT64_MAX && fgets(line, sizeof line, file)) {
+        size_t n = strlen(key);
+        if (!strncmp(line, key, n) && line[n] == ':') sscanf(line + n + 1, "%" SCNu64, &value);
+    }
+    fclose(file);
+    return value;
+}
+
+/* A file that holds one number; "max" and a missing file: UINT64_MAX. */
+static uint64_t number_in(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    if (!file) return UINT64_MAX;
+    uint64_t value;
+    if (fscanf(file, "%" SCNu64, &value) != 1) value = UINT64_MAX;
+    fclose(file);
+    return value;
+}
+
+/* What the process's own cgroup (version 2) still allows; UINT64_MAX: no limit. */
+static uint64_t cgroup_left(void)
+{
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    if (!file) return UINT64_MAX;
+    char line[1024], group[1000] = "";
+    while (fgets(line, sizeof line, file)) sscanf(line, "0::%999[^\n]", group);
+    fclose(file);
+    char path[1100];
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+    uint64_t max = number_in(path);
+    if (max == UINT64_MAX) return max;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", group);
+    uint64_t now = number_in(path);
+    return now == UINT64_MAX || now > max ? 0 : max - now;
+}
+
+size_t wd_host_memory_available(void)
+{
+    uint64_t kib = kib_of("/proc/meminfo", "MemAvailable");
+    uint64_t bytes = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
+    uint64_t left = cgroup_left();
+    return (size_t)(left < bytes ? left : bytes);
+}
+
+size_t wd_host_memory_own(void)
+{
+    uint64_t anonymous = kib_of("/proc/self/status", "RssAnon");
+    uint64_t shared = kib_of("/proc/self/status", "RssShmem");
+    if (anonymous == UINT64_MAX || shared == UINT64_MAX) return 0;
+    return (size_t)(anonymous + shared) * 1024;
+}
