@@ -1,0 +1,41 @@
+/* From latents to pictures: see wan/picture.h. */
+#include "wan/picture.h"
+
+#include "wan/vae.h"
+
+enum { LATENTS_PER_CALL_MAX = 64 * 64 }; /* latent pixels decoded together: small pictures in batches */
+
+static void to_unit(float *image, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float v = image[i] * 0.5f + 0.5f;
+        image[i] = v < 0 ? 0 : v > 1 ? 1 : v;
+    }
+}
+
+wd_status wd_pictures_decode(float *image, float *latents, int64_t count, int64_t height,
+                             int64_t width, const wd_pipeline *pipeline, wd_queue *queue,
+                             wd_err *err)
+{
+    wd_status status;
+    wd_safetensors *weights = NULL;
+    wd_vae *vae = NULL;
+    int64_t scale = wd_pipeline_vae_scale(pipeline);
+    int64_t in = pipeline->vae.z_dim * height * width;
+    int64_t out = 3 * height * width * scale * scale;
+    int64_t group = LATENTS_PER_CALL_MAX / (height * width);
+    if (group < 1) group = 1;
+    WD_TRY_OUT(wd_pipeline_open_weights(&weights, pipeline, WD_COMPONENT_VAE, err));
+    WD_TRY_OUT(wd_vae_open(&vae, &pipeline->vae, weights, WD_VAE_DECODER, queue, err));
+    for (int64_t i = 0; i < count; i += group) {
+        int64_t n = count - i < group ? count - i : group;
+        const int64_t dim[5] = {n, pipeline->vae.z_dim, 1, height, width};
+        wd_vae_unnormalize(latents + i * in, &pipeline->vae, dim);
+        WD_TRY_OUT(wd_vae_decode(vae, image + i * out, latents + i * in, dim, err));
+    }
+    to_unit(image, count * out);
+out:
+    wd_vae_close(vae);
+    wd_safetensors_close(weights);
+    return status;
+}
