@@ -1,0 +1,68 @@
+/* The machine of a distillation: everything that a training step uses, opened together.
+ *
+ * teacher (residency, sweep) -> objective -> student pass -> optimizer. All memory of a steady-state
+ * step is allocated here. Opened on a dry device it is the memory plan: see distill/plan.h. */
+#ifndef WD_DISTILL_MACHINE_H
+#define WD_DISTILL_MACHINE_H
+
+#include "distill/objective_trajectory.h"
+#include "student/config.h"
+#include "student/model.h"
+#include "student/optimizer.h"
+#include "student/readback.h"
+#include "teacher/residency_kinds.h"
+
+typedef struct wd_machine_options {
+    const wd_pipeline *teacher;     /* borrowed */
+    wd_dit_config student;
+    wd_dtype teacher_dtype;         /* of its weights: F32, F16, BF16 */
+    wd_dtype student_dtype;         /* compute: F32 or BF16 */
+    int64_t latent_height, latent_width, text_tokens;
+    wd_trajectory_options trajectory;
+    int64_t reuse, replay;
+    int64_t window, micro_batch;    /* of the teacher's sweeps */
+    double guidance_scale[2];
+    int64_t batch, accumulation;    /* samples of a micro-batch; micro-batches of a step */
+    bool checkpointing, ema;
+    wd_optimizer_options optimizer;
+    wd_sweep_text_fn *text;
+    void *text_context;
+} wd_machine_options;
+
+typedef struct wd_machine {
+    wd_machine_options options;
+    wd_queue *queue;            /* borrowed */
+    wd_residency *residency;    /* borrowed */
+    wd_sweep *sweep;
+    wd_objective *objective;
+    wd_params params;
+    wd_optimizer optimizer;
+    wd_student *student;
+    wd_readback *readback;
+    float *loss;                /* [batch] device */
+    float *sigma;               /* [batch] host: noise levels of the last batch */
+    int64_t state_count;        /* elements of one state's latents */
+} wd_machine;
+
+/* Opens in place: *out must not be moved while it is open. `residency` and `queue` are borrowed.
+ * Weights are zero until wd_student_init or a checkpoint. */
+wd_status wd_machine_open(wd_machine *out, const wd_machine_options *options,
+                          wd_residency *residency, wd_queue *queue, wd_err *err);
+void wd_machine_close(wd_machine *machine); /* a zeroed one is fine */
+
+/* Optimiser step number `step` (from 0) with learning rate `lr`: makes the targets it needs, runs its
+ * micro-batches in order, updates the weights. Its losses and gradient norm are handed to the
+ * readback under tag `step`. */
+wd_status wd_machine_step(wd_machine *machine, int64_t step, double lr, wd_err *err);
+
+/* What a step says of itself, once it is read back: the oldest step that was not yet taken. */
+typedef struct wd_step_result {
+    int64_t step;
+    double loss;      /* mean over its samples */
+    double grad_norm; /* before clipping */
+} wd_step_result;
+
+int wd_machine_results_pending(const wd_machine *machine);
+wd_step_result wd_machine_take_result(wd_machine *machine);
+
+#endif

@@ -1,0 +1,30 @@
+/* The trajectory objective: the teacher's guided velocity at states along its own trajectories.
+ *
+ * Only prompts are needed, no pictures. See distill/trajectory.h for which states these are. */
+#ifndef WD_DISTILL_OBJECTIVE_TRAJECTORY_H
+#define WD_DISTILL_OBJECTIVE_TRAJECTORY_H
+
+#include "distill/objective.h"
+#include "distill/trajectory.h"
+#include "teacher/sweep.h"
+
+typedef struct wd_trajectory_objective_options {
+    wd_trajectory_options trajectory;
+    int64_t state_count;   /* elements of one state's latents: C F H W */
+    int64_t text_tokens, text_dim;
+    int64_t reuse;         /* student samples per target */
+    int64_t replay;        /* how many earlier targets are drawn from */
+    int64_t samples_max;   /* of one fill */
+    int64_t step_samples;  /* of one optimiser step */
+    int64_t window;        /* states of one sweep: never changes a result */
+    wd_dtype student_dtype;
+    wd_sweep_text_fn *text; /* of the prompts, for the student's batches */
+    void *text_context;
+} wd_trajectory_objective_options;
+
+/* `sweep` and `queue` are borrowed; the sweep's window_max is at least the window. */
+wd_status wd_objective_open_trajectory(wd_objective **out,
+                                       const wd_trajectory_objective_options *options,
+                                       wd_sweep *sweep, wd_queue *queue, wd_err *err);
+
+#endif

@@ -1,0 +1,43 @@
+/* The memory plan of a run: every byte by what it is for, found by running a step dry.
+ *
+ * Nothing is loaded and nothing computed: headers and shapes are enough. */
+#ifndef WD_DISTILL_PLAN_H
+#define WD_DISTILL_PLAN_H
+
+#include "distill/machine.h"
+
+enum { WD_PLAN_ITEMS_MAX = 48 };
+
+/* When an item is there: all the time, or during one phase only. */
+typedef enum wd_plan_phase {
+    WD_PLAN_ALWAYS,   /* while training */
+    WD_PLAN_OPENING,  /* while weights are brought, converted and taken over */
+    WD_PLAN_TEXT,     /* while prompts are encoded: before the rest is there */
+    WD_PLAN_SAMPLING, /* while pictures are drawn */
+    WD_PLAN_PHASES
+} wd_plan_phase;
+
+typedef struct wd_plan_item {
+    const char *name;
+    wd_plan_phase phase;
+    size_t bytes;
+} wd_plan_item;
+
+typedef struct wd_plan {
+    wd_plan_item item[WD_PLAN_ITEMS_MAX];
+    int items;
+    size_t mapped_bytes; /* of checkpoint files that are read in place: not counted as ours */
+    double teacher_flops_per_target, student_flops_per_sample;
+} wd_plan;
+
+/* Adds to the item of that name and phase, or makes it. */
+void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, size_t bytes);
+
+/* The most there is at any time. */
+size_t wd_plan_peak(const wd_plan *plan);
+
+/* Plans the machine for `target`. */
+wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options, wd_device *target,
+                          wd_err *err);
+
+#endif

@@ -1,0 +1,29 @@
+/* Sample sheets: the same prompts and the same noise through teacher and student, side by side. */
+#ifndef WD_DISTILL_SAMPLES_H
+#define WD_DISTILL_SAMPLES_H
+
+#include "distill/machine.h"
+
+typedef struct wd_samples_options {
+    const char *folder;           /* where step-00000200.png go */
+    const char *const *prompt;    /* [count] as the sheet shows them */
+    int64_t count;
+    int64_t text_first;           /* their embeddings: prompts text_first ... of the machine's text */
+    int64_t steps;                /* of the sampler */
+    double student_flow_shift;
+    uint64_t seed;
+} wd_samples_options;
+
+typedef struct wd_samples wd_samples;
+
+/* `machine` is borrowed. Nothing is computed yet. */
+wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options,
+                          wd_machine *machine, wd_err *err);
+void wd_samples_close(wd_samples *samples); /* NULL is allowed */
+
+/* Draws the student's pictures with its EMA weights (if it has any) and writes the sheet of `step`;
+ * the teacher's are drawn the first time. The weights shown are those of training again when it
+ * returns. */
+wd_status wd_samples_write(wd_samples *samples, int64_t step, wd_err *err);
+
+#endif

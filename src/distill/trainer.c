@@ -1,0 +1,260 @@
+/* The training loop: see distill/trainer.h. */
+#include "distill/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "core/log.h"
+#include "distill/metrics.h"
+#include "io/file.h"
+#include "student/checkpoint.h"
+#include "student/init.h"
+
+enum { NOT_FINITE_MAX = 20, LOSS_WINDOW = 100 };
+
+/* Rows of the steps whose results are still on their way. */
+typedef struct step_note {
+    double lr;
+    int64_t targets;
+} step_note;
+
+typedef struct trainer {
+    const wd_trainer_options *options;
+    wd_machine machine;
+    wd_metrics *metrics;
+    wd_samples *samples;
+    char checkpoints[WD_PATH_MAX];
+    int64_t step;           /* optimiser steps launched */
+    double seconds_before;  /* of earlier parts of the run */
+    double begun, shown;    /* clock */
+    int64_t shown_step;
+    step_note note[4];      /* by step modulo 4 */
+    int not_finite;         /* steps in a row */
+    double loss[LOSS_WINDOW];
+    double steps_per_s;
+} trainer;
+
+static double clock_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static double elapsed_s(const trainer *t) { return t->seconds_before + clock_s() - t->begun; }
+
+/* How much of the run is over, in [0, 1]: by steps, or by time. */
+static double progress_of(const trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    double by_steps = o->steps ? (double)t->step / (double)o->steps : 0;
+    double by_time = o->seconds_max > 0 ? elapsed_s(t) / o->seconds_max : 0;
+    double progress = by_steps > by_time ? by_steps : by_time;
+    return progress < 1 ? progress : 1;
+}
+
+static void show_progress(trainer *t, double loss)
+{
+    double now = clock_s();
+    if (now - t->shown < 1.0) return;
+    t->steps_per_s = (double)(t->step - t->shown_step) / (now - t->shown);
+    t->shown = now;
+    t->shown_step = t->step;
+    const wd_trainer_options *o = t->options;
+    double left = -1;
+    if (o->steps) left = (double)(o->steps - t->step) / t->steps_per_s;
+    double time_left = o->seconds_max - elapsed_s(t);
+    if (o->seconds_max > 0 && (left < 0 || time_left < left)) left = time_left;
+    char line[256];
+    wd_progress_text(line, sizeof line,
+                     &(wd_progress){.step = t->step,
+                                    .steps = o->steps,
+                                    .loss = loss,
+                                    .steps_per_s = t->steps_per_s,
+                                    .seconds_left = left,
+                                    .memory_bytes = o->memory_bytes});
+    wd_log(WD_LOG_INFO, "%s", line);
+}
+
+/* Takes the oldest result: writes its metrics, and ends the run where training has diverged. */
+static wd_status take_result(trainer *t, wd_err *err)
+{
+    wd_step_result result = wd_machine_take_result(&t->machine);
+    const step_note *note = &t->note[result.step % 4];
+    const wd_machine_options *m = &t->options->machine;
+    t->loss[result.step % LOSS_WINDOW] = result.loss;
+    double seconds = elapsed_s(t);
+    WD_TRY(wd_metrics_write(t->metrics,
+                            &(wd_metrics_row){
+                                .step = result.step + 1,
+                                .loss = result.loss,
+                                .grad_norm = result.grad_norm,
+                                .lr = note->lr,
+                                .samples = (result.step + 1) * m->batch * m->accumulation,
+                                .targets = note->targets,
+                                .seconds = seconds,
+                                .steps_per_s = t->steps_per_s,
+                            },
+                            err));
+    show_progress(t, result.loss);
+    if (isfinite(result.loss) && isfinite(result.grad_norm)) {
+        t->not_finite = 0;
+        return WD_OK;
+    }
+    if (++t->not_finite < NOT_FINITE_MAX) return WD_OK;
+    return wd_fail(err, WD_NOT_FINITE,
+                   "training diverged: the loss of steps %" PRId64 " to %" PRId64
+                   " is not finite. Lower --lr (now %g), or go on from the last checkpoint in %s "
+                   "with a lower one",
+                   result.step + 2 - NOT_FINITE_MAX, result.step + 1, t->options->lr.lr,
+                   t->checkpoints);
+}
+
+static wd_status take_results(trainer *t, int leave, wd_err *err)
+{
+    while (wd_machine_results_pending(&t->machine) > leave) WD_TRY(take_result(t, err));
+    return WD_OK;
+}
+
+static wd_status write_checkpoint(trainer *t, wd_err *err)
+{
+    const wd_checkpoint_tensor *tensors;
+    int64_t count;
+    json_t *state = NULL;
+    WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
+    WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
+    json_t *run = json_pack("{s:o, s:f, s:I}", "stream", state, "seconds", elapsed_s(t),
+                            "optimizer_steps", (json_int_t)t->machine.optimizer.step);
+    if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
+    wd_status status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors,
+                                           count, run, t->machine.queue, err);
+    json_decref(run);
+    if (status != WD_OK) return status;
+    return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, err);
+}
+
+/* Goes on where a checkpoint ends. */
+static wd_status resume(trainer *t, wd_err *err)
+{
+    wd_status status;
+    wd_checkpoint checkpoint = {0};
+    const wd_checkpoint_tensor *tensors;
+    int64_t count, optimizer_steps = 0;
+    json_t *unused = NULL;
+    WD_TRY_OUT(wd_checkpoint_open(&checkpoint, t->options->resume, err));
+    const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
+    const json_t *stream = json_object_get(checkpoint.run, "stream");
+    WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
+    WD_TRY_OUT(wd_json_int(&optimizer_steps, r, "optimizer_steps", 0, INT64_MAX, WD_JSON_REQUIRED,
+                           err));
+    WD_TRY_OUT(wd_objective_restore(t->machine.objective, stream, err));
+    WD_TRY_OUT(wd_objective_save(t->machine.objective, &unused, &tensors, &count, err));
+    WD_TRY_OUT(wd_checkpoint_load(&checkpoint, &t->machine.params, tensors, count,
+                                  t->machine.queue, err));
+    wd_params_show(&t->machine.params, WD_PARAMS_P, t->machine.queue);
+    t->step = checkpoint.step;
+    t->machine.optimizer.step = optimizer_steps;
+    wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
+out:
+    json_decref(unused);
+    wd_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static wd_status begin(trainer *t, wd_residency *residency, wd_queue *queue, wd_err *err)
+{
+    const wd_trainer_options *o = t->options;
+    const wd_pipeline *teacher = o->machine.teacher;
+    WD_TRY(wd_folder_make(o->output_dir, err));
+    WD_TRY(wd_path_join(t->checkpoints, o->output_dir, "checkpoints", err));
+    WD_TRY(wd_machine_open(&t->machine, &o->machine, residency, queue, err));
+    if (o->resume) {
+        WD_TRY(resume(t, err));
+    } else {
+        WD_TRY(wd_student_init(&t->machine.params, teacher, wd_student_expert(teacher), NULL,
+                               queue, err));
+        if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
+    }
+    if (o->samples.count)
+        WD_TRY(wd_samples_open(&t->samples, &o->samples, &t->machine, err));
+    return wd_metrics_open(&t->metrics, o->output_dir, t->step, err);
+}
+
+static bool is_over(const trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    return (o->steps && t->step >= o->steps) ||
+           (o->seconds_max > 0 && elapsed_s(t) >= o->seconds_max);
+}
+
+static bool is_stopped(const trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    return (o->stop_at_step && t->step >= o->stop_at_step) ||
+           (o->stop && o->stop(o->stop_context));
+}
+
+static bool is_due(int64_t step, int64_t interval) { return interval && step % interval == 0; }
+
+static wd_status run_step(trainer *t, wd_err *err)
+{
+    const wd_trainer_options *o = t->options;
+    double lr = wd_lr_at(&o->lr, t->step, progress_of(t));
+    WD_TRY(wd_machine_step(&t->machine, t->step, lr, err));
+    t->note[t->step % 4] = (step_note){.lr = lr, .targets = t->machine.objective->targets};
+    t->step++;
+    WD_TRY(take_results(t, 1, err));
+    if (is_due(t->step, o->checkpoint_interval)) WD_TRY(write_checkpoint(t, err));
+    if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
+        WD_TRY(wd_samples_write(t->samples, t->step, err));
+    return WD_OK;
+}
+
+/* A checkpoint, the student's folder, a last sheet. */
+static wd_status finish(trainer *t, bool interrupted, wd_err *err)
+{
+    wd_export_options export = t->options->export;
+    export.trained_steps = t->step;
+    export.buffer = t->options->machine.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
+    WD_TRY(write_checkpoint(t, err));
+    WD_TRY(wd_export_student(t->options->output_dir, &t->machine.params,
+                             t->options->machine.teacher, &export, t->machine.queue, err));
+    if (t->samples && !interrupted) WD_TRY(wd_samples_write(t->samples, t->step, err));
+    return WD_OK;
+}
+
+static double mean_loss(const trainer *t)
+{
+    int64_t n = t->step < LOSS_WINDOW ? t->step : LOSS_WINDOW;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += t->loss[i];
+    return n ? sum / (double)n : 0;
+}
+
+wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
+                         wd_residency *residency, wd_queue *queue, wd_err *err)
+{
+    wd_status status;
+    trainer t = {.options = options};
+    bool interrupted = false;
+    WD_TRY_OUT(begin(&t, residency, queue, err));
+    t.begun = t.shown = clock_s();
+    t.shown_step = t.step;
+    while (!is_over(&t) && !(interrupted = is_stopped(&t))) WD_TRY_OUT(run_step(&t, err));
+    double seconds = elapsed_s(&t);
+    WD_TRY_OUT(finish(&t, interrupted, err));
+    const wd_machine_options *m = &options->machine;
+    *out = (wd_trainer_result){.steps = t.step,
+                               .samples = t.step * m->batch * m->accumulation,
+                               .targets = t.machine.objective->targets,
+                               .loss = mean_loss(&t),
+                               .seconds = seconds,
+                               .interrupted = interrupted};
+out:
+    wd_metrics_close(t.metrics);
+    wd_samples_close(t.samples);
+    wd_machine_close(&t.machine);
+    return status;
+}

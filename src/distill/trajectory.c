@@ -1,0 +1,114 @@
+/* Trajectories: see distill/trajectory.h. */
+#include "distill/trajectory.h"
+
+#include <assert.h>
+
+#include "core/random.h"
+#include "wan/schedule.h"
+
+/* Slots j < slots with j mod steps <= round. */
+static int64_t slots_begun(const wd_trajectory_options *o, int64_t round)
+{
+    if (round >= o->steps - 1) return o->slots;
+    int64_t whole = o->slots / o->steps, rest = o->slots % o->steps, phases = round + 1;
+    return whole * phases + (rest < phases ? rest : phases);
+}
+
+int64_t wd_trajectory_first_target(const wd_trajectory_options *o, int64_t round)
+{
+    int64_t ramp = round < o->steps - 1 ? round : o->steps - 1, total = 0;
+    for (int64_t r = 0; r < ramp; r++) total += slots_begun(o, r);
+    return total + (round - ramp) * o->slots;
+}
+
+/* The i-th slot (from 0) that has begun in `round`. */
+static int64_t slot_at(const wd_trajectory_options *o, int64_t round, int64_t i)
+{
+    if (round >= o->steps - 1) return i;
+    int64_t phases = round + 1; /* slots 0 .. round, then steps .. steps + round, ... */
+    return i / phases * o->steps + i % phases;
+}
+
+/* A permutation of [0, count) that costs no memory: a Feistel network of four rounds over the next
+ * even number of bits, walked until it lands inside (Black & Rogaway, "Ciphers with arbitrary
+ * finite domains", 2002). */
+static int64_t permute(int64_t i, int64_t count, wd_random key)
+{
+    int half = 1;
+    while ((INT64_C(1) << 2 * half) < count) half++;
+    uint64_t mask = (UINT64_C(1) << half) - 1, x = (uint64_t)i;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < 4; round++) {
+            uint32_t bits[4];
+            wd_random_bits(bits, key, round << 32 | right);
+            uint64_t next = left ^ (bits[0] & mask);
+            left = right;
+            right = next;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)count);
+    return (int64_t)x;
+}
+
+int64_t wd_trajectory_prompt(const wd_trajectory_options *o, int64_t serial)
+{
+    wd_random key = {.seed = o->seed,
+                     .stream = WD_RANDOM_PROMPT,
+                     .index = (uint64_t)(serial / o->prompts)};
+    return permute(serial % o->prompts, o->prompts, key);
+}
+
+/* sigma at step k of a trajectory: k = 0 is pure noise, k = steps the picture, between them one
+ * point around each k / steps. */
+static float sigma_at(const wd_trajectory_options *o, int64_t serial, int64_t k)
+{
+    if (k == 0) return 1.0f;
+    if (k == o->steps) return 0.0f;
+    wd_random key = {.seed = o->seed, .stream = WD_RANDOM_SIGMA, .index = (uint64_t)serial};
+    double jitter = (double)wd_random_uniform(key, (uint64_t)k) - 0.5;
+    double u = 1.0 - ((double)k + jitter) / (double)o->steps;
+    return (float)wd_flow_shift(u, o->flow_shift);
+}
+
+static float timestep_of(const wd_trajectory_options *o, float sigma)
+{
+    double t = (double)sigma * (double)o->num_train_timesteps;
+    if (!o->integer_timesteps) return (float)t;
+    int64_t whole = (int64_t)t; /* diffusers: sigma 0.999999 gives 999 */
+    if (whole >= o->num_train_timesteps) whole = o->num_train_timesteps - 1;
+    return (float)whole;
+}
+
+wd_target_info wd_trajectory_target(const wd_trajectory_options *o, int64_t target)
+{
+    assert(target >= 0);
+    int64_t ramp_end = wd_trajectory_first_target(o, o->steps - 1), round = 0, left = target;
+    if (target >= ramp_end) {
+        round = o->steps - 1 + (target - ramp_end) / o->slots;
+        left = (target - ramp_end) % o->slots;
+    } else {
+        while (left >= slots_begun(o, round)) left -= slots_begun(o, round++);
+    }
+    int64_t slot = slot_at(o, round, left), age = round - slot % o->steps;
+    int64_t serial = age / o->steps * o->slots + slot, step = age % o->steps;
+    float sigma = sigma_at(o, serial, step);
+    return (wd_target_info){.round = round,
+                            .slot = slot,
+                            .serial = serial,
+                            .step = step,
+                            .prompt = wd_trajectory_prompt(o, serial),
+                            .sigma = sigma,
+                            .sigma_next = sigma_at(o, serial, step + 1),
+                            .timestep = timestep_of(o, sigma)};
+}
+
+int64_t wd_stream_target(const wd_trajectory_options *o, int64_t sample, int64_t reuse,
+                         int64_t replay)
+{
+    int64_t newest = sample / reuse;
+    if (sample % reuse == 0 || newest == 0) return newest;
+    int64_t range = newest < replay ? newest : replay;
+    wd_random key = {.seed = o->seed, .stream = WD_RANDOM_REPLAY, .index = (uint64_t)sample};
+    return newest - 1 - (int64_t)wd_random_below(key, 0, (uint64_t)range);
+}

@@ -1,0 +1,56 @@
+/* Trajectories: which states the teacher is asked about, as a pure function of seed and options.
+ *
+ * N slots each follow one trajectory after another, from noise (u = 1) to a picture (u = 0) in K
+ * steps on a grid of their own, jittered around even spacing. Slot j begins at round j mod K, so that
+ * from round K - 1 on the slots hold all noise levels at any time. In every round each slot that has
+ * begun gives one target. A target is known by its number: round by round, slot by slot. Everything
+ * about it but its latents follows from that number; latents are the only state. */
+#ifndef WD_DISTILL_TRAJECTORY_H
+#define WD_DISTILL_TRAJECTORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct wd_trajectory_options {
+    uint64_t seed;
+    int64_t slots;   /* N */
+    int64_t steps;   /* K */
+    int64_t prompts; /* of the data set; each is used once per epoch of trajectories */
+    double flow_shift;
+    int64_t num_train_timesteps; /* 1000 */
+    bool integer_timesteps;      /* UniPC truncates 1000 sigma; Euler does not */
+} wd_trajectory_options;
+
+/* Where a target comes from, and what it is asked at. */
+typedef struct wd_target_info {
+    int64_t round, slot;
+    int64_t serial; /* number of the trajectory */
+    int64_t step;   /* within it: 0 is pure noise */
+    int64_t prompt;
+    float sigma;      /* noise level of the state */
+    float sigma_next; /* where the trajectory goes from there: 0 at its end */
+    float timestep;   /* what the model is told */
+} wd_target_info;
+
+/* Number of the first target of a round. */
+int64_t wd_trajectory_first_target(const wd_trajectory_options *options, int64_t round);
+
+/* All about target number `target`. */
+wd_target_info wd_trajectory_target(const wd_trajectory_options *options, int64_t target);
+
+/* Prompt of a trajectory: a new order of all prompts in every epoch. */
+int64_t wd_trajectory_prompt(const wd_trajectory_options *options, int64_t serial);
+
+/* Which target sample number `sample` of the student's stream trains on, each being used `reuse`
+ * times on average: every reuse-th sample is the next new target, the others are drawn from the
+ * `replay` targets before it. */
+int64_t wd_stream_target(const wd_trajectory_options *options, int64_t sample, int64_t reuse,
+                         int64_t replay);
+
+/* The highest target number that samples [0, sample_end) may ask for. */
+static inline int64_t wd_stream_target_last(int64_t sample_end, int64_t reuse)
+{
+    return (sample_end - 1) / reuse;
+}
+
+#endif
