@@ -4,8 +4,8 @@
  * error, log level), one options struct per job with its defaults, and one function per job. It
  * includes nothing of the library, and shows no model constant.
  *
- * Ownership: options are plain values; the strings in them are borrowed and must live until the call
- * returns. Threads: one job at a time per process, unless a function says otherwise.
+ * Ownership: options are plain values; the strings in them are borrowed and must live until the
+ * call returns. Threads: one job at a time per process, unless a function says otherwise.
  */
 #ifndef WANDISTILLER_H
 #define WANDISTILLER_H
@@ -56,6 +56,275 @@ typedef void wd_log_fn(void *context, wd_log_level level, const char *message);
 
 /* Sends messages up to `level` to `fn`; NULL: to nowhere (the default). */
 void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level);
+
+/* The library's version, "0.1.0". */
+const char *wd_version(void);
+
+/* Asks the job that is running to stop soon, as Ctrl-C does: training writes its checkpoint and its
+ * student first and succeeds, other jobs end with WD_INTERRUPTED. May be called from a signal
+ * handler and from any thread. The request is forgotten when the next job starts. */
+void wd_request_stop(void);
+bool wd_stop_requested(void);
+
+/* Frees a text that a job returned; NULL is allowed. */
+void wd_text_free(char *text);
+
+/* ---- options: one struct per job ----
+ *
+ * Start from wd_<job>_defaults(), set fields, run the job. Strings are borrowed; NULL means not
+ * given. A number that may be left open has a value that says so: 0, or NaN for those whose comment
+ * says "NaN:". What each option does, and the range it may have, is in its table (wd_options_of),
+ * which is also what the command line, --config files, the manual and the completions are made of.
+ */
+
+enum { WD_TEXTS_MAX = 64 };
+
+/* A list of texts, borrowed. */
+typedef struct wd_texts {
+    const char *item[WD_TEXTS_MAX];
+    int64_t count;
+} wd_texts;
+
+/* Distils a student from a teacher. */
+typedef struct wd_train_options {
+    /* teacher */
+    const char *teacher_path;            /* pipeline folder or Hub id; required */
+    const char *teacher_dtype;           /* "float32", "float16", "bfloat16": its weights */
+    const char *teacher_device_strategy; /* "cpu" */
+    int64_t teacher_window;              /* trajectories per sweep over the weights; 0: all */
+    int64_t teacher_micro_batch;         /* states that go through a block together; 0: chosen */
+    /* student */
+    const char *student_config; /* JSON file; NULL: half the teacher's depth, same width */
+    const char *mixed_precision; /* "no", "bf16", "fp16": what the student computes in */
+    /* data */
+    const char *data_path; /* prompts: a file, or a folder with some; required */
+    const char *negative_prompt;
+    int64_t height, width;       /* pixels; 0: student_config's image_size, else the teacher's */
+    int64_t max_sequence_length; /* text tokens; 0: student_config's, else the tokenizer's */
+    const char *cache_dir;       /* prompt embeddings; NULL: <output_dir>/cache */
+    /* objective */
+    int64_t trajectories;     /* under way at any time */
+    int64_t trajectory_steps; /* steps of each from noise to picture, on average */
+    int64_t target_reuse;     /* how often the student sees each target, on average */
+    int64_t target_replay;    /* how many of the latest targets it sees again */
+    double guidance_scale;    /* folded into the targets */
+    double guidance_scale_2;  /* of the low-noise expert; NaN: guidance_scale */
+    double flow_shift;        /* NaN: the teacher's scheduler's */
+    /* training */
+    int64_t batch_size; /* samples per micro-batch */
+    int64_t gradient_accumulation_steps;
+    int64_t num_epochs, num_steps; /* 0: no such limit; the first limit reached ends the run */
+    double max_minutes;            /* the same */
+    double lr;
+    const char *lr_schedule; /* "cosine", "constant" */
+    int64_t warmup_steps;
+    double min_lr_ratio;
+    double weight_decay, adam_beta1, adam_beta2, adam_eps;
+    double max_grad_norm; /* 0: no clipping */
+    double ema_decay;
+    bool gradient_checkpointing;
+    uint64_t seed;
+    /* output */
+    const char *output_dir;
+    const char *resume; /* NULL: a new run; "auto"; or a checkpoint's folder */
+    int64_t checkpoint_interval; /* steps; 0: only at the end */
+    int64_t keep_checkpoints;
+    bool save_samples;
+    wd_texts sample_prompts; /* prompts, or one file of prompts */
+    int64_t sample_interval; /* steps; 0: ten times in the run */
+    int64_t sample_steps;
+    const char *sample_dir; /* NULL: <output_dir>/samples */
+    /* machine */
+    const char *devices; /* "cpu" */
+    int64_t num_threads; /* 0: all cores */
+    int64_t num_workers; /* accepted for scripts of the Python version; means nothing */
+    int64_t stop_at_step; /* ends as wd_request_stop after that step would; 0: never */
+} wd_train_options;
+
+/* Makes pictures with a teacher or a student. */
+typedef struct wd_sample_options {
+    const char *model;       /* pipeline folder or Hub id; required */
+    wd_texts prompt;         /* prompts, or ... */
+    const char *prompts;     /* ... a file, one per line; one of the two is required */
+    const char *negative_prompt;
+    int64_t steps;
+    double guidance_scale;   /* NaN: 1 for a student of ours, else 5 */
+    double guidance_scale_2; /* of the low-noise expert; NaN: guidance_scale */
+    uint64_t seed;
+    int64_t height, width;   /* pixels; 0: the model's default */
+    int64_t max_sequence_length; /* text tokens; 0: smaller of 512 and the tokenizer's maximum */
+    const char *scheduler;   /* "unipc", "euler"; NULL: the model's */
+    double flow_shift;       /* NaN: the model's */
+    const char *dtype;       /* "float32", "bfloat16": of transformer and text encoder */
+    int64_t batch_size;      /* pictures at a time */
+    const char *latents;     /* safetensors file to start from: `latents` [B, C, 1, H, W] */
+    const char *trace;       /* safetensors file to write all stages to */
+    const char *out;         /* folder, or a .png file for one picture; required */
+    int64_t num_threads;
+} wd_sample_options;
+
+/* Runs one component of a model on given tensors, for comparison with a reference. */
+typedef struct wd_forward_options {
+    const char *model;     /* pipeline folder, or one with the component's subfolder; required */
+    const char *component; /* "transformer", "transformer_2", "text_encoder", "vae_decoder",
+                            * "vae_encoder"; required */
+    const char *in;        /* safetensors: hidden_states, timestep, encoder_hidden_states,
+                            * grad_sample; input_ids, attention_mask; latents; image; required */
+    const char *out;       /* safetensors: sample, last_hidden_state, encoded_mean, grad.*, all
+                            * fp32; required */
+    bool grad;             /* gradients of sum(sample * grad_sample), too */
+    const char *dtype;     /* "float32", "bfloat16" */
+    int64_t num_threads;
+} wd_forward_options;
+
+/* Describes a model folder or a file. */
+typedef struct wd_inspect_options {
+    const char *path; /* pipeline folder, Hub id, component folder, safetensors file; required */
+    bool json;
+} wd_inspect_options;
+
+/* Compares a student with its teacher. */
+typedef struct wd_eval_options {
+    const char *teacher, *student; /* pipeline folders or Hub ids; required */
+    const char *prompts;           /* file, one per line; required */
+    const char *negative_prompt;
+    int64_t count;                 /* prompts used: the first ones; 0: all */
+    int64_t steps;
+    double guidance_scale, guidance_scale_2; /* of the teacher; NaN: as the student's run had it */
+    uint64_t seed;
+    int64_t height, width;       /* pixels; 0: the student's default */
+    int64_t max_sequence_length; /* 0: as in sample */
+    const char *dtype;
+    int64_t batch_size;
+    const char *out;             /* folder: eval.json, side-by-side.png; NULL: only the text */
+    bool json;                   /* the text is JSON instead of a table */
+    int64_t num_threads;
+} wd_eval_options;
+
+/* Writes a model in another format. */
+typedef struct wd_convert_options {
+    const char *model; /* pipeline folder or Hub id; required */
+    const char *to;    /* "comfyui"; required */
+    const char *component; /* "transformer", "transformer_2" */
+    const char *dtype; /* "float32", "float16", "bfloat16" */
+    const char *out;   /* file; required */
+} wd_convert_options;
+
+/* What every command takes, besides the options of its job. */
+typedef struct wd_common_options {
+    const char *config;    /* file of options: see wd_config_open */
+    const char *log_level; /* "error", "warning", "info", "debug" */
+} wd_common_options;
+
+/* Every value as its table says; required ones are NULL. */
+wd_train_options wd_train_defaults(void);
+wd_sample_options wd_sample_defaults(void);
+wd_forward_options wd_forward_defaults(void);
+wd_inspect_options wd_inspect_defaults(void);
+wd_eval_options wd_eval_defaults(void);
+wd_convert_options wd_convert_defaults(void);
+
+/* ---- jobs ----
+ *
+ * Each checks its options first (WD_INVALID_ARGUMENT with the option, what was expected and what
+ * was found), runs on the calling thread, using num_threads threads, and returns when all is written.
+ * One process runs each job alone; no other rank needs to call. Texts (*text) are the caller's to
+ * wd_text_free, and only set on success. */
+
+wd_status wd_train(const wd_train_options *options, wd_err *err);
+wd_status wd_sample(const wd_sample_options *options, wd_err *err);
+wd_status wd_forward(const wd_forward_options *options, wd_err *err);
+wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err);
+wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err);
+wd_status wd_convert(const wd_convert_options *options, wd_err *err);
+
+/* ---- options as data ---- */
+
+#define WD_JOB_MAP(X)                                                                              \
+    X(TRAIN, train, "distil a student from a teacher")                                             \
+    X(SAMPLE, sample, "make pictures with a teacher or a student")                                 \
+    X(EVAL, eval, "compare a student with its teacher")                                            \
+    X(INSPECT, inspect, "describe a model folder or file")                                         \
+    X(CONVERT, convert, "write a model in another format")                                         \
+    X(FORWARD, forward, "run one component on given tensors, to compare with a reference")
+
+typedef enum wd_job {
+#define X(job, name, summary) WD_JOB_##job,
+    WD_JOB_MAP(X)
+#undef X
+        WD_JOB_COUNT,
+    WD_JOB_COMMON = WD_JOB_COUNT /* not a job: the table of wd_common_options */
+} wd_job;
+
+typedef enum wd_option_type {
+    WD_OPTION_FLAG,   /* bool */
+    WD_OPTION_INT,    /* int64_t (seeds: uint64_t) */
+    WD_OPTION_FLOAT,  /* double; NaN: not given */
+    WD_OPTION_TEXT,   /* const char *; NULL: not given */
+    WD_OPTION_CHOICE, /* const char *, one of `choices`; NULL: not given */
+    WD_OPTION_TEXTS   /* wd_texts: one or more */
+} wd_option_type;
+
+enum {
+    WD_OPTION_REQUIRED = 1,
+    WD_OPTION_POSITIONAL = 2, /* may be given without its name */
+    WD_OPTION_FILE = 4,       /* a path: for completions */
+    WD_OPTION_LEGACY = 8      /* kept for scripts of the Python version; not in the help */
+};
+
+/* One option of a job. Everything is static. */
+typedef struct wd_option {
+    const char *name; /* "batch_size"; '-' and '_' are the same wherever a name is given */
+    wd_option_type type;
+    size_t offset;            /* of its field in the options struct */
+    const char *default_text; /* as a user would give it; "": not given */
+    const char *bare;         /* the value that the name alone stands for; NULL: it needs one */
+    const char *const *choices; /* of a WD_OPTION_CHOICE, NULL behind the last */
+    double min, max;          /* of numbers */
+    const char *metavar;      /* "FILE" */
+    const char *group;        /* "Training" */
+    const char *help;         /* one sentence or a few, without a full stop at the end */
+    unsigned flags;           /* WD_OPTION_REQUIRED ... */
+} wd_option;
+
+const char *wd_job_name(wd_job job);    /* "train" */
+const char *wd_job_summary(wd_job job); /* one line */
+
+/* The table of a job, in the order of its help. */
+const wd_option *wd_options_of(wd_job job, int64_t *count);
+
+/* Bytes of the job's options struct, and the struct filled with the defaults. */
+size_t wd_options_bytes(wd_job job);
+void wd_options_default(void *options, wd_job job);
+
+/* The option called `name`, without leading dashes. Unknown: NULL, and an error with the nearest
+ * name there is. */
+const wd_option *wd_option_find(wd_job job, const char *name, wd_err *err);
+
+/* Sets the option's field of `options` to what `value` says; WD_OPTION_TEXTS: appends. `value` is
+ * borrowed for as long as the options are used. Not of the type, not a choice, out of range: an
+ * error with what was expected and found. */
+wd_status wd_option_set(void *options, const wd_option *option, const char *value, wd_err *err);
+
+/* Whether the required options are there and all values are in range: what every job does first. */
+wd_status wd_options_check(wd_job job, const void *options, wd_err *err);
+
+/* Writes the option's value as a user would give it ("" : not given, texts joined by ", ") into
+ * `out`, cut to its size; returns `out`. */
+const char *wd_option_text(char *out, size_t out_bytes, const void *options,
+                           const wd_option *option);
+
+/* A file of options: a JSON object of option names and values (numbers, true and false, texts, and
+ * arrays of texts). It owns the strings that apply puts into options: close it after they were
+ * used. */
+typedef struct wd_config wd_config;
+
+wd_status wd_config_open(wd_config **out, const char *path, wd_err *err);
+void wd_config_close(wd_config *config); /* NULL is allowed */
+
+/* Sets the options that the file names; an unknown name or unusable value is an error that names
+ * the file and the option. */
+wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd_err *err);
 
 #ifdef __cplusplus
 }

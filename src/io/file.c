@@ -63,7 +63,12 @@ wd_status wd_folder_make(const char *path, wd_err *err)
     for (char *p = part; *p; p++) {
         if (*p != '/' || p == part) continue;
         *p = '\0';
-        if (mkdir(part, 0777) && !wd_path_is_folder(part)) return refuse(err, part, "created");
+        if (mkdir(part, 0777)) {
+            int cause = errno;
+            bool there = wd_path_is_folder(part);
+            errno = cause;
+            if (!there) return refuse(err, part, "created");
+        }
         *p = '/';
     }
     return WD_OK;

@@ -1,7 +1,7 @@
 /* AdamW, clipping, EMA and learning rate against their definitions in double; the readback ring. */
 #include "student/optimizer.h"
 
-#include "student/fixture.h"
+#include "student_fixture.h"
 #include "student/readback.h"
 
 /* fp32 arithmetic on values near 1, ten steps. */

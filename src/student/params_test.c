@@ -1,7 +1,7 @@
 /* The layout of the flat buffers, the views into them, and what they cost. */
 #include "student/params.h"
 
-#include "student/fixture.h"
+#include "student_fixture.h"
 
 static void test_layout(void **state)
 {

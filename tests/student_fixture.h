@@ -1,6 +1,6 @@
 /* What the student's tests share: a small model, its buffers filled and read. */
-#ifndef WD_STUDENT_FIXTURE_H
-#define WD_STUDENT_FIXTURE_H
+#ifndef WD_TESTS_STUDENT_FIXTURE_H
+#define WD_TESTS_STUDENT_FIXTURE_H
 
 #include "testing.h"
 

@@ -1,0 +1,154 @@
+/* Options from and to JSON: --config FILE.json, and the options part of run.json. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/options_json.h"
+#include "core/memory.h"
+
+struct wd_config {
+    json_t *object; /* owns the strings that options borrow */
+    char *path;
+};
+
+wd_status wd_config_open(wd_config **out, const char *path, wd_err *err)
+{
+    wd_config *config;
+    wd_status status;
+    WD_TRY(wd_alloc((void **)&config, 1, sizeof *config, "config", err));
+    WD_TRY_OUT(wd_copy_text(&config->path, path, err));
+    WD_TRY_OUT(wd_json_load(&config->object, path, err));
+    if (!json_is_object(config->object)) {
+        status =
+            wd_fail(err, WD_BAD_FORMAT,
+                    "%s: expected a JSON object of options, such as {\"batch_size\": 4}", path);
+        goto out;
+    }
+    *out = config;
+    return WD_OK;
+out:
+    wd_config_close(config);
+    return status;
+}
+
+void wd_config_close(wd_config *config)
+{
+    if (!config) return;
+    json_decref(config->object);
+    wd_free(config->path);
+    wd_free(config);
+}
+
+static wd_status other_type(wd_err *err, const wd_option *o, const json_t *value)
+{
+    static const char *const expected[] = {
+        [WD_OPTION_FLAG] = "true or false", [WD_OPTION_INT] = "a whole number",
+        [WD_OPTION_FLOAT] = "a number",     [WD_OPTION_TEXT] = "a text",
+        [WD_OPTION_CHOICE] = "a text",      [WD_OPTION_TEXTS] = "a text or an array of texts",
+    };
+    static const char *const found[] = {
+        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array",
+        [JSON_STRING] = "a text",    [JSON_INTEGER] = "a whole number",
+        [JSON_REAL] = "a number",    [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",      [JSON_NULL] = "null",
+    };
+    return wd_fail(err, WD_INVALID_ARGUMENT, "--%s: expected %s, found %s", o->name,
+                   expected[o->type], found[json_typeof(value)]);
+}
+
+static wd_status apply_one(void *options, const wd_option *o, const json_t *value, wd_err *err)
+{
+    char number[64];
+    const bool numeric = o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT;
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        return wd_option_set(options, o, json_string_value(value), err);
+    case JSON_INTEGER:
+        if (!numeric) break;
+        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+        return wd_option_set(options, o, number, err);
+    case JSON_REAL:
+        if (!numeric) break;
+        snprintf(number, sizeof number, "%.17g", json_real_value(value));
+        return wd_option_set(options, o, number, err);
+    case JSON_TRUE:
+        if (!o->bare) break;
+        return wd_option_set(options, o, o->bare, err);
+    case JSON_FALSE:
+        if (o->type != WD_OPTION_FLAG) break;
+        return wd_option_set(options, o, "false", err);
+    case JSON_NULL:
+        return WD_OK; /* not given */
+    default:
+        break;
+    }
+    return other_type(err, o, value);
+}
+
+static wd_status apply_list(void *options, const wd_option *o, const json_t *list, wd_err *err)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item)
+    {
+        if (!json_is_string(item)) return other_type(err, o, item);
+        WD_TRY(wd_option_set(options, o, json_string_value(item), err));
+    }
+    return WD_OK;
+}
+
+wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd_err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(config->object, key, value)
+    {
+        const wd_option *o = wd_option_find(job, key, err);
+        wd_status status = !o ? WD_INVALID_ARGUMENT
+                           : o->type == WD_OPTION_TEXTS && json_is_array(value)
+                               ? apply_list(options, o, value, err)
+                               : apply_one(options, o, value, err);
+        if (status != WD_OK) {
+            wd_fail_in(err, "%s", config->path);
+            return status;
+        }
+    }
+    return WD_OK;
+}
+
+static json_t *value_json(const void *options, const wd_option *o)
+{
+    const void *field = (const char *)options + o->offset;
+    const char *text;
+    switch (o->type) {
+    case WD_OPTION_FLAG:
+        return json_boolean(*(const bool *)field);
+    case WD_OPTION_INT:
+        return json_integer(*(const int64_t *)field);
+    case WD_OPTION_FLOAT: {
+        json_t *number = json_real(*(const double *)field); /* NULL for NaN */
+        return number ? number : json_null();
+    }
+    case WD_OPTION_TEXT:
+    case WD_OPTION_CHOICE:
+        text = *(const char *const *)field;
+        return text ? json_string_nocheck(text) : json_null();
+    case WD_OPTION_TEXTS:
+        break;
+    }
+    const wd_texts *texts = field;
+    json_t *list = json_array();
+    for (int64_t i = 0; i < texts->count; i++)
+        json_array_append_new(list, json_string_nocheck(texts->item[i]));
+    return list;
+}
+
+json_t *wd_options_json(wd_job job, const void *options)
+{
+    int64_t count;
+    const wd_option *table = wd_options_of(job, &count);
+    json_t *object = json_object();
+    for (int64_t i = 0; i < count; i++)
+        if (!(table[i].flags & WD_OPTION_LEGACY))
+            json_object_set_new(object, table[i].name, value_json(options, &table[i]));
+    return object;
+}

@@ -1,0 +1,349 @@
+/* Options as data: finding, setting, checking and showing them by their tables.
+ *
+ * A table line knows where its field lies in the options struct and what type it has; everything
+ * here works on (struct, line), so a new option is a field and a line. Text is the one form in
+ * which values come in: from the command line, a config file (api/config.c) and the tables' own
+ * defaults.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/tables.h"
+#include "core/error.h"
+
+static wd_option_table table_of(wd_job job)
+{
+    switch (job) {
+    case WD_JOB_TRAIN:
+        return wd_table_train();
+    case WD_JOB_SAMPLE:
+        return wd_table_sample();
+    case WD_JOB_EVAL:
+        return wd_table_eval();
+    case WD_JOB_INSPECT:
+        return wd_table_inspect();
+    case WD_JOB_CONVERT:
+        return wd_table_convert();
+    case WD_JOB_FORWARD:
+        return wd_table_forward();
+    case WD_JOB_COMMON:
+        break;
+    }
+    return wd_table_common();
+}
+
+const char *wd_job_name(wd_job job)
+{
+    static const char *const name[] = {
+#define X(job, name, summary) #name,
+        WD_JOB_MAP(X)
+#undef X
+    };
+    return (unsigned)job < WD_JOB_COUNT ? name[job] : "";
+}
+
+const char *wd_job_summary(wd_job job)
+{
+    static const char *const text[] = {
+#define X(job, name, summary) summary,
+        WD_JOB_MAP(X)
+#undef X
+    };
+    return (unsigned)job < WD_JOB_COUNT ? text[job] : "";
+}
+
+const wd_option *wd_options_of(wd_job job, int64_t *count)
+{
+    const wd_option_table table = table_of(job);
+    *count = table.count;
+    return table.option;
+}
+
+size_t wd_options_bytes(wd_job job)
+{
+    return table_of(job).bytes;
+}
+
+/* ---- names ---- */
+
+static char fold(char c)
+{
+    return c == '-' ? '_' : c;
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    while (*a && fold(*a) == fold(*b)) a++, b++;
+    return !*a && !*b;
+}
+
+/* Edits (one character put in, left out or changed) from a to b; names longer than the row are far
+ * from everything. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[64];
+    const size_t n = strlen(b);
+    if (n >= sizeof row / sizeof *row) return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            const size_t changed = diagonal + (fold(a[i - 1]) != fold(b[j - 1]));
+            const size_t longer = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = changed < longer ? changed : longer;
+        }
+    }
+    return row[n];
+}
+
+/* The name of the job or of every command that is nearest to `name`, or NULL if none is near. */
+static const char *nearest(wd_job job, const char *name)
+{
+    const wd_option_table tables[] = {table_of(job), wd_table_common()};
+    const char *best = NULL;
+    size_t best_distance = strlen(name) / 3 + 2;
+    for (int t = 0; t < 2; t++)
+        for (int64_t i = 0; i < tables[t].count; i++) {
+            const char *candidate = tables[t].option[i].name;
+            size_t d = distance(name, candidate);
+            if (d < best_distance) best = candidate, best_distance = d;
+        }
+    return best;
+}
+
+const wd_option *wd_option_find(wd_job job, const char *name, wd_err *err)
+{
+    const wd_option_table table = table_of(job);
+    for (int64_t i = 0; i < table.count; i++)
+        if (same_name(table.option[i].name, name)) return &table.option[i];
+    const char *near = nearest(job, name);
+    if (near)
+        wd_fail(err, WD_INVALID_ARGUMENT, "%s has no option --%s; is --%s meant?", wd_job_name(job),
+                name, near);
+    else
+        wd_fail(err, WD_INVALID_ARGUMENT,
+                "%s has no option --%s; `wandistiller %s --help` lists those it has",
+                wd_job_name(job), name, wd_job_name(job));
+    return NULL;
+}
+
+/* ---- values ---- */
+
+static wd_status not_usable(wd_err *err, const wd_option *o, const char *value,
+                            const char *expected)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT, "--%s: expected %s, found \"%s\"", o->name, expected,
+                   value);
+}
+
+static const char *range_text(char *out, size_t bytes, const wd_option *o)
+{
+    const char *what = o->type == WD_OPTION_INT ? "a whole number" : "a number";
+    if (o->max >= WD_INT_MAX)
+        snprintf(out, bytes, "%s of at least %.12g", what, o->min);
+    else
+        snprintf(out, bytes, "%s from %.12g to %.12g", what, o->min, o->max);
+    return out;
+}
+
+/* Writes "a, b or c" into `out`. */
+static const char *choices_text(char *out, size_t bytes, const wd_option *o)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (const char *const *c = o->choices; *c && used < bytes; c++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s",
+                                 c == o->choices ? ""
+                                 : c[1]          ? ", "
+                                                 : " or ",
+                                 *c);
+    return out;
+}
+
+static wd_status set_choice(const char **field, const wd_option *o, const char *value, wd_err *err)
+{
+    for (const char *const *c = o->choices; *c; c++)
+        if (!strcmp(*c, value)) {
+            *field = *c;
+            return WD_OK;
+        }
+    char expected[256];
+    return not_usable(err, o, value, choices_text(expected, sizeof expected, o));
+}
+
+static wd_status set_int(int64_t *field, const wd_option *o, const char *value, wd_err *err)
+{
+    char *end, expected[128];
+    errno = 0;
+    const long long v = strtoll(value, &end, 10);
+    if (end == value || *end || errno || (double)v < o->min || (double)v > o->max)
+        return not_usable(err, o, value, range_text(expected, sizeof expected, o));
+    *field = v;
+    return WD_OK;
+}
+
+static wd_status set_float(double *field, const wd_option *o, const char *value, wd_err *err)
+{
+    char *end, expected[128];
+    const double v = strtod(value, &end);
+    if (end == value || *end || !(v >= o->min && v <= o->max))
+        return not_usable(err, o, value, range_text(expected, sizeof expected, o));
+    *field = v;
+    return WD_OK;
+}
+
+static wd_status set_flag(bool *field, const wd_option *o, const char *value, wd_err *err)
+{
+    const bool yes = !strcmp(value, "true") || !strcmp(value, "1");
+    if (!yes && strcmp(value, "false") && strcmp(value, "0"))
+        return not_usable(err, o, value, "true or false");
+    *field = yes;
+    return WD_OK;
+}
+
+wd_status wd_option_set(void *options, const wd_option *option, const char *value, wd_err *err)
+{
+    void *field = (char *)options + option->offset;
+    switch (option->type) {
+    case WD_OPTION_FLAG:
+        return set_flag(field, option, value, err);
+    case WD_OPTION_INT:
+        return set_int(field, option, value, err);
+    case WD_OPTION_FLOAT:
+        return set_float(field, option, value, err);
+    case WD_OPTION_CHOICE:
+        return set_choice(field, option, value, err);
+    case WD_OPTION_TEXT:
+        *(const char **)field = value;
+        return WD_OK;
+    case WD_OPTION_TEXTS:
+        break;
+    }
+    wd_texts *texts = field;
+    if (texts->count == WD_TEXTS_MAX)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--%s: expected at most %d texts, found more; put them into a file, one per "
+                       "line, and give that",
+                       option->name, WD_TEXTS_MAX);
+    texts->item[texts->count++] = value;
+    return WD_OK;
+}
+
+void wd_options_default(void *options, wd_job job)
+{
+    const wd_option_table table = table_of(job);
+    memset(options, 0, table.bytes);
+    for (int64_t i = 0; i < table.count; i++) {
+        const wd_option *o = &table.option[i];
+        if (*o->default_text) {
+            wd_status status = wd_option_set(options, o, o->default_text, NULL);
+            assert(status == WD_OK);
+            (void)status;
+        } else if (o->type == WD_OPTION_FLOAT) {
+            *(double *)((char *)options + o->offset) = NAN;
+        }
+    }
+}
+
+#define X(JOB, job, summary)                                                                       \
+    wd_##job##_options wd_##job##_defaults(void)                                                   \
+    {                                                                                              \
+        wd_##job##_options options;                                                                \
+        wd_options_default(&options, WD_JOB_##JOB);                                                \
+        return options;                                                                            \
+    }
+WD_JOB_MAP(X)
+#undef X
+
+static bool is_given(const void *field, const wd_option *o)
+{
+    switch (o->type) {
+    case WD_OPTION_FLOAT:
+        return !isnan(*(const double *)field);
+    case WD_OPTION_TEXT:
+    case WD_OPTION_CHOICE:
+        return *(const char *const *)field != NULL;
+    case WD_OPTION_TEXTS:
+        return ((const wd_texts *)field)->count > 0;
+    case WD_OPTION_FLAG:
+    case WD_OPTION_INT:
+        break;
+    }
+    return true;
+}
+
+const char *wd_option_text(char *out, size_t out_bytes, const void *options,
+                           const wd_option *option)
+{
+    const void *field = (const char *)options + option->offset;
+    out[0] = 0;
+    if (!is_given(field, option)) return out;
+    switch (option->type) {
+    case WD_OPTION_FLAG:
+        snprintf(out, out_bytes, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case WD_OPTION_INT:
+        snprintf(out, out_bytes, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case WD_OPTION_FLOAT:
+        snprintf(out, out_bytes, "%.15g", *(const double *)field);
+        break;
+    case WD_OPTION_TEXT:
+    case WD_OPTION_CHOICE:
+        snprintf(out, out_bytes, "%s", *(const char *const *)field);
+        break;
+    case WD_OPTION_TEXTS: {
+        const wd_texts *texts = field;
+        size_t used = 0;
+        for (int64_t i = 0; i < texts->count && used < out_bytes; i++)
+            used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", i ? ", " : "",
+                                     texts->item[i]);
+        break;
+    }
+    }
+    return out;
+}
+
+/* A value that was put into the struct without wd_option_set. */
+static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
+{
+    char text[64], expected[128];
+    double v = 0;
+    const char *choice = NULL;
+    switch (o->type) {
+    case WD_OPTION_INT:
+        v = (double)*(const int64_t *)field;
+        break;
+    case WD_OPTION_FLOAT:
+        v = *(const double *)field;
+        break;
+    case WD_OPTION_CHOICE:
+        return set_choice(&choice, o, *(const char *const *)field, err);
+    default:
+        return WD_OK;
+    }
+    if (v >= o->min && v <= o->max) return WD_OK;
+    snprintf(text, sizeof text, "%.15g", v);
+    return not_usable(err, o, text, range_text(expected, sizeof expected, o));
+}
+
+wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
+{
+    const wd_option_table table = table_of(job);
+    for (int64_t i = 0; i < table.count; i++) {
+        const wd_option *o = &table.option[i];
+        const void *field = (const char *)options + o->offset;
+        if (is_given(field, o))
+            WD_TRY(check_value(field, o, err));
+        else if (o->flags & WD_OPTION_REQUIRED)
+            return wd_fail(err, WD_INVALID_ARGUMENT, "%s needs --%s: %s", wd_job_name(job), o->name,
+                           o->help);
+    }
+    return WD_OK;
+}

@@ -1,0 +1,246 @@
+/* Options by their tables, and from JSON. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "api/options_json.h"
+
+static void assert_says(const wd_err *err, const char *text)
+{
+    if (!strstr(err->message, text)) fail_msg("\"%s\" lacks \"%s\"", err->message, text);
+}
+
+static void set(void *options, wd_job job, const char *name, const char *value)
+{
+    wd_err err = {0};
+    const wd_option *o = wd_option_find(job, name, &err);
+    if (!o) fail_msg("%s", err.message);
+    if (wd_option_set(options, o, value, &err) != WD_OK) fail_msg("%s", err.message);
+}
+
+static void refuses(wd_job job, const char *name, const char *value, const char *text)
+{
+    char options[4096];
+    wd_err err = {0};
+    wd_options_default(options, job);
+    const wd_option *o = wd_option_find(job, name, &err);
+    assert_int_equal(o ? wd_option_set(options, o, value, &err) : err.status, WD_INVALID_ARGUMENT);
+    assert_says(&err, text);
+}
+
+static void tables_are_sound(void **state)
+{
+    (void)state;
+    for (int job = 0; job <= WD_JOB_COMMON; job++) {
+        int64_t count;
+        const wd_option *table = wd_options_of((wd_job)job, &count);
+        assert_true(count > 0 && wd_options_bytes((wd_job)job) <= 4096);
+        for (int64_t i = 0; i < count; i++) {
+            const wd_option *o = &table[i];
+            assert_ptr_equal(wd_option_find((wd_job)job, o->name, NULL), o); /* no name twice */
+            assert_non_null(o->help);
+            assert_non_null(o->default_text);
+            assert_true(o->help[strlen(o->help) - 1] != '.');
+            assert_true((o->type == WD_OPTION_CHOICE) == (o->choices != NULL));
+            assert_true(o->choices || o->metavar || o->type == WD_OPTION_FLAG);
+            assert_true(o->offset < wd_options_bytes((wd_job)job));
+            if (o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT)
+                assert_true(o->min < o->max);
+        }
+    }
+}
+
+static void defaults_are_those_of_the_tables(void **state)
+{
+    (void)state;
+    wd_train_options train = wd_train_defaults();
+    assert_int_equal(train.trajectories, 64);
+    assert_int_equal(train.trajectory_steps, 16);
+    assert_string_equal(train.mixed_precision, "no");
+    assert_string_equal(train.teacher_device_strategy, "cpu");
+    assert_null(train.teacher_path);
+    assert_true(isnan(train.flow_shift));
+    assert_true(train.adam_beta2 == 0.99);
+    char text[64];
+    assert_string_equal(
+        wd_option_text(text, sizeof text, &train, wd_option_find(WD_JOB_TRAIN, "adam-eps", NULL)),
+        "1e-08");
+}
+
+static void values_are_read_by_type(void **state)
+{
+    (void)state;
+    wd_train_options t = wd_train_defaults();
+    set(&t, WD_JOB_TRAIN, "batch-size", "16");
+    set(&t, WD_JOB_TRAIN, "lr", "1.5e-3");
+    set(&t, WD_JOB_TRAIN, "gradient_checkpointing", "true");
+    set(&t, WD_JOB_TRAIN, "mixed-precision", "fp16");
+    set(&t, WD_JOB_TRAIN, "sample_prompts", "a cat");
+    set(&t, WD_JOB_TRAIN, "sample_prompts", "a dog");
+    set(&t, WD_JOB_TRAIN, "seed", "999999999999999");
+    assert_int_equal(t.batch_size, 16);
+    assert_true(t.lr == 1.5e-3 && t.gradient_checkpointing);
+    assert_string_equal(t.mixed_precision, "fp16");
+    assert_int_equal(t.sample_prompts.count, 2);
+    assert_string_equal(t.sample_prompts.item[1], "a dog");
+    assert_true(t.seed == 999999999999999u);
+    char text[64];
+    const wd_option *o = wd_option_find(WD_JOB_TRAIN, "sample_prompts", NULL);
+    assert_string_equal(wd_option_text(text, sizeof text, &t, o), "a cat, a dog");
+    wd_err err;
+    for (int i = 2; i < WD_TEXTS_MAX; i++) assert_int_equal(wd_option_set(&t, o, "x", &err), WD_OK);
+    assert_int_equal(wd_option_set(&t, o, "x", &err), WD_INVALID_ARGUMENT);
+    assert_says(&err, "at most 64 texts");
+}
+
+static void python_flags_choose_a_strategy(void **state)
+{
+    (void)state;
+    wd_train_options t = wd_train_defaults();
+    const wd_option *o = wd_option_find(WD_JOB_TRAIN, "balance_teacher", NULL);
+    assert_int_equal(wd_option_set(&t, o, o->bare, NULL), WD_OK);
+    assert_string_equal(t.teacher_device_strategy, "balanced");
+}
+
+static void unusable_values_are_refused(void **state)
+{
+    (void)state;
+    refuses(WD_JOB_TRAIN, "batch_size", "0",
+            "--batch_size: expected a whole number from 1 to 65536, "
+            "found \"0\"");
+    refuses(WD_JOB_TRAIN, "batch_size", "3x", "found \"3x\"");
+    refuses(WD_JOB_TRAIN, "batch_size", "", "found \"\"");
+    refuses(WD_JOB_TRAIN, "num_steps", "99999999999999999999", "of at least 0");
+    refuses(WD_JOB_TRAIN, "lr", "nan", "--lr: expected a number from 0 to 1");
+    refuses(WD_JOB_TRAIN, "teacher_dtype", "fp8", "expected float32, float16 or bfloat16");
+    refuses(WD_JOB_TRAIN, "save_samples", "maybe", "expected true or false");
+    refuses(WD_JOB_TRAIN, "bach_size", "1",
+            "train has no option --bach_size; is --batch_size meant?");
+    refuses(WD_JOB_SAMPLE, "promt", "1", "is --prompt meant?");
+    refuses(WD_JOB_SAMPLE, "log-levle", "1", "is --log_level meant?");
+    refuses(WD_JOB_SAMPLE, "xyzzy", "1", "`wandistiller sample --help`");
+}
+
+static void structs_are_checked(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_forward_options f = wd_forward_defaults();
+    assert_int_equal(wd_options_check(WD_JOB_FORWARD, &f, &err), WD_INVALID_ARGUMENT);
+    assert_says(&err, "forward needs --model");
+    f.model = f.in = f.out = "x";
+    f.component = "unet";
+    assert_int_equal(wd_options_check(WD_JOB_FORWARD, &f, &err), WD_INVALID_ARGUMENT);
+    assert_says(&err, "found \"unet\"");
+    f.component = "transformer";
+    f.num_threads = -1;
+    assert_int_equal(wd_options_check(WD_JOB_FORWARD, &f, &err), WD_INVALID_ARGUMENT);
+    assert_says(&err, "--num_threads: expected a whole number from 0 to 4096, found \"-1\"");
+    f.num_threads = 0;
+    assert_int_equal(wd_options_check(WD_JOB_FORWARD, &f, &err), WD_OK);
+}
+
+static wd_status apply(wd_train_options *t, wd_config **config, const char *json, wd_err *err)
+{
+    const char *path = "options_test.json";
+    FILE *file = fopen(path, "w");
+    fputs(json, file);
+    fclose(file);
+    wd_status status = wd_config_open(config, path, err);
+    if (status == WD_OK) status = wd_config_apply(*config, WD_JOB_TRAIN, t, err);
+    unlink(path);
+    return status;
+}
+
+static void files_set_options(void **state)
+{
+    (void)state;
+    wd_train_options t = wd_train_defaults();
+    wd_config *config = NULL;
+    wd_err err;
+    assert_int_equal(apply(&t, &config,
+                           "{\"batch-size\": 4, \"lr\": 2e-4, \"save_samples\": true, "
+                           "\"mixed_precision\": true, \"sample_prompts\": [\"a\", \"b\"], "
+                           "\"num_steps\": 1e3, \"data_path\": \"p.txt\", \"resume\": null}",
+                           &err),
+                     WD_OK);
+    assert_int_equal(t.batch_size, 4);
+    assert_int_equal(t.num_steps, 1000);
+    assert_true(t.lr == 2e-4 && t.save_samples);
+    assert_string_equal(t.mixed_precision, "bf16");
+    assert_string_equal(t.data_path, "p.txt");
+    assert_int_equal(t.sample_prompts.count, 2);
+    json_t *json = wd_options_json(WD_JOB_TRAIN, &t);
+    assert_int_equal(json_integer_value(json_object_get(json, "num_steps")), 1000);
+    assert_true(json_is_null(json_object_get(json, "flow_shift")));
+    assert_null(json_object_get(json, "num_workers"));
+    char *text = json_dumps(json, 0); /* what run.json holds can be read back */
+    wd_train_options again = wd_train_defaults();
+    wd_config *second = NULL;
+    assert_int_equal(apply(&again, &second, text, &err), WD_OK);
+    json_t *json_again = wd_options_json(WD_JOB_TRAIN, &again);
+    assert_true(json_equal(json, json_again));
+    free(text);
+    json_decref(json);
+    json_decref(json_again);
+    wd_config_close(second);
+    wd_config_close(config);
+}
+
+static void bad_files_are_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"[1]", "options_test.json: expected a JSON object"},
+        {"{\"batch_sise\": 1}", "options_test.json: train has no option --batch_sise"},
+        {"{\"batch_size\": \"x\"}", "options_test.json: --batch_size: expected a whole number"},
+        {"{\"batch_size\": true}", "--batch_size: expected a whole number, found true"},
+        {"{\"data_path\": 3}", "--data_path: expected a text, found a whole number"},
+        {"{\"save_samples\": 1.5}", "--save_samples: expected true or false, found a number"},
+        {"{\"sample_prompts\": [\"a\", 1]}", "expected a text or an array of texts"},
+        {"{\"lr\": {}}", "--lr: expected a number, found an object"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_train_options t = wd_train_defaults();
+        wd_config *config = NULL;
+        wd_err err = {0};
+        assert_int_not_equal(apply(&t, &config, cases[i][0], &err), WD_OK);
+        assert_says(&err, cases[i][1]);
+        wd_config_close(config);
+    }
+    wd_config *config = NULL;
+    wd_err err = {0};
+    assert_int_equal(wd_config_open(&config, "no-such.json", &err), WD_NOT_FOUND);
+    assert_says(&err, "no-such.json");
+}
+
+static void a_stop_is_remembered(void **state)
+{
+    (void)state;
+    assert_false(wd_stop_requested());
+    wd_request_stop();
+    assert_true(wd_stop_requested());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_are_sound),
+        cmocka_unit_test(defaults_are_those_of_the_tables),
+        cmocka_unit_test(values_are_read_by_type),
+        cmocka_unit_test(python_flags_choose_a_strategy),
+        cmocka_unit_test(unusable_values_are_refused),
+        cmocka_unit_test(structs_are_checked),
+        cmocka_unit_test(files_set_options),
+        cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(a_stop_is_remembered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,57 @@
+/* The options of `inspect` and `convert`, and those that every command has. */
+#include <stddef.h>
+
+#include "api/tables.h"
+
+#define OPTIONS wd_inspect_options
+
+static const wd_option inspect_table[] = {
+    {WD_TEXT_LINE(path, "", "PATH"),
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_POSITIONAL | WD_OPTION_FILE,
+     .help = "Pipeline folder, Hub id in the local cache, component folder, or safetensors file"},
+    {WD_FLAG_LINE(json), .help = "Print JSON instead of tables"},
+};
+
+#undef OPTIONS
+#define OPTIONS wd_convert_options
+
+static const wd_option convert_table[] = {
+    {WD_TEXT_LINE(model, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "Pipeline folder or Hub id"},
+    {WD_CHOICE_LINE(to, "", "comfyui"), .flags = WD_OPTION_REQUIRED,
+     .help = "comfyui: one safetensors file with the original Wan key names"},
+    {WD_CHOICE_LINE(component, "transformer", "transformer", "transformer_2"),
+     .help = "Which transformer, where there are two"},
+    {WD_CHOICE_LINE(dtype, "", "float32", "float16", "bfloat16"),
+     .help = "Of the weights; default: as they are stored"},
+    {WD_TEXT_LINE(out, "", "FILE"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "File to write"},
+};
+
+#undef OPTIONS
+#define OPTIONS wd_common_options
+
+static const wd_option common_table[] = {
+    {WD_TEXT_LINE(config, "", "FILE"), .flags = WD_OPTION_FILE,
+     .help = "JSON object with options of the command, by name; the command line wins over it"},
+    {WD_CHOICE_LINE(log_level, "info", "error", "warning", "info", "debug"),
+     .help = "What is reported on the way"},
+};
+
+wd_option_table wd_table_inspect(void)
+{
+    return (wd_option_table){inspect_table, sizeof inspect_table / sizeof *inspect_table,
+                             sizeof(wd_inspect_options)};
+}
+
+wd_option_table wd_table_convert(void)
+{
+    return (wd_option_table){convert_table, sizeof convert_table / sizeof *convert_table,
+                             sizeof(wd_convert_options)};
+}
+
+wd_option_table wd_table_common(void)
+{
+    return (wd_option_table){common_table, sizeof common_table / sizeof *common_table,
+                             sizeof(wd_common_options)};
+}

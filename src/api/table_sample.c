@@ -1,0 +1,128 @@
+/* The options of `sample`, `eval` and `forward`: what runs a model. */
+#include <stddef.h>
+
+#include "api/tables.h"
+
+#define OPTIONS wd_sample_options
+
+static const wd_option sample_table[] = {
+    {WD_TEXT_LINE(model, "", "PATH"), .group = "Model",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "Diffusers Wan pipeline folder (a teacher or a student), or a Hub id in the local "
+             "cache"},
+    {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Model",
+     .help = "What transformer and text encoder compute in; the VAE computes in float32"},
+
+    {WD_TEXT_LINE(prompts, "", "FILE"), .group = "Pictures", .flags = WD_OPTION_FILE,
+     .help = "File with one prompt per line: one picture each"},
+    {WD_FIELD(prompt), .type = WD_OPTION_TEXTS, .default_text = "", .metavar = "TEXT",
+     .group = "Pictures", .help = "Prompts given here, instead of a file"},
+    {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Pictures",
+     .help = "What guidance leads away from"},
+    {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
+    {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
+    {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
+     .help = "Picture i starts from noise number i of this seed"},
+    {WD_TEXT_LINE(out, "", "PATH"), .group = "Pictures",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "Folder for 0000.png, 0001.png, ... and contact-sheet.png; or a .png file for one "
+             "prompt"},
+
+    {WD_INT_LINE(steps, "20", 1, 1000), .group = "Sampling", .help = "Sampling steps"},
+    {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Sampling",
+     .help = "Guidance; 1: none. Default: 1 for a student of this program, else 5"},
+    {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
+     .help = "Guidance of the low-noise expert; default: GUIDANCE_SCALE"},
+    {WD_CHOICE_LINE(scheduler, "", "unipc", "euler"), .group = "Sampling",
+     .help = "Instead of the model's scheduler"},
+    {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Sampling",
+     .help = "Instead of the scheduler's"},
+    {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Sampling",
+     .help = "Text tokens; 0: the smaller of 512 and the tokenizer's maximum"},
+    {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Sampling",
+     .help = "Pictures at a time; 0: chosen. Never changes a picture"},
+
+    {WD_TEXT_LINE(latents, "", "FILE"), .group = "Comparing", .flags = WD_OPTION_FILE,
+     .help = "Starts from the tensor `latents` [B, C, 1, H, W] of this safetensors file"},
+    {WD_TEXT_LINE(trace, "", "FILE"), .group = "Comparing", .flags = WD_OPTION_FILE,
+     .help = "Writes input_ids, prompt_embeds, negative_prompt_embeds, latents.0 ... latents.N and "
+             "sample to this safetensors file"},
+
+    {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .help = "Threads; 0: all cores"},
+};
+
+#undef OPTIONS
+#define OPTIONS wd_eval_options
+
+static const wd_option eval_table[] = {
+    {WD_TEXT_LINE(teacher, "", "PATH"), .group = "Models",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "Diffusers Wan pipeline folder or Hub id"},
+    {WD_TEXT_LINE(student, "", "PATH"), .group = "Models",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE, .help = "Output folder of `train`"},
+    {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Models",
+     .help = "What both compute in"},
+    {WD_TEXT_LINE(prompts, "", "FILE"), .group = "Pictures",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE, .help = "File with one prompt per line"},
+    {WD_INT_LINE(count, "16", 0, 1e6), .group = "Pictures",
+     .help = "How many of its prompts are used, from the first; 0: all"},
+    {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Pictures",
+     .help = "What the teacher's guidance leads away from"},
+    {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
+    {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
+    {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
+     .help = "Picture i starts from noise number i of this seed, in both"},
+    {WD_INT_LINE(steps, "20", 1, 1000), .group = "Sampling", .help = "Sampling steps of both"},
+    {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Sampling",
+     .help = "The teacher's guidance; default: what was folded into the student"},
+    {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
+     .help = "The same for the low-noise expert"},
+    {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Sampling",
+     .help = "Text tokens; 0: the smaller of 512 and the tokenizer's maximum"},
+    {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Sampling",
+     .help = "Pictures at a time; 0: chosen"},
+    {WD_TEXT_LINE(out, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
+     .help = "Gets eval.json and side-by-side.png"},
+    {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of a table"},
+    {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .help = "Threads; 0: all cores"},
+};
+
+#undef OPTIONS
+#define OPTIONS wd_forward_options
+
+static const wd_option forward_table[] = {
+    {WD_TEXT_LINE(model, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "Pipeline folder or Hub id, or a folder that has the component's subfolder"},
+    {WD_CHOICE_LINE(component, "", "transformer", "transformer_2", "text_encoder", "vae_decoder",
+                    "vae_encoder"),
+     .flags = WD_OPTION_REQUIRED, .help = "What is run"},
+    {WD_TEXT_LINE(in, "", "FILE"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "safetensors file of its inputs: hidden_states, timestep, encoder_hidden_states and, "
+             "for gradients, grad_sample; or input_ids and attention_mask; or latents; or image"},
+    {WD_TEXT_LINE(out, "", "FILE"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "safetensors file for sample, last_hidden_state or encoded_mean, and for grad.*; all "
+             "float32"},
+    {WD_FLAG_LINE(grad),
+     .help = "Also write grad.NAME of sum(sample * grad_sample) for every parameter and input of a "
+             "transformer"},
+    {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .help = "What it computes in"},
+    {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
+};
+
+wd_option_table wd_table_sample(void)
+{
+    return (wd_option_table){sample_table, sizeof sample_table / sizeof *sample_table,
+                             sizeof(wd_sample_options)};
+}
+
+wd_option_table wd_table_eval(void)
+{
+    return (wd_option_table){eval_table, sizeof eval_table / sizeof *eval_table,
+                             sizeof(wd_eval_options)};
+}
+
+wd_option_table wd_table_forward(void)
+{
+    return (wd_option_table){forward_table, sizeof forward_table / sizeof *forward_table,
+                             sizeof(wd_forward_options)};
+}

@@ -1,0 +1,151 @@
+/* The options of `train`. */
+#include <stddef.h>
+
+#include "api/tables.h"
+
+#define OPTIONS wd_train_options
+
+#define STRATEGIES                                                                                 \
+    "gpu", "cpu", "gpu0", "balanced", "sequential", "custom", "offload", "disk", "auto"
+
+/* A flag of the Python version that chose a strategy. */
+#define STRATEGY_ALIAS(name_, strategy)                                                            \
+    .name = name_, .type = WD_OPTION_CHOICE, .choices = WD_CHOICES(STRATEGIES),                    \
+    .default_text = "", .offset = offsetof(OPTIONS, teacher_device_strategy), .bare = strategy,    \
+    .group = "Teacher", .flags = WD_OPTION_LEGACY,                                                 \
+    .help = "Short for --teacher_device_strategy " strategy
+
+static const wd_option table[] = {
+    {WD_TEXT_LINE(teacher_path, "", "PATH"), .group = "Teacher",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "Diffusers Wan pipeline folder, or a Hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers "
+             "that lies in the local Hub cache"},
+    {WD_CHOICE_LINE(teacher_dtype, "float32", "float32", "float16", "bfloat16"), .group = "Teacher",
+     .help = "How the teacher's weights are kept. It computes in bfloat16 with bfloat16, else in "
+             "float32: on the CPU float16 is widened block by block"},
+    {WD_CHOICE_LINE(teacher_device_strategy, "cpu", STRATEGIES), .group = "Teacher",
+     .help = "Where the teacher's weights live. This build runs: cpu"},
+    {WD_INT_LINE(teacher_window, "0", 0, 1e6), .group = "Teacher",
+     .help = "Trajectories that one sweep over the teacher's weights moves on together; 0: all. "
+             "Never changes the student"},
+    {WD_INT_LINE(teacher_micro_batch, "0", 0, 1e6), .group = "Teacher",
+     .help = "States that go through a block of the teacher together; 0: chosen. Never changes the "
+             "student"},
+
+    {WD_TEXT_LINE(student_config, "", "FILE"), .group = "Student", .flags = WD_OPTION_FILE,
+     .help = "JSON file that says what the student is; without it: half the teacher's depth, same "
+             "width"},
+    {WD_CHOICE_LINE(mixed_precision, "no", "no", "bf16", "fp16"), .bare = "bf16",
+     .group = "Student",
+     .help = "What the student computes in while it trains. On the CPU fp16 computes in bf16"},
+    {WD_FLAG_LINE(gradient_checkpointing), .group = "Student",
+     .help = "Keep only the blocks' inputs and compute the rest again: less memory, more time"},
+
+    {WD_TEXT_LINE(data_path, "", "PATH"), .group = "Prompts",
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "Prompts: a file with one per line, or a folder with such files or captions"},
+    {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Prompts",
+     .help = "What guidance leads away from"},
+    {WD_INT_LINE(height, "0", 0, 16384), .group = "Prompts",
+     .help = "Pixels; 0: the student configuration's, else the teacher's"},
+    {WD_INT_LINE(width, "0", 0, 16384), .group = "Prompts",
+     .help = "Pixels; 0: the student configuration's, else the teacher's"},
+    {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Prompts",
+     .help = "Text tokens; 0: the student configuration's, else the smaller of 512 and the "
+             "tokenizer's maximum"},
+    {WD_TEXT_LINE(cache_dir, "", "DIR"), .group = "Prompts", .flags = WD_OPTION_FILE,
+     .help = "Where prompt embeddings are kept between runs; default: OUTPUT_DIR/cache"},
+
+    {WD_INT_LINE(trajectories, "64", 1, 65536), .group = "Objective",
+     .help = "Teacher trajectories under way at any time, staggered"},
+    {WD_INT_LINE(trajectory_steps, "16", 1, 1000), .group = "Objective",
+     .help = "Steps of a trajectory from noise to picture"},
+    {WD_INT_LINE(target_reuse, "2", 1, 1000), .group = "Objective",
+     .help = "How often the student sees each of the teacher's velocities, on average"},
+    {WD_INT_LINE(target_replay, "1024", 1, 1e7), .group = "Objective",
+     .help = "How many of the latest targets the repeated ones are drawn from"},
+    {WD_FLOAT_LINE(guidance_scale, "5", 0, 100), .group = "Objective",
+     .help = "Guidance folded into the student, which then needs none"},
+    {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Objective",
+     .help = "The same for the low-noise expert; default: GUIDANCE_SCALE"},
+    {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Objective",
+     .help = "How far noise levels are shifted towards noise; default: the teacher's scheduler's"},
+
+    {WD_INT_LINE(batch_size, "2", 1, 65536), .group = "Training",
+     .help = "Samples of a micro-batch"},
+    {WD_INT_LINE(gradient_accumulation_steps, "1", 1, 65536), .group = "Training",
+     .help = "Micro-batches of an optimiser step"},
+    {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training",
+     .help =
+         "Ends after so many passes over the prompts; 0: no such limit. The first limit reached "
+         "ends the run; without any it is 10 epochs"},
+    {WD_INT_LINE(num_steps, "0", 0, WD_INT_MAX), .group = "Training",
+     .help = "Ends after so many optimiser steps; 0: no such limit"},
+    {WD_FLOAT_LINE(max_minutes, "0", 0, 1e9), .group = "Training",
+     .help = "Ends after so many minutes of training; 0: no such limit"},
+    {WD_FLOAT_LINE(lr, "1e-4", 0, 1), .group = "Training", .help = "Highest learning rate"},
+    {WD_CHOICE_LINE(lr_schedule, "cosine", "cosine", "constant"), .group = "Training",
+     .help = "How the learning rate falls after the warm-up: by steps, or by time where only "
+             "MAX_MINUTES ends the run"},
+    {WD_INT_LINE(warmup_steps, "50", 0, WD_INT_MAX), .group = "Training",
+     .help = "Steps over which the learning rate rises"},
+    {WD_FLOAT_LINE(min_lr_ratio, "0.03", 0, 1), .group = "Training",
+     .help = "What is left of the learning rate at the end"},
+    {WD_FLOAT_LINE(weight_decay, "0", 0, 1), .group = "Training",
+     .help = "AdamW's decoupled weight decay"},
+    {WD_FLOAT_LINE(adam_beta1, "0.9", 0, 0.999999), .group = "Training",
+     .help = "Decay of AdamW's first moment"},
+    {WD_FLOAT_LINE(adam_beta2, "0.99", 0, 0.9999999), .group = "Training",
+     .help = "Decay of AdamW's second moment"},
+    {WD_FLOAT_LINE(adam_eps, "1e-8", 1e-20, 1), .group = "Training", .help = "AdamW's epsilon"},
+    {WD_FLOAT_LINE(max_grad_norm, "1", 0, 1e9), .group = "Training",
+     .help = "Norm to which gradients are clipped; 0: none"},
+    {WD_FLOAT_LINE(ema_decay, "0.999", 0, 0.9999999), .group = "Training",
+     .help = "Decay of the moving average of the weights, which is the student that is written; 0: "
+             "the latest weights"},
+    {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Training",
+     .help = "Same seed and options, same student, bit for bit"},
+
+    {WD_TEXT_LINE(output_dir, "./outputs", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
+     .help = "Gets the student's pipeline folder, metrics, checkpoints and samples"},
+    {WD_TEXT_LINE(resume, "", "PATH|auto"), .bare = "auto", .group = "Output",
+     .flags = WD_OPTION_FILE,
+     .help =
+         "Goes on from a checkpoint's folder; auto: the latest in OUTPUT_DIR, or from the start "
+         "if there is none"},
+    {WD_INT_LINE(checkpoint_interval, "0", 0, WD_INT_MAX), .group = "Output",
+     .help = "Steps from checkpoint to checkpoint; 0: one at the end"},
+    {WD_INT_LINE(keep_checkpoints, "2", 1, 1e6), .group = "Output",
+     .help = "How many checkpoints stay"},
+    {WD_FLAG_LINE(save_samples), .group = "Output",
+     .help = "Draw sample sheets: the teacher's pictures above the student's"},
+    {WD_FIELD(sample_prompts), .type = WD_OPTION_TEXTS, .default_text = "", .metavar = "TEXT",
+     .group = "Output",
+     .help =
+         "Prompts of the sample sheets, or one file of prompts; default: the first of the data"},
+    {WD_INT_LINE(sample_interval, "0", 0, WD_INT_MAX), .group = "Output",
+     .help = "Steps from sheet to sheet; 0: ten sheets in the run"},
+    {WD_INT_LINE(sample_steps, "20", 1, 1000), .group = "Output",
+     .help = "Sampling steps of the sheets"},
+    {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
+     .help = "Where sample sheets go; default: OUTPUT_DIR/samples"},
+
+    {WD_TEXT_LINE(devices, "cpu", "LIST"), .group = "Machine",
+     .help = "Devices to compute on. This build has: cpu"},
+    {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine",
+     .help = "Threads; 0: all cores. Never changes the student"},
+    {WD_INT_LINE(stop_at_step, "0", 0, WD_INT_MAX), .group = "Machine",
+     .help = "Ends after this step as Ctrl-C would, to be resumed; 0: never"},
+    {STRATEGY_ALIAS("teacher_on_cpu", "cpu")},
+    {STRATEGY_ALIAS("balance_teacher", "balanced")},
+    {STRATEGY_ALIAS("balanced_teacher", "balanced")},
+    {STRATEGY_ALIAS("sequential_teacher", "sequential")},
+    {STRATEGY_ALIAS("share_teacher", "gpu0")},
+    {WD_INT_LINE(num_workers, "0", 0, WD_INT_MAX), .group = "Machine", .flags = WD_OPTION_LEGACY,
+     .help = "Not needed: prompts are read once, at the start"},
+};
+
+wd_option_table wd_table_train(void)
+{
+    return (wd_option_table){table, sizeof table / sizeof *table, sizeof(OPTIONS)};
+}

@@ -1,0 +1,416 @@
+/* Checkpoint folders: see checkpoint.h.
+ *
+ * A write goes through one staging buffer, tensor by tensor, so it costs no memory worth naming.
+ * Its order: .tmp folder with state.safetensors (itself a temporary file until it is whole and
+ * synced), state.json, checksums.xxh128; folder synced; renamed; parent synced. */
+#include "student/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "io/json.h"
+#include "student/swap.h"
+
+static const char state_name[] = "state.safetensors";
+static const char json_name[] = "state.json";
+static const char sums_name[] = "checksums.xxh128";
+
+enum {
+    STAGING_BYTES = 16 << 20,
+    NAME_MAX_BYTES = WD_TENSOR_NAME_MAX + 8,
+    SUMS_BYTES_MAX = 1 << 16
+};
+
+/* Stored buffers, in file order; gradients are not part of the state. */
+static const struct {
+    wd_params_buffer buffer;
+    const char *prefix;
+} parts[] = {{WD_PARAMS_P, "p"}, {WD_PARAMS_M, "m"}, {WD_PARAMS_V, "v"}, {WD_PARAMS_EMA, "ema"}};
+
+enum { PARTS = sizeof parts / sizeof *parts };
+
+/* ---- writing ---- */
+
+/* One tensor to be stored: what it is called, and where its values are. */
+typedef struct stored {
+    char name[NAME_MAX_BYTES];
+    wd_tensor tensor;
+} stored;
+
+static void list_tensors(stored *out, int64_t *count, const wd_params *params,
+                         const wd_checkpoint_tensor *extra, int64_t extra_count)
+{
+    int64_t n = 0;
+    for (int part = 0; part < PARTS; part++) {
+        if (!params->buffer[parts[part].buffer]) continue;
+        for (int64_t line = 0; line < params->table.count; line++) {
+            wd_tensor tensor = wd_params_tensor(params, parts[part].buffer, line);
+            if (!wd_tensor_count(&tensor)) continue;
+            snprintf(out[n].name, sizeof out[n].name, "%s.%s", parts[part].prefix,
+                     params->table.spec[line].name);
+            out[n++].tensor = tensor;
+        }
+    }
+    for (int64_t i = 0; i < extra_count; i++) {
+        snprintf(out[n].name, sizeof out[n].name, "%s", extra[i].name);
+        out[n++].tensor = extra[i].tensor;
+    }
+    *count = n;
+}
+
+static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tensor, char *staging,
+                            wd_queue *queue, wd_err *err)
+{
+    size_t bytes = wd_tensor_bytes(tensor);
+    for (size_t done = 0; done < bytes;) {
+        size_t piece = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
+        wd_queue_copy(queue, staging, (const char *)tensor->data + done, piece);
+        wd_queue_wait(queue);
+        WD_TRY(wd_safetensors_put(writer, staging, piece, err));
+        done += piece;
+    }
+    return WD_OK;
+}
+
+static wd_status write_tensors(const char *path, const wd_params *params,
+                               const wd_checkpoint_tensor *extra, int64_t extra_count,
+                               wd_queue *queue, wd_err *err)
+{
+    wd_safetensors_writer *writer = NULL;
+    wd_safetensors_item *items = NULL;
+    stored *list = NULL;
+    char *staging = NULL;
+    wd_status status = WD_OK;
+    int64_t count, count_max = PARTS * params->table.count + extra_count;
+    WD_TRY_OUT(wd_alloc((void **)&list, (size_t)count_max, sizeof *list, "checkpoint", err));
+    WD_TRY_OUT(wd_alloc((void **)&items, (size_t)count_max, sizeof *items, "checkpoint", err));
+    WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_BYTES, 1, "checkpoint staging", err));
+    list_tensors(list, &count, params, extra, extra_count);
+    for (int64_t i = 0; i < count; i++) {
+        const wd_tensor *t = &list[i].tensor;
+        items[i] = (wd_safetensors_item){.name = list[i].name, .dtype = t->dtype, .ndim = t->ndim};
+        memcpy(items[i].dim, t->dim, sizeof items[i].dim);
+    }
+    WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, NULL, err));
+    for (int64_t i = 0; i < count; i++) {
+        WD_TRY_OUT(put_tensor(writer, &list[i].tensor, staging, queue, err));
+    }
+    status = wd_safetensors_finish(writer, err);
+    writer = NULL;
+out:
+    wd_safetensors_abandon(writer);
+    wd_free(staging);
+    wd_free(items);
+    wd_free(list);
+    return status;
+}
+
+static wd_status write_state(const char *folder, int64_t step, const json_t *run, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_path_join(path, folder, json_name, err));
+    json_t *json = json_pack("{s:s, s:I, s:O}", "format", "wandistiller checkpoint 1", "step",
+                             (json_int_t)step, "run", (json_t *)run);
+    if (!json) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    wd_status status = wd_json_save(json, path, err);
+    json_decref(json);
+    return status;
+}
+
+static wd_status write_sums(const char *folder, wd_err *err)
+{
+    const char *const names[] = {state_name, json_name};
+    char path[WD_PATH_MAX], hash[33], text[256];
+    int used = 0;
+    for (int i = 0; i < 2; i++) {
+        WD_TRY(wd_path_join(path, folder, names[i], err));
+        WD_TRY(wd_file_hash(hash, path, err));
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s  %s\n", hash, names[i]);
+    }
+    WD_TRY(wd_path_join(path, folder, sums_name, err));
+    return wd_file_write(path, text, (size_t)used, err);
+}
+
+static wd_status step_path(char out[WD_PATH_MAX], const char *folder, const char *prefix,
+                           int64_t step, wd_err *err)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%sstep-%08" PRId64, prefix, step);
+    return wd_path_join(out, folder, name, err);
+}
+
+static wd_status remove_unfinished(const char *folder, wd_err *err);
+
+wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,
+                              const wd_checkpoint_tensor *extra, int64_t extra_count,
+                              const json_t *run, wd_queue *queue, wd_err *err)
+{
+    char path[WD_PATH_MAX], fresh[WD_PATH_MAX], state[WD_PATH_MAX];
+    wd_status status;
+    WD_TRY(step_path(path, folder, "", step, err));
+    WD_TRY(step_path(fresh, folder, ".tmp-", step, err));
+    WD_TRY(wd_path_join(state, fresh, state_name, err));
+    WD_TRY(wd_folder_make(folder, err));
+    WD_TRY(remove_unfinished(folder, err));
+    WD_TRY(wd_folder_make(fresh, err));
+    WD_TRY_OUT(write_tensors(state, params, extra, extra_count, queue, err));
+    WD_TRY_OUT(write_state(fresh, step, run, err));
+    WD_TRY_OUT(write_sums(fresh, err));
+    WD_TRY_OUT(wd_folder_sync(fresh, err));
+    WD_TRY_OUT(wd_folder_swap_in(path, fresh, err));
+out:
+    if (status != WD_OK) {
+        wd_folder_remove(fresh, NULL); /* what remains is removed by the next write */
+        wd_fail_in(err, "checkpoint of step %" PRId64, step);
+    }
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* Lines "hash  name", one for each of the two files, which must be there, with that hash. */
+static wd_status check_sums(const char *folder, wd_err *err)
+{
+    const char *const names[] = {state_name, json_name};
+    char path[WD_PATH_MAX], expected[33], found[33], line[64];
+    char *text = NULL;
+    size_t bytes;
+    wd_status status = WD_OK;
+    WD_TRY(wd_path_join(path, folder, sums_name, err));
+    WD_TRY(wd_file_read(&text, &bytes, path, SUMS_BYTES_MAX, err));
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "  %s\n", names[i]);
+        const char *at = strstr(text, line);
+        if (!at || at - text < 32) {
+            status = wd_fail(err, WD_BAD_FORMAT, "%s: damaged: has no line for %s", path,
+                             names[i]);
+            goto out;
+        }
+        snprintf(expected, sizeof expected, "%.32s", at - 32);
+        WD_TRY_OUT(wd_path_join(path, folder, names[i], err));
+        WD_TRY_OUT(wd_file_hash(found, path, err));
+        if (strcmp(expected, found)) {
+            status = wd_fail(err, WD_BAD_FORMAT,
+                             "%s: damaged: its hash is %s, but %s expects %s", path, found,
+                             sums_name, expected);
+            goto out;
+        }
+    }
+out:
+    wd_free(text);
+    return status;
+}
+
+wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err)
+{
+    wd_checkpoint checkpoint = {.step = -1};
+    char name[WD_PATH_MAX];
+    json_t *state = NULL;
+    wd_status status = WD_OK;
+    if (!wd_path_is_folder(path)) {
+        return wd_fail(err, WD_NOT_FOUND, "%s: no such folder; a checkpoint is a folder such as "
+                       "checkpoints/step-00000020", path);
+    }
+    snprintf(checkpoint.path, sizeof checkpoint.path, "%s", path);
+    WD_TRY_OUT(check_sums(path, err));
+    WD_TRY_OUT(wd_path_join(name, path, json_name, err));
+    WD_TRY_OUT(wd_json_load(&state, name, err));
+    wd_json_reader r = {state, name};
+    const char *format = "";
+    WD_TRY_OUT(wd_json_text(&format, r, "format", WD_JSON_REQUIRED, err));
+    if (strcmp(format, "wandistiller checkpoint 1")) {
+        status = wd_fail(err, WD_UNSUPPORTED,
+                         "%s: format is \"%s\", this version reads \"wandistiller checkpoint 1\"",
+                         name, format);
+        goto out;
+    }
+    WD_TRY_OUT(wd_json_int(&checkpoint.step, r, "step", 0, INT64_MAX, WD_JSON_REQUIRED, err));
+    checkpoint.run = json_incref(json_object_get(state, "run"));
+    if (!json_is_object(checkpoint.run)) {
+        status = wd_fail(err, WD_BAD_FORMAT, "%s: \"run\" is missing or not an object", name);
+        goto out;
+    }
+    WD_TRY_OUT(wd_path_join(name, path, state_name, err));
+    WD_TRY_OUT(wd_safetensors_open(&checkpoint.set, name, err));
+out:
+    json_decref(state);
+    if (status == WD_OK) *out = checkpoint;
+    else wd_checkpoint_close(&checkpoint);
+    return status;
+}
+
+void wd_checkpoint_close(wd_checkpoint *checkpoint)
+{
+    json_decref(checkpoint->run);
+    wd_safetensors_close(checkpoint->set);
+    *checkpoint = (wd_checkpoint){0};
+}
+
+/* ---- loading ---- */
+
+static wd_status load_tensor(const wd_checkpoint *checkpoint, const char *name, wd_tensor *to,
+                             wd_queue *queue, wd_err *err)
+{
+    const wd_safetensors_entry *entry = wd_safetensors_find(checkpoint->set, name);
+    if (!entry) {
+        return wd_fail(err, WD_MISMATCH,
+                       "%s has no tensor \"%s\"; it was written by a run with other options",
+                       checkpoint->path, name);
+    }
+    const wd_tensor *from = &entry->tensor;
+    if (from->dtype != to->dtype || from->ndim != to->ndim ||
+        memcmp(from->dim, to->dim, (size_t)to->ndim * sizeof *to->dim)) {
+        char found[128], expected[128];
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: tensor \"%s\" is %s %s, but this run needs %s %s; it was written by a "
+                       "run with other options",
+                       checkpoint->path, name, wd_dtype_file_name(from->dtype),
+                       wd_dims_text(found, sizeof found, from->dim, from->ndim),
+                       wd_dtype_file_name(to->dtype),
+                       wd_dims_text(expected, sizeof expected, to->dim, to->ndim));
+    }
+    wd_queue_copy(queue, to->data, from->data, wd_tensor_bytes(to));
+    return WD_OK;
+}
+
+/* Whether the checkpoint has the buffer that `prefix` stands for. */
+static bool has_part(const wd_checkpoint *checkpoint, const char *prefix, const wd_params *params)
+{
+    char name[NAME_MAX_BYTES];
+    snprintf(name, sizeof name, "%s.%s", prefix, params->table.spec[0].name);
+    return wd_safetensors_find(checkpoint->set, name) != NULL;
+}
+
+wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
+                             const wd_checkpoint_tensor *extra, int64_t extra_count,
+                             wd_queue *queue, wd_err *err)
+{
+    wd_status status = WD_OK;
+    for (int part = 0; part < PARTS; part++) {
+        wd_params_buffer buffer = parts[part].buffer;
+        const char *prefix = parts[part].prefix;
+        if (!params->buffer[buffer]) continue;
+        if (buffer == WD_PARAMS_EMA && !has_part(checkpoint, prefix, params)) prefix = "p";
+        for (int64_t line = 0; line < params->table.count; line++) {
+            wd_tensor to = wd_params_tensor(params, buffer, line);
+            if (!wd_tensor_count(&to)) continue;
+            char name[NAME_MAX_BYTES];
+            snprintf(name, sizeof name, "%s.%s", prefix, params->table.spec[line].name);
+            WD_TRY_OUT(load_tensor(checkpoint, name, &to, queue, err));
+        }
+    }
+    for (int64_t i = 0; i < extra_count; i++) {
+        wd_tensor to = extra[i].tensor;
+        WD_TRY_OUT(load_tensor(checkpoint, extra[i].name, &to, queue, err));
+    }
+    wd_params_show(params, WD_PARAMS_P, queue);
+out:
+    wd_queue_wait(queue); /* the mapped file may be closed now */
+    return status;
+}
+
+/* ---- the folder of checkpoints ---- */
+
+static int is_checkpoint(const struct dirent *entry)
+{
+    const char *digits = entry->d_name + 5;
+    return !strncmp(entry->d_name, "step-", 5) && *digits &&
+           strspn(digits, "0123456789") == strlen(digits);
+}
+
+static int is_unfinished(const struct dirent *entry)
+{
+    return !strncmp(entry->d_name, ".tmp-step-", 10);
+}
+
+static int64_t step_of(const char *name) { return strtoll(name + 5, NULL, 10); }
+
+static int newest_first(const struct dirent **a, const struct dirent **b)
+{
+    int64_t left = step_of((*a)->d_name), right = step_of((*b)->d_name);
+    return (left < right) - (left > right);
+}
+
+/* Names in `folder` that pass `filter`: scandir's memory, one free for each and one for the list. A
+ * folder that is not there has none. */
+static wd_status list_folder(struct dirent ***out, int *count, const char *folder,
+                             int (*filter)(const struct dirent *), wd_err *err)
+{
+    *out = NULL;
+    *count = scandir(folder, out, filter, newest_first);
+    if (*count >= 0) return WD_OK;
+    *count = 0;
+    if (errno == ENOENT) return WD_OK;
+    return wd_fail(err, WD_IO, "%s: cannot be listed: %s", folder, strerror(errno));
+}
+
+static void free_list(struct dirent **list, int count)
+{
+    for (int i = 0; i < count; i++) free(list[i]);
+    free(list);
+}
+
+/* Removes all of `filter` but the first `keep`. A folder takes an unfinished one's name first, so
+ * that a kill leaves none that looks whole. */
+static wd_status remove_listed(const char *folder, int (*filter)(const struct dirent *), int keep,
+                               wd_err *err)
+{
+    struct dirent **list;
+    int count;
+    wd_status status = WD_OK;
+    WD_TRY(list_folder(&list, &count, folder, filter, err));
+    for (int i = keep; i < count; i++) {
+        char path[WD_PATH_MAX], doomed[WD_PATH_MAX];
+        WD_TRY_OUT(wd_path_join(path, folder, list[i]->d_name, err));
+        if (filter == is_checkpoint) {
+            WD_TRY_OUT(step_path(doomed, folder, ".tmp-", step_of(list[i]->d_name), err));
+            WD_TRY_OUT(wd_folder_swap_in(doomed, path, err));
+            WD_TRY_OUT(wd_folder_remove(doomed, err));
+        } else {
+            WD_TRY_OUT(wd_folder_remove(path, err));
+        }
+    }
+out:
+    free_list(list, count);
+    return status;
+}
+
+static wd_status remove_unfinished(const char *folder, wd_err *err)
+{
+    return remove_listed(folder, is_unfinished, 0, err);
+}
+
+wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err)
+{
+    struct dirent **list;
+    int count;
+    WD_TRY(list_folder(&list, &count, folder, is_checkpoint, err));
+    wd_status status = wd_fail(err, WD_NOT_FOUND, "%s: no checkpoint is there%s", folder,
+                               count ? " that is whole" : "");
+    for (int i = 0; i < count; i++) {
+        char path[WD_PATH_MAX];
+        wd_err damage = {0};
+        wd_status opened = wd_path_join(path, folder, list[i]->d_name, &damage);
+        if (opened == WD_OK) opened = wd_checkpoint_open(out, path, &damage);
+        if (opened == WD_OK || opened == WD_OUT_OF_MEMORY) {
+            status = opened;
+            if (opened != WD_OK && err) *err = damage;
+            break;
+        }
+        wd_log(WD_LOG_WARNING, "passing over a checkpoint: %s", damage.message);
+    }
+    free_list(list, count);
+    return status;
+}
+
+wd_status wd_checkpoint_prune(const char *folder, int keep, wd_err *err)
+{
+    WD_TRY(remove_unfinished(folder, err));
+    return remove_listed(folder, is_checkpoint, keep < 1 ? 1 : keep, err);
+}

@@ -1,0 +1,71 @@
+/* Folders change places: a reader, or a crash, finds the old one or the new one whole. */
+#include "student/swap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/file.h"
+
+wd_status wd_folder_sync(const char *path, wd_err *err)
+{
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Some file systems cannot sync a folder and say EINVAL: then there is nothing to wait for. */
+    bool failed = folder < 0 || (fsync(folder) && errno != EINVAL);
+    int cause = errno;
+    if (folder >= 0) close(folder);
+    if (!failed) return WD_OK;
+    return wd_fail(err, WD_IO, "%s: cannot be written to disk: %s", path, strerror(cause));
+}
+
+static wd_status sync_parent(const char *path, wd_err *err)
+{
+    char parent[WD_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int length = slash ? (int)(slash - path) : 0;
+    if (!slash) snprintf(parent, sizeof parent, ".");
+    else snprintf(parent, sizeof parent, "%.*s", length ? length : 1, path);
+    return wd_folder_sync(parent, err);
+}
+
+/* Without exchange: the old folder steps aside first. */
+static int swap_in_two_steps(const char *path, const char *fresh, const char *aside)
+{
+    if (rename(path, aside)) return -1;
+    if (!rename(fresh, path)) return rename(aside, fresh);
+    int cause = errno;
+    (void)!rename(aside, path);
+    errno = cause;
+    return -1;
+}
+
+wd_status wd_folder_swap_in(const char *path, const char *fresh, wd_err *err)
+{
+    char aside[WD_PATH_MAX];
+    bool replaced = false;
+    if (snprintf(aside, sizeof aside, "%s.old", fresh) >= (int)sizeof aside) {
+        return wd_fail(err, WD_INVALID_ARGUMENT, "%s: path is too long", fresh);
+    }
+    int failed = renameat2(AT_FDCWD, fresh, AT_FDCWD, path, RENAME_EXCHANGE);
+    if (!failed) {
+        replaced = true;
+    } else if (errno == ENOENT) {
+        failed = rename(fresh, path);
+    } else if (errno == ENOSYS || errno == EINVAL) {
+        if (!wd_path_exists(path)) {
+            failed = rename(fresh, path);
+        } else {
+            replaced = true;
+            failed = swap_in_two_steps(path, fresh, aside);
+        }
+    }
+    if (failed) {
+        return wd_fail(err, WD_IO, "%s: cannot be put in place from %s: %s", path, fresh,
+                       strerror(errno));
+    }
+    WD_TRY(sync_parent(path, err));
+    if (replaced) WD_TRY(wd_folder_remove(fresh, err));
+    return sync_parent(fresh, err);
+}
