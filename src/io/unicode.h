@@ -1,0 +1,37 @@
+/* Text as code points, for what looks at characters; everything else passes UTF-8 through.
+ *
+ * Data flow: from_utf8 checks and decodes, the transforms of prompt_clean.c and html.c work in
+ * place or from one buffer into another, to_utf8 encodes. Properties and normalisation are
+ * utf8proc's. */
+#ifndef WD_IO_UNICODE_H
+#define WD_IO_UNICODE_H
+
+#include "core/error.h"
+
+/* A growing array of code points, none a surrogate. Zeroed: empty. */
+typedef struct wd_points {
+    int32_t *at;
+    int64_t count, capacity;
+} wd_points;
+
+wd_status wd_points_add(wd_points *points, int32_t point, wd_err *err);
+void wd_points_close(wd_points *points);
+
+/* Replaces *out by the text. Bytes that are not UTF-8 (overlong forms and surrogates are not) are
+ * an error that says where. */
+wd_status wd_points_from_utf8(wd_points *out, const char *text, size_t bytes, wd_err *err);
+
+/* *out is the caller's to wd_free. */
+wd_status wd_points_to_utf8(char **out, const wd_points *points, wd_err *err);
+
+/* Canonical composition (NFC), in linear time also for endless runs of accents. `scratch` is used
+ * and keeps its memory for the next call. */
+wd_status wd_points_compose(wd_points *points, wd_points *scratch, wd_err *err);
+
+/* Offset of the first byte that is not UTF-8, or -1. */
+int64_t wd_utf8_check(const char *text, size_t bytes);
+
+/* White space as Python's str.isspace and re's \s have it. */
+bool wd_point_is_space(int32_t point);
+
+#endif
