@@ -42,6 +42,9 @@ wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char
     if (depth_of(text, bytes) > DEPTH_MAX)
         return wd_fail(err, WD_BAD_FORMAT, "%s: JSON nests deeper than %d levels", name, DEPTH_MAX);
     json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &what);
+    /* transformers writes "no limit" as the integer 10^30. */
+    if (!json && json_error_code(&what) == json_error_numeric_overflow)
+        json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &what);
     if (!json) {
         bool memory = json_error_code(&what) == json_error_out_of_memory;
         return wd_fail(err, memory ? WD_OUT_OF_MEMORY : WD_BAD_FORMAT,
@@ -116,7 +119,13 @@ wd_status wd_json_int(int64_t *out, wd_json_reader r, const char *key, int64_t m
     WD_TRY(find(&value, r, key, need, err));
     if (!value) return WD_OK;
     int64_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number < min || number > max) {
+    double real = json_number_value(value);
+    bool whole = json_is_integer(value);
+    if (json_is_real(value) && fabs(real) < 0x1p53 && real == trunc(real)) {
+        number = (int64_t)real;
+        whole = true;
+    }
+    if (!whole || number < min || number > max) {
         char expected[80];
         snprintf(expected, sizeof expected, "an integer from %" PRId64 " to %" PRId64, min, max);
         return refuse(r, key, expected, value, err);

@@ -6,18 +6,21 @@
 
 #include "core/error.h"
 
-/* Parses a file of at most 64 MiB, nested at most 64 deep; duplicate keys are refused. *out is the
- * caller's to json_decref. */
+/* Parses a file of at most 64 MiB, nested at most 64 deep; duplicate keys are refused. Where an
+ * integer is beyond int64_t, all numbers of the file are reals. *out is the caller's to
+ * json_decref.
+ */
 wd_status wd_json_load(json_t **out, const char *path, wd_err *err);
 /* The same from memory; `name` stands for the file in errors. */
-wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name, wd_err *err);
+wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name,
+                        wd_err *err);
 /* Writes it, indented, keys in insertion order, whole or not at all. */
 wd_status wd_json_save(const json_t *json, const char *path, wd_err *err);
 
-/* A reader of one object: `where` names it in errors ("models/x/vae/config.json"). The getters leave
- * *out untouched where the key is absent or null and `required` is not set: put the default there
- * before. A value of another type or out of range is an error with the key, what was expected and
- * what was found. Strings are borrowed from the object. */
+/* A reader of one object: `where` names it in errors ("models/x/vae/config.json"). The getters
+ * leave *out untouched where the key is absent or null and `required` is not set: put the default
+ * there before. A value of another type or out of range is an error with the key, what was expected
+ * and what was found; 2.0 is an integer. Strings are borrowed from the object. */
 typedef struct wd_json_reader {
     const json_t *object;
     const char *where;

@@ -127,7 +127,7 @@ static const hostile hostile_files[] = {
     {"{\"a\":" T("F32", "[\"1\"]", "0", "4") "}", -1, 4, WD_BAD_FORMAT, "dimension 0"},
     {"{\"a\":" T("F32", "{}", "0", "4") "}", -1, 4, WD_BAD_FORMAT, "shape"},
     {"{\"a\":" T("F32", "[" H63 "]", "0", "4") "}", -1, 4, WD_BAD_FORMAT, "overflows"},
-    {"{\"a\":" T("F32", "[" H63 "0]", "0", "4") "}", -1, 4, WD_BAD_FORMAT, "JSON"},
+    {"{\"a\":" T("F32", "[" H63 "0]", "0", "4") "}", -1, 4, WD_BAD_FORMAT, "dimension 0"},
     {"{\"a\":" T("F32", "[4294967296,4294967296]", "0", "0") "}", -1, 0, WD_BAD_FORMAT,
      "overflows"},
     {"{\"a\":" T("F32", "[4611686018427387905]", "0", "4") "}", -1, 4, WD_BAD_FORMAT, "overflows"},

@@ -1,0 +1,110 @@
+/* Hub ids in the local Hub cache: see io/hub.h. The layout is huggingface_hub's: refs/<revision>
+ * has a commit, snapshots/<commit> links to the files. */
+#include "io/hub.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+
+enum { ID_MAX = 200, COMMIT_MAX = 128 };
+
+/* A variable that is set and not empty, or NULL. */
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && value[0] ? value : NULL;
+}
+
+/* folder / rest, with a leading "~/" of the folder replaced by the home folder. */
+static wd_status join_home(char out[WD_PATH_MAX], const char *folder, const char *rest, wd_err *err)
+{
+    char expanded[WD_PATH_MAX];
+    bool home = folder[0] == '~' && (folder[1] == '/' || !folder[1]);
+    if (!home) return wd_path_join(out, folder, rest, err);
+    const char *of = variable("HOME");
+    WD_TRY(wd_path_join(expanded, of ? of : "/", folder + 1 + (folder[1] == '/'), err));
+    return wd_path_join(out, expanded, rest, err);
+}
+
+static wd_status cache_folder(char out[WD_PATH_MAX], wd_err *err)
+{
+    static const struct {
+        const char *name, *below;
+    } places[] = {
+        {"HF_HUB_CACHE", ""},
+        {"HUGGINGFACE_HUB_CACHE", ""},
+        {"HF_HOME", "hub"},
+        {"XDG_CACHE_HOME", "huggingface/hub"},
+    };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *folder = variable(places[i].name);
+        if (folder) return join_home(out, folder, places[i].below, err);
+    }
+    return join_home(out, "~", ".cache/huggingface/hub", err);
+}
+
+/* Splits "org/name" or "org/name@revision"; false: it does not look like one. */
+static bool split_id(char org[ID_MAX], char name[ID_MAX], const char **revision, const char *text)
+{
+    const char *slash = strchr(text, '/'), *at = strchr(text, '@');
+    const char *end = at ? at : text + strlen(text);
+    if (!slash || slash == text || slash > end || end - text >= ID_MAX) return false;
+    if (end - slash < 2 || (at && !at[1]) || text[0] == '.') return false;
+    for (const char *p = text; p < end; p++) {
+        if (p != slash && !isalnum((unsigned char)*p) && !strchr("._-", *p)) return false;
+    }
+    snprintf(org, ID_MAX, "%.*s", (int)(slash - text), text);
+    snprintf(name, ID_MAX, "%.*s", (int)(end - slash - 1), slash + 1);
+    *revision = at ? at + 1 : "main";
+    return !strstr(*revision, "..");
+}
+
+/* The commit that refs/<revision> has; `revision` itself where there is no such file. */
+static wd_status read_commit(char commit[COMMIT_MAX], const char *repository, const char *revision,
+                             wd_err *err)
+{
+    char folder[WD_PATH_MAX], path[WD_PATH_MAX], *text;
+    size_t bytes;
+    WD_TRY(wd_path_join(folder, repository, "refs", err));
+    WD_TRY(wd_path_join(path, folder, revision, err));
+    if (!wd_path_exists(path)) {
+        snprintf(commit, COMMIT_MAX, "%s", revision);
+        return WD_OK;
+    }
+    WD_TRY(wd_file_read(&text, &bytes, path, COMMIT_MAX - 1, err));
+    snprintf(commit, COMMIT_MAX, "%.*s", (int)strcspn(text, " \r\n"), text);
+    wd_free(text);
+    if (commit[0] && !strchr(commit, '/') && commit[0] != '.') return WD_OK;
+    return wd_fail(err, WD_BAD_FORMAT, "%s: expected the name of a commit", path);
+}
+
+wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err)
+{
+    char org[ID_MAX], model[ID_MAX], below[2 * ID_MAX + 16], commit[COMMIT_MAX];
+    char cache[WD_PATH_MAX], repository[WD_PATH_MAX], snapshots[WD_PATH_MAX], path[WD_PATH_MAX];
+    const char *revision;
+    if (wd_path_is_folder(name)) return wd_path_join(out, "", name, err);
+    if (wd_path_exists(name))
+        return wd_fail(err, WD_INVALID_ARGUMENT, "%s: is a file, expected a model folder", name);
+    if (!split_id(org, model, &revision, name))
+        return wd_fail(err, WD_NOT_FOUND,
+                       "%s: there is no such folder (and it is not a Hub id such as "
+                       "Wan-AI/Wan2.1-T2V-1.3B-Diffusers)",
+                       name);
+    WD_TRY(cache_folder(cache, err));
+    snprintf(below, sizeof below, "models--%s--%s", org, model);
+    WD_TRY(wd_path_join(repository, cache, below, err));
+    WD_TRY(read_commit(commit, repository, revision, err));
+    WD_TRY(wd_path_join(snapshots, repository, "snapshots", err));
+    WD_TRY(wd_path_join(path, snapshots, commit, err));
+    if (wd_path_is_folder(path)) return wd_path_join(out, "", path, err);
+    bool is_main = !strcmp(revision, "main");
+    return wd_fail(
+        err, WD_NOT_FOUND,
+        "%s: neither a folder here nor in the Hub cache (looked for %s). To download it: "
+        "hf download %s/%s%s%s",
+        name, path, org, model, is_main ? "" : " --revision ", is_main ? "" : revision);
+}

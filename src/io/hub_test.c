@@ -1,0 +1,114 @@
+/* Tests of finding models: folders, the Hub cache's layout, and what is said when nothing is there.
+ */
+#include "testing.h"
+
+#include "io/hub.h"
+
+#include <unistd.h>
+
+static const char commit[] = "0123456789abcdef0123456789abcdef01234567";
+
+static const char *below(char path[WD_PATH_MAX], const char *name)
+{
+    wd_err err;
+    wd_test_ok(wd_path_join(path, wd_test_folder(), name, &err), &err);
+    return path;
+}
+
+static void clear_environment(void)
+{
+    unsetenv("HF_HUB_CACHE");
+    unsetenv("HUGGINGFACE_HUB_CACHE");
+    unsetenv("HF_HOME");
+    unsetenv("XDG_CACHE_HOME");
+}
+
+/* A cache with org/model at main and at refs/pr/1; returns the snapshot. */
+static const char *make_cache(char snapshot[WD_PATH_MAX], const char *cache)
+{
+    wd_err err;
+    char path[WD_PATH_MAX], name[512];
+    snprintf(name, sizeof name, "%s/models--org--model.1/snapshots/%s", cache, commit);
+    wd_test_ok(wd_folder_make(below(snapshot, name), &err), &err);
+    snprintf(name, sizeof name, "%s/models--org--model.1/refs/refs/pr", cache);
+    wd_test_ok(wd_folder_make(below(path, name), &err), &err);
+    snprintf(name, sizeof name, "%s/models--org--model.1/refs/main", cache);
+    wd_test_ok(wd_file_write(below(path, name), commit, strlen(commit), &err), &err);
+    snprintf(name, sizeof name, "%s/models--org--model.1/refs/refs/pr/1", cache);
+    wd_test_ok(wd_file_write(below(path, name), commit, strlen(commit), &err), &err);
+    return snapshot;
+}
+
+static void finds_by_each_variable(void **state)
+{
+    (void)state;
+    wd_err err;
+    char want[WD_PATH_MAX], found[WD_PATH_MAX], value[WD_PATH_MAX];
+    static const struct {
+        const char *variable, *value, *cache;
+    } cases[] = {
+        {"HOME", "home", "home/.cache/huggingface/hub"},
+        {"XDG_CACHE_HOME", "xdg", "xdg/huggingface/hub"},
+        {"HF_HOME", "hf", "hf/hub"},
+        {"HUGGINGFACE_HUB_CACHE", "old", "old"},
+        {"HF_HUB_CACHE", "new", "new"},
+    };
+    clear_environment();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) { /* each wins over those before */
+        setenv(cases[i].variable, below(value, cases[i].value), 1);
+        wd_test_refused(wd_hub_find(found, "org/model.1", &err), &err, WD_NOT_FOUND,
+                        cases[i].cache);
+        make_cache(want, cases[i].cache);
+        wd_test_ok(wd_hub_find(found, "org/model.1", &err), &err);
+        assert_string_equal(found, want);
+    }
+    wd_test_ok(wd_hub_find(found, "org/model.1@refs/pr/1", &err), &err);
+    assert_string_equal(found, want);
+    char with_commit[128];
+    snprintf(with_commit, sizeof with_commit, "org/model.1@%s", commit);
+    wd_test_ok(wd_hub_find(found, with_commit, &err), &err);
+    assert_string_equal(found, want);
+    clear_environment();
+    setenv("HF_HOME", "~/.cache/huggingface", 1);
+    wd_test_ok(wd_hub_find(found, "org/model.1", &err), &err);
+    assert_string_equal(found, make_cache(want, "home/.cache/huggingface/hub"));
+    clear_environment();
+}
+
+static void folders_come_first(void **state)
+{
+    (void)state;
+    wd_err err;
+    char found[WD_PATH_MAX], path[WD_PATH_MAX];
+    wd_test_ok(wd_folder_make(below(path, "org/local"), &err), &err);
+    assert_int_equal(chdir(wd_test_folder()), 0);
+    wd_test_ok(wd_hub_find(found, "org/local", &err), &err);
+    assert_string_equal(found, "org/local");
+    wd_test_ok(wd_file_write(below(path, "a-file"), "x", 1, &err), &err);
+    wd_test_refused(wd_hub_find(found, path, &err), &err, WD_INVALID_ARGUMENT, "is a file");
+}
+
+static void says_how_to_get_it(void **state)
+{
+    (void)state;
+    wd_err err;
+    char found[WD_PATH_MAX];
+    wd_test_refused(wd_hub_find(found, "Wan-AI/Nothing", &err), &err, WD_NOT_FOUND,
+                    "hf download Wan-AI/Nothing");
+    wd_test_refused(wd_hub_find(found, "Wan-AI/Nothing@v2", &err), &err, WD_NOT_FOUND,
+                    "hf download Wan-AI/Nothing --revision v2");
+    static const char *const no_ids[] = {"none",   "/a/b",  "./a", "a/b/c", "a/",
+                                         "../etc", "a b/c", "",    "a/b@",  "a/b@../../x"};
+    for (size_t i = 0; i < sizeof no_ids / sizeof *no_ids; i++)
+        wd_test_refused(wd_hub_find(found, no_ids[i], &err), &err, WD_NOT_FOUND, "no such folder");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_by_each_variable),
+        cmocka_unit_test(folders_come_first),
+        cmocka_unit_test(says_how_to_get_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
