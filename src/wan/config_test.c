@@ -111,7 +111,7 @@ static const struct {
     {read_dit, "{\"_class_name\":\"FluxTransformer2DModel\"}", WD_UNSUPPORTED,
      "FluxTransformer2DModel"},
     {read_dit, "{\"num_layers\":\"40\"}", WD_BAD_FORMAT, "\"num_layers\": expected an integer"},
-    {read_dit, "{\"num_layers\":40.0}", WD_BAD_FORMAT, "found 40.0"},
+    {read_dit, "{\"num_layers\":40.5}", WD_BAD_FORMAT, "found 40.5"},
     {read_dit, "{\"num_layers\":0}", WD_BAD_FORMAT, "from 1 to 1024, found 0"},
     {read_dit, "{\"ffn_dim\":-1}", WD_BAD_FORMAT, "\"ffn_dim\""},
     {read_dit, "{\"in_channels\":9000000000}", WD_BAD_FORMAT, "\"in_channels\""},

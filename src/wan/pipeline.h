@@ -1,8 +1,8 @@
 /* A diffusers Wan pipeline folder: what is in it, read and checked once.
  *
  * Data flow: wd_hub_find names the folder; open reads model_index.json and the configs and opens
- * (maps) no weights; a component's weights are opened when they are needed. A folder that just has a
- * component's subfolder opens too: what is missing is an error when it is asked for. */
+ * (maps) no weights; a component's weights are opened when they are needed. A folder that just has
+ * a component's subfolder opens too: what is missing is an error when it is asked for. */
 #ifndef WD_WAN_PIPELINE_H
 #define WD_WAN_PIPELINE_H
 
@@ -24,15 +24,20 @@ const char *wd_component_name(wd_component component); /* its folder: "transform
 
 typedef struct wd_pipeline {
     char path[WD_PATH_MAX];
-    bool has[WD_COMPONENT_COUNT];
+    bool has[WD_COMPONENT_COUNT];    /* named by model_index.json, if there is one, and there */
+    bool listed[WD_COMPONENT_COUNT]; /* named by model_index.json */
     char class_name[WD_COMPONENT_COUNT][64]; /* as model_index.json or config.json says */
     wd_dit_config dit;                       /* of transformer (transformer_2 must agree) */
     wd_umt5_config umt5;
     wd_vae_config vae;
     wd_scheduler_config scheduler;
-    double boundary_ratio;  /* 0: one expert at all timesteps */
+    double boundary_ratio; /* 0: one expert at all timesteps */
     bool expand_timesteps;
-    int64_t default_height, default_width; /* pixels: model card or config, else 512 */
+    /* Pixels: "sample_size" or "image_size" of model_index.json or transformer/config.json (a
+     * number or [height, width]), else the first "<width>x<height>" behind the word "sample" on a
+     * line of the model card (README.md), else 512. */
+    int64_t default_height, default_width;
+    int64_t text_tokens; /* default text length: the tokenizer's model_max_length, at most 512 */
 } wd_pipeline;
 
 /* `name`: a folder or a Hub id. */

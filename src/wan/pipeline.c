@@ -1,0 +1,290 @@
+/* Pipeline folders: see wan/pipeline.h. */
+#include "wan/pipeline.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "io/hub.h"
+#include "io/json.h"
+#include "wan/pipeline_card.h"
+
+enum { TEXT_TOKENS_MAX = 512, DEFAULT_PIXELS = 512, SIZE_MULTIPLE_DEFAULT = 8 };
+
+static const struct {
+    const char *folder, *config;
+    const char *classes[2]; /* that this program runs; the scheduler's reader has its own list */
+} components[WD_COMPONENT_COUNT] = {
+    [WD_COMPONENT_TRANSFORMER] = {"transformer", "config.json", {"WanTransformer3DModel"}},
+    [WD_COMPONENT_TRANSFORMER_2] = {"transformer_2", "config.json", {"WanTransformer3DModel"}},
+    [WD_COMPONENT_TEXT_ENCODER] = {"text_encoder", "config.json", {"UMT5EncoderModel"}},
+    [WD_COMPONENT_VAE] = {"vae", "config.json", {"AutoencoderKLWan"}},
+    [WD_COMPONENT_TOKENIZER] = {"tokenizer",
+                                "tokenizer_config.json",
+                                {"T5Tokenizer", "T5TokenizerFast"}},
+    [WD_COMPONENT_SCHEDULER] = {"scheduler", "scheduler_config.json", {NULL}},
+};
+
+const char *wd_component_name(wd_component component)
+{
+    return components[component].folder;
+}
+
+wd_status wd_pipeline_folder(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
+                             wd_component component, wd_err *err)
+{
+    return wd_path_join(out, pipeline->path, wd_component_name(component), err);
+}
+
+static wd_status config_path(char out[WD_PATH_MAX], const wd_pipeline *p, wd_component c,
+                             wd_err *err)
+{
+    char folder[WD_PATH_MAX];
+    WD_TRY(wd_pipeline_folder(folder, p, c, err));
+    return wd_path_join(out, folder, components[c].config, err);
+}
+
+/* The class that model_index.json gives a component: an array [library, class]; both null, or no
+ * such key: none. */
+static wd_status read_listed(wd_pipeline *p, wd_component c, const json_t *index, const char *where,
+                             wd_err *err)
+{
+    const json_t *entry = json_object_get(index, components[c].folder);
+    if (!entry || json_is_null(entry)) return WD_OK;
+    const json_t *name = json_array_get(entry, 1);
+    if (json_array_size(entry) != 2 || !(json_is_null(name) || json_is_string(name)))
+        return wd_fail(err, WD_BAD_FORMAT, "%s: \"%s\": expected [library, class]", where,
+                       components[c].folder);
+    if (json_is_null(name)) return WD_OK;
+    const char *text = json_string_value(name);
+    bool known = !components[c].classes[0];
+    for (int i = 0; i < 2; i++)
+        known = known || (components[c].classes[i] && !strcmp(text, components[c].classes[i]));
+    if (!known)
+        return wd_fail(err, WD_UNSUPPORTED, "%s: \"%s\": expected %s, found %.60s", where,
+                       components[c].folder, components[c].classes[0], text);
+    snprintf(p->class_name[c], sizeof p->class_name[c], "%s", text);
+    p->listed[c] = true;
+    return WD_OK;
+}
+
+static wd_status read_index(wd_pipeline *p, const char *where, wd_err *err)
+{
+    static const char *const foreign[] = {"image_encoder", "image_processor"};
+    json_t *index = NULL;
+    const char *name = "";
+    wd_status status;
+    WD_TRY(wd_json_load(&index, where, err));
+    const wd_json_reader r = {index, where};
+    WD_TRY_OUT(wd_json_text(&name, r, "_class_name", WD_JSON_REQUIRED, err));
+    if (strcmp(name, "WanPipeline")) {
+        status = wd_fail(err, WD_UNSUPPORTED,
+                         "%s: expected a WanPipeline (text to video), found a %.60s", where, name);
+        goto out;
+    }
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        const json_t *class = json_array_get(json_object_get(index, foreign[i]), 1);
+        if (!json_is_string(class)) continue;
+        status = wd_fail(err, WD_UNSUPPORTED,
+                         "%s: has an \"%s\" (%.60s): image-to-video models are not supported",
+                         where, foreign[i], json_string_value(class));
+        goto out;
+    }
+    for (int c = 0; c < WD_COMPONENT_COUNT; c++)
+        WD_TRY_OUT(read_listed(p, (wd_component)c, index, where, err));
+    WD_TRY_OUT(wd_json_float(&p->boundary_ratio, r, "boundary_ratio", WD_JSON_OPTIONAL, err));
+    WD_TRY_OUT(wd_json_bool(&p->expand_timesteps, r, "expand_timesteps", WD_JSON_OPTIONAL, err));
+    WD_TRY_OUT(wd_pipeline_size_read(&p->default_height, &p->default_width, r, err));
+    if (p->boundary_ratio < 0 || p->boundary_ratio > 1) {
+        status = wd_fail(err, WD_BAD_FORMAT, "%s: \"boundary_ratio\" is %g, expected 0 to 1", where,
+                         p->boundary_ratio);
+    } else if (p->boundary_ratio > 0 && !p->listed[WD_COMPONENT_TRANSFORMER_2]) {
+        status = wd_fail(err, WD_MISMATCH,
+                         "%s: \"boundary_ratio\" is %g, but there is no \"transformer_2\"", where,
+                         p->boundary_ratio);
+    } else if (p->boundary_ratio == 0 && p->listed[WD_COMPONENT_TRANSFORMER_2]) {
+        wd_log(WD_LOG_WARNING, "%s: without \"boundary_ratio\" transformer_2 is never used", where);
+    }
+out:
+    json_decref(index);
+    return status;
+}
+
+/* The class that a component's own file states, for folders without model_index.json. */
+static void take_class(wd_pipeline *p, wd_component c, const json_t *json)
+{
+    const json_t *name = json_object_get(json, "_class_name");
+    if (!name) name = json_array_get(json_object_get(json, "architectures"), 0);
+    if (!name) name = json_object_get(json, "tokenizer_class");
+    if (json_is_string(name) && !p->class_name[c][0])
+        snprintf(p->class_name[c], sizeof p->class_name[c], "%s", json_string_value(name));
+}
+
+static wd_status read_transformer(wd_pipeline *p, wd_component c, const json_t *json,
+                                  const char *where, wd_err *err)
+{
+    wd_dit_config config;
+    WD_TRY(wd_dit_config_read(&config, json, where, err));
+    if (config.in_channels != config.out_channels)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: %" PRId64 " channels in, %" PRId64
+                       " out: an image-to-video or control model, not a text-to-video one",
+                       where, config.in_channels, config.out_channels);
+    bool second = c == WD_COMPONENT_TRANSFORMER_2 && p->has[WD_COMPONENT_TRANSFORMER];
+    const wd_dit_config *a = &p->dit, *b = &config;
+    bool same = a->in_channels == b->in_channels && a->heads == b->heads &&
+                a->head_dim == b->head_dim && a->ffn_dim == b->ffn_dim && a->layers == b->layers &&
+                a->freq_dim == b->freq_dim && a->text_dim == b->text_dim &&
+                !memcmp(a->patch, b->patch, sizeof a->patch) &&
+                a->rope_max_seq_len == b->rope_max_seq_len &&
+                a->cross_attn_norm == b->cross_attn_norm && a->eps == b->eps;
+    if (second && !same)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: differs from the first transformer's (width %" PRId64 " and %" PRId64
+                       ", layers %" PRId64 " and %" PRId64 "): both experts must have one shape",
+                       where, wd_dit_width(b), wd_dit_width(a), b->layers, a->layers);
+    p->dit = config;
+    return wd_pipeline_size_read(&p->default_height, &p->default_width,
+                                 (wd_json_reader){json, where}, err);
+}
+
+static wd_status read_tokenizer(wd_pipeline *p, const json_t *json, const char *where, wd_err *err)
+{
+    double length = TEXT_TOKENS_MAX;
+    WD_TRY(wd_json_float(&length, (wd_json_reader){json, where}, "model_max_length",
+                         WD_JSON_OPTIONAL, err));
+    if (length < 1)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: \"model_max_length\" is %g", where, length);
+    p->text_tokens = length < TEXT_TOKENS_MAX ? (int64_t)length : TEXT_TOKENS_MAX;
+    return WD_OK;
+}
+
+static wd_status read_component(wd_pipeline *p, wd_component c, const char *where, wd_err *err)
+{
+    json_t *json = NULL;
+    wd_status status;
+    WD_TRY(wd_json_load(&json, where, err));
+    take_class(p, c, json);
+    switch (c) {
+    case WD_COMPONENT_TRANSFORMER:
+    case WD_COMPONENT_TRANSFORMER_2:
+        status = read_transformer(p, c, json, where, err);
+        break;
+    case WD_COMPONENT_TEXT_ENCODER:
+        status = wd_umt5_config_read(&p->umt5, json, where, err);
+        break;
+    case WD_COMPONENT_VAE:
+        status = wd_vae_config_read(&p->vae, json, where, err);
+        break;
+    case WD_COMPONENT_TOKENIZER:
+        status = read_tokenizer(p, json, where, err);
+        break;
+    default:
+        status = wd_scheduler_config_read(&p->scheduler, json, where, err);
+        break;
+    }
+    json_decref(json);
+    return status;
+}
+
+/* Components must fit together. */
+static wd_status check_widths(const wd_pipeline *p, wd_err *err)
+{
+    bool dit = p->has[WD_COMPONENT_TRANSFORMER] || p->has[WD_COMPONENT_TRANSFORMER_2];
+    if (dit && p->has[WD_COMPONENT_TEXT_ENCODER] && p->umt5.d_model != p->dit.text_dim)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: text_encoder has \"d_model\" %" PRId64
+                       ", transformer \"text_dim\" %" PRId64,
+                       p->path, p->umt5.d_model, p->dit.text_dim);
+    if (dit && p->has[WD_COMPONENT_VAE] && p->vae.z_dim != p->dit.in_channels)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: vae has \"z_dim\" %" PRId64 ", transformer \"in_channels\" %" PRId64,
+                       p->path, p->vae.z_dim, p->dit.in_channels);
+    return WD_OK;
+}
+
+/* A folder that is something else: says what, where it can be told. */
+static wd_status nothing_here(const wd_pipeline *p, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    const char *hint = "expected a diffusers pipeline folder";
+    json_t *json = NULL;
+    WD_TRY(wd_path_join(path, p->path, "config.json", err));
+    if (wd_path_exists(path) && wd_json_load(&json, path, NULL) == WD_OK) {
+        const char *name = json_string_value(json_object_get(json, "_class_name"));
+        if (name && !strcmp(name, "WanModel"))
+            hint = "this is the original layout; use the repository whose name ends in -Diffusers";
+        else if (name || json_object_get(json, "model_type"))
+            hint = "this looks like one component's folder; name the folder above it";
+    }
+    json_decref(json);
+    return wd_fail(err, WD_NOT_FOUND,
+                   "%s: has neither model_index.json nor a folder of a component (transformer, "
+                   "text_encoder, vae, ...): %s",
+                   p->path, hint);
+}
+
+static wd_status open_folder(wd_pipeline *p, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    bool any = false;
+    WD_TRY(wd_path_join(path, p->path, "model_index.json", err));
+    bool index = wd_path_exists(path);
+    if (index) WD_TRY(read_index(p, path, err));
+    for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
+        WD_TRY(config_path(path, p, (wd_component)c, err));
+        p->has[c] = (p->listed[c] || !index) && wd_path_exists(path);
+        if (!p->has[c]) continue;
+        any = true;
+        WD_TRY(read_component(p, (wd_component)c, path, err));
+    }
+    if (!any && !index) return nothing_here(p, err);
+    WD_TRY(check_widths(p, err));
+    if (!p->default_height) wd_pipeline_size_from_card(&p->default_height, &p->default_width, p);
+    if (!p->default_height) p->default_height = p->default_width = DEFAULT_PIXELS;
+    return WD_OK;
+}
+
+wd_status wd_pipeline_open(wd_pipeline *out, const char *name, wd_err *err)
+{
+    void *block;
+    WD_TRY(wd_alloc(&block, 1, sizeof(wd_pipeline), "a pipeline", err));
+    wd_pipeline *p = block;
+    p->text_tokens = TEXT_TOKENS_MAX;
+    wd_status status = wd_hub_find(p->path, name, err);
+    if (status == WD_OK) status = open_folder(p, err);
+    if (status == WD_OK) *out = *p;
+    wd_free(p);
+    return status;
+}
+
+wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_err *err)
+{
+    if (p->has[component]) return WD_OK;
+    char there[256] = "";
+    for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
+        size_t used = strlen(there);
+        if (p->has[c])
+            snprintf(there + used, sizeof there - used, "%s%s", used ? ", " : "",
+                     components[c].folder);
+    }
+    return wd_fail(err, WD_NOT_FOUND, "%s: has no %s/%s%s; there is: %s", p->path,
+                   components[component].folder, components[component].config,
+                   p->listed[component] ? " (model_index.json names it: an incomplete download?)"
+                                        : "",
+                   there[0] ? there : "nothing");
+}
+
+int64_t wd_pipeline_vae_scale(const wd_pipeline *p)
+{
+    return p->has[WD_COMPONENT_VAE] ? p->vae.scale_factor_spatial : SIZE_MULTIPLE_DEFAULT;
+}
+
+int64_t wd_pipeline_size_multiple(const wd_pipeline *p)
+{
+    int64_t height = p->dit.patch[1], width = p->dit.patch[2];
+    int64_t patch = height > width ? height : width;
+    return wd_pipeline_vae_scale(p) * (patch ? patch : 1);
+}

@@ -1,0 +1,73 @@
+/* Default picture sizes: see wan/pipeline_card.h. Wan's own files state none (their cards speak of
+ * video); models made for one size say it in a configuration or on their card. */
+#include "wan/pipeline_card.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/memory.h"
+
+enum { PIXELS_MIN = 16, PIXELS_MAX = 1 << 14, CARD_BYTES_MAX = 1 << 20 };
+
+static bool usable(int64_t pixels)
+{
+    return pixels >= PIXELS_MIN && pixels <= PIXELS_MAX && pixels % PIXELS_MIN == 0;
+}
+
+wd_status wd_pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader r, wd_err *err)
+{
+    static const char *const keys[] = {"sample_size", "image_size"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && !*height; i++) {
+        int64_t size[2] = {0, 0}, count = 0;
+        const json_t *value = json_object_get(r.object, keys[i]);
+        if (!value || json_is_null(value)) continue;
+        if (json_is_array(value)) {
+            WD_TRY(wd_json_ints(size, &count, 2, r, keys[i], WD_JSON_OPTIONAL, err));
+            if (count == 1) size[1] = size[0];
+        } else {
+            WD_TRY(wd_json_int(size, r, keys[i], PIXELS_MIN, PIXELS_MAX, WD_JSON_OPTIONAL, err));
+            size[1] = size[0];
+        }
+        if (!usable(size[0]) || !usable(size[1]))
+            return wd_fail(err, WD_BAD_FORMAT,
+                           "%s: \"%s\": expected height and width as multiples of %d up to %d",
+                           r.where, keys[i], PIXELS_MIN, PIXELS_MAX);
+        *height = size[0];
+        *width = size[1];
+    }
+    return WD_OK;
+}
+
+/* The next "<number>x<number>" of a text that ends with '\0' or a newline. */
+static bool find_size(int64_t *height, int64_t *width, const char *text)
+{
+    for (const char *p = text; *p && *p != '\n'; p++) {
+        char *end, *last;
+        if (!isdigit((unsigned char)*p) || (p > text && isalnum((unsigned char)p[-1]))) continue;
+        long long w = strtoll(p, &end, 10);
+        if (*end != 'x' || !isdigit((unsigned char)end[1])) continue;
+        long long h = strtoll(end + 1, &last, 10);
+        if (*last == 'x' || !usable(w) || !usable(h)) continue; /* 17x512x512 is a video's */
+        *width = w;
+        *height = h;
+        return true;
+    }
+    return false;
+}
+
+void wd_pipeline_size_from_card(int64_t *height, int64_t *width, const wd_pipeline *pipeline)
+{
+    static const char word[] = "sample";
+    char path[WD_PATH_MAX], *card;
+    size_t bytes, length = sizeof word - 1;
+    if (wd_path_join(path, pipeline->path, "README.md", NULL) != WD_OK) return;
+    if (wd_file_read(&card, &bytes, path, CARD_BYTES_MAX, NULL) != WD_OK) return;
+    for (const char *p = card; (p = strcasestr(p, word)); p += length) {
+        bool begins = p == card || !(isalnum((unsigned char)p[-1]) || strchr("_-", p[-1]));
+        bool ends = !(isalnum((unsigned char)p[length]) || p[length] == '_');
+        if (begins && ends && find_size(height, width, p + length)) break;
+    }
+    wd_free(card);
+}

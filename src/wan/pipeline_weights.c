@@ -1,0 +1,119 @@
+/* A component's weights, checked against its tensor table: see wd_pipeline_open_weights. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "wan/dit_table.h"
+#include "wan/pipeline.h"
+#include "wan/umt5.h"
+#include "wan/vae.h"
+
+/* Parts of tensor names that only other architectures have. */
+static const struct {
+    const char *part, *architecture;
+} foreign[] = {
+    {"image_embedder.", "an image-to-video model"}, {".add_k_proj.", "an image-to-video model"},
+    {".add_v_proj.", "an image-to-video model"},    {".norm_added_k.", "an image-to-video model"},
+    {"img_emb.", "an image-to-video model"},        {"vace_", "a VACE model"},
+    {"face_adapter.", "an animation model"},        {"motion_encoder.", "an animation model"},
+    {"lora_", "a LoRA that is not merged"},
+};
+
+static wd_status open_table(wd_tensor_table *out, const wd_pipeline *p, wd_component component,
+                            wd_err *err)
+{
+    if (component == WD_COMPONENT_TEXT_ENCODER) return wd_umt5_table_open(out, &p->umt5, err);
+    if (component == WD_COMPONENT_VAE) return wd_vae_table_open(out, &p->vae, err);
+    return wd_dit_table_open(out, &p->dit, err);
+}
+
+static void close_table(wd_tensor_table *table, wd_component component)
+{
+    if (component == WD_COMPONENT_TEXT_ENCODER)
+        wd_umt5_table_close(table);
+    else if (component == WD_COMPONENT_VAE)
+        wd_vae_table_close(table);
+    else
+        wd_dit_table_close(table);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Tensors that the table does not have. */
+static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
+{
+    const char *first = NULL, *file = NULL;
+    int64_t extra = 0;
+    void *block;
+    WD_TRY(wd_alloc(&block, (size_t)table->count, sizeof(char *), "a list of names", err));
+    const char **names = block;
+    for (int64_t i = 0; i < table->count; i++) names[i] = table->spec[i].name;
+    qsort(names, (size_t)table->count, sizeof *names, by_name);
+    for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
+        const wd_safetensors_entry *e = wd_safetensors_at(set, i);
+        if (bsearch(&e->name, names, (size_t)table->count, sizeof *names, by_name)) continue;
+        for (size_t f = 0; f < sizeof foreign / sizeof *foreign; f++) {
+            if (!strstr(e->name, foreign[f].part)) continue;
+            wd_free(block);
+            return wd_fail(err, WD_UNSUPPORTED,
+                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
+                           e->file, e->name, foreign[f].architecture);
+        }
+        if (!extra++) first = e->name, file = e->file;
+    }
+    wd_free(block);
+    if (extra)
+        wd_log(WD_LOG_WARNING, "%s: %lld tensors are not used, the first is \"%s\"", file,
+               (long long)extra, first);
+    return WD_OK;
+}
+
+static wd_status check(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
+{
+    wd_tensor found;
+    WD_TRY(check_extra(set, table, err)); /* first: a foreign architecture is best called by name */
+    for (int64_t i = 0; i < table->count; i++) {
+        const wd_tensor_spec *spec = &table->spec[i];
+        if (spec->may_miss && !wd_safetensors_find(set, spec->name)) continue;
+        WD_TRY(wd_safetensors_expect(&found, set, spec, err));
+    }
+    return WD_OK;
+}
+
+wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
+                                   wd_component component, wd_err *err)
+{
+    char folder[WD_PATH_MAX];
+    wd_safetensors *set = NULL;
+    wd_tensor_table table = {0};
+    wd_status status;
+    bool text = component == WD_COMPONENT_TEXT_ENCODER;
+    if (component > WD_COMPONENT_VAE)
+        return wd_fail(err, WD_INVALID_ARGUMENT, "a %s has no weights",
+                       wd_component_name(component));
+    WD_TRY(wd_pipeline_require(pipeline, component, err));
+    WD_TRY(wd_pipeline_folder(folder, pipeline, component, err));
+    WD_TRY_OUT(open_table(&table, pipeline, component, err));
+    WD_TRY_OUT(
+        wd_safetensors_open_stem(&set, folder, text ? "model" : "diffusion_pytorch_model", err));
+    WD_TRY_OUT(check(set, &table, err));
+    if (text && !wd_safetensors_find(set, "shared.weight") &&
+        !wd_safetensors_find(set, "encoder.embed_tokens.weight")) {
+        status =
+            wd_fail(err, WD_NOT_FOUND,
+                    "%s: neither tensor \"shared.weight\" nor \"encoder.embed_tokens.weight\" is "
+                    "there",
+                    folder);
+        goto out;
+    }
+    *out = set;
+    set = NULL;
+out:
+    close_table(&table, component);
+    wd_safetensors_close(set);
+    return status;
+}
