@@ -4,7 +4,10 @@
 #include <assert.h>
 #include <math.h>
 
-static float scale_of(const wd_attention_shape *s) { return 1.0f / sqrtf((float)s->head_dim); }
+static float scale_of(const wd_attention_shape *s)
+{
+    return 1.0f / sqrtf((float)s->head_dim);
+}
 
 void wd_attention_forward(void *o, float *lse, const void *q, const void *k, const void *v,
                           const wd_attention_shape *s, wd_queue *queue)

@@ -1,8 +1,8 @@
 /* Scaled dot-product attention over heads, forward and backward: softmax(q kT / sqrt(K)) v.
  *
  * Letters: B samples, L queries, S keys, N heads, K head dimension. Rows of q, k, v may be parts of
- * wider rows: q is [B, L, N K] with rows q_stride elements apart, k and v [B, S, N K] with kv_stride.
- * Nothing is masked: Wan attends to padded text, too. */
+ * wider rows: q is [B, L, N K] with rows q_stride elements apart, k and v [B, S, N K] with
+ * kv_stride. Nothing is masked: Wan attends to padded text, too. */
 #ifndef WD_NN_ATTENTION_H
 #define WD_NN_ATTENTION_H
 

@@ -1,5 +1,5 @@
-/* Linear layers: one matrix product each way, and a sum over rows for the bias. Weight gradients are
- * added to in fp32 by the product itself. */
+/* Linear layers: one matrix product each way, and a sum over rows for the bias. Weight gradients
+ * are added to in fp32 by the product itself. */
 #include "nn/linear.h"
 
 #include <assert.h>

@@ -108,11 +108,10 @@ void wd_dit_add(float *y, const void *x, wd_dtype type, int64_t count, wd_queue 
 void wd_dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_type, int64_t count,
                  wd_queue *queue)
 {
-    wd_op_cast(queue, &(wd_cast_args){.to = to,
-                                      .from = from,
-                                      .to_type = to_type,
-                                      .from_type = from_type,
-                                      .count = count});
+    wd_op_cast(
+        queue,
+        &(wd_cast_args){
+            .to = to, .from = from, .to_type = to_type, .from_type = from_type, .count = count});
 }
 
 void wd_dit_stream_push(wd_dit_stream *out, const wd_dit_context *context)

@@ -27,15 +27,15 @@ typedef struct wd_dit_shape {
 /* Image tokens L of one sample. */
 int64_t wd_dit_tokens(const wd_dit_config *config, const wd_dit_shape *shape);
 
-/* RoPE tables of a shape: cos, sin [L, head_dim / 2] on the device. They depend on the latents' size
- * only. Owned by the caller of open. */
+/* RoPE tables of a shape: cos, sin [L, head_dim / 2] on the device. They depend on the latents'
+ * size only. Owned by the caller of open. */
 typedef struct wd_dit_rope {
     float *cos, *sin;
     wd_device *device;
 } wd_dit_rope;
 
-wd_status wd_dit_rope_open(wd_dit_rope *out, const wd_dit_config *config,
-                           const wd_dit_shape *shape, wd_queue *queue, wd_err *err);
+wd_status wd_dit_rope_open(wd_dit_rope *out, const wd_dit_config *config, const wd_dit_shape *shape,
+                           wd_queue *queue, wd_err *err);
 void wd_dit_rope_close(wd_dit_rope *rope); /* a zeroed one is fine */
 
 /* What all stages of one pass share. Borrowed by every call. */
@@ -109,9 +109,9 @@ typedef struct wd_dit_head_saved {
 
 /* stream = embed(latents, timestep, text). */
 void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved,
-                          const float *latents,   /* [B, C, F, H, W] */
-                          const float *timestep,  /* [B] */
-                          const void *text,       /* [T, S, text_dim] dtype */
+                          const float *latents,  /* [B, C, F, H, W] */
+                          const float *timestep, /* [B] */
+                          const void *text,      /* [T, S, text_dim] dtype */
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
 /* stream.x = block(stream), in place; with `saved` x moves to new memory, and x0 stays in saved
@@ -132,8 +132,8 @@ void wd_dit_head_backward(wd_dit_stream_grad *grad, /* dx =, dtemb += */
                           const wd_dit_head_saved *saved, const wd_dit_stream *stream,
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
-/* With context.checkpoint the forward pass runs first, inside the arena. stream: temb, tp, ctx of the
- * forward pass; its x is not read. Texts must not be shared: shape.texts == shape.samples. */
+/* With context.checkpoint the forward pass runs first, inside the arena. stream: temb, tp, ctx of
+ * the forward pass; its x is not read. Texts must not be shared: shape.texts == shape.samples. */
 void wd_dit_block_backward(wd_dit_stream_grad *grad, /* dx in place, dtp +=, dctx += */
                            const wd_dit_stage *dweights, const wd_dit_block_saved *saved,
                            const wd_dit_stream *stream, const wd_dit_stage *weights,

@@ -1,9 +1,9 @@
 /* One block, backward: its three parts in reverse, each adding to dx what its branch contributes.
  *
- * dx is the gradient of the stream and is updated in place. A branch's gradient goes from its output
- * down to its norm; there the norm's backward pass adds it to dx. Norms, rotations and activations of
- * the forward pass are computed again from what was kept. Weight gradients are added to in fp32 by
- * the products themselves. Scratch: at most max(8 D, D + E) per token. */
+ * dx is the gradient of the stream and is updated in place. A branch's gradient goes from its
+ * output down to its norm; there the norm's backward pass adds it to dx. Norms, rotations and
+ * activations of the forward pass are computed again from what was kept. Weight gradients are added
+ * to in fp32 by the products themselves. Scratch: at most max(8 D, D + E) per token. */
 #include <assert.h>
 
 #include "nn/attention.h"
@@ -25,7 +25,10 @@ static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slo
     return wd_linear_of(&p->w[weight], &p->w[bias]);
 }
 
-static void *push(const pass *p, int64_t count) { return wd_dit_push(p->c, count, p->d.type); }
+static void *push(const pass *p, int64_t count)
+{
+    return wd_dit_push(p->c, count, p->d.type);
+}
 
 static void *column(const pass *p, const void *base, int64_t width)
 {
@@ -61,9 +64,8 @@ static void rms_backward(const pass *p, void *dy, const void *x, wd_dit_block_sl
                          int64_t rows, int64_t stride, bool rope)
 {
     wd_rms_shape shape = wd_dit_rms_shape(p->c, &p->w[slot], rows, stride);
-    wd_rms_rope_backward(dy, p->dw[slot].data, dy, x, p->w[slot].data,
-                         rope ? p->c->rope.cos : NULL, rope ? p->c->rope.sin : NULL, &shape,
-                         p->c->queue);
+    wd_rms_rope_backward(dy, p->dw[slot].data, dy, x, p->w[slot].data, rope ? p->c->rope.cos : NULL,
+                         rope ? p->c->rope.sin : NULL, &shape, p->c->queue);
 }
 
 /* The modulated norm of x whose shift and scale are rows first and first + 1, again. */
@@ -99,11 +101,10 @@ static void feed_forward(const pass *p)
     size_t mark = wd_arena_mark(p->c->arena);
     void *dy = push(p, p->d.rows * p->d.width), *act = push(p, count);
     gate_backward(p, dy, s->y3, 5);
-    wd_op_activation(queue, &(wd_activation_args){.y = act,
-                                                  .x = s->h,
-                                                  .type = p->d.type,
-                                                  .count = count,
-                                                  .act = WD_ACT_GELU_TANH});
+    wd_op_activation(
+        queue,
+        &(wd_activation_args){
+            .y = act, .x = s->h, .type = p->d.type, .count = count, .act = WD_ACT_GELU_TANH});
     void *dh = act; /* act is read for the weights first */
     linear_backward(p, dh, dy, act, WD_DIT_BLOCK_FFN2_W, WD_DIT_BLOCK_FFN2_B);
     wd_op_activation_backward(queue, &(wd_activation_backward_args){.dx = dh,
@@ -149,8 +150,7 @@ static void cross_attention(const pass *p)
     void *dq = push(p, rows * width);
     void *k_norm = push(p, text_rows * 2 * width); /* its half of v stays unused */
     void *dkv = push(p, text_rows * 2 * width);
-    linear_backward(p, d_o, p->grad->dx, s->o2, WD_DIT_BLOCK_CROSS_OUT_W,
-                    WD_DIT_BLOCK_CROSS_OUT_B);
+    linear_backward(p, d_o, p->grad->dx, s->o2, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B);
     rms(p, q_norm, s->q2, WD_DIT_BLOCK_CROSS_NORM_Q, rows, width, false);
     rms(p, k_norm, s->kv2, WD_DIT_BLOCK_CROSS_NORM_K, text_rows, 2 * width, false);
     wd_attention_shape shape = wd_dit_cross_shape(p->c);

@@ -5,11 +5,11 @@
  *     x += CROSS(LN(x) w + b, ctx)          (without cross_attn_norm: of x itself)
  *     x += gate FFN(LN(x) (1 + scale) + shift)
  *
- * as WanTransformerBlock of diffusers. One pass serves all uses; what differs is where its parts lie.
- * A pass that keeps writes what backward wants to its own memory; any other reuses scratch, works in
- * place, and never has more than max(4 D, D + E) of it per token. Both compute the same bits, but for
- * one thing: a pass for no gradient at all lets the product activate its result (GELU), before that
- * was rounded. */
+ * as WanTransformerBlock of diffusers. One pass serves all uses; what differs is where its parts
+ * lie. A pass that keeps writes what backward wants to its own memory; any other reuses scratch,
+ * works in place, and never has more than max(4 D, D + E) of it per token. Both compute the same
+ * bits, but for one thing: a pass for no gradient at all lets the product activate its result
+ * (GELU), before that was rounded. */
 #include <assert.h>
 
 #include "nn/attention.h"
@@ -32,7 +32,10 @@ static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slo
     return wd_linear_of(&p->w[weight], &p->w[bias]);
 }
 
-static void *push(const pass *p, int64_t count) { return wd_dit_push(p->c, count, p->d.type); }
+static void *push(const pass *p, int64_t count)
+{
+    return wd_dit_push(p->c, count, p->d.type);
+}
 
 /* A column of rows: `base` shifted by `width` elements. */
 static void *column(const pass *p, const void *base, int64_t width)
@@ -106,20 +109,20 @@ static void cross_attention(const pass *p, void *x)
     void *k_norm = keep ? push(p, text_rows * 2 * width) : kv; /* its half of v stays unused */
     if (p->c->config->cross_attn_norm) {
         wd_norm_shape shape = wd_dit_norm_shape(p->c, 0);
-        wd_layernorm_forward(n, x, p->w[WD_DIT_BLOCK_NORM2_W].data,
-                             p->w[WD_DIT_BLOCK_NORM2_B].data, &shape, p->c->queue);
+        wd_layernorm_forward(n, x, p->w[WD_DIT_BLOCK_NORM2_W].data, p->w[WD_DIT_BLOCK_NORM2_B].data,
+                             &shape, p->c->queue);
         in = n;
     }
-    wd_linear_forward(q, width, in, layer(p, WD_DIT_BLOCK_CROSS_Q_W, WD_DIT_BLOCK_CROSS_Q_B),
-                      rows, WD_ACT_NONE, p->c->queue);
+    wd_linear_forward(q, width, in, layer(p, WD_DIT_BLOCK_CROSS_Q_W, WD_DIT_BLOCK_CROSS_Q_B), rows,
+                      WD_ACT_NONE, p->c->queue);
     wd_linear_group_forward(kv, p->ctx, &group, text_rows, p->c->queue);
     rms(p, q_norm, q, WD_DIT_BLOCK_CROSS_NORM_Q, rows, width, false);
     rms(p, k_norm, kv, WD_DIT_BLOCK_CROSS_NORM_K, text_rows, 2 * width, false);
 
     wd_attention_shape shape = wd_dit_cross_shape(p->c);
     void *o = keep ? keep->o2 : n; /* n is done with */
-    wd_attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width),
-                         &shape, p->c->queue);
+    wd_attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width), &shape,
+                         p->c->queue);
     void *out = q_norm; /* is done with */
     wd_linear_forward(out, width, o, layer(p, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B),
                       rows, WD_ACT_NONE, p->c->queue);
@@ -139,11 +142,10 @@ static void feed_forward(const pass *p, void *y, const void *x)
     wd_linear_forward(h, ffn, n, layer(p, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B), rows,
                       p->fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, p->c->queue);
     if (!p->fused)
-        wd_op_activation(p->c->queue, &(wd_activation_args){.y = act,
-                                                            .x = h,
-                                                            .type = p->d.type,
-                                                            .count = rows * ffn,
-                                                            .act = WD_ACT_GELU_TANH});
+        wd_op_activation(
+            p->c->queue,
+            &(wd_activation_args){
+                .y = act, .x = h, .type = p->d.type, .count = rows * ffn, .act = WD_ACT_GELU_TANH});
     void *out = keep ? keep->y3 : n; /* n is done with */
     wd_linear_forward(out, width, act, layer(p, WD_DIT_BLOCK_FFN2_W, WD_DIT_BLOCK_FFN2_B), rows,
                       WD_ACT_NONE, p->c->queue);
@@ -151,8 +153,8 @@ static void feed_forward(const pass *p, void *y, const void *x)
     wd_arena_reset(p->c->arena, mark);
 }
 
-/* x1 [B, L, D] gets the stream behind self-attention, then behind cross-attention; it may be x0, and
- * x_out may be x1. */
+/* x1 [B, L, D] gets the stream behind self-attention, then behind cross-attention; it may be x0,
+ * and x_out may be x1. */
 static void run(const pass *p, float *m, void *x_out, void *x1, const void *x0, const void *tp)
 {
     wd_op_add_table(p->c->queue, &(wd_add_table_args){.y = m,

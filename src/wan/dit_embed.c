@@ -4,8 +4,8 @@
  *     timestep -> sinusoid -> linear, SiLU, linear (fp32) -> temb -> SiLU, linear -> tp
  *     text -> linear, GELU, linear -> ctx
  *
- * As WanTimeTextImageEmbedding of diffusers: the time embedder computes in fp32 whatever the compute
- * dtype; temb is rounded to that before anything uses it. */
+ * As WanTimeTextImageEmbedding of diffusers: the time embedder computes in fp32 whatever the
+ * compute dtype; temb is rounded to that before anything uses it. */
 #include <assert.h>
 
 #include "nn/linear.h"
@@ -32,8 +32,8 @@ static wd_dit_patch_layout patch_layout(const wd_dit_context *c, wd_dtype patch_
 static void activate(void *y, const void *x, wd_dtype type, wd_act act, int64_t count,
                      wd_queue *queue)
 {
-    wd_op_activation(queue, &(wd_activation_args){
-                                .y = y, .x = x, .type = type, .count = count, .act = act});
+    wd_op_activation(
+        queue, &(wd_activation_args){.y = y, .x = x, .type = type, .count = count, .act = act});
 }
 
 /* dx = dy act'(x), in place. */
@@ -41,9 +41,8 @@ static void activate_backward(void *dy, const void *x, wd_dtype type, wd_act act
                               wd_queue *queue)
 {
     wd_op_activation_backward(
-        queue,
-        &(wd_activation_backward_args){
-            .dx = dy, .dy = dy, .x = x, .type = type, .count = count, .act = act});
+        queue, &(wd_activation_backward_args){
+                   .dx = dy, .dy = dy, .x = x, .type = type, .count = count, .act = act});
 }
 
 /* ---- forward ---- */
@@ -53,13 +52,12 @@ static wd_dit_embed_saved push_saved(const wd_dit_context *c, wd_dit_dims d, con
 {
     const int64_t *patch = c->config->patch;
     int64_t patch_width = c->config->in_channels * patch[0] * patch[1] * patch[2];
-    return (wd_dit_embed_saved){
-        .text = text,
-        .patches = wd_dit_push(c, d.rows * patch_width, d.type),
-        .sinusoid = wd_dit_push(c, d.samples * c->config->freq_dim, WD_F32),
-        .time1 = wd_dit_push(c, d.samples * d.width, WD_F32),
-        .temb_act = wd_dit_push(c, d.samples * d.width, d.type),
-        .text1 = wd_dit_push(c, d.text_rows * d.width, d.type)};
+    return (wd_dit_embed_saved){.text = text,
+                                .patches = wd_dit_push(c, d.rows * patch_width, d.type),
+                                .sinusoid = wd_dit_push(c, d.samples * c->config->freq_dim, WD_F32),
+                                .time1 = wd_dit_push(c, d.samples * d.width, WD_F32),
+                                .temb_act = wd_dit_push(c, d.samples * d.width, d.type),
+                                .text1 = wd_dit_push(c, d.text_rows * d.width, d.type)};
 }
 
 static void time_forward(wd_dit_stream *stream, const wd_dit_embed_saved *s, const float *timestep,
@@ -94,8 +92,8 @@ static void text_forward(wd_dit_stream *stream, const wd_dit_embed_saved *s, boo
     wd_dit_dims d = wd_dit_dims_of(c);
     size_t mark = wd_arena_mark(c->arena);
     int64_t count = d.text_rows * d.width;
-    wd_linear_forward(s->text1, d.width, s->text, layer(weights, WD_DIT_EMBED_TEXT1_W),
-                      d.text_rows, fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, c->queue);
+    wd_linear_forward(s->text1, d.width, s->text, layer(weights, WD_DIT_EMBED_TEXT1_W), d.text_rows,
+                      fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, c->queue);
     void *act = s->text1;
     if (!fused) {
         act = wd_dit_push(c, count, d.type);
@@ -214,8 +212,7 @@ static void text_backward(float *dtext, const wd_dit_stage *dweights, const floa
     activate_backward(dact, s->text1, d.type, WD_ACT_GELU_TANH, count, queue);
     wd_linear_backward_weights(grad_of(dweights, WD_DIT_EMBED_TEXT1_W), dact, d.width, s->text,
                                text1, d.text_rows, queue);
-    if (dtext)
-        wd_linear_backward_input(dtext, dact, d.width, text1, WD_F32, 0, d.text_rows, queue);
+    if (dtext) wd_linear_backward_input(dtext, dact, d.width, text1, WD_F32, 0, d.text_rows, queue);
     wd_arena_reset(c->arena, mark);
 }
 

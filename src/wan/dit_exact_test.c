@@ -1,12 +1,15 @@
-/* What must not change a single bit of the transformer's results: checkpointing, other samples in the
- * batch, one text shared by all, where weights lie, the number of threads, and a device whose memory
- * only its kernels can touch. And what a dry run says is what a run uses. */
+/* What must not change a single bit of the transformer's results: checkpointing, other samples in
+ * the batch, one text shared by all, where weights lie, the number of threads, and a device whose
+ * memory only its kernels can touch. And what a dry run says is what a run uses. */
 #include "wan/dit_harness.h"
 
 static const char *const fixture = "dit-image";
 static const wd_dtype dtypes[] = {WD_F32, WD_BF16};
 
-static int64_t pixels_of(const wd_dit_shape *s) { return s->frames * s->height * s->width; }
+static int64_t pixels_of(const wd_dit_shape *s)
+{
+    return s->frames * s->height * s->width;
+}
 
 static void same(const float *a, const float *b, int64_t count, const char *what)
 {
@@ -180,12 +183,12 @@ static void layout_changes_nothing(void **state)
     }
 }
 
-/* A run uses the arena and the workspace that a dry run says, to the byte, and allocates nothing. */
+/* A run uses the arena and the workspace that a dry run says, to the byte, and allocates nothing.
+ */
 static void dry_run_is_exact(void **state)
 {
     (void)state;
-    const harness_mode modes[] = {
-        {0}, {.backward = true}, {.backward = true, .checkpoint = true}};
+    const harness_mode modes[] = {{0}, {.backward = true}, {.backward = true, .checkpoint = true}};
     for (int m = 0; m < 3; m++)
         for (int d = 0; d < 2; d++) {
             harness h;
@@ -227,18 +230,14 @@ static void activations_are_few(void **state)
                                   .rope_max_seq_len = 1024,
                                   .cross_attn_norm = true,
                                   .eps = 1e-6};
-    const harness_inputs in = {.shape = {.samples = 1,
-                                         .texts = 1,
-                                         .frames = 1,
-                                         .height = 64,
-                                         .width = 64,
-                                         .text_tokens = 512}};
+    const harness_inputs in = {
+        .shape = {
+            .samples = 1, .texts = 1, .frames = 1, .height = 64, .width = 64, .text_tokens = 512}};
     wd_test_ok(wd_device_open_cpu(&target, 2, &err), &err);
     wd_test_ok(wd_device_open_dry(&dry, target, &err), &err);
     harness_open_empty(&h, &config, WD_F32, dry, HARNESS_FLAT);
     const harness_mode mode = {.backward = true, .arena_bytes = SIZE_MAX};
-    const harness_mode checkpoint = {
-        .backward = true, .checkpoint = true, .arena_bytes = SIZE_MAX};
+    const harness_mode checkpoint = {.backward = true, .checkpoint = true, .arena_bytes = SIZE_MAX};
     harness_results plain = harness_run(&h, &in, mode);
     harness_results less = harness_run(&h, &in, checkpoint);
     print_message("1.3B, 8 blocks: %.0f MB of activations, %.0f MB checkpointed, workspace %.0f "

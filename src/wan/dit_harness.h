@@ -35,11 +35,11 @@ typedef struct harness_inputs {
 
 typedef struct harness_results {
     float *sample;
-    float **grad;            /* [table.count], NULL where a tensor has no element */
+    float **grad; /* [table.count], NULL where a tensor has no element */
     float *dlatents, *dtext;
-    int64_t count;           /* of grad */
+    int64_t count;                       /* of grad */
     size_t arena_bytes, workspace_bytes; /* used */
-    int64_t allocs;          /* of the device, during the pass */
+    int64_t allocs;                      /* of the device, during the pass */
     wd_queue_totals totals;
 } harness_results;
 
@@ -91,8 +91,7 @@ static inline float *harness_get(wd_queue *queue, const void *from, wd_dtype typ
     wd_queue_copy(queue, staging, from, bytes);
     wd_queue_wait(queue);
     for (int64_t i = 0; i < count; i++)
-        out[i] = type == WD_BF16 ? wd_bf16_to_f32(((uint16_t *)staging)[i])
-                                 : ((float *)staging)[i];
+        out[i] = type == WD_BF16 ? wd_bf16_to_f32(((uint16_t *)staging)[i]) : ((float *)staging)[i];
     wd_free(staging);
     return out;
 }
@@ -253,8 +252,8 @@ static inline harness_io harness_io_open(const harness *h, const harness_inputs 
     /* diffusers casts the latents to the compute dtype */
     float *latents = harness_host((size_t)io.in * 4);
     for (int64_t i = 0; i < io.in; i++)
-        latents[i] = h->dtype == WD_BF16 ? wd_bf16_to_f32(wd_f32_to_bf16(in->latents[i]))
-                                         : in->latents[i];
+        latents[i] =
+            h->dtype == WD_BF16 ? wd_bf16_to_f32(wd_f32_to_bf16(in->latents[i])) : in->latents[i];
     harness_put(h->queue, io.latents, latents, WD_F32, io.in);
     wd_free(latents);
     harness_put(h->queue, io.timestep, in->timestep, WD_F32, s->samples);
@@ -284,8 +283,8 @@ static inline void harness_pass(const harness *h, const harness_io *io, bool bac
     assert_true(layers <= 8);
     wd_dit_stream_push(&stream, c);
     harness_stage(&w, h, h->weight, 0);
-    wd_dit_embed_forward(&stream, backward ? &embed : NULL, io->latents, io->timestep, io->text,
-                         &w, c);
+    wd_dit_embed_forward(&stream, backward ? &embed : NULL, io->latents, io->timestep, io->text, &w,
+                         c);
     for (int i = 0; i < layers; i++) {
         harness_stage(&w, h, h->weight, 1 + i);
         wd_dit_block_forward(&stream, backward ? &block[i] : NULL, &w, c);

@@ -1,7 +1,7 @@
 /* The head: norm modulated by temb alone, output layer, patches back to a picture.
  *
- * Its modulation has two rows, shift and scale, both of which get the same temb added; they are kept
- * as two planes [2, B, D]. */
+ * Its modulation has two rows, shift and scale, both of which get the same temb added; they are
+ * kept as two planes [2, B, D]. */
 #include "nn/linear.h"
 #include "wan/dit_impl.h"
 
@@ -62,8 +62,8 @@ void wd_dit_head_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweights
     wd_dit_dims d = wd_dit_dims_of(c);
     wd_queue *queue = c->queue;
     wd_linear proj = projection(weights);
-    wd_linear_grad dproj = wd_linear_grad_of(&dweights->t[WD_DIT_HEAD_PROJ_W],
-                                             &dweights->t[WD_DIT_HEAD_PROJ_B]);
+    wd_linear_grad dproj =
+        wd_linear_grad_of(&dweights->t[WD_DIT_HEAD_PROJ_W], &dweights->t[WD_DIT_HEAD_PROJ_B]);
     size_t mark = wd_arena_mark(c->arena);
     int64_t plane = d.samples * d.width;
     float *dm = wd_dit_push(c, 2 * plane, WD_F32);
@@ -77,8 +77,7 @@ void wd_dit_head_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweights
     wd_linear_backward_input(dn, dpatches, proj.out, proj, d.type, 0, d.rows, queue);
 
     wd_norm_shape shape = wd_dit_norm_shape(c, d.width);
-    wd_op_fill(queue,
-               &(wd_fill_args){.to = grad->dx, .type = d.type, .count = d.rows * d.width});
+    wd_op_fill(queue, &(wd_fill_args){.to = grad->dx, .type = d.type, .count = d.rows * d.width});
     wd_modulate_backward(grad->dx, dm, dm + plane, dn, stream->x, saved->m + plane, &shape, queue);
     float *dtable = dweights->t[WD_DIT_HEAD_TABLE].data;
     for (int i = 0; i < 2; i++) {

@@ -55,7 +55,10 @@ void wd_dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_typ
 
 /* Order of a patch's features: the embedding wants the channel slowest (as PyTorch flattens a
  * convolution's weight), the head gives it fastest. */
-typedef enum wd_dit_patch_order { WD_DIT_CHANNEL_SLOWEST, WD_DIT_CHANNEL_FASTEST } wd_dit_patch_order;
+typedef enum wd_dit_patch_order {
+    WD_DIT_CHANNEL_SLOWEST,
+    WD_DIT_CHANNEL_FASTEST
+} wd_dit_patch_order;
 
 typedef struct wd_dit_patch_layout {
     wd_dtype patch_type, latent_type;

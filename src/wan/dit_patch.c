@@ -1,12 +1,13 @@
-/* Latents to patches and back: a permutation, launched once per row of a patch, which leaves the six
- * dimensions that a strided copy has. */
+/* Latents to patches and back: a permutation, launched once per row of a patch, which leaves the
+ * six dimensions that a strided copy has. */
 #include "wan/dit_impl.h"
 
 /* One side of the copy. */
 typedef struct side {
     void *data;
     wd_dtype type;
-    int64_t stride[6]; /* of sample, patch frame, patch row, patch column, channel, pixel in a row */
+    int64_t
+        stride[6]; /* of sample, patch frame, patch row, patch column, channel, pixel in a row */
     int64_t frame, row; /* strides of a frame and a row within a patch */
 } side;
 

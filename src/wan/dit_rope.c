@@ -37,8 +37,8 @@ static void fill(float *cosines, float *sines, const wd_dit_config *config, cons
                 fill_token(cosines + token * half, sines + token * half, p, pairs);
 }
 
-wd_status wd_dit_rope_open(wd_dit_rope *out, const wd_dit_config *config,
-                           const wd_dit_shape *shape, wd_queue *queue, wd_err *err)
+wd_status wd_dit_rope_open(wd_dit_rope *out, const wd_dit_config *config, const wd_dit_shape *shape,
+                           wd_queue *queue, wd_err *err)
 {
     wd_dit_rope rope = {.device = wd_queue_device(queue)};
     void *host = NULL, *cosines = NULL, *sines = NULL;

@@ -47,8 +47,7 @@ static void fp32_agrees(void **state)
             char name[WD_TENSOR_NAME_MAX + 8];
             if (!r.grad[i]) continue;
             snprintf(name, sizeof name, "grad.%s", h.table.spec[i].name);
-            check(fixtures[f], "out", name, r.grad[i], wd_tensor_count(&h.grad[i]),
-                  grad_tolerance);
+            check(fixtures[f], "out", name, r.grad[i], wd_tensor_count(&h.grad[i]), grad_tolerance);
         }
         harness_results_free(&r);
         harness_inputs_free(&in);
@@ -91,8 +90,7 @@ static void bf16_agrees(void **state)
         double ours = wd_test_rel_error(narrow, wide, count);
         double theirs = wd_test_rel_error(narrow_ref.data, wide_ref.data, count);
         if (!(ours / theirs >= 0.5 && ours / theirs <= 2))
-            fail_msg("%s: bf16 is %.3g from fp32, the reference's %.3g", fixtures[f], ours,
-                     theirs);
+            fail_msg("%s: bf16 is %.3g from fp32, the reference's %.3g", fixtures[f], ours, theirs);
         wd_free(narrow_ref.data);
         wd_free(wide_ref.data);
         wd_free(narrow);
