@@ -1,0 +1,217 @@
+/* Tests of the sweep on wan-tiny, both experts: the window, the micro-batch and the device never
+ * change a velocity; a stage is acquired once per sweep and expert; memory is as planned. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/random.h"
+#include "teacher/residency_kinds.h"
+#include "teacher/sweep.h"
+
+enum { STATES = 11, LATENT = 8, TEXT = 24, STATE_COUNT = 16 * LATENT * LATENT };
+
+typedef struct setup {
+    wd_pipeline pipeline;
+    wd_device *device;
+    wd_queue *queue;
+    wd_residency *residency;
+    float *latents, *velocity; /* device */
+} setup;
+
+/* A made-up embedding per prompt: rows behind the 9th are padding. */
+static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
+{
+    const setup *s = context;
+    int64_t dim = s->pipeline.dit.text_dim;
+    static float rows[TEXT * 96];
+    wd_random key = {.seed = 1, .stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 100)};
+    memset(rows, 0, sizeof rows);
+    wd_random_normal(rows, 9 * dim, key, 0);
+    for (int64_t i = 0; i < TEXT * dim; i++) {
+        if (dtype == WD_F32) {
+            ((float *)out)[i] = rows[i];
+        } else {
+            ((uint16_t *)out)[i] = wd_f32_to_bf16(rows[i]);
+        }
+    }
+}
+
+static void open_setup(setup *s, wd_dtype storage, bool guard)
+{
+    wd_err err = {0};
+    *s = (setup){0};
+    if (wd_pipeline_open(&s->pipeline, WD_SOURCE_DIR "/models/wan-tiny", &err) ||
+        (guard ? wd_device_open_guard(&s->device, 0, &err)
+               : wd_device_open_cpu(&s->device, 0, &err)) ||
+        wd_queue_open(&s->queue, s->device, &err) ||
+        wd_residency_open_resident(&s->residency, &s->pipeline, storage, s->queue, &err))
+        fail_msg("%s", err.message);
+    size_t bytes = STATES * STATE_COUNT * sizeof(float);
+    assert_int_equal(wd_device_alloc((void **)&s->latents, s->device, bytes, "test", &err), WD_OK);
+    assert_int_equal(wd_device_alloc((void **)&s->velocity, s->device, bytes, "test", &err), WD_OK);
+    static float noise[STATES * STATE_COUNT];
+    wd_random_normal(noise, STATES * STATE_COUNT, (wd_random){.seed = 2, .stream = WD_RANDOM_TEST},
+                     0);
+    wd_queue_copy(s->queue, s->latents, noise, bytes);
+    wd_queue_wait(s->queue);
+}
+
+static void close_setup(setup *s)
+{
+    wd_device_free(s->device, s->latents);
+    wd_device_free(s->device, s->velocity);
+    wd_residency_close(s->residency);
+    wd_queue_close(s->queue);
+    wd_device_close(s->device);
+}
+
+static wd_sweep_options options_of(const setup *s, wd_dtype dtype, int64_t window, int64_t micro)
+{
+    return (wd_sweep_options){.config = s->pipeline.dit,
+                              .dtype = dtype,
+                              .frames = 1,
+                              .height = LATENT,
+                              .width = LATENT,
+                              .text_tokens = TEXT,
+                              .window_max = window,
+                              .micro_batch = micro,
+                              .boundary_timestep = 875,
+                              .guidance_scale = {2.0, 3.0},
+                              .text = text_of,
+                              .text_context = (void *)(uintptr_t)s};
+}
+
+/* All states, `window` at a time; out [STATES, STATE_COUNT] host. Returns acquires. */
+static int64_t run(setup *s, float *out, wd_dtype dtype, int64_t window, int64_t micro)
+{
+    static const float timestep[STATES] = {999, 12, 875, 874, 500, 960, 300, 999, 700, 880, 150};
+    wd_err err = {0};
+    wd_sweep *sweep;
+    wd_sweep_options options = options_of(s, dtype, window, micro);
+    if (wd_sweep_open(&sweep, &options, s->residency, s->queue, &err)) fail_msg("%s", err.message);
+    int64_t before = s->residency->acquires;
+    for (int64_t first = 0; first < STATES; first += window) {
+        int64_t prompt[STATES], count = STATES - first < window ? STATES - first : window;
+        for (int64_t i = 0; i < count; i++) prompt[i] = (first + i) % 4;
+        const wd_window w = {.count = count,
+                             .latents = s->latents + first * STATE_COUNT,
+                             .velocity = s->velocity + first * STATE_COUNT,
+                             .timestep = timestep + first,
+                             .prompt = prompt};
+        if (wd_sweep_run(sweep, &w, &err)) fail_msg("%s", err.message);
+    }
+    wd_queue_copy(s->queue, out, s->velocity, STATES * STATE_COUNT * sizeof(float));
+    wd_queue_wait(s->queue);
+    wd_sweep_close(sweep);
+    return s->residency->acquires - before;
+}
+
+static void check_windows(wd_dtype storage)
+{
+    static float all[STATES * STATE_COUNT], some[STATES * STATE_COUNT];
+    wd_dtype compute = wd_teacher_compute_dtype(storage);
+    setup s;
+    open_setup(&s, storage, false);
+    run(&s, all, compute, STATES, STATES);
+    const int64_t cut[][2] = {{1, 1}, {3, 2}, {5, 5}, {STATES, 4}};
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        memset(some, 0, sizeof some);
+        run(&s, some, compute, cut[i][0], cut[i][1]);
+        assert_memory_equal(some, all, sizeof all);
+    }
+    close_setup(&s);
+}
+
+static void window_never_changes_a_velocity_f32(void **state)
+{
+    (void)state;
+    check_windows(WD_F32);
+}
+
+static void window_never_changes_a_velocity_bf16(void **state)
+{
+    (void)state;
+    check_windows(WD_BF16);
+}
+
+static void window_never_changes_a_velocity_f16(void **state)
+{
+    (void)state;
+    check_windows(WD_F16);
+}
+
+static void one_acquire_per_stage_and_expert(void **state)
+{
+    (void)state;
+    static float out[STATES * STATE_COUNT];
+    setup s;
+    open_setup(&s, WD_BF16, false);
+    int64_t stages = s.residency->stages;
+    assert_int_equal(s.residency->experts, 2);
+    assert_int_equal(run(&s, out, WD_BF16, STATES, STATES), 2 * stages);
+    assert_int_equal(run(&s, out, WD_BF16, STATES, 1), 2 * stages);
+    close_setup(&s);
+}
+
+/* Nothing but kernels and copies touches device memory, and copied weights give the same bits as
+ * weights read in place. */
+static void guarded_memory_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static float open[STATES * STATE_COUNT], guarded[STATES * STATE_COUNT];
+    const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
+    for (int i = 0; i < 3; i++) {
+        setup s;
+        wd_dtype compute = wd_teacher_compute_dtype(storage[i]);
+        open_setup(&s, storage[i], false);
+        run(&s, open, compute, 4, 3);
+        close_setup(&s);
+        open_setup(&s, storage[i], true);
+        run(&s, guarded, compute, 4, 3);
+        close_setup(&s);
+        assert_memory_equal(open, guarded, sizeof open);
+    }
+}
+
+static void memory_is_as_planned(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
+    for (int i = 0; i < 3; i++) {
+        setup s;
+        open_setup(&s, storage[i], false);
+        wd_resident_bytes planned;
+        assert_int_equal(wd_residency_plan_resident(&planned, &s.pipeline, storage[i], true, &err),
+                         WD_OK);
+        size_t before = wd_device_bytes(s.device);
+        assert_int_equal(before, planned.pool + 2 * STATES * STATE_COUNT * sizeof(float));
+        wd_sweep_options options = options_of(&s, wd_teacher_compute_dtype(storage[i]), 5, 2);
+        wd_sweep_plan plan;
+        wd_sweep *sweep;
+        assert_int_equal(wd_sweep_plan_for(&plan, &options, 2, s.device, &err), WD_OK);
+        assert_int_equal(wd_sweep_open(&sweep, &options, s.residency, s.queue, &err), WD_OK);
+        size_t workspace = wd_queue_workspace_bytes(s.queue);
+        assert_int_equal(wd_device_bytes(s.device) - before, plan.device_bytes + workspace);
+        assert_int_equal(workspace, plan.workspace_bytes);
+        wd_sweep_close(sweep);
+        close_setup(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(window_never_changes_a_velocity_f32),
+        cmocka_unit_test(window_never_changes_a_velocity_bf16),
+        cmocka_unit_test(window_never_changes_a_velocity_f16),
+        cmocka_unit_test(one_acquire_per_stage_and_expert),
+        cmocka_unit_test(guarded_memory_gives_the_same_bits),
+        cmocka_unit_test(memory_is_as_planned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
