@@ -1,5 +1,5 @@
-/* Rows and lines: see metrics.h. A number is written with as many digits as its precision has (9 for
- * a float, 17 for a double), so equal bits are equal text. */
+/* Rows and lines: see metrics.h. A number is written with as many digits as its precision has (9
+ * for a float, 17 for a double), so equal bits are equal text. */
 #include "distill/metrics.h"
 
 #include <errno.h>
@@ -29,8 +29,8 @@ static int64_t step_of(const char *line)
     return sscanf(line, "{\"step\": %" SCNd64 ",", &step) == 1 ? step : -1;
 }
 
-/* Cuts the file behind the last whole line of a step up to `resume_step`. What a kill left of a line
- * goes, too. */
+/* Cuts the file behind the last whole line of a step up to `resume_step`. What a kill left of a
+ * line goes, too. */
 static wd_status cut_back(const char *path, int64_t resume_step, wd_err *err)
 {
     wd_status status = WD_OK;

@@ -1,0 +1,102 @@
+/* README.md of a student: what it is, how to sample with it. The Hub reads the front matter. */
+#include "student/card.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/file.h"
+
+/* "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": the Hub can link it; it cannot link a path. */
+static bool is_hub_id(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    if (!slash || slash == name || !slash[1] || strchr(slash + 1, '/') || name[0] == '.') {
+        return false;
+    }
+    return !wd_path_exists(name);
+}
+
+static void write_front_matter(FILE *out, const wd_export_options *o)
+{
+    fprintf(out, "---\nlibrary_name: diffusers\npipeline_tag: text-to-image\n"
+                 "tags: [wan, distillation, wandistiller]\n");
+    if (is_hub_id(o->teacher_name)) fprintf(out, "base_model: %s\n", o->teacher_name);
+    fprintf(out, "---\n\n");
+}
+
+static void write_facts(FILE *out, const wd_params *p, const wd_export_options *o)
+{
+    const wd_dit_config *c = &p->config;
+    fprintf(out, "# A text-to-image student of %s\n\n", o->teacher_name);
+    fprintf(out,
+            "A Wan transformer with %lld weights (%lld blocks, width %lld, %lld heads, "
+            "feed-forward %lld, %s), distilled with WanDistiller %s",
+            (long long)p->weights, (long long)c->layers, (long long)wd_dit_width(c),
+            (long long)c->heads, (long long)c->ffn_dim, wd_dtype_option_name(o->dtype),
+            WD_VERSION);
+    if (o->trained_steps) fprintf(out, " in %lld steps", (long long)o->trained_steps);
+    fprintf(out, ". Text encoder, tokenizer and VAE are the teacher's.\n\n");
+    fprintf(out, "Classifier-free guidance is folded in: the student answers as the teacher does "
+                 "with guidance scale %g", o->guidance_scale[0]);
+    if (o->guidance_scale[1] != o->guidance_scale[0]) {
+        fprintf(out, " (high noise) and %g (low noise)", o->guidance_scale[1]);
+    }
+    fprintf(out, ". Sample it with `guidance_scale=1.0`: one evaluation per step, no negative "
+                 "prompt.\n\n");
+}
+
+/* As a Python string. */
+static void write_quoted(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '\n') fputs("\\n", out);
+        else fprintf(out, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+    }
+    fputc('"', out);
+}
+
+static void write_usage(FILE *out, const wd_export_options *o)
+{
+    fprintf(out, "## Sampling\n\n```python\nimport torch\nfrom diffusers import WanPipeline\n\n"
+                 "pipe = WanPipeline.from_pretrained(\"path/to/this/folder\", "
+                 "torch_dtype=torch.%s)\npipe.to(\"cuda\")\nout = pipe(\n    prompt=",
+            wd_dtype_option_name(o->dtype));
+    write_quoted(out, o->prompt);
+    fprintf(out,
+            ",\n    height=%lld, width=%lld, num_frames=1,\n    num_inference_steps=%lld, "
+            "guidance_scale=1.0, max_sequence_length=%lld,\n    output_type=\"pil\",\n)\n"
+            "out.frames[0][0].save(\"picture.png\")\n```\n\nor\n\n"
+            "```\nwandistiller sample --model path/to/this/folder --steps %lld --height %lld "
+            "--width %lld \\\n    --max_sequence_length %lld --prompt ",
+            (long long)o->height, (long long)o->width, (long long)o->sampling_steps,
+            (long long)o->text_tokens, (long long)o->sampling_steps, (long long)o->height,
+            (long long)o->width, (long long)o->text_tokens);
+    write_quoted(out, o->prompt);
+    fprintf(out, " --out picture.png\n```\n\n");
+    fprintf(out, "| setting | value |\n|---|---|\n| steps | %lld |\n| guidance scale | 1 |\n"
+                 "| size | %lldx%lld |\n| prompt length | %lld tokens |\n| flow shift | %g |\n",
+            (long long)o->sampling_steps, (long long)o->width, (long long)o->height,
+            (long long)o->text_tokens, o->flow_shift);
+}
+
+wd_status wd_student_write_card(const char *folder, const wd_params *params,
+                                const wd_export_options *options, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    char *text = NULL; /* open_memstream's, so free'd */
+    size_t bytes = 0;
+    WD_TRY(wd_path_join(path, folder, "README.md", err));
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    write_front_matter(out, options);
+    write_facts(out, params, options);
+    write_usage(out, options);
+    bool failed = ferror(out);
+    failed = fclose(out) || failed;
+    wd_status status = failed ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path)
+                              : wd_file_write(path, text, bytes, err);
+    free(text);
+    return status;
+}

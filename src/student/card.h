@@ -1,0 +1,11 @@
+/* The model card of an exported student. */
+#ifndef WD_STUDENT_CARD_H
+#define WD_STUDENT_CARD_H
+
+#include "student/export.h"
+
+/* Writes <folder>/README.md. */
+wd_status wd_student_write_card(const char *folder, const wd_params *params,
+                                const wd_export_options *options, wd_err *err);
+
+#endif

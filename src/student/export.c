@@ -1,0 +1,403 @@
+/* The student's pipeline folder: see export.h. */
+#include "student/export.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "io/json.h"
+#include "student/card.h"
+#include "student/swap.h"
+
+/* In transformer/config.json: who wrote it. Only such a transformer is ever replaced. */
+static const char mark[] = "WanDistiller student";
+
+enum { STAGING_FLOATS = 4 << 20, COPIED_BYTES_MAX = 64 << 20 };
+
+wd_export_options wd_export_defaults(void)
+{
+    return (wd_export_options){.dtype = WD_F32,
+                               .buffer = WD_PARAMS_EMA,
+                               .components = WD_EXPORT_LINK,
+                               .shard_bytes_max = 5000000000u,
+                               .flow_shift = 3,
+                               .sampling_steps = 20,
+                               .height = 512,
+                               .width = 512,
+                               .text_tokens = 512,
+                               .guidance_scale = {5, 5},
+                               .teacher_name = "a Wan pipeline",
+                               .prompt = "A cat in a garden, morning light"};
+}
+
+/* ---- transformer ---- */
+
+/* Where the tensors go: shard[line], -1 for a line without elements. */
+typedef struct shards {
+    int *shard;
+    int count;
+    uint64_t bytes_total;
+} shards;
+
+static size_t stored_bytes(const wd_params *params, int64_t line, wd_dtype dtype)
+{
+    wd_tensor tensor = wd_params_tensor(params, WD_PARAMS_P, line);
+    return (size_t)wd_tensor_count(&tensor) *
+           wd_dtype_bytes(wd_spec_dtype(&params->table.spec[line], dtype));
+}
+
+static wd_status cut_shards(shards *out, const wd_params *params, const wd_export_options *options,
+                            wd_err *err)
+{
+    *out = (shards){0};
+    WD_TRY(wd_alloc((void **)&out->shard, (size_t)params->table.count, sizeof *out->shard,
+                    "shards", err));
+    uint64_t filled = 0;
+    out->count = 1;
+    for (int64_t line = 0; line < params->table.count; line++) {
+        size_t bytes = stored_bytes(params, line, options->dtype);
+        if (filled && filled + bytes > options->shard_bytes_max) {
+            out->count++;
+            filled = 0;
+        }
+        filled += bytes;
+        out->bytes_total += bytes;
+        out->shard[line] = bytes ? out->count - 1 : -1;
+    }
+    return WD_OK;
+}
+
+static void shard_name(char out[64], const shards *cut, int shard)
+{
+    if (cut->count == 1) snprintf(out, 64, "diffusion_pytorch_model.safetensors");
+    else snprintf(out, 64, "diffusion_pytorch_model-%05d-of-%05d.safetensors", shard + 1,
+                  cut->count);
+}
+
+/* `values` floats become `count` values of `dtype`, in place. */
+static void narrow(float *values, int64_t count, wd_dtype dtype)
+{
+    if (dtype == WD_F32) return;
+    uint16_t *out = (uint16_t *)values;
+    for (int64_t i = 0; i < count; i++) {
+        float v;
+        memcpy(&v, (char *)values + (size_t)i * sizeof v, sizeof v);
+        uint16_t bits = dtype == WD_BF16 ? wd_f32_to_bf16(v) : wd_f32_to_f16(v);
+        memcpy(out + i, &bits, sizeof bits);
+    }
+}
+
+static wd_status put_tensor(wd_safetensors_writer *writer, const wd_params *params, int64_t line,
+                            const wd_export_options *options, float *staging, wd_queue *queue,
+                            wd_err *err)
+{
+    wd_tensor tensor = wd_params_tensor(params, options->buffer, line);
+    wd_dtype dtype = wd_spec_dtype(&params->table.spec[line], options->dtype);
+    int64_t count = wd_tensor_count(&tensor);
+    for (int64_t done = 0; done < count;) {
+        int64_t piece = count - done < STAGING_FLOATS ? count - done : STAGING_FLOATS;
+        wd_queue_copy(queue, staging, (const float *)tensor.data + done,
+                      (size_t)piece * sizeof(float));
+        wd_queue_wait(queue);
+        narrow(staging, piece, dtype);
+        WD_TRY(wd_safetensors_put(writer, staging, (size_t)piece * wd_dtype_bytes(dtype), err));
+        done += piece;
+    }
+    return WD_OK;
+}
+
+static wd_status write_shard(const char *folder, const wd_params *params, const shards *cut,
+                             int shard, const wd_export_options *options, float *staging,
+                             wd_queue *queue, wd_err *err)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    char name[64], path[WD_PATH_MAX];
+    wd_safetensors_writer *writer = NULL;
+    wd_safetensors_item *items = NULL;
+    wd_status status = WD_OK;
+    int64_t n = 0;
+    shard_name(name, cut, shard);
+    WD_TRY(wd_path_join(path, folder, name, err));
+    WD_TRY(wd_alloc((void **)&items, (size_t)params->table.count, sizeof *items, "shard", err));
+    for (int64_t line = 0; line < params->table.count; line++) {
+        const wd_tensor_spec *spec = &params->table.spec[line];
+        if (cut->shard[line] != shard) continue;
+        items[n] = (wd_safetensors_item){.name = spec->name,
+                                         .dtype = wd_spec_dtype(spec, options->dtype),
+                                         .ndim = spec->ndim};
+        memcpy(items[n++].dim, spec->dim, sizeof spec->dim);
+    }
+    WD_TRY_OUT(wd_safetensors_create(&writer, path, items, n, metadata, err));
+    for (int64_t line = 0; line < params->table.count; line++) {
+        if (cut->shard[line] != shard) continue;
+        WD_TRY_OUT(put_tensor(writer, params, line, options, staging, queue, err));
+    }
+    status = wd_safetensors_finish(writer, err);
+    writer = NULL;
+out:
+    wd_safetensors_abandon(writer);
+    wd_free(items);
+    return status;
+}
+
+static wd_status write_index(const char *folder, const wd_params *params, const shards *cut,
+                             wd_err *err)
+{
+    char path[WD_PATH_MAX], name[64];
+    WD_TRY(wd_path_join(path, folder, "diffusion_pytorch_model.safetensors.index.json", err));
+    json_t *map = json_object();
+    for (int64_t line = 0; line < params->table.count; line++) {
+        if (cut->shard[line] < 0) continue;
+        shard_name(name, cut, cut->shard[line]);
+        json_object_set_new(map, params->table.spec[line].name, json_string(name));
+    }
+    json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
+                              (json_int_t)cut->bytes_total, "weight_map", map);
+    if (!index) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    wd_status status = wd_json_save(index, path, err);
+    json_decref(index);
+    return status;
+}
+
+static wd_status write_config(const char *folder, const wd_params *params,
+                              const wd_export_options *options, wd_err *err)
+{
+    char path[WD_PATH_MAX], made_of[512];
+    WD_TRY(wd_path_join(path, folder, "config.json", err));
+    json_t *config = wd_dit_config_json(&params->config);
+    snprintf(made_of, sizeof made_of, "%s of %s", mark, options->teacher_name);
+    if (!config || json_object_set_new(config, "_name_or_path", json_string(made_of))) {
+        json_decref(config);
+        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    }
+    wd_status status = wd_json_save(config, path, err);
+    json_decref(config);
+    return status;
+}
+
+static wd_status write_transformer(const char *folder, const wd_params *params,
+                                   const wd_export_options *options, wd_queue *queue, wd_err *err)
+{
+    shards cut = {0};
+    float *staging = NULL;
+    wd_status status = WD_OK;
+    WD_TRY_OUT(wd_folder_make(folder, err));
+    WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_FLOATS, sizeof *staging, "export staging",
+                        err));
+    WD_TRY_OUT(cut_shards(&cut, params, options, err));
+    WD_TRY_OUT(write_config(folder, params, options, err));
+    for (int shard = 0; shard < cut.count; shard++) {
+        WD_TRY_OUT(write_shard(folder, params, &cut, shard, options, staging, queue, err));
+    }
+    if (cut.count > 1) WD_TRY_OUT(write_index(folder, params, &cut, err));
+    status = wd_folder_sync(folder, err);
+out:
+    wd_free(cut.shard);
+    wd_free(staging);
+    return status;
+}
+
+/* ---- the teacher's components ---- */
+
+static wd_status bring_file(const char *to, const char *from, const wd_export_options *options,
+                            wd_err *err)
+{
+    char real[PATH_MAX]; /* the Hub cache has symbolic links to its blobs */
+    struct stat info;
+    if (!realpath(from, real) || stat(real, &info)) {
+        return wd_fail(err, WD_IO, "%s: cannot be read: %s", from, strerror(errno));
+    }
+    if (!S_ISREG(info.st_mode)) return WD_OK;
+    if (options->components == WD_EXPORT_LINK && !link(real, to)) return WD_OK;
+    if (options->components == WD_EXPORT_COPY || info.st_size < COPIED_BYTES_MAX) {
+        return wd_file_copy(to, real, err);
+    }
+    if (symlink(real, to)) {
+        return wd_fail(err, WD_IO, "%s: cannot be linked to %s: %s", to, real, strerror(errno));
+    }
+    wd_log(WD_LOG_WARNING,
+           "%s is a symbolic link to %s, on another file system: the student needs the teacher's "
+           "file there; to be rid of that, copy it",
+           to, real);
+    return WD_OK;
+}
+
+static wd_status bring_component(const char *to, const wd_pipeline *teacher,
+                                 wd_component component, const wd_export_options *options,
+                                 wd_err *err)
+{
+    char from[WD_PATH_MAX], source[WD_PATH_MAX], target[WD_PATH_MAX];
+    wd_status status = WD_OK;
+    WD_TRY(wd_pipeline_folder(from, teacher, component, err));
+    WD_TRY(wd_folder_make(to, err));
+    DIR *folder = opendir(from);
+    if (!folder) return wd_fail(err, WD_IO, "%s: cannot be listed: %s", from, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (entry->d_name[0] == '.') continue;
+        WD_TRY_OUT(wd_path_join(source, from, entry->d_name, err));
+        WD_TRY_OUT(wd_path_join(target, to, entry->d_name, err));
+        WD_TRY_OUT(bring_file(target, source, options, err));
+    }
+    status = wd_folder_sync(to, err);
+out:
+    closedir(folder);
+    return status;
+}
+
+/* The teacher's scheduler with another shift: UniPC calls it flow_shift, Euler shift. */
+static wd_status write_scheduler(const char *to, const wd_pipeline *teacher,
+                                 const wd_export_options *options, wd_err *err)
+{
+    static const char name[] = "scheduler_config.json";
+    char from[WD_PATH_MAX], path[WD_PATH_MAX];
+    json_t *config = NULL;
+    wd_status status = WD_OK;
+    WD_TRY(wd_pipeline_folder(from, teacher, WD_COMPONENT_SCHEDULER, err));
+    WD_TRY(wd_path_join(path, from, name, err));
+    WD_TRY(wd_json_load(&config, path, err));
+    const char *key = teacher->scheduler.kind == WD_SCHEDULER_UNIPC ? "flow_shift" : "shift";
+    if (json_object_set_new(config, key, json_real(options->flow_shift))) {
+        status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
+        goto out;
+    }
+    WD_TRY_OUT(wd_folder_make(to, err));
+    WD_TRY_OUT(wd_path_join(path, to, name, err));
+    WD_TRY_OUT(wd_json_save(config, path, err));
+out:
+    json_decref(config);
+    return status;
+}
+
+/* ---- model_index.json ---- */
+
+/* The teacher's index without its second expert: components are [library, class]. */
+static wd_status write_model_index(const char *folder, const wd_pipeline *teacher, wd_err *err)
+{
+    static const char name[] = "model_index.json";
+    static const char *const components[] = {"scheduler", "text_encoder", "tokenizer",
+                                             "transformer", "vae"};
+    char path[WD_PATH_MAX];
+    json_t *from = NULL;
+    wd_status status = WD_OK;
+    WD_TRY(wd_path_join(path, teacher->path, name, err));
+    WD_TRY(wd_json_load(&from, path, err));
+    json_t *index = json_pack("{s:s, s:O*}", "_class_name", "WanPipeline", "_diffusers_version",
+                              json_object_get(from, "_diffusers_version"));
+    int failed = !index;
+    failed = failed || json_object_set_new(index, "boundary_ratio", json_null()) ||
+             json_object_set_new(index, "expand_timesteps",
+                                 json_boolean(teacher->expand_timesteps));
+    for (int i = 0; i < 5 && !failed; i++) {
+        failed = json_object_set(index, components[i], json_object_get(from, components[i]));
+    }
+    failed = failed || json_object_set_new(index, "transformer_2", json_pack("[n, n]"));
+    if (failed) {
+        status = wd_fail(err, WD_BAD_FORMAT, "%s: has no entry for each of scheduler, "
+                         "text_encoder, tokenizer, transformer and vae", path);
+        goto out;
+    }
+    WD_TRY_OUT(wd_path_join(path, folder, name, err));
+    WD_TRY_OUT(wd_json_save(index, path, err));
+out:
+    json_decref(index);
+    json_decref(from);
+    return status;
+}
+
+/* ---- the whole ---- */
+
+/* An output that already has a transformer must be one of ours, and not the teacher. */
+static wd_status check_output(const char *output, const wd_pipeline *teacher, wd_err *err)
+{
+    char path[WD_PATH_MAX], a[PATH_MAX], b[PATH_MAX];
+    if (realpath(output, a) && realpath(teacher->path, b) && !strcmp(a, b)) {
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s is the teacher's folder; choose another --output_dir", output);
+    }
+    WD_TRY(wd_path_join(path, output, "transformer", err));
+    if (!wd_path_exists(path)) return WD_OK;
+    WD_TRY(wd_path_join(path, output, "transformer/config.json", err));
+    json_t *config = NULL;
+    wd_status status = wd_json_load(&config, path, NULL);
+    const char *made_of = json_string_value(json_object_get(config, "_name_or_path"));
+    bool ours = status == WD_OK && made_of && !strncmp(made_of, mark, sizeof mark - 1);
+    json_decref(config);
+    if (ours) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s already holds a transformer that is not a student of this program; it is "
+                   "not replaced: choose another --output_dir",
+                   output);
+}
+
+static const wd_component kept_components[] = {WD_COMPONENT_VAE, WD_COMPONENT_TEXT_ENCODER,
+                                               WD_COMPONENT_TOKENIZER};
+
+enum { KEPT = sizeof kept_components / sizeof *kept_components };
+
+static wd_status check_teacher(const wd_pipeline *teacher, wd_err *err)
+{
+    for (int i = 0; i < KEPT; i++) WD_TRY(wd_pipeline_require(teacher, kept_components[i], err));
+    return wd_pipeline_require(teacher, WD_COMPONENT_SCHEDULER, err);
+}
+
+static wd_status write_all(const char *fresh, const wd_params *params, const wd_pipeline *teacher,
+                           const wd_export_options *options, wd_queue *queue, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_path_join(path, fresh, "transformer", err));
+    WD_TRY(write_transformer(path, params, options, queue, err));
+    WD_TRY(wd_path_join(path, fresh, "scheduler", err));
+    WD_TRY(write_scheduler(path, teacher, options, err));
+    for (int i = 0; i < KEPT; i++) {
+        WD_TRY(wd_path_join(path, fresh, wd_component_name(kept_components[i]), err));
+        WD_TRY(bring_component(path, teacher, kept_components[i], options, err));
+    }
+    WD_TRY(wd_student_write_card(fresh, params, options, err));
+    return write_model_index(fresh, teacher, err);
+}
+
+static wd_status put_in_place(const char *output, const char *fresh, wd_err *err)
+{
+    static const char *const folders[] = {"vae", "text_encoder", "tokenizer", "scheduler",
+                                          "transformer"};
+    static const char *const files[] = {"README.md", "model_index.json"};
+    char from[WD_PATH_MAX], to[WD_PATH_MAX];
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        WD_TRY(wd_path_join(from, fresh, folders[i], err));
+        WD_TRY(wd_path_join(to, output, folders[i], err));
+        WD_TRY(wd_folder_swap_in(to, from, err));
+    }
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        WD_TRY(wd_path_join(from, fresh, files[i], err));
+        WD_TRY(wd_path_join(to, output, files[i], err));
+        WD_TRY(wd_file_commit(from, to, err));
+    }
+    return WD_OK;
+}
+
+wd_status wd_export_student(const char *output, const wd_params *params,
+                            const wd_pipeline *teacher, const wd_export_options *options,
+                            wd_queue *queue, wd_err *err)
+{
+    char fresh[WD_PATH_MAX];
+    wd_status status;
+    WD_TRY(check_teacher(teacher, err));
+    WD_TRY(check_output(output, teacher, err));
+    WD_TRY(wd_path_join(fresh, output, ".tmp-student", err));
+    WD_TRY(wd_folder_remove(fresh, err)); /* what a kill left */
+    WD_TRY(wd_folder_make(fresh, err));
+    WD_TRY_OUT(write_all(fresh, params, teacher, options, queue, err));
+    WD_TRY_OUT(put_in_place(output, fresh, err));
+out:
+    if (status == WD_OK) return wd_folder_remove(fresh, err);
+    wd_folder_remove(fresh, NULL);
+    wd_fail_in(err, "student pipeline %s", output);
+    return status;
+}
