@@ -1,0 +1,145 @@
+/* The student's configuration file: both vocabularies, defaults, and every way to be refused. */
+#include "student/config.h"
+
+#include "testing.h"
+
+#include "io/json.h"
+
+static wd_pipeline teacher;
+
+static int open_teacher(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_test_ok(wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    return 0;
+}
+
+static wd_status read_text(wd_student_config *out, const char *text, wd_err *err)
+{
+    json_t *json;
+    wd_test_ok(wd_json_parse(&json, text, strlen(text), "s.json", err), err);
+    wd_status status = wd_student_config_read(out, json, "s.json", &teacher, err);
+    json_decref(json);
+    return status;
+}
+
+static void test_default(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_student_config c;
+    wd_test_ok(wd_student_config_load(&c, NULL, &teacher, &err), &err);
+    wd_dit_config expected = teacher.dit;
+    expected.layers = 3;
+    assert_memory_equal(&c.dit, &expected, sizeof expected);
+    assert_int_equal(c.image_height, teacher.default_height);
+    assert_int_equal(c.text_tokens, 0);
+    wd_test_ok(read_text(&c, "{}", &err), &err);
+    assert_memory_equal(&c.dit, &expected, sizeof expected);
+}
+
+static void test_both_vocabularies(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_student_config a, b;
+    wd_test_ok(read_text(&a,
+                         "{\"model_type\": \"WanLiteStudent\", \"hidden_size\": 96, \"depth\": 4, "
+                         "\"num_heads\": 3, \"num_channels\": 16, \"image_size\": 128, "
+                         "\"patch_size\": 2, \"text_max_length\": 20, "
+                         "\"text_encoder_output_dim\": 96, \"projection_factor\": 4.0}",
+                         &err),
+               &err);
+    wd_test_ok(read_text(&b,
+                         "{\"_class_name\": \"WanTransformer3DModel\", "
+                         "\"num_attention_heads\": 3, \"attention_head_dim\": 32, "
+                         "\"num_layers\": 4, \"ffn_dim\": 384, \"in_channels\": 16, "
+                         "\"out_channels\": 16, \"text_dim\": 96, \"patch_size\": [1, 2, 2], "
+                         "\"image_dim\": null, \"added_kv_proj_dim\": null, \"eps\": 1e-6, "
+                         "\"cross_attn_norm\": true, \"freq_dim\": 256}",
+                         &err),
+               &err);
+    assert_memory_equal(&a.dit, &b.dit, sizeof a.dit);
+    assert_int_equal(a.dit.layers, 4);
+    assert_int_equal(wd_dit_width(&a.dit), 96);
+    assert_int_equal(a.dit.ffn_dim, 384);
+    assert_int_equal(a.image_height, 128);
+    assert_int_equal(a.image_width, 128);
+    assert_int_equal(a.text_tokens, 20);
+
+    /* Narrower and nothing else said: the feed-forward width follows. */
+    wd_test_ok(read_text(&a, "{\"hidden_size\": 64, \"image_size\": [64, 128]}", &err), &err);
+    assert_int_equal(a.dit.ffn_dim, 256);
+    assert_int_equal(a.image_height, 64);
+    assert_int_equal(a.image_width, 128);
+    /* Said twice, and in agreement. */
+    wd_test_ok(read_text(&a, "{\"depth\": 2, \"num_layers\": 2}", &err), &err);
+    assert_int_equal(a.dit.layers, 2);
+}
+
+static void test_diffusers_file(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_student_config c;
+    wd_test_ok(wd_student_config_load(
+                   &c, WD_SOURCE_DIR "/models/wan-tiny/transformer/config.json", &teacher, &err),
+               &err);
+    assert_memory_equal(&c.dit, &teacher.dit, sizeof c.dit);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        wd_status status;
+        const char *names[3];
+    } cases[] = {
+        {"[]", WD_BAD_FORMAT, {"JSON object"}},
+        {"{\"hidden_sise\": 96}", WD_INVALID_ARGUMENT, {"\"hidden_sise\"", "\"hidden_size\""}},
+        {"{\"colour\": 1}", WD_INVALID_ARGUMENT, {"\"colour\"", "known are"}},
+        {"{\"depth\": 2, \"num_layers\": 3}", WD_MISMATCH, {"depth is 2", "num_layers is 3"}},
+        {"{\"depth\": \"2\"}", WD_BAD_FORMAT, {"depth"}},
+        {"{\"depth\": 0}", WD_BAD_FORMAT, {"depth"}},
+        {"{\"depth\": 7}", WD_UNSUPPORTED, {"depth", "7", "6"}},
+        {"{\"hidden_size\": 100}", WD_INVALID_ARGUMENT, {"100", "96 and 128"}},
+        {"{\"hidden_size\": 192}", WD_UNSUPPORTED, {"192", "160"}},
+        {"{\"hidden_size\": 96, \"num_heads\": 2}", WD_MISMATCH, {"96", "64"}},
+        {"{\"num_channels\": 4}", WD_MISMATCH, {"num_channels is 4", "16", "VAE"}},
+        {"{\"out_channels\": 8}", WD_MISMATCH, {"8", "16"}},
+        {"{\"text_encoder_output_dim\": 4096}", WD_MISMATCH, {"4096", "96"}},
+        {"{\"attention_head_dim\": 64}", WD_MISMATCH, {"64", "32"}},
+        {"{\"patch_size\": 16}", WD_MISMATCH, {"16", "[1, 2, 2]"}},
+        {"{\"patch_size\": [2, 2, 2]}", WD_MISMATCH, {"[2", "[1, 2, 2]"}},
+        {"{\"ffn_dim\": 641}", WD_UNSUPPORTED, {"ffn_dim", "641", "640"}},
+        {"{\"ffn_dim\": 320, \"projection_factor\": 3}", WD_MISMATCH, {"320", "480"}},
+        {"{\"projection_factor\": -1}", WD_INVALID_ARGUMENT, {"-1", "4"}},
+        {"{\"image_size\": 100}", WD_INVALID_ARGUMENT, {"100x100", "16"}},
+        {"{\"model_type\": \"unet\"}", WD_UNSUPPORTED, {"unet", "\"wan\""}},
+        {"{\"_class_name\": \"WanVACETransformer3DModel\"}", WD_UNSUPPORTED, {"VACE"}},
+        {"{\"image_dim\": 1280}", WD_UNSUPPORTED, {"image_dim"}},
+        {"{\"cross_attn_norm\": false}", WD_MISMATCH, {"cross_attn_norm"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_err err = {0};
+        wd_student_config c;
+        wd_status status = read_text(&c, cases[i].text, &err);
+        wd_test_refused(status, &err, cases[i].status, "s.json");
+        for (int n = 0; n < 3 && cases[i].names[n]; n++) {
+            wd_test_refused(status, &err, cases[i].status, cases[i].names[n]);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_default),
+        cmocka_unit_test(test_both_vocabularies),
+        cmocka_unit_test(test_diffusers_file),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, open_teacher, NULL);
+}
