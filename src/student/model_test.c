@@ -1,0 +1,446 @@
+/* The student's pass: ten steps as PyTorch takes them; the same bits for any number of threads,
+ * with and without checkpointing, on a device whose memory only its kernels may touch; memory to
+ * the byte as planned. */
+#include "student/model.h"
+
+#include "student/init.h"
+#include "student/optimizer.h"
+#include "student/readback.h"
+#include "student_fixture.h"
+
+/* Of loss and gradient norm at each step, and of the weights' change after ten: what fp32 sums in
+ * another order amount to, which AdamW's first steps (sign of the gradient) amplify. */
+static const double loss_tolerance = 1e-4, change_tolerance = 1e-2;
+
+static const wd_dit_shape small_shape = {
+    .samples = 2, .texts = 2, .frames = 1, .height = 6, .width = 4, .text_tokens = 5};
+
+/* Inputs of a pass, in device memory. */
+typedef struct inputs {
+    float *latents, *timestep, *target, *loss;
+    void *text;
+} inputs;
+
+static void *to_device(const bench *b, const void *from, size_t bytes)
+{
+    void *to;
+    wd_err err;
+    wd_test_ok(wd_device_alloc(&to, b->device, bytes, "test input", &err), &err);
+    wd_queue_copy(b->queue, to, from, bytes);
+    wd_queue_wait(b->queue);
+    return to;
+}
+
+static float *normal_floats(int64_t n, uint64_t seed)
+{
+    float *out;
+    wd_err err;
+    wd_test_ok(wd_alloc((void **)&out, (size_t)n, sizeof *out, "test input", &err), &err);
+    wd_random_normal(out, n, (wd_random){seed, WD_RANDOM_TEST, 0}, 0);
+    return out;
+}
+
+/* The same numbers for every bench; `first`: from which sample on. */
+static inputs make_inputs(const bench *b, const wd_dit_config *config, const wd_dit_shape *shape,
+                          wd_dtype dtype, int64_t first)
+{
+    int64_t x = config->in_channels * shape->frames * shape->height * shape->width;
+    int64_t c = shape->text_tokens * config->text_dim, end = first + shape->samples;
+    float *latents = normal_floats(end * x, 1), *target = normal_floats(end * x, 2);
+    float *text = normal_floats(end * c, 3);
+    float timestep[8] = {999, 12.5f, 500, 250, 3, 875, 700, 1};
+    inputs in = {0};
+    in.latents = to_device(b, latents + first * x, (size_t)((end - first) * x) * 4);
+    in.target = to_device(b, target + first * x, (size_t)((end - first) * x) * 4);
+    in.timestep = to_device(b, timestep + first, (size_t)(end - first) * 4);
+    in.loss = to_device(b, timestep, (size_t)(end - first) * 4);
+    uint16_t *half = (uint16_t *)text;
+    if (dtype == WD_BF16) {
+        for (int64_t i = 0; i < end * c; i++) half[i] = wd_f32_to_bf16(text[i]);
+    }
+    size_t element = wd_dtype_bytes(dtype);
+    in.text = to_device(b, (char *)text + (size_t)(first * c) * element,
+                        (size_t)((end - first) * c) * element);
+    wd_free(latents);
+    wd_free(target);
+    wd_free(text);
+    return in;
+}
+
+static void free_inputs(const bench *b, inputs *in)
+{
+    void *blocks[] = {in->latents, in->timestep, in->target, in->loss, in->text};
+    for (int i = 0; i < 5; i++) wd_device_free(b->device, blocks[i]);
+}
+
+static wd_student_batch batch_of(const inputs *in, float factor)
+{
+    return (wd_student_batch){in->latents, in->timestep, in->text, in->target, factor};
+}
+
+/* ---- bits ---- */
+
+/* Gradients and losses of one pass over random weights, on the host. */
+typedef struct outcome {
+    float *g, *loss, *velocity;
+    int64_t count, velocities;
+    int stages[16], stage_count;
+} outcome;
+
+static void note_stage(void *context, int stage)
+{
+    outcome *o = context;
+    o->stages[o->stage_count++] = stage;
+}
+
+static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int threads,
+                        wd_dtype dtype, wd_student_mode mode)
+{
+    wd_err err;
+    outcome o = {0};
+    bench b = bench_on(open, threads);
+    wd_dit_config config = small_config();
+    wd_params p;
+    wd_student *s;
+    wd_test_ok(wd_params_open(&p, &config, dtype, WD_PARAMS_TRAINED, b.device, &err), &err);
+    fill_buffer(&b, &p, WD_PARAMS_P, 5, 0.2f, 0.05f);
+    wd_params_show(&p, WD_PARAMS_P, b.queue);
+    wd_test_ok(wd_student_open(&s, &p, &small_shape, mode, b.queue, &err), &err);
+    inputs in = make_inputs(&b, &config, &small_shape, dtype, 0);
+    wd_student_batch batch = batch_of(&in, 0.5f);
+    int64_t device_allocations = wd_device_alloc_count(b.device), allocations = wd_alloc_count();
+    wd_params_zero_grads(&p, b.queue);
+    wd_student_forward_backward(in.loss, s, &batch, note_stage, &o);
+    o.velocities = small_shape.samples * 4 * small_shape.height * small_shape.width;
+    wd_student_velocity(in.target, s, in.latents, in.timestep, in.text);
+    wd_queue_wait(b.queue);
+    assert_int_equal(wd_device_alloc_count(b.device), device_allocations);
+    assert_int_equal(wd_alloc_count(), allocations);
+    o.count = p.count;
+    o.g = read_floats(&b, p.buffer[WD_PARAMS_G], p.count);
+    o.loss = read_floats(&b, in.loss, small_shape.samples);
+    o.velocity = read_floats(&b, in.target, o.velocities);
+    free_inputs(&b, &in);
+    wd_student_close(s);
+    wd_params_close(&p);
+    bench_close(&b);
+    return o;
+}
+
+static void free_outcome(outcome *o)
+{
+    wd_free(o->g);
+    wd_free(o->loss);
+    wd_free(o->velocity);
+}
+
+static void assert_same(const outcome *a, const outcome *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(a->loss, b->loss, (size_t)small_shape.samples * sizeof(float));
+    assert_memory_equal(a->velocity, b->velocity, (size_t)a->velocities * sizeof(float));
+    for (int64_t i = 0; i < a->count; i++) {
+        if (memcmp(&a->g[i], &b->g[i], sizeof(float))) {
+            fail_msg("gradient element %lld is %.9g and %.9g", (long long)i, a->g[i], b->g[i]);
+        }
+    }
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    const wd_dtype dtypes[] = {WD_F32, WD_BF16};
+    for (int i = 0; i < 2; i++) {
+        outcome plain = run_once(wd_device_open_cpu, 1, dtypes[i], WD_STUDENT_TRAIN);
+        outcome threads = run_once(wd_device_open_cpu, 2, dtypes[i], WD_STUDENT_TRAIN);
+        outcome kept = run_once(wd_device_open_guard, 2, dtypes[i], WD_STUDENT_TRAIN_CHECKPOINT);
+        const int order[] = {3, 2, 1, 0}; /* head, blocks, embedding */
+        assert_int_equal(plain.stage_count, 4);
+        assert_memory_equal(plain.stages, order, sizeof order);
+        assert_same(&plain, &threads);
+        assert_same(&plain, &kept);
+        double sum = 0;
+        for (int64_t j = 0; j < plain.count; j++) sum += fabs((double)plain.g[j]);
+        assert_true(sum > 0 && isfinite(sum) && plain.loss[0] > 0);
+        free_outcome(&plain);
+        free_outcome(&threads);
+        free_outcome(&kept);
+    }
+}
+
+/* ---- micro-batches ---- */
+
+/* Gradients of samples [first, first + shape->samples) with weight 1/4 each are added. */
+static void add_pass(const bench *b, wd_params *p, int64_t first, int64_t samples)
+{
+    wd_err err;
+    wd_student *s;
+    wd_dit_shape shape = small_shape;
+    shape.samples = shape.texts = samples;
+    wd_test_ok(wd_student_open(&s, p, &shape, WD_STUDENT_TRAIN, b->queue, &err), &err);
+    inputs in = make_inputs(b, &p->config, &shape, WD_F32, first);
+    wd_student_batch batch = batch_of(&in, 0.25f);
+    wd_student_forward_backward(in.loss, s, &batch, NULL, NULL);
+    wd_queue_wait(b->queue);
+    free_inputs(b, &in);
+    wd_student_close(s);
+}
+
+static float *gradients(const bench *b, wd_params *p, int64_t samples)
+{
+    wd_params_zero_grads(p, b->queue);
+    for (int64_t first = 0; first < 4; first += samples) add_pass(b, p, first, samples);
+    return read_floats(b, p->buffer[WD_PARAMS_G], p->count);
+}
+
+static void test_micro_batches(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 2);
+    wd_dit_config config = small_config();
+    wd_params p;
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    fill_buffer(&b, &p, WD_PARAMS_P, 5, 0.2f, 0.05f);
+    float *whole = gradients(&b, &p, 4), *halves = gradients(&b, &p, 2);
+    float *again = gradients(&b, &p, 2), *ones = gradients(&b, &p, 1);
+    assert_memory_equal(halves, again, (size_t)p.count * sizeof(float));
+    assert_true(wd_test_rel_error(halves, whole, p.count) < 1e-6);
+    assert_true(wd_test_rel_error(ones, whole, p.count) < 1e-6);
+    wd_free(whole);
+    wd_free(halves);
+    wd_free(again);
+    wd_free(ones);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
+/* ---- memory ---- */
+
+static void test_memory(void **state)
+{
+    (void)state;
+    const wd_student_mode modes[] = {WD_STUDENT_TRAIN, WD_STUDENT_TRAIN_CHECKPOINT,
+                                     WD_STUDENT_SAMPLE};
+    wd_err err;
+    size_t arena[3];
+    double flops[3];
+    wd_dit_config config = small_config();
+    config.layers = 6;
+    for (int i = 0; i < 3; i++) {
+        bench b = bench_on(wd_device_open_cpu, 2);
+        wd_params p;
+        wd_student *s;
+        wd_student_plan plan;
+        unsigned kinds = modes[i] == WD_STUDENT_SAMPLE ? 0 : WD_PARAMS_TRAINED;
+        wd_test_ok(wd_student_plan_pass(&plan, &config, &small_shape, WD_F32, modes[i], b.device,
+                                        &err), &err);
+        assert_int_equal(wd_device_bytes_peak(b.device), 0); /* a plan touches nothing */
+        wd_test_ok(wd_params_open(&p, &config, WD_F32, kinds, b.device, &err), &err);
+        inputs in = make_inputs(&b, &config, &small_shape, WD_F32, 0);
+        size_t before = wd_device_bytes(b.device);
+        wd_test_ok(wd_student_open(&s, &p, &small_shape, modes[i], b.queue, &err), &err);
+        assert_memory_equal(wd_student_planned(s), &plan, sizeof plan);
+        size_t opened = wd_device_bytes(b.device);
+        double flops_before = wd_queue_total(b.queue).flops;
+        wd_student_batch batch = batch_of(&in, 1);
+        if (kinds) wd_student_forward_backward(in.loss, s, &batch, NULL, NULL);
+        else wd_student_velocity(in.target, s, in.latents, in.timestep, in.text);
+        wd_queue_wait(b.queue);
+        assert_true(wd_queue_total(b.queue).flops - flops_before == plan.flops);
+        assert_int_equal(wd_device_bytes_peak(b.device), opened);
+        assert_int_equal(opened - before,
+                         plan.arena_bytes + plan.rope_bytes + plan.workspace_bytes);
+        arena[i] = plan.arena_bytes;
+        flops[i] = plan.flops;
+        free_inputs(&b, &in);
+        wd_student_close(s);
+        wd_params_close(&p);
+        bench_close(&b);
+    }
+    assert_true(arena[1] < arena[0] * 2 / 3 && arena[2] < arena[1]);
+    assert_true(flops[1] > flops[0] && flops[0] > 2.5 * flops[2]);
+}
+
+static void test_allocation_fails(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 1);
+    wd_dit_config config = small_config();
+    wd_params p;
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    size_t before = wd_device_bytes(b.device);
+    wd_student *s;
+    for (int n = 1;; n++) {
+        wd_alloc_fail_at(n);
+        wd_status status = wd_student_open(&s, &p, &small_shape, WD_STUDENT_TRAIN, b.queue, &err);
+        wd_alloc_fail_at(0);
+        if (status == WD_OK) break;
+        assert_int_equal(status, WD_OUT_OF_MEMORY);
+        assert_int_equal(wd_device_bytes(b.device), before);
+    }
+    wd_student_close(s);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
+/* ---- the reference's ten steps ---- */
+
+enum { STEPS = 10 };
+
+typedef struct recipe {
+    double lr, loss[STEPS], norm[STEPS];
+    wd_optimizer_options options;
+} recipe;
+
+static recipe read_recipe(void)
+{
+    wd_err err;
+    json_t *log;
+    recipe r = {.options = wd_optimizer_defaults()};
+    wd_test_ok(wd_json_load(&log, WD_SOURCE_DIR "/tests/fixtures/training/log.json", &err), &err);
+    json_t *steps;
+    int failed = json_unpack(log, "{s:F, s:[FF], s:F, s:F, s:F, s:o}", "lr", &r.lr, "betas",
+                             &r.options.beta1, &r.options.beta2, "eps", &r.options.eps,
+                             "weight_decay", &r.options.decay, "clip_grad_norm",
+                             &r.options.grad_norm_max, "steps", &steps);
+    assert_false(failed);
+    r.options.decay_scope = WD_DECAY_ALL; /* what torch.optim.AdamW does with m.parameters() */
+    assert_int_equal(json_array_size(steps), STEPS);
+    for (size_t i = 0; i < STEPS; i++) {
+        failed = json_unpack(json_array_get(steps, i), "{s:F, s:F}", "loss", &r.loss[i],
+                             "grad_norm", &r.norm[i]);
+        assert_false(failed);
+    }
+    json_decref(log);
+    return r;
+}
+
+/* [STEPS, B, ...] on the device; integers become floats. */
+static float *fixture_input(const bench *b, const char *name, wd_tensor *t)
+{
+    *t = wd_test_load("tests/fixtures/training/in.safetensors", name);
+    int64_t count = wd_tensor_count(t);
+    if (t->dtype == WD_I64) {
+        int64_t *from = t->data;
+        float *to = t->data;
+        for (int64_t i = 0; i < count; i++) to[i] = (float)from[i];
+    }
+    float *device = to_device(b, t->data, (size_t)count * sizeof(float));
+    wd_free(t->data);
+    return device;
+}
+
+static void take_step(const recipe *r, wd_readback *ring, int64_t samples)
+{
+    wd_readback_values v = wd_readback_take(ring);
+    double loss = 0, norm = v.value[samples];
+    for (int64_t i = 0; i < samples; i++) loss += (double)v.value[i] / (double)samples;
+    if (fabs(loss / r->loss[v.tag] - 1) > loss_tolerance ||
+        fabs(norm / r->norm[v.tag] - 1) > loss_tolerance) {
+        fail_msg("step %lld: loss %.7g, gradient norm %.7g; expected %.7g, %.7g",
+                 (long long)v.tag, loss, norm, r->loss[v.tag], r->norm[v.tag]);
+    }
+}
+
+static void compare_change(const bench *b, const wd_params *p, const float *start)
+{
+    float *end = read_floats(b, p->buffer[WD_PARAMS_P], p->count);
+    for (int64_t line = 0; line < p->table.count; line++) {
+        wd_tensor want = wd_test_load("tests/fixtures/training/out.safetensors",
+                                      p->table.spec[line].name);
+        int64_t n = wd_tensor_count(&want), at = p->offset[line];
+        float *change = want.data;
+        for (int64_t i = 0; i < n; i++) {
+            change[i] -= start[at + i];
+            end[at + i] -= start[at + i];
+        }
+        double error = wd_test_rel_error(end + at, change, n);
+        if (error > change_tolerance) {
+            fail_msg("%s: change after %d steps is off by %.3g", p->table.spec[line].name, STEPS,
+                     error);
+        }
+        wd_free(want.data);
+    }
+    wd_free(end);
+}
+
+/* The ten steps; returns the final weights. */
+static float *train_fixture(int threads, wd_student_mode mode, int64_t *count)
+{
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, threads);
+    recipe r = read_recipe();
+    wd_pipeline teacher;
+    wd_test_ok(wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    wd_dit_config config = teacher.dit;
+    config.layers = 2;
+    wd_params p;
+    wd_optimizer adamw;
+    wd_readback *ring;
+    wd_student *s;
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    wd_test_ok(wd_optimizer_open(&adamw, &r.options, &p, &err), &err);
+    wd_test_ok(wd_student_init(&p, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, b.queue, &err),
+               &err);
+    float *start = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+
+    wd_tensor x, t, c, y;
+    float *latents = fixture_input(&b, "hidden_states", &x);
+    float *timestep = fixture_input(&b, "timestep", &t);
+    float *text = fixture_input(&b, "encoder_hidden_states", &c);
+    float *target = fixture_input(&b, "target", &y), *loss;
+    wd_dit_shape shape = {x.dim[1], x.dim[1], x.dim[3], x.dim[4], x.dim[5], c.dim[2]};
+    wd_test_ok(wd_device_alloc((void **)&loss, b.device, 64, "loss", &err), &err);
+    wd_test_ok(wd_student_open(&s, &p, &shape, mode, b.queue, &err), &err);
+    wd_test_ok(wd_readback_open(&ring, b.device, 3, shape.samples + 1, &err), &err);
+    for (int64_t i = 0; i < STEPS; i++) {
+        wd_student_batch batch = {.latents = latents + i * wd_tensor_count(&x) / STEPS,
+                                  .timestep = timestep + i * shape.samples,
+                                  .text = text + i * wd_tensor_count(&c) / STEPS,
+                                  .target = target + i * wd_tensor_count(&y) / STEPS,
+                                  .factor = 1.0f / (float)shape.samples};
+        wd_params_zero_grads(&p, b.queue);
+        wd_student_forward_backward(loss, s, &batch, NULL, NULL);
+        wd_optimizer_step(&adamw, r.lr, b.queue);
+        wd_readback_gather(ring, loss, shape.samples, b.queue);
+        wd_readback_gather(ring, wd_optimizer_norm(&adamw), 1, b.queue);
+        wd_readback_commit(ring, i, b.queue);
+        if (wd_readback_pending(ring) > 1) take_step(&r, ring, shape.samples);
+    }
+    take_step(&r, ring, shape.samples);
+    compare_change(&b, &p, start);
+    float *end = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+    *count = p.count;
+    wd_free(start);
+    void *blocks[] = {latents, timestep, text, target, loss};
+    for (int i = 0; i < 5; i++) wd_device_free(b.device, blocks[i]);
+    wd_readback_close(ring);
+    wd_student_close(s);
+    wd_optimizer_close(&adamw);
+    wd_params_close(&p);
+    bench_close(&b);
+    return end;
+}
+
+static void test_training(void **state)
+{
+    (void)state;
+    int64_t count;
+    float *one = train_fixture(1, WD_STUDENT_TRAIN, &count);
+    float *two = train_fixture(2, WD_STUDENT_TRAIN_CHECKPOINT, &count);
+    assert_memory_equal(one, two, (size_t)count * sizeof(float));
+    wd_free(one);
+    wd_free(two);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_memory),           cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_training),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
