@@ -8,7 +8,7 @@
 #include "dev/ops.h"
 #include "teacher/residency_kinds.h"
 
-enum { EXPERTS_MAX = 2 };
+enum { TOKENS_PER_PASS = 2048 };
 
 /* One micro-batch on its way through the stages. */
 typedef struct micro_batch {
@@ -41,6 +41,14 @@ struct wd_sweep {
     void *host_text; /* [micro_batch, S, text_dim] dtype */
     wd_event *uploaded;
 };
+
+int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
+                             int64_t width)
+{
+    const wd_dit_shape one = {.samples = 1, .frames = frames, .height = height, .width = width};
+    int64_t samples = TOKENS_PER_PASS / wd_dit_tokens(config, &one);
+    return samples > 0 ? samples : 1;
+}
 
 static int expert_of(const wd_sweep *sweep, float timestep)
 {

@@ -40,6 +40,11 @@ typedef struct wd_window {
     const int64_t *prompt;   /* [count], host */
 } wd_window;
 
+/* States that go through a stage together when nobody says otherwise: enough tokens to keep matrix
+ * products efficient, no more, since their activations exist at once. */
+int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
+                             int64_t width);
+
 typedef struct wd_sweep wd_sweep;
 
 /* `residency` and `queue` are borrowed. All device memory that sweeps need is allocated here. */
