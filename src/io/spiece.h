@@ -1,0 +1,29 @@
+/* SentencePiece behind a C interface: no exception leaves it. */
+#ifndef WD_IO_SPIECE_H
+#define WD_IO_SPIECE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "core/error.h"
+
+typedef struct wd_spiece wd_spiece;
+
+/* A model from the bytes of a spiece.model; `path` names it in errors. */
+wd_status wd_spiece_open(wd_spiece **out, const void *model, size_t bytes, const char *path,
+                         wd_err *err);
+void wd_spiece_close(wd_spiece *spiece); /* NULL is allowed */
+
+int32_t wd_spiece_count(const wd_spiece *spiece);
+int32_t wd_spiece_find(const wd_spiece *spiece, const char *piece); /* id, or -1 */
+
+/* Ids of `text`, without anything at its ends. *count may exceed `capacity`: then only the first
+ * `capacity` are written. May be called from several threads. */
+wd_status wd_spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
+                           const char *text, size_t bytes, wd_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

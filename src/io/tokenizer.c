@@ -1,0 +1,313 @@
+/* The pipeline's tokenizer: see io/tokenizer.h.
+ *
+ * Data flow: the text is cut at the special tokens that stand in it; what lies between goes to
+ * SentencePiece (which normalises, splits at white space and segments); </s> is put behind.
+ *
+ * transformers keeps the same vocabulary in tokenizer.json, and segments with its own code. The ids
+ * agree but for the unknown character of real UMT5 tokenizers: transformers 5 gives 2 (there <s>),
+ * whatever tokenizer.json says; SentencePiece gives <unk>, 3, which the encoder was trained with.
+ */
+#include "io/tokenizer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state's size, so that wd_alloc can give its memory */
+#include <xxhash.h>
+
+#include "core/memory.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/spiece.h"
+
+enum {
+    MODEL_BYTES_MAX = 256 << 20,
+    CONFIG_BYTES_MAX = 16 << 20,
+    SPECIAL_MAX = 4096,      /* of real ones 303 */
+    SPECIAL_BYTES_MAX = 128, /* of the text of one */
+    EXTRA_IDS_DEFAULT = 100  /* of T5Tokenizer */
+};
+
+typedef struct special {
+    char text[SPECIAL_BYTES_MAX];
+    size_t bytes;
+    int32_t id;
+} special;
+
+struct wd_tokenizer {
+    wd_spiece *spiece;
+    special *specials; /* [special_count], longest first */
+    int64_t special_count;
+    bool begins_special[256]; /* whether one begins with this byte */
+    int32_t eos, pad;
+    int64_t max_length, vocabulary;
+    char hash[33];
+};
+
+static wd_status add_special(wd_tokenizer *t, const char *text, int64_t id, const char *where,
+                             wd_err *err)
+{
+    size_t bytes = strlen(text);
+    if (bytes == 0 || bytes >= SPECIAL_BYTES_MAX || id < 0 || id > INT32_MAX - 1)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: special token \"%.40s\" with id %lld: expected 1 to %d bytes and an id "
+                       "of 31 bits",
+                       where, text, (long long)id, SPECIAL_BYTES_MAX - 1);
+    for (int64_t i = 0; i < t->special_count; i++)
+        if (!strcmp(t->specials[i].text, text)) return WD_OK;
+    if (t->special_count == SPECIAL_MAX)
+        return wd_fail(err, WD_UNSUPPORTED, "%s: more than %d special tokens", where, SPECIAL_MAX);
+    special *s = &t->specials[t->special_count++];
+    memcpy(s->text, text, bytes + 1);
+    s->bytes = bytes;
+    s->id = (int32_t)id;
+    t->begins_special[(unsigned char)text[0]] = true;
+    if (id >= t->vocabulary) t->vocabulary = id + 1;
+    return WD_OK;
+}
+
+static int32_t find_special(const wd_tokenizer *t, const char *text)
+{
+    for (int64_t i = 0; i < t->special_count; i++)
+        if (!strcmp(t->specials[i].text, text)) return t->specials[i].id;
+    return wd_spiece_find(t->spiece, text);
+}
+
+/* A token is written as its text, or as an object with it under "content". */
+static const char *token_text(const json_t *token)
+{
+    return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
+}
+
+/* {"0": {"content": "<pad>", ...}, ...}: every special token with its id. */
+static wd_status read_decoder(wd_tokenizer *t, json_t *decoder, const char *where, wd_err *err)
+{
+    const char *key;
+    json_t *token;
+    json_object_foreach(decoder, key, token)
+    {
+        char *end;
+        long long id = strtoll(key, &end, 10);
+        const char *text = token_text(token);
+        if (*end || end == key || !text)
+            return wd_fail(
+                err, WD_BAD_FORMAT,
+                "%s: \"added_tokens_decoder\": expected ids with tokens, found \"%.40s\"", where,
+                key);
+        WD_TRY(add_special(t, text, id, where, err));
+    }
+    return WD_OK;
+}
+
+/* "<extra_id_k>" for k below `count`, behind the vocabulary, the last first. */
+static wd_status add_extra_ids(wd_tokenizer *t, int64_t count, const char *where, wd_err *err)
+{
+    char text[32];
+    for (int64_t k = 0; k < count; k++) {
+        snprintf(text, sizeof text, "<extra_id_%d>", (int)k);
+        int32_t id = wd_spiece_find(t->spiece, text);
+        if (id < 0) id = wd_spiece_count(t->spiece) + (int32_t)(count - 1 - k);
+        WD_TRY(add_special(t, text, id, where, err));
+    }
+    return WD_OK;
+}
+
+/* eos_token and its like: *id = its id. */
+static wd_status read_role(int32_t *id, wd_tokenizer *t, const json_t *config, const char *key,
+                           const char *fallback, const char *where, wd_err *err)
+{
+    const json_t *token = json_object_get(config, key);
+    const char *text = token && !json_is_null(token) ? token_text(token) : fallback;
+    if (!text)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: \"%s\": expected a token, found neither a text nor "
+                       "an object with \"content\"",
+                       where, key);
+    *id = find_special(t, text);
+    if (*id < 0)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: \"%s\" is \"%.80s\", which is not in the vocabulary of spiece.model",
+                       where, key, text);
+    return add_special(t, text, *id, where, err);
+}
+
+/* transformers writes "no limit" as the integer 1000000000000000019884624838656, which jansson
+ * takes only as a float: so all numbers of this file are floats. */
+static wd_status load_config(json_t **out, const char *path, wd_err *err)
+{
+    char *text;
+    size_t bytes;
+    json_error_t what;
+    WD_TRY(wd_file_read(&text, &bytes, path, CONFIG_BYTES_MAX, err));
+    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &what);
+    wd_free(text);
+    if (!*out)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: not the JSON expected, line %d, column %d: %s",
+                       path, what.line, what.column, what.text);
+    if (!json_is_object(*out))
+        return wd_fail(err, WD_BAD_FORMAT, "%s: expected a JSON object", path);
+    return WD_OK;
+}
+
+/* What tokenizer_config.json says; `config` is NULL where there is none. */
+static wd_status read_config(wd_tokenizer *t, json_t *config, const char *where, wd_err *err)
+{
+    double extra_ids = EXTRA_IDS_DEFAULT, max_length = INFINITY;
+    int32_t unknown;
+    json_t *decoder = json_object_get(config, "added_tokens_decoder");
+    if (config) {
+        wd_json_reader r = {config, where};
+        WD_TRY(wd_json_float(&max_length, r, "model_max_length", WD_JSON_OPTIONAL, err));
+        WD_TRY(wd_json_float(&extra_ids, r, "extra_ids", WD_JSON_OPTIONAL, err));
+    }
+    if (max_length < 1 || extra_ids < 0 || extra_ids > SPECIAL_MAX / 2)
+        return wd_fail(
+            err, WD_BAD_FORMAT,
+            "%s: expected \"model_max_length\" of at least 1 and \"extra_ids\" from 0 to %d, "
+            "found %g and %g",
+            where, SPECIAL_MAX / 2, max_length, extra_ids);
+    t->max_length = max_length < INT32_MAX ? (int64_t)max_length : INT64_MAX;
+    if (json_is_object(decoder))
+        WD_TRY(read_decoder(t, decoder, where, err));
+    else
+        WD_TRY(add_extra_ids(t, (int64_t)extra_ids, where, err));
+    WD_TRY(read_role(&t->eos, t, config, "eos_token", "</s>", where, err));
+    WD_TRY(read_role(&t->pad, t, config, "pad_token", "<pad>", where, err));
+    return read_role(&unknown, t, config, "unk_token", "<unk>", where, err);
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const special *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return strcmp(x->text, y->text);
+}
+
+/* Of the model's bytes and all that was read from the configuration. */
+static wd_status hash(wd_tokenizer *t, const char *model, size_t bytes, wd_err *err)
+{
+    void *state = NULL;
+    XXH128_canonical_t digest;
+    WD_TRY(wd_alloc(&state, 1, sizeof(XXH3_state_t), "hashing the tokenizer", err));
+    XXH3_128bits_reset(state);
+    XXH3_128bits_update(state, model, bytes);
+    for (int64_t i = 0; i < t->special_count; i++) {
+        XXH3_128bits_update(state, t->specials[i].text, t->specials[i].bytes + 1);
+        XXH3_128bits_update(state, &t->specials[i].id, sizeof t->specials[i].id);
+    }
+    XXH3_128bits_update(state, &t->eos, sizeof t->eos);
+    XXH3_128bits_update(state, &t->pad, sizeof t->pad);
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
+    for (int i = 0; i < 16; i++) snprintf(t->hash + 2 * i, 3, "%02x", digest.digest[i]);
+    wd_free(state);
+    return WD_OK;
+}
+
+static wd_status refuse_missing(const char *folder, wd_err *err)
+{
+    char other[WD_PATH_MAX];
+    WD_TRY(wd_path_join(other, folder, "tokenizer.json", err));
+    if (wd_path_exists(other))
+        return wd_fail(
+            err, WD_UNSUPPORTED,
+            "%s: has tokenizer.json but no spiece.model, which is what this program reads; "
+            "get spiece.model of the same checkpoint (for Wan: google/umt5-xxl) and put it "
+            "there",
+            folder);
+    return wd_fail(err, WD_NOT_FOUND, "%s: expected spiece.model in this folder, found none",
+                   folder);
+}
+
+wd_status wd_tokenizer_open(wd_tokenizer **out, const char *folder, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    char *model = NULL;
+    size_t bytes;
+    json_t *config = NULL;
+    void *block = NULL;
+    wd_tokenizer *t = NULL;
+    wd_status status;
+    WD_TRY(wd_path_join(path, folder, "spiece.model", err));
+    if (!wd_path_exists(path)) return refuse_missing(folder, err);
+    WD_TRY_OUT(wd_alloc(&block, 1, sizeof *t, "the tokenizer", err));
+    t = block;
+    WD_TRY_OUT(wd_alloc(&block, SPECIAL_MAX, sizeof *t->specials, "special tokens", err));
+    t->specials = block;
+    WD_TRY_OUT(wd_file_read(&model, &bytes, path, MODEL_BYTES_MAX, err));
+    WD_TRY_OUT(wd_spiece_open(&t->spiece, model, bytes, path, err));
+    t->vocabulary = wd_spiece_count(t->spiece);
+
+    WD_TRY_OUT(wd_path_join(path, folder, "tokenizer_config.json", err));
+    if (wd_path_exists(path)) WD_TRY_OUT(load_config(&config, path, err));
+    WD_TRY_OUT(read_config(t, config, path, err));
+    qsort(t->specials, (size_t)t->special_count, sizeof *t->specials, longest_first);
+    WD_TRY_OUT(hash(t, model, bytes, err));
+    *out = t;
+    t = NULL;
+out:
+    json_decref(config);
+    wd_free(model);
+    wd_tokenizer_close(t);
+    return status;
+}
+
+void wd_tokenizer_close(wd_tokenizer *t)
+{
+    if (!t) return;
+    wd_spiece_close(t->spiece);
+    wd_free(t->specials);
+    wd_free(t);
+}
+
+/* The special token that `text` begins with, or NULL. */
+static const special *special_at(const wd_tokenizer *t, const char *text)
+{
+    if (!t->begins_special[(unsigned char)*text]) return NULL;
+    for (int64_t i = 0; i < t->special_count; i++)
+        if (!strncmp(text, t->specials[i].text, t->specials[i].bytes)) return &t->specials[i];
+    return NULL;
+}
+
+wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *t, const char *text,
+                              int64_t max_length, wd_err *err)
+{
+    assert(max_length >= 1);
+    int64_t used = 0, room = max_length - 1; /* one is for </s> */
+    while (*text && used < room) {
+        const special *found = NULL;
+        const char *end = text;
+        while (*end && !(found = special_at(t, end))) end++;
+        int64_t n = 0;
+        if (end > text)
+            WD_TRY(wd_spiece_encode(ids + used, &n, room - used, t->spiece, text,
+                                    (size_t)(end - text), err));
+        used = n < room - used ? used + n : room;
+        if (found && used < room) ids[used++] = found->id;
+        text = found ? end + found->bytes : end;
+    }
+    ids[used++] = t->eos;
+    *count = used;
+    return WD_OK;
+}
+
+void wd_tokenizer_pad(int32_t *ids, int32_t *mask, int64_t count, int64_t length,
+                      const wd_tokenizer *t)
+{
+    for (int64_t i = count; i < length; i++) ids[i] = t->pad;
+    for (int64_t i = 0; mask && i < length; i++) mask[i] = i < count;
+}
+
+int64_t wd_tokenizer_max_length(const wd_tokenizer *t)
+{
+    return t->max_length;
+}
+int64_t wd_tokenizer_vocabulary(const wd_tokenizer *t)
+{
+    return t->vocabulary;
+}
+const char *wd_tokenizer_content_hash(const wd_tokenizer *t)
+{
+    return t->hash;
+}

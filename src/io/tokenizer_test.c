@@ -1,0 +1,267 @@
+/* Tests of the tokenizer: ids are those of transformers 5.23's T5Tokenizer on models/wan-tiny, the
+ * pipeline fixture's among them. */
+#include "testing.h"
+
+#include "io/tokenizer.h"
+
+enum { IDS_MAX = 64 };
+
+static wd_tokenizer *open_tiny(void)
+{
+    wd_err err;
+    wd_tokenizer *t = NULL;
+    wd_test_ok(wd_tokenizer_open(&t, WD_SOURCE_DIR "/models/wan-tiny/tokenizer", &err), &err);
+    return t;
+}
+
+typedef struct known {
+    const char *text;
+    int count;
+    int32_t ids[24];
+} known;
+
+static const known cases[] = {
+    /* tests/fixtures/pipeline */
+    {"red apple, blue background", 13, {22, 5, 10, 124, 19, 3, 25, 7, 6, 4, 8, 5, 1}},
+    {"Cr\u00e8me br\u00fbl\u00e9e & a \"fox\", green background",
+     24,
+     {116, 44, 2, 150, 7, 44, 2, 51, 2, 12, 10, 2, 55, 10, 2, 71, 33, 67, 2, 3, 17, 7, 6, 1}},
+    {"penguin, white background", 13, {123, 288, 112, 3, 21, 26, 12, 7, 6, 4, 8, 5, 1}},
+    {"", 1, {1}},
+    {"  ", 1, {1}},
+    {"a  b   c", 4, {55, 7, 75, 1}},
+    {"\u65e5\u672c\u8a9e caf\u00e9 \u00bd", 9, {10, 2, 153, 71, 2, 117, 2, 470, 1}},
+    {"x</s>y <pad><unk> z", 8, {10, 67, 1, 20, 0, 2, 76, 1}},
+    {"<extra_id_0>", 12, {10, 2, 280, 43, 367, 2, 47, 5, 2, 165, 2, 1}},
+    {"\u2581a\u2581b \u2581", 3, {55, 7, 1}},
+    {"penguin \U0001f600\U0001f600 white", 9, {123, 288, 112, 10, 2, 21, 26, 12, 1}},
+    {"</s>", 2, {1, 1}},
+    {"\uff21\uff11 \ufdfa", 11, {89, 471, 10, 2, 10, 2, 10, 2, 10, 2, 1}},
+    {"red\u200bapple\u00a0pie", 9, {22, 5, 10, 124, 19, 36, 47, 12, 1}},
+};
+
+static void ids_equal_the_reference(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_tokenizer *t = open_tiny();
+    assert_int_equal(wd_tokenizer_max_length(t), 24);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t ids[24];
+        int64_t count;
+        wd_test_ok(wd_tokenizer_encode(ids, &count, t, cases[i].text, 24, &err), &err);
+        assert_int_equal(count, cases[i].count);
+        assert_memory_equal(ids, cases[i].ids, (size_t)count * sizeof *ids);
+    }
+    wd_tokenizer_close(t);
+}
+
+/* Any length: the first ids, then </s>; nothing is written behind. */
+static void cuts_and_pads(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_tokenizer *t = open_tiny();
+    const known *k = &cases[0];
+    for (int64_t length = 1; length <= 16; length++) {
+        int32_t ids[IDS_MAX], mask[IDS_MAX];
+        int64_t count;
+        for (int i = 0; i < IDS_MAX; i++) ids[i] = mask[i] = -7;
+        wd_test_ok(wd_tokenizer_encode(ids, &count, t, k->text, length, &err), &err);
+        assert_int_equal(count, length < k->count ? length : k->count);
+        assert_memory_equal(ids, k->ids, (size_t)(count - 1) * sizeof *ids);
+        assert_int_equal(ids[count - 1], 1);
+        assert_int_equal(ids[count], -7);
+        wd_tokenizer_pad(ids, mask, count, length, t);
+        for (int64_t i = 0; i < length; i++) assert_int_equal(mask[i], i < count);
+        for (int64_t i = count; i < length; i++) assert_int_equal(ids[i], 0);
+        assert_int_equal(ids[length], -7);
+        assert_int_equal(mask[length], -7);
+        wd_tokenizer_pad(ids, NULL, count, length, t);
+    }
+    int32_t ids[4];
+    int64_t count;
+    wd_test_ok(wd_tokenizer_encode(ids, &count, t, "</s></s><pad><unk><unk>", 4, &err), &err);
+    const int32_t specials[4] = {1, 1, 0, 1};
+    assert_int_equal(count, 4);
+    assert_memory_equal(ids, specials, sizeof specials);
+    wd_tokenizer_close(t);
+}
+
+static void takes_a_mebibyte(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_tokenizer *t = open_tiny();
+    const size_t bytes = 1 << 20;
+    void *block;
+    wd_test_ok(wd_alloc(&block, bytes + 1, 1, "a prompt", &err), &err);
+    char *text = block;
+    for (size_t i = 0; i < bytes; i++) text[i] = "red < apple "[i % 12];
+    int32_t ids[IDS_MAX];
+    int64_t count;
+    wd_test_ok(wd_tokenizer_encode(ids, &count, t, text, IDS_MAX, &err), &err);
+    assert_int_equal(count, IDS_MAX);
+    wd_free(block);
+    wd_tokenizer_close(t);
+}
+
+/* A folder with wan-tiny's spiece.model and the given tokenizer_config.json (NULL: none). */
+static wd_status open_with(wd_tokenizer **out, const char *config, wd_err *err)
+{
+    char folder[WD_PATH_MAX], path[WD_PATH_MAX];
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), "tokenizer", err), err);
+    wd_test_ok(wd_folder_remove(folder, err), err);
+    wd_test_ok(wd_folder_make(folder, err), err);
+    wd_test_ok(wd_path_join(path, folder, "spiece.model", err), err);
+    wd_test_ok(wd_file_copy(path, WD_SOURCE_DIR "/models/wan-tiny/tokenizer/spiece.model", err),
+               err);
+    wd_test_ok(wd_path_join(path, folder, "tokenizer_config.json", err), err);
+    if (config) wd_test_ok(wd_file_write(path, config, strlen(config), err), err);
+    return wd_tokenizer_open(out, folder, err);
+}
+
+static void encodes(const char *config, const char *text, int64_t expected_count,
+                    const int32_t *expected)
+{
+    wd_err err;
+    wd_tokenizer *t = NULL;
+    int32_t ids[IDS_MAX];
+    int64_t count;
+    wd_test_ok(open_with(&t, config, &err), &err);
+    wd_test_ok(wd_tokenizer_encode(ids, &count, t, text, IDS_MAX, &err), &err);
+    assert_int_equal(count, expected_count);
+    assert_memory_equal(ids, expected, (size_t)count * sizeof *ids);
+    for (int64_t i = 0; i < count; i++) assert_true(ids[i] < wd_tokenizer_vocabulary(t));
+    wd_tokenizer_close(t);
+}
+
+static void reads_configurations(void **state)
+{
+    (void)state;
+    const char *text = "a<extra_id_1>b<extra_id_0>";
+    /* transformers 4, as the Hub's files are */
+    const char *decoder =
+        "{\"added_tokens_decoder\": {\"0\": {\"content\": \"<pad>\", \"lstrip\": false},"
+        " \"1\": {\"content\": \"</s>\"}, \"2\": {\"content\": \"<unk>\"},"
+        " \"500\": {\"content\": \"<extra_id_1>\"}, \"501\": {\"content\": \"<extra_id_0>\"}},"
+        " \"eos_token\": {\"content\": \"</s>\", \"lstrip\": false},"
+        " \"model_max_length\": 1000000000000000019884624838656}";
+    encodes(decoder, text, 5, (const int32_t[]){55, 500, 7, 501, 1});
+    /* counted from the vocabulary's end: 476 pieces, the last first */
+    encodes("{\"extra_ids\": 2, \"model_max_length\": 512}", text, 5,
+            (const int32_t[]){55, 476, 7, 477, 1});
+    encodes(NULL, "<extra_id_0><extra_id_99>", 3, (const int32_t[]){476 + 99, 476, 1});
+    wd_err err;
+    wd_tokenizer *t = NULL;
+    wd_test_ok(open_with(&t, decoder, &err), &err);
+    assert_true(wd_tokenizer_max_length(t) == INT64_MAX);
+    assert_int_equal(wd_tokenizer_vocabulary(t), 502);
+    wd_tokenizer_close(t);
+}
+
+static void hash_tells_tokenizers_apart(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char *const configs[] = {NULL, "{\"extra_ids\": 0}", "{\"extra_ids\": 1}",
+                                          "{\"extra_ids\": 1, \"pad_token\": \"</s>\"}",
+                                          "{\"extra_ids\": 1, \"eos_token\": \"<pad>\"}"};
+    enum { COUNT = sizeof configs / sizeof *configs };
+    char hash[COUNT][33];
+    for (int i = 0; i < COUNT; i++) {
+        wd_tokenizer *t = NULL;
+        wd_test_ok(open_with(&t, configs[i], &err), &err);
+        assert_int_equal(strlen(wd_tokenizer_content_hash(t)), 32);
+        strcpy(hash[i], wd_tokenizer_content_hash(t));
+        for (int k = 0; k < i; k++) assert_string_not_equal(hash[i], hash[k]);
+        wd_tokenizer_close(t);
+    }
+    wd_tokenizer *t = open_tiny();
+    assert_string_equal(wd_tokenizer_content_hash(t), hash[1]);
+    wd_tokenizer_close(t);
+}
+
+static void refuses_bad_folders(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_tokenizer *t = NULL;
+    char path[WD_PATH_MAX];
+    wd_test_refused(open_with(&t, "{\"model_max_length\": 0}", &err), &err, WD_BAD_FORMAT,
+                    "model_max_length");
+    wd_test_refused(open_with(&t, "{\"extra_ids\": -1}", &err), &err, WD_BAD_FORMAT, "extra_ids");
+    wd_test_refused(open_with(&t, "{\"eos_token\": 3}", &err), &err, WD_BAD_FORMAT, "eos_token");
+    wd_test_refused(open_with(&t, "{\"eos_token\": \"<end>\"}", &err), &err, WD_MISMATCH, "<end>");
+    wd_test_refused(open_with(&t, "{\"added_tokens_decoder\": {\"x\": \"y\"}}", &err), &err,
+                    WD_BAD_FORMAT, "added_tokens_decoder");
+    wd_test_refused(open_with(&t, "{\"added_tokens_decoder\": {\"99999999999\": \"y\"}}", &err),
+                    &err, WD_BAD_FORMAT, "99999999999");
+    wd_test_refused(open_with(&t, "[]", &err), &err, WD_BAD_FORMAT, "tokenizer_config.json");
+    wd_test_refused(open_with(&t, "{\"a\": ", &err), &err, WD_BAD_FORMAT, "line 1");
+    wd_test_refused(wd_tokenizer_open(&t, wd_test_folder(), &err), &err, WD_NOT_FOUND,
+                    "spiece.model");
+    wd_test_ok(wd_path_join(path, wd_test_folder(), "tokenizer.json", &err), &err);
+    wd_test_ok(wd_file_write(path, "{}", 2, &err), &err);
+    wd_test_refused(wd_tokenizer_open(&t, wd_test_folder(), &err), &err, WD_UNSUPPORTED,
+                    "spiece.model");
+    assert_null(t);
+}
+
+/* A model cut short is refused, wherever the cut. */
+static void refuses_cut_models(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX], *model;
+    size_t bytes;
+    wd_test_ok(wd_file_read(&model, &bytes, WD_SOURCE_DIR "/models/wan-tiny/tokenizer/spiece.model",
+                            1 << 20, &err),
+               &err);
+    wd_test_ok(wd_path_join(path, wd_test_folder(), "damaged", &err), &err);
+    wd_test_ok(wd_folder_make(path, &err), &err);
+    wd_test_ok(wd_path_join(path, wd_test_folder(), "damaged/spiece.model", &err), &err);
+    for (size_t cut = 0; cut < bytes; cut += 1 + bytes / 20) {
+        char folder[WD_PATH_MAX];
+        wd_tokenizer *t = NULL;
+        wd_test_ok(wd_file_write(path, model, cut, &err), &err);
+        wd_test_ok(wd_path_join(folder, wd_test_folder(), "damaged", &err), &err);
+        wd_status status = wd_tokenizer_open(&t, folder, &err);
+        assert_true(status == WD_BAD_FORMAT || status == WD_MISMATCH);
+        assert_null(t);
+    }
+    wd_free(model);
+}
+
+static void nth_allocation_fails(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_tokenizer *t = NULL;
+    int64_t n = 1;
+    for (;; n++) {
+        wd_alloc_fail_at(n);
+        wd_status status = wd_tokenizer_open(&t, WD_SOURCE_DIR "/models/wan-tiny/tokenizer", &err);
+        wd_alloc_fail_at(0);
+        if (status == WD_OK) break;
+        assert_int_equal(status, WD_OUT_OF_MEMORY);
+    }
+    assert_true(n > 4);
+    wd_tokenizer_close(t);
+    wd_tokenizer_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_equal_the_reference),
+        cmocka_unit_test(cuts_and_pads),
+        cmocka_unit_test(takes_a_mebibyte),
+        cmocka_unit_test(reads_configurations),
+        cmocka_unit_test(hash_tells_tokenizers_apart),
+        cmocka_unit_test(refuses_bad_folders),
+        cmocka_unit_test(refuses_cut_models),
+        cmocka_unit_test(nth_allocation_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
