@@ -42,8 +42,12 @@ static void write_facts(FILE *out, const wd_params *p, const wd_export_options *
     if (o->guidance_scale[1] != o->guidance_scale[0]) {
         fprintf(out, " (high noise) and %g (low noise)", o->guidance_scale[1]);
     }
-    fprintf(out, ". Sample it with `guidance_scale=1.0`: one evaluation per step, no negative "
-                 "prompt.\n\n");
+    /* wd_pipeline_open finds a model's size in the line that says how to sample. */
+    fprintf(out,
+            ", so there is one evaluation per step, and no negative prompt. Sample with %lld steps, "
+            "guidance 1, %lldx%lld, prompts of up to %lld tokens, flow shift %g.\n\n",
+            (long long)o->sampling_steps, (long long)o->width, (long long)o->height,
+            (long long)o->text_tokens, o->flow_shift);
 }
 
 /* As a Python string. */
@@ -74,11 +78,7 @@ static void write_usage(FILE *out, const wd_export_options *o)
             (long long)o->text_tokens, (long long)o->sampling_steps, (long long)o->height,
             (long long)o->width, (long long)o->text_tokens);
     write_quoted(out, o->prompt);
-    fprintf(out, " --out picture.png\n```\n\n");
-    fprintf(out, "| setting | value |\n|---|---|\n| steps | %lld |\n| guidance scale | 1 |\n"
-                 "| size | %lldx%lld |\n| prompt length | %lld tokens |\n| flow shift | %g |\n",
-            (long long)o->sampling_steps, (long long)o->width, (long long)o->height,
-            (long long)o->text_tokens, o->flow_shift);
+    fprintf(out, " --out picture.png\n```\n");
 }
 
 wd_status wd_student_write_card(const char *folder, const wd_params *params,

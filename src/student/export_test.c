@@ -185,6 +185,10 @@ static void test_card(void **state)
         if (!strstr(card, expected[i])) fail_msg("the card lacks %s:\n%s", expected[i], card);
     }
     wd_free(card);
+    wd_err err;
+    wd_pipeline p;
+    wd_test_ok(wd_pipeline_open(&p, folder, &err), &err);
+    assert_true(p.default_height == 96 && p.default_width == 64);
     o.teacher_name = WD_SOURCE_DIR "/models/wan-tiny";
     export_to(folder, &o);
     card = read_file(folder, "README.md");

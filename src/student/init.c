@@ -173,14 +173,19 @@ static wd_status add_norms(double *by_row, double *by_col, transfer *t, int stag
     return WD_OK;
 }
 
-/* Keeps of `a` the groups of `group` channels with the largest sums of `score`, in their order. */
-static void keep_largest(transfer *t, axis a, double *score, int64_t group)
+/* Keeps of `a` the groups of `group` channels that matter most, in their order: by what makes a
+ * group times what reads it. `made` is written over. */
+static void keep_largest(transfer *t, axis a, double *made, const double *read, int64_t group)
 {
     int64_t groups = extent(t->from, a) / group, kept = extent(t->to, a) / group;
+    double *score = made;
     for (int64_t g = 0; g < groups; g++) {
-        double sum = 0;
-        for (int64_t i = 0; i < group; i++) sum += score[g * group + i];
-        score[g] = sum;
+        double sum_made = 0, sum_read = 0;
+        for (int64_t i = 0; i < group; i++) {
+            sum_made += made[g * group + i];
+            sum_read += read[g * group + i];
+        }
+        score[g] = sum_made * sum_read;
     }
     /* A group stays if fewer than `kept` others are larger, or as large and before it. */
     int64_t n = 0;
@@ -203,11 +208,6 @@ static double *norms(transfer *t, int i)
     return t->weight + i * n;
 }
 
-static void multiply(double *a, const double *b, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) a[i] *= b[i];
-}
-
 /* A hidden layer: made by the rows of `in`, read by the columns of `out`. */
 static wd_status choose_hidden(transfer *t, axis a, int stage, int in, int out, int64_t group,
                                wd_err *err)
@@ -216,8 +216,7 @@ static wd_status choose_hidden(transfer *t, axis a, int stage, int in, int out, 
     double *made = norms(t, 0), *read = norms(t, 1);
     WD_TRY(add_norms(made, NULL, t, stage, in, err));
     WD_TRY(add_norms(NULL, read, t, stage, out, err));
-    multiply(made, read, extent(t->from, a));
-    keep_largest(t, a, made, group);
+    keep_largest(t, a, made, read, group);
     return WD_OK;
 }
 
@@ -231,7 +230,6 @@ static wd_status choose_shared(transfer *t, const int64_t *block, wd_err *err)
                                   WD_DIT_BLOCK_SELF_V_W, WD_DIT_BLOCK_CROSS_Q_W,
                                   WD_DIT_BLOCK_FFN1_W};
     int head = wd_dit_stages(t->from) - 1;
-    int64_t width = wd_dit_width(t->from);
     WD_TRY(choose_hidden(t, TIME, 0, WD_DIT_EMBED_TIME1_W, WD_DIT_EMBED_TIME2_W, 1, err));
     WD_TRY(choose_hidden(t, TEXT, 0, WD_DIT_EMBED_TEXT1_W, WD_DIT_EMBED_TEXT2_W, 1, err));
     double *written = norms(t, 0), *read = norms(t, 1);
@@ -250,10 +248,8 @@ static wd_status choose_shared(transfer *t, const int64_t *block, wd_err *err)
         WD_TRY(add_norms(NULL, ctx_read, t, stage, WD_DIT_BLOCK_CROSS_K_W, err));
         WD_TRY(add_norms(NULL, ctx_read, t, stage, WD_DIT_BLOCK_CROSS_V_W, err));
     }
-    multiply(written, read, width);
-    keep_largest(t, STREAM, written, t->from->head_dim);
-    multiply(ctx_made, ctx_read, width);
-    keep_largest(t, CTX, ctx_made, 1);
+    keep_largest(t, STREAM, written, read, t->from->head_dim);
+    keep_largest(t, CTX, ctx_made, ctx_read, 1);
     return WD_OK;
 }
 
