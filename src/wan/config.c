@@ -99,6 +99,16 @@ wd_status wd_dit_config_read(wd_dit_config *out, const json_t *json, const char 
     return WD_OK;
 }
 
+bool wd_dit_config_same(const wd_dit_config *a, const wd_dit_config *b)
+{
+    return a->in_channels == b->in_channels && a->out_channels == b->out_channels &&
+           a->heads == b->heads && a->head_dim == b->head_dim && a->ffn_dim == b->ffn_dim &&
+           a->layers == b->layers && a->freq_dim == b->freq_dim && a->text_dim == b->text_dim &&
+           !memcmp(a->patch, b->patch, sizeof a->patch) &&
+           a->rope_max_seq_len == b->rope_max_seq_len &&
+           a->cross_attn_norm == b->cross_attn_norm && a->eps == b->eps;
+}
+
 json_t *wd_dit_config_json(const wd_dit_config *c)
 {
     return json_pack(

@@ -67,6 +67,9 @@ wd_status wd_vae_config_read(wd_vae_config *out, const json_t *json, const char 
 wd_status wd_scheduler_config_read(wd_scheduler_config *out, const json_t *json, const char *where,
                                    wd_err *err);
 
+/* Whether both describe the same transformer. */
+bool wd_dit_config_same(const wd_dit_config *a, const wd_dit_config *b);
+
 /* What diffusers writes for a transformer of this configuration: a new object. */
 json_t *wd_dit_config_json(const wd_dit_config *config);
 

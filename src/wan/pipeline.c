@@ -134,13 +134,7 @@ static wd_status read_transformer(wd_pipeline *p, wd_component c, const json_t *
                        where, config.in_channels, config.out_channels);
     bool second = c == WD_COMPONENT_TRANSFORMER_2 && p->has[WD_COMPONENT_TRANSFORMER];
     const wd_dit_config *a = &p->dit, *b = &config;
-    bool same = a->in_channels == b->in_channels && a->heads == b->heads &&
-                a->head_dim == b->head_dim && a->ffn_dim == b->ffn_dim && a->layers == b->layers &&
-                a->freq_dim == b->freq_dim && a->text_dim == b->text_dim &&
-                !memcmp(a->patch, b->patch, sizeof a->patch) &&
-                a->rope_max_seq_len == b->rope_max_seq_len &&
-                a->cross_attn_norm == b->cross_attn_norm && a->eps == b->eps;
-    if (second && !same)
+    if (second && !wd_dit_config_same(a, b))
         return wd_fail(err, WD_MISMATCH,
                        "%s: differs from the first transformer's (width %" PRId64 " and %" PRId64
                        ", layers %" PRId64 " and %" PRId64 "): both experts must have one shape",

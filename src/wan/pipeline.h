@@ -46,6 +46,11 @@ wd_status wd_pipeline_open(wd_pipeline *out, const char *name, wd_err *err);
 /* WD_NOT_FOUND, saying what is there, unless the pipeline has the component. */
 wd_status wd_pipeline_require(const wd_pipeline *pipeline, wd_component component, wd_err *err);
 
+/* The tensor table of a component with weights. */
+wd_status wd_pipeline_table_open(wd_tensor_table *out, const wd_pipeline *pipeline,
+                                 wd_component component, wd_err *err);
+void wd_pipeline_table_close(wd_tensor_table *table, wd_component component);
+
 /* Maps a component's weights. Checks them against the component's tensor table: missing, other
  * shape, other dtype. Extra tensors: refused by name if they belong to another architecture (image
  * embedder, VACE, added k/v projections), else a warning in the log. */

@@ -5,30 +5,24 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "wan/dit_table.h"
+#include "wan/names.h"
 #include "wan/pipeline.h"
 #include "wan/umt5.h"
 #include "wan/vae.h"
 
-/* Parts of tensor names that only other architectures have. */
-static const struct {
-    const char *part, *architecture;
-} foreign[] = {
-    {"image_embedder.", "an image-to-video model"}, {".add_k_proj.", "an image-to-video model"},
-    {".add_v_proj.", "an image-to-video model"},    {".norm_added_k.", "an image-to-video model"},
-    {"img_emb.", "an image-to-video model"},        {"vace_", "a VACE model"},
-    {"face_adapter.", "an animation model"},        {"motion_encoder.", "an animation model"},
-    {"lora_", "a LoRA that is not merged"},
-};
-
-static wd_status open_table(wd_tensor_table *out, const wd_pipeline *p, wd_component component,
-                            wd_err *err)
+wd_status wd_pipeline_table_open(wd_tensor_table *out, const wd_pipeline *p, wd_component component,
+                                 wd_err *err)
 {
+    if (component > WD_COMPONENT_VAE)
+        return wd_fail(err, WD_INVALID_ARGUMENT, "a %s has no weights",
+                       wd_component_name(component));
+    WD_TRY(wd_pipeline_require(p, component, err));
     if (component == WD_COMPONENT_TEXT_ENCODER) return wd_umt5_table_open(out, &p->umt5, err);
     if (component == WD_COMPONENT_VAE) return wd_vae_table_open(out, &p->vae, err);
     return wd_dit_table_open(out, &p->dit, err);
 }
 
-static void close_table(wd_tensor_table *table, wd_component component)
+void wd_pipeline_table_close(wd_tensor_table *table, wd_component component)
 {
     if (component == WD_COMPONENT_TEXT_ENCODER)
         wd_umt5_table_close(table);
@@ -56,12 +50,12 @@ static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *t
     for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
         const wd_safetensors_entry *e = wd_safetensors_at(set, i);
         if (bsearch(&e->name, names, (size_t)table->count, sizeof *names, by_name)) continue;
-        for (size_t f = 0; f < sizeof foreign / sizeof *foreign; f++) {
-            if (!strstr(e->name, foreign[f].part)) continue;
+        const char *architecture = wd_names_foreign(e->name);
+        if (architecture) {
             wd_free(block);
             return wd_fail(err, WD_UNSUPPORTED,
                            "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
-                           e->file, e->name, foreign[f].architecture);
+                           e->file, e->name, architecture);
         }
         if (!extra++) first = e->name, file = e->file;
     }
@@ -92,12 +86,8 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
     wd_tensor_table table = {0};
     wd_status status;
     bool text = component == WD_COMPONENT_TEXT_ENCODER;
-    if (component > WD_COMPONENT_VAE)
-        return wd_fail(err, WD_INVALID_ARGUMENT, "a %s has no weights",
-                       wd_component_name(component));
-    WD_TRY(wd_pipeline_require(pipeline, component, err));
-    WD_TRY(wd_pipeline_folder(folder, pipeline, component, err));
-    WD_TRY_OUT(open_table(&table, pipeline, component, err));
+    WD_TRY(wd_pipeline_table_open(&table, pipeline, component, err));
+    WD_TRY_OUT(wd_pipeline_folder(folder, pipeline, component, err));
     WD_TRY_OUT(
         wd_safetensors_open_stem(&set, folder, text ? "model" : "diffusion_pytorch_model", err));
     WD_TRY_OUT(check(set, &table, err));
@@ -113,7 +103,7 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
     *out = set;
     set = NULL;
 out:
-    close_table(&table, component);
+    wd_pipeline_table_close(&table, component);
     wd_safetensors_close(set);
     return status;
 }
