@@ -1,0 +1,188 @@
+/* Conversion between layouts: see wan/convert.h. */
+#include "wan/convert.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "wan/dit_file.h"
+#include "wan/names.h"
+
+enum { CHUNK_VALUES = 1 << 20, COMFYUI_HEAD_DIM = 128 };
+
+/* One tensor on its way. */
+typedef struct line {
+    const wd_safetensors_entry *from;
+    char name[WD_TENSOR_NAME_MAX];
+    wd_dtype dtype;
+} line;
+
+/* A line's place in the file: wide elements first, so that all are aligned. */
+static bool goes_first(const line *l)
+{
+    return l->dtype == WD_F32;
+}
+
+static float widen(const char *data, size_t i, wd_dtype dtype)
+{
+    uint16_t half;
+    float f;
+    if (dtype == WD_F32) {
+        memcpy(&f, data + 4 * i, 4); /* the source may be unaligned */
+        return f;
+    }
+    memcpy(&half, data + 2 * i, 2);
+    return dtype == WD_F16 ? wd_f16_to_f32(half) : wd_bf16_to_f32(half);
+}
+
+static wd_status put_line(wd_safetensors_writer *writer, const line *l, void *chunk, wd_err *err)
+{
+    const wd_tensor *t = &l->from->tensor;
+    size_t count = (size_t)wd_tensor_count(t);
+    if (t->dtype == l->dtype) return wd_safetensors_put(writer, t->data, wd_tensor_bytes(t), err);
+    for (size_t at = 0; at < count; at += CHUNK_VALUES) {
+        size_t n = count - at < CHUNK_VALUES ? count - at : CHUNK_VALUES;
+        for (size_t i = 0; i < n; i++) {
+            float f = widen(t->data, at + i, t->dtype);
+            uint16_t half = l->dtype == WD_F16 ? wd_f32_to_f16(f) : wd_f32_to_bf16(f);
+            if (l->dtype == WD_F32)
+                ((float *)chunk)[i] = f;
+            else
+                ((uint16_t *)chunk)[i] = half;
+            if (l->dtype == WD_F16 && isfinite(f) && (half & 0x7c00) == 0x7c00)
+                return wd_fail(err, WD_UNSUPPORTED,
+                               "%s: tensor \"%s\" has the value %g, which float16 cannot hold; use "
+                               "bfloat16 or float32",
+                               l->from->file, l->from->name, (double)f);
+        }
+        WD_TRY(wd_safetensors_put(writer, chunk, n * wd_dtype_bytes(l->dtype), err));
+    }
+    return WD_OK;
+}
+
+static wd_status write_lines(const char *path, const line *lines, int64_t count,
+                             const char *const *metadata, wd_err *err)
+{
+    wd_safetensors_writer *writer = NULL;
+    void *items = NULL, *chunk = NULL;
+    int64_t n = 0;
+    wd_status status;
+    WD_TRY_OUT(wd_alloc(&items, (size_t)count, sizeof(wd_safetensors_item), "a header", err));
+    WD_TRY_OUT(wd_alloc(&chunk, CHUNK_VALUES, sizeof(float), "a chunk of weights", err));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = 0; i < count; i++) {
+            if (goes_first(&lines[i]) != (pass == 0)) continue;
+            wd_safetensors_item *item = &((wd_safetensors_item *)items)[n++];
+            const wd_tensor *t = &lines[i].from->tensor;
+            *item = (wd_safetensors_item){lines[i].name, lines[i].dtype, t->ndim, {0}};
+            memcpy(item->dim, t->dim, sizeof item->dim);
+        }
+    }
+    WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, metadata, err));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = 0; i < count; i++) {
+            if (goes_first(&lines[i]) != (pass == 0)) continue;
+            WD_TRY_OUT(put_line(writer, &lines[i], chunk, err));
+            wd_safetensors_dont_need(lines[i].from);
+        }
+    }
+    status = wd_safetensors_finish(writer, err);
+    writer = NULL;
+out:
+    wd_safetensors_abandon(writer);
+    wd_free(chunk);
+    wd_free(items);
+    return status;
+}
+
+/* All tensors of `file`, renamed. *lines is the caller's to wd_free. */
+static wd_status plan_lines(line **lines, int64_t *count, const wd_dit_file *file, bool to_original,
+                            const wd_dtype *dtype, wd_err *err)
+{
+    wd_tensor_table table;
+    void *block;
+    wd_status status;
+    *count = 0;
+    WD_TRY(wd_dit_table_open(&table, &file->config, err));
+    WD_TRY_OUT(wd_alloc(&block, (size_t)table.count, sizeof **lines, "a list of tensors", err));
+    *lines = block;
+    for (int64_t i = 0; i < table.count; i++) {
+        const wd_tensor_spec *spec = &table.spec[i];
+        const wd_safetensors_entry *from = wd_dit_file_find(file, spec->name);
+        if (!from) continue; /* it may miss: the file was checked */
+        line *l = &(*lines)[(*count)++];
+        l->from = from;
+        l->dtype = dtype ? wd_spec_dtype(spec, *dtype) : from->tensor.dtype;
+        if (to_original)
+            wd_names_to_original(l->name, sizeof l->name, spec->name);
+        else
+            memcpy(l->name, spec->name, sizeof l->name);
+    }
+out:
+    wd_dit_table_close(&table);
+    return status;
+}
+
+wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
+                                 wd_component component, const wd_dtype *dtype, wd_err *err)
+{
+    wd_safetensors *set = NULL;
+    line *lines = NULL;
+    int64_t count;
+    char *config = NULL;
+    wd_status status;
+    if (component != WD_COMPONENT_TRANSFORMER && component != WD_COMPONENT_TRANSFORMER_2)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "only a transformer is converted, not the component %s",
+                       wd_component_name(component));
+    WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
+    const wd_dit_file file = {.set = set, .prefix = "", .config = pipeline->dit};
+    WD_TRY_OUT(plan_lines(&lines, &count, &file, true, dtype, err));
+    if (pipeline->dit.head_dim != COMFYUI_HEAD_DIM)
+        wd_log(WD_LOG_WARNING, "%s: heads of %lld; ComfyUI takes every Wan model's for %d", path,
+               (long long)pipeline->dit.head_dim, COMFYUI_HEAD_DIM);
+    json_t *json = wd_dit_config_json(&pipeline->dit);
+    config = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    if (!config) {
+        status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for its configuration", path);
+        goto out;
+    }
+    const char *const metadata[] = {"format", "pt", WD_DIT_FILE_CONFIG_KEY, config, NULL};
+    status = write_lines(path, lines, count, metadata, err);
+out:
+    free(config); /* jansson's */
+    wd_free(lines);
+    wd_safetensors_close(set);
+    return status;
+}
+
+wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd_dtype *dtype,
+                                  wd_err *err)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    wd_safetensors *set = NULL;
+    wd_dit_file file;
+    line *lines = NULL;
+    json_t *json = NULL;
+    int64_t count;
+    char target[WD_PATH_MAX];
+    wd_status status;
+    WD_TRY_OUT(wd_safetensors_open(&set, path, err));
+    WD_TRY_OUT(wd_dit_file_read(&file, set, err));
+    WD_TRY_OUT(plan_lines(&lines, &count, &file, false, dtype, err));
+    WD_TRY_OUT(wd_folder_make(folder, err));
+    WD_TRY_OUT(wd_path_join(target, folder, "diffusion_pytorch_model.safetensors", err));
+    WD_TRY_OUT(write_lines(target, lines, count, metadata, err));
+    WD_TRY_OUT(wd_path_join(target, folder, "config.json", err));
+    json = wd_dit_config_json(&file.config);
+    status = json ? wd_json_save(json, target, err)
+                  : wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory", target);
+out:
+    json_decref(json);
+    wd_free(lines);
+    wd_safetensors_close(set);
+    return status;
+}

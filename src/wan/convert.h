@@ -1,0 +1,19 @@
+/* A transformer's weights in another layout: a diffusers folder as one file with the original key
+ * names (what ComfyUI loads), and back. Streams: one tensor at a time goes from the mapped source
+ * to the file, so memory does not grow with the model. */
+#ifndef WD_WAN_CONVERT_H
+#define WD_WAN_CONVERT_H
+
+#include "wan/pipeline.h"
+
+/* `dtype`: NULL keeps every tensor's; else F32, F16 or BF16, fp32 islands excepted. A value that is
+ * finite and would not be in F16 is an error. */
+wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
+                                 wd_component component, const wd_dtype *dtype, wd_err *err);
+
+/* Writes <folder>/config.json and <folder>/diffusion_pytorch_model.safetensors from one file in
+ * either naming. */
+wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd_dtype *dtype,
+                                  wd_err *err);
+
+#endif

@@ -1,0 +1,150 @@
+/* Transformers in one file: see wan/dit_file.h. */
+#include "wan/dit_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "wan/names.h"
+
+enum { FULL_NAME_MAX = 2 * WD_TENSOR_NAME_MAX, HEAD_DIM_DEFAULT = 128 };
+
+static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.",
+                                       "transformer."};
+
+const wd_safetensors_entry *wd_dit_file_find(const wd_dit_file *file, const char *diffusers_name)
+{
+    char other[WD_TENSOR_NAME_MAX], name[FULL_NAME_MAX];
+    if (file->original) {
+        if (!wd_names_to_original(other, sizeof other, diffusers_name)) return NULL;
+        diffusers_name = other;
+    }
+    snprintf(name, sizeof name, "%s%s", file->prefix, diffusers_name);
+    return wd_safetensors_find(file->set, name);
+}
+
+/* Which of the names the file has. */
+static bool detect(wd_dit_file *file)
+{
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        file->prefix = prefixes[i];
+        for (int original = 0; original < 2; original++) {
+            file->original = original;
+            if (wd_dit_file_find(file, "scale_shift_table") &&
+                wd_dit_file_find(file, "patch_embedding.weight"))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Extent `i` of a tensor that must have `ndim` of them. */
+static wd_status extent(int64_t *out, const wd_dit_file *file, const char *name, int ndim, int i,
+                        wd_err *err)
+{
+    const wd_safetensors_entry *e = wd_dit_file_find(file, name);
+    if (!e)
+        return wd_fail(err, WD_NOT_FOUND, "%s: tensor \"%s\" (by its diffusers name) is missing",
+                       wd_safetensors_at(file->set, 0)->file, name);
+    if (e->tensor.ndim != ndim)
+        return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected %d dimensions, found %d",
+                       e->file, e->name, ndim, e->tensor.ndim);
+    *out = e->tensor.dim[i];
+    return WD_OK;
+}
+
+static wd_status config_of_shapes(wd_dit_config *c, const wd_dit_file *file, wd_err *err)
+{
+    static const char patch[] = "patch_embedding.weight";
+    int64_t width, out, volume;
+    char name[WD_TENSOR_NAME_MAX];
+    WD_TRY(extent(&width, file, patch, 5, 0, err));
+    WD_TRY(extent(&c->in_channels, file, patch, 5, 1, err));
+    for (int i = 0; i < 3; i++) WD_TRY(extent(&c->patch[i], file, patch, 5, 2 + i, err));
+    WD_TRY(extent(&c->ffn_dim, file, "blocks.0.ffn.net.0.proj.weight", 2, 0, err));
+    WD_TRY(
+        extent(&c->freq_dim, file, "condition_embedder.time_embedder.linear_1.weight", 2, 1, err));
+    WD_TRY(
+        extent(&c->text_dim, file, "condition_embedder.text_embedder.linear_1.weight", 2, 1, err));
+    WD_TRY(extent(&out, file, "proj_out.bias", 1, 0, err));
+    do {
+        snprintf(name, sizeof name, "blocks.%d.scale_shift_table", (int)c->layers);
+    } while (wd_dit_file_find(file, name) && ++c->layers < INT32_MAX);
+    if (__builtin_mul_overflow(c->patch[0], c->patch[1], &volume) ||
+        __builtin_mul_overflow(volume, c->patch[2], &volume) || !volume || out % volume ||
+        width % HEAD_DIM_DEFAULT)
+        return wd_fail(
+            err, WD_UNSUPPORTED,
+            "%s: a width of %lld and %lld outputs per token: heads are not of %d, or the "
+            "outputs do not fill patches; a file of this shape needs its configuration "
+            "(metadata \"%s\")",
+            wd_safetensors_at(file->set, 0)->file, (long long)width, (long long)out,
+            HEAD_DIM_DEFAULT, WD_DIT_FILE_CONFIG_KEY);
+    c->out_channels = out / volume;
+    c->head_dim = HEAD_DIM_DEFAULT;
+    c->heads = width / HEAD_DIM_DEFAULT;
+    c->cross_attn_norm = wd_dit_file_find(file, "blocks.0.norm2.weight") != NULL;
+    c->rope_max_seq_len = 1024;
+    c->eps = 1e-6;
+    return WD_OK;
+}
+
+static wd_status read_config(wd_dit_file *file, wd_err *err)
+{
+    json_t *json = NULL;
+    wd_dit_config shapes = {0};
+    const char *where = wd_safetensors_at(file->set, 0)->file;
+    const char *text = wd_safetensors_metadata(file->set, WD_DIT_FILE_CONFIG_KEY);
+    if (text) {
+        WD_TRY(wd_json_parse(&json, text, strlen(text), where, err));
+    } else {
+        WD_TRY(config_of_shapes(&shapes, file, err));
+        json = wd_dit_config_json(&shapes); /* the reader knows what sizes are possible */
+        if (!json) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory", where);
+    }
+    wd_status status = wd_dit_config_read(&file->config, json, where, err);
+    json_decref(json);
+    return status;
+}
+
+static wd_status check_tensors(const wd_dit_file *file, wd_err *err)
+{
+    wd_tensor_table table;
+    wd_tensor found;
+    wd_status status = WD_OK;
+    WD_TRY(wd_dit_table_open(&table, &file->config, err));
+    for (int64_t i = 0; i < table.count; i++) {
+        wd_tensor_spec spec = table.spec[i];
+        const wd_safetensors_entry *e = wd_dit_file_find(file, spec.name);
+        if (!e && spec.may_miss) continue;
+        if (e) snprintf(spec.name, sizeof spec.name, "%s", e->name);
+        WD_TRY_OUT(wd_safetensors_expect(&found, file->set, &spec, err));
+    }
+out:
+    wd_dit_table_close(&table);
+    return status;
+}
+
+wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *err)
+{
+    wd_dit_file file = {.set = set};
+    if (!wd_safetensors_count(set))
+        return wd_fail(err, WD_UNSUPPORTED, "a file without tensors is no Wan transformer");
+    for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
+        const wd_safetensors_entry *e = wd_safetensors_at(set, i);
+        const char *architecture = wd_names_foreign(e->name);
+        if (architecture)
+            return wd_fail(err, WD_UNSUPPORTED,
+                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
+                           e->file, e->name, architecture);
+    }
+    if (!detect(&file))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: no Wan transformer: expected tensors \"patch_embedding.weight\" and "
+                       "\"scale_shift_table\" (diffusers' names) or \"head.modulation\" (the "
+                       "original's)",
+                       wd_safetensors_at(set, 0)->file);
+    WD_TRY(read_config(&file, err));
+    WD_TRY(check_tensors(&file, err));
+    *out = file;
+    return WD_OK;
+}

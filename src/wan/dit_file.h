@@ -1,0 +1,26 @@
+/* A transformer that is one file without a configuration: which names it uses, and what shape it
+ * has. */
+#ifndef WD_WAN_DIT_FILE_H
+#define WD_WAN_DIT_FILE_H
+
+#include "io/safetensors.h"
+#include "wan/dit_table.h"
+
+/* Key of the metadata in which this program puts the configuration: shapes do not tell the number
+ * of heads. Files without it have heads of 128, as every published model does. */
+#define WD_DIT_FILE_CONFIG_KEY "wandistiller.config"
+
+typedef struct wd_dit_file {
+    const wd_safetensors *set; /* borrowed */
+    bool original;             /* the original release's names, not diffusers' */
+    const char *prefix;        /* in front of every name: "model.diffusion_model." */
+    wd_dit_config config;
+} wd_dit_file;
+
+/* WD_UNSUPPORTED if the set is no Wan text-to-video transformer. All tensors are checked. */
+wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *err);
+
+/* The entry of a tensor, by its diffusers name; NULL: there is none. */
+const wd_safetensors_entry *wd_dit_file_find(const wd_dit_file *file, const char *diffusers_name);
+
+#endif
