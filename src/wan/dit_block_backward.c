@@ -51,29 +51,13 @@ static wd_linear_group group_of(const pass *p, wd_dit_block_slot weight, wd_dit_
     return wd_linear_group_of(&p->w[weight], &p->w[bias], &p->dw[weight], &p->dw[bias], layers);
 }
 
-static void rms(const pass *p, void *y, const void *x, wd_dit_block_slot slot, int64_t rows,
-                int64_t stride, bool rope)
-{
-    wd_rms_shape shape = wd_dit_rms_shape(p->c, &p->w[slot], rows, stride);
-    wd_rms_rope_forward(y, x, p->w[slot].data, rope ? p->c->rope.cos : NULL,
-                        rope ? p->c->rope.sin : NULL, &shape, p->c->queue);
-}
-
 /* In place on dy. */
 static void rms_backward(const pass *p, void *dy, const void *x, wd_dit_block_slot slot,
-                         int64_t rows, int64_t stride, bool rope)
+                         const wd_dit_rope *rope, int64_t rows, int64_t stride)
 {
     wd_rms_shape shape = wd_dit_rms_shape(p->c, &p->w[slot], rows, stride);
-    wd_rms_rope_backward(dy, p->dw[slot].data, dy, x, p->w[slot].data, rope ? p->c->rope.cos : NULL,
-                         rope ? p->c->rope.sin : NULL, &shape, p->c->queue);
-}
-
-/* The modulated norm of x whose shift and scale are rows first and first + 1, again. */
-static void modulate(const pass *p, void *n, const void *x, int first)
-{
-    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
-    const float *shift = p->s->m + first * p->d.width;
-    wd_modulate_forward(n, x, shift, shift + p->d.width, &shape, p->c->queue);
+    wd_rms_rope_backward(dy, p->dw[slot].data, dy, x, p->w[slot].data, rope ? rope->cos : NULL,
+                         rope ? rope->sin : NULL, &shape, p->c->queue);
 }
 
 static void modulate_backward(const pass *p, const void *dn, const void *x, int first)
@@ -114,7 +98,7 @@ static void feed_forward(const pass *p)
                                                                     .count = count,
                                                                     .act = WD_ACT_GELU_TANH});
     void *n = dy; /* dy is done with; n in turn becomes dn */
-    modulate(p, n, s->x2, 3);
+    wd_dit_block_modulate(n, s->x2, s->m, 3, p->c);
     linear_backward(p, n, dh, n, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B);
     modulate_backward(p, n, s->x2, 3);
     wd_arena_reset(p->c->arena, mark);
@@ -151,13 +135,14 @@ static void cross_attention(const pass *p)
     void *k_norm = push(p, text_rows * 2 * width); /* its half of v stays unused */
     void *dkv = push(p, text_rows * 2 * width);
     linear_backward(p, d_o, p->grad->dx, s->o2, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B);
-    rms(p, q_norm, s->q2, WD_DIT_BLOCK_CROSS_NORM_Q, rows, width, false);
-    rms(p, k_norm, s->kv2, WD_DIT_BLOCK_CROSS_NORM_K, text_rows, 2 * width, false);
+    wd_dit_block_rms(q_norm, s->q2, &p->w[WD_DIT_BLOCK_CROSS_NORM_Q], NULL, rows, width, p->c);
+    wd_dit_block_rms(k_norm, s->kv2, &p->w[WD_DIT_BLOCK_CROSS_NORM_K], NULL, text_rows, 2 * width,
+                     p->c);
     wd_attention_shape shape = wd_dit_cross_shape(p->c);
     wd_attention_backward(dq, dkv, column(p, dkv, width), d_o, q_norm, k_norm,
                           column(p, s->kv2, width), s->o2, s->lse2, &shape, p->c->queue);
-    rms_backward(p, dq, s->q2, WD_DIT_BLOCK_CROSS_NORM_Q, rows, width, false);
-    rms_backward(p, dkv, s->kv2, WD_DIT_BLOCK_CROSS_NORM_K, text_rows, 2 * width, false);
+    rms_backward(p, dq, s->q2, WD_DIT_BLOCK_CROSS_NORM_Q, NULL, rows, width);
+    rms_backward(p, dkv, s->kv2, WD_DIT_BLOCK_CROSS_NORM_K, NULL, text_rows, 2 * width);
 
     cross_query(p, dq, d_o, q_norm); /* both are done with */
     wd_linear_group group = group_of(p, WD_DIT_BLOCK_CROSS_K_W, WD_DIT_BLOCK_CROSS_K_B, 2);
@@ -169,6 +154,7 @@ static void cross_attention(const pass *p)
 static void self_attention(const pass *p)
 {
     const wd_dit_block_saved *s = p->s;
+    const wd_dit_rope *rope = &p->c->rope;
     int64_t rows = p->d.rows, width = p->d.width;
     size_t mark = wd_arena_mark(p->c->arena);
     void *dy = push(p, rows * width), *d_o = push(p, rows * width);
@@ -176,20 +162,20 @@ static void self_attention(const pass *p)
     void *dqkv = push(p, rows * 3 * width);
     gate_backward(p, dy, s->y1, 2);
     linear_backward(p, d_o, dy, s->o, WD_DIT_BLOCK_SELF_OUT_W, WD_DIT_BLOCK_SELF_OUT_B);
-    rms(p, turned, s->qkv, WD_DIT_BLOCK_SELF_NORM_Q, rows, 3 * width, true);
-    rms(p, column(p, turned, width), column(p, s->qkv, width), WD_DIT_BLOCK_SELF_NORM_K, rows,
-        3 * width, true);
+    wd_dit_block_rms(turned, s->qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
+    wd_dit_block_rms(column(p, turned, width), column(p, s->qkv, width),
+                     &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
     wd_attention_shape shape = wd_dit_self_shape(p->c);
     wd_attention_backward(dqkv, column(p, dqkv, width), column(p, dqkv, 2 * width), d_o, turned,
                           column(p, turned, width), column(p, s->qkv, 2 * width), s->o, s->lse,
                           &shape, p->c->queue);
-    rms_backward(p, dqkv, s->qkv, WD_DIT_BLOCK_SELF_NORM_Q, rows, 3 * width, true);
+    rms_backward(p, dqkv, s->qkv, WD_DIT_BLOCK_SELF_NORM_Q, rope, rows, 3 * width);
     rms_backward(p, column(p, dqkv, width), column(p, s->qkv, width), WD_DIT_BLOCK_SELF_NORM_K,
-                 rows, 3 * width, true);
+                 rope, rows, 3 * width);
 
     wd_linear_group group = group_of(p, WD_DIT_BLOCK_SELF_Q_W, WD_DIT_BLOCK_SELF_Q_B, 3);
     void *n = dy; /* dy is done with; n in turn becomes dn */
-    modulate(p, n, s->x0, 0);
+    wd_dit_block_modulate(n, s->x0, s->m, 0, p->c);
     wd_linear_group_backward_weights(dqkv, n, &group, rows, p->c->queue);
     wd_linear_group_backward_input(n, dqkv, &group, p->d.type, 0, rows, p->c->queue);
     modulate_backward(p, n, s->x0, 0);

@@ -16,6 +16,23 @@
 #include "nn/linear.h"
 #include "wan/dit_impl.h"
 
+void wd_dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
+                      int64_t rows, int64_t stride, const wd_dit_context *c)
+{
+    wd_rms_shape shape = wd_dit_rms_shape(c, w, rows, stride);
+    wd_rms_rope_forward(y, x, w->data, rope ? rope->cos : NULL, rope ? rope->sin : NULL, &shape,
+                        c->queue);
+}
+
+void wd_dit_block_modulate(void *n, const void *x, const float *m, int first,
+                           const wd_dit_context *c)
+{
+    int64_t width = wd_dit_width(c->config);
+    wd_norm_shape shape = wd_dit_norm_shape(c, 6 * width);
+    const float *shift = m + first * width;
+    wd_modulate_forward(n, x, shift, shift + width, &shape, c->queue);
+}
+
 typedef struct pass {
     const wd_dit_context *c;
     wd_dit_dims d;
@@ -43,22 +60,6 @@ static void *column(const pass *p, const void *base, int64_t width)
     return wd_dit_at(base, p->d.type, width);
 }
 
-/* Norm `slot`'s weight of x (rows x_stride apart) into y, turned by position if `rope`. */
-static void rms(const pass *p, void *y, const void *x, wd_dit_block_slot slot, int64_t rows,
-                int64_t stride, bool rope)
-{
-    wd_rms_shape shape = wd_dit_rms_shape(p->c, &p->w[slot], rows, stride);
-    wd_rms_rope_forward(y, x, p->w[slot].data, rope ? p->c->rope.cos : NULL,
-                        rope ? p->c->rope.sin : NULL, &shape, p->c->queue);
-}
-
-static void modulate(const pass *p, void *n, const void *x, int first)
-{
-    wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
-    const float *shift = p->m + first * p->d.width;
-    wd_modulate_forward(n, x, shift, shift + p->d.width, &shape, p->c->queue);
-}
-
 /* y = x + branch gate; `gate`: row of the modulation, or -1 for none. */
 static void residual(const pass *p, void *y, const void *x, const void *branch, int gate)
 {
@@ -70,6 +71,7 @@ static void residual(const pass *p, void *y, const void *x, const void *branch, 
 static void self_attention(const pass *p, void *y, const void *x)
 {
     const wd_dit_block_saved *keep = p->keep;
+    const wd_dit_rope *rope = &p->c->rope;
     int64_t rows = p->d.rows, width = p->d.width;
     size_t mark = wd_arena_mark(p->c->arena);
     wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_SELF_Q_W],
@@ -77,11 +79,11 @@ static void self_attention(const pass *p, void *y, const void *x)
     void *n = push(p, rows * width);
     void *qkv = keep ? keep->qkv : push(p, rows * 3 * width);
     void *turned = keep ? push(p, rows * 3 * width) : qkv; /* its third of v stays unused */
-    modulate(p, n, x, 0);
+    wd_dit_block_modulate(n, x, p->m, 0, p->c);
     wd_linear_group_forward(qkv, n, &group, rows, p->c->queue);
-    rms(p, turned, qkv, WD_DIT_BLOCK_SELF_NORM_Q, rows, 3 * width, true);
-    rms(p, column(p, turned, width), column(p, qkv, width), WD_DIT_BLOCK_SELF_NORM_K, rows,
-        3 * width, true);
+    wd_dit_block_rms(turned, qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
+    wd_dit_block_rms(column(p, turned, width), column(p, qkv, width),
+                     &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
 
     wd_attention_shape shape = wd_dit_self_shape(p->c);
     void *o = keep ? keep->o : n; /* n is done with */
@@ -116,8 +118,9 @@ static void cross_attention(const pass *p, void *x)
     wd_linear_forward(q, width, in, layer(p, WD_DIT_BLOCK_CROSS_Q_W, WD_DIT_BLOCK_CROSS_Q_B), rows,
                       WD_ACT_NONE, p->c->queue);
     wd_linear_group_forward(kv, p->ctx, &group, text_rows, p->c->queue);
-    rms(p, q_norm, q, WD_DIT_BLOCK_CROSS_NORM_Q, rows, width, false);
-    rms(p, k_norm, kv, WD_DIT_BLOCK_CROSS_NORM_K, text_rows, 2 * width, false);
+    wd_dit_block_rms(q_norm, q, &p->w[WD_DIT_BLOCK_CROSS_NORM_Q], NULL, rows, width, p->c);
+    wd_dit_block_rms(k_norm, kv, &p->w[WD_DIT_BLOCK_CROSS_NORM_K], NULL, text_rows, 2 * width,
+                     p->c);
 
     wd_attention_shape shape = wd_dit_cross_shape(p->c);
     void *o = keep ? keep->o2 : n; /* n is done with */
@@ -138,7 +141,7 @@ static void feed_forward(const pass *p, void *y, const void *x)
     void *n = push(p, rows * width);
     void *h = keep ? keep->h : push(p, rows * ffn);
     void *act = keep ? push(p, rows * ffn) : h;
-    modulate(p, n, x, 3);
+    wd_dit_block_modulate(n, x, p->m, 3, p->c);
     wd_linear_forward(h, ffn, n, layer(p, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B), rows,
                       p->fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, p->c->queue);
     if (!p->fused)

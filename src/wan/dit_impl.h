@@ -75,6 +75,16 @@ void wd_dit_unpatchify(void *latents, /* = */
 
 /* ---- blocks ---- */
 
+/* y = RMS norm of x under the weight `w`, turned by `rope` (NULL: not); rows of both lie `stride`
+ * elements apart. y may be x. */
+void wd_dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
+                      int64_t rows, int64_t stride, const wd_dit_context *context);
+
+/* n = LN(x) (1 + scale) + shift, which are rows first and first + 1 of the modulation m [B, 6, D].
+ */
+void wd_dit_block_modulate(void *n, const void *x, const float *m, int first,
+                           const wd_dit_context *context);
+
 /* Pushes memory for all that a block keeps but x0. */
 void wd_dit_block_saved_push(wd_dit_block_saved *out, const wd_dit_context *context);
 
