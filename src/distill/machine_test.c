@@ -1,0 +1,218 @@
+/* Tests of the machine of a step, on wan-tiny with both experts: one stream of samples whatever the
+ * window, the threads and the device; memory as planned, and none allocated by a steady-state step. */
+#include "testing.h"
+
+#include "core/random.h"
+#include "distill/machine.h"
+#include "distill/plan.h"
+#include "student/init.h"
+
+enum { STEPS = 12, LATENT = 4, TEXT = 6 };
+
+/* A made-up embedding per prompt; the last rows are padding. */
+static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
+{
+    (void)context;
+    static float rows[TEXT * 96];
+    memset(rows, 0, sizeof rows);
+    wd_random_normal(rows, (TEXT - 2) * 96,
+                     (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 1)}, 0);
+    for (int i = 0; i < TEXT * 96; i++) {
+        if (dtype == WD_F32) {
+            ((float *)out)[i] = rows[i];
+        } else {
+            ((uint16_t *)out)[i] = wd_f32_to_bf16(rows[i]);
+        }
+    }
+}
+
+static wd_machine_options options_of(const wd_pipeline *teacher)
+{
+    wd_machine_options o = {
+        .teacher = teacher,
+        .student = teacher->dit,
+        .teacher_dtype = WD_BF16,
+        .student_dtype = WD_F32,
+        .latent_height = LATENT,
+        .latent_width = LATENT,
+        .text_tokens = TEXT,
+        .trajectory = {.seed = 9, .slots = 6, .steps = 4, .prompts = 5, .flow_shift = 3,
+                       .num_train_timesteps = 1000, .integer_timesteps = true},
+        .reuse = 2,
+        .replay = 10,
+        .window = 6,
+        .micro_batch = 6,
+        .guidance_scale = {2, 3},
+        .batch = 3,
+        .accumulation = 2,
+        .ema = true,
+        .optimizer = wd_optimizer_defaults(),
+        .text = text_of,
+    };
+    o.student.layers = 2;
+    return o;
+}
+
+typedef struct outcome {
+    float *weights; /* P, then EMA; to free */
+    int64_t count;
+    double loss[STEPS], norm[STEPS];
+    int64_t steady_allocs; /* of host and device, after the first steps */
+    size_t planned, measured;
+    int64_t acquires;
+} outcome;
+
+static void run(outcome *out, const wd_machine_options *options, bool guard, int threads)
+{
+    wd_err err;
+    wd_device *device;
+    wd_queue *queue;
+    wd_residency *residency;
+    wd_machine m;
+    wd_plan plan;
+    *out = (outcome){0};
+    wd_test_ok(guard ? wd_device_open_guard(&device, threads, &err)
+                     : wd_device_open_cpu(&device, threads, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+    wd_test_ok(wd_plan_machine(&plan, options, device, &err), &err);
+    wd_test_ok(wd_residency_open_resident(&residency, options->teacher, options->teacher_dtype,
+                                          queue, &err), &err);
+    wd_test_ok(wd_machine_open(&m, options, residency, queue, &err), &err);
+    wd_test_ok(wd_student_init(&m.params, options->teacher, wd_student_expert(options->teacher),
+                               NULL, queue, &err), &err);
+    wd_optimizer_start_ema(&m.optimizer, queue);
+    int64_t allocs = 0;
+    for (int64_t step = 0; step < STEPS; step++) {
+        if (step == 2) allocs = wd_alloc_count() + wd_device_alloc_count(device);
+        wd_test_ok(wd_machine_step(&m, step, 1e-3, &err), &err);
+        while (wd_machine_results_pending(&m) > (step + 1 < STEPS)) {
+            wd_step_result r = wd_machine_take_result(&m);
+            out->loss[r.step] = r.loss;
+            out->norm[r.step] = r.grad_norm;
+        }
+    }
+    out->steady_allocs = wd_alloc_count() + wd_device_alloc_count(device) - allocs;
+    out->planned = wd_plan_peak(&plan);
+    out->measured = wd_device_bytes(device);
+    out->acquires = residency->acquires;
+    out->count = 2 * m.params.count;
+    wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
+    size_t bytes = (size_t)m.params.count * 4;
+    wd_queue_copy(queue, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy(queue, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA], bytes);
+    wd_queue_wait(queue);
+    wd_machine_close(&m);
+    wd_residency_close(residency);
+    wd_queue_close(queue);
+    assert_int_equal(wd_device_bytes(device), 0);
+    wd_device_close(device);
+}
+
+static void assert_same(const outcome *a, const outcome *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(a->loss, b->loss, sizeof a->loss);
+    assert_memory_equal(a->norm, b->norm, sizeof a->norm);
+    assert_memory_equal(a->weights, b->weights, (size_t)a->count * 4);
+}
+
+static wd_pipeline teacher;
+
+static int open_teacher(void **state)
+{
+    (void)state;
+    wd_err err;
+    return wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK;
+}
+
+static void check_same_bits(wd_dtype student_dtype)
+{
+    wd_machine_options options = options_of(&teacher);
+    options.student_dtype = student_dtype;
+    outcome whole, other;
+    run(&whole, &options, false, 2);
+    for (int i = 0; i < STEPS; i++) assert_true(whole.loss[i] > 0 && whole.norm[i] > 0);
+    run(&other, &options, false, 1);
+    assert_same(&whole, &other);
+    wd_free(other.weights);
+    run(&other, &options, true, 2);
+    assert_same(&whole, &other);
+    wd_free(other.weights);
+    const int64_t cut[][2] = {{1, 1}, {4, 3}};
+    for (int i = 0; i < 2; i++) {
+        options.window = cut[i][0];
+        options.micro_batch = cut[i][1];
+        run(&other, &options, false, 2);
+        assert_true(other.acquires > whole.acquires);
+        assert_same(&whole, &other);
+        wd_free(other.weights);
+    }
+    wd_free(whole.weights);
+}
+
+static void window_threads_and_device_change_nothing_f32(void **state)
+{
+    (void)state;
+    check_same_bits(WD_F32);
+}
+
+static void window_threads_and_device_change_nothing_bf16(void **state)
+{
+    (void)state;
+    check_same_bits(WD_BF16);
+}
+
+static void checkpointing_changes_nothing(void **state)
+{
+    (void)state;
+    wd_machine_options options = options_of(&teacher);
+    outcome plain, checkpointed;
+    run(&plain, &options, false, 2);
+    options.checkpointing = true;
+    run(&checkpointed, &options, false, 2);
+    assert_same(&plain, &checkpointed);
+    assert_true(checkpointed.measured < plain.measured);
+    wd_free(plain.weights);
+    wd_free(checkpointed.weights);
+}
+
+static void memory_is_planned_and_steady(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        wd_machine_options options = options_of(&teacher);
+        options.student_dtype = i & 1 ? WD_BF16 : WD_F32;
+        options.checkpointing = i & 2;
+        options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
+        outcome o;
+        run(&o, &options, false, 2);
+        assert_int_equal(o.planned, o.measured);
+        assert_int_equal(o.steady_allocs, 0);
+        wd_free(o.weights);
+    }
+}
+
+static void seed_changes_the_run(void **state)
+{
+    (void)state;
+    wd_machine_options options = options_of(&teacher);
+    outcome a, b;
+    run(&a, &options, false, 2);
+    options.trajectory.seed++;
+    run(&b, &options, false, 2);
+    assert_memory_not_equal(a.weights, b.weights, (size_t)a.count * 4);
+    wd_free(a.weights);
+    wd_free(b.weights);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(window_threads_and_device_change_nothing_f32),
+        cmocka_unit_test(window_threads_and_device_change_nothing_bf16),
+        cmocka_unit_test(checkpointing_changes_nothing),
+        cmocka_unit_test(memory_is_planned_and_steady),
+        cmocka_unit_test(seed_changes_the_run),
+    };
+    return cmocka_run_group_tests(tests, open_teacher, NULL);
+}
