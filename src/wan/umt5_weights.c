@@ -2,42 +2,16 @@
  * used in place passes through a stage that holds one layer. */
 
 #include "core/memory.h"
-#include "dev/ops.h"
 #include "wan/umt5_impl.h"
-
-static bool in_place(const wd_umt5 *e, const wd_safetensors_entry *w)
-{
-    return wd_device_reads_host(wd_queue_device(e->queue)) && w->tensor.dtype == e->dtype &&
-           !w->unaligned;
-}
-
-/* Whether the file's bytes must be on the device before they can be converted. */
-static bool needs_raw(const wd_umt5 *e, const wd_safetensors_entry *w)
-{
-    bool readable = wd_device_reads_host(wd_queue_device(e->queue)) && !w->unaligned;
-    return w->tensor.dtype != e->dtype && !readable;
-}
+#include "wan/weights.h"
 
 wd_tensor wd_umt5_bring(wd_umt5 *e, wd_arena *stage, const wd_safetensors_entry *w)
 {
-    if (in_place(e, w)) return w->tensor;
     wd_tensor t = w->tensor;
-    const void *from = w->tensor.data;
+    if (wd_weight_in_place(w, e->dtype, e->queue)) return t;
     t.dtype = e->dtype;
     t.data = wd_arena_push(stage, wd_tensor_bytes(&t));
-    if (w->tensor.dtype == e->dtype) {
-        wd_queue_copy(e->queue, t.data, from, wd_tensor_bytes(&t));
-        return t;
-    }
-    if (needs_raw(e, w)) {
-        wd_queue_copy(e->queue, e->raw, from, wd_tensor_bytes(&w->tensor));
-        from = e->raw;
-    }
-    wd_op_cast(e->queue, &(wd_cast_args){.to = t.data,
-                                         .from = from,
-                                         .to_type = t.dtype,
-                                         .from_type = w->tensor.dtype,
-                                         .count = wd_tensor_count(&t)});
+    wd_weight_bring(t.data, e->raw, w, e->dtype, e->queue);
     return t;
 }
 
@@ -61,9 +35,9 @@ static void size_stage(wd_umt5 *e)
         int slots = layer < e->config.layers ? WD_UMT5_LAYER_SLOTS : 1;
         for (int i = 0; i < slots; i++) {
             const wd_safetensors_entry *w = e->line[wd_umt5_layer_line(layer) + i];
-            if (i == WD_UMT5_BIAS || in_place(e, w)) continue;
+            if (i == WD_UMT5_BIAS || wd_weight_in_place(w, e->dtype, e->queue)) continue;
             wd_arena_push(&stage, (size_t)wd_tensor_count(&w->tensor) * wd_dtype_bytes(e->dtype));
-            size_t bytes = needs_raw(e, w) ? wd_tensor_bytes(&w->tensor) : 0;
+            size_t bytes = wd_weight_raw_bytes(w, e->dtype, e->queue);
             if (bytes > e->raw_bytes) e->raw_bytes = bytes;
         }
         if (stage.peak > e->stage_bytes) e->stage_bytes = stage.peak;

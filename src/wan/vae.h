@@ -1,8 +1,8 @@
 /* The Wan VAE (diffusers AutoencoderKLWan), 2.1 and 2.2 layout: decode and encode.
  *
- * Weights and activations fp32 (as pipelines keep it); F16 and BF16 files are widened. Activations are
- * channels-last on the device. One latent frame takes a short path: only the last time tap of each
- * causal convolution sees anything but zeros. */
+ * Weights and activations fp32 (as pipelines keep it); F16 and BF16 files are widened. Activations
+ * are channels-last on the device. One latent frame takes a short path: only the last time tap of
+ * each causal convolution sees anything but zeros. */
 #ifndef WD_WAN_VAE_H
 #define WD_WAN_VAE_H
 
@@ -35,7 +35,8 @@ wd_status wd_vae_encode(wd_vae *vae, float *mean, const float *image, const int6
 /* Device bytes that decoding one picture of this latent size needs at its peak, beside weights. */
 size_t wd_vae_decode_bytes(const wd_vae_config *config, const int64_t dim[5]);
 
-/* Diffusion latents <-> the VAE's z, in place, as the pipeline does it: z = x / (1 / std) + mean. */
+/* Diffusion latents <-> the VAE's z, in place, as the pipeline does it: z = x / (1 / std) + mean.
+ */
 void wd_vae_unnormalize(float *latents, const wd_vae_config *config, const int64_t dim[5]);
 void wd_vae_normalize(float *latents, const wd_vae_config *config, const int64_t dim[5]);
 

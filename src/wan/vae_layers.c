@@ -15,17 +15,19 @@ enum { TABLE_MAX = WD_VAE_LAYERS_MAX * WD_VAE_SLOTS * 2, PREFIX_MAX = 96 };
 typedef struct build {
     const wd_vae_config *config;
     wd_vae_layers *layers;
-    wd_tensor_spec *spec; /* [TABLE_MAX] */
+    wd_tensor_spec *spec; /* [TABLE_MAX], or NULL: lines are counted only */
     int64_t specs;
     int stage;
+    bool uneven; /* a shortcut of the 2.2 layout between channels that do not divide evenly */
 } build;
 
 /* ---- tensors ---- */
 
 static int add_spec(build *b, const char *name, int ndim, const int64_t *dim)
 {
-    wd_tensor_spec *spec = &b->spec[b->specs];
     assert(b->specs < TABLE_MAX);
+    if (!b->spec) return (int)b->specs++;
+    wd_tensor_spec *spec = &b->spec[b->specs];
     *spec = (wd_tensor_spec){.ndim = ndim, .stage = b->stage};
     for (int i = 0; i < ndim; i++) spec->dim[i] = dim[i];
     snprintf(spec->name, sizeof spec->name, "%s", name);
@@ -131,6 +133,11 @@ static void add_shortcut(build *b, wd_vae_kind kind, int64_t in, int64_t out, in
     wd_vae_layer *layer = add_layer(b, kind, in, out);
     layer->space = space;
     layer->time = in_time ? 2 : 1;
+    /* Channels match in runs of equal length, so that each part is a strided sum. */
+    int64_t parts = space * space * layer->time;
+    int64_t fine = kind == WD_VAE_ADD_UP ? out : in, coarse = kind == WD_VAE_ADD_UP ? in : out;
+    int64_t run = fine * parts / coarse;
+    b->uneven |= fine * parts % coarse != 0 || (run % parts != 0 && parts % run != 0);
 }
 
 /* ---- parts ---- */
@@ -205,8 +212,8 @@ wd_status wd_vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table 
         return wd_fail(err, WD_UNSUPPORTED,
                        "VAE: num_res_blocks %d at %d levels: at most %d layers are supported",
                        (int)config->num_res_blocks, (int)config->levels, WD_VAE_LAYERS_MAX);
-    void *spec;
-    WD_TRY(wd_alloc(&spec, TABLE_MAX, sizeof(wd_tensor_spec), "a tensor table", err));
+    void *spec = NULL;
+    if (table) WD_TRY(wd_alloc(&spec, TABLE_MAX, sizeof(wd_tensor_spec), "a tensor table", err));
     build b = {.config = config, .spec = spec};
     for (b.stage = 0; b.stage < WD_VAE_PARTS; b.stage++) {
         b.layers = &part[b.stage];
@@ -216,7 +223,14 @@ wd_status wd_vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table 
         else
             build_encoder(&b);
     }
-    *table = (wd_tensor_table){.spec = spec, .count = b.specs, .stages = WD_VAE_PARTS};
+    if (b.uneven) {
+        wd_free(spec);
+        return wd_fail(
+            err, WD_UNSUPPORTED,
+            "VAE: is_residual with a \"dim_mult\" whose neighbours are not powers of two "
+            "apart is not supported");
+    }
+    if (table) *table = (wd_tensor_table){.spec = spec, .count = b.specs, .stages = WD_VAE_PARTS};
     return WD_OK;
 }
 
