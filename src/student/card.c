@@ -44,8 +44,8 @@ static void write_facts(FILE *out, const wd_params *p, const wd_export_options *
     }
     /* wd_pipeline_open finds a model's size in the line that says how to sample. */
     fprintf(out,
-            ", so there is one evaluation per step, and no negative prompt. Sample with %lld steps, "
-            "guidance 1, %lldx%lld, prompts of up to %lld tokens, flow shift %g.\n\n",
+            ", so there is one evaluation per step, and no negative prompt. Sample with %lld "
+            "steps, guidance 1, %lldx%lld, prompts of up to %lld tokens, flow shift %g.\n\n",
             (long long)o->sampling_steps, (long long)o->width, (long long)o->height,
             (long long)o->text_tokens, o->flow_shift);
 }

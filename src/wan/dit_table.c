@@ -86,6 +86,7 @@ int wd_dit_stage_slots(const wd_dit_config *config, int stage)
 int64_t wd_dit_stage_first(const wd_dit_config *config, int stage)
 {
     assert(stage >= 0 && stage < wd_dit_stages(config));
+    (void)config;
     return stage == 0 ? 0 : WD_DIT_EMBED_SLOTS + (int64_t)(stage - 1) * WD_DIT_BLOCK_SLOTS;
 }
 
