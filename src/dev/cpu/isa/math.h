@@ -7,25 +7,35 @@
 
 #include "dev/cpu/isa/rows.h"
 
-/* e^x: at most 1.1 ulp off. x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial for e^r (fitted to 0.05
+/* x held between -bound and bound; NaN gives a bound. By integer minima of the bits, since gcc turns
+ * comparisons of floats into branches, and what follows them into code done twice: positive floats
+ * are ordered as signed integers, negative ones by magnitude as unsigned ones. */
+static inline float clamp_f32(float x, float bound)
+{
+    int32_t above = (int32_t)bits_of(x), most = (int32_t)bits_of(bound);
+    uint32_t below = (uint32_t)(above < most ? above : most), least_bits = bits_of(-bound);
+    return float_of(below < least_bits ? below : least_bits);
+}
+
+/* e^x: at most 1 ulp off. x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial for e^r (fitted to 0.05
  * ulp), then times 2^n in two factors, so that denormals and overflow come out right. */
 static inline float exp_f32(float x)
 {
-    x = x > 89.0f ? 89.0f : x; /* overflows anyway; NaN passes both */
-    x = x < -105.0f ? -105.0f : x;
-    float shifted = x * 0x1.715476p+0f + 0x1.8p23f; /* n in the low bits of the mantissa */
+    float held = clamp_f32(x, 105.0f);                     /* where it overflows or is 0 anyway */
+    float shifted = held * 0x1.715476p+0f + 0x1.8p23f;     /* n in the low bits of the mantissa */
     float n = shifted - 0x1.8p23f;
     /* ln 2 in two parts; the product with the first, of 14 bits, is exact */
-    float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
+    float r = held - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
     float p = 0x1.6a234ep-10f;
     p = p * r + 0x1.123a6cp-7f;
     p = p * r + 0x1.5558f4p-5f;
     p = p * r + 0x1.55549p-3f;
     p = p * r + 0x1.fffffcp-2f;
     p = p * (r * r) + r + 1.0f;
-    uint32_t twice = bits_of(shifted) + 254u - 0x4b400000u; /* n + 2 bias, in 104 .. 383 */
+    uint32_t twice = bits_of(shifted) + 254u - 0x4b400000u; /* n + 2 bias, in 102 .. 406 */
     uint32_t half = twice >> 1;
-    return p * float_of(half << 23) * float_of((twice - half) << 23);
+    float e = p * float_of(half << 23) * float_of((twice - half) << 23);
+    return float_of(bits_of(e) | (x != x ? 0x7fc00000u : 0u));
 }
 
 /* tanh(x): at most 1.5 ulp off. */
@@ -54,22 +64,18 @@ static inline float gelu_f32(float x)
 
 static inline float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
 
-/* Derivatives. Where |x| is so large that the sigmoid is 0 or 1, x is held so that the product of a
- * vanishing slope and an overflowing factor stays 0. */
+/* Derivatives. Where the sigmoid s is 0 or 1 the second term is 0: x is held so that it stays so. */
 static inline float gelu_slope_f32(float x)
 {
-    x = x > 30.0f ? 30.0f : x;
-    x = x < -30.0f ? -30.0f : x;
     float s = 1.0f / (1.0f + exp_f32(-gelu_2c * (x + gelu_k * (x * x * x))));
-    return s + x * (s * (1.0f - s)) * (gelu_2c * (1.0f + 3.0f * gelu_k * (x * x)));
+    float held = clamp_f32(x, 30.0f);
+    return s + held * (s * (1.0f - s)) * (gelu_2c * (1.0f + 3.0f * gelu_k * (held * held)));
 }
 
 static inline float silu_slope_f32(float x)
 {
-    x = x > 120.0f ? 120.0f : x;
-    x = x < -120.0f ? -120.0f : x;
     float s = 1.0f / (1.0f + exp_f32(-x));
-    return s * (1.0f + x * (1.0f - s));
+    return s + clamp_f32(x, 120.0f) * (s * (1.0f - s));
 }
 
 #endif

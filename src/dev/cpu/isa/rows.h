@@ -124,11 +124,13 @@ static inline void narrow(void *data, wd_dtype type, int64_t at, const float *re
         total = sum_lanes(lanes_);                                                                 \
     } while (0)
 
-static inline float sum_lanes(float lanes[LANES])
+static inline float sum_lanes(const float lanes[LANES])
 {
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    return lanes[0];
+    float a[16], b[8], c[4];
+    for (int i = 0; i < 16; i++) a[i] = lanes[i] + lanes[i + 16];
+    for (int i = 0; i < 8; i++) b[i] = a[i] + a[i + 8];
+    for (int i = 0; i < 4; i++) c[i] = b[i] + b[i + 4];
+    return (c[0] + c[2]) + (c[1] + c[3]);
 }
 
 #endif
