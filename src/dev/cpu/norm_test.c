@@ -284,7 +284,7 @@ static void channelnorm(void **state)
 {
     (void)state;
     /* In bf16 three roundings may each fall on the other side, before act. */
-    static const tolerance t[] = {norm_tolerance, {0x1p-7, 1e-37}};
+    const tolerance t[] = {norm_tolerance, {0x1p-7, 1e-37}};
     for (int i = 0; i < WIDTHS; i++)
         for (int variant = 0; variant < 32; variant++) {
             params p = {.samples = 1,
