@@ -44,6 +44,16 @@ wd_status wd_path_join(char out[WD_PATH_MAX], const char *folder, const char *na
     return WD_OK;
 }
 
+wd_status wd_path_beside(char out[WD_PATH_MAX], const char *path, const char *name, wd_err *err)
+{
+    char folder[WD_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int length = slash ? (int)(slash + 1 - path) : 0;
+    if (length >= WD_PATH_MAX) return wd_path_join(out, path, name, err); /* says: too long */
+    snprintf(folder, sizeof folder, "%.*s", length, path);
+    return wd_path_join(out, folder, name, err);
+}
+
 bool wd_path_exists(const char *path)
 {
     struct stat info;
@@ -136,13 +146,7 @@ void wd_file_abandon(const char *temporary)
 static wd_status flush_folder_of(const char *path, wd_err *err)
 {
     char folder[WD_PATH_MAX];
-    WD_TRY(wd_path_join(folder, path, "", err));
-    folder[strlen(path)] = '\0';
-    char *slash = strrchr(folder, '/');
-    if (!slash)
-        strcpy(folder, ".");
-    else
-        slash[slash == folder] = '\0';
+    WD_TRY(wd_path_beside(folder, path, ".", err));
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return refuse(err, folder, "flushed");
     int failed = fsync(fd) && errno != EINVAL && errno != EROFS;

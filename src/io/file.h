@@ -9,6 +9,9 @@ enum { WD_PATH_MAX = 4096 };
 /* "folder/name" into `out`; a path that is too long is an error. */
 wd_status wd_path_join(char out[WD_PATH_MAX], const char *folder, const char *name, wd_err *err);
 
+/* The path of `name` in the folder that `path` is in. */
+wd_status wd_path_beside(char out[WD_PATH_MAX], const char *path, const char *name, wd_err *err);
+
 bool wd_path_exists(const char *path);
 bool wd_path_is_folder(const char *path);
 

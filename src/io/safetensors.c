@@ -127,17 +127,10 @@ static wd_status open_index(wd_safetensors *set, const char *path, wd_err *err)
 {
     json_t *index = NULL;
     const char **shards = NULL;
-    char folder[WD_PATH_MAX], shard_path[WD_PATH_MAX];
+    char shard_path[WD_PATH_MAX];
     int64_t count = 0;
     void *block;
     wd_status status;
-    WD_TRY_OUT(wd_path_join(folder, path, "", err));
-    folder[strlen(path)] = '\0';
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        slash[1] = '\0';
-    else
-        strcpy(folder, "");
     WD_TRY_OUT(wd_json_load(&index, path, err));
     json_t *weight_map = json_object_get(index, "weight_map");
     if (!json_is_object(weight_map) || json_object_size(weight_map) == 0) {
@@ -149,10 +142,9 @@ static wd_status open_index(wd_safetensors *set, const char *path, wd_err *err)
     WD_TRY_OUT(wd_alloc(&block, (size_t)count, sizeof *set->file, "a list of files", err));
     set->file = block;
     for (int64_t i = 0; i < count; i++) {
-        WD_TRY_OUT(wd_path_join(shard_path, folder, shards[i], err));
+        WD_TRY_OUT(wd_path_beside(shard_path, path, shards[i], err));
         status = wd_safetensors_file_open(&set->file[i], shard_path, err);
-        if (status == WD_NOT_FOUND && err)
-            wd_fail_in(err, "%s: shard %s is missing", path, shards[i]);
+        if (status == WD_NOT_FOUND) wd_fail_in(err, "%s: shard %s is missing", path, shards[i]);
         if (status != WD_OK) goto out;
         set->files++;
     }

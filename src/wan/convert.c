@@ -172,6 +172,13 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd
     wd_status status;
     WD_TRY_OUT(wd_safetensors_open(&set, path, err));
     WD_TRY_OUT(wd_dit_file_read(&file, set, err));
+    if (!file.heads_known) {
+        status = wd_fail(err, WD_UNSUPPORTED,
+                         "%s: its width of %lld is not a multiple of %d, so its number of heads "
+                         "cannot be told; put a config.json beside it",
+                         path, (long long)wd_dit_width(&file.config), COMFYUI_HEAD_DIM);
+        goto out;
+    }
     WD_TRY_OUT(plan_lines(&lines, &count, &file, false, dtype, err));
     WD_TRY_OUT(wd_folder_make(folder, err));
     WD_TRY_OUT(wd_path_join(target, folder, "diffusion_pytorch_model.safetensors", err));

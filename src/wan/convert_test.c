@@ -202,6 +202,35 @@ static void refuses_what_float16_cannot_hold(void **state)
     wd_test_ok(wd_convert_to_diffusers(folder, huge, &brain, &err), &err);
 }
 
+/* Shapes do not tell heads that are not of 128; a config.json beside the file does. */
+static void heads_of_another_width(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_tensor_table table;
+    wd_safetensors *set;
+    wd_dit_file file;
+    char path[WD_PATH_MAX], folder[WD_PATH_MAX];
+    const wd_dit_config config = {16, 16, 5, 32, 64, 1, 256, 64, {1, 2, 2}, 1024, false, 1e-6};
+    wd_test_ok(wd_dit_table_open(&table, &config, &err), &err);
+    wd_test_ok(wd_folder_make(below(folder, "heads"), &err), &err);
+    below(path, "heads/x.safetensors");
+    wd_test_sparse_file(path, &table, 0, 1, WD_BF16, NULL);
+    wd_dit_table_close(&table);
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    wd_test_ok(wd_dit_file_read(&file, set, &err), &err);
+    assert_true(!file.heads_known && !file.config.cross_attn_norm);
+    wd_test_refused(wd_convert_to_diffusers(folder, path, NULL, &err), &err, WD_UNSUPPORTED,
+                    "number of heads");
+    char beside[WD_PATH_MAX];
+    json_t *json = wd_dit_config_json(&config);
+    wd_test_ok(wd_json_save(json, below(beside, "heads/config.json"), &err), &err);
+    json_decref(json);
+    wd_test_ok(wd_dit_file_read(&file, set, &err), &err);
+    assert_true(file.heads_known && wd_dit_config_same(&file.config, &config));
+    wd_safetensors_close(set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +238,7 @@ int main(void)
         cmocka_unit_test(to_other_dtypes),
         cmocka_unit_test(reads_files_of_others),
         cmocka_unit_test(refuses_what_float16_cannot_hold),
+        cmocka_unit_test(heads_of_another_width),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/file.h"
 #include "wan/names.h"
 
 enum { FULL_NAME_MAX = 2 * WD_TENSOR_NAME_MAX, HEAD_DIM_DEFAULT = 128 };
@@ -22,9 +23,9 @@ const wd_safetensors_entry *wd_dit_file_find(const wd_dit_file *file, const char
     return wd_safetensors_find(file->set, name);
 }
 
-/* Which of the names the file has. */
-static bool detect(wd_dit_file *file)
+bool wd_dit_file_detect(wd_dit_file *file, const wd_safetensors *set)
 {
+    *file = (wd_dit_file){.set = set};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         file->prefix = prefixes[i];
         for (int original = 0; original < 2; original++) {
@@ -52,7 +53,7 @@ static wd_status extent(int64_t *out, const wd_dit_file *file, const char *name,
     return WD_OK;
 }
 
-static wd_status config_of_shapes(wd_dit_config *c, const wd_dit_file *file, wd_err *err)
+static wd_status config_of_shapes(wd_dit_config *c, wd_dit_file *file, wd_err *err)
 {
     static const char patch[] = "patch_embedding.weight";
     int64_t width, out, volume;
@@ -70,35 +71,48 @@ static wd_status config_of_shapes(wd_dit_config *c, const wd_dit_file *file, wd_
         snprintf(name, sizeof name, "blocks.%d.scale_shift_table", (int)c->layers);
     } while (wd_dit_file_find(file, name) && ++c->layers < INT32_MAX);
     if (__builtin_mul_overflow(c->patch[0], c->patch[1], &volume) ||
-        __builtin_mul_overflow(volume, c->patch[2], &volume) || !volume || out % volume ||
-        width % HEAD_DIM_DEFAULT)
-        return wd_fail(
-            err, WD_UNSUPPORTED,
-            "%s: a width of %lld and %lld outputs per token: heads are not of %d, or the "
-            "outputs do not fill patches; a file of this shape needs its configuration "
-            "(metadata \"%s\")",
-            wd_safetensors_at(file->set, 0)->file, (long long)width, (long long)out,
-            HEAD_DIM_DEFAULT, WD_DIT_FILE_CONFIG_KEY);
+        __builtin_mul_overflow(volume, c->patch[2], &volume) || !volume || out % volume)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: %lld outputs per token do not fill patches of %lld x %lld x %lld",
+                       wd_safetensors_at(file->set, 0)->file, (long long)out,
+                       (long long)c->patch[0], (long long)c->patch[1], (long long)c->patch[2]);
     c->out_channels = out / volume;
-    c->head_dim = HEAD_DIM_DEFAULT;
-    c->heads = width / HEAD_DIM_DEFAULT;
+    file->heads_known = width % HEAD_DIM_DEFAULT == 0;
+    c->head_dim = file->heads_known ? HEAD_DIM_DEFAULT : width;
+    c->heads = width / c->head_dim;
     c->cross_attn_norm = wd_dit_file_find(file, "blocks.0.norm2.weight") != NULL;
     c->rope_max_seq_len = 1024;
     c->eps = 1e-6;
     return WD_OK;
 }
 
+/* The configuration in the file's metadata, or in config.json beside it; NULL: there is none. */
+static wd_status find_config(json_t **out, const wd_dit_file *file, const char *where, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    const char *text = wd_safetensors_metadata(file->set, WD_DIT_FILE_CONFIG_KEY);
+    *out = NULL;
+    if (text) return wd_json_parse(out, text, strlen(text), where, err);
+    WD_TRY(wd_path_beside(path, where, "config.json", err));
+    if (!wd_path_exists(path)) return WD_OK;
+    WD_TRY(wd_json_load(out, path, err));
+    const char *name = json_string_value(json_object_get(*out, "_class_name"));
+    if (name && !strcmp(name, "WanTransformer3DModel")) return WD_OK;
+    json_decref(*out); /* it belongs to something else */
+    *out = NULL;
+    return WD_OK;
+}
+
 static wd_status read_config(wd_dit_file *file, wd_err *err)
 {
-    json_t *json = NULL;
+    json_t *json;
     wd_dit_config shapes = {0};
     const char *where = wd_safetensors_at(file->set, 0)->file;
-    const char *text = wd_safetensors_metadata(file->set, WD_DIT_FILE_CONFIG_KEY);
-    if (text) {
-        WD_TRY(wd_json_parse(&json, text, strlen(text), where, err));
-    } else {
+    WD_TRY(find_config(&json, file, where, err));
+    file->heads_known = true;
+    if (!json) {
         WD_TRY(config_of_shapes(&shapes, file, err));
-        json = wd_dit_config_json(&shapes); /* the reader knows what sizes are possible */
+        json = wd_dit_config_json(&shapes); /* its reader knows what sizes are possible */
         if (!json) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory", where);
     }
     wd_status status = wd_dit_config_read(&file->config, json, where, err);
@@ -126,7 +140,7 @@ out:
 
 wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *err)
 {
-    wd_dit_file file = {.set = set};
+    wd_dit_file file;
     if (!wd_safetensors_count(set))
         return wd_fail(err, WD_UNSUPPORTED, "a file without tensors is no Wan transformer");
     for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
@@ -137,7 +151,7 @@ wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *
                            "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
                            e->file, e->name, architecture);
     }
-    if (!detect(&file))
+    if (!wd_dit_file_detect(&file, set))
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: no Wan transformer: expected tensors \"patch_embedding.weight\" and "
                        "\"scale_shift_table\" (diffusers' names) or \"head.modulation\" (the "

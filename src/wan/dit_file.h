@@ -6,6 +6,14 @@
 #include "io/safetensors.h"
 #include "wan/dit_table.h"
 
+/* Key of the metadata in which this program puts the configuration. Shapes tell all of it but the
+ * number of heads; a file without it is taken to have heads of 128, as every published model does,
+ * or those that a config.json beside it states. */
+#define WD_WAN_DIT_FILE_H
+
+#include "io/safetensors.h"
+#include "wan/dit_table.h"
+
 /* Key of the metadata in which this program puts the configuration: shapes do not tell the number
  * of heads. Files without it have heads of 128, as every published model does. */
 #define WD_DIT_FILE_CONFIG_KEY "wandistiller.config"
@@ -15,7 +23,12 @@ typedef struct wd_dit_file {
     bool original;             /* the original release's names, not diffusers' */
     const char *prefix;        /* in front of every name: "model.diffusion_model." */
     wd_dit_config config;
+    bool heads_known; /* else config has one head as wide as the model */
 } wd_dit_file;
+
+/* Whether the set looks like a Wan transformer in either naming; fills all but the configuration.
+ */
+bool wd_dit_file_detect(wd_dit_file *out, const wd_safetensors *set);
 
 /* WD_UNSUPPORTED if the set is no Wan text-to-video transformer. All tensors are checked. */
 wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *err);

@@ -35,11 +35,12 @@ const char *wd_component_name(wd_component component)
 wd_status wd_pipeline_folder(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
                              wd_component component, wd_err *err)
 {
-    return wd_path_join(out, pipeline->path, wd_component_name(component), err);
+    const char *below = pipeline->bare ? "" : wd_component_name(component);
+    return wd_path_join(out, pipeline->path, below, err);
 }
 
-static wd_status config_path(char out[WD_PATH_MAX], const wd_pipeline *p, wd_component c,
-                             wd_err *err)
+wd_status wd_pipeline_config_path(char out[WD_PATH_MAX], const wd_pipeline *p, wd_component c,
+                                  wd_err *err)
 {
     char folder[WD_PATH_MAX];
     WD_TRY(wd_pipeline_folder(folder, p, c, err));
@@ -199,21 +200,43 @@ static wd_status check_widths(const wd_pipeline *p, wd_err *err)
     return WD_OK;
 }
 
-/* A folder that is something else: says what, where it can be told. */
-static wd_status nothing_here(const wd_pipeline *p, wd_err *err)
+/* Which component a folder's own configuration is of; WD_COMPONENT_COUNT: none. */
+static wd_component component_of(const char *class_name, const char *model_type)
 {
+    if (model_type && !strcmp(model_type, "umt5")) return WD_COMPONENT_TEXT_ENCODER;
+    for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
+        const char *name = components[c].classes[0];
+        if (class_name && name && !strcmp(class_name, name)) return (wd_component)c;
+    }
+    return WD_COMPONENT_COUNT;
+}
+
+/* A folder that is not above components: that of a component itself, or something else. */
+static wd_status open_bare(wd_pipeline *p, wd_err *err)
+{
+    static const wd_component own_name[] = {WD_COMPONENT_TOKENIZER, WD_COMPONENT_SCHEDULER};
     char path[WD_PATH_MAX];
     const char *hint = "expected a diffusers pipeline folder";
     json_t *json = NULL;
+    p->bare = true;
+    for (int i = 0; i < 2; i++) { /* their configuration's name tells what they are */
+        WD_TRY(wd_pipeline_config_path(path, p, own_name[i], err));
+        p->has[own_name[i]] = wd_path_exists(path);
+        if (p->has[own_name[i]]) return read_component(p, own_name[i], path, err);
+    }
     WD_TRY(wd_path_join(path, p->path, "config.json", err));
-    if (wd_path_exists(path) && wd_json_load(&json, path, NULL) == WD_OK) {
+    if (wd_path_exists(path)) {
+        WD_TRY(wd_json_load(&json, path, err));
         const char *name = json_string_value(json_object_get(json, "_class_name"));
+        wd_component c = component_of(name, json_string_value(json_object_get(json, "model_type")));
         if (name && !strcmp(name, "WanModel"))
             hint = "this is the original layout; use the repository whose name ends in -Diffusers";
-        else if (name || json_object_get(json, "model_type"))
-            hint = "this looks like one component's folder; name the folder above it";
+        json_decref(json);
+        if (c != WD_COMPONENT_COUNT) {
+            p->has[c] = true;
+            return read_component(p, c, path, err);
+        }
     }
-    json_decref(json);
     return wd_fail(err, WD_NOT_FOUND,
                    "%s: has neither model_index.json nor a folder of a component (transformer, "
                    "text_encoder, vae, ...): %s",
@@ -228,15 +251,16 @@ static wd_status open_folder(wd_pipeline *p, wd_err *err)
     bool index = wd_path_exists(path);
     if (index) WD_TRY(read_index(p, path, err));
     for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
-        WD_TRY(config_path(path, p, (wd_component)c, err));
+        WD_TRY(wd_pipeline_config_path(path, p, (wd_component)c, err));
         p->has[c] = (p->listed[c] || !index) && wd_path_exists(path);
         if (!p->has[c]) continue;
         any = true;
         WD_TRY(read_component(p, (wd_component)c, path, err));
     }
-    if (!any && !index) return nothing_here(p, err);
+    if (!any && !index) WD_TRY(open_bare(p, err));
     WD_TRY(check_widths(p, err));
-    if (!p->default_height) wd_pipeline_size_from_card(&p->default_height, &p->default_width, p);
+    if (!p->default_height)
+        WD_TRY(wd_pipeline_size_from_card(&p->default_height, &p->default_width, p, err));
     if (!p->default_height) p->default_height = p->default_width = DEFAULT_PIXELS;
     return WD_OK;
 }

@@ -2,7 +2,8 @@
  *
  * Data flow: wd_hub_find names the folder; open reads model_index.json and the configs and opens
  * (maps) no weights; a component's weights are opened when they are needed. A folder that just has
- * a component's subfolder opens too: what is missing is an error when it is asked for. */
+ * a component's subfolder opens too, and so does a component's folder itself: what is missing is an
+ * error when it is asked for. */
 #ifndef WD_WAN_PIPELINE_H
 #define WD_WAN_PIPELINE_H
 
@@ -24,6 +25,7 @@ const char *wd_component_name(wd_component component); /* its folder: "transform
 
 typedef struct wd_pipeline {
     char path[WD_PATH_MAX];
+    bool bare; /* path is not above its only component's folder, but that folder itself */
     bool has[WD_COMPONENT_COUNT];    /* named by model_index.json, if there is one, and there */
     bool listed[WD_COMPONENT_COUNT]; /* named by model_index.json */
     char class_name[WD_COMPONENT_COUNT][64]; /* as model_index.json or config.json says */
@@ -60,6 +62,10 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
 /* Folder of a component. */
 wd_status wd_pipeline_folder(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
                              wd_component component, wd_err *err);
+
+/* Its configuration file. */
+wd_status wd_pipeline_config_path(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
+                                  wd_component component, wd_err *err);
 
 /* Pixels per latent pixel, and the multiple that height and width must have. */
 int64_t wd_pipeline_vae_scale(const wd_pipeline *pipeline);

@@ -57,17 +57,21 @@ static bool find_size(int64_t *height, int64_t *width, const char *text)
     return false;
 }
 
-void wd_pipeline_size_from_card(int64_t *height, int64_t *width, const wd_pipeline *pipeline)
+wd_status wd_pipeline_size_from_card(int64_t *height, int64_t *width, const wd_pipeline *pipeline,
+                                     wd_err *err)
 {
     static const char word[] = "sample";
     char path[WD_PATH_MAX], *card;
     size_t bytes, length = sizeof word - 1;
-    if (wd_path_join(path, pipeline->path, "README.md", NULL) != WD_OK) return;
-    if (wd_file_read(&card, &bytes, path, CARD_BYTES_MAX, NULL) != WD_OK) return;
+    WD_TRY(wd_path_join(path, pipeline->path, "README.md", err));
+    wd_status status = wd_file_read(&card, &bytes, path, CARD_BYTES_MAX, NULL);
+    if (status == WD_OUT_OF_MEMORY) return wd_fail(err, status, "%s: no memory to read it", path);
+    if (status != WD_OK) return WD_OK; /* a model without a readable card is fine */
     for (const char *p = card; (p = strcasestr(p, word)); p += length) {
         bool begins = p == card || !(isalnum((unsigned char)p[-1]) || strchr("_-", p[-1]));
         bool ends = !(isalnum((unsigned char)p[length]) || p[length] == '_');
         if (begins && ends && find_size(height, width, p + length)) break;
     }
     wd_free(card);
+    return WD_OK;
 }

@@ -9,6 +9,7 @@
 wd_status wd_pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader r, wd_err *err);
 
 /* From the text of the model card (README.md); untouched where it names none. */
-void wd_pipeline_size_from_card(int64_t *height, int64_t *width, const wd_pipeline *pipeline);
+wd_status wd_pipeline_size_from_card(int64_t *height, int64_t *width, const wd_pipeline *pipeline,
+                                     wd_err *err);
 
 #endif

@@ -1,11 +1,6 @@
-/* Tests of pipeline folders: wan-tiny, trees with the published models' configurations and sparse
- * weights of their true sizes, and refusals. */
-#include "sparse.h"
-
-#include "wan/dit_table.h"
-#include "wan/pipeline.h"
-#include "wan/umt5.h"
-#include "wan/vae.h"
+/* Tests of pipeline folders: wan-tiny, trees with the published models'
+ * configurations and sparse weights of their true sizes, and refusals. */
+#include "published.h"
 
 static const char wan_tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 
@@ -65,118 +60,27 @@ static void opens_single_components(void **state)
     }
 }
 
-/* ---- trees of the published models ---- */
-
-#define DIT                                                                                        \
-    "{\"_class_name\":\"WanTransformer3DModel\",\"added_kv_proj_dim\":null,"                       \
-    "\"attention_head_dim\":128,\"cross_attn_norm\":true,\"eps\":1e-06,\"ffn_dim\":%d,"            \
-    "\"freq_dim\":256,\"image_dim\":null,\"in_channels\":%d,\"num_attention_heads\":%d,"           \
-    "\"num_layers\":%d,\"out_channels\":%d,\"patch_size\":[1,2,2],\"text_dim\":4096,"              \
-    "\"qk_norm\":\"rms_norm_across_heads\",\"rope_max_seq_len\":1024}"
-
-typedef struct published {
-    const char *name;
-    int ffn_dim, channels, heads, layers, shards;
-    bool two_experts;
-    int64_t dit_parameters, vae_parameters, vae_tensors;
-    wd_dtype dit_dtype, text_dtype;
-    uint64_t dit_bytes, text_bytes; /* of the tensors, in the files' dtype */
-} published;
-
-static const published models[] = {
-    {"2.1-1.3B", 8960, 16, 12, 30, 2, false, 1418996800, 126892531, 194, WD_F32, WD_F32, 5675987200,
-     22723641344},
-    {"2.2-A14B", 13824, 16, 40, 40, 12, true, 14288491584, 126892531, 194, WD_F32, WD_BF16,
-     57153966336, 11361820672},
-    {"2.2-5B", 14336, 48, 24, 30, 5, false, 4999787712, 704688668, 196, WD_F32, WD_BF16,
-     19999150848, 11361820672},
-};
-
-static void write_text(const char *folder, const char *name, const char *text)
+/* A component's own folder opens as well. */
+static void opens_component_folders(void **state)
 {
-    wd_err err;
-    char path[WD_PATH_MAX];
-    wd_test_ok(wd_folder_make(folder, &err), &err);
-    wd_test_ok(wd_path_join(path, folder, name, &err), &err);
-    wd_test_ok(wd_file_write(path, text, strlen(text), &err), &err);
-}
-
-static void write_vae_config(const char *folder, bool is_22)
-{
-    char text[4096];
-    size_t n = 0;
-    n += (size_t)sprintf(text, "{\"_class_name\":\"AutoencoderKLWan\"");
-    if (is_22) {
-        n +=
-            (size_t)sprintf(text + n, ",\"base_dim\":160,\"decoder_base_dim\":256,\"z_dim\":48,"
-                                      "\"is_residual\":true,\"in_channels\":12,\"out_channels\":12,"
-                                      "\"patch_size\":2,\"scale_factor_spatial\":16");
-        for (int list = 0; list < 2; list++) {
-            n += (size_t)sprintf(text + n, ",\"latents_%s\":[", list ? "std" : "mean");
-            for (int i = 0; i < 48; i++) n += (size_t)sprintf(text + n, "%s0.5", i ? "," : "");
-            n += (size_t)sprintf(text + n, "]");
-        }
+    (void)state;
+    for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
+        wd_err err;
+        wd_pipeline p;
+        wd_safetensors *set;
+        char path[WD_PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", wan_tiny, wd_component_name((wd_component)c));
+        wd_test_ok(wd_pipeline_open(&p, path, &err), &err);
+        /* the second expert's folder alone is just a transformer */
+        int expected = c == WD_COMPONENT_TRANSFORMER_2 ? WD_COMPONENT_TRANSFORMER : c;
+        for (int i = 0; i < WD_COMPONENT_COUNT; i++) assert_int_equal(p.has[i], i == expected);
+        if (c > WD_COMPONENT_VAE) continue;
+        wd_test_ok(wd_pipeline_open_weights(&set, &p, (wd_component)expected, &err), &err);
+        wd_safetensors_close(set);
     }
-    strcpy(text + n, "}");
-    write_text(folder, "config.json", text);
 }
 
-static const char *sub(char path[WD_PATH_MAX], const char *root, const char *name)
-{
-    snprintf(path, WD_PATH_MAX, "%s/%s", root, name);
-    return path;
-}
-
-/* The tree of a published model under the test's folder. */
-static void make_tree(char root[WD_PATH_MAX], const published *m)
-{
-    wd_err err;
-    wd_pipeline p;
-    wd_tensor_table table;
-    char text[1024], path[WD_PATH_MAX];
-    sub(root, wd_test_folder(), m->name);
-    snprintf(text, sizeof text, DIT, m->ffn_dim, m->channels, m->heads, m->layers, m->channels);
-    write_text(sub(path, root, "transformer"), "config.json", text);
-    if (m->two_experts) write_text(sub(path, root, "transformer_2"), "config.json", text);
-    snprintf(
-        text, sizeof text,
-        "{\"model_type\":\"umt5\",\"d_ff\":10240,\"d_kv\":64,\"d_model\":4096,\"num_heads\":64,"
-        "\"num_layers\":24,\"vocab_size\":256384,\"torch_dtype\":\"%s\"}",
-        wd_dtype_option_name(m->text_dtype));
-    write_text(sub(path, root, "text_encoder"), "config.json", text);
-    write_vae_config(sub(path, root, "vae"), m->channels == 48);
-    write_text(sub(path, root, "tokenizer"), "tokenizer_config.json",
-               "{\"model_max_length\": 1000000000000000019884624838656}");
-    write_text(sub(path, root, "scheduler"), "scheduler_config.json",
-               "{\"_class_name\":\"UniPCMultistepScheduler\",\"use_flow_sigmas\":true,"
-               "\"prediction_type\":\"flow_prediction\",\"flow_shift\":3.0}");
-    snprintf(text, sizeof text,
-             "{\"_class_name\":\"WanPipeline\",\"scheduler\":[\"diffusers\","
-             "\"UniPCMultistepScheduler\"],"
-             "\"text_encoder\":[\"transformers\",\"UMT5EncoderModel\"],"
-             "\"tokenizer\":[\"transformers\",\"T5TokenizerFast\"],"
-             "\"transformer\":[\"diffusers\",\"WanTransformer3DModel\"],"
-             "\"transformer_2\":[%s],\"vae\":[\"diffusers\",\"AutoencoderKLWan\"],"
-             "\"boundary_ratio\":%s,\"expand_timesteps\":%s,\"future_key\":{\"x\":1}}",
-             m->two_experts ? "\"diffusers\",\"WanTransformer3DModel\"" : "null,null",
-             m->two_experts ? "0.875" : "null", m->channels == 48 ? "true" : "false");
-    write_text(root, "model_index.json", text);
-    wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
-    wd_test_ok(wd_dit_table_open(&table, &p.dit, &err), &err);
-    wd_test_sparse_set(sub(path, root, "transformer"), "diffusion_pytorch_model", &table, m->shards,
-                       m->dit_dtype, NULL);
-    if (m->two_experts)
-        wd_test_sparse_set(sub(path, root, "transformer_2"), "diffusion_pytorch_model", &table,
-                           m->shards, m->dit_dtype, NULL);
-    wd_dit_table_close(&table);
-    wd_test_ok(wd_umt5_table_open(&table, &p.umt5, &err), &err);
-    wd_test_sparse_set(sub(path, root, "text_encoder"), "model", &table, 5, m->text_dtype,
-                       "encoder.embed_tokens.weight");
-    wd_umt5_table_close(&table);
-    wd_test_ok(wd_vae_table_open(&table, &p.vae, &err), &err);
-    wd_test_sparse_set(sub(path, root, "vae"), "diffusion_pytorch_model", &table, 1, WD_F32, NULL);
-    wd_vae_table_close(&table);
-}
+/* ---- trees of the published models ---- */
 
 static void measure(const wd_pipeline *p, wd_component c, int64_t *parameters, int64_t *tensors,
                     uint64_t *bytes)
@@ -198,14 +102,14 @@ static void measure(const wd_pipeline *p, wd_component c, int64_t *parameters, i
 static void opens_published_models(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        const published *m = &models[i];
+    for (size_t i = 0; i < sizeof wd_test_models / sizeof *wd_test_models; i++) {
+        const wd_test_published *m = &wd_test_models[i];
         wd_err err;
         wd_pipeline p;
         int64_t parameters, tensors;
         uint64_t bytes;
         char root[WD_PATH_MAX];
-        make_tree(root, m);
+        wd_test_tree(root, m);
         wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
         assert_int_equal(p.has[WD_COMPONENT_TRANSFORMER_2], m->two_experts);
         assert_true(p.boundary_ratio == (m->two_experts ? 0.875 : 0));
@@ -261,17 +165,17 @@ static void refuses_other_pipelines(void **state)
     wd_err err;
     wd_pipeline p;
     char root[WD_PATH_MAX];
-    sub(root, wd_test_folder(), "refused");
+    wd_test_below(root, wd_test_folder(), "refused");
     wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_NOT_FOUND, "refused");
     wd_test_ok(wd_folder_make(root, &err), &err);
     wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_NOT_FOUND, "model_index.json");
-    write_text(root, "config.json", "{\"_class_name\":\"WanModel\"}");
+    wd_test_write(root, "config.json", "{\"_class_name\":\"WanModel\"}");
     wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_NOT_FOUND, "-Diffusers");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        write_text(root, "model_index.json", cases[i].index);
+        wd_test_write(root, "model_index.json", cases[i].index);
         wd_test_refused(wd_pipeline_open(&p, root, &err), &err, cases[i].status, cases[i].named);
     }
-    write_text(root, "model_index.json", INDEX("\"vae\":[\"diffusers\",\"AutoencoderKLWan\"]"));
+    wd_test_write(root, "model_index.json", INDEX("\"vae\":[\"diffusers\",\"AutoencoderKLWan\"]"));
     wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
     wd_test_refused(wd_pipeline_require(&p, WD_COMPONENT_VAE, &err), &err, WD_NOT_FOUND,
                     "incomplete download");
@@ -283,21 +187,22 @@ static void refuses_what_does_not_fit_together(void **state)
     wd_err err;
     wd_pipeline p;
     char root[WD_PATH_MAX], path[WD_PATH_MAX], text[1024];
-    sub(root, wd_test_folder(), "mixed");
-    snprintf(text, sizeof text, DIT, 512, 16, 2, 2, 16);
-    write_text(sub(path, root, "transformer"), "config.json", text);
-    snprintf(text, sizeof text, DIT, 512, 16, 2, 3, 16);
-    write_text(sub(path, root, "transformer_2"), "config.json", text);
+    wd_test_below(root, wd_test_folder(), "mixed");
+    snprintf(text, sizeof text, WD_TEST_DIT_CONFIG, 512, 16, 2, 2, 16);
+    wd_test_write(wd_test_below(path, root, "transformer"), "config.json", text);
+    snprintf(text, sizeof text, WD_TEST_DIT_CONFIG, 512, 16, 2, 3, 16);
+    wd_test_write(wd_test_below(path, root, "transformer_2"), "config.json", text);
     wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_MISMATCH, "layers 3 and 2");
     wd_test_ok(wd_folder_remove(path, &err), &err);
-    write_text(sub(path, root, "text_encoder"), "config.json", "{\"model_type\":\"umt5\"}");
+    wd_test_write(wd_test_below(path, root, "text_encoder"), "config.json",
+                  "{\"model_type\":\"umt5\"}");
     wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_MISMATCH, "\"d_model\" 512");
     wd_test_ok(wd_folder_remove(path, &err), &err);
-    write_vae_config(sub(path, root, "vae"), true);
+    wd_test_write_vae_config(wd_test_below(path, root, "vae"), true);
     wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_MISMATCH, "\"z_dim\" 48");
     wd_test_ok(wd_folder_remove(path, &err), &err);
-    snprintf(text, sizeof text, DIT, 512, 36, 2, 2, 16);
-    write_text(sub(path, root, "transformer"), "config.json", text);
+    snprintf(text, sizeof text, WD_TEST_DIT_CONFIG, 512, 36, 2, 2, 16);
+    wd_test_write(wd_test_below(path, root, "transformer"), "config.json", text);
     wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_UNSUPPORTED, "image-to-video");
 }
 
@@ -309,10 +214,10 @@ static void refuses_wrong_weights(void **state)
     wd_tensor_table table;
     wd_safetensors *set;
     char root[WD_PATH_MAX], folder[WD_PATH_MAX], text[1024];
-    sub(root, wd_test_folder(), "wrong");
-    sub(folder, root, "transformer");
-    snprintf(text, sizeof text, DIT, 512, 16, 2, 2, 16);
-    write_text(folder, "config.json", text);
+    wd_test_below(root, wd_test_folder(), "wrong");
+    wd_test_below(folder, root, "transformer");
+    snprintf(text, sizeof text, WD_TEST_DIT_CONFIG, 512, 16, 2, 2, 16);
+    wd_test_write(folder, "config.json", text);
     wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
     const wd_component c = WD_COMPONENT_TRANSFORMER;
     wd_test_refused(wd_pipeline_open_weights(&set, &p, c, &err), &err, WD_NOT_FOUND,
@@ -369,10 +274,10 @@ static void default_sizes(void **state)
     wd_err err;
     wd_pipeline p;
     char root[WD_PATH_MAX];
-    sub(root, wd_test_folder(), "sizes");
+    wd_test_below(root, wd_test_folder(), "sizes");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        write_text(root, "model_index.json", cases[i].index);
-        write_text(root, "README.md", cases[i].card);
+        wd_test_write(root, "model_index.json", cases[i].index);
+        wd_test_write(root, "README.md", cases[i].card);
         wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
         assert_int_equal(p.default_height, cases[i].height);
         assert_int_equal(p.default_width, cases[i].width);
@@ -384,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opens_wan_tiny),
         cmocka_unit_test(opens_single_components),
+        cmocka_unit_test(opens_component_folders),
         cmocka_unit_test(opens_published_models),
         cmocka_unit_test(refuses_other_pipelines),
         cmocka_unit_test(refuses_what_does_not_fit_together),

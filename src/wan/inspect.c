@@ -1,0 +1,257 @@
+/* The tree of `inspect`: see wan/inspect.h. Only headers and configurations are read. */
+#include "wan/inspect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "io/json.h"
+#include "wan/dit_file.h"
+#include "wan/pipeline.h"
+
+typedef struct tally {
+    int64_t tensors, parameters;
+    int64_t bytes, bytes_bf16, bytes_f32; /* as stored, and as loaded */
+} tally;
+
+static void add(tally *to, const wd_tensor *tensor, const wd_tensor_spec *spec)
+{
+    int64_t count = wd_tensor_count(tensor);
+    wd_dtype bf16 = spec ? wd_spec_dtype(spec, WD_BF16) : WD_BF16;
+    to->tensors++;
+    to->parameters += count;
+    to->bytes += (int64_t)wd_tensor_bytes(tensor);
+    to->bytes_bf16 += count * (int64_t)wd_dtype_bytes(bf16);
+    to->bytes_f32 += count * (int64_t)wd_dtype_bytes(WD_F32);
+}
+
+static wd_status no_memory(wd_err *err)
+{
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the description of a model");
+}
+
+/* Puts a new value into an object; NULL values (no memory) are an error. */
+static wd_status put(json_t *object, const char *key, json_t *value, wd_err *err)
+{
+    return value && json_object_set_new(object, key, value) == 0 ? WD_OK : no_memory(err);
+}
+
+static wd_status put_int(json_t *object, const char *key, int64_t value, wd_err *err)
+{
+    return put(object, key, json_integer(value), err);
+}
+
+static wd_status put_tally(json_t *object, const tally *t, wd_err *err)
+{
+    WD_TRY(put_int(object, "tensors", t->tensors, err));
+    WD_TRY(put_int(object, "parameters", t->parameters, err));
+    return put_int(object, "bytes", t->bytes, err);
+}
+
+/* Appends { name, tensors, parameters, bytes } to an array. */
+static wd_status append_stage(json_t *stages, const char *name, const tally *t, wd_err *err)
+{
+    json_t *stage = json_pack("{ss}", "name", name);
+    if (!stage || json_array_append_new(stages, stage)) return no_memory(err);
+    return put_tally(stage, t, err);
+}
+
+/* What a stage of a component's table is called. */
+static void stage_name(char out[64], wd_component component, int stage, int stages)
+{
+    bool vae = component == WD_COMPONENT_VAE, text = component == WD_COMPONENT_TEXT_ENCODER;
+    if (vae)
+        snprintf(out, 64, "%s", stage == 0 ? "decoder" : "encoder");
+    else if (stage == 0)
+        snprintf(out, 64, "embedding");
+    else if (stage == stages - 1)
+        snprintf(out, 64, "%s", text ? "final norm" : "head");
+    else
+        snprintf(out, 64, "%s %d", text ? "layer" : "block", stage - 1);
+}
+
+/* A tensor that only repeats another one under its second name. */
+static bool is_repeated(const wd_safetensors *set, const char *name)
+{
+    return !strcmp(name, "encoder.embed_tokens.weight") &&
+           wd_safetensors_find(set, "shared.weight");
+}
+
+/* What a set's tensors add up to, by dtype and in all. Those of `table` only, if there is one; by
+ * way of `file` where names are not diffusers'. */
+static wd_status put_weights(json_t *to, const wd_safetensors *set, const wd_tensor_table *table,
+                             const wd_dit_file *file, wd_component component, wd_err *err)
+{
+    tally all = {0}, dtype[WD_DTYPE_COUNT] = {0}, stage = {0};
+    json_t *stages = json_array(), *dtypes = json_object(), *memory;
+    int64_t count = table ? table->count : wd_safetensors_count(set);
+    char name[64];
+    wd_status status = WD_OK;
+    for (int64_t i = 0; i < count; i++) {
+        const wd_tensor_spec *spec = table ? &table->spec[i] : NULL;
+        const wd_safetensors_entry *e = !spec  ? wd_safetensors_at(set, i)
+                                        : file ? wd_dit_file_find(file, spec->name)
+                                               : wd_safetensors_find(set, spec->name);
+        if (e && !(spec && is_repeated(set, spec->name))) {
+            add(&all, &e->tensor, spec);
+            add(&dtype[e->tensor.dtype], &e->tensor, spec);
+            add(&stage, &e->tensor, spec);
+        }
+        if (!spec || (i + 1 < count && spec[1].stage == spec->stage)) continue;
+        stage_name(name, component, spec->stage, table->stages);
+        WD_TRY_OUT(append_stage(stages, name, &stage, err));
+        stage = (tally){0};
+    }
+    for (int d = 0; d < WD_DTYPE_COUNT; d++) {
+        if (!dtype[d].tensors) continue;
+        json_t *one = json_object();
+        WD_TRY_OUT(put(dtypes, wd_dtype_file_name((wd_dtype)d), one, err));
+        WD_TRY_OUT(put_tally(one, &dtype[d], err));
+    }
+    WD_TRY_OUT(put_int(to, "files", wd_safetensors_file_count(set), err));
+    WD_TRY_OUT(put_int(to, "tensors", all.tensors, err));
+    WD_TRY_OUT(put_int(to, "parameters", all.parameters, err));
+    WD_TRY_OUT(put_int(to, "bytes_on_disk", (int64_t)wd_safetensors_file_bytes(set), err));
+    WD_TRY_OUT(put(to, "dtypes", json_incref(dtypes), err));
+    memory = json_pack("{sIsIsI}", "stored", (json_int_t)all.bytes, "bfloat16",
+                       (json_int_t)all.bytes_bf16, "float32", (json_int_t)all.bytes_f32);
+    if (table)
+        WD_TRY_OUT(put(to, "bytes_in_memory", memory, err));
+    else
+        json_decref(memory);
+    if (table) WD_TRY_OUT(put(to, "stages", json_incref(stages), err));
+out:
+    json_decref(stages);
+    json_decref(dtypes);
+    return status;
+}
+
+/* The component's configuration file as it is. */
+static wd_status put_config(json_t *to, const wd_pipeline *p, wd_component c, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    json_t *config;
+    WD_TRY(wd_pipeline_config_path(path, p, c, err));
+    WD_TRY(wd_json_load(&config, path, err));
+    return put(to, "config", config, err);
+}
+
+static wd_status put_component(json_t *components, const wd_pipeline *p, wd_component c,
+                               wd_err *err)
+{
+    wd_tensor_table table;
+    wd_safetensors *set = NULL;
+    json_t *to = json_object();
+    WD_TRY(put(components, wd_component_name(c), to, err));
+    WD_TRY(put(to, "class", json_string(p->class_name[c]), err));
+    WD_TRY(put_config(to, p, c, err));
+    if (c > WD_COMPONENT_VAE) return WD_OK;
+    WD_TRY(wd_pipeline_table_open(&table, p, c, err));
+    wd_status status = wd_pipeline_open_weights(&set, p, c, err);
+    if (status == WD_OK) status = put_weights(to, set, &table, NULL, c, err);
+    wd_safetensors_close(set);
+    wd_pipeline_table_close(&table, c);
+    return status;
+}
+
+static wd_status put_pipeline(json_t *tree, const wd_pipeline *p, wd_err *err)
+{
+    int64_t parameters = 0, bytes = 0;
+    const char *name;
+    json_t *components = json_object(), *component;
+    WD_TRY(put(tree, "path", json_string(p->path), err));
+    WD_TRY(put(tree, "kind", json_string(p->bare ? "component" : "pipeline"), err));
+    WD_TRY(put(tree, "class", json_string(p->bare ? "" : "WanPipeline"), err));
+    WD_TRY(put(tree, "components", components, err));
+    for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
+        if (p->listed[c]) WD_TRY(wd_pipeline_require(p, (wd_component)c, err));
+        if (p->has[c]) WD_TRY(put_component(components, p, (wd_component)c, err));
+    }
+    json_object_foreach(components, name, component)
+    {
+        parameters += json_integer_value(json_object_get(component, "parameters"));
+        bytes += json_integer_value(json_object_get(component, "bytes_on_disk"));
+    }
+    WD_TRY(put_int(tree, "parameters", parameters, err));
+    WD_TRY(put_int(tree, "bytes_on_disk", bytes, err));
+    if (p->bare) return WD_OK;
+    WD_TRY(put_int(tree, "prompt_tokens", p->text_tokens, err));
+    WD_TRY(put_int(tree, "default_height", p->default_height, err));
+    WD_TRY(put_int(tree, "default_width", p->default_width, err));
+    WD_TRY(put_int(tree, "size_multiple", wd_pipeline_size_multiple(p), err));
+    WD_TRY(put(tree, "boundary_ratio",
+               p->boundary_ratio > 0 ? json_real(p->boundary_ratio) : json_null(), err));
+    return put(tree, "expand_timesteps", json_boolean(p->expand_timesteps), err);
+}
+
+static wd_status put_transformer_file(json_t *tree, const wd_dit_file *file, wd_err *err)
+{
+    static const char *const unknown[] = {"num_attention_heads", "attention_head_dim"};
+    wd_tensor_table table;
+    json_t *components = json_object(), *to = json_object();
+    WD_TRY(put(tree, "components", components, err));
+    WD_TRY(put(components, "transformer", to, err));
+    WD_TRY(put(tree, "naming", json_string(file->original ? "original" : "diffusers"), err));
+    WD_TRY(put(tree, "prefix", json_string(file->prefix), err));
+    WD_TRY(put(to, "class", json_string("WanTransformer3DModel"), err));
+    WD_TRY(put(to, "config", wd_dit_config_json(&file->config), err));
+    for (int i = 0; i < 2 && !file->heads_known; i++)
+        WD_TRY(put(json_object_get(to, "config"), unknown[i], json_null(), err));
+    WD_TRY(wd_dit_table_open(&table, &file->config, err));
+    wd_status status = put_weights(to, file->set, &table, file, WD_COMPONENT_TRANSFORMER, err);
+    wd_dit_table_close(&table);
+    return status;
+}
+
+static wd_status put_tensors(json_t *tree, const wd_safetensors *set, wd_err *err)
+{
+    json_t *list = json_array();
+    WD_TRY(put(tree, "tensor_list", list, err));
+    for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
+        const wd_safetensors_entry *e = wd_safetensors_at(set, i);
+        json_t *shape = json_array();
+        for (int d = 0; shape && d < e->tensor.ndim; d++)
+            json_array_append_new(shape, json_integer(e->tensor.dim[d]));
+        json_t *line = json_pack("{ssssso}", "name", e->name, "dtype",
+                                 wd_dtype_file_name(e->tensor.dtype), "shape", shape);
+        if (!line || json_array_append_new(list, line)) return no_memory(err);
+    }
+    return put_weights(tree, set, NULL, NULL, WD_COMPONENT_COUNT, err);
+}
+
+static wd_status put_file(json_t *tree, const char *path, wd_err *err)
+{
+    wd_safetensors *set;
+    wd_dit_file file;
+    WD_TRY(put(tree, "path", json_string(path), err));
+    WD_TRY(wd_safetensors_open(&set, path, err));
+    bool transformer = wd_dit_file_detect(&file, set);
+    wd_status status = transformer ? wd_dit_file_read(&file, set, err) : WD_OK;
+    if (status == WD_OK)
+        status = put(tree, "kind", json_string(transformer ? "transformer file" : "file"), err);
+    if (status == WD_OK)
+        status = transformer ? put_transformer_file(tree, &file, err) : put_tensors(tree, set, err);
+    wd_safetensors_close(set);
+    return status;
+}
+
+wd_status wd_inspect_tree(json_t **out, const char *name, wd_err *err)
+{
+    void *block = NULL;
+    wd_status status;
+    json_t *tree = json_object();
+    if (!tree) return no_memory(err);
+    if (wd_path_exists(name) && !wd_path_is_folder(name)) {
+        status = put_file(tree, name, err);
+    } else {
+        status = wd_alloc(&block, 1, sizeof(wd_pipeline), "a pipeline", err);
+        if (status == WD_OK) status = wd_pipeline_open(block, name, err);
+        if (status == WD_OK) status = put_pipeline(tree, block, err);
+        wd_free(block);
+    }
+    if (status == WD_OK)
+        *out = tree;
+    else
+        json_decref(tree);
+    return status;
+}

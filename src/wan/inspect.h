@@ -1,0 +1,27 @@
+/* What a model folder, a Hub id or one safetensors file has in it, as data and as text.
+ *
+ * The tree (all counts are integers, all sizes bytes):
+ *   path, kind ("pipeline", "component", "transformer file", "file"), class
+ *   components { <name> { class, config {...}, and for those with weights:
+ *       files, tensors, parameters, bytes_on_disk, dtypes { <dtype> { tensors, parameters, bytes } },
+ *       bytes_in_memory { stored, bfloat16 (fp32 islands kept), float32 },
+ *       stages [ { name, tensors, parameters, bytes } ] } }
+ *   of a pipeline, also: parameters, bytes_on_disk, prompt_tokens, default_height, default_width,
+ *       size_multiple, boundary_ratio (or null), expand_timesteps
+ *   of a transformer file, also: naming ("diffusers" or "original"), prefix
+ *   of another file: tensor_list [ { name, dtype, shape } ]
+ * A damaged or foreign checkpoint is an error, as it is when it is used. */
+#ifndef WD_WAN_INSPECT_H
+#define WD_WAN_INSPECT_H
+
+#include <jansson.h>
+
+#include "core/error.h"
+
+/* *out is the caller's to json_decref. */
+wd_status wd_inspect_tree(json_t **out, const char *name, wd_err *err);
+
+/* The tree as tables for a terminal. *out is the caller's to wd_free. */
+wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err);
+
+#endif

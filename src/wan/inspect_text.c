@@ -1,0 +1,254 @@
+/* The text of `inspect`: see wan/inspect.h. Reads nothing but the tree. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "wan/inspect.h"
+
+enum { TENSORS_SHOWN_MAX = 200, TIMESTEPS_DEFAULT = 1000 };
+
+/* A text that grows; the first failure stays. */
+typedef struct page {
+    char *text;
+    size_t used, size;
+    wd_status status;
+    wd_err *err;
+} page;
+
+__attribute__((format(printf, 2, 3))) static void say(page *p, const char *format, ...)
+{
+    va_list list, again;
+    if (p->status != WD_OK) return;
+    va_start(list, format);
+    va_copy(again, list);
+    int n = vsnprintf(NULL, 0, format, list);
+    size_t needed = p->used + (size_t)(n > 0 ? n : 0) + 1;
+    if (needed > p->size) {
+        void *block = p->text;
+        p->status = wd_resize(&block, 2 * needed, 1, "a text", p->err);
+        p->text = block;
+        if (p->status == WD_OK) p->size = 2 * needed;
+    }
+    if (p->status == WD_OK)
+        p->used += (size_t)vsnprintf(p->text + p->used, p->size - p->used, format, again);
+    va_end(again);
+    va_end(list);
+}
+
+static int64_t number(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+static const char *text(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    return value ? value : "";
+}
+
+/* 1418996800 as "1,418,996,800". */
+static const char *grouped(char out[32], int64_t value)
+{
+    char digits[24];
+    size_t n = (size_t)snprintf(digits, sizeof digits, "%" PRId64, value), used = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0 && digits[i - 1] != '-') out[used++] = ',';
+        out[used++] = digits[i];
+    }
+    out[used] = '\0';
+    return out;
+}
+
+/* Bytes in the unit that leaves one to three digits before the point: "2.84 GB". */
+static const char *sized(char out[32], int64_t bytes)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 999.5 && unit < 5; unit++) value /= 1000;
+    if (unit == 0)
+        snprintf(out, 32, "%" PRId64 " B", bytes);
+    else
+        snprintf(out, 32, "%.*f %s", value < 10 ? 2 : value < 100 ? 1 : 0, value, units[unit]);
+    return out;
+}
+
+static void say_dtypes(page *p, const json_t *dtypes)
+{
+    const char *dtype, *comma = "";
+    json_t *counts;
+    json_object_foreach((json_t *)dtypes, dtype, counts)
+    {
+        say(p, "%s%" PRId64 " %s", comma, number(counts, "tensors"), dtype);
+        comma = ", ";
+    }
+}
+
+static void say_components(page *p, const json_t *components)
+{
+    const char *name;
+    json_t *c;
+    char a[32], b[32], d[32], e[32], f[32];
+    say(p, "\n%-14s %-26s %7s %15s %9s %27s\n", "", "", "", "", "", "in memory");
+    say(p, "%-14s %-26s %7s %15s %9s %9s %9s %9s  %s\n", "component", "class", "tensors",
+        "parameters", "on disk", "stored", "bfloat16", "float32", "dtypes");
+    json_object_foreach((json_t *)components, name, c)
+    {
+        const json_t *memory = json_object_get(c, "bytes_in_memory");
+        if (!memory) {
+            say(p, "%-14s %s", name, text(c, "class"));
+        } else {
+            say(p, "%-14s %-26s", name, text(c, "class"));
+            say(p, " %7" PRId64 " %15s %9s %9s %9s %9s  ", number(c, "tensors"),
+                grouped(a, number(c, "parameters")), sized(b, number(c, "bytes_on_disk")),
+                sized(d, number(memory, "stored")), sized(e, number(memory, "bfloat16")),
+                sized(f, number(memory, "float32")));
+            say_dtypes(p, json_object_get(c, "dtypes"));
+        }
+        say(p, "\n");
+    }
+}
+
+static bool same_stage(const json_t *a, const json_t *b)
+{
+    /* "block 3" and "block 4": the same but for the number */
+    size_t n = strcspn(text(a, "name"), "0123456789");
+    return a && b && n && !strncmp(text(a, "name"), text(b, "name"), n) && text(a, "name")[n] &&
+           text(b, "name")[n] && number(a, "tensors") == number(b, "tensors") &&
+           number(a, "parameters") == number(b, "parameters") &&
+           number(a, "bytes") == number(b, "bytes");
+}
+
+/* The layer table; runs of equal stages are one line. */
+static void say_stages(page *p, const char *component, const json_t *stages)
+{
+    char name[96], a[32], b[32];
+    size_t count = json_array_size(stages);
+    if (!count) return;
+    snprintf(name, sizeof name, "layers of %s", component);
+    say(p, "\n%-26s %7s %15s %9s\n", name, "tensors", "parameters", "stored");
+    for (size_t i = 0, last; i < count; i = last + 1) {
+        const json_t *stage = json_array_get(stages, i);
+        for (last = i; same_stage(stage, json_array_get(stages, last + 1)); last++) {
+        }
+        const char *own = text(stage, "name"), *end = text(json_array_get(stages, last), "name");
+        if (last > i)
+            snprintf(name, sizeof name, "%s to %s, each", own, end + strcspn(end, "0123456789"));
+        else
+            snprintf(name, sizeof name, "%s", own);
+        say(p, "  %-24s %7" PRId64 " %15s %9s\n", name, number(stage, "tensors"),
+            grouped(a, number(stage, "parameters")), sized(b, number(stage, "bytes")));
+    }
+}
+
+/* Keys and values of a configuration, a few to a line; names of classes and versions left out. */
+static void say_config(page *p, const char *component, const json_t *config)
+{
+    enum { COLUMNS = 96 };
+    const char *key;
+    json_t *value;
+    char item[160];
+    size_t column = COLUMNS;
+    say(p, "\n%s", component);
+    json_object_foreach((json_t *)config, key, value)
+    {
+        if (key[0] == '_' || json_is_object(value)) continue;
+        size_t n = (size_t)snprintf(item, sizeof item, "%s ", key);
+        size_t m = json_dumpb(value, item + n, sizeof item - n - 1,
+                              JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+        if (m > sizeof item - n - 1)
+            snprintf(item + n, sizeof item - n, "...");
+        else
+            item[n + m] = '\0';
+        column += strlen(item) + 2;
+        say(p, "%s%s", column > COLUMNS ? "\n  " : ", ", item);
+        if (column > COLUMNS) column = 2 + strlen(item);
+    }
+    say(p, "\n");
+}
+
+static void say_pipeline(page *p, const json_t *tree)
+{
+    const json_t *boundary = json_object_get(tree, "boundary_ratio");
+    char a[32], b[32];
+    say(p, "%s parameters, %s of weights on disk\n", grouped(a, number(tree, "parameters")),
+        sized(b, number(tree, "bytes_on_disk")));
+    if (strcmp(text(tree, "kind"), "pipeline")) return;
+    if (json_is_real(boundary)) {
+        const json_t *scheduler = json_object_get(json_object_get(tree, "components"), "scheduler");
+        int64_t steps = number(json_object_get(scheduler, "config"), "num_train_timesteps");
+        double ratio = json_real_value(boundary);
+        say(p, "experts: two; transformer for timesteps from %g up, transformer_2 below\n",
+            ratio * (double)(steps ? steps : TIMESTEPS_DEFAULT));
+    } else {
+        say(p, "experts: one\n");
+    }
+    say(p, "prompts: up to %" PRId64 " tokens\n", number(tree, "prompt_tokens"));
+    say(p,
+        "pictures: %" PRId64 "x%" PRId64 " (width x height) by default, both multiples of %" PRId64
+        "\n",
+        number(tree, "default_width"), number(tree, "default_height"),
+        number(tree, "size_multiple"));
+}
+
+static void say_tensors(page *p, const json_t *tree)
+{
+    const json_t *list = json_object_get(tree, "tensor_list"), *line;
+    char a[32], b[32], shape[128];
+    size_t i;
+    say(p, "%" PRId64 " tensors, %s values, %s on disk: ", number(tree, "tensors"),
+        grouped(a, number(tree, "parameters")), sized(b, number(tree, "bytes_on_disk")));
+    say_dtypes(p, json_object_get(tree, "dtypes"));
+    say(p, "\n\n");
+    json_array_foreach(list, i, line)
+    {
+        if (i == TENSORS_SHOWN_MAX) {
+            say(p, "  ... and %zu more\n", json_array_size(list) - i);
+            return;
+        }
+        size_t n = json_dumpb(json_object_get(line, "shape"), shape, sizeof shape - 1, 0);
+        shape[n < sizeof shape ? n : 0] = '\0';
+        say(p, "  %-48s %-5s %s\n", text(line, "name"), text(line, "dtype"), shape);
+    }
+}
+
+/* Whether the second expert's tables would only repeat the first one's. */
+static bool same_shape(const json_t *components)
+{
+    const json_t *a = json_object_get(json_object_get(components, "transformer"), "stages");
+    const json_t *b = json_object_get(json_object_get(components, "transformer_2"), "stages");
+    return a && b && json_equal(a, b);
+}
+
+wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err)
+{
+    page p = {.status = WD_OK, .err = err};
+    const json_t *components = json_object_get(tree, "components");
+    const char *name;
+    json_t *c;
+    say(&p, "%s: %s", text(tree, "path"), text(tree, "kind"));
+    if (text(tree, "naming")[0])
+        say(&p, ", %s names%s%s", text(tree, "naming"), text(tree, "prefix")[0] ? " behind " : "",
+            text(tree, "prefix"));
+    say(&p, "\n");
+    if (json_object_get(tree, "parameters") && components) say_pipeline(&p, tree);
+    if (json_object_get(tree, "tensor_list")) say_tensors(&p, tree);
+    if (components) say_components(&p, components);
+    for (int configs = 0; configs < 2; configs++) {
+        json_object_foreach((json_t *)components, name, c)
+        {
+            if (!strcmp(name, "transformer_2") && same_shape(components)) continue;
+            if (configs)
+                say_config(&p, name, json_object_get(c, "config"));
+            else
+                say_stages(&p, name, json_object_get(c, "stages"));
+        }
+    }
+    if (p.status == WD_OK)
+        *out = p.text;
+    else
+        wd_free(p.text);
+    return p.status;
+}
