@@ -22,7 +22,7 @@ void wd_umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t l
     for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++) {
         if (i != WD_UMT5_BIAS) w[i] = wd_umt5_bring(e, &stage, line[i]);
     }
-    if (layer + 1 == e->config.layers) return;
+    if (layer + 1 == e->config.layers || wd_device_is_dry(wd_queue_device(e->queue))) return;
     for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++)
         wd_safetensors_will_need(line[WD_UMT5_LAYER_SLOTS + i]);
 }

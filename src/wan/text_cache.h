@@ -1,0 +1,42 @@
+/* Prompt embeddings: computed once, kept on disk, mapped.
+ *
+ *   prompts -> cleaned -> token ids -> rows of the encoder, from the cache where it has them
+ *
+ * The encoder is opened only if a prompt is missing, and closed before open returns: then its
+ * memory is gone, and what is left is mapped files. Rows are kept as the encoder gave them, in its
+ * dtype, without padding. Nothing of a cache file is trusted: another format, encoder, dtype or
+ * checksum makes its prompts be computed anew (wan/text_file.h). */
+#ifndef WD_WAN_TEXT_CACHE_H
+#define WD_WAN_TEXT_CACHE_H
+
+#include "dev/device.h"
+#include "wan/pipeline.h"
+
+typedef struct wd_text_cache wd_text_cache;
+
+/* Embeddings of `count` prompts (the negative one is a prompt like the others), cut to max_tokens
+ * tokens, computed in encoder_dtype (F32 or BF16). `folder` is made where missing; NULL: they are
+ * kept in memory. What was computed is written every few thousand rows, so that a run that is
+ * interrupted goes on where it was. On a dry device nothing is computed or written: device and
+ * process then show what a real call needs. */
+wd_status wd_text_cache_open(wd_text_cache **out, const char *folder, const wd_pipeline *pipeline,
+                             const char *const *prompts, int64_t count, int64_t max_tokens,
+                             wd_dtype encoder_dtype, wd_queue *queue, wd_err *err);
+void wd_text_cache_close(wd_text_cache *cache); /* NULL is allowed */
+
+/* How many different prompts this open had to compute. */
+int64_t wd_text_cache_computed(const wd_text_cache *cache);
+
+/* Rows [*count, text_dim] of prompt i: its tokens' and no more, in the encoder's dtype; host memory
+ * that lives as long as the cache. */
+const void *wd_text_cache_rows(const wd_text_cache *cache, int64_t i, int64_t *count);
+wd_dtype wd_text_cache_dtype(const wd_text_cache *cache);
+
+/* out [max_tokens, text_dim] (host) = rows of prompt i in `dtype` (F32 or BF16), zeros behind them:
+ * what diffusers' Wan pipeline hands to the transformer. */
+void wd_text_cache_fill(void *out, const wd_text_cache *cache, int64_t i, wd_dtype dtype);
+
+/* out [max_tokens] = token ids of prompt i, padded as the tokenizer does. */
+void wd_text_cache_ids(int32_t *out, const wd_text_cache *cache, int64_t i);
+
+#endif

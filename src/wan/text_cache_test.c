@@ -1,0 +1,389 @@
+/* The text cache on wan-tiny, against the embeddings of the reference's pipeline
+ * (tests/fixtures/pipeline): what is computed when, and files that must not be trusted. */
+#include "testing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/stop.h"
+#include "wan/text_cache.h"
+#include "wan/text_file.h"
+
+static const double tolerance = 2e-5;
+
+/* Of tests/fixtures/pipeline/arguments.json. */
+static const char *const prompts[] = {
+    "red apple, blue background",
+    "  Cr\u00e8me   br\u00fbl\u00e9e &amp; a \t\u201cfox\u201d, green background ",
+    "penguin, white background", ""};
+enum { PROMPTS = 4, NEGATIVE = 3, TOKENS = 24, DIM = 96 };
+
+static wd_pipeline tiny;
+static wd_device *device;
+static wd_queue *queue;
+
+static int set_up(void **state)
+{
+    wd_err err;
+    (void)state;
+    wd_test_ok(wd_pipeline_open(&tiny, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    wd_test_ok(wd_device_open_guard(&device, 0, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    wd_queue_close(queue);
+    wd_device_close(device);
+    return 0;
+}
+
+/* A new folder for each test. */
+static const char *new_folder(void)
+{
+    static char path[128];
+    static int serial;
+    snprintf(path, sizeof path, "%s/cache-%d/made", wd_test_folder(), serial++);
+    return path;
+}
+
+static wd_text_cache *open_cache(const char *folder, int64_t count, wd_dtype dtype)
+{
+    wd_text_cache *c;
+    wd_err err;
+    size_t before = wd_device_bytes(device);
+    wd_test_ok(wd_text_cache_open(&c, folder, &tiny, prompts, count, TOKENS, dtype, queue, &err),
+               &err);
+    /* The encoder's memory is gone; a queue's workspace may stay. */
+    assert_true(wd_device_bytes(device) <= before + wd_queue_workspace_bytes(queue));
+    return c;
+}
+
+/* Paths of the files in the folder; returns how many. */
+static int list(char path[8][512], const char *folder)
+{
+    int count = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *item; (item = readdir(dir));) {
+        if (item->d_name[0] == '.') continue;
+        assert_true(count < 8);
+        snprintf(path[count++], 512, "%s/%s", folder, item->d_name);
+    }
+    closedir(dir);
+    return count;
+}
+
+/* Warnings since the last call. */
+static int warnings;
+static char last_warning[2048];
+
+static void count_warning(void *context, wd_log_level level, const char *message)
+{
+    (void)context;
+    if (level != WD_LOG_WARNING) return;
+    warnings++;
+    snprintf(last_warning, sizeof last_warning, "%s", message);
+}
+
+static void check_reference(const wd_text_cache *c, double limit)
+{
+    const char *file = "tests/fixtures/pipeline/out.safetensors";
+    wd_tensor embeds = wd_test_load(file, "prompt_embeds");
+    wd_tensor negative = wd_test_load(file, "negative_prompt_embeds");
+    wd_tensor ids = wd_test_load(file, "input_ids");
+    float out[TOKENS * DIM];
+    int32_t got_ids[TOKENS];
+    for (int i = 0; i < 3; i++) {
+        wd_text_cache_fill(out, c, i, WD_F32);
+        double error =
+            wd_test_rel_error(out, (float *)embeds.data + i * TOKENS * DIM, TOKENS * DIM);
+        print_message("prompt %d: %.2g\n", i, error);
+        assert_true(error <= limit);
+        wd_text_cache_ids(got_ids, c, i);
+        for (int k = 0; k < TOKENS; k++)
+            assert_int_equal(got_ids[k], ((int64_t *)ids.data)[i * TOKENS + k]);
+    }
+    wd_text_cache_fill(out, c, NEGATIVE, WD_F32);
+    assert_true(wd_test_rel_error(out, negative.data, TOKENS * DIM) <= limit);
+    wd_free(embeds.data);
+    wd_free(negative.data);
+    wd_free(ids.data);
+}
+
+static void reference(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    wd_text_cache *c = open_cache(folder, PROMPTS, WD_F32);
+    assert_int_equal(wd_text_cache_computed(c), PROMPTS);
+    check_reference(c, tolerance);
+    wd_text_cache_close(c);
+    c = open_cache(folder, PROMPTS, WD_F32);
+    assert_int_equal(wd_text_cache_computed(c), 0);
+    check_reference(c, tolerance);
+    wd_text_cache_close(c);
+}
+
+/* In memory, without a folder; in bf16, whose rows are those of fp32 to bf16's precision. */
+static void memory_and_bf16(void **state)
+{
+    (void)state;
+    wd_text_cache *c = open_cache(NULL, PROMPTS, WD_F32);
+    check_reference(c, tolerance);
+    wd_text_cache_close(c);
+    c = open_cache(NULL, PROMPTS, WD_BF16);
+    assert_int_equal(wd_text_cache_dtype(c), WD_BF16);
+    check_reference(c, 2e-2);
+    int64_t rows;
+    const uint16_t *row = wd_text_cache_rows(c, NEGATIVE, &rows);
+    assert_int_equal(rows, 1); /* "" is </s> alone */
+    uint16_t narrow[TOKENS * DIM];
+    float wide[TOKENS * DIM];
+    wd_text_cache_fill(narrow, c, NEGATIVE, WD_BF16);
+    wd_text_cache_fill(wide, c, NEGATIVE, WD_F32);
+    assert_memory_equal(narrow, row, DIM * sizeof *row);
+    for (int i = 0; i < TOKENS * DIM; i++) {
+        assert_true(wide[i] == wd_bf16_to_f32(narrow[i]));
+        if (i >= DIM) assert_true(narrow[i] == 0);
+    }
+    wd_text_cache_close(c);
+}
+
+/* Only new prompts are computed, each once; dtypes and lengths do not share. */
+static void grows(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    char path[8][512];
+    wd_text_cache *c = open_cache(folder, 2, WD_F32);
+    assert_int_equal(wd_text_cache_computed(c), 2);
+    wd_text_cache_close(c);
+    c = open_cache(folder, PROMPTS, WD_F32);
+    assert_int_equal(wd_text_cache_computed(c), 2);
+    check_reference(c, tolerance);
+    wd_text_cache_close(c);
+    assert_int_equal(list(path, folder), 2);
+    c = open_cache(folder, PROMPTS, WD_BF16);
+    assert_int_equal(wd_text_cache_computed(c), PROMPTS);
+    wd_text_cache_close(c);
+    const char *const twice[] = {prompts[0], "a new one", prompts[0], "  a new   one "};
+    wd_err err;
+    wd_test_ok(wd_text_cache_open(&c, folder, &tiny, twice, 4, TOKENS, WD_F32, queue, &err), &err);
+    assert_int_equal(wd_text_cache_computed(c), 1);
+    int64_t rows[2];
+    assert_ptr_equal(wd_text_cache_rows(c, 1, &rows[0]), wd_text_cache_rows(c, 3, &rows[1]));
+    wd_text_cache_close(c);
+    /* Cut shorter: other ids, unless the prompt fits; "" does, and stays known. */
+    wd_test_ok(wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, 5, WD_F32, queue, &err),
+               &err);
+    assert_int_equal(wd_text_cache_computed(c), PROMPTS - 1);
+    wd_text_cache_close(c);
+}
+
+static void spoil(const char *path, off_t at, int from_end)
+{
+    struct stat s;
+    char byte;
+    assert_int_equal(stat(path, &s), 0);
+    int fd = open(path, O_RDWR);
+    off_t offset = from_end ? s.st_size - at : at;
+    assert_int_equal(pread(fd, &byte, 1, offset), 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
+    close(fd);
+}
+
+/* Fills a folder, lets `damage` loose on its file, and opens it again: all is computed anew, with a
+ * warning that names `text`, and the cache is whole after that. */
+static void check_damage(void (*damage)(const char *path), const char *text)
+{
+    const char *folder = new_folder();
+    char path[8][512];
+    wd_text_cache_close(open_cache(folder, PROMPTS, WD_F32));
+    assert_int_equal(list(path, folder), 1);
+    damage(path[0]);
+    warnings = 0;
+    wd_log_to(count_warning, NULL, WD_LOG_WARNING);
+    wd_text_cache *c = open_cache(folder, PROMPTS, WD_F32);
+    wd_log_to(NULL, NULL, WD_LOG_ERROR);
+    assert_int_equal(warnings, 1);
+    if (!strstr(last_warning, text)) fail_msg("\"%s\" does not name %s", last_warning, text);
+    assert_int_equal(wd_text_cache_computed(c), PROMPTS);
+    check_reference(c, tolerance);
+    wd_text_cache_close(c);
+    c = open_cache(folder, PROMPTS, WD_F32);
+    assert_int_equal(wd_text_cache_computed(c), 0);
+    wd_text_cache_close(c);
+}
+
+static void flip_value(const char *path)
+{
+    spoil(path, 2000, 1);
+}
+static void flip_hash(const char *path)
+{
+    spoil(path, 20, 1);
+}
+static void flip_header(const char *path)
+{
+    spoil(path, 8, 0);
+}
+static void cut_short(const char *path)
+{
+    assert_int_equal(truncate(path, 3000), 0);
+}
+static void empty(const char *path)
+{
+    assert_int_equal(truncate(path, 0), 0);
+}
+
+static void foreign(const char *path)
+{
+    wd_err err;
+    wd_test_ok(wd_file_copy(path, WD_SOURCE_DIR "/tests/fixtures/umt5/in.safetensors", &err), &err);
+}
+
+static void damaged(void **state)
+{
+    (void)state;
+    check_damage(flip_value, "checksum");
+    check_damage(flip_hash, "checksum");
+    check_damage(flip_header, "text-");
+    check_damage(cut_short, "text-");
+    check_damage(empty, "text-");
+    check_damage(foreign, "is not \"wandistiller text cache");
+}
+
+/* Another encoder's files are passed over without a word. */
+static void other_encoder(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    wd_text_cache_close(open_cache(folder, PROMPTS, WD_F32));
+    wd_pipeline other = tiny;
+    wd_text_cache *c;
+    wd_err err;
+    other.umt5.eps = 1e-5;
+    wd_test_ok(
+        wd_text_cache_open(&c, folder, &other, prompts, PROMPTS, TOKENS, WD_F32, queue, &err),
+        &err);
+    assert_int_equal(wd_text_cache_computed(c), PROMPTS);
+    wd_text_cache_close(c);
+}
+
+/* The key changes with any value of a small encoder, with its configuration and with the dtype. */
+static void keys(void **state)
+{
+    (void)state;
+    const char *original = WD_SOURCE_DIR "/models/wan-tiny/text_encoder/model.safetensors";
+    char path[512], key[4][WD_TEXT_KEY_MAX];
+    wd_safetensors *set;
+    wd_umt5_config config = tiny.umt5;
+    wd_err err;
+    wd_test_ok(wd_safetensors_open(&set, original, &err), &err);
+    wd_text_key_of(key[0], &config, set, WD_F32);
+    wd_text_key_of(key[1], &config, set, WD_BF16);
+    config.max_distance++;
+    wd_text_key_of(key[2], &config, set, WD_F32);
+    wd_safetensors_close(set);
+    snprintf(path, sizeof path, "%s/encoder.safetensors", wd_test_folder());
+    wd_test_ok(wd_file_copy(path, original, &err), &err);
+    spoil(path, 12345, 1);
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    wd_text_key_of(key[3], &tiny.umt5, set, WD_F32);
+    wd_safetensors_close(set);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++) assert_string_not_equal(key[i], key[j]);
+}
+
+/* Each allocation fails once: an error, nothing half written, nothing leaked on the device. */
+static void allocation_failures(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    char path[8][512];
+    size_t before = wd_device_bytes(device);
+    wd_text_cache *c;
+    wd_err err;
+    for (int n = 1;; n++) {
+        wd_alloc_fail_at(n);
+        wd_status status =
+            wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, queue, &err);
+        wd_alloc_fail_at(0);
+        if (status == WD_OK) break;
+        assert_int_equal(status, WD_OUT_OF_MEMORY);
+        assert_int_equal(wd_device_bytes(device), before);
+        assert_true(n < 10000);
+    }
+    check_reference(c, tolerance);
+    wd_text_cache_close(c);
+    assert_int_equal(list(path, folder), 1);
+}
+
+static void interrupted(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    char path[8][512];
+    wd_text_cache *c;
+    wd_err err;
+    wd_request_stop();
+    wd_test_refused(
+        wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, queue, &err), &err,
+        WD_INTERRUPTED, "0 of 4");
+    wd_stop_forget();
+    assert_int_equal(list(path, folder), 0);
+}
+
+/* A dry device shows the peak of a real call. */
+static void dry(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    char path[8][512];
+    wd_device *real, *plan;
+    wd_queue *real_queue, *plan_queue;
+    wd_text_cache *c;
+    wd_err err;
+    wd_test_ok(wd_device_open_cpu(&real, 0, &err), &err);
+    wd_test_ok(wd_queue_open(&real_queue, real, &err), &err);
+    wd_test_ok(wd_device_open_dry(&plan, real, &err), &err);
+    wd_test_ok(wd_queue_open(&plan_queue, plan, &err), &err);
+    wd_test_ok(
+        wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, plan_queue, &err),
+        &err);
+    wd_text_cache_close(c);
+    assert_int_equal(list(path, folder), 0);
+    wd_test_ok(
+        wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, real_queue, &err),
+        &err);
+    wd_text_cache_close(c);
+    assert_int_equal(wd_device_bytes_peak(real),
+                     wd_device_bytes_peak(plan) + wd_queue_workspace_bytes(plan_queue));
+    wd_queue_close(plan_queue);
+    wd_device_close(plan);
+    wd_queue_close(real_queue);
+    wd_device_close(real);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference),
+        cmocka_unit_test(memory_and_bf16),
+        cmocka_unit_test(grows),
+        cmocka_unit_test(damaged),
+        cmocka_unit_test(other_encoder),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(allocation_failures),
+        cmocka_unit_test(interrupted),
+        cmocka_unit_test(dry),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,52 @@
+/* One file of the text cache: the embeddings of some prompts.
+ *
+ *   text-<key>-<prompts>.safetensors, metadata format and key, tensors in this order:
+ *     first        I64 [prompts + 1]          rows of prompt i: first[i] to first[i + 1]
+ *     embeddings   F32 or BF16 [rows, text_dim]
+ *     prompt_hash  U8 [prompts, 16]           XXH3-128 of each prompt's token ids (int32)
+ *     checksum     U8 [16]                    XXH3-128 of the three above
+ *
+ * A prompt is known by its token ids: they hold all that tokenizer, cleaning and maximum length
+ * have to do with the result. The key stands for the encoder: its configuration, compute dtype, the
+ * names, dtypes and shapes of its tensors, and of their values the first page of each and pages at
+ * even distances, up to 4 MiB in all: reading all of 23 GB would take longer than encoding a
+ * prompt. */
+#ifndef WD_WAN_TEXT_FILE_H
+#define WD_WAN_TEXT_FILE_H
+
+#include "wan/pipeline.h"
+
+enum { WD_TEXT_HASH_BYTES = 16, WD_TEXT_KEY_MAX = 33 };
+
+typedef struct wd_text_hash {
+    uint8_t byte[WD_TEXT_HASH_BYTES];
+} wd_text_hash;
+
+/* Some prompts with their rows, one behind the other. */
+typedef struct wd_text_rows {
+    const wd_text_hash *hash; /* [count] */
+    const int64_t *first;     /* [count + 1] */
+    const char *row;          /* [first[count], text_dim] dtype */
+    int64_t count, text_dim;
+    wd_dtype dtype;
+} wd_text_rows;
+
+wd_text_hash wd_text_hash_of(const int32_t *ids, int64_t count);
+
+/* Key of an encoder: 32 hex digits. */
+void wd_text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *config,
+                    const wd_safetensors *weights, wd_dtype dtype);
+
+/* Whether a file's name is one that the cache gives to files of this key. */
+bool wd_text_file_is_named(const char *name, const char *key);
+
+/* Writes them into `folder`, whole or not at all; *path gets the file's path. */
+wd_status wd_text_file_write(char path[WD_PATH_MAX], const char *folder, const char *key,
+                             const wd_text_rows *rows, wd_err *err);
+
+/* Maps and checks a file: `rows` says which dtype and text_dim are expected, and gets the rest,
+ * which lives as long as *set. WD_MISMATCH: another format or encoder; WD_BAD_FORMAT: damaged. */
+wd_status wd_text_file_open(wd_safetensors **set, wd_text_rows *rows, const char *path,
+                            const char *key, wd_err *err);
+
+#endif
