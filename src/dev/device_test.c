@@ -175,7 +175,8 @@ static void faults_only_when_guarded(void **state)
     wd_device_close(device);
 }
 
-/* The same launches on a dry device and on its target: same books, and a workspace that suffices. */
+/* The same launches on a dry device and on its target: same books, and a workspace that suffices.
+ */
 static void launch_some(wd_device *device, wd_queue *queue, bool reserve, size_t bytes)
 {
     void *x, *o;

@@ -1,6 +1,7 @@
-/* The dry device: plans for a target without touching it. Addresses are made up, nothing is computed
- * or copied; what is left are the books that device.c keeps (bytes, peak, FLOPs), and here the
- * largest workspace that the target would have needed. So the code that runs a step also plans it.
+/* The dry device: plans for a target without touching it. Addresses are made up, nothing is
+ * computed or copied; what is left are the books that device.c keeps (bytes, peak, FLOPs), and
+ * here the largest workspace that the target would have needed. So the code that runs a step also
+ * plans it.
  */
 #include <stdio.h>
 

@@ -171,7 +171,7 @@ typedef struct wd_rmsnorm_backward_args {
 } wd_rmsnorm_backward_args;
 
 /* Wan VAE's norm: y = x / max(|x|_2, 1e-12) sqrt(D) gamma per row, then act (NONE or SILU).
- * With type BF16 the reference rounds after each of the three steps, and again after act. */
+ * With type BF16 the reference rounds the norm, after each of the three steps, and after act. */
 typedef struct wd_channelnorm_args {
     void *y;           /* [R, D] type, =; in place */
     const void *x;     /* [R, D] type */

@@ -35,8 +35,8 @@ static cpu_device *device_of(const wd_queue *queue) { return (cpu_device *)queue
 
 /* ---- memory ---- */
 
-/* Blocks are few and large (arenas): each is a mapping of its own, in huge pages where it spans some,
- * which saves a tenth of the time of large products. */
+/* Blocks are few and large (arenas): each is a mapping of its own, in huge pages where it spans
+ * some. */
 static wd_status map_block(void **out, size_t bytes, wd_err *err)
 {
     void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,8 +1,8 @@
 /* The cpu device from inside: what a kernel is, and the table of those in use. Private to
  * src/dev/cpu.
  *
- * Every operation has a plain C version (reference_*.c, wd_ref_<name>), which the table starts with;
- * faster versions replace it at open, by instruction set. Tests compare any entry with the
+ * Every operation has a plain C version (reference_*.c, wd_ref_<name>), which the table starts
+ * with; faster versions replace it at open, by instruction set. Tests compare any entry with the
  * reference's.
  */
 #ifndef WD_DEV_CPU_CPU_H

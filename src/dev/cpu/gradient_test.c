@@ -1,9 +1,10 @@
 /* Every backward operation against differences of its forward operation, in plain C and fp32 (that
  * the faster kernels compute the same is tested elsewhere).
  *
- * With a fixed random w the loss is sum(w y). Its derivative along a random direction v of an input x
- * must be sum(v dx), where dx is the gradient for dy = w. The difference quotient is of fourth order:
- * with steps of 1/64 it is off by some 1e-6, and by the rounding of y, so 3e-4 is ample.
+ * With a fixed random w the loss is sum(w y). Its derivative along a random direction v of an
+ * input x must be sum(v dx), where dx is the gradient for dy = w. The difference quotient is of
+ * fourth order: with steps of 1/64 it is off by some 1e-6, and by the rounding of y, so 3e-4 is
+ * ample.
  */
 #include "dev/cpu/kernels_check.h"
 

@@ -220,8 +220,8 @@ static inline void check_kernel(wd_op op, make_fn *make, const void *params, tol
     free_world(&expected);
 }
 
-/* Checks that launches of parts give the bits of one launch of all: `make_part(n)` for n < parts must
- * make the same world as make(), and arguments that cover the n-th part of it. */
+/* Checks that launches of parts give the bits of one launch of all: `make_part(n)` for n < parts
+ * must make the same world as make(), and arguments that cover the n-th part of it. */
 typedef void make_part_fn(world *w, void *args, const void *params, int64_t part);
 
 static inline void check_parts(wd_op op, make_fn *make, make_part_fn *make_part, int64_t parts,

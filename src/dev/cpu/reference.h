@@ -1,6 +1,6 @@
-/* Plain C versions of all operations: what an operation means. Written to be read; sums are taken in
- * double or in the obvious order. The fallback of the cpu device's table, and what tests compare
- * every other version with. Dimension letters and formulas are those of dev/ops.h.
+/* Plain C versions of all operations: what an operation means. Written to be read; sums are taken
+ * in double or in the obvious order. The fallback of the cpu device's table, and what tests
+ * compare every other version with. Dimension letters and formulas are those of dev/ops.h.
  */
 #ifndef WD_DEV_CPU_REFERENCE_H
 #define WD_DEV_CPU_REFERENCE_H

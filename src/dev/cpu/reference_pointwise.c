@@ -4,8 +4,8 @@
 
 #include "dev/cpu/reference.h"
 
-/* gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = c (x + k x^3), c = sqrt(2 / pi). The second form
- * does not cancel where x is negative. */
+/* gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = c (x + k x^3), c = sqrt(2 / pi). The second
+ * form does not cancel where x is negative. */
 static const double gelu_c = 0.7978845608028654, gelu_k = 0.044715;
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }

@@ -2,8 +2,8 @@
  * with WD_ISA as the suffix of its external symbols: wd_isa_layernorm_avx2.
  *
  * They are plain C loops written so that the compiler turns them into vectors: no contraction to
- * fused multiply-add, sums in 32 lanes whatever the vector's width. So a result has the same bits on
- * every instruction set, and for every number of threads.
+ * fused multiply-add, sums in 32 lanes whatever the vector's width. So a result has the same bits
+ * on every instruction set, and for every number of threads.
  */
 #ifndef WD_DEV_CPU_ISA_ISA_H
 #define WD_DEV_CPU_ISA_ISA_H

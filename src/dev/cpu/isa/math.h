@@ -7,9 +7,9 @@
 
 #include "dev/cpu/isa/rows.h"
 
-/* x held between -bound and bound; NaN gives a bound. By integer minima of the bits, since gcc turns
- * comparisons of floats into branches, and what follows them into code done twice: positive floats
- * are ordered as signed integers, negative ones by magnitude as unsigned ones. */
+/* x held between -bound and bound; NaN gives a bound. By integer minima of the bits, since gcc
+ * turns comparisons of floats into branches, and what follows them into code done twice: positive
+ * floats are ordered as signed integers, negative ones by magnitude as unsigned ones. */
 static inline float clamp_f32(float x, float bound)
 {
     int32_t above = (int32_t)bits_of(x), most = (int32_t)bits_of(bound);
@@ -64,7 +64,7 @@ static inline float gelu_f32(float x)
 
 static inline float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
 
-/* Derivatives. Where the sigmoid s is 0 or 1 the second term is 0: x is held so that it stays so. */
+/* Derivatives. Where the sigmoid s is 0 or 1 the second term is 0, and stays so since x is held. */
 static inline float gelu_slope_f32(float x)
 {
     float s = 1.0f / (1.0f + exp_f32(-gelu_2c * (x + gelu_k * (x * x * x))));

@@ -8,7 +8,7 @@
 
 #include "dev/cpu/isa/math.h"
 
-/* Distance of `got` from `expected` in units of the last place of the latter, denormals included. */
+/* Distance of `got` from `expected` in units of the latter's last place, denormals included. */
 static double ulps(float got, double expected)
 {
     if (isnan(expected)) return isnan(got) ? 0 : INFINITY;

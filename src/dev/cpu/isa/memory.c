@@ -84,12 +84,16 @@ typedef struct dimension {
     int64_t count, to, from; /* strides in elements */
 } dimension;
 
-/* The copy as three nested loops over index vectors: `outer` dimensions in parallel, then those that
- * add up on the same output elements (`repeat`, to-stride 0) in their order, then `inner`, one run
- * of elements. Dimensions of one element are gone, and neighbours that walk on alike are one. */
+enum { TILE = 32, TILE_RUN = 64 }; /* columns and elements of a tile that is transposed */
+
+/* The copy as nested loops over index vectors: `outer` dimensions in parallel, then those that add
+ * up on the same output elements (`repeat`, to-stride 0) in their order, then `inner`, one run of
+ * elements. Dimensions of one element are gone, and neighbours that walk on alike are one.
+ * Where `from` is contiguous along another dimension than `inner`, that one is `column`: runs of
+ * TILE columns are done together, so that a cache line is read once. */
 typedef struct walk {
     const wd_strided_copy_args *args;
-    dimension outer[6], repeat[6], inner;
+    dimension outer[6], repeat[6], column, inner;
     int outers, repeats;
     int64_t repeat_count;
 } walk;
@@ -120,10 +124,23 @@ static int merge_neighbours(dimension *d, int count)
     return kept;
 }
 
+/* Takes the dimension along which `from` is contiguous out of the outer ones. */
+static void choose_column(walk *w)
+{
+    if (w->inner.from == 1) return;
+    for (int i = 0; i < w->outers; i++) {
+        if (w->outer[i].from != 1) continue;
+        w->column = w->outer[i];
+        w->outers--;
+        for (int j = i; j < w->outers; j++) w->outer[j] = w->outer[j + 1];
+        return;
+    }
+}
+
 /* False if there is nothing to copy. */
 static bool plan_walk(walk *w, const wd_strided_copy_args *a)
 {
-    *w = (walk){.args = a, .inner = {1, 1, 1}, .repeat_count = 1};
+    *w = (walk){.args = a, .column = {1, 0, 0}, .inner = {1, 1, 1}, .repeat_count = 1};
     for (int i = 0; i < a->ndim; i++) {
         dimension d = {a->dim[i], a->to_stride[i], a->from_stride[i]};
         if (d.count == 0) return false;
@@ -138,6 +155,7 @@ static bool plan_walk(walk *w, const wd_strided_copy_args *a)
     sort_by_stride(w->outer, w->outers);
     w->outers = merge_neighbours(w->outer, w->outers);
     if (w->outers) w->inner = w->outer[--w->outers];
+    choose_column(w);
     return true;
 }
 
@@ -185,43 +203,75 @@ static void store_run(void *data, wd_dtype type, int64_t at, int64_t stride, con
     EACH(i, n) to[i * stride] = raw[i];
 }
 
+/* to = alpha x + beta to for `n` elements of a run. */
+static void finish_run(const walk *w, int64_t to, const float *x, int64_t n)
+{
+    const wd_strided_copy_args *a = w->args;
+    float old_run[CHUNK], y[CHUNK];
+    if (a->alpha != 1 || a->beta != 0) {
+        EACH(i, n) y[i] = a->alpha * x[i];
+        x = y;
+    }
+    if (a->beta != 0) {
+        const float *old = load_run(old_run, a->to, a->to_type, to, w->inner.to, n);
+        EACH(i, n) y[i] += a->beta * old[i];
+    }
+    store_run(a->to, a->to_type, to, w->inner.to, x, n);
+}
+
 /* One run along the inner dimension. */
 static void copy_run(const walk *w, int64_t to, int64_t from)
 {
     const wd_strided_copy_args *a = w->args;
-    bool plain = a->alpha == 1 && a->beta == 0;
-    if (plain && a->to_type == a->from_type && w->inner.to == 1 && w->inner.from == 1) {
+    if (a->alpha == 1 && a->beta == 0 && a->to_type == a->from_type && w->inner.to == 1 &&
+        w->inner.from == 1) {
         size_t size = wd_dtype_bytes(a->to_type);
         memcpy((char *)a->to + (size_t)to * size, (const char *)a->from + (size_t)from * size,
                (size_t)w->inner.count * size);
         return;
     }
-    float x_run[CHUNK], old_run[CHUNK], y[CHUNK];
+    float x_run[CHUNK];
     for (int64_t done = 0; done < w->inner.count; done += CHUNK) {
-        int64_t n = least(CHUNK, w->inner.count - done), at_to = to + done * w->inner.to;
+        int64_t n = least(CHUNK, w->inner.count - done);
         const float *x = load_run(x_run, a->from, a->from_type, from + done * w->inner.from,
                                   w->inner.from, n);
-        if (!plain) {
-            EACH(i, n) y[i] = a->alpha * x[i];
-            if (a->beta != 0) {
-                const float *old = load_run(old_run, a->to, a->to_type, at_to, w->inner.to, n);
-                EACH(i, n) y[i] += a->beta * old[i];
-            }
-            x = y;
-        }
-        store_run(a->to, a->to_type, at_to, w->inner.to, x, n);
+        finish_run(w, to + done * w->inner.to, x, n);
     }
 }
 
+/* The runs of `columns` neighbouring columns. */
+static void copy_columns(const walk *w, int64_t to, int64_t from, int64_t columns)
+{
+    const wd_strided_copy_args *a = w->args;
+    float tile[TILE][TILE_RUN], buffer[TILE];
+    for (int64_t done = 0; done < w->inner.count; done += TILE_RUN) {
+        int64_t n = least(TILE_RUN, w->inner.count - done);
+        for (int64_t i = 0; i < n; i++) {
+            const float *line = widen(buffer, a->from, a->from_type,
+                                      from + (done + i) * w->inner.from, columns);
+            for (int64_t c = 0; c < columns; c++) tile[c][i] = line[c];
+        }
+        for (int64_t c = 0; c < columns; c++)
+            finish_run(w, to + done * w->inner.to + c * w->column.to, tile[c], n);
+    }
+}
+
+static int64_t column_blocks(const walk *w) { return (w->column.count + TILE - 1) / TILE; }
+
+/* Index vectors of the outer dimensions, each with its blocks of columns. */
 static void copy_outer(int64_t begin, int64_t end, void *context)
 {
     const walk *w = context;
+    int64_t blocks = column_blocks(w);
     for (int64_t n = begin; n < end; n++)
         for (int64_t repeat = 0; repeat < w->repeat_count; repeat++) {
-            int64_t to = 0, from = 0;
-            offsets(&to, &from, w->outer, w->outers, n);
+            int64_t column = n % blocks * TILE, to = column * w->column.to, from = column;
+            offsets(&to, &from, w->outer, w->outers, n / blocks);
             offsets(&to, &from, w->repeat, w->repeats, repeat);
-            copy_run(w, to, from);
+            if (w->column.count == 1)
+                copy_run(w, to, from);
+            else
+                copy_columns(w, to, from, least(TILE, w->column.count - column));
         }
 }
 
@@ -243,10 +293,11 @@ void KERNEL(strided_copy)(const void *args, wd_cpu_context *context)
     (void)context;
     walk w;
     if (!plan_walk(&w, args)) return;
-    int64_t outer = 1, run = w.inner.count * w.repeat_count;
+    int64_t outer = column_blocks(&w), run = w.inner.count * w.repeat_count;
     for (int i = 0; i < w.outers; i++) outer *= w.outer[i].count;
-    if (outer == 1)
+    if (w.outers == 0 && w.column.count == 1)
         wd_parallel_for(w.inner.count, 1 + GRAIN / w.repeat_count, copy_inner, &w);
     else
-        wd_parallel_for(outer, grain_rows(GRAIN, run), copy_outer, &w);
+        wd_parallel_for(outer, grain_rows(GRAIN, run * least(TILE, w.column.count)), copy_outer,
+                        &w);
 }

@@ -1,4 +1,4 @@
-/* Elementwise operations. Light ones are bound by memory: an array is read once, and written once. */
+/* Elementwise operations. Light ones are bound by memory: each array is read or written once. */
 #include <assert.h>
 
 #include "dev/cpu/isa/column_sums.h"

@@ -14,10 +14,10 @@ enum {
     ROW_MAX = 8192,  /* the widest row that a buffer holds; wider ones take the plain C version */
     LANES = 32,      /* partial sums of a row */
     GRAIN = 16384,   /* elements of light work that are worth a thread */
-    GRAIN_HEAVY = 4096 /* the same with an exponential each */
+    GRAIN_HEAVY = 8192 /* the same with an exponential each */
 };
 
-/* for (i = 0; i < n; i++) without dependences from one i to another: arrays are the same or apart. */
+/* for (i = 0; i < n; i++); no i depends on another: arrays are the same or apart. */
 #ifdef __clang__
 #define EACH(i, n)                                                                                 \
     _Pragma("clang loop vectorize(assume_safety)") for (int64_t i = 0; i < (n); i++)
@@ -33,7 +33,7 @@ static inline int64_t grain_rows(int64_t grain, int64_t width)
     return width >= grain ? 1 : grain / (width > 0 ? width : 1);
 }
 
-/* ---- conversions: integer arithmetic, so that vectors of any instruction set give the same ---- */
+/* ---- conversions: integer arithmetic, the same on every instruction set ---- */
 
 static inline uint32_t bits_of(float f)
 {
