@@ -168,7 +168,7 @@ static void count_warnings(void *context, wd_log_level level, const char *messag
 static void flip_byte(const char *folder, const char *name, off_t at)
 {
     char path[256];
-    unsigned char byte;
+    unsigned char byte = 0;
     snprintf(path, sizeof path, "%s/step-00000002/%s", folder, name);
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);

@@ -325,7 +325,8 @@ static wd_status check_output(const char *output, const wd_pipeline *teacher, wd
     if (!wd_path_exists(path)) return WD_OK;
     WD_TRY(wd_path_join(path, output, "transformer/config.json", err));
     json_t *config = NULL;
-    wd_status status = wd_json_load(&config, path, NULL);
+    wd_status status = wd_json_load(&config, path, err);
+    if (status == WD_OUT_OF_MEMORY) return status;
     const char *made_of = json_string_value(json_object_get(config, "_name_or_path"));
     bool ours = status == WD_OK && made_of && !strncmp(made_of, mark, sizeof mark - 1);
     json_decref(config);

@@ -250,12 +250,42 @@ static void test_full_disk(void **state)
     }
 }
 
+/* Every allocation of init and export fails in its turn; the older student stays. */
+static void test_allocation_fails(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_status status = WD_OK;
+    wd_export_options o = wd_export_defaults();
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    export_to(folder, &o);
+    int tried = 0;
+    do {
+        wd_alloc_fail_at(++tried);
+        status = wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, cpu.queue,
+                                 &err);
+        wd_alloc_fail_at(0);
+        if (status != WD_OK) assert_int_equal(status, WD_OUT_OF_MEMORY);
+    } while (status != WD_OK);
+    assert_true(tried > 5);
+    tried = 0;
+    do {
+        wd_alloc_fail_at(++tried);
+        status = wd_export_student(folder, &params, &teacher, &o, cpu.queue, &err);
+        wd_alloc_fail_at(0);
+        if (status != WD_OK) assert_int_equal(status, WD_OUT_OF_MEMORY);
+        check_weights(folder, WD_PARAMS_EMA, WD_F32, 1);
+    } while (status != WD_OK);
+    assert_true(tried > 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights), cmocka_unit_test(test_components),
         cmocka_unit_test(test_card),    cmocka_unit_test(test_output),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
