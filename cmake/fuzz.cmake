@@ -1,0 +1,28 @@
+# Fuzz targets: x_fuzz.c beside what it attacks, built with clang's libFuzzer, address and undefined
+# behaviour sanitizers (preset "fuzz"). Each becomes a test "fuzz/room/x" that runs for
+# WD_FUZZ_SECONDS; run the binary by hand for longer.
+option(WD_FUZZ "Build the fuzz targets (needs clang)" OFF)
+set(WD_FUZZ_SECONDS 5 CACHE STRING "How long each fuzz target runs as a test")
+if(WD_FUZZ)
+  if(NOT CMAKE_C_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "WD_FUZZ needs clang: use the preset \"fuzz\", or CC=clang")
+  endif()
+  target_compile_options(wd_flags INTERFACE -fsanitize=fuzzer-no-link)
+  file(GLOB_RECURSE WD_FUZZ_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_fuzz.c)
+  foreach(source IN LISTS WD_FUZZ_SOURCES)
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src ${source})
+    string(REGEX REPLACE "_fuzz\\.c$" "" name ${name})
+    string(REPLACE "/" "_" target "fuzz_${name}")
+    add_executable(${target} ${source})
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+    # libFuzzer calls functions that no header of ours declares.
+    target_compile_options(${target} PRIVATE -Wno-missing-prototypes)
+    target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+    target_link_libraries(${target} PRIVATE wandistiller)
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+    add_test(NAME fuzz/${name} COMMAND ${target} -max_total_time=${WD_FUZZ_SECONDS} -timeout=10
+             -rss_limit_mb=2048 -print_final_stats=1)
+    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+    set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 240 WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+  endforeach()
+endif()
