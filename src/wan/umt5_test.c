@@ -161,6 +161,24 @@ static void fp32(void **state)
     free(out);
 }
 
+/* 130 tokens without a mask: every bucket of the relative bias. */
+static void long_prompt(void **state)
+{
+    (void)state;
+    int64_t dim[2];
+    wd_err err;
+    int32_t *ids = load_ids("tests/fixtures/umt5/in_long.safetensors", "input_ids", dim);
+    wd_tensor want = wd_test_load("tests/fixtures/umt5/out_long.safetensors", "last_hidden_state");
+    float *out = calloc((size_t)wd_tensor_count(&want), sizeof *out);
+    session s = open_session(WD_F32, WD_F32, true);
+    wd_test_ok(wd_umt5_encode(s.encoder, out, ids, NULL, dim[0], dim[1], &err), &err);
+    assert_true(wd_test_rel_error(out, want.data, wd_tensor_count(&want)) <= tolerance_f32);
+    close_session(&s);
+    free(out);
+    wd_free(ids);
+    wd_free(want.data);
+}
+
 static void bf16(void **state)
 {
     const fixture *f = *state;
@@ -281,8 +299,10 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32),   cmocka_unit_test(bf16),         cmocka_unit_test(file_dtypes),
-        cmocka_unit_test(ragged), cmocka_unit_test(many_prompts), cmocka_unit_test(refusals),
+        cmocka_unit_test(fp32),     cmocka_unit_test(long_prompt),
+        cmocka_unit_test(bf16),     cmocka_unit_test(file_dtypes),
+        cmocka_unit_test(ragged),   cmocka_unit_test(many_prompts),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

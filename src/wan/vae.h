@@ -22,8 +22,8 @@ wd_status wd_vae_open(wd_vae **out, const wd_vae_config *config, const wd_safete
                       wd_vae_part part, wd_queue *queue, wd_err *err);
 void wd_vae_close(wd_vae *vae);
 
-/* Pictures in [-1, 1], clamped: image [B, 3, 4 (F - 1) + 1, H s, W s] (host) from the VAE's own z
- * [B, z_dim, F, H, W] (host), un-normalised. */
+/* Pictures in [-1, 1], clamped (the part must be open): image [B, 3, 4 (F - 1) + 1, H s, W s]
+ * (host) from the VAE's own z [B, z_dim, F, H, W] (host), un-normalised. */
 wd_status wd_vae_decode(wd_vae *vae, float *image, const float *z, const int64_t dim[5],
                         wd_err *err);
 
@@ -32,7 +32,8 @@ wd_status wd_vae_decode(wd_vae *vae, float *image, const float *z, const int64_t
 wd_status wd_vae_encode(wd_vae *vae, float *mean, const float *image, const int64_t dim[5],
                         wd_err *err);
 
-/* Device bytes that decoding one picture of this latent size needs at its peak, beside weights. */
+/* Device bytes that wd_vae_decode of this shape needs at its peak, beside weights and the queue's
+ * workspace. Large pictures are decoded one after the other, small ones together. */
 size_t wd_vae_decode_bytes(const wd_vae_config *config, const int64_t dim[5]);
 
 /* Diffusion latents <-> the VAE's z, in place, as the pipeline does it: z = x / (1 / std) + mean.
