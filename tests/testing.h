@@ -1,5 +1,4 @@
-/* What tests share: statuses that must be OK, a folder that goes away, fixtures, relative errors.
- */
+/* What tests share: statuses that must be OK, a folder that goes away, fixtures, errors. */
 #ifndef WD_TESTS_TESTING_H
 #define WD_TESTS_TESTING_H
 
@@ -62,8 +61,7 @@ static inline double wd_test_rel_error(const float *got, const float *want, int6
 }
 
 /* A copy of tensor `name` of a safetensors file, given by its path below the source folder
- * ("tests/fixtures/umt5/in.safetensors"); F16 and BF16 become F32. data is the caller's to wd_free.
- */
+ * ("tests/fixtures/umt5/in.safetensors"); F16 and BF16 become F32. wd_free its data. */
 static inline wd_tensor wd_test_load(const char *file, const char *name)
 {
     char path[WD_PATH_MAX];

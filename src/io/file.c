@@ -141,8 +141,7 @@ void wd_file_abandon(const char *temporary)
     unlink(temporary);
 }
 
-/* Makes a rename in the folder of `path` last. File systems that cannot flush a folder say EINVAL.
- */
+/* Makes a rename in the folder of `path` last. Where folders cannot be flushed it is EINVAL. */
 static wd_status flush_folder_of(const char *path, wd_err *err)
 {
     char folder[WD_PATH_MAX];

@@ -1,5 +1,4 @@
-/* Tests of finding models: folders, the Hub cache's layout, and what is said when nothing is there.
- */
+/* Tests of finding models: folders, the Hub cache, and what is said when nothing is there. */
 #include "testing.h"
 
 #include "io/hub.h"

@@ -7,9 +7,7 @@
 #include "core/error.h"
 
 /* Parses a file of at most 64 MiB, nested at most 64 deep; duplicate keys are refused. Where an
- * integer is beyond int64_t, all numbers of the file are reals. *out is the caller's to
- * json_decref.
- */
+ * integer is beyond int64_t, all numbers of the file are reals. json_decref *out. */
 wd_status wd_json_load(json_t **out, const char *path, wd_err *err);
 /* The same from memory; `name` stands for the file in errors. */
 wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name,

@@ -64,8 +64,7 @@ static wd_status merge(wd_safetensors *set, wd_err *err)
     return WD_OK;
 }
 
-/* The distinct shards of a weight_map: borrowed names, sorted; *names is the caller's to wd_free.
- */
+/* The distinct shards of a weight_map: borrowed names, sorted, in a list to wd_free. */
 static wd_status list_shards(const char ***names, int64_t *count, json_t *weight_map,
                              const char *index_path, wd_err *err)
 {

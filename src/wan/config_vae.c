@@ -17,7 +17,7 @@ static const double default_std[DEFAULT_Z] = {2.8184, 1.4541, 2.3275, 2.6558, 1.
 static wd_status read_temporal(wd_vae_config *c, wd_json_reader r, wd_err *err)
 {
     static const char key[] = "temperal_downsample";
-    const json_t *array = json_object_get(r.object, key), *value;
+    const json_t *array = json_object_get(r.object, key);
     size_t i, expected = (size_t)c->levels - 1;
     if (!array || json_is_null(array)) {
         if (c->levels == 4) return WD_OK; /* the default stands */
@@ -25,11 +25,11 @@ static wd_status read_temporal(wd_vae_config *c, wd_json_reader r, wd_err *err)
                        r.where, key);
     }
     bool fine = json_is_array(array) && json_array_size(array) == expected;
-    if (fine) json_array_foreach(array, i, value)
-        {
-            fine = fine && json_is_boolean(value);
-            c->temporal_downsample[i] = json_is_true(value);
-        }
+    for (i = 0; fine && i < expected; i++) {
+        const json_t *value = json_array_get(array, i);
+        fine = json_is_boolean(value);
+        c->temporal_downsample[i] = json_is_true(value);
+    }
     if (fine) return WD_OK;
     return wd_fail(err, WD_BAD_FORMAT,
                    "%s: \"%s\": expected an array of %zu booleans, one less than \"dim_mult\" has",

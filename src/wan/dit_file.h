@@ -26,8 +26,7 @@ typedef struct wd_dit_file {
     bool heads_known; /* else config has one head as wide as the model */
 } wd_dit_file;
 
-/* Whether the set looks like a Wan transformer in either naming; fills all but the configuration.
- */
+/* Whether the set looks like a Wan transformer; fills all but the configuration. */
 bool wd_dit_file_detect(wd_dit_file *out, const wd_safetensors *set);
 
 /* WD_UNSUPPORTED if the set is no Wan text-to-video transformer. All tensors are checked. */

@@ -1,5 +1,4 @@
-/* Tests of the transformer's tensor table: counts of the published checkpoints, islands, a fixture.
- */
+/* Tests of the transformer's tensor table: counts of published checkpoints, islands, a file. */
 #include "testing.h"
 
 #include "wan/dit_table.h"

@@ -3,7 +3,8 @@
  * The tree (all counts are integers, all sizes bytes):
  *   path, kind ("pipeline", "component", "transformer file", "file"), class
  *   components { <name> { class, config {...}, and for those with weights:
- *       files, tensors, parameters, bytes_on_disk, dtypes { <dtype> { tensors, parameters, bytes } },
+ *       files, tensors, parameters, bytes_on_disk,
+ *       dtypes { <dtype> { tensors, parameters, bytes } },
  *       bytes_in_memory { stored, bfloat16 (fp32 islands kept), float32 },
  *       stages [ { name, tensors, parameters, bytes } ] } }
  *   of a pipeline, also: parameters, bytes_on_disk, prompt_tokens, default_height, default_width,

@@ -4,8 +4,7 @@
 
 #include "wan/pipeline.h"
 
-/* From the keys of a configuration; untouched where it has none, or where a size was found before.
- */
+/* From a configuration; untouched where it states none, or where a size was found before. */
 wd_status wd_pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader r, wd_err *err);
 
 /* From the text of the model card (README.md); untouched where it names none. */
