@@ -124,10 +124,18 @@ static void cpu_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
     leave(cpu);
 }
 
+/* It may depend on the number of threads: each has its own part of it. */
+static size_t cpu_workspace(const wd_device *device, wd_op op, const void *args)
+{
+    const cpu_device *cpu = (const cpu_device *)device;
+    wd_parallel_set_threads(cpu->threads);
+    return wd_cpu_workspace_bytes(&cpu->table, op, args);
+}
+
 static void cpu_launch(wd_queue *queue, wd_op op, const void *args)
 {
     cpu_device *cpu = device_of(queue);
-    size_t bytes = wd_cpu_workspace_bytes(&cpu->table, op, args);
+    size_t bytes = cpu_workspace(queue->device, op, args);
     if (bytes > queue->workspace_bytes) {
         wd_err err = {0};
         if (wd_queue_reserve_workspace(queue, bytes, &err) != WD_OK) {
@@ -137,18 +145,12 @@ static void cpu_launch(wd_queue *queue, wd_op op, const void *args)
         }
     }
     enter(cpu);
-    wd_parallel_set_threads(cpu->threads);
     wd_cpu_context context = {((cpu_queue *)queue)->workspace, queue->workspace_bytes, cpu->isa};
     cpu->table.entry[op].kernel(args, &context);
     leave(cpu);
 }
 
 static void cpu_wait(wd_queue *queue) { (void)queue; }
-
-static size_t cpu_workspace(const wd_device *device, wd_op op, const void *args)
-{
-    return wd_cpu_workspace_bytes(&((const cpu_device *)device)->table, op, args);
-}
 
 /* ---- events: work is done before a launch returns ---- */
 

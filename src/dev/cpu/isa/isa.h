@@ -3,7 +3,9 @@
  *
  * They are plain C loops written so that the compiler turns them into vectors: no contraction to
  * fused multiply-add, sums in 32 lanes whatever the vector's width. So a result has the same bits
- * on every instruction set, and for every number of threads.
+ * on every instruction set, and for every number of threads. Matrix products, attention and
+ * convolutions are the exception: they live on fused multiply-adds (isa/vec.h), and give the same
+ * bits for every number of threads on one instruction set.
  */
 #ifndef WD_DEV_CPU_ISA_ISA_H
 #define WD_DEV_CPU_ISA_ISA_H
@@ -12,6 +14,7 @@
 
 /* X(OP, name, workspace): operations that have such a kernel, and their workspace function. */
 #define WD_ISA_OP_MAP(X)                                                                           \
+    X(MATMUL, matmul, wd_isa_matmul_workspace)                                                     \
     X(LAYERNORM, layernorm, NULL)                                                                  \
     X(LAYERNORM_BACKWARD, layernorm_backward, wd_isa_layernorm_backward_workspace)                 \
     X(RMSNORM, rmsnorm, NULL)                                                                      \
@@ -52,7 +55,8 @@ WD_ISA_OP_MAP(X)
 #undef X
 #endif
 
-/* The same for all instruction sets: cpu/isa_workspace.c. */
+/* The same for all instruction sets: cpu/isa_workspace.c, cpu/matrix_workspace.c. */
+size_t wd_isa_matmul_workspace(const void *args);
 size_t wd_isa_layernorm_backward_workspace(const void *args);
 size_t wd_isa_rmsnorm_backward_workspace(const void *args);
 size_t wd_isa_residual_backward_workspace(const void *args);

@@ -1,0 +1,175 @@
+/* Matrix products against plain C, and their bits: see cpu/matrix_check.h. */
+#include "dev/cpu/matrix_check.h"
+
+/* Sums of up to some thousand products in blocks of 256: measured up to 4e-7 of the row's largest.
+ */
+static const tolerance product_tolerance = {3e-6, 1e-6};
+
+typedef struct params {
+    int64_t m, n, k, batch, gap; /* gap: elements between rows, beyond their width */
+    wd_dtype type, c_type, bias_type;
+    bool transpose_a, transpose_b, bias;
+    float beta;
+    wd_act act;
+    filling how;
+} params;
+
+static void make_matmul(world *w, void *out, const void *context)
+{
+    const params *p = context;
+    wd_matmul_args *a = out;
+    *a = (wd_matmul_args){.c_type = p->c_type,
+                          .a_type = p->type,
+                          .b_type = p->type,
+                          .bias_type = p->bias_type,
+                          .transpose_a = p->transpose_a,
+                          .transpose_b = p->transpose_b,
+                          .m = p->m,
+                          .n = p->n,
+                          .k = p->k,
+                          .lda = (p->transpose_a ? p->m : p->k) + p->gap,
+                          .ldb = (p->transpose_b ? p->k : p->n) + 2 * p->gap,
+                          .ldc = p->n + 3 * p->gap,
+                          .batch = p->batch,
+                          .beta = p->beta,
+                          .act = p->act};
+    a->stride_a = (p->transpose_a ? p->k : p->m) * a->lda;
+    a->stride_b = (p->transpose_b ? p->n : p->k) * a->ldb;
+    a->stride_c = p->m * a->ldc;
+    a->c = out_array(w, p->c_type, p->batch * a->stride_c, a->ldc, ORDINARY);
+    a->a = make_array(w, p->type, p->batch * a->stride_a, p->how);
+    a->b = make_array(w, p->type, p->batch * a->stride_b, ORDINARY);
+    if (p->bias) a->bias = make_array(w, p->bias_type, p->n, ORDINARY);
+}
+
+/* The dtypes of inputs, output and bias that layers use. */
+static const wd_dtype types[][3] = {{WD_F32, WD_F32, WD_F32},
+                                    {WD_BF16, WD_BF16, WD_BF16},
+                                    {WD_BF16, WD_F32, WD_F32},
+                                    {WD_BF16, WD_BF16, WD_F32},
+                                    {WD_F32, WD_BF16, WD_BF16}};
+enum { TYPES = sizeof types / sizeof *types };
+
+static void check_forms(params p)
+{
+    for (int form = 0; form < 4; form++)
+        for (int t = 0; t < TYPES; t++) {
+            p.transpose_a = form & 1;
+            p.transpose_b = form >> 1;
+            p.type = types[t][0], p.c_type = types[t][1], p.bias_type = types[t][2];
+            check_matrix(WD_OP_MATMUL, make_matmul, &p, product_tolerance);
+        }
+}
+
+/* Around the sizes of vectors, panels, groups of rows and blocks of k. */
+static void shapes(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {
+        {1, 1, 1},    {1, 64, 7},   {2, 31, 33},   {13, 32, 255}, {14, 33, 256}, {15, 16, 257},
+        {28, 65, 31}, {29, 8, 511}, {16, 96, 512}, {5, 7, 513},   {3, 48, 1025}, {33, 160, 160},
+        {6, 9, 16},   {7, 100, 2},  {400, 3, 5},   {3, 800, 4},   {337, 385, 3}, {31, 17, 64},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check_forms((params){.m = sizes[i][0],
+                             .n = sizes[i][1],
+                             .k = sizes[i][2],
+                             .batch = 1,
+                             .gap = i % 3 ? 0 : 5});
+}
+
+static void epilogues(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        check_forms((params){.m = 19,
+                             .n = 45,
+                             .k = i & 4 ? 600 : 37,
+                             .batch = 1,
+                             .gap = i % 2,
+                             .bias = i & 1,
+                             .act = i & 2 ? WD_ACT_GELU_TANH : WD_ACT_NONE,
+                             .beta = i & 2 ? 0 : 1});
+}
+
+static void batches(void **state)
+{
+    (void)state;
+    check_forms((params){.m = 17, .n = 20, .k = 24, .batch = 7, .bias = true, .gap = 1});
+}
+
+/* NaN and infinity stay where they belong: in their row. */
+static void nasty_inputs(void **state)
+{
+    (void)state;
+    check_forms((params){.m = 37, .n = 40, .k = 6, .batch = 1, .how = NASTY});
+}
+
+static void slice_rows(void *args, const void *context, int64_t begin, int64_t end)
+{
+    wd_matmul_args *a = args;
+    (void)context;
+    a->a = (const char *)a->a + (size_t)(begin * a->lda) * wd_dtype_bytes(a->a_type);
+    a->c = (char *)a->c + (size_t)(begin * a->ldc) * wd_dtype_bytes(a->c_type);
+    a->m = end - begin;
+}
+
+/* A row's bits do not depend on which other rows are in the launch: layers of the tiny and of the
+ * large models, with few and with many rows. */
+static void rows_do_not_depend_on_rows(void **state)
+{
+    (void)state;
+    static const int64_t layers[][2] = {{160, 160}, {640, 160}, {160, 640}, {96, 384},
+                                        {64, 160},  {1536, 96}, {96, 1536}, {200, 2047}};
+    static const int64_t cuts[] = {16, 17, 49, 97, 161, 177, 433, 435, 442, 1040};
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (int t = 0; t < 2; t++) {
+            params p = {.m = 1040,
+                        .n = layers[i][0],
+                        .k = layers[i][1],
+                        .batch = 1,
+                        .bias = true,
+                        .transpose_b = true,
+                        .type = types[t][0],
+                        .c_type = types[t][1],
+                        .bias_type = types[t][2]};
+            check_slices(WD_OP_MATMUL, make_matmul, slice_rows, cuts, sizeof cuts / sizeof *cuts,
+                         &p);
+            p.transpose_b = false;
+            p.bias = false;
+            check_slices(WD_OP_MATMUL, make_matmul, slice_rows, cuts, sizeof cuts / sizeof *cuts,
+                         &p);
+        }
+}
+
+/* A weight's gradient sums over the rows: the same bits for any number of threads. */
+static void weight_gradients(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{160, 64, 1024}, {16, 64, 4096}, {32, 32, 16384}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int t = 0; t < 2; t++)
+            check_matrix(WD_OP_MATMUL, make_matmul,
+                         &(params){.m = sizes[i][0],
+                                   .n = sizes[i][1],
+                                   .k = sizes[i][2],
+                                   .batch = 1,
+                                   .transpose_a = true,
+                                   .beta = 1,
+                                   .type = types[t][0],
+                                   .c_type = WD_F32},
+                         product_tolerance);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes),
+        cmocka_unit_test(epilogues),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(nasty_inputs),
+        cmocka_unit_test(rows_do_not_depend_on_rows),
+        cmocka_unit_test(weight_gradients),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
