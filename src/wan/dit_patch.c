@@ -1,14 +1,13 @@
-/* Latents to patches and back: a permutation, launched once per row of a patch, which leaves the
- * six dimensions that a strided copy has. */
+/* Latents to patches and back: a permutation, launched once per pixel of a patch. So the longest
+ * runs are channels or columns, not the two pixels side by side. */
 #include "wan/dit_impl.h"
 
 /* One side of the copy. */
 typedef struct side {
     void *data;
     wd_dtype type;
-    int64_t
-        stride[6]; /* of sample, patch frame, patch row, patch column, channel, pixel in a row */
-    int64_t frame, row; /* strides of a frame and a row within a patch */
+    int64_t stride[5]; /* of sample, patch frame, patch row, patch column, channel */
+    int64_t pixel[3];  /* of frame, row, column within a patch */
 } side;
 
 static side latent_side(void *latents, const wd_dit_patch_layout *layout, const wd_dit_context *c)
@@ -18,9 +17,8 @@ static side latent_side(void *latents, const wd_dit_patch_layout *layout, const 
     return (side){.data = latents,
                   .type = layout->latent_type,
                   .stride = {layout->channels * s->frames * plane, patch[0] * plane,
-                             patch[1] * s->width, patch[2], s->frames * plane, 1},
-                  .frame = plane,
-                  .row = s->width};
+                             patch[1] * s->width, patch[2], s->frames * plane},
+                  .pixel = {plane, s->width, 1}};
 }
 
 static side patch_side(void *patches, const wd_dit_patch_layout *layout, const wd_dit_context *c)
@@ -34,9 +32,14 @@ static side patch_side(void *patches, const wd_dit_patch_layout *layout, const w
     return (side){.data = patches,
                   .type = layout->patch_type,
                   .stride = {frames * rows * columns * width, rows * columns * width,
-                             columns * width, width, channel, pixel},
-                  .frame = patch[1] * patch[2] * pixel,
-                  .row = patch[2] * pixel};
+                             columns * width, width, channel},
+                  .pixel = {patch[1] * patch[2] * pixel, patch[2] * pixel, pixel}};
+}
+
+/* The address of pixel (f, y, x) of the first patch. */
+static void *at_pixel(const side *s, int64_t f, int64_t y, int64_t x)
+{
+    return wd_dit_at(s->data, s->type, f * s->pixel[0] + y * s->pixel[1] + x * s->pixel[2]);
 }
 
 static void copy(const side *to, const side *from, int64_t channels, const wd_dit_context *c)
@@ -45,20 +48,21 @@ static void copy(const side *to, const side *from, int64_t channels, const wd_di
     const int64_t *patch = c->config->patch;
     wd_strided_copy_args args = {.to_type = to->type,
                                  .from_type = from->type,
-                                 .ndim = 6,
+                                 .ndim = 5,
                                  .dim = {s->samples, s->frames / patch[0], s->height / patch[1],
-                                         s->width / patch[2], channels, patch[2]},
+                                         s->width / patch[2], channels},
                                  .alpha = 1};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 5; i++) {
         args.to_stride[i] = to->stride[i];
         args.from_stride[i] = from->stride[i];
     }
-    for (int64_t frame = 0; frame < patch[0]; frame++)
-        for (int64_t row = 0; row < patch[1]; row++) {
-            args.to = wd_dit_at(to->data, to->type, frame * to->frame + row * to->row);
-            args.from = wd_dit_at(from->data, from->type, frame * from->frame + row * from->row);
-            wd_op_strided_copy(c->queue, &args);
-        }
+    for (int64_t f = 0; f < patch[0]; f++)
+        for (int64_t y = 0; y < patch[1]; y++)
+            for (int64_t x = 0; x < patch[2]; x++) {
+                args.to = at_pixel(to, f, y, x);
+                args.from = at_pixel(from, f, y, x);
+                wd_op_strided_copy(c->queue, &args);
+            }
 }
 
 void wd_dit_patchify(void *patches, const void *latents, const wd_dit_patch_layout *layout,
