@@ -13,9 +13,18 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   string(REPLACE "/" "_" target "test_${name}")
   add_executable(${target} ${source})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(${target} PRIVATE WD_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(${target} PRIVATE WD_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                             WD_PROGRAM="$<TARGET_FILE:wandistiller_cli>")
   target_link_libraries(${target} PRIVATE wandistiller PkgConfig::CMOCKA)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(name MATCHES "^tests/") # these may run the program
+    add_dependencies(${target} wandistiller_cli)
+  endif()
   add_test(NAME ${name} COMMAND ${target})
   set_tests_properties(${name} PROPERTIES TIMEOUT 240 WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endforeach()
+
+# Checks of the sources themselves.
+add_test(NAME checks/rooms COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_rooms.sh)
+add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_headers.sh
+         ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})

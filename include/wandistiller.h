@@ -201,13 +201,13 @@ typedef struct wd_eval_options {
     int64_t num_threads;
 } wd_eval_options;
 
-/* Writes a model in another format. */
+/* Writes a transformer in another format. */
 typedef struct wd_convert_options {
-    const char *model; /* pipeline folder or Hub id; required */
-    const char *to;    /* "comfyui"; required */
+    const char *model; /* pipeline folder or Hub id; to "diffusers": a file; required */
+    const char *to;    /* "comfyui", "diffusers"; required */
     const char *component; /* "transformer", "transformer_2" */
     const char *dtype; /* "float32", "float16", "bfloat16" */
-    const char *out;   /* file; required */
+    const char *out;   /* file; to "diffusers": a folder; required */
 } wd_convert_options;
 
 /* What every command takes, besides the options of its job. */
@@ -227,9 +227,9 @@ wd_convert_options wd_convert_defaults(void);
 /* ---- jobs ----
  *
  * Each checks its options first (WD_INVALID_ARGUMENT with the option, what was expected and what
- * was found), runs on the calling thread, using num_threads threads, and returns when all is written.
- * One process runs each job alone; no other rank needs to call. Texts (*text) are the caller's to
- * wd_text_free, and only set on success. */
+ * was found), runs on the calling thread, using num_threads threads, and returns when all is
+ * written. One process runs each job alone; no other rank needs to call. Texts (*text) are the
+ * caller's to wd_text_free, and only set on success. */
 
 wd_status wd_train(const wd_train_options *options, wd_err *err);
 wd_status wd_sample(const wd_sample_options *options, wd_err *err);
@@ -245,7 +245,7 @@ wd_status wd_convert(const wd_convert_options *options, wd_err *err);
     X(SAMPLE, sample, "make pictures with a teacher or a student")                                 \
     X(EVAL, eval, "compare a student with its teacher")                                            \
     X(INSPECT, inspect, "describe a model folder or file")                                         \
-    X(CONVERT, convert, "write a model in another format")                                         \
+    X(CONVERT, convert, "write a transformer in another format")                                   \
     X(FORWARD, forward, "run one component on given tensors, to compare with a reference")
 
 typedef enum wd_job {

@@ -17,15 +17,16 @@ static const wd_option inspect_table[] = {
 
 static const wd_option convert_table[] = {
     {WD_TEXT_LINE(model, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "Pipeline folder or Hub id"},
-    {WD_CHOICE_LINE(to, "", "comfyui"), .flags = WD_OPTION_REQUIRED,
-     .help = "comfyui: one safetensors file with the original Wan key names"},
+     .help = "Pipeline folder or Hub id; to diffusers: a safetensors file in either naming"},
+    {WD_CHOICE_LINE(to, "", "comfyui", "diffusers"), .flags = WD_OPTION_REQUIRED,
+     .help = "comfyui: one safetensors file with the original Wan key names; diffusers: a "
+             "transformer folder"},
     {WD_CHOICE_LINE(component, "transformer", "transformer", "transformer_2"),
      .help = "Which transformer, where there are two"},
     {WD_CHOICE_LINE(dtype, "", "float32", "float16", "bfloat16"),
      .help = "Of the weights; default: as they are stored"},
-    {WD_TEXT_LINE(out, "", "FILE"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "File to write"},
+    {WD_TEXT_LINE(out, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .help = "File to write; to diffusers: folder"},
 };
 
 #undef OPTIONS

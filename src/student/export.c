@@ -313,6 +313,19 @@ out:
 
 /* ---- the whole ---- */
 
+wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    json_t *config = NULL;
+    WD_TRY(wd_path_join(path, folder, "transformer/config.json", err));
+    wd_status status = wd_json_load(&config, path, err);
+    if (status == WD_OUT_OF_MEMORY) return status;
+    const char *made_of = json_string_value(json_object_get(config, "_name_or_path"));
+    *out = status == WD_OK && made_of && !strncmp(made_of, mark, sizeof mark - 1);
+    json_decref(config);
+    return WD_OK;
+}
+
 /* An output that already has a transformer must be one of ours, and not the teacher. */
 static wd_status check_output(const char *output, const wd_pipeline *teacher, wd_err *err)
 {
@@ -323,13 +336,8 @@ static wd_status check_output(const char *output, const wd_pipeline *teacher, wd
     }
     WD_TRY(wd_path_join(path, output, "transformer", err));
     if (!wd_path_exists(path)) return WD_OK;
-    WD_TRY(wd_path_join(path, output, "transformer/config.json", err));
-    json_t *config = NULL;
-    wd_status status = wd_json_load(&config, path, err);
-    if (status == WD_OUT_OF_MEMORY) return status;
-    const char *made_of = json_string_value(json_object_get(config, "_name_or_path"));
-    bool ours = status == WD_OK && made_of && !strncmp(made_of, mark, sizeof mark - 1);
-    json_decref(config);
+    bool ours;
+    WD_TRY(wd_export_is_student(&ours, output, err));
     if (ours) return WD_OK;
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "%s already holds a transformer that is not a student of this program; it is "

@@ -46,4 +46,8 @@ wd_status wd_export_student(const char *output, const wd_params *params,
                             const wd_pipeline *teacher, const wd_export_options *options,
                             wd_queue *queue, wd_err *err);
 
+/* Whether the pipeline in `folder` is a student that the function above wrote: it is sampled with
+ * guidance 1. Fails only for want of memory. */
+wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err);
+
 #endif

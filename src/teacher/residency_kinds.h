@@ -19,6 +19,11 @@ wd_dtype wd_teacher_compute_dtype(wd_dtype storage);
 wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
                                      wd_dtype storage, wd_queue *queue, wd_err *err);
 
+/* The same of one component alone, as the only expert. */
+wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pipeline,
+                                      wd_component component, wd_dtype storage, wd_queue *queue,
+                                      wd_err *err);
+
 /* Device bytes that open_resident would allocate, from the files' headers alone. `reads_host`: of the device. */
 typedef struct wd_resident_bytes {
     size_t pool;    /* stays */

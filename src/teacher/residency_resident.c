@@ -9,6 +9,7 @@
 #include "teacher/residency_kinds.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "core/checked.h"
 #include "core/memory.h"
@@ -27,6 +28,7 @@ typedef struct stage_layout {
 typedef struct resident {
     wd_residency base;
     wd_device *device;
+    wd_component component[EXPERTS_MAX];
     wd_safetensors *weights[EXPERTS_MAX];
     wd_dit_stage *stored[EXPERTS_MAX]; /* [stages] */
     void **block[EXPERTS_MAX];         /* [stages], NULL: all in place */
@@ -171,7 +173,7 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
                               wd_queue *queue, size_t *widened_max, wd_err *err)
 {
     bool reads_host = wd_device_reads_host(r->device);
-    WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, component_of(expert), err));
+    WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, r->component[expert], err));
     WD_TRY(wd_alloc((void **)&r->stored[expert], (size_t)r->base.stages, sizeof(wd_dit_stage),
                     "a teacher's stages", err));
     WD_TRY(wd_alloc((void **)&r->block[expert], (size_t)r->base.stages, sizeof(void *),
@@ -195,8 +197,9 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
     return WD_OK;
 }
 
-wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
-                                     wd_dtype storage, wd_queue *queue, wd_err *err)
+static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
+                              const wd_component *component, int experts, wd_dtype storage,
+                              wd_queue *queue, wd_err *err)
 {
     wd_status status;
     wd_tensor_table table = {0};
@@ -205,12 +208,13 @@ wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipe
     WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
     r->base = (wd_residency){.vtable = &resident_vtable,
                              .name = "resident",
-                             .experts = wd_teacher_experts(pipeline),
+                             .experts = experts,
                              .stages = wd_dit_stages(&pipeline->dit)};
     r->device = wd_queue_device(queue);
+    memcpy(r->component, component, (size_t)experts * sizeof *component);
     r->widens = storage == WD_F16;
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
-    for (int e = 0; e < r->base.experts; e++)
+    for (int e = 0; e < experts; e++)
         WD_TRY_OUT(bring_expert(r, pipeline, &table, e, storage, queue, &widened_max, err));
     for (int i = 0; r->widens && i < SLOTS; i++)
         WD_TRY_OUT(wd_device_alloc(&r->slot[i], r->device, widened_max, "widened teacher weights",
@@ -220,6 +224,21 @@ out:
     wd_dit_table_close(&table);
     if (status != WD_OK) resident_close(&r->base);
     return status;
+}
+
+wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
+                                     wd_dtype storage, wd_queue *queue, wd_err *err)
+{
+    const wd_component component[EXPERTS_MAX] = {component_of(0), component_of(1)};
+    return open_experts(out, pipeline, component, wd_teacher_experts(pipeline), storage, queue,
+                        err);
+}
+
+wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pipeline,
+                                      wd_component component, wd_dtype storage, wd_queue *queue,
+                                      wd_err *err)
+{
+    return open_experts(out, pipeline, &component, 1, storage, queue, err);
 }
 
 wd_status wd_residency_plan_resident(wd_resident_bytes *out, const wd_pipeline *pipeline,

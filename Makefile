@@ -1,0 +1,42 @@
+# The front door; the build itself is CMake's (see CMakePresets.json).
+#
+#   make            builds build/release/wandistiller
+#   make demo       distils the embedded teacher, ends with a picture
+#   make test       builds and runs all tests
+#   make bench      measures this machine and this program
+#   make install    installs to PREFIX (/usr/local), below DESTDIR
+#
+# What is missing on a Debian machine is installed first (tools/setup.sh).
+
+PREFIX ?= /usr/local
+CMAKE_FLAGS ?=
+BUILD = build/release
+
+all: build
+
+setup:
+	@sh tools/setup.sh
+
+build: setup
+	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) >$(if $(V),/dev/stdout,/dev/null)
+	@cmake --build --preset release --target wandistiller_cli
+
+build-all: build
+	@cmake --build --preset release
+
+demo: build
+	@sh tools/demo.sh $(BUILD)/wandistiller
+
+test: build-all
+	@ctest --preset release
+
+bench: build
+	@$(BUILD)/wandistiller bench
+
+install: build-all
+	@cmake --install $(BUILD)
+
+clean:
+	@rm -rf $(BUILD)
+
+.PHONY: all setup build build-all demo test bench install clean

@@ -1,0 +1,35 @@
+# make install: program, library, header, pkg-config file; manual page and completions, which the
+# program itself writes from its option tables.
+set(WD_PKGCONFIG_REQUIRES "jansson sentencepiece libutf8proc libxxhash libpng")
+set(WD_PKGCONFIG_LIBS -ldnnl)
+if(WD_OPENMP)
+  string(APPEND WD_PKGCONFIG_LIBS " -lgomp")
+endif()
+configure_file(${PROJECT_SOURCE_DIR}/cmake/wandistiller.pc.in
+               ${PROJECT_BINARY_DIR}/wandistiller.pc @ONLY)
+
+set(WD_GENERATED ${PROJECT_BINARY_DIR}/generated)
+set(WD_GENERATED_FILES)
+foreach(pair man:wandistiller.1 bash:wandistiller.bash zsh:_wandistiller)
+  string(REPLACE ":" ";" pair ${pair})
+  list(GET pair 0 kind)
+  list(GET pair 1 file)
+  add_custom_command(OUTPUT ${WD_GENERATED}/${file}
+                     COMMAND ${CMAKE_COMMAND} -E make_directory ${WD_GENERATED}
+                     COMMAND wandistiller_cli help --${kind} > ${WD_GENERATED}/${file}
+                     DEPENDS wandistiller_cli VERBATIM)
+  list(APPEND WD_GENERATED_FILES ${WD_GENERATED}/${file})
+endforeach()
+add_custom_target(wandistiller_manual ALL DEPENDS ${WD_GENERATED_FILES})
+
+install(TARGETS wandistiller_cli wandistiller
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/include/wandistiller.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_BINARY_DIR}/wandistiller.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${WD_GENERATED}/wandistiller.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${WD_GENERATED}/wandistiller.bash RENAME wandistiller
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${WD_GENERATED}/_wandistiller
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

@@ -1,0 +1,178 @@
+/* `forward`: a component as a black box, tensors in, tensors out; and the text encoder and VAE.
+ *
+ * The tensors have the names that the reference implementations give them, so that a file written
+ * by diffusers or transformers can be handed over and compared as it is. */
+#include "api/forward.h"
+
+#include <string.h>
+
+#include "api/tensor_file.h"
+#include "core/memory.h"
+#include "wan/umt5.h"
+#include "wan/vae.h"
+
+/* transformers gives rows behind a text's end values of no use; the pipeline puts zeros there. */
+static void zero_masked(float *rows, const int32_t *mask, int64_t count, int64_t width)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!mask[i]) memset(rows + i * width, 0, (size_t)width * sizeof *rows);
+}
+
+wd_status wd_forward_text_encoder(const wd_forward_call *call, wd_err *err)
+{
+    const wd_umt5_config *config = &call->pipeline->umt5;
+    int64_t dim[2], mask_dim[2];
+    int32_t *ids = NULL, *mask = NULL;
+    float *rows = NULL;
+    wd_safetensors *weights = NULL;
+    wd_umt5 *encoder = NULL;
+    wd_status status;
+    WD_TRY_OUT(wd_tensor_file_ints(&ids, dim, 2, call->in, "input_ids", err));
+    WD_TRY_OUT(wd_tensor_file_ints(&mask, mask_dim, 2, call->in, "attention_mask", err));
+    if (dim[0] != mask_dim[0] || dim[1] != mask_dim[1]) {
+        status = wd_fail(err, WD_MISMATCH,
+                         "%s: attention_mask: expected the shape of input_ids, [%lld, %lld], found "
+                         "[%lld, %lld]",
+                         call->options->in, (long long)dim[0], (long long)dim[1],
+                         (long long)mask_dim[0], (long long)mask_dim[1]);
+        goto out;
+    }
+    WD_TRY_OUT(wd_alloc((void **)&rows, (size_t)(dim[0] * dim[1]),
+                        (size_t)config->d_model * sizeof *rows, "last_hidden_state", err));
+    WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
+    WD_TRY_OUT(wd_umt5_open(&encoder, config, weights, call->dtype, call->run->queue, err));
+    WD_TRY_OUT(wd_umt5_encode(encoder, rows, ids, mask, dim[0], dim[1], err));
+    zero_masked(rows, mask, dim[0] * dim[1], config->d_model);
+    const wd_tensor_out out = wd_tensor_out_of("last_hidden_state", WD_F32, rows,
+                                               (int64_t[]){dim[0], dim[1], config->d_model}, 3);
+    status = wd_tensor_file_write(call->options->out, &out, 1, err);
+out:
+    wd_umt5_close(encoder);
+    wd_safetensors_close(weights);
+    wd_free(rows);
+    wd_free(mask);
+    wd_free(ids);
+    return status;
+}
+
+/* The shape [B, C, F, H, W] of a VAE's input, whose C must be `channels`. */
+static wd_status check_channels(const wd_forward_call *call, const char *name, const int64_t dim[5],
+                                int64_t channels, wd_err *err)
+{
+    char text[128];
+    if (dim[1] == channels && dim[0] > 0 && dim[2] > 0 && dim[3] > 0 && dim[4] > 0) return WD_OK;
+    return wd_fail(err, WD_MISMATCH, "%s: %s: expected [B, %lld, F, H, W], found %s",
+                   call->options->in, name, (long long)channels,
+                   wd_dims_text(text, sizeof text, dim, 5));
+}
+
+static int64_t volume(const int64_t dim[5])
+{
+    return dim[0] * dim[1] * dim[2] * dim[3] * dim[4];
+}
+
+wd_status wd_forward_vae_decoder(const wd_forward_call *call, wd_err *err)
+{
+    const wd_vae_config *config = &call->pipeline->vae;
+    const int64_t s = wd_pipeline_vae_scale(call->pipeline);
+    int64_t dim[5];
+    float *latents = NULL, *image = NULL;
+    wd_safetensors *weights = NULL;
+    wd_vae *vae = NULL;
+    wd_status status;
+    WD_TRY_OUT(wd_tensor_file_floats(&latents, dim, 5, call->in, "latents", err));
+    WD_TRY_OUT(check_channels(call, "latents", dim, config->z_dim, err));
+    const int64_t out_dim[5] = {dim[0], 3, config->scale_factor_temporal * (dim[2] - 1) + 1,
+                                dim[3] * s, dim[4] * s};
+    WD_TRY_OUT(wd_alloc((void **)&image, (size_t)volume(out_dim), sizeof *image, "pictures", err));
+    WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
+    WD_TRY_OUT(wd_vae_open(&vae, config, weights, WD_VAE_DECODER, call->run->queue, err));
+    WD_TRY_OUT(wd_vae_decode(vae, image, latents, dim, err));
+    const wd_tensor_out out = wd_tensor_out_of("sample", WD_F32, image, out_dim, 5);
+    status = wd_tensor_file_write(call->options->out, &out, 1, err);
+out:
+    wd_vae_close(vae);
+    wd_safetensors_close(weights);
+    wd_free(image);
+    wd_free(latents);
+    return status;
+}
+
+wd_status wd_forward_vae_encoder(const wd_forward_call *call, wd_err *err)
+{
+    const wd_vae_config *config = &call->pipeline->vae;
+    const int64_t s = wd_pipeline_vae_scale(call->pipeline);
+    int64_t dim[5];
+    float *image = NULL, *mean = NULL;
+    wd_safetensors *weights = NULL;
+    wd_vae *vae = NULL;
+    wd_status status;
+    WD_TRY_OUT(wd_tensor_file_floats(&image, dim, 5, call->in, "image", err));
+    WD_TRY_OUT(check_channels(call, "image", dim, 3, err));
+    if (dim[3] % s || dim[4] % s) {
+        status =
+            wd_fail(err, WD_MISMATCH,
+                    "%s: image: expected a height and width in multiples of %lld, found %lld x "
+                    "%lld",
+                    call->options->in, (long long)s, (long long)dim[3], (long long)dim[4]);
+        goto out;
+    }
+    const int64_t out_dim[5] = {dim[0], config->z_dim,
+                                1 + (dim[2] - 1) / config->scale_factor_temporal, dim[3] / s,
+                                dim[4] / s};
+    WD_TRY_OUT(wd_alloc((void **)&mean, (size_t)volume(out_dim), sizeof *mean, "latents", err));
+    WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
+    WD_TRY_OUT(wd_vae_open(&vae, config, weights, WD_VAE_ENCODER, call->run->queue, err));
+    WD_TRY_OUT(wd_vae_encode(vae, mean, image, dim, err));
+    const wd_tensor_out out = wd_tensor_out_of("encoded_mean", WD_F32, mean, out_dim, 5);
+    status = wd_tensor_file_write(call->options->out, &out, 1, err);
+out:
+    wd_vae_close(vae);
+    wd_safetensors_close(weights);
+    wd_free(mean);
+    wd_free(image);
+    return status;
+}
+
+/* Components and what they need of the options. */
+static wd_status dispatch(const wd_forward_call *call, wd_err *err)
+{
+    const wd_forward_options *o = call->options;
+    const char *name = o->component;
+    if (!strcmp(name, "transformer"))
+        return wd_forward_transformer(call, WD_COMPONENT_TRANSFORMER, err);
+    if (!strcmp(name, "transformer_2"))
+        return wd_forward_transformer(call, WD_COMPONENT_TRANSFORMER_2, err);
+    if (o->grad)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "--grad: only transformers have gradients here, %s has none", name);
+    if (!strcmp(name, "text_encoder")) {
+        WD_TRY(wd_pipeline_require(call->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
+        return wd_forward_text_encoder(call, err);
+    }
+    WD_TRY(wd_pipeline_require(call->pipeline, WD_COMPONENT_VAE, err));
+    if (call->dtype != WD_F32)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "--dtype %s: the VAE computes in float32, as pipelines keep it", o->dtype);
+    return !strcmp(name, "vae_decoder") ? wd_forward_vae_decoder(call, err)
+                                        : wd_forward_vae_encoder(call, err);
+}
+
+wd_status wd_forward(const wd_forward_options *options, wd_err *err)
+{
+    wd_run run;
+    wd_pipeline pipeline;
+    wd_safetensors *in = NULL;
+    WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->num_threads, err));
+    wd_forward_call call = {.options = options, .pipeline = &pipeline, .run = &run};
+    wd_dtype_parse(&call.dtype, options->dtype);
+    wd_status status;
+    WD_TRY_OUT(wd_pipeline_open(&pipeline, options->model, err));
+    WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));
+    call.in = in;
+    status = dispatch(&call, err);
+out:
+    wd_safetensors_close(in);
+    wd_run_close(&run);
+    return status;
+}

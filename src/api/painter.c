@@ -1,0 +1,143 @@
+/* See api/painter.h. Pictures of a batch go through the model together, at one timestep. */
+#include "api/painter.h"
+
+#include "api/run.h"
+#include "core/memory.h"
+#include "core/random.h"
+#include "teacher/guided.h"
+
+enum { BATCH_MAX = 64 };
+
+struct wd_painter {
+    wd_painter_options options;
+    wd_queue *queue;
+    wd_device *device;
+    wd_guided *model;
+    wd_schedule schedule;
+    int64_t each, batch;       /* elements of a picture's latents; pictures at a time */
+    float *latents, *velocity; /* [batch, each] device */
+    float *const *trace;       /* of the run that is under way */
+    size_t bytes;              /* of its latents */
+};
+
+static wd_status open_parts(wd_painter *p, wd_err *err)
+{
+    const wd_painter_options *o = &p->options;
+    const wd_scheduler_config *scheduler = o->scheduler ? o->scheduler : &o->pipeline->scheduler;
+    const size_t bytes = (size_t)(p->batch * p->each) * sizeof(float);
+    const wd_guided_options guided = {
+        .dtype = o->dtype,
+        .frames = 1,
+        .height = o->height,
+        .width = o->width,
+        .text_tokens = o->embeds->tokens,
+        .pictures_max = p->batch,
+        .guidance_scale = {o->guidance_scale[0], o->guidance_scale[1]},
+        .text = wd_prompt_embeds_text,
+        .text_context = (void *)(uintptr_t)o->embeds,
+    };
+    WD_TRY(wd_pipeline_require(o->pipeline, WD_COMPONENT_TRANSFORMER, err));
+    WD_TRY(wd_schedule_open(&p->schedule, scheduler, o->steps, err));
+    WD_TRY(wd_device_alloc((void **)&p->latents, p->device, bytes, "latents", err));
+    WD_TRY(wd_device_alloc((void **)&p->velocity, p->device, bytes, "velocity", err));
+    return wd_guided_open(&p->model, o->pipeline, &guided, p->queue, err);
+}
+
+wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, wd_queue *queue,
+                          wd_err *err)
+{
+    wd_painter *p;
+    WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "painter", err));
+    p->options = *options;
+    p->queue = queue;
+    p->device = wd_queue_device(queue);
+    p->each = options->pipeline->dit.in_channels * options->height * options->width;
+    p->batch = options->batch_max ? options->batch_max : BATCH_MAX;
+    if (p->batch > options->embeds->count) p->batch = options->embeds->count;
+    wd_status status = open_parts(p, err);
+    if (status != WD_OK)
+        wd_painter_close(p);
+    else
+        *out = p;
+    return status;
+}
+
+void wd_painter_close(wd_painter *painter)
+{
+    if (!painter) return;
+    wd_queue_wait(painter->queue);
+    wd_guided_close(painter->model);
+    wd_device_free(painter->device, painter->latents);
+    wd_device_free(painter->device, painter->velocity);
+    wd_schedule_close(&painter->schedule);
+    wd_free(painter);
+}
+
+int64_t wd_painter_batch(const wd_painter *painter)
+{
+    return painter->batch;
+}
+const wd_schedule *wd_painter_schedule(const wd_painter *painter)
+{
+    return &painter->schedule;
+}
+
+static wd_status velocity(void *context, float *out, const float *latents, float timestep,
+                          wd_err *err)
+{
+    wd_painter *p = context;
+    WD_TRY(wd_run_go_on(err));
+    return wd_guided_velocity(p->model, out, latents, timestep, err);
+}
+
+static wd_status keep(void *context, int64_t step, const float *latents, wd_err *err)
+{
+    wd_painter *p = context;
+    (void)err;
+    wd_queue_copy(p->queue, p->trace[step], latents, p->bytes);
+    return WD_OK;
+}
+
+static void begin(wd_painter *p, const float *latents, int64_t first, int64_t count)
+{
+    p->bytes = (size_t)(count * p->each) * sizeof(float);
+    wd_guided_select(p->model, first, count);
+    wd_queue_copy(p->queue, p->latents, latents, p->bytes);
+}
+
+static void end(wd_painter *p, float *to, const float *from)
+{
+    wd_queue_copy(p->queue, to, from, p->bytes);
+    wd_queue_wait(p->queue);
+}
+
+wd_status wd_painter_run(wd_painter *painter, float *latents, float *const *trace, int64_t first,
+                         int64_t count, wd_err *err)
+{
+    wd_painter *p = painter;
+    p->trace = trace;
+    begin(p, latents, first, count);
+    WD_TRY(wd_sampler_run(p->latents, count * p->each, &p->schedule, wd_guided_dtype(p->model),
+                          velocity, p, trace ? keep : NULL, p, p->queue, err));
+    end(p, latents, p->latents);
+    return WD_OK;
+}
+
+wd_status wd_painter_velocity(wd_painter *painter, float *out, const float *latents, float timestep,
+                              int64_t first, int64_t count, wd_err *err)
+{
+    wd_painter *p = painter;
+    begin(p, latents, first, count);
+    WD_TRY(velocity(p, p->velocity, p->latents, timestep, err));
+    end(p, out, p->velocity);
+    return WD_OK;
+}
+
+void wd_painter_noise(float *latents, uint64_t seed, int64_t first, int64_t count, int64_t each)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const wd_random key = {
+            .seed = seed, .stream = WD_RANDOM_SAMPLE_NOISE, .index = (uint64_t)(first + i)};
+        wd_random_normal(latents + i * each, each, key, 0);
+    }
+}

@@ -1,0 +1,34 @@
+/* See api/prompt_embeds.h. */
+#include "api/prompt_embeds.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+
+wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
+                                const wd_pipeline *pipeline, const char *const *prompts,
+                                int64_t count, const char *negative, int64_t tokens, wd_dtype dtype,
+                                wd_queue *queue, wd_err *err)
+{
+    const char **all;
+    *out = (wd_prompt_embeds){.count = count, .tokens = tokens, .width = pipeline->umt5.d_model};
+    WD_TRY(wd_alloc((void **)&all, (size_t)count + 1, sizeof *all, "prompts", err));
+    memcpy(all, prompts, (size_t)count * sizeof *all);
+    all[count] = negative ? negative : "";
+    const wd_status status = wd_text_cache_open(&out->cache, folder, pipeline, all, count + 1,
+                                                tokens, dtype, queue, err);
+    wd_free((void *)all);
+    return status;
+}
+
+void wd_prompt_embeds_close(wd_prompt_embeds *embeds)
+{
+    wd_text_cache_close(embeds->cache);
+    *embeds = (wd_prompt_embeds){0};
+}
+
+void wd_prompt_embeds_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
+{
+    const wd_prompt_embeds *e = context;
+    wd_text_cache_fill(out, e->cache, prompt < 0 ? e->count : prompt, dtype);
+}

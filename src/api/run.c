@@ -1,0 +1,27 @@
+/* See api/run.h. */
+#include "api/run.h"
+
+#include "core/stop.h"
+
+wd_status wd_run_open(wd_run *out, wd_job job, const void *options, int64_t threads, wd_err *err)
+{
+    *out = (wd_run){0};
+    WD_TRY(wd_options_check(job, options, err));
+    wd_stop_forget();
+    WD_TRY(wd_device_open_cpu(&out->device, (int)threads, err));
+    wd_status status = wd_queue_open(&out->queue, out->device, err);
+    if (status != WD_OK) wd_run_close(out);
+    return status;
+}
+
+void wd_run_close(wd_run *run)
+{
+    wd_queue_close(run->queue);
+    wd_device_close(run->device);
+    *run = (wd_run){0};
+}
+
+wd_status wd_run_go_on(wd_err *err)
+{
+    return wd_stop_requested() ? wd_fail(err, WD_INTERRUPTED, "stopped on request") : WD_OK;
+}

@@ -1,0 +1,19 @@
+/* What every job begins with: options checked, earlier stop requests forgotten, a device opened. */
+#ifndef WD_API_RUN_H
+#define WD_API_RUN_H
+
+#include "dev/device.h"
+
+typedef struct wd_run {
+    wd_device *device;
+    wd_queue *queue;
+} wd_run;
+
+/* Checks the options; then opens the cpu device with `threads` threads (0: all) and a queue. */
+wd_status wd_run_open(wd_run *out, wd_job job, const void *options, int64_t threads, wd_err *err);
+void wd_run_close(wd_run *run); /* a zeroed one is fine */
+
+/* WD_INTERRUPTED once a stop was requested. */
+wd_status wd_run_go_on(wd_err *err);
+
+#endif

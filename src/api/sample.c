@@ -1,0 +1,329 @@
+/* `sample`: prompts in, pictures out.
+ *
+ * Data flow: prompts -> ids and embeddings (the text encoder is there for that only) -> noise ->
+ * latents, a batch at a time -> pictures, a group at a time -> PNG files and a contact sheet. With
+ * --trace every stage is kept and written, to be compared with a reference.
+ *
+ * Defaults follow diffusers' WanPipeline, but for a student of this program, which has guidance
+ * folded in and is sampled with guidance 1. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/painter.h"
+#include "api/gallery.h"
+#include "api/run.h"
+#include "api/tensor_file.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "io/prompts.h"
+#include "student/export.h"
+#include "wan/picture.h"
+
+typedef struct job {
+    const wd_sample_options *options;
+    wd_run run;
+    wd_pipeline pipeline;
+    wd_prompts file;           /* of --prompts */
+    const char *const *prompt; /* [count] */
+    int64_t count;
+    wd_dtype dtype;
+    int64_t height, width; /* of the latents */
+    int64_t tokens;
+    double guidance_scale[2];
+    wd_scheduler_config scheduler;
+    wd_prompt_embeds embeds;
+    wd_painter *painter;
+    float *latents; /* [count, C, 1, H, W] */
+    float **trace;  /* [steps + 1], each as latents; NULL: none */
+    float *image;   /* [count, 3, H s, W s] in [0, 1] */
+    double paint_s, decode_s;
+} job;
+
+static double clock_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- what shall be painted ---- */
+
+static wd_status read_prompts(job *j, wd_err *err)
+{
+    const wd_sample_options *o = j->options;
+    if (o->prompts && o->prompt.count)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--prompts and --prompt: expected one of the two, found both");
+    if (o->prompts) {
+        WD_TRY(wd_prompts_open(&j->file, o->prompts, err));
+        j->prompt = (const char *const *)j->file.text;
+        j->count = j->file.count;
+    } else {
+        j->prompt = o->prompt.item;
+        j->count = o->prompt.count;
+    }
+    if (!j->count)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "sample needs --prompts FILE or --prompt TEXT: what to paint");
+    if (wd_gallery_is_file(o->out) && j->count > 1)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--out %s: expected a folder for %" PRId64 " pictures, found a file name",
+                       o->out, j->count);
+    return WD_OK;
+}
+
+static wd_status choose_size(job *j, wd_err *err)
+{
+    const wd_sample_options *o = j->options;
+    const int64_t height = o->height ? o->height : j->pipeline.default_height;
+    const int64_t width = o->width ? o->width : j->pipeline.default_width;
+    const int64_t unit = wd_pipeline_size_multiple(&j->pipeline);
+    if (height % unit || width % unit)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--height, --width: expected multiples of %" PRId64 " for this model, found "
+                       "%" PRId64 " x %" PRId64,
+                       unit, height, width);
+    j->height = height / wd_pipeline_vae_scale(&j->pipeline);
+    j->width = width / wd_pipeline_vae_scale(&j->pipeline);
+    j->tokens = o->max_sequence_length ? o->max_sequence_length : j->pipeline.text_tokens;
+    return WD_OK;
+}
+
+static wd_status choose_guidance(job *j, wd_err *err)
+{
+    const wd_sample_options *o = j->options;
+    bool student;
+    WD_TRY(wd_export_is_student(&student, j->pipeline.path, err));
+    if (!isnan(o->guidance_scale_2) && j->pipeline.boundary_ratio <= 0)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--guidance_scale_2: %s has no boundary_ratio, so there is no low-noise "
+                       "expert; leave it out",
+                       o->model);
+    j->guidance_scale[0] = isnan(o->guidance_scale) ? student ? 1 : 5 : o->guidance_scale;
+    j->guidance_scale[1] = isnan(o->guidance_scale_2) ? j->guidance_scale[0] : o->guidance_scale_2;
+    return WD_OK;
+}
+
+static void choose_scheduler(job *j)
+{
+    const wd_sample_options *o = j->options;
+    j->scheduler = j->pipeline.scheduler;
+    if (o->scheduler) {
+        const bool euler = !strcmp(o->scheduler, "euler");
+        const wd_scheduler_kind kind = euler ? WD_SCHEDULER_EULER : WD_SCHEDULER_UNIPC;
+        if (j->scheduler.kind != kind)
+            j->scheduler = (wd_scheduler_config){.kind = kind,
+                                                 .num_train_timesteps =
+                                                     j->pipeline.scheduler.num_train_timesteps,
+                                                 .flow_shift = j->pipeline.scheduler.flow_shift,
+                                                 .solver_order = 2,
+                                                 .lower_order_final = true,
+                                                 .predict_x0 = true,
+                                                 .final_sigma_zero = true};
+    }
+    if (!isnan(o->flow_shift)) j->scheduler.flow_shift = o->flow_shift;
+}
+
+static wd_status choose(job *j, wd_err *err)
+{
+    const wd_component needed[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_VAE,
+                                   WD_COMPONENT_SCHEDULER};
+    WD_TRY(wd_pipeline_open(&j->pipeline, j->options->model, err));
+    for (int i = 0; i < 3; i++) WD_TRY(wd_pipeline_require(&j->pipeline, needed[i], err));
+    wd_dtype_parse(&j->dtype, j->options->dtype);
+    WD_TRY(read_prompts(j, err));
+    WD_TRY(choose_size(j, err));
+    WD_TRY(choose_guidance(j, err));
+    choose_scheduler(j);
+    return WD_OK;
+}
+
+/* ---- painting ---- */
+
+static int64_t latents_each(const job *j)
+{
+    return j->pipeline.dit.in_channels * j->height * j->width;
+}
+
+static wd_status given_latents(job *j, wd_err *err)
+{
+    char expected[128], found[128];
+    wd_safetensors *file;
+    int64_t dim[5];
+    const int64_t want[5] = {j->count, j->pipeline.dit.in_channels, 1, j->height, j->width};
+    WD_TRY(wd_safetensors_open(&file, j->options->latents, err));
+    wd_status status = wd_tensor_file_floats(&j->latents, dim, 5, file, "latents", err);
+    if (status == WD_OK && memcmp(dim, want, sizeof want))
+        status = wd_fail(err, WD_MISMATCH, "%s: latents: expected %s, found %s",
+                         j->options->latents, wd_dims_text(expected, sizeof expected, want, 5),
+                         wd_dims_text(found, sizeof found, dim, 5));
+    wd_safetensors_close(file);
+    return status;
+}
+
+/* The noise to start from, and room for what is kept on the way. */
+static wd_status prepare_latents(job *j, wd_err *err)
+{
+    const size_t all = (size_t)(j->count * latents_each(j));
+    const int64_t steps = j->options->steps;
+    if (j->options->latents) {
+        WD_TRY(given_latents(j, err));
+    } else {
+        WD_TRY(wd_alloc((void **)&j->latents, all, sizeof(float), "latents", err));
+        wd_painter_noise(j->latents, j->options->seed, 0, j->count, latents_each(j));
+    }
+    if (!j->options->trace) return WD_OK;
+    WD_TRY(wd_alloc((void **)&j->trace, (size_t)steps + 1, sizeof *j->trace, "trace", err));
+    for (int64_t i = 0; i <= steps; i++)
+        WD_TRY(wd_alloc((void **)&j->trace[i], all, sizeof(float), "trace", err));
+    return WD_OK;
+}
+
+static wd_status paint_batch(job *j, int64_t first, int64_t count, wd_err *err)
+{
+    const int64_t each = latents_each(j);
+    float *at[WD_SCHEDULE_STEPS_MAX + 1];
+    for (int64_t i = 0; j->trace && i <= j->options->steps; i++) at[i] = j->trace[i] + first * each;
+    return wd_painter_run(j->painter, j->latents + first * each, j->trace ? at : NULL, first, count,
+                          err);
+}
+
+static wd_status paint(job *j, wd_err *err)
+{
+    const wd_painter_options options = {
+        .pipeline = &j->pipeline,
+        .embeds = &j->embeds,
+        .scheduler = &j->scheduler,
+        .dtype = j->dtype,
+        .steps = j->options->steps,
+        .guidance_scale = {j->guidance_scale[0], j->guidance_scale[1]},
+        .height = j->height,
+        .width = j->width,
+        .batch_max = j->options->batch_size,
+    };
+    WD_TRY(wd_painter_open(&j->painter, &options, j->run.queue, err));
+    const int64_t batch = wd_painter_batch(j->painter);
+    const double begun = clock_s();
+    for (int64_t i = 0; i < j->count; i += batch) {
+        const int64_t left = j->count - i;
+        WD_TRY(paint_batch(j, i, left < batch ? left : batch, err));
+    }
+    j->paint_s = clock_s() - begun;
+    wd_painter_close(j->painter); /* its memory is wanted for decoding */
+    j->painter = NULL;
+    return WD_OK;
+}
+
+static wd_status decode(job *j, wd_err *err)
+{
+    const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
+    const size_t pixels = (size_t)(j->count * 3 * j->height * j->width * scale * scale);
+    WD_TRY(wd_alloc((void **)&j->image, pixels, sizeof *j->image, "pictures", err));
+    const double begun = clock_s();
+    WD_TRY(wd_pictures_decode(j->image, j->latents, j->count, j->height, j->width, &j->pipeline,
+                              j->run.queue, err));
+    j->decode_s = clock_s() - begun;
+    return WD_OK;
+}
+
+/* ---- what comes of it ---- */
+
+typedef char trace_name[24];
+
+/* Ids and embeddings of a trace, one negative prompt per picture, as the pipeline has it. */
+typedef struct text_trace {
+    int64_t *ids;           /* [count, tokens] */
+    float *rows, *negative; /* [count, tokens, width] */
+} text_trace;
+
+static wd_status trace_text(text_trace *t, const wd_prompt_embeds *e, wd_err *err)
+{
+    const size_t each = (size_t)(e->tokens * e->width), n = (size_t)e->count;
+    int32_t *ids;
+    WD_TRY(wd_alloc((void **)&t->ids, n * (size_t)e->tokens, sizeof *t->ids, "trace", err));
+    WD_TRY(wd_alloc((void **)&t->rows, n, each * sizeof *t->rows, "trace", err));
+    WD_TRY(wd_alloc((void **)&t->negative, n, each * sizeof *t->negative, "trace", err));
+    WD_TRY(wd_alloc((void **)&ids, (size_t)e->tokens, sizeof *ids, "trace", err));
+    for (int64_t i = 0; i < e->count; i++) {
+        wd_text_cache_ids(ids, e->cache, i);
+        for (int64_t k = 0; k < e->tokens; k++) t->ids[i * e->tokens + k] = ids[k];
+        wd_text_cache_fill(t->rows + (size_t)i * each, e->cache, i, WD_F32);
+        wd_text_cache_fill(t->negative + (size_t)i * each, e->cache, e->count, WD_F32);
+    }
+    wd_free(ids);
+    return WD_OK;
+}
+
+static wd_status write_trace(const job *j, wd_err *err)
+{
+    const wd_prompt_embeds *e = &j->embeds;
+    const int64_t steps = j->options->steps, n = j->count;
+    const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
+    const int64_t ids_dim[2] = {n, e->tokens}, rows_dim[3] = {n, e->tokens, e->width};
+    const int64_t latents_dim[5] = {n, j->pipeline.dit.in_channels, 1, j->height, j->width};
+    const int64_t image_dim[4] = {n, 3, j->height * scale, j->width * scale};
+    text_trace text = {0};
+    wd_tensor_out *out = NULL;
+    trace_name *name = NULL;
+    int64_t used = 0;
+    wd_status status;
+    WD_TRY_OUT(wd_alloc((void **)&out, (size_t)steps + 5, sizeof *out, "trace", err));
+    WD_TRY_OUT(wd_alloc((void **)&name, (size_t)steps + 1, sizeof *name, "trace", err));
+    WD_TRY_OUT(trace_text(&text, e, err));
+    out[used++] = wd_tensor_out_of("input_ids", WD_I64, text.ids, ids_dim, 2);
+    out[used++] = wd_tensor_out_of("prompt_embeds", WD_F32, text.rows, rows_dim, 3);
+    out[used++] = wd_tensor_out_of("negative_prompt_embeds", WD_F32, text.negative, rows_dim, 3);
+    for (int64_t i = 0; i <= steps; i++) {
+        snprintf(name[i], sizeof name[i], "latents.%" PRId64, i);
+        out[used++] = wd_tensor_out_of(name[i], WD_F32, j->trace[i], latents_dim, 5);
+    }
+    out[used++] = wd_tensor_out_of("sample", WD_F32, j->image, image_dim, 4);
+    status = wd_tensor_file_write(j->options->trace, out, used, err);
+out:
+    wd_free(text.ids);
+    wd_free(text.rows);
+    wd_free(text.negative);
+    wd_free(name);
+    wd_free(out);
+    return status;
+}
+
+static wd_status run(job *j, wd_err *err)
+{
+    const wd_sample_options *o = j->options;
+    WD_TRY(choose(j, err));
+    WD_TRY(prepare_latents(j, err));
+    WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count,
+                                 o->negative_prompt, j->tokens, j->dtype, j->run.queue, err));
+    WD_TRY(paint(j, err));
+    WD_TRY(decode(j, err));
+    if (o->trace) WD_TRY(write_trace(j, err));
+    const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
+    WD_TRY(wd_gallery_write(o->out, j->image, j->count, j->height * scale, j->width * scale,
+                            j->prompt, err));
+    wd_log(WD_LOG_INFO,
+           "%" PRId64 " picture%s of %" PRId64 "x%" PRId64 ", %" PRId64
+           " steps: %.3g s each, of which %.3g s decoding",
+           j->count, j->count == 1 ? "" : "s", j->width * scale, j->height * scale, o->steps,
+           (j->paint_s + j->decode_s) / (double)j->count, j->decode_s / (double)j->count);
+    return WD_OK;
+}
+
+wd_status wd_sample(const wd_sample_options *options, wd_err *err)
+{
+    job j = {.options = options};
+    WD_TRY(wd_run_open(&j.run, WD_JOB_SAMPLE, options, options->num_threads, err));
+    const wd_status status = run(&j, err);
+    wd_painter_close(j.painter);
+    wd_prompt_embeds_close(&j.embeds);
+    wd_prompts_close(&j.file);
+    for (int64_t i = 0; j.trace && i <= options->steps; i++) wd_free(j.trace[i]);
+    wd_free(j.trace);
+    wd_free(j.latents);
+    wd_free(j.image);
+    wd_run_close(&j.run);
+    return status;
+}

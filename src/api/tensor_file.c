@@ -1,0 +1,151 @@
+/* See api/tensor_file.h. */
+#include "api/tensor_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/memory.h"
+
+/* Names of up to a few tensors of the file, for errors. */
+static const char *names_text(char *out, size_t bytes, const wd_safetensors *file)
+{
+    const int64_t count = wd_safetensors_count(file);
+    size_t used = 0;
+    snprintf(out, bytes, "none");
+    for (int64_t i = 0; i < count && i < 8 && used < bytes; i++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? ", " : "",
+                                 wd_safetensors_at(file, i)->name);
+    if (count > 8 && used < bytes)
+        snprintf(out + used, bytes - used, " and %lld more", (long long)(count - 8));
+    return out;
+}
+
+static const char *file_name(const wd_safetensors *file)
+{
+    return wd_safetensors_count(file) ? wd_safetensors_at(file, 0)->file : "input file";
+}
+
+static wd_status find(const wd_tensor **out, int64_t *dim, int ndim, const wd_safetensors *file,
+                      const char *name, wd_err *err)
+{
+    char text[1024];
+    const wd_safetensors_entry *entry = wd_safetensors_find(file, name);
+    if (!entry)
+        return wd_fail(err, WD_NOT_FOUND, "%s: expected a tensor \"%s\", found %s", file_name(file),
+                       name, names_text(text, sizeof text, file));
+    const wd_tensor *t = &entry->tensor;
+    if (t->ndim != ndim)
+        return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected %d dimensions, found %s",
+                       entry->file, name, ndim, wd_dims_text(text, sizeof text, t->dim, t->ndim));
+    memcpy(dim, t->dim, (size_t)ndim * sizeof *dim);
+    *out = t;
+    return WD_OK;
+}
+
+/* Element i as a double; the file's data may be unaligned. */
+static double element(const wd_tensor *t, int64_t i)
+{
+    const size_t bytes = wd_dtype_bytes(t->dtype);
+    const char *at = (const char *)t->data + (size_t)i * bytes;
+    union {
+        float f32;
+        double f64;
+        uint16_t u16;
+        int64_t i64;
+        int32_t i32;
+        int16_t i16;
+        int8_t i8;
+        uint8_t u8;
+    } v;
+    memcpy(&v, at, bytes);
+    switch (t->dtype) {
+    case WD_F32:
+        return (double)v.f32;
+    case WD_F64:
+        return v.f64;
+    case WD_F16:
+        return (double)wd_f16_to_f32(v.u16);
+    case WD_BF16:
+        return (double)wd_bf16_to_f32(v.u16);
+    case WD_I64:
+        return (double)v.i64;
+    case WD_I32:
+        return v.i32;
+    case WD_I16:
+        return v.i16;
+    case WD_I8:
+        return v.i8;
+    case WD_U8:
+    case WD_BOOL:
+    case WD_DTYPE_COUNT:
+        break;
+    }
+    return v.u8;
+}
+
+wd_status wd_tensor_file_floats(float **out, int64_t *dim, int ndim, const wd_safetensors *file,
+                                const char *name, wd_err *err)
+{
+    const wd_tensor *t;
+    WD_TRY(find(&t, dim, ndim, file, name, err));
+    const int64_t count = wd_tensor_count(t);
+    WD_TRY(wd_alloc((void **)out, (size_t)count + 1, sizeof **out, name, err));
+    for (int64_t i = 0; i < count; i++) (*out)[i] = (float)element(t, i);
+    return WD_OK;
+}
+
+wd_status wd_tensor_file_ints(int32_t **out, int64_t *dim, int ndim, const wd_safetensors *file,
+                              const char *name, wd_err *err)
+{
+    const wd_tensor *t;
+    WD_TRY(find(&t, dim, ndim, file, name, err));
+    const int64_t count = wd_tensor_count(t);
+    int32_t *values;
+    WD_TRY(wd_alloc((void **)&values, (size_t)count + 1, sizeof *values, name, err));
+    for (int64_t i = 0; i < count; i++) {
+        const double v = element(t, i);
+        values[i] = v >= INT32_MIN && v <= INT32_MAX ? (int32_t)v : 0;
+        if ((double)values[i] == v) continue;
+        wd_free(values);
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: tensor \"%s\", element %lld: expected a 32-bit integer, found %g",
+                       file_name(file), name, (long long)i, v);
+    }
+    *out = values;
+    return WD_OK;
+}
+
+wd_tensor_out wd_tensor_out_of(const char *name, wd_dtype dtype, const void *data,
+                               const int64_t *dim, int ndim)
+{
+    wd_tensor_out t = {.item = {.name = name, .dtype = dtype, .ndim = ndim}, .data = data};
+    memcpy(t.item.dim, dim, (size_t)ndim * sizeof *dim);
+    return t;
+}
+
+static size_t item_bytes(const wd_safetensors_item *item)
+{
+    size_t bytes = wd_dtype_bytes(item->dtype);
+    for (int i = 0; i < item->ndim; i++) bytes *= (size_t)item->dim[i];
+    return bytes;
+}
+
+wd_status wd_tensor_file_write(const char *path, const wd_tensor_out *tensors, int64_t count,
+                               wd_err *err)
+{
+    wd_safetensors_item *items;
+    wd_safetensors_writer *writer = NULL;
+    WD_TRY(wd_alloc((void **)&items, (size_t)count, sizeof *items, "tensor list", err));
+    for (int64_t i = 0; i < count; i++) items[i] = tensors[i].item;
+    wd_status status = wd_safetensors_create(&writer, path, items, count, NULL, err);
+    for (int64_t i = 0; i < count && status == WD_OK; i++)
+        status = wd_safetensors_put(writer, tensors[i].data, item_bytes(&items[i]), err);
+    if (status == WD_OK) {
+        status = wd_safetensors_finish(writer, err); /* frees it, also when it fails */
+        writer = NULL;
+    }
+    wd_safetensors_abandon(writer);
+    wd_free(items);
+    return status;
+}

@@ -1,0 +1,40 @@
+/* The command line: arguments in, exit codes out. It knows the public header only; options, help,
+ * manual and completions all come from the option tables there. */
+#ifndef WD_CLI_CLI_H
+#define WD_CLI_CLI_H
+
+#include <stdio.h>
+
+#include "wandistiller.h"
+
+/* What a command line asks for, beside the job's options. */
+typedef struct wd_cli_input {
+    wd_common_options common;
+    wd_config *config; /* --config's file: owns strings of the options */
+    bool done;         /* --help: answered, there is nothing to run */
+} wd_cli_input;
+
+/* Fills `options` (the job's struct): defaults, then --config's file, then the arguments, of which
+ * argv[0] is the command's name. Directs the log to stderr. Close it also after a failure. */
+wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, char **argv,
+                      wd_err *err);
+void wd_cli_close(wd_cli_input *input);
+
+/* Prints a job's text and frees it. */
+wd_status wd_cli_print(char *text, wd_err *err);
+
+/* The commands: argv[0] is the command's name. */
+#define X(JOB, job, summary) wd_status wd_cli_##job(int argc, char **argv, wd_err *err);
+WD_JOB_MAP(X)
+#undef X
+
+void wd_cli_print_usage(FILE *to);            /* of the program */
+void wd_cli_print_help(FILE *to, wd_job job); /* of a command */
+void wd_cli_print_man(FILE *to);              /* wandistiller(1) */
+void wd_cli_print_bash(FILE *to);             /* completions */
+void wd_cli_print_zsh(FILE *to);
+
+/* "PATH", "N", or the choices: what stands behind an option's name. "" for a flag. */
+const char *wd_cli_value_text(char *out, size_t out_bytes, const wd_option *option);
+
+#endif

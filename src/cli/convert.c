@@ -1,0 +1,12 @@
+/* `wandistiller convert`. */
+#include "cli/cli.h"
+
+wd_status wd_cli_convert(int argc, char **argv, wd_err *err)
+{
+    wd_convert_options options;
+    wd_cli_input input;
+    wd_status status = wd_cli_open(&input, WD_JOB_CONVERT, &options, argc, argv, err);
+    if (status == WD_OK && !input.done) status = wd_convert(&options, err);
+    wd_cli_close(&input);
+    return status;
+}

@@ -1,0 +1,195 @@
+/* Help on the terminal, and the manual page: both walk the option tables. */
+#include <ctype.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+enum { COLUMNS = 92, HELP_COLUMN = 34 };
+
+const char *wd_cli_value_text(char *out, size_t out_bytes, const wd_option *option)
+{
+    size_t used = 0;
+    out[0] = 0;
+    if (option->type == WD_OPTION_FLAG) return out;
+    if (option->metavar) {
+        snprintf(out, out_bytes, "%s%s", option->metavar,
+                 option->type == WD_OPTION_TEXTS ? " ..." : "");
+        return out;
+    }
+    for (const char *const *c = option->choices; *c && used < out_bytes; c++)
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s",
+                                 c == option->choices ? "" : "|", *c);
+    return out;
+}
+
+/* Prints `text` wrapped, the first line beginning at column `at`, the others at `indent`. */
+static void print_wrapped(FILE *to, const char *text, int at, int indent)
+{
+    bool first = true;
+    while (*text) {
+        const size_t n = strcspn(text, " ");
+        if (!first && at + 1 + (int)n > COLUMNS) {
+            fprintf(to, "\n%*s", indent, "");
+            at = indent;
+        } else if (!first) {
+            fputc(' ', to);
+            at++;
+        }
+        fprintf(to, "%.*s", (int)n, text);
+        at += (int)n;
+        text += n + (text[n] == ' ');
+        first = false;
+    }
+    fputc('\n', to);
+}
+
+/* The help sentence with what follows from the table. */
+static const char *full_help(char *out, size_t bytes, const wd_option *o)
+{
+    const char *note = o->flags & WD_OPTION_REQUIRED ? " (required)" : "";
+    if (*o->default_text && o->type != WD_OPTION_FLAG)
+        snprintf(out, bytes, "%s (default: %s)", o->help, o->default_text);
+    else
+        snprintf(out, bytes, "%s%s", o->help, note);
+    return out;
+}
+
+static void print_option(FILE *to, const wd_option *o)
+{
+    char left[256], value[200], text[1024];
+    wd_cli_value_text(value, sizeof value, o);
+    const char *format = !*value ? "  --%s%s" : o->bare ? "  --%s [%s]" : "  --%s %s";
+    int n = snprintf(left, sizeof left, format, o->name, value);
+    fputs(left, to);
+    if (n > HELP_COLUMN - 2) {
+        fprintf(to, "\n%*s", HELP_COLUMN, "");
+    } else {
+        fprintf(to, "%*s", HELP_COLUMN - n, "");
+    }
+    print_wrapped(to, full_help(text, sizeof text, o), HELP_COLUMN, HELP_COLUMN);
+}
+
+static void print_synopsis(FILE *to, wd_job job)
+{
+    int64_t count;
+    char value[200];
+    const wd_option *table = wd_options_of(job, &count);
+    fprintf(to, "wandistiller %s", wd_job_name(job));
+    for (int64_t i = 0; i < count; i++) {
+        if (!(table[i].flags & WD_OPTION_REQUIRED)) continue;
+        wd_cli_value_text(value, sizeof value, &table[i]);
+        if (table[i].flags & WD_OPTION_POSITIONAL)
+            fprintf(to, " %s", value);
+        else
+            fprintf(to, " --%s %s", table[i].name, table[i].metavar ? value : "...");
+    }
+    fputs(" [options]", to);
+}
+
+static void print_table(FILE *to, wd_job job, const char *title)
+{
+    int64_t count;
+    const wd_option *table = wd_options_of(job, &count);
+    const char *group = NULL;
+    if (title) fprintf(to, "\n%s:\n", title);
+    for (int64_t i = 0; i < count; i++) {
+        const wd_option *o = &table[i];
+        if (o->flags & WD_OPTION_LEGACY) continue;
+        if (!title && o->group && (!group || strcmp(group, o->group)))
+            fprintf(to, "\n%s:\n", group = o->group);
+        print_option(to, o);
+    }
+}
+
+void wd_cli_print_help(FILE *to, wd_job job)
+{
+    int64_t count;
+    const wd_option *table = wd_options_of(job, &count);
+    fputs("usage: ", to);
+    print_synopsis(to, job);
+    fprintf(to, "\n\n%c%s.\n", toupper(wd_job_summary(job)[0]), wd_job_summary(job) + 1);
+    print_table(to, job, count && table[0].group ? NULL : "Options");
+    print_table(to, WD_JOB_COMMON, "Every command");
+    fputs("  --help                          This text\n", to);
+}
+
+void wd_cli_print_usage(FILE *to)
+{
+    fputs("usage: wandistiller COMMAND [options]\n\n"
+          "Distils Wan video diffusion transformers into small text-to-image students.\n\n",
+          to);
+    for (int i = 0; i < WD_JOB_COUNT; i++)
+        fprintf(to, "  %-10s %s\n", wd_job_name((wd_job)i), wd_job_summary((wd_job)i));
+    fputs(
+        "\n`wandistiller COMMAND --help` lists the options of a command; `wandistiller --version`\n"
+        "says which version this is.\n",
+        to);
+}
+
+/* ---- manual page ---- */
+
+/* Text for troff: '-' would become a hyphen, '\\' and a leading '.' or '\'' are commands. */
+static void print_roff(FILE *to, const char *text)
+{
+    if (*text == '.' || *text == '\'') fputs("\\&", to);
+    for (; *text; text++) {
+        if (*text == '-' || *text == '\\') fputc('\\', to);
+        fputc(*text, to);
+    }
+}
+
+static void print_man_options(FILE *to, wd_job job)
+{
+    int64_t count;
+    char text[1024];
+    const wd_option *table = wd_options_of(job, &count);
+    for (int64_t i = 0; i < count; i++) {
+        const wd_option *o = &table[i];
+        if (o->flags & WD_OPTION_LEGACY) continue;
+        fputs(".TP\n\\fB\\-\\-", to);
+        print_roff(to, o->name);
+        fputs("\\fR", to);
+        wd_cli_value_text(text, sizeof text, o);
+        if (*text) {
+            fputs(o->bare ? " [\\fI" : " \\fI", to);
+            print_roff(to, text);
+            fputs(o->bare ? "\\fR]" : "\\fR", to);
+        }
+        fputc('\n', to);
+        print_roff(to, full_help(text, sizeof text, o));
+        fputs(".\n", to);
+    }
+}
+
+void wd_cli_print_man(FILE *to)
+{
+    fprintf(to, ".TH WANDISTILLER 1 \"\" \"wandistiller %s\" \"User Commands\"\n", wd_version());
+    fputs(".SH NAME\nwandistiller \\- distil Wan video diffusion transformers into small "
+          "text\\-to\\-image students\n.SH SYNOPSIS\n",
+          to);
+    for (int i = 0; i < WD_JOB_COUNT; i++) {
+        if (i) fputs(".br\n", to);
+        print_synopsis(to, (wd_job)i);
+        fputc('\n', to);
+    }
+    fputs(".SH DESCRIPTION\nOption names may be written with _ or with \\-. Results go to standard "
+          "output, errors and progress to standard error.\n",
+          to);
+    for (int i = 0; i < WD_JOB_COUNT; i++) {
+        const char *name = wd_job_name((wd_job)i), *summary = wd_job_summary((wd_job)i);
+        fputs(".SH ", to);
+        for (const char *c = name; *c; c++) fputc(toupper(*c), to);
+        fprintf(to, "\n%c%s.\n", toupper(summary[0]), summary + 1);
+        print_man_options(to, (wd_job)i);
+    }
+    fputs(".SH EVERY COMMAND\n", to);
+    print_man_options(to, WD_JOB_COMMON);
+    fputs(".SH EXIT STATUS\n", to);
+#define X(name, code, text) fprintf(to, ".TP\n%d\n%s\n", code, text);
+    WD_STATUS_MAP(X)
+#undef X
+    fputs(".SH ENVIRONMENT\n.TP\nHF_HUB_CACHE, HF_HOME\nWhere Hub ids are looked up; default: "
+          "~/.cache/huggingface/hub.\n.TP\nWD_CPU_ISA\ngeneric, avx2, avx512 or avx512_bf16: "
+          "instructions to use at most.\n",
+          to);
+}

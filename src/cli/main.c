@@ -1,0 +1,97 @@
+/* wandistiller COMMAND [options]: finds the command, runs it, says how it ended.
+ *
+ * Results go to standard output; errors and what is reported on the way to standard error. The exit
+ * code is the status (WD_STATUS_MAP in wandistiller.h). */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+/* The first signal asks the job to stop; after it the second one ends the program at once. */
+static void on_signal(int number)
+{
+    static const char text[] = "\nstopping; once more to end at once\n";
+    (void)number;
+    wd_request_stop();
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static bool find_job(wd_job *job, const char *name)
+{
+    for (int i = 0; i < WD_JOB_COUNT; i++)
+        if (!strcmp(wd_job_name((wd_job)i), name)) {
+            *job = (wd_job)i;
+            return true;
+        }
+    return false;
+}
+
+/* `wandistiller help [COMMAND]`; the others are for the build, which installs what they print. */
+static int help(int argc, char **argv)
+{
+    wd_job job;
+    const char *what = argc > 1 ? argv[1] : "";
+    if (!strcmp(what, "--man"))
+        wd_cli_print_man(stdout);
+    else if (!strcmp(what, "--bash"))
+        wd_cli_print_bash(stdout);
+    else if (!strcmp(what, "--zsh"))
+        wd_cli_print_zsh(stdout);
+    else if (find_job(&job, what))
+        wd_cli_print_help(stdout, job);
+    else
+        wd_cli_print_usage(stdout);
+    return fflush(stdout) == 0 ? WD_OK : WD_IO;
+}
+
+static int fail(const wd_err *err)
+{
+    fprintf(stderr, "wandistiller: %s\n", err->message);
+    return (int)err->status;
+}
+
+static int unknown(const char *name)
+{
+    wd_err err = {.status = WD_INVALID_ARGUMENT};
+    snprintf(err.message, sizeof err.message,
+             "there is no command \"%s\"; `wandistiller --help` lists those there are", name);
+    return fail(&err);
+}
+
+int main(int argc, char **argv)
+{
+    static wd_status (*const run[])(int, char **, wd_err *) = {
+        [WD_JOB_SAMPLE] = wd_cli_sample,
+        [WD_JOB_INSPECT] = wd_cli_inspect,
+        [WD_JOB_CONVERT] = wd_cli_convert,
+        [WD_JOB_FORWARD] = wd_cli_forward,
+        [WD_JOB_COUNT] = NULL,
+    };
+    if (argc < 2) {
+        wd_cli_print_usage(stderr);
+        return WD_INVALID_ARGUMENT;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "--version")) {
+        printf("wandistiller %s\n", wd_version());
+        return WD_OK;
+    }
+    if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
+        return help(argc - 1, argv + 1);
+    wd_job job;
+    if (!find_job(&job, name) || !run[job]) return unknown(name);
+    catch_signals();
+    wd_err err = {.status = WD_INTERNAL, .message = "failed without saying why"};
+    wd_status status = run[job](argc - 1, argv + 1, &err);
+    return status == WD_OK ? WD_OK : fail(&err);
+}

@@ -1,0 +1,185 @@
+/* From arguments to options.
+ *
+ * --name VALUE, --name=VALUE, --flag, --list VALUE VALUE ...; '-' and '_' in names are the same;
+ * "--" ends the options. --config is read before the others wherever it stands, so that the command
+ * line wins over the file. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+typedef struct reader {
+    wd_job job;
+    void *options;
+    wd_cli_input *input;
+    int argc, at;
+    char **argv;
+    int positional; /* arguments without a name so far */
+} reader;
+
+static wd_status refuse(wd_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static wd_status refuse(wd_err *err, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    err->status = WD_INVALID_ARGUMENT;
+    vsnprintf(err->message, sizeof err->message, format, list);
+    va_end(list);
+    return WD_INVALID_ARGUMENT;
+}
+
+static bool is_name(const char *arg)
+{
+    return !strncmp(arg, "--", 2) && arg[2];
+}
+
+/* The job's option or the one of every command; *is_common says which. */
+static const wd_option *find(bool *is_common, wd_job job, const char *name, wd_err *err)
+{
+    wd_err ignored;
+    const wd_option *o = wd_option_find(WD_JOB_COMMON, name, &ignored);
+    *is_common = o != NULL;
+    return o ? o : wd_option_find(job, name, err);
+}
+
+/* Values of `o` behind its name: as many as its type takes. */
+static wd_status read_values(reader *r, void *target, const wd_option *o, wd_err *err)
+{
+    const bool next = r->at < r->argc;
+    if (o->type == WD_OPTION_FLAG) return wd_option_set(target, o, o->bare, err);
+    if (o->bare && (!next || is_name(r->argv[r->at])))
+        return wd_option_set(target, o, o->bare, err);
+    if (!next || (o->type == WD_OPTION_TEXTS && is_name(r->argv[r->at]))) {
+        char value[256];
+        return refuse(err, "--%s: expected %s behind it, found nothing", o->name,
+                      wd_cli_value_text(value, sizeof value, o));
+    }
+    if (o->type == WD_OPTION_TEXTS) /* what the command line gives replaces the file's */
+        ((wd_texts *)((char *)target + o->offset))->count = 0;
+    wd_status status;
+    do {
+        status = wd_option_set(target, o, r->argv[r->at++], err);
+    } while (status == WD_OK && o->type == WD_OPTION_TEXTS && r->at < r->argc &&
+             !is_name(r->argv[r->at]));
+    return status;
+}
+
+static wd_status read_named(reader *r, char *arg, wd_err *err)
+{
+    char *name = arg + 2, *value = strchr(name, '=');
+    char copy[128];
+    if (value) {
+        const size_t n = (size_t)(value - name);
+        if (n >= sizeof copy) return refuse(err, "%s: there is no such option", arg);
+        memcpy(copy, name, n);
+        copy[n] = 0;
+        name = copy;
+        value++;
+    }
+    bool is_common;
+    const wd_option *o = find(&is_common, r->job, name, err);
+    if (!o) return WD_INVALID_ARGUMENT;
+    void *target = is_common ? (void *)&r->input->common : r->options;
+    return value ? wd_option_set(target, o, value, err) : read_values(r, target, o, err);
+}
+
+static wd_status read_positional(reader *r, const char *arg, wd_err *err)
+{
+    int64_t count;
+    const wd_option *table = wd_options_of(r->job, &count);
+    int seen = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (table[i].flags & WD_OPTION_POSITIONAL && seen++ == r->positional) {
+            r->positional++;
+            return wd_option_set(r->options, &table[i], arg, err);
+        }
+    return refuse(err, "%s: unexpected argument \"%s\"; options begin with --", wd_job_name(r->job),
+                  arg);
+}
+
+static wd_status read_all(reader *r, wd_err *err)
+{
+    bool names = true;
+    while (r->at < r->argc) {
+        char *arg = r->argv[r->at++];
+        wd_status status = WD_OK;
+        if (names && !strcmp(arg, "--"))
+            names = false;
+        else if (names && is_name(arg))
+            status = read_named(r, arg, err);
+        else
+            status = read_positional(r, arg, err);
+        if (status != WD_OK) return status;
+    }
+    return WD_OK;
+}
+
+/* The value of --config, or NULL. */
+static const char *config_path(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (!strcmp(argv[i], "--config") && i + 1 < argc) return argv[i + 1];
+        if (!strncmp(argv[i], "--config=", 9)) return argv[i] + 9;
+    }
+    return NULL;
+}
+
+static void to_stderr(void *context, wd_log_level level, const char *message)
+{
+    (void)context;
+    static const char *const prefix[] = {"wandistiller: ", "wandistiller: warning: ", "", ""};
+    fprintf(stderr, "%s%s\n", prefix[level], message);
+}
+
+static void direct_log(const char *level)
+{
+    static const char *const name[] = {"error", "warning", "info", "debug"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(name[i], level)) wd_log_to(to_stderr, NULL, (wd_log_level)i);
+}
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
+    return false;
+}
+
+wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, char **argv,
+                      wd_err *err)
+{
+    *out = (wd_cli_input){0};
+    wd_options_default(&out->common, WD_JOB_COMMON);
+    wd_options_default(options, job);
+    if (asks_for_help(argc, argv)) {
+        wd_cli_print_help(stdout, job);
+        out->done = true;
+        return WD_OK;
+    }
+    const char *path = config_path(argc, argv);
+    if (path) {
+        wd_status status = wd_config_open(&out->config, path, err);
+        if (status == WD_OK) status = wd_config_apply(out->config, job, options, err);
+        if (status != WD_OK) return status;
+    }
+    reader r = {.job = job, .options = options, .input = out, .argc = argc, .at = 1, .argv = argv};
+    wd_status status = read_all(&r, err);
+    if (status == WD_OK) direct_log(out->common.log_level);
+    return status;
+}
+
+void wd_cli_close(wd_cli_input *input)
+{
+    wd_config_close(input->config);
+}
+
+wd_status wd_cli_print(char *text, wd_err *err)
+{
+    const bool good = fputs(text, stdout) >= 0 && fflush(stdout) == 0;
+    wd_text_free(text);
+    if (good) return WD_OK;
+    err->status = WD_IO;
+    snprintf(err->message, sizeof err->message, "standard output: cannot be written");
+    return WD_IO;
+}

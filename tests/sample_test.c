@@ -1,0 +1,135 @@
+/* `wandistiller sample`: step by step against diffusers' pipeline on wan-tiny, the files that come
+ * of it, and what is refused. */
+#include "program.h"
+
+#include "io/png.h"
+
+static const char model[] = WD_SOURCE_DIR "/models/wan-tiny";
+static const char *const prompts[] = {
+    "red apple, blue background",
+    "  Cr\u00e8me   br\u00fbl\u00e9e &amp; a \t\u201cfox\u201d, green background ",
+    "penguin, white background",
+};
+
+/* fp32 over ten guided steps, as the issue of comparing with diffusers demands. */
+static const double tolerance = 1e-3;
+
+static wd_program program;
+
+static void every_step_is_that_of_diffusers(void **state)
+{
+    (void)state;
+    static const char expected[] = "tests/fixtures/pipeline/out.safetensors";
+    const char *trace = wd_test_path("trace.safetensors"), *out = wd_test_path("pictures");
+    wd_program_run(
+        &program, "sample", "--model", model, "--prompt", prompts[0], prompts[1], prompts[2],
+        "--negative_prompt", "", "--steps", "10", "--guidance-scale", "4", "--guidance_scale_2",
+        "3", "--height", "64", "--width", "64", "--max_sequence_length", "24", "--latents",
+        WD_SOURCE_DIR "/tests/fixtures/pipeline/in.safetensors", "--trace", trace, "--out", out);
+    wd_program_succeeded(&program);
+    for (int i = 0; i <= 10; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "latents.%d", i);
+        wd_test_compare(trace, expected, name, tolerance);
+    }
+    wd_test_compare(trace, expected, "prompt_embeds", tolerance);
+    wd_test_compare(trace, expected, "negative_prompt_embeds", tolerance);
+    wd_test_compare(trace, expected, "sample", tolerance);
+    wd_err err;
+    wd_safetensors *set;
+    wd_test_ok(wd_safetensors_open(&set, trace, &err), &err);
+    const wd_tensor ids = wd_safetensors_find(set, "input_ids")->tensor;
+    wd_tensor want = wd_test_load(expected, "input_ids");
+    assert_int_equal(ids.dtype, want.dtype);
+    assert_memory_equal(ids.data, want.data, wd_tensor_bytes(&want));
+    wd_free(want.data);
+    wd_safetensors_close(set);
+    static const char *const files[] = {"0000.png", "0001.png", "0002.png", "contact-sheet.png"};
+    for (int i = 0; i < 4; i++) {
+        char path[WD_PATH_MAX];
+        wd_image image;
+        wd_test_ok(wd_path_join(path, out, files[i], &err), &err);
+        wd_test_ok(wd_png_read(&image, path, &err), &err);
+        if (i < 3) assert_true(image.height == 64 && image.width == 64);
+        wd_image_close(&image);
+    }
+}
+
+static void paint(const char *out, const char *batch, const char *seed)
+{
+    wd_program_run(&program, "sample", "--model", model, "--prompt", prompts[0], prompts[2],
+                   "--steps", "3", "--guidance_scale", "2", "--batch_size", batch, "--seed", seed,
+                   "--out", out);
+    wd_program_succeeded(&program);
+}
+
+static void assert_same_file(const char *a, const char *b, const char *name, bool same)
+{
+    char path[2][WD_PATH_MAX], hash[2][33];
+    wd_err err;
+    wd_test_ok(wd_path_join(path[0], a, name, &err), &err);
+    wd_test_ok(wd_path_join(path[1], b, name, &err), &err);
+    for (int i = 0; i < 2; i++) wd_test_ok(wd_file_hash(hash[i], path[i], &err), &err);
+    assert_int_equal(!strcmp(hash[0], hash[1]), same);
+}
+
+static void pictures_depend_on_the_seed_only(void **state)
+{
+    (void)state;
+    const char *a = wd_test_path("a"), *b = wd_test_path("b"), *c = wd_test_path("c");
+    paint(a, "2", "7");
+    paint(b, "1", "7");
+    paint(c, "2", "8");
+    assert_same_file(a, b, "0001.png", true);
+    assert_same_file(a, c, "0001.png", false);
+}
+
+static void one_prompt_may_be_one_file(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("fox.png");
+    wd_err err;
+    wd_image image;
+    wd_program_run(&program, "sample", "--model", model, "--prompt", "a fox", "--steps", "2",
+                   "--guidance_scale", "1", "--scheduler", "euler", "--out", out);
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_png_read(&image, out, &err), &err);
+    assert_int_equal(image.width, 64); /* the model card's size */
+    wd_image_close(&image);
+}
+
+static void refuse(wd_status status, const char *text, const char *option, const char *value)
+{
+    wd_program_run(&program, "sample", "--model", model, "--prompt", "a", "--steps", "2", "--out",
+                   wd_test_path("never"), option, value);
+    wd_program_refused(&program, status, text);
+}
+
+static void what_cannot_be_is_refused_by_name(void **state)
+{
+    (void)state;
+    refuse(WD_INVALID_ARGUMENT, "--height, --width: expected multiples of 16", "--height", "72");
+    refuse(WD_INVALID_ARGUMENT, "--steps: expected a whole number from 1", "--steps", "0");
+    refuse(WD_INVALID_ARGUMENT, "found both", "--prompts", "x.txt");
+    refuse(WD_NOT_FOUND, "x.safetensors", "--latents", "x.safetensors");
+    refuse(WD_MISMATCH, "latents: expected [1, 16, 1, 8, 8], found [3, 16, 1, 8, 8]", "--latents",
+           WD_SOURCE_DIR "/tests/fixtures/pipeline/in.safetensors");
+    wd_program_run(&program, "sample", "--model", model, "--prompt", "a", "b", "--out", "x.png");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected a folder for 2 pictures");
+    wd_program_run(&program, "sample", "--model", model, "--out", "x.png");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--prompts FILE or --prompt TEXT");
+    wd_program_run(&program, "sample", "--model", WD_SOURCE_DIR "/tests/fixtures/umt5", "--prompt",
+                   "a", "--out", "x.png");
+    wd_program_refused(&program, WD_NOT_FOUND, "transformer");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_step_is_that_of_diffusers),
+        cmocka_unit_test(pictures_depend_on_the_seed_only),
+        cmocka_unit_test(one_prompt_may_be_one_file),
+        cmocka_unit_test(what_cannot_be_is_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
