@@ -147,7 +147,7 @@ ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, i
         TIMES(j, VL) v[j] = load_along_i(x, pack, i, i_end, k + (d + j) * step, k_end);
         vec_transpose(v);
         TIMES(r, ROWS)
-            if (r < i_end - i) vec_store(out + r * LINE + d, v[r]);
+        if (r < i_end - i) vec_store(out + r * LINE + d, v[r]);
     }
 }
 
@@ -181,12 +181,11 @@ ALWAYS_INLINE void pack_columns_as(unit *out, operand x, packing pack, int64_t i
                 vec v[VL];
                 TIMES(j, VL) prefetch(x, (begin + WIDE + j) * x.stride + k + d * step);
                 TIMES(j, VL)
-                    v[j] = begin + j < i_end
-                               ? load_along_k(x, pack, begin + j, k + d * step, k_end)
-                               : vec_all(0);
+                v[j] = begin + j < i_end ? load_along_k(x, pack, begin + j, k + d * step, k_end)
+                                         : vec_all(0);
                 vec_transpose(v);
                 TIMES(j, VL)
-                    if (d + j < depth) vec_store(out + (d + j) * WIDE + half, v[j]);
+                if (d + j < depth) vec_store(out + (d + j) * WIDE + half, v[j]);
             }
         }
 }
@@ -210,23 +209,25 @@ ALWAYS_INLINE void multiply(unit *c, int64_t c_stride, const unit *a, const unit
 {
     vec sum[ROWS][2];
     TIMES(r, rows)
-        TIMES(j, wide) sum[r][j] = vec_all(0);
+    TIMES(j, wide) sum[r][j] = vec_all(0);
     for (int64_t d = 0; d < depth; d++) {
         vec column[2];
         TIMES(j, wide) column[j] = vec_load(b + d * WIDE + j * VL);
-        TIMES(r, rows) {
+        TIMES(r, rows)
+        {
             vec row = vec_all(a[r * LINE + d]);
             TIMES(j, wide)
-                sum[r][j] = pairs ? vec_fma_bf16(row, column[j], sum[r][j])
-                                  : vec_fma(row, column[j], sum[r][j]);
+            sum[r][j] = pairs ? vec_fma_bf16(row, column[j], sum[r][j])
+                              : vec_fma(row, column[j], sum[r][j]);
         }
     }
     TIMES(r, rows)
-        TIMES(j, wide) {
-            unit *to = c + r * c_stride + j * VL;
-            if (add) sum[r][j] += vec_load(to);
-            vec_store(to, sum[r][j]);
-        }
+    TIMES(j, wide)
+    {
+        unit *to = c + r * c_stride + j * VL;
+        if (add) sum[r][j] += vec_load(to);
+        vec_store(to, sum[r][j]);
+    }
 }
 
 typedef void multiply_fn(unit *c, int64_t c_stride, const unit *a, const unit *b, int64_t depth,
@@ -241,9 +242,10 @@ typedef void multiply_fn(unit *c, int64_t c_stride, const unit *a, const unit *b
     }
 #define INNER_ROWS(X, wide, pairs)                                                                 \
     X(1, wide, pairs)                                                                              \
-    X(2, wide, pairs) X(3, wide, pairs) X(4, wide, pairs) X(5, wide, pairs) X(6, wide, pairs)      \
-        X(7, wide, pairs) X(8, wide, pairs) X(9, wide, pairs) X(10, wide, pairs)                   \
-            X(11, wide, pairs) X(12, wide, pairs) X(13, wide, pairs) X(14, wide, pairs)
+    X(2, wide, pairs)                                                                              \
+    X(3, wide, pairs) X(4, wide, pairs) X(5, wide, pairs) X(6, wide, pairs) X(7, wide, pairs)      \
+        X(8, wide, pairs) X(9, wide, pairs) X(10, wide, pairs) X(11, wide, pairs)                  \
+            X(12, wide, pairs) X(13, wide, pairs) X(14, wide, pairs)
 INNER_ROWS(INNER, 1, 0)
 INNER_ROWS(INNER, 2, 0)
 INNER_ROWS(INNER, 1, 1)

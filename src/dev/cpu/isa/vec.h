@@ -29,19 +29,43 @@ typedef float __attribute__((may_alias)) unit;
 
 enum { VL = 16 };
 typedef __m512 vec;
-static inline vec vec_load(const unit *p) { return _mm512_loadu_ps(p); }
-static inline void vec_store(unit *p, vec v) { _mm512_storeu_ps(p, v); }
-static inline vec vec_all(float x) { return _mm512_set1_ps(x); }
-static inline vec vec_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vec vec_load(const unit *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void vec_store(unit *p, vec v)
+{
+    _mm512_storeu_ps(p, v);
+}
+static inline vec vec_all(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 
 #elif defined(__AVX2__) && defined(__FMA__)
 
 enum { VL = 8 };
 typedef __m256 vec;
-static inline vec vec_load(const unit *p) { return _mm256_loadu_ps(p); }
-static inline void vec_store(unit *p, vec v) { _mm256_storeu_ps(p, v); }
-static inline vec vec_all(float x) { return _mm256_set1_ps(x); }
-static inline vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
+static inline vec vec_load(const unit *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void vec_store(unit *p, vec v)
+{
+    _mm256_storeu_ps(p, v);
+}
+static inline vec vec_all(float x)
+{
+    return _mm256_set1_ps(x);
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
 
 #else
 
@@ -53,16 +77,28 @@ static inline vec vec_load(const unit *p)
     memcpy(&v, p, sizeof v);
     return v;
 }
-static inline void vec_store(unit *p, vec v) { memcpy(p, &v, sizeof v); }
-static inline vec vec_all(float x) { return (vec){x, x, x, x}; }
-static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }
+static inline void vec_store(unit *p, vec v)
+{
+    memcpy(p, &v, sizeof v);
+}
+static inline vec vec_all(float x)
+{
+    return (vec){x, x, x, x};
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return a * b + c;
+}
 
 #endif
 
 /* c + a0 b0 + a1 b1 in each lane, of pairs of bf16. */
 #if defined(__AVX512BF16__)
 enum { BF16_PAIRS = 1 };
-static inline vec vec_fma_bf16(vec a, vec b, vec c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
+static inline vec vec_fma_bf16(vec a, vec b, vec c)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
 #else
 enum { BF16_PAIRS = 0 };
 static inline vec vec_fma_bf16(vec a, vec b, vec c) /* never called */
@@ -103,8 +139,10 @@ VEC_ZIP(vec_zip_high, VL / 2)
 ALWAYS_INLINE void vec_transpose(vec v[VL])
 {
     vec w[VL];
-    TIMES(stage, VL == 16 ? 4 : VL == 8 ? 3 : 2) {
-        TIMES(i, VL / 2) {
+    TIMES(stage, VL == 16 ? 4 : VL == 8 ? 3 : 2)
+    {
+        TIMES(i, VL / 2)
+        {
             w[2 * i] = vec_zip_low(v[i], v[i + VL / 2]);
             w[2 * i + 1] = vec_zip_high(v[i], v[i + VL / 2]);
         }

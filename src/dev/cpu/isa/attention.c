@@ -1,0 +1,23 @@
+/* Attention: chooses between its two ways. */
+#include "dev/cpu/isa/attention.h"
+
+#include "dev/cpu/attention_plan.h"
+#include "dev/cpu/reference.h"
+
+void KERNEL(attention)(const void *args, wd_cpu_context *context)
+{
+    const wd_attention_args *a = args;
+    if (wd_attention_is_small(a->q_tokens, a->kv_tokens, a->head_dim))
+        KERNEL(attention_small)(a, context);
+    else
+        wd_ref_attention(a, context);
+}
+
+void KERNEL(attention_backward)(const void *args, wd_cpu_context *context)
+{
+    const wd_attention_backward_args *a = args;
+    if (wd_attention_is_small(a->q_tokens, a->kv_tokens, a->head_dim))
+        KERNEL(attention_backward_small)(a, context);
+    else
+        wd_ref_attention_backward(a, context);
+}
