@@ -16,7 +16,8 @@ struct wd_painter {
     wd_schedule schedule;
     int64_t each, batch;       /* elements of a picture's latents; pictures at a time */
     float *latents, *velocity; /* [batch, each] device */
-    float *const *trace;       /* of the run that is under way */
+    wd_painter_trace trace;    /* of the run that is under way */
+    int64_t step;              /* of it */
     size_t bytes;              /* of its latents */
 };
 
@@ -87,14 +88,17 @@ static wd_status velocity(void *context, float *out, const float *latents, float
 {
     wd_painter *p = context;
     WD_TRY(wd_run_go_on(err));
-    return wd_guided_velocity(p->model, out, latents, timestep, err);
+    WD_TRY(wd_guided_velocity(p->model, out, latents, timestep, err));
+    if (p->trace.velocity) wd_queue_copy(p->queue, p->trace.velocity[p->step], out, p->bytes);
+    return WD_OK;
 }
 
-static wd_status keep(void *context, int64_t step, const float *latents, wd_err *err)
+static wd_status look(void *context, int64_t step, const float *latents, wd_err *err)
 {
     wd_painter *p = context;
     (void)err;
-    wd_queue_copy(p->queue, p->trace[step], latents, p->bytes);
+    p->step = step;
+    if (p->trace.latents) wd_queue_copy(p->queue, p->trace.latents[step], latents, p->bytes);
     return WD_OK;
 }
 
@@ -111,14 +115,14 @@ static void end(wd_painter *p, float *to, const float *from)
     wd_queue_wait(p->queue);
 }
 
-wd_status wd_painter_run(wd_painter *painter, float *latents, float *const *trace, int64_t first,
-                         int64_t count, wd_err *err)
+wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_trace *trace,
+                         int64_t first, int64_t count, wd_err *err)
 {
     wd_painter *p = painter;
-    p->trace = trace;
+    p->trace = trace ? *trace : (wd_painter_trace){0};
     begin(p, latents, first, count);
     WD_TRY(wd_sampler_run(p->latents, count * p->each, &p->schedule, wd_guided_dtype(p->model),
-                          velocity, p, trace ? keep : NULL, p, p->queue, err));
+                          velocity, p, look, p, p->queue, err));
     end(p, latents, p->latents);
     return WD_OK;
 }
@@ -127,6 +131,7 @@ wd_status wd_painter_velocity(wd_painter *painter, float *out, const float *late
                               int64_t first, int64_t count, wd_err *err)
 {
     wd_painter *p = painter;
+    p->trace = (wd_painter_trace){0};
     begin(p, latents, first, count);
     WD_TRY(velocity(p, p->velocity, p->latents, timestep, err));
     end(p, out, p->velocity);

@@ -12,9 +12,9 @@ typedef struct wd_painter_options {
     const wd_scheduler_config *scheduler; /* instead of the pipeline's, or NULL */
     wd_dtype dtype;                       /* F32 or BF16 */
     int64_t steps;
-    double guidance_scale[2];             /* of the high-noise (or only) and low-noise expert */
-    int64_t height, width;                /* of the latents */
-    int64_t batch_max;                    /* pictures at a time; 0: chosen */
+    double guidance_scale[2]; /* of the high-noise (or only) and low-noise expert */
+    int64_t height, width;    /* of the latents */
+    int64_t batch_max;        /* pictures at a time; 0: chosen */
 } wd_painter_options;
 
 typedef struct wd_painter wd_painter;
@@ -26,11 +26,16 @@ void wd_painter_close(wd_painter *painter); /* NULL is allowed */
 int64_t wd_painter_batch(const wd_painter *painter); /* pictures at a time */
 const wd_schedule *wd_painter_schedule(const wd_painter *painter);
 
+/* What a run leaves behind on its way: host arrays, each [count, C, 1, H, W]; NULL: not wanted. */
+typedef struct wd_painter_trace {
+    float *const *latents;  /* [steps + 1]: before the first step and after each */
+    float *const *velocity; /* [steps]: guided velocity at latents[i] */
+} wd_painter_trace;
+
 /* Paints prompts [first, first + count), count <= the batch: latents [count, C, 1, H, W] (host),
- * noise in, clean latents out. trace: NULL, or host arrays [steps + 1], each [count, C, 1, H, W],
- * that get the latents before the first step and after each. */
-wd_status wd_painter_run(wd_painter *painter, float *latents, float *const *trace, int64_t first,
-                         int64_t count, wd_err *err);
+ * noise in, clean latents out. `trace` may be NULL. */
+wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_trace *trace,
+                         int64_t first, int64_t count, wd_err *err);
 
 /* Guided velocity [count, C, 1, H, W] of latents (both host) of prompts [first, ...). */
 wd_status wd_painter_velocity(wd_painter *painter, float *velocity, const float *latents,

@@ -14,8 +14,8 @@ typedef struct wd_prompt_embeds {
  * none), or computes them in `dtype` and keeps them there. */
 wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
                                 const wd_pipeline *pipeline, const char *const *prompts,
-                                int64_t count, const char *negative, int64_t tokens,
-                                wd_dtype dtype, wd_queue *queue, wd_err *err);
+                                int64_t count, const char *negative, int64_t tokens, wd_dtype dtype,
+                                wd_queue *queue, wd_err *err);
 void wd_prompt_embeds_close(wd_prompt_embeds *embeds); /* a zeroed one is fine */
 
 /* A wd_sweep_text_fn: `context` is the wd_prompt_embeds. Prompt -1 is the negative one. */

@@ -10,9 +10,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "api/painter.h"
+#include "api/clock.h"
 #include "api/gallery.h"
 #include "api/run.h"
 #include "api/tensor_file.h"
@@ -41,13 +41,6 @@ typedef struct job {
     float *image;   /* [count, 3, H s, W s] in [0, 1] */
     double paint_s, decode_s;
 } job;
-
-static double clock_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* ---- what shall be painted ---- */
 
@@ -187,8 +180,8 @@ static wd_status paint_batch(job *j, int64_t first, int64_t count, wd_err *err)
     const int64_t each = latents_each(j);
     float *at[WD_SCHEDULE_STEPS_MAX + 1];
     for (int64_t i = 0; j->trace && i <= j->options->steps; i++) at[i] = j->trace[i] + first * each;
-    return wd_painter_run(j->painter, j->latents + first * each, j->trace ? at : NULL, first, count,
-                          err);
+    const wd_painter_trace trace = {.latents = j->trace ? at : NULL};
+    return wd_painter_run(j->painter, j->latents + first * each, &trace, first, count, err);
 }
 
 static wd_status paint(job *j, wd_err *err)
@@ -206,12 +199,12 @@ static wd_status paint(job *j, wd_err *err)
     };
     WD_TRY(wd_painter_open(&j->painter, &options, j->run.queue, err));
     const int64_t batch = wd_painter_batch(j->painter);
-    const double begun = clock_s();
+    const double begun = wd_clock_s();
     for (int64_t i = 0; i < j->count; i += batch) {
         const int64_t left = j->count - i;
         WD_TRY(paint_batch(j, i, left < batch ? left : batch, err));
     }
-    j->paint_s = clock_s() - begun;
+    j->paint_s = wd_clock_s() - begun;
     wd_painter_close(j->painter); /* its memory is wanted for decoding */
     j->painter = NULL;
     return WD_OK;
@@ -222,10 +215,10 @@ static wd_status decode(job *j, wd_err *err)
     const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
     const size_t pixels = (size_t)(j->count * 3 * j->height * j->width * scale * scale);
     WD_TRY(wd_alloc((void **)&j->image, pixels, sizeof *j->image, "pictures", err));
-    const double begun = clock_s();
+    const double begun = wd_clock_s();
     WD_TRY(wd_pictures_decode(j->image, j->latents, j->count, j->height, j->width, &j->pipeline,
                               j->run.queue, err));
-    j->decode_s = clock_s() - begun;
+    j->decode_s = wd_clock_s() - begun;
     return WD_OK;
 }
 

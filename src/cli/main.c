@@ -73,6 +73,7 @@ int main(int argc, char **argv)
     static wd_status (*const run[])(int, char **, wd_err *) = {
         [WD_JOB_SAMPLE] = wd_cli_sample,
         [WD_JOB_INSPECT] = wd_cli_inspect,
+        [WD_JOB_EVAL] = wd_cli_eval,
         [WD_JOB_CONVERT] = wd_cli_convert,
         [WD_JOB_FORWARD] = wd_cli_forward,
         [WD_JOB_COUNT] = NULL,

@@ -1,0 +1,116 @@
+/* See api/eval_report.h. */
+#include "api/eval_report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/memory.h"
+
+enum { LEVELS_SHOWN = 20 };
+
+/* "2.77 M" */
+static const char *weights_text(char *out, size_t bytes, int64_t weights)
+{
+    static const char *const unit[] = {"", " k", " M", " B"};
+    double v = (double)weights;
+    int u = 0;
+    while (v >= 1000 && u < 3) v /= 1000, u++;
+    snprintf(out, bytes, "%.3g%s", v, unit[u]);
+    return out;
+}
+
+static const char *side_text(char *out, size_t bytes, const wd_eval_side *side)
+{
+    char weights[32];
+    weights_text(weights, sizeof weights, side->weights);
+    if (side->experts > 1)
+        snprintf(out, bytes, "%" PRId64 " x %s", side->experts, weights);
+    else
+        snprintf(out, bytes, "%s", weights);
+    return out;
+}
+
+static void write_levels(FILE *out, const wd_eval_report *r)
+{
+    const int64_t shown = r->steps < LEVELS_SHOWN ? r->steps : LEVELS_SHOWN;
+    fprintf(out, "\nvelocity error at the teacher's states, by noise level\n"
+                 "  sigma  timestep  error\n");
+    for (int64_t k = 0; k < shown; k++) {
+        const int64_t i = shown == 1 ? 0 : k * (r->steps - 1) / (shown - 1);
+        fprintf(out, "  %.3f  %8.0f  %5.3f\n", (double)r->sigma[i], (double)r->timestep[i],
+                r->velocity_error[i]);
+    }
+    fprintf(out, "  mean             %5.3f\n", r->velocity_error_mean);
+}
+
+static double seconds(const wd_eval_side *side)
+{
+    return side->paint_s + side->decode_s;
+}
+
+wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
+{
+    const wd_eval_report *r = report;
+    char teacher[64], student[64], *text = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+    if (!file) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
+    fprintf(file,
+            "%" PRId64 " pictures of %" PRId64 "x%" PRId64 ", %" PRId64 " steps, guidance "
+            "%g (teacher), %g (student), the same noise\n",
+            r->pictures, r->width, r->height, r->steps, r->teacher.guidance_scale[0],
+            r->student.guidance_scale[0]);
+    write_levels(file, r);
+    fprintf(file, "\nfinal latents: relative difference %.3f\n", r->latents_error);
+    fprintf(file, "pictures: PSNR %.1f dB, correlation %.3f\n", r->psnr_db, r->correlation);
+    fprintf(file, "\nweights: teacher %s, student %s\n",
+            side_text(teacher, sizeof teacher, &r->teacher),
+            side_text(student, sizeof student, &r->student));
+    fprintf(file,
+            "seconds per picture: teacher %.3g, student %.3g (%.1f times as fast; decoding "
+            "%.2g)\n",
+            seconds(&r->teacher), seconds(&r->student), seconds(&r->teacher) / seconds(&r->student),
+            r->student.decode_s);
+    fprintf(file, "agreement with the teacher: %.1f %% of the velocity, pictures correlate %.3f\n",
+            100 * (1 - r->velocity_error_mean), r->correlation);
+    const bool failed = ferror(file) != 0;
+    const wd_status status = fclose(file) || failed
+                                 ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report")
+                                 : wd_copy_text(out, text, err);
+    free(text);
+    return status;
+}
+
+static json_t *side_json(const wd_eval_side *s)
+{
+    return json_pack("{s:I, s:I, s:[f,f], s:f, s:f}", "weights", (json_int_t)s->weights, "experts",
+                     (json_int_t)s->experts, "guidance_scale", s->guidance_scale[0],
+                     s->guidance_scale[1], "seconds_per_picture", seconds(s), "decode_seconds",
+                     s->decode_s);
+}
+
+/* A number that JSON can hold: identical pictures have an infinite PSNR. */
+static json_t *real(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
+{
+    const wd_eval_report *r = report;
+    json_t *levels = json_array();
+    for (int64_t i = 0; i < r->steps; i++)
+        json_array_append_new(levels, json_pack("{s:f, s:f, s:o}", "sigma", (double)r->sigma[i],
+                                                "timestep", (double)r->timestep[i],
+                                                "velocity_error", real(r->velocity_error[i])));
+    *out =
+        json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pictures",
+                  (json_int_t)r->pictures, "steps", (json_int_t)r->steps, "height",
+                  (json_int_t)r->height, "width", (json_int_t)r->width, "teacher",
+                  side_json(&r->teacher), "student", side_json(&r->student), "velocity_error",
+                  real(r->velocity_error_mean), "latents_error", real(r->latents_error), "psnr_db",
+                  real(r->psnr_db), "correlation", real(r->correlation), "levels", levels);
+    return *out ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
+}

@@ -1,0 +1,31 @@
+/* What `eval` found, as numbers, as a table and as JSON. */
+#ifndef WD_API_EVAL_REPORT_H
+#define WD_API_EVAL_REPORT_H
+
+#include "io/json.h"
+#include "wan/schedule.h"
+
+/* Of one of the two models. */
+typedef struct wd_eval_side {
+    int64_t weights, experts;
+    double guidance_scale[2];
+    double paint_s, decode_s; /* per picture */
+} wd_eval_side;
+
+typedef struct wd_eval_report {
+    int64_t pictures, steps, height, width; /* pixels */
+    wd_eval_side teacher, student;
+    const float *sigma, *timestep; /* [steps] borrowed */
+    double *velocity_error;        /* [steps] relative L2 at the teacher's own states; borrowed */
+    double velocity_error_mean;
+    double latents_error; /* relative L2 of the final latents */
+    double psnr_db;       /* of the pictures, values in [0, 1] */
+    double correlation;   /* of the pictures, each less its mean, averaged */
+} wd_eval_report;
+
+/* The table ends in three lines: weights, seconds per picture, agreement. Caller's to wd_free. */
+wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err);
+/* A new object. */
+wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err);
+
+#endif

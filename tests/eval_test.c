@@ -1,0 +1,113 @@
+/* `wandistiller eval` and `inspect`, as a user runs them. */
+#include "program.h"
+
+#include <jansson.h>
+
+#include "io/png.h"
+
+static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
+static const char prompts[] = WD_SOURCE_DIR "/models/wan-tiny/prompts-held-out.txt";
+
+static wd_program program;
+
+static double number(const char *key)
+{
+    json_t *json = json_loads(program.out, 0, NULL);
+    assert_non_null(json);
+    const double value = json_number_value(json_object_get(json, key));
+    json_decref(json);
+    return value;
+}
+
+static void evaluate(const char *guidance, const char *extra)
+{
+    wd_program_run(&program, "eval", "--teacher", teacher, "--student", teacher, "--prompts",
+                   prompts, "--count", "2", "--steps", "3", "--guidance_scale", guidance, "--out",
+                   wd_test_path("eval"), extra);
+    wd_program_succeeded(&program);
+}
+
+static void a_teacher_is_its_own_best_student(void **state)
+{
+    (void)state;
+    evaluate("1", "--json");
+    assert_true(number("velocity_error") == 0 && number("latents_error") == 0);
+    assert_true(fabs(number("correlation") - 1) < 1e-6);
+}
+
+static void guidance_is_a_difference(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_image image;
+    evaluate("3", "--json");
+    assert_true(number("velocity_error") > 0.05 && number("velocity_error") < 5);
+    assert_true(number("psnr_db") > 0 && number("psnr_db") < 60);
+    wd_test_ok(wd_png_read(&image, wd_test_path("eval/side-by-side.png"), &err), &err);
+    assert_true(image.width > 2 * 64 && image.height > 2 * 64);
+    wd_image_close(&image);
+    assert_true(wd_path_exists(wd_test_path("eval/eval.json")));
+    evaluate("3", NULL);
+    assert_non_null(strstr(program.out, "weights: teacher 2 x 2.77 M"));
+    assert_non_null(strstr(program.out, "seconds per picture: teacher "));
+    assert_non_null(strstr(program.out, "agreement with the teacher: "));
+}
+
+static void strangers_are_refused(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "eval", "--teacher", teacher, "--student",
+                   WD_SOURCE_DIR "/tests/fixtures/dit-image", "--prompts", prompts);
+    wd_program_refused(&program, WD_NOT_FOUND, "dit-image");
+    wd_program_run(&program, "eval", "--teacher", teacher, "--student", teacher, "--prompts",
+                   "no-prompts.txt");
+    wd_program_refused(&program, WD_NOT_FOUND, "no-prompts.txt");
+}
+
+static void inspect_prints_text_and_json(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "inspect", teacher);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "8,342,883 parameters"));
+    wd_program_run(&program, "inspect", "--json", teacher);
+    wd_program_succeeded(&program);
+    assert_int_equal(number("parameters"), 8342883);
+}
+
+static void converted_weights_come_back(void **state)
+{
+    (void)state;
+    const char *file = wd_test_path("comfyui.safetensors"), *folder = wd_test_path("back");
+    wd_err err;
+    wd_safetensors *before, *after;
+    wd_program_run(&program, "convert", "--model", teacher, "--to", "comfyui", "--out", file);
+    wd_program_succeeded(&program);
+    wd_program_run(&program, "convert", "--model", file, "--to", "diffusers", "--out", folder);
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_safetensors_open_stem(&before, WD_SOURCE_DIR "/models/wan-tiny/transformer",
+                                        "diffusion_pytorch_model", &err),
+               &err);
+    wd_test_ok(wd_safetensors_open_stem(&after, folder, "diffusion_pytorch_model", &err), &err);
+    assert_int_equal(wd_safetensors_count(before), wd_safetensors_count(after));
+    for (int64_t i = 0; i < wd_safetensors_count(before); i++) {
+        const wd_safetensors_entry *a = wd_safetensors_at(before, i);
+        const wd_safetensors_entry *b = wd_safetensors_at(after, i);
+        assert_string_equal(a->name, b->name);
+        assert_memory_equal(a->tensor.data, b->tensor.data, wd_tensor_bytes(&a->tensor));
+    }
+    wd_safetensors_close(before);
+    wd_safetensors_close(after);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_teacher_is_its_own_best_student),
+        cmocka_unit_test(guidance_is_a_difference),
+        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(inspect_prints_text_and_json),
+        cmocka_unit_test(converted_weights_come_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
