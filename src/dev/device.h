@@ -71,7 +71,8 @@ wd_device *wd_queue_device(const wd_queue *queue);
 /* Scratch memory that launches on this queue use: reserve the figure of a dry run before the first
  * step. A launch that needs more grows it (an allocation, counted). */
 wd_status wd_queue_reserve_workspace(wd_queue *queue, size_t bytes, wd_err *err);
-size_t wd_queue_workspace_bytes(const wd_queue *queue); /* dry: the most that any launch needed */
+size_t wd_queue_workspace_bytes(const wd_queue *queue); /* dry: the most that any launch
+                                                          * needed or anyone reserved */
 
 /* Copies `bytes` between any two of: this device's pool, host memory. Host memory must stay
  * untouched until the copy is done. */

@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "dev/cpu/cpu.h"
+#include "dev/cpu/onednn.h"
 #include "dev/cpu/parallel.h"
 
 typedef struct cpu_device {
@@ -145,7 +146,8 @@ static void cpu_launch(wd_queue *queue, wd_op op, const void *args)
         }
     }
     enter(cpu);
-    wd_cpu_context context = {((cpu_queue *)queue)->workspace, queue->workspace_bytes, cpu->isa};
+    wd_cpu_context context = {((cpu_queue *)queue)->workspace, queue->workspace_bytes, cpu->isa,
+                              &cpu->table};
     cpu->table.entry[op].kernel(args, &context);
     leave(cpu);
 }
@@ -215,6 +217,7 @@ wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err)
     cpu->guarded = guarded;
     cpu->threads = threads > 0 ? threads : wd_parallel_threads();
     cpu->base.reads_host = true;
+    wd_onednn_limit_isa(isa);
     wd_cpu_table_fill(&cpu->table, isa);
     char upper[16];
     size_t n = 0;

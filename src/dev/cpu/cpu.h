@@ -29,6 +29,7 @@ typedef struct wd_cpu_context {
     void *workspace; /* 64-byte aligned, at least what the operation's workspace function said */
     size_t workspace_bytes;
     wd_cpu_isa isa;
+    const struct wd_cpu_table *table; /* for kernels that call others */
 } wd_cpu_context;
 
 /* Runs an operation; `args` is its wd_<name>_args. */

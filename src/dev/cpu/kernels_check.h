@@ -122,7 +122,7 @@ static inline void run_kernel(const wd_cpu_table *table, wd_op op, const void *a
     size_t bytes = wd_cpu_workspace_bytes(table, op, args);
     void *workspace = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
     if (bytes) memset(workspace, 0xff, bytes);
-    wd_cpu_context context = {workspace, bytes, WD_CPU_ISA_generic};
+    wd_cpu_context context = {workspace, bytes, WD_CPU_ISA_generic, table};
     table->entry[op].kernel(args, &context);
     free(workspace);
 }

@@ -1,5 +1,6 @@
 /* Which kernel runs which operation on the cpu device: see cpu/cpu.h. */
 #include "dev/cpu/isa/isa.h"
+#include "dev/cpu/matmul.h"
 #include "dev/cpu/reference.h"
 
 static void use_isa(wd_cpu_table *table, wd_cpu_isa isa)
@@ -36,6 +37,7 @@ void wd_cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa)
 {
     wd_cpu_table_reference(table);
     use_isa(table, isa);
+    wd_cpu_use_onednn(table, isa);
 }
 
 size_t wd_cpu_workspace_bytes(const wd_cpu_table *table, wd_op op, const void *args)

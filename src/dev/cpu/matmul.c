@@ -1,0 +1,274 @@
+/* Matrix products and convolutions: see cpu/matmul.h.
+ *
+ * Where the instruction set has no bf16 product, operands are widened into the workspace, the
+ * product is made in fp32, and the result rounded once. Convolutions are fp32 inside, whatever the
+ * storage: only the VAE has them, and it runs in fp32. */
+#include "dev/cpu/matmul.h"
+
+#include <assert.h>
+
+#include "core/checked.h"
+#include "dev/cpu/onednn.h"
+#include "dev/cpu/parallel.h"
+#include "dev/ops.h"
+
+enum { ALIGN = 64, DEPTH_MAX = 1024 };
+
+static wd_onednn_product key_of(const wd_matmul_args *a)
+{
+    const wd_onednn_product p = {
+        .m = a->m,
+        .n = a->n,
+        .k = a->k,
+        .lda = a->lda,
+        .ldb = a->ldb,
+        .ldc = a->ldc,
+        .type = a->a_type,
+        .c_type = a->c_type,
+        .bias_type = a->bias ? (int64_t)a->bias_type : -1,
+        .transpose_a = a->transpose_a,
+        .transpose_b = a->transpose_b,
+        .add = a->beta != 0,
+        .gelu = a->act == WD_ACT_GELU_TANH,
+        .threads = wd_parallel_threads(),
+    };
+    assert(a->a_type == a->b_type && (a->beta == 0 || (a->beta == 1 && a->act == WD_ACT_NONE)));
+    return p;
+}
+
+/* Weight gradients sum over rows. oneDNN shares a sum of 2048 and more terms among its threads where
+ * the result is narrow (seen in 2.6: up to 160 columns), so its bits would depend on their number.
+ * Such sums are made in pieces, one added to the other. */
+static bool is_deep(const wd_matmul_args *a)
+{
+    return a->transpose_a && a->k > DEPTH_MAX && a->c_type == WD_F32 && !a->act;
+}
+
+/* Product `i` of the batch, terms [first, first + DEPTH_MAX) of a deep one. */
+static wd_matmul_args piece_of(const wd_matmul_args *a, int64_t i, int64_t first)
+{
+    wd_matmul_args piece = *a;
+    int64_t element = (int64_t)wd_dtype_bytes(a->a_type), b_step = a->transpose_b ? 1 : a->ldb;
+    piece.a = (const char *)a->a + (i * a->stride_a + first * a->lda) * element;
+    piece.b = (const char *)a->b + (i * a->stride_b + first * b_step) * element;
+    piece.c = (char *)a->c + i * a->stride_c * (int64_t)wd_dtype_bytes(a->c_type);
+    if (!is_deep(a)) return piece;
+    piece.k = a->k - first < DEPTH_MAX ? a->k - first : DEPTH_MAX;
+    if (first) piece.beta = 1, piece.bias = NULL;
+    return piece;
+}
+
+/* One by one: oneDNN's own batches give other bits with other numbers of threads. */
+static void product(const void *args, wd_cpu_context *context)
+{
+    const wd_matmul_args *a = args;
+    int64_t step = is_deep(a) ? DEPTH_MAX : a->k;
+    for (int64_t i = 0; i < a->batch; i++)
+        for (int64_t first = 0; first < a->k; first += step) {
+            const wd_matmul_args piece = piece_of(a, i, first);
+            const wd_onednn_product p = key_of(&piece);
+            wd_onednn_product_run(piece.c, piece.a, piece.b, piece.bias, &p, context->workspace);
+        }
+}
+
+static size_t product_workspace(const void *args)
+{
+    const wd_matmul_args *a = args;
+    int64_t step = is_deep(a) ? DEPTH_MAX : a->k;
+    size_t bytes = 0;
+    for (int64_t first = 0; first < a->k; first += step) {
+        const wd_matmul_args piece = piece_of(a, 0, first);
+        const wd_onednn_product p = key_of(&piece);
+        size_t needs = wd_onednn_product_scratch(&p);
+        if (needs > bytes) bytes = needs;
+    }
+    return bytes;
+}
+
+/* ---- dtypes that oneDNN has no product for ---- */
+
+/* Elements from the first to behind the last of a matrix stored [rows, columns] with row stride ld,
+ * `batch` times. */
+static int64_t extent(int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride)
+{
+    return (batch - 1) * stride + (rows - 1) * ld + columns;
+}
+
+typedef struct widened {
+    wd_matmul_args args; /* all fp32, pointers into the workspace */
+    int64_t a, b, c, bias; /* elements */
+    size_t bytes;          /* before the product's own scratch */
+} widened;
+
+static widened widen(const wd_matmul_args *m, char *workspace)
+{
+    widened w = {.args = *m};
+    bool narrow = m->a_type != WD_F32;
+    w.a = !narrow ? 0 : extent(m->transpose_a ? m->k : m->m, m->transpose_a ? m->m : m->k, m->lda, m->batch,
+                 m->stride_a);
+    w.b = !narrow ? 0 : extent(m->transpose_b ? m->n : m->k, m->transpose_b ? m->k : m->n, m->ldb, m->batch,
+                 m->stride_b);
+    w.c = m->c_type == WD_F32 ? 0 : extent(m->m, m->n, m->ldc, m->batch, m->stride_c);
+    w.bias = m->bias && m->bias_type != WD_F32 ? m->n : 0;
+    if (w.a) w.args.a = workspace + w.bytes;
+    w.bytes += wd_round_up((size_t)w.a * sizeof(float), ALIGN);
+    if (w.b) w.args.b = workspace + w.bytes;
+    w.bytes += wd_round_up((size_t)w.b * sizeof(float), ALIGN);
+    if (w.c) w.args.c = workspace + w.bytes;
+    w.bytes += wd_round_up((size_t)w.c * sizeof(float), ALIGN);
+    if (w.bias) w.args.bias = workspace + w.bytes;
+    w.bytes += wd_round_up((size_t)w.bias * sizeof(float), ALIGN);
+    w.args.a_type = w.args.b_type = w.args.c_type = w.args.bias_type = WD_F32;
+    return w;
+}
+
+static void convert(const void *to, wd_dtype to_type, const void *from, wd_dtype from_type,
+                    int64_t count, wd_cpu_context *context)
+{
+    if (!count) return;
+    const wd_cast_args args = {.to = (void *)(uintptr_t)to,
+                               .from = from,
+                               .to_type = to_type,
+                               .from_type = from_type,
+                               .count = count};
+    context->table->entry[WD_OP_CAST].kernel(&args, context);
+}
+
+static void product_widened(const wd_matmul_args *m, wd_cpu_context *context)
+{
+    widened w = widen(m, context->workspace);
+    wd_cpu_context inner = *context;
+    inner.workspace = (char *)context->workspace + w.bytes;
+    inner.workspace_bytes = context->workspace_bytes - w.bytes;
+    convert(w.args.a, WD_F32, m->a, m->a_type, w.a, context);
+    convert(w.args.b, WD_F32, m->b, m->b_type, w.b, context);
+    convert(w.args.bias, WD_F32, m->bias, m->bias_type, w.bias, context);
+    /* the old values, and what lies between the rows of a strided result */
+    convert(w.args.c, WD_F32, m->c, m->c_type, w.c, context);
+    product(&w.args, &inner);
+    convert(m->c, m->c_type, w.args.c, WD_F32, w.c, context);
+}
+
+static size_t product_widened_workspace(const wd_matmul_args *m)
+{
+    widened w = widen(m, (char *)(uintptr_t)ALIGN);
+    return w.bytes + product_workspace(&w.args);
+}
+
+static bool is_f32(const wd_matmul_args *m)
+{
+    return m->a_type == WD_F32 && m->c_type == WD_F32 && (!m->bias || m->bias_type == WD_F32);
+}
+
+/* With bf16 products: only fp32 operands with a narrower result or bias are widened. */
+static void matmul(const void *args, wd_cpu_context *context)
+{
+    const wd_matmul_args *m = args;
+    if (m->a_type == WD_BF16 || is_f32(m)) {
+        product(m, context);
+    } else {
+        product_widened(m, context);
+    }
+}
+
+static size_t matmul_workspace(const void *args)
+{
+    const wd_matmul_args *m = args;
+    return m->a_type == WD_BF16 || is_f32(m) ? product_workspace(m) : product_widened_workspace(m);
+}
+
+/* Without. */
+static void matmul_f32(const void *args, wd_cpu_context *context)
+{
+    if (is_f32(args)) {
+        product(args, context);
+    } else {
+        product_widened(args, context);
+    }
+}
+
+static size_t matmul_f32_workspace(const void *args)
+{
+    return is_f32(args) ? product_workspace(args) : product_widened_workspace(args);
+}
+
+/* ---- convolution ---- */
+
+static wd_onednn_conv conv_key(const wd_conv_args *a)
+{
+    wd_onednn_conv c = {.samples = a->samples,
+                        .ci = a->ci,
+                        .co = a->co,
+                        .taps = a->tap1 - a->tap0,
+                        .has_bias = a->bias != NULL,
+                        .threads = wd_parallel_threads()};
+    for (int i = 0; i < 3; i++) {
+        c.in[i] = a->in[i];
+        c.out[i] = a->out[i];
+        c.kernel[i] = a->kernel[i];
+        c.stride[i] = a->stride[i];
+        c.pad_before[i] = a->pad_before[i];
+        c.pad_after[i] = a->pad_after[i];
+    }
+    return c;
+}
+
+/* Elements of what is not fp32 already, converted in the workspace: x, w, bias, y. */
+typedef struct conv_widened {
+    int64_t x, w, bias, y;
+    size_t bytes;
+} conv_widened;
+
+static conv_widened conv_widen(const wd_conv_args *a)
+{
+    conv_widened c = {0};
+    int64_t in = a->samples * a->in[0] * a->in[1] * a->in[2] * a->ci;
+    int64_t out = a->samples * a->out[0] * a->out[1] * a->out[2] * a->co;
+    if (a->type != WD_F32) c.x = in, c.y = out;
+    if (a->w_type != WD_F32) {
+        c.w = a->co * a->ci * a->kernel[0] * a->kernel[1] * a->kernel[2];
+        c.bias = a->bias ? a->co : 0;
+    }
+    const int64_t counts[] = {c.x, c.w, c.bias, c.y};
+    for (int i = 0; i < 4; i++) c.bytes += wd_round_up((size_t)counts[i] * sizeof(float), ALIGN);
+    return c;
+}
+
+/* The next `count` floats of the workspace, filled with `from`; `from` itself where count is 0. */
+static const float *take(char **workspace, const void *from, wd_dtype type, int64_t count,
+                         wd_cpu_context *context)
+{
+    if (!count) return from;
+    float *to = (float *)*workspace;
+    *workspace += wd_round_up((size_t)count * sizeof(float), ALIGN);
+    if (from) convert(to, WD_F32, from, type, count, context);
+    return to;
+}
+
+static void conv(const void *args, wd_cpu_context *context)
+{
+    const wd_conv_args *a = args;
+    const wd_onednn_conv c = conv_key(a);
+    conv_widened wide = conv_widen(a);
+    char *workspace = context->workspace;
+    const float *x = take(&workspace, a->x, a->type, wide.x, context);
+    const float *w = take(&workspace, a->w, a->w_type, wide.w, context);
+    const float *bias = take(&workspace, a->bias, a->w_type, wide.bias, context);
+    float *y = wide.y ? (float *)(uintptr_t)take(&workspace, NULL, WD_F32, wide.y, context) : a->y;
+    wd_onednn_conv_run(y, x, w + a->tap0 * a->kernel[1] * a->kernel[2], bias, &c, workspace);
+    convert(a->y, a->type, y, WD_F32, wide.y, context);
+}
+
+static size_t conv_workspace(const void *args)
+{
+    const wd_onednn_conv c = conv_key(args);
+    return conv_widen(args).bytes + wd_onednn_conv_scratch(&c);
+}
+
+void wd_cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa)
+{
+    table->entry[WD_OP_MATMUL] =
+        wd_onednn_has_bf16(isa) ? (wd_cpu_entry){matmul, matmul_workspace}
+                                : (wd_cpu_entry){matmul_f32, matmul_f32_workspace};
+    table->entry[WD_OP_CONV] = (wd_cpu_entry){conv, conv_workspace};
+}
