@@ -61,21 +61,17 @@ wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options, wd_de
     wd_device *device = NULL;
     wd_queue *queue = NULL;
     wd_residency *residency = NULL;
-    wd_resident_bytes teacher;
     wd_machine machine = {0};
     wd_machine_options dry = *options;
     dry.text = no_text;
     *out = (wd_plan){0};
-    WD_TRY_OUT(wd_residency_plan_resident(&teacher, options->teacher, options->teacher_dtype,
-                                          wd_device_reads_host(target), err));
-    wd_plan_add(out, "teacher weights", WD_PLAN_ALWAYS, teacher.pool);
-    wd_plan_add(out, "teacher weights being converted", WD_PLAN_OPENING, teacher.staging);
-    out->mapped_bytes = teacher.mapped;
     WD_TRY_OUT(wd_device_open_dry(&device, target, err));
     WD_TRY_OUT(wd_queue_open(&queue, device, err));
-    WD_TRY_OUT(wd_residency_open_dry(&residency, &options->teacher->dit,
-                                     wd_teacher_experts(options->teacher),
-                                     wd_teacher_compute_dtype(options->teacher_dtype), err));
+    WD_TRY_OUT(wd_residency_open_resident(&residency, options->teacher, options->teacher_dtype,
+                                          queue, err));
+    wd_plan_add(out, "teacher weights being converted", WD_PLAN_OPENING,
+                wd_device_bytes_peak(device) - wd_device_bytes(device));
+    out->mapped_bytes = residency->mapped_bytes;
     WD_TRY_OUT(wd_machine_open(&machine, &dry, residency, queue, err));
     WD_TRY_OUT(run_dry(out, &machine, err));
     wd_device_each_block(device, add_block, out);

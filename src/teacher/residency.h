@@ -28,6 +28,7 @@ struct wd_residency {
     int experts;        /* 1 or 2; expert 0 is the high-noise one */
     int stages;         /* of each */
     int64_t acquires;   /* calls so far */
+    size_t mapped_bytes; /* of checkpoint files, read in place */
 };
 
 void wd_residency_prefetch(wd_residency *residency, int expert, int stage);

@@ -15,7 +15,8 @@ wd_dtype wd_teacher_compute_dtype(wd_dtype storage);
 /* `resident`: every stage stays where `queue`'s device computes, in dtype `storage` (fp32 islands
  * stay fp32). A tensor that the device can read in the mapped file, as it is, is used there; others are
  * copied to the pool, stage by stage, so that at no time more than one stage exists twice. Maps the
- * experts' weights itself and keeps them mapped. `pipeline` is borrowed during the call. */
+ * experts' weights itself and keeps them mapped. `pipeline` is borrowed during the call. On a dry
+ * device no page of the files is read: this plans it. */
 wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
                                      wd_dtype storage, wd_queue *queue, wd_err *err);
 
@@ -24,17 +25,8 @@ wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pip
                                       wd_component component, wd_dtype storage, wd_queue *queue,
                                       wd_err *err);
 
-/* Device bytes that open_resident would allocate, from the files' headers alone. `reads_host`: of the device. */
-typedef struct wd_resident_bytes {
-    size_t pool;    /* stays */
-    size_t staging; /* while opening */
-    size_t mapped;  /* read in place */
-} wd_resident_bytes;
-
-wd_status wd_residency_plan_resident(wd_resident_bytes *out, const wd_pipeline *pipeline,
-                                     wd_dtype storage, bool reads_host, wd_err *err);
-
-/* `dry`: gives addresses that must not be dereferenced, for planning on a dry device. */
+/* `dry`: gives addresses that must not be dereferenced, for planning on a dry device what has no
+ * pipeline. */
 wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config, int experts,
                                 wd_dtype compute, wd_err *err);
 

@@ -184,6 +184,7 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
         WD_TRY(lay_out(&layout, &pipeline->dit, table, r->weights[expert], s, storage, reads_host,
                        err));
         if (layout.widened_bytes > *widened_max) *widened_max = layout.widened_bytes;
+        r->base.mapped_bytes += layout.mapped_bytes;
         if (layout.block_bytes)
             WD_TRY(wd_device_alloc(&r->block[expert][s], r->device, layout.block_bytes,
                                    "teacher weights", err));
@@ -239,34 +240,4 @@ wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pip
                                       wd_err *err)
 {
     return open_experts(out, pipeline, &component, 1, storage, queue, err);
-}
-
-wd_status wd_residency_plan_resident(wd_resident_bytes *out, const wd_pipeline *pipeline,
-                                     wd_dtype storage, bool reads_host, wd_err *err)
-{
-    wd_status status = WD_OK;
-    wd_tensor_table table = {0};
-    wd_safetensors *weights = NULL;
-    size_t widened_max = 0;
-    *out = (wd_resident_bytes){0};
-    WD_TRY(wd_dit_table_open(&table, &pipeline->dit, err));
-    for (int e = 0; e < wd_teacher_experts(pipeline); e++) {
-        WD_TRY_OUT(wd_pipeline_open_weights(&weights, pipeline, component_of(e), err));
-        for (int s = 0; s < table.stages; s++) {
-            stage_layout layout;
-            WD_TRY_OUT(lay_out(&layout, &pipeline->dit, &table, weights, s, storage, reads_host,
-                               err));
-            out->pool += layout.block_bytes;
-            out->mapped += layout.mapped_bytes;
-            if (layout.staging_bytes > out->staging) out->staging = layout.staging_bytes;
-            if (layout.widened_bytes > widened_max) widened_max = layout.widened_bytes;
-        }
-        wd_safetensors_close(weights);
-        weights = NULL;
-    }
-    if (storage == WD_F16) out->pool += SLOTS * widened_max;
-out:
-    wd_safetensors_close(weights);
-    wd_dit_table_close(&table);
-    return status;
 }

@@ -6,7 +6,6 @@
 
 #include "core/memory.h"
 #include "dev/ops.h"
-#include "teacher/residency_kinds.h"
 
 enum { TOKENS_PER_PASS = 2048 };
 
@@ -169,15 +168,20 @@ static void run_head(wd_sweep *sweep, micro_batch *batch, const wd_window *windo
     }
 }
 
+/* The next smaller size that a micro-batch may have. Few sizes mean few shapes: what a device makes
+ * per shape is made once, and a dry run can try them all. */
+static int64_t smaller(int64_t size) { return (size + 1) / 2; }
+
 /* Cuts [first, first + count) of `order` into micro-batches and gives each its streams. */
 static int64_t cut(wd_sweep *sweep, int64_t first, int64_t count)
 {
     int64_t n = 0;
     for (int64_t done = 0; done < count; n++) {
         micro_batch *batch = &sweep->batch[n];
-        int64_t left = count - done;
+        int64_t size = sweep->options.micro_batch;
+        while (size > count - done) size = smaller(size);
         batch->first = first + done;
-        batch->samples = left < sweep->options.micro_batch ? left : sweep->options.micro_batch;
+        batch->samples = size;
         for (int u = 0; u <= (int)sweep->guided; u++) {
             wd_dit_context context = context_of(sweep, batch->samples, u ? 1 : batch->samples);
             wd_dit_stream_push(&batch->stream[u], &context);
@@ -279,22 +283,28 @@ static wd_status open_measuring(wd_sweep **out, const wd_sweep_options *options,
     return WD_OK;
 }
 
-/* Runs a full window on a dry device. */
-static wd_status run_dry(wd_sweep *sweep, wd_err *err)
+/* Runs a full window on a dry device, then one of each smaller size of micro-batch: a smaller
+ * product may need more scratch memory. */
+static wd_status run_dry(wd_sweep *sweep, double *flops, wd_err *err)
 {
     wd_status status;
-    size_t n = (size_t)sweep->options.window_max;
+    int64_t count = sweep->options.window_max, size = sweep->options.micro_batch;
     float *timestep = NULL;
     int64_t *prompt = NULL;
-    WD_TRY_OUT(wd_alloc((void **)&timestep, n, sizeof *timestep, "a plan", err));
-    WD_TRY_OUT(wd_alloc((void **)&prompt, n, sizeof *prompt, "a plan", err));
-    for (size_t i = 0; i < n; i++) timestep[i] = 1e9f; /* all at the first expert */
-    const wd_window window = {.count = (int64_t)n,
-                              .latents = sweep->latents,
-                              .velocity = sweep->guided_velocity,
-                              .timestep = timestep,
-                              .prompt = prompt};
+    WD_TRY_OUT(wd_alloc((void **)&timestep, (size_t)count, sizeof *timestep, "a plan", err));
+    WD_TRY_OUT(wd_alloc((void **)&prompt, (size_t)count, sizeof *prompt, "a plan", err));
+    for (int64_t i = 0; i < count; i++) timestep[i] = 1e9f; /* all at the first expert */
+    wd_window window = {.count = count,
+                        .latents = sweep->latents,
+                        .velocity = sweep->guided_velocity,
+                        .timestep = timestep,
+                        .prompt = prompt};
     WD_TRY_OUT(wd_sweep_run(sweep, &window, err));
+    *flops = wd_queue_total(sweep->queue).flops;
+    while (size > 1) {
+        window.count = size = smaller(size);
+        WD_TRY_OUT(wd_sweep_run(sweep, &window, err));
+    }
 out:
     wd_free(timestep);
     wd_free(prompt);
@@ -314,38 +324,36 @@ static size_t host_bytes(const wd_sweep_options *o)
 
 /* Runs dry; *arena_bytes gets the size of the arena. */
 static wd_status measure(wd_sweep_plan *out, size_t *arena_bytes, const wd_sweep_options *options,
-                         int experts, wd_device *target, wd_err *err)
+                         wd_residency *residency, wd_device *target, wd_err *err)
 {
     wd_status status;
     wd_device *device = NULL;
     wd_queue *queue = NULL;
-    wd_residency *residency = NULL;
     wd_sweep *sweep = NULL;
+    double flops = 0;
     wd_sweep_options dry = *options;
     dry.text = no_text;
     WD_TRY_OUT(wd_device_open_dry(&device, target, err));
     WD_TRY_OUT(wd_queue_open(&queue, device, err));
-    WD_TRY_OUT(wd_residency_open_dry(&residency, &options->config, experts, options->dtype, err));
     WD_TRY_OUT(open_measuring(&sweep, &dry, residency, queue, err));
-    WD_TRY_OUT(run_dry(sweep, err));
+    WD_TRY_OUT(run_dry(sweep, &flops, err));
     *arena_bytes = sweep->arena.peak;
     *out = (wd_sweep_plan){.device_bytes = wd_device_bytes(device) + sweep->arena.peak,
                            .host_bytes = host_bytes(&sweep->options),
                            .workspace_bytes = wd_queue_workspace_bytes(queue),
-                           .flops = wd_queue_total(queue).flops};
+                           .flops = flops};
 out:
     wd_sweep_close(sweep);
-    wd_residency_close(residency);
     wd_queue_close(queue);
     wd_device_close(device);
     return status;
 }
 
-wd_status wd_sweep_plan_for(wd_sweep_plan *out, const wd_sweep_options *options, int experts,
-                            wd_device *target, wd_err *err)
+wd_status wd_sweep_plan_for(wd_sweep_plan *out, const wd_sweep_options *options,
+                            wd_residency *residency, wd_device *target, wd_err *err)
 {
     size_t arena_bytes;
-    return measure(out, &arena_bytes, options, experts, target, err);
+    return measure(out, &arena_bytes, options, residency, target, err);
 }
 
 wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_residency *residency,
@@ -355,7 +363,7 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     size_t arena_bytes;
     wd_sweep *sweep;
     wd_device *device = wd_queue_device(queue);
-    WD_TRY(measure(&plan, &arena_bytes, options, residency->experts, device, err));
+    WD_TRY(measure(&plan, &arena_bytes, options, residency, device, err));
     WD_TRY(open_measuring(&sweep, options, residency, queue, err));
     wd_status status =
         wd_device_alloc(&sweep->arena_block, device, arena_bytes, "teacher activations", err);

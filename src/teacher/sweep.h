@@ -55,7 +55,8 @@ void wd_sweep_close(wd_sweep *sweep); /* NULL is allowed */
 /* One sweep. Returns when everything is launched; the window's host arrays may then be reused. */
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);
 
-/* What a sweep of window_max states needs on `target`, found by running it dry. */
+/* What a sweep of window_max states needs on `target`, found by running it dry, with the addresses
+ * that `residency` gives (so that products over adjacent weights are planned as they will run). */
 typedef struct wd_sweep_plan {
     size_t device_bytes; /* allocated by wd_sweep_open */
     size_t host_bytes;
@@ -63,7 +64,7 @@ typedef struct wd_sweep_plan {
     double flops;        /* of one such sweep, all states at the first expert */
 } wd_sweep_plan;
 
-wd_status wd_sweep_plan_for(wd_sweep_plan *out, const wd_sweep_options *options, int experts,
-                            wd_device *target, wd_err *err);
+wd_status wd_sweep_plan_for(wd_sweep_plan *out, const wd_sweep_options *options,
+                            wd_residency *residency, wd_device *target, wd_err *err);
 
 #endif

@@ -184,21 +184,29 @@ static void memory_is_as_planned(void **state)
     const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
     for (int i = 0; i < 3; i++) {
         setup s;
+        wd_device *dry;
+        wd_queue *dry_queue;
+        wd_residency *planned;
         open_setup(&s, storage[i], false);
-        wd_resident_bytes planned;
-        assert_int_equal(wd_residency_plan_resident(&planned, &s.pipeline, storage[i], true, &err),
-                         WD_OK);
+        assert_int_equal(wd_device_open_dry(&dry, s.device, &err), WD_OK);
+        assert_int_equal(wd_queue_open(&dry_queue, dry, &err), WD_OK);
+        assert_int_equal(
+            wd_residency_open_resident(&planned, &s.pipeline, storage[i], dry_queue, &err), WD_OK);
         size_t before = wd_device_bytes(s.device);
-        assert_int_equal(before, planned.pool + 2 * STATES * STATE_COUNT * sizeof(float));
+        assert_int_equal(before, wd_device_bytes(dry) + 2 * STATES * STATE_COUNT * sizeof(float));
+        assert_int_equal(planned->mapped_bytes, s.residency->mapped_bytes);
         wd_sweep_options options = options_of(&s, wd_teacher_compute_dtype(storage[i]), 5, 2);
         wd_sweep_plan plan;
         wd_sweep *sweep;
-        assert_int_equal(wd_sweep_plan_for(&plan, &options, 2, s.device, &err), WD_OK);
+        assert_int_equal(wd_sweep_plan_for(&plan, &options, planned, dry, &err), WD_OK);
         assert_int_equal(wd_sweep_open(&sweep, &options, s.residency, s.queue, &err), WD_OK);
         size_t workspace = wd_queue_workspace_bytes(s.queue);
         assert_int_equal(wd_device_bytes(s.device) - before, plan.device_bytes + workspace);
         assert_int_equal(workspace, plan.workspace_bytes);
         wd_sweep_close(sweep);
+        wd_residency_close(planned);
+        wd_queue_close(dry_queue);
+        wd_device_close(dry);
         close_setup(&s);
     }
 }
