@@ -315,8 +315,8 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
                            const wd_option *option);
 
 /* A file of options: a JSON object of option names and values (numbers, true and false, texts, and
- * arrays of texts). It owns the strings that apply puts into options: close it after they were
- * used. */
+ * arrays of texts), or the run.json of a run. It owns the strings that apply puts into options:
+ * close it after they were used. */
 typedef struct wd_config wd_config;
 
 wd_status wd_config_open(wd_config **out, const char *path, wd_err *err);

@@ -85,12 +85,12 @@ static inline void wd_program_refused(const wd_program *p, wd_status status, con
                  p->code, p->err);
 }
 
-/* "<test folder>/name"; the text lives until the eighth call from now. */
+/* "<test folder>/name"; the text lives for the next 63 calls. */
 static inline const char *wd_test_path(const char *name)
 {
-    static char path[8][256];
+    static char path[64][256];
     static int next;
-    char *out = path[next++ % 8];
+    char *out = path[next++ % 64];
     snprintf(out, sizeof path[0], "%s/%s", wd_test_folder(), name);
     return out;
 }

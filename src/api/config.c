@@ -6,7 +6,8 @@
 #include "core/memory.h"
 
 struct wd_config {
-    json_t *object; /* owns the strings that options borrow */
+    json_t *file;    /* owns the strings that options borrow */
+    json_t *options; /* in it: borrowed */
     char *path;
 };
 
@@ -16,8 +17,10 @@ wd_status wd_config_open(wd_config **out, const char *path, wd_err *err)
     wd_status status;
     WD_TRY(wd_alloc((void **)&config, 1, sizeof *config, "config", err));
     WD_TRY_OUT(wd_copy_text(&config->path, path, err));
-    WD_TRY_OUT(wd_json_load(&config->object, path, err));
-    if (!json_is_object(config->object)) {
+    WD_TRY_OUT(wd_json_load(&config->file, path, err));
+    config->options = json_object_get(config->file, "options"); /* a run.json */
+    if (!config->options) config->options = config->file;
+    if (!json_is_object(config->options)) {
         status =
             wd_fail(err, WD_BAD_FORMAT,
                     "%s: expected a JSON object of options, such as {\"batch_size\": 4}", path);
@@ -33,7 +36,7 @@ out:
 void wd_config_close(wd_config *config)
 {
     if (!config) return;
-    json_decref(config->object);
+    json_decref(config->file);
     wd_free(config->path);
     wd_free(config);
 }
@@ -100,7 +103,7 @@ wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd
 {
     const char *key;
     json_t *value;
-    json_object_foreach(config->object, key, value)
+    json_object_foreach(config->options, key, value)
     {
         const wd_option *o = wd_option_find(job, key, err);
         wd_status status = !o ? WD_INVALID_ARGUMENT

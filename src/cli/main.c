@@ -71,12 +71,9 @@ static int unknown(const char *name)
 int main(int argc, char **argv)
 {
     static wd_status (*const run[])(int, char **, wd_err *) = {
-        [WD_JOB_SAMPLE] = wd_cli_sample,
-        [WD_JOB_INSPECT] = wd_cli_inspect,
-        [WD_JOB_EVAL] = wd_cli_eval,
-        [WD_JOB_CONVERT] = wd_cli_convert,
-        [WD_JOB_FORWARD] = wd_cli_forward,
-        [WD_JOB_COUNT] = NULL,
+#define X(JOB, job, summary) [WD_JOB_##JOB] = wd_cli_##job,
+        WD_JOB_MAP(X)
+#undef X
     };
     if (argc < 2) {
         wd_cli_print_usage(stderr);
@@ -90,7 +87,7 @@ int main(int argc, char **argv)
     if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
         return help(argc - 1, argv + 1);
     wd_job job;
-    if (!find_job(&job, name) || !run[job]) return unknown(name);
+    if (!find_job(&job, name)) return unknown(name);
     catch_signals();
     wd_err err = {.status = WD_INTERNAL, .message = "failed without saying why"};
     wd_status status = run[job](argc - 1, argv + 1, &err);

@@ -326,8 +326,7 @@ wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err)
     return WD_OK;
 }
 
-/* An output that already has a transformer must be one of ours, and not the teacher. */
-static wd_status check_output(const char *output, const wd_pipeline *teacher, wd_err *err)
+wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err *err)
 {
     char path[WD_PATH_MAX], a[PATH_MAX], b[PATH_MAX];
     if (realpath(output, a) && realpath(teacher->path, b) && !strcmp(a, b)) {
@@ -398,7 +397,7 @@ wd_status wd_export_student(const char *output, const wd_params *params,
     char fresh[WD_PATH_MAX];
     wd_status status;
     WD_TRY(check_teacher(teacher, err));
-    WD_TRY(check_output(output, teacher, err));
+    WD_TRY(wd_export_check(output, teacher, err));
     WD_TRY(wd_path_join(fresh, output, ".tmp-student", err));
     WD_TRY(wd_folder_remove(fresh, err)); /* what a kill left */
     WD_TRY(wd_folder_make(fresh, err));

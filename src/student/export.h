@@ -46,7 +46,11 @@ wd_status wd_export_student(const char *output, const wd_params *params,
                             const wd_pipeline *teacher, const wd_export_options *options,
                             wd_queue *queue, wd_err *err);
 
-/* Whether the pipeline in `folder` is a student that the function above wrote: it is sampled with
+/* Refuses an `output` that is the teacher's folder, or has a transformer that is not a student of
+ * ours: to be asked before a run, and asked again by the function above. */
+wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err *err);
+
+/* Whether the pipeline in `folder` is a student that wd_export_student wrote: it is sampled with
  * guidance 1. Fails only for want of memory. */
 wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err);
 

@@ -1,0 +1,182 @@
+/* `train`: options -> plan -> prompt embeddings -> teacher -> trainer.
+ *
+ * Everything that can be refused is refused first; then the memory plan is made by running a step
+ * dry, and said; then run.json is written, so that a run can be repeated; then the text encoder
+ * comes and goes, and only then the teacher's weights are brought. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "api/clock.h"
+#include "api/options_json.h"
+#include "api/run.h"
+#include "api/train_setup.h"
+#include "core/host.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "distill/plan.h"
+
+/* ---- memory ---- */
+
+/* "412 MB" */
+static const char *bytes_text(char *out, size_t out_bytes, size_t bytes)
+{
+    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
+    double v = (double)bytes;
+    int u = 0;
+    while (v >= 1000 && u < 4) v /= 1000, u++;
+    snprintf(out, out_bytes, "%.3g %s", v, unit[u]);
+    return out;
+}
+
+/* What encoding the prompts takes, where the cache has not all of them. */
+static wd_status plan_text(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd_err *err)
+{
+    wd_device *dry = NULL;
+    wd_queue *dry_queue = NULL;
+    wd_prompt_embeds embeds = {0};
+    wd_status status;
+    WD_TRY_OUT(wd_device_open_dry(&dry, wd_queue_device(queue), err));
+    WD_TRY_OUT(wd_queue_open(&dry_queue, dry, err));
+    WD_TRY_OUT(wd_prompt_embeds_open(&embeds, s->cache_dir, &s->teacher, s->prompt,
+                                     s->data.count + s->samples, s->options.negative_prompt,
+                                     s->options.max_sequence_length, s->encoder_dtype, dry_queue,
+                                     err));
+    wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, wd_device_bytes_peak(dry));
+    wd_plan_add(plan, "text encoder's workspace", WD_PLAN_TEXT,
+                wd_queue_workspace_bytes(dry_queue));
+out:
+    wd_prompt_embeds_close(&embeds);
+    wd_queue_close(dry_queue);
+    wd_device_close(dry);
+    return status;
+}
+
+static wd_status check_fit(const wd_plan *plan, wd_err *err)
+{
+    char needed[32], there[32];
+    const size_t peak = wd_plan_peak(plan), available = wd_host_memory_available();
+    if (peak <= available) return WD_OK;
+    return wd_fail(err, WD_DOES_NOT_FIT,
+                   "the run needs %s of memory, and there is %s. What takes less: "
+                   "--teacher_dtype bfloat16, --gradient_checkpointing, --mixed_precision bf16, a "
+                   "smaller --batch_size with more --gradient_accumulation_steps, fewer "
+                   "--trajectories, a smaller student (--student_config)",
+                   bytes_text(needed, sizeof needed, peak),
+                   bytes_text(there, sizeof there, available));
+}
+
+static wd_status make_plan(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd_err *err)
+{
+    char peak[32], mapped[32], item[32];
+    WD_TRY(wd_plan_machine(plan, &s->trainer.machine, wd_queue_device(queue), err));
+    WD_TRY(plan_text(plan, s, queue, err));
+    wd_log(WD_LOG_INFO, "memory: %s at the most, and %s of mapped files",
+           bytes_text(peak, sizeof peak, wd_plan_peak(plan)),
+           bytes_text(mapped, sizeof mapped, plan->mapped_bytes));
+    for (int i = 0; i < plan->items; i++)
+        wd_log(WD_LOG_DEBUG, "  %-32s %s", plan->item[i].name,
+               bytes_text(item, sizeof item, plan->item[i].bytes));
+    return check_fit(plan, err);
+}
+
+/* ---- run.json ---- */
+
+static json_t *plan_json(const wd_plan *plan)
+{
+    static const char *const phase[] = {[WD_PLAN_ALWAYS] = "training",
+                                        [WD_PLAN_OPENING] = "opening",
+                                        [WD_PLAN_TEXT] = "text",
+                                        [WD_PLAN_SAMPLING] = "sampling"};
+    json_t *items = json_array();
+    for (int i = 0; i < plan->items; i++)
+        json_array_append_new(items, json_pack("{s:s, s:s, s:I}", "name", plan->item[i].name,
+                                               "while", phase[plan->item[i].phase], "bytes",
+                                               (json_int_t)plan->item[i].bytes));
+    return json_pack("{s:I, s:I, s:o}", "bytes_peak", (json_int_t)wd_plan_peak(plan),
+                     "bytes_mapped", (json_int_t)plan->mapped_bytes, "items", items);
+}
+
+/* Everything that the run follows from: --config takes it again. */
+static wd_status write_run(const wd_train_setup *s, const wd_plan *plan, wd_queue *queue,
+                           wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_path_join(path, s->options.output_dir, "run.json", err));
+    json_t *run = json_pack("{s:s, s:s, s:o, s:o, s:s, s:I, s:o}", "command", "train", "version",
+                            wd_version(), "options", wd_options_json(WD_JOB_TRAIN, &s->options),
+                            "student", wd_dit_config_json(&s->student.dit), "device",
+                            wd_device_name(wd_queue_device(queue)), "prompts",
+                            (json_int_t)s->data.count, "memory", plan_json(plan));
+    if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    const wd_status status = wd_json_save(run, path, err);
+    json_decref(run);
+    return status;
+}
+
+/* A new run where another one was: its checkpoints are moved aside, so that --resume never takes
+ * one for the other. */
+static wd_status move_checkpoints(const wd_train_setup *s, wd_err *err)
+{
+    char aside[WD_PATH_MAX + 16];
+    int n = 1;
+    if (*s->resume || !wd_path_exists(s->checkpoints)) return WD_OK;
+    do snprintf(aside, sizeof aside, "%s.%d", s->checkpoints, n++);
+    while (wd_path_exists(aside));
+    if (rename(s->checkpoints, aside))
+        return wd_fail(err, WD_IO, "%s: cannot be renamed to %s", s->checkpoints, aside);
+    wd_log(WD_LOG_WARNING,
+           "%s are of an earlier run: moved to %s (--resume auto goes on with them)",
+           s->checkpoints, aside);
+    return WD_OK;
+}
+
+/* ---- the run ---- */
+
+static wd_status encode(wd_train_setup *s, wd_queue *queue, wd_err *err)
+{
+    return wd_prompt_embeds_open(&s->embeds, s->cache_dir, &s->teacher, s->prompt,
+                                 s->data.count + s->samples, s->options.negative_prompt,
+                                 s->options.max_sequence_length, s->encoder_dtype, queue, err);
+}
+
+static wd_status train(wd_train_setup *s, wd_run *run, wd_err *err)
+{
+    wd_plan plan;
+    wd_trainer_result result;
+    wd_residency *residency;
+    WD_TRY(wd_folder_make(s->options.output_dir, err));
+    WD_TRY(move_checkpoints(s, err));
+    WD_TRY(make_plan(&plan, s, run->queue, err));
+    WD_TRY(write_run(s, &plan, run->queue, err));
+    WD_TRY(encode(s, run->queue, err));
+    s->trainer.memory_bytes = wd_plan_peak(&plan);
+    WD_TRY(wd_residency_open_resident(&residency, &s->teacher, s->trainer.machine.teacher_dtype,
+                                      run->queue, err));
+    const wd_status status = wd_trainer_run(&result, &s->trainer, residency, run->queue, err);
+    wd_residency_close(residency);
+    if (status != WD_OK) return status;
+    wd_log(WD_LOG_INFO,
+           "%s after %" PRId64 " steps, %" PRId64
+           " targets, %.1f s: loss %.4g; the student is in %s",
+           result.interrupted ? "stopped" : "done", result.steps, result.targets, result.seconds,
+           result.loss, s->options.output_dir);
+    if (result.interrupted) wd_log(WD_LOG_INFO, "--resume auto goes on from here");
+    return WD_OK;
+}
+
+wd_status wd_train(const wd_train_options *options, wd_err *err)
+{
+    wd_run run;
+    wd_train_setup *setup;
+    WD_TRY(wd_run_open(&run, WD_JOB_TRAIN, options, options->num_threads, err));
+    wd_status status = wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err);
+    if (status == WD_OK) {
+        status = wd_train_setup_open(setup, options, err);
+        if (status == WD_OK) status = train(setup, &run, err);
+        wd_train_setup_close(setup);
+        wd_free(setup);
+    }
+    wd_run_close(&run);
+    return status;
+}

@@ -1,0 +1,288 @@
+/* See api/train_setup.h. */
+#include "api/train_setup.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/stop.h"
+#include "student/checkpoint.h"
+
+enum { SAMPLES_DEFAULT = 8, EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10 };
+
+/* ---- what this build has not ---- */
+
+static wd_status check_supported(const wd_train_options *o, wd_err *err)
+{
+    if (strcmp(o->teacher_device_strategy, "cpu"))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "--teacher_device_strategy %s: this build computes on the CPU; cpu is the "
+                       "strategy that works",
+                       o->teacher_device_strategy);
+    if (strcmp(o->devices, "cpu"))
+        return wd_fail(err, WD_UNSUPPORTED, "--devices %s: this build has one device, cpu",
+                       o->devices);
+    if (o->num_workers)
+        wd_log(WD_LOG_INFO, "--num_workers is not needed: prompts are read once, at the start");
+    if (!strcmp(o->mixed_precision, "fp16"))
+        wd_log(WD_LOG_INFO, "--mixed_precision fp16: on the CPU the student computes in bf16, fp16 "
+                            "is for storage only");
+    return WD_OK;
+}
+
+/* ---- prompts ---- */
+
+/* The sheets' prompts: given, from a file, or the first of the data. */
+static wd_status choose_samples(wd_train_setup *s, const char *const **list, wd_err *err)
+{
+    const wd_texts *given = &s->options.sample_prompts;
+    s->samples = 0;
+    if (!s->options.save_samples) return WD_OK;
+    if (given->count == 1 && wd_path_exists(given->item[0])) {
+        WD_TRY(wd_prompts_open(&s->sample_file, given->item[0], err));
+        *list = (const char *const *)s->sample_file.text;
+        s->samples =
+            s->sample_file.count < SAMPLES_DEFAULT ? s->sample_file.count : SAMPLES_DEFAULT;
+    } else if (given->count) {
+        *list = given->item;
+        s->samples = given->count;
+    } else {
+        *list = (const char *const *)s->data.text;
+        s->samples = s->data.count < SAMPLES_DEFAULT ? s->data.count : SAMPLES_DEFAULT;
+    }
+    return WD_OK;
+}
+
+static wd_status read_prompts(wd_train_setup *s, wd_err *err)
+{
+    const char *const *samples = NULL;
+    WD_TRY(wd_prompts_open(&s->data, s->options.data_path, err));
+    WD_TRY(choose_samples(s, &samples, err));
+    WD_TRY(wd_alloc((void **)&s->prompt, (size_t)(s->data.count + s->samples), sizeof *s->prompt,
+                    "prompts", err));
+    for (int64_t i = 0; i < s->data.count; i++) s->prompt[i] = s->data.text[i];
+    for (int64_t i = 0; i < s->samples; i++) s->prompt[s->data.count + i] = samples[i];
+    return WD_OK;
+}
+
+/* ---- sizes ---- */
+
+static wd_status resolve_sizes(wd_train_setup *s, wd_err *err)
+{
+    wd_train_options *o = &s->options;
+    const int64_t unit = wd_pipeline_size_multiple(&s->teacher);
+    if (!o->height) o->height = s->student.image_height;
+    if (!o->width) o->width = s->student.image_width;
+    if (!o->max_sequence_length) o->max_sequence_length = s->student.text_tokens;
+    if (!o->max_sequence_length) o->max_sequence_length = s->teacher.text_tokens;
+    if (o->height % unit || o->width % unit)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--height, --width: expected multiples of %" PRId64
+                       " for this teacher, found %" PRId64 " x %" PRId64,
+                       unit, o->height, o->width);
+    return WD_OK;
+}
+
+static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
+{
+    wd_train_options *o = &s->options;
+    if (!isnan(o->guidance_scale_2) && wd_teacher_experts(&s->teacher) == 1)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--guidance_scale_2: %s has one expert (no boundary_ratio, or no "
+                       "transformer_2); leave it out",
+                       o->teacher_path);
+    if (isnan(o->guidance_scale_2)) o->guidance_scale_2 = o->guidance_scale;
+    if (isnan(o->flow_shift)) o->flow_shift = s->teacher.scheduler.flow_shift;
+    if (!o->teacher_window || o->teacher_window > o->trajectories)
+        o->teacher_window = o->trajectories;
+    const int64_t scale = wd_pipeline_vae_scale(&s->teacher);
+    if (!o->teacher_micro_batch)
+        o->teacher_micro_batch =
+            wd_sweep_micro_batch(&s->teacher.dit, 1, o->height / scale, o->width / scale);
+    return WD_OK;
+}
+
+/* When it ends: an epoch is as many samples as there are prompts. */
+static void resolve_length(wd_train_setup *s)
+{
+    wd_train_options *o = &s->options;
+    const int64_t step = o->batch_size * o->gradient_accumulation_steps;
+    const int64_t per_epoch = (s->data.count + step - 1) / step;
+    if (!o->num_steps && !o->num_epochs && !(o->max_minutes > 0)) o->num_epochs = EPOCHS_DEFAULT;
+    if (o->num_epochs && (!o->num_steps || o->num_epochs * per_epoch < o->num_steps))
+        o->num_steps = o->num_epochs * per_epoch;
+    if (!o->sample_interval) o->sample_interval = o->num_steps / SHEETS_DEFAULT;
+}
+
+/* ---- folders ---- */
+
+/* The checkpoint to go on from: PATH is one, or a run's folder; "auto": the output's latest. */
+static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
+{
+    const char *path = s->options.resume;
+    char folder[WD_PATH_MAX], state[WD_PATH_MAX];
+    wd_checkpoint checkpoint = {0};
+    if (!path) return WD_OK;
+    const bool automatic = !strcmp(path, "auto");
+    if (!automatic) {
+        WD_TRY(wd_path_join(state, path, "state.json", err));
+        if (wd_path_exists(state)) return wd_path_join(s->resume, "", path, err);
+        WD_TRY(wd_path_join(folder, path, "checkpoints", err));
+    }
+    const wd_status status =
+        wd_checkpoint_open_latest(&checkpoint, automatic ? s->checkpoints : folder, err);
+    if (status == WD_NOT_FOUND && automatic) {
+        wd_log(WD_LOG_INFO, "--resume auto: no checkpoint in %s, a new run begins", s->checkpoints);
+        return WD_OK;
+    }
+    if (status != WD_OK) return status;
+    memcpy(s->resume, checkpoint.path, sizeof s->resume);
+    wd_checkpoint_close(&checkpoint);
+    return WD_OK;
+}
+
+static wd_status choose_folders(wd_train_setup *s, wd_err *err)
+{
+    const wd_train_options *o = &s->options;
+    WD_TRY(wd_path_join(s->checkpoints, o->output_dir, "checkpoints", err));
+    if (o->cache_dir)
+        WD_TRY(wd_path_join(s->cache_dir, "", o->cache_dir, err));
+    else
+        WD_TRY(wd_path_join(s->cache_dir, o->output_dir, "cache", err));
+    if (o->sample_dir)
+        WD_TRY(wd_path_join(s->sample_dir, "", o->sample_dir, err));
+    else
+        WD_TRY(wd_path_join(s->sample_dir, o->output_dir, "samples", err));
+    return find_checkpoint(s, err);
+}
+
+/* ---- what the trainer gets ---- */
+
+static void fill_machine(wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    const int64_t scale = wd_pipeline_vae_scale(&s->teacher);
+    wd_optimizer_options optimizer = wd_optimizer_defaults();
+    optimizer.beta1 = o->adam_beta1;
+    optimizer.beta2 = o->adam_beta2;
+    optimizer.eps = o->adam_eps;
+    optimizer.decay = o->weight_decay;
+    optimizer.grad_norm_max = o->max_grad_norm;
+    optimizer.ema_decay = o->ema_decay;
+    s->trainer.machine = (wd_machine_options){
+        .teacher = &s->teacher,
+        .student = s->student.dit,
+        .student_dtype = strcmp(o->mixed_precision, "no") ? WD_BF16 : WD_F32,
+        .latent_height = o->height / scale,
+        .latent_width = o->width / scale,
+        .text_tokens = o->max_sequence_length,
+        .trajectory = {.seed = o->seed,
+                       .slots = o->trajectories,
+                       .steps = o->trajectory_steps,
+                       .prompts = s->data.count,
+                       .flow_shift = o->flow_shift,
+                       .num_train_timesteps = s->teacher.scheduler.num_train_timesteps,
+                       .integer_timesteps = s->teacher.scheduler.kind == WD_SCHEDULER_UNIPC},
+        .reuse = o->target_reuse,
+        .replay = o->target_replay,
+        .window = o->teacher_window,
+        .micro_batch = o->teacher_micro_batch,
+        .guidance_scale = {o->guidance_scale, o->guidance_scale_2},
+        .batch = o->batch_size,
+        .accumulation = o->gradient_accumulation_steps,
+        .checkpointing = o->gradient_checkpointing,
+        .ema = o->ema_decay > 0,
+        .optimizer = optimizer,
+        .text = wd_prompt_embeds_text,
+        .text_context = &s->embeds,
+    };
+    wd_dtype_parse(&s->trainer.machine.teacher_dtype, o->teacher_dtype);
+}
+
+static wd_export_options export_options(const wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    wd_export_options export = wd_export_defaults();
+    export.flow_shift = o->flow_shift;
+    export.sampling_steps = o->sample_steps;
+    export.height = o->height;
+    export.width = o->width;
+    export.text_tokens = o->max_sequence_length;
+    export.guidance_scale[0] = o->guidance_scale;
+    export.guidance_scale[1] = o->guidance_scale_2;
+    export.teacher_name = o->teacher_path;
+    export.prompt = s->prompt[0];
+    return export;
+}
+
+static bool stop(void *context)
+{
+    (void)context;
+    return wd_stop_requested();
+}
+
+static void fill_trainer(wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    wd_trainer_options *t = &s->trainer;
+    fill_machine(s);
+    t->output_dir = o->output_dir;
+    t->steps = o->num_steps;
+    t->seconds_max = 60 * o->max_minutes;
+    t->stop_at_step = o->stop_at_step;
+    t->lr =
+        (wd_lr_schedule){.shape = strcmp(o->lr_schedule, "cosine") ? WD_LR_CONSTANT : WD_LR_COSINE,
+                         .lr = o->lr,
+                         .ratio_min = o->min_lr_ratio,
+                         .warmup_steps = o->warmup_steps};
+    t->checkpoint_interval = o->checkpoint_interval;
+    t->keep_checkpoints = (int)o->keep_checkpoints;
+    t->sample_interval = o->sample_interval;
+    t->samples = (wd_samples_options){.folder = s->sample_dir,
+                                      .prompt = s->prompt + s->data.count,
+                                      .count = s->samples,
+                                      .text_first = s->data.count,
+                                      .steps = o->sample_steps,
+                                      .student_flow_shift = o->flow_shift,
+                                      .seed = o->seed};
+    t->export = export_options(s);
+    t->resume = *s->resume ? s->resume : NULL;
+    t->stop = stop;
+}
+
+static wd_status open_parts(wd_train_setup *s, wd_err *err)
+{
+    WD_TRY(check_supported(&s->options, err));
+    WD_TRY(wd_pipeline_open(&s->teacher, s->options.teacher_path, err));
+    for (wd_component c = 0; c < WD_COMPONENT_COUNT; c++)
+        if (c != WD_COMPONENT_TRANSFORMER_2) WD_TRY(wd_pipeline_require(&s->teacher, c, err));
+    WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));
+    WD_TRY(wd_student_config_load(&s->student, s->options.student_config, &s->teacher, err));
+    WD_TRY(read_prompts(s, err));
+    WD_TRY(resolve_sizes(s, err));
+    WD_TRY(resolve_objective(s, err));
+    resolve_length(s);
+    s->encoder_dtype = strcmp(s->options.teacher_dtype, "float32") ? WD_BF16 : WD_F32;
+    WD_TRY(choose_folders(s, err));
+    fill_trainer(s);
+    return WD_OK;
+}
+
+wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_err *err)
+{
+    *out = (wd_train_setup){.options = *options};
+    const wd_status status = open_parts(out, err);
+    if (status != WD_OK) wd_train_setup_close(out);
+    return status;
+}
+
+void wd_train_setup_close(wd_train_setup *setup)
+{
+    wd_prompt_embeds_close(&setup->embeds);
+    wd_free((void *)setup->prompt);
+    wd_prompts_close(&setup->sample_file);
+    wd_prompts_close(&setup->data);
+    setup->prompt = NULL;
+}

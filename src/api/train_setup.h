@@ -1,0 +1,28 @@
+/* From the options of `train` to what the trainer works with: defaults resolved, files read, all
+ * checked against the teacher. Nothing is computed. */
+#ifndef WD_API_TRAIN_SETUP_H
+#define WD_API_TRAIN_SETUP_H
+
+#include "api/prompt_embeds.h"
+#include "distill/trainer.h"
+#include "io/prompts.h"
+
+typedef struct wd_train_setup {
+    wd_train_options options; /* resolved: what was left open has its value */
+    wd_pipeline teacher;
+    wd_student_config student;
+    wd_prompts data, sample_file;
+    const char **prompt; /* [data.count + samples]: the data's, then the sheets'; owned */
+    int64_t samples;
+    wd_dtype encoder_dtype;
+    char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
+    char resume[WD_PATH_MAX]; /* a checkpoint's folder; "": a new run */
+    wd_prompt_embeds embeds;  /* opened by the caller; closed here */
+    wd_trainer_options trainer;
+} wd_train_setup;
+
+/* In place: *out must not be moved, for the trainer's options point into it. */
+wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_err *err);
+void wd_train_setup_close(wd_train_setup *setup); /* a zeroed one is fine */
+
+#endif

@@ -1,0 +1,91 @@
+/* The command line itself: help, versions, exit codes, options from everywhere. */
+#include "program.h"
+
+static wd_program program;
+
+static void assert_prints(const char *text)
+{
+    wd_program_succeeded(&program);
+    if (!strstr(program.out, text)) fail_msg("\"%s\" lacks \"%s\"", program.out, text);
+}
+
+static void help_is_there(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "--version");
+    assert_prints("wandistiller 0.");
+    wd_program_run(&program, "--help");
+    assert_prints("distil a student from a teacher");
+    wd_program_run(&program, "train", "--help");
+    assert_prints("--teacher_path PATH");
+    assert_prints("--mixed_precision [no|bf16|fp16]");
+    assert_prints("(default: 64)");
+    wd_program_run(&program, "help", "inspect");
+    assert_prints("usage: wandistiller inspect PATH");
+}
+
+static void every_option_is_in_manual_and_completions(void **state)
+{
+    (void)state;
+    static const char *const kind[] = {"--man", "--bash", "--zsh"};
+    for (int k = 0; k < 3; k++) {
+        wd_program_run(&program, "help", kind[k]);
+        wd_program_succeeded(&program);
+        for (int job = 0; job <= WD_JOB_COMMON; job++) {
+            int64_t count;
+            const wd_option *table = wd_options_of((wd_job)job, &count);
+            for (int64_t i = 0; i < count; i++)
+                if (!(table[i].flags & WD_OPTION_LEGACY)) assert_prints(table[i].name);
+        }
+    }
+}
+
+static void wrong_words_are_refused(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "tarin");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "there is no command \"tarin\"");
+    wd_program_run(&program, "train", "--teacher_pth", "x");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "is --teacher_path meant?");
+    wd_program_run(&program, "train", "stray");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "unexpected argument \"stray\"");
+    wd_program_run(&program, "train", "--lr");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--lr: expected X behind it, found nothing");
+    wd_program_run(&program, "train", "--data_path", "x");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "train needs --teacher_path");
+    wd_program_run(&program, "inspect");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "inspect needs --path");
+    wd_program_run(&program, "inspect", "no/such/thing");
+    wd_program_refused(&program, WD_NOT_FOUND, "no/such/thing");
+}
+
+static void the_command_line_wins_over_a_file(void **state)
+{
+    (void)state;
+    const char *path = wd_test_path("config.json");
+    static const char json[] = "{\"steps\": 0, \"component\": \"text_encoder\"}";
+    wd_err err;
+    wd_test_ok(wd_file_write(path, json, sizeof json - 1, &err), &err);
+    wd_program_run(&program, "forward", "--component", "unet", "--config", path);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "config.json: forward has no option --steps");
+    wd_test_ok(wd_file_write(path, json + 0, 0, &err), &err);
+    wd_program_run(&program, "forward", "--config", path);
+    wd_program_refused(&program, WD_BAD_FORMAT, "config.json");
+    wd_test_ok(wd_file_write(path, "{\"out\":\"a\",\"component\":\"vae_decoder\"}", 37, &err),
+               &err);
+    wd_program_run(&program, "forward", "--component", "unet", "--config", path);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "found \"unet\"");
+    wd_program_run(&program, "forward", "--config", path);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "forward needs --model");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_is_there),
+        cmocka_unit_test(every_option_is_in_manual_and_completions),
+        cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(the_command_line_wins_over_a_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,236 @@
+/* `wandistiller train` as a user runs it, on a few steps of wan-tiny: what it leaves behind, that a
+ * run is one run however often it is stopped, and what is refused. */
+#include "program.h"
+
+#include <jansson.h>
+#include <time.h>
+
+static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
+
+static wd_program program;
+
+/* A run small enough to be repeated: 16 steps of one block at 32x32. */
+#define RUN(out)                                                                                   \
+    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
+        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
+        wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
+        "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
+        "--num_steps", "8", "--seed", "3", "--log_level", "warning"
+
+static int prepare(void **state)
+{
+    (void)state;
+    static const char prompts[] = "red apple, blue background\npenguin, white background\nfox\n";
+    static const char student[] = "{\"depth\": 1}";
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("prompts.txt"), prompts, sizeof prompts - 1, &err), &err);
+    wd_test_ok(wd_file_write(wd_test_path("student.json"), student, sizeof student - 1, &err),
+               &err);
+    return 0;
+}
+
+static void assert_same_weights(const char *a, const char *b)
+{
+    static const char file[] = "transformer/diffusion_pytorch_model.safetensors";
+    char path[2][WD_PATH_MAX], hash[2][33];
+    wd_err err;
+    wd_test_ok(wd_path_join(path[0], a, file, &err), &err);
+    wd_test_ok(wd_path_join(path[1], b, file, &err), &err);
+    for (int i = 0; i < 2; i++) wd_test_ok(wd_file_hash(hash[i], path[i], &err), &err);
+    assert_string_equal(hash[0], hash[1]);
+}
+
+/* Rows of metrics.jsonl as one array; what follows from the clock is taken out. */
+static json_t *metrics(const char *run)
+{
+    char path[WD_PATH_MAX], *text, *line, *rest;
+    size_t bytes;
+    wd_err err;
+    json_t *rows = json_array();
+    wd_test_ok(wd_path_join(path, run, "metrics.jsonl", &err), &err);
+    wd_test_ok(wd_file_read(&text, &bytes, path, 1 << 20, &err), &err);
+    for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *row = json_loads(line, 0, NULL);
+        assert_non_null(row);
+        json_object_del(row, "seconds");
+        json_object_del(row, "steps_per_s");
+        json_array_append_new(rows, row);
+    }
+    wd_free(text);
+    return rows;
+}
+
+static void assert_same_metrics(const char *a, const char *b)
+{
+    json_t *x = metrics(a), *y = metrics(b);
+    assert_int_equal(json_array_size(x), 8);
+    assert_true(json_equal(x, y));
+    json_decref(x);
+    json_decref(y);
+}
+
+static void a_run_leaves_a_pipeline(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("whole");
+    wd_program_run(&program, RUN(out), "--save_samples", "--sample_prompts", "a fox",
+                   "--sample_steps", "2");
+    wd_program_succeeded(&program);
+    static const char *const files[] = {"model_index.json",
+                                        "README.md",
+                                        "run.json",
+                                        "metrics.jsonl",
+                                        "transformer/config.json",
+                                        "vae/config.json",
+                                        "text_encoder/config.json",
+                                        "tokenizer/spiece.model",
+                                        "scheduler/scheduler_config.json",
+                                        "checkpoints/step-00000008/state.json",
+                                        "samples/step-00000008.png"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[WD_PATH_MAX];
+        wd_err err;
+        wd_test_ok(wd_path_join(path, out, files[i], &err), &err);
+        if (!wd_path_exists(path)) fail_msg("%s is missing", path);
+    }
+    wd_program_run(&program, "sample", "--model", out, "--prompt", "a fox", "--steps", "2", "--out",
+                   wd_test_path("fox.png"));
+    wd_program_succeeded(&program);
+    wd_program_run(&program, "inspect", out);
+    wd_program_succeeded(&program);
+}
+
+static void threads_and_windows_change_nothing(void **state)
+{
+    (void)state;
+    const char *a = wd_test_path("whole"), *b = wd_test_path("other");
+    wd_program_run(&program, RUN(b), "--num_threads", "1", "--teacher_window", "3",
+                   "--teacher_micro_batch", "2");
+    wd_program_succeeded(&program);
+    assert_same_weights(a, b);
+    assert_same_metrics(a, b);
+}
+
+static void a_stopped_run_goes_on_bit_for_bit(void **state)
+{
+    (void)state;
+    const char *a = wd_test_path("whole"), *b = wd_test_path("parts");
+    wd_program_run(&program, RUN(b), "--resume", "auto", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN(b), "--resume=auto", "--stop_at_step", "5");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN(b), "--resume", b);
+    wd_program_succeeded(&program);
+    assert_same_weights(a, b);
+    assert_same_metrics(a, b);
+}
+
+static void a_run_is_repeated_from_its_own_file(void **state)
+{
+    (void)state;
+    const char *a = wd_test_path("whole"), *b = wd_test_path("again");
+    wd_program_run(&program, "train", "--config", wd_test_path("whole/run.json"), "--output_dir", b,
+                   "--log_level", "warning");
+    wd_program_succeeded(&program);
+    assert_same_weights(a, b);
+}
+
+/* Waits until the run has done a few steps. */
+static void wait_for_steps(const char *metrics_path)
+{
+    for (int i = 0; i < 3000; i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        if (wd_file_read(&text, &bytes, metrics_path, 1 << 24, NULL) == WD_OK) {
+            int lines = 0;
+            for (size_t k = 0; k < bytes; k++) lines += text[k] == '\n';
+            wd_free(text);
+            if (lines >= 3) return;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    }
+    fail_msg("no step was done in a minute");
+}
+
+static pid_t start_long_run(const char *out)
+{
+    const char *arguments[] = {RUN(out), "--num_steps", "1000000", "--checkpoint_interval",
+                               "2",      "--resume",    "auto",    NULL};
+    return wd_program_start(arguments);
+}
+
+static void interrupted_runs_leave_a_student(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("interrupted");
+    const pid_t pid = start_long_run(out);
+    wait_for_steps(wd_test_path("interrupted/metrics.jsonl"));
+    kill(pid, SIGINT);
+    wd_program_wait(&program, pid);
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("interrupted/model_index.json")));
+    assert_true(wd_path_exists(wd_test_path("interrupted/checkpoints")));
+}
+
+static void killed_runs_go_on(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("killed");
+    for (int i = 0; i < 3; i++) {
+        const pid_t pid = start_long_run(out);
+        wait_for_steps(wd_test_path("killed/metrics.jsonl"));
+        kill(pid, SIGKILL);
+        wd_program_wait(&program, pid);
+        assert_int_equal(program.code, 128 + SIGKILL);
+    }
+    wd_program_run(&program, RUN(out), "--num_steps", "1000000", "--stop_at_step", "1", "--resume");
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("killed/model_index.json")));
+}
+
+static void earlier_runs_are_moved_aside(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("parts");
+    wd_program_run(&program, RUN(out), "--stop_at_step", "1");
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("parts/checkpoints.1/step-00000008")));
+    assert_true(wd_path_exists(wd_test_path("parts/checkpoints/step-00000001")));
+}
+
+static void refuse(wd_status status, const char *text, const char *option, const char *value)
+{
+    wd_program_run(&program, RUN(wd_test_path("never")), option, value);
+    wd_program_refused(&program, status, text);
+}
+
+static void what_cannot_be_is_refused_by_name(void **state)
+{
+    (void)state;
+    refuse(WD_UNSUPPORTED, "cpu is the strategy that works", "--teacher_device_strategy",
+           "offload");
+    refuse(WD_UNSUPPORTED, "--teacher_device_strategy balanced", "--balance_teacher", NULL);
+    refuse(WD_INVALID_ARGUMENT, "found \"fast\"", "--teacher_device_strategy", "fast");
+    refuse(WD_UNSUPPORTED, "--devices cuda:0", "--devices", "cuda:0");
+    refuse(WD_NOT_FOUND, "no-such-teacher", "--teacher_path", "no-such-teacher");
+    refuse(WD_NOT_FOUND, "no-prompts.txt", "--data_path", "no-prompts.txt");
+    refuse(WD_NOT_FOUND, "no-student.json", "--student_config", "no-student.json");
+    refuse(WD_NOT_FOUND, "no-checkpoint", "--resume", "no-checkpoint");
+    refuse(WD_INVALID_ARGUMENT, "expected multiples of 16", "--height", "40");
+    refuse(WD_INVALID_ARGUMENT, "is the teacher's folder", "--output_dir", teacher);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_leaves_a_pipeline),
+        cmocka_unit_test(threads_and_windows_change_nothing),
+        cmocka_unit_test(a_stopped_run_goes_on_bit_for_bit),
+        cmocka_unit_test(a_run_is_repeated_from_its_own_file),
+        cmocka_unit_test(interrupted_runs_leave_a_student),
+        cmocka_unit_test(killed_runs_go_on),
+        cmocka_unit_test(earlier_runs_are_moved_aside),
+        cmocka_unit_test(what_cannot_be_is_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
