@@ -57,7 +57,7 @@ static void make_backward(world *w, void *out, const void *context)
     p.lse = true;
     make_attention(w, &f, &p);
     void *scratch = malloc(wd_ref_attention_workspace(&f));
-    wd_ref_attention(&f, &(wd_cpu_context){scratch, 0, WD_CPU_ISA_generic});
+    wd_ref_attention(&f, &(wd_cpu_context){.workspace = scratch});
     free(scratch);
     w->array[0].out = w->array[1].out = false;
     int64_t rows = p.samples * p.q_tokens, kv_rows = p.samples * p.kv_tokens;
@@ -192,7 +192,7 @@ static void samples_do_not_depend_on_samples(void **state)
 static double loss_of(const wd_attention_args *a, const float *d_o, void *scratch)
 {
     double sum = 0;
-    wd_ref_attention(a, &(wd_cpu_context){scratch, 0, WD_CPU_ISA_generic});
+    wd_ref_attention(a, &(wd_cpu_context){.workspace = scratch});
     for (int64_t i = 0; i < a->samples * a->q_tokens * a->o_stride; i++)
         sum += (double)d_o[i] * ((const float *)a->o)[i];
     return sum;
