@@ -301,8 +301,10 @@ static wd_status encode_missing(const opening *o, wd_err *err)
     wd_status status;
     WD_TRY_OUT(list_missing(&list, &count, c, err));
     if (count == 0) goto out;
-    wd_log(WD_LOG_INFO, "text encoder: %" PRId64 " of %" PRId64 " prompts to encode in %s", count,
-           c->count, wd_dtype_option_name(c->dtype));
+    const bool dry = wd_device_is_dry(wd_queue_device(o->queue));
+    if (!dry)
+        wd_log(WD_LOG_INFO, "text encoder: %" PRId64 " of %" PRId64 " prompts to encode in %s",
+               count, c->count, wd_dtype_option_name(c->dtype));
     WD_TRY_OUT(wd_umt5_open(&encoder, &o->pipeline->umt5, o->weights, c->dtype, o->queue, err));
     for (int64_t begin = 0, end; begin < count; begin = end) {
         int64_t rows = list[begin]->tokens;
@@ -315,7 +317,8 @@ static wd_status encode_missing(const opening *o, wd_err *err)
         for (end = begin + 1; end < count && rows + list[end]->tokens <= BATCH_ROWS; end++)
             rows += list[end]->tokens;
         WD_TRY_OUT(encode_batch(o, encoder, list + begin, end - begin, rows, err));
-        wd_log(WD_LOG_DEBUG, "text encoder: %" PRId64 " of %" PRId64 " prompts", end, count);
+        if (!dry)
+            wd_log(WD_LOG_DEBUG, "text encoder: %" PRId64 " of %" PRId64 " prompts", end, count);
     }
 out:
     wd_umt5_close(encoder);

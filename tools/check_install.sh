@@ -1,0 +1,35 @@
+#!/bin/sh
+# Checks what `make install` installs: the files are there, the manual and completions are sound, and
+# the examples build with pkg-config and run.
+# Usage: tools/check_install.sh SOURCE_FOLDER BUILD_FOLDER C_COMPILER [compiler flags]
+set -eu
+source=$1 build=$2 cc=$3
+shift 3
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+cmake --install "$build" --prefix "$stage" >/dev/null
+
+find_one() { # NAME: the installed file of that name
+    found=$(find "$stage" -name "$1" -type f)
+    [ -s "$found" ] || { echo "$1 is not installed, or empty"; exit 1; }
+    echo "$found"
+}
+for name in libwandistiller.a wandistiller.h wandistiller.1 _wandistiller; do
+    find_one "$name" >/dev/null
+done
+"$stage/bin/wandistiller" --version
+bash -n "$stage/share/bash-completion/completions/wandistiller"
+! command -v zsh >/dev/null || zsh -n "$(find_one _wandistiller)"
+! command -v mandoc >/dev/null || mandoc -T lint -W error "$(find_one wandistiller.1)"
+
+PKG_CONFIG_PATH=$(dirname "$(find_one wandistiller.pc)")
+export PKG_CONFIG_PATH
+for example in "$source"/examples/*.c; do
+    program=$stage/$(basename "$example" .c)
+    # shellcheck disable=SC2046
+    "$cc" -std=c17 -Wall -Wextra -Werror "$@" "$example" -o "$program" \
+        $(pkg-config --define-variable=prefix="$stage" --cflags --libs wandistiller)
+done
+"$stage/sample" "$source/models/wan-tiny" "a red apple" "$stage/apple.png"
+[ -s "$stage/apple.png" ]
+echo "installed, and used by $(ls "$source"/examples/*.c | wc -l) examples"
