@@ -29,7 +29,10 @@ add_test(NAME checks/rooms COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_rooms.sh
 add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_headers.sh
          ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
 # What is installed works for somebody else's program.
-set(WD_SANITIZE_FLAG $<$<BOOL:${WD_SANITIZE}>:-fsanitize=${WD_SANITIZE}>)
+set(WD_SANITIZE_FLAG)
+if(WD_SANITIZE)
+  set(WD_SANITIZE_FLAG -fsanitize=${WD_SANITIZE})
+endif()
 add_test(NAME checks/install COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_install.sh
          ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER} ${WD_SANITIZE_FLAG})
 set_tests_properties(checks/install PROPERTIES TIMEOUT 240)

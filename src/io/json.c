@@ -115,7 +115,7 @@ static wd_status find(const json_t **out, wd_json_reader r, const char *key, wd_
 wd_status wd_json_int(int64_t *out, wd_json_reader r, const char *key, int64_t min, int64_t max,
                       wd_json_need need, wd_err *err)
 {
-    const json_t *value;
+    const json_t *value = NULL;
     WD_TRY(find(&value, r, key, need, err));
     if (!value) return WD_OK;
     int64_t number = json_integer_value(value);
@@ -137,7 +137,7 @@ wd_status wd_json_int(int64_t *out, wd_json_reader r, const char *key, int64_t m
 wd_status wd_json_float(double *out, wd_json_reader r, const char *key, wd_json_need need,
                         wd_err *err)
 {
-    const json_t *value;
+    const json_t *value = NULL;
     WD_TRY(find(&value, r, key, need, err));
     if (!value) return WD_OK;
     if (!json_is_number(value) || !isfinite(json_number_value(value)))
@@ -148,7 +148,7 @@ wd_status wd_json_float(double *out, wd_json_reader r, const char *key, wd_json_
 
 wd_status wd_json_bool(bool *out, wd_json_reader r, const char *key, wd_json_need need, wd_err *err)
 {
-    const json_t *value;
+    const json_t *value = NULL;
     WD_TRY(find(&value, r, key, need, err));
     if (!value) return WD_OK;
     if (!json_is_boolean(value)) return refuse(r, key, "true or false", value, err);
@@ -159,7 +159,7 @@ wd_status wd_json_bool(bool *out, wd_json_reader r, const char *key, wd_json_nee
 wd_status wd_json_text(const char **out, wd_json_reader r, const char *key, wd_json_need need,
                        wd_err *err)
 {
-    const json_t *value;
+    const json_t *value = NULL;
     WD_TRY(find(&value, r, key, need, err));
     if (!value) return WD_OK;
     if (!json_is_string(value)) return refuse(r, key, "a string", value, err);

@@ -184,7 +184,7 @@ static wd_status read_entry(wd_safetensors_entry *out, const char *name, const j
                             size_t data_start, const wd_safetensors_file *file, wd_err *err)
 {
     const char *path = file->path;
-    size_t bytes, data_bytes = file->bytes - data_start;
+    size_t bytes = 0, data_bytes = file->bytes - data_start;
     uint64_t offset[2];
     if (!json_is_object(json))
         return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\" is not a JSON object", path, name);
@@ -281,7 +281,7 @@ wd_status wd_safetensors_file_open(wd_safetensors_file *out, const char *path, w
 {
     wd_safetensors_file file = {0};
     json_t *header = NULL;
-    size_t data_start;
+    size_t data_start = 0;
     wd_status status;
     WD_TRY_OUT(wd_copy_text(&file.path, path, err));
     WD_TRY_OUT(map_file(&file, err));

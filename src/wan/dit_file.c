@@ -56,7 +56,7 @@ static wd_status extent(int64_t *out, const wd_dit_file *file, const char *name,
 static wd_status config_of_shapes(wd_dit_config *c, wd_dit_file *file, wd_err *err)
 {
     static const char patch[] = "patch_embedding.weight";
-    int64_t width, out, volume;
+    int64_t width = 0, out = 0, volume;
     char name[WD_TENSOR_NAME_MAX];
     WD_TRY(extent(&width, file, patch, 5, 0, err));
     WD_TRY(extent(&c->in_channels, file, patch, 5, 1, err));
