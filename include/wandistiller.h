@@ -111,11 +111,11 @@ typedef struct wd_train_options {
     double guidance_scale_2;  /* of the low-noise expert; NaN: guidance_scale */
     double flow_shift;        /* NaN: the teacher's scheduler's */
     /* training */
-    int64_t batch_size; /* samples per micro-batch */
+    int64_t batch_size; /* samples per micro-batch; 0: chosen */
     int64_t gradient_accumulation_steps;
     int64_t num_epochs, num_steps; /* 0: no such limit; the first limit reached ends the run */
     double max_minutes;            /* the same */
-    double lr;
+    double lr; /* NaN: chosen by the student's width */
     const char *lr_schedule; /* "cosine", "constant" */
     int64_t warmup_steps;
     double min_lr_ratio;

@@ -112,9 +112,9 @@ static void python_flags_choose_a_strategy(void **state)
 static void unusable_values_are_refused(void **state)
 {
     (void)state;
-    refuses(WD_JOB_TRAIN, "batch_size", "0",
-            "--batch_size: expected a whole number from 1 to 65536, "
-            "found \"0\"");
+    refuses(WD_JOB_TRAIN, "batch_size", "-1",
+            "--batch_size: expected a whole number from 0 to 65536, "
+            "found \"-1\"");
     refuses(WD_JOB_TRAIN, "batch_size", "3x", "found \"3x\"");
     refuses(WD_JOB_TRAIN, "batch_size", "", "found \"\"");
     refuses(WD_JOB_TRAIN, "num_steps", "99999999999999999999", "of at least 0");

@@ -71,8 +71,8 @@ static const wd_option table[] = {
     {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Objective",
      .help = "How far noise levels are shifted towards noise; default: the teacher's scheduler's"},
 
-    {WD_INT_LINE(batch_size, "2", 1, 65536), .group = "Training",
-     .help = "Samples of a micro-batch"},
+    {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Training",
+     .help = "Samples of a micro-batch; 0: 2, or as many more as make 512 image tokens"},
     {WD_INT_LINE(gradient_accumulation_steps, "1", 1, 65536), .group = "Training",
      .help = "Micro-batches of an optimiser step"},
     {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training",
@@ -83,7 +83,8 @@ static const wd_option table[] = {
      .help = "Ends after so many optimiser steps; 0: no such limit"},
     {WD_FLOAT_LINE(max_minutes, "0", 0, 1e9), .group = "Training",
      .help = "Ends after so many minutes of training; 0: no such limit"},
-    {WD_FLOAT_LINE(lr, "1e-4", 0, 1), .group = "Training", .help = "Highest learning rate"},
+    {WD_FLOAT_LINE(lr, "", 0, 1), .group = "Training",
+     .help = "Highest learning rate; default: 0.24 over the student's width (1.6e-4 at 1536)"},
     {WD_CHOICE_LINE(lr_schedule, "cosine", "cosine", "constant"), .group = "Training",
      .help = "How the learning rate falls after the warm-up: by steps, or by time where only "
              "MAX_MINUTES ends the run"},

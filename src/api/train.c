@@ -71,6 +71,7 @@ static wd_status make_plan(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd
     char peak[32], mapped[32], item[32];
     WD_TRY(wd_plan_machine(plan, &s->trainer.machine, wd_queue_device(queue), err));
     WD_TRY(plan_text(plan, s, queue, err));
+    wd_samples_plan(plan, &s->trainer.samples, &s->trainer.machine);
     wd_log(WD_LOG_INFO, "memory: %s at the most, and %s of mapped files",
            bytes_text(peak, sizeof peak, wd_plan_peak(plan)),
            bytes_text(mapped, sizeof mapped, plan->mapped_bytes));

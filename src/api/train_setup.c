@@ -12,6 +12,10 @@
 
 enum { SAMPLES_DEFAULT = 8, EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10 };
 
+/* What is chosen where the options leave it open: see docs/recipe.md. */
+enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2 };
+static const double LR_TIMES_WIDTH = 0.24;
+
 /* ---- what this build has not ---- */
 
 static wd_status check_supported(const wd_train_options *o, wd_err *err)
@@ -95,6 +99,13 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
                        o->teacher_path);
     if (isnan(o->guidance_scale_2)) o->guidance_scale_2 = o->guidance_scale;
     if (isnan(o->flow_shift)) o->flow_shift = s->teacher.scheduler.flow_shift;
+    const wd_dit_shape picture = {.samples = 1,
+                                  .frames = 1,
+                                  .height = o->height / wd_pipeline_vae_scale(&s->teacher),
+                                  .width = o->width / wd_pipeline_vae_scale(&s->teacher)};
+    const int64_t fit = TOKENS_PER_BATCH / wd_dit_tokens(&s->student.dit, &picture);
+    if (!o->batch_size) o->batch_size = fit > BATCH_MIN ? fit : BATCH_MIN;
+    if (isnan(o->lr)) o->lr = LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
     if (!o->teacher_window || o->teacher_window > o->trajectories)
         o->teacher_window = o->trajectories;
     const int64_t scale = wd_pipeline_vae_scale(&s->teacher);

@@ -7,7 +7,7 @@
 #include "distill/plan.h"
 #include "student/init.h"
 
-enum { STEPS = 12, LATENT = 4, TEXT = 6 };
+enum { STEPS = 8, LATENT = 4, TEXT = 6 };
 
 /* A made-up embedding per prompt; the last rows are padding. */
 static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
