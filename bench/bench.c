@@ -18,7 +18,7 @@ double wd_bench_clock_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void wd_bench_report(wd_bench *bench, const char *name, wd_dtype dtype, double seconds,
+void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, double seconds,
                      double flops)
 {
     char line[160];
@@ -30,7 +30,7 @@ void wd_bench_report(wd_bench *bench, const char *name, wd_dtype dtype, double s
     bench->print(bench->context, line);
 }
 
-wd_status wd_bench_fill(wd_bench *bench, float *to, int64_t count, float scale, wd_err *err)
+wd_status wd_bench_fill(wd_bench_context *bench, float *to, int64_t count, float scale, wd_err *err)
 {
     float *block;
     WD_TRY(wd_alloc((void **)&block, FILL_BLOCK, sizeof *block, "random values", err));
@@ -46,7 +46,7 @@ wd_status wd_bench_fill(wd_bench *bench, float *to, int64_t count, float scale, 
 }
 
 /* The best of some runs of one square product. */
-static wd_status peak_of(wd_bench *bench, wd_dtype dtype, wd_err *err)
+static wd_status peak_of(wd_bench_context *bench, wd_dtype dtype, wd_err *err)
 {
     wd_status status;
     int64_t n = PEAK_SIZE;
@@ -80,13 +80,13 @@ out:
     return status;
 }
 
-wd_status wd_bench_peak(wd_bench *bench, wd_err *err)
+wd_status wd_bench_peak(wd_bench_context *bench, wd_err *err)
 {
     WD_TRY(peak_of(bench, WD_F32, err));
     return peak_of(bench, WD_BF16, err);
 }
 
-wd_status wd_bench_all(wd_bench *bench, wd_err *err)
+wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
 {
     static const struct {
         const char *name;

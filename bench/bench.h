@@ -9,34 +9,34 @@
 #include "core/dtype.h"
 
 /* What a case is run with and what it reports to. */
-typedef struct wd_bench {
+typedef struct wd_bench_context {
     wd_device *device;
     wd_queue *queue;
     double peak[WD_DTYPE_COUNT];  /* FLOP/s of a large matrix product; 0: not measured */
     const char *only;             /* part of a case's name; NULL: all */
     void (*print)(void *context, const char *line);
     void *context;
-} wd_bench;
+} wd_bench_context;
 
-typedef wd_status wd_bench_fn(wd_bench *bench, wd_err *err);
+typedef wd_status wd_bench_fn(wd_bench_context *bench, wd_err *err);
 
 /* The cases, in the order in which they run. */
-wd_status wd_bench_peak(wd_bench *bench, wd_err *err);
-wd_status wd_bench_forward(wd_bench *bench, wd_err *err);
-wd_status wd_bench_train(wd_bench *bench, wd_err *err);
-wd_status wd_bench_tiny(wd_bench *bench, wd_err *err);
-wd_status wd_bench_vae(wd_bench *bench, wd_err *err);
+wd_status wd_bench_peak(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_forward(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_train(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_tiny(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_vae(wd_bench_context *bench, wd_err *err);
 
 /* Runs every case whose name contains bench->only. */
-wd_status wd_bench_all(wd_bench *bench, wd_err *err);
+wd_status wd_bench_all(wd_bench_context *bench, wd_err *err);
 
 double wd_bench_clock_s(void);
 
 /* "transformer forward 1.3B f32      1.92 s   421.3 GFLOP/s   86 % of peak" */
-void wd_bench_report(wd_bench *bench, const char *name, wd_dtype dtype, double seconds,
+void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, double seconds,
                      double flops);
 
 /* Fills `count` floats of device memory with small random values: one block of them, repeated. */
-wd_status wd_bench_fill(wd_bench *bench, float *to, int64_t count, float scale, wd_err *err);
+wd_status wd_bench_fill(wd_bench_context *bench, float *to, int64_t count, float scale, wd_err *err);
 
 #endif

@@ -51,7 +51,7 @@ static void close_bed(bed *b)
 }
 
 static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_student_mode mode,
-                          wd_bench *bench, wd_err *err)
+                          wd_bench_context *bench, wd_err *err)
 {
     *b = (bed){.shape = g->shape, .device = bench->device};
     unsigned kinds = mode == WD_STUDENT_SAMPLE ? 0 : WD_PARAMS_TRAINED;
@@ -95,7 +95,7 @@ static void train_step(bed *b, wd_queue *queue)
 
 /* The best of `runs` after one that warms up. */
 static wd_status time_bed(const char *name, const geometry *g, wd_dtype dtype,
-                          wd_student_mode mode, int runs, wd_bench *bench, wd_err *err)
+                          wd_student_mode mode, int runs, wd_bench_context *bench, wd_err *err)
 {
     bed b;
     double best = 1e30, flops = 0;
@@ -125,21 +125,21 @@ static wd_status time_bed(const char *name, const geometry *g, wd_dtype dtype,
     return status;
 }
 
-wd_status wd_bench_forward(wd_bench *bench, wd_err *err)
+wd_status wd_bench_forward(wd_bench_context *bench, wd_err *err)
 {
     const char *name = "forward 1.3B, 8 blocks, 1024 tokens";
     WD_TRY(time_bed(name, &wan_1_3b, WD_F32, WD_STUDENT_SAMPLE, 3, bench, err));
     return time_bed(name, &wan_1_3b, WD_BF16, WD_STUDENT_SAMPLE, 3, bench, err);
 }
 
-wd_status wd_bench_train(wd_bench *bench, wd_err *err)
+wd_status wd_bench_train(wd_bench_context *bench, wd_err *err)
 {
     const char *name = "train 1.3B, 8 blocks, 1024 tokens";
     WD_TRY(time_bed(name, &wan_1_3b, WD_F32, WD_STUDENT_TRAIN, 2, bench, err));
     return time_bed(name, &wan_1_3b, WD_BF16, WD_STUDENT_TRAIN, 2, bench, err);
 }
 
-wd_status wd_bench_tiny(wd_bench *bench, wd_err *err)
+wd_status wd_bench_tiny(wd_bench_context *bench, wd_err *err)
 {
     WD_TRY(time_bed("forward tiny, batch 16", &wan_tiny, WD_F32, WD_STUDENT_SAMPLE, 50, bench,
                     err));

@@ -51,7 +51,7 @@ out:
     return status;
 }
 
-static wd_status decode(wd_bench *bench, const wd_safetensors *weights, wd_err *err)
+static wd_status decode(wd_bench_context *bench, const wd_safetensors *weights, wd_err *err)
 {
     enum { SIDE = 64, RUNS = 2 };
     const int64_t dim[5] = {1, 16, 1, SIDE, SIDE};
@@ -81,7 +81,7 @@ out:
     return status;
 }
 
-wd_status wd_bench_vae(wd_bench *bench, wd_err *err)
+wd_status wd_bench_vae(wd_bench_context *bench, wd_err *err)
 {
     wd_status status;
     wd_tensor_table table = {0};

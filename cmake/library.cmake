@@ -1,10 +1,11 @@
-# The library: every room under src/ but the command line. A new file needs no line here.
-file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c ${PROJECT_SOURCE_DIR}/src/*.cc)
+# The library: every room under src/ but the command line, and bench/. A new file needs no line here.
+file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c ${PROJECT_SOURCE_DIR}/src/*.cc
+     ${PROJECT_SOURCE_DIR}/bench/*.c)
 list(FILTER WD_SOURCES EXCLUDE REGEX "(_test\\.c|_fuzz\\.c|/src/cli/.*|/src/dev/cpu/isa/.*)$")
 
 add_library(wd_core_objects OBJECT ${WD_SOURCES})
 target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
-                           PRIVATE ${DNNL_INCLUDE})
+                           PRIVATE ${PROJECT_SOURCE_DIR} ${DNNL_INCLUDE})
 target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConfig::UTF8PROC
                       PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG)
 

@@ -210,6 +210,15 @@ typedef struct wd_convert_options {
     const char *out;   /* file; to "diffusers": a folder; required */
 } wd_convert_options;
 
+/* Measures this machine and this program. */
+typedef struct wd_bench_options {
+    const char *only; /* the cases whose name has this in it; NULL: all */
+    int64_t num_threads;
+    /* Gets each line of the report as soon as it is there, without a newline; required. */
+    void (*print)(void *context, const char *line);
+    void *print_context;
+} wd_bench_options;
+
 /* What every command takes, besides the options of its job. */
 typedef struct wd_common_options {
     const char *config;    /* file of options: see wd_config_open */
@@ -223,6 +232,7 @@ wd_forward_options wd_forward_defaults(void);
 wd_inspect_options wd_inspect_defaults(void);
 wd_eval_options wd_eval_defaults(void);
 wd_convert_options wd_convert_defaults(void);
+wd_bench_options wd_bench_defaults(void);
 
 /* ---- jobs ----
  *
@@ -237,6 +247,7 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err);
 wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err);
 wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err);
 wd_status wd_convert(const wd_convert_options *options, wd_err *err);
+wd_status wd_bench(const wd_bench_options *options, wd_err *err);
 
 /* ---- options as data ---- */
 
@@ -246,7 +257,8 @@ wd_status wd_convert(const wd_convert_options *options, wd_err *err);
     X(EVAL, eval, "compare a student with its teacher")                                            \
     X(INSPECT, inspect, "describe a model folder or file")                                         \
     X(CONVERT, convert, "write a transformer in another format")                                   \
-    X(FORWARD, forward, "run one component on given tensors, to compare with a reference")
+    X(FORWARD, forward, "run one component on given tensors, to compare with a reference")         \
+    X(BENCH, bench, "measure this machine and this program")
 
 typedef enum wd_job {
 #define X(job, name, summary) WD_JOB_##job,

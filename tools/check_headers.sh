@@ -7,10 +7,10 @@ cd "$1"
 cc=$2 cxx=$3
 shift 3
 bad=0 count=0
-for header in include/wandistiller.h $(find src -name '*.h' | sort); do
+for header in include/wandistiller.h $(find src bench -name '*.h' | sort); do
     count=$((count + 1))
     "$cc" -std=c17 -D_GNU_SOURCE -DWD_ISA=generic -Wall -Wextra -Werror -Wno-unused-function \
-        -Wno-pragma-once-outside-header -fsyntax-only -Iinclude -Isrc -Itests "$@" \
+        -Wno-pragma-once-outside-header -fsyntax-only -Iinclude -Isrc -I. -Itests "$@" \
         -DWD_SOURCE_DIR='"."' -x c -include "$header" /dev/null || {
         echo "$header does not compile alone"
         bad=$((bad + 1))

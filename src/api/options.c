@@ -30,6 +30,8 @@ static wd_option_table table_of(wd_job job)
         return wd_table_convert();
     case WD_JOB_FORWARD:
         return wd_table_forward();
+    case WD_JOB_BENCH:
+        return wd_table_bench();
     case WD_JOB_COMMON:
         break;
     }

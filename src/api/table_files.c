@@ -1,4 +1,4 @@
-/* The options of `inspect` and `convert`, and those that every command has. */
+/* The options of `inspect`, `convert` and `bench`, and those that every command has. */
 #include <stddef.h>
 
 #include "api/tables.h"
@@ -30,6 +30,15 @@ static const wd_option convert_table[] = {
 };
 
 #undef OPTIONS
+#define OPTIONS wd_bench_options
+
+static const wd_option bench_table[] = {
+    {WD_TEXT_LINE(only, "", "NAME"), .flags = WD_OPTION_POSITIONAL,
+     .help = "The cases whose name has this in it: forward, train, tiny, vae; default: all"},
+    {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
+};
+
+#undef OPTIONS
 #define OPTIONS wd_common_options
 
 static const wd_option common_table[] = {
@@ -49,6 +58,12 @@ wd_option_table wd_table_convert(void)
 {
     return (wd_option_table){convert_table, sizeof convert_table / sizeof *convert_table,
                              sizeof(wd_convert_options)};
+}
+
+wd_option_table wd_table_bench(void)
+{
+    return (wd_option_table){bench_table, sizeof bench_table / sizeof *bench_table,
+                             sizeof(wd_bench_options)};
 }
 
 wd_option_table wd_table_common(void)

@@ -17,6 +17,7 @@ wd_option_table wd_table_eval(void);
 wd_option_table wd_table_inspect(void);
 wd_option_table wd_table_convert(void);
 wd_option_table wd_table_forward(void);
+wd_option_table wd_table_bench(void);
 wd_option_table wd_table_common(void);
 
 /* Lines of a table, for a struct that OPTIONS names. */

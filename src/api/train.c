@@ -127,7 +127,7 @@ static wd_status move_checkpoints(const wd_train_setup *s, wd_err *err)
     if (rename(s->checkpoints, aside))
         return wd_fail(err, WD_IO, "%s: cannot be renamed to %s", s->checkpoints, aside);
     wd_log(WD_LOG_WARNING,
-           "%s are of an earlier run: moved to %s (--resume auto goes on with them)",
+           "%s are of an earlier run, moved to %s; to go on with a run, say --resume auto",
            s->checkpoints, aside);
     return WD_OK;
 }
