@@ -47,4 +47,16 @@ static inline int64_t wd_attention_parts(int64_t pairs, int64_t work)
     return parts > pairs ? pairs : parts;
 }
 
+/* The large way: blocks of queries, tiles of WD_ATTENTION_KEYS keys. */
+enum { WD_ATTENTION_KEYS = 128, WD_ATTENTION_QUERIES_BACKWARD = 128 };
+
+typedef struct wd_attention_plan {
+    int64_t queries; /* of a block */
+    int64_t tasks, parts;
+    size_t part_floats;
+} wd_attention_plan;
+
+wd_attention_plan wd_attention_plan_forward(int64_t pairs, int64_t q_tokens, int64_t head_dim);
+wd_attention_plan wd_attention_plan_backward(int64_t pairs, int64_t q_tokens, int64_t head_dim);
+
 #endif

@@ -140,17 +140,53 @@ static void small_backward(void **state)
     }
 }
 
+static const int64_t large[][5] = {
+    {1, 2, 128, 40, 130}, {2, 2, 32, 16, 300},  {1, 1, 300, 70, 129}, {1, 2, 24, 129, 257},
+    {1, 1, 640, 3, 140},  {1, 2, 64, 290, 100}, {1, 1, 2, 200, 200},
+};
+
+static void large_forward(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        const int64_t *s = large[i];
+        check_forward((params){.samples = s[0],
+                               .kv_samples = i % 2 ? 1 : s[0],
+                               .heads = s[1],
+                               .head_dim = s[2],
+                               .q_tokens = s[3],
+                               .kv_tokens = s[4],
+                               .gap = i % 3 ? 0 : 7,
+                               .lse = i % 4 != 1,
+                               .bias = i % 4 == 2,
+                               .mask = i % 4 == 3});
+    }
+}
+
+static void large_backward(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        const int64_t *s = large[i];
+        check_backward((params){.samples = s[0],
+                                .heads = s[1],
+                                .head_dim = s[2],
+                                .q_tokens = s[3],
+                                .kv_tokens = s[4],
+                                .gap = i % 3 ? 0 : 7});
+    }
+}
+
+/* Scores up to 250: their last bit, 1.5e-5, is a relative error of the probabilities. */
 static void sharp_softmax(void **state)
 {
     (void)state;
-    check_forward((params){.samples = 2,
-                           .kv_samples = 2,
-                           .heads = 2,
-                           .head_dim = 32,
-                           .q_tokens = 16,
-                           .kv_tokens = 24,
-                           .lse = true,
-                           .gain = 60});
+    static const tolerance sharp_tolerance = {1e-4, 1e-5};
+    params p = {.samples = 2, .kv_samples = 2, .heads = 2, .head_dim = 32, .lse = true, .gain = 60};
+    p.q_tokens = 16, p.kv_tokens = 24;
+    check_matrix(WD_OP_ATTENTION, make_attention, &p, sharp_tolerance);
+    p.q_tokens = 50, p.kv_tokens = 400;
+    check_matrix(WD_OP_ATTENTION, make_attention, &p, sharp_tolerance);
 }
 
 /* ---- bits ---- */
@@ -172,18 +208,16 @@ static void samples_do_not_depend_on_samples(void **state)
 {
     (void)state;
     static const int64_t cuts[] = {1, 4, 5, 13};
-    for (int t = 0; t < 2; t++) {
-        params p = {.samples = 13,
-                    .kv_samples = 13,
-                    .heads = 5,
-                    .head_dim = 32,
-                    .q_tokens = 16,
-                    .kv_tokens = 24,
-                    .lse = true,
-                    .gain = 1,
-                    .type = t ? WD_BF16 : WD_F32};
-        check_slices(WD_OP_ATTENTION, make_attention, slice_samples, cuts, 4, &p);
-    }
+    params p = {.samples = 13, .kv_samples = 13, .lse = true, .gain = 1};
+    for (int way = 0; way < 2; way++)
+        for (int t = 0; t < 2; t++) {
+            p.heads = way ? 2 : 5;
+            p.head_dim = way ? 64 : 32;
+            p.q_tokens = way ? 70 : 16;
+            p.kv_tokens = way ? 150 : 24;
+            p.type = t ? WD_BF16 : WD_F32;
+            check_slices(WD_OP_ATTENTION, make_attention, slice_samples, cuts, 4, &p);
+        }
 }
 
 /* ---- gradients ---- */
@@ -259,12 +293,15 @@ static void finite_differences(void **state)
         (params){.samples = 2, .heads = 2, .head_dim = 32, .q_tokens = 16, .kv_tokens = 24});
     check_gradients(
         (params){.samples = 1, .heads = 1, .head_dim = 24, .q_tokens = 19, .kv_tokens = 5});
+    check_gradients(
+        (params){.samples = 1, .heads = 2, .head_dim = 40, .q_tokens = 60, .kv_tokens = 170});
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_forward),      cmocka_unit_test(small_backward),
+        cmocka_unit_test(large_forward),      cmocka_unit_test(large_backward),
         cmocka_unit_test(sharp_softmax),      cmocka_unit_test(samples_do_not_depend_on_samples),
         cmocka_unit_test(finite_differences),
     };

@@ -7,7 +7,9 @@
 #include <stdint.h>
 
 enum {
-    WD_PRODUCT_DEPTH = 256,   /* units of k that are multiplied in one go */
+    WD_PRODUCT_DEPTH = 256, /* units of k that are multiplied in one go */
+    WD_PRODUCT_LINE =
+        272, /* units from row to row of packed rows: no power of two, for the caches */
     WD_PRODUCT_WIDE_MAX = 32, /* columns of a panel, on any instruction set */
     WD_PRODUCT_ROWS_MAX = 14,
     WD_PRODUCT_TILE_ROWS =

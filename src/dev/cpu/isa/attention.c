@@ -2,7 +2,6 @@
 #include "dev/cpu/isa/attention.h"
 
 #include "dev/cpu/attention_plan.h"
-#include "dev/cpu/reference.h"
 
 void KERNEL(attention)(const void *args, wd_cpu_context *context)
 {
@@ -10,7 +9,7 @@ void KERNEL(attention)(const void *args, wd_cpu_context *context)
     if (wd_attention_is_small(a->q_tokens, a->kv_tokens, a->head_dim))
         KERNEL(attention_small)(a, context);
     else
-        wd_ref_attention(a, context);
+        KERNEL(attention_large)(a, context);
 }
 
 void KERNEL(attention_backward)(const void *args, wd_cpu_context *context)
@@ -19,5 +18,5 @@ void KERNEL(attention_backward)(const void *args, wd_cpu_context *context)
     if (wd_attention_is_small(a->q_tokens, a->kv_tokens, a->head_dim))
         KERNEL(attention_backward_small)(a, context);
     else
-        wd_ref_attention_backward(a, context);
+        KERNEL(attention_backward_large)(a, context);
 }

@@ -7,4 +7,7 @@
 void KERNEL(attention_small)(const wd_attention_args *a, wd_cpu_context *context);
 void KERNEL(attention_backward_small)(const wd_attention_backward_args *a, wd_cpu_context *context);
 
+void KERNEL(attention_large)(const wd_attention_args *a, wd_cpu_context *context);
+void KERNEL(attention_backward_large)(const wd_attention_backward_args *a, wd_cpu_context *context);
+
 #endif

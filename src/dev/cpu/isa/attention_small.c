@@ -7,7 +7,9 @@
  * every product are made at once, in registers (mix). Everything is fp32; bf16 is widened when it
  * is read.
  *
- * Backward takes delta = sum over d of do o as the sum over keys of p dp, which is the same.
+ * Backward takes delta = sum over d of do o as the sum over keys of p dp, over the sum of p: the
+ * same, but the sum of ds over keys then vanishes but for rounding, which gradients of keys'
+ * biases, mere differences, are made of.
  */
 #include "dev/cpu/isa/attention.h"
 
@@ -214,17 +216,24 @@ static void head_forward(const wd_attention_args *a, int64_t b, int64_t n, scrat
 
 /* ---- backward ---- */
 
-/* p = exp(p - lse), ds = p (dp - delta) scale; delta = sum of p dp. */
+/* p = exp(p - lse), ds = p (dp - delta) scale. */
 ALWAYS_INLINE void softmax_backward_lanes(float *restrict p, float *restrict dp, const float *lse,
                                           float scale, int64_t keys, int lanes)
 {
-    float delta[WD_ATTENTION_LANES_MAX] = {0};
+    float delta[WD_ATTENTION_LANES_MAX] = {0}, sum[WD_ATTENTION_LANES_MAX] = {0};
     for (int64_t s = 0; s < keys; s++)
         for (int j = 0; j < lanes; j++) {
             int64_t i = s * lanes + j;
             p[i] = exp_f32(p[i] - lse[j]);
             delta[j] += p[i] * dp[i];
+            sum[j] += p[i];
         }
+    for (int j = 0; j < lanes; j++) delta[j] /= sum[j];
+    float rest[WD_ATTENTION_LANES_MAX] = {0}; /* what rounding has left */
+    for (int64_t s = 0; s < keys; s++)
+        for (int j = 0; j < lanes; j++)
+            rest[j] += p[s * lanes + j] * (dp[s * lanes + j] - delta[j]);
+    for (int j = 0; j < lanes; j++) delta[j] += rest[j] / sum[j];
     for (int64_t s = 0; s < keys; s++)
         for (int j = 0; j < lanes; j++) {
             int64_t i = s * lanes + j;

@@ -29,11 +29,7 @@ enum { ROWS = 6 }; /* 12 of 16 */
 enum { ROWS = 4 };
 #endif
 
-enum {
-    WIDE = 2 * VL,
-    DEPTH = WD_PRODUCT_DEPTH,
-    LINE = DEPTH + 16 /* units from row to row of a packed a: not a power of two, for the caches */
-};
+enum { WIDE = 2 * VL, DEPTH = WD_PRODUCT_DEPTH, LINE = WD_PRODUCT_LINE };
 _Static_assert((int)WIDE <= (int)WD_PRODUCT_WIDE_MAX && (int)ROWS <= (int)VL &&
                    (int)ROWS <= (int)WD_PRODUCT_ROWS_MAX,
                "the plan's limits");
@@ -129,13 +125,14 @@ ALWAYS_INLINE vec load_along_i(operand x, packing pack, int64_t i, int64_t i_end
     return vec_load((const unit *)wide);
 }
 
-/* Rows [i, i_end), at most ROWS, elements [k, k_end) -> out [rows, LINE]. */
-ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, int64_t i_end,
-                                int64_t k, int64_t k_end)
+/* Rows [i, i + rows), at most ROWS, elements [k, k_end) -> out [rows, LINE]. i_end: of the operand.
+ */
+ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, int64_t rows,
+                                int64_t i_end, int64_t k, int64_t k_end)
 {
     int64_t depth = units_of(pack, k_end - k), step = pack == PACK_PAIR ? 2 : 1;
     if (x.k_dense) {
-        for (int64_t r = 0; r < i_end - i; r++)
+        for (int64_t r = 0; r < rows; r++)
             for (int64_t d = 0; d < depth; d += VL) {
                 prefetch(x, (i + ROWS + r) * x.stride + k + d * step);
                 vec_store(out + r * LINE + d, load_along_k(x, pack, i + r, k + d * step, k_end));
@@ -147,19 +144,19 @@ ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, i
         TIMES(j, VL) v[j] = load_along_i(x, pack, i, i_end, k + (d + j) * step, k_end);
         vec_transpose(v);
         TIMES(r, ROWS)
-        if (r < i_end - i) vec_store(out + r * LINE + d, v[r]);
+        if (r < rows) vec_store(out + r * LINE + d, v[r]);
     }
 }
 
-static void pack_rows(unit *out, operand x, packing pack, int64_t i, int64_t i_end, int64_t k,
-                      int64_t k_end)
+static void pack_rows(unit *out, operand x, packing pack, int64_t i, int64_t rows, int64_t i_end,
+                      int64_t k, int64_t k_end)
 {
     if (pack == PACK_FLOAT)
-        pack_rows_as(out, x, PACK_FLOAT, i, i_end, k, k_end);
+        pack_rows_as(out, x, PACK_FLOAT, i, rows, i_end, k, k_end);
     else if (pack == PACK_PAIR)
-        pack_rows_as(out, x, PACK_PAIR, i, i_end, k, k_end);
+        pack_rows_as(out, x, PACK_PAIR, i, rows, i_end, k, k_end);
     else
-        pack_rows_as(out, x, PACK_WIDEN, i, i_end, k, k_end);
+        pack_rows_as(out, x, PACK_WIDEN, i, rows, i_end, k, k_end);
 }
 
 /* Columns [i, i_end), elements [k, k_end) -> out: panels [units, WIDE] of WIDE columns each, the
@@ -243,9 +240,10 @@ typedef void multiply_fn(unit *c, int64_t c_stride, const unit *a, const unit *b
 #define INNER_ROWS(X, wide, pairs)                                                                 \
     X(1, wide, pairs)                                                                              \
     X(2, wide, pairs)                                                                              \
-    X(3, wide, pairs) X(4, wide, pairs) X(5, wide, pairs) X(6, wide, pairs) X(7, wide, pairs)      \
-        X(8, wide, pairs) X(9, wide, pairs) X(10, wide, pairs) X(11, wide, pairs)                  \
-            X(12, wide, pairs) X(13, wide, pairs) X(14, wide, pairs)
+    X(3, wide, pairs)                                                                              \
+    X(4, wide, pairs) X(5, wide, pairs) X(6, wide, pairs) X(7, wide, pairs) X(8, wide, pairs)      \
+        X(9, wide, pairs) X(10, wide, pairs) X(11, wide, pairs) X(12, wide, pairs)                 \
+            X(13, wide, pairs) X(14, wide, pairs)
 INNER_ROWS(INNER, 1, 0)
 INNER_ROWS(INNER, 2, 0)
 INNER_ROWS(INNER, 1, 1)
@@ -260,6 +258,19 @@ static inline multiply_fn *multiply_for(int64_t rows, int64_t columns, packing p
         {{INNER_ROWS(X, 1, 1)}, {INNER_ROWS(X, 2, 1)}}};
 #undef X
     return table[pack == PACK_PAIR][columns > VL][rows - 1];
+}
+
+/* The same for any number of rows: c [rows, c_stride] (+)= a [rows, LINE] times a panel. */
+static inline void multiply_rows(unit *c, int64_t c_stride, const unit *a, const unit *b,
+                                 int64_t rows, int64_t columns, int64_t depth, bool add,
+                                 packing pack)
+{
+    int64_t groups = (rows + ROWS - 1) / ROWS;
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t r = rows * g / groups, r_end = rows * (g + 1) / groups;
+        multiply_for(r_end - r, columns, pack)(c + r * c_stride, c_stride, a + r * LINE, b, depth,
+                                               add);
+    }
 }
 
 #endif
