@@ -33,7 +33,8 @@ test: build-all
 bench: build
 	@$(BUILD)/wandistiller bench
 
-install: build-all
+install: build
+	@cmake --build --preset release --target wandistiller_manual
 	@cmake --install $(BUILD)
 
 clean:

@@ -59,6 +59,27 @@ static void wrong_words_are_refused(void **state)
     wd_program_refused(&program, WD_NOT_FOUND, "no/such/thing");
 }
 
+/* An option whose value may be left out takes the next word unless that is a name; a list takes all
+ * words up to the next name. What was read is seen by the first value that is refused. */
+static void values_go_to_their_options(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "train", "--mixed_precision", "--lr", "2");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--lr: expected a number from 0 to 1");
+    wd_program_run(&program, "train", "--mixed_precision", "fp8");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected no, bf16 or fp16, found \"fp8\"");
+    wd_program_run(&program, "train", "--save_samples", "--sample_prompts", "a", "b", "--lr=2");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--lr: expected a number from 0 to 1");
+    wd_program_run(&program, "train", "--negative_prompt", "--lr", "--lr", "2");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--lr: expected a number from 0 to 1");
+    wd_program_run(&program, "train", "--save_samples=maybe");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--save_samples: expected true or false");
+    wd_program_run(&program, "train", "--sample_prompts", "--lr", "1");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--sample_prompts: expected TEXT ...");
+    wd_program_run(&program, "inspect", "--", "--no-such-file");
+    wd_program_refused(&program, WD_NOT_FOUND, "--no-such-file");
+}
+
 static void the_command_line_wins_over_a_file(void **state)
 {
     (void)state;
@@ -85,6 +106,7 @@ int main(void)
         cmocka_unit_test(help_is_there),
         cmocka_unit_test(every_option_is_in_manual_and_completions),
         cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(values_go_to_their_options),
         cmocka_unit_test(the_command_line_wins_over_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
