@@ -38,3 +38,17 @@ endif()
 add_test(NAME checks/install COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_install.sh
          ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER} ${WD_SANITIZE_FLAG})
 set_tests_properties(checks/install PROPERTIES TIMEOUT 240)
+
+# What must hold on every instruction set: the lower ones that this machine has, too.
+file(STRINGS /proc/cpuinfo WD_CPU_FLAGS REGEX "^flags" LIMIT_COUNT 1)
+foreach(isa generic avx2 avx512)
+  string(REPLACE avx512 avx512vl flag ${isa})
+  if(isa STREQUAL generic OR WD_CPU_FLAGS MATCHES " ${flag}( |$)")
+    foreach(name wan/dit_exact wan/dit distill/machine)
+      string(REPLACE "/" "_" target "test_${name}")
+      add_test(NAME ${name}-${isa} COMMAND ${target})
+      set_tests_properties(${name}-${isa} PROPERTIES TIMEOUT 240 WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests
+                           ENVIRONMENT "GOMP_SPINCOUNT=2000;WD_CPU_ISA=${isa}")
+    endforeach()
+  endif()
+endforeach()

@@ -46,6 +46,7 @@ typedef struct wd_cpu_entry {
 
 typedef struct wd_cpu_table {
     wd_cpu_entry entry[WD_OP_COUNT];
+    wd_cpu_entry tiles; /* the product that isa/matmul.c makes, where oneDNN makes most */
 } wd_cpu_table;
 
 /* The plain C versions of all operations. */

@@ -1,13 +1,12 @@
 /* Matrix products and convolutions: see cpu/matmul.h.
  *
- * Where the instruction set has no bf16 product, operands are widened into the workspace, the
- * product is made in fp32, and the result rounded once. Convolutions are fp32 inside, whatever the
- * storage: only the VAE has them, and it runs in fp32. */
+ * Convolutions are fp32 inside, whatever the storage: only the VAE has them, and it runs in fp32. */
 #include "dev/cpu/matmul.h"
 
 #include <assert.h>
 
 #include "core/checked.h"
+#include "dev/cpu/isa/isa.h"
 #include "dev/cpu/onednn.h"
 #include "dev/cpu/parallel.h"
 #include "dev/ops.h"
@@ -85,114 +84,35 @@ static size_t product_workspace(const void *args)
     return bytes;
 }
 
-/* ---- dtypes that oneDNN has no product for ---- */
-
-/* Elements from the first to behind the last of a matrix stored [rows, columns] with row stride ld,
- * `batch` times. */
-static int64_t extent(int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride)
+static bool has_product(const wd_matmul_args *a)
 {
-    return (batch - 1) * stride + (rows - 1) * ld + columns;
+    return a->a_type == WD_BF16 ||
+           (a->c_type == WD_F32 && (!a->bias || a->bias_type == WD_F32));
 }
 
-typedef struct widened {
-    wd_matmul_args args; /* all fp32, pointers into the workspace */
-    int64_t a, b, c, bias; /* elements */
-    size_t bytes;          /* before the product's own scratch */
-} widened;
-
-static widened widen(const wd_matmul_args *m, char *workspace)
-{
-    widened w = {.args = *m};
-    bool narrow = m->a_type != WD_F32;
-    w.a = !narrow ? 0 : extent(m->transpose_a ? m->k : m->m, m->transpose_a ? m->m : m->k, m->lda, m->batch,
-                 m->stride_a);
-    w.b = !narrow ? 0 : extent(m->transpose_b ? m->n : m->k, m->transpose_b ? m->k : m->n, m->ldb, m->batch,
-                 m->stride_b);
-    w.c = m->c_type == WD_F32 ? 0 : extent(m->m, m->n, m->ldc, m->batch, m->stride_c);
-    w.bias = m->bias && m->bias_type != WD_F32 ? m->n : 0;
-    if (w.a) w.args.a = workspace + w.bytes;
-    w.bytes += wd_round_up((size_t)w.a * sizeof(float), ALIGN);
-    if (w.b) w.args.b = workspace + w.bytes;
-    w.bytes += wd_round_up((size_t)w.b * sizeof(float), ALIGN);
-    if (w.c) w.args.c = workspace + w.bytes;
-    w.bytes += wd_round_up((size_t)w.c * sizeof(float), ALIGN);
-    if (w.bias) w.args.bias = workspace + w.bytes;
-    w.bytes += wd_round_up((size_t)w.bias * sizeof(float), ALIGN);
-    w.args.a_type = w.args.b_type = w.args.c_type = w.args.bias_type = WD_F32;
-    return w;
-}
-
-static void convert(const void *to, wd_dtype to_type, const void *from, wd_dtype from_type,
-                    int64_t count, wd_cpu_context *context)
-{
-    if (!count) return;
-    const wd_cast_args args = {.to = (void *)(uintptr_t)to,
-                               .from = from,
-                               .to_type = to_type,
-                               .from_type = from_type,
-                               .count = count};
-    context->table->entry[WD_OP_CAST].kernel(&args, context);
-}
-
-static void product_widened(const wd_matmul_args *m, wd_cpu_context *context)
-{
-    widened w = widen(m, context->workspace);
-    wd_cpu_context inner = *context;
-    inner.workspace = (char *)context->workspace + w.bytes;
-    inner.workspace_bytes = context->workspace_bytes - w.bytes;
-    convert(w.args.a, WD_F32, m->a, m->a_type, w.a, context);
-    convert(w.args.b, WD_F32, m->b, m->b_type, w.b, context);
-    convert(w.args.bias, WD_F32, m->bias, m->bias_type, w.bias, context);
-    /* the old values, and what lies between the rows of a strided result */
-    convert(w.args.c, WD_F32, m->c, m->c_type, w.c, context);
-    product(&w.args, &inner);
-    convert(m->c, m->c_type, w.args.c, WD_F32, w.c, context);
-}
-
-static size_t product_widened_workspace(const wd_matmul_args *m)
-{
-    widened w = widen(m, (char *)(uintptr_t)ALIGN);
-    return w.bytes + product_workspace(&w.args);
-}
-
-static bool is_f32(const wd_matmul_args *m)
-{
-    return m->a_type == WD_F32 && m->c_type == WD_F32 && (!m->bias || m->bias_type == WD_F32);
-}
-
-/* With bf16 products: only fp32 operands with a narrower result or bias are widened. */
 static void matmul(const void *args, wd_cpu_context *context)
 {
-    const wd_matmul_args *m = args;
-    if (m->a_type == WD_BF16 || is_f32(m)) {
-        product(m, context);
-    } else {
-        product_widened(m, context);
-    }
+    if (has_product(args))
+        product(args, context);
+    else
+        context->table->tiles.kernel(args, context);
 }
 
 static size_t matmul_workspace(const void *args)
 {
-    const wd_matmul_args *m = args;
-    return m->a_type == WD_BF16 || is_f32(m) ? product_workspace(m) : product_widened_workspace(m);
-}
-
-/* Without. */
-static void matmul_f32(const void *args, wd_cpu_context *context)
-{
-    if (is_f32(args)) {
-        product(args, context);
-    } else {
-        product_widened(args, context);
-    }
-}
-
-static size_t matmul_f32_workspace(const void *args)
-{
-    return is_f32(args) ? product_workspace(args) : product_widened_workspace(args);
+    return has_product(args) ? product_workspace(args) : wd_isa_matmul_workspace(args);
 }
 
 /* ---- convolution ---- */
+
+static void convert(void *to, wd_dtype to_type, const void *from, wd_dtype from_type, int64_t count,
+                    wd_cpu_context *context)
+{
+    if (!count) return;
+    const wd_cast_args args = {
+        .to = to, .from = from, .to_type = to_type, .from_type = from_type, .count = count};
+    context->table->entry[WD_OP_CAST].kernel(&args, context);
+}
 
 static wd_onednn_conv conv_key(const wd_conv_args *a)
 {
@@ -267,8 +187,8 @@ static size_t conv_workspace(const void *args)
 
 void wd_cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa)
 {
-    table->entry[WD_OP_MATMUL] =
-        wd_onednn_has_bf16(isa) ? (wd_cpu_entry){matmul, matmul_workspace}
-                                : (wd_cpu_entry){matmul_f32, matmul_f32_workspace};
     table->entry[WD_OP_CONV] = (wd_cpu_entry){conv, conv_workspace};
+    if (isa < WD_CPU_ISA_avx512) return;
+    table->tiles = table->entry[WD_OP_MATMUL];
+    table->entry[WD_OP_MATMUL] = (wd_cpu_entry){matmul, matmul_workspace};
 }

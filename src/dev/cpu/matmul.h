@@ -1,10 +1,16 @@
-/* Matrix products and convolutions through oneDNN: entries of the cpu device's table. */
+/* Matrix products and convolutions through oneDNN: entries of the cpu device's table.
+ *
+ * A row's bits must not depend on the other rows of a launch, nor on the number of threads: that is
+ * how any window, micro-batch and number of threads gives the same student. oneDNN's AVX-512
+ * products keep that, its AVX2 and SSE ones do not (2.6: a row's sums are added in another order in
+ * the last 1 to 3 of every 6 rows), so on those sets isa/matmul.c makes the products; on AVX-512 it
+ * makes those that oneDNN has no dtypes for: fp32 operands with a narrower result or bias. */
 #ifndef WD_DEV_CPU_MATMUL_H
 #define WD_DEV_CPU_MATMUL_H
 
 #include "dev/cpu/cpu.h"
 
-/* Puts them into the table; what `isa` cannot do in bf16 is widened to fp32 in the workspace. */
+/* Over the entries that isa/use.c made. */
 void wd_cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa);
 
 #endif

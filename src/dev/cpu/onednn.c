@@ -162,8 +162,6 @@ void wd_onednn_limit_isa(wd_cpu_isa isa)
 #endif
 }
 
-bool wd_onednn_has_bf16(wd_cpu_isa isa) { return isa >= WD_CPU_ISA_avx512; }
-
 static dnnl_data_type_t type_of(int64_t dtype)
 {
     return dtype == WD_BF16 ? dnnl_bf16 : dnnl_f32;

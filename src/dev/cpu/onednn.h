@@ -12,9 +12,6 @@
 /* Lowers the instruction set that oneDNN uses; before its first use in this process. */
 void wd_onednn_limit_isa(wd_cpu_isa isa);
 
-/* Whether it computes bf16 products on this instruction set. */
-bool wd_onednn_has_bf16(wd_cpu_isa isa);
-
 /* Everything that tells one product from another but its pointers. All members are 8 bytes wide, so
  * that keys compare as bytes. */
 typedef struct wd_onednn_product {

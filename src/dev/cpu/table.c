@@ -24,7 +24,7 @@ static void use_isa(wd_cpu_table *table, wd_cpu_isa isa)
 
 void wd_cpu_table_reference(wd_cpu_table *table)
 {
-    *table = (wd_cpu_table){{
+    *table = (wd_cpu_table){.entry = {
 #define X(op, name) [WD_OP_##op] = {wd_ref_##name, NULL},
         WD_OP_MAP(X)
 #undef X

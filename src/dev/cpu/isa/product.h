@@ -6,8 +6,6 @@
  * strides, dtype, edges (zeros). So there is one inner loop, and an element of the result is always
  * the same chain of fused multiply-adds, over k in order, block by block: its bits depend neither
  * on the tile it falls in, nor on the number of threads, nor on what else is in the launch.
- * (oneDNN's products do not promise that: with several threads it may cut k, and it takes its fast
- * path for dense operands only.)
  *
  * A unit is what one lane multiplies: a float, or where the processor has bf16 products and both
  * operands are bf16, a pair of bf16 neighbours in k. Elsewhere bf16 is widened when it is packed.

@@ -1,0 +1,113 @@
+/* Matrix products in tiles (isa/product.h), and what happens to a finished one: bias, activation,
+ * sum, rounding. Which products come here, and which go to oneDNN: see cpu/matmul.h. */
+#include <assert.h>
+
+#include "dev/cpu/isa/isa.h"
+#include "dev/cpu/isa/math.h"
+#include "dev/cpu/isa/product.h"
+
+typedef struct job {
+    const wd_matmul_args *args;
+    wd_product_plan plan;
+    char *workspace;
+} job;
+
+static const void *offset(const void *data, wd_dtype type, int64_t elements)
+{
+    return (const char *)data + elements * (int64_t)wd_dtype_bytes(type);
+}
+
+/* One row of a finished panel, WIDE sums of which `columns` exist, into the result. */
+ALWAYS_INLINE void finish_row(const wd_matmul_args *a, int64_t at, const unit *sums,
+                              const float *bias, int64_t columns)
+{
+    float y[WIDE], old[WIDE] = {0};
+    for (int j = 0; j < WIDE; j++) y[j] = sums[j] + bias[j];
+    if (a->act == WD_ACT_GELU_TANH)
+        for (int j = 0; j < WIDE; j++) y[j] = gelu_f32(y[j]);
+    if (a->beta != 0) {
+        const float *was = widen(old, a->c, a->c_type, at, columns);
+        for (int64_t j = 0; j < columns; j++) y[j] += was[j];
+    }
+    if (a->c_type == WD_F32)
+        memcpy((float *)a->c + at, y, (size_t)columns * sizeof *y);
+    else
+        narrow(a->c, a->c_type, at, y, columns);
+}
+
+static void finish(const wd_matmul_args *a, int64_t at, const unit *sums, int64_t sums_stride,
+                   const float *bias, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r++, at += a->ldc, sums += sums_stride)
+        if (columns == WIDE)
+            finish_row(a, at, sums, bias, WIDE);
+        else
+            finish_row(a, at, sums, bias, columns);
+}
+
+/* Rows [m0, m1), columns [n0, n1) of product `i` of the batch. */
+static void make_tile(const wd_matmul_args *a, int64_t i, int64_t m0, int64_t m1, int64_t n0,
+                      int64_t n1, unit *workspace)
+{
+    packing pack = packing_of(a->a_type);
+    operand row = {offset(a->a, a->a_type, i * a->stride_a), a->a_type, a->lda, !a->transpose_a};
+    operand column = {offset(a->b, a->b_type, i * a->stride_b), a->b_type, a->ldb, a->transpose_b};
+    int64_t width = (n1 - n0 + WIDE - 1) / WIDE * WIDE, groups = (m1 - m0 + ROWS - 1) / ROWS;
+    float bias[(int)WD_PRODUCT_TILE_COLUMNS + (int)WIDE] = {0};
+    unit rows[ROWS * LINE], panel_sums[ROWS * WIDE];
+    if (a->bias) {
+        const float *b = widen(bias, a->bias, a->bias_type, n0, n1 - n0);
+        if (b != bias) memcpy(bias, b, (size_t)(n1 - n0) * sizeof *b);
+    }
+    int64_t k = 0, block = block_k(pack), k_end;
+    unit *columns = workspace, *sums = workspace + width * least(a->k, DEPTH);
+    do {
+        k_end = least(k + block, a->k);
+        int64_t depth = units_of(pack, k_end - k);
+        bool only = k == 0 && k_end == a->k, last = k_end == a->k;
+        pack_columns(columns, column, pack, n0, n1, k, k_end);
+        for (int64_t g = 0; g < groups; g++) {
+            int64_t r0 = m0 + (m1 - m0) * g / groups, r1 = m0 + (m1 - m0) * (g + 1) / groups;
+            pack_rows(rows, row, pack, r0, r1 - r0, r1, k, k_end);
+            for (int64_t j = 0; j < n1 - n0; j += WIDE) {
+                int64_t count = least(WIDE, n1 - n0 - j), stride = only ? WIDE : width;
+                unit *to = only ? panel_sums : sums + (r0 - m0) * width + j;
+                multiply_for(r1 - r0, count, pack)(to, stride, rows, columns + j * depth, depth,
+                                                   k > 0);
+                if (last)
+                    finish(a, i * a->stride_c + r0 * a->ldc + n0 + j, to, stride, bias + j, r1 - r0,
+                           count);
+            }
+        }
+        k = k_end;
+    } while (k < a->k);
+}
+
+static void make_part(int64_t begin, int64_t end, void *context)
+{
+    const job *w = context;
+    const wd_matmul_args *a = w->args;
+    const wd_product_plan *p = &w->plan;
+    for (int64_t part = begin; part < end; part++) {
+        unit *workspace = (unit *)(w->workspace + (size_t)part * p->part_bytes);
+        int64_t tile = p->tiles * part / p->parts, tile_end = p->tiles * (part + 1) / p->parts;
+        for (; tile < tile_end; tile++) {
+            int64_t i = tile / (p->tiles_m * p->tiles_n), at = tile % (p->tiles_m * p->tiles_n);
+            int64_t m0 = at % p->tiles_m * p->tile_m, n0 = at / p->tiles_m * p->tile_n;
+            if (m0 < a->m && n0 < a->n)
+                make_tile(a, i, m0, least(m0 + p->tile_m, a->m), n0, least(n0 + p->tile_n, a->n),
+                          workspace);
+        }
+    }
+}
+
+void KERNEL(matmul)(const void *args, wd_cpu_context *context)
+{
+    const wd_matmul_args *a = args;
+    assert(a->a_type == a->b_type && (a->a_type == WD_F32 || a->a_type == WD_BF16));
+    assert(a->beta == 0 || a->act == WD_ACT_NONE);
+    job w = {a, wd_product_plan_make(a->batch, a->m, a->n, a->k, wd_parallel_threads()),
+             context->workspace};
+    assert((size_t)w.plan.parts * w.plan.part_bytes <= context->workspace_bytes);
+    wd_parallel_for(w.plan.parts, 1, make_part, &w);
+}
