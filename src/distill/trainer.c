@@ -55,11 +55,17 @@ static double progress_of(const trainer *t)
     return progress < 1 ? progress : 1;
 }
 
+/* Since progress was last shown. */
+static double steps_per_s(const trainer *t, double now)
+{
+    return (double)(t->step - t->shown_step) / (now - t->shown);
+}
+
 static void show_progress(trainer *t, double loss)
 {
     double now = clock_s();
     if (now - t->shown < 1.0) return;
-    t->steps_per_s = (double)(t->step - t->shown_step) / (now - t->shown);
+    t->steps_per_s = steps_per_s(t, now);
     t->shown = now;
     t->shown_step = t->step;
     const wd_trainer_options *o = t->options;
@@ -95,7 +101,8 @@ static wd_status take_result(trainer *t, wd_err *err)
                                 .samples = (result.step + 1) * m->batch * m->accumulation,
                                 .targets = note->targets,
                                 .seconds = seconds,
-                                .steps_per_s = t->steps_per_s,
+                                .steps_per_s =
+                                    t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, clock_s()),
                             },
                             err));
     show_progress(t, result.loss);
