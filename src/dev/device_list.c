@@ -1,0 +1,177 @@
+/* The grammar of --devices: see dev/device_list.h. Parts are cut out of the text as (start, length)
+ * and never copied, so that an error can show exactly the part that it is about. */
+#include "dev/device_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A part of the text of `option`. */
+typedef struct part {
+    const char *option, *at;
+    size_t length;
+} part;
+
+#define EXPECTED(part, what)                                                                       \
+    wd_fail(err, WD_INVALID_ARGUMENT, "%s: expected %s, found \"%.*s\"", (part).option, what,      \
+            (int)(part).length, (part).at)
+
+static bool is(part p, const char *text)
+{
+    return p.length == strlen(text) && !memcmp(p.at, text, p.length);
+}
+
+/* Cuts *rest at its first `mark`: returns what is before it, leaves what is behind it, or nothing
+ * (at NULL) where there is no mark. */
+static part cut(part *rest, char mark)
+{
+    const char *end = memchr(rest->at, mark, rest->length);
+    part before = *rest;
+    if (!end) {
+        rest->at = NULL;
+        return before;
+    }
+    before.length = (size_t)(end - rest->at);
+    rest->at = end + 1;
+    rest->length -= before.length + 1;
+    return before;
+}
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* Cuts a number of digits, with a fraction or without, off the front; false if there is none. */
+static bool cut_number(double *out, part *p)
+{
+    char digits[32];
+    size_t n = 0, points = 0;
+    while (n < p->length && (is_digit(p->at[n]) || p->at[n] == '.')) points += p->at[n++] == '.';
+    if (!n || n >= sizeof digits || points > 1 || !is_digit(p->at[0])) return false;
+    memcpy(digits, p->at, n);
+    digits[n] = 0;
+    *out = strtod(digits, NULL);
+    p->at += n;
+    p->length -= n;
+    return true;
+}
+
+typedef struct unit {
+    const char *name;
+    double factor;
+} unit;
+
+static const unit bytes_units[] = {
+    {"B", 1},      {"kB", 1e3},      {"MB", 1e6},       {"GB", 1e9},          {"TB", 1e12},
+    {"KiB", 1024}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0}, {NULL, 0}};
+static const unit flops_units[] = {{"FLOP", 1},    {"kFLOP", 1e3},  {"MFLOP", 1e6},
+                                   {"GFLOP", 1e9}, {"TFLOP", 1e12}, {NULL, 0}};
+
+/* A number and its unit, the whole of `p`. */
+static bool read_quantity(double *out, part p, const unit *units)
+{
+    double number;
+    if (!cut_number(&number, &p)) return false;
+    for (const unit *u = units; u->name; u++) {
+        if (!is(p, u->name)) continue;
+        *out = number * u->factor;
+        return true;
+    }
+    return false;
+}
+
+static wd_status read_bytes(size_t *out, part p, wd_err *err)
+{
+    double bytes;
+    if (!read_quantity(&bytes, p, bytes_units) || bytes < 1 || bytes > (double)(SIZE_MAX / 4))
+        return EXPECTED(p, "a size such as 24GiB, 500MB or 4096B");
+    *out = (size_t)bytes;
+    return WD_OK;
+}
+
+/* `p` is what stands behind "name=". */
+static wd_status read_speed(double *out, part p, const unit *units, const char *what, wd_err *err)
+{
+    part rest = p, quantity = cut(&rest, '/');
+    if (!rest.at || !is(rest, "s") || !read_quantity(out, quantity, units) || *out <= 0)
+        return EXPECTED(p, what);
+    return WD_OK;
+}
+
+/* "link=25GB/s,compute=20GFLOP/s": `speeds` gets the two. */
+static wd_status read_speeds(wd_device_spec *speeds, part p, wd_err *err)
+{
+    while (p.at) {
+        part one = cut(&p, ','), value = one, name = cut(&value, '=');
+        double *to = is(name, "link")      ? &speeds->link_bytes_per_s
+                     : is(name, "compute") ? &speeds->flops_per_s
+                                           : NULL;
+        if (!value.at || !to || *to > 0)
+            return EXPECTED(one, "link=25GB/s or compute=20GFLOP/s, each once");
+        if (to == &speeds->link_bytes_per_s)
+            WD_TRY(read_speed(to, value, bytes_units, "a speed such as 25GB/s behind link=", err));
+        else
+            WD_TRY(read_speed(to, value, flops_units, "a speed such as 20GFLOP/s behind compute=",
+                              err));
+    }
+    return WD_OK;
+}
+
+/* "4x24GiB" or "24GiB": appends so many. */
+static wd_status read_group(wd_device_list *list, part p, wd_err *err)
+{
+    wd_device_spec spec = {.type = WD_DEVICE_SIM};
+    part size = p, number = cut(&size, 'x');
+    double count = 1;
+    if (!size.at) {
+        size = p;
+    } else if (!cut_number(&count, &number) || number.length || count < 1 ||
+               count > WD_DEVICES_MAX || count != (int)count) {
+        return EXPECTED(p, "a number of devices from 1 to 64 and their size, such as 4x24GiB");
+    }
+    WD_TRY(read_bytes(&spec.bytes, size, err));
+    if (list->count + (int)count > WD_DEVICES_MAX)
+        return EXPECTED(p, "at most 64 devices in all");
+    for (int i = 0; i < (int)count; i++) list->device[list->count++] = spec;
+    return WD_OK;
+}
+
+/* "4x24GiB,48GiB@link=25GB/s". */
+static wd_status read_sim(wd_device_list *list, part p, wd_err *err)
+{
+    part speeds = p, groups = cut(&speeds, '@');
+    wd_device_spec all = {0};
+    if (speeds.at) WD_TRY(read_speeds(&all, speeds, err));
+    while (groups.at) {
+        part group = cut(&groups, ',');
+        WD_TRY(read_group(list, group, err));
+    }
+    for (int i = 0; i < list->count; i++) {
+        list->device[i].link_bytes_per_s = all.link_bytes_per_s;
+        list->device[i].flops_per_s = all.flops_per_s;
+    }
+    return WD_OK;
+}
+
+wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err)
+{
+    wd_device_list list = {0};
+    part rest = {"--devices", text, strlen(text)}, all = rest;
+    const part kind = cut(&rest, ':');
+    if (is(kind, "cuda"))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "--devices %s: this build has no CUDA devices; it has cpu, and simulated "
+                       "ones such as sim:2x24GiB",
+                       text);
+    if (is(kind, "sim") && rest.at) {
+        WD_TRY(read_sim(&list, rest, err));
+    } else if (is(all, "cpu") || is(all, "auto")) {
+        list.device[list.count++] = (wd_device_spec){.type = WD_DEVICE_CPU};
+    } else {
+        return EXPECTED(all, "auto, cpu, or sim: with numbers and sizes such as sim:4x24GiB");
+    }
+    *out = list;
+    return WD_OK;
+}
+
+wd_status wd_bytes_parse(size_t *out, const char *option, const char *text, wd_err *err)
+{
+    return read_bytes(out, (part){option, text, strlen(text)}, err);
+}

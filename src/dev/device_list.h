@@ -1,0 +1,40 @@
+/* What `--devices` and `--host_memory` say.
+ *
+ *     auto                       the best that this machine has: the processor
+ *     cpu                        the processor
+ *     sim:4x24GiB                four simulated devices of 24 GiB each
+ *     sim:2x24GiB,48GiB          two of 24 GiB and one of 48
+ *     sim:4x24GiB@link=25GB/s,compute=20GFLOP/s    the same speeds for all of the list
+ *
+ * Sizes are B, kB MB GB TB (powers of 1000) or KiB MiB GiB TiB (powers of 1024); speeds are such
+ * sizes, or FLOP kFLOP MFLOP GFLOP TFLOP, each with /s. Numbers may have a fraction. */
+#ifndef WD_DEV_DEVICE_LIST_H
+#define WD_DEV_DEVICE_LIST_H
+
+#include "core/error.h"
+
+enum { WD_DEVICES_MAX = 64 };
+
+typedef enum wd_device_type { WD_DEVICE_CPU, WD_DEVICE_SIM } wd_device_type;
+
+/* One device, not opened. */
+typedef struct wd_device_spec {
+    wd_device_type type;
+    size_t bytes;            /* sim: its memory */
+    double link_bytes_per_s; /* sim: of transfers from and to it; 0: as fast as they go */
+    double flops_per_s;      /* sim: of its kernels; 0: as fast as they go */
+} wd_device_spec;
+
+typedef struct wd_device_list {
+    wd_device_spec device[WD_DEVICES_MAX];
+    int count; /* at least 1 */
+} wd_device_list;
+
+/* Reads the value of --devices. An error names the part that is wrong, what was expected and what
+ * was found: WD_INVALID_ARGUMENT. WD_UNSUPPORTED: CUDA devices, which this build has not. */
+wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err);
+
+/* Reads a size, "60GiB", for `option`, which the error names. */
+wd_status wd_bytes_parse(size_t *out, const char *option, const char *text, wd_err *err);
+
+#endif

@@ -1,0 +1,133 @@
+/* Tests of what --devices and --host_memory say. */
+#include "testing.h"
+
+#include "dev/device_list.h"
+
+static wd_device_list parse(const char *text)
+{
+    wd_device_list list;
+    wd_err err;
+    wd_test_ok(wd_device_list_parse(&list, text, &err), &err);
+    return list;
+}
+
+static void processor(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"cpu", "auto"};
+    for (int i = 0; i < 2; i++) {
+        const wd_device_list list = parse(texts[i]);
+        assert_int_equal(list.count, 1);
+        assert_int_equal(list.device[0].type, WD_DEVICE_CPU);
+    }
+}
+
+static void simulated_devices(void **state)
+{
+    (void)state;
+    wd_device_list list = parse("sim:4x24GiB");
+    assert_int_equal(list.count, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(list.device[i].type, WD_DEVICE_SIM);
+        assert_true(list.device[i].bytes == (size_t)24 << 30);
+        assert_true(list.device[i].link_bytes_per_s == 0 && list.device[i].flops_per_s == 0);
+    }
+    list = parse("sim:2x1.5GB,4096B,1x48MiB@compute=20GFLOP/s,link=2.5GB/s");
+    assert_int_equal(list.count, 4);
+    const size_t bytes[] = {1500000000, 1500000000, 4096, (size_t)48 << 20};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(list.device[i].bytes, bytes[i]);
+        assert_true(list.device[i].link_bytes_per_s == 2.5e9);
+        assert_true(list.device[i].flops_per_s == 2e10);
+    }
+    list = parse("sim:64x1TiB@link=100KiB/s");
+    assert_int_equal(list.count, WD_DEVICES_MAX);
+    assert_true(list.device[63].bytes == (size_t)1 << 40);
+    assert_true(list.device[63].link_bytes_per_s == 102400 && list.device[63].flops_per_s == 0);
+}
+
+static void refuse(const char *devices, wd_status status, const char *text)
+{
+    wd_device_list list = {.count = -1};
+    wd_err err = {0};
+    wd_test_refused(wd_device_list_parse(&list, devices, &err), &err, status, text);
+    assert_non_null(strstr(err.message, "--devices"));
+    assert_int_equal(list.count, -1);
+}
+
+static void gpus_are_refused(void **state)
+{
+    (void)state;
+    refuse("cuda", WD_UNSUPPORTED, "--devices cuda: this build has no CUDA devices");
+    refuse("cuda:0,1", WD_UNSUPPORTED, "cuda:0,1");
+}
+
+static void errors_name_the_part(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"", "expected auto, cpu, or sim:"},
+        {"gpu", "found \"gpu\""},
+        {"cpu:0", "found \"cpu:0\""},
+        {"sim", "found \"sim\""},
+        {"sim:", "expected a size such as 24GiB, 500MB or 4096B, found \"\""},
+        {"sim:4", "found \"4\""},
+        {"sim:4x", "found \"\""},
+        {"sim:4x24", "found \"24\""},
+        {"sim:4x24Gib", "found \"24Gib\""},
+        {"sim:4x24 GiB", "found \"24 GiB\""},
+        {"sim:4x-1GiB", "found \"-1GiB\""},
+        {"sim:4x.5GiB", "found \".5GiB\""},
+        {"sim:4x1.2.3GiB", "found \"1.2.3GiB\""},
+        {"sim:4xinfGiB", "found \"infGiB\""},
+        {"sim:4x0GiB", "found \"0GiB\""},
+        {"sim:4x0.4B", "found \"0.4B\""},
+        {"sim:4x9999999999TiB", "found \"9999999999TiB\""},
+        {"sim:4x00000000000000000000000000000000001GiB", "expected a size"},
+        {"sim:0x24GiB", "expected a number of devices from 1 to 64"},
+        {"sim:65x24GiB", "found \"65x24GiB\""},
+        {"sim:1.5x24GiB", "found \"1.5x24GiB\""},
+        {"sim:4ax24GiB", "found \"4ax24GiB\""},
+        {"sim:x24GiB", "found \"x24GiB\""},
+        {"sim:40x1GiB,25x1GiB", "expected at most 64 devices in all, found \"25x1GiB\""},
+        {"sim:1GiB,", "expected a size such as 24GiB, 500MB or 4096B, found \"\""},
+        {"sim:1GiB@", "expected link=25GB/s or compute=20GFLOP/s, each once, found \"\""},
+        {"sim:1GiB@link", "found \"link\""},
+        {"sim:1GiB@speed=1GB/s", "found \"speed=1GB/s\""},
+        {"sim:1GiB@link=1GB/s,link=2GB/s", "each once, found \"link=2GB/s\""},
+        {"sim:1GiB@link=25GB", "expected a speed such as 25GB/s behind link=, found \"25GB\""},
+        {"sim:1GiB@link=25GB/h", "found \"25GB/h\""},
+        {"sim:1GiB@link=0GB/s", "found \"0GB/s\""},
+        {"sim:1GiB@link=25GFLOP/s", "found \"25GFLOP/s\""},
+        {"sim:1GiB@compute=20GB/s", "expected a speed such as 20GFLOP/s behind compute="},
+        {"sim:1GiB@link=1GB/s@compute=1GFLOP/s", "found \"1GB/s@compute=1GFLOP/s\""},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse(wrong[i][0], WD_INVALID_ARGUMENT, wrong[i][1]);
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    size_t bytes = 0;
+    wd_err err;
+    wd_test_ok(wd_bytes_parse(&bytes, "--host_memory", "60GiB", &err), &err);
+    assert_true(bytes == (size_t)60 << 30);
+    wd_test_ok(wd_bytes_parse(&bytes, "--host_memory", "0.7KiB", &err), &err);
+    assert_int_equal(bytes, 716);
+    wd_test_refused(wd_bytes_parse(&bytes, "--host_memory", "60", &err), &err,
+                    WD_INVALID_ARGUMENT, "--host_memory: expected a size such as");
+    assert_int_equal(bytes, 716);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processor),
+        cmocka_unit_test(simulated_devices),
+        cmocka_unit_test(gpus_are_refused),
+        cmocka_unit_test(errors_name_the_part),
+        cmocka_unit_test(sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
