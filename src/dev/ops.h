@@ -78,7 +78,9 @@ typedef struct wd_matmul_args {
 
 /* o = softmax(scale q kT + bias + mask) v, per sample and head.
  * q, o: [B, L, N, K]; k, v: [B, S, N, K]; from token to token *_stride elements (at least N K).
- * kv_samples is B, or 1 where all samples share one k and v. */
+ * kv_samples is B, or 1 where all samples share one k and v.
+ * The last key and value may stand for many equal ones, which weigh as one whose scaled score is
+ * larger by the log of how many they are: n exp(s) = exp(s + log n). kv_tokens counts it once. */
 typedef struct wd_attention_args {
     void *o;           /* = type */
     float *lse;        /* = [B, N, L] log of the sum of exponentials, or NULL */
@@ -87,17 +89,20 @@ typedef struct wd_attention_args {
     const float *mask; /* [B, S] added to the scaled scores, or NULL */
     wd_dtype type;
     int64_t samples, kv_samples, heads, head_dim, q_tokens, kv_tokens;
+    int64_t last_key_repeat; /* how many the last key stands for; 0: one, too */
     int64_t q_stride, kv_stride, o_stride;
     float scale;
 } wd_attention_args;
 
-/* Gradients of the above without bias and mask; kv_samples == samples. dq, dk, dv are laid out as q, k, v. */
+/* Gradients of the above without bias and mask; kv_samples == samples. dq, dk, dv are laid out as
+ * q, k, v; dk and dv of a last key that stands for many are the sums over these. */
 typedef struct wd_attention_backward_args {
     void *dq, *dk, *dv;                 /* = type */
     const void *d_o, *q, *k, *v, *o;    /* type; d_o laid out as o */
     const float *lse;                   /* [B, N, L] of the forward pass */
     wd_dtype type;
     int64_t samples, heads, head_dim, q_tokens, kv_tokens;
+    int64_t last_key_repeat;               /* as in the forward pass */
     int64_t q_stride, kv_stride, o_stride; /* o_stride: of o and d_o */
     float scale;
 } wd_attention_backward_args;

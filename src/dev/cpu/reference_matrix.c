@@ -26,8 +26,14 @@ void wd_ref_matmul(const void *args, wd_cpu_context *context)
             }
 }
 
-/* Scores of one query with all keys: out[s] = scale q k[s] + bias[s] + mask[s]; returns the log of
- * the sum of their exponentials. */
+/* What the score of key s is larger by, for it stands for many. */
+static double log_repeat(int64_t s, int64_t keys, int64_t last_key_repeat)
+{
+    return s + 1 == keys && last_key_repeat > 1 ? log((double)last_key_repeat) : 0;
+}
+
+/* Scores of one query with all keys: out[s] = scale q k[s] + bias[s] + mask[s] + the log of how
+ * many key s stands for; returns the log of the sum of their exponentials. */
 static double scores(double *out, const wd_attention_args *a, int64_t b, int64_t n, int64_t l)
 {
     int64_t kv = a->kv_samples == 1 ? 0 : b, at_q = (b * a->q_tokens + l) * a->q_stride;
@@ -40,6 +46,7 @@ static double scores(double *out, const wd_attention_args *a, int64_t b, int64_t
         out[s] = a->scale * dot;
         if (a->bias) out[s] += a->bias[(n * a->q_tokens + l) * a->kv_tokens + s];
         if (a->mask) out[s] += a->mask[b * a->kv_tokens + s];
+        out[s] += log_repeat(s, a->kv_tokens, a->last_key_repeat);
         most = fmax(most, out[s]);
     }
     for (int64_t s = 0; s < a->kv_tokens; s++) sum += exp(out[s] - most);
@@ -97,7 +104,8 @@ static void query_backward(double *dk, double *dv, const wd_attention_backward_a
             score += (double)wd_load(a->q, a->type, at_q + i) * wd_load(a->k, a->type, at_k + i);
             dp += (double)wd_load(a->d_o, a->type, at_o + i) * wd_load(a->v, a->type, at_k + i);
         }
-        double p = exp(a->scale * score - lse), ds = p * (dp - dot_o) * a->scale;
+        double more = log_repeat(s, a->kv_tokens, a->last_key_repeat);
+        double p = exp(a->scale * score + more - lse), ds = p * (dp - dot_o) * a->scale;
         for (int64_t i = 0; i < width; i++) {
             dv[s * width + i] += p * wd_load(a->d_o, a->type, at_o + i);
             dk[s * width + i] += ds * wd_load(a->q, a->type, at_q + i);

@@ -2,7 +2,15 @@
 #ifndef WD_DEV_CPU_ISA_ATTENTION_H
 #define WD_DEV_CPU_ISA_ATTENTION_H
 
+#include <math.h>
+
 #include "dev/cpu/isa/isa.h"
+
+/* What is added to the last key's scaled score, for it stands for `repeat` equal ones. */
+static inline float log_repeat(int64_t repeat)
+{
+    return repeat > 1 ? logf((float)repeat) : 0;
+}
 
 void KERNEL(attention_small)(const wd_attention_args *a, wd_cpu_context *context);
 void KERNEL(attention_backward_small)(const wd_attention_backward_args *a, wd_cpu_context *context);

@@ -44,18 +44,20 @@ static void add_bias(float *p, const wd_attention_args *a, int64_t b, int64_t n,
 }
 
 /* p = exp(scale p - most), with `most` and `sum` brought up to date; factor: by which what was
- * summed up so far is too large. */
+ * summed up so far is too large; more: what the last key's scaled score is larger by. */
 static void softmax_panel(float *restrict p, float *restrict most, float *restrict sum,
-                          float *restrict factor, int64_t keys, float scale)
+                          float *restrict factor, int64_t keys, float scale, float more)
 {
     float now[WIDE], base[WIDE], add[WIDE] = {0};
     for (int j = 0; j < WIDE; j++) now[j] = most[j];
-    for (int64_t s = 0; s < keys; s++)
+    for (int64_t s = 0; s < keys; s++) {
+        float add_s = s + 1 == keys ? more : 0;
         for (int j = 0; j < WIDE; j++) {
-            float x = p[s * WIDE + j] * scale;
+            float x = p[s * WIDE + j] * scale + add_s;
             p[s * WIDE + j] = x;
             now[j] = x > now[j] ? x : now[j];
         }
+    }
     for (int j = 0; j < WIDE; j++) {
         base[j] = now[j] == -INFINITY ? 0 : now[j]; /* all keys so far are masked */
         factor[j] = exp_f32(most[j] - base[j]);
@@ -83,6 +85,7 @@ static void rescale(float *restrict o, const float *restrict factor, int64_t wid
 static void meet_keys(const wd_attention_args *a, packing pack, int64_t b, int64_t n, int64_t l,
                       int64_t queries, int64_t s, int64_t keys, scratch x)
 {
+    float more = s + keys == a->kv_tokens ? log_repeat(a->last_key_repeat) : 0;
     for (int64_t j = 0; j < queries; j += WIDE) {
         int64_t columns = least(WIDE, queries - j);
         float factor[WIDE];
@@ -90,7 +93,7 @@ static void meet_keys(const wd_attention_args *a, packing pack, int64_t b, int64
         multiply_panel(x.p, x.k, x.q, keys, j, queries, a->head_dim, pack);
         bool biased = a->bias || a->mask;
         if (biased) add_bias(x.p, a, b, n, l + j, columns, s, keys);
-        softmax_panel(x.p, x.most + j, x.sum + j, factor, keys, biased ? 1 : a->scale);
+        softmax_panel(x.p, x.most + j, x.sum + j, factor, keys, biased ? 1 : a->scale, more);
         if (s > 0) rescale(o, factor, a->head_dim);
         if (pack == PACK_PAIR) pair_rows(x.p, keys);
         multiply_rows(o, WIDE, x.v, x.p, a->head_dim, columns, units_of(pack, keys), s > 0, pack);

@@ -63,18 +63,21 @@ ALWAYS_INLINE void store_row(unit *row, int64_t l, const float *x, packing pack)
     memcpy(row + l / 2, narrow_x, sizeof narrow_x);
 }
 
-/* Scores become p; where the tile holds all keys, delta is made from it: see the top. */
+/* Scores become p; where the tile holds all keys, delta is made from it: see the top. more: what
+ * the last key's scaled score is larger by. */
 ALWAYS_INLINE void probabilities(scratch x, const float *lse, float *delta, int64_t keys,
-                                 float scale, bool all_keys)
+                                 float scale, float more, bool all_keys)
 {
     float sum[WIDE] = {0}, sum_dp[WIDE] = {0};
-    for (int64_t s = 0; s < keys; s++)
+    for (int64_t s = 0; s < keys; s++) {
+        float add_s = s + 1 == keys ? more : 0;
         for (int j = 0; j < WIDE; j++) {
-            float p = exp_f32(x.p[s * WIDE + j] * scale - lse[j]);
+            float p = exp_f32(x.p[s * WIDE + j] * scale + add_s - lse[j]);
             x.p[s * WIDE + j] = p;
             sum[j] += p;
             sum_dp[j] += p * x.dp[s * WIDE + j];
         }
+    }
     if (!all_keys) return;
     float rest[WIDE] = {0}; /* what rounding has left */
     for (int j = 0; j < WIDE; j++) delta[j] = sum[j] > 0 ? sum_dp[j] / sum[j] : 0;
@@ -119,6 +122,7 @@ static void meet(const wd_attention_backward_args *a, packing pack, operand q, o
                  int64_t l, int64_t queries, int64_t s, int64_t keys, scratch x)
 {
     int64_t dim = a->head_dim;
+    float more = s + keys == a->kv_tokens ? log_repeat(a->last_key_repeat) : 0;
     pack_many_columns(x.q, q, pack, l, l + queries, dim);
     pack_many_columns(x.d_o, d_o, pack, l, l + queries, dim);
     pack_columns(x.q_sum, turned(q), pack, 0, dim, l, l + queries);
@@ -126,7 +130,8 @@ static void meet(const wd_attention_backward_args *a, packing pack, operand q, o
     for (int64_t j = 0; j < queries; j += WIDE) {
         multiply_panel(x.p, x.k, x.q, keys, j, queries, dim, pack);
         multiply_panel(x.dp, x.v, x.d_o, keys, j, queries, dim, pack);
-        probabilities(x, x.lse + l + j, x.delta + l + j, keys, a->scale, keys == a->kv_tokens);
+        probabilities(x, x.lse + l + j, x.delta + l + j, keys, a->scale, more,
+                      keys == a->kv_tokens);
         softmax_backward_panel(x, x.delta + l + j, j, keys, a->scale, pack);
         multiply_rows(x.dq + (l + j) * dim, WIDE, x.k_turned, x.ds, dim, least(WIDE, queries - j),
                       units_of(pack, keys), s > 0, pack);

@@ -160,6 +160,13 @@ static void add_bias(float *p, const wd_attention_args *a, int64_t b, int64_t n,
         }
 }
 
+/* The last row of p [keys, lanes] is the score of `repeat` equal keys. */
+static void repeat_last(float *p, int64_t repeat, int64_t keys, int64_t lanes)
+{
+    float more = log_repeat(repeat);
+    if (more != 0) EACH(j, lanes) p[(keys - 1) * lanes + j] += more;
+}
+
 /* p [keys, lanes] becomes its softmax over keys; lse [lanes] if it is wanted. */
 ALWAYS_INLINE void softmax_lanes(float *restrict p, float *lse, int64_t keys, int lanes)
 {
@@ -201,6 +208,7 @@ static void head_forward(const wd_attention_args *a, int64_t b, int64_t n, scrat
         transpose(s.turned, s.rows, width, lanes, a->scale);
         mix(s.p, lanes, s.k, width, 1, s.turned, lanes, keys, lanes, dim, false);
         if (a->bias || a->mask) add_bias(s.p, a, b, n, l, queries, lanes);
+        repeat_last(s.p, a->last_key_repeat, keys, lanes);
         if (lanes == VL)
             softmax_lanes(s.p, a->lse ? lse : NULL, keys, VL);
         else
@@ -262,6 +270,7 @@ static void head_backward(const wd_attention_backward_args *a, int64_t b, int64_
         transpose(s.d_turned, s.d_rows, width, lanes, 1);
         mix(s.p, lanes, s.k, width, 1, s.turned, lanes, keys, lanes, dim, false);
         mix(s.dp, lanes, s.v, width, 1, s.d_turned, lanes, keys, lanes, dim, false);
+        repeat_last(s.p, a->last_key_repeat, keys, lanes);
         if (lanes == VL)
             softmax_backward_lanes(s.p, s.dp, lse, a->scale, keys, VL);
         else
