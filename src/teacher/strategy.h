@@ -1,0 +1,45 @@
+/* Strategies: the ways of placing a teacher that have a name.
+ *
+ * A strategy makes the best placement of its kind; whether that fits is a question of its own
+ * (wd_placement_fits), so that one that does not can say by how much. */
+#ifndef WD_TEACHER_STRATEGY_H
+#define WD_TEACHER_STRATEGY_H
+
+#include "core/error.h"
+#include "teacher/placement.h"
+
+/* X(name, what it does) */
+#define WD_STRATEGY_MAP(X)                                                                         \
+    X(cpu, "in host memory, computed by the processor")                                            \
+    X(gpu, "on the first device")                                                                  \
+    X(gpu0, "on the device of --teacher_rank, for all")                                            \
+    X(balanced, "spread over all devices, so that the slowest is as fast as possible")             \
+    X(sequential, "the first device is filled, then the next")                                     \
+    X(custom, "as --teacher_device_map says")                                                      \
+    X(offload, "in host memory, streamed to the first device")                                     \
+    X(disk, "in the checkpoint's files, streamed to the first device")                             \
+    X(auto, "the fastest of those that fit")
+
+typedef enum wd_strategy {
+#define X(name, what) WD_STRATEGY_##name,
+    WD_STRATEGY_MAP(X)
+#undef X
+        WD_STRATEGY_COUNT
+} wd_strategy;
+
+const char *wd_strategy_name(wd_strategy strategy);
+
+/* By its name; an unknown one is WD_INVALID_ARGUMENT with the names there are. */
+wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err);
+
+/* Why `strategy` cannot be had with such devices, or NULL: "balanced needs two devices or more". */
+const char *wd_strategy_objection(wd_strategy strategy, const wd_site *site);
+
+/* The placement of a strategy other than custom and auto. WD_UNSUPPORTED, naming the strategies that
+ * these devices can serve, where wd_strategy_objection has one. `teacher_device`: of gpu0.
+ *
+ * What streams is computed by the first device that is no processor, or by the processor. */
+wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
+                            const wd_site *site, int teacher_device, wd_err *err);
+
+#endif

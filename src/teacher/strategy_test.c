@@ -1,0 +1,187 @@
+/* Placements by strategy, held to what a search through all of them finds. */
+#include "teacher/strategy.h"
+
+#include "testing.h"
+
+#include "core/random.h"
+
+/* ---- random teachers and machines ---- */
+
+static uint64_t draws;
+
+static int64_t between(int64_t low, int64_t high)
+{
+    double u = wd_random_uniform((wd_random){.seed = 7, .stream = WD_RANDOM_TEST}, draws++);
+    int64_t n = low + (int64_t)(u * (double)(high - low + 1));
+    return n < high ? n : high;
+}
+
+static wd_teacher_size random_teacher(int stages)
+{
+    wd_teacher_size size = {.experts = (int)between(1, 2), .stages = stages};
+    for (int s = 0; s < stages; s++) {
+        size.flops[s] = (double)between(1, 20);
+        for (int e = 0; e < size.experts; e++) {
+            size_t bytes = (size_t)between(1, 20);
+            size.stage[e][s] = (wd_stage_size){bytes, bytes / 2, 2 * bytes};
+        }
+    }
+    return size;
+}
+
+static wd_site random_site(int devices, int64_t bytes_max)
+{
+    wd_site site = {.devices = devices, .host_bytes = 100, .disk_bytes_per_s = 1};
+    for (int d = 0; d < devices; d++)
+        site.device[d] = (wd_site_device){.bytes = (size_t)between(1, bytes_max),
+                                          .flops_per_s = (double)between(1, 4),
+                                          .link_bytes_per_s = 1};
+    return site;
+}
+
+/* ---- what a placement is worth ---- */
+
+/* Seconds per target and expert of the slowest device. */
+static double slowest(const wd_placement *p, const wd_teacher_size *size, const wd_site *site)
+{
+    double most = 0;
+    for (int d = 0; d < site->devices; d++) {
+        double flops = 0;
+        for (int s = 0; s < p->stages; s++)
+            if (p->place[0][s].device == d) flops += size->flops[s];
+        if (flops / site->device[d].flops_per_s > most) most = flops / site->device[d].flops_per_s;
+    }
+    return most;
+}
+
+/* The best over all ways of giving stages [s, stages) to devices d and later ones, in order; < 0:
+ * none fits. */
+static double search(wd_placement *p, const wd_teacher_size *size, const wd_site *site, int s,
+                     int d)
+{
+    if (s == p->stages)
+        return wd_placement_fits(p, size, site) ? slowest(p, size, site) : -1;
+    double best = -1;
+    for (; d < site->devices; d++) {
+        for (int e = 0; e < p->experts; e++) p->place[e][s] = (wd_place){WD_HOME_DEVICE, d};
+        double t = search(p, size, site, s + 1, d);
+        if (t >= 0 && (best < 0 || t < best)) best = t;
+    }
+    return best;
+}
+
+static void balanced_is_the_best(void **state)
+{
+    (void)state;
+    int fitting = 0, not_fitting = 0;
+    for (int i = 0; i < 400; i++) {
+        const wd_teacher_size size = random_teacher((int)between(3, 8));
+        const wd_site site = random_site((int)between(2, 4), 150);
+        wd_err err = {0};
+        wd_placement p, any = {.experts = size.experts, .stages = size.stages};
+        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_balanced, &size, &site, 0, &err), &err);
+        double best = search(&any, &size, &site, 0, 0);
+        assert_int_equal(wd_placement_fits(&p, &size, &site), best >= 0);
+        if (best >= 0) assert_true(slowest(&p, &size, &site) == best);
+        fitting += best >= 0;
+        not_fitting += best < 0;
+    }
+    assert_true(fitting > 50 && not_fitting > 50);
+}
+
+static void sequential_fills_the_first(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 400; i++) {
+        const wd_teacher_size size = random_teacher((int)between(3, 8));
+        const wd_site site = random_site((int)between(2, 4), 150);
+        wd_err err = {0};
+        wd_placement p;
+        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_sequential, &size, &site, 0, &err), &err);
+        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+        for (int d = 0; d + 1 < site.devices; d++) assert_true(bytes.device[d] <= site.device[d].bytes);
+        for (int s = 1; s < p.stages; s++) {
+            int before = p.place[0][s - 1].device, now = p.place[0][s].device;
+            size_t both = 0;
+            for (int e = 0; e < size.experts; e++) both += size.stage[e][s].device;
+            assert_true(now >= before);
+            if (now > before) assert_true(bytes.device[before] + both > site.device[before].bytes);
+        }
+    }
+}
+
+static void bytes_by_home(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_placement p;
+    wd_teacher_size size = {.experts = 2, .stages = 3};
+    wd_site site = {.devices = 3, .host_bytes = 1000};
+    for (int e = 0; e < 2; e++)
+        for (int s = 0; s < 3; s++)
+            size.stage[e][s] = (wd_stage_size){(size_t)(10 * e + s + 1), 1, 50};
+    for (int d = 0; d < 3; d++) site.device[d] = (wd_site_device){.bytes = 48, .flops_per_s = 1};
+    site.device[0].reads_host = true;
+
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &site, 0, &err), &err);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[0], 6); /* the rest is mapped */
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 1 + 2 + 3 + 11 + 12 + 13);
+    assert_true(wd_placement_fits(&p, &size, &site));
+    site.device[1].bytes = 41;
+    assert_false(wd_placement_fits(&p, &size, &site));
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 1, &err), &err);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[2], 42);
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_offload, &size, &site, 0, &err), &err);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 2 * 13);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).host, 6);
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &site, 0, &err), &err);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 2 * 13);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).host, 0);
+}
+
+static void segments(void **state)
+{
+    (void)state;
+    wd_placement p = {.experts = 1, .stages = 5};
+    static const int device[] = {0, 0, 1, 1, 0}, end[] = {2, 4, 5}, on[] = {0, 1, 0};
+    for (int s = 0; s < 5; s++) p.place[0][s].device = device[s];
+    for (int s = 0, i = 0; s < 5; s = wd_placement_segment(&p, 0, s).end, i++) {
+        const wd_segment segment = wd_placement_segment(&p, 0, s);
+        assert_int_equal(segment.end, end[i]);
+        assert_int_equal(segment.device, on[i]);
+    }
+}
+
+static void objections(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_placement p;
+    wd_strategy strategy;
+    const wd_teacher_size size = random_teacher(4);
+    wd_site site = random_site(1, 100);
+    wd_test_refused(wd_strategy_place(&p, WD_STRATEGY_balanced, &size, &site, 0, &err), &err,
+                    WD_UNSUPPORTED, "two devices or more; these devices can serve gpu, gpu0, custom");
+    site.device[0].reads_host = true;
+    wd_test_refused(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err,
+                    WD_UNSUPPORTED, "gpu needs a device; these devices can serve cpu, custom, disk");
+    site = random_site(2, 100);
+    wd_test_refused(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 2, &err), &err,
+                    WD_INVALID_ARGUMENT, "teacher_rank: 2");
+    wd_test_refused(wd_strategy_of(&strategy, "gpus", &err), &err, WD_INVALID_ARGUMENT, "\"gpus\"");
+    for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
+        wd_test_ok(wd_strategy_of(&strategy, wd_strategy_name((wd_strategy)i), &err), &err);
+        assert_int_equal(strategy, i);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(balanced_is_the_best), cmocka_unit_test(sequential_fills_the_first),
+        cmocka_unit_test(bytes_by_home),        cmocka_unit_test(segments),
+        cmocka_unit_test(objections),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
