@@ -2,7 +2,8 @@
  *
  * Letters: B samples, L queries, S keys, N heads, K head dimension. Rows of q, k, v may be parts of
  * wider rows: q is [B, L, N K] with rows q_stride elements apart, k and v [B, S, N K] with
- * kv_stride. Nothing is masked: Wan attends to padded text, too. */
+ * kv_stride. Nothing is masked: Wan attends to padded text, too, whose keys are all equal, so that
+ * the last one may stand for them. */
 #ifndef WD_NN_ATTENTION_H
 #define WD_NN_ATTENTION_H
 
@@ -12,6 +13,7 @@ typedef struct wd_attention_shape {
     wd_dtype type;
     int64_t samples, kv_samples; /* kv_samples: samples, or 1 shared by all */
     int64_t heads, head_dim, q_tokens, kv_tokens;
+    int64_t last_key_repeat; /* how many keys the last one stands for; 0: one, too */
     int64_t q_stride, kv_stride;
 } wd_attention_shape;
 

@@ -391,7 +391,12 @@ static float *train_fixture(int threads, wd_student_mode mode, int64_t *count)
     float *timestep = fixture_input(&b, "timestep", &t);
     float *text = fixture_input(&b, "encoder_hidden_states", &c);
     float *target = fixture_input(&b, "target", &y), *loss;
-    wd_dit_shape shape = {x.dim[1], x.dim[1], x.dim[3], x.dim[4], x.dim[5], c.dim[2]};
+    wd_dit_shape shape = {.samples = x.dim[1],
+                          .texts = x.dim[1],
+                          .frames = x.dim[3],
+                          .height = x.dim[4],
+                          .width = x.dim[5],
+                          .text_tokens = c.dim[2]};
     wd_test_ok(wd_device_alloc((void **)&loss, b.device, 64, "loss", &err), &err);
     wd_test_ok(wd_student_open(&s, &p, &shape, mode, b.queue, &err), &err);
     wd_test_ok(wd_readback_open(&ring, b.device, 3, shape.samples + 1, &err), &err);

@@ -87,6 +87,7 @@ wd_attention_shape wd_dit_cross_shape(const wd_dit_context *context)
                                 .head_dim = d.head_dim,
                                 .q_tokens = d.tokens,
                                 .kv_tokens = d.text_tokens,
+                                .last_key_repeat = context->shape.text_repeat,
                                 .q_stride = d.width,
                                 .kv_stride = 2 * d.width};
 }

@@ -17,11 +17,14 @@
 #include "dev/device.h"
 #include "wan/dit_table.h"
 
+/* Text is padded with zeros, which are attended to like any token. Rows of padding are all alike,
+ * and so is all that is made of them, so that one of them, the last, may stand for text_repeat. */
 typedef struct wd_dit_shape {
     int64_t samples;               /* B */
     int64_t texts;                 /* T: samples or 1 */
     int64_t frames, height, width; /* of the latents; multiples of the patch */
-    int64_t text_tokens;           /* S */
+    int64_t text_tokens;           /* S: rows that are computed */
+    int64_t text_repeat;           /* how many the last one stands for; 0: one, too */
 } wd_dit_shape;
 
 /* Image tokens L of one sample. */
@@ -140,7 +143,8 @@ void wd_dit_block_backward(wd_dit_stream_grad *grad, /* dx in place, dtp +=, dct
                            const wd_dit_context *context);
 
 void wd_dit_embed_backward(float *dlatents, /* [B, C, F, H, W], = ; NULL: not wanted */
-                           float *dtext,    /* [T, S, text_dim], = ; NULL: not wanted */
+                           float *dtext,    /* [T, S, text_dim], = ; NULL: not wanted; its last row
+                                             * is the sum over those that it stands for */
                            const wd_dit_stage *dweights, const wd_dit_stream_grad *grad,
                            const wd_dit_embed_saved *saved, const wd_dit_stream *stream,
                            const wd_dit_stage *weights, const wd_dit_context *context);

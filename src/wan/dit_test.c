@@ -55,6 +55,86 @@ static void fp32_agrees(void **state)
     }
 }
 
+/* ---- padding ---- */
+
+/* Leaves one row of the padding that the fixtures' texts end in, to stand for all of it. */
+static void trim_text(harness_inputs *in, int64_t text_dim)
+{
+    wd_dit_shape *s = &in->shape;
+    int64_t all = s->text_tokens, used = 0;
+    for (int64_t i = 0; i < s->texts * all * text_dim; i++) {
+        int64_t row = i / text_dim % all;
+        if (in->text[i] != 0 && row >= used) used = row + 1;
+    }
+    assert_in_range(used, 1, all - 2);
+    s->text_tokens = used + 1;
+    s->text_repeat = all - used;
+    for (int64_t t = 1; t < s->texts; t++)
+        memmove(in->text + t * s->text_tokens * text_dim, in->text + t * all * text_dim,
+                (size_t)(s->text_tokens * text_dim) * sizeof *in->text);
+}
+
+/* The gradient of all rows becomes that of those that are left: the last gets the padding's sum. */
+static void fold_gradient(float *dtext, int64_t all, const wd_dit_shape *s, int64_t text_dim)
+{
+    for (int64_t t = 0; t < s->texts; t++)
+        for (int64_t row = 0; row < all; row++)
+            for (int64_t i = 0; i < text_dim; i++) {
+                float value = dtext[(t * all + row) * text_dim + i];
+                int64_t kept = row < s->text_tokens ? row : s->text_tokens - 1;
+                float *to = &dtext[(t * s->text_tokens + kept) * text_dim + i];
+                *to = kept == row ? value : *to + value;
+            }
+}
+
+static void near(const char *fixture, const char *name, const float *got, const float *want,
+                 int64_t count)
+{
+    double error = wd_test_rel_error(got, want, count);
+    if (!(error <= 1e-5))
+        fail_msg("%s %s: %.3g apart from that of padded text", fixture, name, error);
+}
+
+static void padding_may_be_left_out(void **state)
+{
+    (void)state;
+    for (int f = 0; f < FIXTURES; f++) {
+        harness h;
+        harness_inputs in;
+        harness_open(&h, fixtures[f], WD_F32, wd_device_open_cpu, 2, HARNESS_FLAT);
+        harness_inputs_load(&in, fixtures[f]);
+        const wd_dit_shape *s = &in.shape;
+        const int64_t all = s->text_tokens, dim = h.config.text_dim;
+        const int64_t pixels = s->samples * s->frames * s->height * s->width;
+        const harness_mode modes[] = {{0}, {.backward = true}};
+        harness_results want[2], got[2];
+        for (int m = 0; m < 2; m++) want[m] = harness_run(&h, &in, modes[m]);
+        trim_text(&in, dim);
+        for (int m = 0; m < 2; m++) got[m] = harness_run(&h, &in, modes[m]);
+        fold_gradient(want[1].dtext, all, s, dim);
+        for (int m = 0; m < 2; m++) {
+            near(fixtures[f], "sample", got[m].sample, want[m].sample,
+                 pixels * h.config.out_channels);
+            assert_true(got[m].totals.flops < want[m].totals.flops);
+        }
+        near(fixtures[f], "dlatents", got[1].dlatents, want[1].dlatents,
+             pixels * h.config.in_channels);
+        near(fixtures[f], "dtext", got[1].dtext, want[1].dtext, s->texts * s->text_tokens * dim);
+        for (int64_t i = 0; i < h.table.count; i++)
+            if (got[1].grad[i])
+                near(fixtures[f], h.table.spec[i].name, got[1].grad[i], want[1].grad[i],
+                     wd_tensor_count(&h.grad[i]));
+        for (int m = 0; m < 2; m++) {
+            harness_results_free(&want[m]);
+            harness_results_free(&got[m]);
+        }
+        harness_inputs_free(&in);
+        harness_close(&h);
+    }
+}
+
+/* ---- bf16 ---- */
+
 /* Forward in `dtype`; *count gets the elements. */
 static float *forward(const char *fixture, wd_dtype dtype, int64_t *count)
 {
@@ -143,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fp32_agrees),
+        cmocka_unit_test(padding_may_be_left_out),
         cmocka_unit_test(bf16_agrees),
         cmocka_unit_test(bf16_grads_are_near),
         cmocka_unit_test(too_large_is_refused),
