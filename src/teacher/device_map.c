@@ -167,8 +167,8 @@ static void read_entry(reader *r, const char *key, const json_t *value)
             cover(r, c, first, last, place);
     }
     if (!known)
-        list(r->unknown, !strncmp(key, "unet", 4) ? "\"%s\" (here it is \"transformer\")" : "\"%s\"",
-             key);
+        list(r->unknown,
+             !strncmp(key, "unet", 4) ? "\"%s\" (here it is \"transformer\")" : "\"%s\"", key);
 }
 
 static void read_level(reader *r, const char *prefix, const json_t *level)
@@ -191,7 +191,10 @@ static void read_level(reader *r, const char *prefix, const json_t *level)
 
 /* ---- the whole ---- */
 
-static bool same_place(wd_place a, wd_place b) { return a.home == b.home && a.device == b.device; }
+static bool same_place(wd_place a, wd_place b)
+{
+    return a.home == b.home && a.device == b.device;
+}
 
 /* Cells [first, first + count) are one stage. */
 static wd_place place_stage(reader *r, char *torn, int component, int first, int count)
@@ -236,26 +239,28 @@ static wd_status check(const reader *r, const char *where, wd_err *err)
 {
     char gaps[LIST_MAX] = "", overlaps[LIST_MAX] = "", names[LIST_MAX] = "";
     if (*r->unknown)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "%s: unknown: %s. Expected text_encoder, vae, transformer, transformer_2, or "
-                       "modules of these: patch_embedding, condition_embedder, rope, blocks.0-%d, "
-                       "norm_out, proj_out, scale_shift_table%s",
-                       where, r->unknown, r->blocks - 1,
-                       r->experts < 2 ? " (this teacher has no transformer_2)" : "");
+        return wd_fail(
+            err, WD_INVALID_ARGUMENT,
+            "%s: unknown: %s. Expected text_encoder, vae, transformer, transformer_2, or "
+            "modules of these: patch_embedding, condition_embedder, rope, blocks.0-%d, "
+            "norm_out, proj_out, scale_shift_table%s",
+            where, r->unknown, r->blocks - 1,
+            r->experts < 2 ? " (this teacher has no transformer_2)" : "");
     for (int d = 0; d < r->devices->count; d++) list(names, "%s", r->devices->name[d]);
     if (*r->values)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "%s: no such place: %s. Expected \"cpu\", \"disk\", or a device: 0 to %d, %s",
-                       where, r->values, r->devices->count - 1, names);
+        return wd_fail(
+            err, WD_INVALID_ARGUMENT,
+            "%s: no such place: %s. Expected \"cpu\", \"disk\", or a device: 0 to %d, %s", where,
+            r->values, r->devices->count - 1, names);
     list_cells(overlaps, r, false);
     if (*overlaps)
-        return wd_fail(err, WD_INVALID_ARGUMENT, "%s: placed more than once: %s. Name each part once",
-                       where, overlaps);
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: placed more than once: %s. Name each part once", where, overlaps);
     list_cells(gaps, r, true);
     if (*gaps)
         return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "%s: placed nowhere: %s. Add them, or a shorter name that covers them", where,
-                       gaps);
+                       "%s: placed nowhere: %s. Add them, or a shorter name that covers them",
+                       where, gaps);
     return WD_OK;
 }
 

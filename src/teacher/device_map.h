@@ -5,8 +5,8 @@
  * Keys are components (text_encoder, transformer, transformer_2, vae) and modules in them
  * (patch_embedding, condition_embedder, rope; blocks.N, blocks.N-M, blocks, also layer.N; norm_out,
  * proj_out, scale_shift_table), dotted or nested; "" is everything of its level. A module without
- * component is that of every transformer. Values: "cpu" (host memory, streamed to the first device),
- * "disk" (the files, streamed), a device's index, or its name. */
+ * component is that of every transformer. Values: "cpu" (host memory, streamed to the first
+ * device), "disk" (the files, streamed), a device's index, or its name. */
 #ifndef WD_TEACHER_DEVICE_MAP_H
 #define WD_TEACHER_DEVICE_MAP_H
 
@@ -27,8 +27,8 @@ typedef struct wd_map_devices {
     int count, streamed;
 } wd_map_devices;
 
-/* `where` names the map in errors. A part that no key covers, one that two cover, an unknown key and
- * an unknown value are WD_INVALID_ARGUMENT, with all of them listed. */
+/* `where` names the map in errors. A part that no key covers, one that two cover, an unknown key
+ * and an unknown value are WD_INVALID_ARGUMENT, with all of them listed. */
 wd_status wd_device_map_read(wd_device_map *out, const json_t *map, const char *where, int experts,
                              int stages, const wd_map_devices *devices, wd_err *err);
 

@@ -103,9 +103,10 @@ static void refusals(void **state)
             "placed nowhere: vae, transformer_2.patch_embedding, "
             "transformer_2.condition_embedder, transformer_2.rope, transformer_2.blocks.4-5, "
             "transformer_2.norm_out");
-    refused("{\"text_encoder\": 0, \"vae\": 0, \"blocks\": 0, \"rope\": 0, \"patch_embedding\": 1, "
-            "\"condition_embedder\": 0, \"norm_out\": 0, \"proj_out\": 0, \"scale_shift_table\": 0}",
-            "transformer.patch_embedding and transformer.condition_embedder");
+    refused(
+        "{\"text_encoder\": 0, \"vae\": 0, \"blocks\": 0, \"rope\": 0, \"patch_embedding\": 1, "
+        "\"condition_embedder\": 0, \"norm_out\": 0, \"proj_out\": 0, \"scale_shift_table\": 0}",
+        "transformer.patch_embedding and transformer.condition_embedder");
     wd_err err = {0};
     wd_device_map map;
     wd_test_refused(read_map(&map, "{\"\": 0, \"transformer_2\": 0}", 1, &err), &err,

@@ -10,7 +10,10 @@ static const char *const names[] = {
 #undef X
 };
 
-const char *wd_strategy_name(wd_strategy strategy) { return names[strategy]; }
+const char *wd_strategy_name(wd_strategy strategy)
+{
+    return names[strategy];
+}
 
 wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err)
 {
@@ -203,7 +206,6 @@ wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_te
         return WD_OK;
     default:
         return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "teacher_device_strategy: %s is not placed by sizes alone",
-                       names[strategy]);
+                       "teacher_device_strategy: %s is not placed by sizes alone", names[strategy]);
     }
 }

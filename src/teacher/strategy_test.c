@@ -59,8 +59,7 @@ static double slowest(const wd_placement *p, const wd_teacher_size *size, const 
 static double search(wd_placement *p, const wd_teacher_size *size, const wd_site *site, int s,
                      int d)
 {
-    if (s == p->stages)
-        return wd_placement_fits(p, size, site) ? slowest(p, size, site) : -1;
+    if (s == p->stages) return wd_placement_fits(p, size, site) ? slowest(p, size, site) : -1;
     double best = -1;
     for (; d < site->devices; d++) {
         for (int e = 0; e < p->experts; e++) p->place[e][s] = (wd_place){WD_HOME_DEVICE, d};
@@ -99,7 +98,8 @@ static void sequential_fills_the_first(void **state)
         wd_placement p;
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_sequential, &size, &site, 0, &err), &err);
         const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
-        for (int d = 0; d + 1 < site.devices; d++) assert_true(bytes.device[d] <= site.device[d].bytes);
+        for (int d = 0; d + 1 < site.devices; d++)
+            assert_true(bytes.device[d] <= site.device[d].bytes);
         for (int s = 1; s < p.stages; s++) {
             int before = p.place[0][s - 1].device, now = p.place[0][s].device;
             size_t both = 0;
@@ -162,10 +162,12 @@ static void objections(void **state)
     const wd_teacher_size size = random_teacher(4);
     wd_site site = random_site(1, 100);
     wd_test_refused(wd_strategy_place(&p, WD_STRATEGY_balanced, &size, &site, 0, &err), &err,
-                    WD_UNSUPPORTED, "two devices or more; these devices can serve gpu, gpu0, custom");
+                    WD_UNSUPPORTED,
+                    "two devices or more; these devices can serve gpu, gpu0, custom");
     site.device[0].reads_host = true;
     wd_test_refused(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err,
-                    WD_UNSUPPORTED, "gpu needs a device; these devices can serve cpu, custom, disk");
+                    WD_UNSUPPORTED,
+                    "gpu needs a device; these devices can serve cpu, custom, disk");
     site = random_site(2, 100);
     wd_test_refused(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 2, &err), &err,
                     WD_INVALID_ARGUMENT, "teacher_rank: 2");
