@@ -1,0 +1,153 @@
+/* Playing sweeps through: see teacher/timeline.h. */
+#include "teacher/timeline.h"
+
+#include <assert.h>
+
+enum { SWEEPS = 4 }; /* the last sweep is taken as one of many */
+
+typedef struct lane {
+    double free, busy; /* busy: in the last sweep */
+} lane;
+
+typedef struct player {
+    const wd_placement *placement;
+    const wd_teacher_size *size;
+    const wd_site *site;
+    const wd_sweep_load *load;
+    wd_timeline_fn *fn;
+    void *context;
+    lane compute[WD_PLACED_DEVICES_MAX], link[WD_PLACED_DEVICES_MAX], disk;
+    double slot[WD_PLACED_DEVICES_MAX][WD_PLACED_SLOTS]; /* when each is free again */
+    int slot_next[WD_PLACED_DEVICES_MAX];
+    double ready[WD_PLACED_EXPERTS_MAX]
+                [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on */
+    int sweep;
+    wd_timeline *out;
+} player;
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Work of `seconds` on a lane, not before `from`; returns when it is done. */
+static double work(player *p, lane *on, double from, double seconds, wd_timeline_event event)
+{
+    event.begin = later(on->free, from);
+    event.end = on->free = event.begin + seconds;
+    event.sweep = p->sweep;
+    if (p->sweep == SWEEPS - 1) on->busy += seconds;
+    if (p->fn) p->fn(p->context, &event);
+    return event.end;
+}
+
+/* When a streamed stage's weights are in a slot of its device; *slot: which. */
+static double bring(player *p, int expert, int stage, double **slot)
+{
+    const wd_place *place = &p->placement->place[expert][stage];
+    const wd_stage_size *size = &p->size->stage[expert][stage];
+    const wd_site_device *device = &p->site->device[place->device];
+    bool last = p->sweep == SWEEPS - 1;
+    *slot = &p->slot[place->device][p->slot_next[place->device]++ % WD_PLACED_SLOTS];
+    double at = **slot;
+    if (place->home == WD_HOME_DISK) {
+        const wd_timeline_event read = {WD_LANE_DISK, -1, 0, expert, stage, -1, 0, 0};
+        at = work(p, &p->disk, at, (double)size->file / p->site->disk_bytes_per_s, read);
+        if (last) p->out->bytes_read += (double)size->file;
+    }
+    if (device->reads_host) return at;
+    const wd_timeline_event copy = {WD_LANE_LINK, place->device, 0, expert, stage, -1, 0, 0};
+    if (last) p->out->bytes_copied += (double)size->device;
+    return work(p, &p->link[place->device], at, (double)size->device / device->link_bytes_per_s,
+                copy);
+}
+
+static void compute(player *p, int expert, int stage, int batch, double weights)
+{
+    int d = p->placement->place[expert][stage].device;
+    const wd_timeline_event event = {WD_LANE_COMPUTE, d, 0, expert, stage, batch, 0, 0};
+    double *ready = &p->ready[expert][batch];
+    double flops = p->size->flops[stage] * p->load->batch_targets;
+    *ready = work(p, &p->compute[d], later(*ready, weights), flops / p->site->device[d].flops_per_s,
+                  event);
+}
+
+/* A micro-batch comes to a device from another. */
+static void hop(player *p, int expert, int device, int batch)
+{
+    const wd_timeline_event event = {WD_LANE_LINK, device, 0, expert, -1, batch, 0, 0};
+    double *ready = &p->ready[expert][batch];
+    *ready = work(p, &p->link[device], *ready,
+                  p->load->hop_bytes / p->site->device[device].link_bytes_per_s, event);
+    if (p->sweep == SWEEPS - 1) p->out->bytes_copied += p->load->hop_bytes;
+}
+
+/* Resident stages one after another take a micro-batch at a time; a streamed stage takes them all
+ * while it is there. */
+static void play_segment(player *p, int expert, wd_segment segment)
+{
+    const wd_place *place = p->placement->place[expert];
+    int batches = p->load->batches[expert];
+    for (int b = 0; segment.first > 0 && b < batches; b++) hop(p, expert, segment.device, b);
+    for (int s = segment.first, end; s < segment.end; s = end) {
+        end = s + 1;
+        if (place[s].home != WD_HOME_DEVICE) {
+            double *slot, weights = bring(p, expert, s, &slot);
+            for (int b = 0; b < batches; b++) compute(p, expert, s, b, weights);
+            *slot = p->compute[segment.device].free;
+            continue;
+        }
+        while (end < segment.end && place[end].home == WD_HOME_DEVICE) end++;
+        for (int b = 0; b < batches; b++)
+            for (int i = s; i < end; i++) compute(p, expert, i, b, 0);
+    }
+}
+
+static void find_limit(const player *p, double seconds)
+{
+    wd_timeline *out = p->out;
+    double most = p->disk.busy;
+    out->limit = WD_LANE_DISK;
+    out->limit_device = -1;
+    for (int d = 0; d < p->site->devices; d++) {
+        const lane *lanes[] = {&p->link[d], &p->compute[d]};
+        for (int i = 0; i < 2; i++) {
+            if (lanes[i]->busy < most) continue;
+            most = lanes[i]->busy;
+            out->limit = i ? WD_LANE_COMPUTE : WD_LANE_LINK;
+            out->limit_device = d;
+        }
+    }
+    out->busy = seconds > 0 ? most / seconds : 0;
+}
+
+wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
+                             const wd_site *site, const wd_sweep_load *load, wd_timeline_fn *fn,
+                             void *context)
+{
+    wd_timeline out = {0};
+    player p = {.placement = placement,
+                .size = size,
+                .site = site,
+                .load = load,
+                .fn = fn,
+                .context = context,
+                .out = &out};
+    double end[SWEEPS] = {0};
+    for (p.sweep = 0; p.sweep < SWEEPS; p.sweep++) {
+        for (int e = 0; e < placement->experts; e++) {
+            assert(load->batches[e] <= WD_TIMELINE_BATCHES_MAX);
+            if (!load->batches[e]) continue;
+            for (int s = 0; s < placement->stages;) {
+                const wd_segment segment = wd_placement_segment(placement, e, s);
+                play_segment(&p, e, segment);
+                s = segment.end;
+            }
+            for (int b = 0; b < load->batches[e]; b++)
+                end[p.sweep] = later(end[p.sweep], p.ready[e][b]);
+        }
+    }
+    out.sweep_seconds = end[SWEEPS - 1] - end[SWEEPS - 2];
+    find_limit(&p, out.sweep_seconds);
+    return out;
+}

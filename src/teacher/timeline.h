@@ -1,0 +1,47 @@
+/* Timeline: how long sweeps take under a placement, found by playing them through.
+ *
+ * Every device computes in order, every link copies in order, the disk reads in order; a stage's
+ * weights may come as soon as a slot is free, a micro-batch goes on as soon as it has its weights
+ * and its device. Sweeps follow one another without a break: a micro-batch's next sweep begins when
+ * its states have moved on. Pure, like the placement. */
+#ifndef WD_TEACHER_TIMELINE_H
+#define WD_TEACHER_TIMELINE_H
+
+#include "teacher/placement.h"
+
+enum { WD_TIMELINE_BATCHES_MAX = 1024 };
+
+/* What one sweep has to do. */
+typedef struct wd_sweep_load {
+    int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert, at most the above */
+    double batch_targets;               /* states of a micro-batch */
+    double hop_bytes; /* of a micro-batch that goes from device to device, both streams */
+} wd_sweep_load;
+
+typedef enum wd_lane_kind { WD_LANE_COMPUTE, WD_LANE_LINK, WD_LANE_DISK } wd_lane_kind;
+
+/* A piece of work, in seconds from the first sweep's beginning. batch: -1 where weights move;
+ * stage: -1 where a micro-batch hops. */
+typedef struct wd_timeline_event {
+    wd_lane_kind lane;
+    int device; /* of the lane; the disk has none */
+    int sweep, expert, stage, batch;
+    double begin, end;
+} wd_timeline_event;
+
+typedef void wd_timeline_fn(void *context, const wd_timeline_event *event);
+
+typedef struct wd_timeline {
+    double sweep_seconds; /* from one sweep to the next, once they follow one another */
+    wd_lane_kind limit;   /* the busiest lane */
+    int limit_device;
+    double busy;                     /* its share of the time */
+    double bytes_read, bytes_copied; /* per sweep: from disk; over all links */
+} wd_timeline;
+
+/* `fn` (or NULL) sees every event, each lane's in order. */
+wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
+                             const wd_site *site, const wd_sweep_load *load, wd_timeline_fn *fn,
+                             void *context);
+
+#endif

@@ -1,0 +1,145 @@
+/* Sweeps played through, against what can be worked out by hand. */
+#include "teacher/timeline.h"
+
+#include "testing.h"
+
+enum { BLOCKS = 12 };
+
+/* Twelve equal stages: 1 s of compute for one state, 4 s to copy, 8 s to read. */
+static wd_teacher_size twelve(void)
+{
+    wd_teacher_size size = {.experts = 1, .stages = BLOCKS};
+    for (int s = 0; s < BLOCKS; s++) {
+        size.flops[s] = 10;
+        size.stage[0][s] = (wd_stage_size){.device = 400, .host = 400, .file = 400};
+    }
+    return size;
+}
+
+static wd_site site_of(int devices)
+{
+    wd_site site = {.devices = devices, .host_bytes = 1 << 20, .disk_bytes_per_s = 50};
+    for (int d = 0; d < devices; d++)
+        site.device[d] = (wd_site_device){
+            .bytes = 1 << 20, .flops_per_s = 10, .link_bytes_per_s = 100, .reads_host = false};
+    return site;
+}
+
+static wd_placement placed(wd_home home, int devices)
+{
+    wd_placement p = {.experts = 1, .stages = BLOCKS};
+    for (int s = 0; s < BLOCKS; s++) p.place[0][s] = (wd_place){home, s * devices / BLOCKS};
+    return p;
+}
+
+static wd_timeline play(wd_home home, int devices, int batches)
+{
+    const wd_placement p = placed(home, devices);
+    const wd_teacher_size size = twelve();
+    const wd_site site = site_of(devices);
+    const wd_sweep_load load = {.batches = {batches}, .batch_targets = 1};
+    return wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+}
+
+static void assert_seconds(double got, double expected)
+{
+    if (fabs(got - expected) > 1e-9 * expected) fail_msg("%g s, expected %g", got, expected);
+}
+
+static void one_device(void **state)
+{
+    (void)state;
+    const wd_timeline t = play(WD_HOME_DEVICE, 1, 8);
+    assert_seconds(t.sweep_seconds, 8 * BLOCKS);
+    assert_int_equal(t.limit, WD_LANE_COMPUTE);
+    assert_seconds(t.busy, 1);
+}
+
+/* Copies hide behind compute from the window on at which they are as long. */
+static void offload(void **state)
+{
+    (void)state;
+    assert_seconds(play(WD_HOME_HOST, 1, 8).sweep_seconds, 8 * BLOCKS);
+    assert_seconds(play(WD_HOME_HOST, 1, 4).sweep_seconds, 4 * BLOCKS);
+    const wd_timeline t = play(WD_HOME_HOST, 1, 1);
+    assert_seconds(t.sweep_seconds, 4 * BLOCKS);
+    assert_int_equal(t.limit, WD_LANE_LINK);
+    assert_seconds(t.bytes_copied, 400 * BLOCKS);
+    assert_true(t.bytes_read == 0);
+}
+
+static void disk(void **state)
+{
+    (void)state;
+    const wd_timeline t = play(WD_HOME_DISK, 1, 2);
+    assert_seconds(t.sweep_seconds, 8 * BLOCKS);
+    assert_int_equal(t.limit, WD_LANE_DISK);
+    assert_seconds(t.bytes_read, 400 * BLOCKS);
+    assert_seconds(play(WD_HOME_DISK, 1, 16).sweep_seconds, 16 * BLOCKS);
+}
+
+/* Four devices and enough micro-batches: none waits; with one, three of four do. */
+static void pipeline(void **state)
+{
+    (void)state;
+    assert_seconds(play(WD_HOME_DEVICE, 4, 16).sweep_seconds, 16 * BLOCKS / 4);
+    assert_seconds(play(WD_HOME_DEVICE, 4, 1).sweep_seconds, BLOCKS);
+}
+
+/* The processor needs no copies: a slot is read into, and computed from. */
+static void processor_streams_from_disk(void **state)
+{
+    (void)state;
+    const wd_placement p = placed(WD_HOME_DISK, 1);
+    const wd_teacher_size size = twelve();
+    const wd_sweep_load load = {.batches = {1}, .batch_targets = 1};
+    wd_site site = site_of(1);
+    site.device[0].reads_host = true;
+    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 8 * BLOCKS);
+    assert_true(t.bytes_copied == 0);
+}
+
+typedef struct watch {
+    double end[3][2];
+    int events;
+} watch;
+
+/* Every lane's work comes in order, and never two pieces at once. */
+static void see(void *context, const wd_timeline_event *event)
+{
+    watch *w = context;
+    double *end = &w->end[event->lane][event->device < 0 ? 0 : event->device];
+    assert_true(event->begin >= *end && event->end >= event->begin);
+    *end = event->end;
+    w->events++;
+}
+
+static void lanes_are_in_order(void **state)
+{
+    (void)state;
+    wd_placement p = placed(WD_HOME_DEVICE, 2);
+    p.place[0][2].home = WD_HOME_DISK;
+    p.place[0][7].home = WD_HOME_HOST;
+    const wd_teacher_size size = twelve();
+    const wd_site site = site_of(2);
+    const wd_sweep_load load = {.batches = {3}, .batch_targets = 2, .hop_bytes = 30};
+    watch w = {.events = 0};
+    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, see, &w);
+    /* four sweeps of: twelve stages and a hop for three micro-batches, a read, two copies */
+    assert_int_equal(w.events, 4 * (3 * (BLOCKS + 1) + 1 + 2));
+    assert_seconds(t.bytes_copied, 2 * 400 + 3 * 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_device),
+        cmocka_unit_test(offload),
+        cmocka_unit_test(disk),
+        cmocka_unit_test(pipeline),
+        cmocka_unit_test(processor_streams_from_disk),
+        cmocka_unit_test(lanes_are_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
