@@ -157,7 +157,7 @@ static void divide(partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1]
 static void place_balanced(wd_placement *out, const wd_teacher_size *size, const wd_site *site,
                            const int *device, int n)
 {
-    partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1];
+    partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1] = {0};
     int cut[WD_PLACED_DEVICES_MAX], end = size->stages;
     divide(best, size, site, device, n);
     if (best[n - 1][end].slowest < 0) {
