@@ -11,8 +11,9 @@ target_compile_options(wd_flags INTERFACE -Wall -Wextra -Wshadow -Wpointer-arith
 if(WD_WERROR)
   target_compile_options(wd_flags INTERFACE -Werror)
 endif()
+# Who looks for mistakes wants assertions, too, whatever the build type.
 if(WD_SANITIZE)
   target_compile_options(wd_flags INTERFACE -fsanitize=${WD_SANITIZE} -fno-omit-frame-pointer
-                         -fno-sanitize-recover=all)
+                         -fno-sanitize-recover=all -UNDEBUG)
   target_link_options(wd_flags INTERFACE -fsanitize=${WD_SANITIZE})
 endif()
