@@ -18,7 +18,8 @@ setup:
 	@sh tools/setup.sh
 
 build: setup
-	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) >$(if $(V),/dev/stdout,/dev/null)
+	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) \
+		>$(if $(V),/dev/stdout,/dev/null)
 	@cmake --build --preset release --target wandistiller_cli
 
 build-all: build

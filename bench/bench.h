@@ -37,6 +37,7 @@ void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, 
                      double flops);
 
 /* Fills `count` floats of device memory with small random values: one block of them, repeated. */
-wd_status wd_bench_fill(wd_bench_context *bench, float *to, int64_t count, float scale, wd_err *err);
+wd_status wd_bench_fill(wd_bench_context *bench, float *to, int64_t count, float scale,
+                        wd_err *err);
 
 #endif

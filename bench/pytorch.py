@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The same work in wandistiller and in PyTorch + diffusers, one beside the other.
 
-    bench/pytorch.py [--program PATH] [--rounds N] [--threads N] [forward] [train] [tiny] [vae] [distil]
+    bench/pytorch.py [--program PATH] [--rounds N] [--threads N]
+                     [forward] [train] [tiny] [vae] [distil]
 
 Machines are shared and drift, so both sides of a case run in turn, each in a process of its own; a
 figure is the best of all rounds, a ratio is PyTorch's time over ours. Needs torch and diffusers,
@@ -18,8 +19,8 @@ import time
 
 DTYPES = {"F32": "float32", "BF16": "bfloat16"}
 TINY = "models/wan-tiny"
-CASES = {"forward": ("F32", "BF16"), "train": ("F32", "BF16"), "tiny": ("F32", "BF16"), "vae": ("F32",),
-         "distil": ("F32", "BF16")}
+CASES = {"forward": ("F32", "BF16"), "train": ("F32", "BF16"), "tiny": ("F32", "BF16"),
+         "vae": ("F32",), "distil": ("F32", "BF16")}
 
 
 # ---- PyTorch's side: one case and dtype in this process -> seconds ----
@@ -27,9 +28,9 @@ CASES = {"forward": ("F32", "BF16"), "train": ("F32", "BF16"), "tiny": ("F32", "
 def wan(layers, heads, head_dim, ffn_dim, text_dim):
     from diffusers import WanTransformer3DModel
     return WanTransformer3DModel(
-        patch_size=(1, 2, 2), num_attention_heads=heads, attention_head_dim=head_dim, in_channels=16,
-        out_channels=16, text_dim=text_dim, freq_dim=256, ffn_dim=ffn_dim, num_layers=layers,
-        cross_attn_norm=True, eps=1e-6, rope_max_seq_len=1024)
+        patch_size=(1, 2, 2), num_attention_heads=heads, attention_head_dim=head_dim,
+        in_channels=16, out_channels=16, text_dim=text_dim, freq_dim=256, ffn_dim=ffn_dim,
+        num_layers=layers, cross_attn_norm=True, eps=1e-6, rope_max_seq_len=1024)
 
 
 def best(runs, work):
@@ -87,8 +88,9 @@ def distil(dtype):
     import torch
     from diffusers import WanTransformer3DModel
     window, text_tokens = 64, 24
-    teachers = [WanTransformer3DModel.from_pretrained(TINY, subfolder=s, torch_dtype=torch.float32).eval()
-                for s in ("transformer", "transformer_2")]
+    load = WanTransformer3DModel.from_pretrained
+    teachers = [load(TINY, subfolder=folder, torch_dtype=torch.float32).eval()
+                for folder in ("transformer", "transformer_2")]
     student = wan(3, 5, 32, 640, 96)
     optimizer = torch.optim.AdamW(student.parameters(), lr=1e-5)
     text, negative = torch.randn(window, text_tokens, 96), torch.zeros(window, text_tokens, 96)
@@ -138,9 +140,11 @@ def run(command):
 def ours(program, case, dtype, threads):
     if case == "distil":
         with tempfile.TemporaryDirectory() as folder:
-            text = run([program, "train", "--config", "tools/demo.json", "--output_dir", folder, "--num_steps",
-                        "400", "--max_minutes", "0", "--teacher_dtype", DTYPES[dtype], "--mixed_precision",
-                        "no" if dtype == "F32" else "bf16", "--num_threads", str(threads)]).stderr
+            text = run([program, "train", "--config", "tools/demo.json", "--output_dir", folder,
+                        "--num_steps", "400", "--max_minutes", "0",
+                        "--teacher_dtype", DTYPES[dtype],
+                        "--mixed_precision", "no" if dtype == "F32" else "bf16",
+                        "--num_threads", str(threads)]).stderr
         targets, seconds = re.search(r"(\d+) targets, ([\d.]+) s", text).groups()
         return float(seconds) / float(targets)
     text = run([program, "bench", "--only", case, "--num_threads", str(threads)]).stdout
@@ -149,12 +153,13 @@ def ours(program, case, dtype, threads):
 
 
 def theirs(case, dtype, threads):
-    return json.loads(run([sys.executable, __file__, "--worker", case, dtype, "--threads", str(threads)])
-                      .stdout.splitlines()[-1])
+    done = run([sys.executable, __file__, "--worker", case, dtype, "--threads", str(threads)])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--program", default="build/release/wandistiller")
     parser.add_argument("--rounds", type=int, default=2)
@@ -169,12 +174,13 @@ def main():
     print("case     dtype   wandistiller      PyTorch    ratio   PyTorch's peak memory")
     for case in options.cases or CASES:
         for dtype in CASES[case]:
-            rounds = [(ours(options.program, case, dtype, options.threads), theirs(case, dtype, options.threads))
+            rounds = [(ours(options.program, case, dtype, options.threads),
+                       theirs(case, dtype, options.threads))
                       for _ in range(options.rounds)]
             mine, other = min(r[0] for r in rounds), min(r[1]["seconds"] for r in rounds)
             memory = max(r[1]["rss_gb"] for r in rounds)
-            print(f"{case:8} {dtype:5} {mine * 1e3:10.2f} ms {other * 1e3:9.2f} ms {other / mine:7.2f} {memory:9.2f} GB",
-                  flush=True)
+            print(f"{case:8} {dtype:5} {mine * 1e3:10.2f} ms {other * 1e3:9.2f} ms "
+                  f"{other / mine:7.2f} {memory:9.2f} GB", flush=True)
 
 
 if __name__ == "__main__":

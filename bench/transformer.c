@@ -1,5 +1,5 @@
 /* The transformer: forward and training step at the 1.3B geometry with 8 of its 30 blocks, and at
- * wan-tiny's. 512x512 pixels are 1024 tokens; text is 512 tokens, with keys and values recomputed. */
+ * wan-tiny's. 512x512 pixels are 1024 tokens; text is 512, with keys and values recomputed. */
 #include <stdio.h>
 
 #include "bench/bench.h"
@@ -44,7 +44,8 @@ typedef struct bed {
 static void close_bed(bed *b)
 {
     void *blocks[] = {b->latents, b->target, b->velocity, b->timestep, b->loss, b->text};
-    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) wd_device_free(b->device, blocks[i]);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        wd_device_free(b->device, blocks[i]);
     wd_student_close(b->student);
     wd_optimizer_close(&b->optimizer);
     wd_params_close(&b->params);
@@ -69,7 +70,8 @@ static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_student_
     WD_TRY(wd_device_alloc((void **)&b->velocity, b->device, states, "bench", err));
     WD_TRY(wd_device_alloc((void **)&b->timestep, b->device, samples, "bench", err));
     WD_TRY(wd_device_alloc((void **)&b->loss, b->device, samples, "bench", err));
-    WD_TRY(wd_device_alloc(&b->text, b->device, (size_t)text * wd_dtype_bytes(dtype), "bench", err));
+    WD_TRY(
+        wd_device_alloc(&b->text, b->device, (size_t)text * wd_dtype_bytes(dtype), "bench", err));
     WD_TRY(wd_bench_fill(bench, b->latents, state, 1.0f, err));
     WD_TRY(wd_bench_fill(bench, b->target, state, 1.0f, err));
     wd_op_fill(bench->queue, &(wd_fill_args){.to = b->timestep,

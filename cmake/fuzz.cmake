@@ -14,7 +14,8 @@ if(WD_FUZZ)
     string(REGEX REPLACE "_fuzz\\.c$" "" name ${name})
     string(REPLACE "/" "_" target "fuzz_${name}")
     add_executable(${target} ${source})
-    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src
+                               ${PROJECT_SOURCE_DIR}/tests)
     # libFuzzer calls functions that no header of ours declares.
     target_compile_options(${target} PRIVATE -Wno-missing-prototypes)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
@@ -23,6 +24,7 @@ if(WD_FUZZ)
     add_test(NAME fuzz/${name} COMMAND ${target} -max_total_time=${WD_FUZZ_SECONDS} -timeout=10
              -rss_limit_mb=2048 -print_final_stats=1)
     file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
-    set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 240 WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+    set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 240
+                         WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
   endforeach()
 endif()

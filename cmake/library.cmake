@@ -1,10 +1,11 @@
-# The library: every room under src/ but the command line, and bench/. A new file needs no line here.
-file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c ${PROJECT_SOURCE_DIR}/src/*.cc
-     ${PROJECT_SOURCE_DIR}/bench/*.c)
+# The library: every room under src/ but the command line, and bench/. A new file needs no line.
+file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c
+     ${PROJECT_SOURCE_DIR}/src/*.cc ${PROJECT_SOURCE_DIR}/bench/*.c)
 list(FILTER WD_SOURCES EXCLUDE REGEX "(_test\\.c|_fuzz\\.c|/src/cli/.*|/src/dev/cpu/isa/.*)$")
 
 add_library(wd_core_objects OBJECT ${WD_SOURCES})
-target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
+target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src
+                           ${PROJECT_SOURCE_DIR}/include
                            PRIVATE ${PROJECT_SOURCE_DIR} ${DNNL_INCLUDE})
 target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConfig::UTF8PROC
                       PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG)
@@ -34,7 +35,8 @@ set(WD_OBJECTS $<TARGET_OBJECTS:wd_core_objects>)
 if(WD_ISA_SOURCES)
   foreach(isa IN LISTS WD_ISA_LIST)
     add_library(wd_isa_${isa} OBJECT ${WD_ISA_SOURCES})
-    target_include_directories(wd_isa_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_include_directories(wd_isa_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src
+                               ${PROJECT_SOURCE_DIR}/include)
     target_compile_definitions(wd_isa_${isa} PRIVATE WD_ISA=${isa})
     target_compile_options(wd_isa_${isa} PRIVATE -O3 ${WD_ISA_FLAGS_${isa}})
     target_link_libraries(wd_isa_${isa} PRIVATE wd_flags)

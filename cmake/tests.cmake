@@ -12,7 +12,8 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   string(REGEX REPLACE "^src/|_test\\.c$" "" name ${name})
   string(REPLACE "/" "_" target "test_${name}")
   add_executable(${target} ${source})
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src
+                             ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE WD_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              WD_PROGRAM="$<TARGET_FILE:wandistiller_cli>")
   target_link_libraries(${target} PRIVATE wandistiller PkgConfig::CMOCKA)
@@ -27,6 +28,7 @@ foreach(source IN LISTS WD_TEST_SOURCES)
 endforeach()
 
 # Checks of the sources themselves.
+add_test(NAME checks/columns COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_columns.sh)
 add_test(NAME checks/rooms COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_rooms.sh)
 add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_headers.sh
          ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
@@ -47,7 +49,8 @@ foreach(isa generic avx2 avx512)
     foreach(name wan/dit_exact wan/dit distill/machine)
       string(REPLACE "/" "_" target "test_${name}")
       add_test(NAME ${name}-${isa} COMMAND ${target})
-      set_tests_properties(${name}-${isa} PROPERTIES TIMEOUT 240 WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests
+      set_tests_properties(${name}-${isa} PROPERTIES TIMEOUT 240
+                           WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests
                            ENVIRONMENT "GOMP_SPINCOUNT=2000;WD_CPU_ISA=${isa}")
     endforeach()
   endif()

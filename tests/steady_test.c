@@ -101,7 +101,7 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t of
 }
 
 typedef struct figures {
-    long long large_calls, growth; /* growth: the most that was live, beyond what was at the start */
+    long long large_calls, growth; /* growth: the most that was live beyond the start's */
 } figures;
 
 static figures train(int64_t steps)

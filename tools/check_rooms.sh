@@ -4,8 +4,8 @@
 # A test may include more; every room may include the public header.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
-find src bench -name '*.[ch]' ! -name '*_test.c' ! -name '*_fuzz.c' ! -name '*_harness.h' -o -name '*.cc' |
-sort | awk '
+find src bench -name '*.[ch]' ! -name '*_test.c' ! -name '*_fuzz.c' ! -name '*_harness.h' \
+    -o -name '*.cc' | sort | awk '
 # The table: rows "| room, room | what it may include |".
 function learn(line,    cell, rooms, n, i, allowed, words, w, j, from) {
     split(line, cell, "|")

@@ -18,7 +18,8 @@ for name in names:
     assert len(value) <= 2 and len(name) <= 31 and name.isalnum() and name.isascii()
     assert html5.get(name, value) == value
     codes = [ord(c) for c in value] + [0] * (2 - len(value))
-    item = '{"%s", 0x%X, %s, %d},' % (name, codes[0], hex(codes[1]) if codes[1] else "0", name in html5)
+    second = hex(codes[1]) if codes[1] else "0"
+    item = '{"%s", 0x%X, %s, %d},' % (name, codes[0], second, name in html5)
     if len(line) + len(item) + 5 > 100:
         print("    " + line.rstrip())
         line = ""

@@ -69,10 +69,10 @@ static int unknown(const char *name)
     return fail(&err);
 }
 
-/* OpenMP's threads wait for one another by spinning, for milliseconds: while another program has one
- * of the processors, all others spin for nothing (measured on two busy ones: a training step took
- * five times as long). A short spin is as good where nobody disturbs. libgomp reads its settings
- * when it is loaded, so the program begins once more with them, unless the user has made some. */
+/* OpenMP's threads wait for one another by spinning, for milliseconds: while another program has
+ * one of the processors, all others spin for nothing (measured on two busy ones: a training step
+ * took five times as long). A short spin is as good where nobody disturbs. libgomp reads its
+ * settings when it is loaded, so the program begins anew with them, unless the user has some. */
 static void settle_spinning(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;

@@ -15,7 +15,8 @@ void *wd_arena_push(wd_arena *arena, size_t bytes)
 {
     size_t size = wd_round_up(bytes, WD_ARENA_ALIGN);
     if (size > arena->capacity - arena->used) {
-        fprintf(stderr, "wandistiller: bug: arena of %zu bytes has %zu in use and is asked for %zu\n",
+        fprintf(stderr,
+                "wandistiller: bug: arena of %zu bytes has %zu in use and is asked for %zu\n",
                 arena->capacity, arena->used, size);
         abort();
     }

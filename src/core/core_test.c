@@ -13,7 +13,7 @@
 #include "core/random.h"
 #include "core/tensor.h"
 
-/* Every finite f16 survives the way through f32, and halves between two neighbours go to the even one. */
+/* Every finite f16 survives its way through f32; halves between neighbours go to the even one. */
 static void f16_round_trip(void **state)
 {
     (void)state;

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-/* `count * size` zeroed bytes, 64-byte aligned; checks the product. `what` names it in the error. */
+/* `count * size` zeroed bytes, 64-byte aligned; checks the product. errors name `what`. */
 wd_status wd_alloc(void **out, size_t count, size_t size, const char *what, wd_err *err);
 
 /* Grows or shrinks *block (may be NULL) to `count * size` bytes; new bytes are not cleared. On
@@ -21,7 +21,7 @@ void wd_free(void *block);
 /* Calls of wd_alloc, wd_resize and wd_copy_text so far in this process. */
 int64_t wd_alloc_count(void);
 
-/* From now on the call number `n` (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none does. */
+/* Call number `n` from now (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none does. */
 void wd_alloc_fail_at(int64_t n);
 
 #endif

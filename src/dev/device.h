@@ -25,8 +25,8 @@ typedef struct wd_event wd_event;
  * Pool memory is anonymous host memory. */
 wd_status wd_device_open_cpu(wd_device **out, int threads, wd_err *err);
 
-/* Tests: the cpu device, but its pool is inaccessible (PROT_NONE) except while one of its kernels or
- * copies runs, and host memory that a copy names is the only other memory a copy may touch. */
+/* Tests: the cpu device, but its pool is inaccessible (PROT_NONE) except while one of its kernels
+ * or copies runs, and host memory that a copy names is the only other memory a copy may touch. */
 wd_status wd_device_open_guard(wd_device **out, int threads, wd_err *err);
 
 /* Plans for `target` (borrowed) without touching it: addresses are made up, a launch adds its FLOPs
@@ -39,16 +39,16 @@ void wd_device_close(wd_device *device);
 /* "cpu (AVX512_BF16, 2 threads)". */
 const char *wd_device_name(const wd_device *device);
 
-/* Whether kernels of this device may read host memory in place, such as a mapped checkpoint file. */
+/* Whether this device's kernels may read host memory in place, such as a mapped checkpoint. */
 bool wd_device_reads_host(const wd_device *device);
 
-/* Whether this is a dry device: callers skip what needs real values, such as reading back a loss. */
+/* Whether this is a dry device: callers skip what needs values, such as reading back a loss. */
 bool wd_device_is_dry(const wd_device *device);
 
 /* ---- memory ---- */
 
-/* `bytes` of the pool, 64-byte aligned, zeroed. `what` is borrowed for ever (a string literal): it names the block in
- * reports. */
+/* `bytes` of the pool, 64-byte aligned, zeroed. `what` is borrowed for ever (a string literal): it
+ * names the block in reports. */
 wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const char *what,
                           wd_err *err);
 void wd_device_free(wd_device *device, void *block); /* NULL is allowed */

@@ -60,7 +60,7 @@ typedef enum wd_op {
 typedef enum wd_act { WD_ACT_NONE, WD_ACT_GELU_TANH, WD_ACT_SILU } wd_act;
 
 /* c[i] = act(op(a[i]) op(b[i]) + bias) + beta c[i], i < batch, act only with beta 0.
- * op(a) is [m, k], op(b) is [k, n]; transpose_a: a is stored [k, m]; transpose_b: b is stored [n, k]
+ * op(a) is [m, k], op(b) is [k, n]; transpose_a: a is stored [k, m], transpose_b: b is [n, k]
  * (a Linear weight [out, in] is b with transpose_b). bias [n], added to every row, or NULL. */
 typedef struct wd_matmul_args {
     void *c;          /* [batch, m, n] c_type, = (beta 0) or += (beta 1) */
@@ -122,9 +122,9 @@ typedef struct wd_conv_args {
 } wd_conv_args;
 
 /* y = LN(x) (scale_one + scale) + shift; biased variance. Row r belongs to sample
- * r / rows_per_sample, whose scale and shift lie at that index times sample_stride (0: one for all).
- * Modulation: scale_one 1. Affine: scale = weight, shift = bias, scale_one 0, sample_stride 0.
- * scale and shift NULL: plain. */
+ * r / rows_per_sample, whose scale and shift lie at that index times sample_stride (0: one for
+ * all). Modulation: scale_one 1. Affine: scale = weight, shift = bias, scale_one 0,
+ * sample_stride 0. scale and shift NULL: plain. */
 typedef struct wd_layernorm_args {
     void *y;                    /* [R, D] type, = */
     const void *x;              /* [R, D] type */
@@ -333,7 +333,7 @@ typedef struct wd_mse_args {
     float factor; /* 1 / (samples of the whole optimiser step) */
 } wd_mse_args;
 
-/* sum[0] = (or +=, beta 1) sum over x^2, in fixed chunks: the same bits for any number of threads. */
+/* sum[0] = (or +=, beta 1) sum of x^2, in fixed chunks: the same bits for any number of threads. */
 typedef struct wd_sum_squares_args {
     float *sum; /* [1] */
     const float *x;

@@ -1,7 +1,7 @@
 /* The machine of a distillation: everything that a training step uses, opened together.
  *
- * teacher (residency, sweep) -> objective -> student pass -> optimizer. All memory of a steady-state
- * step is allocated here. Opened on a dry device it is the memory plan: see distill/plan.h. */
+ * teacher (residency, sweep) -> objective -> student pass -> optimizer. What a step
+ * uses is allocated here. Opened on a dry device it is the memory plan: see distill/plan.h. */
 #ifndef WD_DISTILL_MACHINE_H
 #define WD_DISTILL_MACHINE_H
 
@@ -50,8 +50,8 @@ wd_status wd_machine_open(wd_machine *out, const wd_machine_options *options,
                           wd_residency *residency, wd_queue *queue, wd_err *err);
 void wd_machine_close(wd_machine *machine); /* a zeroed one is fine */
 
-/* Optimiser step number `step` (from 0) with learning rate `lr`: makes the targets it needs, runs its
- * micro-batches in order, updates the weights. Its losses and gradient norm are handed to the
+/* Optimiser step number `step` (from 0) with learning rate `lr`: makes the targets it needs, runs
+ * its micro-batches in order, updates the weights. Its losses and gradient norm are handed to the
  * readback under tag `step`. */
 wd_status wd_machine_step(wd_machine *machine, int64_t step, double lr, wd_err *err);
 

@@ -1,5 +1,5 @@
 /* Tests of the machine of a step, on wan-tiny with both experts: one stream of samples whatever the
- * window, the threads and the device; memory as planned, and none allocated by a steady-state step. */
+ * window, the threads and the device; memory as planned, none allocated by a steady-state step. */
 #include "testing.h"
 
 #include "core/random.h"

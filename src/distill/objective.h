@@ -1,8 +1,8 @@
 /* Objectives: where a student's training batches come from.
  *
  * An objective owns a stream of samples, numbered from 0: which latents, noise level, prompt and
- * target sample s has is a pure function of the seed and the objective's options. How the targets are
- * computed (window, placement, when) is its own business. Kinds of objective are files beside
+ * target sample s has is a pure function of the seed and the objective's options. How the targets
+ * are computed (window, placement, when) is its own business. Kinds of objective are files beside
  * this one: objective_trajectory.c. */
 #ifndef WD_DISTILL_OBJECTIVE_H
 #define WD_DISTILL_OBJECTIVE_H
@@ -24,8 +24,8 @@ typedef struct wd_objective wd_objective;
 typedef struct wd_objective_vtable {
     /* Computes what samples [0, end) need and is not there yet. */
     wd_status (*prepare)(wd_objective *self, int64_t end, wd_err *err);
-    /* The batch of samples [first, first + samples), prepared before. `sigma` [samples], host: their
-     * noise levels. */
+    /* The batch of samples [first, first + samples), prepared before. `sigma` [samples], host:
+     * their noise levels. */
     wd_status (*fill)(wd_objective *self, wd_batch *out, float *sigma, int64_t first,
                       int64_t samples, wd_err *err);
     /* The state to save: a JSON object (new) and tensors; names and views live as long as self. */

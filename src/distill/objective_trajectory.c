@@ -1,9 +1,9 @@
 /* The trajectory objective: see distill/objective_trajectory.h.
  *
  * Data flow: slot latents -> (copied) pool of states -> sweep -> pool of velocities = targets ->
- * Euler step of the slot's latents; batches are gathered from the pool. The pool is a ring by target
- * number, as long as the stream can look back, plus the round that is under way. Targets are made in
- * whole rounds, so a saved state does not depend on the window. */
+ * Euler step of the slot's latents; batches are gathered from the pool. The pool is a ring by
+ * target number, as long as the stream can look back, plus the round that is under way. Targets are
+ * made in whole rounds, so a saved state does not depend on the window. */
 #include "distill/objective_trajectory.h"
 
 #include <assert.h>
@@ -230,7 +230,8 @@ static void trajectory_close(wd_objective *self)
                       o->batch_latents, o->batch_target, o->batch_timestep, o->batch_text};
     void *host[] = {o->host_dt, o->host_timestep,       o->host_noise,     o->host_prompt,
                     o->info,    o->host_batch_timestep, o->host_batch_text};
-    for (size_t i = 0; i < sizeof device / sizeof *device; i++) wd_device_free(o->device, device[i]);
+    for (size_t i = 0; i < sizeof device / sizeof *device; i++)
+        wd_device_free(o->device, device[i]);
     for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
     wd_event_close(o->window_uploaded);
     wd_event_close(o->batch_uploaded);

@@ -38,7 +38,7 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
     (void)context, (void)out, (void)prompt, (void)dtype;
 }
 
-/* Steps until every slot has begun and a step's micro-batches have run: all that a run ever needs. */
+/* Steps until every slot has begun and a step's micro-batches have run: all a run ever needs. */
 static wd_status run_dry(wd_plan *out, wd_machine *machine, wd_err *err)
 {
     const wd_machine_options *o = &machine->options;

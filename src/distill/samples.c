@@ -103,7 +103,8 @@ static wd_status upload_text(group *g, wd_err *err)
 {
     wd_machine *m = g->samples->machine;
     const wd_machine_options *o = &m->options;
-    size_t bytes = (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(o->student_dtype);
+    size_t bytes =
+        (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(o->student_dtype);
     char *host;
     WD_TRY(wd_alloc((void **)&host, (size_t)o->batch, bytes, "text of the samples", err));
     for (int64_t i = 0; i < g->count; i++)
@@ -147,7 +148,8 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
     wd_dtype dtype = student ? o->student_dtype : wd_teacher_compute_dtype(o->teacher_dtype);
     size_t text = (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(dtype);
     group g = {.samples = s};
-    WD_TRY_OUT(wd_alloc((void **)&g.host_timestep, (size_t)group_max, sizeof(float), "samples", err));
+    WD_TRY_OUT(
+        wd_alloc((void **)&g.host_timestep, (size_t)group_max, sizeof(float), "samples", err));
     WD_TRY_OUT(wd_alloc((void **)&g.prompt, (size_t)group_max, sizeof(int64_t), "samples", err));
     if (student) {
         size_t batch = (size_t)group_max;

@@ -8,7 +8,7 @@ typedef struct wd_samples_options {
     const char *folder;           /* where step-00000200.png go */
     const char *const *prompt;    /* [count] as the sheet shows them */
     int64_t count;
-    int64_t text_first;           /* their embeddings: prompts text_first ... of the machine's text */
+    int64_t text_first;           /* their embeddings: the machine's text from this prompt on */
     int64_t steps;                /* of the sampler */
     double student_flow_shift;
     uint64_t seed;

@@ -36,7 +36,7 @@ uint32_t wd_crc32c(const void *data, size_t bytes)
     return ~crc;
 }
 
-/* A CRC stored beside data that holds CRCs would be weak: TFRecord rotates it and adds a constant. */
+/* A CRC stored beside data that holds CRCs would be weak: TFRecord rotates and adds. */
 uint32_t wd_crc32c_masked(const void *data, size_t bytes)
 {
     uint32_t crc = wd_crc32c(data, bytes);

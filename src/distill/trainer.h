@@ -33,9 +33,9 @@ typedef struct wd_trainer_result {
     bool interrupted;
 } wd_trainer_result;
 
-/* Trains on `queue` (borrowed) with the teacher's weights from `residency` (borrowed). Whatever ends
- * it but an error, a checkpoint and the student's folder are written. A step that is not finite
- * changes no weight; many in a row end the run with WD_NOT_FINITE. */
+/* Trains on `queue` (borrowed) with the teacher's weights from `residency` (borrowed). Whatever
+ * ends it but an error, a checkpoint and the student's folder are written. A step that is not
+ * finite changes no weight; many in a row end the run with WD_NOT_FINITE. */
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
                          wd_residency *residency, wd_queue *queue, wd_err *err);
 

@@ -1,10 +1,10 @@
 /* Trajectories: which states the teacher is asked about, as a pure function of seed and options.
  *
  * N slots each follow one trajectory after another, from noise (u = 1) to a picture (u = 0) in K
- * steps on a grid of their own, jittered around even spacing. Slot j begins at round j mod K, so that
- * from round K - 1 on the slots hold all noise levels at any time. In every round each slot that has
- * begun gives one target. A target is known by its number: round by round, slot by slot. Everything
- * about it but its latents follows from that number; latents are the only state. */
+ * steps on a grid of their own, jittered around even spacing. Slot j begins at round j mod K, so
+ * that from round K - 1 on the slots hold all noise levels at any time. In every round each slot
+ * that has begun gives one target. A target is known by its number: round by round, slot by slot.
+ * Everything about it but its latents follows from that number; latents are the only state. */
 #ifndef WD_DISTILL_TRAJECTORY_H
 #define WD_DISTILL_TRAJECTORY_H
 

@@ -13,10 +13,10 @@ int wd_teacher_experts(const wd_pipeline *pipeline);
 wd_dtype wd_teacher_compute_dtype(wd_dtype storage);
 
 /* `resident`: every stage stays where `queue`'s device computes, in dtype `storage` (fp32 islands
- * stay fp32). A tensor that the device can read in the mapped file, as it is, is used there; others are
- * copied to the pool, stage by stage, so that at no time more than one stage exists twice. Maps the
- * experts' weights itself and keeps them mapped. `pipeline` is borrowed during the call. On a dry
- * device no page of the files is read: this plans it. */
+ * stay fp32). A tensor that the device can read in the mapped file, as it is, is used there; others
+ * are copied to the pool, stage by stage, so that at no time more than one stage exists twice. Maps
+ * the experts' weights itself and keeps them mapped. `pipeline` is borrowed during the call. On a
+ * dry device no page of the files is read: this plans it. */
 wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
                                      wd_dtype storage, wd_queue *queue, wd_err *err);
 

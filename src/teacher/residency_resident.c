@@ -42,7 +42,10 @@ int wd_teacher_experts(const wd_pipeline *pipeline)
     return pipeline->boundary_ratio > 0 && pipeline->has[WD_COMPONENT_TRANSFORMER_2] ? 2 : 1;
 }
 
-wd_dtype wd_teacher_compute_dtype(wd_dtype storage) { return storage == WD_BF16 ? WD_BF16 : WD_F32; }
+wd_dtype wd_teacher_compute_dtype(wd_dtype storage)
+{
+    return storage == WD_BF16 ? WD_BF16 : WD_F32;
+}
 
 /* dtype of a table line once widened for computing. */
 static wd_dtype widened(wd_dtype stored) { return stored == WD_F16 ? WD_F32 : stored; }

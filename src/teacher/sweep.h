@@ -1,8 +1,8 @@
 /* The sweep: one pass over the teacher's weights, for a window of states at once.
  *
  * Data flow: states (latents, timestep, prompt) -> sorted by expert -> per expert: stage by stage,
- * acquire, run every micro-batch's conditional and unconditional stream through it, release -> guided
- * velocity of every state.
+ * acquire, run every micro-batch's conditional and unconditional stream through it, release ->
+ * guided velocity of every state.
  *
  * A block's weights are fetched once per sweep and expert, whatever the window; the next stage is
  * asked for while this one is used. The value of a velocity does not depend on what else is in the

@@ -1,8 +1,8 @@
 /* The tensor table of the Wan transformer, and its stages.
  *
  * A stage is what is acquired and released together: stage 0 is the embedding (patches, time,
- * text), stage 1 + i is block i, the last one is the head. Within a stage every tensor has a slot; the
- * table lists stage by stage, slot by slot, so a slot finds its line by adding. */
+ * text), stage 1 + i is block i, the last one is the head. Within a stage every tensor has a slot;
+ * the table lists stage by stage, slot by slot, so a slot finds its line by adding. */
 #ifndef WD_WAN_DIT_TABLE_H
 #define WD_WAN_DIT_TABLE_H
 

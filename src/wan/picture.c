@@ -3,7 +3,8 @@
 
 #include "wan/vae.h"
 
-enum { LATENTS_PER_CALL_MAX = 64 * 64 }; /* latent pixels decoded together: small pictures in batches */
+/* Latent pixels decoded together: small pictures in batches. */
+enum { LATENTS_PER_CALL_MAX = 64 * 64 };
 
 static void to_unit(float *image, int64_t count)
 {

@@ -16,8 +16,8 @@ typedef struct wd_schedule {
     float *timestep;   /* [steps]; UniPC: integers; Euler: 1000 sigma */
 } wd_schedule;
 
-/* Steps out of 1 ... num_train_timesteps, a shift of 0 or less, and a solver order or form that is not
- * implemented are errors with what was expected and found. */
+/* Steps out of 1 ... num_train_timesteps, a shift of 0 or less, and a solver order or form that is
+ * not implemented are errors with what was expected and found. */
 wd_status wd_schedule_open(wd_schedule *out, const wd_scheduler_config *config, int64_t steps,
                            wd_err *err);
 void wd_schedule_close(wd_schedule *schedule);
@@ -25,15 +25,15 @@ void wd_schedule_close(wd_schedule *schedule);
 /* sigma after the flow shift: s u / (1 + (s - 1) u). */
 double wd_flow_shift(double u, double shift);
 
-/* A run of one schedule over latents of `count` elements: keeps the solver's history on the device. */
+/* A run of one schedule over latents of `count` elements: its history lies on the device. */
 typedef struct wd_solver wd_solver;
 
 wd_status wd_solver_open(wd_solver **out, const wd_schedule *schedule, int64_t count,
                          wd_dtype model_dtype, wd_queue *queue, wd_err *err);
 void wd_solver_close(wd_solver *solver);
 
-/* latents [count] F32 on the device, in place: one step with velocity [count] F32 (which holds values
- * of model_dtype), step numbers 0, 1, ... in order. */
+/* latents [count] F32 on the device, in place: one step with velocity [count] F32 (which holds
+ * values of model_dtype), step numbers 0, 1, ... in order. */
 void wd_solver_step(wd_solver *solver, float *latents, const float *velocity);
 
 #endif

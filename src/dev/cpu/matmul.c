@@ -1,6 +1,6 @@
 /* Matrix products and convolutions: see cpu/matmul.h.
  *
- * Convolutions are fp32 inside, whatever the storage: only the VAE has them, and it runs in fp32. */
+ * Convolutions are fp32 inside, whatever the storage: only the VAE has them, and it is fp32. */
 #include "dev/cpu/matmul.h"
 
 #include <assert.h>
@@ -35,9 +35,9 @@ static wd_onednn_product key_of(const wd_matmul_args *a)
     return p;
 }
 
-/* Weight gradients sum over rows. oneDNN shares a sum of 2048 and more terms among its threads where
- * the result is narrow (seen in 2.6: up to 160 columns), so its bits would depend on their number.
- * Such sums are made in pieces, one added to the other. */
+/* Weight gradients sum over rows. oneDNN shares a sum of 2048 and more terms among its threads
+ * where the result is narrow (seen in 2.6: up to 160 columns), so its bits would depend on their
+ * number. Such sums are made in pieces, one added to the other. */
 static bool is_deep(const wd_matmul_args *a)
 {
     return a->transpose_a && a->k > DEPTH_MAX && a->c_type == WD_F32 && !a->act;

@@ -1,5 +1,5 @@
-/* Matrix products and convolutions through oneDNN, against plain C; and what the design rests on: the
- * bits of a row depend neither on how many rows there are nor on the number of threads. */
+/* Matrix products and convolutions through oneDNN, against plain C; and what the design rests on:
+ * the bits of a row depend neither on how many rows there are nor on the number of threads. */
 #include "dev/cpu/kernels_check.h"
 
 /* fp32 sums of up to some thousand products in another order than the reference's double. */
@@ -46,7 +46,7 @@ static void make_product(world *w, void *out, const void *context)
     };
 }
 
-/* Against the reference, on every instruction set, with 1 and 2 threads: the same bits with both. */
+/* Against the reference, on every instruction set; the same bits with 1 and with 2 threads. */
 static void check(wd_op op, make_fn *make, const void *p)
 {
     wd_cpu_table table;
@@ -96,7 +96,8 @@ static void batches(void **state)
     (void)state;
     for (int v = 0; v < 8; v++) {
         const params p = {.m = 9, .n = 24, .k = 32, .batch = 4,
-                          .type = v & 1 ? WD_BF16 : WD_F32, .c_type = (v & 3) == 1 ? WD_BF16 : WD_F32,
+                          .type = v & 1 ? WD_BF16 : WD_F32,
+                          .c_type = (v & 3) == 1 ? WD_BF16 : WD_F32,
                           .transpose_b = true, .broadcast_b = v & 4};
         check(WD_OP_MATMUL, make_product, &p);
     }
