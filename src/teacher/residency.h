@@ -14,7 +14,8 @@ typedef struct wd_residency wd_residency;
 typedef struct wd_residency_vtable {
     /* May start to bring the stage; returns at once. */
     void (*prefetch)(wd_residency *self, int expert, int stage);
-    /* Work that is launched on `queue` from now on sees the stage's weights at *out. */
+    /* Work that is launched on `queue` from now on sees the stage's weights at *out; on a dry queue
+     * only the addresses count. */
     wd_status (*acquire)(wd_residency *self, wd_dit_stage *out, int expert, int stage,
                          wd_queue *queue, wd_err *err);
     /* Work launched on `queue` so far was the last to use them. */
@@ -29,6 +30,7 @@ struct wd_residency {
     int stages;         /* of each */
     int64_t acquires;   /* calls so far */
     size_t mapped_bytes; /* of checkpoint files, read in place */
+    size_t host_bytes;   /* of host memory that it has allocated for weights */
 };
 
 void wd_residency_prefetch(wd_residency *residency, int expert, int stage);

@@ -25,6 +25,19 @@ wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pip
                                       wd_component component, wd_dtype storage, wd_queue *queue,
                                       wd_err *err);
 
+/* `streamed`: weights stay in host memory (`offload`: mapped where the file has the storage dtype,
+ * else converted once) or in the files (`disk`: read for every sweep by a thread that reads ahead,
+ * without filling the page cache), and come to `device` stage by stage through two slots. */
+typedef struct wd_streamed_options {
+    wd_dtype storage;
+    bool from_disk;
+    wd_device *device;   /* borrowed */
+    wd_queue *processor; /* of the cpu device, used during the call; from_disk: NULL */
+} wd_streamed_options;
+
+wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
+                                     const wd_streamed_options *options, wd_err *err);
+
 /* `dry`: gives addresses that must not be dereferenced, for planning on a dry device what has no
  * pipeline. */
 wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config, int experts,

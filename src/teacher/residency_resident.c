@@ -11,19 +11,10 @@
 #include <assert.h>
 #include <string.h>
 
-#include "core/checked.h"
 #include "core/memory.h"
-#include "dev/ops.h"
+#include "teacher/stage_layout.h"
 
-enum { EXPERTS_MAX = 2, SLOTS = 2, ALIGN = 64 };
-
-typedef struct stage_layout {
-    size_t offset[WD_DIT_BLOCK_SLOTS]; /* in the block; SIZE_MAX: used in place */
-    wd_tensor file[WD_DIT_BLOCK_SLOTS];
-    wd_tensor stored[WD_DIT_BLOCK_SLOTS]; /* dtype and shape; data in place or NULL */
-    int tensors;
-    size_t block_bytes, staging_bytes, mapped_bytes, widened_bytes;
-} stage_layout;
+enum { EXPERTS_MAX = 2, SLOTS = 2 };
 
 typedef struct resident {
     wd_residency base;
@@ -47,70 +38,6 @@ wd_dtype wd_teacher_compute_dtype(wd_dtype storage)
     return storage == WD_BF16 ? WD_BF16 : WD_F32;
 }
 
-/* dtype of a table line once widened for computing. */
-static wd_dtype widened(wd_dtype stored) { return stored == WD_F16 ? WD_F32 : stored; }
-
-/* Decides for each tensor of a stage whether it is used in place, and where else it goes. */
-static wd_status lay_out(stage_layout *out, const wd_dit_config *config,
-                         const wd_tensor_table *table, const wd_safetensors *weights, int stage,
-                         wd_dtype storage, bool reads_host, wd_err *err)
-{
-    *out = (stage_layout){.tensors = wd_dit_stage_slots(config, stage)};
-    int64_t first = wd_dit_stage_first(config, stage);
-    for (int i = 0; i < out->tensors; i++) {
-        const wd_tensor_spec *spec = &table->spec[first + i];
-        out->offset[i] = SIZE_MAX;
-        if (spec->may_miss && !wd_safetensors_find(weights, spec->name)) continue;
-        wd_tensor *file = &out->file[i];
-        WD_TRY(wd_safetensors_expect(file, weights, spec, err));
-        out->stored[i] = *file;
-        out->stored[i].dtype = wd_spec_dtype(spec, storage);
-        bool same = file->dtype == out->stored[i].dtype;
-        bool aligned = (uintptr_t)file->data % wd_dtype_bytes(file->dtype) == 0;
-        size_t bytes = wd_tensor_bytes(&out->stored[i]);
-        wd_tensor wide = out->stored[i];
-        wide.dtype = widened(wide.dtype);
-        out->widened_bytes += wd_round_up(wd_tensor_bytes(&wide), ALIGN);
-        if (reads_host && same && aligned) {
-            out->mapped_bytes += bytes;
-            continue;
-        }
-        out->offset[i] = out->block_bytes;
-        out->block_bytes += wd_round_up(bytes, ALIGN);
-        size_t file_bytes = wd_tensor_bytes(file);
-        if (!(same || (reads_host && aligned)) && file_bytes > out->staging_bytes)
-            out->staging_bytes = file_bytes;
-    }
-    return WD_OK;
-}
-
-/* Fills a stage's block from the mapped file. */
-static void bring(wd_dit_stage *stored, const stage_layout *layout, char *block, void *staging,
-                  bool reads_host, wd_queue *queue)
-{
-    for (int i = 0; i < layout->tensors; i++) {
-        const wd_tensor *file = &layout->file[i];
-        stored->t[i] = layout->stored[i];
-        if (layout->offset[i] == SIZE_MAX) continue;
-        void *to = block + layout->offset[i];
-        stored->t[i].data = to;
-        if (file->dtype == stored->t[i].dtype) {
-            wd_queue_copy(queue, to, file->data, wd_tensor_bytes(file));
-            continue;
-        }
-        const void *from = file->data;
-        if (!reads_host || (uintptr_t)from % wd_dtype_bytes(file->dtype)) {
-            wd_queue_copy(queue, staging, from, wd_tensor_bytes(file));
-            from = staging;
-        }
-        wd_op_cast(queue, &(wd_cast_args){.to = to,
-                                          .from = from,
-                                          .to_type = stored->t[i].dtype,
-                                          .from_type = file->dtype,
-                                          .count = wd_tensor_count(file)});
-    }
-}
-
 static void resident_prefetch(wd_residency *self, int expert, int stage)
 {
     (void)self, (void)expert, (void)stage; /* it is already there */
@@ -123,20 +50,8 @@ static wd_status resident_acquire(wd_residency *self, wd_dit_stage *out, int exp
     resident *r = (resident *)self;
     *out = r->stored[expert][stage];
     if (!r->widens) return WD_OK;
-    char *to = r->slot[r->slot_next];
+    wd_stage_widen(out, r->slot[r->slot_next], queue);
     r->slot_next = (r->slot_next + 1) % SLOTS;
-    for (int i = 0; i < WD_DIT_BLOCK_SLOTS; i++) {
-        wd_tensor *t = &out->t[i];
-        if (!t->data || t->dtype != WD_F16) continue;
-        wd_op_cast(queue, &(wd_cast_args){.to = to,
-                                          .from = t->data,
-                                          .to_type = WD_F32,
-                                          .from_type = WD_F16,
-                                          .count = wd_tensor_count(t)});
-        t->data = to;
-        t->dtype = WD_F32;
-        to += wd_round_up(wd_tensor_bytes(t), ALIGN);
-    }
     return WD_OK;
 }
 
@@ -176,16 +91,17 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
                               wd_queue *queue, size_t *widened_max, wd_err *err)
 {
     bool reads_host = wd_device_reads_host(r->device);
+    const wd_stage_keeping keeping = {storage, reads_host, reads_host};
     WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, r->component[expert], err));
     WD_TRY(wd_alloc((void **)&r->stored[expert], (size_t)r->base.stages, sizeof(wd_dit_stage),
                     "a teacher's stages", err));
     WD_TRY(wd_alloc((void **)&r->block[expert], (size_t)r->base.stages, sizeof(void *),
                     "a teacher's blocks", err));
     for (int s = 0; s < r->base.stages; s++) {
-        stage_layout layout;
+        wd_stage_layout layout;
         void *staging = NULL;
-        WD_TRY(lay_out(&layout, &pipeline->dit, table, r->weights[expert], s, storage, reads_host,
-                       err));
+        WD_TRY(wd_stage_lay_out(&layout, &pipeline->dit, table, r->weights[expert], s, keeping,
+                                err));
         if (layout.widened_bytes > *widened_max) *widened_max = layout.widened_bytes;
         r->base.mapped_bytes += layout.mapped_bytes;
         if (layout.block_bytes)
@@ -194,7 +110,7 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
         if (layout.staging_bytes)
             WD_TRY(wd_device_alloc(&staging, r->device, layout.staging_bytes,
                                    "teacher weights being converted", err));
-        bring(&r->stored[expert][s], &layout, r->block[expert][s], staging, reads_host, queue);
+        wd_stage_bring(&r->stored[expert][s], &layout, r->block[expert][s], staging, queue);
         wd_queue_wait(queue);
         wd_device_free(r->device, staging);
     }

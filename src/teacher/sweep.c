@@ -198,11 +198,13 @@ static wd_status run_expert(wd_sweep *sweep, int expert, int64_t first, int64_t 
     size_t mark = wd_arena_mark(&sweep->arena);
     int64_t batches = cut(sweep, first, count);
     int stages = sweep->residency->stages;
-    wd_residency_prefetch(sweep->residency, expert, 0);
+    bool ahead = !wd_device_is_dry(sweep->device);
+    if (ahead) wd_residency_prefetch(sweep->residency, expert, 0);
     for (int stage = 0; stage < stages; stage++) {
         wd_dit_stage weights;
         WD_TRY(wd_residency_acquire(sweep->residency, &weights, expert, stage, sweep->queue, err));
-        if (stage + 1 < stages) wd_residency_prefetch(sweep->residency, expert, stage + 1);
+        if (ahead && stage + 1 < stages)
+            wd_residency_prefetch(sweep->residency, expert, stage + 1);
         for (int64_t i = 0; i < batches; i++) {
             if (stage == 0) {
                 run_embed(sweep, &sweep->batch[i], window, &weights);

@@ -1,12 +1,8 @@
 /* Tests of the sweep on wan-tiny, both experts: the window, the micro-batch and the device never
  * change a velocity; a stage is acquired once per sweep and expert; memory is as planned. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "testing.h"
+
+#include <unistd.h>
 
 #include "core/random.h"
 #include "teacher/residency_kinds.h"
@@ -40,16 +36,30 @@ static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
     }
 }
 
-static void open_setup(setup *s, wd_dtype storage, bool guard)
+typedef enum kind { RESIDENT, OFFLOAD, DISK } kind;
+
+static void open_residency(setup *s, wd_dtype storage, kind home)
+{
+    wd_err err = {0};
+    const wd_streamed_options options = {
+        .storage = storage, .from_disk = home == DISK, .device = s->device, .processor = s->queue};
+    wd_status status =
+        home == RESIDENT
+            ? wd_residency_open_resident(&s->residency, &s->pipeline, storage, s->queue, &err)
+            : wd_residency_open_streamed(&s->residency, &s->pipeline, &options, &err);
+    if (status != WD_OK) fail_msg("%s", err.message);
+}
+
+static void open_setup(setup *s, wd_dtype storage, bool guard, kind home)
 {
     wd_err err = {0};
     *s = (setup){0};
     if (wd_pipeline_open(&s->pipeline, WD_SOURCE_DIR "/models/wan-tiny", &err) ||
         (guard ? wd_device_open_guard(&s->device, 0, &err)
                : wd_device_open_cpu(&s->device, 0, &err)) ||
-        wd_queue_open(&s->queue, s->device, &err) ||
-        wd_residency_open_resident(&s->residency, &s->pipeline, storage, s->queue, &err))
+        wd_queue_open(&s->queue, s->device, &err))
         fail_msg("%s", err.message);
+    open_residency(s, storage, home);
     size_t bytes = STATES * STATE_COUNT * sizeof(float);
     assert_int_equal(wd_device_alloc((void **)&s->latents, s->device, bytes, "test", &err), WD_OK);
     assert_int_equal(wd_device_alloc((void **)&s->velocity, s->device, bytes, "test", &err), WD_OK);
@@ -115,7 +125,7 @@ static void check_windows(wd_dtype storage)
     static float all[STATES * STATE_COUNT], some[STATES * STATE_COUNT];
     wd_dtype compute = wd_teacher_compute_dtype(storage);
     setup s;
-    open_setup(&s, storage, false);
+    open_setup(&s, storage, false, RESIDENT);
     run(&s, all, compute, STATES, STATES);
     const int64_t cut[][2] = {{1, 1}, {3, 2}, {5, 5}, {STATES, 4}};
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
@@ -149,7 +159,7 @@ static void one_acquire_per_stage_and_expert(void **state)
     (void)state;
     static float out[STATES * STATE_COUNT];
     setup s;
-    open_setup(&s, WD_BF16, false);
+    open_setup(&s, WD_BF16, false, RESIDENT);
     int64_t stages = s.residency->stages;
     assert_int_equal(s.residency->experts, 2);
     assert_int_equal(run(&s, out, WD_BF16, STATES, STATES), 2 * stages);
@@ -167,10 +177,10 @@ static void guarded_memory_gives_the_same_bits(void **state)
     for (int i = 0; i < 3; i++) {
         setup s;
         wd_dtype compute = wd_teacher_compute_dtype(storage[i]);
-        open_setup(&s, storage[i], false);
+        open_setup(&s, storage[i], false, RESIDENT);
         run(&s, open, compute, 4, 3);
         close_setup(&s);
-        open_setup(&s, storage[i], true);
+        open_setup(&s, storage[i], true, RESIDENT);
         run(&s, guarded, compute, 4, 3);
         close_setup(&s);
         assert_memory_equal(open, guarded, sizeof open);
@@ -187,7 +197,7 @@ static void memory_is_as_planned(void **state)
         wd_device *dry;
         wd_queue *dry_queue;
         wd_residency *planned;
-        open_setup(&s, storage[i], false);
+        open_setup(&s, storage[i], false, RESIDENT);
         assert_int_equal(wd_device_open_dry(&dry, s.device, &err), WD_OK);
         assert_int_equal(wd_queue_open(&dry_queue, dry, &err), WD_OK);
         assert_int_equal(
@@ -211,9 +221,66 @@ static void memory_is_as_planned(void **state)
     }
 }
 
+/* Where weights live between sweeps never changes a bit, whatever they are kept in. */
+static void residencies_agree(void **state)
+{
+    (void)state;
+    static float all[STATES * STATE_COUNT], some[STATES * STATE_COUNT];
+    static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
+    for (int i = 0; i < 3; i++) {
+        wd_dtype compute = wd_teacher_compute_dtype(storage[i]);
+        setup s;
+        open_setup(&s, storage[i], false, RESIDENT);
+        int64_t acquires = run(&s, all, compute, 4, 2);
+        close_setup(&s);
+        for (int k = OFFLOAD; k <= DISK; k++)
+            for (int guard = 0; guard < 2; guard++) {
+                open_setup(&s, storage[i], guard, (kind)k);
+                memset(some, 0, sizeof some);
+                assert_int_equal(run(&s, some, compute, 4, 2), acquires);
+                assert_memory_equal(all, some, sizeof all);
+                close_setup(&s);
+            }
+    }
+}
+
+/* A file that ends early while it is streamed ends the sweep with an error, not the process. */
+static void a_file_that_ends_is_an_error(void **state)
+{
+    (void)state;
+    char model[128], file[256], command[512];
+    setup s;
+    wd_err err = {0};
+    wd_sweep *sweep;
+    const float timestep = 999;
+    const int64_t prompt = 0;
+    snprintf(model, sizeof model, "%s/model", wd_test_folder());
+    snprintf(command, sizeof command, "cp -r %s/models/wan-tiny %s", WD_SOURCE_DIR, model);
+    assert_int_equal(system(command), 0);
+    open_setup(&s, WD_F32, false, RESIDENT);
+    wd_residency_close(s.residency);
+    wd_test_ok(wd_pipeline_open(&s.pipeline, model, &err), &err);
+    open_residency(&s, WD_F32, DISK);
+    snprintf(file, sizeof file, "%s/transformer/diffusion_pytorch_model.safetensors", model);
+    assert_int_equal(truncate(file, 1 << 20), 0);
+    const wd_sweep_options options = options_of(&s, WD_F32, 1, 1);
+    wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, s.queue, &err), &err);
+    const wd_window window = {.count = 1,
+                              .latents = s.latents,
+                              .velocity = s.velocity,
+                              .timestep = &timestep,
+                              .prompt = &prompt};
+    wd_test_refused(wd_sweep_run(sweep, &window, &err), &err, WD_IO, "the file ends");
+    assert_non_null(strstr(err.message, file));
+    wd_sweep_close(sweep);
+    close_setup(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(residencies_agree),
+        cmocka_unit_test(a_file_that_ends_is_an_error),
         cmocka_unit_test(window_never_changes_a_velocity_f32),
         cmocka_unit_test(window_never_changes_a_velocity_bf16),
         cmocka_unit_test(window_never_changes_a_velocity_f16),

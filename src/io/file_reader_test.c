@@ -1,0 +1,89 @@
+/* Ranges of files, over and over; and the page cache, which keeps nothing of them. */
+#include "io/file_reader.h"
+
+#include "testing.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { BYTES = 1 << 20 };
+
+static char path[128];
+static unsigned char content[BYTES], got[BYTES];
+
+static int write_file(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    for (int i = 0; i < BYTES; i++) content[i] = (unsigned char)(i * 31 + i / 255);
+    snprintf(path, sizeof path, "%s/file", wd_test_folder());
+    wd_test_ok(wd_file_write(path, content, BYTES, &err), &err); /* flushed: no page is dirty */
+    return 0;
+}
+
+static void ranges(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_file_reader *reader;
+    wd_test_ok(wd_file_reader_open(&reader, &err), &err);
+    static const size_t range[][2] = {{0, 1}, {4095, 3}, {7, 100000}, {BYTES - 5, 5}, {0, BYTES}};
+    uint64_t total = 0;
+    for (int i = 0; i < 5; i++) {
+        memset(got, 0, sizeof got);
+        wd_test_ok(wd_file_reader_read(reader, got, path, range[i][0], range[i][1], &err), &err);
+        assert_memory_equal(got, content + range[i][0], range[i][1]);
+        total += range[i][1];
+    }
+    assert_int_equal(wd_file_reader_total(reader), total);
+    wd_file_reader_close(reader);
+}
+
+static size_t pages_cached(void)
+{
+    static unsigned char in[BYTES / 4096];
+    size_t count = 0;
+    int fd = open(path, O_RDONLY);
+    void *map = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    assert_int_equal(mincore(map, BYTES, in), 0);
+    for (size_t i = 0; i < sizeof in; i++) count += in[i] & 1;
+    munmap(map, BYTES);
+    close(fd);
+    return count;
+}
+
+static void page_cache_stays_empty(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_file_reader *reader;
+    if (!pages_cached()) skip(); /* a file system without a page cache, or without mincore */
+    wd_test_ok(wd_file_reader_open(&reader, &err), &err);
+    wd_test_ok(wd_file_reader_read(reader, got, path, 0, BYTES, &err), &err);
+    assert_in_range(pages_cached(), 0, 8);
+    wd_file_reader_close(reader);
+}
+
+static void errors(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_file_reader *reader;
+    wd_test_ok(wd_file_reader_open(&reader, &err), &err);
+    wd_test_refused(wd_file_reader_read(reader, got, path, BYTES - 4, 5, &err), &err, WD_IO,
+                    "the file ends");
+    wd_test_refused(wd_file_reader_read(reader, got, "/nowhere/x", 0, 1, &err), &err, WD_IO,
+                    "/nowhere/x");
+    wd_file_reader_close(reader);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(page_cache_stays_empty),
+        cmocka_unit_test(ranges),
+        cmocka_unit_test(errors),
+    };
+    return cmocka_run_group_tests(tests, write_file, NULL);
+}

@@ -1,0 +1,378 @@
+/* The `streamed` residency: weights live in host memory or in the checkpoint's files, and come to
+ * the computing device stage by stage, each sweep anew.
+ *
+ * Data flow, host: (mapped file | block converted once) -> copy on a queue of our own -> slot.
+ * Disk: file -> (staging ->) slot, by a thread that reads ahead; the page cache keeps nothing.
+ * A processor computes from slots in host memory, which are read into without a copy.
+ *
+ * Two slots: one is used while the next stage comes. Events order the two queues; where the storage
+ * dtype is only for storage (F16), acquire widens the stage, as the `resident` residency does. */
+#include "teacher/residency_kinds.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "io/file_reader.h"
+#include "teacher/stage_layout.h"
+
+enum { EXPERTS_MAX = 2, SLOTS = 2 };
+
+typedef enum slot_state { EMPTY, WANTED, FILLED, FAILED } slot_state;
+
+typedef struct slot {
+    void *block; /* device memory; host memory for a processor */
+    wd_event *arrived, *released;
+    int expert, stage;
+    bool in_use;
+    slot_state state;
+    wd_dit_stage view;
+    wd_err error;
+} slot;
+
+typedef struct streamed {
+    wd_residency base;
+    wd_device *device;
+    wd_queue *copies; /* of `device`, ours */
+    bool from_disk, reads_host, widens;
+    wd_safetensors *weights[EXPERTS_MAX];
+    wd_stage_layout *layout[EXPERTS_MAX]; /* [stages]: from `source` to a slot */
+    void **converted[EXPERTS_MAX];        /* [stages] host memory, from_disk: none */
+    slot slot[SLOTS];
+    void *staging; /* host: what is read and is not used as it was read */
+    void *casting; /* device: a tensor that is converted there */
+    void *wide[SLOTS];
+    int wide_next;
+    /* disk */
+    wd_file_reader *reader;
+    pthread_t thread;
+    bool threaded, closing;
+    pthread_mutex_t lock; /* of slots' states and `closing` */
+    pthread_cond_t changed;
+} streamed;
+
+/* ---- filling a slot ---- */
+
+/* Launches what brings the stage from host memory, for work that waits for slot->arrived. */
+static void launch(streamed *r, slot *s, const wd_stage_layout *layout)
+{
+    wd_event_wait_on(r->copies, s->released);
+    wd_stage_bring(&s->view, layout, s->block, r->casting, r->copies);
+    wd_event_record(s->arrived, r->copies);
+}
+
+/* Reads the stage's tensors: those that stay as they are into the slot of a processor, others into
+ * the staging, from which they are brought. */
+static wd_status read_stage(streamed *r, slot *s, wd_err *err)
+{
+    wd_stage_layout layout = r->layout[s->expert][s->stage];
+    wd_dit_stage view;
+    char *staging = r->staging;
+    wd_event_wait(s->released);
+    wd_stage_view(&view, &layout, s->block);
+    for (int i = 0; i < layout.tensors; i++) {
+        const wd_safetensors_entry *entry = layout.entry[i];
+        if (!entry) continue;
+        bool direct = r->reads_host && layout.file[i].dtype == layout.stored[i].dtype;
+        size_t bytes = wd_tensor_bytes(&layout.file[i]);
+        void *to = direct ? view.t[i].data : staging;
+        WD_TRY(wd_file_reader_read(r->reader, to, entry->file, entry->file_offset, bytes, err));
+        if (direct) {
+            layout.stored[i].data = to;
+            layout.offset[i] = SIZE_MAX; /* it is there */
+        } else {
+            layout.file[i].data = staging;
+            staging += (bytes + 63) / 64 * 64;
+        }
+    }
+    launch(r, s, &layout);
+    wd_queue_wait(r->copies); /* the staging is free again */
+    return WD_OK;
+}
+
+static void *read_ahead(void *context)
+{
+    streamed *r = context;
+    pthread_mutex_lock(&r->lock);
+    for (int next = 0; !r->closing;) {
+        slot *s = &r->slot[next];
+        if (s->state != WANTED) s = &r->slot[(next + 1) % SLOTS];
+        if (s->state != WANTED) {
+            pthread_cond_wait(&r->changed, &r->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&r->lock);
+        wd_status status = read_stage(r, s, &s->error);
+        pthread_mutex_lock(&r->lock);
+        s->state = status == WD_OK ? FILLED : FAILED;
+        next = (int)(s - r->slot + 1) % SLOTS;
+        pthread_cond_broadcast(&r->changed);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+static slot *find(streamed *r, int expert, int stage)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        slot *s = &r->slot[i];
+        if (s->state != EMPTY && s->expert == expert && s->stage == stage) return s;
+    }
+    return NULL;
+}
+
+/* Starts to bring a stage into a slot that nobody uses and nothing comes to. */
+static slot *start(streamed *r, int expert, int stage)
+{
+    slot *s = NULL;
+    pthread_mutex_lock(&r->lock);
+    while (!s) {
+        for (int i = 0; i < SLOTS; i++)
+            if (!r->slot[i].in_use && r->slot[i].state != WANTED) s = &r->slot[i];
+        if (!s) pthread_cond_wait(&r->changed, &r->lock);
+    }
+    s->expert = expert;
+    s->stage = stage;
+    s->state = r->from_disk ? WANTED : FILLED;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    if (!r->from_disk) launch(r, s, &r->layout[expert][stage]);
+    return s;
+}
+
+/* ---- the residency ---- */
+
+static void streamed_prefetch(wd_residency *self, int expert, int stage)
+{
+    streamed *r = (streamed *)self;
+    pthread_mutex_lock(&r->lock);
+    bool comes = find(r, expert, stage);
+    pthread_mutex_unlock(&r->lock);
+    if (!comes) start(r, expert, stage);
+}
+
+static void widen(streamed *r, wd_dit_stage *stage, wd_queue *queue)
+{
+    if (!r->widens) return;
+    wd_stage_widen(stage, r->wide[r->wide_next], queue);
+    r->wide_next = (r->wide_next + 1) % SLOTS;
+}
+
+/* Waits until the stage's coming is launched, or has failed. */
+static wd_status take(slot **out, streamed *r, int expert, int stage, wd_err *err)
+{
+    pthread_mutex_lock(&r->lock);
+    slot *s = find(r, expert, stage);
+    pthread_mutex_unlock(&r->lock);
+    if (!s) s = start(r, expert, stage);
+    pthread_mutex_lock(&r->lock);
+    while (s->state == WANTED) pthread_cond_wait(&r->changed, &r->lock);
+    bool failed = s->state == FAILED;
+    if (failed) s->state = EMPTY;
+    s->in_use = !failed;
+    pthread_mutex_unlock(&r->lock);
+    if (failed) {
+        if (err) *err = s->error;
+        return s->error.status;
+    }
+    *out = s;
+    return WD_OK;
+}
+
+/* A dry run sees addresses: nothing is brought. */
+static wd_status streamed_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
+                                  wd_queue *queue, wd_err *err)
+{
+    streamed *r = (streamed *)self;
+    slot *s = &r->slot[0];
+    if (wd_device_is_dry(wd_queue_device(queue))) {
+        wd_stage_view(out, &r->layout[expert][stage], s->block);
+    } else {
+        WD_TRY(take(&s, r, expert, stage, err));
+        wd_event_wait_on(queue, s->arrived);
+        *out = s->view;
+    }
+    widen(r, out, queue);
+    return WD_OK;
+}
+
+static void streamed_release(wd_residency *self, int expert, int stage, wd_queue *queue)
+{
+    streamed *r = (streamed *)self;
+    if (wd_device_is_dry(wd_queue_device(queue))) return;
+    pthread_mutex_lock(&r->lock);
+    slot *s = find(r, expert, stage);
+    wd_event_record(s->released, queue);
+    s->in_use = false;
+    s->state = EMPTY; /* the next sweep brings it again */
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void streamed_close(wd_residency *self)
+{
+    streamed *r = (streamed *)self;
+    if (r->threaded) {
+        pthread_mutex_lock(&r->lock);
+        r->closing = true;
+        pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->lock);
+        pthread_join(r->thread, NULL);
+    }
+    wd_queue_close(r->copies);
+    for (int i = 0; i < SLOTS; i++) {
+        if (r->slot[i].released) wd_event_wait(r->slot[i].released);
+        wd_event_close(r->slot[i].arrived);
+        wd_event_close(r->slot[i].released);
+        if (r->reads_host)
+            wd_free(r->slot[i].block);
+        else
+            wd_device_free(r->device, r->slot[i].block);
+        wd_device_free(r->device, r->wide[i]);
+    }
+    for (int e = 0; e < EXPERTS_MAX; e++) {
+        for (int s = 0; r->converted[e] && s < r->base.stages; s++) wd_free(r->converted[e][s]);
+        wd_free(r->converted[e]);
+        wd_free(r->layout[e]);
+        wd_safetensors_close(r->weights[e]);
+    }
+    wd_device_free(r->device, r->casting);
+    wd_free(r->staging);
+    wd_file_reader_close(r->reader);
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->lock);
+    wd_free(r);
+}
+
+static const wd_residency_vtable streamed_vtable = {
+    .prefetch = streamed_prefetch,
+    .acquire = streamed_acquire,
+    .release = streamed_release,
+    .close = streamed_close,
+};
+
+/* ---- opening ---- */
+
+/* A stage in host memory in its storage dtype: where the file has another one, it is converted by
+ * the processor, once. The layout's sources are then what was converted. */
+static wd_status convert(streamed *r, int expert, int stage, wd_queue *processor, wd_err *err)
+{
+    wd_stage_layout *layout = &r->layout[expert][stage];
+    wd_dit_stage view;
+    void *block, *staging;
+    if (!layout->staging_bytes) return WD_OK; /* all is copied as it is */
+    WD_TRY(wd_alloc(&block, layout->block_bytes, 1, "teacher weights in host memory", err));
+    r->converted[expert][stage] = block;
+    r->base.host_bytes += layout->block_bytes;
+    if (!wd_device_is_dry(r->device)) {
+        WD_TRY(wd_alloc(&staging, layout->staging_bytes, 1, "teacher weights converted", err));
+        wd_stage_bring(&view, layout, block, staging, processor);
+        wd_queue_wait(processor);
+        wd_free(staging);
+    }
+    wd_stage_view(&view, layout, block);
+    for (int i = 0; i < layout->tensors; i++)
+        if (view.t[i].data) layout->file[i] = view.t[i];
+    layout->staging_bytes = 0;
+    return WD_OK;
+}
+
+/* What all stages together need. */
+typedef struct needs {
+    size_t block, file, casting, widened;
+} needs;
+
+static void need(size_t *most, size_t bytes)
+{
+    if (bytes > *most) *most = bytes;
+}
+
+static wd_status open_expert(streamed *r, needs *n, const wd_pipeline *pipeline,
+                             const wd_tensor_table *table, int expert, const wd_streamed_options *o,
+                             wd_err *err)
+{
+    size_t stages = (size_t)r->base.stages;
+    const wd_stage_keeping keeping = {o->storage, false, r->reads_host};
+    const wd_component component = expert ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER;
+    WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, component, err));
+    WD_TRY(wd_alloc((void **)&r->layout[expert], stages, sizeof(wd_stage_layout), "stages", err));
+    WD_TRY(wd_alloc((void **)&r->converted[expert], stages, sizeof(void *), "stages", err));
+    for (int s = 0; s < r->base.stages; s++) {
+        wd_stage_layout *layout = &r->layout[expert][s];
+        WD_TRY(
+            wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
+        if (!r->from_disk) WD_TRY(convert(r, expert, s, o->processor, err));
+        need(&n->block, layout->block_bytes);
+        need(&n->file, layout->file_bytes + 64 * (size_t)layout->tensors);
+        need(&n->casting, layout->staging_bytes);
+        need(&n->widened, layout->widened_bytes);
+    }
+    return WD_OK;
+}
+
+static wd_status open_slots(streamed *r, const needs *n, wd_err *err)
+{
+    const char *what = "teacher weights on their way";
+    for (int i = 0; i < SLOTS; i++) {
+        slot *s = &r->slot[i];
+        WD_TRY(wd_event_open(&s->arrived, r->device, err));
+        WD_TRY(wd_event_open(&s->released, r->device, err));
+        wd_event_record(s->released, r->copies);
+        if (r->reads_host)
+            WD_TRY(wd_alloc(&s->block, n->block, 1, what, err));
+        else
+            WD_TRY(wd_device_alloc(&s->block, r->device, n->block, what, err));
+        if (r->reads_host) r->base.host_bytes += n->block;
+        if (r->widens)
+            WD_TRY(wd_device_alloc(&r->wide[i], r->device, n->widened, "widened teacher weights",
+                                   err));
+    }
+    if (n->casting)
+        WD_TRY(wd_device_alloc(&r->casting, r->device, n->casting,
+                               "teacher weights being converted", err));
+    return WD_OK;
+}
+
+static wd_status open_disk(streamed *r, const needs *n, wd_err *err)
+{
+    WD_TRY(wd_alloc(&r->staging, n->file, 1, "teacher weights being read", err));
+    r->base.host_bytes += n->file;
+    WD_TRY(wd_file_reader_open(&r->reader, err));
+    if (wd_device_is_dry(r->device)) return WD_OK;
+    if (pthread_create(&r->thread, NULL, read_ahead, r))
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to read the teacher's weights");
+    r->threaded = true;
+    return WD_OK;
+}
+
+wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
+                                     const wd_streamed_options *options, wd_err *err)
+{
+    wd_status status;
+    wd_tensor_table table = {0};
+    needs n = {0};
+    streamed *r;
+    WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
+    r->base = (wd_residency){.vtable = &streamed_vtable,
+                             .name = options->from_disk ? "disk" : "offload",
+                             .experts = wd_teacher_experts(pipeline),
+                             .stages = wd_dit_stages(&pipeline->dit)};
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    r->device = options->device;
+    r->from_disk = options->from_disk;
+    r->reads_host = wd_device_reads_host(options->device);
+    r->widens = options->storage == WD_F16;
+    WD_TRY_OUT(wd_queue_open(&r->copies, r->device, err));
+    WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
+    for (int e = 0; e < r->base.experts; e++)
+        WD_TRY_OUT(open_expert(r, &n, pipeline, &table, e, options, err));
+    WD_TRY_OUT(open_slots(r, &n, err));
+    if (r->from_disk) WD_TRY_OUT(open_disk(r, &n, err));
+    *out = &r->base;
+out:
+    wd_dit_table_close(&table);
+    if (status != WD_OK) streamed_close(&r->base);
+    return status;
+}

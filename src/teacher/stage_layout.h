@@ -1,0 +1,45 @@
+/* A stage of the teacher in memory: which of its tensors lie where in a block, and how they get
+ * there from a checkpoint's file. What all residencies share. */
+#ifndef WD_TEACHER_STAGE_LAYOUT_H
+#define WD_TEACHER_STAGE_LAYOUT_H
+
+#include "dev/device.h"
+#include "io/safetensors.h"
+#include "wan/dit_table.h"
+
+typedef struct wd_stage_layout {
+    int tensors;
+    size_t offset[WD_DIT_BLOCK_SLOTS]; /* in the block; SIZE_MAX: used where it is mapped */
+    const wd_safetensors_entry *entry[WD_DIT_BLOCK_SLOTS]; /* NULL: the checkpoint has none */
+    wd_tensor file[WD_DIT_BLOCK_SLOTS];                    /* as mapped */
+    wd_tensor stored[WD_DIT_BLOCK_SLOTS]; /* dtype and shape when kept; data mapped or NULL */
+    size_t block_bytes;
+    size_t file_bytes;    /* of all its tensors, in the file */
+    size_t mapped_bytes;  /* of those used where they are mapped */
+    size_t staging_bytes; /* for the largest tensor that is converted on its way to a device */
+    size_t widened_bytes; /* of the stage in the dtype that is computed in */
+} wd_stage_layout;
+
+/* How a stage is to be kept. */
+typedef struct wd_stage_keeping {
+    wd_dtype storage;
+    bool in_place;   /* tensors of the right dtype are used where they are mapped */
+    bool reads_host; /* the device that converts may read the mapped file */
+} wd_stage_keeping;
+
+wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
+                           const wd_tensor_table *table, const wd_safetensors *weights, int stage,
+                           wd_stage_keeping keeping, wd_err *err);
+
+/* Fills `block` from layout->file, launching on `queue`; views of it in *stored. `staging`: device
+ * memory of staging_bytes, used in the queue's order. */
+void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
+                    wd_queue *queue);
+
+/* Views of a block that is filled. */
+void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *block);
+
+/* The F16 tensors of *stage become F32 ones in `to` (widened_bytes), by casts on `queue`. */
+void wd_stage_widen(wd_dit_stage *stage, char *to, wd_queue *queue);
+
+#endif
