@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/checked.h"
 #include "core/log.h"
@@ -36,14 +37,27 @@ static cpu_device *device_of(const wd_queue *queue) { return (cpu_device *)queue
 
 /* ---- memory ---- */
 
-/* Blocks are few and large (arenas): each is a mapping of its own, in huge pages where it spans
- * some. */
+enum { HUGE_PAGE = 2 << 20 };
+
+/* Blocks are few and large (arenas): each is a mapping of its own, in huge pages as far as it spans
+ * some, or rows that lie a stride apart would miss the TLB as often as the cache. */
 static wd_status map_block(void **out, size_t bytes, wd_err *err)
 {
-    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (block == MAP_FAILED)
+    size_t extra = bytes < HUGE_PAGE ? 0 : HUGE_PAGE; /* so as to begin where a huge page does */
+    char *start = MAP_FAILED;
+    if (bytes + extra >= bytes)
+        start = mmap(NULL, bytes + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                     0);
+    if (start == MAP_FAILED)
         return wd_fail(err, WD_OUT_OF_MEMORY, "the system has no %zu bytes of memory", bytes);
-    if (bytes >= (size_t)8 << 20) madvise(block, bytes, MADV_HUGEPAGE);
+    char *block = start;
+    if (extra) {
+        size_t page = (size_t)sysconf(_SC_PAGESIZE), before = -(uintptr_t)start % HUGE_PAGE;
+        block += before;
+        if (before) munmap(start, before);
+        if (before < extra) munmap(block + wd_round_up(bytes, page), extra - before);
+        madvise(block, bytes, MADV_HUGEPAGE);
+    }
     *out = block;
     return WD_OK;
 }
