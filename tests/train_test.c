@@ -125,6 +125,47 @@ static void a_stopped_run_goes_on_bit_for_bit(void **state)
     assert_same_metrics(a, b);
 }
 
+/* Sheets of prompts longer than any of the data. */
+#define LONG_SAMPLES                                                                               \
+    "--save_samples", "--sample_prompts", "red apple, penguin, blue background", "--sample_steps", \
+        "1"
+
+static int64_t text_tokens_of(const char *run)
+{
+    char path[WD_PATH_MAX];
+    wd_err err;
+    wd_test_ok(wd_path_join(path, run, "run.json", &err), &err);
+    json_t *json = json_load_file(path, 0, NULL);
+    const json_int_t tokens = json_integer_value(json_object_get(json, "text_tokens"));
+    json_decref(json);
+    return tokens;
+}
+
+/* How much padding is computed follows from the prompts; a run goes on with what it was begun with.
+ */
+static void resumed_runs_keep_their_text(void **state)
+{
+    (void)state;
+    const char *a = wd_test_path("long"), *b = wd_test_path("long-parts");
+    wd_program_run(&program, RUN(a), LONG_SAMPLES);
+    wd_program_succeeded(&program);
+    const int64_t tokens = text_tokens_of(a);
+    assert_in_range(tokens, text_tokens_of(wd_test_path("whole")) + 1, 23);
+    wd_program_run(&program, RUN(b), LONG_SAMPLES, "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN(b), "--resume", "--stop_at_step", "7");
+    wd_program_succeeded(&program);
+    assert_int_equal(text_tokens_of(b), tokens);
+    wd_program_run(&program, RUN(b), "--resume", "--max_sequence_length", "25");
+    wd_program_refused(&program, WD_MISMATCH, "max_sequence_length 24");
+    wd_program_run(&program, RUN(b), "--resume");
+    wd_program_succeeded(&program);
+    assert_same_weights(a, b);
+    assert_same_metrics(a, b);
+    wd_program_run(&program, RUN(wd_test_path("parts")), "--resume", LONG_SAMPLES);
+    wd_program_refused(&program, WD_MISMATCH, "prompts of at most");
+}
+
 static void a_run_is_repeated_from_its_own_file(void **state)
 {
     (void)state;
@@ -226,6 +267,7 @@ int main(void)
         cmocka_unit_test(a_run_leaves_a_pipeline),
         cmocka_unit_test(threads_and_windows_change_nothing),
         cmocka_unit_test(a_stopped_run_goes_on_bit_for_bit),
+        cmocka_unit_test(resumed_runs_keep_their_text),
         cmocka_unit_test(a_run_is_repeated_from_its_own_file),
         cmocka_unit_test(interrupted_runs_leave_a_student),
         cmocka_unit_test(killed_runs_go_on),

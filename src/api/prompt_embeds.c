@@ -18,7 +18,11 @@ wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
     const wd_status status = wd_text_cache_open(&out->cache, folder, pipeline, all, count + 1,
                                                 tokens, dtype, queue, err);
     wd_free((void *)all);
-    return status;
+    if (status != WD_OK) return status;
+    const int64_t longest = wd_text_cache_longest(out->cache);
+    out->text_tokens = longest < tokens ? longest + 1 : tokens;
+    out->text_repeat = tokens - out->text_tokens + 1;
+    return WD_OK;
 }
 
 void wd_prompt_embeds_close(wd_prompt_embeds *embeds)
@@ -30,5 +34,5 @@ void wd_prompt_embeds_close(wd_prompt_embeds *embeds)
 void wd_prompt_embeds_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 {
     const wd_prompt_embeds *e = context;
-    wd_text_cache_fill(out, e->cache, prompt < 0 ? e->count : prompt, dtype);
+    wd_text_cache_fill(out, e->cache, prompt < 0 ? e->count : prompt, e->text_tokens, dtype);
 }

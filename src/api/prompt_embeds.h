@@ -1,13 +1,19 @@
-/* The prompts of a job with the negative one behind them, as the transformer sees them. */
+/* The prompts of a job with the negative one behind them, as the transformer sees them.
+ *
+ * A transformer sees `tokens` rows of each, of which those behind its tokens are zeros and alike.
+ * How many of them are computed is one number for all prompts of a job: the longest's, and one more
+ * that stands for the padding behind it (wd_dit_shape). So it follows from the job's prompts alone,
+ * and not from which of them are in a batch. */
 #ifndef WD_API_PROMPT_EMBEDS_H
 #define WD_API_PROMPT_EMBEDS_H
 
 #include "wan/text_cache.h"
 
 typedef struct wd_prompt_embeds {
-    int64_t count; /* without the negative one */
-    int64_t tokens, width;
-    wd_text_cache *cache; /* prompt i, and at `count` the negative one */
+    int64_t count;                    /* without the negative one */
+    int64_t tokens, width;            /* tokens: what prompts are cut and padded to */
+    int64_t text_tokens, text_repeat; /* rows that are computed, and how many the last stands for */
+    wd_text_cache *cache;             /* prompt i, and at `count` the negative one */
 } wd_prompt_embeds;
 
 /* Takes the embeddings of `prompts` and of `negative` (NULL: "") from the cache in `folder` (NULL:
@@ -18,7 +24,8 @@ wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
                                 wd_queue *queue, wd_err *err);
 void wd_prompt_embeds_close(wd_prompt_embeds *embeds); /* a zeroed one is fine */
 
-/* A wd_sweep_text_fn: `context` is the wd_prompt_embeds. Prompt -1 is the negative one. */
+/* A wd_sweep_text_fn: `context` is the wd_prompt_embeds, `out` gets its text_tokens rows. Prompt -1
+ * is the negative one. */
 void wd_prompt_embeds_text(void *context, void *out, int64_t prompt, wd_dtype dtype);
 
 #endif

@@ -243,8 +243,8 @@ static wd_status trace_text(text_trace *t, const wd_prompt_embeds *e, wd_err *er
     for (int64_t i = 0; i < e->count; i++) {
         wd_text_cache_ids(ids, e->cache, i);
         for (int64_t k = 0; k < e->tokens; k++) t->ids[i * e->tokens + k] = ids[k];
-        wd_text_cache_fill(t->rows + (size_t)i * each, e->cache, i, WD_F32);
-        wd_text_cache_fill(t->negative + (size_t)i * each, e->cache, e->count, WD_F32);
+        wd_text_cache_fill(t->rows + (size_t)i * each, e->cache, i, e->tokens, WD_F32);
+        wd_text_cache_fill(t->negative + (size_t)i * each, e->cache, e->count, e->tokens, WD_F32);
     }
     wd_free(ids);
     return WD_OK;

@@ -29,7 +29,29 @@ static const char *bytes_text(char *out, size_t out_bytes, size_t bytes)
     return out;
 }
 
-/* What encoding the prompts takes, where the cache has not all of them. */
+static wd_status open_embeds(wd_prompt_embeds *out, const wd_train_setup *s, wd_queue *queue,
+                             wd_err *err)
+{
+    return wd_prompt_embeds_open(out, s->cache_dir, &s->teacher, s->prompt,
+                                 s->data.count + s->samples, s->options.negative_prompt,
+                                 s->options.max_sequence_length, s->encoder_dtype, queue, err);
+}
+
+/* How many rows of text teacher and student compute: what the prompts need, or, of a run that is
+ * resumed, what it was begun with. */
+static wd_status choose_text(wd_train_setup *s, const wd_prompt_embeds *embeds, wd_err *err)
+{
+    wd_machine_options *m = &s->trainer.machine;
+    m->text_tokens = embeds->text_tokens;
+    m->text_repeat = embeds->text_repeat;
+    if (*s->resume) WD_TRY(wd_trainer_resume_text(&s->trainer, err));
+    wd_log(WD_LOG_DEBUG, "text: %" PRId64 " rows are computed, the last stands for %" PRId64,
+           m->text_tokens, m->text_repeat);
+    return WD_OK;
+}
+
+/* What encoding the prompts takes, where the cache has not all of them; and what the plan of the
+ * rest must know of them. */
 static wd_status plan_text(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd_err *err)
 {
     wd_device *dry = NULL;
@@ -38,13 +60,11 @@ static wd_status plan_text(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd
     wd_status status;
     WD_TRY_OUT(wd_device_open_dry(&dry, wd_queue_device(queue), err));
     WD_TRY_OUT(wd_queue_open(&dry_queue, dry, err));
-    WD_TRY_OUT(wd_prompt_embeds_open(&embeds, s->cache_dir, &s->teacher, s->prompt,
-                                     s->data.count + s->samples, s->options.negative_prompt,
-                                     s->options.max_sequence_length, s->encoder_dtype, dry_queue,
-                                     err));
+    WD_TRY_OUT(open_embeds(&embeds, s, dry_queue, err));
     wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, wd_device_bytes_peak(dry));
     wd_plan_add(plan, "text encoder's workspace", WD_PLAN_TEXT,
                 wd_queue_workspace_bytes(dry_queue));
+    status = choose_text(s, &embeds, err);
 out:
     wd_prompt_embeds_close(&embeds);
     wd_queue_close(dry_queue);
@@ -69,8 +89,9 @@ static wd_status check_fit(const wd_plan *plan, wd_err *err)
 static wd_status make_plan(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd_err *err)
 {
     char peak[32], mapped[32], item[32];
-    WD_TRY(wd_plan_machine(plan, &s->trainer.machine, wd_queue_device(queue), err));
+    *plan = (wd_plan){0};
     WD_TRY(plan_text(plan, s, queue, err));
+    WD_TRY(wd_plan_machine(plan, &s->trainer.machine, wd_queue_device(queue), err));
     wd_samples_plan(plan, &s->trainer.samples, &s->trainer.machine);
     wd_log(WD_LOG_INFO, "memory: %s at the most, and %s of mapped files",
            bytes_text(peak, sizeof peak, wd_plan_peak(plan)),
@@ -104,11 +125,12 @@ static wd_status write_run(const wd_train_setup *s, const wd_plan *plan, wd_queu
 {
     char path[WD_PATH_MAX];
     WD_TRY(wd_path_join(path, s->options.output_dir, "run.json", err));
-    json_t *run = json_pack("{s:s, s:s, s:o, s:o, s:s, s:I, s:o}", "command", "train", "version",
-                            wd_version(), "options", wd_options_json(WD_JOB_TRAIN, &s->options),
-                            "student", wd_dit_config_json(&s->student.dit), "device",
-                            wd_device_name(wd_queue_device(queue)), "prompts",
-                            (json_int_t)s->data.count, "memory", plan_json(plan));
+    json_t *run = json_pack(
+        "{s:s, s:s, s:o, s:o, s:s, s:I, s:I, s:o}", "command", "train", "version", wd_version(),
+        "options", wd_options_json(WD_JOB_TRAIN, &s->options), "student",
+        wd_dit_config_json(&s->student.dit), "device", wd_device_name(wd_queue_device(queue)),
+        "prompts", (json_int_t)s->data.count, "text_tokens",
+        (json_int_t)s->trainer.machine.text_tokens, "memory", plan_json(plan));
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
     const wd_status status = wd_json_save(run, path, err);
     json_decref(run);
@@ -136,9 +158,10 @@ static wd_status move_checkpoints(const wd_train_setup *s, wd_err *err)
 
 static wd_status encode(wd_train_setup *s, wd_queue *queue, wd_err *err)
 {
-    return wd_prompt_embeds_open(&s->embeds, s->cache_dir, &s->teacher, s->prompt,
-                                 s->data.count + s->samples, s->options.negative_prompt,
-                                 s->options.max_sequence_length, s->encoder_dtype, queue, err);
+    WD_TRY(open_embeds(&s->embeds, s, queue, err));
+    s->embeds.text_tokens = s->trainer.machine.text_tokens; /* a resumed run's may be more */
+    s->embeds.text_repeat = s->trainer.machine.text_repeat;
+    return WD_OK;
 }
 
 static wd_status train(wd_train_setup *s, wd_run *run, wd_err *err)

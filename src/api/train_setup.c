@@ -188,7 +188,6 @@ static void fill_machine(wd_train_setup *s)
         .student_dtype = strcmp(o->mixed_precision, "no") ? WD_BF16 : WD_F32,
         .latent_height = o->height / scale,
         .latent_width = o->width / scale,
-        .text_tokens = o->max_sequence_length,
         .trajectory = {.seed = o->seed,
                        .slots = o->trajectories,
                        .steps = o->trajectory_steps,

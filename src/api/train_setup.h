@@ -16,9 +16,9 @@ typedef struct wd_train_setup {
     int64_t samples;
     wd_dtype encoder_dtype;
     char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
-    char resume[WD_PATH_MAX]; /* a checkpoint's folder; "": a new run */
-    wd_prompt_embeds embeds;  /* opened by the caller; closed here */
-    wd_trainer_options trainer;
+    char resume[WD_PATH_MAX];   /* a checkpoint's folder; "": a new run */
+    wd_prompt_embeds embeds;    /* opened by the caller; closed here */
+    wd_trainer_options trainer; /* but for the rows of text, which the prompts' tokens decide */
 } wd_train_setup;
 
 /* In place: *out must not be moved, for the trainer's options point into it. */

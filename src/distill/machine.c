@@ -15,6 +15,7 @@ static wd_sweep_options sweep_options(const wd_machine_options *o)
         .height = o->latent_height,
         .width = o->latent_width,
         .text_tokens = o->text_tokens,
+        .text_repeat = o->text_repeat,
         .window_max = o->window,
         .micro_batch = o->micro_batch,
         .boundary_timestep =
@@ -52,7 +53,8 @@ static wd_status open_student(wd_machine *m, wd_err *err)
                                 .frames = 1,
                                 .height = o->latent_height,
                                 .width = o->latent_width,
-                                .text_tokens = o->text_tokens};
+                                .text_tokens = o->text_tokens,
+                                .text_repeat = o->text_repeat};
     wd_device *device = wd_queue_device(m->queue);
     unsigned kinds = WD_PARAMS_TRAINED | (o->ema ? WD_PARAMS_WITH_EMA : 0);
     WD_TRY(wd_params_open(&m->params, &o->student, o->student_dtype, kinds, device, err));

@@ -17,7 +17,8 @@ typedef struct wd_machine_options {
     wd_dit_config student;
     wd_dtype teacher_dtype;         /* of its weights: F32, F16, BF16 */
     wd_dtype student_dtype;         /* compute: F32 or BF16 */
-    int64_t latent_height, latent_width, text_tokens;
+    int64_t latent_height, latent_width;
+    int64_t text_tokens, text_repeat; /* as in wd_dit_shape, of teacher and student */
     wd_trajectory_options trajectory;
     int64_t reuse, replay;
     int64_t window, micro_batch;    /* of the teacher's sweeps */

@@ -7,17 +7,16 @@
 #include "distill/plan.h"
 #include "student/init.h"
 
-enum { STEPS = 8, LATENT = 4, TEXT = 6 };
+enum { STEPS = 8, LATENT = 4, TEXT = 6, PADDED = 24 };
 
-/* A made-up embedding per prompt; the last rows are padding. */
+/* A made-up embedding per prompt; the last rows are padding. `context`: all of it is there. */
 static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
 {
-    (void)context;
-    static float rows[TEXT * 96];
+    static float rows[PADDED * 96];
     memset(rows, 0, sizeof rows);
     wd_random_normal(rows, (TEXT - 2) * 96,
                      (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 1)}, 0);
-    for (int i = 0; i < TEXT * 96; i++) {
+    for (int i = 0; i < (context ? PADDED : TEXT) * 96; i++) {
         if (dtype == WD_F32) {
             ((float *)out)[i] = rows[i];
         } else {
@@ -36,6 +35,7 @@ static wd_machine_options options_of(const wd_pipeline *teacher)
         .latent_height = LATENT,
         .latent_width = LATENT,
         .text_tokens = TEXT,
+        .text_repeat = PADDED - TEXT + 1,
         .trajectory = {.seed = 9, .slots = 6, .steps = 4, .prompts = 5, .flow_shift = 3,
                        .num_train_timesteps = 1000, .integer_timesteps = true},
         .reuse = 2,
@@ -69,7 +69,7 @@ static void run(outcome *out, const wd_machine_options *options, bool guard, int
     wd_queue *queue;
     wd_residency *residency;
     wd_machine m;
-    wd_plan plan;
+    wd_plan plan = {0};
     *out = (outcome){0};
     wd_test_ok(guard ? wd_device_open_guard(&device, threads, &err)
                      : wd_device_open_cpu(&device, threads, &err), &err);
@@ -192,6 +192,32 @@ static void memory_is_planned_and_steady(void **state)
     }
 }
 
+static void near(const double a[STEPS], const double b[STEPS], double tolerance)
+{
+    for (int i = 0; i < STEPS; i++)
+        if (!(fabs(a[i] - b[i]) <= tolerance * fabs(b[i])))
+            fail_msg("step %d: %.9g, but %.9g with all padding", i, a[i], b[i]);
+}
+
+/* One row of padding that stands for all gives what all of it gives, but for rounding. */
+static void padding_costs_nothing(void **state)
+{
+    (void)state;
+    wd_machine_options options = options_of(&teacher);
+    options.teacher_dtype = WD_F32;
+    outcome trimmed, padded;
+    run(&trimmed, &options, false, 2);
+    options.text_tokens = PADDED;
+    options.text_repeat = 1;
+    options.text_context = &padded;
+    run(&padded, &options, false, 2);
+    near(trimmed.loss, padded.loss, 1e-5);
+    near(trimmed.norm, padded.norm, 1e-4);
+    assert_true(trimmed.measured < padded.measured);
+    wd_free(trimmed.weights);
+    wd_free(padded.weights);
+}
+
 static void seed_changes_the_run(void **state)
 {
     (void)state;
@@ -212,6 +238,7 @@ int main(void)
         cmocka_unit_test(window_threads_and_device_change_nothing_bf16),
         cmocka_unit_test(checkpointing_changes_nothing),
         cmocka_unit_test(memory_is_planned_and_steady),
+        cmocka_unit_test(padding_costs_nothing),
         cmocka_unit_test(seed_changes_the_run),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);

@@ -64,7 +64,6 @@ wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options, wd_de
     wd_machine machine = {0};
     wd_machine_options dry = *options;
     dry.text = no_text;
-    *out = (wd_plan){0};
     WD_TRY_OUT(wd_device_open_dry(&device, target, err));
     WD_TRY_OUT(wd_queue_open(&queue, device, err));
     WD_TRY_OUT(wd_residency_open_resident(&residency, options->teacher, options->teacher_dtype,

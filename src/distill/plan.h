@@ -36,7 +36,7 @@ void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, size_t by
 /* The most there is at any time. */
 size_t wd_plan_peak(const wd_plan *plan);
 
-/* Plans the machine for `target`. */
+/* Adds what the machine needs on `target`; *out may have items, or is zeroed. */
 wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options, wd_device *target,
                           wd_err *err);
 

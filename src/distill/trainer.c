@@ -127,19 +127,53 @@ static wd_status take_results(trainer *t, int leave, wd_err *err)
 
 static wd_status write_checkpoint(trainer *t, wd_err *err)
 {
+    const wd_machine_options *m = &t->options->machine;
     const wd_checkpoint_tensor *tensors;
     int64_t count;
     json_t *state = NULL;
     WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
-    json_t *run = json_pack("{s:o, s:f, s:I}", "stream", state, "seconds", elapsed_s(t),
-                            "optimizer_steps", (json_int_t)t->machine.optimizer.step);
+    json_t *run = json_pack("{s:o, s:f, s:I, s:I, s:I}", "stream", state, "seconds", elapsed_s(t),
+                            "optimizer_steps", (json_int_t)t->machine.optimizer.step, "text_tokens",
+                            (json_int_t)m->text_tokens, "text_repeat", (json_int_t)m->text_repeat);
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
     wd_status status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors,
                                            count, run, t->machine.queue, err);
     json_decref(run);
     if (status != WD_OK) return status;
     return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, err);
+}
+
+wd_status wd_trainer_resume_text(wd_trainer_options *options, wd_err *err)
+{
+    wd_status status;
+    wd_machine_options *m = &options->machine;
+    const int64_t padded = m->text_tokens + m->text_repeat - 1;
+    int64_t tokens = 0, repeat = 0;
+    json_t *run = NULL;
+    WD_TRY_OUT(wd_checkpoint_read_run(&run, options->resume, err));
+    const wd_json_reader r = {.object = run, .where = options->resume};
+    WD_TRY_OUT(wd_json_int(&tokens, r, "text_tokens", 1, INT32_MAX, WD_JSON_REQUIRED, err));
+    WD_TRY_OUT(wd_json_int(&repeat, r, "text_repeat", 1, INT32_MAX, WD_JSON_REQUIRED, err));
+    if (tokens + repeat - 1 != padded) {
+        status = wd_fail(err, WD_MISMATCH,
+                         "%s: the run was begun with max_sequence_length %" PRId64
+                         " and is to be resumed with %" PRId64
+                         ": resume it with the same value, or begin a new run",
+                         options->resume, tokens + repeat - 1, padded);
+    } else if (m->text_tokens > tokens) {
+        status = wd_fail(err, WD_MISMATCH,
+                         "%s: the run was begun with prompts of at most %" PRId64
+                         " tokens, and now one has more: resume it with the same prompts, "
+                         "sample_prompts and negative_prompt, or begin a new run",
+                         options->resume, tokens - 1);
+    } else {
+        m->text_tokens = tokens;
+        m->text_repeat = repeat;
+    }
+out:
+    json_decref(run);
+    return status;
 }
 
 /* Goes on where a checkpoint ends. */

@@ -33,6 +33,12 @@ typedef struct wd_trainer_result {
     bool interrupted;
 } wd_trainer_result;
 
+/* A run that is resumed goes on with the rows of text that it was begun with: more or fewer would
+ * give other bits. Takes their number from options->resume into options->machine, where it is what
+ * the prompts need. WD_MISMATCH where a prompt is now longer than any was, or all are cut and
+ * padded to another length. */
+wd_status wd_trainer_resume_text(wd_trainer_options *options, wd_err *err);
+
 /* Trains on `queue` (borrowed) with the teacher's weights from `residency` (borrowed). Whatever
  * ends it but an error, a checkpoint and the student's folder are written. A step that is not
  * finite changes no weight; many in a row end the run with WD_NOT_FINITE. */

@@ -207,19 +207,13 @@ out:
     return status;
 }
 
-wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err)
+/* state.json of a checkpoint; *run is the caller's to json_decref. */
+static wd_status read_state(int64_t *step, json_t **run, const char *path, wd_err *err)
 {
-    wd_checkpoint checkpoint = {.step = -1};
     char name[WD_PATH_MAX];
     json_t *state = NULL;
     wd_status status = WD_OK;
-    if (!wd_path_is_folder(path)) {
-        return wd_fail(err, WD_NOT_FOUND, "%s: no such folder; a checkpoint is a folder such as "
-                       "checkpoints/step-00000020", path);
-    }
-    snprintf(checkpoint.path, sizeof checkpoint.path, "%s", path);
-    WD_TRY_OUT(check_sums(path, err));
-    WD_TRY_OUT(wd_path_join(name, path, json_name, err));
+    WD_TRY(wd_path_join(name, path, json_name, err));
     WD_TRY_OUT(wd_json_load(&state, name, err));
     wd_json_reader r = {state, name};
     const char *format = "";
@@ -230,16 +224,43 @@ wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err)
                          name, format);
         goto out;
     }
-    WD_TRY_OUT(wd_json_int(&checkpoint.step, r, "step", 0, INT64_MAX, WD_JSON_REQUIRED, err));
-    checkpoint.run = json_incref(json_object_get(state, "run"));
-    if (!json_is_object(checkpoint.run)) {
+    WD_TRY_OUT(wd_json_int(step, r, "step", 0, INT64_MAX, WD_JSON_REQUIRED, err));
+    json_t *object = json_object_get(state, "run");
+    if (json_is_object(object))
+        *run = json_incref(object);
+    else
         status = wd_fail(err, WD_BAD_FORMAT, "%s: \"run\" is missing or not an object", name);
-        goto out;
-    }
+out:
+    json_decref(state);
+    return status;
+}
+
+static wd_status check_folder(const char *path, wd_err *err)
+{
+    if (wd_path_is_folder(path)) return WD_OK;
+    return wd_fail(err, WD_NOT_FOUND, "%s: no such folder; a checkpoint is a folder such as "
+                   "checkpoints/step-00000020", path);
+}
+
+wd_status wd_checkpoint_read_run(json_t **run, const char *path, wd_err *err)
+{
+    int64_t step;
+    WD_TRY(check_folder(path, err));
+    return read_state(&step, run, path, err);
+}
+
+wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err)
+{
+    wd_checkpoint checkpoint = {.step = -1};
+    char name[WD_PATH_MAX];
+    wd_status status;
+    WD_TRY(check_folder(path, err));
+    snprintf(checkpoint.path, sizeof checkpoint.path, "%s", path);
+    WD_TRY_OUT(check_sums(path, err));
+    WD_TRY_OUT(read_state(&checkpoint.step, &checkpoint.run, path, err));
     WD_TRY_OUT(wd_path_join(name, path, state_name, err));
     WD_TRY_OUT(wd_safetensors_open(&checkpoint.set, name, err));
 out:
-    json_decref(state);
     if (status == WD_OK) *out = checkpoint;
     else wd_checkpoint_close(&checkpoint);
     return status;

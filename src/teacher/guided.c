@@ -24,6 +24,7 @@ static wd_status open_sweep(wd_guided *g, const wd_pipeline *pipeline,
         .height = o->height,
         .width = o->width,
         .text_tokens = o->text_tokens,
+        .text_repeat = o->text_repeat,
         .window_max = o->pictures_max,
         .micro_batch = wd_sweep_micro_batch(&pipeline->dit, o->frames, o->height, o->width),
         .boundary_timestep =

@@ -10,7 +10,7 @@
 typedef struct wd_guided_options {
     wd_dtype dtype;          /* of the weights: F32, F16, BF16 */
     int64_t frames, height, width; /* of the latents */
-    int64_t text_tokens;
+    int64_t text_tokens, text_repeat; /* as in wd_dit_shape */
     int64_t pictures_max;    /* of one group */
     double guidance_scale[2];
     wd_sweep_text_fn *text;

@@ -21,7 +21,7 @@ typedef struct wd_sweep_options {
     wd_dit_config config;
     wd_dtype dtype;                     /* compute dtype */
     int64_t frames, height, width;      /* of the latents */
-    int64_t text_tokens;
+    int64_t text_tokens, text_repeat;   /* as in wd_dit_shape */
     int64_t window_max;                 /* states of one sweep at most */
     int64_t micro_batch;                /* states that go through a stage together */
     double boundary_timestep;           /* expert 0 from this timestep on; 0: there is one expert */

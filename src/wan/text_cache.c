@@ -393,15 +393,24 @@ const void *wd_text_cache_rows(const wd_text_cache *c, int64_t i, int64_t *count
     return prompt_at(c, i)->row;
 }
 
-void wd_text_cache_fill(void *out, const wd_text_cache *c, int64_t i, wd_dtype dtype)
+int64_t wd_text_cache_longest(const wd_text_cache *c)
+{
+    int64_t longest = 0;
+    for (int64_t i = 0; i < c->count; i++)
+        if (c->prompt[i].tokens > longest) longest = c->prompt[i].tokens;
+    return longest;
+}
+
+void wd_text_cache_fill(void *out, const wd_text_cache *c, int64_t i, int64_t rows, wd_dtype dtype)
 {
     const prompt *p = prompt_at(c, i);
     int64_t values = p->tokens * c->text_dim;
     size_t bytes = (size_t)values * wd_dtype_bytes(dtype);
-    size_t all = (size_t)(c->max_tokens * c->text_dim) * wd_dtype_bytes(dtype);
+    size_t all = (size_t)(rows * c->text_dim) * wd_dtype_bytes(dtype);
     const float *wide = (const float *)(const void *)p->row;
     const uint16_t *narrow = (const uint16_t *)(const void *)p->row;
     assert(dtype == WD_F32 || dtype == WD_BF16);
+    assert(p->tokens <= rows);
     if (dtype == c->dtype)
         memcpy(out, p->row, bytes);
     else if (dtype == WD_F32)

@@ -32,9 +32,14 @@ int64_t wd_text_cache_computed(const wd_text_cache *cache);
 const void *wd_text_cache_rows(const wd_text_cache *cache, int64_t i, int64_t *count);
 wd_dtype wd_text_cache_dtype(const wd_text_cache *cache);
 
-/* out [max_tokens, text_dim] (host) = rows of prompt i in `dtype` (F32 or BF16), zeros behind them:
- * what diffusers' Wan pipeline hands to the transformer. */
-void wd_text_cache_fill(void *out, const wd_text_cache *cache, int64_t i, wd_dtype dtype);
+/* Tokens of the longest prompt. */
+int64_t wd_text_cache_longest(const wd_text_cache *cache);
+
+/* out [rows, text_dim] (host) = rows of prompt i in `dtype` (F32 or BF16), zeros behind them: with
+ * max_tokens rows what diffusers' Wan pipeline hands to the transformer. The prompt must have no
+ * more tokens than rows. */
+void wd_text_cache_fill(void *out, const wd_text_cache *cache, int64_t i, int64_t rows,
+                        wd_dtype dtype);
 
 /* out [max_tokens] = token ids of prompt i, padded as the tokenizer does. */
 void wd_text_cache_ids(int32_t *out, const wd_text_cache *cache, int64_t i);

@@ -100,7 +100,7 @@ static void check_reference(const wd_text_cache *c, double limit)
     float out[TOKENS * DIM];
     int32_t got_ids[TOKENS];
     for (int i = 0; i < 3; i++) {
-        wd_text_cache_fill(out, c, i, WD_F32);
+        wd_text_cache_fill(out, c, i, TOKENS, WD_F32);
         double error =
             wd_test_rel_error(out, (float *)embeds.data + i * TOKENS * DIM, TOKENS * DIM);
         print_message("prompt %d: %.2g\n", i, error);
@@ -109,7 +109,7 @@ static void check_reference(const wd_text_cache *c, double limit)
         for (int k = 0; k < TOKENS; k++)
             assert_int_equal(got_ids[k], ((int64_t *)ids.data)[i * TOKENS + k]);
     }
-    wd_text_cache_fill(out, c, NEGATIVE, WD_F32);
+    wd_text_cache_fill(out, c, NEGATIVE, TOKENS, WD_F32);
     assert_true(wd_test_rel_error(out, negative.data, TOKENS * DIM) <= limit);
     wd_free(embeds.data);
     wd_free(negative.data);
@@ -145,13 +145,39 @@ static void memory_and_bf16(void **state)
     assert_int_equal(rows, 1); /* "" is </s> alone */
     uint16_t narrow[TOKENS * DIM];
     float wide[TOKENS * DIM];
-    wd_text_cache_fill(narrow, c, NEGATIVE, WD_BF16);
-    wd_text_cache_fill(wide, c, NEGATIVE, WD_F32);
+    wd_text_cache_fill(narrow, c, NEGATIVE, TOKENS, WD_BF16);
+    wd_text_cache_fill(wide, c, NEGATIVE, TOKENS, WD_F32);
     assert_memory_equal(narrow, row, DIM * sizeof *row);
     for (int i = 0; i < TOKENS * DIM; i++) {
         assert_true(wide[i] == wd_bf16_to_f32(narrow[i]));
         if (i >= DIM) assert_true(narrow[i] == 0);
     }
+    wd_text_cache_close(c);
+}
+
+/* As many rows as the longest prompt has tokens, and one of padding. */
+static void padding_left_out(void **state)
+{
+    (void)state;
+    static const char *const list[] = {"red apple", "penguin, white background", ""};
+    enum { COUNT = 3 };
+    float all[TOKENS * DIM], out[TOKENS * DIM];
+    int64_t most = 0, tokens;
+    wd_text_cache *c;
+    wd_err err;
+    wd_test_ok(wd_text_cache_open(&c, NULL, &tiny, list, COUNT, TOKENS, WD_F32, queue, &err), &err);
+    const int64_t longest = wd_text_cache_longest(c), rows = longest + 1;
+    assert_in_range(longest, 2, TOKENS - 2);
+    for (int i = 0; i < COUNT; i++) {
+        wd_text_cache_rows(c, i, &tokens);
+        if (tokens > most) most = tokens;
+        wd_text_cache_fill(all, c, i, TOKENS, WD_F32);
+        memset(out, 0xff, sizeof out);
+        wd_text_cache_fill(out, c, i, rows, WD_F32);
+        assert_memory_equal(out, all, (size_t)(rows * DIM) * sizeof *out);
+        assert_true(isnan(out[rows * DIM])); /* nothing behind them is written */
+    }
+    assert_int_equal(longest, most);
     wd_text_cache_close(c);
 }
 
@@ -377,6 +403,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reference),
         cmocka_unit_test(memory_and_bf16),
+        cmocka_unit_test(padding_left_out),
         cmocka_unit_test(grows),
         cmocka_unit_test(damaged),
         cmocka_unit_test(other_encoder),
