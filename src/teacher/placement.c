@@ -1,17 +1,39 @@
 /* Bytes of a placement: see teacher/placement.h. */
 #include "teacher/placement.h"
 
-/* The largest stage that is streamed to a device; 0: none is. */
-static size_t largest_streamed(const wd_placement *p, const wd_teacher_size *size, int device)
+static void most(size_t *most, size_t bytes)
 {
-    size_t most = 0;
+    if (bytes > *most) *most = bytes;
+}
+
+/* Buffers that the streamed stages of a device share. */
+static void add_streaming(wd_placed_bytes *bytes, const wd_placement *p,
+                          const wd_teacher_size *size, const wd_site *site, int device)
+{
+    size_t slot = 0, casting = 0, reading = 0;
+    bool in_host = site->device[device].reads_host;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
+            const wd_stage_size *stage = &size->stage[e][s];
             if (place->device != device || place->home == WD_HOME_DEVICE) continue;
-            if (size->stage[e][s].device > most) most = size->stage[e][s].device;
+            most(&slot, stage->device);
+            if (place->home != WD_HOME_DISK) continue;
+            most(&reading, stage->reading);
+            if (!in_host) most(&casting, stage->casting);
         }
-    return most;
+    bytes->device[device] += WD_PLACED_SLOTS * slot + casting;
+    bytes->host += reading;
+}
+
+/* Two buffers for what a device widens before it computes. */
+static size_t widening(const wd_placement *p, const wd_teacher_size *size, int device)
+{
+    size_t widened = 0;
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 0; s < p->stages; s++)
+            if (p->place[e][s].device == device) most(&widened, size->stage[e][s].widened);
+    return WD_PLACED_SLOTS * widened;
 }
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
@@ -28,8 +50,10 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
             else if (place->home == WD_HOME_HOST)
                 bytes.host += stage->host;
         }
-    for (int d = 0; d < site->devices; d++)
-        bytes.device[d] += WD_PLACED_SLOTS * largest_streamed(placement, size, d);
+    for (int d = 0; d < site->devices; d++) {
+        add_streaming(&bytes, placement, size, site, d);
+        bytes.device[d] += widening(placement, size, d);
+    }
     return bytes;
 }
 

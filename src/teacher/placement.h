@@ -37,10 +37,12 @@ typedef struct wd_placement {
 
 /* A stage of one expert in bytes. */
 typedef struct wd_stage_size {
-    size_t device; /* in a device's pool, in the dtype the teacher is kept in */
-    size_t host;   /* in host memory, beyond what is used in the mapped file; so too on a device
-                    * that reads host memory */
-    size_t file;   /* in the checkpoint */
+    size_t device;  /* in a device's pool, in the dtype the teacher is kept in */
+    size_t host;    /* in host memory, or on a device that reads it: what is not used as mapped */
+    size_t file;    /* in the checkpoint */
+    size_t reading; /* in host memory while it is read from disk */
+    size_t casting; /* on a device, for the largest tensor that is converted on its way there */
+    size_t widened; /* on a device, in the dtype that is computed in; 0: as it is kept */
 } wd_stage_size;
 
 typedef struct wd_teacher_size {

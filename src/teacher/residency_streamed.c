@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "core/checked.h"
 #include "core/memory.h"
 #include "io/file_reader.h"
 #include "teacher/stage_layout.h"
@@ -83,7 +84,7 @@ static wd_status read_stage(streamed *r, slot *s, wd_err *err)
             layout.offset[i] = SIZE_MAX; /* it is there */
         } else {
             layout.file[i].data = staging;
-            staging += (bytes + 63) / 64 * 64;
+            staging += wd_round_up(bytes, 64);
         }
     }
     launch(r, s, &layout);
@@ -254,24 +255,28 @@ static const wd_residency_vtable streamed_vtable = {
 
 /* ---- opening ---- */
 
-/* A stage in host memory in its storage dtype: where the file has another one, it is converted by
- * the processor, once. The layout's sources are then what was converted. */
-static wd_status convert(streamed *r, int expert, int stage, wd_queue *processor, wd_err *err)
+/* The tensors of a stage that the file has in another dtype are converted by the processor, once:
+ * what is brought comes from there. */
+static wd_status convert(streamed *r, const wd_pipeline *pipeline, const wd_tensor_table *table,
+                         int expert, int stage, const wd_streamed_options *o, wd_err *err)
 {
-    wd_stage_layout *layout = &r->layout[expert][stage];
+    const wd_stage_keeping keeping = {o->storage, true, true};
+    wd_stage_layout *layout = &r->layout[expert][stage], host;
     wd_dit_stage view;
-    void *block, *staging;
-    if (!layout->staging_bytes) return WD_OK; /* all is copied as it is */
-    WD_TRY(wd_alloc(&block, layout->block_bytes, 1, "teacher weights in host memory", err));
+    void *block, *staging = NULL;
+    WD_TRY(wd_stage_lay_out(&host, &pipeline->dit, table, r->weights[expert], stage, keeping, err));
+    if (!host.block_bytes) return WD_OK;
+    WD_TRY(wd_alloc(&block, host.block_bytes, 1, "teacher weights in host memory", err));
     r->converted[expert][stage] = block;
-    r->base.host_bytes += layout->block_bytes;
+    r->base.host_bytes += host.block_bytes;
     if (!wd_device_is_dry(r->device)) {
-        WD_TRY(wd_alloc(&staging, layout->staging_bytes, 1, "teacher weights converted", err));
-        wd_stage_bring(&view, layout, block, staging, processor);
-        wd_queue_wait(processor);
+        if (host.staging_bytes)
+            WD_TRY(wd_alloc(&staging, host.staging_bytes, 1, "teacher weights converted", err));
+        wd_stage_bring(&view, &host, block, staging, o->processor);
+        wd_queue_wait(o->processor);
         wd_free(staging);
     }
-    wd_stage_view(&view, layout, block);
+    wd_stage_view(&view, &host, block);
     for (int i = 0; i < layout->tensors; i++)
         if (view.t[i].data) layout->file[i] = view.t[i];
     layout->staging_bytes = 0;
@@ -302,9 +307,9 @@ static wd_status open_expert(streamed *r, needs *n, const wd_pipeline *pipeline,
         wd_stage_layout *layout = &r->layout[expert][s];
         WD_TRY(
             wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
-        if (!r->from_disk) WD_TRY(convert(r, expert, s, o->processor, err));
+        if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
         need(&n->block, layout->block_bytes);
-        need(&n->file, layout->file_bytes + 64 * (size_t)layout->tensors);
+        need(&n->file, layout->reading_bytes);
         need(&n->casting, layout->staging_bytes);
         need(&n->widened, layout->widened_bytes);
     }

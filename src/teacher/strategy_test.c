@@ -23,7 +23,7 @@ static wd_teacher_size random_teacher(int stages)
         size.flops[s] = (double)between(1, 20);
         for (int e = 0; e < size.experts; e++) {
             size_t bytes = (size_t)between(1, 20);
-            size.stage[e][s] = (wd_stage_size){bytes, bytes / 2, 2 * bytes};
+            size.stage[e][s] = (wd_stage_size){.device = bytes, .host = bytes / 2};
         }
     }
     return size;
@@ -119,7 +119,10 @@ static void bytes_by_home(void **state)
     wd_site site = {.devices = 3, .host_bytes = 1000};
     for (int e = 0; e < 2; e++)
         for (int s = 0; s < 3; s++)
-            size.stage[e][s] = (wd_stage_size){(size_t)(10 * e + s + 1), 1, 50};
+            size.stage[e][s] = (wd_stage_size){.device = (size_t)(10 * e + s + 1),
+                                               .host = 1,
+                                               .file = 50,
+                                               .reading = (size_t)(s + 5)};
     for (int d = 0; d < 3; d++) site.device[d] = (wd_site_device){.bytes = 48, .flops_per_s = 1};
     site.device[0].reads_host = true;
 
@@ -137,7 +140,11 @@ static void bytes_by_home(void **state)
     assert_int_equal(wd_placement_bytes(&p, &size, &site).host, 6);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &site, 0, &err), &err);
     assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 2 * 13);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).host, 0);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).host, 7);
+    size.stage[1][1].casting = 9, size.stage[0][2].widened = 20;
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 2 * 13 + 9 + 2 * 20);
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err);
+    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 42 + 2 * 20);
 }
 
 static void segments(void **state)

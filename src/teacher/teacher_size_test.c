@@ -1,0 +1,114 @@
+/* What a placement says in bytes is what the residencies allocate; and the published models. */
+#include "teacher/teacher_size.h"
+
+#include "testing.h"
+
+#include "teacher/residency_kinds.h"
+#include "teacher/strategy.h"
+
+static wd_pipeline tiny;
+static wd_teacher_files files[2];
+
+static int open_tiny(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_safetensors *weights;
+    wd_test_ok(wd_pipeline_open(&tiny, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    for (int e = 0; e < 2; e++) {
+        wd_test_ok(
+            wd_pipeline_open_weights(
+                &weights, &tiny, e ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER, &err),
+            &err);
+        files[e] = (wd_teacher_files){.weights = weights};
+    }
+    return 0;
+}
+
+static int close_tiny(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++) wd_safetensors_close((wd_safetensors *)(uintptr_t)files[e].weights);
+    return 0;
+}
+
+/* Bytes that a residency on the processor holds, pool and host. */
+static size_t measured(wd_strategy strategy, wd_dtype storage)
+{
+    wd_err err = {0};
+    wd_device *device;
+    wd_queue *queue;
+    wd_residency *r;
+    wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+    if (strategy == WD_STRATEGY_cpu) {
+        wd_test_ok(wd_residency_open_resident(&r, &tiny, storage, queue, &err), &err);
+    } else {
+        const wd_streamed_options o = {.storage = storage, .from_disk = true, .device = device};
+        wd_test_ok(wd_residency_open_streamed(&r, &tiny, &o, &err), &err);
+    }
+    size_t bytes = wd_device_bytes(device) + r->host_bytes;
+    wd_residency_close(r);
+    wd_queue_close(queue);
+    wd_device_close(device);
+    return bytes;
+}
+
+static void bytes_are_those_of_residencies(void **state)
+{
+    (void)state;
+    static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
+    static const wd_strategy strategy[] = {WD_STRATEGY_cpu, WD_STRATEGY_disk};
+    const wd_site site = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 2; k++) {
+            wd_err err = {0};
+            wd_teacher_size size;
+            wd_placement p;
+            wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
+            wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &site, 0, &err), &err);
+            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+            assert_int_equal(measured(strategy[k], storage[i]), bytes.device[0] + bytes.host);
+        }
+}
+
+/* 14,288,491,584 weights in each expert of A14B, 28.6 GB in bf16. */
+static void a_published_model(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_teacher_size size;
+    const wd_dit_config a14b = {.in_channels = 16,
+                                .out_channels = 16,
+                                .heads = 40,
+                                .head_dim = 128,
+                                .ffn_dim = 13824,
+                                .layers = 40,
+                                .freq_dim = 256,
+                                .text_dim = 4096,
+                                .patch = {1, 2, 2},
+                                .rope_max_seq_len = 1024,
+                                .cross_attn_norm = true,
+                                .eps = 1e-6};
+    const wd_teacher_files f32[2] = {{.dtype = WD_F32}, {.dtype = WD_F32}};
+    size_t device = 0, file = 0, host = 0;
+    wd_test_ok(wd_teacher_size_of(&size, &a14b, 2, f32, WD_BF16, &err), &err);
+    for (int e = 0; e < 2; e++)
+        for (int s = 0; s < size.stages; s++) {
+            device += size.stage[e][s].device;
+            host += size.stage[e][s].host;
+            file += size.stage[e][s].file;
+        }
+    assert_int_equal(file, 2 * 57153966336);
+    assert_in_range(device, 2 * 28576983168, 2 * 28576983168 + (size_t)400000000);
+    assert_true(host < device); /* fp32 islands are used as mapped */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_are_those_of_residencies),
+        cmocka_unit_test(a_published_model),
+    };
+    return cmocka_run_group_tests(tests, open_tiny, close_tiny);
+}
