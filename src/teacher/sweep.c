@@ -15,6 +15,11 @@ typedef struct micro_batch {
     wd_dit_stream stream[2]; /* conditional, unconditional */
 } micro_batch;
 
+/* Places in `order` that each expert has. */
+typedef struct sweep_counts {
+    int64_t of[2];
+} sweep_counts;
+
 struct wd_sweep {
     wd_sweep_options options;
     wd_residency *residency;
@@ -23,12 +28,13 @@ struct wd_sweep {
     wd_dit_rope rope;
     int64_t state_count; /* elements of one state's latents */
     bool guided;
-    micro_batch *batch;  /* [window_max] at most */
-    int64_t *order;      /* [window_max] states sorted by expert */
+    int64_t padded_max;  /* places in `order` */
+    micro_batch *batch;  /* [padded_max] at most */
+    int64_t *order;      /* [padded_max] states sorted by expert */
     /* device */
     float *latents;      /* [micro_batch, C, F, H, W], gathered */
-    float *timestep;     /* [window_max], in `order` */
-    float *scale;        /* [window_max], in `order` */
+    float *timestep;     /* [padded_max], in `order` */
+    float *scale;        /* [padded_max], in `order` */
     void *velocity[2];   /* [micro_batch, C, F, H, W] dtype */
     float *guided_velocity; /* [micro_batch, C, F, H, W] */
     void *text;          /* [micro_batch, S, text_dim] dtype */
@@ -78,25 +84,31 @@ static size_t text_bytes(const wd_sweep_options *o)
     return (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
 }
 
-/* Uploads what the window's states are told apart by, sorted by expert. Returns how many states the
- * first expert has. */
-static int64_t sort_window(wd_sweep *sweep, const wd_window *window)
+/* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device makes
+ * per shape is made once, and a dry run can try them all. */
+static int64_t size_step(int64_t largest) { return (largest + 15) / 16; }
+
+/* Uploads what the window's states are told apart by, sorted by expert, count[e] of each. Where an
+ * expert's states make no whole number of steps, the last one is computed more than once: that takes
+ * less time than a small micro-batch more. */
+static void sort_window(sweep_counts *out, wd_sweep *sweep, const wd_window *window)
 {
-    int64_t first_count = 0, n = 0;
+    int64_t n = 0, step = size_step(sweep->options.micro_batch);
+    *out = (sweep_counts){{0}};
     for (int e = 0; e < sweep->residency->experts; e++) {
-        for (int64_t i = 0; i < window->count; i++) {
-            if (expert_of(sweep, window->timestep[i]) != e) continue;
-            sweep->order[n] = i;
-            sweep->host_timestep[n] = window->timestep[i];
-            sweep->host_scale[n] = (float)sweep->options.guidance_scale[e];
-            n++;
+        int64_t first = n;
+        for (int64_t i = 0; i < window->count; i++)
+            if (expert_of(sweep, window->timestep[i]) == e) sweep->order[n++] = i;
+        while ((n - first) % step) sweep->order[n] = sweep->order[n - 1], n++;
+        for (int64_t i = first; i < n; i++) {
+            sweep->host_timestep[i] = window->timestep[sweep->order[i]];
+            sweep->host_scale[i] = (float)sweep->options.guidance_scale[e];
         }
-        if (e == 0) first_count = n;
+        out->of[e] = n - first;
     }
-    size_t bytes = (size_t)window->count * sizeof(float);
+    size_t bytes = (size_t)n * sizeof(float);
     wd_queue_copy(sweep->queue, sweep->timestep, sweep->host_timestep, bytes);
     wd_queue_copy(sweep->queue, sweep->scale, sweep->host_scale, bytes);
-    return first_count;
 }
 
 /* latents = the micro-batch's states, side by side. */
@@ -169,10 +181,6 @@ static void run_head(wd_sweep *sweep, micro_batch *batch, const wd_window *windo
     }
 }
 
-/* The next smaller size that a micro-batch may have. Few sizes mean few shapes: what a device makes
- * per shape is made once, and a dry run can try them all. */
-static int64_t smaller(int64_t size) { return (size + 1) / 2; }
-
 /* Cuts [first, first + count) of `order` into micro-batches and gives each its streams. */
 static int64_t cut(wd_sweep *sweep, int64_t first, int64_t count)
 {
@@ -180,7 +188,7 @@ static int64_t cut(wd_sweep *sweep, int64_t first, int64_t count)
     for (int64_t done = 0; done < count; n++) {
         micro_batch *batch = &sweep->batch[n];
         int64_t size = sweep->options.micro_batch;
-        while (size > count - done) size = smaller(size);
+        if (size > count - done) size = count - done;
         batch->first = first + done;
         batch->samples = size;
         for (int u = 0; u <= (int)sweep->guided; u++) {
@@ -225,11 +233,11 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 {
     assert(window->count > 0 && window->count <= sweep->options.window_max);
     wd_event_wait(sweep->uploaded);
-    int64_t first = sort_window(sweep, window);
+    sweep_counts count;
+    sort_window(&count, sweep, window);
     wd_event_record(sweep->uploaded, sweep->queue);
-    if (first) WD_TRY(run_expert(sweep, 0, 0, first, window, err));
-    if (first < window->count)
-        WD_TRY(run_expert(sweep, 1, first, window->count - first, window, err));
+    if (count.of[0]) WD_TRY(run_expert(sweep, 0, 0, count.of[0], window, err));
+    if (count.of[1]) WD_TRY(run_expert(sweep, 1, count.of[0], count.of[1], window, err));
     return WD_OK;
 }
 
@@ -237,7 +245,7 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 static wd_status allocate(wd_sweep *sweep, wd_err *err)
 {
     const wd_sweep_options *o = &sweep->options;
-    size_t window = (size_t)o->window_max, micro = (size_t)o->micro_batch;
+    size_t window = (size_t)sweep->padded_max, micro = (size_t)o->micro_batch;
     size_t state = (size_t)sweep->state_count;
     wd_device *d = sweep->device;
     WD_TRY(wd_alloc((void **)&sweep->batch, window, sizeof *sweep->batch, "sweep", err));
@@ -268,8 +276,10 @@ static wd_status open_measuring(wd_sweep **out, const wd_sweep_options *options,
     wd_sweep *sweep;
     WD_TRY(wd_alloc((void **)&sweep, 1, sizeof *sweep, "a sweep", err));
     sweep->options = *options;
-    if (sweep->options.micro_batch > options->window_max)
-        sweep->options.micro_batch = options->window_max;
+    int64_t *micro = &sweep->options.micro_batch;
+    if (*micro > options->window_max) *micro = options->window_max;
+    *micro -= *micro % size_step(*micro);
+    sweep->padded_max = options->window_max + 2 * (size_step(*micro) - 1);
     sweep->residency = residency;
     sweep->queue = queue;
     sweep->device = wd_queue_device(queue);
@@ -304,8 +314,8 @@ static wd_status run_dry(wd_sweep *sweep, double *flops, wd_err *err)
                         .prompt = prompt};
     WD_TRY_OUT(wd_sweep_run(sweep, &window, err));
     *flops = wd_queue_total(sweep->queue).flops;
-    while (size > 1) {
-        window.count = size = smaller(size);
+    for (int64_t step = size_step(size); size > step;) {
+        window.count = size -= step;
         WD_TRY_OUT(wd_sweep_run(sweep, &window, err));
     }
 out:
@@ -319,10 +329,11 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
     (void)context, (void)out, (void)prompt, (void)dtype;
 }
 
-static size_t host_bytes(const wd_sweep_options *o)
+static size_t host_bytes(const wd_sweep *sweep)
 {
     size_t per_state = sizeof(micro_batch) + sizeof(int64_t) + 2 * sizeof(float);
-    return (size_t)o->window_max * per_state + (size_t)o->micro_batch * text_bytes(o);
+    return (size_t)sweep->padded_max * per_state +
+           (size_t)sweep->options.micro_batch * text_bytes(&sweep->options);
 }
 
 /* Runs dry; *arena_bytes gets the size of the arena. */
@@ -342,7 +353,7 @@ static wd_status measure(wd_sweep_plan *out, size_t *arena_bytes, const wd_sweep
     WD_TRY_OUT(run_dry(sweep, &flops, err));
     *arena_bytes = sweep->arena.peak;
     *out = (wd_sweep_plan){.device_bytes = wd_device_bytes(device) + sweep->arena.peak,
-                           .host_bytes = host_bytes(&sweep->options),
+                           .host_bytes = host_bytes(sweep),
                            .workspace_bytes = wd_queue_workspace_bytes(queue),
                            .flops = flops};
 out:
