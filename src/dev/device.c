@@ -3,6 +3,7 @@
 #include "dev/device.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 #include "core/log.h"
 #include "core/memory.h"
@@ -16,6 +17,7 @@ wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, 
     WD_TRY(wd_alloc(&made, 1, bytes, "a device", err));
     wd_device *device = made;
     device->kind = kind;
+    device->bytes_max = SIZE_MAX;
     pthread_mutex_init(&device->lock, NULL);
     *(void **)out = made;
     return WD_OK;
@@ -56,14 +58,22 @@ static wd_status reserve_block(wd_device *device, wd_err *err)
     return WD_OK;
 }
 
+static wd_status alloc_block(void **out, wd_device *device, size_t bytes, wd_err *err)
+{
+    if (bytes > device->bytes_max - device->bytes)
+        return wd_fail(err, WD_OUT_OF_MEMORY,
+                       "%s: %zu bytes asked for, %zu free: %zu of %zu are allocated", device->name,
+                       bytes, device->bytes_max - device->bytes, device->bytes, device->bytes_max);
+    WD_TRY(reserve_block(device, err));
+    return device->kind->alloc(out, device, bytes ? bytes : 1, err);
+}
+
 wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const char *what,
                           wd_err *err)
 {
     void *address = NULL;
     pthread_mutex_lock(&device->lock);
-    wd_status status = reserve_block(device, err);
-    if (status != WD_OK) goto out;
-    status = device->kind->alloc(&address, device, bytes ? bytes : 1, err);
+    wd_status status = alloc_block(&address, device, bytes, err);
     if (status != WD_OK) {
         wd_fail_in(err, "%s", what);
         goto out;
@@ -94,7 +104,18 @@ void wd_device_free(wd_device *device, void *address)
 
 size_t wd_device_bytes(const wd_device *device) { return device->bytes; }
 size_t wd_device_bytes_peak(const wd_device *device) { return device->bytes_peak; }
+size_t wd_device_bytes_max(const wd_device *device) { return device->bytes_max; }
 int64_t wd_device_alloc_count(const wd_device *device) { return device->allocs; }
+
+bool wd_device_has(wd_device *device, const void *address)
+{
+    bool has = false;
+    pthread_mutex_lock(&device->lock);
+    for (size_t i = 0; i < device->blocks && !has; i++)
+        has = (uintptr_t)address - (uintptr_t)device->block[i].address < device->block[i].bytes;
+    pthread_mutex_unlock(&device->lock);
+    return has;
+}
 
 void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *context)
 {
@@ -133,6 +154,26 @@ wd_status wd_queue_reserve_workspace(wd_queue *queue, size_t bytes, wd_err *err)
 {
     if (bytes <= queue->workspace_bytes) return WD_OK;
     return queue->device->kind->reserve(queue, bytes, err);
+}
+
+wd_status wd_queue_grow_workspace(wd_queue *queue, size_t bytes, wd_err *err)
+{
+    wd_queue_wait(queue);
+    wd_device_free(queue->device, queue->workspace);
+    queue->workspace = NULL;
+    queue->workspace_bytes = 0;
+    WD_TRY(wd_device_alloc(&queue->workspace, queue->device, bytes, "workspace of a queue", err));
+    queue->workspace_bytes = bytes;
+    return WD_OK;
+}
+
+void wd_queue_need_workspace(wd_queue *queue, wd_op op, const void *args)
+{
+    wd_err err;
+    size_t bytes = queue->device->kind->workspace(queue->device, op, args);
+    if (wd_queue_reserve_workspace(queue, bytes, &err) == WD_OK) return;
+    wd_log(WD_LOG_ERROR, "%s: %s", wd_op_name(op), err.message);
+    abort();
 }
 
 size_t wd_queue_workspace_bytes(const wd_queue *queue) { return queue->workspace_bytes; }
@@ -180,6 +221,7 @@ void wd_event_close(wd_event *event)
 
 void wd_event_record(wd_event *event, wd_queue *queue)
 {
+    assert(event->device == queue->device);
     event->device->kind->event_record(event, queue);
 }
 

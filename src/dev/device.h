@@ -6,8 +6,9 @@
  * kernel or a copy dereferences them, even where (cpu) they happen to be host memory.
  *
  * Why one launch point for all operations: a device is then a handful of functions. `cpu` runs the
- * kernel at once; `guard` (tests) runs it with its pool opened for just that long; `dry` runs
- * nothing and adds up memory, FLOPs and bytes, so that the code that runs a step also plans it.
+ * kernel at once; `guard` (tests) runs it with its pool opened for just that long; `sim` runs it
+ * later, on a thread of the queue; `dry` runs nothing and adds up memory, FLOPs and bytes, so that
+ * the code that runs a step also plans it.
  */
 #ifndef WD_DEV_DEVICE_H
 #define WD_DEV_DEVICE_H
@@ -28,6 +29,21 @@ wd_status wd_device_open_cpu(wd_device **out, int threads, wd_err *err);
 /* Tests: the cpu device, but its pool is inaccessible (PROT_NONE) except while one of its kernels
  * or copies runs, and host memory that a copy names is the only other memory a copy may touch. */
 wd_status wd_device_open_guard(wd_device **out, int threads, wd_err *err);
+
+/* A device that is simulated in host memory: its pool holds at most `bytes`; each of its queues
+ * runs its work on a thread of its own, kernels on one core each; what takes less time than the
+ * speeds below say is made to take as long. Bits as on the cpu device. */
+typedef struct wd_sim_options {
+    int number;              /* for its name: "sim:0" */
+    size_t bytes;
+    double link_bytes_per_s; /* of all that is copied to and from its pool, both ways together, but
+                              * within the pool; 0: as fast as it goes */
+    double flops_per_s;      /* of all kernels together; operations without FLOPs, and 0: as fast as
+                              * they go. For several devices to be at work at the same time, ask for
+                              * less than a quarter of what one core does, and less with many */
+} wd_sim_options;
+
+wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_err *err);
 
 /* Plans for `target` (borrowed) without touching it: addresses are made up, a launch adds its FLOPs
  * and notes the workspace that the target would need. Nothing is computed or copied. */
@@ -51,11 +67,14 @@ bool wd_device_is_dry(const wd_device *device);
  * names the block in reports. */
 wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const char *what,
                           wd_err *err);
-void wd_device_free(wd_device *device, void *block); /* NULL is allowed */
+/* Work that uses the block must be done. NULL is allowed. */
+void wd_device_free(wd_device *device, void *block);
 
 /* Bytes allocated now, and the most there ever were. */
 size_t wd_device_bytes(const wd_device *device);
 size_t wd_device_bytes_peak(const wd_device *device);
+/* The most that there can be: what is over that is refused. SIZE_MAX: what the system gives. */
+size_t wd_device_bytes_max(const wd_device *device);
 /* Calls `fn` for every block that is allocated now, with what wd_device_alloc was told of it. */
 typedef void wd_device_block_fn(void *context, const char *what, size_t bytes);
 void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *context);
@@ -74,14 +93,18 @@ wd_status wd_queue_reserve_workspace(wd_queue *queue, size_t bytes, wd_err *err)
 size_t wd_queue_workspace_bytes(const wd_queue *queue); /* dry: the most that any launch
                                                           * needed or anyone reserved */
 
-/* Copies `bytes` between any two of: this device's pool, host memory. Host memory must stay
- * untouched until the copy is done. */
+/* Copies `bytes` between any two of: this device's pool, that of another device of its kind, host
+ * memory (the cpu device's pool is host memory). Host memory must stay untouched until the copy is
+ * done. */
 void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
 
 /* Returns when all work of the queue is done. */
 void wd_queue_wait(wd_queue *queue);
 
-/* ---- events ---- */
+/* ---- events ----
+ *
+ * An event is recorded on queues of its own device; queues of any device may wait for it. It stands
+ * for the last time that it was recorded before the wait; if that never was, nothing waits. */
 
 wd_status wd_event_open(wd_event **out, wd_device *device, wd_err *err);
 void wd_event_close(wd_event *event);                       /* NULL is allowed */

@@ -45,11 +45,13 @@ struct wd_device {
     wd_block *block;      /* those allocated now */
     size_t blocks, blocks_max;
     size_t bytes, bytes_peak;
+    size_t bytes_max; /* SIZE_MAX: what the system gives */
     int64_t allocs;
 };
 
 struct wd_queue {
     wd_device *device;
+    void *workspace; /* of the device's pool; freed by the kind's queue_close */
     size_t workspace_bytes;
     wd_queue_totals total;
 };
@@ -63,9 +65,19 @@ struct wd_event {
 wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, wd_err *err);
 void wd_device_discard(wd_device *device);
 
+/* Whether the address lies in a block of this device. */
+bool wd_device_has(wd_device *device, const void *address);
+
 /* The same for queues and events, freed by wd_free. */
 wd_status wd_queue_create(void *out, size_t bytes, wd_device *device, wd_err *err);
 wd_status wd_event_create(void *out, size_t bytes, wd_device *device, wd_err *err);
+
+/* `reserve` of the kinds whose queues have a workspace: waits for the queue, then exchanges it. */
+wd_status wd_queue_grow_workspace(wd_queue *queue, size_t bytes, wd_err *err);
+
+/* Makes sure that a launch finds its workspace. A launch cannot fail: where there is no memory the
+ * process ends. Who wants an error reserves the workspace beforehand. */
+void wd_queue_need_workspace(wd_queue *queue, wd_op op, const void *args);
 
 /* Bytes of an operation's argument struct. */
 size_t wd_op_args_bytes(wd_op op);

@@ -15,16 +15,25 @@
 
 typedef wd_status opener(wd_device **out, int threads, wd_err *err);
 
-static opener *const openers[] = {wd_device_open_cpu, wd_device_open_guard};
+static wd_status open_sim(wd_device **out, int threads, wd_err *err)
+{
+    (void)threads;
+    return wd_device_open_sim(out, &(wd_sim_options){.bytes = (size_t)1 << 40}, err);
+}
+
+enum { KINDS = 3 };
+
+static opener *const openers[KINDS] = {wd_device_open_cpu, wd_device_open_guard, open_sim};
 
 static void books_are_kept(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         wd_device *device;
         void *a, *b, *none;
         assert_int_equal(openers[kind](&device, 1, NULL), WD_OK);
-        assert_true(wd_device_reads_host(device) && !wd_device_is_dry(device));
+        assert_int_equal(wd_device_reads_host(device), openers[kind] != open_sim);
+        assert_false(wd_device_is_dry(device));
         assert_int_equal(wd_device_alloc(&a, device, 1000, "a", NULL), WD_OK);
         assert_int_equal(wd_device_alloc(&b, device, 5000, "b", NULL), WD_OK);
         assert_int_equal(wd_device_alloc(&none, device, 0, "none", NULL), WD_OK);
@@ -46,16 +55,18 @@ static void books_are_kept(void **state)
 static void too_much_memory_is_refused(void **state)
 {
     (void)state;
-    wd_device *device;
-    wd_err err = {0};
-    void *block = NULL;
-    assert_int_equal(wd_device_open_cpu(&device, 1, NULL), WD_OK);
-    assert_int_equal(wd_device_alloc(&block, device, SIZE_MAX / 4, "gradients", &err),
-                     WD_OUT_OF_MEMORY);
-    assert_non_null(strstr(err.message, "gradients"));
-    assert_null(block);
-    assert_int_equal(wd_device_bytes_peak(device), 0);
-    wd_device_close(device);
+    for (int kind = 0; kind < KINDS; kind++) {
+        wd_device *device;
+        wd_err err = {0};
+        void *block = NULL;
+        assert_int_equal(openers[kind](&device, 1, NULL), WD_OK);
+        assert_int_equal(wd_device_alloc(&block, device, SIZE_MAX / 4, "gradients", &err),
+                         WD_OUT_OF_MEMORY);
+        assert_non_null(strstr(err.message, "gradients"));
+        assert_null(block);
+        assert_int_equal(wd_device_bytes_peak(device), 0);
+        wd_device_close(device);
+    }
 }
 
 /* Copies in all directions, of more bytes than one thread takes. */
@@ -63,7 +74,7 @@ static void copies_arrive(void **state)
 {
     (void)state;
     enum { BYTES = 3000001 };
-    for (int kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         wd_device *device;
         wd_queue *queue;
         void *a, *b;
@@ -93,15 +104,14 @@ static void copies_arrive(void **state)
     }
 }
 
-static void events_order_queues(void **state)
+static void check_events(opener *open)
 {
-    (void)state;
     wd_device *device;
     wd_queue *queue[2];
     wd_event *event;
     float *x, got[4] = {0};
     void *block;
-    assert_int_equal(wd_device_open_cpu(&device, 2, NULL), WD_OK);
+    assert_int_equal(open(&device, 2, NULL), WD_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(wd_queue_open(&queue[i], device, NULL), WD_OK);
     assert_int_equal(wd_event_open(&event, device, NULL), WD_OK);
     assert_int_equal(wd_device_alloc(&block, device, sizeof got, "x", NULL), WD_OK);
@@ -120,6 +130,12 @@ static void events_order_queues(void **state)
     wd_queue_close(NULL);
     wd_device_close(device);
     wd_device_close(NULL);
+}
+
+static void events_order_queues(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) check_events(openers[kind]);
 }
 
 /* Whether a child process that touches *address dies of it. */
@@ -198,14 +214,14 @@ static void launch_some(wd_device *device, wd_queue *queue, bool reserve, size_t
     wd_device_free(device, o);
 }
 
-static void dry_run_counts(void **state)
+static void check_dry_run(opener *open)
 {
-    (void)state;
     wd_device *target, *dry;
     wd_queue *queue, *dry_queue;
-    assert_int_equal(wd_device_open_cpu(&target, 1, NULL), WD_OK);
+    assert_int_equal(open(&target, 1, NULL), WD_OK);
     assert_int_equal(wd_device_open_dry(&dry, target, NULL), WD_OK);
     assert_true(wd_device_is_dry(dry));
+    assert_int_equal(wd_device_reads_host(dry), wd_device_reads_host(target));
     assert_int_equal(wd_queue_open(&queue, target, NULL), WD_OK);
     assert_int_equal(wd_queue_open(&dry_queue, dry, NULL), WD_OK);
     launch_some(dry, dry_queue, false, 0);
@@ -221,6 +237,12 @@ static void dry_run_counts(void **state)
     wd_queue_close(dry_queue);
     wd_device_close(dry);
     wd_device_close(target);
+}
+
+static void dry_run_counts(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) check_dry_run(openers[kind]);
 }
 
 static void ops_have_names_and_costs(void **state)
@@ -255,9 +277,8 @@ static void isa_can_be_lowered(void **state)
 }
 
 /* Every host allocation on the way fails once, is reported, and leaves nothing behind. */
-static void allocations_may_fail(void **state)
+static void check_allocations(opener *open)
 {
-    (void)state;
     wd_status status = WD_OUT_OF_MEMORY;
     for (int n = 1; status != WD_OK; n++) {
         wd_device *device = NULL;
@@ -266,7 +287,7 @@ static void allocations_may_fail(void **state)
         void *block = NULL;
         assert_true(n < 20);
         wd_alloc_fail_at(n);
-        status = wd_device_open_cpu(&device, 1, NULL);
+        status = open(&device, 1, NULL);
         if (status == WD_OK) status = wd_queue_open(&queue, device, NULL);
         if (status == WD_OK) status = wd_event_open(&event, device, NULL);
         if (status == WD_OK) status = wd_device_alloc(&block, device, 100, "x", NULL);
@@ -276,6 +297,12 @@ static void allocations_may_fail(void **state)
         wd_queue_close(queue);
         wd_device_close(device);
     }
+}
+
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) check_allocations(openers[kind]);
 }
 
 int main(void)

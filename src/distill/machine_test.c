@@ -62,7 +62,25 @@ typedef struct outcome {
     int64_t acquires;
 } outcome;
 
-static void run(outcome *out, const wd_machine_options *options, bool guard, int threads)
+typedef wd_status opener(wd_device **out, int threads, wd_err *err);
+
+/* As fast as it goes. */
+static wd_status open_sim(wd_device **out, int threads, wd_err *err)
+{
+    (void)threads;
+    return wd_device_open_sim(out, &(wd_sim_options){.bytes = 1 << 30}, err);
+}
+
+/* So slow that whoever does not wait for a copy or a kernel comes too early. */
+static wd_status open_slow_sim(wd_device **out, int threads, wd_err *err)
+{
+    (void)threads;
+    const wd_sim_options options = {
+        .bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = 3e9};
+    return wd_device_open_sim(out, &options, err);
+}
+
+static void run(outcome *out, const wd_machine_options *options, opener *open, int threads)
 {
     wd_err err;
     wd_device *device;
@@ -71,8 +89,7 @@ static void run(outcome *out, const wd_machine_options *options, bool guard, int
     wd_machine m;
     wd_plan plan = {0};
     *out = (outcome){0};
-    wd_test_ok(guard ? wd_device_open_guard(&device, threads, &err)
-                     : wd_device_open_cpu(&device, threads, &err), &err);
+    wd_test_ok(open(&device, threads, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
     wd_test_ok(wd_plan_machine(&plan, options, device, &err), &err);
     wd_test_ok(wd_residency_open_resident(&residency, options->teacher, options->teacher_dtype,
@@ -130,22 +147,27 @@ static void check_same_bits(wd_dtype student_dtype)
     wd_machine_options options = options_of(&teacher);
     options.student_dtype = student_dtype;
     outcome whole, other;
-    run(&whole, &options, false, 2);
+    run(&whole, &options, wd_device_open_cpu, 2);
     for (int i = 0; i < STEPS; i++) assert_true(whole.loss[i] > 0 && whole.norm[i] > 0);
-    run(&other, &options, false, 1);
+    run(&other, &options, wd_device_open_cpu, 1);
     assert_same(&whole, &other);
     wd_free(other.weights);
-    run(&other, &options, true, 2);
-    assert_same(&whole, &other);
-    wd_free(other.weights);
+    opener *const others[] = {wd_device_open_guard, open_sim, open_slow_sim};
+    for (int i = 0; i < 3; i++) {
+        run(&other, &options, others[i], 2);
+        assert_same(&whole, &other);
+        wd_free(other.weights);
+    }
     const int64_t cut[][2] = {{1, 1}, {4, 3}};
     for (int i = 0; i < 2; i++) {
         options.window = cut[i][0];
         options.micro_batch = cut[i][1];
-        run(&other, &options, false, 2);
-        assert_true(other.acquires > whole.acquires);
-        assert_same(&whole, &other);
-        wd_free(other.weights);
+        for (int sim = 0; sim < 2; sim++) {
+            run(&other, &options, sim ? open_slow_sim : wd_device_open_cpu, 2);
+            assert_true(other.acquires > whole.acquires);
+            assert_same(&whole, &other);
+            wd_free(other.weights);
+        }
     }
     wd_free(whole.weights);
 }
@@ -167,9 +189,9 @@ static void checkpointing_changes_nothing(void **state)
     (void)state;
     wd_machine_options options = options_of(&teacher);
     outcome plain, checkpointed;
-    run(&plain, &options, false, 2);
+    run(&plain, &options, wd_device_open_cpu, 2);
     options.checkpointing = true;
-    run(&checkpointed, &options, false, 2);
+    run(&checkpointed, &options, wd_device_open_cpu, 2);
     assert_same(&plain, &checkpointed);
     assert_true(checkpointed.measured < plain.measured);
     wd_free(plain.weights);
@@ -179,13 +201,13 @@ static void checkpointing_changes_nothing(void **state)
 static void memory_is_planned_and_steady(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         wd_machine_options options = options_of(&teacher);
         options.student_dtype = i & 1 ? WD_BF16 : WD_F32;
         options.checkpointing = i & 2;
         options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
         outcome o;
-        run(&o, &options, false, 2);
+        run(&o, &options, i & 4 ? open_sim : wd_device_open_cpu, 2);
         assert_int_equal(o.planned, o.measured);
         assert_int_equal(o.steady_allocs, 0);
         wd_free(o.weights);
@@ -206,11 +228,11 @@ static void padding_costs_nothing(void **state)
     wd_machine_options options = options_of(&teacher);
     options.teacher_dtype = WD_F32;
     outcome trimmed, padded;
-    run(&trimmed, &options, false, 2);
+    run(&trimmed, &options, wd_device_open_cpu, 2);
     options.text_tokens = PADDED;
     options.text_repeat = 1;
     options.text_context = &padded;
-    run(&padded, &options, false, 2);
+    run(&padded, &options, wd_device_open_cpu, 2);
     near(trimmed.loss, padded.loss, 1e-5);
     near(trimmed.norm, padded.norm, 1e-4);
     assert_true(trimmed.measured < padded.measured);
@@ -223,9 +245,9 @@ static void seed_changes_the_run(void **state)
     (void)state;
     wd_machine_options options = options_of(&teacher);
     outcome a, b;
-    run(&a, &options, false, 2);
+    run(&a, &options, wd_device_open_cpu, 2);
     options.trajectory.seed++;
-    run(&b, &options, false, 2);
+    run(&b, &options, wd_device_open_cpu, 2);
     assert_memory_not_equal(a.weights, b.weights, (size_t)a.count * 4);
     wd_free(a.weights);
     wd_free(b.weights);

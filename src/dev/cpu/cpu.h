@@ -57,6 +57,21 @@ void wd_cpu_table_fill(wd_cpu_table *table, wd_cpu_isa isa);
 /* Bytes of workspace for one launch, and the launch itself, for callers that hold a table. */
 size_t wd_cpu_workspace_bytes(const wd_cpu_table *table, wd_op op, const void *args);
 
+/* The kernels of this machine, chosen by CPUID and WD_CPU_ISA: what the cpu device computes with,
+ * and simulated devices, too. `threads`: 0 = what OpenMP says. */
+typedef struct wd_cpu_kernels {
+    wd_cpu_table table;
+    wd_cpu_isa isa;
+    int threads;
+} wd_cpu_kernels;
+
+wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err);
+/* It may depend on the number of threads: each has its own part of it. */
+size_t wd_cpu_kernels_workspace(const wd_cpu_kernels *kernels, wd_op op, const void *args);
+/* Runs it in the calling thread, which leads the team of threads. */
+void wd_cpu_kernels_run(const wd_cpu_kernels *kernels, wd_op op, const void *args, void *workspace,
+                        size_t workspace_bytes);
+
 /* The cpu device; `guarded`: see guard.c. */
 wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err);
 

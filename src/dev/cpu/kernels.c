@@ -1,0 +1,54 @@
+/* The kernels of this machine: see cpu/cpu.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "dev/cpu/cpu.h"
+#include "dev/cpu/onednn.h"
+#include "dev/cpu/parallel.h"
+
+/* The machine's best instruction set, or the lower one that WD_CPU_ISA asks for. */
+static wd_status choose_isa(wd_cpu_isa *isa, wd_err *err)
+{
+    *isa = wd_cpu_isa_best();
+    const char *asked = getenv("WD_CPU_ISA");
+    if (!asked || !*asked) return WD_OK;
+    for (int i = 0; i < WD_CPU_ISA_COUNT; i++) {
+        if (strcmp(asked, wd_cpu_isa_name((wd_cpu_isa)i))) continue;
+        if (i > (int)*isa)
+            return wd_fail(err, WD_UNSUPPORTED,
+                           "WD_CPU_ISA=%s: this processor has only %s; unset it or lower it", asked,
+                           wd_cpu_isa_name(*isa));
+        *isa = (wd_cpu_isa)i;
+        return WD_OK;
+    }
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "WD_CPU_ISA=%s: expected generic, avx2, avx512 or avx512_bf16", asked);
+}
+
+wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err)
+{
+    wd_cpu_isa isa;
+    WD_TRY(choose_isa(&isa, err));
+    out->isa = isa;
+    out->threads = threads > 0 ? threads : wd_parallel_threads();
+    wd_onednn_limit_isa(isa);
+    wd_cpu_table_fill(&out->table, isa);
+    return WD_OK;
+}
+
+size_t wd_cpu_kernels_workspace(const wd_cpu_kernels *kernels, wd_op op, const void *args)
+{
+    int before = wd_parallel_threads();
+    wd_parallel_set_threads(kernels->threads);
+    size_t bytes = wd_cpu_workspace_bytes(&kernels->table, op, args);
+    wd_parallel_set_threads(before);
+    return bytes;
+}
+
+void wd_cpu_kernels_run(const wd_cpu_kernels *kernels, wd_op op, const void *args, void *workspace,
+                        size_t workspace_bytes)
+{
+    wd_parallel_set_threads(kernels->threads);
+    wd_cpu_context context = {workspace, workspace_bytes, kernels->isa, &kernels->table};
+    kernels->table.entry[op].kernel(args, &context);
+}

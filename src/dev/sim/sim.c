@@ -1,0 +1,185 @@
+/* Simulated devices: what a machine with several GPUs does, on one that has none.
+ *
+ * A device has a pool of its own in host memory, up to its budget to the byte; queues with a thread
+ * each, so that everything that names a queue returns before it is done; a link that everything
+ * copied to or from it goes through, and a processor, each as fast as asked for. It computes with
+ * the cpu device's kernels on one thread each, so its results are the cpu device's, bit for bit.
+ */
+#include <stdio.h>
+
+#include "core/memory.h"
+#include "dev/host_block.h"
+#include "dev/sim/sim.h"
+
+/* ---- the devices that are open ---- */
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static wd_sim_device *open_first;
+
+wd_sim_device *wd_sim_owner(const void *address)
+{
+    pthread_mutex_lock(&open_lock);
+    wd_sim_device *device = open_first;
+    while (device && !wd_device_has(&device->base, address)) device = device->next;
+    pthread_mutex_unlock(&open_lock);
+    return device;
+}
+
+static void sim_close(wd_device *device)
+{
+    wd_sim_device *sim = (wd_sim_device *)device;
+    pthread_mutex_lock(&open_lock);
+    wd_sim_device **at = &open_first;
+    while (*at != sim) at = &(*at)->next;
+    *at = sim->next;
+    pthread_mutex_unlock(&open_lock);
+    pthread_mutex_destroy(&sim->link.lock);
+    pthread_mutex_destroy(&sim->processor.lock);
+    wd_device_discard(device);
+}
+
+/* ---- memory ---- */
+
+static wd_status sim_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
+{
+    (void)device;
+    return wd_host_block_map(out, bytes, err);
+}
+
+static void sim_free(wd_device *device, void *block, size_t bytes)
+{
+    (void)device;
+    wd_host_block_unmap(block, bytes);
+}
+
+static size_t sim_workspace(const wd_device *device, wd_op op, const void *args)
+{
+    return wd_cpu_kernels_workspace(&((const wd_sim_device *)device)->kernels, op, args);
+}
+
+/* ---- events: the first `count` of a line are done ---- */
+
+typedef struct sim_event {
+    wd_event base;
+    pthread_mutex_t lock; /* of the rest */
+    wd_sim_line *line;    /* held; NULL: never recorded */
+    int64_t count;
+} sim_event;
+
+static wd_status sim_event_open(wd_event **out, wd_device *device, wd_err *err)
+{
+    sim_event *event;
+    WD_TRY(wd_event_create(&event, sizeof *event, device, err));
+    pthread_mutex_init(&event->lock, NULL);
+    *out = &event->base;
+    return WD_OK;
+}
+
+static void sim_event_close(wd_event *event)
+{
+    sim_event *e = (sim_event *)event;
+    wd_sim_line_drop(e->line);
+    pthread_mutex_destroy(&e->lock);
+    wd_free(e);
+}
+
+static void sim_event_record(wd_event *event, wd_queue *queue)
+{
+    sim_event *e = (sim_event *)event;
+    wd_sim_line *line = wd_sim_queue_line(queue);
+    pthread_mutex_lock(&e->lock);
+    if (e->line != line) {
+        wd_sim_line_drop(e->line);
+        e->line = wd_sim_line_hold(line);
+    }
+    e->count = wd_sim_line_submitted(line);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* What the event stands for now; its line is held for the caller, NULL: nothing to wait for. */
+static wd_sim_line *look(sim_event *e, int64_t *count)
+{
+    pthread_mutex_lock(&e->lock);
+    wd_sim_line *line = e->line ? wd_sim_line_hold(e->line) : NULL;
+    *count = e->count;
+    pthread_mutex_unlock(&e->lock);
+    return line;
+}
+
+static void sim_event_wait(wd_event *event)
+{
+    int64_t count;
+    wd_sim_line *line = look((sim_event *)event, &count);
+    if (line) wd_sim_line_wait(line, count);
+    wd_sim_line_drop(line);
+}
+
+static void sim_event_wait_on(wd_queue *queue, wd_event *event)
+{
+    int64_t count;
+    if (queue->device->kind != event->device->kind) { /* that queue runs its work at once */
+        sim_event_wait(event);
+        return;
+    }
+    wd_sim_line *line = look((sim_event *)event, &count);
+    if (line) wd_sim_queue_wait_for(queue, line, count);
+}
+
+/* ---- open ---- */
+
+static const wd_device_kind sim_kind = {
+    .close = sim_close,
+    .alloc = sim_alloc,
+    .free = sim_free,
+    .queue_open = wd_sim_queue_open,
+    .queue_close = wd_sim_queue_close,
+    .reserve = wd_queue_grow_workspace,
+    .copy = wd_sim_queue_copy,
+    .launch = wd_sim_queue_launch,
+    .wait = wd_sim_queue_wait,
+    .event_open = sim_event_open,
+    .event_close = sim_event_close,
+    .event_record = sim_event_record,
+    .event_wait_on = sim_event_wait_on,
+    .event_wait = sim_event_wait,
+    .workspace = sim_workspace,
+};
+
+/* "24 GiB", or the bytes where it is no such number. */
+static const char *bytes_text(char *out, size_t out_bytes, size_t bytes)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    while (u < 4 && bytes && bytes % 1024 == 0) bytes /= 1024, u++;
+    snprintf(out, out_bytes, "%zu %s", bytes, unit[u]);
+    return out;
+}
+
+wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_err *err)
+{
+    wd_sim_device *sim;
+    char bytes[32], link[48] = "", processor[48] = "";
+    WD_TRY(wd_device_create(&sim, sizeof *sim, &sim_kind, err));
+    wd_status status = wd_cpu_kernels_choose(&sim->kernels, 1, err);
+    if (status != WD_OK) {
+        wd_device_discard(&sim->base);
+        return status;
+    }
+    sim->base.bytes_max = options->bytes;
+    sim->link.per_s = options->link_bytes_per_s;
+    sim->processor.per_s = options->flops_per_s;
+    pthread_mutex_init(&sim->link.lock, NULL);
+    pthread_mutex_init(&sim->processor.lock, NULL);
+    if (sim->link.per_s > 0)
+        snprintf(link, sizeof link, ", link %.4g GB/s", sim->link.per_s / 1e9);
+    if (sim->processor.per_s > 0)
+        snprintf(processor, sizeof processor, ", %.4g GFLOP/s", sim->processor.per_s / 1e9);
+    snprintf(sim->base.name, sizeof sim->base.name, "sim:%d (%s%s%s)", options->number,
+             bytes_text(bytes, sizeof bytes, options->bytes), link, processor);
+    pthread_mutex_lock(&open_lock);
+    sim->next = open_first;
+    open_first = sim;
+    pthread_mutex_unlock(&open_lock);
+    *out = &sim->base;
+    return WD_OK;
+}

@@ -1,0 +1,451 @@
+/* Tests of simulated devices: the budget, the order of asynchronous work, and how long it takes.
+ *
+ * Times are bounded from below always, and from above only for the best of a few tries: a busy
+ * machine makes them longer. What must run at the same time is told by who came first, with a
+ * factor of three between the two. */
+#include "testing.h"
+
+#include <time.h>
+
+#include "dev/ops.h"
+
+enum { SIZE = 32, TRIES = 5 };
+
+static const double PRODUCT_FLOPS = 2.0 * SIZE * SIZE * SIZE;
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static wd_device *open_device(int number, size_t bytes, double link, double flops)
+{
+    wd_device *device;
+    wd_err err;
+    const wd_sim_options options = {number, bytes, link, flops};
+    wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
+    return device;
+}
+
+static wd_queue *open_queue(wd_device *device)
+{
+    wd_queue *queue;
+    wd_err err;
+    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+    return queue;
+}
+
+static void *alloc(wd_device *device, size_t bytes)
+{
+    void *block;
+    wd_err err;
+    wd_test_ok(wd_device_alloc(&block, device, bytes, "a block", &err), &err);
+    return block;
+}
+
+static wd_event *open_event(wd_device *device)
+{
+    wd_event *event;
+    wd_err err;
+    wd_test_ok(wd_event_open(&event, device, &err), &err);
+    return event;
+}
+
+static void fill(wd_queue *queue, float *x, float value)
+{
+    wd_op_fill(queue, &(wd_fill_args){.to = x, .type = WD_F32, .count = 1, .value = value});
+}
+
+/* `times` products of PRODUCT_FLOPS each, of what is in x [3, SIZE, SIZE]. */
+static void multiply(wd_queue *queue, float *x, int times)
+{
+    const wd_matmul_args args = {.c = x + 2 * SIZE * SIZE, .a = x, .b = x + SIZE * SIZE,
+                                 .m = SIZE, .n = SIZE, .k = SIZE,
+                                 .lda = SIZE, .ldb = SIZE, .ldc = SIZE, .batch = 1};
+    for (int i = 0; i < times; i++) wd_op_matmul(queue, &args);
+}
+
+static const size_t PRODUCT_BYTES = 3 * SIZE * SIZE * sizeof(float);
+
+/* ---- memory ---- */
+
+static void budget_holds_to_the_byte(void **state)
+{
+    (void)state;
+    wd_err err;
+    void *none = NULL;
+    wd_device *device = open_device(3, 10000, 0, 0), *other = open_device(1, 10000, 0, 0);
+    assert_int_equal(wd_device_bytes_max(device), 10000);
+    assert_false(wd_device_reads_host(device));
+    void *a = alloc(device, 6000);
+    wd_test_refused(wd_device_alloc(&none, device, 4001, "gradients", &err), &err,
+                    WD_OUT_OF_MEMORY, "gradients: sim:3 (10000 B): 4001 bytes asked for, 4000 "
+                                      "free: 6000 of 10000 are allocated");
+    assert_null(none);
+    void *b = alloc(device, 4000), *empty = alloc(device, 0), *c = alloc(other, 10000);
+    wd_test_refused(wd_device_alloc(&none, device, 1, "x", &err), &err, WD_OUT_OF_MEMORY, "0 free");
+    assert_int_equal(wd_device_bytes_peak(device), 10000);
+    wd_device_free(device, a);
+    wd_device_free(device, empty);
+    wd_queue *queue = open_queue(device);
+    wd_test_refused(wd_queue_reserve_workspace(queue, 6001, &err), &err, WD_OUT_OF_MEMORY, "6001");
+    wd_test_ok(wd_queue_reserve_workspace(queue, 6000, &err), &err);
+    wd_queue_close(queue);
+    assert_int_equal(wd_device_bytes(device), 4000);
+    wd_device_free(device, b);
+    wd_device_free(other, c);
+    wd_device_close(device);
+    wd_device_close(other);
+}
+
+static void names_say_what_they_are(void **state)
+{
+    (void)state;
+    wd_device *plain = open_device(0, (size_t)24 << 30, 0, 0);
+    wd_device *slow = open_device(12, 1500, 25e9, 2e10);
+    assert_string_equal(wd_device_name(plain), "sim:0 (24 GiB)");
+    assert_string_equal(wd_device_name(slow), "sim:12 (1500 B, link 25 GB/s, 20 GFLOP/s)");
+    wd_device_close(plain);
+    wd_device_close(slow);
+}
+
+/* ---- order ---- */
+
+/* Launches see the arguments as they were, and are done in order, however many are under way. */
+static void launches_are_queued(void **state)
+{
+    (void)state;
+    enum { LAUNCHES = 5000 };
+    wd_device *device = open_device(0, 1 << 20, 0, PRODUCT_FLOPS / 0.05);
+    wd_queue *queue = open_queue(device);
+    float *x = alloc(device, PRODUCT_BYTES), *sum = alloc(device, 3 * sizeof(float)), got = 0;
+    fill(queue, sum + 1, 1);
+    multiply(queue, x, 1); /* what follows waits */
+    wd_step_samples_args args = {.v = sum + 1, .dt = sum + 1, .samples = 1, .width = 1};
+    for (int i = 0; i < LAUNCHES; i++) {
+        args.x = sum;
+        wd_op_step_samples(queue, &args);
+        args.x = NULL;
+    }
+    wd_queue_copy(queue, &got, sum, sizeof got);
+    wd_queue_wait(queue);
+    assert_true(got == LAUNCHES);
+    wd_device_free(device, x);
+    wd_device_free(device, sum);
+    wd_queue_close(queue);
+    wd_device_close(device);
+}
+
+/* Queue 1 (of the same device, then of another) reads what queue 0 writes after 100 ms. */
+static void events_order_queues_and_devices(void **state)
+{
+    (void)state;
+    for (int other = 0; other < 2; other++) {
+        wd_device *device[2];
+        for (int i = 0; i < 2; i++) device[i] = open_device(i, 1 << 20, 0, PRODUCT_FLOPS / 0.1);
+        wd_queue *first = open_queue(device[0]), *second = open_queue(device[other]);
+        wd_event *written = open_event(device[0]), *read = open_event(device[other]);
+        float *x = alloc(device[0], PRODUCT_BYTES), *y = alloc(device[1], sizeof *y), got[2];
+        wd_event_wait_on(second, read); /* never recorded */
+        for (int round = 0; round < 2; round++) {
+            wd_event_wait_on(first, read);
+            multiply(first, x, 1);
+            fill(first, x, (float)(round + 7));
+            wd_event_record(written, first);
+            wd_event_wait_on(second, written);
+            wd_queue_copy(second, y, x, sizeof *x);
+            wd_event_record(read, second);
+            wd_queue_copy(second, &got[round], y, sizeof *y);
+        }
+        wd_queue_wait(second);
+        assert_true(got[0] == 7 && got[1] == 8);
+        wd_event_close(written);
+        wd_event_close(read);
+        wd_device_free(device[0], x);
+        wd_device_free(device[1], y);
+        wd_queue_close(first);
+        wd_queue_close(second);
+        for (int i = 0; i < 2; i++) wd_device_close(device[i]);
+    }
+}
+
+/* The cpu device's work is done at once: it waits there and then. */
+static void the_processor_waits_too(void **state)
+{
+    (void)state;
+    wd_device *device = open_device(0, 1 << 20, 0, PRODUCT_FLOPS / 0.1), *cpu;
+    wd_err err;
+    wd_test_ok(wd_device_open_cpu(&cpu, 1, &err), &err);
+    wd_queue *queue = open_queue(device), *cpu_queue = open_queue(cpu);
+    wd_event *event = open_event(device), *cpu_event = open_event(cpu);
+    float *x = alloc(device, PRODUCT_BYTES), got = 0;
+    multiply(queue, x, 1);
+    wd_queue_copy(queue, &got, x, sizeof got);
+    fill(queue, x, 5);
+    wd_queue_copy(queue, &got, x, sizeof got);
+    wd_event_record(event, queue);
+    wd_event_wait_on(cpu_queue, event);
+    assert_true(got == 5);
+    wd_event_record(cpu_event, cpu_queue);
+    wd_event_wait_on(queue, cpu_event);
+    wd_device_free(device, x);
+    wd_event_close(event);
+    wd_event_close(cpu_event);
+    wd_queue_close(queue);
+    wd_queue_close(cpu_queue);
+    wd_device_close(device);
+    wd_device_close(cpu);
+}
+
+static void events_outlive_their_queue(void **state)
+{
+    (void)state;
+    wd_device *device = open_device(0, 1 << 20, 0, 0);
+    wd_queue *gone = open_queue(device), *queue = open_queue(device);
+    wd_event *event = open_event(device);
+    float *x = alloc(device, sizeof *x), got = 0;
+    fill(gone, x, 4);
+    wd_event_record(event, gone);
+    wd_queue_close(gone);
+    wd_event_wait(event);
+    wd_event_wait_on(queue, event);
+    wd_queue_copy(queue, &got, x, sizeof got);
+    wd_event_record(event, queue);
+    wd_event_wait(event);
+    assert_true(got == 4);
+    wd_event_close(event);
+    wd_device_free(device, x);
+    wd_queue_close(queue);
+    wd_device_close(device);
+}
+
+/* ---- what runs at the same time ---- */
+
+/* What queue B reads of what queue A writes, where A computes for kernel_s first, and B copies for
+ * copy_s: 1 if A is done first, else 0. */
+static float race(double kernel_s, double copy_s)
+{
+    enum { BYTES = 100000 };
+    wd_device *device = open_device(0, 1 << 20, BYTES / copy_s, PRODUCT_FLOPS / kernel_s);
+    wd_queue *a = open_queue(device), *b = open_queue(device);
+    float *x = alloc(device, PRODUCT_BYTES), *mark = alloc(device, 2 * sizeof *mark), seen = -1;
+    char *block = alloc(device, BYTES), *host = calloc(BYTES, 1);
+    multiply(a, x, 1);
+    fill(a, mark, 1);
+    wd_queue_copy(b, block, host, BYTES);
+    wd_queue_copy(b, mark + 1, mark, sizeof *mark);
+    wd_queue_copy(b, &seen, mark + 1, sizeof seen);
+    wd_queue_wait(a);
+    wd_queue_wait(b);
+    wd_device_free(device, x);
+    wd_device_free(device, mark);
+    wd_device_free(device, block);
+    wd_queue_close(a);
+    wd_queue_close(b);
+    wd_device_close(device);
+    free(host);
+    return seen;
+}
+
+/* Were they done one after the other, whichever is first, one of the two would differ. */
+static void copies_overlap_kernels(void **state)
+{
+    (void)state;
+    assert_true(race(0.6, 0.2) == 0);
+    assert_true(race(0.2, 0.6) == 1);
+}
+
+/* ---- how long it takes ---- */
+
+enum { QUEUES = 2 };
+
+/* What a timed piece of work has: two devices, two queues on each, memory. */
+typedef struct site {
+    wd_device *device[2];
+    wd_queue *queue[2][QUEUES];
+    float *x[2][QUEUES];
+    char *block[2][QUEUES], *host[QUEUES];
+} site;
+
+enum { BLOCK = 4000000 };
+
+static void build(site *s, double link0, double link1, double flops)
+{
+    for (int q = 0; q < QUEUES; q++) s->host[q] = calloc(BLOCK, 1);
+    for (int d = 0; d < 2; d++) {
+        s->device[d] = open_device(d, 1 << 28, d ? link1 : link0, flops);
+        for (int q = 0; q < QUEUES; q++) {
+            s->queue[d][q] = open_queue(s->device[d]);
+            s->x[d][q] = alloc(s->device[d], PRODUCT_BYTES);
+            s->block[d][q] = alloc(s->device[d], BLOCK);
+        }
+    }
+}
+
+static void wait_all(site *s)
+{
+    for (int d = 0; d < 2; d++)
+        for (int q = 0; q < QUEUES; q++) wd_queue_wait(s->queue[d][q]);
+}
+
+static void tear_down(site *s)
+{
+    for (int d = 0; d < 2; d++) {
+        for (int q = 0; q < QUEUES; q++) {
+            wd_queue_close(s->queue[d][q]);
+            wd_device_free(s->device[d], s->x[d][q]);
+            wd_device_free(s->device[d], s->block[d][q]);
+        }
+        wd_device_close(s->device[d]);
+    }
+    for (int q = 0; q < QUEUES; q++) free(s->host[q]);
+}
+
+/* Takes `expected_s` at least, always, and at most a tenth more at its best. */
+static void takes(double expected_s, void (*work)(site *), site *s)
+{
+    double best_s = 1e9;
+    for (int i = 0; i < TRIES && best_s > 1.1 * expected_s; i++) {
+        double begun_s = now_s();
+        work(s);
+        wait_all(s);
+        double took_s = now_s() - begun_s;
+        if (took_s < best_s) best_s = took_s;
+        assert_true(took_s >= expected_s * (1 - 1e-6));
+    }
+    if (best_s > 1.1 * expected_s) fail_msg("%.3f s instead of %.3f s", best_s, expected_s);
+}
+
+static void one_kernel(site *s) { multiply(s->queue[0][0], s->x[0][0], 1); }
+
+static void many_kernels(site *s) { multiply(s->queue[0][0], s->x[0][0], 400); }
+
+static void kernels_of_two_queues(site *s)
+{
+    for (int q = 0; q < QUEUES; q++) multiply(s->queue[0][q], s->x[0][q], 200);
+}
+
+static void kernels_of_two_devices(site *s)
+{
+    for (int d = 0; d < 2; d++) multiply(s->queue[d][0], s->x[d][0], 400);
+}
+
+static void kernels_take_their_flops(void **state)
+{
+    (void)state;
+    site s;
+    build(&s, 0, 0, PRODUCT_FLOPS / 0.2);
+    takes(0.2, one_kernel, &s);
+    tear_down(&s);
+    build(&s, 0, 0, PRODUCT_FLOPS / 0.5e-3);
+    takes(0.2, many_kernels, &s);
+    takes(0.2, kernels_of_two_queues, &s);
+    takes(0.2, kernels_of_two_devices, &s);
+    tear_down(&s);
+}
+
+static void to_device(site *s) { wd_queue_copy(s->queue[0][0], s->block[0][0], s->host[0], BLOCK); }
+
+static void to_host(site *s) { wd_queue_copy(s->queue[0][0], s->host[0], s->block[0][0], BLOCK); }
+
+static void both_ways(site *s)
+{
+    wd_queue_copy(s->queue[0][0], s->block[0][0], s->host[0], BLOCK / 2);
+    wd_queue_copy(s->queue[0][1], s->host[1], s->block[0][1], BLOCK / 2);
+}
+
+static void many_copies(site *s)
+{
+    enum { MANY = 400 };
+    for (int i = 0; i < MANY; i++)
+        wd_queue_copy(s->queue[0][0], s->block[0][0], s->host[0], BLOCK / MANY);
+}
+
+/* Device 1 has half of device 0's link. */
+static void between_devices(site *s)
+{
+    wd_queue_copy(s->queue[0][0], s->block[1][0], s->block[0][0], BLOCK / 2);
+}
+
+/* Each alone would take as long as both do. */
+static void from_two_sides(site *s)
+{
+    wd_queue_copy(s->queue[0][0], s->block[1][0], s->block[0][0], BLOCK / 4);
+    wd_queue_copy(s->queue[1][0], s->block[1][1], s->host[0], BLOCK / 4);
+}
+
+static void two_links(site *s)
+{
+    wd_queue_copy(s->queue[0][0], s->block[0][0], s->host[0], BLOCK);
+    wd_queue_copy(s->queue[1][0], s->block[1][0], s->host[1], BLOCK / 2);
+}
+
+static void copies_take_their_bytes(void **state)
+{
+    (void)state;
+    site s;
+    build(&s, BLOCK / 0.2, BLOCK / 0.4, 0);
+    takes(0.2, to_device, &s);
+    takes(0.2, to_host, &s);
+    takes(0.2, both_ways, &s);
+    takes(0.2, many_copies, &s);
+    takes(0.2, between_devices, &s);
+    takes(0.2, from_two_sides, &s);
+    takes(0.2, two_links, &s);
+    tear_down(&s);
+}
+
+/* A hundred times what the link could do in this time. */
+static void copies_within_a_pool_do_not_use_the_link(void **state)
+{
+    (void)state;
+    site s;
+    build(&s, BLOCK / 100.0, 0, 0);
+    double begun_s = now_s();
+    wd_queue_copy(s.queue[0][0], s.block[0][1], s.block[0][0], BLOCK);
+    wd_queue_copy(s.queue[0][0], s.host[1], s.host[0], BLOCK);
+    wait_all(&s);
+    assert_true(now_s() - begun_s < 1);
+    tear_down(&s);
+}
+
+/* A small copy does not wait for a large one that is under way: it ends in a tenth of its time. */
+static void small_copies_pass_large_ones(void **state)
+{
+    (void)state;
+    site s;
+    double best_s = 1e9;
+    build(&s, BLOCK / 0.5, 0, 0);
+    for (int i = 0; i < TRIES; i++) {
+        wd_queue_copy(s.queue[0][0], s.block[0][0], s.host[0], BLOCK);
+        double begun_s = now_s();
+        wd_queue_copy(s.queue[0][1], s.host[1], s.block[0][1], 1000);
+        wd_queue_wait(s.queue[0][1]);
+        double took_s = now_s() - begun_s;
+        wait_all(&s);
+        if (took_s < best_s) best_s = took_s;
+        if (best_s < 0.05) break;
+    }
+    assert_true(best_s < 0.05);
+    tear_down(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(budget_holds_to_the_byte),
+        cmocka_unit_test(names_say_what_they_are),
+        cmocka_unit_test(launches_are_queued),
+        cmocka_unit_test(events_order_queues_and_devices),
+        cmocka_unit_test(the_processor_waits_too),
+        cmocka_unit_test(events_outlive_their_queue),
+        cmocka_unit_test(copies_overlap_kernels),
+        cmocka_unit_test(kernels_take_their_flops),
+        cmocka_unit_test(copies_take_their_bytes),
+        cmocka_unit_test(copies_within_a_pool_do_not_use_the_link),
+        cmocka_unit_test(small_copies_pass_large_ones),
+    };
+    return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
+}
