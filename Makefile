@@ -3,6 +3,7 @@
 #   make            builds build/release/wandistiller
 #   make demo       distils the embedded teacher, ends with a picture
 #   make test       builds and runs all tests
+#   make fuzz       attacks every reader of files for some seconds, sanitized (installs clang)
 #   make bench      measures this machine and this program
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
 #
@@ -16,6 +17,9 @@ all: build
 
 setup:
 	@sh tools/setup.sh
+
+setup-fuzz:
+	@sh tools/setup.sh clang libclang-rt-dev
 
 build: setup
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) \
@@ -31,6 +35,11 @@ demo: build
 test: build-all
 	@ctest --preset release
 
+fuzz: setup-fuzz
+	@cmake --preset fuzz $(CMAKE_FLAGS) >$(if $(V),/dev/stdout,/dev/null)
+	@cmake --build --preset fuzz --target fuzz_targets
+	@ctest --preset fuzz
+
 bench: build
 	@$(BUILD)/wandistiller bench
 
@@ -41,4 +50,4 @@ install: build
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all setup build build-all demo test bench install clean
+.PHONY: all setup setup-fuzz build build-all demo test fuzz bench install clean

@@ -1,4 +1,4 @@
-/* What fuzz targets share: seeds that are made in code. */
+/* What fuzz targets share: what libFuzzer calls, and seeds that are made in code. */
 #ifndef WD_TESTS_FUZZING_H
 #define WD_TESTS_FUZZING_H
 
@@ -8,6 +8,10 @@
 #include <string.h>
 
 #include "io/file.h"
+
+/* Each target defines the second, and the first if it has seeds. */
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 typedef struct wd_fuzz_seed {
     const void *data;

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Installs what building and testing needs, where it is missing: as root without asking, else it
 # prints the line to run and stops.
+# Usage: tools/setup.sh [more packages]
 set -eu
 packages="gcc g++ make cmake ninja-build pkg-config libdnnl-dev libjansson-dev libsentencepiece-dev
-libutf8proc-dev libxxhash-dev libpng-dev libcmocka-dev"
+libutf8proc-dev libxxhash-dev libpng-dev libcmocka-dev $*"
 
 command -v dpkg-query >/dev/null || exit 0 # not Debian: cmake says what is missing
 

@@ -5,7 +5,8 @@
 #include "core/random.h"
 
 static const char fixture[] = WD_SOURCE_DIR "/tests/fixtures/dit-image";
-static char out[128];
+static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
+static char out[128], student[128], config[128], prompts[128], pictures[128];
 
 static wd_status forward(wd_err *err)
 {
@@ -22,7 +23,7 @@ static wd_status forward(wd_err *err)
 static wd_status sample(wd_err *err)
 {
     wd_sample_options o = wd_sample_defaults();
-    o.model = WD_SOURCE_DIR "/models/wan-tiny";
+    o.model = tiny;
     o.prompt = (wd_texts){.item = {"a fox"}, .count = 1};
     o.out = out;
     o.steps = 1;
@@ -30,6 +31,50 @@ static wd_status sample(wd_err *err)
     o.guidance_scale = 1;
     o.num_threads = 1;
     return wd_sample(&o, err);
+}
+
+static wd_status train(wd_err *err)
+{
+    wd_train_options o = wd_train_defaults();
+    o.teacher_path = tiny;
+    o.student_config = config;
+    o.data_path = prompts;
+    o.output_dir = student;
+    o.height = o.width = 16;
+    o.batch_size = 1;
+    o.trajectories = o.trajectory_steps = 2;
+    o.num_steps = 2;
+    o.checkpoint_interval = o.sample_interval = 1;
+    o.save_samples = true;
+    o.sample_prompts = (wd_texts){.item = {"a fox"}, .count = 1};
+    o.sample_steps = 1;
+    o.num_threads = 1;
+    return wd_train(&o, err);
+}
+
+static wd_status eval(wd_err *err)
+{
+    char *text = NULL;
+    wd_eval_options o = wd_eval_defaults();
+    o.teacher = tiny;
+    o.student = student;
+    o.prompts = prompts;
+    o.steps = 1;
+    o.height = o.width = 16;
+    o.out = pictures;
+    o.num_threads = 1;
+    wd_status status = wd_eval(&text, &o, err);
+    wd_text_free(text);
+    return status;
+}
+
+static wd_status convert(wd_err *err)
+{
+    wd_convert_options o = wd_convert_defaults();
+    o.model = student;
+    o.to = "comfyui";
+    o.out = out;
+    return wd_convert(&o, err);
 }
 
 static wd_status inspect(wd_err *err)
@@ -77,6 +122,25 @@ static void sample_survives(void **state)
     survives(sample);
 }
 
+static void train_survives(void **state)
+{
+    (void)state;
+    survives(train);
+}
+
+/* The student of the last test. */
+static void eval_survives(void **state)
+{
+    (void)state;
+    survives(eval);
+}
+
+static void convert_survives(void **state)
+{
+    (void)state;
+    survives(convert);
+}
+
 static void inspect_survives(void **state)
 {
     (void)state;
@@ -97,7 +161,16 @@ static void a_request_to_stop_ends_a_job_and_is_forgotten(void **state)
 static int prepare(void **state)
 {
     (void)state;
-    snprintf(out, sizeof out, "%s/out.safetensors", wd_test_folder());
+    static const char text[] = "red apple\nfox\n", one_block[] = "{\"depth\": 1}";
+    const char *folder = wd_test_folder();
+    wd_err err;
+    snprintf(out, sizeof out, "%s/out.safetensors", folder);
+    snprintf(student, sizeof student, "%s/student", folder);
+    snprintf(config, sizeof config, "%s/student.json", folder);
+    snprintf(prompts, sizeof prompts, "%s/prompts.txt", folder);
+    snprintf(pictures, sizeof pictures, "%s/eval", folder);
+    wd_test_ok(wd_file_write(prompts, text, sizeof text - 1, &err), &err);
+    wd_test_ok(wd_file_write(config, one_block, sizeof one_block - 1, &err), &err);
     return 0;
 }
 
@@ -107,6 +180,9 @@ int main(void)
         cmocka_unit_test(forward_survives),
         cmocka_unit_test(inspect_survives),
         cmocka_unit_test(sample_survives),
+        cmocka_unit_test(train_survives),
+        cmocka_unit_test(eval_survives),
+        cmocka_unit_test(convert_survives),
         cmocka_unit_test(a_request_to_stop_ends_a_job_and_is_forgotten),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -169,9 +169,9 @@ static wd_status train(wd_train_setup *s, wd_run *run, wd_err *err)
     wd_plan plan;
     wd_trainer_result result;
     wd_residency *residency;
+    WD_TRY(make_plan(&plan, s, run->queue, err));
     WD_TRY(wd_folder_make(s->options.output_dir, err));
     WD_TRY(move_checkpoints(s, err));
-    WD_TRY(make_plan(&plan, s, run->queue, err));
     WD_TRY(write_run(s, &plan, run->queue, err));
     WD_TRY(encode(s, run->queue, err));
     s->trainer.memory_bytes = wd_plan_peak(&plan);

@@ -1,13 +1,10 @@
 /* libFuzzer target: any bytes as a prompt. What was cleaned must be clean: UTF-8, trimmed, without
  * double spaces. */
-#include <stdlib.h>
-#include <string.h>
+#include "fuzzing.h"
 
 #include "core/memory.h"
 #include "io/prompts.h"
 #include "io/unicode.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

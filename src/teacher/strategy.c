@@ -160,7 +160,7 @@ static void place_balanced(wd_placement *out, const wd_teacher_size *size, const
     partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1] = {0};
     int cut[WD_PLACED_DEVICES_MAX], end = size->stages;
     divide(best, size, site, device, n);
-    if (n < 1 || best[n - 1][end].slowest < 0) {
+    if (best[n - 1][end].slowest < 0) {
         place_sequential(out, size, site, device, n);
         return;
     }
