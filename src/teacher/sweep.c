@@ -84,13 +84,13 @@ static size_t text_bytes(const wd_sweep_options *o)
     return (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
 }
 
-/* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device makes
- * per shape is made once, and a dry run can try them all. */
+/* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device
+ * makes per shape is made once, and a dry run can try them all. */
 static int64_t size_step(int64_t largest) { return (largest + 15) / 16; }
 
-/* Uploads what the window's states are told apart by, sorted by expert, count[e] of each. Where an
- * expert's states make no whole number of steps, the last one is computed more than once: that takes
- * less time than a small micro-batch more. */
+/* Uploads what the window's states are told apart by, sorted by expert. Where an expert's states
+ * make no whole number of steps, the last one is computed more than once: that takes less time than
+ * a small micro-batch more. */
 static void sort_window(sweep_counts *out, wd_sweep *sweep, const wd_window *window)
 {
     int64_t n = 0, step = size_step(sweep->options.micro_batch);

@@ -14,8 +14,8 @@
 #include <immintrin.h>
 #endif
 
-/* for (i = 0; i < n; i++), n a small constant: unrolled, so that arrays live in registers. Not where
- * every access is checked: that takes a compiler minutes a file, and no register is won. */
+/* for (i = 0; i < n; i++), n a small constant: unrolled, so that arrays live in registers. Not
+ * where every access is checked: that takes a compiler minutes a file, and wins no register. */
 #ifdef WD_SANITIZE
 #define TIMES(i, n) for (int i = 0; i < (n); i++)
 #elif defined(__clang__)
