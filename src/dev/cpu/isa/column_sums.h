@@ -10,8 +10,8 @@
 
 enum { CHUNK_ROWS = 32, OUTPUTS_MAX = 2 };
 
-/* Does row `row`, and adds what is to be summed to sums [outputs, width]. */
-typedef void column_sums_fn(float *sums, int64_t row, const void *args);
+/* Does rows [begin, end), and adds what is to be summed to sums [outputs, width], row by row. */
+typedef void column_sums_fn(float *sums, int64_t begin, int64_t end, const void *args);
 
 typedef struct column_sums {
     float *out[OUTPUTS_MAX]; /* [groups, width], from group to group out_stride; or NULL */
@@ -38,7 +38,7 @@ static inline void column_sums_rows(int64_t begin, int64_t end, void *context)
         int64_t first = chunk % per_group * CHUNK_ROWS;
         int64_t last = least(first + CHUNK_ROWS, c->group_rows);
         memset(sums, 0, (size_t)size * sizeof *sums);
-        for (int64_t row = first; row < last; row++) c->fn(sums, group + row, c->args);
+        c->fn(sums, group + first, group + last, c->args);
     }
 }
 

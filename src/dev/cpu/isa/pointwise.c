@@ -226,21 +226,22 @@ void KERNEL(residual)(const void *args, wd_cpu_context *context)
     wd_parallel_for(a->rows, grain_rows(GRAIN, a->width), residual_rows, (void *)args);
 }
 
-/* One row; sums: dgate [D]. */
-static void residual_backward_row(float *dgate, int64_t r, const void *args)
+/* sums: dgate [D]. */
+static void residual_backward_part(float *dgate, int64_t begin, int64_t end, const void *args)
 {
     const wd_residual_backward_args *a = args;
     float dy_in[CHUNK], branch_in[CHUNK], out[CHUNK];
-    for (int64_t column = 0; column < a->width; column += CHUNK) {
-        int64_t n = least(CHUNK, a->width - column), at = r * a->width + column;
-        const float *dy = widen(dy_in, a->dy, a->type, at, n);
-        const float *branch = widen(branch_in, a->branch, a->type, at, n);
-        const float *gate = a->gate + r / a->rows_per_sample * a->sample_stride + column;
-        float *dbranch = target(out, a->dbranch, a->type, at), *sum = dgate + column;
-        EACH(i, n) sum[i] += dy[i] * branch[i];
-        EACH(i, n) dbranch[i] = dy[i] * gate[i];
-        narrow(a->dbranch, a->type, at, dbranch, n);
-    }
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t column = 0; column < a->width; column += CHUNK) {
+            int64_t n = least(CHUNK, a->width - column), at = r * a->width + column;
+            const float *dy = widen(dy_in, a->dy, a->type, at, n);
+            const float *branch = widen(branch_in, a->branch, a->type, at, n);
+            const float *gate = a->gate + r / a->rows_per_sample * a->sample_stride + column;
+            float *dbranch = target(out, a->dbranch, a->type, at), *sum = dgate + column;
+            EACH(i, n) sum[i] += dy[i] * branch[i];
+            EACH(i, n) dbranch[i] = dy[i] * gate[i];
+            narrow(a->dbranch, a->type, at, dbranch, n);
+        }
 }
 
 void KERNEL(residual_backward)(const void *args, wd_cpu_context *context)
@@ -253,7 +254,7 @@ void KERNEL(residual_backward)(const void *args, wd_cpu_context *context)
         .group_rows = a->rows_per_sample,
         .width = a->width,
         .out_stride = a->sample_stride,
-        .fn = residual_backward_row,
+        .fn = residual_backward_part,
         .args = args,
         .workspace = context->workspace,
     });

@@ -12,6 +12,8 @@
 enum {
     CHUNK = 1024,    /* elements that elementwise kernels take at a time */
     ROW_MAX = 8192,  /* the widest row that a buffer holds; wider ones take the plain C version */
+    BLOCK_ROWS = 16, /* rows that are taken together, at most, */
+    BLOCK = 2048,    /* and their elements: several such blocks fit the first-level cache */
     LANES = 32,      /* partial sums of a row */
     GRAIN = 16384,   /* elements of light work that are worth a thread */
     GRAIN_HEAVY = 8192 /* the same with an exponential each */
@@ -107,6 +109,45 @@ static inline void narrow(void *data, wd_dtype type, int64_t at, const float *re
         EACH(i, n) to[i] = f32_to_f16(from[i]);
 }
 
+/* ---- rows ---- */
+
+/* How many rows a kernel takes together, so that it need not wait for what a row hangs on, a sum
+ * and then a root. */
+static inline int64_t block_rows(int64_t width)
+{
+    int64_t fit = BLOCK / (width > 0 ? width : 1);
+    return fit > 1 ? least(fit, BLOCK_ROWS) : 1;
+}
+
+/* Rows of fp32, from row to row `stride` elements. */
+typedef struct row_block {
+    const float *at;
+    int64_t stride;
+} row_block;
+
+/* `count` rows of `width` elements, the first from element `at` on: where they are, or one after
+ * the other in `buffer`. */
+static inline row_block widen_rows(float *buffer, const void *data, wd_dtype type, int64_t at,
+                                   int64_t stride, int64_t count, int64_t width)
+{
+    if (type == WD_F32) return (row_block){(const float *)data + at, stride};
+    for (int64_t r = 0; r < count; r++)
+        widen(buffer + r * width, data, type, at + r * stride, width);
+    return (row_block){buffer, width};
+}
+
+/* Brings such rows into the second-level cache, unless they lie one after the other: the processor
+ * sees those coming. */
+static inline void fetch_rows(const void *data, wd_dtype type, int64_t at, int64_t stride,
+                              int64_t count, int64_t width)
+{
+    int64_t size = (int64_t)wd_dtype_bytes(type);
+    const char *row = (const char *)data + at * size;
+    if (stride == width) return;
+    for (; count > 0; count--, row += stride * size)
+        for (int64_t i = 0; i < width * size; i += 64) __builtin_prefetch(row + i, 0, 2);
+}
+
 /* ---- sums ---- */
 
 /* SUM_OF(total, n, i, term): total = sum over i < n of term, in LANES partial sums, which are then
@@ -124,13 +165,22 @@ static inline void narrow(void *data, wd_dtype type, int64_t at, const float *re
         total = sum_lanes(lanes_);                                                                 \
     } while (0)
 
+/* Vectors by hand: of the plain loops gcc makes scalar code. */
 static inline float sum_lanes(const float lanes[LANES])
 {
-    float a[16], b[8], c[4];
-    for (int i = 0; i < 16; i++) a[i] = lanes[i] + lanes[i + 16];
-    for (int i = 0; i < 8; i++) b[i] = a[i] + a[i + 8];
-    for (int i = 0; i < 4; i++) c[i] = b[i] + b[i + 4];
-    return (c[0] + c[2]) + (c[1] + c[3]);
+    typedef float four __attribute__((vector_size(16)));
+    typedef float eight __attribute__((vector_size(32)));
+    typedef float sixteen __attribute__((vector_size(64)));
+    sixteen a[2];
+    eight b[2];
+    four c[2];
+    memcpy(a, lanes, sizeof a);
+    a[0] += a[1];
+    memcpy(b, a, sizeof b);
+    b[0] += b[1];
+    memcpy(c, b, sizeof c);
+    c[0] += c[1];
+    return (c[0][0] + c[0][2]) + (c[0][1] + c[0][3]);
 }
 
 #endif

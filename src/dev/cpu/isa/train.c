@@ -8,17 +8,18 @@
 
 /* ---- a bias' gradient ---- */
 
-static void sum_rows_row(float *sums, int64_t r, const void *args)
+static void sum_rows_part(float *sums, int64_t begin, int64_t end, const void *args)
 {
     const wd_sum_rows_args *a = args;
-    int64_t at = r * (a->x_stride ? a->x_stride : a->width);
+    int64_t stride = a->x_stride ? a->x_stride : a->width;
     float in[CHUNK];
-    for (int64_t column = 0; column < a->width; column += CHUNK) {
-        int64_t n = least(CHUNK, a->width - column);
-        const float *x = widen(in, a->x, a->type, at + column, n);
-        float *sum = sums + column;
-        EACH(i, n) sum[i] += x[i];
-    }
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t column = 0; column < a->width; column += CHUNK) {
+            int64_t n = least(CHUNK, a->width - column);
+            const float *x = widen(in, a->x, a->type, r * stride + column, n);
+            float *sum = sums + column;
+            EACH(i, n) sum[i] += x[i];
+        }
 }
 
 void KERNEL(sum_rows)(const void *args, wd_cpu_context *context)
@@ -32,7 +33,7 @@ void KERNEL(sum_rows)(const void *args, wd_cpu_context *context)
         .rows = a->rows,
         .group_rows = a->rows,
         .width = a->width,
-        .fn = sum_rows_row,
+        .fn = sum_rows_part,
         .args = args,
         .workspace = context->workspace,
     });
