@@ -249,16 +249,16 @@ static void ops_have_names_and_costs(void **state)
 {
     (void)state;
     assert_string_equal(wd_op_name(WD_OP_MATMUL), "matmul");
-    assert_string_equal(wd_op_name(WD_OP_EMA), "ema");
+    assert_string_equal(wd_op_name(WD_OP_ADAMW), "adamw");
     wd_conv_args conv = {.type = WD_BF16, .w_type = WD_F32, .samples = 1, .in = {1, 8, 8},
                          .out = {1, 8, 8}, .ci = 4, .co = 6, .kernel = {3, 3, 3}, .tap0 = 2,
                          .tap1 = 3};
     wd_op_cost cost = wd_op_cost_of(WD_OP_CONV, &conv);
     assert_true(cost.flops == 2.0 * 64 * 6 * 9 * 4);
     assert_true(cost.bytes == 64 * (4 + 6) * 2 + 9 * 4 * 6 * 4);
-    wd_ema_args ema = {.count = 10};
-    cost = wd_op_cost_of(WD_OP_EMA, &ema);
-    assert_true(cost.flops == 0 && cost.bytes == 120);
+    wd_adamw_args adamw = {.count = 10};
+    cost = wd_op_cost_of(WD_OP_ADAMW, &adamw);
+    assert_true(cost.flops == 0 && cost.bytes == 280);
 }
 
 static void isa_can_be_lowered(void **state)

@@ -154,11 +154,8 @@ static double other_bytes(wd_op op, const void *args)
         return 12;
     case WD_OP_ADAMW: {
         AS(adamw);
-        return (double)a->count * (7 * 4 + (a->copy ? width(a->copy_type) : 0));
-    }
-    case WD_OP_EMA: {
-        AS(ema);
-        return (double)a->count * 12;
+        double copy = a->copy ? width(a->copy_type) : 0;
+        return (double)a->count * ((a->ema ? 9 : 7) * 4 + copy);
     }
     case WD_OP_MATMUL:
     case WD_OP_ATTENTION:

@@ -47,8 +47,7 @@
     X(MSE, mse)                                                                                    \
     X(SUM_SQUARES, sum_squares)                                                                    \
     X(CLIP_FACTOR, clip_factor)                                                                    \
-    X(ADAMW, adamw)                                                                                \
-    X(EMA, ema)
+    X(ADAMW, adamw)
 
 typedef enum wd_op {
 #define X(op, name) WD_OP_##op,
@@ -352,25 +351,19 @@ typedef struct wd_clip_factor_args {
 /* One AdamW step on a range (Loshchilov & Hutter; torch.optim.AdamW, decoupled decay):
  *   g = factor grad; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   p = p (1 - lr decay) - lr / (1-b1^t) m / (sqrt(v / (1-b2^t)) + eps)
+ *   ema = ema + (1 - ema_decay) (p - ema)
  * With factor[0] == 0 (step not finite) nothing changes. */
 typedef struct wd_adamw_args {
     float *p, *m, *v;    /* [count], in place */
     void *copy;          /* [count] copy_type, = p rounded: the compute weights; or NULL */
+    float *ema;          /* [count], in place; or NULL */
     const float *grad;   /* [count] */
     const float *factor; /* [1] */
     wd_dtype copy_type;
     int64_t count;
-    float lr, beta1, beta2, eps, decay;
+    float lr, beta1, beta2, eps, decay, ema_decay;
     int64_t step; /* t, from 1 */
 } wd_adamw_args;
-
-/* e = e + (1 - decay) (p - e) on a range. */
-typedef struct wd_ema_args {
-    float *e;       /* [count], in place */
-    const float *p; /* [count] */
-    int64_t count;
-    float decay;
-} wd_ema_args;
 
 #define X(op, name)                                                                                \
     static inline void wd_op_##name(wd_queue *queue, const wd_##name##_args *args)                 \

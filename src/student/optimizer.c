@@ -57,6 +57,8 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t c
 {
     const wd_params *params = optimizer->params;
     const wd_optimizer_options *o = &optimizer->options;
+    float *ema = params->buffer[WD_PARAMS_EMA];
+    double t = (double)optimizer->step;
     wd_op_adamw(queue, &(wd_adamw_args){
                            .p = params->buffer[WD_PARAMS_P] + first,
                            .m = params->buffer[WD_PARAMS_M] + first,
@@ -64,6 +66,7 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t c
                            .grad = params->buffer[WD_PARAMS_G] + first,
                            .copy = params->copy ? params->copy + first : NULL,
                            .copy_type = WD_BF16,
+                           .ema = ema ? ema + first : NULL,
                            .factor = wd_optimizer_factor(optimizer),
                            .count = count,
                            .lr = (float)lr,
@@ -71,6 +74,7 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t c
                            .beta2 = (float)o->beta2,
                            .eps = (float)o->eps,
                            .decay = (float)decay,
+                           .ema_decay = (float)fmin(o->ema_decay, (1 + t) / (10 + t)),
                            .step = optimizer->step,
                        });
 }
@@ -113,13 +117,6 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
                                              .sum = optimizer->scalars + SUM_SQUARES,
                                              .norm_max = (float)optimizer->options.grad_norm_max});
     step_ranges(optimizer, lr, queue);
-    if (!params->buffer[WD_PARAMS_EMA]) return;
-    double t = (double)optimizer->step;
-    wd_op_ema(queue, &(wd_ema_args){.e = params->buffer[WD_PARAMS_EMA],
-                                    .p = params->buffer[WD_PARAMS_P],
-                                    .count = params->count,
-                                    .decay = (float)fmin(optimizer->options.ema_decay,
-                                                         (1 + t) / (10 + t))});
 }
 
 double wd_lr_at(const wd_lr_schedule *schedule, int64_t step, double progress)

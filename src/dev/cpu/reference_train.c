@@ -64,12 +64,6 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
         a->v[i] = (float)v;
         a->p[i] = (float)(p - rate * m / (sqrt(v * correction) + a->eps));
         if (a->copy) wd_store(a->copy, a->copy_type, i, a->p[i]);
+        if (a->ema) a->ema[i] += (1 - a->ema_decay) * (a->p[i] - a->ema[i]);
     }
-}
-
-void wd_ref_ema(const void *args, wd_cpu_context *context)
-{
-    (void)context;
-    const wd_ema_args *a = args;
-    for (int64_t i = 0; i < a->count; i++) a->e[i] += (1 - a->decay) * (a->p[i] - a->e[i]);
 }

@@ -12,8 +12,8 @@ typedef struct params {
     int64_t samples, width, count, step;
     wd_dtype type;
     filling how;
-    float beta, factor, decay, norm_max;
-    bool copy;
+    float beta, factor, decay, ema_decay, norm_max;
+    bool copy, ema;
 } params;
 
 static void make_sum_rows(world *w, void *out, const void *context)
@@ -136,6 +136,7 @@ static void make_adamw(world *w, void *out, const void *context)
                         .m = out_array(w, WD_F32, p->count, 1, ORDINARY),
                         .v = out_array(w, WD_F32, p->count, 1, POSITIVE),
                         .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
+                        .ema = p->ema ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
                         .grad = make_array(w, WD_F32, p->count, ORDINARY),
                         .factor = factor,
                         .copy_type = p->type,
@@ -145,12 +146,14 @@ static void make_adamw(world *w, void *out, const void *context)
                         .beta2 = 0.999f,
                         .eps = 1e-8f,
                         .decay = p->decay,
+                        .ema_decay = p->ema_decay,
                         .step = p->step};
 }
 
 static void adamw(void **state)
 {
     (void)state;
+    static const float ema_decays[] = {0, 0, 0.5f, 0.9995f};
     for (int i = 0; i < COUNTS; i++)
         for (int variant = 0; variant < 24; variant++) {
             params p = {.count = counts[i],
@@ -158,6 +161,8 @@ static void adamw(void **state)
                         .copy = variant / 3 % 2,
                         .decay = variant / 6 % 2 ? 0.1f : 0,
                         .factor = variant / 12 ? 0.3f : 0,
+                        .ema = variant % 4 > 0,
+                        .ema_decay = ema_decays[variant % 4],
                         .step = 1 + variant * 100};
             /* p and m may nearly cancel: steps are of the size of lr m / sqrt(v) */
             check_kernel(WD_OP_ADAMW, make_adamw, &p, (tolerance){1e-6, 1e-6});
@@ -170,41 +175,23 @@ static void adamw_by_hand(void **state)
     (void)state;
     wd_cpu_table table;
     wd_cpu_table_fill(&table, wd_cpu_isa_best());
-    float p = 0.5f, m = 0, v = 0, factor = 0.5f;
-    double p2 = p, m2 = 0, v2 = 0;
+    float p = 0.5f, m = 0, v = 0, ema = 0.25f, factor = 0.5f;
+    double p2 = p, m2 = 0, v2 = 0, ema2 = ema;
     const float grads[] = {1.0f, -0.4f, 3.0f};
     for (int t = 1; t <= 3; t++) {
         run_kernel(&table, WD_OP_ADAMW,
-                   &(wd_adamw_args){.p = &p, .m = &m, .v = &v, .grad = &grads[t - 1],
+                   &(wd_adamw_args){.p = &p, .m = &m, .v = &v, .ema = &ema, .grad = &grads[t - 1],
                                     .factor = &factor, .count = 1, .lr = 0.1f, .beta1 = 0.9f,
-                                    .beta2 = 0.99f, .eps = 1e-8f, .decay = 0.01f, .step = t});
+                                    .beta2 = 0.99f, .eps = 1e-8f, .decay = 0.01f,
+                                    .ema_decay = 0.75f, .step = t});
         double g = 0.5 * grads[t - 1];
         m2 = 0.9 * m2 + 0.1 * g;
         v2 = 0.99 * v2 + 0.01 * g * g;
         p2 *= 1 - 0.1 * 0.01;
         p2 -= 0.1 * (m2 / (1 - pow(0.9, t))) / (sqrt(v2 / (1 - pow(0.99, t))) + 1e-8);
-        assert_true(fabs(p - p2) < 1e-6);
+        ema2 += 0.25 * (p2 - ema2);
+        assert_true(fabs(p - p2) < 1e-6 && fabs(ema - ema2) < 1e-6);
     }
-}
-
-static void make_ema(world *w, void *out, const void *context)
-{
-    const params *p = context;
-    *(wd_ema_args *)out = (wd_ema_args){.e = out_array(w, WD_F32, p->count, 1, ORDINARY),
-                                        .p = make_array(w, WD_F32, p->count, ORDINARY),
-                                        .count = p->count,
-                                        .decay = p->decay};
-}
-
-static void ema(void **state)
-{
-    (void)state;
-    for (int i = 0; i < COUNTS; i++)
-        for (int variant = 0; variant < 3; variant++) {
-            static const float decays[] = {0, 0.5f, 0.9995f};
-            params p = {.count = counts[i], .decay = decays[variant]};
-            check_kernel(WD_OP_EMA, make_ema, &p, (tolerance){1e-6, 1e-7});
-        }
 }
 
 int main(void)
@@ -213,7 +200,6 @@ int main(void)
         cmocka_unit_test(sum_rows),      cmocka_unit_test(mse),
         cmocka_unit_test(sum_squares),   cmocka_unit_test(clip_factor_by_hand),
         cmocka_unit_test(adamw),         cmocka_unit_test(adamw_by_hand),
-        cmocka_unit_test(ema),
     };
     return cmocka_run_group_tests_name("training kernels", tests, NULL, NULL);
 }

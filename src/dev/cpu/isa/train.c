@@ -125,7 +125,7 @@ void KERNEL(sum_squares)(const void *args, wd_cpu_context *context)
 typedef struct adamw_work {
     const wd_adamw_args *args;
     float grad_factor, keep, rate, correction; /* p (1 - lr decay) - rate m / (.. correction ..) */
-    float m_new, v_new;                        /* 1 - b1, 1 - b2 */
+    float m_new, v_new, ema_new;               /* 1 - b1, 1 - b2, 1 - ema_decay */
 } adamw_work;
 
 static void adamw_part(int64_t begin, int64_t end, void *context)
@@ -145,6 +145,10 @@ static void adamw_part(int64_t begin, int64_t end, void *context)
             m[i] = m_now;
             v[i] = v_now;
             p[i] = p[i] * w.keep - w.rate * m_now / (sqrtf(v_now) * w.correction + eps);
+        }
+        if (a->ema) {
+            float *restrict ema = a->ema + at;
+            EACH(i, n) ema[i] += w.ema_new * (p[i] - ema[i]);
         }
         if (!a->copy) continue;
         if (a->copy_type == WD_F32)
@@ -168,20 +172,7 @@ void KERNEL(adamw)(const void *args, wd_cpu_context *context)
         .correction = (float)(1 / sqrt(1 - pow(a->beta2, step))),
         .m_new = (float)(1 - (double)a->beta1),
         .v_new = (float)(1 - (double)a->beta2),
+        .ema_new = (float)(1 - (double)a->ema_decay),
     };
     wd_parallel_for(a->count, GRAIN, adamw_part, &work);
-}
-
-static void ema_part(int64_t begin, int64_t end, void *context)
-{
-    const wd_ema_args *a = context;
-    float *restrict e = a->e + begin, rate = (float)(1 - (double)a->decay);
-    const float *restrict p = a->p + begin;
-    EACH(i, end - begin) e[i] += rate * (p[i] - e[i]);
-}
-
-void KERNEL(ema)(const void *args, wd_cpu_context *context)
-{
-    (void)context;
-    wd_parallel_for(((const wd_ema_args *)args)->count, GRAIN, ema_part, (void *)args);
 }
