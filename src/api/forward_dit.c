@@ -266,7 +266,7 @@ static wd_status plan(size_t *arena_bytes, size_t *workspace_bytes, const pass *
     wd_status status;
     WD_TRY_OUT(wd_device_open_dry(&dry, wd_queue_device(like->queue), err));
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
-    WD_TRY_OUT(wd_residency_open_dry(&residency, p.config, 1, p.dtype, err));
+    WD_TRY_OUT(wd_residency_open_dry(&residency, p.config, 1, p.dtype, false, err));
     p.queue = queue;
     p.residency = residency;
     WD_TRY_OUT(open_pass(&p, shape, SIZE_MAX, err));

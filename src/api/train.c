@@ -175,9 +175,10 @@ static wd_status train(wd_train_setup *s, wd_run *run, wd_err *err)
     WD_TRY(write_run(s, &plan, run->queue, err));
     WD_TRY(encode(s, run->queue, err));
     s->trainer.memory_bytes = wd_plan_peak(&plan);
-    WD_TRY(wd_residency_open_resident(&residency, &s->teacher, s->trainer.machine.teacher_dtype,
-                                      run->queue, err));
-    const wd_status status = wd_trainer_run(&result, &s->trainer, residency, run->queue, err);
+    WD_TRY(wd_residency_open_resident(&residency, &s->teacher, NULL,
+                                      s->trainer.machine.teacher_dtype, run->queue, err));
+    const wd_machine_teacher teacher = {residency, NULL, &run->queue, run->queue};
+    const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, run->queue, err);
     wd_residency_close(residency);
     if (status != WD_OK) return status;
     wd_log(WD_LOG_INFO,

@@ -5,7 +5,7 @@
 
 enum { RESULTS_UNDER_WAY = 2 };
 
-static wd_sweep_options sweep_options(const wd_machine_options *o)
+wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
 {
     const wd_pipeline *teacher = o->teacher;
     return (wd_sweep_options){
@@ -62,8 +62,8 @@ static wd_status open_student(wd_machine *m, wd_err *err)
     WD_TRY(wd_student_open(&m->student, &m->params, &shape,
                            o->checkpointing ? WD_STUDENT_TRAIN_CHECKPOINT : WD_STUDENT_TRAIN,
                            m->queue, err));
-    WD_TRY(wd_device_alloc((void **)&m->loss, device, (size_t)o->batch * sizeof(float), "batch",
-                           err));
+    WD_TRY(
+        wd_device_alloc((void **)&m->loss, device, (size_t)o->batch * sizeof(float), "batch", err));
     WD_TRY(wd_alloc((void **)&m->sigma, (size_t)o->batch, sizeof(float), "a batch", err));
     return wd_readback_open(&m->readback, device, RESULTS_UNDER_WAY + 1,
                             o->batch * o->accumulation + 1, err);
@@ -71,17 +71,18 @@ static wd_status open_student(wd_machine *m, wd_err *err)
 
 /* In place: student and optimizer keep pointers into *m. */
 wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
-                          wd_residency *residency, wd_queue *queue, wd_err *err)
+                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
 {
     wd_status status;
-    *m = (wd_machine){.options = *options, .queue = queue, .residency = residency};
-    m->state_count =
-        options->student.in_channels * options->latent_height * options->latent_width;
-    const wd_sweep_options sweep = sweep_options(options);
+    *m = (wd_machine){.options = *options, .queue = queue};
+    m->state_count = options->student.in_channels * options->latent_height * options->latent_width;
+    const wd_sweep_options sweep = wd_machine_sweep_options(options);
     WD_TRY_OUT(open_student(m, err));
-    WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, residency, queue, err));
+    WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement,
+                             teacher->queues, err));
     const wd_trajectory_objective_options objective = objective_options(m);
-    WD_TRY_OUT(wd_objective_open_trajectory(&m->objective, &objective, m->sweep, queue, err));
+    WD_TRY_OUT(wd_objective_open_trajectory(&m->objective, &objective, m->sweep, teacher->home,
+                                            queue, err));
 out:
     if (status != WD_OK) wd_machine_close(m);
     return status;
@@ -109,8 +110,8 @@ wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
     wd_params_zero_grads(&m->params, m->queue);
     for (int64_t micro = 0; micro < o->accumulation; micro++) {
         wd_batch batch;
-        WD_TRY(wd_objective_fill(m->objective, &batch, m->sigma, first + micro * o->batch,
-                                 o->batch, err));
+        WD_TRY(wd_objective_fill(m->objective, &batch, m->sigma, first + micro * o->batch, o->batch,
+                                 err));
         const wd_student_batch pass = {.latents = batch.latents,
                                        .timestep = batch.timestep,
                                        .text = batch.text,
@@ -136,7 +137,6 @@ wd_step_result wd_machine_take_result(wd_machine *machine)
     double sum = 0;
     int64_t samples = values.count - 1;
     for (int64_t i = 0; i < samples; i++) sum += values.value[i];
-    return (wd_step_result){.step = values.tag,
-                            .loss = sum / (double)samples,
-                            .grad_norm = values.value[samples]};
+    return (wd_step_result){
+        .step = values.tag, .loss = sum / (double)samples, .grad_norm = values.value[samples]};
 }

@@ -13,43 +13,53 @@
 #include "teacher/residency_kinds.h"
 
 typedef struct wd_machine_options {
-    const wd_pipeline *teacher;     /* borrowed */
+    const wd_pipeline *teacher; /* borrowed */
     wd_dit_config student;
-    wd_dtype teacher_dtype;         /* of its weights: F32, F16, BF16 */
-    wd_dtype student_dtype;         /* compute: F32 or BF16 */
+    wd_dtype teacher_dtype; /* of its weights: F32, F16, BF16 */
+    wd_dtype student_dtype; /* compute: F32 or BF16 */
     int64_t latent_height, latent_width;
     int64_t text_tokens, text_repeat; /* as in wd_dit_shape, of teacher and student */
     wd_trajectory_options trajectory;
     int64_t reuse, replay;
-    int64_t window, micro_batch;    /* of the teacher's sweeps */
+    int64_t window, micro_batch; /* of the teacher's sweeps */
     double guidance_scale[2];
-    int64_t batch, accumulation;    /* samples of a micro-batch; micro-batches of a step */
+    int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step */
     bool checkpointing, ema;
     wd_optimizer_options optimizer;
     wd_sweep_text_fn *text;
     void *text_context;
 } wd_machine_options;
 
+/* Where the teacher is; all borrowed. */
+typedef struct wd_machine_teacher {
+    wd_residency *residency;
+    const wd_placement *placement; /* NULL: all of it on queues[0]'s device */
+    wd_queue *const *queues;       /* of the placement's devices, as wd_sweep_open takes them */
+    wd_queue *home;                /* where trajectories move on: of the student's device */
+} wd_machine_teacher;
+
 typedef struct wd_machine {
     wd_machine_options options;
-    wd_queue *queue;            /* borrowed */
-    wd_residency *residency;    /* borrowed */
+    wd_queue *queue; /* borrowed */
     wd_sweep *sweep;
     wd_objective *objective;
     wd_params params;
     wd_optimizer optimizer;
     wd_student *student;
     wd_readback *readback;
-    float *loss;                /* [batch] device */
-    float *sigma;               /* [batch] host: noise levels of the last batch */
-    int64_t state_count;        /* elements of one state's latents */
+    float *loss;         /* [batch] device */
+    float *sigma;        /* [batch] host: noise levels of the last batch */
+    int64_t state_count; /* elements of one state's latents */
 } wd_machine;
 
-/* Opens in place: *out must not be moved while it is open. `residency` and `queue` are borrowed.
- * Weights are zero until wd_student_init or a checkpoint. */
+/* Opens in place: *out must not be moved while it is open. The student trains on `queue`
+ * (borrowed). Weights are zero until wd_student_init or a checkpoint. */
 wd_status wd_machine_open(wd_machine *out, const wd_machine_options *options,
-                          wd_residency *residency, wd_queue *queue, wd_err *err);
+                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 void wd_machine_close(wd_machine *machine); /* a zeroed one is fine */
+
+/* The sweeps that such a machine runs. */
+wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
 
 /* Optimiser step number `step` (from 0) with learning rate `lr`: makes the targets it needs, runs
  * its micro-batches in order, updates the weights. Its losses and gradient norm are handed to the

@@ -36,8 +36,13 @@ static wd_machine_options options_of(const wd_pipeline *teacher)
         .latent_width = LATENT,
         .text_tokens = TEXT,
         .text_repeat = PADDED - TEXT + 1,
-        .trajectory = {.seed = 9, .slots = 6, .steps = 4, .prompts = 5, .flow_shift = 3,
-                       .num_train_timesteps = 1000, .integer_timesteps = true},
+        .trajectory = {.seed = 9,
+                       .slots = 6,
+                       .steps = 4,
+                       .prompts = 5,
+                       .flow_shift = 3,
+                       .num_train_timesteps = 1000,
+                       .integer_timesteps = true},
         .reuse = 2,
         .replay = 10,
         .window = 6,
@@ -75,8 +80,7 @@ static wd_status open_sim(wd_device **out, int threads, wd_err *err)
 static wd_status open_slow_sim(wd_device **out, int threads, wd_err *err)
 {
     (void)threads;
-    const wd_sim_options options = {
-        .bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = 3e9};
+    const wd_sim_options options = {.bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = 3e9};
     return wd_device_open_sim(out, &options, err);
 }
 
@@ -92,11 +96,15 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     wd_test_ok(open(&device, threads, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
     wd_test_ok(wd_plan_machine(&plan, options, device, &err), &err);
-    wd_test_ok(wd_residency_open_resident(&residency, options->teacher, options->teacher_dtype,
-                                          queue, &err), &err);
-    wd_test_ok(wd_machine_open(&m, options, residency, queue, &err), &err);
+    wd_test_ok(wd_residency_open_resident(&residency, options->teacher, NULL,
+                                          options->teacher_dtype, queue, &err),
+               &err);
+    wd_test_ok(wd_machine_open(&m, options, &(wd_machine_teacher){residency, NULL, &queue, queue},
+                               queue, &err),
+               &err);
     wd_test_ok(wd_student_init(&m.params, options->teacher, wd_student_expert(options->teacher),
-                               NULL, queue, &err), &err);
+                               NULL, queue, &err),
+               &err);
     wd_optimizer_start_ema(&m.optimizer, queue);
     int64_t allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {

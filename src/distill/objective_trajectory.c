@@ -1,9 +1,10 @@
 /* The trajectory objective: see distill/objective_trajectory.h.
  *
  * Data flow: slot latents -> (copied) pool of states -> sweep -> pool of velocities = targets ->
- * Euler step of the slot's latents; batches are gathered from the pool. The pool is a ring by
- * target number, as long as the stream can look back, plus the round that is under way. Targets are
- * made in whole rounds, so a saved state does not depend on the window. */
+ * Euler step of the slot's latents, made when they are wanted next; batches are gathered from the
+ * pool. The pool is a ring by target number, as long as the stream can look back, plus the round
+ * that is under way. Targets are made in whole rounds, so a saved state does not depend on the
+ * window. */
 #include "distill/objective_trajectory.h"
 
 #include <assert.h>
@@ -15,27 +16,38 @@
 
 enum { SAVED_TENSORS = 3 };
 
+/* A step of a trajectory whose velocity is on its way: it is made when the state is wanted. */
+typedef struct pending_step {
+    int64_t at; /* of its target in the pool; < 0: none */
+    wd_event *delivered;
+} pending_step;
+
 typedef struct trajectory_objective {
     wd_objective base;
     wd_trajectory_objective_options options;
     wd_sweep *sweep;
-    wd_queue *queue;
+    wd_queue *home, *queue;
     wd_device *device;
     int64_t round;    /* the next one; base.targets is its first target */
     int64_t capacity; /* of the pool */
     /* device */
     float *latents;                    /* [slots, state]: where each trajectory is now */
     float *pool_latents, *pool_target; /* [capacity, state] */
-    float *dt;                         /* [window] sigma steps of a sweep */
+    float *dt;                         /* [slots] sigma steps that are still to be made */
     float *batch_latents, *batch_target, *batch_timestep; /* [samples_max, ...] */
     void *batch_text;
     /* host, read by copies: not touched until the event says so */
-    float *host_dt, *host_timestep, *host_noise; /* [window], [window], [window, state] */
+    float *host_dt, *host_timestep, *host_noise; /* [slots], [window], [window, state] */
     int64_t *host_prompt;
-    wd_target_info *info; /* [window] */
+    wd_target_info *info;  /* [window] */
+    int64_t at;            /* of the window's first state in the pool */
+    wd_event **delivered;  /* [window] */
+    pending_step *pending; /* [slots] */
     float *host_batch_timestep;
     void *host_batch_text;
     wd_event *window_uploaded, *batch_uploaded;
+    wd_event *filled[2]; /* the batches of this step, and of the one before */
+    int64_t prepared;    /* steps */
     wd_checkpoint_tensor saved[SAVED_TENSORS];
 } trajectory_objective;
 
@@ -44,63 +56,118 @@ static size_t state_bytes(const trajectory_objective *o)
     return (size_t)o->options.state_count * sizeof(float);
 }
 
-/* Puts the window's states into the pool: those of new trajectories are noise. */
-static void gather_states(trajectory_objective *o, int64_t at, int64_t count)
+/* Moves `count` trajectories from slot `first` on one step along their ODE, whose targets follow
+ * one another in the pool. */
+static void step_slots(trajectory_objective *o, int64_t first, int64_t count)
+{
+    int64_t n = o->options.state_count, at = o->pending[first].at;
+    for (int64_t slot = first; slot < first + count; slot++) {
+        wd_event_wait_on(o->home, o->pending[slot].delivered);
+        o->pending[slot].at = -1;
+    }
+    wd_op_step_samples(o->home, &(wd_step_samples_args){.x = o->latents + first * n,
+                                                        .v = o->pool_target + at * n,
+                                                        .dt = o->dt + first,
+                                                        .samples = count,
+                                                        .width = n});
+}
+
+/* The step of a slot, together with those of up to `most` slots behind it that can go with it;
+ * returns how many these are. */
+static int64_t make_steps(trajectory_objective *o, int64_t slot, int64_t most)
+{
+    int64_t count = 1;
+    while (count < most && o->pending[slot + count].at == o->pending[slot].at + count) count++;
+    step_slots(o, slot, count);
+    return count;
+}
+
+/* Trajectories that follow one another in window and slots from states[0] on, all of which have a
+ * step to make. */
+static int64_t together(const trajectory_objective *o, const int64_t *states, int64_t count)
+{
+    int64_t n = 1;
+    while (n < count && states[n] == states[0] + n &&
+           o->info[states[n]].slot == o->info[states[0]].slot + n && o->info[states[n]].step > 0)
+        n++;
+    return n;
+}
+
+static void begin_trajectory(trajectory_objective *o, int64_t state)
 {
     int64_t n = o->options.state_count;
+    const wd_target_info *t = &o->info[state];
+    const wd_random key = {.seed = o->options.trajectory.seed,
+                           .stream = WD_RANDOM_TRAJECTORY,
+                           .index = (uint64_t)t->serial};
+    float *noise = o->host_noise + state * n;
+    wd_random_normal(noise, n, key, 0);
+    wd_queue_copy(o->home, o->latents + t->slot * n, noise, state_bytes(o));
+    o->pending[t->slot].at = -1; /* the last step of the one before leads nowhere */
+}
+
+/* Brings the states of a micro-batch into the pool, where they are now. */
+static void begin_states(void *context, const int64_t *states, int64_t count)
+{
+    trajectory_objective *o = context;
+    int64_t n = o->options.state_count;
     for (int64_t i = 0; i < count; i++) {
-        const wd_target_info *t = &o->info[i];
-        float *latents = o->latents + t->slot * n;
-        if (t->step == 0) {
-            wd_random key = {.seed = o->options.trajectory.seed,
-                             .stream = WD_RANDOM_TRAJECTORY,
-                             .index = (uint64_t)t->serial};
-            wd_random_normal(o->host_noise + i * n, n, key, 0);
-            wd_queue_copy(o->queue, latents, o->host_noise + i * n, state_bytes(o));
-        }
-        wd_queue_copy(o->queue, o->pool_latents + (at + i) * n, latents, state_bytes(o));
+        const wd_target_info *t = &o->info[states[i]];
+        if (t->step == 0)
+            begin_trajectory(o, states[i]);
+        else if (o->pending[t->slot].at >= 0)
+            make_steps(o, t->slot, together(o, states + i, count - i));
+        wd_queue_copy(o->home, o->pool_latents + (o->at + states[i]) * n, o->latents + t->slot * n,
+                      state_bytes(o));
     }
 }
 
-/* Moves the window's trajectories one step along their ODE; slots that follow one another in one
- * launch. */
-static void step_states(trajectory_objective *o, int64_t at, int64_t count)
+/* Makes all steps that are still to be made: where trajectories then are is what is saved. */
+static void settle(trajectory_objective *o)
 {
-    int64_t n = o->options.state_count, first = 0;
-    wd_queue_copy(o->queue, o->dt, o->host_dt, (size_t)count * sizeof(float));
-    for (int64_t i = 1; i <= count; i++) {
-        if (i < count && o->info[i].slot == o->info[i - 1].slot + 1) continue;
-        wd_op_step_samples(o->queue,
-                           &(wd_step_samples_args){.x = o->latents + o->info[first].slot * n,
-                                                   .v = o->pool_target + (at + first) * n,
-                                                   .dt = o->dt + first,
-                                                   .samples = i - first,
-                                                   .width = n});
-        first = i;
+    int64_t slots = o->options.trajectory.slots;
+    for (int64_t slot = 0; slot < slots;)
+        slot += o->pending[slot].at >= 0 ? make_steps(o, slot, slots - slot) : 1;
+    wd_queue_wait(o->home);
+}
+
+/* What a sweep gave is a step to make, and a target that batches wait for. */
+static void note_targets(trajectory_objective *o, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const wd_target_info *t = &o->info[i];
+        o->host_dt[t->slot] = t->sigma_next - t->sigma;
+        o->pending[t->slot] = (pending_step){o->at + i, o->delivered[i]};
+        if (!i || o->delivered[i] != o->delivered[i - 1])
+            wd_event_wait_on(o->queue, o->delivered[i]);
     }
+    wd_queue_copy(o->home, o->dt, o->host_dt, (size_t)o->options.trajectory.slots * sizeof(float));
 }
 
 /* The targets [first, first + count) of one round, by one sweep. */
 static wd_status run_window(trajectory_objective *o, int64_t first, int64_t count, wd_err *err)
 {
-    int64_t at = first % o->capacity, n = o->options.state_count;
+    int64_t n = o->options.state_count;
+    o->at = first % o->capacity;
     wd_event_wait(o->window_uploaded);
     for (int64_t i = 0; i < count; i++) {
         wd_target_info *t = &o->info[i];
         *t = wd_trajectory_target(&o->options.trajectory, first + i);
         o->host_timestep[i] = t->timestep;
         o->host_prompt[i] = t->prompt;
-        o->host_dt[i] = t->sigma_next - t->sigma;
     }
-    gather_states(o, at, count);
     const wd_window window = {.count = count,
-                              .latents = o->pool_latents + at * n,
-                              .velocity = o->pool_target + at * n,
+                              .queue = o->home,
+                              .latents = o->pool_latents + o->at * n,
+                              .velocity = o->pool_target + o->at * n,
                               .timestep = o->host_timestep,
-                              .prompt = o->host_prompt};
+                              .prompt = o->host_prompt,
+                              .begin = begin_states,
+                              .context = o,
+                              .delivered = o->delivered};
     WD_TRY(wd_sweep_run(o->sweep, &window, err));
-    step_states(o, at, count);
-    wd_event_record(o->window_uploaded, o->queue);
+    note_targets(o, count);
+    wd_event_record(o->window_uploaded, o->home);
     return WD_OK;
 }
 
@@ -125,6 +192,8 @@ static wd_status trajectory_prepare(wd_objective *self, int64_t end, wd_err *err
 {
     trajectory_objective *o = (trajectory_objective *)self;
     int64_t last = wd_stream_target_last(end, o->options.reuse);
+    /* the pool has room for what the step before this one may still read, not for earlier ones */
+    wd_event_wait_on(o->home, o->filled[++o->prepared % 2]);
     while (self->targets <= last) WD_TRY(run_round(o, err));
     return WD_OK;
 }
@@ -155,6 +224,7 @@ static wd_status trajectory_fill(wd_objective *self, wd_batch *out, float *sigma
                   (size_t)samples * sizeof(float));
     wd_queue_copy(o->queue, o->batch_text, o->host_batch_text, (size_t)samples * text_bytes);
     wd_event_record(o->batch_uploaded, o->queue);
+    wd_event_record(o->filled[o->prepared % 2], o->queue);
     *out = (wd_batch){.samples = samples,
                       .latents = o->batch_latents,
                       .timestep = o->batch_timestep,
@@ -168,14 +238,14 @@ static wd_status trajectory_save(wd_objective *self, json_t **json,
 {
     trajectory_objective *o = (trajectory_objective *)self;
     const wd_trajectory_options *t = &o->options.trajectory;
-    json_t *object =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "objective", self->name,
-                  "round", (json_int_t)o->round, "seed", (json_int_t)t->seed, "trajectories",
-                  (json_int_t)t->slots, "trajectory_steps", (json_int_t)t->steps, "prompts",
-                  (json_int_t)t->prompts, "target_reuse", (json_int_t)o->options.reuse,
-                  "replay_targets", (json_int_t)o->options.replay, "step_samples",
-                  (json_int_t)o->options.step_samples, "flow_shift", t->flow_shift);
+    json_t *object = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "objective", self->name, "round",
+        (json_int_t)o->round, "seed", (json_int_t)t->seed, "trajectories", (json_int_t)t->slots,
+        "trajectory_steps", (json_int_t)t->steps, "prompts", (json_int_t)t->prompts, "target_reuse",
+        (json_int_t)o->options.reuse, "replay_targets", (json_int_t)o->options.replay,
+        "step_samples", (json_int_t)o->options.step_samples, "flow_shift", t->flow_shift);
     if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the objective's state");
+    settle(o);
     *json = object;
     *tensors = o->saved;
     *count = SAVED_TENSORS;
@@ -224,17 +294,19 @@ static wd_status trajectory_restore(wd_objective *self, const json_t *json, wd_e
 static void trajectory_close(wd_objective *self)
 {
     trajectory_objective *o = (trajectory_objective *)self;
-    if (o->window_uploaded) wd_event_wait(o->window_uploaded);
-    if (o->batch_uploaded) wd_event_wait(o->batch_uploaded);
+    wd_queue_wait(o->home);
+    wd_queue_wait(o->queue);
     void *device[] = {o->latents,       o->pool_latents, o->pool_target,    o->dt,
                       o->batch_latents, o->batch_target, o->batch_timestep, o->batch_text};
-    void *host[] = {o->host_dt, o->host_timestep,       o->host_noise,     o->host_prompt,
-                    o->info,    o->host_batch_timestep, o->host_batch_text};
+    void *host[] = {o->host_dt, o->host_timestep, o->host_noise,          o->host_prompt,
+                    o->info,    o->delivered,     o->host_batch_timestep, o->host_batch_text,
+                    o->pending};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         wd_device_free(o->device, device[i]);
     for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
     wd_event_close(o->window_uploaded);
     wd_event_close(o->batch_uploaded);
+    for (int i = 0; i < 2; i++) wd_event_close(o->filled[i]);
     wd_free(o);
 }
 
@@ -257,7 +329,8 @@ static wd_status allocate_device(trajectory_objective *o, wd_err *err)
                            "trajectories", err));
     WD_TRY(wd_device_alloc((void **)&o->pool_latents, d, pool, "targets", err));
     WD_TRY(wd_device_alloc((void **)&o->pool_target, d, pool, "targets", err));
-    WD_TRY(wd_device_alloc((void **)&o->dt, d, (size_t)p->window * f, "trajectories", err));
+    WD_TRY(
+        wd_device_alloc((void **)&o->dt, d, (size_t)p->trajectory.slots * f, "trajectories", err));
     WD_TRY(wd_device_alloc((void **)&o->batch_latents, d, batch * state_bytes(o), "batch", err));
     WD_TRY(wd_device_alloc((void **)&o->batch_target, d, batch * state_bytes(o), "batch", err));
     WD_TRY(wd_device_alloc((void **)&o->batch_timestep, d, batch * f, "batch", err));
@@ -270,7 +343,11 @@ static wd_status allocate_host(trajectory_objective *o, wd_err *err)
     size_t window = (size_t)p->window, batch = (size_t)p->samples_max, f = sizeof(float);
     size_t text = (size_t)(p->text_tokens * p->text_dim) * wd_dtype_bytes(p->student_dtype);
     const char *what = "staging of trajectories";
-    WD_TRY(wd_alloc((void **)&o->host_dt, window, f, what, err));
+    size_t slots = (size_t)p->trajectory.slots;
+    WD_TRY(wd_alloc((void **)&o->host_dt, slots, f, what, err));
+    WD_TRY(wd_alloc((void **)&o->pending, slots, sizeof *o->pending, what, err));
+    for (size_t i = 0; i < slots; i++) o->pending[i].at = -1;
+    WD_TRY(wd_alloc((void **)&o->delivered, window, sizeof *o->delivered, what, err));
     WD_TRY(wd_alloc((void **)&o->host_timestep, window, f, what, err));
     WD_TRY(wd_alloc((void **)&o->host_noise, window, state_bytes(o), what, err));
     WD_TRY(wd_alloc((void **)&o->host_prompt, window, sizeof *o->host_prompt, what, err));
@@ -286,7 +363,8 @@ static wd_tensor rows_of(float *data, int64_t rows, int64_t width)
 
 wd_status wd_objective_open_trajectory(wd_objective **out,
                                        const wd_trajectory_objective_options *options,
-                                       wd_sweep *sweep, wd_queue *queue, wd_err *err)
+                                       wd_sweep *sweep, wd_queue *home, wd_queue *queue,
+                                       wd_err *err)
 {
     wd_status status;
     trajectory_objective *o;
@@ -294,17 +372,18 @@ wd_status wd_objective_open_trajectory(wd_objective **out,
     o->base = (wd_objective){.vtable = &trajectory_vtable, .name = "trajectory"};
     o->options = *options;
     o->sweep = sweep;
+    o->home = home;
     o->queue = queue;
     o->device = wd_queue_device(queue);
-    /* the oldest target that a step may still draw, to the end of the round of its newest */
+    /* the oldest target that a step may still draw, to the end of the round of the newest of the
+     * step that follows it */
     o->capacity = options->replay + options->trajectory.slots +
-                  options->step_samples / options->reuse + 2;
+                  2 * (options->step_samples / options->reuse + 1) + 1;
     WD_TRY_OUT(allocate_device(o, err));
     WD_TRY_OUT(allocate_host(o, err));
     WD_TRY_OUT(wd_event_open(&o->window_uploaded, o->device, err));
     WD_TRY_OUT(wd_event_open(&o->batch_uploaded, o->device, err));
-    wd_event_record(o->window_uploaded, queue);
-    wd_event_record(o->batch_uploaded, queue);
+    for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&o->filled[i], o->device, err));
     int64_t n = options->state_count;
     o->saved[0] = (wd_checkpoint_tensor){"trajectories.latents",
                                          rows_of(o->latents, options->trajectory.slots, n)};

@@ -10,21 +10,24 @@
 
 typedef struct wd_trajectory_objective_options {
     wd_trajectory_options trajectory;
-    int64_t state_count;   /* elements of one state's latents: C F H W */
+    int64_t state_count; /* elements of one state's latents: C F H W */
     int64_t text_tokens, text_dim;
-    int64_t reuse;         /* student samples per target */
-    int64_t replay;        /* how many earlier targets are drawn from */
-    int64_t samples_max;   /* of one fill */
-    int64_t step_samples;  /* of one optimiser step */
-    int64_t window;        /* states of one sweep: never changes a result */
+    int64_t reuse;        /* student samples per target */
+    int64_t replay;       /* how many earlier targets are drawn from */
+    int64_t samples_max;  /* of one fill */
+    int64_t step_samples; /* of one optimiser step */
+    int64_t window;       /* states of one sweep: never changes a result */
     wd_dtype student_dtype;
     wd_sweep_text_fn *text; /* of the prompts, for the student's batches */
     void *text_context;
 } wd_trajectory_objective_options;
 
-/* `sweep` and `queue` are borrowed; the sweep's window_max is at least the window. */
+/* All borrowed; the sweep's window_max is at least the window. `queue`: where batches are filled.
+ * `home`: where trajectories move on, of the same device; where it is another queue, a sweep need
+ * not wait for the student, nor the next one for the last of this one. */
 wd_status wd_objective_open_trajectory(wd_objective **out,
                                        const wd_trajectory_objective_options *options,
-                                       wd_sweep *sweep, wd_queue *queue, wd_err *err);
+                                       wd_sweep *sweep, wd_queue *home, wd_queue *queue,
+                                       wd_err *err);
 
 #endif

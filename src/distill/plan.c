@@ -9,12 +9,10 @@ void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, size_t by
 {
     if (!bytes) return;
     int i = 0;
-    while (i < plan->items &&
-           (plan->item[i].phase != phase || strcmp(plan->item[i].name, name)))
+    while (i < plan->items && (plan->item[i].phase != phase || strcmp(plan->item[i].name, name)))
         i++;
     if (i == WD_PLAN_ITEMS_MAX) i--; /* the last one takes what has no line of its own */
-    if (i == plan->items)
-        plan->item[plan->items++] = (wd_plan_item){.name = name, .phase = phase};
+    if (i == plan->items) plan->item[plan->items++] = (wd_plan_item){.name = name, .phase = phase};
     plan->item[i].bytes += bytes;
 }
 
@@ -66,12 +64,13 @@ wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options, wd_de
     dry.text = no_text;
     WD_TRY_OUT(wd_device_open_dry(&device, target, err));
     WD_TRY_OUT(wd_queue_open(&queue, device, err));
-    WD_TRY_OUT(wd_residency_open_resident(&residency, options->teacher, options->teacher_dtype,
-                                          queue, err));
+    WD_TRY_OUT(wd_residency_open_resident(&residency, options->teacher, NULL,
+                                          options->teacher_dtype, queue, err));
     wd_plan_add(out, "teacher weights being converted", WD_PLAN_OPENING,
                 wd_device_bytes_peak(device) - wd_device_bytes(device));
     out->mapped_bytes = residency->mapped_bytes;
-    WD_TRY_OUT(wd_machine_open(&machine, &dry, residency, queue, err));
+    WD_TRY_OUT(wd_machine_open(&machine, &dry,
+                               &(wd_machine_teacher){residency, NULL, &queue, queue}, queue, err));
     WD_TRY_OUT(run_dry(out, &machine, err));
     wd_device_each_block(device, add_block, out);
     wd_plan_add(out, "workspace", WD_PLAN_ALWAYS, wd_queue_workspace_bytes(queue));

@@ -24,8 +24,8 @@ struct wd_samples {
     uint8_t *teacher;      /* [count, H, W, 3], NULL until drawn */
 };
 
-wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options,
-                          wd_machine *machine, wd_err *err)
+wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_machine *machine,
+                          wd_err *err)
 {
     wd_samples *s;
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "samples", err));
@@ -76,6 +76,7 @@ static wd_status teacher_velocity(void *context, float *velocity, const float *l
     group *g = context;
     for (int64_t i = 0; i < g->count; i++) g->host_timestep[i] = timestep;
     const wd_window window = {.count = g->count,
+                              .queue = g->samples->machine->queue,
                               .latents = latents,
                               .velocity = velocity,
                               .timestep = g->host_timestep,
@@ -116,8 +117,8 @@ static wd_status upload_text(group *g, wd_err *err)
 }
 
 /* latents [count, state] (host, =) of the group, from its noise. */
-static wd_status sample_group(group *g, float *latents, const wd_schedule *schedule,
-                              wd_dtype dtype, int64_t rows, wd_velocity_fn *velocity, wd_err *err)
+static wd_status sample_group(group *g, float *latents, const wd_schedule *schedule, wd_dtype dtype,
+                              int64_t rows, wd_velocity_fn *velocity, wd_err *err)
 {
     wd_status status;
     wd_samples *s = g->samples;
@@ -127,8 +128,8 @@ static wd_status sample_group(group *g, float *latents, const wd_schedule *sched
     WD_TRY_OUT(wd_device_alloc((void **)&x, wd_queue_device(queue),
                                (size_t)(rows * s->state) * sizeof(float), "samples", err));
     wd_queue_copy(queue, x, s->noise + g->first * s->state, bytes);
-    WD_TRY_OUT(wd_sampler_run(x, rows * s->state, schedule, dtype, velocity, g, NULL, NULL, queue,
-                              err));
+    WD_TRY_OUT(
+        wd_sampler_run(x, rows * s->state, schedule, dtype, velocity, g, NULL, NULL, queue, err));
     wd_queue_copy(queue, latents, x, bytes);
     wd_queue_wait(queue);
 out:
@@ -153,8 +154,8 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
     WD_TRY_OUT(wd_alloc((void **)&g.prompt, (size_t)group_max, sizeof(int64_t), "samples", err));
     if (student) {
         size_t batch = (size_t)group_max;
-        WD_TRY_OUT(wd_device_alloc((void **)&g.timestep, device, batch * sizeof(float), "samples",
-                                   err));
+        WD_TRY_OUT(
+            wd_device_alloc((void **)&g.timestep, device, batch * sizeof(float), "samples", err));
         WD_TRY_OUT(wd_device_alloc(&g.text, device, batch * text, "samples", err));
     }
     for (g.first = 0; g.first < s->options.count; g.first += g.count) {
@@ -188,8 +189,8 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
     wd_scheduler_config config = m->teacher->scheduler;
     if (student) config.flow_shift = s->options.student_flow_shift;
     WD_TRY_OUT(wd_schedule_open(&schedule, &config, s->options.steps, err));
-    WD_TRY_OUT(wd_alloc((void **)&latents, (size_t)(count * s->state), sizeof(float), "samples",
-                        err));
+    WD_TRY_OUT(
+        wd_alloc((void **)&latents, (size_t)(count * s->state), sizeof(float), "samples", err));
     WD_TRY_OUT(wd_alloc((void **)&image, (size_t)(count * s->picture_bytes), sizeof(float),
                         "samples", err));
     WD_TRY_OUT(sample_all(s, latents, student, &schedule, err));
@@ -205,8 +206,7 @@ out:
     return status;
 }
 
-static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_t step,
-                             wd_err *err)
+static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_t step, wd_err *err)
 {
     wd_status status;
     const wd_machine_options *m = &s->machine->options;
@@ -276,6 +276,5 @@ void wd_samples_plan(wd_plan *plan, const wd_samples_options *options, const wd_
     const int64_t dim[5] = {1, m->teacher->vae.z_dim, 1, m->latent_height, m->latent_width};
     wd_plan_add(plan, "noise and pictures", WD_PLAN_SAMPLING,
                 (size_t)n * (2 * state + 6 * pixels) + (size_t)n * 8 * pixels);
-    wd_plan_add(plan, "VAE decoding", WD_PLAN_SAMPLING,
-                wd_vae_decode_bytes(&m->teacher->vae, dim));
+    wd_plan_add(plan, "VAE decoding", WD_PLAN_SAMPLING, wd_vae_decode_bytes(&m->teacher->vae, dim));
 }

@@ -26,12 +26,12 @@ typedef struct trainer {
     wd_metrics *metrics;
     wd_samples *samples;
     char checkpoints[WD_PATH_MAX];
-    int64_t step;           /* optimiser steps launched */
-    double seconds_before;  /* of earlier parts of the run */
-    double begun, shown;    /* clock */
+    int64_t step;          /* optimiser steps launched */
+    double seconds_before; /* of earlier parts of the run */
+    double begun, shown;   /* clock */
     int64_t shown_step;
-    step_note note[4];      /* by step modulo 4 */
-    int not_finite;         /* steps in a row */
+    step_note note[4]; /* by step modulo 4 */
+    int not_finite;    /* steps in a row */
     double loss[LOSS_WINDOW];
     double steps_per_s;
 } trainer;
@@ -43,7 +43,10 @@ static double clock_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static double elapsed_s(const trainer *t) { return t->seconds_before + clock_s() - t->begun; }
+static double elapsed_s(const trainer *t)
+{
+    return t->seconds_before + clock_s() - t->begun;
+}
 
 /* How much of the run is over, in [0, 1]: by steps, or by time. */
 static double progress_of(const trainer *t)
@@ -92,19 +95,19 @@ static wd_status take_result(trainer *t, wd_err *err)
     const wd_machine_options *m = &t->options->machine;
     t->loss[result.step % LOSS_WINDOW] = result.loss;
     double seconds = elapsed_s(t);
-    WD_TRY(wd_metrics_write(t->metrics,
-                            &(wd_metrics_row){
-                                .step = result.step + 1,
-                                .loss = result.loss,
-                                .grad_norm = result.grad_norm,
-                                .lr = note->lr,
-                                .samples = (result.step + 1) * m->batch * m->accumulation,
-                                .targets = note->targets,
-                                .seconds = seconds,
-                                .steps_per_s =
-                                    t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, clock_s()),
-                            },
-                            err));
+    WD_TRY(wd_metrics_write(
+        t->metrics,
+        &(wd_metrics_row){
+            .step = result.step + 1,
+            .loss = result.loss,
+            .grad_norm = result.grad_norm,
+            .lr = note->lr,
+            .samples = (result.step + 1) * m->batch * m->accumulation,
+            .targets = note->targets,
+            .seconds = seconds,
+            .steps_per_s = t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, clock_s()),
+        },
+        err));
     show_progress(t, result.loss);
     if (isfinite(result.loss) && isfinite(result.grad_norm)) {
         t->not_finite = 0;
@@ -188,12 +191,12 @@ static wd_status resume(trainer *t, wd_err *err)
     const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
     const json_t *stream = json_object_get(checkpoint.run, "stream");
     WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
-    WD_TRY_OUT(wd_json_int(&optimizer_steps, r, "optimizer_steps", 0, INT64_MAX, WD_JSON_REQUIRED,
-                           err));
+    WD_TRY_OUT(
+        wd_json_int(&optimizer_steps, r, "optimizer_steps", 0, INT64_MAX, WD_JSON_REQUIRED, err));
     WD_TRY_OUT(wd_objective_restore(t->machine.objective, stream, err));
     WD_TRY_OUT(wd_objective_save(t->machine.objective, &unused, &tensors, &count, err));
-    WD_TRY_OUT(wd_checkpoint_load(&checkpoint, &t->machine.params, tensors, count,
-                                  t->machine.queue, err));
+    WD_TRY_OUT(
+        wd_checkpoint_load(&checkpoint, &t->machine.params, tensors, count, t->machine.queue, err));
     wd_params_show(&t->machine.params, WD_PARAMS_P, t->machine.queue);
     t->step = checkpoint.step;
     t->machine.optimizer.step = optimizer_steps;
@@ -204,22 +207,21 @@ out:
     return status;
 }
 
-static wd_status begin(trainer *t, wd_residency *residency, wd_queue *queue, wd_err *err)
+static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
     const wd_pipeline *teacher = o->machine.teacher;
     WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, o->output_dir, "checkpoints", err));
-    WD_TRY(wd_machine_open(&t->machine, &o->machine, residency, queue, err));
+    WD_TRY(wd_machine_open(&t->machine, &o->machine, where, queue, err));
     if (o->resume) {
         WD_TRY(resume(t, err));
     } else {
-        WD_TRY(wd_student_init(&t->machine.params, teacher, wd_student_expert(teacher), NULL,
-                               queue, err));
+        WD_TRY(wd_student_init(&t->machine.params, teacher, wd_student_expert(teacher), NULL, queue,
+                               err));
         if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
     }
-    if (o->samples.count)
-        WD_TRY(wd_samples_open(&t->samples, &o->samples, &t->machine, err));
+    if (o->samples.count) WD_TRY(wd_samples_open(&t->samples, &o->samples, &t->machine, err));
     return wd_metrics_open(&t->metrics, o->output_dir, t->step, err);
 }
 
@@ -233,11 +235,13 @@ static bool is_over(const trainer *t)
 static bool is_stopped(const trainer *t)
 {
     const wd_trainer_options *o = t->options;
-    return (o->stop_at_step && t->step >= o->stop_at_step) ||
-           (o->stop && o->stop(o->stop_context));
+    return (o->stop_at_step && t->step >= o->stop_at_step) || (o->stop && o->stop(o->stop_context));
 }
 
-static bool is_due(int64_t step, int64_t interval) { return interval && step % interval == 0; }
+static bool is_due(int64_t step, int64_t interval)
+{
+    return interval && step % interval == 0;
+}
 
 static wd_status run_step(trainer *t, wd_err *err)
 {
@@ -275,12 +279,12 @@ static double mean_loss(const trainer *t)
 }
 
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
-                         wd_residency *residency, wd_queue *queue, wd_err *err)
+                         const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
 {
     wd_status status;
     trainer t = {.options = options};
     bool interrupted = false;
-    WD_TRY_OUT(begin(&t, residency, queue, err));
+    WD_TRY_OUT(begin(&t, teacher, queue, err));
     t.begun = t.shown = clock_s();
     t.shown_step = t.step;
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) WD_TRY_OUT(run_step(&t, err));

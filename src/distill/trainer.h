@@ -9,20 +9,20 @@
 
 typedef struct wd_trainer_options {
     wd_machine_options machine;
-    const char *output_dir;      /* the student's pipeline folder; run files lie in it, too */
-    int64_t steps;               /* 0: until the time is over */
-    double seconds_max;          /* of training, earlier parts of a resumed run included; 0: none */
-    int64_t stop_at_step;        /* ends there as if interrupted; 0: no */
+    const char *output_dir; /* the student's pipeline folder; run files lie in it, too */
+    int64_t steps;          /* 0: until the time is over */
+    double seconds_max;     /* of training, earlier parts of a resumed run included; 0: none */
+    int64_t stop_at_step;   /* ends there as if interrupted; 0: no */
     wd_lr_schedule lr;
     int64_t checkpoint_interval; /* steps; 0: only at the end */
     int keep_checkpoints;
-    int64_t sample_interval;     /* steps; 0: only at the end */
-    wd_samples_options samples;  /* count 0: none at all */
+    int64_t sample_interval;    /* steps; 0: only at the end */
+    wd_samples_options samples; /* count 0: none at all */
     wd_export_options export;
     const char *resume;          /* a checkpoint's folder; NULL: a new run */
     bool (*stop)(void *context); /* asked once per step: end now, cleanly */
     void *stop_context;
-    size_t memory_bytes;         /* for the progress line */
+    size_t memory_bytes; /* for the progress line */
 } wd_trainer_options;
 
 /* How it ended, and what it did. */
@@ -39,10 +39,10 @@ typedef struct wd_trainer_result {
  * padded to another length. */
 wd_status wd_trainer_resume_text(wd_trainer_options *options, wd_err *err);
 
-/* Trains on `queue` (borrowed) with the teacher's weights from `residency` (borrowed). Whatever
+/* Trains on `queue` (borrowed) with the teacher where `teacher` says (borrowed). Whatever
  * ends it but an error, a checkpoint and the student's folder are written. A step that is not
  * finite changes no weight; many in a row end the run with WD_NOT_FINITE. */
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
-                         wd_residency *residency, wd_queue *queue, wd_err *err);
+                         const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include "core/memory.h"
 
 struct wd_guided {
+    wd_queue *queue;
     wd_residency *residency;
     wd_sweep *sweep;
     wd_dtype dtype;
@@ -14,8 +15,8 @@ struct wd_guided {
     int64_t *prompt; /* [pictures_max] */
 };
 
-static wd_status open_sweep(wd_guided *g, const wd_pipeline *pipeline,
-                            const wd_guided_options *o, wd_queue *queue, wd_err *err)
+static wd_status open_sweep(wd_guided *g, const wd_pipeline *pipeline, const wd_guided_options *o,
+                            wd_queue *queue, wd_err *err)
 {
     const wd_sweep_options sweep = {
         .config = pipeline->dit,
@@ -33,7 +34,7 @@ static wd_status open_sweep(wd_guided *g, const wd_pipeline *pipeline,
         .text = o->text,
         .text_context = o->text_context,
     };
-    return wd_sweep_open(&g->sweep, &sweep, g->residency, queue, err);
+    return wd_sweep_open(&g->sweep, &sweep, g->residency, NULL, &queue, err);
 }
 
 wd_status wd_guided_open(wd_guided **out, const wd_pipeline *pipeline,
@@ -44,10 +45,12 @@ wd_status wd_guided_open(wd_guided **out, const wd_pipeline *pipeline,
     size_t pictures = (size_t)options->pictures_max;
     WD_TRY(wd_alloc((void **)&g, 1, sizeof *g, "a model", err));
     g->dtype = wd_teacher_compute_dtype(options->dtype);
+    g->queue = queue;
     g->pictures_max = options->pictures_max;
     WD_TRY_OUT(wd_alloc((void **)&g->timestep, pictures, sizeof *g->timestep, "a model", err));
     WD_TRY_OUT(wd_alloc((void **)&g->prompt, pictures, sizeof *g->prompt, "a model", err));
-    WD_TRY_OUT(wd_residency_open_resident(&g->residency, pipeline, options->dtype, queue, err));
+    WD_TRY_OUT(
+        wd_residency_open_resident(&g->residency, pipeline, NULL, options->dtype, queue, err));
     WD_TRY_OUT(open_sweep(g, pipeline, options, queue, err));
     *out = g;
 out:
@@ -78,6 +81,7 @@ wd_status wd_guided_velocity(void *context, float *velocity, const float *latent
     wd_guided *g = context;
     for (int64_t i = 0; i < g->pictures; i++) g->timestep[i] = timestep;
     const wd_window window = {.count = g->pictures,
+                              .queue = g->queue,
                               .latents = latents,
                               .velocity = velocity,
                               .timestep = g->timestep,
@@ -85,4 +89,7 @@ wd_status wd_guided_velocity(void *context, float *velocity, const float *latent
     return wd_sweep_run(g->sweep, &window, err);
 }
 
-wd_dtype wd_guided_dtype(const wd_guided *guided) { return guided->dtype; }
+wd_dtype wd_guided_dtype(const wd_guided *guided)
+{
+    return guided->dtype;
+}

@@ -1,60 +1,120 @@
-/* Bytes of a placement: see teacher/placement.h. */
+/* Bytes of a placement, and the way through it: see teacher/placement.h. */
 #include "teacher/placement.h"
+
+/* Streams on each device where micro-batches follow one another over several: one that is computed,
+ * one that comes, one that leaves. */
+enum { PIPELINE_STREAMS = 3, SLOTS_LEAST = 2 };
+
+static bool takes_batches(const wd_teacher_size *size, const wd_site *site, int device)
+{
+    return !site->device[device].reads_host && !size->stage[0][0].widened;
+}
+
+wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_site *site)
+{
+    wd_placement p = {.experts = size->experts, .stages = size->stages, .slots = SLOTS_LEAST};
+    for (int d = 0; d < site->devices; d++)
+        if (takes_batches(size, site, d)) p.by_batch |= 1u << d;
+    return p;
+}
+
+/* ---- bytes ---- */
 
 static void most(size_t *most, size_t bytes)
 {
     if (bytes > *most) *most = bytes;
 }
 
-/* Buffers that the streamed stages of a device share. */
+/* Slots that the streamed stages of a device share that have one home, and other buffers. */
 static void add_streaming(wd_placed_bytes *bytes, const wd_placement *p,
-                          const wd_teacher_size *size, const wd_site *site, int device)
+                          const wd_teacher_size *size, const wd_site *site, int device,
+                          wd_home home)
 {
     size_t slot = 0, casting = 0, reading = 0;
-    bool in_host = site->device[device].reads_host;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
             const wd_stage_size *stage = &size->stage[e][s];
-            if (place->device != device || place->home == WD_HOME_DEVICE) continue;
+            if (place->device != device || place->home != home) continue;
             most(&slot, stage->device);
-            if (place->home != WD_HOME_DISK) continue;
             most(&reading, stage->reading);
-            if (!in_host) most(&casting, stage->casting);
+            most(&casting, stage->casting);
         }
-    bytes->device[device] += WD_PLACED_SLOTS * slot + casting;
-    bytes->host += reading;
+    bytes->device[device].streaming += (size_t)p->slots * slot;
+    if (home != WD_HOME_DISK) return;
+    bool in_host = site->device[device].reads_host;
+    if (!in_host) bytes->device[device].streaming += casting;
+    bytes->host_reading += in_host ? reading : 2 * reading; /* one is sent while one is read */
 }
 
-/* Two buffers for what a device widens before it computes. */
+/* Buffers for what is widened before it is computed: two for what stays, one for each slot. */
 static size_t widening(const wd_placement *p, const wd_teacher_size *size, int device)
 {
-    size_t widened = 0;
+    size_t widened[3] = {0};
     for (int e = 0; e < p->experts; e++)
-        for (int s = 0; s < p->stages; s++)
-            if (p->place[e][s].device == device) most(&widened, size->stage[e][s].widened);
-    return WD_PLACED_SLOTS * widened;
+        for (int s = 0; s < p->stages; s++) {
+            const wd_place *place = &p->place[e][s];
+            if (place->device == device) most(&widened[place->home], size->stage[e][s].widened);
+        }
+    return WD_WIDENED_SLOTS * widened[WD_HOME_DEVICE] +
+           (size_t)p->slots * (widened[WD_HOME_HOST] + widened[WD_HOME_DISK]);
+}
+
+size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need)
+{
+    size_t scratch = 0;
+    for (int k = 0; k < WD_STAGE_KINDS; k++)
+        if (sweep->kind[k]) most(&scratch, need->scratch[k]);
+    if (!sweep->streams) return 0;
+    return need->tables + scratch + (sweep->kind[WD_STAGE_EMBED] ? need->entry : 0) +
+           (sweep->kind[WD_STAGE_HEAD] ? need->exit : 0) + (size_t)sweep->streams * need->stream;
+}
+
+size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *device)
+{
+    size_t bytes = device->workspace;
+    for (int k = 0; k < WD_STAGE_KINDS; k++)
+        if (sweep->kind[k]) most(&bytes, device->need.workspace[k]);
+    return bytes - device->workspace;
 }
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_site *site)
 {
-    wd_placed_bytes bytes = {.host = 0};
+    wd_placed_bytes bytes = {.host_weights = 0};
     for (int e = 0; e < placement->experts; e++)
         for (int s = 0; s < placement->stages; s++) {
             const wd_place *place = &placement->place[e][s];
             const wd_stage_size *stage = &size->stage[e][s];
             bool in_host = site->device[place->device].reads_host;
             if (place->home == WD_HOME_DEVICE)
-                bytes.device[place->device] += in_host ? stage->host : stage->device;
+                bytes.device[place->device].weights += in_host ? stage->host : stage->device;
             else if (place->home == WD_HOME_HOST)
-                bytes.host += stage->host;
+                bytes.host_weights += stage->host;
         }
     for (int d = 0; d < site->devices; d++) {
-        add_streaming(&bytes, placement, size, site, d);
-        bytes.device[d] += widening(placement, size, d);
+        add_streaming(&bytes, placement, size, site, d, WD_HOME_HOST);
+        add_streaming(&bytes, placement, size, site, d, WD_HOME_DISK);
+        bytes.device[d].widening = widening(placement, size, d);
+        const wd_placed_sweep sweep = wd_placement_sweep(placement, site, d);
+        bytes.device[d].activations = wd_placed_activations(&sweep, &site->device[d].need);
+        bytes.device[d].workspace = wd_placed_workspace(&sweep, &site->device[d]);
     }
     return bytes;
+}
+
+size_t wd_placed_total(const wd_placed_device *device)
+{
+    return device->weights + device->streaming + device->widening + device->activations +
+           device->workspace;
+}
+
+size_t wd_placed_host(const wd_placed_bytes *bytes, const wd_site *site)
+{
+    size_t host = bytes->host_weights + bytes->host_reading;
+    for (int d = 0; d < site->devices; d++)
+        if (site->device[d].reads_host) host += wd_placed_total(&bytes->device[d]);
+    return host;
 }
 
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
@@ -62,15 +122,54 @@ bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *siz
 {
     const wd_placed_bytes bytes = wd_placement_bytes(placement, size, site);
     for (int d = 0; d < site->devices; d++)
-        if (bytes.device[d] > site->device[d].bytes) return false;
-    return bytes.host <= site->host_bytes;
+        if (wd_placed_total(&bytes.device[d]) > site->device[d].bytes) return false;
+    return wd_placed_host(&bytes, site) <= site->host_bytes;
 }
 
-wd_segment wd_placement_segment(const wd_placement *placement, int expert, int first)
+/* ---- the way through ---- */
+
+static bool goes_by_batch(const wd_placement *p, wd_place place)
+{
+    return place.home == WD_HOME_DEVICE && p->by_batch >> place.device & 1;
+}
+
+wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
 {
     const wd_place *place = placement->place[expert];
-    wd_segment segment = {first, first + 1, place[first].device};
-    while (segment.end < placement->stages && place[segment.end].device == segment.device)
-        segment.end++;
-    return segment;
+    wd_leg leg = {first, first + 1};
+    if (!goes_by_batch(placement, place[first])) return leg;
+    while (leg.end < placement->stages && goes_by_batch(placement, place[leg.end])) leg.end++;
+    return leg;
+}
+
+int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool all)
+{
+    int streams = !takes_batches(size, site, device) ? site->batches : all ? 1 : PIPELINE_STREAMS;
+    return streams < site->batches ? streams : site->batches;
+}
+
+/* Of one expert that has a stage there. */
+static int streams_of(const wd_placement *p, const wd_site *site, int expert, bool alone)
+{
+    const wd_leg leg = wd_placement_leg(p, expert, 0);
+    bool at_once = leg.end == p->stages && goes_by_batch(p, p->place[expert][0]);
+    int streams = !at_once ? site->batches : alone ? 1 : PIPELINE_STREAMS;
+    return streams < site->batches ? streams : site->batches;
+}
+
+wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device)
+{
+    wd_placed_sweep sweep = {.streams = 0};
+    for (int e = 0; e < placement->experts; e++) {
+        int here = 0;
+        for (int s = 0; s < placement->stages; s++) {
+            if (placement->place[e][s].device != device) continue;
+            sweep.kind[wd_stage_kind_of(s, placement->stages)] = true;
+            here++;
+        }
+        if (!here) continue;
+        int streams = streams_of(placement, site, e, here == placement->stages);
+        if (streams > sweep.streams) sweep.streams = streams;
+    }
+    return sweep;
 }

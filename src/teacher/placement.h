@@ -15,7 +15,8 @@ enum {
     WD_PLACED_EXPERTS_MAX = 2,
     WD_PLACED_STAGES_MAX = 128, /* embedding, blocks, head */
     WD_PLACED_DEVICES_MAX = 16,
-    WD_PLACED_SLOTS = 2 /* stages that are on a device at a time where weights are streamed */
+    WD_PLACED_SLOTS_MAX = 8,
+    WD_WIDENED_SLOTS = 2 /* stages of those that stay that are widened at a time */
 };
 
 /* Where weights are between uses. */
@@ -32,6 +33,9 @@ typedef struct wd_place {
 
 typedef struct wd_placement {
     int experts, stages;
+    int slots;         /* streamed stages that are on a device at a time: 2, or more to read further
+                        * ahead; each home of weights has its own on every device */
+    unsigned by_batch; /* bit d: what is resident on device d is taken a micro-batch at a time */
     wd_place place[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];
 } wd_placement;
 
@@ -51,40 +55,101 @@ typedef struct wd_teacher_size {
     double flops[WD_PLACED_STAGES_MAX]; /* of one target: both streams where guidance needs two */
 } wd_teacher_size;
 
-/* What there is for the teacher: the budgets less the student's and the sweep's own bytes. */
+typedef enum wd_stage_kind {
+    WD_STAGE_EMBED,
+    WD_STAGE_BLOCK,
+    WD_STAGE_HEAD,
+    WD_STAGE_KINDS
+} wd_stage_kind;
+
+static inline wd_stage_kind wd_stage_kind_of(int stage, int stages)
+{
+    return stage == 0 ? WD_STAGE_EMBED : stage + 1 < stages ? WD_STAGE_BLOCK : WD_STAGE_HEAD;
+}
+
+/* What a sweep needs on a device beside weights. */
+typedef struct wd_sweep_need {
+    size_t tables;                    /* wherever there is a stage */
+    size_t stream;                    /* of a micro-batch that is on its way */
+    size_t entry, exit;               /* where an embedding is, where a head is */
+    size_t scratch[WD_STAGE_KINDS];   /* while a stage of the kind runs */
+    size_t workspace[WD_STAGE_KINDS]; /* of the queue that runs it */
+} wd_sweep_need;
+
+/* What there is for the teacher: the budgets less the student's own. */
 typedef struct wd_site_device {
     size_t bytes;
     double flops_per_s;
     double link_bytes_per_s; /* to and from host memory */
-    bool reads_host;         /* the host's processor: weights are used where they are mapped */
+    bool reads_host;         /* the host's processor: weights are used where they are mapped, its
+                              * pool is host memory */
+    wd_sweep_need need;
+    size_t workspace; /* that its queue has for other work */
 } wd_site_device;
 
 typedef struct wd_site {
     int devices;
     wd_site_device device[WD_PLACED_DEVICES_MAX];
-    size_t host_bytes;
+    size_t host_bytes; /* the processor's included */
     double disk_bytes_per_s;
+    int batches; /* micro-batches of an expert in one sweep, at most */
 } wd_site;
 
-/* Bytes of the teacher's weights by where they are. */
+/* How a teacher of `size` is placed on `site`, all places still to be filled in. */
+wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_site *site);
+
+/* ---- bytes ---- */
+
+typedef struct wd_placed_device {
+    size_t weights;   /* that stay */
+    size_t streaming; /* slots of those that come and go, and what is converted on its way */
+    size_t widening;
+    size_t activations; /* the sweep's tables, streams, scratch */
+    size_t workspace;   /* beyond what the queue has for other work */
+} wd_placed_device;
+
 typedef struct wd_placed_bytes {
-    size_t device[WD_PLACED_DEVICES_MAX]; /* resident stages, and slots of streamed ones */
-    size_t host;
+    wd_placed_device device[WD_PLACED_DEVICES_MAX];
+    size_t host_weights, host_reading;
 } wd_placed_bytes;
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_site *site);
 
+size_t wd_placed_total(const wd_placed_device *device);
+
+/* A device's part of a sweep: the kinds of stages that it has, and the streams of micro-batches
+ * that are on it at once. */
+typedef struct wd_placed_sweep {
+    bool kind[WD_STAGE_KINDS];
+    int streams;
+} wd_placed_sweep;
+
+/* What of the device's pool it takes, and what of the queue's workspace beyond what is there. */
+size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need);
+size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *device);
+
+/* In host memory: homes there, and all of its processor's. */
+size_t wd_placed_host(const wd_placed_bytes *bytes, const wd_site *site);
+
 /* Whether every part fits where it is to be. */
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
                        const wd_site *site);
 
-/* Stages [first, end) of an expert that one device computes without a break. */
-typedef struct wd_segment {
-    int first, end, device;
-} wd_segment;
+/* ---- how a sweep goes through it ---- */
 
-/* The segment that begins at stage `first`. */
-wd_segment wd_placement_segment(const wd_placement *placement, int expert, int first);
+/* Stages [first, end) that a sweep goes through together: where all of them stay, a micro-batch
+ * goes through all, then the next, so that several devices are at work; where weights come, are
+ * widened or are mapped, one stage takes the whole window while they are there. */
+typedef struct wd_leg {
+    int first, end;
+} wd_leg;
+
+wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first);
+
+wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device);
+
+/* The streams on a device where everything stays on devices, all of it on this one or not. */
+int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool all);
 
 #endif

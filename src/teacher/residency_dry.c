@@ -7,6 +7,7 @@ typedef struct dry {
     wd_tensor_table table;
     wd_dit_config config;
     wd_dtype compute;
+    bool apart;
 } dry;
 
 static void dry_prefetch(wd_residency *self, int expert, int stage)
@@ -14,8 +15,6 @@ static void dry_prefetch(wd_residency *self, int expert, int stage)
     (void)self, (void)expert, (void)stage;
 }
 
-/* Addresses follow one another as in a block that was copied, so that products over adjacent
- * weights are planned as they will run. */
 static wd_status dry_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
                              wd_queue *queue, wd_err *err)
 {
@@ -32,7 +31,7 @@ static wd_status dry_acquire(wd_residency *self, wd_dit_stage *out, int expert, 
         for (int k = 0; k < spec->ndim; k++) t->dim[k] = spec->dim[k];
         if (!wd_tensor_count(t)) continue;
         t->data = (void *)address;
-        address += (wd_tensor_bytes(t) + 63) & ~(size_t)63;
+        address += ((wd_tensor_bytes(t) + 63) & ~(size_t)63) + (d->apart ? 64 : 0);
     }
     return WD_OK;
 }
@@ -57,16 +56,15 @@ static const wd_residency_vtable dry_vtable = {
 };
 
 wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config, int experts,
-                                wd_dtype compute, wd_err *err)
+                                wd_dtype compute, bool apart, wd_err *err)
 {
     dry *d;
     WD_TRY(wd_alloc((void **)&d, 1, sizeof *d, "a residency", err));
-    d->base = (wd_residency){.vtable = &dry_vtable,
-                             .name = "dry",
-                             .experts = experts,
-                             .stages = wd_dit_stages(config)};
+    d->base = (wd_residency){
+        .vtable = &dry_vtable, .name = "dry", .experts = experts, .stages = wd_dit_stages(config)};
     d->config = *config;
     d->compute = compute;
+    d->apart = apart;
     wd_status status = wd_dit_table_open(&d->table, config, err);
     if (status != WD_OK) {
         wd_free(d);

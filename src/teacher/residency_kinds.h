@@ -2,6 +2,7 @@
 #ifndef WD_TEACHER_RESIDENCY_KINDS_H
 #define WD_TEACHER_RESIDENCY_KINDS_H
 
+#include "teacher/placement.h"
 #include "teacher/residency.h"
 #include "wan/pipeline.h"
 
@@ -12,13 +13,23 @@ int wd_teacher_experts(const wd_pipeline *pipeline);
  * stage by stage; F32 and BF16 compute as they are. */
 wd_dtype wd_teacher_compute_dtype(wd_dtype storage);
 
+/* The stages that a residency is for: those of one home on one device. NULL: all. */
+typedef struct wd_residency_part {
+    const wd_placement *placement; /* borrowed during the call */
+    wd_home home;
+    int device;
+} wd_residency_part;
+
+bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage);
+
 /* `resident`: every stage stays where `queue`'s device computes, in dtype `storage` (fp32 islands
  * stay fp32). A tensor that the device can read in the mapped file, as it is, is used there; others
  * are copied to the pool, stage by stage, so that at no time more than one stage exists twice. Maps
  * the experts' weights itself and keeps them mapped. `pipeline` is borrowed during the call. On a
  * dry device no page of the files is read: this plans it. */
 wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
-                                     wd_dtype storage, wd_queue *queue, wd_err *err);
+                                     const wd_residency_part *part, wd_dtype storage,
+                                     wd_queue *queue, wd_err *err);
 
 /* The same of one component alone, as the only expert. */
 wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pipeline,
@@ -27,10 +38,12 @@ wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pip
 
 /* `streamed`: weights stay in host memory (`offload`: mapped where the file has the storage dtype,
  * else converted once) or in the files (`disk`: read for every sweep by a thread that reads ahead,
- * without filling the page cache), and come to `device` stage by stage through two slots. */
+ * without filling the page cache), and come to `device` stage by stage through its slots. */
 typedef struct wd_streamed_options {
+    const wd_residency_part *part; /* NULL: all; home says from where */
     wd_dtype storage;
     bool from_disk;
+    int slots;           /* stages that are on the device at a time: 2 to WD_PLACED_SLOTS_MAX */
     wd_device *device;   /* borrowed */
     wd_queue *processor; /* of the cpu device, used during the call; from_disk: NULL */
 } wd_streamed_options;
@@ -38,9 +51,17 @@ typedef struct wd_streamed_options {
 wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
                                      const wd_streamed_options *options, wd_err *err);
 
+/* `placed`: every stage where the placement says. `queues`: one of each of its devices, borrowed;
+ * those that it does not use may be NULL. `processor`: as above; NULL where nothing is in host
+ * memory. */
+wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
+                                   const wd_placement *placement, wd_dtype storage,
+                                   wd_queue *const *queues, wd_queue *processor, wd_err *err);
+
 /* `dry`: gives addresses that must not be dereferenced, for planning on a dry device what has no
- * pipeline. */
+ * pipeline. Tensors of a stage follow one another, as in a block that was copied, or lie apart, as
+ * in a mapped file: products over adjacent weights are made as one. */
 wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config, int experts,
-                                wd_dtype compute, wd_err *err);
+                                wd_dtype compute, bool apart, wd_err *err);
 
 #endif

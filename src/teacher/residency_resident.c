@@ -14,7 +14,7 @@
 #include "core/memory.h"
 #include "teacher/stage_layout.h"
 
-enum { EXPERTS_MAX = 2, SLOTS = 2 };
+enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SLOTS = WD_WIDENED_SLOTS };
 
 typedef struct resident {
     wd_residency base;
@@ -31,6 +31,13 @@ typedef struct resident {
 int wd_teacher_experts(const wd_pipeline *pipeline)
 {
     return pipeline->boundary_ratio > 0 && pipeline->has[WD_COMPONENT_TRANSFORMER_2] ? 2 : 1;
+}
+
+bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage)
+{
+    if (!part) return true;
+    const wd_place *place = &part->placement->place[expert][stage];
+    return place->home == part->home && place->device == part->device;
 }
 
 wd_dtype wd_teacher_compute_dtype(wd_dtype storage)
@@ -86,10 +93,34 @@ static wd_component component_of(int expert)
     return expert ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER;
 }
 
-static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
-                              const wd_tensor_table *table, int expert, wd_dtype storage,
-                              wd_queue *queue, size_t *widened_max, wd_err *err)
+static wd_status bring_stage(resident *r, int expert, int stage, const wd_stage_layout *layout,
+                             wd_queue *queue, wd_err *err)
 {
+    void *staging = NULL, **block = &r->block[expert][stage];
+    if (layout->block_bytes)
+        WD_TRY(wd_device_alloc(block, r->device, layout->block_bytes, "teacher weights", err));
+    if (layout->staging_bytes)
+        WD_TRY(wd_device_alloc(&staging, r->device, layout->staging_bytes,
+                               "teacher weights being converted", err));
+    wd_stage_bring(&r->stored[expert][stage], layout, *block, staging, queue);
+    wd_queue_wait(queue);
+    wd_device_free(r->device, staging);
+    return WD_OK;
+}
+
+static bool has_any(const wd_residency_part *part, int expert, int stages)
+{
+    for (int s = 0; s < stages; s++)
+        if (wd_residency_part_has(part, expert, s)) return true;
+    return false;
+}
+
+static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
+                              const wd_residency_part *part, const wd_tensor_table *table,
+                              int expert, wd_dtype storage, wd_queue *queue, size_t *widened_max,
+                              wd_err *err)
+{
+    if (!has_any(part, expert, r->base.stages)) return WD_OK;
     bool reads_host = wd_device_reads_host(r->device);
     const wd_stage_keeping keeping = {storage, reads_host, reads_host};
     WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, r->component[expert], err));
@@ -99,27 +130,19 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
                     "a teacher's blocks", err));
     for (int s = 0; s < r->base.stages; s++) {
         wd_stage_layout layout;
-        void *staging = NULL;
-        WD_TRY(wd_stage_lay_out(&layout, &pipeline->dit, table, r->weights[expert], s, keeping,
-                                err));
+        if (!wd_residency_part_has(part, expert, s)) continue;
+        WD_TRY(
+            wd_stage_lay_out(&layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
         if (layout.widened_bytes > *widened_max) *widened_max = layout.widened_bytes;
         r->base.mapped_bytes += layout.mapped_bytes;
-        if (layout.block_bytes)
-            WD_TRY(wd_device_alloc(&r->block[expert][s], r->device, layout.block_bytes,
-                                   "teacher weights", err));
-        if (layout.staging_bytes)
-            WD_TRY(wd_device_alloc(&staging, r->device, layout.staging_bytes,
-                                   "teacher weights being converted", err));
-        wd_stage_bring(&r->stored[expert][s], &layout, r->block[expert][s], staging, queue);
-        wd_queue_wait(queue);
-        wd_device_free(r->device, staging);
+        WD_TRY(bring_stage(r, expert, s, &layout, queue, err));
     }
     return WD_OK;
 }
 
 static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
-                              const wd_component *component, int experts, wd_dtype storage,
-                              wd_queue *queue, wd_err *err)
+                              const wd_residency_part *part, const wd_component *component,
+                              int experts, wd_dtype storage, wd_queue *queue, wd_err *err)
 {
     wd_status status;
     wd_tensor_table table = {0};
@@ -135,10 +158,10 @@ static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
     r->widens = storage == WD_F16;
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int e = 0; e < experts; e++)
-        WD_TRY_OUT(bring_expert(r, pipeline, &table, e, storage, queue, &widened_max, err));
+        WD_TRY_OUT(bring_expert(r, pipeline, part, &table, e, storage, queue, &widened_max, err));
     for (int i = 0; r->widens && i < SLOTS; i++)
-        WD_TRY_OUT(wd_device_alloc(&r->slot[i], r->device, widened_max, "widened teacher weights",
-                                   err));
+        WD_TRY_OUT(
+            wd_device_alloc(&r->slot[i], r->device, widened_max, "widened teacher weights", err));
     *out = &r->base;
 out:
     wd_dit_table_close(&table);
@@ -147,16 +170,17 @@ out:
 }
 
 wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
-                                     wd_dtype storage, wd_queue *queue, wd_err *err)
+                                     const wd_residency_part *part, wd_dtype storage,
+                                     wd_queue *queue, wd_err *err)
 {
     const wd_component component[EXPERTS_MAX] = {component_of(0), component_of(1)};
-    return open_experts(out, pipeline, component, wd_teacher_experts(pipeline), storage, queue,
-                        err);
+    return open_experts(out, pipeline, part, component, wd_teacher_experts(pipeline), storage,
+                        queue, err);
 }
 
 wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pipeline,
                                       wd_component component, wd_dtype storage, wd_queue *queue,
                                       wd_err *err)
 {
-    return open_experts(out, pipeline, &component, 1, storage, queue, err);
+    return open_experts(out, pipeline, NULL, &component, 1, storage, queue, err);
 }

@@ -18,7 +18,7 @@
 #include "io/file_reader.h"
 #include "teacher/stage_layout.h"
 
-enum { EXPERTS_MAX = 2, SLOTS = 2 };
+enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SLOTS_MAX = WD_PLACED_SLOTS_MAX, STAGINGS = 2 };
 
 typedef enum slot_state { EMPTY, WANTED, FILLED, FAILED } slot_state;
 
@@ -27,6 +27,7 @@ typedef struct slot {
     wd_event *arrived, *released;
     int expert, stage;
     bool in_use;
+    int64_t asked; /* when last, in calls */
     slot_state state;
     wd_dit_stage view;
     wd_err error;
@@ -40,13 +41,17 @@ typedef struct streamed {
     wd_safetensors *weights[EXPERTS_MAX];
     wd_stage_layout *layout[EXPERTS_MAX]; /* [stages]: from `source` to a slot */
     void **converted[EXPERTS_MAX];        /* [stages] host memory, from_disk: none */
-    slot slot[SLOTS];
-    void *staging; /* host: what is read and is not used as it was read */
+    slot slot[SLOTS_MAX];
+    int slots;
+    int64_t asked;
     void *casting; /* device: a tensor that is converted there */
-    void *wide[SLOTS];
+    void *wide[SLOTS_MAX];
     int wide_next;
     /* disk */
     wd_file_reader *reader;
+    void *staging[STAGINGS];  /* host: what is read and is not used as it was read */
+    wd_event *sent[STAGINGS]; /* from there */
+    int stagings, staging_next;
     pthread_t thread;
     bool threaded, closing;
     pthread_mutex_t lock; /* of slots' states and `closing` */
@@ -64,13 +69,15 @@ static void launch(streamed *r, slot *s, const wd_stage_layout *layout)
 }
 
 /* Reads the stage's tensors: those that stay as they are into the slot of a processor, others into
- * the staging, from which they are brought. */
+ * a staging, from which they are brought while the next stage is read into the other. */
 static wd_status read_stage(streamed *r, slot *s, wd_err *err)
 {
     wd_stage_layout layout = r->layout[s->expert][s->stage];
     wd_dit_stage view;
-    char *staging = r->staging;
+    const int k = r->staging_next++ % r->stagings;
+    char *staging = r->staging[k];
     wd_event_wait(s->released);
+    wd_event_wait(r->sent[k]);
     wd_stage_view(&view, &layout, s->block);
     for (int i = 0; i < layout.tensors; i++) {
         const wd_safetensors_entry *entry = layout.entry[i];
@@ -88,18 +95,28 @@ static wd_status read_stage(streamed *r, slot *s, wd_err *err)
         }
     }
     launch(r, s, &layout);
-    wd_queue_wait(r->copies); /* the staging is free again */
+    wd_event_record(r->sent[k], r->copies);
     return WD_OK;
+}
+
+/* The one that was asked for first. */
+static slot *next_wanted(streamed *r)
+{
+    slot *first = NULL;
+    for (int i = 0; i < r->slots; i++) {
+        slot *s = &r->slot[i];
+        if (s->state == WANTED && (!first || s->asked < first->asked)) first = s;
+    }
+    return first;
 }
 
 static void *read_ahead(void *context)
 {
     streamed *r = context;
     pthread_mutex_lock(&r->lock);
-    for (int next = 0; !r->closing;) {
-        slot *s = &r->slot[next];
-        if (s->state != WANTED) s = &r->slot[(next + 1) % SLOTS];
-        if (s->state != WANTED) {
+    while (!r->closing) {
+        slot *s = next_wanted(r);
+        if (!s) {
             pthread_cond_wait(&r->changed, &r->lock);
             continue;
         }
@@ -107,7 +124,6 @@ static void *read_ahead(void *context)
         wd_status status = read_stage(r, s, &s->error);
         pthread_mutex_lock(&r->lock);
         s->state = status == WD_OK ? FILLED : FAILED;
-        next = (int)(s - r->slot + 1) % SLOTS;
         pthread_cond_broadcast(&r->changed);
     }
     pthread_mutex_unlock(&r->lock);
@@ -116,29 +132,44 @@ static void *read_ahead(void *context)
 
 static slot *find(streamed *r, int expert, int stage)
 {
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < r->slots; i++) {
         slot *s = &r->slot[i];
         if (s->state != EMPTY && s->expert == expert && s->stage == stage) return s;
     }
     return NULL;
 }
 
-/* Starts to bring a stage into a slot that nobody uses and nothing comes to. */
-static slot *start(streamed *r, int expert, int stage)
+/* A slot that nobody uses and nothing comes to: an empty one, else what was not asked for longest
+ * is given up. */
+static slot *find_free(streamed *r)
 {
-    slot *s = NULL;
-    pthread_mutex_lock(&r->lock);
-    while (!s) {
-        for (int i = 0; i < SLOTS; i++)
-            if (!r->slot[i].in_use && r->slot[i].state != WANTED) s = &r->slot[i];
-        if (!s) pthread_cond_wait(&r->changed, &r->lock);
+    slot *best = NULL;
+    for (int i = 0; i < r->slots; i++) {
+        slot *s = &r->slot[i];
+        if (s->in_use || s->state == WANTED) continue;
+        if (s->state == EMPTY) return s;
+        if (!best || s->asked < best->asked) best = s;
     }
-    s->expert = expert;
-    s->stage = stage;
-    s->state = r->from_disk ? WANTED : FILLED;
-    pthread_cond_broadcast(&r->changed);
+    return best;
+}
+
+/* The slot that has the stage or gets it; waits for a free one only if `must`, else it may be NULL.
+ * A reader needs `asked` as it was when a stage became wanted. */
+static slot *ask(streamed *r, int expert, int stage, bool must)
+{
+    pthread_mutex_lock(&r->lock);
+    slot *s = find(r, expert, stage);
+    bool there = s;
+    while (!s && !(s = find_free(r)) && must) pthread_cond_wait(&r->changed, &r->lock);
+    if (s && s->state != WANTED) s->asked = r->asked++;
+    if (s && !there) {
+        s->expert = expert;
+        s->stage = stage;
+        s->state = r->from_disk ? WANTED : FILLED;
+        pthread_cond_broadcast(&r->changed);
+    }
     pthread_mutex_unlock(&r->lock);
-    if (!r->from_disk) launch(r, s, &r->layout[expert][stage]);
+    if (s && !there && !r->from_disk) launch(r, s, &r->layout[expert][stage]);
     return s;
 }
 
@@ -146,27 +177,20 @@ static slot *start(streamed *r, int expert, int stage)
 
 static void streamed_prefetch(wd_residency *self, int expert, int stage)
 {
-    streamed *r = (streamed *)self;
-    pthread_mutex_lock(&r->lock);
-    bool comes = find(r, expert, stage);
-    pthread_mutex_unlock(&r->lock);
-    if (!comes) start(r, expert, stage);
+    ask((streamed *)self, expert, stage, false);
 }
 
 static void widen(streamed *r, wd_dit_stage *stage, wd_queue *queue)
 {
     if (!r->widens) return;
     wd_stage_widen(stage, r->wide[r->wide_next], queue);
-    r->wide_next = (r->wide_next + 1) % SLOTS;
+    r->wide_next = (r->wide_next + 1) % r->slots;
 }
 
 /* Waits until the stage's coming is launched, or has failed. */
 static wd_status take(slot **out, streamed *r, int expert, int stage, wd_err *err)
 {
-    pthread_mutex_lock(&r->lock);
-    slot *s = find(r, expert, stage);
-    pthread_mutex_unlock(&r->lock);
-    if (!s) s = start(r, expert, stage);
+    slot *s = ask(r, expert, stage, true);
     pthread_mutex_lock(&r->lock);
     while (s->state == WANTED) pthread_cond_wait(&r->changed, &r->lock);
     bool failed = s->state == FAILED;
@@ -222,7 +246,7 @@ static void streamed_close(wd_residency *self)
         pthread_join(r->thread, NULL);
     }
     wd_queue_close(r->copies);
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < r->slots; i++) {
         if (r->slot[i].released) wd_event_wait(r->slot[i].released);
         wd_event_close(r->slot[i].arrived);
         wd_event_close(r->slot[i].released);
@@ -239,7 +263,10 @@ static void streamed_close(wd_residency *self)
         wd_safetensors_close(r->weights[e]);
     }
     wd_device_free(r->device, r->casting);
-    wd_free(r->staging);
+    for (int i = 0; i < r->stagings; i++) {
+        wd_event_close(r->sent[i]);
+        wd_free(r->staging[i]);
+    }
     wd_file_reader_close(r->reader);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
@@ -305,6 +332,7 @@ static wd_status open_expert(streamed *r, needs *n, const wd_pipeline *pipeline,
     WD_TRY(wd_alloc((void **)&r->converted[expert], stages, sizeof(void *), "stages", err));
     for (int s = 0; s < r->base.stages; s++) {
         wd_stage_layout *layout = &r->layout[expert][s];
+        if (!wd_residency_part_has(o->part, expert, s)) continue;
         WD_TRY(
             wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
         if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
@@ -319,7 +347,7 @@ static wd_status open_expert(streamed *r, needs *n, const wd_pipeline *pipeline,
 static wd_status open_slots(streamed *r, const needs *n, wd_err *err)
 {
     const char *what = "teacher weights on their way";
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < r->slots; i++) {
         slot *s = &r->slot[i];
         WD_TRY(wd_event_open(&s->arrived, r->device, err));
         WD_TRY(wd_event_open(&s->released, r->device, err));
@@ -341,8 +369,12 @@ static wd_status open_slots(streamed *r, const needs *n, wd_err *err)
 
 static wd_status open_disk(streamed *r, const needs *n, wd_err *err)
 {
-    WD_TRY(wd_alloc(&r->staging, n->file, 1, "teacher weights being read", err));
-    r->base.host_bytes += n->file;
+    r->stagings = r->reads_host ? 1 : STAGINGS; /* a processor's copies are done at once */
+    for (int i = 0; i < r->stagings; i++) {
+        WD_TRY(wd_event_open(&r->sent[i], r->device, err));
+        WD_TRY(wd_alloc(&r->staging[i], n->file, 1, "teacher weights being read", err));
+        r->base.host_bytes += n->file;
+    }
     WD_TRY(wd_file_reader_open(&r->reader, err));
     if (wd_device_is_dry(r->device)) return WD_OK;
     if (pthread_create(&r->thread, NULL, read_ahead, r))
@@ -367,6 +399,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     pthread_cond_init(&r->changed, NULL);
     r->device = options->device;
     r->from_disk = options->from_disk;
+    r->slots = options->slots;
     r->reads_host = wd_device_reads_host(options->device);
     r->widens = options->storage == WD_F16;
     WD_TRY_OUT(wd_queue_open(&r->copies, r->device, err));

@@ -88,12 +88,41 @@ static void place_all(wd_placement *out, wd_home home, int device)
         for (int s = 0; s < out->stages; s++) out->place[e][s] = (wd_place){home, device};
 }
 
-/* Both experts' stage s, whose experts are cut alike. */
-static size_t stage_bytes(const wd_teacher_size *size, int s)
+/* Bytes of stages [0, s) of both experts, which are cut alike, on a device: a part's are a
+ * difference. */
+typedef struct parts {
+    const wd_teacher_size *size;
+    const wd_site *site;
+    size_t before[WD_PLACED_STAGES_MAX + 1];
+} parts;
+
+static parts parts_of(const wd_teacher_size *size, const wd_site *site)
 {
-    size_t bytes = 0;
-    for (int e = 0; e < size->experts; e++) bytes += size->stage[e][s].device;
-    return bytes;
+    parts p = {.size = size, .site = site};
+    for (int s = 0; s < size->stages; s++) {
+        p.before[s + 1] = p.before[s];
+        for (int e = 0; e < size->experts; e++) p.before[s + 1] += size->stage[e][s].device;
+    }
+    return p;
+}
+
+/* Whether stages [from, end) fit a device, the rest being on others. */
+static bool holds(const parts *p, int device, int from, int end)
+{
+    const wd_teacher_size *size = p->size;
+    size_t bytes = p->before[end] - p->before[from], widened = 0;
+    wd_placed_sweep sweep = {
+        .streams = wd_pipeline_streams(size, p->site, device, end - from == size->stages)};
+    if (from == end) return true;
+    for (int s = from; s < end; s++) {
+        sweep.kind[wd_stage_kind_of(s, size->stages)] = true;
+        for (int e = 0; e < size->experts; e++)
+            if (size->stage[e][s].widened > widened) widened = size->stage[e][s].widened;
+    }
+    const wd_site_device *d = &p->site->device[device];
+    bytes += WD_WIDENED_SLOTS * widened + wd_placed_activations(&sweep, &d->need) +
+             wd_placed_workspace(&sweep, d);
+    return bytes <= d->bytes;
 }
 
 /* Stages [0, cut[0]) go to device[0], [cut[0], cut[1]) to device[1], ... */
@@ -110,17 +139,13 @@ static void place_cut(wd_placement *out, const int *cut, const int *device, int 
 static void place_sequential(wd_placement *out, const wd_teacher_size *size, const wd_site *site,
                              const int *device, int n)
 {
-    int cut[WD_PLACED_DEVICES_MAX], i = 0;
-    size_t used = 0;
-    for (int s = 0; s < size->stages; s++) {
-        size_t bytes = stage_bytes(size, s);
-        while (i + 1 < n && used + bytes > site->device[device[i]].bytes) {
-            cut[i++] = s;
-            used = 0;
-        }
-        used += bytes;
+    int cut[WD_PLACED_DEVICES_MAX];
+    const parts p = parts_of(size, site);
+    for (int i = 0, from = 0; i < n; i++) {
+        int end = size->stages;
+        while (i + 1 < n && end > from && !holds(&p, device[i], from, end)) end--;
+        cut[i] = from = end;
     }
-    for (; i < n; i++) cut[i] = size->stages;
     place_cut(out, cut, device, n);
 }
 
@@ -134,15 +159,15 @@ typedef struct partial {
 static void divide(partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1],
                    const wd_teacher_size *size, const wd_site *site, const int *device, int n)
 {
+    const parts p = parts_of(size, site);
     for (int i = 0; i < n; i++)
         for (int end = 0; end <= size->stages; end++) {
             const wd_site_device *d = &site->device[device[i]];
             partial most = {-1, end};
-            size_t bytes = 0;
             double flops = 0;
             for (int from = end; from >= 0; from--) {
-                if (from < end) bytes += stage_bytes(size, from), flops += size->flops[from];
-                if (bytes > d->bytes) break;
+                if (from < end) flops += size->flops[from];
+                if (!holds(&p, device[i], from, end)) continue;
                 double before = i ? best[i - 1][from].slowest : from ? -1 : 0;
                 if (before < 0) continue;
                 double seconds = flops / d->flops_per_s;
@@ -176,7 +201,7 @@ wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_te
 {
     int device[WD_PLACED_DEVICES_MAX], n = accelerators(device, site);
     if (wd_strategy_objection(strategy, site)) return refuse(strategy, site, err);
-    *out = (wd_placement){.experts = size->experts, .stages = size->stages};
+    *out = wd_placement_begin(size, site);
     int streamed = n ? device[0] : processor_of(site);
     switch (strategy) {
     case WD_STRATEGY_cpu:

@@ -32,10 +32,21 @@ static wd_teacher_size random_teacher(int stages)
 static wd_site random_site(int devices, int64_t bytes_max)
 {
     wd_site site = {.devices = devices, .host_bytes = 100, .disk_bytes_per_s = 1};
-    for (int d = 0; d < devices; d++)
+    site.batches = (int)between(1, 5);
+    for (int d = 0; d < devices; d++) {
         site.device[d] = (wd_site_device){.bytes = (size_t)between(1, bytes_max),
                                           .flops_per_s = (double)between(1, 4),
-                                          .link_bytes_per_s = 1};
+                                          .link_bytes_per_s = 1,
+                                          .workspace = (size_t)between(0, 5)};
+        wd_sweep_need *need = &site.device[d].need;
+        need->tables = (size_t)between(0, 2);
+        need->stream = (size_t)between(0, 6);
+        need->entry = (size_t)between(0, 9), need->exit = (size_t)between(0, 9);
+        for (int k = 0; k < WD_STAGE_KINDS; k++) {
+            need->scratch[k] = (size_t)between(0, 9);
+            need->workspace[k] = (size_t)between(0, 9);
+        }
+    }
     return site;
 }
 
@@ -77,7 +88,7 @@ static void balanced_is_the_best(void **state)
         const wd_teacher_size size = random_teacher((int)between(3, 8));
         const wd_site site = random_site((int)between(2, 4), 150);
         wd_err err = {0};
-        wd_placement p, any = {.experts = size.experts, .stages = size.stages};
+        wd_placement p, any = wd_placement_begin(&size, &site);
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_balanced, &size, &site, 0, &err), &err);
         double best = search(&any, &size, &site, 0, 0);
         assert_int_equal(wd_placement_fits(&p, &size, &site), best >= 0);
@@ -99,15 +110,30 @@ static void sequential_fills_the_first(void **state)
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_sequential, &size, &site, 0, &err), &err);
         const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
         for (int d = 0; d + 1 < site.devices; d++)
-            assert_true(bytes.device[d] <= site.device[d].bytes);
+            assert_true(wd_placed_total(&bytes.device[d]) <= site.device[d].bytes);
         for (int s = 1; s < p.stages; s++) {
             int before = p.place[0][s - 1].device, now = p.place[0][s].device;
-            size_t both = 0;
-            for (int e = 0; e < size.experts; e++) both += size.stage[e][s].device;
             assert_true(now >= before);
-            if (now > before) assert_true(bytes.device[before] + both > site.device[before].bytes);
+            if (now == before) continue;
+            wd_placement one_more = p;
+            for (int e = 0; e < size.experts; e++) one_more.place[e][s].device = before;
+            const wd_placed_bytes full = wd_placement_bytes(&one_more, &size, &site);
+            assert_true(wd_placed_total(&full.device[before]) > site.device[before].bytes);
         }
     }
+}
+
+static size_t on_device(const wd_placement *p, const wd_teacher_size *size, const wd_site *site,
+                        int device)
+{
+    const wd_placed_bytes bytes = wd_placement_bytes(p, size, site);
+    return wd_placed_total(&bytes.device[device]);
+}
+
+static size_t in_host(const wd_placement *p, const wd_teacher_size *size, const wd_site *site)
+{
+    const wd_placed_bytes bytes = wd_placement_bytes(p, size, site);
+    return wd_placed_host(&bytes, site);
 }
 
 static void bytes_by_home(void **state)
@@ -127,37 +153,58 @@ static void bytes_by_home(void **state)
     site.device[0].reads_host = true;
 
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &site, 0, &err), &err);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[0], 6); /* the rest is mapped */
+    assert_int_equal(on_device(&p, &size, &site, 0), 6); /* the rest is mapped */
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 1 + 2 + 3 + 11 + 12 + 13);
+    assert_int_equal(on_device(&p, &size, &site, 1), 1 + 2 + 3 + 11 + 12 + 13);
     assert_true(wd_placement_fits(&p, &size, &site));
     site.device[1].bytes = 41;
     assert_false(wd_placement_fits(&p, &size, &site));
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 1, &err), &err);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[2], 42);
+    assert_int_equal(on_device(&p, &size, &site, 2), 42);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_offload, &size, &site, 0, &err), &err);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 2 * 13);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).host, 6);
+    assert_int_equal(on_device(&p, &size, &site, 1), 2 * 13);
+    assert_int_equal(in_host(&p, &size, &site), 6);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &site, 0, &err), &err);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 2 * 13);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).host, 7);
+    assert_int_equal(on_device(&p, &size, &site, 1), 2 * 13);
+    assert_int_equal(in_host(&p, &size, &site), 2 * 7); /* one is sent while one is read */
     size.stage[1][1].casting = 9, size.stage[0][2].widened = 20;
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 2 * 13 + 9 + 2 * 20);
+    assert_int_equal(on_device(&p, &size, &site, 1), 2 * 13 + 9 + 2 * 20);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err);
-    assert_int_equal(wd_placement_bytes(&p, &size, &site).device[1], 42 + 2 * 20);
+    assert_int_equal(on_device(&p, &size, &site, 1), 42 + 2 * 20);
 }
 
-static void segments(void **state)
+/* What stays on accelerators is one leg, whatever comes, or is a processor's, is one each. */
+static void legs(void **state)
 {
     (void)state;
-    wd_placement p = {.experts = 1, .stages = 5};
-    static const int device[] = {0, 0, 1, 1, 0}, end[] = {2, 4, 5}, on[] = {0, 1, 0};
-    for (int s = 0; s < 5; s++) p.place[0][s].device = device[s];
-    for (int s = 0, i = 0; s < 5; s = wd_placement_segment(&p, 0, s).end, i++) {
-        const wd_segment segment = wd_placement_segment(&p, 0, s);
-        assert_int_equal(segment.end, end[i]);
-        assert_int_equal(segment.device, on[i]);
+    static const int device[] = {0, 0, 1, 1, 2, 0}, end[] = {2, 3, 4, 5, 6};
+    wd_placement p = {.experts = 1, .stages = 6, .slots = 2, .by_batch = 3};
+    for (int s = 0; s < 6; s++) p.place[0][s].device = device[s];
+    p.place[0][2].home = WD_HOME_DISK;
+    for (int s = 0, i = 0; s < 6; i++) {
+        const wd_leg leg = wd_placement_leg(&p, 0, s);
+        assert_int_equal(leg.first, s);
+        assert_int_equal(leg.end, end[i]);
+        s = leg.end;
     }
+    for (int s = 0; s < 6; s++) p.place[0][s] = (wd_place){WD_HOME_DEVICE, s / 3};
+    assert_int_equal(wd_placement_leg(&p, 0, 0).end, 6);
+}
+
+/* A device that micro-batches pass needs room for few of them, one where stages come for all. */
+static void streams(void **state)
+{
+    (void)state;
+    const wd_site site = {.devices = 2, .batches = 9};
+    wd_placement p = {.experts = 1, .stages = 6, .slots = 2, .by_batch = 3};
+    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 1);
+    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 0);
+    p.place[0][3].device = 1;
+    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 3);
+    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
+    p.place[0][3].home = WD_HOME_HOST;
+    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 9);
+    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 9);
 }
 
 static void objections(void **state)
@@ -188,8 +235,11 @@ static void objections(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(balanced_is_the_best), cmocka_unit_test(sequential_fills_the_first),
-        cmocka_unit_test(bytes_by_home),        cmocka_unit_test(segments),
+        cmocka_unit_test(balanced_is_the_best),
+        cmocka_unit_test(sequential_fills_the_first),
+        cmocka_unit_test(bytes_by_home),
+        cmocka_unit_test(legs),
+        cmocka_unit_test(streams),
         cmocka_unit_test(objections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

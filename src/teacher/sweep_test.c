@@ -41,11 +41,14 @@ typedef enum kind { RESIDENT, OFFLOAD, DISK } kind;
 static void open_residency(setup *s, wd_dtype storage, kind home)
 {
     wd_err err = {0};
-    const wd_streamed_options options = {
-        .storage = storage, .from_disk = home == DISK, .device = s->device, .processor = s->queue};
+    const wd_streamed_options options = {.storage = storage,
+                                         .from_disk = home == DISK,
+                                         .slots = 2,
+                                         .device = s->device,
+                                         .processor = s->queue};
     wd_status status =
         home == RESIDENT
-            ? wd_residency_open_resident(&s->residency, &s->pipeline, storage, s->queue, &err)
+            ? wd_residency_open_resident(&s->residency, &s->pipeline, NULL, storage, s->queue, &err)
             : wd_residency_open_streamed(&s->residency, &s->pipeline, &options, &err);
     if (status != WD_OK) fail_msg("%s", err.message);
 }
@@ -95,25 +98,35 @@ static wd_sweep_options options_of(const setup *s, wd_dtype dtype, int64_t windo
                               .text_context = (void *)(uintptr_t)s};
 }
 
-/* All states, `window` at a time; out [STATES, STATE_COUNT] host. Returns acquires. */
-static int64_t run(setup *s, float *out, wd_dtype dtype, int64_t window, int64_t micro)
+/* All states, `window` at a time. */
+static void run_all(setup *s, wd_sweep *sweep, int64_t window)
 {
     static const float timestep[STATES] = {999, 12, 875, 874, 500, 960, 300, 999, 700, 880, 150};
     wd_err err = {0};
-    wd_sweep *sweep;
-    wd_sweep_options options = options_of(s, dtype, window, micro);
-    if (wd_sweep_open(&sweep, &options, s->residency, s->queue, &err)) fail_msg("%s", err.message);
-    int64_t before = s->residency->acquires;
     for (int64_t first = 0; first < STATES; first += window) {
         int64_t prompt[STATES], count = STATES - first < window ? STATES - first : window;
         for (int64_t i = 0; i < count; i++) prompt[i] = (first + i) % 4;
         const wd_window w = {.count = count,
+                             .queue = s->queue,
                              .latents = s->latents + first * STATE_COUNT,
                              .velocity = s->velocity + first * STATE_COUNT,
                              .timestep = timestep + first,
                              .prompt = prompt};
         if (wd_sweep_run(sweep, &w, &err)) fail_msg("%s", err.message);
     }
+    wd_queue_wait(s->queue);
+}
+
+/* The same with a sweep of its own; out [STATES, STATE_COUNT] host. Returns acquires. */
+static int64_t run(setup *s, float *out, wd_dtype dtype, int64_t window, int64_t micro)
+{
+    wd_err err = {0};
+    wd_sweep *sweep;
+    wd_sweep_options options = options_of(s, dtype, window, micro);
+    if (wd_sweep_open(&sweep, &options, s->residency, NULL, &s->queue, &err))
+        fail_msg("%s", err.message);
+    int64_t before = s->residency->acquires;
+    run_all(s, sweep, window);
     wd_queue_copy(s->queue, out, s->velocity, STATES * STATE_COUNT * sizeof(float));
     wd_queue_wait(s->queue);
     wd_sweep_close(sweep);
@@ -201,18 +214,26 @@ static void memory_is_as_planned(void **state)
         assert_int_equal(wd_device_open_dry(&dry, s.device, &err), WD_OK);
         assert_int_equal(wd_queue_open(&dry_queue, dry, &err), WD_OK);
         assert_int_equal(
-            wd_residency_open_resident(&planned, &s.pipeline, storage[i], dry_queue, &err), WD_OK);
+            wd_residency_open_resident(&planned, &s.pipeline, NULL, storage[i], dry_queue, &err),
+            WD_OK);
         size_t before = wd_device_bytes(s.device);
         assert_int_equal(before, wd_device_bytes(dry) + 2 * STATES * STATE_COUNT * sizeof(float));
         assert_int_equal(planned->mapped_bytes, s.residency->mapped_bytes);
         wd_sweep_options options = options_of(&s, wd_teacher_compute_dtype(storage[i]), 5, 2);
-        wd_sweep_plan plan;
+        wd_site site = {.devices = 1, .batches = wd_sweep_batches(&options)};
+        double flops[WD_STAGE_KINDS];
         wd_sweep *sweep;
-        assert_int_equal(wd_sweep_plan_for(&plan, &options, planned, dry, &err), WD_OK);
-        assert_int_equal(wd_sweep_open(&sweep, &options, s.residency, s.queue, &err), WD_OK);
-        size_t workspace = wd_queue_workspace_bytes(s.queue);
-        assert_int_equal(wd_device_bytes(s.device) - before, plan.device_bytes + workspace);
-        assert_int_equal(workspace, plan.workspace_bytes);
+        wd_test_ok(wd_sweep_need_of(&site.device[0].need, flops, &options, dry, &err), &err);
+        for (int k = 0; k < WD_STAGE_KINDS; k++) assert_true(flops[k] > 0);
+        wd_placement p = {.experts = 2, .stages = s.residency->stages, .slots = 2};
+        const wd_placed_sweep part = wd_placement_sweep(&p, &site, 0);
+        wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &p, &s.queue, &err), &err);
+        assert_int_equal(wd_device_bytes(s.device) - before,
+                         wd_placed_activations(&part, &site.device[0].need) +
+                             wd_placed_workspace(&part, &site.device[0]));
+        size_t full = wd_device_bytes(s.device);
+        run_all(&s, sweep, 5);
+        assert_int_equal(wd_device_bytes(s.device), full); /* nothing grew */
         wd_sweep_close(sweep);
         wd_residency_close(planned);
         wd_queue_close(dry_queue);
@@ -264,8 +285,9 @@ static void a_file_that_ends_is_an_error(void **state)
     snprintf(file, sizeof file, "%s/transformer/diffusion_pytorch_model.safetensors", model);
     assert_int_equal(truncate(file, 1 << 20), 0);
     const wd_sweep_options options = options_of(&s, WD_F32, 1, 1);
-    wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, s.queue, &err), &err);
+    wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, NULL, &s.queue, &err), &err);
     const wd_window window = {.count = 1,
+                              .queue = s.queue,
                               .latents = s.latents,
                               .velocity = s.velocity,
                               .timestep = &timestep,

@@ -42,9 +42,10 @@ static size_t measured(wd_strategy strategy, wd_dtype storage)
     wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
     if (strategy == WD_STRATEGY_cpu) {
-        wd_test_ok(wd_residency_open_resident(&r, &tiny, storage, queue, &err), &err);
+        wd_test_ok(wd_residency_open_resident(&r, &tiny, NULL, storage, queue, &err), &err);
     } else {
-        const wd_streamed_options o = {.storage = storage, .from_disk = true, .device = device};
+        const wd_streamed_options o = {
+            .storage = storage, .from_disk = true, .slots = 2, .device = device};
         wd_test_ok(wd_residency_open_streamed(&r, &tiny, &o, &err), &err);
     }
     size_t bytes = wd_device_bytes(device) + r->host_bytes;
@@ -68,7 +69,7 @@ static void bytes_are_those_of_residencies(void **state)
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
             wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &site, 0, &err), &err);
             const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
-            assert_int_equal(measured(strategy[k], storage[i]), bytes.device[0] + bytes.host);
+            assert_int_equal(measured(strategy[k], storage[i]), wd_placed_host(&bytes, &site));
         }
 }
 

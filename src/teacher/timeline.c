@@ -3,7 +3,10 @@
 
 #include <assert.h>
 
-enum { SWEEPS = 4 }; /* the last sweep is taken as one of many */
+enum {
+    SWEEPS = 4, /* the last sweep is taken as one of many */
+    HOMES = 3
+};
 
 typedef struct lane {
     double free, busy; /* busy: in the last sweep */
@@ -17,8 +20,8 @@ typedef struct player {
     wd_timeline_fn *fn;
     void *context;
     lane compute[WD_PLACED_DEVICES_MAX], link[WD_PLACED_DEVICES_MAX], disk;
-    double slot[WD_PLACED_DEVICES_MAX][WD_PLACED_SLOTS]; /* when each is free again */
-    int slot_next[WD_PLACED_DEVICES_MAX];
+    double slot[WD_PLACED_DEVICES_MAX][HOMES][WD_PLACED_SLOTS_MAX]; /* when each is free again */
+    int slot_next[WD_PLACED_DEVICES_MAX][HOMES];
     double ready[WD_PLACED_EXPERTS_MAX]
                 [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on */
     int sweep;
@@ -48,7 +51,8 @@ static double bring(player *p, int expert, int stage, double **slot)
     const wd_stage_size *size = &p->size->stage[expert][stage];
     const wd_site_device *device = &p->site->device[place->device];
     bool last = p->sweep == SWEEPS - 1;
-    *slot = &p->slot[place->device][p->slot_next[place->device]++ % WD_PLACED_SLOTS];
+    int *next = &p->slot_next[place->device][place->home];
+    *slot = &p->slot[place->device][place->home][(*next)++ % p->placement->slots];
     double at = **slot;
     if (place->home == WD_HOME_DISK) {
         const wd_timeline_event read = {WD_LANE_DISK, -1, 0, expert, stage, -1, 0, 0};
@@ -67,40 +71,40 @@ static void compute(player *p, int expert, int stage, int batch, double weights)
     int d = p->placement->place[expert][stage].device;
     const wd_timeline_event event = {WD_LANE_COMPUTE, d, 0, expert, stage, batch, 0, 0};
     double *ready = &p->ready[expert][batch];
-    double flops = p->size->flops[stage] * p->load->batch_targets;
+    double flops = p->size->flops[stage] * p->load->batch_targets[expert];
     *ready = work(p, &p->compute[d], later(*ready, weights), flops / p->site->device[d].flops_per_s,
                   event);
 }
 
-/* A micro-batch comes to a device from another. */
-static void hop(player *p, int expert, int device, int batch)
+/* A micro-batch goes from the device of the stage before to that of this one: the one that it
+ * leaves sends it, and does nothing else meanwhile. */
+static void hop(player *p, int expert, int stage, int batch)
 {
-    const wd_timeline_event event = {WD_LANE_LINK, device, 0, expert, -1, batch, 0, 0};
-    double *ready = &p->ready[expert][batch];
-    *ready = work(p, &p->link[device], *ready,
-                  p->load->hop_bytes / p->site->device[device].link_bytes_per_s, event);
+    int to = p->placement->place[expert][stage].device;
+    int from = stage ? p->placement->place[expert][stage - 1].device : to;
+    const wd_timeline_event event = {WD_LANE_LINK, to, 0, expert, -1, batch, 0, 0};
+    double *ready = &p->ready[expert][batch], rate = p->site->device[to].link_bytes_per_s;
+    if (from == to) return;
+    if (p->site->device[from].link_bytes_per_s < rate || p->site->device[to].reads_host)
+        rate = p->site->device[from].link_bytes_per_s;
+    *ready = work(p, &p->link[to], later(*ready, p->compute[from].free), p->load->hop_bytes / rate,
+                  event);
+    p->compute[from].free = *ready;
     if (p->sweep == SWEEPS - 1) p->out->bytes_copied += p->load->hop_bytes;
 }
 
-/* Resident stages one after another take a micro-batch at a time; a streamed stage takes them all
- * while it is there. */
-static void play_segment(player *p, int expert, wd_segment segment)
+/* Stages that stay take a micro-batch at a time; another one takes them all while it is there. */
+static void play_leg(player *p, int expert, wd_leg leg)
 {
-    const wd_place *place = p->placement->place[expert];
-    int batches = p->load->batches[expert];
-    for (int b = 0; segment.first > 0 && b < batches; b++) hop(p, expert, segment.device, b);
-    for (int s = segment.first, end; s < segment.end; s = end) {
-        end = s + 1;
-        if (place[s].home != WD_HOME_DEVICE) {
-            double *slot, weights = bring(p, expert, s, &slot);
-            for (int b = 0; b < batches; b++) compute(p, expert, s, b, weights);
-            *slot = p->compute[segment.device].free;
-            continue;
+    const wd_place *place = &p->placement->place[expert][leg.first];
+    double *slot = NULL, weights = 0;
+    if (place->home != WD_HOME_DEVICE) weights = bring(p, expert, leg.first, &slot);
+    for (int b = 0; b < p->load->batches[expert]; b++)
+        for (int s = leg.first; s < leg.end; s++) {
+            hop(p, expert, s, b);
+            compute(p, expert, s, b, weights);
         }
-        while (end < segment.end && place[end].home == WD_HOME_DEVICE) end++;
-        for (int b = 0; b < batches; b++)
-            for (int i = s; i < end; i++) compute(p, expert, i, b, 0);
-    }
+    if (slot) *slot = p->compute[place->device].free;
 }
 
 static void find_limit(const player *p, double seconds)
@@ -139,14 +143,15 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
             assert(load->batches[e] <= WD_TIMELINE_BATCHES_MAX);
             if (!load->batches[e]) continue;
             for (int s = 0; s < placement->stages;) {
-                const wd_segment segment = wd_placement_segment(placement, e, s);
-                play_segment(&p, e, segment);
-                s = segment.end;
+                const wd_leg leg = wd_placement_leg(placement, e, s);
+                play_leg(&p, e, leg);
+                s = leg.end;
             }
             for (int b = 0; b < load->batches[e]; b++)
                 end[p.sweep] = later(end[p.sweep], p.ready[e][b]);
         }
     }
+    for (int d = 0; d < site->devices; d++) out.compute_seconds[d] = p.compute[d].busy;
     out.sweep_seconds = end[SWEEPS - 1] - end[SWEEPS - 2];
     find_limit(&p, out.sweep_seconds);
     return out;

@@ -14,7 +14,7 @@ enum { WD_TIMELINE_BATCHES_MAX = 1024 };
 /* What one sweep has to do. */
 typedef struct wd_sweep_load {
     int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert, at most the above */
-    double batch_targets;               /* states of a micro-batch */
+    double batch_targets[WD_PLACED_EXPERTS_MAX]; /* states of a micro-batch, on average */
     double hop_bytes; /* of a micro-batch that goes from device to device, both streams */
 } wd_sweep_load;
 
@@ -35,8 +35,9 @@ typedef struct wd_timeline {
     double sweep_seconds; /* from one sweep to the next, once they follow one another */
     wd_lane_kind limit;   /* the busiest lane */
     int limit_device;
-    double busy;                     /* its share of the time */
-    double bytes_read, bytes_copied; /* per sweep: from disk; over all links */
+    double busy;                                   /* its share of the time */
+    double compute_seconds[WD_PLACED_DEVICES_MAX]; /* of a sweep, on each device */
+    double bytes_read, bytes_copied;               /* per sweep: from disk; over all links */
 } wd_timeline;
 
 /* `fn` (or NULL) sees every event, each lane's in order. */

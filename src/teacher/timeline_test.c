@@ -27,7 +27,7 @@ static wd_site site_of(int devices)
 
 static wd_placement placed(wd_home home, int devices)
 {
-    wd_placement p = {.experts = 1, .stages = BLOCKS};
+    wd_placement p = {.experts = 1, .stages = BLOCKS, .slots = 2, .by_batch = ~0u};
     for (int s = 0; s < BLOCKS; s++) p.place[0][s] = (wd_place){home, s * devices / BLOCKS};
     return p;
 }
@@ -37,7 +37,7 @@ static wd_timeline play(wd_home home, int devices, int batches)
     const wd_placement p = placed(home, devices);
     const wd_teacher_size size = twelve();
     const wd_site site = site_of(devices);
-    const wd_sweep_load load = {.batches = {batches}, .batch_targets = 1};
+    const wd_sweep_load load = {.batches = {batches}, .batch_targets = {1, 1}};
     return wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
 }
 
@@ -92,7 +92,7 @@ static void processor_streams_from_disk(void **state)
     (void)state;
     const wd_placement p = placed(WD_HOME_DISK, 1);
     const wd_teacher_size size = twelve();
-    const wd_sweep_load load = {.batches = {1}, .batch_targets = 1};
+    const wd_sweep_load load = {.batches = {1}, .batch_targets = {1, 1}};
     wd_site site = site_of(1);
     site.device[0].reads_host = true;
     const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
@@ -123,7 +123,7 @@ static void lanes_are_in_order(void **state)
     p.place[0][7].home = WD_HOME_HOST;
     const wd_teacher_size size = twelve();
     const wd_site site = site_of(2);
-    const wd_sweep_load load = {.batches = {3}, .batch_targets = 2, .hop_bytes = 30};
+    const wd_sweep_load load = {.batches = {3}, .batch_targets = {2, 2}, .hop_bytes = 30};
     watch w = {.events = 0};
     const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, see, &w);
     /* four sweeps of: twelve stages and a hop for three micro-batches, a read, two copies */

@@ -115,13 +115,23 @@ void wd_dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_typ
             .to = to, .from = from, .to_type = to_type, .from_type = from_type, .count = count});
 }
 
-void wd_dit_stream_push(wd_dit_stream *out, const wd_dit_context *context)
+wd_dit_stream_bytes wd_dit_stream_sizes(const wd_dit_context *context)
 {
     wd_dit_dims d = wd_dit_dims_of(context);
-    *out = (wd_dit_stream){.x = wd_dit_push(context, d.rows * d.width, d.type),
-                           .temb = wd_dit_push(context, d.samples * d.width, d.type),
-                           .tp = wd_dit_push(context, d.samples * 6 * d.width, d.type),
-                           .ctx = wd_dit_push(context, d.text_rows * d.width, d.type)};
+    const size_t row = (size_t)d.width * wd_dtype_bytes(d.type);
+    return (wd_dit_stream_bytes){.x = (size_t)d.rows * row,
+                                 .temb = (size_t)d.samples * row,
+                                 .tp = (size_t)d.samples * 6 * row,
+                                 .ctx = (size_t)d.text_rows * row};
+}
+
+void wd_dit_stream_push(wd_dit_stream *out, const wd_dit_context *context)
+{
+    const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(context);
+    *out = (wd_dit_stream){.x = wd_arena_push(context->arena, bytes.x),
+                           .temb = wd_arena_push(context->arena, bytes.temb),
+                           .tp = wd_arena_push(context->arena, bytes.tp),
+                           .ctx = wd_arena_push(context->arena, bytes.ctx)};
 }
 
 static float *push_zeros(const wd_dit_context *context, int64_t count)

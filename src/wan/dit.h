@@ -61,6 +61,13 @@ typedef struct wd_dit_stream {
     void *ctx;  /* [T, S, D] dtype */
 } wd_dit_stream;
 
+/* Bytes of each part. */
+typedef struct wd_dit_stream_bytes {
+    size_t x, temb, tp, ctx;
+} wd_dit_stream_bytes;
+
+wd_dit_stream_bytes wd_dit_stream_sizes(const wd_dit_context *context);
+
 /* Pushes a stream's memory on the arena. */
 void wd_dit_stream_push(wd_dit_stream *out, const wd_dit_context *context);
 

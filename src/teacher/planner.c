@@ -1,0 +1,265 @@
+/* The planner: see teacher/planner.h. */
+#include "teacher/planner.h"
+
+#include <assert.h>
+
+#include "core/memory.h"
+
+enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
+
+/* What sweeps of one micro-batch need on one kind of device. */
+typedef struct known_need {
+    int64_t micro_batch;
+    int device;
+    wd_sweep_need need;
+    double flops[WD_STAGE_KINDS];
+} known_need;
+
+struct wd_planner {
+    wd_planner_input input;
+    known_need known[NEEDS_MAX];
+    int count;
+};
+
+wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err)
+{
+    WD_TRY(wd_alloc((void **)out, 1, sizeof **out, "a planner", err));
+    (*out)->input = *input;
+    return WD_OK;
+}
+
+void wd_planner_close(wd_planner *planner)
+{
+    wd_free(planner);
+}
+
+/* ---- needs ---- */
+
+/* Processors are alike, and so are devices that are none: what one needs, the others do. */
+static bool are_alike(const wd_planner_input *in, int a, int b)
+{
+    return in->site.device[a].reads_host == in->site.device[b].reads_host;
+}
+
+static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, int device,
+                         wd_err *err)
+{
+    for (int i = 0; i < p->count; i++)
+        if (p->known[i].micro_batch == micro && are_alike(&p->input, p->known[i].device, device)) {
+            *out = &p->known[i];
+            return WD_OK;
+        }
+    known_need *n = &p->known[p->count < NEEDS_MAX ? p->count++ : NEEDS_MAX - 1];
+    wd_sweep_options o = p->input.sweep;
+    o.micro_batch = o.window_max = micro;
+    *n = (known_need){.micro_batch = micro, .device = device};
+    WD_TRY(wd_sweep_need_of(&n->need, n->flops, &o, p->input.target[device], err));
+    *out = n;
+    return WD_OK;
+}
+
+/* Site and sizes as they are with this window and micro-batch. */
+static wd_status fill(wd_site *site, wd_teacher_size *size, wd_planner *p, int64_t window,
+                      int64_t micro, wd_err *err)
+{
+    const known_need *need = NULL;
+    wd_sweep_options o = p->input.sweep;
+    o.window_max = window;
+    o.micro_batch = micro;
+    *site = p->input.site;
+    *size = p->input.size;
+    site->batches = wd_sweep_batches(&o);
+    for (int d = 0; d < site->devices; d++) {
+        WD_TRY(need_of(&need, p, micro, d, err));
+        site->device[d].need = need->need;
+    }
+    for (int s = 0; s < size->stages; s++)
+        size->flops[s] = need->flops[wd_stage_kind_of(s, size->stages)];
+    return WD_OK;
+}
+
+wd_status wd_planner_site(wd_site *out, wd_planner *planner, const wd_strategy_plan *plan,
+                          wd_err *err)
+{
+    wd_teacher_size size;
+    return fill(out, &size, planner, plan->window, plan->micro_batch, err);
+}
+
+/* ---- windows ---- */
+
+static bool spans_devices(const wd_placement *p)
+{
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 0; s < p->stages; s++)
+            if (p->place[e][s].device != p->place[0][0].device) return true;
+    return false;
+}
+
+/* Enough micro-batches that all devices of a pipeline have one, no smaller ones than that. */
+static int64_t micro_batch_for(const wd_planner_input *in, const wd_placement *placement,
+                               int64_t window)
+{
+    int64_t micro = in->sweep.micro_batch;
+    if (!micro) {
+        micro = wd_sweep_micro_batch(&in->sweep.config, in->sweep.frames, in->sweep.height,
+                                     in->sweep.width);
+        int64_t most = window / (BATCHES_PER_DEVICE * in->site.devices);
+        if (placement && spans_devices(placement) && micro > most) micro = most > 0 ? most : 1;
+    }
+    if (micro > window) micro = window;
+    wd_sweep_options o = in->sweep;
+    o.window_max = window;
+    o.micro_batch = micro;
+    return wd_sweep_micro_fitted(&o);
+}
+
+/* ---- one plan ---- */
+
+static size_t shortfall(size_t needed, size_t there)
+{
+    return needed > there ? needed - there : 0;
+}
+
+static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const wd_site *site)
+{
+    plan->bytes = wd_placement_bytes(&plan->placement, size, site);
+    plan->fits = true;
+    for (int d = 0; d < site->devices; d++) {
+        plan->missing[d] =
+            shortfall(wd_placed_total(&plan->bytes.device[d]), site->device[d].bytes);
+        plan->fits &= !plan->missing[d];
+    }
+    plan->host_missing = shortfall(wd_placed_host(&plan->bytes, site), site->host_bytes);
+    plan->fits &= !plan->host_missing;
+}
+
+static int batches_of(double states, int64_t micro)
+{
+    int64_t n = (int64_t)((states + (double)micro - 1e-9) / (double)micro);
+    if (n < 1) n = 1;
+    return n < WD_TIMELINE_BATCHES_MAX ? (int)n : WD_TIMELINE_BATCHES_MAX;
+}
+
+static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd_teacher_size *size,
+                    const wd_site *site)
+{
+    const double share[] = {size->experts > 1 ? in->high_share : 1, 1 - in->high_share};
+    for (int e = 0; e < size->experts; e++) {
+        double states = share[e] * (double)plan->window;
+        if (states <= 0) continue;
+        plan->load.batches[e] = batches_of(states, plan->micro_batch);
+        plan->load.batch_targets[e] = states / plan->load.batches[e];
+    }
+    plan->load.hop_bytes = (double)site->device[0].need.stream;
+    plan->timeline = wd_timeline_play(&plan->placement, size, site, &plan->load, NULL, NULL);
+    const double sweeps = in->step_targets / (double)plan->window;
+    const int d = in->student_device;
+    double student = in->student_step_flops / site->device[d].flops_per_s;
+    double teacher = plan->timeline.sweep_seconds * sweeps;
+    /* a processor does one after the other; other devices compute for both, side by side with what
+     * else sweeps do */
+    student += site->device[d].reads_host ? teacher : plan->timeline.compute_seconds[d] * sweeps;
+    plan->student_limits = student > teacher;
+    plan->step_seconds = plan->student_limits ? student : teacher;
+    plan->step_bytes_copied = plan->timeline.bytes_copied * sweeps;
+    plan->step_bytes_read = plan->timeline.bytes_read * sweeps;
+}
+
+static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strategy strategy,
+                       const wd_teacher_size *size, const wd_site *site, wd_err *err)
+{
+    if (strategy == WD_STRATEGY_custom)
+        *out = *in->custom;
+    else
+        WD_TRY(wd_strategy_place(out, strategy, size, site, in->teacher_device, err));
+    const wd_placement begun = wd_placement_begin(size, site);
+    out->by_batch = begun.by_batch;
+    if (in->slots) out->slots = in->slots;
+    return WD_OK;
+}
+
+/* With this window. The micro-batch follows from the placement, which follows from what a
+ * micro-batch needs: the first one is made for whole passes. */
+static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, int64_t window, wd_err *err)
+{
+    const wd_planner_input *in = &p->input;
+    wd_site site;
+    wd_teacher_size size;
+    plan->window = window;
+    plan->micro_batch = micro_batch_for(in, NULL, window);
+    WD_TRY(fill(&site, &size, p, window, plan->micro_batch, err));
+    WD_TRY(place(&plan->placement, in, plan->strategy, &size, &site, err));
+    int64_t micro = micro_batch_for(in, &plan->placement, window);
+    if (micro != plan->micro_batch) {
+        plan->micro_batch = micro;
+        WD_TRY(fill(&site, &size, p, window, micro, err));
+        WD_TRY(place(&plan->placement, in, plan->strategy, &size, &site, err));
+    }
+    account(plan, &size, &site);
+    predict(plan, in, &size, &site);
+    return WD_OK;
+}
+
+wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
+                          wd_err *err)
+{
+    const wd_planner_input *in = &planner->input;
+    assert(strategy != WD_STRATEGY_auto);
+    *out = (wd_strategy_plan){.strategy = strategy};
+    out->objection = wd_strategy_objection(strategy, &in->site);
+    if (strategy == WD_STRATEGY_custom && !in->custom)
+        out->objection = "custom needs --teacher_device_map";
+    if (out->objection) return WD_OK;
+    int64_t window = in->sweep.window_max ? in->sweep.window_max : in->trajectories;
+    WD_TRY(plan_window(out, planner, window, err));
+    while (!out->fits && !in->sweep.window_max && window > 1) {
+        wd_strategy_plan smaller = {.strategy = strategy};
+        WD_TRY(plan_window(&smaller, planner, window /= 2, err));
+        if (smaller.fits || window == 1) *out = smaller;
+    }
+    return WD_OK;
+}
+
+/* ---- the best ---- */
+
+static size_t all_missing(const wd_strategy_plan *plan)
+{
+    size_t sum = plan->host_missing;
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) sum += plan->missing[d];
+    return sum;
+}
+
+static size_t all_bytes(const wd_strategy_plan *plan)
+{
+    size_t sum = plan->bytes.host_weights + plan->bytes.host_reading;
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) sum += wd_placed_total(&plan->bytes.device[d]);
+    return sum;
+}
+
+static bool is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
+{
+    if (a->fits != b->fits) return a->fits;
+    if (!a->fits) return all_missing(a) < all_missing(b);
+    if (a->step_seconds != b->step_seconds) return a->step_seconds < b->step_seconds;
+    return all_bytes(a) < all_bytes(b);
+}
+
+wd_status wd_planner_all(wd_strategy_plan *out, wd_planner *planner, wd_err *err)
+{
+    for (int i = 0; i < WD_STRATEGY_auto; i++)
+        WD_TRY(wd_planner_plan(&out[i], planner, (wd_strategy)i, err));
+    return WD_OK;
+}
+
+wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err)
+{
+    wd_strategy_plan *plan;
+    WD_TRY(wd_alloc((void **)&plan, WD_STRATEGY_auto, sizeof *plan, "plans", err));
+    const wd_status status = wd_planner_all(plan, planner, err);
+    int best = -1;
+    for (int i = 0; i < WD_STRATEGY_auto && status == WD_OK; i++)
+        if (!plan[i].objection && (best < 0 || is_better(&plan[i], &plan[best]))) best = i;
+    if (status == WD_OK) *out = plan[best];
+    wd_free(plan);
+    return status;
+}

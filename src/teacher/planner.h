@@ -1,0 +1,64 @@
+/* The planner: for every strategy the plan it makes of a teacher and a machine, and which is best.
+ *
+ * Data flow: sizes of stages, budgets, sweeps' options -> per strategy: window and micro-batch ->
+ * placement -> bytes per device and host, seconds per step. Nothing is loaded; what sweeps need is
+ * found by running their stages dry, so devices are there, but untouched. */
+#ifndef WD_TEACHER_PLANNER_H
+#define WD_TEACHER_PLANNER_H
+
+#include "teacher/strategy.h"
+#include "teacher/sweep.h"
+#include "teacher/timeline.h"
+
+typedef struct wd_planner_input {
+    wd_teacher_size size;                     /* its FLOPs are found here */
+    wd_site site;                             /* its needs and batches are found here */
+    wd_device *target[WD_PLACED_DEVICES_MAX]; /* of the site, borrowed */
+    wd_sweep_options sweep; /* window_max, micro_batch: what the user asked for; 0: chosen here */
+    int64_t trajectories;   /* the window's most */
+    double high_share;      /* of all targets: those of expert 0 */
+    const wd_placement *custom; /* what `custom` is; NULL: there is no map */
+    int teacher_device, slots;
+    /* the student */
+    int student_device;
+    double step_targets, student_step_flops;
+} wd_planner_input;
+
+/* What a strategy makes of it. */
+typedef struct wd_strategy_plan {
+    wd_strategy strategy;
+    const char *objection; /* why it cannot be had at all; the rest is then empty. NULL: it can */
+    wd_placement placement;
+    wd_placed_bytes bytes;
+    bool fits;
+    size_t missing[WD_PLACED_DEVICES_MAX], host_missing; /* bytes */
+    int64_t window, micro_batch;
+    double step_seconds; /* predicted */
+    bool student_limits; /* what limits it is the student's device; else what the timeline says */
+    double step_bytes_copied, step_bytes_read;
+    wd_timeline timeline;
+    wd_sweep_load load; /* that it was played with */
+} wd_strategy_plan;
+
+typedef struct wd_planner wd_planner;
+
+/* `input` is copied. */
+wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err);
+void wd_planner_close(wd_planner *planner); /* NULL is allowed */
+
+/* Of one strategy other than auto: with the largest window that fits, where none was asked for. */
+wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
+                          wd_err *err);
+
+/* The fastest of all that fit; where none does, the one that misses least. Equally fast ones: what
+ * takes fewer bytes, then the first by name's order. */
+wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
+
+/* All strategies that placements can have, without auto: out[WD_STRATEGY_auto]. */
+wd_status wd_planner_all(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
+
+/* The site with what its sweeps need at a micro-batch and window, as the plan was made with. */
+wd_status wd_planner_site(wd_site *out, wd_planner *planner, const wd_strategy_plan *plan,
+                          wd_err *err);
+
+#endif

@@ -1,0 +1,103 @@
+/* The `placed` residency: every stage where a placement says. Made of the others: for each device
+ * and home of weights that has stages, a residency of just these. */
+#include "core/memory.h"
+#include "teacher/residency_kinds.h"
+
+enum { HOMES = WD_HOME_DISK + 1 };
+
+typedef struct placed {
+    wd_residency base;
+    wd_placement placement;
+    wd_residency *part[WD_PLACED_DEVICES_MAX][HOMES]; /* NULL: no stage is there */
+} placed;
+
+static wd_residency *part_of(wd_residency *self, int expert, int stage)
+{
+    placed *p = (placed *)self;
+    const wd_place *place = &p->placement.place[expert][stage];
+    return p->part[place->device][place->home];
+}
+
+static void placed_prefetch(wd_residency *self, int expert, int stage)
+{
+    wd_residency_prefetch(part_of(self, expert, stage), expert, stage);
+}
+
+static wd_status placed_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
+                                wd_queue *queue, wd_err *err)
+{
+    return wd_residency_acquire(part_of(self, expert, stage), out, expert, stage, queue, err);
+}
+
+static void placed_release(wd_residency *self, int expert, int stage, wd_queue *queue)
+{
+    wd_residency_release(part_of(self, expert, stage), expert, stage, queue);
+}
+
+static void placed_close(wd_residency *self)
+{
+    placed *p = (placed *)self;
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
+        for (int h = 0; h < HOMES; h++) wd_residency_close(p->part[d][h]);
+    wd_free(p);
+}
+
+static const wd_residency_vtable placed_vtable = {
+    .prefetch = placed_prefetch,
+    .acquire = placed_acquire,
+    .release = placed_release,
+    .close = placed_close,
+};
+
+static bool has_stages(const wd_residency_part *part)
+{
+    for (int e = 0; e < part->placement->experts; e++)
+        for (int s = 0; s < part->placement->stages; s++)
+            if (wd_residency_part_has(part, e, s)) return true;
+    return false;
+}
+
+static wd_status open_part(placed *p, const wd_residency_part *part, const wd_pipeline *pipeline,
+                           wd_dtype storage, wd_queue *queue, wd_queue *processor, wd_err *err)
+{
+    wd_residency **out = &p->part[part->device][part->home];
+    if (part->home == WD_HOME_DEVICE) {
+        WD_TRY(wd_residency_open_resident(out, pipeline, part, storage, queue, err));
+    } else {
+        const wd_streamed_options options = {.part = part,
+                                             .storage = storage,
+                                             .from_disk = part->home == WD_HOME_DISK,
+                                             .slots = p->placement.slots,
+                                             .device = wd_queue_device(queue),
+                                             .processor = processor};
+        WD_TRY(wd_residency_open_streamed(out, pipeline, &options, err));
+    }
+    p->base.mapped_bytes += (*out)->mapped_bytes;
+    p->base.host_bytes += (*out)->host_bytes;
+    return WD_OK;
+}
+
+wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
+                                   const wd_placement *placement, wd_dtype storage,
+                                   wd_queue *const *queues, wd_queue *processor, wd_err *err)
+{
+    placed *p;
+    WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a residency", err));
+    p->base = (wd_residency){.vtable = &placed_vtable,
+                             .name = "placed",
+                             .experts = placement->experts,
+                             .stages = placement->stages};
+    p->placement = *placement;
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
+        for (int h = 0; h < HOMES; h++) {
+            const wd_residency_part part = {placement, (wd_home)h, d};
+            if (!has_stages(&part)) continue;
+            const wd_status status =
+                open_part(p, &part, pipeline, storage, queues[d], processor, err);
+            if (status == WD_OK) continue;
+            placed_close(&p->base);
+            return status;
+        }
+    *out = &p->base;
+    return WD_OK;
+}

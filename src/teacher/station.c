@@ -1,0 +1,199 @@
+/* Stations of a sweep: see teacher/station.h. */
+#include "teacher/station.h"
+
+#include "core/memory.h"
+#include "dev/ops.h"
+
+static wd_dit_context context_of(wd_station *s, int64_t samples, bool negative)
+{
+    const wd_sweep_options *o = s->options;
+    return (wd_dit_context){
+        .config = &o->config,
+        .shape = {.samples = samples,
+                  .texts = negative ? 1 : samples,
+                  .frames = o->frames,
+                  .height = o->height,
+                  .width = o->width,
+                  .text_tokens = o->text_tokens,
+                  .text_repeat = o->text_repeat},
+        .dtype = o->dtype,
+        .rope = s->rope,
+        .queue = s->queue,
+        .arena = &s->arena,
+    };
+}
+
+static size_t text_bytes(const wd_sweep_options *o)
+{
+    return (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
+}
+
+/* ---- memory ---- */
+
+size_t wd_station_host_bytes(const wd_sweep_options *options)
+{
+    return (size_t)options->micro_batch * (sizeof(float) + text_bytes(options));
+}
+
+static wd_status open_entry(wd_station *s, wd_err *err)
+{
+    const wd_sweep_options *o = s->options;
+    size_t micro = (size_t)o->micro_batch, state = (size_t)s->state_count;
+    s->latents = wd_arena_push(&s->arena, micro * state * sizeof(float));
+    s->timestep = wd_arena_push(&s->arena, micro * sizeof(float));
+    s->text = wd_arena_push(&s->arena, micro * text_bytes(o));
+    s->text_negative = wd_arena_push(&s->arena, text_bytes(o));
+    WD_TRY(wd_alloc((void **)&s->host_timestep, micro, sizeof(float), "teacher sweep", err));
+    WD_TRY(wd_alloc(&s->host_text, micro, text_bytes(o), "teacher sweep", err));
+    WD_TRY(wd_event_open(&s->uploaded, s->device, err));
+    if (s->guided && !wd_device_is_dry(s->device)) {
+        o->text(o->text_context, s->host_text, -1, o->dtype);
+        wd_queue_copy(s->queue, s->text_negative, s->host_text, text_bytes(o));
+    }
+    wd_event_record(s->uploaded, s->queue);
+    return WD_OK;
+}
+
+static void open_exit(wd_station *s)
+{
+    const wd_sweep_options *o = s->options;
+    size_t micro = (size_t)o->micro_batch, state = (size_t)s->state_count;
+    size_t item = wd_dtype_bytes(o->dtype);
+    for (int u = 0; u < 2; u++) s->velocity[u] = wd_arena_push(&s->arena, micro * state * item);
+    s->guided_velocity = wd_arena_push(&s->arena, micro * state * sizeof(float));
+    for (int e = 0; e < 2; e++) {
+        s->scale[e] = wd_arena_push(&s->arena, micro * sizeof(float));
+        wd_op_fill(s->queue, &(wd_fill_args){.to = s->scale[e],
+                                             .type = WD_F32,
+                                             .count = o->micro_batch,
+                                             .value = (float)o->guidance_scale[e]});
+    }
+}
+
+static wd_status open_slots(wd_station *s, wd_err *err)
+{
+    WD_TRY(wd_alloc((void **)&s->slot, (size_t)s->slots, sizeof *s->slot, "teacher sweep", err));
+    for (int i = 0; i < s->slots; i++) {
+        WD_TRY(wd_event_open(&s->slot[i].left, s->device, err));
+        for (int u = 0; u <= (int)s->guided; u++) {
+            const wd_dit_context context = context_of(s, s->options->micro_batch, u);
+            wd_dit_stream_push(&s->slot[i].stream[u], &context);
+        }
+    }
+    return WD_OK;
+}
+
+static wd_status open_parts(wd_station *s, const wd_placed_sweep *sweep, size_t arena_bytes,
+                            wd_err *err)
+{
+    const wd_dit_context context = context_of(s, 1, false);
+    WD_TRY(wd_dit_rope_open(&s->rope, &s->options->config, &context.shape, s->queue, err));
+    if (arena_bytes)
+        WD_TRY(wd_device_alloc(&s->block, s->device, arena_bytes, "teacher activations", err));
+    s->arena = wd_arena_over(s->block, arena_bytes ? arena_bytes : SIZE_MAX);
+    if (sweep->kind[WD_STAGE_EMBED]) WD_TRY(open_entry(s, err));
+    if (sweep->kind[WD_STAGE_HEAD]) open_exit(s);
+    return open_slots(s, err);
+}
+
+wd_status wd_station_open(wd_station *s, const wd_sweep_options *options,
+                          const wd_placed_sweep *sweep, size_t arena_bytes, wd_queue *queue,
+                          wd_err *err)
+{
+    *s = (wd_station){
+        .options = options,
+        .queue = queue,
+        .device = wd_queue_device(queue),
+        .guided = options->guidance_scale[0] > 1,
+        .state_count =
+            options->config.in_channels * options->frames * options->height * options->width,
+        .slots = sweep->streams,
+    };
+    const wd_status status = open_parts(s, sweep, arena_bytes, err);
+    if (status != WD_OK) wd_station_close(s);
+    return status;
+}
+
+void wd_station_close(wd_station *s)
+{
+    if (s->queue) wd_queue_wait(s->queue);
+    for (int i = 0; s->slot && i < s->slots; i++) wd_event_close(s->slot[i].left);
+    wd_event_close(s->uploaded);
+    wd_dit_rope_close(&s->rope);
+    if (s->block) wd_device_free(s->device, s->block);
+    wd_free(s->slot);
+    wd_free(s->host_timestep);
+    wd_free(s->host_text);
+    *s = (wd_station){0};
+}
+
+/* ---- stages ---- */
+
+static void run_embed(wd_station *s, wd_station_slot *slot, int64_t samples,
+                      const wd_dit_stage *weights)
+{
+    for (int u = 0; u <= (int)s->guided; u++) {
+        const wd_dit_context context = context_of(s, samples, u);
+        wd_dit_embed_forward(&slot->stream[u], NULL, s->latents, s->timestep,
+                             u ? s->text_negative : s->text, weights, &context);
+    }
+}
+
+static void run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
+                      const wd_dit_stage *weights)
+{
+    for (int u = 0; u <= (int)s->guided; u++) {
+        const wd_dit_context context = context_of(s, samples, u);
+        wd_dit_block_forward(&slot->stream[u], NULL, weights, &context);
+    }
+}
+
+static void run_head(wd_station *s, wd_station_slot *slot, int expert, int64_t samples,
+                     const wd_dit_stage *weights)
+{
+    for (int u = 0; u <= (int)s->guided; u++) {
+        const wd_dit_context context = context_of(s, samples, u);
+        wd_dit_head_forward(s->velocity[u], NULL, &slot->stream[u], weights, &context);
+    }
+    wd_op_guidance(s->queue, &(wd_guidance_args){.v = s->guided_velocity,
+                                                 .c = s->velocity[0],
+                                                 .u = s->guided ? s->velocity[1] : NULL,
+                                                 .scale = s->scale[expert],
+                                                 .type = s->options->dtype,
+                                                 .samples = samples,
+                                                 .width = s->state_count});
+}
+
+void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind kind, int expert,
+                    int64_t samples, const wd_dit_stage *weights)
+{
+    switch (kind) {
+    case WD_STAGE_EMBED:
+        run_embed(station, slot, samples, weights);
+        return;
+    case WD_STAGE_BLOCK:
+        run_block(station, slot, samples, weights);
+        return;
+    default:
+        run_head(station, slot, expert, samples, weights);
+    }
+}
+
+/* Pushed by the one that has it: so it is in order with what was computed there, and what is next
+ * there is in order with it. */
+void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
+                    wd_station_slot *from_slot, int64_t samples)
+{
+    wd_event_wait_on(from->queue, to_slot->left);
+    for (int u = 0; u <= (int)from->guided; u++) {
+        const wd_dit_context context = context_of(from, samples, u);
+        const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
+        const wd_dit_stream *out = &to_slot->stream[u], *in = &from_slot->stream[u];
+        wd_queue_copy(from->queue, out->x, in->x, bytes.x);
+        wd_queue_copy(from->queue, out->temb, in->temb, bytes.temb);
+        wd_queue_copy(from->queue, out->tp, in->tp, bytes.tp);
+        wd_queue_copy(from->queue, out->ctx, in->ctx, bytes.ctx);
+    }
+    wd_event_record(from_slot->left, from->queue);
+    wd_event_wait_on(to->queue, from_slot->left);
+}

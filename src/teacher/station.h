@@ -1,0 +1,71 @@
+/* A station: a device's part of a sweep. What micro-batches need there, in one block of its pool:
+ * buffers of the entry (where the embedding is) and of the exit (the head), streams of those that
+ * are on their way, and the scratch of the stage that runs. Private to src/teacher. */
+#ifndef WD_TEACHER_STATION_H
+#define WD_TEACHER_STATION_H
+
+#include "teacher/placement.h"
+#include "teacher/sweep.h"
+
+/* The place of one micro-batch. */
+typedef struct wd_station_slot {
+    wd_dit_stream stream[2]; /* conditional, unconditional */
+    wd_event *left;          /* on the station's queue: whoever was here is done or has gone on */
+} wd_station_slot;
+
+typedef struct wd_station {
+    const wd_sweep_options *options; /* borrowed */
+    wd_queue *queue;                 /* borrowed */
+    wd_device *device;
+    bool guided;
+    int64_t state_count; /* elements of one state's latents */
+    wd_dit_rope rope;
+    void *block;
+    wd_arena arena;
+    wd_station_slot *slot;
+    int slots, slot_next;
+    /* entry; device */
+    float *latents;      /* [micro_batch, C, F, H, W], gathered */
+    float *timestep;     /* [micro_batch] */
+    void *text;          /* [micro_batch, S, text_dim] dtype */
+    void *text_negative; /* [1, S, text_dim] dtype */
+    /* entry; host, read by copies: not touched until `uploaded` */
+    float *host_timestep;
+    void *host_text;
+    wd_event *uploaded;
+    /* exit; device */
+    void *velocity[2];      /* [micro_batch, C, F, H, W] dtype */
+    float *guided_velocity; /* [micro_batch, C, F, H, W] */
+    float *scale[2];        /* [micro_batch] of each expert, uploaded once */
+} wd_station;
+
+/* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device
+ * makes per shape is made once, and a dry run can try them all. */
+static inline int64_t wd_sweep_size_step(int64_t largest)
+{
+    return (largest + 15) / 16;
+}
+
+/* The options with a micro-batch that is no larger than the window, and such a multiple. */
+wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
+
+/* In place: *out must not be moved. `sweep`: what the station is for. `arena_bytes` 0: `out->arena`
+ * measures, and nothing may run but on a dry device. */
+wd_status wd_station_open(wd_station *out, const wd_sweep_options *options,
+                          const wd_placed_sweep *sweep, size_t arena_bytes, wd_queue *queue,
+                          wd_err *err);
+void wd_station_close(wd_station *station); /* a zeroed one is fine */
+
+/* Host memory of an entry. */
+size_t wd_station_host_bytes(const wd_sweep_options *options);
+
+/* Runs a stage for the micro-batch of `samples` in `slot`. The entry's buffers hold its latents,
+ * timesteps and text; the exit's get its velocity. */
+void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind kind, int expert,
+                    int64_t samples, const wd_dit_stage *weights);
+
+/* The micro-batch of `samples` goes from a slot to one of another station, or of the same. */
+void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
+                    wd_station_slot *from_slot, int64_t samples);
+
+#endif

@@ -1,0 +1,87 @@
+/* What a sweep needs on a device, measured by running a stage of each kind dry: see
+ * teacher/sweep.h. All blocks are alike, so that one stands for all of them. */
+#include "teacher/residency_kinds.h"
+#include "teacher/station.h"
+
+/* One stage of a kind on a dry device, in all sizes that micro-batches have. */
+static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind kind,
+                              const wd_sweep_options *o, wd_residency *weights, wd_device *dry,
+                              wd_err *err)
+{
+    wd_status status;
+    wd_queue *queue = NULL;
+    wd_station station = {0};
+    wd_placed_sweep part = {.streams = 1};
+    wd_dit_stage stage;
+    part.kind[kind] = true;
+    const int number = kind == WD_STAGE_HEAD ? weights->stages - 1 : (int)kind;
+    WD_TRY_OUT(wd_queue_open(&queue, dry, err));
+    WD_TRY_OUT(wd_station_open(&station, o, &part, 0, queue, err));
+    size_t before = station.arena.used;
+    WD_TRY_OUT(wd_residency_acquire(weights, &stage, 0, number, queue, err));
+    for (int64_t size = o->micro_batch; size > 0; size -= wd_sweep_size_step(o->micro_batch)) {
+        double sum = wd_queue_total(queue).flops;
+        wd_station_run(&station, &station.slot[0], kind, 0, size, &stage);
+        if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
+    }
+    if (station.arena.peak - before > need->scratch[kind])
+        need->scratch[kind] = station.arena.peak - before;
+    if (wd_queue_workspace_bytes(queue) > need->workspace[kind])
+        need->workspace[kind] = wd_queue_workspace_bytes(queue);
+out:
+    wd_station_close(&station);
+    wd_queue_close(queue);
+    return status;
+}
+
+/* What there is besides: sizes of memory, nothing runs. */
+static wd_status measure_memory(wd_sweep_need *need, const wd_sweep_options *o, wd_device *dry,
+                                wd_err *err)
+{
+    wd_queue *queue;
+    size_t used[4];
+    WD_TRY(wd_queue_open(&queue, dry, err));
+    wd_status status = WD_OK;
+    for (int i = 0; i < 4 && status == WD_OK; i++) {
+        wd_station station;
+        const wd_placed_sweep part = {.kind = {[WD_STAGE_EMBED] = i == 2, [WD_STAGE_HEAD] = i == 3},
+                                      .streams = i > 0};
+        status = wd_station_open(&station, o, &part, 0, queue, err);
+        if (status != WD_OK) break;
+        used[i] = station.arena.used;
+        if (!i) need->tables = wd_device_bytes(dry);
+        wd_station_close(&station);
+    }
+    wd_queue_close(queue);
+    if (status != WD_OK) return status;
+    need->stream = used[1] - used[0];
+    need->entry = used[2] - used[1];
+    need->exit = used[3] - used[1];
+    return WD_OK;
+}
+
+static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
+                         const wd_sweep_options *o, bool apart, wd_device *dry, wd_err *err)
+{
+    wd_residency *weights;
+    WD_TRY(wd_residency_open_dry(&weights, &o->config, 1, o->dtype, apart, err));
+    wd_status status = WD_OK;
+    for (int k = 0; k < WD_STAGE_KINDS && status == WD_OK; k++)
+        status = measure_kind(need, &flops[k], (wd_stage_kind)k, o, weights, dry, err);
+    wd_residency_close(weights);
+    return status;
+}
+
+wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
+                           const wd_sweep_options *options, wd_device *target, wd_err *err)
+{
+    wd_device *dry;
+    const wd_sweep_options o = wd_sweep_fitted(options);
+    *out = (wd_sweep_need){0};
+    WD_TRY(wd_device_open_dry(&dry, target, err));
+    wd_status status = measure_memory(out, &o, dry, err);
+    for (int apart = 0; apart < 2 && status == WD_OK; apart++)
+        status = measure(out, flops, &o, apart, dry, err);
+    wd_device_close(dry);
+    return status;
+}
