@@ -2,8 +2,8 @@
 #
 #   make            builds build/release/wandistiller
 #   make demo       distils the embedded teacher, ends with a picture
-#   make test       builds and runs all tests
-#   make fuzz       attacks every reader of files for some seconds, sanitized (installs clang)
+#   make test       builds and runs all tests, make fuzz among them
+#   make fuzz       attacks every reader of files for some seconds, sanitized
 #   make bench      measures this machine and this program
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
 #
@@ -32,7 +32,7 @@ build-all: build
 demo: build
 	@sh tools/demo.sh $(BUILD)/wandistiller
 
-test: build-all
+test: setup-fuzz build-all
 	@ctest --preset release
 
 fuzz: setup-fuzz
@@ -50,4 +50,5 @@ install: build
 clean:
 	@rm -rf $(BUILD)
 
+.NOTPARALLEL:
 .PHONY: all setup setup-fuzz build build-all demo test fuzz bench install clean

@@ -1,6 +1,6 @@
 # Fuzz targets: x_fuzz.c beside what it attacks, built with clang's libFuzzer, address and undefined
 # behaviour sanitizers (preset "fuzz"). Each becomes a test "fuzz/room/x" that runs for
-# WD_FUZZ_SECONDS; run the binary by hand for longer.
+# WD_FUZZ_SECONDS; run the binary by hand for longer. Only the rooms that read files are built.
 option(WD_FUZZ "Build the fuzz targets (needs clang)" OFF)
 set(WD_FUZZ_SECONDS 5 CACHE STRING "How long each fuzz target runs as a test")
 if(WD_FUZZ)
@@ -8,6 +8,12 @@ if(WD_FUZZ)
     message(FATAL_ERROR "WD_FUZZ needs clang: use the preset \"fuzz\", or CC=clang")
   endif()
   target_compile_options(wd_flags INTERFACE -fsanitize=fuzzer-no-link)
+  set(WD_READER_SOURCES ${WD_SOURCES})
+  list(FILTER WD_READER_SOURCES INCLUDE REGEX "/src/(core|io|wan)/")
+  add_library(wd_readers STATIC EXCLUDE_FROM_ALL ${WD_READER_SOURCES})
+  target_include_directories(wd_readers PUBLIC ${PROJECT_SOURCE_DIR}/src
+                             ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(wd_readers PUBLIC wd_flags ${WD_LINK})
   add_custom_target(fuzz_targets)
   file(GLOB_RECURSE WD_FUZZ_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_fuzz.c)
   foreach(source IN LISTS WD_FUZZ_SOURCES)
@@ -15,10 +21,9 @@ if(WD_FUZZ)
     string(REGEX REPLACE "_fuzz\\.c$" "" name ${name})
     string(REPLACE "/" "_" target "fuzz_${name}")
     add_executable(${target} ${source})
-    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src
-                               ${PROJECT_SOURCE_DIR}/tests)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
-    target_link_libraries(${target} PRIVATE wandistiller)
+    target_link_libraries(${target} PRIVATE wd_readers)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
     add_dependencies(fuzz_targets ${target})
     add_test(NAME fuzz/${name} COMMAND ${target} -max_total_time=${WD_FUZZ_SECONDS} -timeout=10

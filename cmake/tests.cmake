@@ -41,6 +41,12 @@ add_test(NAME checks/install COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_instal
          ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER} ${WD_SANITIZE_FLAG})
 set_tests_properties(checks/install PROPERTIES TIMEOUT 240)
 
+# The readers of files against hostile ones, in a build of its own.
+if(NOT WD_SANITIZE)
+  add_test(NAME checks/fuzz COMMAND make fuzz WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(checks/fuzz PROPERTIES TIMEOUT 600)
+endif()
+
 # What must hold on every instruction set: the lower ones that this machine has, too.
 file(STRINGS /proc/cpuinfo WD_CPU_FLAGS REGEX "^flags" LIMIT_COUNT 1)
 foreach(isa generic avx2 avx512)
