@@ -1,5 +1,6 @@
 /* A run's thousandth step takes no memory that its first did not: malloc and mmap of the whole
  * process, libraries included, are counted in a short run and in one that is 1,000 steps longer. */
+#include "sanitized.h"
 #include "testing.h"
 
 #include <errno.h>
@@ -10,18 +11,7 @@
 #include <unistd.h>
 #include <wandistiller.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTED 0 /* the sanitizers have their own malloc */
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define COUNTED 0
-#endif
-#endif
-#ifndef COUNTED
-#define COUNTED 1
-#endif
-
-#if COUNTED
+#if !WD_TEST_SANITIZED
 
 enum { LARGE = 4096 };
 

@@ -6,9 +6,12 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "sanitized.h"
+
 #include "core/arena.h"
 #include "core/checked.h"
 #include "core/dtype.h"
+#include "core/host.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/tensor.h"
@@ -138,6 +141,43 @@ static void errors_say_where(void **state)
     assert_int_equal(strlen(text), 4);
 }
 
+static void memory_is_metered(void **state)
+{
+    (void)state;
+    void *a = NULL, *b = NULL;
+    const int64_t before = wd_memory_held();
+    wd_memory_restart_peak();
+    assert_int_equal(wd_alloc(&a, 1000, 100, "a", NULL), WD_OK);
+    assert_int_equal(wd_alloc(&b, 1000, 50, "b", NULL), WD_OK);
+    const int64_t both = wd_memory_held() - before;
+    assert_in_range(both, 150000, 160000);
+    wd_free(a);
+    assert_int_equal(wd_resize(&b, 1000, 60, "b", NULL), WD_OK);
+    assert_in_range(wd_memory_held() - before, 60000, 65000);
+    assert_int_equal(wd_memory_peak() - before, both);
+    wd_free(b);
+    wd_free(NULL);
+    assert_int_equal(wd_memory_held(), before);
+    wd_memory_restart_peak();
+    assert_int_equal(wd_memory_peak(), before);
+}
+
+/* What the system says of this process follows what it takes and gives back. */
+static void resident_memory_is_known(void **state)
+{
+    (void)state;
+    enum { BYTES = 64 << 20, SLACK = 8 << 20 };
+    const size_t before = wd_host_memory_own();
+    void *block = NULL;
+    if (!before) skip(); /* no /proc */
+    assert_int_equal(wd_alloc(&block, BYTES, 1, "a block", NULL), WD_OK);
+    assert_true(wd_host_memory_own() >= before + BYTES - SLACK);
+    wd_free(block);
+    wd_host_memory_trim();
+    assert_true(wd_host_memory_own_peak() >= before + BYTES - SLACK);
+    if (!WD_TEST_SANITIZED) assert_true(wd_host_memory_own() <= before + SLACK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +188,8 @@ int main(void)
         cmocka_unit_test(below_stays_below),
         cmocka_unit_test(arena_measures_and_runs_alike),
         cmocka_unit_test(nth_allocation_fails),
+        cmocka_unit_test(memory_is_metered),
+        cmocka_unit_test(resident_memory_is_known),
         cmocka_unit_test(errors_say_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "core/host.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,4 +64,19 @@ size_t wd_host_memory_own(void)
     uint64_t shared = kib_of("/proc/self/status", "RssShmem");
     if (anonymous == UINT64_MAX || shared == UINT64_MAX) return 0;
     return (size_t)(anonymous + shared) * 1024;
+}
+
+size_t wd_host_memory_own_peak(void)
+{
+    uint64_t all = kib_of("/proc/self/status", "VmHWM");
+    uint64_t mapped = kib_of("/proc/self/status", "RssFile");
+    if (all == UINT64_MAX || mapped == UINT64_MAX) return 0;
+    return all > mapped ? (size_t)(all - mapped) * 1024 : 0;
+}
+
+void wd_host_memory_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -12,4 +12,12 @@ size_t wd_host_memory_available(void);
  * /proc does not tell. */
 size_t wd_host_memory_own(void);
 
+/* The most that it was so far: the peak of all resident memory less the mapped files that are
+ * resident now, so rather less than more. */
+size_t wd_host_memory_own_peak(void);
+
+/* Gives the heap's free pages back to the system: what a phase has freed is then there for the next
+ * one, and wd_host_memory_own is what is in use. */
+void wd_host_memory_trim(void);
+
 #endif

@@ -10,6 +10,31 @@
 static _Atomic int64_t calls;   /* so far */
 static _Atomic int64_t fail_at; /* value of `calls` whose call fails; 0: none */
 
+static _Thread_local int64_t held, held_peak; /* bytes */
+
+/* Stands before each block: what it takes. (malloc_usable_size differs with what was freed before,
+ * and two runs of the same code must count the same.) As long as the alignment. */
+typedef union header {
+    int64_t bytes; /* with the header */
+    char room[64];
+} header;
+
+static header *header_of(void *block) { return (header *)block - 1; }
+
+static void hold(int64_t bytes)
+{
+    held += bytes;
+    if (held > held_peak) held_peak = held;
+}
+
+/* Header and block of that many bytes; false: they cannot be addressed. */
+static bool add_header(size_t *out, size_t count, size_t size)
+{
+    size_t bytes;
+    return wd_mul_size(&bytes, count, size) && wd_add_size(out, bytes, sizeof(header)) &&
+           *out <= SIZE_MAX / 2;
+}
+
 static bool must_fail(void) { return atomic_fetch_add(&calls, 1) + 1 == atomic_load(&fail_at); }
 
 static wd_status refuse(size_t count, size_t size, const char *what, wd_err *err)
@@ -21,22 +46,28 @@ static wd_status refuse(size_t count, size_t size, const char *what, wd_err *err
 wd_status wd_alloc(void **out, size_t count, size_t size, const char *what, wd_err *err)
 {
     size_t bytes;
-    void *block = NULL;
-    if (must_fail() || !wd_mul_size(&bytes, count, size) || bytes > SIZE_MAX / 2)
-        return refuse(count, size, what, err);
-    if (posix_memalign(&block, 64, bytes ? bytes : 1)) return refuse(count, size, what, err);
-    memset(block, 0, bytes);
-    *out = block;
+    void *start = NULL;
+    if (must_fail() || !add_header(&bytes, count, size)) return refuse(count, size, what, err);
+    if (posix_memalign(&start, sizeof(header), bytes)) return refuse(count, size, what, err);
+    memset(start, 0, bytes);
+    header *h = start;
+    h->bytes = (int64_t)bytes;
+    hold(h->bytes);
+    *out = h + 1;
     return WD_OK;
 }
 
 wd_status wd_resize(void **block, size_t count, size_t size, const char *what, wd_err *err)
 {
     size_t bytes;
-    if (must_fail() || !wd_mul_size(&bytes, count, size)) return refuse(count, size, what, err);
-    void *grown = realloc(*block, bytes ? bytes : 1);
-    if (!grown) return refuse(count, size, what, err);
-    *block = grown;
+    if (must_fail() || !add_header(&bytes, count, size)) return refuse(count, size, what, err);
+    header *h = *block ? header_of(*block) : NULL;
+    const int64_t before = h ? h->bytes : 0;
+    h = realloc(h, bytes);
+    if (!h) return refuse(count, size, what, err);
+    h->bytes = (int64_t)bytes;
+    hold(h->bytes - before);
+    *block = h + 1;
     return WD_OK;
 }
 
@@ -50,7 +81,17 @@ wd_status wd_copy_text(char **out, const char *text, wd_err *err)
     return WD_OK;
 }
 
-void wd_free(void *block) { free(block); }
+void wd_free(void *block)
+{
+    if (!block) return;
+    header *h = header_of(block);
+    hold(-h->bytes);
+    free(h);
+}
+
+int64_t wd_memory_held(void) { return held; }
+int64_t wd_memory_peak(void) { return held_peak; }
+void wd_memory_restart_peak(void) { held_peak = held; }
 
 int64_t wd_alloc_count(void) { return atomic_load(&calls); }
 

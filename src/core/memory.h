@@ -21,6 +21,13 @@ void wd_free(void *block);
 /* Calls of wd_alloc, wd_resize and wd_copy_text so far in this process. */
 int64_t wd_alloc_count(void);
 
+/* Bytes of all blocks that the calling thread has been given and has not freed (a block counts with
+ * the thread that allocates, resizes or frees it), and the most there were since the peak was
+ * restarted: what a dry run shows of the host memory that the real one will take. */
+int64_t wd_memory_held(void);
+int64_t wd_memory_peak(void);
+void wd_memory_restart_peak(void);
+
 /* Call number `n` from now (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none does. */
 void wd_alloc_fail_at(int64_t n);
 

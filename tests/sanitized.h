@@ -1,0 +1,17 @@
+/* Whether the program is built with a sanitizer that has a malloc of its own: what a test finds out
+ * about memory is not so then. */
+#ifndef WD_TESTS_SANITIZED_H
+#define WD_TESTS_SANITIZED_H
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WD_TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WD_TEST_SANITIZED 1
+#endif
+#endif
+#ifndef WD_TEST_SANITIZED
+#define WD_TEST_SANITIZED 0
+#endif
+
+#endif
