@@ -18,6 +18,7 @@ wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, 
     wd_device *device = made;
     device->kind = kind;
     device->bytes_max = SIZE_MAX;
+    device->event_bytes = sizeof(wd_event);
     pthread_mutex_init(&device->lock, NULL);
     *(void **)out = made;
     return WD_OK;
@@ -105,6 +106,7 @@ void wd_device_free(wd_device *device, void *address)
 size_t wd_device_bytes(const wd_device *device) { return device->bytes; }
 size_t wd_device_bytes_peak(const wd_device *device) { return device->bytes_peak; }
 size_t wd_device_bytes_max(const wd_device *device) { return device->bytes_max; }
+void wd_device_restart_peak(wd_device *device) { device->bytes_peak = device->bytes; }
 int64_t wd_device_alloc_count(const wd_device *device) { return device->allocs; }
 
 bool wd_device_has(wd_device *device, const void *address)
@@ -200,10 +202,10 @@ wd_queue_totals wd_queue_total(const wd_queue *queue) { return queue->total; }
 
 /* ---- events ---- */
 
-wd_status wd_event_create(void *out, size_t bytes, wd_device *device, wd_err *err)
+wd_status wd_event_create(void *out, wd_device *device, wd_err *err)
 {
     void *made;
-    WD_TRY(wd_alloc(&made, 1, bytes, "an event", err));
+    WD_TRY(wd_alloc(&made, 1, device->event_bytes, "an event", err));
     ((wd_event *)made)->device = device;
     *(void **)out = made;
     return WD_OK;

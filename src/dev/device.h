@@ -70,9 +70,11 @@ wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const cha
 /* Work that uses the block must be done. NULL is allowed. */
 void wd_device_free(wd_device *device, void *block);
 
-/* Bytes allocated now, and the most there ever were. */
+/* Bytes allocated now, and the most there were since the device was opened or the peak was
+ * restarted. */
 size_t wd_device_bytes(const wd_device *device);
 size_t wd_device_bytes_peak(const wd_device *device);
+void wd_device_restart_peak(wd_device *device);
 /* The most that there can be: what is over that is refused. SIZE_MAX: what the system gives. */
 size_t wd_device_bytes_max(const wd_device *device);
 /* Calls `fn` for every block that is allocated now, with what wd_device_alloc was told of it. */

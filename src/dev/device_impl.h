@@ -41,6 +41,7 @@ struct wd_device {
     const wd_device_kind *kind;
     char name[96];
     bool reads_host, is_dry;
+    size_t event_bytes;   /* of an event's struct; a kind may set more than the common part */
     pthread_mutex_t lock; /* of everything below */
     wd_block *block;      /* those allocated now */
     size_t blocks, blocks_max;
@@ -68,9 +69,9 @@ void wd_device_discard(wd_device *device);
 /* Whether the address lies in a block of this device. */
 bool wd_device_has(wd_device *device, const void *address);
 
-/* The same for queues and events, freed by wd_free. */
+/* The same for queues and events (of the device's event_bytes), freed by wd_free. */
 wd_status wd_queue_create(void *out, size_t bytes, wd_device *device, wd_err *err);
-wd_status wd_event_create(void *out, size_t bytes, wd_device *device, wd_err *err);
+wd_status wd_event_create(void *out, wd_device *device, wd_err *err);
 
 /* `reserve` of the kinds whose queues have a workspace: waits for the queue, then exchanges it. */
 wd_status wd_queue_grow_workspace(wd_queue *queue, size_t bytes, wd_err *err);

@@ -64,7 +64,7 @@ static void dry_wait(wd_queue *queue) { (void)queue; }
 
 static wd_status dry_event_open(wd_event **out, wd_device *device, wd_err *err)
 {
-    return wd_event_create(out, sizeof **out, device, err);
+    return wd_event_create(out, device, err);
 }
 
 static void dry_event_close(wd_event *event) { wd_free(event); }
@@ -103,6 +103,7 @@ wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
     dry->target = target;
     dry->next = (uintptr_t)1 << 40;
     dry->base.is_dry = true;
+    dry->base.event_bytes = target->event_bytes; /* host memory is planned too */
     dry->base.reads_host = target->reads_host;
     snprintf(dry->base.name, sizeof dry->base.name, "dry run for %.80s", target->name);
     *out = &dry->base;

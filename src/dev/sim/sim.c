@@ -69,7 +69,7 @@ typedef struct sim_event {
 static wd_status sim_event_open(wd_event **out, wd_device *device, wd_err *err)
 {
     sim_event *event;
-    WD_TRY(wd_event_create(&event, sizeof *event, device, err));
+    WD_TRY(wd_event_create(&event, device, err));
     pthread_mutex_init(&event->lock, NULL);
     *out = &event->base;
     return WD_OK;
@@ -166,6 +166,7 @@ wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_
         return status;
     }
     sim->base.bytes_max = options->bytes;
+    sim->base.event_bytes = sizeof(sim_event);
     sim->link.per_s = options->link_bytes_per_s;
     sim->processor.per_s = options->flops_per_s;
     pthread_mutex_init(&sim->link.lock, NULL);
