@@ -310,8 +310,8 @@ static wd_status run(char **text, job *j, wd_err *err)
     const int64_t tokens = o->max_sequence_length ? o->max_sequence_length : teacher->text_tokens;
     WD_TRY(allocate(j, err));
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, teacher, (const char *const *)j->prompts.text,
-                                 j->count, o->negative_prompt, tokens, j->dtype, j->run.queue,
-                                 err));
+                                 j->count, o->negative_prompt, tokens, j->dtype, err));
+    WD_TRY(wd_text_cache_encode(j->embeds.cache, j->run.queue, err));
     for (int s = 0; s < SIDES; s++) WD_TRY(run_side(j, s, err));
     WD_TRY(compare_pictures(j, err));
     j->report.sigma = j->schedule.sigma;

@@ -8,15 +8,15 @@
 wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
                                 const wd_pipeline *pipeline, const char *const *prompts,
                                 int64_t count, const char *negative, int64_t tokens, wd_dtype dtype,
-                                wd_queue *queue, wd_err *err)
+                                wd_err *err)
 {
     const char **all;
     *out = (wd_prompt_embeds){.count = count, .tokens = tokens, .width = pipeline->umt5.d_model};
     WD_TRY(wd_alloc((void **)&all, (size_t)count + 1, sizeof *all, "prompts", err));
     memcpy(all, prompts, (size_t)count * sizeof *all);
     all[count] = negative ? negative : "";
-    const wd_status status = wd_text_cache_open(&out->cache, folder, pipeline, all, count + 1,
-                                                tokens, dtype, queue, err);
+    const wd_status status =
+        wd_text_cache_open(&out->cache, folder, pipeline, all, count + 1, tokens, dtype, err);
     wd_free((void *)all);
     if (status != WD_OK) return status;
     const int64_t longest = wd_text_cache_longest(out->cache);

@@ -16,12 +16,12 @@ typedef struct wd_prompt_embeds {
     wd_text_cache *cache;             /* prompt i, and at `count` the negative one */
 } wd_prompt_embeds;
 
-/* Takes the embeddings of `prompts` and of `negative` (NULL: "") from the cache in `folder` (NULL:
- * none), or computes them in `dtype` and keeps them there. */
+/* Opens the cache in `folder` (NULL: none) for `prompts` and `negative` (NULL: ""), in `dtype`.
+ * What it lacks wd_text_cache_encode computes. */
 wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
                                 const wd_pipeline *pipeline, const char *const *prompts,
                                 int64_t count, const char *negative, int64_t tokens, wd_dtype dtype,
-                                wd_queue *queue, wd_err *err);
+                                wd_err *err);
 void wd_prompt_embeds_close(wd_prompt_embeds *embeds); /* a zeroed one is fine */
 
 /* A wd_sweep_text_fn: `context` is the wd_prompt_embeds, `out` gets its text_tokens rows. Prompt -1

@@ -290,7 +290,8 @@ static wd_status run(job *j, wd_err *err)
     WD_TRY(choose(j, err));
     WD_TRY(prepare_latents(j, err));
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count,
-                                 o->negative_prompt, j->tokens, j->dtype, j->run.queue, err));
+                                 o->negative_prompt, j->tokens, j->dtype, err));
+    WD_TRY(wd_text_cache_encode(j->embeds.cache, j->run.queue, err));
     WD_TRY(paint(j, err));
     WD_TRY(decode(j, err));
     if (o->trace) WD_TRY(write_trace(j, err));

@@ -29,53 +29,64 @@ static const char *bytes_text(char *out, size_t out_bytes, size_t bytes)
     return out;
 }
 
-static wd_status open_embeds(wd_prompt_embeds *out, const wd_train_setup *s, wd_queue *queue,
-                             wd_err *err)
-{
-    return wd_prompt_embeds_open(out, s->cache_dir, &s->teacher, s->prompt,
-                                 s->data.count + s->samples, s->options.negative_prompt,
-                                 s->options.max_sequence_length, s->encoder_dtype, queue, err);
-}
-
 /* How many rows of text teacher and student compute: what the prompts need, or, of a run that is
  * resumed, what it was begun with. */
-static wd_status choose_text(wd_train_setup *s, const wd_prompt_embeds *embeds, wd_err *err)
+static wd_status choose_text(wd_train_setup *s, wd_err *err)
 {
     wd_machine_options *m = &s->trainer.machine;
-    m->text_tokens = embeds->text_tokens;
-    m->text_repeat = embeds->text_repeat;
+    m->text_tokens = s->embeds.text_tokens;
+    m->text_repeat = s->embeds.text_repeat;
     if (*s->resume) WD_TRY(wd_trainer_resume_text(&s->trainer, err));
+    s->embeds.text_tokens = m->text_tokens; /* a resumed run's may be more */
+    s->embeds.text_repeat = m->text_repeat;
     wd_log(WD_LOG_DEBUG, "text: %" PRId64 " rows are computed, the last stands for %" PRId64,
            m->text_tokens, m->text_repeat);
     return WD_OK;
 }
 
-/* What encoding the prompts takes, where the cache has not all of them; and what the plan of the
- * rest must know of them. */
+/* Tokens of the prompts, and what encoding those takes that the cache has not. */
 static wd_status plan_text(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd_err *err)
 {
     wd_device *dry = NULL;
     wd_queue *dry_queue = NULL;
-    wd_prompt_embeds embeds = {0};
     wd_status status;
+    WD_TRY(wd_prompt_embeds_open(&s->embeds, s->cache_dir, &s->teacher, s->prompt,
+                                 s->data.count + s->samples, s->options.negative_prompt,
+                                 s->options.max_sequence_length, s->encoder_dtype, err));
+    WD_TRY(choose_text(s, err));
+    wd_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, wd_text_cache_tokenizer_bytes(s->embeds.cache));
     WD_TRY_OUT(wd_device_open_dry(&dry, wd_queue_device(queue), err));
     WD_TRY_OUT(wd_queue_open(&dry_queue, dry, err));
-    WD_TRY_OUT(open_embeds(&embeds, s, dry_queue, err));
+    const int64_t before = wd_memory_held();
+    wd_memory_restart_peak();
+    WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, dry_queue, err));
     wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, wd_device_bytes_peak(dry));
     wd_plan_add(plan, "text encoder's workspace", WD_PLAN_TEXT,
                 wd_queue_workspace_bytes(dry_queue));
-    status = choose_text(s, &embeds, err);
+    wd_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, (size_t)(wd_memory_peak() - before));
 out:
-    wd_prompt_embeds_close(&embeds);
     wd_queue_close(dry_queue);
     wd_device_close(dry);
     return status;
 }
 
-static wd_status check_fit(const wd_plan *plan, wd_err *err)
+/* What the process has taken since the job began, and keeps: libraries, the kernels that they have
+ * made for the shapes of this run, prompts and their tokens. Planning has made all of it. */
+static size_t plan_program(wd_plan *plan, const wd_train_setup *s)
+{
+    wd_host_memory_trim();
+    const size_t now = wd_host_memory_own();
+    const size_t taken = now > s->bytes_before ? now - s->bytes_before : 0;
+    wd_plan_add(plan, "libraries, kernels, prompts", WD_PLAN_PROGRAM, taken);
+    return taken;
+}
+
+/* `taken`: what of the plan is taken already. */
+static wd_status check_fit(const wd_plan *plan, size_t taken, wd_err *err)
 {
     char needed[32], there[32];
-    const size_t peak = wd_plan_peak(plan), available = wd_host_memory_available();
+    const size_t peak = wd_plan_peak(plan), more = wd_host_memory_available();
+    const size_t available = more < SIZE_MAX - taken ? more + taken : SIZE_MAX;
     if (peak <= available) return WD_OK;
     return wd_fail(err, WD_DOES_NOT_FIT,
                    "the run needs %s of memory, and there is %s. What takes less: "
@@ -86,37 +97,43 @@ static wd_status check_fit(const wd_plan *plan, wd_err *err)
                    bytes_text(there, sizeof there, available));
 }
 
-static wd_status make_plan(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd_err *err)
+/* The peak, and what it is made of: items of less than a hundredth of it for --log_level debug. */
+static void say_plan(const wd_plan *plan)
 {
     char peak[32], mapped[32], item[32];
-    *plan = (wd_plan){0};
-    WD_TRY(plan_text(plan, s, queue, err));
-    WD_TRY(wd_plan_machine(plan, &s->trainer.machine, wd_queue_device(queue), err));
-    wd_samples_plan(plan, &s->trainer.samples, &s->trainer.machine);
+    const size_t most = wd_plan_peak(plan);
     wd_log(WD_LOG_INFO, "memory: %s at the most, and %s of mapped files",
-           bytes_text(peak, sizeof peak, wd_plan_peak(plan)),
+           bytes_text(peak, sizeof peak, most),
            bytes_text(mapped, sizeof mapped, plan->mapped_bytes));
     for (int i = 0; i < plan->items; i++)
-        wd_log(WD_LOG_DEBUG, "  %-32s %s", plan->item[i].name,
+        wd_log(plan->item[i].bytes >= most / 100 ? WD_LOG_INFO : WD_LOG_DEBUG, "  %-10s %-32s %s",
+               wd_plan_phase_name(plan->item[i].phase), plan->item[i].name,
                bytes_text(item, sizeof item, plan->item[i].bytes));
-    return check_fit(plan, err);
+}
+
+static wd_status make_plan(wd_plan *plan, wd_train_setup *s, wd_queue *queue, wd_err *err)
+{
+    *plan = (wd_plan){0};
+    WD_TRY(plan_text(plan, s, queue, err));
+    WD_TRY(wd_plan_machine(plan, &s->trainer.machine, &s->trainer.samples, wd_queue_device(queue),
+                           err));
+    const size_t taken = plan_program(plan, s);
+    say_plan(plan);
+    return check_fit(plan, taken, err);
 }
 
 /* ---- run.json ---- */
 
-static json_t *plan_json(const wd_plan *plan)
+static json_t *plan_json(const wd_plan *plan, size_t before)
 {
-    static const char *const phase[] = {[WD_PLAN_ALWAYS] = "training",
-                                        [WD_PLAN_OPENING] = "opening",
-                                        [WD_PLAN_TEXT] = "text",
-                                        [WD_PLAN_SAMPLING] = "sampling"};
     json_t *items = json_array();
     for (int i = 0; i < plan->items; i++)
         json_array_append_new(items, json_pack("{s:s, s:s, s:I}", "name", plan->item[i].name,
-                                               "while", phase[plan->item[i].phase], "bytes",
-                                               (json_int_t)plan->item[i].bytes));
-    return json_pack("{s:I, s:I, s:o}", "bytes_peak", (json_int_t)wd_plan_peak(plan),
-                     "bytes_mapped", (json_int_t)plan->mapped_bytes, "items", items);
+                                               "while", wd_plan_phase_name(plan->item[i].phase),
+                                               "bytes", (json_int_t)plan->item[i].bytes));
+    return json_pack("{s:I, s:I, s:I, s:o}", "bytes_peak", (json_int_t)wd_plan_peak(plan),
+                     "bytes_before", (json_int_t)before, "bytes_mapped",
+                     (json_int_t)plan->mapped_bytes, "items", items);
 }
 
 /* Everything that the run follows from: --config takes it again. */
@@ -130,7 +147,7 @@ static wd_status write_run(const wd_train_setup *s, const wd_plan *plan, wd_queu
         "options", wd_options_json(WD_JOB_TRAIN, &s->options), "student",
         wd_dit_config_json(&s->student.dit), "device", wd_device_name(wd_queue_device(queue)),
         "prompts", (json_int_t)s->data.count, "text_tokens",
-        (json_int_t)s->trainer.machine.text_tokens, "memory", plan_json(plan));
+        (json_int_t)s->trainer.machine.text_tokens, "memory", plan_json(plan, s->bytes_before));
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
     const wd_status status = wd_json_save(run, path, err);
     json_decref(run);
@@ -156,14 +173,6 @@ static wd_status move_checkpoints(const wd_train_setup *s, wd_err *err)
 
 /* ---- the run ---- */
 
-static wd_status encode(wd_train_setup *s, wd_queue *queue, wd_err *err)
-{
-    WD_TRY(open_embeds(&s->embeds, s, queue, err));
-    s->embeds.text_tokens = s->trainer.machine.text_tokens; /* a resumed run's may be more */
-    s->embeds.text_repeat = s->trainer.machine.text_repeat;
-    return WD_OK;
-}
-
 static wd_status train(wd_train_setup *s, wd_run *run, wd_err *err)
 {
     wd_plan plan;
@@ -173,7 +182,8 @@ static wd_status train(wd_train_setup *s, wd_run *run, wd_err *err)
     WD_TRY(wd_folder_make(s->options.output_dir, err));
     WD_TRY(move_checkpoints(s, err));
     WD_TRY(write_run(s, &plan, run->queue, err));
-    WD_TRY(encode(s, run->queue, err));
+    WD_TRY(wd_text_cache_encode(s->embeds.cache, run->queue, err));
+    wd_host_memory_trim();
     s->trainer.memory_bytes = wd_plan_peak(&plan);
     WD_TRY(wd_residency_open_resident(&residency, &s->teacher, NULL,
                                       s->trainer.machine.teacher_dtype, run->queue, err));

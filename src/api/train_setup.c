@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
@@ -282,7 +283,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
 
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_err *err)
 {
-    *out = (wd_train_setup){.options = *options};
+    *out = (wd_train_setup){.options = *options, .bytes_before = wd_host_memory_own()};
     const wd_status status = open_parts(out, err);
     if (status != WD_OK) wd_train_setup_close(out);
     return status;

@@ -2,6 +2,7 @@
  *
  * Results go to standard output; errors and what is reported on the way to standard error. The exit
  * code is the status (WD_STATUS_MAP in wandistiller.h). */
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,9 +80,20 @@ static void settle_spinning(char **argv)
     if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
 }
 
+/* glibc keeps ever larger blocks on its heap once some have been freed, and those do not go back to
+ * the system then. A threshold that is said stays: a freed block of this size is gone, and memory
+ * is what the plan says. */
+static void settle_heap(void)
+{
+#ifdef M_MMAP_THRESHOLD
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     settle_spinning(argv);
+    settle_heap();
     static wd_status (*const run[])(int, char **, wd_err *) = {
 #define X(JOB, job, summary) [WD_JOB_##JOB] = wd_cli_##job,
         WD_JOB_MAP(X)

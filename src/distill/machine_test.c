@@ -95,7 +95,8 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     *out = (outcome){0};
     wd_test_ok(open(&device, threads, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    wd_test_ok(wd_plan_machine(&plan, options, device, &err), &err);
+    const int64_t host_before = wd_memory_held();
+    wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, device, &err), &err);
     wd_test_ok(wd_residency_open_resident(&residency, options->teacher, NULL,
                                           options->teacher_dtype, queue, &err),
                &err);
@@ -117,8 +118,9 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
         }
     }
     out->steady_allocs = wd_alloc_count() + wd_device_alloc_count(device) - allocs;
-    out->planned = wd_plan_peak(&plan);
-    out->measured = wd_device_bytes(device);
+    for (int i = 0; i < plan.items; i++)
+        if (plan.item[i].phase == WD_PLAN_TRAINING) out->planned += plan.item[i].bytes;
+    out->measured = wd_device_bytes(device) + (size_t)(wd_memory_held() - host_before);
     out->acquires = residency->acquires;
     out->count = 2 * m.params.count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);

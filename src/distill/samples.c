@@ -231,6 +231,7 @@ static wd_status write_sheet(const wd_samples *s, const uint8_t *student, int64_
                              .labels = labels,
                              .row_titles = rows};
     WD_TRY_OUT(wd_sheet_draw(&sheet, &layout, err));
+    if (wd_device_is_dry(wd_queue_device(s->machine->queue))) goto out;
     snprintf(name, sizeof name, "step-%08" PRId64 ".png", step);
     WD_TRY_OUT(wd_folder_make(s->options.folder, err));
     WD_TRY_OUT(wd_path_join(path, s->options.folder, name, err));
@@ -264,17 +265,4 @@ out:
     wd_free(student);
     wd_free(teacher);
     return status;
-}
-
-/* Noise, latents, pictures and sheets on the host; latents, velocities and the decoder's memory. */
-void wd_samples_plan(wd_plan *plan, const wd_samples_options *options, const wd_machine_options *m)
-{
-    if (!options->count) return;
-    int64_t scale = wd_pipeline_vae_scale(m->teacher), n = options->count;
-    size_t state = (size_t)(m->student.in_channels * m->latent_height * m->latent_width) * 4;
-    size_t pixels = (size_t)(3 * m->latent_height * scale * m->latent_width * scale);
-    const int64_t dim[5] = {1, m->teacher->vae.z_dim, 1, m->latent_height, m->latent_width};
-    wd_plan_add(plan, "noise and pictures", WD_PLAN_SAMPLING,
-                (size_t)n * (2 * state + 6 * pixels) + (size_t)n * 8 * pixels);
-    wd_plan_add(plan, "VAE decoding", WD_PLAN_SAMPLING, wd_vae_decode_bytes(&m->teacher->vae, dim));
 }

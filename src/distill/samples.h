@@ -2,7 +2,7 @@
 #ifndef WD_DISTILL_SAMPLES_H
 #define WD_DISTILL_SAMPLES_H
 
-#include "distill/plan.h"
+#include "distill/machine.h"
 
 typedef struct wd_samples_options {
     const char *folder;           /* where step-00000200.png go */
@@ -23,11 +23,7 @@ void wd_samples_close(wd_samples *samples); /* NULL is allowed */
 
 /* Draws the student's pictures with its EMA weights (if it has any) and writes the sheet of `step`;
  * the teacher's are drawn the first time. The weights shown are those of training again when it
- * returns. */
+ * returns. With a machine on a dry device nothing is written. */
 wd_status wd_samples_write(wd_samples *samples, int64_t step, wd_err *err);
-
-/* Adds what wd_samples_write needs while it draws. */
-void wd_samples_plan(wd_plan *plan, const wd_samples_options *options,
-                     const wd_machine_options *machine);
 
 #endif

@@ -62,6 +62,8 @@ typedef struct wd_safetensors_item {
 
 typedef struct wd_safetensors_writer wd_safetensors_writer;
 
+enum { WD_SAFETENSORS_BUFFER_BYTES = 1 << 20 }; /* of a writer, in host memory */
+
 /* Starts a file with these tensors, in this order (wide dtypes first keeps all of them aligned).
  * `metadata`: pairs key, value, ..., NULL; or NULL. The bytes go to a temporary file: `path`
  * appears, whole, at finish. The room is reserved at once, data start is 64-byte aligned. */

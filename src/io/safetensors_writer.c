@@ -16,7 +16,7 @@
 #include "io/file.h"
 #include "io/safetensors.h"
 
-enum { LENGTH_BYTES = 8, DATA_ALIGN = 64, BUFFER_BYTES = 4 << 20 };
+enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
 
 struct wd_safetensors_writer {
     char path[WD_PATH_MAX], temporary[WD_PATH_MAX];
@@ -123,7 +123,7 @@ wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
     wd_safetensors_writer *w = block;
     w->fd = -1;
     memcpy(w->path, name, sizeof name);
-    WD_TRY_OUT(wd_alloc(&block, BUFFER_BYTES, 1, "a write buffer", err));
+    WD_TRY_OUT(wd_alloc(&block, WD_SAFETENSORS_BUFFER_BYTES, 1, "a write buffer", err));
     w->buffer = block;
     WD_TRY_OUT(
         make_header(&header, &length, &w->bytes_expected, path, items, count, metadata, err));
@@ -158,8 +158,8 @@ wd_status wd_safetensors_put(wd_safetensors_writer *w, const void *data, size_t 
         return wd_fail(err, WD_INTERNAL, "%s: more data than its %" PRIu64 " bytes", w->path,
                        w->bytes_expected);
     w->bytes += bytes;
-    if (bytes > BUFFER_BYTES - w->buffered) WD_TRY(flush(w, err));
-    if (bytes >= BUFFER_BYTES) return write_all(w, data, bytes, err);
+    if (bytes > WD_SAFETENSORS_BUFFER_BYTES - w->buffered) WD_TRY(flush(w, err));
+    if (bytes >= WD_SAFETENSORS_BUFFER_BYTES) return write_all(w, data, bytes, err);
     if (bytes) memcpy(w->buffer + w->buffered, data, bytes);
     w->buffered += bytes;
     return WD_OK;

@@ -22,7 +22,7 @@ static const char json_name[] = "state.json";
 static const char sums_name[] = "checksums.xxh128";
 
 enum {
-    STAGING_BYTES = 16 << 20,
+    STAGING_BYTES = 1 << 20,
     NAME_MAX_BYTES = WD_TENSOR_NAME_MAX + 8,
     SUMS_BYTES_MAX = 1 << 16
 };
@@ -76,6 +76,12 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tens
         done += piece;
     }
     return WD_OK;
+}
+
+size_t wd_checkpoint_write_bytes(const wd_params *params)
+{
+    size_t each = sizeof(stored) + sizeof(wd_safetensors_item);
+    return STAGING_BYTES + WD_SAFETENSORS_BUFFER_BYTES + PARTS * (size_t)params->table.count * each;
 }
 
 static wd_status write_tensors(const char *path, const wd_params *params,

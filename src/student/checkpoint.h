@@ -28,6 +28,10 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params 
                               const wd_checkpoint_tensor *extra, int64_t extra_count,
                               const json_t *run, wd_queue *queue, wd_err *err);
 
+/* Host memory that wd_checkpoint_write takes while it writes: its buffers and lists. The student's
+ * export (export.h) takes less. */
+size_t wd_checkpoint_write_bytes(const wd_params *params);
+
 typedef struct wd_checkpoint {
     int64_t step;
     json_t *run;         /* as given to write; owned */

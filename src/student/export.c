@@ -19,7 +19,7 @@
 /* In transformer/config.json: who wrote it. Only such a transformer is ever replaced. */
 static const char mark[] = "WanDistiller student";
 
-enum { STAGING_FLOATS = 4 << 20, COPIED_BYTES_MAX = 64 << 20 };
+enum { STAGING_FLOATS = 1 << 18, COPIED_BYTES_MAX = 64 << 20 };
 
 wd_export_options wd_export_defaults(void)
 {

@@ -98,7 +98,7 @@ static const role head_roles[WD_DIT_HEAD_SLOTS] = {
     [WD_DIT_HEAD_PROJ_B] = {ONE, ALL, 1},
 };
 
-enum { STAGING_FLOATS = 4 << 20 };
+enum { STAGING_FLOATS = 1 << 18 };
 
 /* Everything that the transfer needs to know. */
 typedef struct transfer {

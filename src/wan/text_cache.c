@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/prompts.h"
@@ -45,17 +46,13 @@ struct wd_text_cache {
     wd_dtype dtype;
     source *source;
     int64_t sources, source_room;
-};
-
-/* What an open works with. */
-typedef struct opening {
-    wd_text_cache *cache;
+    size_t tokenizer_bytes;
+    /* until all prompts have rows: */
     const char *folder; /* or NULL */
     const wd_pipeline *pipeline;
     wd_safetensors *weights;
-    wd_queue *queue;
     char key[WD_TEXT_KEY_MAX];
-} opening;
+};
 
 /* ---- prompts ---- */
 
@@ -89,19 +86,19 @@ static wd_status tokenize(wd_text_cache *c, prompt *p, const wd_tokenizer *token
     return WD_OK;
 }
 
-static wd_status tokenize_all(wd_text_cache *c, const wd_pipeline *pipeline,
-                              const char *const *texts, wd_err *err)
+static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err *err)
 {
     char folder[WD_PATH_MAX];
     wd_tokenizer *tokenizer = NULL;
     void *block;
     wd_status status;
+    const size_t before = wd_host_memory_own(), peak_before = wd_host_memory_own_peak();
     WD_TRY(wd_alloc(&block, (size_t)c->count, sizeof *c->prompt, "a list of prompts", err));
     c->prompt = block;
     WD_TRY(wd_alloc(&block, (size_t)c->count, sizeof *c->sorted, "a list of prompts", err));
     c->sorted = block;
-    WD_TRY(wd_pipeline_require(pipeline, WD_COMPONENT_TOKENIZER, err));
-    WD_TRY(wd_pipeline_folder(folder, pipeline, WD_COMPONENT_TOKENIZER, err));
+    WD_TRY(wd_pipeline_require(c->pipeline, WD_COMPONENT_TOKENIZER, err));
+    WD_TRY(wd_pipeline_folder(folder, c->pipeline, WD_COMPONENT_TOKENIZER, err));
     WD_TRY(wd_tokenizer_open(&tokenizer, folder, err));
     for (int64_t i = 0; i < c->count; i++) {
         c->prompt[i].at = i;
@@ -113,9 +110,13 @@ static wd_status tokenize_all(wd_text_cache *c, const wd_pipeline *pipeline,
     qsort(c->prompt, (size_t)c->count, sizeof *c->prompt, by_hash);
     for (int64_t i = 0; i < c->count; i++) c->sorted[c->prompt[i].at] = i;
     wd_tokenizer_pad(&c->pad_id, NULL, 0, 1, tokenizer);
+    const size_t after = wd_host_memory_own(), peak = wd_host_memory_own_peak();
+    const size_t most = peak > peak_before && peak > after ? peak : after;
+    c->tokenizer_bytes = most > before ? most - before : 0;
     status = WD_OK;
 out:
     wd_tokenizer_close(tokenizer);
+    wd_host_memory_trim(); /* of a large vocabulary there are millions of small blocks */
     return status;
 }
 
@@ -162,12 +163,12 @@ static int64_t take_rows(wd_text_cache *c, const wd_text_rows *r)
 }
 
 /* Maps a file of the cache and takes what it has; one that we need nothing of is let go. */
-static wd_status take_file(wd_text_cache *c, const char *path, const char *key, wd_err *err)
+static wd_status take_file(wd_text_cache *c, const char *path, wd_err *err)
 {
     wd_safetensors *set;
     wd_text_rows rows = {.dtype = c->dtype, .text_dim = c->text_dim};
     WD_TRY(reserve_source(c, err));
-    WD_TRY(wd_text_file_open(&set, &rows, path, key, err));
+    WD_TRY(wd_text_file_open(&set, &rows, path, c->key, err));
     if (take_rows(c, &rows) > 0)
         c->source[c->sources++] = (source){.set = set};
     else
@@ -177,20 +178,20 @@ static wd_status take_file(wd_text_cache *c, const char *path, const char *key, 
 
 /* Takes what the files of the folder have. One that cannot be used is passed over with a warning.
  */
-static wd_status take_folder(const opening *o, wd_err *err)
+static wd_status take_folder(wd_text_cache *c, wd_err *err)
 {
     char path[WD_PATH_MAX];
     struct dirent *item;
-    WD_TRY(wd_folder_make(o->folder, err));
-    DIR *dir = opendir(o->folder);
-    if (!dir) return wd_fail(err, WD_IO, "%s: cannot be read", o->folder);
+    WD_TRY(wd_folder_make(c->folder, err));
+    DIR *dir = opendir(c->folder);
+    if (!dir) return wd_fail(err, WD_IO, "%s: cannot be read", c->folder);
     wd_status status = WD_OK;
     while ((item = readdir(dir))) {
         wd_err file_err = {0};
-        if (!wd_text_file_is_named(item->d_name, o->key)) continue;
-        status = wd_path_join(path, o->folder, item->d_name, err);
+        if (!wd_text_file_is_named(item->d_name, c->key)) continue;
+        status = wd_path_join(path, c->folder, item->d_name, err);
         if (status != WD_OK) break;
-        status = take_file(o->cache, path, o->key, &file_err);
+        status = take_file(c, path, &file_err);
         if (status == WD_OUT_OF_MEMORY) {
             if (err) *err = file_err;
             break;
@@ -253,17 +254,17 @@ static wd_status alloc_batch(batch *b, int64_t count, int64_t rows, size_t row_b
     b->first = block;
     WD_TRY(wd_alloc(&block, (size_t)rows, sizeof *b->ids, "a batch of prompts", err));
     b->ids = block;
-    WD_TRY(wd_alloc(&block, (size_t)rows, row_bytes, "prompt embeddings", err));
+    block = NULL; /* not cleared: a dry run does not touch it */
+    WD_TRY(wd_resize(&block, (size_t)rows, row_bytes, "prompt embeddings", err));
     b->row = block;
     return WD_OK;
 }
 
 /* Encodes `count` prompts of `rows` tokens in all, and takes the rows: from a new file, or as they
- * are. */
-static wd_status encode_batch(const opening *o, wd_umt5 *encoder, prompt *const *list,
+ * are. A dry encoder's are nothing. */
+static wd_status encode_batch(wd_text_cache *c, wd_umt5 *encoder, bool dry, prompt *const *list,
                               int64_t count, int64_t rows, wd_err *err)
 {
-    wd_text_cache *c = o->cache;
     batch b = {0};
     char path[WD_PATH_MAX];
     wd_status status;
@@ -277,14 +278,15 @@ static wd_status encode_batch(const opening *o, wd_umt5 *encoder, prompt *const 
                (size_t)list[i]->tokens * sizeof *b.ids);
     }
     WD_TRY_OUT(wd_umt5_encode_rows(encoder, b.row, b.ids, b.first, count, err));
+    if (dry) goto out;
     const wd_text_rows r = {b.hash, b.first, b.row, count, c->text_dim, c->dtype};
-    if (!o->folder || wd_device_is_dry(wd_queue_device(o->queue))) {
+    if (!c->folder) {
         take_rows(c, &r);
         c->source[c->sources++] = (source){.memory = b.row};
         b.row = NULL;
     } else {
-        WD_TRY_OUT(wd_text_file_write(path, o->folder, o->key, &r, err));
-        WD_TRY_OUT(take_file(c, path, o->key, err));
+        WD_TRY_OUT(wd_text_file_write(path, c->folder, c->key, &r, err));
+        WD_TRY_OUT(take_file(c, path, err));
     }
     c->computed += count;
 out:
@@ -292,20 +294,16 @@ out:
     return status;
 }
 
-static wd_status encode_missing(const opening *o, wd_err *err)
+static wd_status encode_list(wd_text_cache *c, prompt *const *list, int64_t count, wd_queue *queue,
+                             wd_err *err)
 {
-    wd_text_cache *c = o->cache;
-    prompt **list = NULL;
-    int64_t count = 0;
+    const bool dry = wd_device_is_dry(wd_queue_device(queue));
     wd_umt5 *encoder = NULL;
     wd_status status;
-    WD_TRY_OUT(list_missing(&list, &count, c, err));
-    if (count == 0) goto out;
-    const bool dry = wd_device_is_dry(wd_queue_device(o->queue));
     if (!dry)
         wd_log(WD_LOG_INFO, "text encoder: %" PRId64 " of %" PRId64 " prompts to encode in %s",
                count, c->count, wd_dtype_option_name(c->dtype));
-    WD_TRY_OUT(wd_umt5_open(&encoder, &o->pipeline->umt5, o->weights, c->dtype, o->queue, err));
+    WD_TRY_OUT(wd_umt5_open(&encoder, &c->pipeline->umt5, c->weights, c->dtype, queue, err));
     for (int64_t begin = 0, end; begin < count; begin = end) {
         int64_t rows = list[begin]->tokens;
         if (wd_stop_requested()) {
@@ -316,12 +314,26 @@ static wd_status encode_missing(const opening *o, wd_err *err)
         }
         for (end = begin + 1; end < count && rows + list[end]->tokens <= BATCH_ROWS; end++)
             rows += list[end]->tokens;
-        WD_TRY_OUT(encode_batch(o, encoder, list + begin, end - begin, rows, err));
+        WD_TRY_OUT(encode_batch(c, encoder, dry, list + begin, end - begin, rows, err));
         if (!dry)
             wd_log(WD_LOG_DEBUG, "text encoder: %" PRId64 " of %" PRId64 " prompts", end, count);
     }
 out:
     wd_umt5_close(encoder);
+    return status;
+}
+
+wd_status wd_text_cache_encode(wd_text_cache *c, wd_queue *queue, wd_err *err)
+{
+    prompt **list = NULL;
+    int64_t count = 0;
+    wd_status status;
+    WD_TRY_OUT(list_missing(&list, &count, c, err));
+    if (count) WD_TRY_OUT(encode_list(c, list, count, queue, err));
+    if (wd_device_is_dry(wd_queue_device(queue))) goto out;
+    wd_safetensors_close(c->weights);
+    c->weights = NULL;
+out:
     wd_free(list);
     return status;
 }
@@ -330,28 +342,27 @@ out:
 
 wd_status wd_text_cache_open(wd_text_cache **out, const char *folder, const wd_pipeline *pipeline,
                              const char *const *prompts, int64_t count, int64_t max_tokens,
-                             wd_dtype encoder_dtype, wd_queue *queue, wd_err *err)
+                             wd_dtype encoder_dtype, wd_err *err)
 {
     void *block;
-    opening o = {.folder = folder, .pipeline = pipeline, .queue = queue};
     wd_status status;
     assert(count > 0 && max_tokens > 0);
     WD_TRY(wd_alloc(&block, 1, sizeof(wd_text_cache), "a text cache", err));
-    wd_text_cache *c = o.cache = block;
+    wd_text_cache *c = block;
     *c = (wd_text_cache){.count = count,
                          .max_tokens = max_tokens,
                          .text_dim = pipeline->umt5.d_model,
-                         .dtype = encoder_dtype};
-    WD_TRY_OUT(tokenize_all(c, pipeline, prompts, err));
+                         .dtype = encoder_dtype,
+                         .folder = folder,
+                         .pipeline = pipeline};
+    WD_TRY_OUT(tokenize_all(c, prompts, err));
     WD_TRY_OUT(wd_pipeline_require(pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-    WD_TRY_OUT(wd_pipeline_open_weights(&o.weights, pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-    wd_text_key_of(o.key, &pipeline->umt5, o.weights, encoder_dtype);
-    if (folder) WD_TRY_OUT(take_folder(&o, err));
-    WD_TRY_OUT(encode_missing(&o, err));
+    WD_TRY_OUT(wd_pipeline_open_weights(&c->weights, pipeline, WD_COMPONENT_TEXT_ENCODER, err));
+    wd_text_key_of(c->key, &pipeline->umt5, c->weights, encoder_dtype);
+    if (folder) WD_TRY_OUT(take_folder(c, err));
     *out = c;
     c = NULL;
 out:
-    wd_safetensors_close(o.weights);
     wd_text_cache_close(c);
     return status;
 }
@@ -363,6 +374,7 @@ void wd_text_cache_close(wd_text_cache *c)
         wd_safetensors_close(c->source[i].set);
         wd_free(c->source[i].memory);
     }
+    wd_safetensors_close(c->weights);
     wd_free(c->source);
     wd_free(c->prompt);
     wd_free(c->sorted);
@@ -378,6 +390,10 @@ static const prompt *prompt_at(const wd_text_cache *c, int64_t i)
     return &c->prompt[c->sorted[i]];
 }
 
+size_t wd_text_cache_tokenizer_bytes(const wd_text_cache *c)
+{
+    return c->tokenizer_bytes;
+}
 int64_t wd_text_cache_computed(const wd_text_cache *c)
 {
     return c->computed;

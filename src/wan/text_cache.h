@@ -2,10 +2,11 @@
  *
  *   prompts -> cleaned -> token ids -> rows of the encoder, from the cache where it has them
  *
- * The encoder is opened only if a prompt is missing, and closed before open returns: then its
- * memory is gone, and what is left is mapped files. Rows are kept as the encoder gave them, in its
- * dtype, without padding. Nothing of a cache file is trusted: another format, encoder, dtype or
- * checksum makes its prompts be computed anew (wan/text_file.h). */
+ * Opening says what there is; encoding then opens the encoder only if a prompt is missing, and
+ * closes it before it returns: then its memory is gone, and what is left is mapped files. Rows are
+ * kept as the encoder gave them, in its dtype, without padding. Nothing of a cache file is trusted:
+ * another format, encoder, dtype or checksum makes its prompts be computed anew (wan/text_file.h).
+ */
 #ifndef WD_WAN_TEXT_CACHE_H
 #define WD_WAN_TEXT_CACHE_H
 
@@ -14,17 +15,26 @@
 
 typedef struct wd_text_cache wd_text_cache;
 
-/* Embeddings of `count` prompts (the negative one is a prompt like the others), cut to max_tokens
- * tokens, computed in encoder_dtype (F32 or BF16). `folder` is made where missing; NULL: they are
- * kept in memory. What was computed is written every few thousand rows, so that a run that is
- * interrupted goes on where it was. On a dry device nothing is computed or written: device and
- * process then show what a real call needs. */
+/* The tokens of `count` prompts (the negative one is a prompt like the others), cut to max_tokens,
+ * and of their embeddings in encoder_dtype (F32 or BF16) what `folder` has (made where missing;
+ * NULL: they are kept in memory). `folder` and `pipeline` are borrowed until the cache is closed.
+ */
 wd_status wd_text_cache_open(wd_text_cache **out, const char *folder, const wd_pipeline *pipeline,
                              const char *const *prompts, int64_t count, int64_t max_tokens,
-                             wd_dtype encoder_dtype, wd_queue *queue, wd_err *err);
+                             wd_dtype encoder_dtype, wd_err *err);
 void wd_text_cache_close(wd_text_cache *cache); /* NULL is allowed */
 
-/* How many different prompts this open had to compute. */
+/* Computes the embeddings that are missing, which must be done before one is asked for. They are
+ * written every few thousand rows, so that a run that is interrupted goes on where it was. On a dry
+ * device nothing is computed or written, and they are still missing: device and memory meter
+ * (core/memory.h) then show what a real call needs. */
+wd_status wd_text_cache_encode(wd_text_cache *cache, wd_queue *queue, wd_err *err);
+
+/* How much more memory the process had at the most while prompts were turned into tokens: measured,
+ * for the tokenizer's memory is not ours. */
+size_t wd_text_cache_tokenizer_bytes(const wd_text_cache *cache);
+
+/* How many different prompts had to be computed. */
 int64_t wd_text_cache_computed(const wd_text_cache *cache);
 
 /* Rows [*count, text_dim] of prompt i: its tokens' and no more, in the encoder's dtype; host memory

@@ -20,6 +20,7 @@ static const char *const prompts[] = {
     "  Cr\u00e8me   br\u00fbl\u00e9e &amp; a \t\u201cfox\u201d, green background ",
     "penguin, white background", ""};
 enum { PROMPTS = 4, NEGATIVE = 3, TOKENS = 24, DIM = 96 };
+enum { WRITING = WD_SAFETENSORS_BUFFER_BYTES + (64 << 10) }; /* of a cache file */
 
 static wd_pipeline tiny;
 static wd_device *device;
@@ -52,12 +53,23 @@ static const char *new_folder(void)
     return path;
 }
 
+static wd_status open_and_encode(wd_text_cache **out, const char *folder,
+                                 const wd_pipeline *pipeline, const char *const *texts,
+                                 int64_t count, int64_t tokens, wd_dtype dtype, wd_queue *on,
+                                 wd_err *err)
+{
+    WD_TRY(wd_text_cache_open(out, folder, pipeline, texts, count, tokens, dtype, err));
+    const wd_status status = wd_text_cache_encode(*out, on, err);
+    if (status != WD_OK) wd_text_cache_close(*out);
+    return status;
+}
+
 static wd_text_cache *open_cache(const char *folder, int64_t count, wd_dtype dtype)
 {
     wd_text_cache *c;
     wd_err err;
     size_t before = wd_device_bytes(device);
-    wd_test_ok(wd_text_cache_open(&c, folder, &tiny, prompts, count, TOKENS, dtype, queue, &err),
+    wd_test_ok(open_and_encode(&c, folder, &tiny, prompts, count, TOKENS, dtype, queue, &err),
                &err);
     /* The encoder's memory is gone; a queue's workspace may stay. */
     assert_true(wd_device_bytes(device) <= before + wd_queue_workspace_bytes(queue));
@@ -165,7 +177,7 @@ static void padding_left_out(void **state)
     int64_t most = 0, tokens;
     wd_text_cache *c;
     wd_err err;
-    wd_test_ok(wd_text_cache_open(&c, NULL, &tiny, list, COUNT, TOKENS, WD_F32, queue, &err), &err);
+    wd_test_ok(open_and_encode(&c, NULL, &tiny, list, COUNT, TOKENS, WD_F32, queue, &err), &err);
     const int64_t longest = wd_text_cache_longest(c), rows = longest + 1;
     assert_in_range(longest, 2, TOKENS - 2);
     for (int i = 0; i < COUNT; i++) {
@@ -200,14 +212,13 @@ static void grows(void **state)
     wd_text_cache_close(c);
     const char *const twice[] = {prompts[0], "a new one", prompts[0], "  a new   one "};
     wd_err err;
-    wd_test_ok(wd_text_cache_open(&c, folder, &tiny, twice, 4, TOKENS, WD_F32, queue, &err), &err);
+    wd_test_ok(open_and_encode(&c, folder, &tiny, twice, 4, TOKENS, WD_F32, queue, &err), &err);
     assert_int_equal(wd_text_cache_computed(c), 1);
     int64_t rows[2];
     assert_ptr_equal(wd_text_cache_rows(c, 1, &rows[0]), wd_text_cache_rows(c, 3, &rows[1]));
     wd_text_cache_close(c);
     /* Cut shorter: other ids, unless the prompt fits; "" does, and stays known. */
-    wd_test_ok(wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, 5, WD_F32, queue, &err),
-               &err);
+    wd_test_ok(open_and_encode(&c, folder, &tiny, prompts, PROMPTS, 5, WD_F32, queue, &err), &err);
     assert_int_equal(wd_text_cache_computed(c), PROMPTS - 1);
     wd_text_cache_close(c);
 }
@@ -296,9 +307,8 @@ static void other_encoder(void **state)
     wd_text_cache *c;
     wd_err err;
     other.umt5.eps = 1e-5;
-    wd_test_ok(
-        wd_text_cache_open(&c, folder, &other, prompts, PROMPTS, TOKENS, WD_F32, queue, &err),
-        &err);
+    wd_test_ok(open_and_encode(&c, folder, &other, prompts, PROMPTS, TOKENS, WD_F32, queue, &err),
+               &err);
     assert_int_equal(wd_text_cache_computed(c), PROMPTS);
     wd_text_cache_close(c);
 }
@@ -340,7 +350,7 @@ static void allocation_failures(void **state)
     for (int n = 1;; n++) {
         wd_alloc_fail_at(n);
         wd_status status =
-            wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, queue, &err);
+            open_and_encode(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, queue, &err);
         wd_alloc_fail_at(0);
         if (status == WD_OK) break;
         assert_int_equal(status, WD_OUT_OF_MEMORY);
@@ -361,13 +371,13 @@ static void interrupted(void **state)
     wd_err err;
     wd_request_stop();
     wd_test_refused(
-        wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, queue, &err), &err,
+        open_and_encode(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, queue, &err), &err,
         WD_INTERRUPTED, "0 of 4");
     wd_stop_forget();
     assert_int_equal(list(path, folder), 0);
 }
 
-/* A dry device shows the peak of a real call. */
+/* A dry device and the memory meter show the peak of a real call, of one open cache. */
 static void dry(void **state)
 {
     (void)state;
@@ -376,22 +386,26 @@ static void dry(void **state)
     wd_device *real, *plan;
     wd_queue *real_queue, *plan_queue;
     wd_text_cache *c;
+    int64_t host[2];
     wd_err err;
     wd_test_ok(wd_device_open_cpu(&real, 0, &err), &err);
     wd_test_ok(wd_queue_open(&real_queue, real, &err), &err);
     wd_test_ok(wd_device_open_dry(&plan, real, &err), &err);
     wd_test_ok(wd_queue_open(&plan_queue, plan, &err), &err);
-    wd_test_ok(
-        wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, plan_queue, &err),
-        &err);
-    wd_text_cache_close(c);
-    assert_int_equal(list(path, folder), 0);
-    wd_test_ok(
-        wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, real_queue, &err),
-        &err);
+    wd_test_ok(wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        const int64_t before = wd_memory_held();
+        wd_memory_restart_peak();
+        wd_test_ok(wd_text_cache_encode(c, i ? real_queue : plan_queue, &err), &err);
+        host[i] = wd_memory_peak() - before;
+        assert_int_equal(list(path, folder), i);
+        assert_int_equal(wd_text_cache_computed(c), i ? PROMPTS : 0);
+    }
+    check_reference(c, tolerance);
     wd_text_cache_close(c);
     assert_int_equal(wd_device_bytes_peak(real),
                      wd_device_bytes_peak(plan) + wd_queue_workspace_bytes(plan_queue));
+    assert_in_range(host[1], host[0], host[0] + WRITING);
     wd_queue_close(plan_queue);
     wd_device_close(plan);
     wd_queue_close(real_queue);

@@ -17,7 +17,7 @@
 #include "nn/linear.h"
 #include "wan/umt5_impl.h"
 
-enum { PIECE_ROWS = 1024 };
+enum { PIECE_ROWS = 1024, EMBED_ROWS = 64 };
 
 /* What one call works on. */
 typedef struct batch {
@@ -74,17 +74,17 @@ static void embed(char *to, const wd_umt5 *e, int32_t id)
     }
 }
 
-/* x = embedding[ids], piece by piece through host memory: the table may be larger than the device.
- */
+/* x = embedding[ids], by way of host memory: the table may be larger than the device. */
 static wd_status embed_all(const buffers *d, wd_umt5 *e, const batch *b, wd_err *err)
 {
     int64_t rows = b->first[b->samples];
     size_t row_bytes = (size_t)e->config.d_model * wd_dtype_bytes(e->dtype);
     void *block;
-    WD_TRY(wd_alloc(&block, PIECE_ROWS, row_bytes, "text embeddings", err));
+    if (wd_device_is_dry(wd_queue_device(e->queue))) rows = 0;
+    WD_TRY(wd_alloc(&block, EMBED_ROWS, row_bytes, "text embeddings", err));
     char *staged = block;
-    for (int64_t r = 0; r < rows; r += PIECE_ROWS) {
-        int64_t count = rows - r < PIECE_ROWS ? rows - r : PIECE_ROWS;
+    for (int64_t r = 0; r < rows; r += EMBED_ROWS) {
+        int64_t count = rows - r < EMBED_ROWS ? rows - r : EMBED_ROWS;
         for (int64_t i = 0; i < count; i++) embed(staged + i * row_bytes, e, b->ids[r + i]);
         wd_queue_copy(e->queue, (char *)d->x + r * row_bytes, staged, count * row_bytes);
         wd_queue_wait(e->queue);
@@ -115,6 +115,7 @@ static wd_status upload_biases(void **block, const buffers *d, wd_umt5 *e, const
     int64_t span = 2 * b->tokens_max - 1, count = c->layers * c->heads * span;
     int64_t masked = b->mask ? b->samples * b->tokens_max : 0;
     WD_TRY(wd_alloc(block, (size_t)(count + masked), sizeof(float), "text position bias", err));
+    if (wd_device_is_dry(wd_queue_device(e->queue))) return WD_OK;
     float *relative = *block, *mask = relative + count;
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const wd_tensor *table = &e->line[wd_umt5_layer_line(layer) + WD_UMT5_BIAS]->tensor;

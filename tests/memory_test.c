@@ -1,0 +1,123 @@
+/* The program's memory is what it said: the peak of a run's anonymous and shared memory, watched
+ * from outside, within 3 % of the plan in run.json. */
+#include "program.h"
+
+#include <jansson.h>
+#include <time.h>
+
+#include "sanitized.h"
+
+enum { TOLERANCE_PERCENT = 3, BEFORE_MAX = 4 << 20, LOOK_NS = 500 * 1000 };
+
+static wd_program program;
+
+/* Anonymous and shared bytes of a process; 0 once it is gone. */
+static int64_t own_bytes(pid_t pid)
+{
+    char path[64], line[256];
+    long kib, sum = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "RssAnon: %ld", &kib) == 1 || sscanf(line, "RssShmem: %ld", &kib) == 1)
+            sum += kib;
+    if (file) fclose(file);
+    return (int64_t)sum * 1024;
+}
+
+/* Runs the program to its end; the most that it had at any look. */
+static int64_t watch(const char *const *arguments)
+{
+    const pid_t pid = wd_program_start(arguments);
+    siginfo_t ended = {0};
+    int64_t most = 0;
+    while (!waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) && !ended.si_pid) {
+        const int64_t now = own_bytes(pid);
+        if (now > most) most = now;
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+    wd_program_wait(&program, pid);
+    wd_program_succeeded(&program);
+    return most;
+}
+
+static int64_t planned(const char *key)
+{
+    json_t *run = json_load_file(wd_test_path("student/run.json"), 0, NULL);
+    const json_t *value = json_object_get(json_object_get(run, "memory"), key);
+    if (!json_is_integer(value)) fail_msg("run.json: memory has no integer \"%s\"", key);
+    const int64_t bytes = json_integer_value(value);
+    json_decref(run);
+    return bytes;
+}
+
+static void check(const char *const *arguments, int64_t least)
+{
+    wd_err err;
+    wd_test_ok(wd_folder_remove(wd_test_path("student"), &err), &err);
+    wd_test_ok(wd_folder_remove(wd_test_path("cache"), &err), &err);
+    const int64_t most = watch(arguments), before = planned("bytes_before");
+    const int64_t plan = planned("bytes_peak"), measured = most - before;
+    print_message("planned %.1f MB, measured %.1f MB beside %.1f MB from before the job\n",
+                  1e-6 * (double)plan, 1e-6 * (double)measured, 1e-6 * (double)before);
+    assert_in_range(before, 1, BEFORE_MAX);
+    assert_true(plan >= least);
+    const int64_t off = measured > plan ? measured - plan : plan - measured;
+    if (100 * off > TOLERANCE_PERCENT * plan)
+        fail_msg("planned %lld bytes, measured %lld", (long long)plan, (long long)measured);
+}
+
+#define RUN(...)                                                                                   \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        "train", "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny", "--data_path",                \
+            WD_SOURCE_DIR "/models/wan-tiny/prompts.txt", "--output_dir", wd_test_path("student"), \
+            "--cache_dir", wd_test_path("cache"), "--num_threads", "2", "--log_level", "warning",  \
+            __VA_ARGS__, NULL                                                                      \
+    }
+
+/* The demo's options: as much belongs to libraries and tables as to the student. */
+static void demo(void **state)
+{
+    (void)state;
+    if (WD_TEST_SANITIZED) skip();
+    check(RUN("--teacher_dtype", "bfloat16", "--mixed_precision", "bf16", "--num_steps", "3"),
+          50 << 20);
+}
+
+/* Activations of large batches. */
+static void large_batches(void **state)
+{
+    (void)state;
+    if (WD_TEST_SANITIZED) skip();
+    check(RUN("--batch_size", "512", "--num_steps", "1"), 300 << 20);
+}
+
+static void checkpointing(void **state)
+{
+    (void)state;
+    if (WD_TEST_SANITIZED) skip();
+    check(RUN("--batch_size", "512", "--num_steps", "1", "--gradient_checkpointing"), 100 << 20);
+}
+
+/* Drawing takes more than training. */
+static void samples(void **state)
+{
+    (void)state;
+    if (WD_TEST_SANITIZED) skip();
+    check(RUN("--height", "256", "--width", "256", "--batch_size", "2", "--trajectories", "2",
+              "--trajectory_steps", "2", "--num_steps", "2", "--target_replay", "8",
+              "--save_samples", "--sample_steps", "2"),
+          100 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(demo),
+        cmocka_unit_test(large_batches),
+        cmocka_unit_test(checkpointing),
+        cmocka_unit_test(samples),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
