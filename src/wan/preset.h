@@ -1,0 +1,15 @@
+/* The published Wan models by name, without their files: enough to plan a run with one. */
+#ifndef WD_WAN_PRESET_H
+#define WD_WAN_PRESET_H
+
+#include "wan/pipeline.h"
+
+/* Names of the presets: "wan2.1-1.3b", ..., NULL. */
+extern const char *const wd_preset_names[];
+
+/* Sets what the published pipeline's configuration files say: transformer (weights in F32 on disk),
+ * text encoder, VAE, scheduler, boundary, text length. The pipeline has no path and no weights.
+ * WD_INVALID_ARGUMENT, with the names there are, for another one. */
+wd_status wd_preset_pipeline(wd_pipeline *out, const char *name, wd_err *err);
+
+#endif
