@@ -19,18 +19,18 @@ extern "C" {
 #endif
 
 /* Every way in which a call can end: name, exit code of the command line, what it means. */
-#define WD_STATUS_MAP(X)                                                        \
-    X(OK, 0, "success")                                                         \
-    X(INVALID_ARGUMENT, 2, "an option or argument is not usable")               \
-    X(NOT_FOUND, 3, "a file, folder, tensor or component is missing")           \
-    X(BAD_FORMAT, 4, "a file is damaged or not of the format it claims")        \
-    X(MISMATCH, 5, "two things that must agree do not")                         \
-    X(UNSUPPORTED, 6, "well formed, but not something this program can do")     \
-    X(IO, 7, "reading or writing failed")                                       \
-    X(OUT_OF_MEMORY, 8, "an allocation failed")                                 \
-    X(DOES_NOT_FIT, 9, "the plan needs more memory than there is")              \
-    X(NOT_FINITE, 10, "training diverged: a loss or gradient is not finite")    \
-    X(INTERRUPTED, 11, "stopped on request before it was done")                 \
+#define WD_STATUS_MAP(X)                                                                           \
+    X(OK, 0, "success")                                                                            \
+    X(INVALID_ARGUMENT, 2, "an option or argument is not usable")                                  \
+    X(NOT_FOUND, 3, "a file, folder, tensor or component is missing")                              \
+    X(BAD_FORMAT, 4, "a file is damaged or not of the format it claims")                           \
+    X(MISMATCH, 5, "two things that must agree do not")                                            \
+    X(UNSUPPORTED, 6, "well formed, but not something this program can do")                        \
+    X(IO, 7, "reading or writing failed")                                                          \
+    X(OUT_OF_MEMORY, 8, "an allocation failed")                                                    \
+    X(DOES_NOT_FIT, 9, "the plan needs more memory than there is")                                 \
+    X(NOT_FINITE, 10, "training diverged: a loss or gradient is not finite")                       \
+    X(INTERRUPTED, 11, "stopped on request before it was done")                                    \
     X(INTERNAL, 12, "a bug in this library")
 
 typedef enum wd_status {
@@ -88,13 +88,18 @@ typedef struct wd_texts {
 /* Distils a student from a teacher. */
 typedef struct wd_train_options {
     /* teacher */
-    const char *teacher_path;            /* pipeline folder or Hub id; required */
-    const char *teacher_dtype;           /* "float32", "float16", "bfloat16": its weights */
-    const char *teacher_device_strategy; /* "cpu" */
-    int64_t teacher_window;              /* trajectories per sweep over the weights; 0: all */
-    int64_t teacher_micro_batch;         /* states that go through a block together; 0: chosen */
+    const char *teacher_path;  /* pipeline folder or Hub id; required */
+    const char *teacher_dtype; /* "float32", "float16", "bfloat16": its weights */
+    const char
+        *teacher_device_strategy;   /* "cpu", "gpu", "gpu0", "balanced", "sequential", "custom",
+                                     * "offload", "disk", "auto"; NULL: by the devices */
+    const char *teacher_device_map; /* JSON file: what "custom" is */
+    int64_t teacher_rank;           /* the device of "gpu0"; -1: the first */
+    int64_t teacher_prefetch;       /* blocks that are brought ahead of use */
+    int64_t teacher_window;         /* trajectories per sweep over the weights; 0: chosen */
+    int64_t teacher_micro_batch;    /* states that go through a block together; 0: chosen */
     /* student */
-    const char *student_config; /* JSON file; NULL: half the teacher's depth, same width */
+    const char *student_config;  /* JSON file; NULL: half the teacher's depth, same width */
     const char *mixed_precision; /* "no", "bf16", "fp16": what the student computes in */
     /* data */
     const char *data_path; /* prompts: a file, or a folder with some; required */
@@ -115,8 +120,8 @@ typedef struct wd_train_options {
     int64_t gradient_accumulation_steps;
     int64_t num_epochs, num_steps; /* 0: no such limit; the first limit reached ends the run */
     double max_minutes;            /* the same */
-    double lr; /* NaN: chosen by the student's width */
-    const char *lr_schedule; /* "cosine", "constant" */
+    double lr;                     /* NaN: chosen by the student's width */
+    const char *lr_schedule;       /* "cosine", "constant" */
     int64_t warmup_steps;
     double min_lr_ratio;
     double weight_decay, adam_beta1, adam_beta2, adam_eps;
@@ -126,7 +131,7 @@ typedef struct wd_train_options {
     uint64_t seed;
     /* output */
     const char *output_dir;
-    const char *resume; /* NULL: a new run; "auto"; or a checkpoint's folder */
+    const char *resume;          /* NULL: a new run; "auto"; or a checkpoint's folder */
     int64_t checkpoint_interval; /* steps; 0: only at the end */
     int64_t keep_checkpoints;
     bool save_samples;
@@ -135,31 +140,34 @@ typedef struct wd_train_options {
     int64_t sample_steps;
     const char *sample_dir; /* NULL: <output_dir>/samples */
     /* machine */
-    const char *devices; /* "cpu" */
-    int64_t num_threads; /* 0: all cores */
-    int64_t num_workers; /* accepted for scripts of the Python version; means nothing */
-    int64_t stop_at_step; /* ends as wd_request_stop after that step would; 0: never */
+    const char *devices;        /* "auto", "cpu", "sim:4x24GiB@link=25GB/s" */
+    const char *host_memory;    /* "60GiB"; NULL: what is free */
+    bool profile_memory;        /* say planned beside measured bytes at the end */
+    int64_t num_threads;        /* 0: all cores */
+    const char *offload_folder; /* accepted for scripts of the Python version; means nothing */
+    int64_t num_workers;        /* accepted for scripts of the Python version; means nothing */
+    int64_t stop_at_step;       /* ends as wd_request_stop after that step would; 0: never */
 } wd_train_options;
 
 /* Makes pictures with a teacher or a student. */
 typedef struct wd_sample_options {
-    const char *model;       /* pipeline folder or Hub id; required */
-    wd_texts prompt;         /* prompts, or ... */
-    const char *prompts;     /* ... a file, one per line; one of the two is required */
+    const char *model;   /* pipeline folder or Hub id; required */
+    wd_texts prompt;     /* prompts, or ... */
+    const char *prompts; /* ... a file, one per line; one of the two is required */
     const char *negative_prompt;
     int64_t steps;
     double guidance_scale;   /* NaN: 1 for a student of ours, else 5 */
     double guidance_scale_2; /* of the low-noise expert; NaN: guidance_scale */
     uint64_t seed;
-    int64_t height, width;   /* pixels; 0: the model's default */
+    int64_t height, width;       /* pixels; 0: the model's default */
     int64_t max_sequence_length; /* text tokens; 0: smaller of 512 and the tokenizer's maximum */
-    const char *scheduler;   /* "unipc", "euler"; NULL: the model's */
-    double flow_shift;       /* NaN: the model's */
-    const char *dtype;       /* "float32", "bfloat16": of transformer and text encoder */
-    int64_t batch_size;      /* pictures at a time */
-    const char *latents;     /* safetensors file to start from: `latents` [B, C, 1, H, W] */
-    const char *trace;       /* safetensors file to write all stages to */
-    const char *out;         /* folder, or a .png file for one picture; required */
+    const char *scheduler;       /* "unipc", "euler"; NULL: the model's */
+    double flow_shift;           /* NaN: the model's */
+    const char *dtype;           /* "float32", "bfloat16": of transformer and text encoder */
+    int64_t batch_size;          /* pictures at a time */
+    const char *latents;         /* safetensors file to start from: `latents` [B, C, 1, H, W] */
+    const char *trace;           /* safetensors file to write all stages to */
+    const char *out;             /* folder, or a .png file for one picture; required */
     int64_t num_threads;
 } wd_sample_options;
 
@@ -188,7 +196,7 @@ typedef struct wd_eval_options {
     const char *teacher, *student; /* pipeline folders or Hub ids; required */
     const char *prompts;           /* file, one per line; required */
     const char *negative_prompt;
-    int64_t count;                 /* prompts used: the first ones; 0: all */
+    int64_t count; /* prompts used: the first ones; 0: all */
     int64_t steps;
     double guidance_scale, guidance_scale_2; /* of the teacher; NaN: as the student's run had it */
     uint64_t seed;
@@ -196,18 +204,18 @@ typedef struct wd_eval_options {
     int64_t max_sequence_length; /* 0: as in sample */
     const char *dtype;
     int64_t batch_size;
-    const char *out;             /* folder: eval.json, side-by-side.png; NULL: only the text */
-    bool json;                   /* the text is JSON instead of a table */
+    const char *out; /* folder: eval.json, side-by-side.png; NULL: only the text */
+    bool json;       /* the text is JSON instead of a table */
     int64_t num_threads;
 } wd_eval_options;
 
 /* Writes a transformer in another format. */
 typedef struct wd_convert_options {
-    const char *model; /* pipeline folder or Hub id; to "diffusers": a file; required */
-    const char *to;    /* "comfyui", "diffusers"; required */
+    const char *model;     /* pipeline folder or Hub id; to "diffusers": a file; required */
+    const char *to;        /* "comfyui", "diffusers"; required */
     const char *component; /* "transformer", "transformer_2" */
-    const char *dtype; /* "float32", "float16", "bfloat16" */
-    const char *out;   /* file; to "diffusers": a folder; required */
+    const char *dtype;     /* "float32", "float16", "bfloat16" */
+    const char *out;       /* file; to "diffusers": a folder; required */
 } wd_convert_options;
 
 /* Measures this machine and this program. */
@@ -288,15 +296,15 @@ enum {
 typedef struct wd_option {
     const char *name; /* "batch_size"; '-' and '_' are the same wherever a name is given */
     wd_option_type type;
-    size_t offset;            /* of its field in the options struct */
-    const char *default_text; /* as a user would give it; "": not given */
-    const char *bare;         /* the value that the name alone stands for; NULL: it needs one */
+    size_t offset;              /* of its field in the options struct */
+    const char *default_text;   /* as a user would give it; "": not given */
+    const char *bare;           /* the value that the name alone stands for; NULL: it needs one */
     const char *const *choices; /* of a WD_OPTION_CHOICE, NULL behind the last */
-    double min, max;          /* of numbers */
-    const char *metavar;      /* "FILE" */
-    const char *group;        /* "Training" */
-    const char *help;         /* one sentence or a few, without a full stop at the end */
-    unsigned flags;           /* WD_OPTION_REQUIRED ... */
+    double min, max;            /* of numbers */
+    const char *metavar;        /* "FILE" */
+    const char *group;          /* "Training" */
+    const char *help;           /* one sentence or a few, without a full stop at the end */
+    unsigned flags;             /* WD_OPTION_REQUIRED ... */
 } wd_option;
 
 const char *wd_job_name(wd_job job);    /* "train" */

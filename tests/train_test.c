@@ -248,9 +248,9 @@ static void refuse(wd_status status, const char *text, const char *option, const
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     (void)state;
-    refuse(WD_UNSUPPORTED, "cpu is the strategy that works", "--teacher_device_strategy",
-           "offload");
-    refuse(WD_UNSUPPORTED, "--teacher_device_strategy balanced", "--balance_teacher", NULL);
+    refuse(WD_UNSUPPORTED, "these devices can serve cpu, custom, disk, auto",
+           "--teacher_device_strategy", "offload");
+    refuse(WD_UNSUPPORTED, "balanced needs two devices or more", "--balance_teacher", NULL);
     refuse(WD_INVALID_ARGUMENT, "found \"fast\"", "--teacher_device_strategy", "fast");
     refuse(WD_UNSUPPORTED, "--devices cuda:0", "--devices", "cuda:0");
     refuse(WD_NOT_FOUND, "no-such-teacher", "--teacher_path", "no-such-teacher");

@@ -64,7 +64,8 @@ static void defaults_are_those_of_the_tables(void **state)
     assert_int_equal(train.trajectories, 64);
     assert_int_equal(train.trajectory_steps, 16);
     assert_string_equal(train.mixed_precision, "no");
-    assert_string_equal(train.teacher_device_strategy, "cpu");
+    assert_null(train.teacher_device_strategy); /* by the devices */
+    assert_string_equal(train.devices, "auto");
     assert_null(train.teacher_path);
     assert_true(isnan(train.flow_shift));
     assert_true(train.adam_beta2 == 0.99);

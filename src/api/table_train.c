@@ -23,11 +23,22 @@ static const wd_option table[] = {
     {WD_CHOICE_LINE(teacher_dtype, "float32", "float32", "float16", "bfloat16"), .group = "Teacher",
      .help = "How the teacher's weights are kept. It computes in bfloat16 with bfloat16, else in "
              "float32: on the CPU float16 is widened block by block"},
-    {WD_CHOICE_LINE(teacher_device_strategy, "cpu", STRATEGIES), .group = "Teacher",
-     .help = "Where the teacher's weights live. This build runs: cpu"},
+    {WD_CHOICE_LINE(teacher_device_strategy, "", STRATEGIES), .group = "Teacher",
+     .help =
+         "Where the teacher's weights live, and who computes (docs/strategies.md); default: cpu "
+         "where there is no other device, gpu with one, auto with several. Never changes the "
+         "student"},
+    {WD_TEXT_LINE(teacher_device_map, "", "FILE"), .group = "Teacher", .flags = WD_OPTION_FILE,
+     .help = "JSON file that says where each part of the teacher goes, for custom: names of "
+             "components and blocks, and devices, cpu or disk"},
+    {WD_INT_LINE(teacher_rank, "-1", -1, 1024), .group = "Teacher",
+     .help = "The device that has the teacher under gpu0; -1: the first. Without a strategy it "
+             "means gpu0"},
+    {WD_INT_LINE(teacher_prefetch, "1", 1, 7), .group = "Teacher",
+     .help = "Blocks that offload and disk bring ahead of use. Never changes the student"},
     {WD_INT_LINE(teacher_window, "0", 0, 1e6), .group = "Teacher",
-     .help = "Trajectories that one sweep over the teacher's weights moves on together; 0: all. "
-             "Never changes the student"},
+     .help = "Trajectories that one sweep over the teacher's weights moves on together; 0: as many "
+             "as fit, all of them at most. Never changes the student"},
     {WD_INT_LINE(teacher_micro_batch, "0", 0, 1e6), .group = "Teacher",
      .help = "States that go through a block of the teacher together; 0: chosen. Never changes the "
              "student"},
@@ -131,8 +142,13 @@ static const wd_option table[] = {
     {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
      .help = "Where sample sheets go; default: OUTPUT_DIR/samples"},
 
-    {WD_TEXT_LINE(devices, "cpu", "LIST"), .group = "Machine",
-     .help = "Devices to compute on. This build has: cpu"},
+    {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine",
+     .help = "Devices to compute on, the student on the first: auto, cpu, or simulated ones, "
+             "sim:4x24GiB@link=25GB/s,compute=20GFLOP/s"},
+    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine",
+     .help = "Host memory that the run may have, such as 60GiB; default: what is free"},
+    {WD_FLAG_LINE(profile_memory), .group = "Machine",
+     .help = "Say at the end what was planned and what was measured, device by device"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine",
      .help = "Threads; 0: all cores. Never changes the student"},
     {WD_INT_LINE(stop_at_step, "0", 0, WD_INT_MAX), .group = "Machine",
@@ -141,7 +157,11 @@ static const wd_option table[] = {
     {STRATEGY_ALIAS("balance_teacher", "balanced")},
     {STRATEGY_ALIAS("balanced_teacher", "balanced")},
     {STRATEGY_ALIAS("sequential_teacher", "sequential")},
+    {STRATEGY_ALIAS("sequential", "sequential")},
     {STRATEGY_ALIAS("share_teacher", "gpu0")},
+    {WD_TEXT_LINE(offload_folder, "", "DIR"), .group = "Machine",
+     .flags = WD_OPTION_LEGACY | WD_OPTION_FILE,
+     .help = "Not needed: disk reads the checkpoint's own files"},
     {WD_INT_LINE(num_workers, "0", 0, WD_INT_MAX), .group = "Machine", .flags = WD_OPTION_LEGACY,
      .help = "Not needed: prompts are read once, at the start"},
 };

@@ -17,24 +17,19 @@ enum { SAMPLES_DEFAULT = 8, EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10 };
 enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2 };
 static const double LR_TIMES_WIDTH = 0.24;
 
-/* ---- what this build has not ---- */
+/* ---- what is not needed here ---- */
 
-static wd_status check_supported(const wd_train_options *o, wd_err *err)
+static void say_unneeded(const wd_train_options *o)
 {
-    if (strcmp(o->teacher_device_strategy, "cpu"))
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "--teacher_device_strategy %s: this build computes on the CPU; cpu is the "
-                       "strategy that works",
-                       o->teacher_device_strategy);
-    if (strcmp(o->devices, "cpu"))
-        return wd_fail(err, WD_UNSUPPORTED, "--devices %s: this build has one device, cpu",
-                       o->devices);
+    if (o->offload_folder)
+        wd_log(WD_LOG_INFO,
+               "--offload_folder is not needed: weights that stream from disk are read "
+               "from the checkpoint's own files");
     if (o->num_workers)
         wd_log(WD_LOG_INFO, "--num_workers is not needed: prompts are read once, at the start");
     if (!strcmp(o->mixed_precision, "fp16"))
         wd_log(WD_LOG_INFO, "--mixed_precision fp16: on the CPU the student computes in bf16, fp16 "
                             "is for storage only");
-    return WD_OK;
 }
 
 /* ---- prompts ---- */
@@ -107,12 +102,7 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
     const int64_t fit = TOKENS_PER_BATCH / wd_dit_tokens(&s->student.dit, &picture);
     if (!o->batch_size) o->batch_size = fit > BATCH_MIN ? fit : BATCH_MIN;
     if (isnan(o->lr)) o->lr = LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
-    if (!o->teacher_window || o->teacher_window > o->trajectories)
-        o->teacher_window = o->trajectories;
-    const int64_t scale = wd_pipeline_vae_scale(&s->teacher);
-    if (!o->teacher_micro_batch)
-        o->teacher_micro_batch =
-            wd_sweep_micro_batch(&s->teacher.dit, 1, o->height / scale, o->width / scale);
+    if (o->teacher_window > o->trajectories) o->teacher_window = o->trajectories;
     return WD_OK;
 }
 
@@ -265,7 +255,7 @@ static void fill_trainer(wd_train_setup *s)
 
 static wd_status open_parts(wd_train_setup *s, wd_err *err)
 {
-    WD_TRY(check_supported(&s->options, err));
+    say_unneeded(&s->options);
     WD_TRY(wd_pipeline_open(&s->teacher, s->options.teacher_path, err));
     for (wd_component c = 0; c < WD_COMPONENT_COUNT; c++)
         if (c != WD_COMPONENT_TRANSFORMER_2) WD_TRY(wd_pipeline_require(&s->teacher, c, err));
@@ -283,7 +273,8 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
 
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_err *err)
 {
-    *out = (wd_train_setup){.options = *options, .bytes_before = wd_host_memory_own()};
+    *out = (wd_train_setup){
+        .given = *options, .options = *options, .bytes_before = wd_host_memory_own()};
     const wd_status status = open_parts(out, err);
     if (status != WD_OK) wd_train_setup_close(out);
     return status;

@@ -9,6 +9,7 @@
 
 typedef struct wd_train_setup {
     size_t bytes_before;      /* of memory that the process had when the job began */
+    wd_train_options given;   /* as they came */
     wd_train_options options; /* resolved: what was left open has its value */
     wd_pipeline teacher;
     wd_student_config student;

@@ -78,11 +78,12 @@ wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
     m->state_count = options->student.in_channels * options->latent_height * options->latent_width;
     const wd_sweep_options sweep = wd_machine_sweep_options(options);
     WD_TRY_OUT(open_student(m, err));
-    WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement,
-                             teacher->queues, err));
+    if (teacher)
+        WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement,
+                                 teacher->queues, err));
     const wd_trajectory_objective_options objective = objective_options(m);
-    WD_TRY_OUT(wd_objective_open_trajectory(&m->objective, &objective, m->sweep, teacher->home,
-                                            queue, err));
+    WD_TRY_OUT(wd_objective_open_trajectory(&m->objective, &objective, m->sweep,
+                                            teacher ? teacher->home : queue, queue, err));
 out:
     if (status != WD_OK) wd_machine_close(m);
     return status;

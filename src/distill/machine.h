@@ -53,7 +53,8 @@ typedef struct wd_machine {
 } wd_machine;
 
 /* Opens in place: *out must not be moved while it is open. The student trains on `queue`
- * (borrowed). Weights are zero until wd_student_init or a checkpoint. */
+ * (borrowed). Weights are zero until wd_student_init or a checkpoint. `teacher` NULL: there is
+ * none, and no step can be made, to plan what the rest needs. */
 wd_status wd_machine_open(wd_machine *out, const wd_machine_options *options,
                           const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 void wd_machine_close(wd_machine *machine); /* a zeroed one is fine */

@@ -96,13 +96,21 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     wd_test_ok(open(&device, threads, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
     const int64_t host_before = wd_memory_held();
-    wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, device, &err), &err);
-    wd_test_ok(wd_residency_open_resident(&residency, options->teacher, NULL,
-                                          options->teacher_dtype, queue, &err),
+    const wd_devices devices = {.count = 1,
+                                .device = {device},
+                                .teacher = {queue},
+                                .student = queue,
+                                .home = queue,
+                                .host = queue};
+    const wd_placement all = {
+        .experts = 2, .stages = wd_dit_stages(&options->teacher->dit), .slots = 2};
+    wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, &devices, &all, &err),
                &err);
-    wd_test_ok(wd_machine_open(&m, options, &(wd_machine_teacher){residency, NULL, &queue, queue},
-                               queue, &err),
+    wd_test_ok(wd_residency_open_placed(&residency, options->teacher, &all, options->teacher_dtype,
+                                        devices.teacher, queue, &err),
                &err);
+    const wd_machine_teacher where = {residency, &all, devices.teacher, queue};
+    wd_test_ok(wd_machine_open(&m, options, &where, queue, &err), &err);
     wd_test_ok(wd_student_init(&m.params, options->teacher, wd_student_expert(options->teacher),
                                NULL, queue, &err),
                &err);

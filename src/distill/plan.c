@@ -8,14 +8,16 @@
 
 enum { SAMPLE_STEPS = 2 }; /* of the sampler: the others take what these take */
 
-void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, size_t bytes)
+void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, int place, size_t bytes)
 {
     if (!bytes) return;
     int i = 0;
-    while (i < plan->items && (plan->item[i].phase != phase || strcmp(plan->item[i].name, name)))
+    while (i < plan->items && (plan->item[i].phase != phase || plan->item[i].place != place ||
+                               strcmp(plan->item[i].name, name)))
         i++;
     if (i == WD_PLAN_ITEMS_MAX) i--; /* the last one takes what has no line of its own */
-    if (i == plan->items) plan->item[plan->items++] = (wd_plan_item){.name = name, .phase = phase};
+    if (i == plan->items)
+        plan->item[plan->items++] = (wd_plan_item){.name = name, .phase = phase, .place = place};
     plan->item[i].bytes += bytes;
 }
 
@@ -24,28 +26,58 @@ static const struct {
     const char *name;
     bool trains;
 } phases[WD_PLAN_PHASES] = {
-    [WD_PLAN_PROGRAM] = {"always", false},    [WD_PLAN_TOKENS] = {"tokenizing", false},
-    [WD_PLAN_TEXT] = {"encoding", false},     [WD_PLAN_TRAINING] = {"training", false},
-    [WD_PLAN_OPENING] = {"opening", true},    [WD_PLAN_SAVING] = {"saving", true},
+    [WD_PLAN_PROGRAM] = {"always", false},   [WD_PLAN_TOKENS] = {"tokenizing", false},
+    [WD_PLAN_TEXT] = {"encoding", false},    [WD_PLAN_OPENING] = {"opening", false},
+    [WD_PLAN_TRAINING] = {"training", true}, [WD_PLAN_SAVING] = {"saving", true},
     [WD_PLAN_SAMPLING] = {"sampling", true},
 };
 
-const char *wd_plan_phase_name(wd_plan_phase phase) { return phases[phase].name; }
+const char *wd_plan_phase_name(wd_plan_phase phase)
+{
+    return phases[phase].name;
+}
 
-size_t wd_plan_peak(const wd_plan *plan)
+/* Of the phases from `first` on. */
+static size_t peak_from(const wd_plan *plan, int place, int first)
 {
     size_t bytes[WD_PLAN_PHASES] = {0}, peak = 0;
-    for (int i = 0; i < plan->items; i++) bytes[plan->item[i].phase] += plan->item[i].bytes;
-    for (int p = WD_PLAN_TOKENS; p < WD_PLAN_PHASES; p++) {
-        size_t sum = bytes[p] + (phases[p].trains ? bytes[WD_PLAN_TRAINING] : 0);
+    for (int i = 0; i < plan->items; i++)
+        if (plan->item[i].place == place) bytes[plan->item[i].phase] += plan->item[i].bytes;
+    for (int p = first; p < WD_PLAN_PHASES; p++) {
+        bool beside = phases[p].trains && p != WD_PLAN_TRAINING;
+        size_t sum = bytes[p] + (beside ? bytes[WD_PLAN_TRAINING] : 0);
         if (sum > peak) peak = sum;
     }
     return bytes[WD_PLAN_PROGRAM] + peak;
 }
 
+size_t wd_plan_peak(const wd_plan *plan, int place)
+{
+    return peak_from(plan, place, WD_PLAN_TOKENS);
+}
+
+size_t wd_plan_training_peak(const wd_plan *plan, int place)
+{
+    return peak_from(plan, place, WD_PLAN_TRAINING);
+}
+
+/* ---- a machine, dry ---- */
+
+/* What is added to, of one device. */
+typedef struct account {
+    wd_plan *plan;
+    int place;
+} account;
+
+static int place_of(const wd_devices *devices, int device)
+{
+    return device == devices->processor ? WD_PLAN_HOST : device;
+}
+
 static void add_block(void *context, const char *what, size_t bytes)
 {
-    wd_plan_add(context, what, WD_PLAN_TRAINING, bytes);
+    const account *to = context;
+    wd_plan_add(to->plan, what, WD_PLAN_TRAINING, to->place, bytes);
 }
 
 static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
@@ -53,79 +85,107 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
     (void)context, (void)out, (void)prompt, (void)dtype;
 }
 
-/* Steps until every slot has begun and a step's micro-batches have run: all a run ever needs. */
-static wd_status run_dry(wd_plan *out, wd_machine *machine, wd_err *err)
+/* A step's micro-batch and update, for its FLOPs; addresses are made up anyway. */
+static void run_student(wd_plan *out, wd_machine *machine)
 {
     const wd_machine_options *o = &machine->options;
+    const wd_student_batch batch = {.latents = machine->loss,
+                                    .timestep = machine->loss,
+                                    .text = machine->loss,
+                                    .target = machine->loss,
+                                    .factor = 1};
     double before = wd_queue_total(machine->queue).flops;
-    WD_TRY(wd_objective_prepare(machine->objective, 1, err));
-    int64_t targets = machine->objective->targets;
-    double after = wd_queue_total(machine->queue).flops;
-    out->teacher_flops_per_target = (after - before) / (double)targets;
-    WD_TRY(wd_machine_step(machine, 0, 0.0, err));
-    double step = wd_queue_total(machine->queue).flops - after -
-                  (double)(machine->objective->targets - targets) * out->teacher_flops_per_target;
-    out->student_flops_per_sample = step / (double)(o->batch * o->accumulation);
-    return WD_OK;
+    wd_student_forward_backward(machine->loss, machine->student, &batch, NULL, NULL);
+    out->student_flops_per_sample =
+        (wd_queue_total(machine->queue).flops - before) / (double)o->batch;
+    wd_optimizer_step(&machine->optimizer, 0.0, machine->queue);
 }
 
 /* Draws one sheet. What it leaves for the next ones, and how much more there was on the way. */
 static wd_status plan_samples(wd_plan *out, wd_machine *machine, const wd_samples_options *options,
-                              wd_err *err)
+                              wd_devices *devices, wd_err *err)
 {
     wd_status status;
     wd_samples *samples = NULL;
     wd_samples_options dry = *options;
-    wd_device *device = wd_queue_device(machine->queue);
     const int64_t before = wd_memory_held();
     dry.steps = SAMPLE_STEPS;
+    dry.decoder = devices->host;
     WD_TRY_OUT(wd_samples_open(&samples, &dry, machine, err));
     wd_memory_restart_peak();
-    wd_device_restart_peak(device);
+    for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
     WD_TRY_OUT(wd_samples_write(samples, 0, err));
-    wd_plan_add(out, "sample noise and pictures", WD_PLAN_TRAINING,
+    wd_plan_add(out, "sample noise and pictures", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));
-    wd_plan_add(out, "samples on the way", WD_PLAN_SAMPLING,
+    wd_plan_add(out, "samples on the way", WD_PLAN_SAMPLING, WD_PLAN_HOST,
                 (size_t)(wd_memory_peak() - wd_memory_held()));
-    wd_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING,
-                wd_device_bytes_peak(device) - wd_device_bytes(device));
+    for (int d = 0; d < devices->count; d++) {
+        const wd_device *device = devices->device[d];
+        wd_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING, place_of(devices, d),
+                    wd_device_bytes_peak(device) - wd_device_bytes(device));
+    }
 out:
     wd_samples_close(samples);
     return status;
 }
 
+/* The teacher's weights: device memory while they are brought; host memory that stays. */
+static wd_status plan_weights(wd_residency **out, wd_plan *plan, const wd_machine_options *options,
+                              wd_devices *devices, const wd_placement *placement, wd_err *err)
+{
+    WD_TRY(wd_residency_open_placed(out, options->teacher, placement, options->teacher_dtype,
+                                    devices->teacher, devices->host, err));
+    for (int d = 0; d < devices->count; d++)
+        wd_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, place_of(devices, d),
+                    wd_device_bytes_peak(devices->device[d]));
+    wd_plan_add(plan, "teacher weights in host memory", WD_PLAN_TRAINING, WD_PLAN_HOST,
+                (*out)->host_bytes);
+    plan->mapped_bytes = (*out)->mapped_bytes;
+    return WD_OK;
+}
+
+static void add_devices(wd_plan *out, wd_devices *devices)
+{
+    for (int d = 0; d < devices->count; d++) {
+        account to = {out, place_of(devices, d)};
+        wd_device_each_block(devices->device[d], add_block, &to);
+        wd_plan_add(out, "teacher workspace", WD_PLAN_TRAINING, to.place,
+                    d == devices->processor && devices->student == devices->host
+                        ? 0
+                        : wd_queue_workspace_bytes(devices->teacher[d]));
+    }
+    out->student_workspace = wd_queue_workspace_bytes(devices->student);
+    wd_plan_add(out, "workspace", WD_PLAN_TRAINING, place_of(devices, 0), out->student_workspace);
+}
+
 wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options,
-                          const wd_samples_options *samples, wd_device *target, wd_err *err)
+                          const wd_samples_options *samples, const wd_devices *devices,
+                          const wd_placement *placement, wd_err *err)
 {
     wd_status status;
-    wd_device *device = NULL;
-    wd_queue *queue = NULL;
+    wd_devices dry = {0};
     wd_residency *residency = NULL;
     wd_machine machine = {0};
-    wd_machine_options dry = *options;
+    wd_machine_options machine_options = *options;
     int64_t before;
-    dry.text = no_text;
-    WD_TRY_OUT(wd_device_open_dry(&device, target, err));
-    WD_TRY_OUT(wd_queue_open(&queue, device, err));
-    before = wd_memory_held(); /* the run has its device and queue already */
-    WD_TRY_OUT(wd_residency_open_resident(&residency, options->teacher, NULL,
-                                          options->teacher_dtype, queue, err));
-    wd_plan_add(out, "teacher weights being converted", WD_PLAN_OPENING,
-                wd_device_bytes_peak(device) - wd_device_bytes(device));
-    out->mapped_bytes = residency->mapped_bytes;
-    WD_TRY_OUT(wd_machine_open(&machine, &dry,
-                               &(wd_machine_teacher){residency, NULL, &queue, queue}, queue, err));
-    WD_TRY_OUT(run_dry(out, &machine, err));
-    wd_device_each_block(device, add_block, out);
-    wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, (size_t)(wd_memory_held() - before));
-    wd_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING,
+    machine_options.text = no_text;
+    WD_TRY_OUT(wd_devices_open_dry(&dry, devices, err));
+    before = wd_memory_held(); /* the run has its devices already */
+    if (placement) WD_TRY_OUT(plan_weights(&residency, out, options, &dry, placement, err));
+    const wd_machine_teacher teacher = {residency, placement, dry.teacher, dry.home};
+    WD_TRY_OUT(
+        wd_machine_open(&machine, &machine_options, placement ? &teacher : NULL, dry.student, err));
+    run_student(out, &machine);
+    if (placement) WD_TRY_OUT(wd_objective_prepare(machine.objective, 1, err));
+    wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
+                (size_t)(wd_memory_held() - before) - (residency ? residency->host_bytes : 0));
+    wd_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING, WD_PLAN_HOST,
                 wd_checkpoint_write_bytes(&machine.params));
-    if (samples->count) WD_TRY_OUT(plan_samples(out, &machine, samples, err));
-    wd_plan_add(out, "workspace", WD_PLAN_TRAINING, wd_queue_workspace_bytes(queue));
+    if (samples->count) WD_TRY_OUT(plan_samples(out, &machine, samples, &dry, err));
+    add_devices(out, &dry);
 out:
     wd_machine_close(&machine);
     wd_residency_close(residency);
-    wd_queue_close(queue);
-    wd_device_close(device);
+    wd_devices_close(&dry);
     return status;
 }

@@ -6,17 +6,18 @@
 #ifndef WD_DISTILL_PLAN_H
 #define WD_DISTILL_PLAN_H
 
+#include "distill/devices.h"
 #include "distill/samples.h"
 
-enum { WD_PLAN_ITEMS_MAX = 48 };
+enum { WD_PLAN_ITEMS_MAX = 160, WD_PLAN_HOST = -1 };
 
 /* When an item is there. */
 typedef enum wd_plan_phase {
     WD_PLAN_PROGRAM,  /* from now to the end */
     WD_PLAN_TOKENS,   /* while prompts are turned into tokens */
     WD_PLAN_TEXT,     /* while they are encoded */
-    WD_PLAN_TRAINING, /* from the teacher's opening to the end */
-    WD_PLAN_OPENING,  /* while weights are brought, converted and taken over */
+    WD_PLAN_OPENING,  /* while the teacher's weights are brought and converted */
+    WD_PLAN_TRAINING, /* from then to the end */
     WD_PLAN_SAVING,   /* while a checkpoint or the student is written */
     WD_PLAN_SAMPLING, /* while pictures are drawn */
     WD_PLAN_PHASES
@@ -25,28 +26,33 @@ typedef enum wd_plan_phase {
 typedef struct wd_plan_item {
     const char *name;
     wd_plan_phase phase;
+    int place; /* number of the device, or WD_PLAN_HOST: host memory, a processor's pool too */
     size_t bytes;
 } wd_plan_item;
 
 typedef struct wd_plan {
     wd_plan_item item[WD_PLAN_ITEMS_MAX];
     int items;
-    size_t mapped_bytes; /* of checkpoint files that are read in place: not counted as ours */
-    double teacher_flops_per_target, student_flops_per_sample;
+    size_t mapped_bytes;      /* of checkpoint files that are read in place: not counted as ours */
+    size_t student_workspace; /* of the items: of the student's queue */
+    double student_flops_per_sample;
 } wd_plan;
 
 /* "training", as run.json and the log have it. */
 const char *wd_plan_phase_name(wd_plan_phase phase);
 
-/* Adds to the item of that name and phase, or makes it. */
-void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, size_t bytes);
+/* Adds to the item of that name, phase and place, or makes it. */
+void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, int place, size_t bytes);
 
-/* The most there is at any time. */
-size_t wd_plan_peak(const wd_plan *plan);
+/* The most there is of a place at any time; while training, and what goes with it. */
+size_t wd_plan_peak(const wd_plan *plan, int place);
+size_t wd_plan_training_peak(const wd_plan *plan, int place);
 
-/* Adds what a run with this machine and these samples (count 0: none) needs on `target` from its
- * opening on. `*out` may have items, or is zeroed. */
+/* Adds what a run with this machine and these samples (count 0: none) needs from its opening on, on
+ * all devices, of which only descriptions are used. `placement` NULL: what it needs beside the
+ * teacher. `*out` may have items, or is zeroed. */
 wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options,
-                          const wd_samples_options *samples, wd_device *target, wd_err *err);
+                          const wd_samples_options *samples, const wd_devices *devices,
+                          const wd_placement *placement, wd_err *err);
 
 #endif

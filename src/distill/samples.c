@@ -81,7 +81,8 @@ static wd_status teacher_velocity(void *context, float *velocity, const float *l
                               .velocity = velocity,
                               .timestep = g->host_timestep,
                               .prompt = g->prompt};
-    return wd_sweep_run(g->samples->machine->sweep, &window, err);
+    wd_sweep *sweep = g->samples->machine->sweep; /* none where all but the teacher is planned */
+    return sweep ? wd_sweep_run(sweep, &window, err) : WD_OK;
 }
 
 /* The student's pass has the shape of a training batch: a smaller group is padded with what is in
@@ -182,6 +183,7 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
 {
     wd_status status;
     const wd_machine_options *m = &s->machine->options;
+    wd_queue *decoder = s->options.decoder ? s->options.decoder : s->machine->queue;
     int64_t count = s->options.count, pixels = s->picture_bytes / 3;
     int64_t scale = wd_pipeline_vae_scale(m->teacher);
     float *latents = NULL, *image = NULL;
@@ -195,7 +197,7 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
                         "samples", err));
     WD_TRY_OUT(sample_all(s, latents, student, &schedule, err));
     WD_TRY_OUT(wd_pictures_decode(image, latents, count, m->latent_height, m->latent_width,
-                                  m->teacher, s->machine->queue, err));
+                                  m->teacher, decoder, err));
     for (int64_t i = 0; i < count; i++)
         wd_png_from_unit(rgb + i * s->picture_bytes, image + i * 3 * pixels,
                          m->latent_height * scale, m->latent_width * scale);

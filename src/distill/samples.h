@@ -5,20 +5,21 @@
 #include "distill/machine.h"
 
 typedef struct wd_samples_options {
-    const char *folder;           /* where step-00000200.png go */
-    const char *const *prompt;    /* [count] as the sheet shows them */
+    const char *folder;        /* where step-00000200.png go */
+    const char *const *prompt; /* [count] as the sheet shows them */
     int64_t count;
-    int64_t text_first;           /* their embeddings: the machine's text from this prompt on */
-    int64_t steps;                /* of the sampler */
+    int64_t text_first; /* their embeddings: the machine's text from this prompt on */
+    int64_t steps;      /* of the sampler */
     double student_flow_shift;
     uint64_t seed;
+    wd_queue *decoder; /* where pictures are decoded; NULL: the machine's */
 } wd_samples_options;
 
 typedef struct wd_samples wd_samples;
 
 /* `machine` is borrowed. Nothing is computed yet. */
-wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options,
-                          wd_machine *machine, wd_err *err);
+wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_machine *machine,
+                          wd_err *err);
 void wd_samples_close(wd_samples *samples); /* NULL is allowed */
 
 /* Draws the student's pictures with its EMA weights (if it has any) and writes the sheet of `step`;

@@ -4,7 +4,7 @@
 #include "testing.h"
 
 #include "core/random.h"
-#include "distill/machine.h"
+#include "distill/plan.h"
 #include "student/init.h"
 #include "teacher/strategy.h"
 #include "teacher/teacher_size.h"
@@ -59,53 +59,41 @@ static wd_machine_options options_of(const wd_pipeline *teacher)
 
 /* ---- a machine with devices ---- */
 
-enum { DEVICES_MAX = 4 };
-
-/* Simulated devices, the first of which has the student, and the processor; or that alone. */
 typedef struct rig {
-    wd_device *sim[DEVICES_MAX], *processor;
-    wd_queue *queue[DEVICES_MAX + 1]; /* the teacher's, of the placement's devices */
-    wd_queue *student, *home, *host;
+    wd_devices devices;
     wd_site site;
 } rig;
 
-static void open_rig(rig *r, int sims, double link)
+/* `list`: as --devices says it. */
+static void open_rig(rig *r, const char *list)
 {
     wd_err err;
-    *r = (rig){.site = {.devices = sims + 1,
+    wd_test_ok(wd_devices_open(&r->devices, list, 2, &err), &err);
+    r->site = (wd_site){.devices = r->devices.count,
                         .host_bytes = SIZE_MAX,
                         .disk_bytes_per_s = 1e9,
-                        .batches = SLOTS}};
-    wd_test_ok(wd_device_open_cpu(&r->processor, 2, &err), &err);
-    wd_test_ok(wd_queue_open(&r->host, r->processor, &err), &err);
-    for (int d = 0; d < sims; d++) {
-        const wd_sim_options o = {.number = d, .bytes = 1 << 28, .link_bytes_per_s = link};
-        wd_test_ok(wd_device_open_sim(&r->sim[d], &o, &err), &err);
-        wd_test_ok(wd_queue_open(&r->queue[d], r->sim[d], &err), &err);
-        r->site.device[d] =
-            (wd_site_device){.bytes = SIZE_MAX / 2, .flops_per_s = 1e9, .link_bytes_per_s = 1e9};
-    }
-    r->queue[sims] = r->host;
-    r->site.device[sims] =
-        (wd_site_device){.bytes = SIZE_MAX / 2, .flops_per_s = 1e9, .reads_host = true};
-    r->student = r->home = r->host;
-    if (!sims) return;
-    wd_test_ok(wd_queue_open(&r->student, r->sim[0], &err), &err);
-    wd_test_ok(wd_queue_open(&r->home, r->sim[0], &err), &err);
+                        .batches = SLOTS};
+    for (int d = 0; d < r->devices.count; d++)
+        r->site.device[d] = (wd_site_device){.bytes = SIZE_MAX / 2,
+                                             .flops_per_s = 1e9,
+                                             .link_bytes_per_s = 1e9,
+                                             .reads_host = d == r->devices.processor};
+}
+
+/* Of a queue that the teacher does not use. */
+static size_t student_workspace(const wd_devices *d)
+{
+    return d->student == d->teacher[0] ? 0 : wd_queue_workspace_bytes(d->student);
 }
 
 static void close_rig(rig *r)
 {
-    int sims = r->site.devices - 1;
-    if (sims) wd_queue_close(r->student), wd_queue_close(r->home);
-    for (int d = 0; d < sims; d++) {
-        wd_queue_close(r->queue[d]);
-        assert_int_equal(wd_device_bytes(r->sim[d]), 0);
-        wd_device_close(r->sim[d]);
-    }
-    wd_queue_close(r->host);
-    assert_int_equal(wd_device_bytes(r->processor), 0);
-    wd_device_close(r->processor);
+    for (int d = 0; d < r->devices.count; d++)
+        assert_int_equal(wd_device_bytes(r->devices.device[d]) -
+                             wd_queue_workspace_bytes(r->devices.teacher[d]) -
+                             (d ? 0 : student_workspace(&r->devices)),
+                         0);
+    wd_devices_close(&r->devices);
 }
 
 /* ---- runs ---- */
@@ -116,21 +104,37 @@ typedef struct outcome {
     double loss[STEPS];
 } outcome;
 
-static void run(outcome *out, const wd_machine_options *options, rig *r, const wd_placement *p)
+/* Every pool's peak is the planned one, whatever else was in it before. */
+static void check_peaks(const wd_plan *plan, const wd_devices *devices)
 {
+    for (int d = 0; d < devices->count; d++)
+        if (d != devices->processor)
+            assert_int_equal(wd_device_bytes_peak(devices->device[d]), wd_plan_peak(plan, d));
+}
+
+/* On devices of its own, so that peaks are of this run. */
+static void run(outcome *out, const wd_machine_options *options, const char *list,
+                const wd_placement *p)
+{
+    rig r;
     wd_err err;
     wd_machine m;
+    wd_plan plan = {0};
     wd_residency *residency;
     *out = (outcome){0};
+    open_rig(&r, list);
+    wd_queue *student = r.devices.student;
+    wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, &r.devices, p, &err),
+               &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, p, options->teacher_dtype,
-                                        r->queue, r->host, &err),
+                                        r.devices.teacher, r.devices.host, &err),
                &err);
-    const wd_machine_teacher where = {residency, p, r->queue, r->home};
-    wd_test_ok(wd_machine_open(&m, options, &where, r->student, &err), &err);
+    const wd_machine_teacher where = {residency, p, r.devices.teacher, r.devices.home};
+    wd_test_ok(wd_machine_open(&m, options, &where, student, &err), &err);
     wd_test_ok(wd_student_init(&m.params, options->teacher, wd_student_expert(options->teacher),
-                               NULL, r->student, &err),
+                               NULL, student, &err),
                &err);
-    wd_optimizer_start_ema(&m.optimizer, r->student);
+    wd_optimizer_start_ema(&m.optimizer, student);
     for (int64_t step = 0; step < STEPS; step++) {
         wd_test_ok(wd_machine_step(&m, step, 1e-3, &err), &err);
         while (wd_machine_results_pending(&m) > (step + 1 < STEPS)) {
@@ -138,14 +142,16 @@ static void run(outcome *out, const wd_machine_options *options, rig *r, const w
             out->loss[result.step] = result.loss;
         }
     }
+    check_peaks(&plan, &r.devices);
     out->count = 2 * m.params.count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
     size_t bytes = (size_t)m.params.count * 4;
-    wd_queue_copy(r->student, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy(r->student, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA], bytes);
-    wd_queue_wait(r->student);
+    wd_queue_copy(student, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy(student, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA], bytes);
+    wd_queue_wait(student);
     wd_machine_close(&m);
     wd_residency_close(residency);
+    close_rig(&r);
 }
 
 static void assert_same(outcome *a, const outcome *b)
@@ -175,30 +181,37 @@ static wd_teacher_size size_of(wd_dtype storage)
     return size;
 }
 
+static wd_placement placed(wd_strategy strategy, const wd_teacher_size *size, const char *list)
+{
+    rig r;
+    wd_err err;
+    wd_placement p;
+    open_rig(&r, list);
+    wd_test_ok(wd_strategy_place(&p, strategy, size, &r.site, 0, &err), &err);
+    close_rig(&r);
+    return p;
+}
+
 /* The student that a machine without devices makes, everything in one window. */
 static outcome expected(wd_machine_options options)
 {
-    rig r;
     outcome out;
-    wd_err err;
-    wd_placement p;
     const wd_teacher_size size = size_of(options.teacher_dtype);
+    const wd_placement p = placed(WD_STRATEGY_cpu, &size, "cpu");
     options.window = options.micro_batch = SLOTS;
-    open_rig(&r, 0, 0);
-    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &r.site, 0, &err), &err);
-    run(&out, &options, &r, &p);
-    close_rig(&r);
+    run(&out, &options, "cpu", &p);
     for (int i = 0; i < STEPS; i++) assert_true(out.loss[i] > 0);
     return out;
 }
 
 /* A placement with all of it: three devices, host memory and disk on two, experts apart. */
-static wd_placement mixed(const wd_teacher_size *size, const wd_site *site)
+static wd_placement mixed(const wd_teacher_size *size)
 {
     static const wd_place places[] = {{WD_HOME_DEVICE, 2}, {WD_HOME_HOST, 0}, {WD_HOME_DISK, 1},
                                       {WD_HOME_DEVICE, 1}, {WD_HOME_DISK, 0}, {WD_HOME_DEVICE, 0},
                                       {WD_HOME_HOST, 0}};
-    wd_placement p = wd_placement_begin(size, site);
+    const wd_site site = {.devices = 3};
+    wd_placement p = wd_placement_begin(size, &site);
     for (int e = 0; e < 2; e++)
         for (int s = 0; s < p.stages; s++) p.place[e][s] = places[(size_t)(s + 3 * e) % 7];
     return p;
@@ -210,24 +223,18 @@ static void check_strategies(wd_dtype storage)
     wd_machine_options options = options_of(&teacher);
     options.teacher_dtype = storage;
     outcome want = expected(options), got;
+    const wd_teacher_size size = size_of(storage);
     for (int k = 0; k < 2; k++) {
-        rig r;
-        wd_teacher_size size = size_of(storage);
-        open_rig(&r, k ? 4 : 3, k ? 200e6 : 0);
+        const char *list = k ? "sim:4x256MiB@link=200MB/s" : "sim:3x256MiB";
         options.window = cut[k][0];
         options.micro_batch = cut[k][1];
         for (int i = 0; i < WD_STRATEGY_auto; i++) {
-            wd_err err;
-            wd_placement p;
-            if (i == WD_STRATEGY_custom)
-                p = mixed(&size, &r.site);
-            else
-                wd_test_ok(wd_strategy_place(&p, (wd_strategy)i, &size, &r.site, 1, &err), &err);
+            wd_placement p =
+                i == WD_STRATEGY_custom ? mixed(&size) : placed((wd_strategy)i, &size, list);
             p.slots = 2 + k;
-            run(&got, &options, &r, &p);
+            run(&got, &options, list, &p);
             assert_same(&got, &want);
         }
-        close_rig(&r);
     }
     wd_free(want.weights);
 }
@@ -254,18 +261,13 @@ static void strategies_change_nothing_f16(void **state)
 static void a_processor_streams_from_disk(void **state)
 {
     (void)state;
-    rig r;
-    wd_err err;
-    wd_placement p;
     wd_machine_options options = options_of(&teacher);
     outcome want = expected(options), got;
     const wd_teacher_size size = size_of(WD_BF16);
-    open_rig(&r, 0, 0);
+    const wd_placement p = placed(WD_STRATEGY_disk, &size, "cpu");
     options.window = 4;
-    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &r.site, 0, &err), &err);
-    run(&got, &options, &r, &p);
+    run(&got, &options, "cpu", &p);
     assert_same(&got, &want);
-    close_rig(&r);
     wd_free(want.weights);
 }
 

@@ -78,6 +78,12 @@ size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *d
     return bytes - device->workspace;
 }
 
+void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage, bool in_host)
+{
+    bytes->weights += in_host ? stage->host : stage->device;
+    most(&bytes->opening, bytes->weights + (in_host ? 0 : stage->casting));
+}
+
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_site *site)
 {
@@ -86,9 +92,9 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
         for (int s = 0; s < placement->stages; s++) {
             const wd_place *place = &placement->place[e][s];
             const wd_stage_size *stage = &size->stage[e][s];
-            bool in_host = site->device[place->device].reads_host;
             if (place->home == WD_HOME_DEVICE)
-                bytes.device[place->device].weights += in_host ? stage->host : stage->device;
+                wd_placed_keep(&bytes.device[place->device], stage,
+                               site->device[place->device].reads_host);
             else if (place->home == WD_HOME_HOST)
                 bytes.host_weights += stage->host;
         }
@@ -117,13 +123,26 @@ size_t wd_placed_host(const wd_placed_bytes *bytes, const wd_site *site)
     return host;
 }
 
+size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device)
+{
+    const wd_placed_device *d = &bytes->device[device];
+    size_t peak = wd_placed_total(d) + site->device[device].taken;
+    most(&peak, d->opening);
+    return peak;
+}
+
+size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site)
+{
+    return wd_placed_host(bytes, site) + site->host_taken;
+}
+
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
                        const wd_site *site)
 {
     const wd_placed_bytes bytes = wd_placement_bytes(placement, size, site);
     for (int d = 0; d < site->devices; d++)
-        if (wd_placed_total(&bytes.device[d]) > site->device[d].bytes) return false;
-    return wd_placed_host(&bytes, site) <= site->host_bytes;
+        if (wd_placed_peak(&bytes, site, d) > site->device[d].bytes) return false;
+    return wd_placed_host_peak(&bytes, site) <= site->host_bytes;
 }
 
 /* ---- the way through ---- */

@@ -76,13 +76,13 @@ typedef struct wd_sweep_need {
     size_t workspace[WD_STAGE_KINDS]; /* of the queue that runs it */
 } wd_sweep_need;
 
-/* What there is for the teacher: the budgets less the student's own. */
+/* What there is, and what of it others have. */
 typedef struct wd_site_device {
-    size_t bytes;
+    size_t bytes; /* of its pool, at most; a processor's is host memory */
+    size_t taken; /* of them by the student, once the teacher is there */
     double flops_per_s;
     double link_bytes_per_s; /* to and from host memory */
-    bool reads_host;         /* the host's processor: weights are used where they are mapped, its
-                              * pool is host memory */
+    bool reads_host;         /* the host's processor: weights are used where they are mapped */
     wd_sweep_need need;
     size_t workspace; /* that its queue has for other work */
 } wd_site_device;
@@ -90,7 +90,7 @@ typedef struct wd_site_device {
 typedef struct wd_site {
     int devices;
     wd_site_device device[WD_PLACED_DEVICES_MAX];
-    size_t host_bytes; /* the processor's included */
+    size_t host_bytes, host_taken; /* the processor's included */
     double disk_bytes_per_s;
     int batches; /* micro-batches of an expert in one sweep, at most */
 } wd_site;
@@ -106,6 +106,8 @@ typedef struct wd_placed_device {
     size_t widening;
     size_t activations; /* the sweep's tables, streams, scratch */
     size_t workspace;   /* beyond what the queue has for other work */
+    size_t opening;     /* the most while weights that stay are brought and converted, before
+                         * anything else is there */
 } wd_placed_device;
 
 typedef struct wd_placed_bytes {
@@ -116,6 +118,10 @@ typedef struct wd_placed_bytes {
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_site *site);
 
+/* Adds a stage that stays, opened after those that were added before. */
+void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage, bool in_host);
+
+/* What the teacher has while it is used. */
 size_t wd_placed_total(const wd_placed_device *device);
 
 /* A device's part of a sweep: the kinds of stages that it has, and the streams of micro-batches
@@ -131,6 +137,10 @@ size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *d
 
 /* In host memory: homes there, and all of its processor's. */
 size_t wd_placed_host(const wd_placed_bytes *bytes, const wd_site *site);
+
+/* The most that a device's pool has, and host memory, with what others have of it. */
+size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device);
+size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site);
 
 /* Whether every part fits where it is to be. */
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,

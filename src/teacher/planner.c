@@ -125,11 +125,10 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
     plan->bytes = wd_placement_bytes(&plan->placement, size, site);
     plan->fits = true;
     for (int d = 0; d < site->devices; d++) {
-        plan->missing[d] =
-            shortfall(wd_placed_total(&plan->bytes.device[d]), site->device[d].bytes);
+        plan->missing[d] = shortfall(wd_placed_peak(&plan->bytes, site, d), site->device[d].bytes);
         plan->fits &= !plan->missing[d];
     }
-    plan->host_missing = shortfall(wd_placed_host(&plan->bytes, site), site->host_bytes);
+    plan->host_missing = shortfall(wd_placed_host_peak(&plan->bytes, site), site->host_bytes);
     plan->fits &= !plan->host_missing;
 }
 
@@ -218,6 +217,17 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
         if (smaller.fits || window == 1) *out = smaller;
     }
     return WD_OK;
+}
+
+wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
+                          wd_err *err)
+{
+    const wd_planner_input *in = &planner->input;
+    if (strategy == WD_STRATEGY_custom && !in->custom)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "teacher_device_strategy: custom needs --teacher_device_map FILE");
+    WD_TRY(wd_strategy_check(strategy, &in->site, err));
+    return wd_planner_plan(out, planner, strategy, err);
 }
 
 /* ---- the best ---- */

@@ -50,6 +50,10 @@ void wd_planner_close(wd_planner *planner); /* NULL is allowed */
 wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
 
+/* The same, but what cannot be had is an error: WD_UNSUPPORTED, with the strategies that can. */
+wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
+                          wd_err *err);
+
 /* The fastest of all that fit; where none does, the one that misses least. Equally fast ones: what
  * takes fewer bytes, then the first by name's order. */
 wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err);

@@ -68,9 +68,10 @@ const char *wd_strategy_objection(wd_strategy strategy, const wd_site *site)
     }
 }
 
-static wd_status refuse(wd_strategy strategy, const wd_site *site, wd_err *err)
+wd_status wd_strategy_check(wd_strategy strategy, const wd_site *site, wd_err *err)
 {
     char can[128] = "";
+    if (!wd_strategy_objection(strategy, site)) return WD_OK;
     for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
         if (wd_strategy_objection((wd_strategy)i, site)) continue;
         size_t used = strlen(can);
@@ -88,41 +89,26 @@ static void place_all(wd_placement *out, wd_home home, int device)
         for (int s = 0; s < out->stages; s++) out->place[e][s] = (wd_place){home, device};
 }
 
-/* Bytes of stages [0, s) of both experts, which are cut alike, on a device: a part's are a
- * difference. */
-typedef struct parts {
-    const wd_teacher_size *size;
-    const wd_site *site;
-    size_t before[WD_PLACED_STAGES_MAX + 1];
-} parts;
-
-static parts parts_of(const wd_teacher_size *size, const wd_site *site)
+/* Whether stages [from, end) of both experts, which are cut alike, fit a device, the rest being on
+ * others. */
+static bool holds(const wd_teacher_size *size, const wd_site *site, int device, int from, int end)
 {
-    parts p = {.size = size, .site = site};
-    for (int s = 0; s < size->stages; s++) {
-        p.before[s + 1] = p.before[s];
-        for (int e = 0; e < size->experts; e++) p.before[s + 1] += size->stage[e][s].device;
-    }
-    return p;
-}
-
-/* Whether stages [from, end) fit a device, the rest being on others. */
-static bool holds(const parts *p, int device, int from, int end)
-{
-    const wd_teacher_size *size = p->size;
-    size_t bytes = p->before[end] - p->before[from], widened = 0;
+    const wd_site_device *d = &site->device[device];
+    wd_placed_device bytes = {0};
     wd_placed_sweep sweep = {
-        .streams = wd_pipeline_streams(size, p->site, device, end - from == size->stages)};
+        .streams = wd_pipeline_streams(size, site, device, end - from == size->stages)};
+    size_t widened = 0;
     if (from == end) return true;
-    for (int s = from; s < end; s++) {
-        sweep.kind[wd_stage_kind_of(s, size->stages)] = true;
-        for (int e = 0; e < size->experts; e++)
+    for (int e = 0; e < size->experts; e++)
+        for (int s = from; s < end; s++) {
+            wd_placed_keep(&bytes, &size->stage[e][s], d->reads_host);
+            sweep.kind[wd_stage_kind_of(s, size->stages)] = true;
             if (size->stage[e][s].widened > widened) widened = size->stage[e][s].widened;
-    }
-    const wd_site_device *d = &p->site->device[device];
-    bytes += WD_WIDENED_SLOTS * widened + wd_placed_activations(&sweep, &d->need) +
-             wd_placed_workspace(&sweep, d);
-    return bytes <= d->bytes;
+        }
+    bytes.widening = WD_WIDENED_SLOTS * widened;
+    bytes.activations = wd_placed_activations(&sweep, &d->need);
+    bytes.workspace = wd_placed_workspace(&sweep, d);
+    return bytes.opening <= d->bytes && wd_placed_total(&bytes) + d->taken <= d->bytes;
 }
 
 /* Stages [0, cut[0]) go to device[0], [cut[0], cut[1]) to device[1], ... */
@@ -140,10 +126,9 @@ static void place_sequential(wd_placement *out, const wd_teacher_size *size, con
                              const int *device, int n)
 {
     int cut[WD_PLACED_DEVICES_MAX];
-    const parts p = parts_of(size, site);
     for (int i = 0, from = 0; i < n; i++) {
         int end = size->stages;
-        while (i + 1 < n && end > from && !holds(&p, device[i], from, end)) end--;
+        while (i + 1 < n && end > from && !holds(size, site, device[i], from, end)) end--;
         cut[i] = from = end;
     }
     place_cut(out, cut, device, n);
@@ -159,7 +144,6 @@ typedef struct partial {
 static void divide(partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1],
                    const wd_teacher_size *size, const wd_site *site, const int *device, int n)
 {
-    const parts p = parts_of(size, site);
     for (int i = 0; i < n; i++)
         for (int end = 0; end <= size->stages; end++) {
             const wd_site_device *d = &site->device[device[i]];
@@ -167,7 +151,7 @@ static void divide(partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1]
             double flops = 0;
             for (int from = end; from >= 0; from--) {
                 if (from < end) flops += size->flops[from];
-                if (!holds(&p, device[i], from, end)) continue;
+                if (!holds(size, site, device[i], from, end)) continue;
                 double before = i ? best[i - 1][from].slowest : from ? -1 : 0;
                 if (before < 0) continue;
                 double seconds = flops / d->flops_per_s;
@@ -200,7 +184,7 @@ wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_te
                             const wd_site *site, int teacher_device, wd_err *err)
 {
     int device[WD_PLACED_DEVICES_MAX], n = accelerators(device, site);
-    if (wd_strategy_objection(strategy, site)) return refuse(strategy, site, err);
+    WD_TRY(wd_strategy_check(strategy, site, err));
     *out = wd_placement_begin(size, site);
     int streamed = n ? device[0] : processor_of(site);
     switch (strategy) {

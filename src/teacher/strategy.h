@@ -35,8 +35,11 @@ wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err);
 /* Why `strategy` cannot be had with such devices, or NULL: "balanced needs two devices or more". */
 const char *wd_strategy_objection(wd_strategy strategy, const wd_site *site);
 
-/* The placement of a strategy other than custom and auto. WD_UNSUPPORTED, naming the strategies
- * that these devices can serve, where wd_strategy_objection has one. `teacher_device`: of gpu0.
+/* WD_UNSUPPORTED, naming the strategies that these devices can serve, where there is an objection.
+ */
+wd_status wd_strategy_check(wd_strategy strategy, const wd_site *site, wd_err *err);
+
+/* The placement of a strategy other than custom and auto, checked. `teacher_device`: of gpu0.
  *
  * What streams is computed by the first device that is no processor, or by the processor. */
 wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,

@@ -1,0 +1,87 @@
+/* See api/memory_report.h. */
+#include "api/memory_report.h"
+
+#include <stdio.h>
+
+#include "core/host.h"
+#include "core/log.h"
+
+const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes)
+{
+    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
+    double v = (double)bytes;
+    int u = 0;
+    while (v >= 1000 && u < 4) v /= 1000, u++;
+    snprintf(out, out_bytes, "%.3g %s", v, unit[u]);
+    return out;
+}
+
+const char *wd_place_name(const wd_devices *devices, int place)
+{
+    return place == WD_PLAN_HOST ? "host memory" : devices->name[place];
+}
+
+/* Places: host memory, then the devices that are none of it. */
+static bool is_place(const wd_devices *devices, int place)
+{
+    return place == WD_PLAN_HOST || place != devices->processor;
+}
+
+static void report_place(const wd_plan *plan, const wd_devices *devices, int place)
+{
+    char peak[32], mapped[32], item[32];
+    const size_t most = wd_plan_peak(plan, place);
+    if (place == WD_PLAN_HOST)
+        wd_log(WD_LOG_INFO, "memory: %s at the most, and %s of mapped files",
+               wd_bytes_text(peak, sizeof peak, most),
+               wd_bytes_text(mapped, sizeof mapped, plan->mapped_bytes));
+    else
+        wd_log(WD_LOG_INFO, "%s: %s at the most, of %s", devices->name[place],
+               wd_bytes_text(peak, sizeof peak, most),
+               wd_bytes_text(mapped, sizeof mapped, wd_device_bytes_max(devices->device[place])));
+    for (int i = 0; i < plan->items; i++) {
+        const wd_plan_item *p = &plan->item[i];
+        if (p->place != place) continue;
+        wd_log(p->bytes >= most / 100 ? WD_LOG_INFO : WD_LOG_DEBUG, "  %-10s %-32s %s",
+               wd_plan_phase_name(p->phase), p->name, wd_bytes_text(item, sizeof item, p->bytes));
+    }
+}
+
+void wd_memory_report_plan(const wd_plan *plan, const wd_devices *devices)
+{
+    for (int place = WD_PLAN_HOST; place < devices->count; place++)
+        if (is_place(devices, place)) report_place(plan, devices, place);
+}
+
+void wd_memory_report_measured(const wd_plan *plan, const wd_devices *devices, size_t before)
+{
+    char planned[32], measured[32];
+    for (int place = WD_PLAN_HOST; place < devices->count; place++) {
+        if (!is_place(devices, place)) continue;
+        const size_t most = place == WD_PLAN_HOST ? wd_host_memory_own_peak() - before
+                                                  : wd_device_bytes_peak(devices->device[place]);
+        wd_log(WD_LOG_INFO, "%-12s planned %-9s measured %s", wd_place_name(devices, place),
+               wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),
+               wd_bytes_text(measured, sizeof measured, most));
+    }
+}
+
+json_t *wd_memory_plan_json(const wd_plan *plan, const wd_devices *devices, size_t before)
+{
+    json_t *items = json_array(), *peaks = json_object();
+    for (int i = 0; i < plan->items; i++) {
+        const wd_plan_item *p = &plan->item[i];
+        json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:I}", "name", p->name, "where",
+                                               wd_place_name(devices, p->place), "while",
+                                               wd_plan_phase_name(p->phase), "bytes",
+                                               (json_int_t)p->bytes));
+    }
+    for (int d = 0; d < devices->count; d++)
+        if (is_place(devices, d))
+            json_object_set_new(peaks, devices->name[d],
+                                json_integer((json_int_t)wd_plan_peak(plan, d)));
+    return json_pack("{s:I, s:I, s:I, s:o, s:o}", "bytes_peak",
+                     (json_int_t)wd_plan_peak(plan, WD_PLAN_HOST), "bytes_before",
+                     (json_int_t)before, "bytes_mapped", (json_int_t)plan->mapped_bytes, "devices",
+                     peaks, "items", items);
+}

@@ -1,0 +1,25 @@
+/* Memory in words and as JSON: what was planned, and what was measured beside it. */
+#ifndef WD_API_MEMORY_REPORT_H
+#define WD_API_MEMORY_REPORT_H
+
+#include <jansson.h>
+
+#include "distill/plan.h"
+
+/* "412 MB" */
+const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes);
+
+/* "host memory", or the device's name. */
+const char *wd_place_name(const wd_devices *devices, int place);
+
+/* Logs the peak of every place and what it is made of: items of less than a hundredth of it for
+ * --log_level debug. */
+void wd_memory_report_plan(const wd_plan *plan, const wd_devices *devices);
+
+/* Logs planned beside measured peaks, place by place. `before`: bytes that the process had. */
+void wd_memory_report_measured(const wd_plan *plan, const wd_devices *devices, size_t before);
+
+/* A new object: bytes_peak, bytes_before, bytes_mapped of host memory, devices, items. */
+json_t *wd_memory_plan_json(const wd_plan *plan, const wd_devices *devices, size_t before);
+
+#endif

@@ -1,0 +1,55 @@
+/* A strategy's plan as JSON: see api/train_plan.h. */
+#include "api/train_plan.h"
+
+static const char *const home_name[] = {
+    [WD_HOME_DEVICE] = "device", [WD_HOME_HOST] = "host memory", [WD_HOME_DISK] = "disk"};
+
+/* Runs of stages that are alike: {"expert": 0, "stages": [0, 41], "home": ..., "device": ...}. */
+static json_t *placement_json(const wd_train_plan *plan, const wd_placement *p)
+{
+    json_t *runs = json_array();
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 0, last; s < p->stages; s = last + 1) {
+            const wd_place *place = &p->place[e][s];
+            for (last = s; last + 1 < p->stages; last++)
+                if (p->place[e][last + 1].home != place->home ||
+                    p->place[e][last + 1].device != place->device)
+                    break;
+            json_array_append_new(runs, json_pack("{s:i, s:[i,i], s:s, s:s}", "expert", e, "stages",
+                                                  s, last, "home", home_name[place->home], "device",
+                                                  plan->devices->name[place->device]));
+        }
+    return runs;
+}
+
+static json_t *device_json(const wd_train_plan *plan, const wd_strategy_plan *of, int d)
+{
+    const wd_placed_device *b = &of->bytes.device[d];
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", plan->devices->name[d],
+                     "weights", (json_int_t)b->weights, "streaming", (json_int_t)b->streaming,
+                     "widening", (json_int_t)b->widening, "activations", (json_int_t)b->activations,
+                     "workspace", (json_int_t)b->workspace, "beside",
+                     (json_int_t)plan->input.site.device[d].taken, "missing",
+                     (json_int_t)of->missing[d]);
+}
+
+json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *of)
+{
+    char limit[64];
+    json_t *devices = json_array();
+    const char *name = wd_strategy_name(of->strategy);
+    if (of->objection)
+        return json_pack("{s:s, s:b, s:s, s:o}", "strategy", name, "possible", 0, "because",
+                         of->objection, "devices", devices);
+    for (int d = 0; d < plan->devices->count; d++)
+        json_array_append_new(devices, device_json(plan, of, d));
+    return json_pack(
+        "{s:s, s:b, s:b, s:I, s:I, s:f, s:s, s:f, s:f, s:I, s:I, s:I, s:o, s:o}", "strategy", name,
+        "possible", 1, "fits", of->fits, "window", (json_int_t)of->window, "micro_batch",
+        (json_int_t)of->micro_batch, "seconds_per_step", of->step_seconds, "limited_by",
+        wd_train_plan_limit(limit, sizeof limit, plan, of), "bytes_copied_per_step",
+        of->step_bytes_copied, "bytes_read_per_step", of->step_bytes_read, "host_weights",
+        (json_int_t)of->bytes.host_weights, "host_reading", (json_int_t)of->bytes.host_reading,
+        "host_missing", (json_int_t)of->host_missing, "devices", devices, "placement",
+        placement_json(plan, &of->placement));
+}

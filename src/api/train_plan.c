@@ -1,0 +1,247 @@
+/* See api/train_plan.h. */
+#include "api/train_plan.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/host.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "io/json.h"
+#include "teacher/device_map.h"
+#include "teacher/rates.h"
+#include "teacher/teacher_size.h"
+
+/* Where nothing is known of the disk that the teacher lies on. */
+static const double DISK_BYTES_PER_S = 2e9;
+
+/* ---- what was asked for ---- */
+
+static wd_status choose_strategy(wd_train_plan *p, const wd_train_options *o, wd_err *err)
+{
+    const int others = p->devices->count - 1;
+    const char *name = o->teacher_device_strategy;
+    if (!name && o->teacher_device_map) name = "custom";
+    if (!name && o->teacher_rank >= 0) name = "gpu0";
+    if (name) return wd_strategy_of(&p->asked, name, err);
+    p->asked = !others ? WD_STRATEGY_cpu : others == 1 ? WD_STRATEGY_gpu : WD_STRATEGY_auto;
+    p->reason = !others       ? "there is no device but the processor"
+                : others == 1 ? "there is one device"
+                              : "there are several devices";
+    return WD_OK;
+}
+
+/* Values that a map may give: the devices but the processor, which is "cpu". */
+static wd_status read_map(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    const wd_devices *d = p->devices;
+    const char *name[WD_PLACED_DEVICES_MAX];
+    wd_map_devices devices = {name, 0, 0};
+    wd_device_map map;
+    json_t *json;
+    const char *path = s->options.teacher_device_map;
+    if (!path) return WD_OK;
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor || d->count == 1) name[devices.count++] = d->name[i];
+    WD_TRY(wd_json_load(&json, path, err));
+    const wd_status status = wd_device_map_read(&map, json, path, wd_teacher_experts(&s->teacher),
+                                                wd_dit_stages(&s->teacher.dit), &devices, err);
+    json_decref(json);
+    if (status != WD_OK) return status;
+    p->custom = map.placement;
+    p->input.custom = &p->custom;
+    return WD_OK;
+}
+
+/* ---- sizes ---- */
+
+static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    wd_status status = WD_OK;
+    const int experts = wd_teacher_experts(&s->teacher);
+    const wd_dtype storage = s->trainer.machine.teacher_dtype;
+    wd_teacher_files files[WD_PLACED_EXPERTS_MAX] = {{NULL, WD_F32}, {NULL, WD_F32}};
+    wd_safetensors *weights[WD_PLACED_EXPERTS_MAX] = {NULL, NULL};
+    for (int e = 0; e < experts && *s->teacher.path && status == WD_OK; e++) {
+        status = wd_pipeline_open_weights(&weights[e], &s->teacher,
+                                          e ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER,
+                                          err);
+        files[e].weights = weights[e];
+    }
+    if (status == WD_OK)
+        status = wd_teacher_size_of(&p->input.size, &s->teacher.dit, experts, files, storage, err);
+    for (int e = 0; e < experts; e++) wd_safetensors_close(weights[e]);
+    return status;
+}
+
+/* Targets of the high-noise expert among all. */
+static double high_share(const wd_train_setup *s)
+{
+    const wd_trajectory_options *t = &s->trainer.machine.trajectory;
+    const double boundary =
+        s->teacher.boundary_ratio * (double)s->teacher.scheduler.num_train_timesteps;
+    const int64_t first = wd_trajectory_first_target(t, t->steps), count = t->slots * t->steps;
+    int64_t high = 0;
+    for (int64_t i = 0; i < count; i++)
+        high += wd_trajectory_target(t, first + i).timestep >= boundary;
+    return (double)high / (double)count;
+}
+
+/* ---- rates ---- */
+
+/* A file of the teacher's weights. */
+static bool find_weights(char path[WD_PATH_MAX], const wd_pipeline *teacher)
+{
+    wd_safetensors *weights;
+    if (!*teacher->path) return false;
+    if (wd_pipeline_open_weights(&weights, teacher, WD_COMPONENT_TRANSFORMER, NULL) != WD_OK)
+        return false;
+    snprintf(path, WD_PATH_MAX, "%s", wd_safetensors_at(weights, 0)->file);
+    wd_safetensors_close(weights);
+    return true;
+}
+
+static wd_status find_rates(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    const wd_devices *d = p->devices;
+    wd_site *site = &p->input.site;
+    const wd_sweep_options *o = &p->input.sweep;
+    const wd_dit_shape one = {.samples = 1, .frames = 1, .height = o->height, .width = o->width};
+    const int64_t tokens = wd_dit_tokens(&o->config, &one);
+    for (int i = 0; i < d->count; i++) {
+        wd_site_device *to = &site->device[i];
+        const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
+        if (spec)
+            to->flops_per_s = spec->flops_per_s, to->link_bytes_per_s = spec->link_bytes_per_s;
+        if (!(to->flops_per_s > 0))
+            WD_TRY(wd_rate_of_products(&to->flops_per_s, d->teacher[i], o->dtype, 2 * tokens,
+                                       wd_dit_width(&o->config), o->config.ffn_dim, err));
+        if (to->reads_host)
+            to->link_bytes_per_s = INFINITY;
+        else if (!(to->link_bytes_per_s > 0))
+            WD_TRY(wd_rate_of_link(&to->link_bytes_per_s, d->teacher[i], err));
+    }
+    site->disk_bytes_per_s = DISK_BYTES_PER_S;
+    if (!find_weights(path, &s->teacher)) return WD_OK;
+    return wd_rate_of_disk(&site->disk_bytes_per_s, path, err);
+}
+
+/* ---- budgets ---- */
+
+static wd_status find_budgets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    const wd_devices *d = p->devices;
+    wd_site *site = &p->input.site;
+    wd_machine_options machine = s->trainer.machine;
+    if (!machine.window) machine.window = machine.trajectory.slots;
+    if (!machine.micro_batch) machine.micro_batch = 1;
+    p->beside = p->text;
+    WD_TRY(wd_plan_machine(&p->beside, &machine, &s->trainer.samples, d, NULL, err));
+    site->devices = d->count;
+    for (int i = 0; i < d->count; i++) {
+        wd_site_device *to = &site->device[i];
+        p->input.target[i] = d->device[i];
+        to->reads_host = i == d->processor;
+        to->bytes = to->reads_host ? SIZE_MAX : wd_device_bytes_max(d->device[i]);
+        to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->beside, i);
+        if (i == 0 && to->reads_host) to->workspace = p->beside.student_workspace;
+    }
+    site->host_taken = wd_plan_training_peak(&p->beside, WD_PLAN_HOST);
+    site->host_bytes = p->host_budget;
+    return WD_OK;
+}
+
+/* What the run may have of host memory: what was said, or what is free and what it has already. */
+static wd_status find_host_budget(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    if (s->options.host_memory)
+        return wd_bytes_parse(&p->host_budget, "--host_memory", s->options.host_memory, err);
+    const size_t now = wd_host_memory_own(), free = wd_host_memory_available();
+    const size_t taken = now > s->bytes_before ? now - s->bytes_before : 0;
+    p->host_budget = free < SIZE_MAX - taken ? free + taken : SIZE_MAX;
+    return WD_OK;
+}
+
+/* ---- open ---- */
+
+static void fill_input(wd_train_plan *p, const wd_train_setup *s)
+{
+    const wd_machine_options *m = &s->trainer.machine;
+    wd_planner_input *in = &p->input;
+    in->sweep = wd_machine_sweep_options(m);
+    in->trajectories = m->trajectory.slots;
+    in->high_share = high_share(s);
+    in->teacher_device = s->options.teacher_rank > 0 ? (int)s->options.teacher_rank : 0;
+    in->slots = (int)s->options.teacher_prefetch + 1;
+    in->student_device = 0;
+    const double samples = (double)(m->batch * m->accumulation);
+    in->step_targets = samples / (double)m->reuse;
+    in->student_step_flops = samples * p->beside.student_flops_per_sample;
+}
+
+static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, wd_err *err)
+{
+    wd_machine_options *m = &s->trainer.machine;
+    WD_TRY(choose_strategy(p, &s->options, err));
+    WD_TRY(find_host_budget(p, s, err));
+    WD_TRY(find_budgets(p, s, err));
+    WD_TRY(size_from_files(p, s, err));
+    fill_input(p, s);
+    WD_TRY(read_map(p, s, err));
+    WD_TRY(find_rates(p, s, err));
+    WD_TRY(wd_planner_open(&p->planner, &p->input, err));
+    if (p->asked == WD_STRATEGY_auto)
+        WD_TRY(wd_planner_auto(&p->chosen, p->planner, err));
+    else
+        WD_TRY(wd_planner_need(&p->chosen, p->planner, p->asked, err));
+    m->window = p->chosen.window;
+    m->micro_batch = p->chosen.micro_batch;
+    return WD_OK;
+}
+
+wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
+                             const wd_plan *text, wd_err *err)
+{
+    *out = (wd_train_plan){.devices = devices, .text = *text};
+    const wd_status status = open_plan(out, setup, err);
+    if (status != WD_OK) wd_train_plan_close(out);
+    return status;
+}
+
+void wd_train_plan_close(wd_train_plan *plan)
+{
+    wd_planner_close(plan->planner);
+    plan->planner = NULL;
+}
+
+/* ---- in words ---- */
+
+const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
+                                const wd_strategy_plan *of)
+{
+    static const char *const lane[] = {[WD_LANE_COMPUTE] = "compute of ",
+                                       [WD_LANE_LINK] = "the link of ",
+                                       [WD_LANE_DISK] = "the disk"};
+    const int d = of->timeline.limit_device;
+    if (of->student_limits)
+        snprintf(out, out_bytes, "compute of %s", plan->devices->name[0]);
+    else
+        snprintf(out, out_bytes, "%s%s", lane[of->timeline.limit],
+                 d < 0 ? "" : plan->devices->name[d]);
+    return out;
+}
+
+void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
+                        const wd_strategy_plan *of)
+{
+    char limit[64];
+    snprintf(out, out_bytes,
+             "teacher: %s%s%s, window %" PRId64 ", %" PRId64
+             " at a time: %.3g s per step, limited by %s",
+             wd_strategy_name(of->strategy), plan->reason ? ", for " : "",
+             plan->reason ? plan->reason : "", of->window, of->micro_batch, of->step_seconds,
+             wd_train_plan_limit(limit, sizeof limit, plan, of));
+}

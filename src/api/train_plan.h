@@ -1,0 +1,49 @@
+/* The plan of a run: where the teacher goes, what everything takes, and whether it fits.
+ *
+ * Data flow: options, devices -> budgets, sizes, rates -> the strategy's plan (teacher/planner.h)
+ * -> window, micro-batch, placement -> the memory plan by a dry run (distill/plan.h). */
+#ifndef WD_API_TRAIN_PLAN_H
+#define WD_API_TRAIN_PLAN_H
+
+#include "api/train_setup.h"
+#include "distill/plan.h"
+#include "teacher/planner.h"
+
+typedef struct wd_train_plan {
+    wd_devices *devices; /* borrowed */
+    wd_plan text;        /* what encoding the prompts takes */
+    wd_plan beside;      /* that, and all else but the teacher */
+    wd_planner_input input;
+    wd_planner *planner;
+    wd_placement custom; /* of --teacher_device_map */
+    size_t host_budget;
+    wd_strategy asked;  /* for, or by default */
+    const char *reason; /* why the default is this one; NULL: it was asked for */
+    wd_strategy_plan chosen;
+} wd_train_plan;
+
+/* Opens a planner for the run and chooses its plan: *setup's machine gets window and micro-batch.
+ * `text`: what encoding the prompts takes. In place. Whether the chosen plan fits is for the caller
+ * to see. */
+wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
+                             const wd_plan *text, wd_err *err);
+void wd_train_plan_close(wd_train_plan *plan); /* a zeroed one is fine */
+
+/* "teacher: balanced over sim:0 ... sim:3, window 64, 4 at a time: 0.31 s per step, limited by the
+ * student" */
+void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
+                        const wd_strategy_plan *of);
+
+/* WD_DOES_NOT_FIT where the memory plan does not fit: what is missing, where, and what would fit.
+ */
+wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_plan *memory,
+                              const wd_train_setup *setup, wd_err *err);
+
+/* A new object: strategy, whether it fits, bytes, time, placement. */
+json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *of);
+
+/* "compute of sim:0": what limits a plan. */
+const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
+                                const wd_strategy_plan *of);
+
+#endif

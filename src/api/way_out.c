@@ -1,0 +1,153 @@
+/* See api/way_out.h. Each set of changes is planned as a run with it would be: all but the teacher
+ * by a dry run, then every strategy. */
+#include "api/way_out.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/memory_report.h"
+#include "api/train_command.h"
+#include "core/log.h"
+#include "core/memory.h"
+
+enum { WAYS_MAX = 5, COMMAND_MAX = 4096, HALVINGS_MAX = 4 };
+
+/* What is changed, in the order in which it costs. */
+typedef struct change {
+    bool bf16_teacher, bf16_student, checkpointing;
+    int halvings; /* of the batch, with twice the accumulation for each */
+} change;
+
+enum { SETS = 8 }; /* of those that are on or off */
+
+/* Number n of the changes, none first. */
+static bool nth_change(change *out, int n)
+{
+    *out = (change){
+        .bf16_teacher = n & 1, .checkpointing = n & 2, .bf16_student = n & 4, .halvings = n / SETS};
+    return out->halvings <= HALVINGS_MAX;
+}
+
+/* Whether it changes everything that it says. */
+static bool apply(wd_train_options *o, wd_machine_options *m, const change *c)
+{
+    if (c->bf16_teacher) {
+        if (m->teacher_dtype == WD_BF16) return false;
+        o->teacher_dtype = "bfloat16";
+        m->teacher_dtype = WD_BF16;
+    }
+    if (c->bf16_student) {
+        if (m->student_dtype == WD_BF16) return false;
+        o->mixed_precision = "bf16";
+        m->student_dtype = WD_BF16;
+    }
+    if (c->checkpointing) {
+        if (m->checkpointing) return false;
+        o->gradient_checkpointing = m->checkpointing = true;
+    }
+    for (int i = 0; i < c->halvings; i++) {
+        if (m->batch % 2) return false;
+        o->batch_size = m->batch /= 2;
+        o->gradient_accumulation_steps = m->accumulation *= 2;
+    }
+    return true;
+}
+
+static void sort_fitting(wd_strategy_plan *plan, int *order, int *count)
+{
+    *count = 0;
+    for (int i = 0; i < WD_STRATEGY_auto; i++) {
+        if (plan[i].objection || !plan[i].fits) continue;
+        int at = (*count)++;
+        for (; at > 0 && plan[order[at - 1]].step_seconds > plan[i].step_seconds; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+static void say_way(const wd_train_options *options, const wd_strategy_plan *plan)
+{
+    char command[COMMAND_MAX];
+    wd_train_options o = *options;
+    o.teacher_device_strategy = wd_strategy_name(plan->strategy);
+    wd_train_command(command, sizeof command, &o);
+    wd_log(WD_LOG_ERROR, "  # %.3g s per step, window %" PRId64, plan->step_seconds, plan->window);
+    wd_log(WD_LOG_ERROR, "  %s", command);
+}
+
+/* The ways with one set of changes; returns how many. */
+static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, wd_strategy_plan *all,
+                    const change *c, int most)
+{
+    int order[WD_STRATEGY_auto], count = 0, said = 0;
+    wd_train_plan other;
+    wd_train_options given = copy->given;
+    if (!apply(&given, &copy->trainer.machine, c)) return 0;
+    if (wd_train_plan_open(&other, copy, plan->devices, &plan->text, NULL) != WD_OK) return 0;
+    if (wd_planner_all(all, other.planner, NULL) == WD_OK) sort_fitting(all, order, &count);
+    for (; said < count && said < most; said++) say_way(&given, &all[order[said]]);
+    wd_train_plan_close(&other);
+    return said;
+}
+
+int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup)
+{
+    int said = 0;
+    change c;
+    wd_strategy_plan *all = NULL;
+    wd_train_setup *copy = NULL; /* borrows all that *setup has */
+    if (wd_alloc((void **)&all, WD_STRATEGY_auto, sizeof *all, "plans", NULL) == WD_OK &&
+        wd_alloc((void **)&copy, 1, sizeof *copy, "a plan", NULL) == WD_OK)
+        for (int n = 0; said < WAYS_MAX && nth_change(&c, n); n++) {
+            *copy = *setup;
+            copy->trainer.machine.window = copy->options.teacher_window;
+            copy->trainer.machine.micro_batch = copy->options.teacher_micro_batch;
+            copy->trainer.machine.text_context = NULL; /* nothing is computed */
+            said += say_ways(plan, copy, all, &c, WAYS_MAX - said);
+        }
+    wd_free(all);
+    wd_free(copy);
+    return said;
+}
+
+/* ---- the refusal ---- */
+
+static void say_missing(const wd_train_plan *plan, const wd_plan *memory, int place, size_t there)
+{
+    char needed[32], free[32], item[32];
+    const size_t peak = wd_plan_peak(memory, place);
+    if (peak <= there) return;
+    wd_log(WD_LOG_ERROR, "%s: %s needed, %s there; %zu bytes are missing. Needed for:",
+           wd_place_name(plan->devices, place), wd_bytes_text(needed, sizeof needed, peak),
+           wd_bytes_text(free, sizeof free, there), peak - there);
+    for (int i = 0; i < memory->items; i++)
+        if (memory->item[i].place == place && memory->item[i].bytes >= peak / 100)
+            wd_log(WD_LOG_ERROR, "  %-10s %-32s %s", wd_plan_phase_name(memory->item[i].phase),
+                   memory->item[i].name, wd_bytes_text(item, sizeof item, memory->item[i].bytes));
+}
+
+wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_plan *memory,
+                              const wd_train_setup *setup, wd_err *err)
+{
+    const wd_devices *d = plan->devices;
+    bool fits = wd_plan_peak(memory, WD_PLAN_HOST) <= plan->host_budget;
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor) fits &= wd_plan_peak(memory, i) <= wd_device_bytes_max(d->device[i]);
+    if (fits) return WD_OK;
+    say_missing(plan, memory, WD_PLAN_HOST, plan->host_budget);
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
+    wd_log(WD_LOG_ERROR, "what would fit, best first:");
+    if (wd_way_out_say(plan, setup))
+        return wd_fail(
+            err, WD_DOES_NOT_FIT,
+            "the run does not fit under --teacher_device_strategy %s; the commands above "
+            "do",
+            wd_strategy_name(plan->chosen.strategy));
+    wd_log(WD_LOG_ERROR, "  nothing with this student and these devices");
+    return wd_fail(
+        err, WD_DOES_NOT_FIT,
+        "the run does not fit, whatever the strategy: take a smaller student "
+        "(--student_config), fewer --trajectories, smaller pictures (--height, --width), "
+        "or more memory");
+}

@@ -1,0 +1,11 @@
+/* What to do when a run does not fit: the plans that would, as commands. */
+#ifndef WD_API_WAY_OUT_H
+#define WD_API_WAY_OUT_H
+
+#include "api/train_plan.h"
+
+/* Logs up to five commands whose plans fit, the fewest changes first, then the fastest; returns how
+ * many there are. */
+int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup);
+
+#endif

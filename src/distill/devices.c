@@ -1,0 +1,79 @@
+/* See distill/devices.h. */
+#include "distill/devices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static wd_status open_device(wd_devices *d, int i, const wd_device_spec *spec, int64_t threads,
+                             wd_err *err)
+{
+    if (spec->type == WD_DEVICE_CPU) {
+        d->processor = i;
+        snprintf(d->name[i], sizeof d->name[i], "cpu");
+        return wd_device_open_cpu(&d->device[i], (int)threads, err);
+    }
+    const wd_sim_options options = {.number = i,
+                                    .bytes = spec->bytes,
+                                    .link_bytes_per_s = spec->link_bytes_per_s,
+                                    .flops_per_s = spec->flops_per_s};
+    snprintf(d->name[i], sizeof d->name[i], "sim:%d", i);
+    return wd_device_open_sim(&d->device[i], &options, err);
+}
+
+static wd_status open_devices(wd_devices *d, int64_t threads, wd_err *err)
+{
+    static const wd_device_spec processor = {.type = WD_DEVICE_CPU};
+    d->processor = -1;
+    for (; d->count < d->list.count; d->count++)
+        WD_TRY(open_device(d, d->count, &d->list.device[d->count], threads, err));
+    if (d->processor >= 0) return WD_OK;
+    WD_TRY(open_device(d, d->count, &processor, threads, err));
+    d->count++;
+    return WD_OK;
+}
+
+static wd_status open_queues(wd_devices *d, wd_err *err)
+{
+    for (int i = 0; i < d->count; i++) WD_TRY(wd_queue_open(&d->teacher[i], d->device[i], err));
+    d->host = d->student = d->home = d->teacher[d->processor];
+    if (d->processor == 0) return WD_OK;
+    d->student = d->home = NULL;
+    WD_TRY(wd_queue_open(&d->student, d->device[0], err));
+    return wd_queue_open(&d->home, d->device[0], err);
+}
+
+wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd_err *err)
+{
+    *out = (wd_devices){0};
+    WD_TRY(wd_device_list_parse(&out->list, list, err));
+    if (out->list.count >= WD_PLACED_DEVICES_MAX)
+        return wd_fail(err, WD_UNSUPPORTED, "--devices %s: expected at most %d devices, found %d",
+                       list, WD_PLACED_DEVICES_MAX - 1, out->list.count);
+    wd_status status = open_devices(out, threads, err);
+    if (status == WD_OK) status = open_queues(out, err);
+    if (status != WD_OK) wd_devices_close(out);
+    return status;
+}
+
+wd_status wd_devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err)
+{
+    wd_status status = WD_OK;
+    *out = (wd_devices){.list = target->list, .processor = target->processor};
+    memcpy(out->name, target->name, sizeof out->name);
+    for (; out->count < target->count && status == WD_OK; out->count++)
+        status = wd_device_open_dry(&out->device[out->count], target->device[out->count], err);
+    if (status == WD_OK) status = open_queues(out, err);
+    if (status != WD_OK) wd_devices_close(out);
+    return status;
+}
+
+void wd_devices_close(wd_devices *devices)
+{
+    if (devices->student != devices->host) wd_queue_close(devices->student);
+    if (devices->home != devices->host) wd_queue_close(devices->home);
+    for (int i = 0; i < WD_PLACED_DEVICES_MAX; i++) {
+        wd_queue_close(devices->teacher[i]);
+        wd_device_close(devices->device[i]);
+    }
+    *devices = (wd_devices){0};
+}

@@ -1,0 +1,36 @@
+/* The devices of a run, opened, with the queues on which it computes. */
+#ifndef WD_DISTILL_DEVICES_H
+#define WD_DISTILL_DEVICES_H
+
+#include "dev/device.h"
+#include "dev/device_list.h"
+#include "teacher/placement.h"
+
+/* In the order in which placements number them: those that --devices lists, then the processor, if
+ * it is not among them. The student is on the first. */
+typedef struct wd_devices {
+    wd_device_list list;
+    int count, processor;
+    wd_device *device[WD_PLACED_DEVICES_MAX];
+    char name[WD_PLACED_DEVICES_MAX][16];     /* "sim:0", "cpu" */
+    wd_queue *teacher[WD_PLACED_DEVICES_MAX]; /* where its stages run */
+    wd_queue *student;                        /* where the student trains: of the first device */
+    wd_queue *home;                           /* where trajectories move on: of the same device */
+    wd_queue *host;                           /* of the processor */
+} wd_devices;
+
+/* `list`: what --devices says. A processor has one queue, for it does one thing after the other;
+ * other devices have one for each purpose. */
+wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd_err *err);
+
+/* The same devices, dry: for planning. `target` is borrowed. */
+wd_status wd_devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err);
+void wd_devices_close(wd_devices *devices); /* a zeroed one is fine */
+
+/* Whether the run has no device but the processor. */
+static inline bool wd_devices_are_host(const wd_devices *devices)
+{
+    return devices->count == 1;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* How fast this machine is: what predictions are made from, where a device's description does not
+ * say it. Measured in a fraction of a second, on the device itself. */
+#ifndef WD_TEACHER_RATES_H
+#define WD_TEACHER_RATES_H
+
+#include "core/dtype.h"
+#include "dev/device.h"
+
+/* FLOP/s of matrix products [m, k] x [k, n] of `dtype` on the queue's device; sizes are capped, so
+ * that it takes little memory and time. */
+wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dtype, int64_t m,
+                              int64_t k, int64_t n, wd_err *err);
+
+/* Bytes/s from host memory to the queue's device. */
+wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err);
+
+/* Bytes/s of reading the file `path` from its medium: what of it is in the page cache is dropped
+ * first, where the system lets us. */
+wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err);
+
+#endif
