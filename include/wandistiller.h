@@ -149,6 +149,14 @@ typedef struct wd_train_options {
     int64_t stop_at_step;       /* ends as wd_request_stop after that step would; 0: never */
 } wd_train_options;
 
+/* Says what a run of `train` would take, under every strategy, without loading a weight. */
+typedef struct wd_plan_options {
+    wd_train_options train;     /* teacher_path and data_path may be NULL */
+    const char *teacher_preset; /* a published model instead of teacher_path: "wan2.1-1.3b",
+                                 * "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b" */
+    bool json;
+} wd_plan_options;
+
 /* Makes pictures with a teacher or a student. */
 typedef struct wd_sample_options {
     const char *model;   /* pipeline folder or Hub id; required */
@@ -235,6 +243,7 @@ typedef struct wd_common_options {
 
 /* Every value as its table says; required ones are NULL. */
 wd_train_options wd_train_defaults(void);
+wd_plan_options wd_plan_defaults(void);
 wd_sample_options wd_sample_defaults(void);
 wd_forward_options wd_forward_defaults(void);
 wd_inspect_options wd_inspect_defaults(void);
@@ -250,6 +259,7 @@ wd_bench_options wd_bench_defaults(void);
  * caller's to wd_text_free, and only set on success. */
 
 wd_status wd_train(const wd_train_options *options, wd_err *err);
+wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err);
 wd_status wd_sample(const wd_sample_options *options, wd_err *err);
 wd_status wd_forward(const wd_forward_options *options, wd_err *err);
 wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err);
@@ -261,6 +271,7 @@ wd_status wd_bench(const wd_bench_options *options, wd_err *err);
 
 #define WD_JOB_MAP(X)                                                                              \
     X(TRAIN, train, "distil a student from a teacher")                                             \
+    X(PLAN, plan, "say what a run would take, under every strategy")                               \
     X(SAMPLE, sample, "make pictures with a teacher or a student")                                 \
     X(EVAL, eval, "compare a student with its teacher")                                            \
     X(INSPECT, inspect, "describe a model folder or file")                                         \

@@ -27,7 +27,7 @@ static bool is_place(const wd_devices *devices, int place)
     return place == WD_PLAN_HOST || place != devices->processor;
 }
 
-static void report_place(const wd_plan *plan, const wd_devices *devices, int place)
+static void report_place(const wd_memory_plan *plan, const wd_devices *devices, int place)
 {
     char peak[32], mapped[32], item[32];
     const size_t most = wd_plan_peak(plan, place);
@@ -47,13 +47,13 @@ static void report_place(const wd_plan *plan, const wd_devices *devices, int pla
     }
 }
 
-void wd_memory_report_plan(const wd_plan *plan, const wd_devices *devices)
+void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices)
 {
     for (int place = WD_PLAN_HOST; place < devices->count; place++)
         if (is_place(devices, place)) report_place(plan, devices, place);
 }
 
-void wd_memory_report_measured(const wd_plan *plan, const wd_devices *devices, size_t before)
+void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices, size_t before)
 {
     char planned[32], measured[32];
     for (int place = WD_PLAN_HOST; place < devices->count; place++) {
@@ -66,7 +66,7 @@ void wd_memory_report_measured(const wd_plan *plan, const wd_devices *devices, s
     }
 }
 
-json_t *wd_memory_plan_json(const wd_plan *plan, const wd_devices *devices, size_t before)
+json_t *wd_memory_plan_json(const wd_memory_plan *plan, const wd_devices *devices, size_t before)
 {
     json_t *items = json_array(), *peaks = json_object();
     for (int i = 0; i < plan->items; i++) {

@@ -14,12 +14,13 @@ const char *wd_place_name(const wd_devices *devices, int place);
 
 /* Logs the peak of every place and what it is made of: items of less than a hundredth of it for
  * --log_level debug. */
-void wd_memory_report_plan(const wd_plan *plan, const wd_devices *devices);
+void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices);
 
 /* Logs planned beside measured peaks, place by place. `before`: bytes that the process had. */
-void wd_memory_report_measured(const wd_plan *plan, const wd_devices *devices, size_t before);
+void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices,
+                               size_t before);
 
 /* A new object: bytes_peak, bytes_before, bytes_mapped of host memory, devices, items. */
-json_t *wd_memory_plan_json(const wd_plan *plan, const wd_devices *devices, size_t before);
+json_t *wd_memory_plan_json(const wd_memory_plan *plan, const wd_devices *devices, size_t before);
 
 #endif

@@ -20,6 +20,8 @@ static wd_option_table table_of(wd_job job)
     switch (job) {
     case WD_JOB_TRAIN:
         return wd_table_train();
+    case WD_JOB_PLAN:
+        return wd_table_plan();
     case WD_JOB_SAMPLE:
         return wd_table_sample();
     case WD_JOB_EVAL:

@@ -12,6 +12,7 @@ typedef struct wd_option_table {
 } wd_option_table;
 
 wd_option_table wd_table_train(void);
+wd_option_table wd_table_plan(void);
 wd_option_table wd_table_sample(void);
 wd_option_table wd_table_eval(void);
 wd_option_table wd_table_inspect(void);

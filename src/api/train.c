@@ -10,6 +10,7 @@
 #include "api/clock.h"
 #include "api/options_json.h"
 #include "api/memory_report.h"
+#include "api/text_plan.h"
 #include "api/train_plan.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -18,53 +19,9 @@
 
 /* ---- the plan ---- */
 
-/* How many rows of text teacher and student compute: what the prompts need, or, of a run that is
- * resumed, what it was begun with. */
-static wd_status choose_text(wd_train_setup *s, wd_err *err)
-{
-    wd_machine_options *m = &s->trainer.machine;
-    m->text_tokens = s->embeds.text_tokens;
-    m->text_repeat = s->embeds.text_repeat;
-    if (*s->resume) WD_TRY(wd_trainer_resume_text(&s->trainer, err));
-    s->embeds.text_tokens = m->text_tokens; /* a resumed run's may be more */
-    s->embeds.text_repeat = m->text_repeat;
-    wd_log(WD_LOG_DEBUG, "text: %" PRId64 " rows are computed, the last stands for %" PRId64,
-           m->text_tokens, m->text_repeat);
-    return WD_OK;
-}
-
-/* Tokens of the prompts, and what encoding those takes that the cache has not. The processor
- * encodes them: the encoder's files are mapped, and device memory stays free. */
-static wd_status plan_text(wd_plan *plan, wd_train_setup *s, wd_devices *devices, wd_err *err)
-{
-    wd_device *dry = NULL;
-    wd_queue *dry_queue = NULL;
-    wd_status status;
-    WD_TRY(wd_prompt_embeds_open(&s->embeds, s->cache_dir, &s->teacher, s->prompt,
-                                 s->data.count + s->samples, s->options.negative_prompt,
-                                 s->options.max_sequence_length, s->encoder_dtype, err));
-    WD_TRY(choose_text(s, err));
-    wd_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
-                wd_text_cache_tokenizer_bytes(s->embeds.cache));
-    WD_TRY_OUT(wd_device_open_dry(&dry, devices->device[devices->processor], err));
-    WD_TRY_OUT(wd_queue_open(&dry_queue, dry, err));
-    const int64_t before = wd_memory_held();
-    wd_memory_restart_peak();
-    WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, dry_queue, err));
-    wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, WD_PLAN_HOST, wd_device_bytes_peak(dry));
-    wd_plan_add(plan, "text encoder's workspace", WD_PLAN_TEXT, WD_PLAN_HOST,
-                wd_queue_workspace_bytes(dry_queue));
-    wd_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
-                (size_t)(wd_memory_peak() - before));
-out:
-    wd_queue_close(dry_queue);
-    wd_device_close(dry);
-    return status;
-}
-
 /* What the process has taken since the job began, and keeps: libraries, the kernels that they have
  * made for the shapes of this run, prompts and their tokens. Planning has made all of it. */
-static void plan_program(wd_plan *plan, const wd_train_setup *s)
+static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
 {
     wd_host_memory_trim();
     const size_t now = wd_host_memory_own();
@@ -72,12 +29,12 @@ static void plan_program(wd_plan *plan, const wd_train_setup *s)
                 now > s->bytes_before ? now - s->bytes_before : 0);
 }
 
-static wd_status make_plan(wd_plan *plan, wd_train_plan *where, wd_train_setup *s,
+static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,
                            wd_devices *devices, wd_err *err)
 {
     char line[256];
-    wd_plan text = {0};
-    WD_TRY(plan_text(&text, s, devices, err));
+    wd_memory_plan text = {0};
+    WD_TRY(wd_text_plan(&text, s, devices, err));
     WD_TRY(wd_train_plan_open(where, s, devices, &text, err));
     *plan = text;
     WD_TRY(wd_plan_machine(plan, &s->trainer.machine, &s->trainer.samples, devices,
@@ -92,8 +49,8 @@ static wd_status make_plan(wd_plan *plan, wd_train_plan *where, wd_train_setup *
 /* ---- run.json ---- */
 
 /* Everything that the run follows from: --config takes it again. */
-static wd_status write_run(const wd_train_setup *s, const wd_plan *plan, const wd_train_plan *where,
-                           wd_err *err)
+static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
+                           const wd_train_plan *where, wd_err *err)
 {
     char path[WD_PATH_MAX];
     WD_TRY(wd_path_join(path, s->options.output_dir, "run.json", err));
@@ -155,7 +112,7 @@ static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_e
 static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
 {
     wd_status status;
-    wd_plan plan;
+    wd_memory_plan plan;
     wd_train_plan where = {0};
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, err));
     WD_TRY_OUT(wd_folder_make(s->options.output_dir, err));

@@ -203,7 +203,7 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, wd_err *err)
 }
 
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
-                             const wd_plan *text, wd_err *err)
+                             const wd_memory_plan *text, wd_err *err)
 {
     *out = (wd_train_plan){.devices = devices, .text = *text};
     const wd_status status = open_plan(out, setup, err);

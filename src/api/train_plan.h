@@ -10,9 +10,9 @@
 #include "teacher/planner.h"
 
 typedef struct wd_train_plan {
-    wd_devices *devices; /* borrowed */
-    wd_plan text;        /* what encoding the prompts takes */
-    wd_plan beside;      /* that, and all else but the teacher */
+    wd_devices *devices;   /* borrowed */
+    wd_memory_plan text;   /* what encoding the prompts takes */
+    wd_memory_plan beside; /* that, and all else but the teacher */
     wd_planner_input input;
     wd_planner *planner;
     wd_placement custom; /* of --teacher_device_map */
@@ -26,7 +26,7 @@ typedef struct wd_train_plan {
  * `text`: what encoding the prompts takes. In place. Whether the chosen plan fits is for the caller
  * to see. */
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
-                             const wd_plan *text, wd_err *err);
+                             const wd_memory_plan *text, wd_err *err);
 void wd_train_plan_close(wd_train_plan *plan); /* a zeroed one is fine */
 
 /* "teacher: balanced over sim:0 ... sim:3, window 64, 4 at a time: 0.31 s per step, limited by the
@@ -36,7 +36,7 @@ void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
 
 /* WD_DOES_NOT_FIT where the memory plan does not fit: what is missing, where, and what would fit.
  */
-wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_plan *memory,
+wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_memory_plan *memory,
                               const wd_train_setup *setup, wd_err *err);
 
 /* A new object: strategy, whether it fits, bytes, time, placement. */

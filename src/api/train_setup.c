@@ -10,6 +10,7 @@
 #include "core/memory.h"
 #include "core/stop.h"
 #include "student/checkpoint.h"
+#include "wan/preset.h"
 
 enum { SAMPLES_DEFAULT = 8, EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10 };
 
@@ -269,6 +270,53 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(choose_folders(s, err));
     fill_trainer(s);
     return WD_OK;
+}
+
+static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err)
+{
+    const char *path = s->options.teacher_path;
+    if (preset && path)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "plan: --teacher_path and --teacher_preset both say what the teacher is; "
+                       "give one of them");
+    if (preset) return wd_preset_pipeline(&s->teacher, preset, err);
+    if (!path)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "plan needs --teacher_path PATH or --teacher_preset NAME");
+    WD_TRY(wd_pipeline_open(&s->teacher, path, err));
+    return wd_pipeline_require(&s->teacher, WD_COMPONENT_TRANSFORMER, err);
+}
+
+static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_err *err)
+{
+    WD_TRY(open_teacher(s, preset, err));
+    WD_TRY(wd_student_config_load(&s->student, s->options.student_config, &s->teacher, err));
+    if (s->options.data_path) {
+        WD_TRY(read_prompts(s, err));
+    } else {
+        WD_TRY(wd_alloc((void **)&s->prompt, 1, sizeof *s->prompt, "prompts", err));
+        s->prompt[0] = "";
+    }
+    WD_TRY(resolve_sizes(s, err));
+    WD_TRY(resolve_objective(s, err));
+    s->encoder_dtype = strcmp(s->options.teacher_dtype, "float32") ? WD_BF16 : WD_F32;
+    WD_TRY(choose_folders(s, err));
+    fill_trainer(s);
+    wd_machine_options *m = &s->trainer.machine;
+    if (!m->trajectory.prompts) m->trajectory.prompts = 1;
+    m->text_tokens = s->options.max_sequence_length;
+    m->text_repeat = 1;
+    return WD_OK;
+}
+
+wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
+                                      const char *preset, wd_err *err)
+{
+    *out = (wd_train_setup){
+        .given = *options, .options = *options, .bytes_before = wd_host_memory_own()};
+    const wd_status status = open_planned_parts(out, preset, err);
+    if (status != WD_OK) wd_train_setup_close(out);
+    return status;
 }
 
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_err *err)

@@ -25,6 +25,10 @@ typedef struct wd_train_setup {
 
 /* In place: *out must not be moved, for the trainer's options point into it. */
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_err *err);
+/* The same for planning alone: nothing need be there but the teacher, which may be a preset (or
+ * NULL); where there are no prompts, rows of text are as many as a prompt can have. */
+wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
+                                      const char *preset, wd_err *err);
 void wd_train_setup_close(wd_train_setup *setup); /* a zeroed one is fine */
 
 #endif

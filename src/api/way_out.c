@@ -112,7 +112,8 @@ int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup)
 
 /* ---- the refusal ---- */
 
-static void say_missing(const wd_train_plan *plan, const wd_plan *memory, int place, size_t there)
+static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory, int place,
+                        size_t there)
 {
     char needed[32], free[32], item[32];
     const size_t peak = wd_plan_peak(memory, place);
@@ -126,7 +127,7 @@ static void say_missing(const wd_train_plan *plan, const wd_plan *memory, int pl
                    memory->item[i].name, wd_bytes_text(item, sizeof item, memory->item[i].bytes));
 }
 
-wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_plan *memory,
+wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_memory_plan *memory,
                               const wd_train_setup *setup, wd_err *err)
 {
     const wd_devices *d = plan->devices;

@@ -91,7 +91,7 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     wd_queue *queue;
     wd_residency *residency;
     wd_machine m;
-    wd_plan plan = {0};
+    wd_memory_plan plan = {0};
     *out = (outcome){0};
     wd_test_ok(open(&device, threads, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);

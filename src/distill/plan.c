@@ -8,7 +8,8 @@
 
 enum { SAMPLE_STEPS = 2 }; /* of the sampler: the others take what these take */
 
-void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, int place, size_t bytes)
+void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, int place,
+                 size_t bytes)
 {
     if (!bytes) return;
     int i = 0;
@@ -38,7 +39,7 @@ const char *wd_plan_phase_name(wd_plan_phase phase)
 }
 
 /* Of the phases from `first` on. */
-static size_t peak_from(const wd_plan *plan, int place, int first)
+static size_t peak_from(const wd_memory_plan *plan, int place, int first)
 {
     size_t bytes[WD_PLAN_PHASES] = {0}, peak = 0;
     for (int i = 0; i < plan->items; i++)
@@ -51,12 +52,12 @@ static size_t peak_from(const wd_plan *plan, int place, int first)
     return bytes[WD_PLAN_PROGRAM] + peak;
 }
 
-size_t wd_plan_peak(const wd_plan *plan, int place)
+size_t wd_plan_peak(const wd_memory_plan *plan, int place)
 {
     return peak_from(plan, place, WD_PLAN_TOKENS);
 }
 
-size_t wd_plan_training_peak(const wd_plan *plan, int place)
+size_t wd_plan_training_peak(const wd_memory_plan *plan, int place)
 {
     return peak_from(plan, place, WD_PLAN_TRAINING);
 }
@@ -65,7 +66,7 @@ size_t wd_plan_training_peak(const wd_plan *plan, int place)
 
 /* What is added to, of one device. */
 typedef struct account {
-    wd_plan *plan;
+    wd_memory_plan *plan;
     int place;
 } account;
 
@@ -86,7 +87,7 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 }
 
 /* A step's micro-batch and update, for its FLOPs; addresses are made up anyway. */
-static void run_student(wd_plan *out, wd_machine *machine)
+static void run_student(wd_memory_plan *out, wd_machine *machine)
 {
     const wd_machine_options *o = &machine->options;
     const wd_student_batch batch = {.latents = machine->loss,
@@ -102,8 +103,8 @@ static void run_student(wd_plan *out, wd_machine *machine)
 }
 
 /* Draws one sheet. What it leaves for the next ones, and how much more there was on the way. */
-static wd_status plan_samples(wd_plan *out, wd_machine *machine, const wd_samples_options *options,
-                              wd_devices *devices, wd_err *err)
+static wd_status plan_samples(wd_memory_plan *out, wd_machine *machine,
+                              const wd_samples_options *options, wd_devices *devices, wd_err *err)
 {
     wd_status status;
     wd_samples *samples = NULL;
@@ -130,8 +131,9 @@ out:
 }
 
 /* The teacher's weights: device memory while they are brought; host memory that stays. */
-static wd_status plan_weights(wd_residency **out, wd_plan *plan, const wd_machine_options *options,
-                              wd_devices *devices, const wd_placement *placement, wd_err *err)
+static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
+                              const wd_machine_options *options, wd_devices *devices,
+                              const wd_placement *placement, wd_err *err)
 {
     WD_TRY(wd_residency_open_placed(out, options->teacher, placement, options->teacher_dtype,
                                     devices->teacher, devices->host, err));
@@ -144,7 +146,7 @@ static wd_status plan_weights(wd_residency **out, wd_plan *plan, const wd_machin
     return WD_OK;
 }
 
-static void add_devices(wd_plan *out, wd_devices *devices)
+static void add_devices(wd_memory_plan *out, wd_devices *devices)
 {
     for (int d = 0; d < devices->count; d++) {
         account to = {out, place_of(devices, d)};
@@ -158,7 +160,7 @@ static void add_devices(wd_plan *out, wd_devices *devices)
     wd_plan_add(out, "workspace", WD_PLAN_TRAINING, place_of(devices, 0), out->student_workspace);
 }
 
-wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options,
+wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
                           const wd_samples_options *samples, const wd_devices *devices,
                           const wd_placement *placement, wd_err *err)
 {

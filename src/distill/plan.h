@@ -30,28 +30,29 @@ typedef struct wd_plan_item {
     size_t bytes;
 } wd_plan_item;
 
-typedef struct wd_plan {
+typedef struct wd_memory_plan {
     wd_plan_item item[WD_PLAN_ITEMS_MAX];
     int items;
     size_t mapped_bytes;      /* of checkpoint files that are read in place: not counted as ours */
     size_t student_workspace; /* of the items: of the student's queue */
     double student_flops_per_sample;
-} wd_plan;
+} wd_memory_plan;
 
 /* "training", as run.json and the log have it. */
 const char *wd_plan_phase_name(wd_plan_phase phase);
 
 /* Adds to the item of that name, phase and place, or makes it. */
-void wd_plan_add(wd_plan *plan, const char *name, wd_plan_phase phase, int place, size_t bytes);
+void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, int place,
+                 size_t bytes);
 
 /* The most there is of a place at any time; while training, and what goes with it. */
-size_t wd_plan_peak(const wd_plan *plan, int place);
-size_t wd_plan_training_peak(const wd_plan *plan, int place);
+size_t wd_plan_peak(const wd_memory_plan *plan, int place);
+size_t wd_plan_training_peak(const wd_memory_plan *plan, int place);
 
 /* Adds what a run with this machine and these samples (count 0: none) needs from its opening on, on
  * all devices, of which only descriptions are used. `placement` NULL: what it needs beside the
  * teacher. `*out` may have items, or is zeroed. */
-wd_status wd_plan_machine(wd_plan *out, const wd_machine_options *options,
+wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
                           const wd_samples_options *samples, const wd_devices *devices,
                           const wd_placement *placement, wd_err *err);
 

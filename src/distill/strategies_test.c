@@ -105,7 +105,7 @@ typedef struct outcome {
 } outcome;
 
 /* Every pool's peak is the planned one, whatever else was in it before. */
-static void check_peaks(const wd_plan *plan, const wd_devices *devices)
+static void check_peaks(const wd_memory_plan *plan, const wd_devices *devices)
 {
     for (int d = 0; d < devices->count; d++)
         if (d != devices->processor)
@@ -119,7 +119,7 @@ static void run(outcome *out, const wd_machine_options *options, const char *lis
     rig r;
     wd_err err;
     wd_machine m;
-    wd_plan plan = {0};
+    wd_memory_plan plan = {0};
     wd_residency *residency;
     *out = (outcome){0};
     open_rig(&r, list);

@@ -151,3 +151,17 @@ wd_dtype wd_spec_dtype(const wd_tensor_spec *spec, wd_dtype dtype)
 {
     return spec->keep_f32 ? WD_F32 : dtype;
 }
+
+int64_t wd_dit_parameters(const wd_dit_config *config)
+{
+    wd_tensor_table table;
+    int64_t sum = 0;
+    if (wd_dit_table_open(&table, config, NULL) != WD_OK) return 0;
+    for (int64_t i = 0; i < table.count; i++) {
+        int64_t count = 1;
+        for (int k = 0; k < table.spec[i].ndim; k++) count *= table.spec[i].dim[k];
+        sum += count;
+    }
+    wd_dit_table_close(&table);
+    return sum;
+}

@@ -97,4 +97,7 @@ void wd_dit_table_close(wd_tensor_table *table);
 /* dtype in which a line of the table is kept when the model computes in `dtype`. */
 wd_dtype wd_spec_dtype(const wd_tensor_spec *spec, wd_dtype dtype);
 
+/* Weights of a transformer; 0 where there is no memory for its table. */
+int64_t wd_dit_parameters(const wd_dit_config *config);
+
 #endif

@@ -1,41 +1,13 @@
 /* The text of `inspect`: see wan/inspect.h. Reads nothing but the tree. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/page.h"
 #include "wan/inspect.h"
 
 enum { TENSORS_SHOWN_MAX = 200, TIMESTEPS_DEFAULT = 1000 };
-
-/* A text that grows; the first failure stays. */
-typedef struct page {
-    char *text;
-    size_t used, size;
-    wd_status status;
-    wd_err *err;
-} page;
-
-__attribute__((format(printf, 2, 3))) static void say(page *p, const char *format, ...)
-{
-    va_list list, again;
-    if (p->status != WD_OK) return;
-    va_start(list, format);
-    va_copy(again, list);
-    int n = vsnprintf(NULL, 0, format, list);
-    size_t needed = p->used + (size_t)(n > 0 ? n : 0) + 1;
-    if (needed > p->size) {
-        void *block = p->text;
-        p->status = wd_resize(&block, 2 * needed, 1, "a text", p->err);
-        p->text = block;
-        if (p->status == WD_OK) p->size = 2 * needed;
-    }
-    if (p->status == WD_OK)
-        p->used += (size_t)vsnprintf(p->text + p->used, p->size - p->used, format, again);
-    va_end(again);
-    va_end(list);
-}
 
 static int64_t number(const json_t *object, const char *key)
 {
@@ -75,39 +47,39 @@ static const char *sized(char out[32], int64_t bytes)
     return out;
 }
 
-static void say_dtypes(page *p, const json_t *dtypes)
+static void say_dtypes(wd_page *p, const json_t *dtypes)
 {
     const char *dtype, *comma = "";
     json_t *counts;
     json_object_foreach((json_t *)dtypes, dtype, counts)
     {
-        say(p, "%s%" PRId64 " %s", comma, number(counts, "tensors"), dtype);
+        wd_page_say(p, "%s%" PRId64 " %s", comma, number(counts, "tensors"), dtype);
         comma = ", ";
     }
 }
 
-static void say_components(page *p, const json_t *components)
+static void say_components(wd_page *p, const json_t *components)
 {
     const char *name;
     json_t *c;
     char a[32], b[32], d[32], e[32], f[32];
-    say(p, "\n%-14s %-26s %7s %15s %9s %27s\n", "", "", "", "", "", "in memory");
-    say(p, "%-14s %-26s %7s %15s %9s %9s %9s %9s  %s\n", "component", "class", "tensors",
-        "parameters", "on disk", "stored", "bfloat16", "float32", "dtypes");
+    wd_page_say(p, "\n%-14s %-26s %7s %15s %9s %27s\n", "", "", "", "", "", "in memory");
+    wd_page_say(p, "%-14s %-26s %7s %15s %9s %9s %9s %9s  %s\n", "component", "class", "tensors",
+                "parameters", "on disk", "stored", "bfloat16", "float32", "dtypes");
     json_object_foreach((json_t *)components, name, c)
     {
         const json_t *memory = json_object_get(c, "bytes_in_memory");
         if (!memory) {
-            say(p, "%-14s %s", name, text(c, "class"));
+            wd_page_say(p, "%-14s %s", name, text(c, "class"));
         } else {
-            say(p, "%-14s %-26s", name, text(c, "class"));
-            say(p, " %7" PRId64 " %15s %9s %9s %9s %9s  ", number(c, "tensors"),
-                grouped(a, number(c, "parameters")), sized(b, number(c, "bytes_on_disk")),
-                sized(d, number(memory, "stored")), sized(e, number(memory, "bfloat16")),
-                sized(f, number(memory, "float32")));
+            wd_page_say(p, "%-14s %-26s", name, text(c, "class"));
+            wd_page_say(p, " %7" PRId64 " %15s %9s %9s %9s %9s  ", number(c, "tensors"),
+                        grouped(a, number(c, "parameters")), sized(b, number(c, "bytes_on_disk")),
+                        sized(d, number(memory, "stored")), sized(e, number(memory, "bfloat16")),
+                        sized(f, number(memory, "float32")));
             say_dtypes(p, json_object_get(c, "dtypes"));
         }
-        say(p, "\n");
+        wd_page_say(p, "\n");
     }
 }
 
@@ -122,13 +94,13 @@ static bool same_stage(const json_t *a, const json_t *b)
 }
 
 /* The layer table; runs of equal stages are one line. */
-static void say_stages(page *p, const char *component, const json_t *stages)
+static void say_stages(wd_page *p, const char *component, const json_t *stages)
 {
     char name[96], a[32], b[32];
     size_t count = json_array_size(stages);
     if (!count) return;
     snprintf(name, sizeof name, "layers of %s", component);
-    say(p, "\n%-26s %7s %15s %9s\n", name, "tensors", "parameters", "stored");
+    wd_page_say(p, "\n%-26s %7s %15s %9s\n", name, "tensors", "parameters", "stored");
     for (size_t i = 0, last; i < count; i = last + 1) {
         const json_t *stage = json_array_get(stages, i);
         for (last = i; same_stage(stage, json_array_get(stages, last + 1)); last++) {
@@ -138,20 +110,20 @@ static void say_stages(page *p, const char *component, const json_t *stages)
             snprintf(name, sizeof name, "%s to %s, each", own, end + strcspn(end, "0123456789"));
         else
             snprintf(name, sizeof name, "%s", own);
-        say(p, "  %-24s %7" PRId64 " %15s %9s\n", name, number(stage, "tensors"),
-            grouped(a, number(stage, "parameters")), sized(b, number(stage, "bytes")));
+        wd_page_say(p, "  %-24s %7" PRId64 " %15s %9s\n", name, number(stage, "tensors"),
+                    grouped(a, number(stage, "parameters")), sized(b, number(stage, "bytes")));
     }
 }
 
 /* Keys and values of a configuration, a few to a line; names of classes and versions left out. */
-static void say_config(page *p, const char *component, const json_t *config)
+static void say_config(wd_page *p, const char *component, const json_t *config)
 {
     enum { COLUMNS = 96 };
     const char *key;
     json_t *value;
     char item[160];
     size_t column = COLUMNS;
-    say(p, "\n%s", component);
+    wd_page_say(p, "\n%s", component);
     json_object_foreach((json_t *)config, key, value)
     {
         if (key[0] == '_' || json_is_object(value)) continue;
@@ -163,54 +135,54 @@ static void say_config(page *p, const char *component, const json_t *config)
         else
             item[n + m] = '\0';
         column += strlen(item) + 2;
-        say(p, "%s%s", column > COLUMNS ? "\n  " : ", ", item);
+        wd_page_say(p, "%s%s", column > COLUMNS ? "\n  " : ", ", item);
         if (column > COLUMNS) column = 2 + strlen(item);
     }
-    say(p, "\n");
+    wd_page_say(p, "\n");
 }
 
-static void say_pipeline(page *p, const json_t *tree)
+static void say_pipeline(wd_page *p, const json_t *tree)
 {
     const json_t *boundary = json_object_get(tree, "boundary_ratio");
     char a[32], b[32];
-    say(p, "%s parameters, %s of weights on disk\n", grouped(a, number(tree, "parameters")),
-        sized(b, number(tree, "bytes_on_disk")));
+    wd_page_say(p, "%s parameters, %s of weights on disk\n", grouped(a, number(tree, "parameters")),
+                sized(b, number(tree, "bytes_on_disk")));
     if (strcmp(text(tree, "kind"), "pipeline")) return;
     if (json_is_real(boundary)) {
         const json_t *scheduler = json_object_get(json_object_get(tree, "components"), "scheduler");
         int64_t steps = number(json_object_get(scheduler, "config"), "num_train_timesteps");
         double ratio = json_real_value(boundary);
-        say(p, "experts: two; transformer for timesteps from %g up, transformer_2 below\n",
-            ratio * (double)(steps ? steps : TIMESTEPS_DEFAULT));
+        wd_page_say(p, "experts: two; transformer for timesteps from %g up, transformer_2 below\n",
+                    ratio * (double)(steps ? steps : TIMESTEPS_DEFAULT));
     } else {
-        say(p, "experts: one\n");
+        wd_page_say(p, "experts: one\n");
     }
-    say(p, "prompts: up to %" PRId64 " tokens\n", number(tree, "prompt_tokens"));
-    say(p,
-        "pictures: %" PRId64 "x%" PRId64 " (width x height) by default, both multiples of %" PRId64
-        "\n",
-        number(tree, "default_width"), number(tree, "default_height"),
-        number(tree, "size_multiple"));
+    wd_page_say(p, "prompts: up to %" PRId64 " tokens\n", number(tree, "prompt_tokens"));
+    wd_page_say(p,
+                "pictures: %" PRId64 "x%" PRId64
+                " (width x height) by default, both multiples of %" PRId64 "\n",
+                number(tree, "default_width"), number(tree, "default_height"),
+                number(tree, "size_multiple"));
 }
 
-static void say_tensors(page *p, const json_t *tree)
+static void say_tensors(wd_page *p, const json_t *tree)
 {
     const json_t *list = json_object_get(tree, "tensor_list"), *line;
     char a[32], b[32], shape[128];
     size_t i;
-    say(p, "%" PRId64 " tensors, %s values, %s on disk: ", number(tree, "tensors"),
-        grouped(a, number(tree, "parameters")), sized(b, number(tree, "bytes_on_disk")));
+    wd_page_say(p, "%" PRId64 " tensors, %s values, %s on disk: ", number(tree, "tensors"),
+                grouped(a, number(tree, "parameters")), sized(b, number(tree, "bytes_on_disk")));
     say_dtypes(p, json_object_get(tree, "dtypes"));
-    say(p, "\n\n");
+    wd_page_say(p, "\n\n");
     json_array_foreach(list, i, line)
     {
         if (i == TENSORS_SHOWN_MAX) {
-            say(p, "  ... and %zu more\n", json_array_size(list) - i);
+            wd_page_say(p, "  ... and %zu more\n", json_array_size(list) - i);
             return;
         }
         size_t n = json_dumpb(json_object_get(line, "shape"), shape, sizeof shape - 1, 0);
         shape[n < sizeof shape ? n : 0] = '\0';
-        say(p, "  %-48s %-5s %s\n", text(line, "name"), text(line, "dtype"), shape);
+        wd_page_say(p, "  %-48s %-5s %s\n", text(line, "name"), text(line, "dtype"), shape);
     }
 }
 
@@ -224,15 +196,15 @@ static bool same_shape(const json_t *components)
 
 wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err)
 {
-    page p = {.status = WD_OK, .err = err};
+    wd_page p = {.status = WD_OK, .err = err};
     const json_t *components = json_object_get(tree, "components");
     const char *name;
     json_t *c;
-    say(&p, "%s: %s", text(tree, "path"), text(tree, "kind"));
+    wd_page_say(&p, "%s: %s", text(tree, "path"), text(tree, "kind"));
     if (text(tree, "naming")[0])
-        say(&p, ", %s names%s%s", text(tree, "naming"), text(tree, "prefix")[0] ? " behind " : "",
-            text(tree, "prefix"));
-    say(&p, "\n");
+        wd_page_say(&p, ", %s names%s%s", text(tree, "naming"),
+                    text(tree, "prefix")[0] ? " behind " : "", text(tree, "prefix"));
+    wd_page_say(&p, "\n");
     if (json_object_get(tree, "parameters") && components) say_pipeline(&p, tree);
     if (json_object_get(tree, "tensor_list")) say_tensors(&p, tree);
     if (components) say_components(&p, components);
@@ -246,9 +218,5 @@ wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err)
                 say_stages(&p, name, json_object_get(c, "stages"));
         }
     }
-    if (p.status == WD_OK)
-        *out = p.text;
-    else
-        wd_free(p.text);
-    return p.status;
+    return wd_page_take(out, &p);
 }

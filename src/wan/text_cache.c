@@ -182,7 +182,7 @@ static wd_status take_folder(wd_text_cache *c, wd_err *err)
 {
     char path[WD_PATH_MAX];
     struct dirent *item;
-    WD_TRY(wd_folder_make(c->folder, err));
+    if (!wd_path_exists(c->folder)) return WD_OK;
     DIR *dir = opendir(c->folder);
     if (!dir) return wd_fail(err, WD_IO, "%s: cannot be read", c->folder);
     wd_status status = WD_OK;
@@ -300,9 +300,11 @@ static wd_status encode_list(wd_text_cache *c, prompt *const *list, int64_t coun
     const bool dry = wd_device_is_dry(wd_queue_device(queue));
     wd_umt5 *encoder = NULL;
     wd_status status;
-    if (!dry)
+    if (!dry) {
         wd_log(WD_LOG_INFO, "text encoder: %" PRId64 " of %" PRId64 " prompts to encode in %s",
                count, c->count, wd_dtype_option_name(c->dtype));
+        if (c->folder) WD_TRY(wd_folder_make(c->folder, err));
+    }
     WD_TRY_OUT(wd_umt5_open(&encoder, &c->pipeline->umt5, c->weights, c->dtype, queue, err));
     for (int64_t begin = 0, end; begin < count; begin = end) {
         int64_t rows = list[begin]->tokens;

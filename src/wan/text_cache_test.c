@@ -76,12 +76,12 @@ static wd_text_cache *open_cache(const char *folder, int64_t count, wd_dtype dty
     return c;
 }
 
-/* Paths of the files in the folder; returns how many. */
+/* Paths of the files in the folder; returns how many, -1 where there is no folder. */
 static int list(char path[8][512], const char *folder)
 {
     int count = 0;
     DIR *dir = opendir(folder);
-    assert_non_null(dir);
+    if (!dir) return -1;
     for (struct dirent *item; (item = readdir(dir));) {
         if (item->d_name[0] == '.') continue;
         assert_true(count < 8);
@@ -398,7 +398,7 @@ static void dry(void **state)
         wd_memory_restart_peak();
         wd_test_ok(wd_text_cache_encode(c, i ? real_queue : plan_queue, &err), &err);
         host[i] = wd_memory_peak() - before;
-        assert_int_equal(list(path, folder), i);
+        assert_int_equal(list(path, folder), i ? 1 : -1); /* a plan leaves nothing behind */
         assert_int_equal(wd_text_cache_computed(c), i ? PROMPTS : 0);
     }
     check_reference(c, tolerance);

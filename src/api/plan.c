@@ -1,0 +1,61 @@
+/* `plan`: what a run of `train` would take, under every strategy. The same set-up and the same
+ * planner as in `train`; nothing is loaded or computed but rates that nobody has stated. */
+#include "api/json_text.h"
+#include "api/plan_text.h"
+#include "api/text_plan.h"
+#include "core/memory.h"
+#include "core/stop.h"
+
+static wd_status say(char **text, const wd_plan_table *table, bool as_json, wd_err *err)
+{
+    if (!as_json) return wd_plan_table_text(text, table, err);
+    json_t *json = wd_plan_table_json(table);
+    const wd_status status = wd_json_text_of(text, json, err);
+    json_decref(json);
+    return status;
+}
+
+static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,
+                      wd_devices *devices, wd_err *err)
+{
+    wd_status status = WD_OK;
+    wd_memory_plan prompts = {0};
+    wd_train_plan where = {0};
+    wd_strategy_plan *all = NULL, best;
+    const bool has_text =
+        s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
+    if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, err));
+    WD_TRY(wd_alloc((void **)&all, WD_STRATEGY_auto, sizeof *all, "plans", err));
+    WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &prompts, err));
+    WD_TRY_OUT(wd_planner_all(all, where.planner, err));
+    WD_TRY_OUT(wd_planner_auto(&best, where.planner, err));
+    const wd_plan_table table = {.plan = &where,
+                                 .setup = s,
+                                 .teacher = options->teacher_preset ? options->teacher_preset
+                                                                    : options->train.teacher_path,
+                                 .strategy = all,
+                                 .recommended = (int)best.strategy};
+    status = say(text, &table, options->json, err);
+out:
+    wd_train_plan_close(&where);
+    wd_free(all);
+    return status;
+}
+
+wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
+{
+    wd_devices devices = {0};
+    wd_train_setup *setup;
+    WD_TRY(wd_options_check(WD_JOB_PLAN, options, err));
+    wd_stop_forget();
+    WD_TRY(wd_alloc((void **)&setup, 1, sizeof *setup, "a plan", err));
+    wd_status status =
+        wd_train_setup_open_planned(setup, &options->train, options->teacher_preset, err);
+    if (status == WD_OK)
+        status = wd_devices_open(&devices, options->train.devices, options->train.num_threads, err);
+    if (status == WD_OK) status = plan(text, options, setup, &devices, err);
+    wd_train_setup_close(setup);
+    wd_devices_close(&devices);
+    wd_free(setup);
+    return status;
+}

@@ -1,0 +1,196 @@
+/* See api/plan_text.h. */
+#include "api/plan_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/memory_report.h"
+#include "core/page.h"
+#include "student/params.h"
+
+enum { CELL = 32 };
+
+static double billions(const wd_dit_config *config)
+{
+    return (double)wd_dit_parameters(config) * 1e-9;
+}
+
+static bool is_pool(const wd_devices *d, int device)
+{
+    return device != d->processor;
+}
+
+/* ---- what is planned ---- */
+
+static void say_head(wd_page *p, const wd_plan_table *t)
+{
+    char bytes[CELL];
+    const wd_devices *d = t->plan->devices;
+    const wd_machine_options *m = &t->setup->trainer.machine;
+    const wd_train_options *o = &t->setup->options;
+    const int experts = wd_teacher_experts(&t->setup->teacher);
+    wd_page_say(p, "teacher  %s, %s: %s%.3g billion weights\n", t->teacher, o->teacher_dtype,
+                experts > 1 ? "2 x " : "", billions(&m->teacher->dit));
+    wd_page_say(p,
+                "student  %.3g billion weights, %s, batch %" PRId64 " x %" PRId64 "%s; %" PRId64
+                "x%" PRId64 " pixels, %" PRId64 " rows of text, %" PRId64 " trajectories\n",
+                billions(&m->student), m->student_dtype == WD_BF16 ? "bf16" : "fp32", m->batch,
+                m->accumulation, m->checkpointing ? ", checkpointing" : "", o->width, o->height,
+                m->text_tokens, m->trajectory.slots);
+    wd_page_say(p, "devices ");
+    for (int i = 0; i < d->count; i++) {
+        if (!is_pool(d, i)) continue;
+        const wd_site_device *s = &t->plan->input.site.device[i];
+        wd_page_say(p, " %s %s (%.3g TFLOP/s, link %.3g GB/s),", d->name[i],
+                    wd_bytes_text(bytes, sizeof bytes, s->bytes), s->flops_per_s * 1e-12,
+                    s->link_bytes_per_s * 1e-9);
+    }
+    const wd_site *site = &t->plan->input.site;
+    wd_page_say(p, " cpu (%.3g TFLOP/s), host memory %s, disk %.3g GB/s\n\n",
+                site->device[d->processor].flops_per_s * 1e-12,
+                wd_bytes_text(bytes, sizeof bytes, site->host_bytes),
+                site->disk_bytes_per_s * 1e-9);
+}
+
+/* ---- all strategies ---- */
+
+static const char *fits_text(char out[64], const wd_plan_table *t, const wd_strategy_plan *s)
+{
+    char bytes[CELL];
+    const wd_devices *d = t->plan->devices;
+    if (s->fits) return "yes";
+    int worst = WD_PLAN_HOST;
+    size_t most = s->host_missing;
+    for (int i = 0; i < d->count; i++)
+        if (s->missing[i] > most) most = s->missing[i], worst = i;
+    snprintf(out, 64, "no, %s lacks %s", worst == WD_PLAN_HOST ? "host" : d->name[worst],
+             wd_bytes_text(bytes, sizeof bytes, most));
+    return out;
+}
+
+static void say_strategies(wd_page *p, const wd_plan_table *t)
+{
+    const wd_devices *d = t->plan->devices;
+    wd_page_say(p, "  %-11s %-24s %8s %9s  %-17s %9s %9s %9s", "strategy", "fits", "window",
+                "s/step", "limited by", "copied", "read", "host");
+    for (int i = 0; i < d->count; i++)
+        if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
+    wd_page_say(p, "\n");
+    for (int k = 0; k < WD_STRATEGY_auto; k++) {
+        const wd_strategy_plan *s = &t->strategy[k];
+        char fits[64], limit[64], window[64], copied[CELL], read[CELL], host[CELL], pool[CELL];
+        wd_page_say(p, "%c %-11s ", k == t->recommended ? '*' : ' ', wd_strategy_name(s->strategy));
+        if (s->objection) {
+            wd_page_say(p, "%s\n", s->objection);
+            continue;
+        }
+        snprintf(window, sizeof window, "%" PRId64 "/%" PRId64, s->window, s->micro_batch);
+        wd_page_say(
+            p, "%-24s %8s %9.3g  %-17s %9s %9s %9s", fits_text(fits, t, s), window, s->step_seconds,
+            wd_train_plan_limit(limit, sizeof limit, t->plan, s),
+            wd_bytes_text(copied, sizeof copied, (size_t)s->step_bytes_copied),
+            wd_bytes_text(read, sizeof read, (size_t)s->step_bytes_read),
+            wd_bytes_text(host, sizeof host, wd_placed_host_peak(&s->bytes, &t->plan->input.site)));
+        for (int i = 0; i < d->count; i++)
+            if (is_pool(d, i))
+                wd_page_say(p, " %9s",
+                            wd_bytes_text(pool, sizeof pool,
+                                          wd_placed_peak(&s->bytes, &t->plan->input.site, i)));
+        wd_page_say(p, "\n");
+    }
+    wd_page_say(p, "\n* the fastest that fits; window: trajectories per sweep / states at a time; "
+                   "copied, read: per step\n\n");
+}
+
+/* ---- one strategy, by what it is ---- */
+
+static void say_row(wd_page *p, const wd_devices *d, const char *name, const size_t *bytes,
+                    size_t host)
+{
+    char cell[CELL];
+    bool any = host;
+    for (int i = 0; i < d->count; i++) any |= is_pool(d, i) && bytes[i];
+    if (!any) return;
+    wd_page_say(p, "  %-34s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");
+    for (int i = 0; i < d->count; i++)
+        if (is_pool(d, i))
+            wd_page_say(p, " %9s", bytes[i] ? wd_bytes_text(cell, sizeof cell, bytes[i]) : "");
+    wd_page_say(p, "\n");
+}
+
+/* One field of all devices; a processor's is host memory. */
+#define FIELD(name, field, more)                                                                   \
+    do {                                                                                           \
+        size_t bytes[WD_PLACED_DEVICES_MAX], host = more;                                          \
+        for (int i = 0; i < d->count; i++) {                                                       \
+            bytes[i] = s->bytes.device[i].field;                                                   \
+            if (!is_pool(d, i)) host += bytes[i];                                                  \
+        }                                                                                          \
+        say_row(p, d, name, bytes, host);                                                          \
+    } while (0)
+
+static void say_items(wd_page *p, const wd_plan_table *t, const wd_strategy_plan *s)
+{
+    const wd_devices *d = t->plan->devices;
+    const wd_memory_plan *beside = &t->plan->beside;
+    wd_page_say(p, "%s, by what it is:\n", wd_strategy_name(s->strategy));
+    FIELD("teacher weights", weights, s->bytes.host_weights);
+    FIELD("teacher weights on their way", streaming, s->bytes.host_reading);
+    FIELD("teacher weights, widened", widening, 0);
+    FIELD("teacher activations", activations, 0);
+    FIELD("teacher workspace", workspace, 0);
+    for (int i = 0; i < beside->items; i++) {
+        const wd_plan_item *item = &beside->item[i];
+        size_t bytes[WD_PLACED_DEVICES_MAX] = {0};
+        char name[64];
+        if (item->place >= 0) bytes[item->place] = item->bytes;
+        snprintf(name, sizeof name, "%s%s%s", item->name,
+                 item->phase == WD_PLAN_TRAINING ? "" : ", while ",
+                 item->phase == WD_PLAN_TRAINING ? "" : wd_plan_phase_name(item->phase));
+        say_row(p, d, name, bytes, item->place == WD_PLAN_HOST ? item->bytes : 0);
+    }
+}
+
+wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err)
+{
+    wd_page p = {.err = err};
+    say_head(&p, table);
+    say_strategies(&p, table);
+    say_items(&p, table, &table->strategy[table->recommended]);
+    return wd_page_take(out, &p);
+}
+
+/* ---- JSON ---- */
+
+json_t *wd_plan_table_json(const wd_plan_table *table)
+{
+    const wd_devices *d = table->plan->devices;
+    const wd_site *site = &table->plan->input.site;
+    const wd_memory_plan *beside = &table->plan->beside;
+    json_t *devices = json_array(), *strategies = json_array(), *items = json_array();
+    for (int i = 0; i < d->count; i++) {
+        const wd_site_device *s = &site->device[i];
+        json_t *device = json_pack("{s:s, s:f}", "name", d->name[i], "flops_per_s", s->flops_per_s);
+        if (is_pool(d, i)) {
+            json_object_set_new(device, "bytes", json_integer((json_int_t)s->bytes));
+            json_object_set_new(device, "link_bytes_per_s", json_real(s->link_bytes_per_s));
+        }
+        json_array_append_new(devices, device);
+    }
+    for (int k = 0; k < WD_STRATEGY_auto; k++)
+        json_array_append_new(strategies, wd_strategy_plan_json(table->plan, &table->strategy[k]));
+    for (int i = 0; i < beside->items; i++)
+        json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:I}", "name", beside->item[i].name,
+                                               "where", wd_place_name(d, beside->item[i].place),
+                                               "while", wd_plan_phase_name(beside->item[i].phase),
+                                               "bytes", (json_int_t)beside->item[i].bytes));
+    return json_pack("{s:s, s:I, s:I, s:o, s:I, s:f, s:o, s:o, s:s}", "teacher", table->teacher,
+                     "teacher_parameters",
+                     (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
+                     "student_parameters",
+                     (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
+                     "devices", devices, "host_bytes", (json_int_t)site->host_bytes,
+                     "disk_bytes_per_s", site->disk_bytes_per_s, "beside", items, "strategies",
+                     strategies, "recommended", wd_strategy_name((wd_strategy)table->recommended));
+}

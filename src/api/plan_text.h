@@ -1,0 +1,21 @@
+/* The plans of a run as text and as JSON. */
+#ifndef WD_API_PLAN_TEXT_H
+#define WD_API_PLAN_TEXT_H
+
+#include "api/train_plan.h"
+
+/* All strategies' plans [WD_STRATEGY_auto] and the number of the recommended one. */
+typedef struct wd_plan_table {
+    const wd_train_plan *plan;
+    const wd_train_setup *setup;
+    const char *teacher; /* its name */
+    const wd_strategy_plan *strategy;
+    int recommended;
+} wd_plan_table;
+
+/* *out is the caller's to wd_free. */
+wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err);
+
+json_t *wd_plan_table_json(const wd_plan_table *table);
+
+#endif

@@ -1,0 +1,39 @@
+/* The options of `plan`: those of `train`, none of them required, and its own. */
+#include <assert.h>
+#include <pthread.h>
+#include <stddef.h>
+
+#include "api/tables.h"
+
+#define OPTIONS wd_plan_options
+
+static const wd_option own[] = {
+    {WD_CHOICE_LINE(teacher_preset, "", "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"),
+     .group = "Teacher", .help = "A published model instead of TEACHER_PATH: no file is needed"},
+    {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of tables"},
+};
+
+enum { OWN = sizeof own / sizeof *own, ROWS_MAX = 128 };
+
+static wd_option table[ROWS_MAX];
+static int64_t rows;
+
+/* The struct of `train` is the first part of that of `plan`, so its lines serve as they are. */
+static void make_table(void)
+{
+    static_assert(offsetof(wd_plan_options, train) == 0, "offsets of train's lines");
+    const wd_option_table train = wd_table_train();
+    assert(train.count + OWN <= ROWS_MAX);
+    for (int64_t i = 0; i < train.count; i++) {
+        table[rows] = train.option[i];
+        table[rows++].flags &= ~(unsigned)WD_OPTION_REQUIRED;
+    }
+    for (int i = 0; i < OWN; i++) table[rows++] = own[i];
+}
+
+wd_option_table wd_table_plan(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_table);
+    return (wd_option_table){table, rows, sizeof(OPTIONS)};
+}

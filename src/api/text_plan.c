@@ -1,0 +1,51 @@
+/* See api/text_plan.h. */
+#include "api/text_plan.h"
+
+#include <inttypes.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+
+/* How many rows of text teacher and student compute: what the prompts need, or, of a run that is
+ * resumed, what it was begun with. */
+static wd_status choose_text(wd_train_setup *s, wd_err *err)
+{
+    wd_machine_options *m = &s->trainer.machine;
+    m->text_tokens = s->embeds.text_tokens;
+    m->text_repeat = s->embeds.text_repeat;
+    if (*s->resume) WD_TRY(wd_trainer_resume_text(&s->trainer, err));
+    s->embeds.text_tokens = m->text_tokens; /* a resumed run's may be more */
+    s->embeds.text_repeat = m->text_repeat;
+    wd_log(WD_LOG_DEBUG, "text: %" PRId64 " rows are computed, the last stands for %" PRId64,
+           m->text_tokens, m->text_repeat);
+    return WD_OK;
+}
+
+/* Tokens of the prompts, and what encoding those takes that the cache has not. The processor
+ * encodes them: the encoder's files are mapped, and device memory stays free. */
+wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devices, wd_err *err)
+{
+    wd_device *dry = NULL;
+    wd_queue *dry_queue = NULL;
+    wd_status status;
+    WD_TRY(wd_prompt_embeds_open(&s->embeds, s->cache_dir, &s->teacher, s->prompt,
+                                 s->data.count + s->samples, s->options.negative_prompt,
+                                 s->options.max_sequence_length, s->encoder_dtype, err));
+    WD_TRY(choose_text(s, err));
+    wd_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
+                wd_text_cache_tokenizer_bytes(s->embeds.cache));
+    WD_TRY_OUT(wd_device_open_dry(&dry, devices->device[devices->processor], err));
+    WD_TRY_OUT(wd_queue_open(&dry_queue, dry, err));
+    const int64_t before = wd_memory_held();
+    wd_memory_restart_peak();
+    WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, dry_queue, err));
+    wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, WD_PLAN_HOST, wd_device_bytes_peak(dry));
+    wd_plan_add(plan, "text encoder's workspace", WD_PLAN_TEXT, WD_PLAN_HOST,
+                wd_queue_workspace_bytes(dry_queue));
+    wd_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
+                (size_t)(wd_memory_peak() - before));
+out:
+    wd_queue_close(dry_queue);
+    wd_device_close(dry);
+    return status;
+}

@@ -1,0 +1,14 @@
+/* `wandistiller plan`: prints what the job returns. */
+#include "cli/cli.h"
+
+wd_status wd_cli_plan(int argc, char **argv, wd_err *err)
+{
+    wd_plan_options options;
+    wd_cli_input input;
+    char *text = NULL;
+    wd_status status = wd_cli_open(&input, WD_JOB_PLAN, &options, argc, argv, err);
+    if (status == WD_OK && !input.done) status = wd_plan(&text, &options, err);
+    if (text) status = wd_cli_print(text, err);
+    wd_cli_close(&input);
+    return status;
+}

@@ -1,0 +1,243 @@
+/* The program with teachers anywhere: one student under every strategy, also when a run changes its
+ * strategy in the middle; plans that hold to the byte; and a way out that works. */
+#include "program.h"
+
+#include "io/file.h"
+#include "io/json.h"
+
+static wd_program program;
+static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
+static char prompts[256], student[256];
+
+static int prepare(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char text[] = "a red apple\na blue star\na yellow smiling face\n";
+    static const char config[] = "{\"hidden_size\": 1024, \"depth\": 16}";
+    snprintf(prompts, sizeof prompts, "%s", wd_test_path("prompts.txt"));
+    snprintf(student, sizeof student, "%s", wd_test_path("student.json"));
+    return wd_file_write(prompts, text, sizeof text - 1, &err) ||
+           wd_file_write(student, config, sizeof config - 1, &err);
+}
+
+/* Twelve steps, by when every trajectory has gone its way three times. */
+#define RUN(name)                                                                                  \
+    "train", "--teacher_path", teacher, "--data_path", prompts, "--output_dir",                    \
+        wd_test_path(name), "--batch_size", "8", "--target_reuse", "1", "--trajectories", "6",     \
+        "--trajectory_steps", "4", "--guidance_scale", "2", "--num_steps", "12"
+
+static void assert_same_student(const char *a, const char *b)
+{
+    char path[2][256], *data[2];
+    size_t bytes[2];
+    wd_err err;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%s/transformer/diffusion_pytorch_model.safetensors",
+                 wd_test_folder(), i ? b : a);
+        wd_test_ok(wd_file_read(&data[i], &bytes[i], path[i], 1 << 26, &err), &err);
+    }
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_memory_equal(data[0], data[1], bytes[0]);
+    wd_free(data[0]);
+    wd_free(data[1]);
+}
+
+static void every_strategy_gives_one_student(void **state)
+{
+    (void)state;
+    static const char *const strategy[] = {"cpu",        "gpu",     "gpu0", "balanced",
+                                           "sequential", "offload", "disk", "auto"};
+    wd_program_run(&program, RUN("host"));
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "teacher: cpu, for there is no device but the processor"));
+    for (size_t i = 0; i < sizeof strategy / sizeof *strategy; i++) {
+        wd_program_run(&program, RUN(strategy[i]), "--devices", "sim:2x64MiB@link=1GB/s",
+                       "--teacher_device_strategy", strategy[i]);
+        wd_program_succeeded(&program);
+        assert_same_student("host", strategy[i]);
+    }
+}
+
+static void a_map_gives_the_same_student(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char map[] =
+        "{\"text_encoder\": \"cpu\", \"vae\": \"cpu\", \"transformer_2\": \"disk\", "
+        "\"transformer\": {\"patch_embedding\": 0, \"condition_embedder\": 0, \"rope\": 0, "
+        "\"blocks.0-2\": 1, \"blocks.3-5\": \"cpu\", \"norm_out\": 1, \"proj_out\": 1, "
+        "\"scale_shift_table\": 1}}";
+    const char *file = wd_test_path("map.json");
+    wd_test_ok(wd_file_write(file, map, sizeof map - 1, &err), &err);
+    wd_program_run(&program, RUN("map"), "--devices", "sim:2x64MiB", "--teacher_device_map", file);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "teacher: custom"));
+    assert_same_student("host", "map");
+}
+
+static void a_run_may_change_its_strategy(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN("changed"), "--stop_at_step", "5", "--devices",
+                   "sim:3x64MiB@link=500MB/s", "--balance_teacher");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("changed"), "--resume", "--stop_at_step", "8", "--devices",
+                   "sim:64MiB", "--teacher_device_strategy", "disk", "--teacher_window", "4",
+                   "--teacher_prefetch", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("changed"), "--resume", "--teacher_window", "1");
+    wd_program_succeeded(&program);
+    assert_same_student("host", "changed");
+}
+
+/* ---- plans ---- */
+
+static json_t *load(const char *path)
+{
+    json_t *json;
+    wd_err err;
+    wd_test_ok(wd_json_load(&json, path, &err), &err);
+    return json;
+}
+
+static int64_t planned_peak(const char *run)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/run.json", wd_test_path(run));
+    json_t *json = load(path);
+    const json_t *memory = json_object_get(json, "memory");
+    const int64_t peak =
+        json_integer_value(json_object_get(json_object_get(memory, "devices"), "sim:0"));
+    json_decref(json);
+    assert_true(peak > 0);
+    return peak;
+}
+
+/* The first command that a refusal offers, as arguments; nothing in it needs quotes. */
+static void run_the_way_out(void)
+{
+    static char line[8192];
+    const char *arguments[62];
+    int n = 0;
+    const char *found = strstr(program.err, "  wandistiller train ");
+    assert_non_null(found);
+    snprintf(line, sizeof line, "%s", found + strlen("  wandistiller "));
+    *strchr(line, '\n') = 0;
+    for (char *word = strtok(line, " "); word && n < 61; word = strtok(NULL, " "))
+        arguments[n++] = word;
+    arguments[n] = NULL;
+    wd_program_run_(&program, arguments);
+    wd_program_succeeded(&program);
+}
+
+/* A budget of what is planned is enough, one byte less is refused before anything is loaded. */
+static void a_plan_holds_to_the_byte(void **state)
+{
+    (void)state;
+    char devices[64];
+    wd_program_run(&program, RUN("roomy"), "--devices", "sim:1GiB", "--teacher_window", "6");
+    wd_program_succeeded(&program);
+    int64_t peak = planned_peak("roomy");
+    for (int less = 0; less < 2; less++) {
+        snprintf(devices, sizeof devices, "sim:%lldB", (long long)(peak - less));
+        wd_program_run(&program, RUN(less ? "short" : "exact"), "--devices", devices,
+                       "--teacher_window", "6");
+        if (!less) {
+            wd_program_succeeded(&program);
+            assert_int_equal(planned_peak("exact"), peak);
+            assert_same_student("host", "exact");
+        }
+    }
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+    assert_non_null(strstr(program.err, "1 bytes are missing"));
+    assert_non_null(strstr(program.err, "student first moments"));
+    assert_false(wd_path_exists(wd_test_path("short")));
+    run_the_way_out();
+    assert_same_student("host", "short");
+}
+
+static void a_host_budget_holds_too(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN("host-short"), "--host_memory", "20MiB");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit, whatever the strategy");
+    assert_non_null(strstr(program.err, "host memory: "));
+    wd_program_run(&program, RUN("host-short"), "--host_memory", "much");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--host_memory");
+}
+
+/* What `plan` says of a published model: no file is there. */
+static void a_published_model_is_planned(void **state)
+{
+    (void)state;
+    json_t *plan, *strategy;
+    wd_err err;
+    size_t i;
+    double weights = 0;
+    wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype",
+                   "bfloat16", "--student_config", student, "--height", "512", "--width", "512",
+                   "--host_memory", "128GiB", "--json", "--devices",
+                   "sim:4x24GiB@link=25GB/s,compute=150TFLOP/s");
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
+    assert_string_equal(json_string_value(json_object_get(plan, "recommended")), "balanced");
+    assert_int_equal(json_integer_value(json_object_get(plan, "teacher_parameters")), 14288491584);
+    const json_t *strategies = json_object_get(plan, "strategies");
+    assert_int_equal(json_array_size(strategies), 8);
+    json_array_foreach(strategies, i, strategy)
+    {
+        const char *name = json_string_value(json_object_get(strategy, "strategy"));
+        const bool fits = json_is_true(json_object_get(strategy, "fits"));
+        const json_t *devices = json_object_get(strategy, "devices");
+        assert_int_equal(fits,
+                         strcmp(name, "gpu") && strcmp(name, "gpu0") && strcmp(name, "custom"));
+        for (size_t d = 0; !strcmp(name, "balanced") && d < json_array_size(devices); d++)
+            weights += json_number_value(json_object_get(json_array_get(devices, d), "weights"));
+    }
+    assert_true(weights > 2 * 28.57e9 && weights < 2 * 28.8e9);
+    json_decref(plan);
+}
+
+static void plan_needs_a_teacher(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "plan");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--teacher_preset");
+    wd_program_run(&program, "plan", "--teacher_preset", "wan3");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "wan2.1-1.3b");
+    wd_program_run(&program, "plan", "--teacher_preset", "wan2.1-14b", "--teacher_path", teacher);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "give one of them");
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--teacher_device_strategy",
+                   "custom");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--teacher_device_map");
+}
+
+/* The table has a line for every strategy, and what the recommended one takes. */
+static void plan_prints_tables(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
+                   "sim:2x64MiB");
+    wd_program_succeeded(&program);
+    static const char *const parts[] = {
+        "cpu ",  "gpu ",          "gpu0 ",           "balanced ",   "sequential ", "offload ",
+        "disk ", "by what it is", "teacher weights", "student EMA", "sim:1"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(program.out, parts[i])) fail_msg("no \"%s\" in\n%s", parts[i], program.out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_strategy_gives_one_student),
+        cmocka_unit_test(a_map_gives_the_same_student),
+        cmocka_unit_test(a_run_may_change_its_strategy),
+        cmocka_unit_test(a_plan_holds_to_the_byte),
+        cmocka_unit_test(a_host_budget_holds_too),
+        cmocka_unit_test(a_published_model_is_planned),
+        cmocka_unit_test(plan_needs_a_teacher),
+        cmocka_unit_test(plan_prints_tables),
+    };
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
