@@ -127,6 +127,7 @@ wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err)
     WD_TRY_OUT(wd_file_reader_open(&reader, err));
     WD_TRY_OUT(wd_alloc(&to, READ_MOST, 1, "a measurement", err));
     for (;; piece *= 4) {
+        if (piece > READ_MOST) piece = READ_MOST;
         if (piece > whole - at) piece = (size_t)(whole - at);
         double begun = clock_s();
         WD_TRY_OUT(wd_file_reader_read(reader, to, path, at, piece, err));
