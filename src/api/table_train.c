@@ -144,7 +144,8 @@ static const wd_option table[] = {
 
     {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine",
      .help = "Devices to compute on, the student on the first: auto, cpu, or simulated ones, "
-             "sim:4x24GiB@link=25GB/s,compute=20GFLOP/s"},
+             "sim:4x24GiB@link=25GB/s,compute=20GFLOP/s. To plan for another machine, cpu=3TFLOP/s "
+             "behind the @, or cpu@compute=3TFLOP/s, says what its processor does"},
     {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine",
      .help = "Host memory that the run may have, such as 60GiB; default: what is free"},
     {WD_FLAG_LINE(profile_memory), .group = "Machine",

@@ -114,8 +114,8 @@ static wd_status find_rates(wd_train_plan *p, const wd_train_setup *s, wd_err *e
     for (int i = 0; i < d->count; i++) {
         wd_site_device *to = &site->device[i];
         const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
-        if (spec)
-            to->flops_per_s = spec->flops_per_s, to->link_bytes_per_s = spec->link_bytes_per_s;
+        to->flops_per_s = spec ? spec->flops_per_s : d->list.processor_flops_per_s;
+        if (spec) to->link_bytes_per_s = spec->link_bytes_per_s;
         if (!(to->flops_per_s > 0))
             WD_TRY(wd_rate_of_products(&to->flops_per_s, d->teacher[i], o->dtype, 2 * tokens,
                                        wd_dit_width(&o->config), o->config.ffn_dim, err));

@@ -95,22 +95,38 @@ static wd_status read_speed(double *out, part p, const unit *units, const char *
     return WD_OK;
 }
 
-/* "link=25GB/s,compute=20GFLOP/s": `speeds` gets the two. */
-static wd_status read_speeds(wd_device_spec *speeds, part p, wd_err *err)
+/* "link=25GB/s,compute=20GFLOP/s,cpu=3TFLOP/s": `speeds` gets the two, *processor the third. */
+static wd_status read_speeds(wd_device_spec *speeds, double *processor, part p, wd_err *err)
 {
     while (p.at) {
         part one = cut(&p, ','), value = one, name = cut(&value, '=');
         double *to = is(name, "link")      ? &speeds->link_bytes_per_s
                      : is(name, "compute") ? &speeds->flops_per_s
+                     : is(name, "cpu")     ? processor
                                            : NULL;
         if (!value.at || !to || *to > 0)
-            return EXPECTED(one, "link=25GB/s or compute=20GFLOP/s, each once");
+            return EXPECTED(one, "link=25GB/s, compute=20GFLOP/s or cpu=3TFLOP/s, each once");
         if (to == &speeds->link_bytes_per_s)
             WD_TRY(read_speed(to, value, bytes_units, "a speed such as 25GB/s behind link=", err));
         else
-            WD_TRY(read_speed(to, value, flops_units, "a speed such as 20GFLOP/s behind compute=",
-                              err));
+            WD_TRY(read_speed(to, value, flops_units,
+                              "a speed such as 20GFLOP/s behind compute= and cpu=", err));
     }
+    return WD_OK;
+}
+
+/* "cpu", or "cpu@compute=3TFLOP/s". */
+static wd_status read_cpu(wd_device_list *list, part speed, wd_err *err)
+{
+    wd_device_spec spec = {.type = WD_DEVICE_CPU};
+    if (speed.at) {
+        part value = speed, name = cut(&value, '=');
+        if (!value.at || !is(name, "compute"))
+            return EXPECTED(speed, "compute=3TFLOP/s behind cpu@");
+        WD_TRY(read_speed(&spec.flops_per_s, value, flops_units,
+                          "a speed such as 3TFLOP/s behind compute=", err));
+    }
+    list->device[list->count++] = spec;
     return WD_OK;
 }
 
@@ -138,7 +154,7 @@ static wd_status read_sim(wd_device_list *list, part p, wd_err *err)
 {
     part speeds = p, groups = cut(&speeds, '@');
     wd_device_spec all = {0};
-    if (speeds.at) WD_TRY(read_speeds(&all, speeds, err));
+    if (speeds.at) WD_TRY(read_speeds(&all, &list->processor_flops_per_s, speeds, err));
     while (groups.at) {
         part group = cut(&groups, ',');
         WD_TRY(read_group(list, group, err));
@@ -153,8 +169,8 @@ static wd_status read_sim(wd_device_list *list, part p, wd_err *err)
 wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err)
 {
     wd_device_list list = {0};
-    part rest = {"--devices", text, strlen(text)}, all = rest;
-    const part kind = cut(&rest, ':');
+    part rest = {"--devices", text, strlen(text)}, all = rest, speed = rest;
+    const part kind = cut(&rest, ':'), plain = cut(&speed, '@');
     if (is(kind, "cuda"))
         return wd_fail(err, WD_UNSUPPORTED,
                        "--devices %s: this build has no CUDA devices; it has cpu, and simulated "
@@ -162,8 +178,8 @@ wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *er
                        text);
     if (is(kind, "sim") && rest.at) {
         WD_TRY(read_sim(&list, rest, err));
-    } else if (is(all, "cpu") || is(all, "auto")) {
-        list.device[list.count++] = (wd_device_spec){.type = WD_DEVICE_CPU};
+    } else if (is(plain, "cpu") || is(all, "auto")) {
+        WD_TRY(read_cpu(&list, speed, err));
     } else {
         return EXPECTED(all, "auto, cpu, or sim: with numbers and sizes such as sim:4x24GiB");
     }

@@ -5,6 +5,7 @@
  *     sim:4x24GiB                four simulated devices of 24 GiB each
  *     sim:2x24GiB,48GiB          two of 24 GiB and one of 48
  *     sim:4x24GiB@link=25GB/s,compute=20GFLOP/s    the same speeds for all of the list
+ *     cpu@compute=3TFLOP/s, sim:4x24GiB@cpu=3TFLOP/s    what plans take the processor to do
  *
  * Sizes are B, kB MB GB TB (powers of 1000) or KiB MiB GiB TiB (powers of 1024); speeds are such
  * sizes, or FLOP kFLOP MFLOP GFLOP TFLOP, each with /s. Numbers may have a fraction. */
@@ -22,12 +23,14 @@ typedef struct wd_device_spec {
     wd_device_type type;
     size_t bytes;            /* sim: its memory */
     double link_bytes_per_s; /* sim: of transfers from and to it; 0: as fast as they go */
-    double flops_per_s;      /* sim: of its kernels; 0: as fast as they go */
+    double flops_per_s;      /* sim: of its kernels; 0: as fast as they go. cpu: what plans take it
+                              * to do; 0: what is measured */
 } wd_device_spec;
 
 typedef struct wd_device_list {
     wd_device_spec device[WD_DEVICES_MAX];
-    int count; /* at least 1 */
+    int count;                    /* at least 1 */
+    double processor_flops_per_s; /* flops_per_s of the cpu that is there beside others */
 } wd_device_list;
 
 /* Reads the value of --devices. An error names the part that is wrong, what was expected and what

@@ -19,7 +19,11 @@ static void processor(void **state)
         const wd_device_list list = parse(texts[i]);
         assert_int_equal(list.count, 1);
         assert_int_equal(list.device[0].type, WD_DEVICE_CPU);
+        assert_true(list.device[0].flops_per_s == 0);
     }
+    assert_true(parse("cpu@compute=1.5TFLOP/s").device[0].flops_per_s == 1.5e12);
+    assert_true(parse("sim:1GiB@cpu=2GFLOP/s").processor_flops_per_s == 2e9);
+    assert_true(parse("sim:1GiB@compute=2GFLOP/s").processor_flops_per_s == 0);
 }
 
 static void simulated_devices(void **state)
@@ -69,6 +73,12 @@ static void errors_name_the_part(void **state)
         {"", "expected auto, cpu, or sim:"},
         {"gpu", "found \"gpu\""},
         {"cpu:0", "found \"cpu:0\""},
+        {"auto@compute=1GFLOP/s", "found \"auto@compute=1GFLOP/s\""},
+        {"cpu@", "expected compute=3TFLOP/s behind cpu@, found \"\""},
+        {"cpu@link=1GB/s", "found \"link=1GB/s\""},
+        {"cpu@compute=1GB/s", "found \"1GB/s\""},
+        {"cpu@compute=1GFLOP/s,compute=2GFLOP/s", "found \"1GFLOP/s,compute=2GFLOP/s\""},
+        {"sim:1GiB@cpu=1GFLOP/s,cpu=1GFLOP/s", "each once, found \"cpu=1GFLOP/s\""},
         {"sim", "found \"sim\""},
         {"sim:", "expected a size such as 24GiB, 500MB or 4096B, found \"\""},
         {"sim:4", "found \"4\""},
@@ -91,7 +101,8 @@ static void errors_name_the_part(void **state)
         {"sim:x24GiB", "found \"x24GiB\""},
         {"sim:40x1GiB,25x1GiB", "expected at most 64 devices in all, found \"25x1GiB\""},
         {"sim:1GiB,", "expected a size such as 24GiB, 500MB or 4096B, found \"\""},
-        {"sim:1GiB@", "expected link=25GB/s or compute=20GFLOP/s, each once, found \"\""},
+        {"sim:1GiB@",
+         "expected link=25GB/s, compute=20GFLOP/s or cpu=3TFLOP/s, each once, found \"\""},
         {"sim:1GiB@link", "found \"link\""},
         {"sim:1GiB@speed=1GB/s", "found \"speed=1GB/s\""},
         {"sim:1GiB@link=1GB/s,link=2GB/s", "each once, found \"link=2GB/s\""},
