@@ -61,7 +61,7 @@ wd_status wd_dit_rope_open(wd_dit_rope *out, const wd_dit_config *config, const 
     rope.cos = cosines;
     WD_TRY_OUT(wd_device_alloc(&sines, rope.device, count * sizeof(float), "RoPE sines", err));
     rope.sin = sines;
-    fill(host, (float *)host + count, config, grid);
+    if (!wd_device_is_dry(rope.device)) fill(host, (float *)host + count, config, grid);
     wd_queue_copy(queue, rope.cos, host, count * sizeof(float));
     wd_queue_copy(queue, rope.sin, (float *)host + count, count * sizeof(float));
     wd_queue_wait(queue);
