@@ -7,6 +7,9 @@
 
 enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 
+/* What takes more of the time of another plan than this is no faster. */
+static const double FASTER = 0.999;
+
 /* What sweeps of one micro-batch need on one kind of device. */
 typedef struct known_need {
     int64_t micro_batch;
@@ -87,6 +90,32 @@ wd_status wd_planner_site(wd_site *out, wd_planner *planner, const wd_strategy_p
 
 /* ---- windows ---- */
 
+static int64_t fitted(const wd_planner_input *in, int64_t micro, int64_t window)
+{
+    wd_sweep_options o = in->sweep;
+    o.window_max = window;
+    o.micro_batch = micro;
+    return wd_sweep_micro_fitted(&o);
+}
+
+/* What was asked for, or what keeps products efficient. */
+static int64_t efficient_micro_batch(const wd_planner_input *in, int64_t window)
+{
+    const wd_sweep_options *o = &in->sweep;
+    int64_t micro = o->micro_batch;
+    if (!micro) micro = wd_sweep_micro_batch(&o->config, o->frames, o->height, o->width);
+    return fitted(in, micro, window);
+}
+
+/* The same where micro-batches follow one another through devices: enough that all have one. */
+static int64_t pipelined_micro_batch(const wd_planner_input *in, int64_t window)
+{
+    int64_t micro = efficient_micro_batch(in, window);
+    int64_t most = window / (BATCHES_PER_DEVICE * in->site.devices);
+    if (in->sweep.micro_batch || micro <= most) return micro;
+    return fitted(in, most > 0 ? most : 1, window);
+}
+
 static bool spans_devices(const wd_placement *p)
 {
     for (int e = 0; e < p->experts; e++)
@@ -95,22 +124,10 @@ static bool spans_devices(const wd_placement *p)
     return false;
 }
 
-/* Enough micro-batches that all devices of a pipeline have one, no smaller ones than that. */
-static int64_t micro_batch_for(const wd_planner_input *in, const wd_placement *placement,
-                               int64_t window)
+static bool may_span(wd_strategy strategy)
 {
-    int64_t micro = in->sweep.micro_batch;
-    if (!micro) {
-        micro = wd_sweep_micro_batch(&in->sweep.config, in->sweep.frames, in->sweep.height,
-                                     in->sweep.width);
-        int64_t most = window / (BATCHES_PER_DEVICE * in->site.devices);
-        if (placement && spans_devices(placement) && micro > most) micro = most > 0 ? most : 1;
-    }
-    if (micro > window) micro = window;
-    wd_sweep_options o = in->sweep;
-    o.window_max = window;
-    o.micro_batch = micro;
-    return wd_sweep_micro_fitted(&o);
+    return strategy == WD_STRATEGY_balanced || strategy == WD_STRATEGY_sequential ||
+           strategy == WD_STRATEGY_custom;
 }
 
 /* ---- one plan ---- */
@@ -177,25 +194,45 @@ static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strateg
     return WD_OK;
 }
 
-/* With this window. The micro-batch follows from the placement, which follows from what a
- * micro-batch needs: the first one is made for whole passes. */
-static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, int64_t window, wd_err *err)
+static size_t all_missing(const wd_strategy_plan *plan)
 {
-    const wd_planner_input *in = &p->input;
+    size_t sum = plan->host_missing;
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) sum += plan->missing[d];
+    return sum;
+}
+
+/* Whether `a`, of smaller pieces than `b`, is worth it. */
+static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b)
+{
+    if (a->fits != b->fits) return a->fits;
+    if (!a->fits) return all_missing(a) < all_missing(b);
+    return a->step_seconds < FASTER * b->step_seconds;
+}
+
+static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy strategy,
+                          int64_t window, int64_t micro, wd_err *err)
+{
     wd_site site;
     wd_teacher_size size;
-    plan->window = window;
-    plan->micro_batch = micro_batch_for(in, NULL, window);
-    WD_TRY(fill(&site, &size, p, window, plan->micro_batch, err));
-    WD_TRY(place(&plan->placement, in, plan->strategy, &size, &site, err));
-    int64_t micro = micro_batch_for(in, &plan->placement, window);
-    if (micro != plan->micro_batch) {
-        plan->micro_batch = micro;
-        WD_TRY(fill(&site, &size, p, window, micro, err));
-        WD_TRY(place(&plan->placement, in, plan->strategy, &size, &site, err));
-    }
-    account(plan, &size, &site);
-    predict(plan, in, &size, &site);
+    *out = (wd_strategy_plan){.strategy = strategy, .window = window, .micro_batch = micro};
+    WD_TRY(fill(&site, &size, p, window, micro, err));
+    WD_TRY(place(&out->placement, &p->input, strategy, &size, &site, err));
+    account(out, &size, &site);
+    predict(out, &p->input, &size, &site);
+    return WD_OK;
+}
+
+/* With this window. What a micro-batch needs says how stages are placed, which says whether small
+ * micro-batches are of use: both kinds are tried. */
+static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, wd_strategy strategy,
+                             int64_t window, wd_err *err)
+{
+    wd_strategy_plan other;
+    const int64_t micro = pipelined_micro_batch(&p->input, window);
+    WD_TRY(plan_cut(plan, p, strategy, window, efficient_micro_batch(&p->input, window), err));
+    if (micro == plan->micro_batch || !may_span(strategy)) return WD_OK;
+    WD_TRY(plan_cut(&other, p, strategy, window, micro, err));
+    if (spans_devices(&other.placement) && improves(&other, plan)) *plan = other;
     return WD_OK;
 }
 
@@ -210,11 +247,11 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
         out->objection = "custom needs --teacher_device_map";
     if (out->objection) return WD_OK;
     int64_t window = in->sweep.window_max ? in->sweep.window_max : in->trajectories;
-    WD_TRY(plan_window(out, planner, window, err));
-    while (!out->fits && !in->sweep.window_max && window > 1) {
-        wd_strategy_plan smaller = {.strategy = strategy};
-        WD_TRY(plan_window(&smaller, planner, window /= 2, err));
-        if (smaller.fits || window == 1) *out = smaller;
+    WD_TRY(plan_window(out, planner, strategy, window, err));
+    while (!in->sweep.window_max && window > 1) {
+        wd_strategy_plan smaller;
+        WD_TRY(plan_window(&smaller, planner, strategy, window /= 2, err));
+        if (improves(&smaller, out)) *out = smaller;
     }
     return WD_OK;
 }
@@ -231,13 +268,6 @@ wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strateg
 }
 
 /* ---- the best ---- */
-
-static size_t all_missing(const wd_strategy_plan *plan)
-{
-    size_t sum = plan->host_missing;
-    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) sum += plan->missing[d];
-    return sum;
-}
 
 static size_t all_bytes(const wd_strategy_plan *plan)
 {

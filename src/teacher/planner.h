@@ -46,7 +46,8 @@ typedef struct wd_planner wd_planner;
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err);
 void wd_planner_close(wd_planner *planner); /* NULL is allowed */
 
-/* Of one strategy other than auto: with the largest window that fits, where none was asked for. */
+/* Of one strategy other than auto. Where no window was asked for: the largest of all trajectories,
+ * half of them, a quarter, ... that fits, unless a smaller one is faster. */
 wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
 

@@ -1,0 +1,313 @@
+/* Plans of random teachers on random machines: `auto` is what a search through all plans finds; a
+ * plan that is said to fit does, into exactly its own peaks and not a byte less. What sweeps need
+ * is found by dry runs, as in earnest; weights, budgets and rates are made up. */
+#include "teacher/planner.h"
+
+#include "testing.h"
+
+#include "core/random.h"
+
+enum { SCENES = 120, WINDOW_MAX = 24 };
+
+/* A large window is taken for a thousandth, and once more so with large micro-batches. */
+static const double SLOWER_MAX = 1.0021;
+
+static wd_device *processor, *accelerator; /* for their descriptions */
+
+static int open_devices(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_test_ok(wd_device_open_cpu(&processor, 1, &err), &err);
+    wd_test_ok(wd_device_open_sim(&accelerator, &(wd_sim_options){.bytes = 1 << 20}, &err), &err);
+    return 0;
+}
+
+static int close_devices(void **state)
+{
+    (void)state;
+    wd_device_close(accelerator);
+    wd_device_close(processor);
+    return 0;
+}
+
+/* ---- random teachers and machines ---- */
+
+static uint64_t draws;
+
+static double drawn(void)
+{
+    return wd_random_uniform((wd_random){.seed = 11, .stream = WD_RANDOM_TEST}, draws++);
+}
+
+static int64_t between(int64_t low, int64_t high)
+{
+    int64_t n = low + (int64_t)(drawn() * (double)(high - low + 1));
+    return n < high ? n : high;
+}
+
+/* So that small and large ones come equally often. */
+static double magnitude(double low, double high)
+{
+    return low * pow(high / low, drawn());
+}
+
+typedef struct scene {
+    wd_planner_input input;
+    wd_placement custom;
+    size_t weights_bytes; /* of all stages, on a device */
+} scene;
+
+static void random_size(scene *s)
+{
+    wd_teacher_size *size = &s->input.size;
+    *size = (wd_teacher_size){.experts = (int)between(1, 2),
+                              .stages = (int)s->input.sweep.config.layers + 2};
+    const bool widens = between(0, 4) == 0, converts = between(0, 1);
+    for (int e = 0; e < size->experts; e++)
+        for (int i = 0; i < size->stages; i++) {
+            size_t bytes = 64 * (size_t)between(1, 1000);
+            size->stage[e][i] = (wd_stage_size){.device = bytes,
+                                                .host = converts ? bytes : 0,
+                                                .file = converts ? 2 * bytes : bytes,
+                                                .reading = converts ? 2 * bytes : bytes,
+                                                .casting = converts ? bytes / 2 : 0,
+                                                .widened = widens ? 2 * bytes : 0};
+            s->weights_bytes += bytes;
+        }
+}
+
+static void random_site(scene *s)
+{
+    wd_site *site = &s->input.site;
+    const int others = (int)between(0, 4);
+    *site = (wd_site){.devices = others + 1, .disk_bytes_per_s = magnitude(1e5, 1e8)};
+    for (int d = 0; d < site->devices; d++) {
+        wd_site_device *to = &site->device[d];
+        bool last = d == others;
+        to->reads_host = last;
+        to->flops_per_s = magnitude(1e7, 1e9);
+        to->link_bytes_per_s = last ? INFINITY : magnitude(1e6, 1e9);
+        to->bytes = last ? SIZE_MAX : (size_t)((double)s->weights_bytes * magnitude(0.1, 4));
+        to->taken = last ? 0 : (size_t)((double)to->bytes * 0.3 * drawn());
+        to->workspace = between(0, 1) ? (size_t)between(0, 1 << 16) : 0;
+        s->input.target[d] = last ? processor : accelerator;
+    }
+    site->host_bytes = (size_t)((double)s->weights_bytes * magnitude(0.05, 8));
+    site->host_taken = (size_t)((double)site->host_bytes * 0.3 * drawn());
+}
+
+/* Runs of stages anywhere. */
+static void random_custom(scene *s)
+{
+    const wd_site *site = &s->input.site;
+    s->custom = wd_placement_begin(&s->input.size, site);
+    for (int e = 0; e < s->custom.experts; e++) {
+        wd_place place = {WD_HOME_DEVICE, 0};
+        for (int i = 0; i < s->custom.stages; i++) {
+            if (i == 0 || between(0, 3) == 0) {
+                place.device = (int)between(0, site->devices - 1);
+                place.home = (wd_home)between(WD_HOME_DEVICE, WD_HOME_DISK);
+                if (place.home == WD_HOME_HOST && site->device[place.device].reads_host)
+                    place.home = WD_HOME_DEVICE;
+            }
+            s->custom.place[e][i] = place;
+        }
+    }
+}
+
+static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
+{
+    (void)context, (void)out, (void)prompt, (void)dtype;
+}
+
+static void random_scene(scene *s)
+{
+    *s = (scene){0};
+    wd_planner_input *in = &s->input;
+    in->sweep = (wd_sweep_options){
+        .config = {.in_channels = 4 * between(1, 4),
+                   .heads = between(1, 3),
+                   .head_dim = 4 * between(2, 8),
+                   .ffn_dim = 8 * between(4, 16),
+                   .layers = between(1, 9),
+                   .freq_dim = 32,
+                   .text_dim = 8 * between(2, 6),
+                   .patch = {1, 2, 2},
+                   .rope_max_seq_len = 64,
+                   .cross_attn_norm = true,
+                   .eps = 1e-6},
+        .dtype = between(0, 1) ? WD_F32 : WD_BF16,
+        .frames = 1,
+        .height = 2 * between(1, 4),
+        .width = 2 * between(1, 4),
+        .text_tokens = between(2, 8),
+        .text_repeat = 1,
+        .window_max = between(0, 3) ? 0 : between(1, WINDOW_MAX),
+        .micro_batch = between(0, 1) ? 0 : between(1, 6),
+        .boundary_timestep = 500,
+        .guidance_scale = {(double)between(1, 2), 2},
+        .text = no_text,
+    };
+    in->sweep.config.out_channels = in->sweep.config.in_channels;
+    random_size(s);
+    random_site(s);
+    random_custom(s);
+    in->custom = between(0, 1) ? &s->custom : NULL;
+    in->trajectories = between(1, WINDOW_MAX);
+    in->high_share = between(0, 3) ? drawn() : (double)between(0, 1);
+    const int others = in->site.devices - 1;
+    in->teacher_device = others ? (int)between(0, others - 1) : 0;
+    in->slots = (int)between(0, 1) * (int)between(2, 5);
+    in->step_targets = (double)between(1, 64);
+    in->student_step_flops = magnitude(1e5, 1e9);
+}
+
+/* ---- plans ---- */
+
+static wd_strategy_plan plan_of(const wd_planner_input *input, wd_strategy strategy)
+{
+    wd_err err;
+    wd_planner *planner;
+    wd_strategy_plan plan;
+    wd_test_ok(wd_planner_open(&planner, input, &err), &err);
+    if (strategy == WD_STRATEGY_auto)
+        wd_test_ok(wd_planner_auto(&plan, planner, &err), &err);
+    else
+        wd_test_ok(wd_planner_plan(&plan, planner, strategy, &err), &err);
+    wd_planner_close(planner);
+    return plan;
+}
+
+/* The site with what sweeps need that are cut as the plan says. */
+static wd_site site_of(const wd_planner_input *input, const wd_strategy_plan *plan)
+{
+    wd_err err;
+    double flops[WD_STAGE_KINDS];
+    wd_sweep_need need[2]; /* of the processor, of another one */
+    wd_site site = input->site;
+    wd_sweep_options o = input->sweep;
+    o.window_max = plan->window;
+    o.micro_batch = plan->micro_batch;
+    site.batches = wd_sweep_batches(&o);
+    for (int k = 0; k < 2; k++)
+        wd_test_ok(wd_sweep_need_of(&need[k], flops, &o, k ? accelerator : processor, &err), &err);
+    for (int d = 0; d < site.devices; d++)
+        site.device[d].need = need[!site.device[d].reads_host];
+    return site;
+}
+
+static size_t missing_of(const wd_strategy_plan *plan)
+{
+    size_t sum = plan->host_missing;
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) sum += plan->missing[d];
+    return sum;
+}
+
+static bool same_plan(const wd_strategy_plan *a, const wd_strategy_plan *b)
+{
+    return a->window == b->window && a->micro_batch == b->micro_batch &&
+           !memcmp(&a->placement, &b->placement, sizeof a->placement);
+}
+
+/* ---- tests ---- */
+
+/* The best of all strategies with one window. */
+typedef struct found {
+    double seconds; /* INFINITY: none fits */
+    size_t missing; /* the least */
+} found;
+
+static void search(found *best, const wd_planner_input *asked)
+{
+    wd_err err;
+    wd_planner *planner;
+    wd_test_ok(wd_planner_open(&planner, asked, &err), &err);
+    for (int k = 0; k < WD_STRATEGY_auto; k++) {
+        wd_strategy_plan plan;
+        wd_test_ok(wd_planner_plan(&plan, planner, (wd_strategy)k, &err), &err);
+        if (plan.objection) continue;
+        const wd_site site = site_of(asked, &plan);
+        bool fits = wd_placement_fits(&plan.placement, &asked->size, &site);
+        assert_int_equal(plan.fits, fits);
+        assert_int_equal(missing_of(&plan) == 0, fits);
+        if (fits) best->seconds = fmin(best->seconds, plan.step_seconds);
+        if (missing_of(&plan) < best->missing) best->missing = missing_of(&plan);
+    }
+    wd_planner_close(planner);
+}
+
+/* Over all strategies and all windows that the planner may choose. */
+static void auto_is_the_best(void **state)
+{
+    (void)state;
+    int fitting = 0, ways = 0, chosen[WD_STRATEGY_auto] = {0};
+    for (int i = 0; i < SCENES; i++) {
+        scene s;
+        random_scene(&s);
+        found best = {INFINITY, SIZE_MAX};
+        wd_planner_input asked = s.input;
+        const int64_t given = s.input.sweep.window_max;
+        for (int64_t w = given ? given : s.input.trajectories; w; w = given ? 0 : w / 2) {
+            asked.sweep.window_max = w;
+            search(&best, &asked);
+        }
+        const wd_strategy_plan plan = plan_of(&s.input, WD_STRATEGY_auto);
+        assert_null(plan.objection);
+        assert_int_equal(plan.fits, best.seconds < INFINITY);
+        if (!plan.fits)
+            assert_int_equal(missing_of(&plan), best.missing);
+        else if (plan.step_seconds > SLOWER_MAX * best.seconds)
+            fail_msg("scene %d: %s takes %g s, there is a plan of %g", i,
+                     wd_strategy_name(plan.strategy), plan.step_seconds, best.seconds);
+        fitting += plan.fits;
+        chosen[plan.strategy] += plan.fits;
+    }
+    assert_in_range(fitting, SCENES / 4, SCENES - SCENES / 20);
+    for (int k = 0; k < WD_STRATEGY_auto; k++) ways += chosen[k] > 0;
+    assert_true(ways >= 6);
+}
+
+/* What is planned to the byte needs all of these bytes. */
+static void peaks_are_exact(void **state)
+{
+    (void)state;
+    int tight = 0;
+    for (int i = 0; i < SCENES; i++) {
+        scene s;
+        random_scene(&s);
+        const wd_strategy strategy = (wd_strategy)(i % WD_STRATEGY_auto);
+        const wd_strategy_plan plan = plan_of(&s.input, strategy);
+        if (plan.objection || !plan.fits) continue;
+        const wd_site site = site_of(&s.input, &plan);
+        const wd_placed_bytes bytes = wd_placement_bytes(&plan.placement, &s.input.size, &site);
+        wd_planner_input exact = s.input;
+        exact.sweep.window_max = plan.window;
+        exact.sweep.micro_batch = plan.micro_batch;
+        exact.site.host_bytes = wd_placed_host_peak(&bytes, &site);
+        for (int d = 0; d < site.devices; d++)
+            if (!site.device[d].reads_host)
+                exact.site.device[d].bytes = wd_placed_peak(&bytes, &site, d);
+        const wd_strategy_plan again = plan_of(&exact, strategy);
+        assert_true(again.fits && same_plan(&again, &plan));
+        for (int d = 0; d <= site.devices; d++) {
+            wd_planner_input less = exact;
+            size_t *budget = d < site.devices ? &less.site.device[d].bytes : &less.site.host_bytes;
+            if (!*budget || (d < site.devices && site.device[d].reads_host)) continue;
+            --*budget;
+            const wd_strategy_plan other = plan_of(&less, strategy);
+            assert_false(other.fits && same_plan(&other, &plan));
+            tight++;
+        }
+    }
+    assert_true(tight > SCENES / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(auto_is_the_best),
+        cmocka_unit_test(peaks_are_exact),
+    };
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}
