@@ -199,6 +199,22 @@ static void a_published_model_is_planned(void **state)
     json_decref(plan);
 }
 
+/* Streaming that hides behind computing is no faster for that: what fits stays on the device. */
+static void what_fits_is_not_streamed(void **state)
+{
+    (void)state;
+    json_t *plan;
+    wd_err err;
+    wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype",
+                   "bfloat16", "--student_config", student, "--height", "512", "--width", "512",
+                   "--host_memory", "128GiB", "--json", "--devices",
+                   "sim:80GiB@link=50GB/s,compute=500TFLOP/s");
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
+    assert_string_equal(json_string_value(json_object_get(plan, "recommended")), "gpu");
+    json_decref(plan);
+}
+
 static void plan_needs_a_teacher(void **state)
 {
     (void)state;
@@ -218,13 +234,21 @@ static void plan_prints_tables(void **state)
 {
     (void)state;
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   "sim:2x64MiB");
+                   "sim:2x64MiB@link=1GB/s,compute=1TFLOP/s");
     wd_program_succeeded(&program);
     static const char *const parts[] = {
         "cpu ",  "gpu ",          "gpu0 ",           "balanced ",   "sequential ", "offload ",
         "disk ", "by what it is", "teacher weights", "student EMA", "sim:1"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(program.out, parts[i])) fail_msg("no \"%s\" in\n%s", parts[i], program.out);
+    assert_non_null(strstr(program.out, "sim:0 to sim:1 67.1 MB each"));
+    assert_non_null(strstr(program.out, "* the fastest that fits"));
+    assert_null(strstr(program.out, " \n"));
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
+                   "sim:1MiB,2MiB", "--host_memory", "1MiB");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "sim:0 1.05 MB ("));
+    assert_non_null(strstr(program.out, "nothing fits, * lacks least"));
 }
 
 int main(void)
@@ -236,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_plan_holds_to_the_byte),
         cmocka_unit_test(a_host_budget_holds_too),
         cmocka_unit_test(a_published_model_is_planned),
+        cmocka_unit_test(what_fits_is_not_streamed),
         cmocka_unit_test(plan_needs_a_teacher),
         cmocka_unit_test(plan_prints_tables),
     };

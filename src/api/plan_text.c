@@ -23,6 +23,31 @@ static bool is_pool(const wd_devices *d, int device)
 
 /* ---- what is planned ---- */
 
+static bool are_alike(const wd_site_device *a, const wd_site_device *b)
+{
+    return a->bytes == b->bytes && a->flops_per_s == b->flops_per_s &&
+           a->link_bytes_per_s == b->link_bytes_per_s;
+}
+
+/* Devices but the processor, neighbours that are alike together. */
+static void say_pools(wd_page *p, const wd_devices *d, const wd_site *site)
+{
+    char bytes[CELL];
+    wd_page_say(p, "devices ");
+    for (int i = 0, last; i < d->count; i = last + 1) {
+        const wd_site_device *s = &site->device[i];
+        last = i;
+        if (!is_pool(d, i)) continue;
+        while (last + 1 < d->count && is_pool(d, last + 1) &&
+               are_alike(s, &site->device[last + 1]))
+            last++;
+        wd_page_say(p, " %s%s%s %s%s (%.3g TFLOP/s, link %.3g GB/s),", d->name[i],
+                    last > i ? " to " : "", last > i ? d->name[last] : "",
+                    wd_bytes_text(bytes, sizeof bytes, s->bytes), last > i ? " each" : "",
+                    s->flops_per_s * 1e-12, s->link_bytes_per_s * 1e-9);
+    }
+}
+
 static void say_head(wd_page *p, const wd_plan_table *t)
 {
     char bytes[CELL];
@@ -38,15 +63,8 @@ static void say_head(wd_page *p, const wd_plan_table *t)
                 billions(&m->student), m->student_dtype == WD_BF16 ? "bf16" : "fp32", m->batch,
                 m->accumulation, m->checkpointing ? ", checkpointing" : "", o->width, o->height,
                 m->text_tokens, m->trajectory.slots);
-    wd_page_say(p, "devices ");
-    for (int i = 0; i < d->count; i++) {
-        if (!is_pool(d, i)) continue;
-        const wd_site_device *s = &t->plan->input.site.device[i];
-        wd_page_say(p, " %s %s (%.3g TFLOP/s, link %.3g GB/s),", d->name[i],
-                    wd_bytes_text(bytes, sizeof bytes, s->bytes), s->flops_per_s * 1e-12,
-                    s->link_bytes_per_s * 1e-9);
-    }
     const wd_site *site = &t->plan->input.site;
+    say_pools(p, d, site);
     wd_page_say(p, " cpu (%.3g TFLOP/s), host memory %s, disk %.3g GB/s\n\n",
                 site->device[d->processor].flops_per_s * 1e-12,
                 wd_bytes_text(bytes, sizeof bytes, site->host_bytes),
@@ -99,8 +117,11 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
                                           wd_placed_peak(&s->bytes, &t->plan->input.site, i)));
         wd_page_say(p, "\n");
     }
-    wd_page_say(p, "\n* the fastest that fits; window: trajectories per sweep / states at a time; "
-                   "copied, read: per step\n\n");
+    wd_page_say(p,
+                "\n%s; window: trajectories per sweep / states at a time; copied, read: per step"
+                "\n\n",
+                t->strategy[t->recommended].fits ? "* the fastest that fits"
+                                                 : "nothing fits, * lacks least");
 }
 
 /* ---- one strategy, by what it is ---- */
@@ -109,11 +130,12 @@ static void say_row(wd_page *p, const wd_devices *d, const char *name, const siz
                     size_t host)
 {
     char cell[CELL];
-    bool any = host;
-    for (int i = 0; i < d->count; i++) any |= is_pool(d, i) && bytes[i];
-    if (!any) return;
-    wd_page_say(p, "  %-34s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");
+    int end = 0; /* nothing is said behind it */
     for (int i = 0; i < d->count; i++)
+        if (is_pool(d, i) && bytes[i]) end = i + 1;
+    if (!end && !host) return;
+    wd_page_say(p, "  %-44s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");
+    for (int i = 0; i < end; i++)
         if (is_pool(d, i))
             wd_page_say(p, " %9s", bytes[i] ? wd_bytes_text(cell, sizeof cell, bytes[i]) : "");
     wd_page_say(p, "\n");

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "api/memory_report.h"
 #include "api/train_command.h"
@@ -53,13 +54,23 @@ static bool apply(wd_train_options *o, wd_machine_options *m, const change *c)
     return true;
 }
 
+/* gpu0 is often gpu, and sequential too, where the first device has room for all. */
+static bool is_another_name(const wd_strategy_plan *plan, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (!plan[k].objection &&
+            !memcmp(&plan[k].placement, &plan[i].placement, sizeof plan->placement))
+            return true;
+    return false;
+}
+
 static void sort_fitting(wd_strategy_plan *plan, int *order, int *count)
 {
     *count = 0;
     for (int i = 0; i < WD_STRATEGY_auto; i++) {
-        if (plan[i].objection || !plan[i].fits) continue;
+        if (plan[i].objection || !plan[i].fits || is_another_name(plan, i)) continue;
         int at = (*count)++;
-        for (; at > 0 && plan[order[at - 1]].step_seconds > plan[i].step_seconds; at--)
+        for (; at > 0 && wd_planner_is_better(&plan[i], &plan[order[at - 1]]); at--)
             order[at] = order[at - 1];
         order[at] = i;
     }

@@ -2,6 +2,7 @@
 #include "teacher/planner.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "core/memory.h"
 
@@ -9,6 +10,9 @@ enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 
 /* What takes more of the time of another plan than this is no faster. */
 static const double FASTER = 0.999;
+
+/* Times that differ by less, in parts of one, are sums of the same terms in another order. */
+static const double EQUAL = 1e-9;
 
 /* What sweeps of one micro-batch need on one kind of device. */
 typedef struct known_need {
@@ -276,11 +280,12 @@ static size_t all_bytes(const wd_strategy_plan *plan)
     return sum;
 }
 
-static bool is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
+bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) return all_missing(a) < all_missing(b);
-    if (a->step_seconds != b->step_seconds) return a->step_seconds < b->step_seconds;
+    if (fabs(a->step_seconds - b->step_seconds) > EQUAL * b->step_seconds)
+        return a->step_seconds < b->step_seconds;
     return all_bytes(a) < all_bytes(b);
 }
 
@@ -298,7 +303,9 @@ wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *er
     const wd_status status = wd_planner_all(plan, planner, err);
     int best = -1;
     for (int i = 0; i < WD_STRATEGY_auto && status == WD_OK; i++)
-        if (!plan[i].objection && (best < 0 || is_better(&plan[i], &plan[best]))) best = i;
+        if (!plan[i].objection &&
+            (best < 0 || wd_planner_is_better(&plan[i], &plan[best])))
+            best = i;
     if (status == WD_OK) *out = plan[best];
     wd_free(plan);
     return status;

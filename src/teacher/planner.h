@@ -55,8 +55,11 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
 wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
 
-/* The fastest of all that fit; where none does, the one that misses least. Equally fast ones: what
- * takes fewer bytes, then the first by name's order. */
+/* What fits, then what is faster, then what takes fewer bytes; of what does not fit, what misses
+ * less. */
+bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b);
+
+/* The best of all; of equally good ones the first by wd_strategy. */
 wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
 
 /* All strategies that placements can have, without auto: out[WD_STRATEGY_auto]. */

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Makes the tables of docs/strategies.md: what `wandistiller plan` says of Wan2.2-A14B.
+
+    python3 tools/strategy_tables.py build/release/wandistiller docs/strategies.md
+
+Replaces what stands between the two markers; needs no weights and no GPU."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+
+STUDENT = {"hidden_size": 1536, "depth": 20}
+RUN = ("--teacher_preset wan2.2-a14b --teacher_dtype bfloat16 --student_config student.json "
+       "--mixed_precision bf16 --batch_size 4 --height 512 --width 512").split()
+
+# What sustained bf16 products and copies reach on such GPUs, as measured by their users: about half
+# of what the data sheets promise.
+KINDS = {
+    "24": ("24 GiB", "GeForce RTX 4090, PCIe 4", "link=25GB/s,compute=90TFLOP/s,cpu=2TFLOP/s"),
+    "40": ("40 GiB", "A100 SXM, PCIe 4", "link=25GB/s,compute=180TFLOP/s,cpu=2TFLOP/s"),
+    "48": ("48 GiB", "L40S, PCIe 4", "link=25GB/s,compute=170TFLOP/s,cpu=2TFLOP/s"),
+    "80": ("80 GiB", "H100 SXM, PCIe 5", "link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s"),
+    "141": ("141 GiB", "H200 SXM, PCIe 5", "link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s"),
+}
+CPU = "cpu@compute=4TFLOP/s"
+
+# Number of devices, their kind, host memory.
+MACHINES = [(1, "24", "64GiB"), (2, "24", "128GiB"), (4, "24", "128GiB"), (1, "48", "128GiB"),
+            (2, "48", "128GiB"), (4, "40", "256GiB"), (1, "80", "256GiB"), (4, "80", "512GiB"),
+            (8, "80", "512GiB"), (1, "141", "256GiB"), (0, "", "140GB")]
+WHOLE = [(1, "24", "64GiB"), (4, "24", "128GiB"), (0, "", "140GB")]
+STRATEGIES = ["cpu", "gpu", "balanced", "sequential", "offload", "disk"]
+
+
+def devices(machine):
+    count, kind, _ = machine
+    return f"sim:{count}x{kind}GiB@{KINDS[kind][2]}" if count else CPU
+
+
+def title(machine):
+    count, kind, host = machine
+    size = f"{count} x {KINDS[kind][0]}" if count else "CPU only"
+    return size, host.replace("GiB", " GiB").replace("GB", " GB")
+
+
+def plan(program, machine, *more):
+    command = [program, "plan", *RUN, "--devices", devices(machine), "--host_memory", machine[2],
+               *more]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def seconds(value):
+    return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def cell(strategy, recommended):
+    if not strategy["possible"]:
+        return ""
+    if not strategy["fits"]:
+        missing = [strategy["host_missing"]] + [d["missing"] for d in strategy["devices"]]
+        return f"lacks {max(missing) / 1e9:.0f} GB"
+    text = seconds(strategy["seconds_per_step"])
+    return f"**{text}**" if strategy["strategy"] == recommended else text
+
+
+def summary(program):
+    yield "| devices | host memory | " + " | ".join(STRATEGIES) + " | limited by |"
+    yield "|---|---|" + "---|" * (len(STRATEGIES) + 1)
+    for machine in MACHINES:
+        said = json.loads(plan(program, machine, "--json"))
+        by_name = {s["strategy"]: s for s in said["strategies"]}
+        best = said["recommended"]
+        cells = [cell(by_name[name], best) for name in STRATEGIES]
+        cells.append(by_name[best]["limited_by"])
+        yield "| " + " | ".join([*title(machine), *cells]) + " |"
+
+
+def kinds():
+    yield "| device | such as | speeds given |"
+    yield "|---|---|---|"
+    for name, such_as, speeds in KINDS.values():
+        yield f"| {name} | {such_as} | `{speeds}` |"
+    yield f"| CPU only | a server of 64 cores with AVX512-BF16 | `{CPU}` |"
+
+
+def whole(program):
+    for machine in WHOLE:
+        yield "### {}, {} of host memory".format(*title(machine))
+        yield ""
+        yield f"`--devices {devices(machine)} --host_memory {machine[2]}`"
+        yield ""
+        yield "```"
+        yield "\n".join(line.rstrip() for line in plan(program, machine).splitlines())
+        yield "```"
+        yield ""
+
+
+def tables(program):
+    yield "`student.json` is `" + json.dumps(STUDENT) + "`, and every machine was asked with"
+    yield ""
+    yield "    wandistiller plan " + " ".join(RUN[:4]) + " \\"
+    yield "        " + " ".join(RUN[4:10]) + " \\"
+    yield "        " + " ".join(RUN[10:]) + " --devices ... --host_memory ..."
+    yield ""
+    yield from kinds()
+    yield ""
+    yield ("Predicted seconds per training step of four pictures; bold: what `auto` takes; "
+           "*lacks*: does not fit, by so much; empty: this machine cannot have it. `gpu0` is `gpu` "
+           "here.")
+    yield ""
+    yield from summary(program)
+    yield ""
+    yield from whole(program)
+
+
+def main():
+    program, page = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    with open(page, encoding="utf-8") as file:
+        before, rest = file.read().split(BEGIN)
+    after = rest.split(END)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        with open("student.json", "w", encoding="utf-8") as file:
+            json.dump(STUDENT, file)
+        made = "\n".join(tables(program)).rstrip()
+    with open(page, "w", encoding="utf-8") as file:
+        file.write(f"{before}{BEGIN}\n{made}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
