@@ -1,0 +1,316 @@
+/* Memory is planned to the byte: random small teachers and students, every strategy, on devices
+ * that have what is planned and no more. They run, and each pool's peak is the plan, which is what
+ * the planner worked out from sizes alone; with one byte less on any of them the pool itself
+ * refuses, whoever opens the run all the same.
+ *
+ * A peak is the sum of the blocks that were there at once, and nothing else: pools have no holes,
+ * and what lives shorter than a block lies in an arena whose size is the peak of a dry run. */
+#include "sparse.h"
+
+#include "core/random.h"
+#include "distill/plan.h"
+#include "student/init.h"
+#include "teacher/strategy.h"
+#include "teacher/teacher_size.h"
+
+enum { SCENES = 10, STEPS = 3, ACCELERATORS = 3 };
+
+/* ---- random teachers, students, runs ---- */
+
+static uint64_t draws;
+
+static int64_t between(int64_t low, int64_t high)
+{
+    double u = wd_random_uniform((wd_random){.seed = 13, .stream = WD_RANDOM_TEST}, draws++);
+    int64_t n = low + (int64_t)(u * (double)(high - low + 1));
+    return n < high ? n : high;
+}
+
+static void write_text(const char *root, const char *folder, const char *name, const char *text)
+{
+    wd_err err;
+    char path[WD_PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", root, folder);
+    wd_test_ok(wd_folder_make(path, &err), &err);
+    snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
+    wd_test_ok(wd_file_write(path, text, strlen(text), &err), &err);
+}
+
+static void write_expert(const char *root, const char *folder, const wd_dit_config *c)
+{
+    static const wd_dtype dtypes[] = {WD_F32, WD_BF16, WD_F16};
+    char text[1024], path[WD_PATH_MAX];
+    wd_err err;
+    wd_tensor_table table;
+    snprintf(text, sizeof text,
+             "{\"_class_name\":\"WanTransformer3DModel\",\"attention_head_dim\":%d,"
+             "\"cross_attn_norm\":%s,\"eps\":1e-06,\"ffn_dim\":%d,\"freq_dim\":%d,"
+             "\"in_channels\":%d,\"num_attention_heads\":%d,\"num_layers\":%d,"
+             "\"out_channels\":%d,\"patch_size\":[1,2,2],\"text_dim\":%d,"
+             "\"qk_norm\":\"rms_norm_across_heads\",\"rope_max_seq_len\":1024}",
+             (int)c->head_dim, c->cross_attn_norm ? "true" : "false", (int)c->ffn_dim,
+             (int)c->freq_dim, (int)c->in_channels, (int)c->heads, (int)c->layers,
+             (int)c->out_channels, (int)c->text_dim);
+    write_text(root, folder, "config.json", text);
+    snprintf(path, sizeof path, "%s/%s", root, folder);
+    wd_test_ok(wd_dit_table_open(&table, c, &err), &err);
+    wd_test_sparse_set(path, "diffusion_pytorch_model", &table, 1, dtypes[between(0, 2)],
+                       NULL);
+    wd_dit_table_close(&table);
+}
+
+/* A pipeline folder of its own; weights are zeros. */
+static wd_pipeline random_teacher(int number)
+{
+    wd_err err;
+    wd_pipeline p;
+    char root[WD_PATH_MAX], text[1024];
+    const bool two = between(0, 1);
+    const char *class = "[\"diffusers\",\"WanTransformer3DModel\"]";
+    wd_dit_config c = {.in_channels = 4 * between(1, 4),
+                       .heads = between(1, 3),
+                       .head_dim = 4 * between(2, 8),
+                       .ffn_dim = 8 * between(4, 16),
+                       .layers = between(2, 6),
+                       .freq_dim = 32,
+                       .text_dim = 8 * between(2, 8),
+                       .patch = {1, 2, 2},
+                       .rope_max_seq_len = 1024,
+                       .cross_attn_norm = between(0, 3) > 0,
+                       .eps = 1e-6};
+    c.out_channels = c.in_channels;
+    snprintf(root, sizeof root, "%s/%d", wd_test_folder(), number);
+    write_expert(root, "transformer", &c);
+    if (two) write_expert(root, "transformer_2", &c);
+    write_text(root, "scheduler", "scheduler_config.json",
+               "{\"_class_name\":\"UniPCMultistepScheduler\",\"use_flow_sigmas\":true,"
+               "\"prediction_type\":\"flow_prediction\",\"flow_shift\":3.0}");
+    snprintf(text, sizeof text,
+             "{\"_class_name\":\"WanPipeline\",\"transformer\":%s,\"transformer_2\":%s,"
+             "\"scheduler\":[\"diffusers\",\"UniPCMultistepScheduler\"],\"boundary_ratio\":%s}",
+             class, two ? class : "[null,null]", two ? "0.875" : "null");
+    write_text(root, ".", "model_index.json", text);
+    wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
+    return p;
+}
+
+static void zero_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
+{
+    const wd_machine_options *o = context;
+    (void)prompt;
+    memset(out, 0,
+           (size_t)(o->text_tokens * o->teacher->dit.text_dim) * wd_dtype_bytes(dtype));
+}
+
+static void random_run(wd_machine_options *o, const wd_pipeline *teacher)
+{
+    static const wd_dtype dtypes[] = {WD_F32, WD_BF16, WD_F16};
+    *o = (wd_machine_options){
+        .teacher = teacher,
+        .student = teacher->dit,
+        .teacher_dtype = dtypes[between(0, 2)],
+        .student_dtype = dtypes[between(0, 1)],
+        .latent_height = 2 * between(1, 4),
+        .latent_width = 2 * between(1, 4),
+        .text_tokens = between(2, 16),
+        .text_repeat = between(1, 9),
+        .trajectory = {.seed = 9,
+                       .slots = between(2, 9),
+                       .steps = between(2, 4),
+                       .prompts = 5,
+                       .flow_shift = 3,
+                       .num_train_timesteps = 1000,
+                       .integer_timesteps = true},
+        .reuse = between(1, 2),
+        .replay = between(0, 12),
+        .guidance_scale = {(double)between(1, 2), 2},
+        .batch = between(1, 4),
+        .accumulation = between(1, 2),
+        .checkpointing = between(0, 1),
+        .ema = between(0, 1),
+        .optimizer = wd_optimizer_defaults(),
+        .text = zero_text,
+        .text_context = o,
+    };
+    o->window = between(1, o->trajectory.slots);
+    o->micro_batch = between(1, o->window);
+    o->student.layers = between(1, teacher->dit.layers);
+}
+
+/* ---- placements ---- */
+
+static wd_placement random_placement(const wd_teacher_size *size, const wd_site *site)
+{
+    wd_placement p = wd_placement_begin(size, site);
+    p.slots = (int)between(2, 4);
+    for (int e = 0; e < p.experts; e++)
+        for (int s = 0; s < p.stages; s++) {
+            const int d = (int)between(0, site->devices - 1);
+            wd_home home = (wd_home)between(WD_HOME_DEVICE, WD_HOME_DISK);
+            if (home == WD_HOME_HOST && site->device[d].reads_host) home = WD_HOME_DEVICE;
+            p.place[e][s] = (wd_place){home, d};
+        }
+    return p;
+}
+
+static wd_teacher_size size_of(const wd_machine_options *o)
+{
+    wd_err err;
+    wd_teacher_size size;
+    wd_teacher_files files[2] = {{.weights = NULL}, {.weights = NULL}};
+    wd_safetensors *weights[2] = {NULL, NULL};
+    const int experts = wd_teacher_experts(o->teacher);
+    for (int e = 0; e < experts; e++) {
+        const wd_component c = e ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER;
+        wd_test_ok(wd_pipeline_open_weights(&weights[e], o->teacher, c, &err), &err);
+        files[e].weights = weights[e];
+    }
+    wd_test_ok(
+        wd_teacher_size_of(&size, &o->teacher->dit, experts, files, o->teacher_dtype, &err), &err);
+    for (int e = 0; e < experts; e++) wd_safetensors_close(weights[e]);
+    return size;
+}
+
+/* For placements only: each device has room for some of the stages. */
+static wd_placement place(wd_strategy strategy, const wd_machine_options *o)
+{
+    wd_err err;
+    wd_placement p;
+    wd_teacher_size size = size_of(o);
+    size_t sum = 0;
+    for (int s = 0; s < size.stages; s++) {
+        size.flops[s] = 1;
+        for (int e = 0; e < size.experts; e++) sum += size.stage[e][s].device + size.stage[e][s].widened;
+    }
+    wd_site site = {.devices = ACCELERATORS + 1, .host_bytes = SIZE_MAX, .batches = 4};
+    for (int d = 0; d <= ACCELERATORS; d++)
+        site.device[d] = (wd_site_device){
+            .bytes = sum / 2, .flops_per_s = 1, .link_bytes_per_s = 1,
+            .reads_host = d == ACCELERATORS};
+    if (strategy == WD_STRATEGY_custom) return random_placement(&size, &site);
+    wd_test_ok(wd_strategy_place(&p, strategy, &size, &site, 1, &err), &err);
+    return p;
+}
+
+/* ---- runs ---- */
+
+/* One that nothing is needed of has a byte. */
+static void open_devices(wd_devices *out, const size_t bytes[ACCELERATORS])
+{
+    wd_err err;
+    char list[128] = "sim:";
+    for (int d = 0; d < ACCELERATORS; d++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%zuB", d ? "," : "",
+                 bytes[d] ? bytes[d] : 1);
+    wd_test_ok(wd_devices_open(out, list, 1, &err), &err);
+}
+
+static wd_status train(wd_machine *m, const wd_machine_options *o, wd_devices *d, wd_err *err)
+{
+    WD_TRY(wd_student_init(&m->params, o->teacher, wd_student_expert(o->teacher), NULL, d->student,
+                           err));
+    if (o->ema) wd_optimizer_start_ema(&m->optimizer, d->student);
+    for (int64_t step = 0; step < STEPS; step++) {
+        WD_TRY(wd_machine_step(m, step, 1e-3, err));
+        while (wd_machine_results_pending(m) > (step + 1 < STEPS)) wd_machine_take_result(m);
+    }
+    return WD_OK;
+}
+
+/* On devices that are opened for it, so that peaks are of this run. */
+static wd_status run(const wd_machine_options *o, wd_devices *d, const wd_placement *p, wd_err *err)
+{
+    wd_status status;
+    wd_machine machine = {0};
+    wd_residency *residency = NULL;
+    WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
+                                        d->host, err));
+    const wd_machine_teacher where = {residency, p, d->teacher, d->home};
+    WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
+    WD_TRY_OUT(train(&machine, o, d, err));
+out:
+    wd_machine_close(&machine);
+    wd_residency_close(residency);
+    return status;
+}
+
+/* The planner's peak of every device, from sizes alone: what else there is, and the placement. */
+static void check_planner(const size_t planned[ACCELERATORS], const wd_machine_options *o,
+                          const wd_memory_plan *beside, const wd_devices *devices,
+                          const wd_placement *p)
+{
+    wd_err err;
+    double flops[WD_STAGE_KINDS];
+    const wd_teacher_size size = size_of(o);
+    const wd_sweep_options sweep = wd_machine_sweep_options(o);
+    wd_site site = {.devices = devices->count, .batches = wd_sweep_batches(&sweep)};
+    for (int d = 0; d < site.devices; d++) {
+        wd_site_device *to = &site.device[d];
+        to->reads_host = d == devices->processor;
+        to->taken = to->reads_host ? 0 : wd_plan_training_peak(beside, d);
+        wd_test_ok(wd_sweep_need_of(&to->need, flops, &sweep, devices->device[d], &err), &err);
+    }
+    const wd_placed_bytes bytes = wd_placement_bytes(p, &size, &site);
+    for (int d = 0; d < ACCELERATORS; d++)
+        assert_int_equal(wd_placed_peak(&bytes, &site, d), planned[d]);
+}
+
+static void plan(size_t planned[ACCELERATORS], const wd_machine_options *o, const wd_placement *p)
+{
+    wd_err err;
+    wd_devices devices;
+    wd_memory_plan whole = {0}, beside = {0};
+    const size_t nothing[ACCELERATORS] = {0};
+    const wd_samples_options none = {0};
+    open_devices(&devices, nothing);
+    wd_test_ok(wd_plan_machine(&whole, o, &none, &devices, p, &err), &err);
+    wd_test_ok(wd_plan_machine(&beside, o, &none, &devices, NULL, &err), &err);
+    for (int d = 0; d < ACCELERATORS; d++) planned[d] = wd_plan_peak(&whole, d);
+    check_planner(planned, o, &beside, &devices, p);
+    wd_devices_close(&devices);
+}
+
+static void check_exact(const wd_machine_options *o, const wd_placement *p)
+{
+    wd_err err;
+    wd_devices devices;
+    size_t planned[ACCELERATORS];
+    plan(planned, o, p);
+    open_devices(&devices, planned);
+    wd_test_ok(run(o, &devices, p, &err), &err);
+    for (int d = 0; d < ACCELERATORS; d++)
+        assert_int_equal(wd_device_bytes_peak(devices.device[d]), planned[d]);
+    wd_devices_close(&devices);
+    for (int d = 0; d < ACCELERATORS; d++) {
+        char name[16];
+        if (!planned[d]) continue;
+        snprintf(name, sizeof name, "sim:%d", d);
+        planned[d]--;
+        open_devices(&devices, planned);
+        wd_test_refused(run(o, &devices, p, &err), &err, WD_OUT_OF_MEMORY, name);
+        wd_devices_close(&devices);
+        planned[d]++;
+    }
+}
+
+static void plans_are_exact(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SCENES; i++) {
+        const wd_pipeline teacher = random_teacher(i);
+        for (int k = 0; k < WD_STRATEGY_auto; k++) {
+            wd_machine_options o;
+            random_run(&o, &teacher);
+            const wd_placement p = place((wd_strategy)k, &o);
+            check_exact(&o, &p);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_are_exact),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
