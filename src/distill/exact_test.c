@@ -54,8 +54,7 @@ static void write_expert(const char *root, const char *folder, const wd_dit_conf
     write_text(root, folder, "config.json", text);
     snprintf(path, sizeof path, "%s/%s", root, folder);
     wd_test_ok(wd_dit_table_open(&table, c, &err), &err);
-    wd_test_sparse_set(path, "diffusion_pytorch_model", &table, 1, dtypes[between(0, 2)],
-                       NULL);
+    wd_test_sparse_set(path, "diffusion_pytorch_model", &table, 1, dtypes[between(0, 2)], NULL);
     wd_dit_table_close(&table);
 }
 
@@ -98,8 +97,7 @@ static void zero_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 {
     const wd_machine_options *o = context;
     (void)prompt;
-    memset(out, 0,
-           (size_t)(o->text_tokens * o->teacher->dit.text_dim) * wd_dtype_bytes(dtype));
+    memset(out, 0, (size_t)(o->text_tokens * o->teacher->dit.text_dim) * wd_dtype_bytes(dtype));
 }
 
 static void random_run(wd_machine_options *o, const wd_pipeline *teacher)
@@ -165,8 +163,8 @@ static wd_teacher_size size_of(const wd_machine_options *o)
         wd_test_ok(wd_pipeline_open_weights(&weights[e], o->teacher, c, &err), &err);
         files[e].weights = weights[e];
     }
-    wd_test_ok(
-        wd_teacher_size_of(&size, &o->teacher->dit, experts, files, o->teacher_dtype, &err), &err);
+    wd_test_ok(wd_teacher_size_of(&size, &o->teacher->dit, experts, files, o->teacher_dtype, &err),
+               &err);
     for (int e = 0; e < experts; e++) wd_safetensors_close(weights[e]);
     return size;
 }
@@ -180,13 +178,15 @@ static wd_placement place(wd_strategy strategy, const wd_machine_options *o)
     size_t sum = 0;
     for (int s = 0; s < size.stages; s++) {
         size.flops[s] = 1;
-        for (int e = 0; e < size.experts; e++) sum += size.stage[e][s].device + size.stage[e][s].widened;
+        for (int e = 0; e < size.experts; e++)
+            sum += size.stage[e][s].device + size.stage[e][s].widened;
     }
     wd_site site = {.devices = ACCELERATORS + 1, .host_bytes = SIZE_MAX, .batches = 4};
     for (int d = 0; d <= ACCELERATORS; d++)
-        site.device[d] = (wd_site_device){
-            .bytes = sum / 2, .flops_per_s = 1, .link_bytes_per_s = 1,
-            .reads_host = d == ACCELERATORS};
+        site.device[d] = (wd_site_device){.bytes = sum / 2,
+                                          .flops_per_s = 1,
+                                          .link_bytes_per_s = 1,
+                                          .reads_host = d == ACCELERATORS};
     if (strategy == WD_STRATEGY_custom) return random_placement(&size, &site);
     wd_test_ok(wd_strategy_place(&p, strategy, &size, &site, 1, &err), &err);
     return p;

@@ -303,8 +303,7 @@ wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *er
     const wd_status status = wd_planner_all(plan, planner, err);
     int best = -1;
     for (int i = 0; i < WD_STRATEGY_auto && status == WD_OK; i++)
-        if (!plan[i].objection &&
-            (best < 0 || wd_planner_is_better(&plan[i], &plan[best])))
+        if (!plan[i].objection && (best < 0 || wd_planner_is_better(&plan[i], &plan[best])))
             best = i;
     if (status == WD_OK) *out = plan[best];
     wd_free(plan);

@@ -192,8 +192,7 @@ static wd_site site_of(const wd_planner_input *input, const wd_strategy_plan *pl
     site.batches = wd_sweep_batches(&o);
     for (int k = 0; k < 2; k++)
         wd_test_ok(wd_sweep_need_of(&need[k], flops, &o, k ? accelerator : processor, &err), &err);
-    for (int d = 0; d < site.devices; d++)
-        site.device[d].need = need[!site.device[d].reads_host];
+    for (int d = 0; d < site.devices; d++) site.device[d].need = need[!site.device[d].reads_host];
     return site;
 }
 
