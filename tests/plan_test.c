@@ -2,6 +2,10 @@
  * strategy in the middle; plans that hold to the byte; and a way out that works. */
 #include "program.h"
 
+#include <sys/resource.h>
+
+#include "sanitized.h"
+
 #include "io/file.h"
 #include "io/json.h"
 
@@ -167,6 +171,25 @@ static void a_host_budget_holds_too(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--host_memory");
 }
 
+/* Memory that is gone when it is taken, though the plan fits: the process may not have as much
+ * address space. */
+static void memory_that_is_gone_is_reported(void **state)
+{
+    (void)state;
+    struct rlimit old, few;
+    if (WD_TEST_SANITIZED) skip(); /* their shadow takes all address space */
+    getrlimit(RLIMIT_AS, &old);
+    few = (struct rlimit){(rlim_t)1200 << 20, old.rlim_max};
+    setrlimit(RLIMIT_AS, &few);
+    wd_program_run(&program, RUN("gone"), "--batch_size", "2048", "--num_threads", "1",
+                   "--host_memory", "64GiB");
+    setrlimit(RLIMIT_AS, &old);
+    wd_program_refused(&program, WD_OUT_OF_MEMORY, "student activations: the system has no");
+    assert_non_null(strstr(program.err, "out of memory, though the plan fits"));
+    assert_non_null(strstr(program.err, "[Rank 0, cpu] allocated"));
+    assert_non_null(strstr(program.err, "--gradient_checkpointing"));
+}
+
 /* What `plan` says of a published model: no file is there. */
 static void a_published_model_is_planned(void **state)
 {
@@ -259,6 +282,7 @@ int main(void)
         cmocka_unit_test(a_run_may_change_its_strategy),
         cmocka_unit_test(a_plan_holds_to_the_byte),
         cmocka_unit_test(a_host_budget_holds_too),
+        cmocka_unit_test(memory_that_is_gone_is_reported),
         cmocka_unit_test(a_published_model_is_planned),
         cmocka_unit_test(what_fits_is_not_streamed),
         cmocka_unit_test(plan_needs_a_teacher),

@@ -2,6 +2,7 @@
 #include "api/memory_report.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/host.h"
 #include "core/log.h"
@@ -53,16 +54,48 @@ void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices
         if (is_place(devices, place)) report_place(plan, devices, place);
 }
 
+/* Of one device. */
+typedef struct measured {
+    const wd_memory_plan *plan;
+    int place;
+} measured;
+
+/* What a name was planned with: the most of any phase, for it may have several. */
+static size_t planned_of(const wd_memory_plan *plan, int place, const char *name)
+{
+    size_t most = 0;
+    for (int i = 0; i < plan->items; i++)
+        if (plan->item[i].place == place && !strcmp(plan->item[i].name, name) &&
+            plan->item[i].bytes > most)
+            most = plan->item[i].bytes;
+    return most;
+}
+
+static void report_item(void *context, const char *what, size_t bytes)
+{
+    const measured *m = context;
+    char planned[32], found[32];
+    const size_t most = planned_of(m->plan, m->place, what);
+    wd_log(WD_LOG_INFO, "  %-32s planned %-9s measured %s", what,
+           most ? wd_bytes_text(planned, sizeof planned, most) : "-",
+           wd_bytes_text(found, sizeof found, bytes));
+}
+
 void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices, size_t before)
 {
-    char planned[32], measured[32];
+    char planned[32], found[32];
     for (int place = WD_PLAN_HOST; place < devices->count; place++) {
         if (!is_place(devices, place)) continue;
+        const int device = place == WD_PLAN_HOST ? devices->processor : place;
+        measured m = {plan, place};
         const size_t most = place == WD_PLAN_HOST ? wd_host_memory_own_peak() - before
                                                   : wd_device_bytes_peak(devices->device[place]);
-        wd_log(WD_LOG_INFO, "%-12s planned %-9s measured %s", wd_place_name(devices, place),
+        const bool simulated = place == WD_PLAN_HOST && devices->count > 1;
+        wd_log(WD_LOG_INFO, "%s: planned %s, measured %s%s", wd_place_name(devices, place),
                wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),
-               wd_bytes_text(measured, sizeof measured, most));
+               wd_bytes_text(found, sizeof found, most),
+               simulated ? ", the pools of simulated devices included" : "");
+        wd_device_each_peak(devices->device[device], report_item, &m);
     }
 }
 

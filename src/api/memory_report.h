@@ -16,7 +16,8 @@ const char *wd_place_name(const wd_devices *devices, int place);
  * --log_level debug. */
 void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices);
 
-/* Logs planned beside measured peaks, place by place. `before`: bytes that the process had. */
+/* Logs planned beside measured peaks, place by place and item by item. `before`: bytes that the
+ * process had. */
 void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices,
                                size_t before);
 

@@ -24,9 +24,12 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     wd_strategy_plan *all = NULL, best;
     const bool has_text =
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
-    if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, err));
+    wd_teacher_map map;
+    WD_TRY(wd_teacher_map_open(&map, s, devices, err));
+    s->trainer.samples.decoder = devices->teacher[map.vae];
+    if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, map.text_encoder, err));
     WD_TRY(wd_alloc((void **)&all, WD_STRATEGY_auto, sizeof *all, "plans", err));
-    WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &prompts, err));
+    WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &map, &prompts, err));
     WD_TRY_OUT(wd_planner_all(all, where.planner, err));
     WD_TRY_OUT(wd_planner_auto(&best, where.planner, err));
     const wd_plan_table table = {.plan = &where,

@@ -21,10 +21,11 @@ static wd_status choose_text(wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
-/* Tokens of the prompts, and what encoding those takes that the cache has not. The processor
- * encodes them: the encoder's files are mapped, and device memory stays free. */
-wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devices, wd_err *err)
+/* Tokens of the prompts, and what encoding those takes that the cache has not. */
+wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devices, int device,
+                       wd_err *err)
 {
+    const int place = wd_plan_place(devices, device);
     wd_device *dry = NULL;
     wd_queue *dry_queue = NULL;
     wd_status status;
@@ -34,13 +35,13 @@ wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devi
     WD_TRY(choose_text(s, err));
     wd_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
                 wd_text_cache_tokenizer_bytes(s->embeds.cache));
-    WD_TRY_OUT(wd_device_open_dry(&dry, devices->device[devices->processor], err));
+    WD_TRY_OUT(wd_device_open_dry(&dry, devices->device[device], err));
     WD_TRY_OUT(wd_queue_open(&dry_queue, dry, err));
     const int64_t before = wd_memory_held();
     wd_memory_restart_peak();
     WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, dry_queue, err));
-    wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, WD_PLAN_HOST, wd_device_bytes_peak(dry));
-    wd_plan_add(plan, "text encoder's workspace", WD_PLAN_TEXT, WD_PLAN_HOST,
+    wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, place, wd_device_bytes_peak(dry));
+    wd_plan_add(plan, "text encoder's workspace", WD_PLAN_TEXT, place,
                 wd_queue_workspace_bytes(dry_queue));
     wd_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
                 (size_t)(wd_memory_peak() - before));

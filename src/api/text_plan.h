@@ -7,8 +7,8 @@
 
 /* Opens *setup's embeddings: tokens of all prompts. Its machine gets the rows that they need, or,
  * of a run that is resumed, those it was begun with; *plan what encoding takes that the cache has
- * not, on the processor. */
-wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *setup, wd_devices *devices,
+ * not, on device number `device`. */
+wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *setup, wd_devices *devices, int device,
                        wd_err *err);
 
 #endif

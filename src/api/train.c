@@ -12,6 +12,7 @@
 #include "api/memory_report.h"
 #include "api/text_plan.h"
 #include "api/train_plan.h"
+#include "api/way_out.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -30,12 +31,12 @@ static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
 }
 
 static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,
-                           wd_devices *devices, wd_err *err)
+                           wd_devices *devices, const wd_teacher_map *map, wd_err *err)
 {
     char line[256];
     wd_memory_plan text = {0};
-    WD_TRY(wd_text_plan(&text, s, devices, err));
-    WD_TRY(wd_train_plan_open(where, s, devices, &text, err));
+    WD_TRY(wd_text_plan(&text, s, devices, map->text_encoder, err));
+    WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
     *plan = text;
     WD_TRY(wd_plan_machine(plan, &s->trainer.machine, &s->trainer.samples, devices,
                            &where->chosen.placement, err));
@@ -95,7 +96,6 @@ static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_e
     const wd_placement *placement = &where->chosen.placement;
     WD_TRY(wd_residency_open_placed(&residency, &s->teacher, placement,
                                     s->trainer.machine.teacher_dtype, d->teacher, d->host, err));
-    s->trainer.samples.decoder = d->host;
     const wd_machine_teacher teacher = {residency, placement, d->teacher, d->home};
     const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, d->student, err);
     wd_residency_close(residency);
@@ -114,14 +114,19 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     wd_status status;
     wd_memory_plan plan;
     wd_train_plan where = {0};
-    WD_TRY_OUT(make_plan(&plan, &where, s, devices, err));
+    wd_teacher_map map;
+    WD_TRY_OUT(wd_teacher_map_open(&map, s, devices, err));
+    s->trainer.samples.decoder = devices->teacher[map.vae];
+    WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
     WD_TRY_OUT(wd_folder_make(s->options.output_dir, err));
     WD_TRY_OUT(move_checkpoints(s, err));
     WD_TRY_OUT(write_run(s, &plan, &where, err));
-    WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, devices->host, err));
+    WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, devices->teacher[map.text_encoder], err));
     wd_host_memory_trim();
     s->trainer.memory_bytes = wd_plan_peak(&plan, WD_PLAN_HOST);
-    WD_TRY_OUT(run_trainer(s, &where, err));
+    status = run_trainer(s, &where, err);
+    if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, err);
+    if (status != WD_OK) goto out;
     if (s->options.profile_memory) wd_memory_report_measured(&plan, devices, s->bytes_before);
 out:
     wd_train_plan_close(&where);

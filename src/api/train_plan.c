@@ -9,8 +9,6 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "io/json.h"
-#include "teacher/device_map.h"
 #include "teacher/rates.h"
 #include "teacher/teacher_size.h"
 
@@ -30,28 +28,6 @@ static wd_status choose_strategy(wd_train_plan *p, const wd_train_options *o, wd
     p->reason = !others       ? "there is no device but the processor"
                 : others == 1 ? "there is one device"
                               : "there are several devices";
-    return WD_OK;
-}
-
-/* Values that a map may give: the devices but the processor, which is "cpu". */
-static wd_status read_map(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
-{
-    const wd_devices *d = p->devices;
-    const char *name[WD_PLACED_DEVICES_MAX];
-    wd_map_devices devices = {name, 0, 0};
-    wd_device_map map;
-    json_t *json;
-    const char *path = s->options.teacher_device_map;
-    if (!path) return WD_OK;
-    for (int i = 0; i < d->count; i++)
-        if (i != d->processor || d->count == 1) name[devices.count++] = d->name[i];
-    WD_TRY(wd_json_load(&json, path, err));
-    const wd_status status = wd_device_map_read(&map, json, path, wd_teacher_experts(&s->teacher),
-                                                wd_dit_stages(&s->teacher.dit), &devices, err);
-    json_decref(json);
-    if (status != WD_OK) return status;
-    p->custom = map.placement;
-    p->input.custom = &p->custom;
     return WD_OK;
 }
 
@@ -123,6 +99,7 @@ static wd_status find_rates(wd_train_plan *p, const wd_train_setup *s, wd_err *e
             to->link_bytes_per_s = INFINITY;
         else if (!(to->link_bytes_per_s > 0))
             WD_TRY(wd_rate_of_link(&to->link_bytes_per_s, d->teacher[i], err));
+        wd_device_restart_peak(d->device[i]); /* what measuring took is no part of the plan */
     }
     site->disk_bytes_per_s = DISK_BYTES_PER_S;
     if (!find_weights(path, &s->teacher)) return WD_OK;
@@ -190,7 +167,7 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, wd_err *err)
     WD_TRY(find_budgets(p, s, err));
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
-    WD_TRY(read_map(p, s, err));
+    if (p->map.given) p->input.custom = &p->map.placement;
     WD_TRY(find_rates(p, s, err));
     WD_TRY(wd_planner_open(&p->planner, &p->input, err));
     if (p->asked == WD_STRATEGY_auto)
@@ -203,9 +180,9 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, wd_err *err)
 }
 
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
-                             const wd_memory_plan *text, wd_err *err)
+                             const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err)
 {
-    *out = (wd_train_plan){.devices = devices, .text = *text};
+    *out = (wd_train_plan){.devices = devices, .map = *map, .text = *text};
     const wd_status status = open_plan(out, setup, err);
     if (status != WD_OK) wd_train_plan_close(out);
     return status;
@@ -234,14 +211,25 @@ const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan
     return out;
 }
 
+/* Why it is this strategy. */
+static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan *plan,
+                               const wd_strategy_plan *of)
+{
+    *out = 0;
+    if (plan->asked == WD_STRATEGY_auto)
+        snprintf(out, out_bytes, ", by auto as the fastest of %d that fit", of->rivals);
+    else if (plan->reason)
+        snprintf(out, out_bytes, ", for %s", plan->reason);
+    return out;
+}
+
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
                         const wd_strategy_plan *of)
 {
-    char limit[64];
-    snprintf(out, out_bytes,
-             "teacher: %s%s%s, window %" PRId64 ", %" PRId64
-             " at a time: %.3g s per step, limited by %s",
-             wd_strategy_name(of->strategy), plan->reason ? ", for " : "",
-             plan->reason ? plan->reason : "", of->window, of->micro_batch, of->step_seconds,
-             wd_train_plan_limit(limit, sizeof limit, plan, of));
+    char limit[64], reason[96];
+    snprintf(
+        out, out_bytes,
+        "teacher: %s%s, window %" PRId64 ", %" PRId64 " at a time: %.3g s per step, limited by %s",
+        wd_strategy_name(of->strategy), reason_text(reason, sizeof reason, plan, of), of->window,
+        of->micro_batch, of->step_seconds, wd_train_plan_limit(limit, sizeof limit, plan, of));
 }

@@ -5,7 +5,7 @@
 #ifndef WD_API_TRAIN_PLAN_H
 #define WD_API_TRAIN_PLAN_H
 
-#include "api/train_setup.h"
+#include "api/teacher_map.h"
 #include "distill/plan.h"
 #include "teacher/planner.h"
 
@@ -15,7 +15,7 @@ typedef struct wd_train_plan {
     wd_memory_plan beside; /* that, and all else but the teacher */
     wd_planner_input input;
     wd_planner *planner;
-    wd_placement custom; /* of --teacher_device_map */
+    wd_teacher_map map;
     size_t host_budget;
     wd_strategy asked;  /* for, or by default */
     const char *reason; /* why the default is this one; NULL: it was asked for */
@@ -26,7 +26,7 @@ typedef struct wd_train_plan {
  * `text`: what encoding the prompts takes. In place. Whether the chosen plan fits is for the caller
  * to see. */
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
-                             const wd_memory_plan *text, wd_err *err);
+                             const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err);
 void wd_train_plan_close(wd_train_plan *plan); /* a zeroed one is fine */
 
 /* "teacher: balanced over sim:0 ... sim:3, window 64, 4 at a time: 0.31 s per step, limited by the

@@ -8,6 +8,7 @@
 
 #include "api/memory_report.h"
 #include "api/train_command.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 
@@ -64,11 +65,25 @@ static bool is_another_name(const wd_strategy_plan *plan, int i)
     return false;
 }
 
-static void sort_fitting(wd_strategy_plan *plan, int *order, int *count)
+/* Bytes of all places together. */
+static size_t all_bytes(const wd_train_plan *where, const wd_strategy_plan *plan)
+{
+    const wd_site *site = &where->input.site;
+    size_t sum = wd_placed_host_peak(&plan->bytes, site);
+    for (int d = 0; d < site->devices; d++)
+        if (!site->device[d].reads_host) sum += wd_placed_peak(&plan->bytes, site, d);
+    return sum;
+}
+
+/* Those that fit and take less than `below`, the fastest first. */
+static void sort_fitting(int *order, int *count, const wd_train_plan *where,
+                         const wd_strategy_plan *plan, size_t below)
 {
     *count = 0;
     for (int i = 0; i < WD_STRATEGY_auto; i++) {
-        if (plan[i].objection || !plan[i].fits || is_another_name(plan, i)) continue;
+        if (plan[i].objection || !plan[i].fits || is_another_name(plan, i) ||
+            all_bytes(where, &plan[i]) >= below)
+            continue;
         int at = (*count)++;
         for (; at > 0 && wd_planner_is_better(&plan[i], &plan[order[at - 1]]); at--)
             order[at] = order[at - 1];
@@ -88,20 +103,23 @@ static void say_way(const wd_train_options *options, const wd_strategy_plan *pla
 
 /* The ways with one set of changes; returns how many. */
 static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, wd_strategy_plan *all,
-                    const change *c, int most)
+                    const change *c, size_t below, int most)
 {
     int order[WD_STRATEGY_auto], count = 0, said = 0;
     wd_train_plan other;
     wd_train_options given = copy->given;
     if (!apply(&given, &copy->trainer.machine, c)) return 0;
-    if (wd_train_plan_open(&other, copy, plan->devices, &plan->text, NULL) != WD_OK) return 0;
-    if (wd_planner_all(all, other.planner, NULL) == WD_OK) sort_fitting(all, order, &count);
+    if (wd_train_plan_open(&other, copy, plan->devices, &plan->map, &plan->text, NULL) != WD_OK)
+        return 0;
+    if (wd_planner_all(all, other.planner, NULL) == WD_OK)
+        sort_fitting(order, &count, &other, all, below);
     for (; said < count && said < most; said++) say_way(&given, &all[order[said]]);
     wd_train_plan_close(&other);
     return said;
 }
 
-int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup)
+/* `below`: bytes of all places together that a plan must stay under. */
+static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
 {
     int said = 0;
     change c;
@@ -114,11 +132,42 @@ int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup)
             copy->trainer.machine.window = copy->options.teacher_window;
             copy->trainer.machine.micro_batch = copy->options.teacher_micro_batch;
             copy->trainer.machine.text_context = NULL; /* nothing is computed */
-            said += say_ways(plan, copy, all, &c, WAYS_MAX - said);
+            said += say_ways(plan, copy, all, &c, below, WAYS_MAX - said);
         }
     wd_free(all);
     wd_free(copy);
     return said;
+}
+
+int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup)
+{
+    return say_all(plan, setup, SIZE_MAX);
+}
+
+/* ---- when memory is gone all the same ---- */
+
+static void say_device(const wd_devices *d, int device)
+{
+    char allocated[32], reserved[32], total[32], free[32];
+    const size_t now = wd_device_bytes(d->device[device]);
+    const bool is_host = device == d->processor;
+    const size_t there = wd_host_memory_available(), own = wd_host_memory_own();
+    const size_t most = is_host ? there + own : wd_device_bytes_max(d->device[device]);
+    wd_log(WD_LOG_ERROR, "[Rank 0, %s] allocated %s, reserved %s, total %s, free %s",
+           d->name[device], wd_bytes_text(allocated, sizeof allocated, now),
+           wd_bytes_text(reserved, sizeof reserved, is_host ? own : now),
+           wd_bytes_text(total, sizeof total, most),
+           wd_bytes_text(free, sizeof free, is_host ? there : most - now));
+}
+
+void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, const wd_err *error)
+{
+    wd_log(WD_LOG_ERROR, "out of memory, though the plan fits: %s", error->message);
+    for (int d = 0; d < plan->devices->count; d++) say_device(plan->devices, d);
+    wd_log(WD_LOG_ERROR,
+           "somebody else has taken the memory since, or --host_memory said too much. "
+           "What takes less, best first:");
+    wd_way_out_say(plan, setup);
 }
 
 /* ---- the refusal ---- */

@@ -8,4 +8,8 @@
  * many there are. */
 int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup);
 
+/* Logs what there is to say when an allocation has failed all the same, for others took the memory:
+ * what was asked for and by whom (`error`), every device's memory, and the commands. */
+void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, const wd_err *error);
+
 #endif

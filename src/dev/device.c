@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/log.h"
 #include "core/memory.h"
@@ -41,9 +42,18 @@ void wd_device_close(wd_device *device)
     device->kind->close(device);
 }
 
-const char *wd_device_name(const wd_device *device) { return device->name; }
-bool wd_device_reads_host(const wd_device *device) { return device->reads_host; }
-bool wd_device_is_dry(const wd_device *device) { return device->is_dry; }
+const char *wd_device_name(const wd_device *device)
+{
+    return device->name;
+}
+bool wd_device_reads_host(const wd_device *device)
+{
+    return device->reads_host;
+}
+bool wd_device_is_dry(const wd_device *device)
+{
+    return device->is_dry;
+}
 
 /* ---- memory ---- */
 
@@ -69,6 +79,25 @@ static wd_status alloc_block(void **out, wd_device *device, size_t bytes, wd_err
     return device->kind->alloc(out, device, bytes ? bytes : 1, err);
 }
 
+/* The sum that a name's blocks are in. */
+static wd_block_sum *sum_of(wd_device *device, const char *what)
+{
+    int i = 0;
+    while (i < device->sums && strcmp(device->sum[i].what, what)) i++;
+    if (i == WD_BLOCK_SUMS_MAX) return &device->sum[i - 1];
+    if (i == device->sums) device->sum[device->sums++] = (wd_block_sum){.what = what};
+    return &device->sum[i];
+}
+
+static void count(wd_device *device, const char *what, size_t bytes)
+{
+    wd_block_sum *sum = sum_of(device, what);
+    sum->bytes += bytes;
+    if (sum->bytes > sum->peak) sum->peak = sum->bytes;
+    device->bytes += bytes;
+    if (device->bytes > device->bytes_peak) device->bytes_peak = device->bytes;
+}
+
 wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const char *what,
                           wd_err *err)
 {
@@ -80,8 +109,7 @@ wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const cha
         goto out;
     }
     device->block[device->blocks++] = (wd_block){address, bytes, what};
-    device->bytes += bytes;
-    if (device->bytes > device->bytes_peak) device->bytes_peak = device->bytes;
+    count(device, what, bytes);
     device->allocs++;
     *out = address;
 out:
@@ -99,15 +127,31 @@ void wd_device_free(wd_device *device, void *address)
     wd_block block = device->block[i - 1];
     device->block[i - 1] = device->block[--device->blocks];
     device->bytes -= block.bytes;
+    sum_of(device, block.what)->bytes -= block.bytes;
     device->kind->free(device, block.address, block.bytes ? block.bytes : 1);
     pthread_mutex_unlock(&device->lock);
 }
 
-size_t wd_device_bytes(const wd_device *device) { return device->bytes; }
-size_t wd_device_bytes_peak(const wd_device *device) { return device->bytes_peak; }
-size_t wd_device_bytes_max(const wd_device *device) { return device->bytes_max; }
-void wd_device_restart_peak(wd_device *device) { device->bytes_peak = device->bytes; }
-int64_t wd_device_alloc_count(const wd_device *device) { return device->allocs; }
+size_t wd_device_bytes(const wd_device *device)
+{
+    return device->bytes;
+}
+size_t wd_device_bytes_peak(const wd_device *device)
+{
+    return device->bytes_peak;
+}
+size_t wd_device_bytes_max(const wd_device *device)
+{
+    return device->bytes_max;
+}
+void wd_device_restart_peak(wd_device *device)
+{
+    device->bytes_peak = device->bytes;
+}
+int64_t wd_device_alloc_count(const wd_device *device)
+{
+    return device->allocs;
+}
 
 bool wd_device_has(wd_device *device, const void *address)
 {
@@ -124,6 +168,13 @@ void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *conte
     pthread_mutex_lock(&device->lock);
     for (size_t i = 0; i < device->blocks; i++)
         fn(context, device->block[i].what, device->block[i].bytes);
+    pthread_mutex_unlock(&device->lock);
+}
+
+void wd_device_each_peak(wd_device *device, wd_device_block_fn *fn, void *context)
+{
+    pthread_mutex_lock(&device->lock);
+    for (int i = 0; i < device->sums; i++) fn(context, device->sum[i].what, device->sum[i].peak);
     pthread_mutex_unlock(&device->lock);
 }
 
@@ -150,7 +201,10 @@ void wd_queue_close(wd_queue *queue)
     queue->device->kind->queue_close(queue);
 }
 
-wd_device *wd_queue_device(const wd_queue *queue) { return queue->device; }
+wd_device *wd_queue_device(const wd_queue *queue)
+{
+    return queue->device;
+}
 
 wd_status wd_queue_reserve_workspace(wd_queue *queue, size_t bytes, wd_err *err)
 {
@@ -178,7 +232,10 @@ void wd_queue_need_workspace(wd_queue *queue, wd_op op, const void *args)
     abort();
 }
 
-size_t wd_queue_workspace_bytes(const wd_queue *queue) { return queue->workspace_bytes; }
+size_t wd_queue_workspace_bytes(const wd_queue *queue)
+{
+    return queue->workspace_bytes;
+}
 
 void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
 {
@@ -187,7 +244,10 @@ void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
     if (bytes) queue->device->kind->copy(queue, to, from, bytes);
 }
 
-void wd_queue_wait(wd_queue *queue) { queue->device->kind->wait(queue); }
+void wd_queue_wait(wd_queue *queue)
+{
+    queue->device->kind->wait(queue);
+}
 
 void wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes)
 {
@@ -198,7 +258,10 @@ void wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes)
     queue->device->kind->launch(queue, (wd_op)op, args);
 }
 
-wd_queue_totals wd_queue_total(const wd_queue *queue) { return queue->total; }
+wd_queue_totals wd_queue_total(const wd_queue *queue)
+{
+    return queue->total;
+}
 
 /* ---- events ---- */
 
@@ -232,4 +295,7 @@ void wd_event_wait_on(wd_queue *queue, wd_event *event)
     event->device->kind->event_wait_on(queue, event);
 }
 
-void wd_event_wait(wd_event *event) { event->device->kind->event_wait(event); }
+void wd_event_wait(wd_event *event)
+{
+    event->device->kind->event_wait(event);
+}

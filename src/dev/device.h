@@ -80,6 +80,8 @@ size_t wd_device_bytes_max(const wd_device *device);
 /* Calls `fn` for every block that is allocated now, with what wd_device_alloc was told of it. */
 typedef void wd_device_block_fn(void *context, const char *what, size_t bytes);
 void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *context);
+/* Calls `fn` for every name of blocks that there were, with the most bytes of it at a time. */
+void wd_device_each_peak(wd_device *device, wd_device_block_fn *fn, void *context);
 /* Calls of wd_device_alloc so far. */
 int64_t wd_device_alloc_count(const wd_device *device);
 

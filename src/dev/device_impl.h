@@ -37,6 +37,14 @@ typedef struct wd_block {
     const char *what;
 } wd_block;
 
+/* All blocks of one name. */
+typedef struct wd_block_sum {
+    const char *what;
+    size_t bytes, peak;
+} wd_block_sum;
+
+enum { WD_BLOCK_SUMS_MAX = 48 };
+
 struct wd_device {
     const wd_device_kind *kind;
     char name[96];
@@ -45,6 +53,8 @@ struct wd_device {
     pthread_mutex_t lock; /* of everything below */
     wd_block *block;      /* those allocated now */
     size_t blocks, blocks_max;
+    wd_block_sum sum[WD_BLOCK_SUMS_MAX]; /* the last has what is too much */
+    int sums;
     size_t bytes, bytes_peak;
     size_t bytes_max; /* SIZE_MAX: what the system gives */
     int64_t allocs;

@@ -70,11 +70,6 @@ typedef struct account {
     int place;
 } account;
 
-static int place_of(const wd_devices *devices, int device)
-{
-    return device == devices->processor ? WD_PLAN_HOST : device;
-}
-
 static void add_block(void *context, const char *what, size_t bytes)
 {
     const account *to = context;
@@ -102,16 +97,25 @@ static void run_student(wd_memory_plan *out, wd_machine *machine)
     wd_optimizer_step(&machine->optimizer, 0.0, machine->queue);
 }
 
+/* The dry devices' queue that stands for `queue`; NULL: none does. */
+static wd_queue *twin(const wd_devices *dry, const wd_devices *devices, const wd_queue *queue)
+{
+    for (int d = 0; d < devices->count; d++)
+        if (devices->teacher[d] == queue) return dry->teacher[d];
+    return NULL;
+}
+
 /* Draws one sheet. What it leaves for the next ones, and how much more there was on the way. */
 static wd_status plan_samples(wd_memory_plan *out, wd_machine *machine,
-                              const wd_samples_options *options, wd_devices *devices, wd_err *err)
+                              const wd_samples_options *options, wd_devices *devices,
+                              wd_queue *decoder, wd_err *err)
 {
     wd_status status;
     wd_samples *samples = NULL;
     wd_samples_options dry = *options;
     const int64_t before = wd_memory_held();
     dry.steps = SAMPLE_STEPS;
-    dry.decoder = devices->host;
+    dry.decoder = decoder;
     WD_TRY_OUT(wd_samples_open(&samples, &dry, machine, err));
     wd_memory_restart_peak();
     for (int d = 0; d < devices->count; d++) wd_device_restart_peak(devices->device[d]);
@@ -122,7 +126,7 @@ static wd_status plan_samples(wd_memory_plan *out, wd_machine *machine,
                 (size_t)(wd_memory_peak() - wd_memory_held()));
     for (int d = 0; d < devices->count; d++) {
         const wd_device *device = devices->device[d];
-        wd_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING, place_of(devices, d),
+        wd_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING, wd_plan_place(devices, d),
                     wd_device_bytes_peak(device) - wd_device_bytes(device));
     }
 out:
@@ -138,7 +142,7 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
     WD_TRY(wd_residency_open_placed(out, options->teacher, placement, options->teacher_dtype,
                                     devices->teacher, devices->host, err));
     for (int d = 0; d < devices->count; d++)
-        wd_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, place_of(devices, d),
+        wd_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, wd_plan_place(devices, d),
                     wd_device_bytes_peak(devices->device[d]));
     wd_plan_add(plan, "teacher weights in host memory", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (*out)->host_bytes);
@@ -149,15 +153,16 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
 static void add_devices(wd_memory_plan *out, wd_devices *devices)
 {
     for (int d = 0; d < devices->count; d++) {
-        account to = {out, place_of(devices, d)};
+        account to = {out, wd_plan_place(devices, d)};
         wd_device_each_block(devices->device[d], add_block, &to);
-        wd_plan_add(out, "teacher workspace", WD_PLAN_TRAINING, to.place,
+        wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, to.place,
                     d == devices->processor && devices->student == devices->host
                         ? 0
                         : wd_queue_workspace_bytes(devices->teacher[d]));
     }
     out->student_workspace = wd_queue_workspace_bytes(devices->student);
-    wd_plan_add(out, "workspace", WD_PLAN_TRAINING, place_of(devices, 0), out->student_workspace);
+    wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_plan_place(devices, 0),
+                out->student_workspace);
 }
 
 wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
@@ -180,10 +185,12 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     run_student(out, &machine);
     if (placement) WD_TRY_OUT(wd_objective_prepare(machine.objective, 1, err));
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
-                (size_t)(wd_memory_held() - before) - (residency ? residency->host_bytes : 0));
+                (size_t)(wd_memory_held() - before));
     wd_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING, WD_PLAN_HOST,
                 wd_checkpoint_write_bytes(&machine.params));
-    if (samples->count) WD_TRY_OUT(plan_samples(out, &machine, samples, &dry, err));
+    if (samples->count)
+        WD_TRY_OUT(
+            plan_samples(out, &machine, samples, &dry, twin(&dry, devices, samples->decoder), err));
     add_devices(out, &dry);
 out:
     wd_machine_close(&machine);

@@ -45,6 +45,12 @@ const char *wd_plan_phase_name(wd_plan_phase phase);
 void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, int place,
                  size_t bytes);
 
+/* The place of a device. */
+static inline int wd_plan_place(const wd_devices *devices, int device)
+{
+    return device == devices->processor ? WD_PLAN_HOST : device;
+}
+
 /* The most there is of a place at any time; while training, and what goes with it. */
 size_t wd_plan_peak(const wd_memory_plan *plan, int place);
 size_t wd_plan_training_peak(const wd_memory_plan *plan, int place);

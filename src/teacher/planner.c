@@ -301,11 +301,16 @@ wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *er
     wd_strategy_plan *plan;
     WD_TRY(wd_alloc((void **)&plan, WD_STRATEGY_auto, sizeof *plan, "plans", err));
     const wd_status status = wd_planner_all(plan, planner, err);
-    int best = -1;
+    int best = -1, fitting = 0;
     for (int i = 0; i < WD_STRATEGY_auto && status == WD_OK; i++)
         if (!plan[i].objection && (best < 0 || wd_planner_is_better(&plan[i], &plan[best])))
             best = i;
-    if (status == WD_OK) *out = plan[best];
+    for (int i = 0; i < WD_STRATEGY_auto && status == WD_OK; i++)
+        fitting += !plan[i].objection && plan[i].fits;
+    if (status == WD_OK) {
+        *out = plan[best];
+        out->rivals = fitting;
+    }
     wd_free(plan);
     return status;
 }

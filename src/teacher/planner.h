@@ -38,6 +38,7 @@ typedef struct wd_strategy_plan {
     double step_bytes_copied, step_bytes_read;
     wd_timeline timeline;
     wd_sweep_load load; /* that it was played with */
+    int rivals; /* of auto's choice: plans that fit, this one too */
 } wd_strategy_plan;
 
 typedef struct wd_planner wd_planner;

@@ -38,6 +38,7 @@ typedef struct streamed {
     wd_device *device;
     wd_queue *copies; /* of `device`, ours */
     bool from_disk, reads_host, widens;
+    bool dry; /* memory is counted, not taken */
     wd_safetensors *weights[EXPERTS_MAX];
     wd_stage_layout *layout[EXPERTS_MAX]; /* [stages]: from `source` to a slot */
     void **converted[EXPERTS_MAX];        /* [stages] host memory, from_disk: none */
@@ -235,6 +236,20 @@ static void streamed_release(wd_residency *self, int expert, int stage, wd_queue
     pthread_mutex_unlock(&r->lock);
 }
 
+/* Host memory for weights: on a dry device an address that nobody uses. */
+static wd_status take_host(void **out, streamed *r, size_t bytes, const char *what, wd_err *err)
+{
+    r->base.host_bytes += bytes;
+    if (!r->dry) return wd_alloc(out, bytes, 1, what, err);
+    *out = (void *)((uintptr_t)1 << 30);
+    return WD_OK;
+}
+
+static void give_host(const streamed *r, void *block)
+{
+    if (!r->dry) wd_free(block);
+}
+
 static void streamed_close(wd_residency *self)
 {
     streamed *r = (streamed *)self;
@@ -251,13 +266,14 @@ static void streamed_close(wd_residency *self)
         wd_event_close(r->slot[i].arrived);
         wd_event_close(r->slot[i].released);
         if (r->reads_host)
-            wd_free(r->slot[i].block);
+            give_host(r, r->slot[i].block);
         else
             wd_device_free(r->device, r->slot[i].block);
         wd_device_free(r->device, r->wide[i]);
     }
     for (int e = 0; e < EXPERTS_MAX; e++) {
-        for (int s = 0; r->converted[e] && s < r->base.stages; s++) wd_free(r->converted[e][s]);
+        for (int s = 0; r->converted[e] && s < r->base.stages; s++)
+            give_host(r, r->converted[e][s]);
         wd_free(r->converted[e]);
         wd_free(r->layout[e]);
         wd_safetensors_close(r->weights[e]);
@@ -265,7 +281,7 @@ static void streamed_close(wd_residency *self)
     wd_device_free(r->device, r->casting);
     for (int i = 0; i < r->stagings; i++) {
         wd_event_close(r->sent[i]);
-        wd_free(r->staging[i]);
+        give_host(r, r->staging[i]);
     }
     wd_file_reader_close(r->reader);
     pthread_cond_destroy(&r->changed);
@@ -293,10 +309,9 @@ static wd_status convert(streamed *r, const wd_pipeline *pipeline, const wd_tens
     void *block, *staging = NULL;
     WD_TRY(wd_stage_lay_out(&host, &pipeline->dit, table, r->weights[expert], stage, keeping, err));
     if (!host.block_bytes) return WD_OK;
-    WD_TRY(wd_alloc(&block, host.block_bytes, 1, "teacher weights in host memory", err));
+    WD_TRY(take_host(&block, r, host.block_bytes, "teacher weights in host memory", err));
     r->converted[expert][stage] = block;
-    r->base.host_bytes += host.block_bytes;
-    if (!wd_device_is_dry(r->device)) {
+    if (!r->dry) {
         if (host.staging_bytes)
             WD_TRY(wd_alloc(&staging, host.staging_bytes, 1, "teacher weights converted", err));
         wd_stage_bring(&view, &host, block, staging, o->processor);
@@ -353,10 +368,9 @@ static wd_status open_slots(streamed *r, const needs *n, wd_err *err)
         WD_TRY(wd_event_open(&s->released, r->device, err));
         wd_event_record(s->released, r->copies);
         if (r->reads_host)
-            WD_TRY(wd_alloc(&s->block, n->block, 1, what, err));
+            WD_TRY(take_host(&s->block, r, n->block, what, err));
         else
             WD_TRY(wd_device_alloc(&s->block, r->device, n->block, what, err));
-        if (r->reads_host) r->base.host_bytes += n->block;
         if (r->widens)
             WD_TRY(wd_device_alloc(&r->wide[i], r->device, n->widened, "widened teacher weights",
                                    err));
@@ -372,11 +386,10 @@ static wd_status open_disk(streamed *r, const needs *n, wd_err *err)
     r->stagings = r->reads_host ? 1 : STAGINGS; /* a processor's copies are done at once */
     for (int i = 0; i < r->stagings; i++) {
         WD_TRY(wd_event_open(&r->sent[i], r->device, err));
-        WD_TRY(wd_alloc(&r->staging[i], n->file, 1, "teacher weights being read", err));
-        r->base.host_bytes += n->file;
+        WD_TRY(take_host(&r->staging[i], r, n->file, "teacher weights being read", err));
     }
     WD_TRY(wd_file_reader_open(&r->reader, err));
-    if (wd_device_is_dry(r->device)) return WD_OK;
+    if (r->dry) return WD_OK;
     if (pthread_create(&r->thread, NULL, read_ahead, r))
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to read the teacher's weights");
     r->threaded = true;
@@ -400,6 +413,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     r->device = options->device;
     r->from_disk = options->from_disk;
     r->slots = options->slots;
+    r->dry = wd_device_is_dry(options->device);
     r->reads_host = wd_device_reads_host(options->device);
     r->widens = options->storage == WD_F16;
     WD_TRY_OUT(wd_queue_open(&r->copies, r->device, err));
