@@ -30,17 +30,19 @@ static void add_streaming(wd_placed_bytes *bytes, const wd_placement *p,
                           const wd_teacher_size *size, const wd_site *site, int device,
                           wd_home home)
 {
-    size_t slot = 0, casting = 0, reading = 0;
+    size_t slot[WD_STAGE_KINDS] = {0}, casting = 0, reading = 0;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
             const wd_stage_size *stage = &size->stage[e][s];
             if (place->device != device || place->home != home) continue;
-            most(&slot, stage->device);
+            most(&slot[wd_stage_kind_of(s, p->stages)], stage->device);
             most(&reading, stage->reading);
             most(&casting, stage->casting);
         }
-    bytes->device[device].streaming += (size_t)p->slots * slot;
+    for (int k = 0; k < WD_STAGE_KINDS; k++)
+        bytes->device[device].streaming +=
+            (size_t)wd_placed_slots((wd_stage_kind)k, p->slots) * slot[k];
     if (home != WD_HOME_DISK) return;
     bool in_host = site->device[device].reads_host;
     if (!in_host) bytes->device[device].streaming += casting;

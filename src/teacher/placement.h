@@ -33,8 +33,10 @@ typedef struct wd_place {
 
 typedef struct wd_placement {
     int experts, stages;
-    int slots;         /* streamed stages that are on a device at a time: 2, or more to read further
-                        * ahead; each home of weights has its own on every device */
+    int slots;         /* streamed blocks that are on a device at a time: 2, or more to read further
+                        * ahead; embedding and head have a place of their own, so that the first
+                        * block comes while the last one is computed. Each home of weights has its
+                        * own of them on every device */
     unsigned by_batch; /* bit d: what is resident on device d is taken a micro-batch at a time */
     wd_place place[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];
 } wd_placement;
@@ -65,6 +67,12 @@ typedef enum wd_stage_kind {
 static inline wd_stage_kind wd_stage_kind_of(int stage, int stages)
 {
     return stage == 0 ? WD_STAGE_EMBED : stage + 1 < stages ? WD_STAGE_BLOCK : WD_STAGE_HEAD;
+}
+
+/* Streamed stages of a kind that are on a device at a time, of a placement's `slots`. */
+static inline int wd_placed_slots(wd_stage_kind kind, int slots)
+{
+    return kind == WD_STAGE_BLOCK ? slots : 1;
 }
 
 /* What a sweep needs on a device beside weights. */

@@ -286,6 +286,9 @@ bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
     if (!a->fits) return all_missing(a) < all_missing(b);
     if (fabs(a->step_seconds - b->step_seconds) > EQUAL * b->step_seconds)
         return a->step_seconds < b->step_seconds;
+    const double moved_a = a->step_bytes_copied + a->step_bytes_read;
+    const double moved_b = b->step_bytes_copied + b->step_bytes_read;
+    if (fabs(moved_a - moved_b) > EQUAL * moved_b) return moved_a < moved_b;
     return all_bytes(a) < all_bytes(b);
 }
 

@@ -56,7 +56,7 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
 wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
 
-/* What fits, then what is faster, then what takes fewer bytes; of what does not fit, what misses
+/* What fits, then what is faster, moves fewer bytes, takes fewer; of what does not fit, what misses
  * less. */
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b);
 

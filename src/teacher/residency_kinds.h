@@ -43,7 +43,7 @@ typedef struct wd_streamed_options {
     const wd_residency_part *part; /* NULL: all; home says from where */
     wd_dtype storage;
     bool from_disk;
-    int slots;           /* stages that are on the device at a time: 2 to WD_PLACED_SLOTS_MAX */
+    int slots;           /* as a placement has them: 2 to WD_PLACED_SLOTS_MAX */
     wd_device *device;   /* borrowed */
     wd_queue *processor; /* of the cpu device, used during the call; from_disk: NULL */
 } wd_streamed_options;

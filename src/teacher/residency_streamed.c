@@ -5,7 +5,9 @@
  * Disk: file -> (staging ->) slot, by a thread that reads ahead; the page cache keeps nothing.
  * A processor computes from slots in host memory, which are read into without a copy.
  *
- * Two slots: one is used while the next stage comes. Events order the two queues; where the storage
+ * Two slots for blocks: one is used while the next block comes. Embedding and head, which take next
+ * to no time, have one each: from a block's slot they would keep the first block of the next sweep
+ * away until the last one of this sweep is done. Events order the two queues; where the storage
  * dtype is only for storage (F16), acquire widens the stage, as the `resident` residency does. */
 #include "teacher/residency_kinds.h"
 
@@ -18,12 +20,13 @@
 #include "io/file_reader.h"
 #include "teacher/stage_layout.h"
 
-enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SLOTS_MAX = WD_PLACED_SLOTS_MAX, STAGINGS = 2 };
+enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2, STAGINGS = 2 };
 
 typedef enum slot_state { EMPTY, WANTED, FILLED, FAILED } slot_state;
 
 typedef struct slot {
-    void *block; /* device memory; host memory for a processor */
+    wd_stage_kind kind; /* of the stages that it is for */
+    void *block;        /* device memory; host memory for a processor */
     wd_event *arrived, *released;
     int expert, stage;
     bool in_use;
@@ -46,8 +49,8 @@ typedef struct streamed {
     int slots;
     int64_t asked;
     void *casting; /* device: a tensor that is converted there */
-    void *wide[SLOTS_MAX];
-    int wide_next;
+    void *wide[WD_PLACED_SLOTS_MAX];
+    int wides, wide_next;
     /* disk */
     wd_file_reader *reader;
     void *staging[STAGINGS];  /* host: what is read and is not used as it was read */
@@ -70,14 +73,15 @@ static void launch(streamed *r, slot *s, const wd_stage_layout *layout)
 }
 
 /* Reads the stage's tensors: those that stay as they are into the slot of a processor, others into
- * a staging, from which they are brought while the next stage is read into the other. */
+ * a staging, from which they are brought while the next stage is read into the other. So for
+ * another device a stage is read while its slot is still in use. */
 static wd_status read_stage(streamed *r, slot *s, wd_err *err)
 {
     wd_stage_layout layout = r->layout[s->expert][s->stage];
     wd_dit_stage view;
     const int k = r->staging_next++ % r->stagings;
     char *staging = r->staging[k];
-    wd_event_wait(s->released);
+    if (r->reads_host) wd_event_wait(s->released);
     wd_event_wait(r->sent[k]);
     wd_stage_view(&view, &layout, s->block);
     for (int i = 0; i < layout.tensors; i++) {
@@ -140,13 +144,14 @@ static slot *find(streamed *r, int expert, int stage)
     return NULL;
 }
 
-/* A slot that nobody uses and nothing comes to: an empty one, else what was not asked for longest
- * is given up. */
-static slot *find_free(streamed *r)
+/* A slot for a stage, that nobody uses and nothing comes to: an empty one, else what was not asked
+ * for longest is given up. */
+static slot *find_free(streamed *r, int stage)
 {
     slot *best = NULL;
     for (int i = 0; i < r->slots; i++) {
         slot *s = &r->slot[i];
+        if (s->kind != wd_stage_kind_of(stage, r->base.stages)) continue;
         if (s->in_use || s->state == WANTED) continue;
         if (s->state == EMPTY) return s;
         if (!best || s->asked < best->asked) best = s;
@@ -161,7 +166,7 @@ static slot *ask(streamed *r, int expert, int stage, bool must)
     pthread_mutex_lock(&r->lock);
     slot *s = find(r, expert, stage);
     bool there = s;
-    while (!s && !(s = find_free(r)) && must) pthread_cond_wait(&r->changed, &r->lock);
+    while (!s && !(s = find_free(r, stage)) && must) pthread_cond_wait(&r->changed, &r->lock);
     if (s && s->state != WANTED) s->asked = r->asked++;
     if (s && !there) {
         s->expert = expert;
@@ -185,7 +190,7 @@ static void widen(streamed *r, wd_dit_stage *stage, wd_queue *queue)
 {
     if (!r->widens) return;
     wd_stage_widen(stage, r->wide[r->wide_next], queue);
-    r->wide_next = (r->wide_next + 1) % r->slots;
+    r->wide_next = (r->wide_next + 1) % r->wides;
 }
 
 /* Waits until the stage's coming is launched, or has failed. */
@@ -206,14 +211,21 @@ static wd_status take(slot **out, streamed *r, int expert, int stage, wd_err *er
     return WD_OK;
 }
 
-/* A dry run sees addresses: nothing is brought. */
+/* A dry run sees addresses, those of a slot for such stages: nothing is brought. */
+static void view_dry(wd_dit_stage *out, const streamed *r, int expert, int stage)
+{
+    const slot *s = r->slot;
+    while (s->kind != wd_stage_kind_of(stage, r->base.stages)) s++;
+    wd_stage_view(out, &r->layout[expert][stage], s->block);
+}
+
 static wd_status streamed_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
                                   wd_queue *queue, wd_err *err)
 {
     streamed *r = (streamed *)self;
-    slot *s = &r->slot[0];
+    slot *s = NULL;
     if (wd_device_is_dry(wd_queue_device(queue))) {
-        wd_stage_view(out, &r->layout[expert][stage], s->block);
+        view_dry(out, r, expert, stage);
     } else {
         WD_TRY(take(&s, r, expert, stage, err));
         wd_event_wait_on(queue, s->arrived);
@@ -269,8 +281,8 @@ static void streamed_close(wd_residency *self)
             give_host(r, r->slot[i].block);
         else
             wd_device_free(r->device, r->slot[i].block);
-        wd_device_free(r->device, r->wide[i]);
     }
+    for (int i = 0; i < r->wides; i++) wd_device_free(r->device, r->wide[i]);
     for (int e = 0; e < EXPERTS_MAX; e++) {
         for (int s = 0; r->converted[e] && s < r->base.stages; s++)
             give_host(r, r->converted[e][s]);
@@ -327,7 +339,7 @@ static wd_status convert(streamed *r, const wd_pipeline *pipeline, const wd_tens
 
 /* What all stages together need. */
 typedef struct needs {
-    size_t block, file, casting, widened;
+    size_t block[WD_STAGE_KINDS], file, casting, widened;
 } needs;
 
 static void need(size_t *most, size_t bytes)
@@ -351,7 +363,7 @@ static wd_status open_expert(streamed *r, needs *n, const wd_pipeline *pipeline,
         WD_TRY(
             wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
         if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
-        need(&n->block, layout->block_bytes);
+        need(&n->block[wd_stage_kind_of(s, r->base.stages)], layout->block_bytes);
         need(&n->file, layout->reading_bytes);
         need(&n->casting, layout->staging_bytes);
         need(&n->widened, layout->widened_bytes);
@@ -359,22 +371,26 @@ static wd_status open_expert(streamed *r, needs *n, const wd_pipeline *pipeline,
     return WD_OK;
 }
 
-static wd_status open_slots(streamed *r, const needs *n, wd_err *err)
+static wd_status open_slot(streamed *r, wd_stage_kind kind, size_t bytes, wd_err *err)
 {
     const char *what = "teacher weights on their way";
-    for (int i = 0; i < r->slots; i++) {
-        slot *s = &r->slot[i];
-        WD_TRY(wd_event_open(&s->arrived, r->device, err));
-        WD_TRY(wd_event_open(&s->released, r->device, err));
-        wd_event_record(s->released, r->copies);
-        if (r->reads_host)
-            WD_TRY(take_host(&s->block, r, n->block, what, err));
-        else
-            WD_TRY(wd_device_alloc(&s->block, r->device, n->block, what, err));
-        if (r->widens)
-            WD_TRY(wd_device_alloc(&r->wide[i], r->device, n->widened, "widened teacher weights",
-                                   err));
-    }
+    slot *s = &r->slot[r->slots++];
+    s->kind = kind;
+    WD_TRY(wd_event_open(&s->arrived, r->device, err));
+    WD_TRY(wd_event_open(&s->released, r->device, err));
+    wd_event_record(s->released, r->copies);
+    if (r->reads_host) return take_host(&s->block, r, bytes, what, err);
+    return wd_device_alloc(&s->block, r->device, bytes, what, err);
+}
+
+static wd_status open_slots(streamed *r, const needs *n, int slots, wd_err *err)
+{
+    for (int k = 0; k < WD_STAGE_KINDS; k++)
+        for (int i = 0; n->block[k] && i < wd_placed_slots((wd_stage_kind)k, slots); i++)
+            WD_TRY(open_slot(r, (wd_stage_kind)k, n->block[k], err));
+    for (; r->widens && r->wides < slots; r->wides++)
+        WD_TRY(wd_device_alloc(&r->wide[r->wides], r->device, n->widened, "widened teacher weights",
+                               err));
     if (n->casting)
         WD_TRY(wd_device_alloc(&r->casting, r->device, n->casting,
                                "teacher weights being converted", err));
@@ -412,7 +428,6 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     pthread_cond_init(&r->changed, NULL);
     r->device = options->device;
     r->from_disk = options->from_disk;
-    r->slots = options->slots;
     r->dry = wd_device_is_dry(options->device);
     r->reads_host = wd_device_reads_host(options->device);
     r->widens = options->storage == WD_F16;
@@ -420,7 +435,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int e = 0; e < r->base.experts; e++)
         WD_TRY_OUT(open_expert(r, &n, pipeline, &table, e, options, err));
-    WD_TRY_OUT(open_slots(r, &n, err));
+    WD_TRY_OUT(open_slots(r, &n, options->slots, err));
     if (r->from_disk) WD_TRY_OUT(open_disk(r, &n, err));
     *out = &r->base;
 out:

@@ -164,13 +164,13 @@ static void bytes_by_home(void **state)
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 1, &err), &err);
     assert_int_equal(on_device(&p, &size, &site, 2), 42);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_offload, &size, &site, 0, &err), &err);
-    assert_int_equal(on_device(&p, &size, &site, 1), 2 * 13);
+    assert_int_equal(on_device(&p, &size, &site, 1), 11 + 2 * 12 + 13);
     assert_int_equal(in_host(&p, &size, &site), 6);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &site, 0, &err), &err);
-    assert_int_equal(on_device(&p, &size, &site, 1), 2 * 13);
+    assert_int_equal(on_device(&p, &size, &site, 1), 11 + 2 * 12 + 13);
     assert_int_equal(in_host(&p, &size, &site), 2 * 7); /* one is sent while one is read */
     size.stage[1][1].casting = 9, size.stage[0][2].widened = 20;
-    assert_int_equal(on_device(&p, &size, &site, 1), 2 * 13 + 9 + 2 * 20);
+    assert_int_equal(on_device(&p, &size, &site, 1), 11 + 2 * 12 + 13 + 9 + 2 * 20);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err);
     assert_int_equal(on_device(&p, &size, &site, 1), 42 + 2 * 20);
 }

@@ -198,7 +198,8 @@ static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int 
 
 /* ---- an expert's way ---- */
 
-/* Asks for the streamed stages that come next, from `stage` of `expert` on and around. */
+/* Asks for the streamed blocks that come next, from `stage` of `expert` on and around, and for what
+ * else streams on the way to them. */
 static void look_ahead(wd_sweep *sweep, int expert, int stage, const int64_t count[EXPERTS_MAX])
 {
     const wd_placement *p = &sweep->placement;
@@ -211,7 +212,7 @@ static void look_ahead(wd_sweep *sweep, int expert, int stage, const int64_t cou
         }
         if (p->place[expert][stage].home == WD_HOME_DEVICE) continue;
         wd_residency_prefetch(sweep->residency, expert, stage);
-        wanted--;
+        wanted -= wd_stage_kind_of(stage, p->stages) == WD_STAGE_BLOCK;
     }
 }
 

@@ -5,7 +5,8 @@
 
 enum {
     SWEEPS = 4, /* the last sweep is taken as one of many */
-    HOMES = 3
+    HOMES = 3,
+    STAGINGS = 2 /* of what is read for a device: one is sent while one is read */
 };
 
 typedef struct lane {
@@ -20,8 +21,11 @@ typedef struct player {
     wd_timeline_fn *fn;
     void *context;
     lane compute[WD_PLACED_DEVICES_MAX], link[WD_PLACED_DEVICES_MAX], disk;
-    double slot[WD_PLACED_DEVICES_MAX][HOMES][WD_PLACED_SLOTS_MAX]; /* when each is free again */
-    int slot_next[WD_PLACED_DEVICES_MAX][HOMES];
+    double slot[WD_PLACED_DEVICES_MAX][HOMES][WD_STAGE_KINDS]
+               [WD_PLACED_SLOTS_MAX]; /* when each is free again */
+    int slot_next[WD_PLACED_DEVICES_MAX][HOMES][WD_STAGE_KINDS];
+    double staging[WD_PLACED_DEVICES_MAX][STAGINGS]; /* too */
+    int staging_next[WD_PLACED_DEVICES_MAX];
     double ready[WD_PLACED_EXPERTS_MAX]
                 [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on */
     int sweep;
@@ -44,26 +48,39 @@ static double work(player *p, lane *on, double from, double seconds, wd_timeline
     return event.end;
 }
 
-/* When a streamed stage's weights are in a slot of its device; *slot: which. */
+static double read_file(player *p, int expert, int stage, double from)
+{
+    const double bytes = (double)p->size->stage[expert][stage].file;
+    const wd_timeline_event read = {WD_LANE_DISK, -1, 0, expert, stage, -1, 0, 0};
+    if (p->sweep == SWEEPS - 1) p->out->bytes_read += bytes;
+    return work(p, &p->disk, from, bytes / p->site->disk_bytes_per_s, read);
+}
+
+static double copy_over(player *p, int expert, int stage, double from)
+{
+    const int device = p->placement->place[expert][stage].device;
+    const double bytes = (double)p->size->stage[expert][stage].device;
+    const wd_timeline_event copy = {WD_LANE_LINK, device, 0, expert, stage, -1, 0, 0};
+    if (p->sweep == SWEEPS - 1) p->out->bytes_copied += bytes;
+    return work(p, &p->link[device], from, bytes / p->site->device[device].link_bytes_per_s, copy);
+}
+
+/* When a streamed stage's weights are in a slot of its device; *slot: which. A processor's is read
+ * into; what is for another device is read into a staging, while the slot is still in use. */
 static double bring(player *p, int expert, int stage, double **slot)
 {
     const wd_place *place = &p->placement->place[expert][stage];
-    const wd_stage_size *size = &p->size->stage[expert][stage];
-    const wd_site_device *device = &p->site->device[place->device];
-    bool last = p->sweep == SWEEPS - 1;
-    int *next = &p->slot_next[place->device][place->home];
-    *slot = &p->slot[place->device][place->home][(*next)++ % p->placement->slots];
-    double at = **slot;
-    if (place->home == WD_HOME_DISK) {
-        const wd_timeline_event read = {WD_LANE_DISK, -1, 0, expert, stage, -1, 0, 0};
-        at = work(p, &p->disk, at, (double)size->file / p->site->disk_bytes_per_s, read);
-        if (last) p->out->bytes_read += (double)size->file;
-    }
-    if (device->reads_host) return at;
-    const wd_timeline_event copy = {WD_LANE_LINK, place->device, 0, expert, stage, -1, 0, 0};
-    if (last) p->out->bytes_copied += (double)size->device;
-    return work(p, &p->link[place->device], at, (double)size->device / device->link_bytes_per_s,
-                copy);
+    const int d = place->device;
+    const wd_stage_kind kind = wd_stage_kind_of(stage, p->placement->stages);
+    const int slots = wd_placed_slots(kind, p->placement->slots);
+    const bool from_disk = place->home == WD_HOME_DISK;
+    *slot = &p->slot[d][place->home][kind][p->slot_next[d][place->home][kind]++ % slots];
+    if (p->site->device[d].reads_host)
+        return from_disk ? read_file(p, expert, stage, **slot) : **slot;
+    if (!from_disk) return copy_over(p, expert, stage, **slot);
+    double *staging = &p->staging[d][p->staging_next[d]++ % STAGINGS];
+    const double there = read_file(p, expert, stage, *staging);
+    return *staging = copy_over(p, expert, stage, later(there, **slot));
 }
 
 static void compute(player *p, int expert, int stage, int batch, double weights)

@@ -68,6 +68,23 @@ static void offload(void **state)
     assert_true(t.bytes_read == 0);
 }
 
+/* Embedding and head take no block's place: the first block comes while the last is computed. */
+static void small_stages_at_the_ends(void **state)
+{
+    (void)state;
+    const wd_placement p = placed(WD_HOME_HOST, 1);
+    const wd_site site = site_of(1);
+    const wd_sweep_load load = {.batches = {4}, .batch_targets = {1, 1}};
+    wd_teacher_size size = twelve();
+    for (int s = 0; s < BLOCKS; s += BLOCKS - 1) {
+        size.flops[s] = 0;
+        size.stage[0][s].device = 0;
+    }
+    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 2));
+}
+
+/* A stage is read while its slot is in use: reading and sending hide behind one another. */
 static void disk(void **state)
 {
     (void)state;
@@ -76,6 +93,7 @@ static void disk(void **state)
     assert_int_equal(t.limit, WD_LANE_DISK);
     assert_seconds(t.bytes_read, 400 * BLOCKS);
     assert_seconds(play(WD_HOME_DISK, 1, 16).sweep_seconds, 16 * BLOCKS);
+    assert_seconds(play(WD_HOME_DISK, 1, 8).sweep_seconds, 8 * BLOCKS);
 }
 
 /* Four devices and enough micro-batches: none waits; with one, three of four do. */
@@ -136,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_device),
         cmocka_unit_test(offload),
+        cmocka_unit_test(small_stages_at_the_ends),
         cmocka_unit_test(disk),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(processor_streams_from_disk),
