@@ -102,8 +102,9 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
                                 .student = queue,
                                 .home = queue,
                                 .host = queue};
-    const wd_placement all = {
-        .experts = 2, .stages = wd_dit_stages(&options->teacher->dit), .slots = 2};
+    const wd_placement all = {.experts = wd_teacher_experts(options->teacher),
+                              .stages = wd_dit_stages(&options->teacher->dit),
+                              .slots = 2};
     wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, &devices, &all, &err),
                &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, &all, options->teacher_dtype,
@@ -202,6 +203,23 @@ static void window_threads_and_device_change_nothing_bf16(void **state)
     check_same_bits(WD_BF16);
 }
 
+/* Wherever in the ring of targets a round lies: weights that stream come once for it. */
+static void a_round_is_one_sweep(void **state)
+{
+    (void)state;
+    wd_pipeline one = teacher;
+    one.boundary_ratio = 0;
+    wd_machine_options options = options_of(&one);
+    options.replay = 3; /* a ring of three rounds */
+    outcome got;
+    run(&got, &options, wd_device_open_cpu, 2);
+    const int64_t last = (STEPS * options.batch * options.accumulation - 1) / options.reuse;
+    int64_t rounds = 0;
+    while (wd_trajectory_first_target(&options.trajectory, rounds) <= last) rounds++;
+    assert_int_equal(got.acquires, rounds * wd_dit_stages(&one.dit));
+    wd_free(got.weights);
+}
+
 static void checkpointing_changes_nothing(void **state)
 {
     (void)state;
@@ -276,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(window_threads_and_device_change_nothing_f32),
         cmocka_unit_test(window_threads_and_device_change_nothing_bf16),
+        cmocka_unit_test(a_round_is_one_sweep),
         cmocka_unit_test(checkpointing_changes_nothing),
         cmocka_unit_test(memory_is_planned_and_steady),
         cmocka_unit_test(padding_costs_nothing),

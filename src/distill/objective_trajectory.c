@@ -29,7 +29,8 @@ typedef struct trajectory_objective {
     wd_queue *home, *queue;
     wd_device *device;
     int64_t round;    /* the next one; base.targets is its first target */
-    int64_t capacity; /* of the pool */
+    int64_t capacity; /* of the pool: whole rounds, so that none lies around the ring's end */
+    int64_t shift;    /* of a target's place from its number, for rounds to begin where they do */
     /* device */
     float *latents;                    /* [slots, state]: where each trajectory is now */
     float *pool_latents, *pool_target; /* [capacity, state] */
@@ -54,6 +55,12 @@ typedef struct trajectory_objective {
 static size_t state_bytes(const trajectory_objective *o)
 {
     return (size_t)o->options.state_count * sizeof(float);
+}
+
+/* Where a target is in the pool. */
+static int64_t place_of(const trajectory_objective *o, int64_t number)
+{
+    return (number + o->shift) % o->capacity;
 }
 
 /* Moves `count` trajectories from slot `first` on one step along their ODE, whose targets follow
@@ -148,7 +155,7 @@ static void note_targets(trajectory_objective *o, int64_t count)
 static wd_status run_window(trajectory_objective *o, int64_t first, int64_t count, wd_err *err)
 {
     int64_t n = o->options.state_count;
-    o->at = first % o->capacity;
+    o->at = place_of(o, first);
     wd_event_wait(o->window_uploaded);
     for (int64_t i = 0; i < count; i++) {
         wd_target_info *t = &o->info[i];
@@ -171,13 +178,14 @@ static wd_status run_window(trajectory_objective *o, int64_t first, int64_t coun
     return WD_OK;
 }
 
-/* One round: all slots that have begun, window by window. */
+/* One round: all slots that have begun, window by window. Only a round before all have begun may
+ * lie around the ring's end, where a sweep more is needed. */
 static wd_status run_round(trajectory_objective *o, wd_err *err)
 {
     int64_t next = o->base.targets;
     int64_t end = wd_trajectory_first_target(&o->options.trajectory, o->round + 1);
     while (next < end) {
-        int64_t count = end - next, whole = o->capacity - next % o->capacity;
+        int64_t count = end - next, whole = o->capacity - place_of(o, next);
         if (count > o->options.window) count = o->options.window;
         if (count > whole) count = whole; /* the ring's end */
         WD_TRY(run_window(o, next, count, err));
@@ -212,7 +220,7 @@ static wd_status trajectory_fill(wd_objective *self, wd_batch *out, float *sigma
         int64_t number = wd_stream_target(&p->trajectory, first + i, p->reuse, p->replay);
         assert(number < self->targets && number >= self->targets - o->capacity);
         wd_target_info t = wd_trajectory_target(&p->trajectory, number);
-        int64_t at = number % o->capacity;
+        int64_t at = place_of(o, number);
         wd_queue_copy(o->queue, o->batch_latents + i * n, o->pool_latents + at * n, state_bytes(o));
         wd_queue_copy(o->queue, o->batch_target + i * n, o->pool_target + at * n, state_bytes(o));
         o->host_batch_timestep[i] = t.timestep;
@@ -377,8 +385,13 @@ wd_status wd_objective_open_trajectory(wd_objective **out,
     o->device = wd_queue_device(queue);
     /* the oldest target that a step may still draw, to the end of the round of the newest of the
      * step that follows it */
-    o->capacity = options->replay + options->trajectory.slots +
-                  2 * (options->step_samples / options->reuse + 1) + 1;
+    const int64_t slots = options->trajectory.slots;
+    const int64_t needed =
+        options->replay + slots + 2 * (options->step_samples / options->reuse + 1) + 1;
+    o->capacity = (needed + slots - 1) / slots * slots;
+    const int64_t begun = /* targets before all slots have */
+        wd_trajectory_first_target(&options->trajectory, options->trajectory.steps - 1);
+    o->shift = slots - begun % slots;
     WD_TRY_OUT(allocate_device(o, err));
     WD_TRY_OUT(allocate_host(o, err));
     WD_TRY_OUT(wd_event_open(&o->window_uploaded, o->device, err));
