@@ -1,0 +1,5 @@
+# Programs for work on this one: built with all the rest, not installed.
+add_executable(make_pipeline ${PROJECT_SOURCE_DIR}/tools/make_pipeline.c)
+target_include_directories(make_pipeline PRIVATE ${PROJECT_SOURCE_DIR}
+                           ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(make_pipeline PRIVATE wandistiller)

@@ -1,0 +1,79 @@
+/* Writes a pipeline folder whose transformer has random weights and the size of a published model:
+ * what bench/placement.py trains with. Text encoder, tokenizer, VAE and scheduler are links to
+ * those of another pipeline, whose text width the transformer gets.
+ *
+ * Usage: make_pipeline OUTPUT BASE PRESET DTYPE [LAYERS]
+ *        make_pipeline /data/14b models/wan-tiny wan2.1-14b bfloat16 */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/random_transformer.h"
+#include "wan/pipeline.h"
+#include "wan/preset.h"
+
+static wd_status link_component(const char *output, const char *name, const char *base, wd_err *err)
+{
+    char from[WD_PATH_MAX], to[WD_PATH_MAX], real[PATH_MAX];
+    WD_TRY(wd_path_join(from, base, name, err));
+    WD_TRY(wd_path_join(to, output, name, err));
+    if (!realpath(from, real))
+        return wd_fail(err, WD_IO, "%s: cannot be found: %s", from, strerror(errno));
+    if (unlink(to) && errno != ENOENT)
+        return wd_fail(err, WD_IO, "%s: cannot be replaced: %s", to, strerror(errno));
+    if (symlink(real, to))
+        return wd_fail(err, WD_IO, "%s: cannot be made: %s", to, strerror(errno));
+    return WD_OK;
+}
+
+/* The base's, with one expert. */
+static wd_status write_index(const char *output, const char *base, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    json_t *index;
+    WD_TRY(wd_path_join(path, base, "model_index.json", err));
+    WD_TRY(wd_json_load(&index, path, err));
+    json_object_set_new(index, "boundary_ratio", json_null());
+    json_object_set_new(index, "transformer_2", json_pack("[n, n]"));
+    wd_status status = wd_path_join(path, output, "model_index.json", err);
+    if (status == WD_OK) status = wd_json_save(index, path, err);
+    json_decref(index);
+    return status;
+}
+
+static wd_status make(const char *output, const char *base, const wd_dit_config *config,
+                      wd_dtype dtype, wd_err *err)
+{
+    static const char *const linked[] = {"text_encoder", "tokenizer", "vae", "scheduler"};
+    char folder[WD_PATH_MAX];
+    WD_TRY(wd_folder_make(output, err));
+    for (size_t i = 0; i < sizeof linked / sizeof *linked; i++)
+        WD_TRY(link_component(output, linked[i], base, err));
+    WD_TRY(wd_path_join(folder, output, "transformer", err));
+    WD_TRY(wd_bench_write_transformer(folder, config, dtype, err));
+    return write_index(output, base, err);
+}
+
+int main(int argc, char **argv)
+{
+    wd_err err;
+    wd_pipeline base, preset;
+    wd_dtype dtype;
+    const long layers = argc == 6 ? strtol(argv[5], NULL, 10) : 0;
+    if (argc < 5 || argc > 6 || !wd_dtype_parse(&dtype, argv[4]) || (argc == 6 && layers < 1)) {
+        fprintf(stderr, "usage: make_pipeline OUTPUT BASE PRESET DTYPE [LAYERS]\n");
+        return 2;
+    }
+    wd_status status = wd_pipeline_open(&base, argv[2], &err);
+    if (status == WD_OK) status = wd_preset_pipeline(&preset, argv[3], &err);
+    if (status == WD_OK) {
+        preset.dit.text_dim = base.dit.text_dim;
+        if (layers) preset.dit.layers = layers;
+        status = make(argv[1], argv[2], &preset.dit, dtype, &err);
+    }
+    if (status != WD_OK) fprintf(stderr, "make_pipeline: %s\n", err.message);
+    return status != WD_OK;
+}
