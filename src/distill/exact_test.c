@@ -1,12 +1,14 @@
-/* Memory is planned to the byte: random small teachers and students, every strategy, on devices
- * that have what is planned and no more. They run, and each pool's peak is the plan, which is what
- * the planner worked out from sizes alone; with one byte less on any of them the pool itself
- * refuses, whoever opens the run all the same.
+/* Memory is planned to the byte, and one seed gives one student: random small teachers and
+ * students, every strategy, every time in another window, on devices that have what is planned and
+ * no more. They run, to the same bits, and each pool's peak is the plan, which is what the planner
+ * worked out from sizes alone; with one byte less on any of them the pool itself refuses, whoever
+ * opens the run all the same.
  *
  * A peak is the sum of the blocks that were there at once, and nothing else: pools have no holes,
  * and what lives shorter than a block lies in an arena whose size is the peak of a dry run. */
 #include "sparse.h"
 
+#include "core/memory.h"
 #include "core/random.h"
 #include "distill/plan.h"
 #include "student/init.h"
@@ -36,6 +38,37 @@ static void write_text(const char *root, const char *folder, const char *name, c
     wd_test_ok(wd_file_write(path, text, strlen(text), &err), &err);
 }
 
+/* Gives a file's tensors values. */
+static void fill_weights(const char *folder)
+{
+    wd_err err;
+    char path[WD_PATH_MAX];
+    wd_safetensors *set;
+    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", folder);
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
+        const wd_safetensors_entry *entry = wd_safetensors_at(set, i);
+        const int64_t count = wd_tensor_count(&entry->tensor);
+        const size_t bytes = wd_tensor_bytes(&entry->tensor);
+        float *values = malloc((size_t)count * sizeof *values);
+        uint16_t *narrow = malloc((size_t)count * sizeof *narrow);
+        wd_random_normal(values, count, (wd_random){.stream = WD_RANDOM_TEST, .index = draws++}, 0);
+        for (int64_t k = 0; k < count; k++) {
+            values[k] *= 0.2f;
+            narrow[k] = entry->tensor.dtype == WD_BF16 ? wd_f32_to_bf16(values[k])
+                                                       : wd_f32_to_f16(values[k]);
+        }
+        const void *data = entry->tensor.dtype == WD_F32 ? (void *)values : narrow;
+        assert_int_equal(pwrite(fd, data, bytes, (off_t)entry->file_offset), bytes);
+        free(values);
+        free(narrow);
+    }
+    close(fd);
+    wd_safetensors_close(set);
+}
+
 static void write_expert(const char *root, const char *folder, const wd_dit_config *c)
 {
     static const wd_dtype dtypes[] = {WD_F32, WD_BF16, WD_F16};
@@ -56,9 +89,10 @@ static void write_expert(const char *root, const char *folder, const wd_dit_conf
     wd_test_ok(wd_dit_table_open(&table, c, &err), &err);
     wd_test_sparse_set(path, "diffusion_pytorch_model", &table, 1, dtypes[between(0, 2)], NULL);
     wd_dit_table_close(&table);
+    fill_weights(path);
 }
 
-/* A pipeline folder of its own; weights are zeros. */
+/* A pipeline folder of its own. */
 static wd_pipeline random_teacher(int number)
 {
     wd_err err;
@@ -93,11 +127,19 @@ static wd_pipeline random_teacher(int number)
     return p;
 }
 
-static void zero_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
+static void some_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 {
     const wd_machine_options *o = context;
-    (void)prompt;
-    memset(out, 0, (size_t)(o->text_tokens * o->teacher->dit.text_dim) * wd_dtype_bytes(dtype));
+    static float rows[16 * 64];
+    const int64_t count = o->text_tokens * o->teacher->dit.text_dim;
+    assert_true(count <= 16 * 64);
+    wd_random_normal(rows, count,
+                     (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 1)}, 0);
+    for (int64_t i = 0; i < count; i++)
+        if (dtype == WD_F32)
+            ((float *)out)[i] = rows[i];
+        else
+            ((uint16_t *)out)[i] = wd_f32_to_bf16(rows[i]);
 }
 
 static void random_run(wd_machine_options *o, const wd_pipeline *teacher)
@@ -127,12 +169,17 @@ static void random_run(wd_machine_options *o, const wd_pipeline *teacher)
         .checkpointing = between(0, 1),
         .ema = between(0, 1),
         .optimizer = wd_optimizer_defaults(),
-        .text = zero_text,
+        .text = some_text,
         .text_context = o,
     };
+    o->student.layers = between(1, teacher->dit.layers);
+}
+
+/* What never changes a student. */
+static void random_window(wd_machine_options *o)
+{
     o->window = between(1, o->trajectory.slots);
     o->micro_batch = between(1, o->window);
-    o->student.layers = between(1, teacher->dit.layers);
 }
 
 /* ---- placements ---- */
@@ -205,7 +252,14 @@ static void open_devices(wd_devices *out, const size_t bytes[ACCELERATORS])
     wd_test_ok(wd_devices_open(out, list, 1, &err), &err);
 }
 
-static wd_status train(wd_machine *m, const wd_machine_options *o, wd_devices *d, wd_err *err)
+/* The student after some steps: its weights [count], to wd_free. */
+typedef struct trained {
+    float *weights;
+    int64_t count;
+} trained;
+
+static wd_status train(trained *out, wd_machine *m, const wd_machine_options *o, wd_devices *d,
+                       wd_err *err)
 {
     WD_TRY(wd_student_init(&m->params, o->teacher, wd_student_expert(o->teacher), NULL, d->student,
                            err));
@@ -214,11 +268,16 @@ static wd_status train(wd_machine *m, const wd_machine_options *o, wd_devices *d
         WD_TRY(wd_machine_step(m, step, 1e-3, err));
         while (wd_machine_results_pending(m) > (step + 1 < STEPS)) wd_machine_take_result(m);
     }
+    out->count = m->params.count;
+    WD_TRY(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", err));
+    wd_queue_copy(d->student, out->weights, m->params.buffer[WD_PARAMS_P], (size_t)out->count * 4);
+    wd_queue_wait(d->student);
     return WD_OK;
 }
 
 /* On devices that are opened for it, so that peaks are of this run. */
-static wd_status run(const wd_machine_options *o, wd_devices *d, const wd_placement *p, wd_err *err)
+static wd_status run(trained *out, const wd_machine_options *o, wd_devices *d,
+                     const wd_placement *p, wd_err *err)
 {
     wd_status status;
     wd_machine machine = {0};
@@ -227,7 +286,7 @@ static wd_status run(const wd_machine_options *o, wd_devices *d, const wd_placem
                                         d->host, err));
     const wd_machine_teacher where = {residency, p, d->teacher, d->home};
     WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
-    WD_TRY_OUT(train(&machine, o, d, err));
+    WD_TRY_OUT(train(out, &machine, o, d, err));
 out:
     wd_machine_close(&machine);
     wd_residency_close(residency);
@@ -270,47 +329,66 @@ static void plan(size_t planned[ACCELERATORS], const wd_machine_options *o, cons
     wd_devices_close(&devices);
 }
 
-static void check_exact(const wd_machine_options *o, const wd_placement *p)
+static void check_exact(trained *out, const wd_machine_options *o, const wd_placement *p)
 {
     wd_err err;
     wd_devices devices;
     size_t planned[ACCELERATORS];
     plan(planned, o, p);
     open_devices(&devices, planned);
-    wd_test_ok(run(o, &devices, p, &err), &err);
+    wd_test_ok(run(out, o, &devices, p, &err), &err);
     for (int d = 0; d < ACCELERATORS; d++)
         assert_int_equal(wd_device_bytes_peak(devices.device[d]), planned[d]);
     wd_devices_close(&devices);
     for (int d = 0; d < ACCELERATORS; d++) {
         char name[16];
+        trained none = {0};
         if (!planned[d]) continue;
         snprintf(name, sizeof name, "sim:%d", d);
         planned[d]--;
         open_devices(&devices, planned);
-        wd_test_refused(run(o, &devices, p, &err), &err, WD_OUT_OF_MEMORY, name);
+        wd_test_refused(run(&none, o, &devices, p, &err), &err, WD_OUT_OF_MEMORY, name);
         wd_devices_close(&devices);
         planned[d]++;
     }
 }
 
-static void plans_are_exact(void **state)
+static bool is_finite(const trained *t)
+{
+    for (int64_t i = 0; i < t->count; i++)
+        if (!isfinite(t->weights[i])) return false;
+    return true;
+}
+
+static void plans_are_exact_and_students_the_same(void **state)
 {
     (void)state;
     for (int i = 0; i < SCENES; i++) {
         const wd_pipeline teacher = random_teacher(i);
+        wd_machine_options o;
+        trained first = {0}, other;
+        random_run(&o, &teacher);
         for (int k = 0; k < WD_STRATEGY_auto; k++) {
-            wd_machine_options o;
-            random_run(&o, &teacher);
+            random_window(&o);
             const wd_placement p = place((wd_strategy)k, &o);
-            check_exact(&o, &p);
+            check_exact(k ? &other : &first, &o, &p);
+            if (!k) {
+                assert_true(is_finite(&first));
+                continue;
+            }
+            assert_int_equal(first.count, other.count);
+            assert_memory_equal(first.weights, other.weights, (size_t)first.count * 4);
+
+            wd_free(other.weights);
         }
+        wd_free(first.weights);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_are_exact),
+        cmocka_unit_test(plans_are_exact_and_students_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,6 +112,14 @@ static void check_peaks(const wd_memory_plan *plan, const wd_devices *devices)
             assert_int_equal(wd_device_bytes_peak(devices->device[d]), wd_plan_peak(plan, d));
 }
 
+/* Allocations so far, of host and devices. */
+static int64_t allocations(const wd_devices *devices)
+{
+    int64_t n = wd_alloc_count();
+    for (int d = 0; d < devices->count; d++) n += wd_device_alloc_count(devices->device[d]);
+    return n;
+}
+
 /* On devices of its own, so that peaks are of this run. */
 static void run(outcome *out, const wd_machine_options *options, const char *list,
                 const wd_placement *p)
@@ -135,13 +143,16 @@ static void run(outcome *out, const wd_machine_options *options, const char *lis
                                NULL, student, &err),
                &err);
     wd_optimizer_start_ema(&m.optimizer, student);
+    int64_t allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
+        if (step == STEPS / 2) allocs = allocations(&r.devices);
         wd_test_ok(wd_machine_step(&m, step, 1e-3, &err), &err);
         while (wd_machine_results_pending(&m) > (step + 1 < STEPS)) {
             wd_step_result result = wd_machine_take_result(&m);
             out->loss[result.step] = result.loss;
         }
     }
+    assert_int_equal(allocations(&r.devices), allocs); /* a steady-state step makes none */
     check_peaks(&plan, &r.devices);
     out->count = 2 * m.params.count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);

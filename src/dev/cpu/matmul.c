@@ -57,6 +57,56 @@ static wd_matmul_args piece_of(const wd_matmul_args *a, int64_t i, int64_t first
     return piece;
 }
 
+/* Where the rows of a result do not follow one another, oneDNN (2.6) takes a kernel whose sums
+ * depend on the number of rows, and differ from those of its other one: queries, keys and values
+ * whose weights lie apart would not be those of one product. Such a result is made dense, in the
+ * workspace, and then put where it belongs. */
+static bool is_strided(const wd_matmul_args *a)
+{
+    return a->ldc != a->n && a->beta == 0;
+}
+
+static size_t dense_bytes(const wd_matmul_args *a)
+{
+    return wd_round_up((size_t)(a->m * a->n) * wd_dtype_bytes(a->c_type), ALIGN);
+}
+
+static void place_rows(const wd_matmul_args *to, const void *dense, wd_cpu_context *context)
+{
+    const wd_strided_copy_args args = {.to = to->c,
+                                       .from = dense,
+                                       .to_type = to->c_type,
+                                       .from_type = to->c_type,
+                                       .ndim = 2,
+                                       .dim = {to->m, to->n},
+                                       .to_stride = {to->ldc, 1},
+                                       .from_stride = {to->n, 1},
+                                       .alpha = 1};
+    context->table->entry[WD_OP_STRIDED_COPY].kernel(&args, context);
+}
+
+static void run_piece(const wd_matmul_args *piece, wd_cpu_context *context)
+{
+    wd_matmul_args dense = *piece;
+    char *workspace = context->workspace;
+    if (is_strided(piece)) {
+        dense.c = workspace;
+        dense.ldc = dense.n;
+        workspace += dense_bytes(piece);
+    }
+    const wd_onednn_product p = key_of(&dense);
+    wd_onednn_product_run(dense.c, dense.a, dense.b, dense.bias, &p, workspace);
+    if (is_strided(piece)) place_rows(piece, dense.c, context);
+}
+
+static size_t piece_workspace(const wd_matmul_args *piece)
+{
+    wd_matmul_args dense = *piece;
+    if (is_strided(piece)) dense.ldc = dense.n;
+    const wd_onednn_product p = key_of(&dense);
+    return wd_onednn_product_scratch(&p) + (is_strided(piece) ? dense_bytes(piece) : 0);
+}
+
 /* One by one: oneDNN's own batches give other bits with other numbers of threads. */
 static void product(const void *args, wd_cpu_context *context)
 {
@@ -65,8 +115,7 @@ static void product(const void *args, wd_cpu_context *context)
     for (int64_t i = 0; i < a->batch; i++)
         for (int64_t first = 0; first < a->k; first += step) {
             const wd_matmul_args piece = piece_of(a, i, first);
-            const wd_onednn_product p = key_of(&piece);
-            wd_onednn_product_run(piece.c, piece.a, piece.b, piece.bias, &p, context->workspace);
+            run_piece(&piece, context);
         }
 }
 
@@ -77,8 +126,7 @@ static size_t product_workspace(const void *args)
     size_t bytes = 0;
     for (int64_t first = 0; first < a->k; first += step) {
         const wd_matmul_args piece = piece_of(a, 0, first);
-        const wd_onednn_product p = key_of(&piece);
-        size_t needs = wd_onednn_product_scratch(&p);
+        size_t needs = piece_workspace(&piece);
         if (needs > bytes) bytes = needs;
     }
     return bytes;
@@ -86,8 +134,7 @@ static size_t product_workspace(const void *args)
 
 static bool has_product(const wd_matmul_args *a)
 {
-    return a->a_type == WD_BF16 ||
-           (a->c_type == WD_F32 && (!a->bias || a->bias_type == WD_F32));
+    return a->a_type == WD_BF16 || (a->c_type == WD_F32 && (!a->bias || a->bias_type == WD_F32));
 }
 
 static void matmul(const void *args, wd_cpu_context *context)

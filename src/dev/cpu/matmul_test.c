@@ -7,6 +7,7 @@ static const tolerance product_tolerance = {3e-6, 1e-6};
 
 typedef struct params {
     int64_t m, n, k, batch, gap; /* gap: elements between rows, beyond their width */
+    int64_t apart;               /* the same of the result alone */
     wd_dtype type, c_type, bias_type;
     bool transpose_a, transpose_b, bias;
     float beta;
@@ -29,7 +30,7 @@ static void make_matmul(world *w, void *out, const void *context)
                           .k = p->k,
                           .lda = (p->transpose_a ? p->m : p->k) + p->gap,
                           .ldb = (p->transpose_b ? p->k : p->n) + 2 * p->gap,
-                          .ldc = p->n + 3 * p->gap,
+                          .ldc = p->n + 3 * p->gap + p->apart,
                           .batch = p->batch,
                           .beta = p->beta,
                           .act = p->act};
@@ -114,13 +115,14 @@ static void slice_rows(void *args, const void *context, int64_t begin, int64_t e
     a->m = end - begin;
 }
 
-/* A row's bits do not depend on which other rows are in the launch: layers of the tiny and of the
- * large models, with few and with many rows. */
+/* A row's bits do not depend on which other rows are in the launch: layers of the tiny, of the
+ * large and of odd models, with few and with many rows, also where these lie apart, as those of
+ * queries, keys and values do. */
 static void rows_do_not_depend_on_rows(void **state)
 {
     (void)state;
-    static const int64_t layers[][2] = {{160, 160}, {640, 160}, {160, 640}, {96, 384},
-                                        {64, 160},  {1536, 96}, {96, 1536}, {200, 2047}};
+    static const int64_t layers[][2] = {{160, 160}, {640, 160}, {160, 640},  {96, 384}, {64, 160},
+                                        {1536, 96}, {96, 1536}, {200, 2047}, {72, 72},  {24, 24}};
     static const int64_t cuts[] = {16, 17, 49, 97, 161, 177, 433, 435, 442, 1040};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (int t = 0; t < 2; t++) {
@@ -135,6 +137,10 @@ static void rows_do_not_depend_on_rows(void **state)
                         .bias_type = types[t][2]};
             check_slices(WD_OP_MATMUL, make_matmul, slice_rows, cuts, sizeof cuts / sizeof *cuts,
                          &p);
+            p.apart = 2 * p.n;
+            check_slices(WD_OP_MATMUL, make_matmul, slice_rows, cuts, sizeof cuts / sizeof *cuts,
+                         &p);
+            p.apart = 0;
             p.transpose_b = false;
             p.bias = false;
             check_slices(WD_OP_MATMUL, make_matmul, slice_rows, cuts, sizeof cuts / sizeof *cuts,
