@@ -6,6 +6,8 @@
 
 #include "testing.h"
 
+enum { TRIES = 20 };
+
 /* Sparse: read as fast as memory goes, so that pieces grow to their most. */
 static const char *sparse_file(off_t bytes)
 {
@@ -43,10 +45,16 @@ static void devices(void **state)
     const wd_sim_options options = {.bytes = 64 << 20, .link_bytes_per_s = 1e8, .flops_per_s = 1e9};
     wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    wd_test_ok(wd_rate_of_products(&flops, queue, WD_F32, 256, 256, 256, &err), &err);
-    wd_test_ok(wd_rate_of_link(&bytes, queue, &err), &err);
-    assert_true(flops > 0.5e9 && flops < 1.01e9);
-    assert_true(bytes > 0.5e8 && bytes < 1.01e8);
+    /* never above the device's rate; a busy machine ends some measurements early, below it */
+    for (int i = 0; i < TRIES && !(flops > 0.5e9); i++) {
+        wd_test_ok(wd_rate_of_products(&flops, queue, WD_F32, 256, 256, 256, &err), &err);
+        assert_true(flops < 1.01e9);
+    }
+    for (int i = 0; i < TRIES && !(bytes > 0.5e8); i++) {
+        wd_test_ok(wd_rate_of_link(&bytes, queue, &err), &err);
+        assert_true(bytes < 1.01e8);
+    }
+    assert_true(flops > 0.5e9 && bytes > 0.5e8);
     wd_queue_close(queue);
     wd_device_close(device);
 }
