@@ -5,6 +5,16 @@ if(NOT BUILD_TESTING)
   return()
 endif()
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+
+set(WD_TEST_SECONDS 240)
+set(WD_TEST_ENVIRONMENT GOMP_SPINCOUNT=2000) # a short spin: see settle_spinning in src/cli/main.c
+if(WD_SANITIZE)
+  set(WD_TEST_SECONDS 1200)
+endif()
+if(WD_SANITIZE MATCHES thread) # it does not see how libgomp orders the threads of oneDNN
+  list(APPEND WD_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
+endif()
+
 file(GLOB_RECURSE WD_TEST_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_test.c
      ${PROJECT_SOURCE_DIR}/tests/*_test.c)
 foreach(source IN LISTS WD_TEST_SOURCES)
@@ -22,8 +32,8 @@ foreach(source IN LISTS WD_TEST_SOURCES)
     add_dependencies(${target} wandistiller_cli)
   endif()
   add_test(NAME ${name} COMMAND ${target})
-  # A short spin: see settle_spinning in src/cli/main.c.
-  set_tests_properties(${name} PROPERTIES TIMEOUT 240 ENVIRONMENT GOMP_SPINCOUNT=2000
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+                       ENVIRONMENT "${WD_TEST_ENVIRONMENT}"
                        WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endforeach()
 
@@ -55,9 +65,9 @@ foreach(isa generic avx2 avx512)
     foreach(name wan/dit_exact wan/dit distill/machine)
       string(REPLACE "/" "_" target "test_${name}")
       add_test(NAME ${name}-${isa} COMMAND ${target})
-      set_tests_properties(${name}-${isa} PROPERTIES TIMEOUT 240
-                           WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests
-                           ENVIRONMENT "GOMP_SPINCOUNT=2000;WD_CPU_ISA=${isa}")
+      set_tests_properties(${name}-${isa} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+                           ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_CPU_ISA=${isa}"
+                           WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     endforeach()
   endif()
 endforeach()
