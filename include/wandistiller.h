@@ -155,6 +155,7 @@ typedef struct wd_plan_options {
     const char *teacher_preset; /* a published model instead of teacher_path: "wan2.1-1.3b",
                                  * "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b" */
     bool json;
+    const char *svg; /* file that gets a drawing of the plan; NULL: none */
 } wd_plan_options;
 
 /* Makes pictures with a teacher or a student. */

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the tables of docs/strategies.md: what `wandistiller plan` says of Wan2.2-A14B.
+"""Makes the tables and the picture of docs/strategies.md: `wandistiller plan` of Wan2.2-A14B.
 
     python3 tools/strategy_tables.py build/release/wandistiller docs/strategies.md
 
-Replaces what stands between the two markers; needs no weights and no GPU."""
+Replaces what stands between the two markers, and plan.svg beside the page; needs no weights and no
+GPU."""
 import json
 import os
 import subprocess
@@ -32,6 +33,7 @@ MACHINES = [(1, "24", "64GiB"), (2, "24", "128GiB"), (4, "24", "128GiB"), (1, "4
             (2, "48", "128GiB"), (4, "40", "256GiB"), (1, "80", "256GiB"), (4, "80", "512GiB"),
             (8, "80", "512GiB"), (1, "141", "256GiB"), (0, "", "140GB")]
 WHOLE = [(1, "24", "64GiB"), (4, "24", "128GiB"), (0, "", "140GB")]
+DRAWN = (4, "24", "128GiB")
 STRATEGIES = ["cpu", "gpu", "balanced", "sequential", "offload", "disk"]
 
 
@@ -126,6 +128,7 @@ def main():
         with open("student.json", "w", encoding="utf-8") as file:
             json.dump(STUDENT, file)
         made = "\n".join(tables(program)).rstrip()
+        plan(program, DRAWN, "--svg", os.path.join(os.path.dirname(page), "plan.svg"))
     with open(page, "w", encoding="utf-8") as file:
         file.write(f"{before}{BEGIN}\n{made}\n{END}{after}")
 

@@ -1,6 +1,7 @@
 /* `plan`: what a run of `train` would take, under every strategy. The same set-up and the same
  * planner as in `train`; nothing is loaded or computed but rates that nobody has stated. */
 #include "api/json_text.h"
+#include "api/plan_svg.h"
 #include "api/plan_text.h"
 #include "api/text_plan.h"
 #include "core/memory.h"
@@ -37,7 +38,9 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
                                  .teacher = options->teacher_preset ? options->teacher_preset
                                                                     : options->train.teacher_path,
                                  .strategy = all,
-                                 .recommended = (int)best.strategy};
+                                 .recommended = (int)best.strategy,
+                                 .shown = where.reason ? &best : &where.chosen};
+    if (options->svg) WD_TRY_OUT(wd_plan_svg_write(options->svg, &table, err));
     status = say(text, &table, options->json, err);
 out:
     wd_train_plan_close(&where);

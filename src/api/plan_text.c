@@ -38,8 +38,7 @@ static void say_pools(wd_page *p, const wd_devices *d, const wd_site *site)
         const wd_site_device *s = &site->device[i];
         last = i;
         if (!is_pool(d, i)) continue;
-        while (last + 1 < d->count && is_pool(d, last + 1) &&
-               are_alike(s, &site->device[last + 1]))
+        while (last + 1 < d->count && is_pool(d, last + 1) && are_alike(s, &site->device[last + 1]))
             last++;
         wd_page_say(p, " %s%s%s %s%s (%.3g TFLOP/s, link %.3g GB/s),", d->name[i],
                     last > i ? " to " : "", last > i ? d->name[last] : "",
@@ -126,14 +125,50 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
 
 /* ---- one strategy, by what it is ---- */
 
-static void say_row(wd_page *p, const wd_devices *d, const char *name, const size_t *bytes,
-                    size_t host)
+wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *of)
 {
-    char cell[CELL];
-    int end = 0; /* nothing is said behind it */
-    for (int i = 0; i < d->count; i++)
-        if (is_pool(d, i) && bytes[i]) end = i + 1;
-    if (!end && !host) return;
+    wd_memory_plan items = {0};
+    const wd_memory_plan *beside = &plan->beside;
+    const wd_plan_phase now = WD_PLAN_TRAINING;
+    wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST, of->bytes.host_weights);
+    wd_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST, of->bytes.host_reading);
+    for (int d = 0; d < plan->devices->count; d++) {
+        const wd_placed_device *b = &of->bytes.device[d];
+        int place = is_pool(plan->devices, d) ? d : WD_PLAN_HOST;
+        wd_plan_add(&items, "teacher weights", now, place, b->weights);
+        wd_plan_add(&items, "teacher weights on their way", now, place, b->streaming);
+        wd_plan_add(&items, "teacher weights, widened", now, place, b->widening);
+        wd_plan_add(&items, "teacher activations", now, place, b->activations);
+        wd_plan_add(&items, "teacher workspace", now, place, b->workspace);
+    }
+    for (int i = 0; i < beside->items; i++) {
+        const wd_plan_item *item = &beside->item[i];
+        wd_plan_add(&items, item->name, item->phase, item->place, item->bytes);
+    }
+    return items;
+}
+
+static bool is_same_row(const wd_plan_item *a, const wd_plan_item *b)
+{
+    return a->phase == b->phase && !strcmp(a->name, b->name);
+}
+
+/* A row of all items of one name: host memory, then devices up to the last that has any. */
+static void say_row(wd_page *p, const wd_devices *d, const wd_memory_plan *items, int first)
+{
+    char name[64], cell[CELL];
+    size_t host = 0, bytes[WD_PLACED_DEVICES_MAX] = {0};
+    int end = 0;
+    const wd_plan_item *row = &items->item[first];
+    for (int i = first; i < items->items; i++) {
+        const wd_plan_item *item = &items->item[i];
+        if (!is_same_row(item, row)) continue;
+        *(item->place == WD_PLAN_HOST ? &host : &bytes[item->place]) = item->bytes;
+        if (item->place >= end) end = item->place + 1;
+    }
+    bool training = row->phase == WD_PLAN_TRAINING;
+    snprintf(name, sizeof name, "%s%s%s", row->name, training ? "" : ", while ",
+             training ? "" : wd_plan_phase_name(row->phase));
     wd_page_say(p, "  %-44s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");
     for (int i = 0; i < end; i++)
         if (is_pool(d, i))
@@ -141,36 +176,14 @@ static void say_row(wd_page *p, const wd_devices *d, const char *name, const siz
     wd_page_say(p, "\n");
 }
 
-/* One field of all devices; a processor's is host memory. */
-#define FIELD(name, field, more)                                                                   \
-    do {                                                                                           \
-        size_t bytes[WD_PLACED_DEVICES_MAX], host = more;                                          \
-        for (int i = 0; i < d->count; i++) {                                                       \
-            bytes[i] = s->bytes.device[i].field;                                                   \
-            if (!is_pool(d, i)) host += bytes[i];                                                  \
-        }                                                                                          \
-        say_row(p, d, name, bytes, host);                                                          \
-    } while (0)
-
-static void say_items(wd_page *p, const wd_plan_table *t, const wd_strategy_plan *s)
+static void say_items(wd_page *p, const wd_plan_table *t)
 {
-    const wd_devices *d = t->plan->devices;
-    const wd_memory_plan *beside = &t->plan->beside;
-    wd_page_say(p, "%s, by what it is:\n", wd_strategy_name(s->strategy));
-    FIELD("teacher weights", weights, s->bytes.host_weights);
-    FIELD("teacher weights on their way", streaming, s->bytes.host_reading);
-    FIELD("teacher weights, widened", widening, 0);
-    FIELD("teacher activations", activations, 0);
-    FIELD("teacher workspace", workspace, 0);
-    for (int i = 0; i < beside->items; i++) {
-        const wd_plan_item *item = &beside->item[i];
-        size_t bytes[WD_PLACED_DEVICES_MAX] = {0};
-        char name[64];
-        if (item->place >= 0) bytes[item->place] = item->bytes;
-        snprintf(name, sizeof name, "%s%s%s", item->name,
-                 item->phase == WD_PLAN_TRAINING ? "" : ", while ",
-                 item->phase == WD_PLAN_TRAINING ? "" : wd_plan_phase_name(item->phase));
-        say_row(p, d, name, bytes, item->place == WD_PLAN_HOST ? item->bytes : 0);
+    const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
+    wd_page_say(p, "%s, by what it is:\n", wd_strategy_name(t->shown->strategy));
+    for (int i = 0; i < items.items; i++) {
+        bool again = false;
+        for (int k = 0; k < i; k++) again |= is_same_row(&items.item[k], &items.item[i]);
+        if (!again) say_row(p, t->plan->devices, &items, i);
     }
 }
 
@@ -179,7 +192,7 @@ wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err
     wd_page p = {.err = err};
     say_head(&p, table);
     say_strategies(&p, table);
-    say_items(&p, table, &table->strategy[table->recommended]);
+    say_items(&p, table);
     return wd_page_take(out, &p);
 }
 

@@ -11,7 +11,11 @@ typedef struct wd_plan_table {
     const char *teacher; /* its name */
     const wd_strategy_plan *strategy;
     int recommended;
+    const wd_strategy_plan *shown; /* by what it is: what was asked for, or recommended */
 } wd_plan_table;
+
+/* What the strategy takes, item by item: the teacher's, and all beside it. */
+wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *of);
 
 /* *out is the caller's to wd_free. */
 wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err);

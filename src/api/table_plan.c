@@ -11,6 +11,9 @@ static const wd_option own[] = {
     {WD_CHOICE_LINE(teacher_preset, "", "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"),
      .group = "Teacher", .help = "A published model instead of TEACHER_PATH: no file is needed"},
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of tables"},
+    {WD_TEXT_LINE(svg, "", "FILE"), .group = "Output", .flags = WD_OPTION_FILE,
+     .help = "Draw the recommended plan, or that of TEACHER_DEVICE_STRATEGY: what is in every "
+             "device's memory, and one sweep over the teacher"},
 };
 
 enum { OWN = sizeof own / sizeof *own, ROWS_MAX = 128 };

@@ -92,6 +92,16 @@ wd_status wd_planner_site(wd_site *out, wd_planner *planner, const wd_strategy_p
     return fill(out, &size, planner, plan->window, plan->micro_batch, err);
 }
 
+wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
+                          void *context, wd_err *err)
+{
+    wd_site site;
+    wd_teacher_size size;
+    WD_TRY(fill(&site, &size, planner, plan->window, plan->micro_batch, err));
+    wd_timeline_play(&plan->placement, &size, &site, &plan->load, fn, context);
+    return WD_OK;
+}
+
 /* ---- windows ---- */
 
 static int64_t fitted(const wd_planner_input *in, int64_t micro, int64_t window)

@@ -66,6 +66,10 @@ wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *er
 /* All strategies that placements can have, without auto: out[WD_STRATEGY_auto]. */
 wd_status wd_planner_all(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
 
+/* Plays the plan's sweeps once more, for `fn` to see: see teacher/timeline.h. */
+wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
+                          void *context, wd_err *err);
+
 /* The site with what its sweeps need at a micro-batch and window, as the plan was made with. */
 wd_status wd_planner_site(wd_site *out, wd_planner *planner, const wd_strategy_plan *plan,
                           wd_err *err);

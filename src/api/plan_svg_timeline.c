@@ -1,0 +1,242 @@
+/* One sweep as lanes: every device computes, its link copies, the disk reads. Sweeps follow one
+ * another without a break, so what is drawn is as long as one of them, from where one begins to
+ * compute: at its beginning some lanes are still busy with the one before. */
+#include "api/plan_svg.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/svg.h"
+
+enum {
+    NAMES = 110, /* what lanes' names take, at the left, and how busy they are, at the right */
+    BUSY = 44,
+    LANE = 14,
+    PITCH = 18,
+    TICKS = 5,
+    SWEEP = 2, /* that is drawn: neither the first ones nor the last */
+    DEVICE_LANES = 2,
+    LANES_MAX = DEVICE_LANES * WD_PLACED_DEVICES_MAX + 1
+};
+
+/* Pieces that touch and belong together are drawn as one, and so are those that are thinner than
+ * this, in pixels. */
+static const double THIN = 2, TOUCH = 0.3;
+
+/* Pieces of work that are drawn together. */
+typedef struct run {
+    bool open, odd;
+    wd_timeline_event first;
+    int last_stage, last_batch;
+    double begin, end; /* pixels */
+} run;
+
+typedef struct lane {
+    bool there;
+    double y, busy; /* pixels */
+    run run;
+} lane;
+
+typedef struct drawing {
+    wd_page *page;
+    const wd_plan_table *table;
+    lane lane[LANES_MAX];
+    double begin, seconds, x, width;
+} drawing;
+
+/* ---- lanes ---- */
+
+static int lane_of(const wd_timeline_event *e)
+{
+    return e->lane == WD_LANE_DISK ? LANES_MAX - 1 : DEVICE_LANES * e->device + (int)e->lane;
+}
+
+static bool computes(const wd_placement *p, int device)
+{
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 0; s < p->stages; s++)
+            if (p->place[e][s].device == device) return true;
+    return false;
+}
+
+/* A processor's where it computes; its link where others do, too. Returns where lanes end. */
+static double open_lanes(drawing *d, double y)
+{
+    const wd_devices *devices = d->table->plan->devices;
+    const bool host = computes(&d->table->shown->placement, devices->processor);
+    for (int i = 0; i < LANES_MAX; i++) {
+        lane *l = &d->lane[i];
+        const int device = i / DEVICE_LANES;
+        l->there = i == LANES_MAX - 1 || device < devices->count;
+        if (device == devices->processor && i < LANES_MAX - 1)
+            l->there = host && (i % DEVICE_LANES == WD_LANE_COMPUTE || devices->count > 1);
+        if (!l->there) continue;
+        l->y = y;
+        y += PITCH;
+    }
+    return y;
+}
+
+static void draw_lanes(drawing *d)
+{
+    static const char *const kind[] = {[WD_LANE_COMPUTE] = "computes", [WD_LANE_LINK] = "link"};
+    for (int i = 0; i < LANES_MAX; i++) {
+        char name[64] = "disk reads";
+        const lane *l = &d->lane[i];
+        if (!l->there) continue;
+        if (i < LANES_MAX - 1)
+            snprintf(name, sizeof name, "%s %s", d->table->plan->devices->name[i / DEVICE_LANES],
+                     kind[i % DEVICE_LANES]);
+        wd_svg_rect(d->page, (wd_svg_box){d->x, l->y, d->width, LANE}, "lane", "");
+        wd_svg_text(d->page, d->x - 8, l->y + 11, "right", name);
+    }
+}
+
+/* ---- runs ---- */
+
+static void say_stage(char out[32], int stage, int stages)
+{
+    if (stage == 0)
+        snprintf(out, 32, "embedding");
+    else if (stage == stages - 1)
+        snprintf(out, 32, "head");
+    else
+        snprintf(out, 32, "block %d", stage - 1);
+}
+
+static void say_run(char *out, size_t bytes, const drawing *d, const run *r)
+{
+    char first[32], last[32];
+    const wd_timeline_event *e = &r->first;
+    const wd_placement *p = &d->table->shown->placement;
+    size_t used = 0;
+    if (p->experts > 1)
+        used = (size_t)snprintf(out, bytes, "%s noise, ", e->expert ? "low" : "high");
+    if (e->stage < 0) {
+        snprintf(out + used, bytes - used, "activations");
+        return;
+    }
+    say_stage(first, e->stage, p->stages);
+    say_stage(last, r->last_stage, p->stages);
+    used += (size_t)snprintf(out + used, bytes - used, "%s%s%s", first,
+                             r->last_stage == e->stage ? "" : " to ",
+                             r->last_stage == e->stage ? "" : last);
+    if (e->batch >= 0 && e->batch == r->last_batch)
+        snprintf(out + used, bytes - used, ", micro-batch %d", e->batch);
+}
+
+static void close_run(drawing *d, lane *l)
+{
+    char style[32], title[128];
+    run *r = &l->run;
+    if (!r->open) return;
+    snprintf(style, sizeof style, "%s%s", r->first.expert ? "low" : "high", r->odd ? " odd" : "");
+    say_run(title, sizeof title, d, r);
+    wd_svg_rect(d->page, (wd_svg_box){r->begin, l->y, r->end - r->begin, LANE}, style, title);
+    r->open = false;
+    r->odd = !r->odd;
+}
+
+/* One stage for all micro-batches, or one micro-batch through stages, as it is computed. */
+static bool belongs(const drawing *d, const wd_timeline_event *first, const wd_timeline_event *e)
+{
+    if (e->stage < 0 || e->batch < 0 || first->stage < 0) return false;
+    const wd_leg leg = wd_placement_leg(&d->table->shown->placement, e->expert, first->stage);
+    return leg.end - leg.first > 1 ? first->batch == e->batch : first->stage == e->stage;
+}
+
+static bool goes_on(const drawing *d, const run *r, const wd_timeline_event *e, double begin)
+{
+    if (!r->open || r->first.sweep != e->sweep || r->first.expert != e->expert) return false;
+    const double gap = begin - r->end;
+    return (r->end - r->begin < THIN && gap < THIN) || (gap < TOUCH && belongs(d, &r->first, e));
+}
+
+static void see_event(void *context, const wd_timeline_event *e)
+{
+    drawing *d = context;
+    lane *l = &d->lane[lane_of(e)];
+    run *r = &l->run;
+    const double scale = d->width / d->seconds;
+    const double begin = fmax((e->begin - d->begin) * scale, 0) + d->x;
+    const double end = fmin((e->end - d->begin) * scale, d->width) + d->x;
+    if (!l->there || end <= begin) return;
+    l->busy += end - begin;
+    if (!goes_on(d, r, e, begin)) {
+        close_run(d, l);
+        r->open = true;
+        r->first = *e;
+        r->begin = begin;
+    }
+    r->end = end;
+    r->last_stage = e->stage;
+    r->last_batch = e->batch;
+}
+
+static void find_begin(void *context, const wd_timeline_event *e)
+{
+    drawing *d = context;
+    if (e->sweep == SWEEP && e->lane == WD_LANE_COMPUTE && e->begin < d->begin) d->begin = e->begin;
+}
+
+/* ---- the whole ---- */
+
+static void draw_head(drawing *d, double y)
+{
+    char line[160];
+    const wd_strategy_plan *s = d->table->shown;
+    double x = WD_PLAN_SVG_MARGIN;
+    snprintf(line, sizeof line, "one sweep: %.3g s, targets: %" PRId64, d->seconds, s->window);
+    wd_svg_text(d->page, x, y + 12, "name", line);
+    for (int e = 0; e < s->placement.experts && s->placement.experts > 1; e++) {
+        x = 300 + 160 * e;
+        wd_svg_rect(d->page, (wd_svg_box){x, y + 3, 10, 10}, e ? "low" : "high", "");
+        wd_svg_text(d->page, x + 15, y + 12, "", e ? "low-noise expert" : "high-noise expert");
+    }
+    wd_svg_text(d->page, WD_PLAN_SVG_WIDTH - WD_PLAN_SVG_MARGIN, y + 12, "small right", "busy");
+}
+
+static void draw_busy(drawing *d)
+{
+    for (int i = 0; i < LANES_MAX; i++) {
+        char text[16];
+        const lane *l = &d->lane[i];
+        if (!l->there) continue;
+        snprintf(text, sizeof text, "%.0f %%", 100 * l->busy / d->width);
+        wd_svg_text(d->page, d->x + d->width + BUSY, l->y + 11, "small right", text);
+    }
+}
+
+static void draw_ticks(drawing *d, double top, double bottom)
+{
+    for (int i = 0; i <= TICKS; i++) {
+        char text[32];
+        const double x = d->x + d->width * i / TICKS;
+        snprintf(text, sizeof text, "%.3g s", d->seconds * i / TICKS);
+        wd_svg_line(d->page, x, top, x, bottom, "tick");
+        wd_svg_text(d->page, x, bottom + 12, "small middle", text);
+    }
+}
+
+wd_status wd_plan_svg_timeline(double *end, wd_page *page, const wd_plan_table *table, double y)
+{
+    drawing d = {.page = page,
+                 .table = table,
+                 .begin = INFINITY,
+                 .seconds = table->shown->timeline.sweep_seconds,
+                 .x = WD_PLAN_SVG_MARGIN + NAMES,
+                 .width = WD_PLAN_SVG_WIDTH - 2 * WD_PLAN_SVG_MARGIN - NAMES - BUSY};
+    wd_planner *planner = table->plan->planner;
+    const double top = y + 24, bottom = open_lanes(&d, top);
+    WD_TRY(wd_planner_play(planner, table->shown, find_begin, &d, page->err));
+    draw_head(&d, y);
+    draw_lanes(&d);
+    draw_ticks(&d, top, bottom);
+    WD_TRY(wd_planner_play(planner, table->shown, see_event, &d, page->err));
+    for (int i = 0; i < LANES_MAX; i++) close_run(&d, &d.lane[i]);
+    draw_busy(&d);
+    *end = bottom + 16;
+    return WD_OK;
+}
