@@ -97,6 +97,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
         {"tiny", wd_bench_tiny},
         {"vae", wd_bench_vae},
         {"placement", wd_bench_placement},
+        {"prediction", wd_bench_prediction},
     };
     WD_TRY(wd_bench_peak(bench, err));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -27,6 +27,7 @@ wd_status wd_bench_train(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_tiny(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_vae(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_placement(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_prediction(wd_bench_context *bench, wd_err *err); /* in the source's folder */
 
 /* Runs every case whose name contains bench->only. */
 wd_status wd_bench_all(wd_bench_context *bench, wd_err *err);

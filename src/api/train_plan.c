@@ -52,19 +52,6 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
     return status;
 }
 
-/* Targets of the high-noise expert among all. */
-static double high_share(const wd_train_setup *s)
-{
-    const wd_trajectory_options *t = &s->trainer.machine.trajectory;
-    const double boundary =
-        s->teacher.boundary_ratio * (double)s->teacher.scheduler.num_train_timesteps;
-    const int64_t first = wd_trajectory_first_target(t, t->steps), count = t->slots * t->steps;
-    int64_t high = 0;
-    for (int64_t i = 0; i < count; i++)
-        high += wd_trajectory_target(t, first + i).timestep >= boundary;
-    return (double)high / (double)count;
-}
-
 /* ---- rates ---- */
 
 /* A file of the teacher's weights. */
@@ -150,7 +137,6 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     wd_planner_input *in = &p->input;
     in->sweep = wd_machine_sweep_options(m);
     in->trajectories = m->trajectory.slots;
-    in->high_share = high_share(s);
     in->teacher_device = s->options.teacher_rank > 0 ? (int)s->options.teacher_rank : 0;
     in->slots = (int)s->options.teacher_prefetch + 1;
     in->student_device = 0;
@@ -167,6 +153,9 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, wd_err *err)
     WD_TRY(find_budgets(p, s, err));
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
+    WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &m->trajectory,
+                                 p->input.sweep.boundary_timestep, err));
+    p->input.expert = p->expert;
     if (p->map.given) p->input.custom = &p->map.placement;
     WD_TRY(find_rates(p, s, err));
     WD_TRY(wd_planner_open(&p->planner, &p->input, err));
@@ -191,7 +180,9 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
 void wd_train_plan_close(wd_train_plan *plan)
 {
     wd_planner_close(plan->planner);
+    wd_free(plan->expert);
     plan->planner = NULL;
+    plan->expert = NULL;
 }
 
 /* ---- in words ---- */

@@ -14,6 +14,7 @@ typedef struct wd_train_plan {
     wd_memory_plan text;   /* what encoding the prompts takes */
     wd_memory_plan beside; /* that, and all else but the teacher */
     wd_planner_input input;
+    uint8_t *expert; /* of the input */
     wd_planner *planner;
     wd_teacher_map map;
     size_t host_budget;

@@ -3,8 +3,11 @@
 
 #include <assert.h>
 
+#include "core/memory.h"
 #include "core/random.h"
 #include "wan/schedule.h"
+
+enum { EXPERTS_ENOUGH = 4096 };
 
 /* Slots j < slots with j mod steps <= round. */
 static int64_t slots_begun(const wd_trajectory_options *o, int64_t round)
@@ -51,11 +54,28 @@ static int64_t permute(int64_t i, int64_t count, wd_random key)
     return (int64_t)x;
 }
 
+wd_status wd_trajectory_experts(uint8_t **out, int64_t *rounds,
+                                const wd_trajectory_options *options, double boundary_timestep,
+                                wd_err *err)
+{
+    const wd_trajectory_options *o = options;
+    uint8_t *expert;
+    int64_t n = EXPERTS_ENOUGH / o->slots;
+    if (n > o->steps) n = o->steps;
+    if (n < 1) n = 1;
+    WD_TRY(wd_alloc((void **)&expert, (size_t)(n * o->slots), 1, "experts of targets", err));
+    const int64_t first = wd_trajectory_first_target(o, o->steps);
+    for (int64_t i = 0; i < n * o->slots; i++)
+        expert[i] = wd_trajectory_target(o, first + i).timestep < boundary_timestep;
+    *out = expert;
+    *rounds = n;
+    return WD_OK;
+}
+
 int64_t wd_trajectory_prompt(const wd_trajectory_options *o, int64_t serial)
 {
-    wd_random key = {.seed = o->seed,
-                     .stream = WD_RANDOM_PROMPT,
-                     .index = (uint64_t)(serial / o->prompts)};
+    wd_random key = {
+        .seed = o->seed, .stream = WD_RANDOM_PROMPT, .index = (uint64_t)(serial / o->prompts)};
     return permute(serial % o->prompts, o->prompts, key);
 }
 

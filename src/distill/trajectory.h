@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/error.h"
+
 typedef struct wd_trajectory_options {
     uint64_t seed;
     int64_t slots;   /* N */
@@ -37,6 +39,12 @@ int64_t wd_trajectory_first_target(const wd_trajectory_options *options, int64_t
 
 /* All about target number `target`. */
 wd_target_info wd_trajectory_target(const wd_trajectory_options *options, int64_t target);
+
+/* Which expert targets are for, 1 below the boundary: *out is a new array [rounds, slots], to be
+ * freed with wd_free, of some rounds in which all slots have begun; they stand for all. */
+wd_status wd_trajectory_experts(uint8_t **out, int64_t *rounds,
+                                const wd_trajectory_options *options, double boundary_timestep,
+                                wd_err *err);
 
 /* Prompt of a trajectory: a new order of all prompts in every epoch. */
 int64_t wd_trajectory_prompt(const wd_trajectory_options *options, int64_t serial);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "core/memory.h"
 #include "distill/trajectory.h"
 
 static const wd_trajectory_options options = {.seed = 5,
@@ -111,6 +112,22 @@ static void stream_uses_targets_evenly(void **state)
     assert_true(fabs(sum / (TARGETS - 2 * REPLAY) - REUSE) < 0.05);
 }
 
+static void experts_of_targets(void **state)
+{
+    (void)state;
+    uint8_t *expert;
+    int64_t rounds, low = 0;
+    assert_int_equal(wd_trajectory_experts(&expert, &rounds, &options, 875, NULL), WD_OK);
+    assert_int_equal(rounds, options.steps);
+    for (int64_t i = 0; i < rounds * options.slots; i++) {
+        const int64_t target = wd_trajectory_first_target(&options, options.steps) + i;
+        assert_int_equal(expert[i], wd_trajectory_target(&options, target).timestep < 875);
+        low += expert[i];
+    }
+    assert_in_range(low, 1, rounds * options.slots - 1);
+    wd_free(expert);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +136,7 @@ int main(void)
         cmocka_unit_test(every_epoch_has_every_prompt),
         cmocka_unit_test(rounds_hold_all_noise_levels),
         cmocka_unit_test(stream_uses_targets_evenly),
+        cmocka_unit_test(experts_of_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

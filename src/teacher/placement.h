@@ -16,7 +16,9 @@ enum {
     WD_PLACED_STAGES_MAX = 128, /* embedding, blocks, head */
     WD_PLACED_DEVICES_MAX = 16,
     WD_PLACED_SLOTS_MAX = 8,
-    WD_WIDENED_SLOTS = 2 /* stages of those that stay that are widened at a time */
+    WD_WIDENED_SLOTS = 2,   /* stages of those that stay that are widened at a time */
+    WD_SWEEPS_UNDER_WAY = 2 /* whose ends are told apart: who waits for that of an older one waits
+                             * for one of these */
 };
 
 /* Where weights are between uses. */

@@ -144,7 +144,7 @@ static bool may_span(wd_strategy strategy)
            strategy == WD_STRATEGY_custom;
 }
 
-/* ---- one plan ---- */
+/* ---- one plan: its bytes ---- */
 
 static size_t shortfall(size_t needed, size_t there)
 {
@@ -163,6 +163,36 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
     plan->fits &= !plan->host_missing;
 }
 
+/* ---- one plan: its time ---- */
+
+/* Sweeps are alike that have states of the same experts: weights of the others are not brought. */
+typedef struct sweep_kind {
+    double sweeps; /* per target of all */
+    double states[WD_PLACED_EXPERTS_MAX];
+} sweep_kind;
+
+enum { SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX };
+
+/* Cuts the rounds that there are into windows. */
+static void find_kinds(sweep_kind kind[SWEEP_KINDS], const wd_planner_input *in, int64_t window)
+{
+    const int64_t rounds = in->expert ? in->rounds : 1;
+    for (int64_t first = 0; first < rounds * in->trajectories; first += in->trajectories)
+        for (int64_t at = 0; at < in->trajectories; at += window) {
+            double states[WD_PLACED_EXPERTS_MAX] = {0};
+            for (int64_t i = at; i < at + window && i < in->trajectories; i++)
+                states[in->expert ? in->expert[first + i] : 0]++;
+            sweep_kind *k = &kind[(states[0] > 0) + 2 * (states[1] > 0)];
+            k->sweeps++;
+            for (int e = 0; e < WD_PLACED_EXPERTS_MAX; e++) k->states[e] += states[e];
+        }
+    for (int k = 0; k < SWEEP_KINDS; k++) {
+        for (int e = 0; e < WD_PLACED_EXPERTS_MAX && kind[k].sweeps > 0; e++)
+            kind[k].states[e] /= kind[k].sweeps;
+        kind[k].sweeps /= (double)(rounds * in->trajectories);
+    }
+}
+
 static int batches_of(double states, int64_t micro)
 {
     int64_t n = (int64_t)((states + (double)micro - 1e-9) / (double)micro);
@@ -170,30 +200,57 @@ static int batches_of(double states, int64_t micro)
     return n < WD_TIMELINE_BATCHES_MAX ? (int)n : WD_TIMELINE_BATCHES_MAX;
 }
 
+static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *plan,
+                             const wd_planner_input *in, const wd_site *site)
+{
+    const wd_sweep_options *o = &in->sweep;
+    const wd_dit_config *c = &o->config;
+    const int64_t latents = c->in_channels * o->frames * o->height * o->width;
+    const size_t text_bytes = (size_t)(o->text_tokens * c->text_dim) * wd_dtype_bytes(o->dtype);
+    wd_sweep_load load = {
+        .rounds = (int)((in->trajectories + plan->window - 1) / plan->window),
+        .hop_bytes = (double)site->device[0].need.stream / (double)plan->micro_batch,
+        .text_bytes = (double)text_bytes,
+        .latent_bytes = (double)latents * sizeof(float),
+        .home = in->student_device,
+    };
+    for (int e = 0; e < plan->placement.experts; e++) {
+        if (kind->states[e] <= 0) continue;
+        load.batches[e] = batches_of(kind->states[e], plan->micro_batch);
+        load.batch_targets[e] = kind->states[e] / load.batches[e];
+    }
+    return load;
+}
+
 static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd_teacher_size *size,
                     const wd_site *site)
 {
-    const double share[] = {size->experts > 1 ? in->high_share : 1, 1 - in->high_share};
-    for (int e = 0; e < size->experts; e++) {
-        double states = share[e] * (double)plan->window;
-        if (states <= 0) continue;
-        plan->load.batches[e] = batches_of(states, plan->micro_batch);
-        plan->load.batch_targets[e] = states / plan->load.batches[e];
-    }
-    plan->load.hop_bytes = (double)site->device[0].need.stream;
-    plan->timeline = wd_timeline_play(&plan->placement, size, site, &plan->load, NULL, NULL);
-    const double sweeps = in->step_targets / (double)plan->window;
+    sweep_kind kind[SWEEP_KINDS] = {0};
     const int d = in->student_device;
-    double student = in->student_step_flops / site->device[d].flops_per_s;
-    double teacher = plan->timeline.sweep_seconds * sweeps;
-    /* a processor does one after the other; other devices compute for both, side by side with what
-     * else sweeps do */
-    student += site->device[d].reads_host ? teacher : plan->timeline.compute_seconds[d] * sweeps;
+    double teacher = 0, most = 0, student = in->student_step_flops / site->device[d].flops_per_s;
+    find_kinds(kind, in, plan->window);
+    for (int k = 0; k < SWEEP_KINDS; k++) {
+        if (!(kind[k].sweeps > 0)) continue;
+        const double sweeps = in->step_targets * kind[k].sweeps;
+        const wd_sweep_load load = load_of(&kind[k], plan, in, site);
+        const wd_timeline t = wd_timeline_play(&plan->placement, size, site, &load, NULL, NULL);
+        const double seconds = t.sweep_seconds * sweeps;
+        teacher += seconds;
+        /* a processor does one after the other; other devices compute for both, side by side with
+         * what else sweeps do */
+        student += site->device[d].reads_host ? seconds : t.compute_seconds[d] * sweeps;
+        plan->step_bytes_copied += t.bytes_copied * sweeps;
+        plan->step_bytes_read += t.bytes_read * sweeps;
+        if (seconds < most) continue;
+        most = seconds;
+        plan->load = load;
+        plan->timeline = t;
+    }
     plan->student_limits = student > teacher;
     plan->step_seconds = plan->student_limits ? student : teacher;
-    plan->step_bytes_copied = plan->timeline.bytes_copied * sweeps;
-    plan->step_bytes_read = plan->timeline.bytes_read * sweeps;
 }
+
+/* ---- one plan ---- */
 
 static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strategy strategy,
                        const wd_teacher_size *size, const wd_site *site, wd_err *err)
@@ -264,7 +321,7 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
     WD_TRY(plan_window(out, planner, strategy, window, err));
     while (!in->sweep.window_max && window > 1) {
         wd_strategy_plan smaller;
-        WD_TRY(plan_window(&smaller, planner, strategy, window /= 2, err));
+        WD_TRY(plan_window(&smaller, planner, strategy, window = (window + 1) / 2, err));
         if (improves(&smaller, out)) *out = smaller;
     }
     return WD_OK;

@@ -16,7 +16,9 @@ typedef struct wd_planner_input {
     wd_device *target[WD_PLACED_DEVICES_MAX]; /* of the site, borrowed */
     wd_sweep_options sweep; /* window_max, micro_batch: what the user asked for; 0: chosen here */
     int64_t trajectories;   /* the window's most */
-    double high_share;      /* of all targets: those of expert 0 */
+    const uint8_t *expert; /* [rounds, trajectories], borrowed: of targets as they follow one
+                            * another; NULL: all are of expert 0 */
+    int64_t rounds;
     const wd_placement *custom; /* what `custom` is; NULL: there is no map */
     int teacher_device, slots;
     /* the student */
@@ -36,8 +38,8 @@ typedef struct wd_strategy_plan {
     double step_seconds; /* predicted */
     bool student_limits; /* what limits it is the student's device; else what the timeline says */
     double step_bytes_copied, step_bytes_read;
-    wd_timeline timeline;
-    wd_sweep_load load; /* that it was played with */
+    wd_timeline timeline; /* of the kind of sweep that most of the time goes into */
+    wd_sweep_load load;   /* that it was played with */
     int rivals; /* of auto's choice: plans that fit, this one too */
 } wd_strategy_plan;
 

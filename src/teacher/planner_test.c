@@ -7,7 +7,7 @@
 
 #include "core/random.h"
 
-enum { SCENES = 120, WINDOW_MAX = 24 };
+enum { SCENES = 120, WINDOW_MAX = 24, ROUNDS_MAX = 4 };
 
 /* A large window is taken for a thousandth, and once more so with large micro-batches. */
 static const double SLOWER_MAX = 1.0021;
@@ -55,6 +55,7 @@ static double magnitude(double low, double high)
 typedef struct scene {
     wd_planner_input input;
     wd_placement custom;
+    uint8_t expert[ROUNDS_MAX * WINDOW_MAX];
     size_t weights_bytes; /* of all stages, on a device */
 } scene;
 
@@ -155,7 +156,10 @@ static void random_scene(scene *s)
     random_custom(s);
     in->custom = between(0, 1) ? &s->custom : NULL;
     in->trajectories = between(1, WINDOW_MAX);
-    in->high_share = between(0, 3) ? drawn() : (double)between(0, 1);
+    in->rounds = between(1, ROUNDS_MAX);
+    in->expert = s->input.size.experts > 1 ? s->expert : NULL;
+    const double high_share = between(0, 3) ? drawn() : (double)between(0, 1);
+    for (int64_t i = 0; i < in->rounds * in->trajectories; i++) s->expert[i] = drawn() > high_share;
     const int others = in->site.devices - 1;
     in->teacher_device = others ? (int)between(0, others - 1) : 0;
     in->slots = (int)between(0, 1) * (int)between(2, 5);
@@ -247,7 +251,8 @@ static void auto_is_the_best(void **state)
         found best = {INFINITY, SIZE_MAX};
         wd_planner_input asked = s.input;
         const int64_t given = s.input.sweep.window_max;
-        for (int64_t w = given ? given : s.input.trajectories; w; w = given ? 0 : w / 2) {
+        for (int64_t w = given ? given : s.input.trajectories; w;
+             w = given || w == 1 ? 0 : (w + 1) / 2) {
             asked.sweep.window_max = w;
             search(&best, &asked);
         }
@@ -302,11 +307,35 @@ static void peaks_are_exact(void **state)
     assert_true(tight > SCENES / 2);
 }
 
+/* An expert that no state of a sweep needs is not brought. */
+static void experts_apart(void **state)
+{
+    (void)state;
+    scene s;
+    double copied[2], weights = 0;
+    do random_scene(&s);
+    while (s.input.size.experts < 2 || s.input.site.devices < 2 || s.input.trajectories < 2);
+    wd_planner_input *in = &s.input;
+    in->rounds = 2;
+    in->expert = s.expert;
+    in->sweep.window_max = in->trajectories;
+    for (int apart = 0; apart < 2; apart++) {
+        for (int64_t i = 0; i < 2 * in->trajectories; i++)
+            s.expert[i] = apart ? i >= in->trajectories : i % in->trajectories > 0;
+        copied[apart] = plan_of(in, WD_STRATEGY_offload).step_bytes_copied;
+    }
+    for (int i = 0; i < 2 * in->size.stages; i++)
+        weights += (double)in->size.stage[i % 2][i / 2].device;
+    const double sweeps = in->step_targets / (double)in->trajectories;
+    assert_true(fabs(copied[0] - copied[1] - sweeps * weights / 2) < 1e-9 * copied[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_is_the_best),
         cmocka_unit_test(peaks_are_exact),
+        cmocka_unit_test(experts_apart),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

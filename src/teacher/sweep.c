@@ -8,7 +8,7 @@
 #include "teacher/residency_kinds.h"
 #include "teacher/station.h"
 
-enum { TOKENS_PER_PASS = 2048, EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SWEEPS_UNDER_WAY = 2 };
+enum { TOKENS_PER_PASS = 2048, EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
 /* One micro-batch on its way through the stages. */
 typedef struct micro_batch {
@@ -38,7 +38,7 @@ struct wd_sweep {
     micro_batch *batch;    /* [batches_max] */
     wd_dit_stage *weights; /* [stages]: of the leg */
     int64_t *order;        /* [padded_max] states sorted by expert */
-    wd_event **delivered;  /* [SWEEPS_UNDER_WAY, experts, batches_max], of the exits' devices */
+    wd_event **delivered;  /* [WD_SWEEPS_UNDER_WAY, experts, batches_max], of the exits' devices */
     int64_t sweeps;
 };
 
@@ -253,7 +253,7 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
     WD_TRY(open_ready(sweep, window->queue, err));
     sort_window(count, sweep, window);
     wd_event **delivered =
-        sweep->delivered + sweep->sweeps++ % SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
+        sweep->delivered + sweep->sweeps++ % WD_SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
     look_ahead(sweep, count[0] ? 0 : 1, 0, count);
     for (int e = 0; e < EXPERTS_MAX; e++, delivered += sweep->batches_max) {
         if (!count[e]) continue;
@@ -298,7 +298,7 @@ static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err 
 
 static wd_status open_events(wd_sweep *sweep, wd_err *err)
 {
-    int n = SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
+    int n = WD_SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
     WD_TRY(wd_alloc((void **)&sweep->delivered, (size_t)n, sizeof *sweep->delivered,
                     "teacher sweep", err));
     for (int i = 0; i < n; i++) {
@@ -348,7 +348,7 @@ void wd_sweep_close(wd_sweep *sweep)
 {
     if (!sweep) return;
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) wd_station_close(&sweep->station[d]);
-    for (int i = 0; sweep->delivered && i < SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
+    for (int i = 0; sweep->delivered && i < WD_SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
          i++)
         wd_event_close(sweep->delivered[i]);
     wd_event_close(sweep->ready);

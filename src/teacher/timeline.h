@@ -2,8 +2,8 @@
  *
  * Every device computes in order, every link copies in order, the disk reads in order; a stage's
  * weights may come as soon as a slot is free, a micro-batch goes on as soon as it has its weights
- * and its device. Sweeps follow one another without a break: a micro-batch's next sweep begins when
- * its states have moved on. Pure, like the placement. */
+ * and its device. Sweeps follow one another without a break: a micro-batch's next sweep, which may
+ * be some sweeps later, begins when its states have moved on. Pure, like the placement. */
 #ifndef WD_TEACHER_TIMELINE_H
 #define WD_TEACHER_TIMELINE_H
 
@@ -15,7 +15,11 @@ enum { WD_TIMELINE_BATCHES_MAX = 1024 };
 typedef struct wd_sweep_load {
     int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert, at most the above */
     double batch_targets[WD_PLACED_EXPERTS_MAX]; /* states of a micro-batch, on average */
-    double hop_bytes; /* of a micro-batch that goes from device to device, both streams */
+    int rounds; /* sweeps from one that a state is in to its next; 0 is 1 */
+    /* of each state, in bytes: both streams, where it goes from device to device; what comes from
+     * host memory to the device of the embedding; latents from home there, velocity back */
+    double hop_bytes, text_bytes, latent_bytes;
+    int home; /* device where trajectories are */
 } wd_sweep_load;
 
 typedef enum wd_lane_kind { WD_LANE_COMPUTE, WD_LANE_LINK, WD_LANE_DISK } wd_lane_kind;
@@ -40,7 +44,8 @@ typedef struct wd_timeline {
     double bytes_read, bytes_copied;               /* per sweep: from disk; over all links */
 } wd_timeline;
 
-/* `fn` (or NULL) sees every event, each lane's in order. */
+/* `fn` (or NULL) sees every event but what is brought to the embedding and from the head, each
+ * lane's in order. */
 wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
                              const wd_site *site, const wd_sweep_load *load, wd_timeline_fn *fn,
                              void *context);

@@ -104,6 +104,55 @@ static void pipeline(void **state)
     assert_seconds(play(WD_HOME_DEVICE, 4, 1).sweep_seconds, BLOCKS);
 }
 
+/* Where every other sweep has the same states, one does not wait for the one before. */
+static void rounds_of_sweeps(void **state)
+{
+    (void)state;
+    const wd_placement p = placed(WD_HOME_DEVICE, 4);
+    const wd_teacher_size size = twelve();
+    const wd_site site = site_of(4);
+    for (int rounds = 0; rounds < 4; rounds++) {
+        const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .rounds = rounds};
+        const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+        assert_seconds(t.sweep_seconds, rounds < 2 ? BLOCKS : BLOCKS / 2);
+    }
+}
+
+/* A state comes from where trajectories are, with its text, and its velocity goes back. */
+static void from_home_and_back(void **state)
+{
+    (void)state;
+    const wd_placement p = placed(WD_HOME_DEVICE, 1);
+    const wd_teacher_size size = twelve();
+    wd_site site = site_of(2);
+    wd_sweep_load load = {
+        .batches = {2}, .batch_targets = {3}, .text_bytes = 200, .latent_bytes = 100, .home = 1};
+    wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 6 * (BLOCKS + 2 + 1 + 1));
+    assert_seconds(t.bytes_copied, 6 * 400);
+    load.home = 0;
+    t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 6 * (BLOCKS + 2));
+    site.device[0].reads_host = true;
+    t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 6 * BLOCKS);
+}
+
+/* What is converted on the device goes over the link as it is in the file. */
+static void converted_from_disk(void **state)
+{
+    (void)state;
+    const wd_placement p = placed(WD_HOME_DISK, 1);
+    wd_teacher_size size = twelve();
+    wd_site site = site_of(1);
+    const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}};
+    for (int s = 0; s < BLOCKS; s++) size.stage[0][s].file = 800;
+    site.disk_bytes_per_s = 1e6;
+    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 8 * BLOCKS);
+    assert_seconds(t.bytes_copied, 800 * BLOCKS);
+}
+
 /* The processor needs no copies: a slot is read into, and computed from. */
 static void processor_streams_from_disk(void **state)
 {
@@ -141,7 +190,7 @@ static void lanes_are_in_order(void **state)
     p.place[0][7].home = WD_HOME_HOST;
     const wd_teacher_size size = twelve();
     const wd_site site = site_of(2);
-    const wd_sweep_load load = {.batches = {3}, .batch_targets = {2, 2}, .hop_bytes = 30};
+    const wd_sweep_load load = {.batches = {3}, .batch_targets = {2, 2}, .hop_bytes = 15};
     watch w = {.events = 0};
     const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, see, &w);
     /* four sweeps of: twelve stages and a hop for three micro-batches, a read, two copies */
@@ -157,6 +206,9 @@ int main(void)
         cmocka_unit_test(small_stages_at_the_ends),
         cmocka_unit_test(disk),
         cmocka_unit_test(pipeline),
+        cmocka_unit_test(rounds_of_sweeps),
+        cmocka_unit_test(converted_from_disk),
+        cmocka_unit_test(from_home_and_back),
         cmocka_unit_test(processor_streams_from_disk),
         cmocka_unit_test(lanes_are_in_order),
     };

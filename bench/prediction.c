@@ -1,0 +1,225 @@
+/* Predicted and measured seconds per step: wan-tiny as teacher on simulated devices with slow links
+ * and processors, under the strategies that differ in what limits them.
+ *
+ * Devices compute so slowly that the real work is hidden in it: what is measured is who waits for
+ * whom. A figure is the time between steps once all trajectories have begun. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "core/memory.h"
+#include "distill/plan.h"
+#include "student/init.h"
+#include "teacher/planner.h"
+#include "teacher/rates.h"
+#include "teacher/teacher_size.h"
+
+enum {
+    LATENT = 8,
+    TEXT = 8,
+    SLOTS = 8,
+    TRAJECTORY = 2,
+    WARM_UP = TRAJECTORY + 1,
+    STEPS = 5,
+    AFTER = 2
+};
+
+static const char *const TEACHER = "models/wan-tiny";
+
+typedef struct prediction_case {
+    wd_strategy strategy;
+    const char *devices, *what;
+    int64_t window, batch, reuse;
+} prediction_case;
+
+static const prediction_case cases[] = {
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "teacher", SLOTS, 8, 1},
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "student", SLOTS, 8, 4},
+    {WD_STRATEGY_gpu0, "sim:2x256MiB@link=2MB/s,compute=2GFLOP/s", "apart", SLOTS, 8, 1},
+    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "compute", SLOTS, 8, 1},
+    {WD_STRATEGY_balanced, "sim:2x256MiB@link=500kB/s,compute=2GFLOP/s", "hops", SLOTS, 8, 1},
+    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "window 2", 2, 8, 1},
+    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 8, 1},
+    {WD_STRATEGY_offload, "sim:256MiB@link=10MB/s,compute=2GFLOP/s", "link", SLOTS, 8, 1},
+    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "window 2", 2, 8, 1},
+    {WD_STRATEGY_disk, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 8, 1},
+    {WD_STRATEGY_disk, "sim:256MiB@link=5MB/s,compute=2GFLOP/s", "link", SLOTS, 8, 1},
+};
+
+static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
+{
+    const wd_pipeline *teacher = context;
+    (void)prompt;
+    memset(out, 0, (size_t)(TEXT * teacher->dit.text_dim) * wd_dtype_bytes(dtype));
+}
+
+static wd_machine_options options_of(const wd_pipeline *teacher, const prediction_case *c)
+{
+    wd_machine_options o = {
+        .teacher = teacher,
+        .student = teacher->dit,
+        .teacher_dtype = WD_F32,
+        .student_dtype = WD_F32,
+        .latent_height = LATENT,
+        .latent_width = LATENT,
+        .text_tokens = TEXT,
+        .text_repeat = 1,
+        .trajectory = {.seed = 1,
+                       .slots = SLOTS,
+                       .steps = TRAJECTORY,
+                       .prompts = 4,
+                       .flow_shift = 3,
+                       .num_train_timesteps = 1000,
+                       .integer_timesteps = true},
+        .reuse = c->reuse,
+        .replay = 128 * SLOTS,
+        .window = c->window,
+        .guidance_scale = {4, 3},
+        .batch = c->batch,
+        .accumulation = 1,
+        .optimizer = wd_optimizer_defaults(),
+        .text = no_text,
+        .text_context = (void *)(uintptr_t)teacher,
+    };
+    o.student.layers = 2;
+    return o;
+}
+
+/* ---- predicted ---- */
+
+/* Sizes, and the rate of the disk that the files lie on. */
+static wd_status read_files(wd_planner_input *in, const wd_pipeline *teacher, wd_err *err)
+{
+    wd_safetensors *weights[2] = {NULL, NULL};
+    wd_teacher_files files[2] = {{.weights = NULL}, {.weights = NULL}};
+    wd_status status = WD_OK;
+    for (int e = 0; e < 2 && status == WD_OK; e++) {
+        const wd_component c = e ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER;
+        status = wd_pipeline_open_weights(&weights[e], teacher, c, err);
+        files[e].weights = weights[e];
+    }
+    if (status == WD_OK)
+        status = wd_teacher_size_of(&in->size, &teacher->dit, 2, files, WD_F32, err);
+    if (status == WD_OK)
+        status = wd_rate_of_disk(&in->site.disk_bytes_per_s, wd_safetensors_at(weights[0], 0)->file,
+                                 err);
+    for (int e = 0; e < 2; e++) wd_safetensors_close(weights[e]);
+    return status;
+}
+
+static void describe(wd_planner_input *in, const wd_devices *d)
+{
+    in->site.devices = d->count;
+    in->site.host_bytes = SIZE_MAX;
+    for (int i = 0; i < d->count; i++) {
+        const bool is_processor = i == d->processor;
+        in->target[i] = d->device[i];
+        in->site.device[i] = (wd_site_device){
+            .bytes = wd_device_bytes_max(d->device[i]),
+            .flops_per_s = is_processor ? 1 : d->list.device[i].flops_per_s,
+            .link_bytes_per_s = is_processor ? INFINITY : d->list.device[i].link_bytes_per_s,
+            .reads_host = is_processor};
+    }
+}
+
+static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, const wd_devices *d,
+                         wd_strategy strategy, wd_err *err)
+{
+    wd_memory_plan *beside = NULL;
+    uint8_t *expert = NULL;
+    wd_planner *planner = NULL;
+    wd_planner_input in = {0};
+    wd_machine_options student = *o;
+    wd_status status;
+    student.micro_batch = 1;
+    WD_TRY_OUT(wd_alloc((void **)&beside, 1, sizeof *beside, "a plan", err));
+    WD_TRY_OUT(wd_plan_machine(beside, &student, &(wd_samples_options){0}, d, NULL, err));
+    describe(&in, d);
+    WD_TRY_OUT(read_files(&in, o->teacher, err));
+    in.sweep = wd_machine_sweep_options(o);
+    in.trajectories = o->trajectory.slots;
+    WD_TRY_OUT(wd_trajectory_experts(&expert, &in.rounds, &o->trajectory,
+                                     in.sweep.boundary_timestep, err));
+    in.expert = expert;
+    in.teacher_device = strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
+    in.step_targets = (double)o->batch / (double)o->reuse;
+    in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
+    WD_TRY_OUT(wd_planner_open(&planner, &in, err));
+    WD_TRY_OUT(wd_planner_need(out, planner, strategy, err));
+out:
+    wd_planner_close(planner);
+    wd_free(expert);
+    wd_free(beside);
+    return status;
+}
+
+/* ---- measured ---- */
+
+static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machine_options *o,
+                            wd_devices *d, wd_err *err)
+{
+    const int64_t first = WARM_UP * o->reuse, last = first + STEPS * o->reuse;
+    double begun = 0;
+    WD_TRY(wd_student_init(&m->params, o->teacher, wd_student_expert(o->teacher), NULL, d->student,
+                           err));
+    for (int64_t step = 0; step <= last + AFTER; step++) { /* at both ends others are under way */
+        WD_TRY(wd_machine_step(m, step, 1e-4, err));
+        while (wd_machine_results_pending(m) > (step < last + AFTER)) {
+            const int64_t done = wd_machine_take_result(m).step;
+            if (done == first) begun = wd_bench_clock_s();
+            if (done == last) *step_seconds = (wd_bench_clock_s() - begun) / (double)(last - first);
+        }
+    }
+    return WD_OK;
+}
+
+static wd_status measure(double *step_seconds, const wd_machine_options *o, wd_devices *d,
+                         const wd_placement *p, wd_err *err)
+{
+    wd_status status;
+    wd_machine machine = {0};
+    wd_residency *residency = NULL;
+    WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
+                                        d->host, err));
+    const wd_machine_teacher where = {residency, p, d->teacher, d->home};
+    WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
+    WD_TRY_OUT(time_steps(step_seconds, &machine, o, d, err));
+out:
+    wd_machine_close(&machine);
+    wd_residency_close(residency);
+    return status;
+}
+
+/* ---- the case ---- */
+
+static wd_status run_case(const prediction_case *c, const wd_pipeline *teacher,
+                          wd_bench_context *bench, wd_err *err)
+{
+    wd_status status;
+    wd_devices devices = {0};
+    wd_strategy_plan plan;
+    double measured = 0;
+    char line[160];
+    wd_machine_options o = options_of(teacher, c);
+    WD_TRY_OUT(wd_devices_open(&devices, c->devices, 1, err));
+    WD_TRY_OUT(predict(&plan, &o, &devices, c->strategy, err));
+    o.micro_batch = plan.micro_batch;
+    WD_TRY_OUT(measure(&measured, &o, &devices, &plan.placement, err));
+    snprintf(line, sizeof line, "step of %-8s %-12s predicted %6.3f s measured %6.3f s: %5.2f",
+             wd_strategy_name(c->strategy), c->what, plan.step_seconds, measured,
+             measured / plan.step_seconds);
+    bench->print(bench->context, line);
+out:
+    wd_devices_close(&devices);
+    return status;
+}
+
+wd_status wd_bench_prediction(wd_bench_context *bench, wd_err *err)
+{
+    wd_pipeline teacher;
+    WD_TRY(wd_pipeline_open(&teacher, TEACHER, err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        WD_TRY(run_case(&cases[i], &teacher, bench, err));
+    return WD_OK;
+}
