@@ -6,7 +6,7 @@
 
 #include "core/memory.h"
 
-enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
+enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32, HALVINGS = 8 };
 
 /* What takes more of the time of another plan than this is no faster. */
 static const double FASTER = 0.999;
@@ -173,6 +173,11 @@ typedef struct sweep_kind {
 
 enum { SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX };
 
+/* Of a step, in seconds: the teacher's part, and what of it the student's device computes. */
+typedef struct step_parts {
+    double seconds, beside;
+} step_parts;
+
 /* Cuts the rounds that there are into windows. */
 static void find_kinds(sweep_kind kind[SWEEP_KINDS], const wd_planner_input *in, int64_t window)
 {
@@ -222,23 +227,25 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
     return load;
 }
 
-static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd_teacher_size *size,
-                    const wd_site *site)
+/* What the teacher does for a step, where the student leaves it `share` of its device's rate. */
+static step_parts play_step(wd_strategy_plan *plan, const wd_planner_input *in,
+                            const wd_teacher_size *size, const wd_site *site, double share)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
-    const int d = in->student_device;
-    double teacher = 0, most = 0, student = in->student_step_flops / site->device[d].flops_per_s;
+    step_parts parts = {0};
+    wd_site shared = *site;
+    double most = 0;
+    shared.device[in->student_device].flops_per_s *= share;
     find_kinds(kind, in, plan->window);
+    plan->step_bytes_copied = plan->step_bytes_read = 0;
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
         const double sweeps = in->step_targets * kind[k].sweeps;
         const wd_sweep_load load = load_of(&kind[k], plan, in, site);
-        const wd_timeline t = wd_timeline_play(&plan->placement, size, site, &load, NULL, NULL);
+        const wd_timeline t = wd_timeline_play(&plan->placement, size, &shared, &load, NULL, NULL);
         const double seconds = t.sweep_seconds * sweeps;
-        teacher += seconds;
-        /* a processor does one after the other; other devices compute for both, side by side with
-         * what else sweeps do */
-        student += site->device[d].reads_host ? seconds : t.compute_seconds[d] * sweeps;
+        parts.seconds += seconds;
+        parts.beside += t.compute_seconds[in->student_device] * sweeps;
         plan->step_bytes_copied += t.bytes_copied * sweeps;
         plan->step_bytes_read += t.bytes_read * sweeps;
         if (seconds < most) continue;
@@ -246,8 +253,37 @@ static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd
         plan->load = load;
         plan->timeline = t;
     }
-    plan->student_limits = student > teacher;
-    plan->step_seconds = plan->student_limits ? student : teacher;
+    return parts;
+}
+
+/* A processor does one after the other. Another device computes for both, side by side: a step
+ * takes as long as the teacher does with the share that a student leaves it which is busy for its
+ * part of that time. The longer, the larger the share: found by halving. */
+static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd_teacher_size *size,
+                    const wd_site *site)
+{
+    const wd_site_device *device = &site->device[in->student_device];
+    const double student = in->student_step_flops / device->flops_per_s;
+    const step_parts alone = play_step(plan, in, size, site, 1);
+    const double busy = student + (device->reads_host ? alone.seconds : alone.beside);
+    double least = busy > alone.seconds ? busy : alone.seconds;
+    plan->student_limits = busy > alone.seconds;
+    plan->step_seconds = least;
+    if (device->reads_host || !(alone.beside > 0)) return;
+    const wd_sweep_load load = plan->load;
+    const wd_timeline timeline = plan->timeline;
+    double most = alone.seconds + student;
+    for (int i = 0; i < HALVINGS && most > least / FASTER; i++) {
+        const double seconds = i ? (least + most) / 2 : least;
+        const step_parts parts = play_step(plan, in, size, site, 1 - student / seconds);
+        if (parts.seconds > seconds * (1 + 1e-9))
+            least = seconds;
+        else
+            most = seconds;
+    }
+    plan->load = load;
+    plan->timeline = timeline;
+    plan->step_seconds = most;
 }
 
 /* ---- one plan ---- */
