@@ -44,7 +44,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     wd_train_plan_line(line, sizeof line, where, &where->chosen);
     wd_log(WD_LOG_INFO, "%s", line);
     wd_memory_report_plan(plan, devices);
-    return wd_train_plan_check(where, plan, s, err);
+    return wd_way_out_check(where, plan, s, err);
 }
 
 /* ---- run.json ---- */

@@ -35,11 +35,6 @@ void wd_train_plan_close(wd_train_plan *plan); /* a zeroed one is fine */
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
                         const wd_strategy_plan *of);
 
-/* WD_DOES_NOT_FIT where the memory plan does not fit: what is missing, where, and what would fit.
- */
-wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_memory_plan *memory,
-                              const wd_train_setup *setup, wd_err *err);
-
 /* A new object: strategy, whether it fits, bytes, time, placement. */
 json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *of);
 

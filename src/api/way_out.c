@@ -12,7 +12,12 @@
 #include "core/log.h"
 #include "core/memory.h"
 
-enum { WAYS_MAX = 5, COMMAND_MAX = 4096, HALVINGS_MAX = 4 };
+enum {
+    WAYS_MAX = 5,
+    COMMAND_MAX = 4096,
+    HALVINGS_MAX = 4,
+    LESS = 9 /* tenths of its memory that a run which found none may take instead */
+};
 
 /* What is changed, in the order in which it costs. */
 typedef struct change {
@@ -118,7 +123,8 @@ static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, wd_strategy
     return said;
 }
 
-/* `below`: bytes of all places together that a plan must stay under. */
+/* Up to WAYS_MAX of them, the fewest changes first, then the fastest; returns how many. `below`:
+ * bytes of all places together that a plan must stay under. */
 static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
 {
     int said = 0;
@@ -137,11 +143,6 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
     wd_free(all);
     wd_free(copy);
     return said;
-}
-
-int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup)
-{
-    return say_all(plan, setup, SIZE_MAX);
 }
 
 /* ---- when memory is gone all the same ---- */
@@ -167,7 +168,7 @@ void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, c
     wd_log(WD_LOG_ERROR,
            "somebody else has taken the memory since, or --host_memory said too much. "
            "What takes less, best first:");
-    wd_way_out_say(plan, setup);
+    say_all(plan, setup, all_bytes(plan, &plan->chosen) / 10 * LESS);
 }
 
 /* ---- the refusal ---- */
@@ -187,8 +188,8 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
                    memory->item[i].name, wd_bytes_text(item, sizeof item, memory->item[i].bytes));
 }
 
-wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_memory_plan *memory,
-                              const wd_train_setup *setup, wd_err *err)
+wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memory,
+                           const wd_train_setup *setup, wd_err *err)
 {
     const wd_devices *d = plan->devices;
     bool fits = wd_plan_peak(memory, WD_PLAN_HOST) <= plan->host_budget;
@@ -199,7 +200,7 @@ wd_status wd_train_plan_check(const wd_train_plan *plan, const wd_memory_plan *m
     for (int i = 0; i < d->count; i++)
         if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
     wd_log(WD_LOG_ERROR, "what would fit, best first:");
-    if (wd_way_out_say(plan, setup))
+    if (say_all(plan, setup, SIZE_MAX))
         return wd_fail(
             err, WD_DOES_NOT_FIT,
             "the run does not fit under --teacher_device_strategy %s; the commands above "

@@ -4,12 +4,14 @@
 
 #include "api/train_plan.h"
 
-/* Logs up to five commands whose plans fit, the fewest changes first, then the fastest; returns how
- * many there are. */
-int wd_way_out_say(const wd_train_plan *plan, const wd_train_setup *setup);
+/* WD_DOES_NOT_FIT where the memory plan does not fit; logs what is missing, where, and up to five
+ * commands whose plans fit, the fewest changes first, then the fastest. */
+wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memory,
+                           const wd_train_setup *setup, wd_err *err);
 
 /* Logs what there is to say when an allocation has failed all the same, for others took the memory:
- * what was asked for and by whom (`error`), every device's memory, and the commands. */
+ * what was asked for and by whom (`error`), every device's memory, and the commands that take
+ * clearly less. */
 void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, const wd_err *error);
 
 #endif
