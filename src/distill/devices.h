@@ -27,10 +27,4 @@ wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd
 wd_status wd_devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err);
 void wd_devices_close(wd_devices *devices); /* a zeroed one is fine */
 
-/* Whether the run has no device but the processor. */
-static inline bool wd_devices_are_host(const wd_devices *devices)
-{
-    return devices->count == 1;
-}
-
 #endif

@@ -85,13 +85,6 @@ static wd_status fill(wd_site *site, wd_teacher_size *size, wd_planner *p, int64
     return WD_OK;
 }
 
-wd_status wd_planner_site(wd_site *out, wd_planner *planner, const wd_strategy_plan *plan,
-                          wd_err *err)
-{
-    wd_teacher_size size;
-    return fill(out, &size, planner, plan->window, plan->micro_batch, err);
-}
-
 wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
                           void *context, wd_err *err)
 {

@@ -72,8 +72,4 @@ wd_status wd_planner_all(wd_strategy_plan *out, wd_planner *planner, wd_err *err
 wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
                           void *context, wd_err *err);
 
-/* The site with what its sweeps need at a micro-batch and window, as the plan was made with. */
-wd_status wd_planner_site(wd_site *out, wd_planner *planner, const wd_strategy_plan *plan,
-                          wd_err *err);
-
 #endif

@@ -30,11 +30,6 @@ static size_t text_bytes(const wd_sweep_options *o)
 
 /* ---- memory ---- */
 
-size_t wd_station_host_bytes(const wd_sweep_options *options)
-{
-    return (size_t)options->micro_batch * (sizeof(float) + text_bytes(options));
-}
-
 static wd_status open_entry(wd_station *s, wd_err *err)
 {
     const wd_sweep_options *o = s->options;

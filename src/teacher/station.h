@@ -56,9 +56,6 @@ wd_status wd_station_open(wd_station *out, const wd_sweep_options *options,
                           wd_err *err);
 void wd_station_close(wd_station *station); /* a zeroed one is fine */
 
-/* Host memory of an entry. */
-size_t wd_station_host_bytes(const wd_sweep_options *options);
-
 /* Runs a stage for the micro-batch of `samples` in `slot`. The entry's buffers hold its latents,
  * timesteps and text; the exit's get its velocity. */
 void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind kind, int expert,

@@ -358,14 +358,3 @@ void wd_sweep_close(wd_sweep *sweep)
     wd_free(sweep->order);
     wd_free(sweep);
 }
-
-size_t wd_sweep_host_bytes(const wd_sweep_options *options, const wd_placement *placement)
-{
-    const wd_sweep_options o = wd_sweep_fitted(options);
-    size_t batches = (size_t)wd_sweep_batches(options), entries = 0;
-    int64_t padded = o.window_max + EXPERTS_MAX * (wd_sweep_size_step(o.micro_batch) - 1);
-    for (int e = 0; e < placement->experts; e++)
-        entries += !e || placement->place[e][0].device != placement->place[0][0].device;
-    return entries * wd_station_host_bytes(&o) + (size_t)padded * sizeof(int64_t) +
-           batches * sizeof(micro_batch) + (size_t)placement->stages * sizeof(wd_dit_stage);
-}

@@ -68,9 +68,6 @@ int wd_sweep_batches(const wd_sweep_options *options);
 wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
                            const wd_sweep_options *options, wd_device *target, wd_err *err);
 
-/* Host memory that a sweep allocates beside small fixed parts. */
-size_t wd_sweep_host_bytes(const wd_sweep_options *options, const wd_placement *placement);
-
 typedef struct wd_sweep wd_sweep;
 
 /* `residency` and `queues` are borrowed: one of each device of the placement, in its order; those
