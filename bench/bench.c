@@ -3,20 +3,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/memory.h"
 #include "core/random.h"
 #include "dev/ops.h"
 
 enum { FILL_BLOCK = 1 << 20, PEAK_SIZE = 3072, PEAK_RUNS = 5 };
-
-double wd_bench_clock_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, double seconds,
                      double flops)
@@ -64,10 +56,10 @@ static wd_status peak_of(wd_bench_context *bench, wd_dtype dtype, wd_err *err)
                                  .lda = n, .ldb = n, .ldc = n, .batch = 1};
     double best = 1e30;
     for (int run = 0; run <= PEAK_RUNS; run++) {
-        double begun = wd_bench_clock_s();
+        double begun = wd_clock_s();
         wd_op_matmul(bench->queue, &args);
         wd_queue_wait(bench->queue);
-        double seconds = wd_bench_clock_s() - begun;
+        double seconds = wd_clock_s() - begun;
         if (run && seconds < best) best = seconds;
     }
     double flops = 2.0 * (double)n * (double)n * (double)n;

@@ -5,15 +5,16 @@
 #ifndef WD_BENCH_BENCH_H
 #define WD_BENCH_BENCH_H
 
-#include "dev/device.h"
+#include "core/clock.h"
 #include "core/dtype.h"
+#include "dev/device.h"
 
 /* What a case is run with and what it reports to. */
 typedef struct wd_bench_context {
     wd_device *device;
     wd_queue *queue;
-    double peak[WD_DTYPE_COUNT];  /* FLOP/s of a large matrix product; 0: not measured */
-    const char *only;             /* part of a case's name; NULL: all */
+    double peak[WD_DTYPE_COUNT]; /* FLOP/s of a large matrix product; 0: not measured */
+    const char *only;            /* part of a case's name; NULL: all */
     void (*print)(void *context, const char *line);
     void *context;
 } wd_bench_context;
@@ -31,8 +32,6 @@ wd_status wd_bench_prediction(wd_bench_context *bench, wd_err *err); /* in the s
 
 /* Runs every case whose name contains bench->only. */
 wd_status wd_bench_all(wd_bench_context *bench, wd_err *err);
-
-double wd_bench_clock_s(void);
 
 /* "transformer forward 1.3B f32      1.92 s   421.3 GFLOP/s   86 % of peak" */
 void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, double seconds,

@@ -203,9 +203,9 @@ static wd_status time_target(double *seconds, const teacher *t, const demand *of
     rig r = {.rounds = 0};
     wd_status status = open_rig(&r, t, of, err);
     if (status == WD_OK) status = run_rounds(&r, TRAJECTORY_STEPS, of, err);
-    const double begun = wd_bench_clock_s();
+    const double begun = wd_clock_s();
     if (status == WD_OK) status = run_rounds(&r, ROUNDS, of, err);
-    *seconds = (wd_bench_clock_s() - begun) / (double)(ROUNDS * of->window);
+    *seconds = (wd_clock_s() - begun) / (double)(ROUNDS * of->window);
     close_rig(&r);
     return status;
 }

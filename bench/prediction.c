@@ -167,8 +167,8 @@ static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machin
         WD_TRY(wd_machine_step(m, step, 1e-4, err));
         while (wd_machine_results_pending(m) > (step < last + AFTER)) {
             const int64_t done = wd_machine_take_result(m).step;
-            if (done == first) begun = wd_bench_clock_s();
-            if (done == last) *step_seconds = (wd_bench_clock_s() - begun) / (double)(last - first);
+            if (done == first) begun = wd_clock_s();
+            if (done == last) *step_seconds = (wd_clock_s() - begun) / (double)(last - first);
         }
     }
     return WD_OK;

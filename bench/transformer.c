@@ -103,14 +103,14 @@ static wd_status time_bed(const char *name, const geometry *g, wd_dtype dtype,
     double best = 1e30, flops = 0;
     wd_status status = open_bed(&b, g, dtype, mode, bench, err);
     for (int run = 0; status == WD_OK && run <= runs; run++) {
-        double before = wd_queue_total(bench->queue).flops, begun = wd_bench_clock_s();
+        double before = wd_queue_total(bench->queue).flops, begun = wd_clock_s();
         if (mode == WD_STUDENT_SAMPLE) {
             wd_student_velocity(b.velocity, b.student, b.latents, b.timestep, b.text);
         } else {
             train_step(&b, bench->queue);
         }
         wd_queue_wait(bench->queue);
-        double seconds = wd_bench_clock_s() - begun;
+        double seconds = wd_clock_s() - begun;
         flops = wd_queue_total(bench->queue).flops - before;
         if (run && seconds < best) best = seconds;
     }

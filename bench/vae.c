@@ -63,9 +63,9 @@ static wd_status decode(wd_bench_context *bench, const wd_safetensors *weights, 
     WD_TRY_OUT(wd_alloc((void **)&z, 16 * SIDE * SIDE, sizeof *z, "latents", err));
     WD_TRY_OUT(wd_alloc((void **)&image, 3 * 64 * SIDE * SIDE, sizeof *image, "a picture", err));
     for (int run = 0; run <= RUNS; run++) {
-        double before = wd_queue_total(bench->queue).flops, begun = wd_bench_clock_s();
+        double before = wd_queue_total(bench->queue).flops, begun = wd_clock_s();
         WD_TRY_OUT(wd_vae_decode(vae, image, z, dim, err));
-        double seconds = wd_bench_clock_s() - begun;
+        double seconds = wd_clock_s() - begun;
         flops = wd_queue_total(bench->queue).flops - before;
         if (run && seconds < best) best = seconds;
     }

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/clock.h"
+#include "core/clock.h"
 #include "api/eval_report.h"
 #include "api/gallery.h"
 #include "api/json_text.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "api/painter.h"
-#include "api/clock.h"
+#include "core/clock.h"
 #include "api/gallery.h"
 #include "api/run.h"
 #include "api/tensor_file.h"

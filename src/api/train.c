@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "api/clock.h"
 #include "api/options_json.h"
 #include "api/memory_report.h"
 #include "api/text_plan.h"

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "distill/metrics.h"
 #include "io/file.h"
@@ -36,16 +36,9 @@ typedef struct trainer {
     double steps_per_s;
 } trainer;
 
-static double clock_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static double elapsed_s(const trainer *t)
 {
-    return t->seconds_before + clock_s() - t->begun;
+    return t->seconds_before + wd_clock_s() - t->begun;
 }
 
 /* How much of the run is over, in [0, 1]: by steps, or by time. */
@@ -66,7 +59,7 @@ static double steps_per_s(const trainer *t, double now)
 
 static void show_progress(trainer *t, double loss)
 {
-    double now = clock_s();
+    double now = wd_clock_s();
     if (now - t->shown < 1.0) return;
     t->steps_per_s = steps_per_s(t, now);
     t->shown = now;
@@ -105,7 +98,7 @@ static wd_status take_result(trainer *t, wd_err *err)
             .samples = (result.step + 1) * m->batch * m->accumulation,
             .targets = note->targets,
             .seconds = seconds,
-            .steps_per_s = t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, clock_s()),
+            .steps_per_s = t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, wd_clock_s()),
         },
         err));
     show_progress(t, result.loss);
@@ -285,7 +278,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     trainer t = {.options = options};
     bool interrupted = false;
     WD_TRY_OUT(begin(&t, teacher, queue, err));
-    t.begun = t.shown = clock_s();
+    t.begun = t.shown = wd_clock_s();
     t.shown_step = t.step;
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) WD_TRY_OUT(run_step(&t, err));
     double seconds = elapsed_s(&t);

@@ -4,9 +4,9 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/memory.h"
 #include "dev/ops.h"
 #include "io/file_reader.h"
@@ -14,13 +14,6 @@
 enum { SIDE_MAX = 1024, COPY_LEAST = 64 << 10, COPY_MOST = 16 << 20, READ_MOST = 8 << 20 };
 
 static const double LONG_ENOUGH_S = 0.01;
-
-static double clock_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -31,10 +24,10 @@ static int64_t least(int64_t a, int64_t b)
 
 static double time_product(wd_queue *queue, const wd_matmul_args *args)
 {
-    double begun = clock_s();
+    double begun = wd_clock_s();
     wd_op_matmul(queue, args);
     wd_queue_wait(queue);
-    return clock_s() - begun;
+    return wd_clock_s() - begun;
 }
 
 wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dtype, int64_t m,
@@ -89,10 +82,10 @@ wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err)
     WD_TRY_OUT(wd_alloc(&from, most, 1, "a measurement", err));
     for (size_t bytes = most < COPY_LEAST ? most : COPY_LEAST;; bytes *= 4) {
         if (bytes > most) bytes = most;
-        double begun = clock_s();
+        double begun = wd_clock_s();
         wd_queue_copy(queue, to, from, bytes);
         wd_queue_wait(queue);
-        double seconds = clock_s() - begun;
+        double seconds = wd_clock_s() - begun;
         *bytes_per_s = (double)bytes / seconds;
         if (bytes == most || seconds > LONG_ENOUGH_S) break;
     }
@@ -129,9 +122,9 @@ wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err)
     for (;; piece *= 4) {
         if (piece > READ_MOST) piece = READ_MOST;
         if (piece > whole - at) piece = (size_t)(whole - at);
-        double begun = clock_s();
+        double begun = wd_clock_s();
         WD_TRY_OUT(wd_file_reader_read(reader, to, path, at, piece, err));
-        double seconds = clock_s() - begun;
+        double seconds = wd_clock_s() - begun;
         *bytes_per_s = (double)piece / seconds;
         at += piece;
         if (at == whole || piece == READ_MOST || seconds > LONG_ENOUGH_S) break;

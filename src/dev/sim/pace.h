@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-double wd_sim_now_s(void);
+#include "core/clock.h"
 
 /* When work begins that could begin at `ready_s`: then, if that was a moment ago, else now. */
 double wd_sim_begin_s(double ready_s);

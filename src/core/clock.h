@@ -1,6 +1,6 @@
 /* Seconds of a clock that only goes forward. */
-#ifndef WD_API_CLOCK_H
-#define WD_API_CLOCK_H
+#ifndef WD_CORE_CLOCK_H
+#define WD_CORE_CLOCK_H
 
 #include <time.h>
 
