@@ -32,7 +32,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     WD_TRY(wd_alloc((void **)&all, WD_STRATEGY_auto, sizeof *all, "plans", err));
     WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &map, &prompts, err));
     WD_TRY_OUT(wd_planner_all(all, where.planner, err));
-    WD_TRY_OUT(wd_planner_auto(&best, where.planner, err));
+    best = wd_planner_best(all);
     const wd_plan_table table = {.plan = &where,
                                  .setup = s,
                                  .teacher = options->teacher_preset ? options->teacher_preset

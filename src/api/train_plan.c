@@ -46,6 +46,9 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
                                           err);
         files[e].weights = weights[e];
     }
+    if (weights[0])
+        snprintf(p->weights_file, sizeof p->weights_file, "%s",
+                 wd_safetensors_at(weights[0], 0)->file);
     if (status == WD_OK)
         status = wd_teacher_size_of(&p->input.size, &s->teacher.dit, experts, files, storage, err);
     for (int e = 0; e < experts; e++) wd_safetensors_close(weights[e]);
@@ -54,43 +57,46 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* ---- rates ---- */
 
-/* A file of the teacher's weights. */
-static bool find_weights(char path[WD_PATH_MAX], const wd_pipeline *teacher)
+/* FLOP/s that nobody has stated. */
+static wd_status measure_compute(double *flops_per_s, const wd_train_plan *p, int device,
+                                 wd_err *err)
 {
-    wd_safetensors *weights;
-    if (!*teacher->path) return false;
-    if (wd_pipeline_open_weights(&weights, teacher, WD_COMPONENT_TRANSFORMER, NULL) != WD_OK)
-        return false;
-    snprintf(path, WD_PATH_MAX, "%s", wd_safetensors_at(weights, 0)->file);
-    wd_safetensors_close(weights);
-    return true;
-}
-
-static wd_status find_rates(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
-{
-    char path[WD_PATH_MAX];
-    const wd_devices *d = p->devices;
-    wd_site *site = &p->input.site;
     const wd_sweep_options *o = &p->input.sweep;
     const wd_dit_shape one = {.samples = 1, .frames = 1, .height = o->height, .width = o->width};
-    const int64_t tokens = wd_dit_tokens(&o->config, &one);
-    for (int i = 0; i < d->count; i++) {
-        wd_site_device *to = &site->device[i];
-        const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
-        to->flops_per_s = spec ? spec->flops_per_s : d->list.processor_flops_per_s;
-        if (spec) to->link_bytes_per_s = spec->link_bytes_per_s;
-        if (!(to->flops_per_s > 0))
-            WD_TRY(wd_rate_of_products(&to->flops_per_s, d->teacher[i], o->dtype, 2 * tokens,
-                                       wd_dit_width(&o->config), o->config.ffn_dim, err));
-        if (to->reads_host)
-            to->link_bytes_per_s = INFINITY;
-        else if (!(to->link_bytes_per_s > 0))
-            WD_TRY(wd_rate_of_link(&to->link_bytes_per_s, d->teacher[i], err));
-        wd_device_restart_peak(d->device[i]); /* what measuring took is no part of the plan */
-    }
-    site->disk_bytes_per_s = DISK_BYTES_PER_S;
-    if (!find_weights(path, &s->teacher)) return WD_OK;
-    return wd_rate_of_disk(&site->disk_bytes_per_s, path, err);
+    return wd_rate_of_products(flops_per_s, p->devices->teacher[device], o->dtype,
+                               2 * wd_dit_tokens(&o->config, &one), wd_dit_width(&o->config),
+                               o->config.ffn_dim, err);
+}
+
+/* What is stated, else as in `like`, whose links are these and whose products are of the same dtype
+ * if `same`; else measured. */
+static wd_status find_device_rates(wd_train_plan *p, int i, const wd_site *like, bool same,
+                                   wd_err *err)
+{
+    const wd_devices *d = p->devices;
+    wd_site_device *to = &p->input.site.device[i];
+    const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
+    to->flops_per_s = spec ? spec->flops_per_s : d->list.processor_flops_per_s;
+    if (!(to->flops_per_s > 0) && same) to->flops_per_s = like->device[i].flops_per_s;
+    if (!(to->flops_per_s > 0)) WD_TRY(measure_compute(&to->flops_per_s, p, i, err));
+    to->link_bytes_per_s = to->reads_host ? INFINITY
+                           : like         ? like->device[i].link_bytes_per_s
+                                          : spec->link_bytes_per_s;
+    if (!(to->link_bytes_per_s > 0))
+        WD_TRY(wd_rate_of_link(&to->link_bytes_per_s, d->teacher[i], err));
+    wd_device_restart_peak(d->device[i]); /* what measuring took is no part of the plan */
+    return WD_OK;
+}
+
+static wd_status find_rates(wd_train_plan *p, const wd_train_plan *like, wd_err *err)
+{
+    wd_site *site = &p->input.site;
+    const bool same = like && like->input.sweep.dtype == p->input.sweep.dtype;
+    for (int i = 0; i < p->devices->count; i++)
+        WD_TRY(find_device_rates(p, i, like ? &like->input.site : NULL, same, err));
+    site->disk_bytes_per_s = like ? like->input.site.disk_bytes_per_s : DISK_BYTES_PER_S;
+    if (like || !*p->weights_file) return WD_OK;
+    return wd_rate_of_disk(&site->disk_bytes_per_s, p->weights_file, err);
 }
 
 /* ---- budgets ---- */
@@ -145,7 +151,9 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->student_step_flops = samples * p->beside.student_flops_per_sample;
 }
 
-static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, wd_err *err)
+/* `like`: a plan whose measurements are good for this one, too; NULL: there is none. */
+static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_plan *like,
+                           wd_err *err)
 {
     wd_machine_options *m = &s->trainer.machine;
     WD_TRY(choose_strategy(p, &s->options, err));
@@ -157,7 +165,7 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, wd_err *err)
                                  p->input.sweep.boundary_timestep, err));
     p->input.expert = p->expert;
     if (p->map.given) p->input.custom = &p->map.placement;
-    WD_TRY(find_rates(p, s, err));
+    WD_TRY(find_rates(p, like, err));
     WD_TRY(wd_planner_open(&p->planner, &p->input, err));
     if (p->asked == WD_STRATEGY_auto)
         WD_TRY(wd_planner_auto(&p->chosen, p->planner, err));
@@ -168,13 +176,26 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+static wd_status finish_open(wd_train_plan *p, wd_train_setup *setup, const wd_train_plan *like,
+                             wd_err *err)
+{
+    const wd_status status = open_plan(p, setup, like, err);
+    if (status != WD_OK) wd_train_plan_close(p);
+    return status;
+}
+
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
                              const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err)
 {
     *out = (wd_train_plan){.devices = devices, .map = *map, .text = *text};
-    const wd_status status = open_plan(out, setup, err);
-    if (status != WD_OK) wd_train_plan_close(out);
-    return status;
+    return finish_open(out, setup, NULL, err);
+}
+
+wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
+                                  const wd_train_plan *like, wd_err *err)
+{
+    *out = (wd_train_plan){.devices = like->devices, .map = like->map, .text = like->text};
+    return finish_open(out, setup, like, err);
 }
 
 void wd_train_plan_close(wd_train_plan *plan)

@@ -14,7 +14,8 @@ typedef struct wd_train_plan {
     wd_memory_plan text;   /* what encoding the prompts takes */
     wd_memory_plan beside; /* that, and all else but the teacher */
     wd_planner_input input;
-    uint8_t *expert; /* of the input */
+    uint8_t *expert;                /* of the input */
+    char weights_file[WD_PATH_MAX]; /* one of the teacher's; "": it has none */
     wd_planner *planner;
     wd_teacher_map map;
     size_t host_budget;
@@ -28,6 +29,11 @@ typedef struct wd_train_plan {
  * to see. */
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
                              const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err);
+
+/* The same on the same machine, for a run with other options: what was measured for `like` is not
+ * measured again. */
+wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
+                                  const wd_train_plan *like, wd_err *err);
 void wd_train_plan_close(wd_train_plan *plan); /* a zeroed one is fine */
 
 /* "teacher: balanced over sim:0 ... sim:3, window 64, 4 at a time: 0.31 s per step, limited by the

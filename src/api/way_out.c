@@ -114,8 +114,7 @@ static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, wd_strategy
     wd_train_plan other;
     wd_train_options given = copy->given;
     if (!apply(&given, &copy->trainer.machine, c)) return 0;
-    if (wd_train_plan_open(&other, copy, plan->devices, &plan->map, &plan->text, NULL) != WD_OK)
-        return 0;
+    if (wd_train_plan_open_like(&other, copy, plan, NULL) != WD_OK) return 0;
     if (wd_planner_all(all, other.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &other, all, below);
     for (; said < count && said < most; said++) say_way(&given, &all[order[said]]);

@@ -395,21 +395,25 @@ wd_status wd_planner_all(wd_strategy_plan *out, wd_planner *planner, wd_err *err
     return WD_OK;
 }
 
+wd_strategy_plan wd_planner_best(const wd_strategy_plan *all)
+{
+    int best = -1, fitting = 0;
+    for (int i = 0; i < WD_STRATEGY_auto; i++) {
+        if (all[i].objection) continue;
+        if (best < 0 || wd_planner_is_better(&all[i], &all[best])) best = i;
+        fitting += all[i].fits;
+    }
+    wd_strategy_plan plan = all[best];
+    plan.rivals = fitting;
+    return plan;
+}
+
 wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err)
 {
-    wd_strategy_plan *plan;
-    WD_TRY(wd_alloc((void **)&plan, WD_STRATEGY_auto, sizeof *plan, "plans", err));
-    const wd_status status = wd_planner_all(plan, planner, err);
-    int best = -1, fitting = 0;
-    for (int i = 0; i < WD_STRATEGY_auto && status == WD_OK; i++)
-        if (!plan[i].objection && (best < 0 || wd_planner_is_better(&plan[i], &plan[best])))
-            best = i;
-    for (int i = 0; i < WD_STRATEGY_auto && status == WD_OK; i++)
-        fitting += !plan[i].objection && plan[i].fits;
-    if (status == WD_OK) {
-        *out = plan[best];
-        out->rivals = fitting;
-    }
-    wd_free(plan);
+    wd_strategy_plan *all;
+    WD_TRY(wd_alloc((void **)&all, WD_STRATEGY_auto, sizeof *all, "plans", err));
+    const wd_status status = wd_planner_all(all, planner, err);
+    if (status == WD_OK) *out = wd_planner_best(all);
+    wd_free(all);
     return status;
 }

@@ -16,8 +16,8 @@ typedef struct wd_planner_input {
     wd_device *target[WD_PLACED_DEVICES_MAX]; /* of the site, borrowed */
     wd_sweep_options sweep; /* window_max, micro_batch: what the user asked for; 0: chosen here */
     int64_t trajectories;   /* the window's most */
-    const uint8_t *expert; /* [rounds, trajectories], borrowed: of targets as they follow one
-                            * another; NULL: all are of expert 0 */
+    const uint8_t *expert;  /* [rounds, trajectories], borrowed: of targets as they follow one
+                             * another; NULL: all are of expert 0 */
     int64_t rounds;
     const wd_placement *custom; /* what `custom` is; NULL: there is no map */
     int teacher_device, slots;
@@ -40,7 +40,7 @@ typedef struct wd_strategy_plan {
     double step_bytes_copied, step_bytes_read;
     wd_timeline timeline; /* of the kind of sweep that most of the time goes into */
     wd_sweep_load load;   /* that it was played with */
-    int rivals; /* of auto's choice: plans that fit, this one too */
+    int rivals;           /* of auto's choice: plans that fit, this one too */
 } wd_strategy_plan;
 
 typedef struct wd_planner wd_planner;
@@ -62,11 +62,14 @@ wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strateg
  * less. */
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b);
 
-/* The best of all; of equally good ones the first by wd_strategy. */
-wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
-
 /* All strategies that placements can have, without auto: out[WD_STRATEGY_auto]. */
 wd_status wd_planner_all(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
+
+/* The best of all of them; of equally good ones the first by wd_strategy. */
+wd_strategy_plan wd_planner_best(const wd_strategy_plan *all);
+
+/* The same, planned for it. */
+wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
 
 /* Plays the plan's sweeps once more, for `fn` to see: see teacher/timeline.h. */
 wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
