@@ -299,3 +299,8 @@ void wd_event_wait(wd_event *event)
 {
     event->device->kind->event_wait(event);
 }
+
+bool wd_event_is_done(wd_event *event)
+{
+    return event->device->kind->event_is_done(event);
+}

@@ -115,6 +115,7 @@ void wd_event_close(wd_event *event);                       /* NULL is allowed *
 void wd_event_record(wd_event *event, wd_queue *queue);     /* happens when earlier work is done */
 void wd_event_wait_on(wd_queue *queue, wd_event *event);    /* later work of queue waits for it */
 void wd_event_wait(wd_event *event);                        /* the caller waits for it */
+bool wd_event_is_done(wd_event *event);                     /* whether that would take no time */
 
 /* ---- launches: called by the functions of dev/ops.h ---- */
 

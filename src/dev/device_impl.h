@@ -27,6 +27,7 @@ typedef struct wd_device_kind {
     void (*event_record)(wd_event *event, wd_queue *queue);
     void (*event_wait_on)(wd_queue *queue, wd_event *event);
     void (*event_wait)(wd_event *event);
+    bool (*event_is_done)(wd_event *event);
     /* The workspace that a launch would need. */
     size_t (*workspace)(const wd_device *device, wd_op op, const void *args);
 } wd_device_kind;

@@ -71,6 +71,7 @@ static void dry_event_close(wd_event *event) { wd_free(event); }
 static void dry_event_record(wd_event *event, wd_queue *queue) { (void)event, (void)queue; }
 static void dry_event_wait_on(wd_queue *queue, wd_event *event) { (void)event, (void)queue; }
 static void dry_event_wait(wd_event *event) { (void)event; }
+static bool dry_event_is_done(wd_event *event) { return event != NULL; }
 
 static size_t dry_workspace(const wd_device *device, wd_op op, const void *args)
 {
@@ -93,6 +94,7 @@ static const wd_device_kind dry_kind = {
     .event_record = dry_event_record,
     .event_wait_on = dry_event_wait_on,
     .event_wait = dry_event_wait,
+    .event_is_done = dry_event_is_done,
     .workspace = dry_workspace,
 };
 

@@ -128,6 +128,7 @@ static void cpu_event_close(wd_event *event) { wd_free(event); }
 static void cpu_event_record(wd_event *event, wd_queue *queue) { (void)event, (void)queue; }
 static void cpu_event_wait_on(wd_queue *queue, wd_event *event) { (void)event, (void)queue; }
 static void cpu_event_wait(wd_event *event) { (void)event; }
+static bool cpu_event_is_done(wd_event *event) { return event != NULL; }
 
 /* ---- open and close ---- */
 
@@ -148,6 +149,7 @@ static const wd_device_kind cpu_kind = {
     .event_record = cpu_event_record,
     .event_wait_on = cpu_event_wait_on,
     .event_wait = cpu_event_wait,
+    .event_is_done = cpu_event_is_done,
     .workspace = cpu_workspace,
 };
 

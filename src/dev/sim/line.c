@@ -42,6 +42,14 @@ int64_t wd_sim_line_submitted(wd_sim_line *line)
     return submitted;
 }
 
+bool wd_sim_line_is_done(wd_sim_line *line, int64_t count)
+{
+    pthread_mutex_lock(&line->lock);
+    const bool done = line->done >= count;
+    pthread_mutex_unlock(&line->lock);
+    return done;
+}
+
 double wd_sim_line_wait(wd_sim_line *line, int64_t count)
 {
     pthread_mutex_lock(&line->lock);

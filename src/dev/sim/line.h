@@ -27,5 +27,6 @@ void wd_sim_line_drop(wd_sim_line *line);         /* the last holder frees it; N
 int64_t wd_sim_line_submitted(wd_sim_line *line);
 /* Returns when the first `count` are done, with the line's clock. */
 double wd_sim_line_wait(wd_sim_line *line, int64_t count);
+bool wd_sim_line_is_done(wd_sim_line *line, int64_t count);
 
 #endif

@@ -114,6 +114,15 @@ static void sim_event_wait(wd_event *event)
     wd_sim_line_drop(line);
 }
 
+static bool sim_event_is_done(wd_event *event)
+{
+    int64_t count;
+    wd_sim_line *line = look((sim_event *)event, &count);
+    const bool done = !line || wd_sim_line_is_done(line, count);
+    wd_sim_line_drop(line);
+    return done;
+}
+
 static void sim_event_wait_on(wd_queue *queue, wd_event *event)
 {
     int64_t count;
@@ -142,6 +151,7 @@ static const wd_device_kind sim_kind = {
     .event_record = sim_event_record,
     .event_wait_on = sim_event_wait_on,
     .event_wait = sim_event_wait,
+    .event_is_done = sim_event_is_done,
     .workspace = sim_workspace,
 };
 

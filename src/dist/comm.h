@@ -1,0 +1,113 @@
+/* The communicator: the ranks of a job, and what they tell one another.
+ *
+ * Data flow: a caller posts an operation on a lane and goes on; it waits for the ticket when it
+ * needs what comes, or wants to use again what goes. Operations of one lane begin in the order in
+ * which they were posted, which must be the same on all ranks; lanes do not wait for one another.
+ * All memory named here is host memory: what is on a device is staged by whoever posts, and `after`
+ * says when its copy is there.
+ *
+ * There is no error to handle: a rank that fails ends the whole job (dist/watch.h), so what is
+ * posted either comes or nobody is left to wait for it. Kinds of communicator are files beside this
+ * one: threads.c (a run without ranks is one of it), mpi.c. */
+#ifndef WD_DIST_COMM_H
+#define WD_DIST_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dev/device.h"
+
+typedef enum wd_lane {
+    WD_LANE_CONTROL,     /* few bytes, once a step */
+    WD_LANE_GRADIENTS,   /* and weights, of a student that is kept in shares */
+    WD_LANE_TARGETS,     /* velocities, from who computed them to all */
+    WD_LANE_ACTIVATIONS, /* from a teacher's stage to the next */
+    WD_LANES
+} wd_lane;
+
+enum { WD_LANE_DEPTH = 256 }; /* operations of a lane that are under way: who posts more waits */
+
+typedef enum wd_comm_kind {
+    WD_COMM_EXCHANGE,
+    WD_COMM_GATHER_ALL,
+    WD_COMM_BROADCAST,
+    WD_COMM_SEND,
+    WD_COMM_RECEIVE
+} wd_comm_kind;
+
+typedef struct wd_ticket {
+    wd_lane lane;
+    int64_t number;
+} wd_ticket;
+
+/* An operation, as a kind of communicator gets it. Everything is borrowed until the ticket is
+ * done. */
+typedef struct wd_comm_op {
+    wd_comm_kind kind;
+    wd_lane lane;
+    void *to;
+    const void *from;
+    const size_t *to_at, *from_at; /* [ranks + 1] */
+    size_t bytes;
+    int peer;        /* of send, receive; root of broadcast */
+    wd_event *after; /* NULL: may begin at once */
+} wd_comm_op;
+
+typedef struct wd_comm wd_comm;
+
+typedef struct wd_comm_vtable {
+    wd_ticket (*post)(wd_comm *self, const wd_comm_op *op);
+    void (*wait)(wd_comm *self, wd_ticket ticket);
+    void (*close)(wd_comm *self);
+} wd_comm_vtable;
+
+struct wd_comm {
+    const wd_comm_vtable *vtable;
+    const char *name; /* "mpi" */
+    int rank, ranks;
+    int host, hosts;           /* machines that ranks are on */
+    int host_rank, host_ranks; /* among those on this one */
+    int64_t sent[WD_LANES];    /* bytes that were posted for other ranks */
+};
+
+/* ---- operations ----
+ *
+ * `at` arrays are [ranks + 1] ascending offsets in bytes: part r is [at[r], at[r + 1]). `after`
+ * (NULL: at once) must not be recorded again until the ticket is done. A part is below 2 GiB. */
+
+/* Part r of `from` goes to rank r; what rank r sends here becomes part r of `to`. */
+wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *to_at,
+                           const void *from, const size_t *from_at, wd_event *after);
+
+/* Every rank has part `rank` of `data` and gets the others. `at` is the same on all. */
+wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
+                             wd_event *after);
+
+wd_ticket wd_comm_broadcast(wd_comm *comm, wd_lane lane, void *data, size_t bytes, int root,
+                            wd_event *after);
+
+/* From one rank to another: the n-th sent is the n-th received of the two on that lane. */
+wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,
+                       wd_event *after);
+wd_ticket wd_comm_receive(wd_comm *comm, wd_lane lane, void *to, size_t bytes, int from);
+
+void wd_comm_wait(wd_comm *comm, wd_ticket ticket);
+
+/* Returns once all ranks have called it. */
+void wd_comm_barrier(wd_comm *comm);
+
+/* ---- kinds ---- */
+
+/* A job of one rank. */
+wd_status wd_comm_open_single(wd_comm **out, wd_err *err);
+
+/* `ranks` that are threads of this process: out[ranks], one for each; every one is closed. */
+wd_status wd_comm_open_threads(wd_comm **out, int ranks, wd_err *err);
+
+/* The ranks that MPI has started. WD_UNSUPPORTED in a build without it. */
+wd_status wd_comm_open_mpi(wd_comm **out, wd_err *err);
+
+/* All that was posted is done, on all ranks. NULL is allowed. */
+void wd_comm_close(wd_comm *comm);
+
+#endif

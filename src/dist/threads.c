@@ -1,0 +1,206 @@
+/* Ranks that are threads of one process: for tests, and, where there is one, for a run without
+ * ranks. Who comes last to an operation moves everybody's bytes. */
+#include <assert.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "dist/comm.h"
+
+typedef struct hub hub;
+
+/* An operation that was posted. */
+typedef struct posted {
+    wd_comm_op op;
+    int64_t meeting; /* which of the lane's collective ones, or of those between the two ranks */
+    bool waits;      /* for the others to come */
+} posted;
+
+typedef struct thread_comm {
+    wd_comm base;
+    hub *hub;
+    posted ring[WD_LANES][WD_LANE_DEPTH]; /* by number modulo the depth */
+    int64_t count[WD_LANES];              /* posted so far */
+    int64_t collectives[WD_LANES];
+    int64_t *sends, *receives; /* [WD_LANES, ranks] */
+} thread_comm;
+
+struct hub {
+    pthread_mutex_t lock; /* of all that is here and in the ranks' rings */
+    pthread_cond_t moved;
+    int ranks, open;
+    thread_comm *rank[];
+};
+
+static bool is_collective(wd_comm_kind kind)
+{
+    return kind < WD_COMM_SEND;
+}
+
+/* What rank `r` has posted as that meeting; NULL: nothing yet. */
+static posted *find(hub *h, int r, wd_lane lane, wd_comm_kind kind, int peer, int64_t meeting)
+{
+    for (int i = 0; i < WD_LANE_DEPTH; i++) {
+        posted *p = &h->rank[r]->ring[lane][i];
+        if (!p->waits || p->meeting != meeting) continue;
+        if (is_collective(kind) ? is_collective(p->op.kind)
+                                : p->op.kind == kind && p->op.peer == peer)
+            return p;
+    }
+    return NULL;
+}
+
+static void move(void *to, const void *from, size_t bytes)
+{
+    if (bytes) memmove(to, from, bytes);
+}
+
+/* What rank `from` has for rank `to`. */
+static void move_part(const wd_comm_op *to, int to_rank, const wd_comm_op *from, int from_rank)
+{
+    assert(to->kind == from->kind);
+    switch (to->kind) {
+    case WD_COMM_EXCHANGE:
+        assert(to->to_at[from_rank + 1] - to->to_at[from_rank] ==
+               from->from_at[to_rank + 1] - from->from_at[to_rank]);
+        move((char *)to->to + to->to_at[from_rank],
+             (const char *)from->from + from->from_at[to_rank],
+             from->from_at[to_rank + 1] - from->from_at[to_rank]);
+        break;
+    case WD_COMM_GATHER_ALL:
+        move((char *)to->to + to->to_at[from_rank], (const char *)from->to + from->to_at[from_rank],
+             from->to_at[from_rank + 1] - from->to_at[from_rank]);
+        break;
+    default:
+        assert(to->kind == WD_COMM_BROADCAST && to->bytes == from->bytes);
+        if (from_rank == from->peer) move(to->to, from->to, from->bytes);
+    }
+}
+
+static void try_collective(hub *h, wd_lane lane, int64_t meeting)
+{
+    posted *all[h->ranks];
+    for (int r = 0; r < h->ranks; r++)
+        if (!(all[r] = find(h, r, lane, WD_COMM_EXCHANGE, 0, meeting))) return;
+    for (int to = 0; to < h->ranks; to++)
+        for (int from = 0; from < h->ranks; from++)
+            if (to != from || all[to]->op.kind == WD_COMM_EXCHANGE)
+                move_part(&all[to]->op, to, &all[from]->op, from);
+    for (int r = 0; r < h->ranks; r++) all[r]->waits = false;
+    pthread_cond_broadcast(&h->moved);
+}
+
+static void try_pair(hub *h, wd_lane lane, int from, int to, int64_t meeting)
+{
+    posted *send = find(h, from, lane, WD_COMM_SEND, to, meeting);
+    posted *receive = find(h, to, lane, WD_COMM_RECEIVE, from, meeting);
+    if (!send || !receive) return;
+    assert(send->op.bytes == receive->op.bytes);
+    move(receive->op.to, send->op.from, send->op.bytes);
+    send->waits = receive->waits = false;
+    pthread_cond_broadcast(&h->moved);
+}
+
+static wd_ticket thread_post(wd_comm *self, const wd_comm_op *op)
+{
+    thread_comm *c = (thread_comm *)self;
+    hub *h = c->hub;
+    if (op->after) wd_event_wait(op->after);
+    pthread_mutex_lock(&h->lock);
+    const wd_ticket ticket = {op->lane, c->count[op->lane]++};
+    posted *p = &c->ring[op->lane][ticket.number % WD_LANE_DEPTH];
+    while (p->waits) pthread_cond_wait(&h->moved, &h->lock);
+    *p = (posted){.op = *op, .waits = true};
+    if (is_collective(op->kind)) {
+        p->meeting = c->collectives[op->lane]++;
+        try_collective(h, op->lane, p->meeting);
+    } else {
+        const bool sends = op->kind == WD_COMM_SEND;
+        p->meeting = (sends ? c->sends : c->receives)[op->lane * h->ranks + op->peer]++;
+        try_pair(h, op->lane, sends ? self->rank : op->peer, sends ? op->peer : self->rank,
+                 p->meeting);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return ticket;
+}
+
+static void thread_wait(wd_comm *self, wd_ticket ticket)
+{
+    thread_comm *c = (thread_comm *)self;
+    hub *h = c->hub;
+    const posted *p = &c->ring[ticket.lane][ticket.number % WD_LANE_DEPTH];
+    pthread_mutex_lock(&h->lock);
+    /* a place that was taken again since is one whose operation was done */
+    while (p->waits && c->count[ticket.lane] <= ticket.number + WD_LANE_DEPTH)
+        pthread_cond_wait(&h->moved, &h->lock);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void close_hub(hub *h)
+{
+    pthread_mutex_destroy(&h->lock);
+    pthread_cond_destroy(&h->moved);
+    for (int r = 0; r < h->ranks; r++) {
+        if (!h->rank[r]) continue;
+        wd_free(h->rank[r]->sends);
+        wd_free(h->rank[r]->receives);
+        wd_free(h->rank[r]);
+    }
+    wd_free(h);
+}
+
+static void thread_close(wd_comm *self)
+{
+    hub *h = ((thread_comm *)self)->hub;
+    pthread_mutex_lock(&h->lock);
+    const bool last = !--h->open;
+    pthread_mutex_unlock(&h->lock);
+    if (last) close_hub(h);
+}
+
+static const wd_comm_vtable thread_vtable = {
+    .post = thread_post,
+    .wait = thread_wait,
+    .close = thread_close,
+};
+
+static wd_status open_rank(hub *h, int rank, wd_err *err)
+{
+    thread_comm *c;
+    WD_TRY(wd_alloc((void **)&c, 1, sizeof *c, "a communicator", err));
+    h->rank[rank] = c;
+    c->base = (wd_comm){.vtable = &thread_vtable,
+                        .name = h->ranks == 1 ? "single" : "threads",
+                        .rank = rank,
+                        .ranks = h->ranks,
+                        .hosts = 1,
+                        .host_rank = rank,
+                        .host_ranks = h->ranks};
+    c->hub = h;
+    const size_t pairs = (size_t)WD_LANES * (size_t)h->ranks;
+    WD_TRY(wd_alloc((void **)&c->sends, pairs, sizeof *c->sends, "a communicator", err));
+    return wd_alloc((void **)&c->receives, pairs, sizeof *c->receives, "a communicator", err);
+}
+
+wd_status wd_comm_open_threads(wd_comm **out, int ranks, wd_err *err)
+{
+    wd_status status = WD_OK;
+    hub *h;
+    WD_TRY(wd_alloc((void **)&h, 1, sizeof *h + (size_t)ranks * sizeof *h->rank, "a communicator",
+                    err));
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->moved, NULL);
+    h->ranks = h->open = ranks;
+    for (int r = 0; r < ranks; r++) {
+        WD_TRY_OUT(open_rank(h, r, err));
+        out[r] = &h->rank[r]->base;
+    }
+out:
+    if (status != WD_OK) close_hub(h);
+    return status;
+}
+
+wd_status wd_comm_open_single(wd_comm **out, wd_err *err)
+{
+    return wd_comm_open_threads(out, 1, err);
+}

@@ -1,0 +1,96 @@
+/* Tests of ranks that are threads, and of the one rank of a run without any. */
+#include "testing.h"
+
+#include <pthread.h>
+
+#include "dist/comm_harness.h"
+
+typedef struct part {
+    pthread_t thread;
+    wd_comm *comm;
+    wd_device *device;
+} part;
+
+static void *run_part(void *context)
+{
+    part *p = context;
+    harness_all(p->comm, p->device);
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+static void ranks_talk(int ranks)
+{
+    wd_err err = {0};
+    wd_comm *comm[HARNESS_RANKS_MAX];
+    part all[HARNESS_RANKS_MAX];
+    wd_test_ok(wd_comm_open_threads(comm, ranks, &err), &err);
+    for (int r = 0; r < ranks; r++) {
+        const wd_sim_options sim = {.number = r, .bytes = 1 << 20, .link_bytes_per_s = 1e6};
+        assert_int_equal(comm[r]->rank, r);
+        assert_int_equal(comm[r]->host_ranks, ranks);
+        all[r].comm = comm[r];
+        wd_test_ok(wd_device_open_sim(&all[r].device, &sim, &err), &err);
+        assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++) {
+        pthread_join(all[r].thread, NULL);
+        wd_device_close(all[r].device);
+    }
+}
+
+static void one_rank_talks_to_itself(void **state)
+{
+    (void)state;
+    ranks_talk(1);
+}
+
+static void several_ranks_talk(void **state)
+{
+    (void)state;
+    ranks_talk(2);
+    ranks_talk(5);
+}
+
+static void what_is_sent_is_counted(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_comm *comm;
+    const size_t at[2] = {0, 8};
+    char data[8] = {0}, other[8];
+    wd_test_ok(wd_comm_open_single(&comm, &err), &err);
+    wd_comm_wait(comm, wd_comm_exchange(comm, WD_LANE_GRADIENTS, other, at, data, at, NULL));
+    assert_int_equal(comm->sent[WD_LANE_GRADIENTS], 0); /* nobody else is there */
+    assert_string_equal(comm->name, "single");
+    wd_comm_close(comm);
+}
+
+/* Every allocation of the opening fails once; what was allocated before is freed. */
+static void opening_fails_cleanly(void **state)
+{
+    (void)state;
+    wd_comm *comm[3];
+    for (int64_t n = 1;; n++) {
+        wd_alloc_fail_at(n);
+        const wd_status status = wd_comm_open_threads(comm, 3, NULL);
+        wd_alloc_fail_at(0);
+        if (status == WD_OK) {
+            assert_true(n > 9);
+            break;
+        }
+        assert_int_equal(status, WD_OUT_OF_MEMORY);
+    }
+    for (int r = 0; r < 3; r++) wd_comm_close(comm[r]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_talks_to_itself),
+        cmocka_unit_test(several_ranks_talk),
+        cmocka_unit_test(what_is_sent_is_counted),
+        cmocka_unit_test(opening_fails_cleanly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
