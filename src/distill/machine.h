@@ -5,6 +5,7 @@
 #ifndef WD_DISTILL_MACHINE_H
 #define WD_DISTILL_MACHINE_H
 
+#include "dist/comm.h"
 #include "distill/objective_trajectory.h"
 #include "student/config.h"
 #include "student/model.h"
@@ -14,6 +15,7 @@
 
 typedef struct wd_machine_options {
     const wd_pipeline *teacher; /* borrowed */
+    wd_comm *comm;              /* borrowed; NULL: a run without ranks */
     wd_dit_config student;
     wd_dtype teacher_dtype; /* of its weights: F32, F16, BF16 */
     wd_dtype student_dtype; /* compute: F32 or BF16 */
