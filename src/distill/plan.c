@@ -174,8 +174,11 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     wd_residency *residency = NULL;
     wd_machine machine = {0};
     wd_machine_options machine_options = *options;
+    wd_comm *comm = NULL;
     int64_t before;
     machine_options.text = no_text;
+    if (options->comm) WD_TRY_OUT(wd_comm_open_dry(&comm, options->comm, err));
+    machine_options.comm = comm;
     WD_TRY_OUT(wd_devices_open_dry(&dry, devices, err));
     before = wd_memory_held(); /* the run has its devices already */
     if (placement) WD_TRY_OUT(plan_weights(&residency, out, options, &dry, placement, err));
@@ -196,5 +199,6 @@ out:
     wd_machine_close(&machine);
     wd_residency_close(residency);
     wd_devices_close(&dry);
+    wd_comm_close(comm);
     return status;
 }

@@ -151,7 +151,7 @@ bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *siz
 
 static bool goes_by_batch(const wd_placement *p, wd_place place)
 {
-    return place.home == WD_HOME_DEVICE && p->by_batch >> place.device & 1;
+    return place.home == WD_HOME_DEVICE && p->by_batch >> wd_placed_local(p, place.device) & 1;
 }
 
 wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)

@@ -14,7 +14,8 @@
 enum {
     WD_PLACED_EXPERTS_MAX = 2,
     WD_PLACED_STAGES_MAX = 128, /* embedding, blocks, head */
-    WD_PLACED_DEVICES_MAX = 16,
+    WD_PLACED_DEVICES_MAX = 16, /* of a rank */
+    WD_SITE_DEVICES_MAX = 1024, /* of all ranks */
     WD_PLACED_SLOTS_MAX = 8,
     WD_WIDENED_SLOTS = 2,   /* stages of those that stay that are widened at a time */
     WD_SWEEPS_UNDER_WAY = 2 /* whose ends are told apart: who waits for that of an older one waits
@@ -30,7 +31,7 @@ typedef enum wd_home {
 
 typedef struct wd_place {
     wd_home home;
-    int device; /* that computes the stage */
+    int device; /* that computes the stage: see wd_placed_rank */
 } wd_place;
 
 typedef struct wd_placement {
@@ -39,9 +40,40 @@ typedef struct wd_placement {
                         * ahead; embedding and head have a place of their own, so that the first
                         * block comes while the last one is computed. Each home of weights has its
                         * own of them on every device */
-    unsigned by_batch; /* bit d: what is resident on device d is taken a micro-batch at a time */
+    unsigned by_batch; /* bit d: what is resident on a rank's device d is taken a micro-batch at a
+                        * time */
+    int ranks, devices; /* of the job; of each rank, alike. 0: one rank */
+    bool each;          /* every rank has all of it, on devices whose numbers are those of rank 0,
+                         * and evaluates its share of a window. Else all ranks share one teacher */
     wd_place place[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];
 } wd_placement;
+
+/* Devices of a job are numbered rank by rank: rank r's are r * devices ... (r + 1) * devices - 1, in
+ * its own order. The rank that has a device: */
+static inline int wd_placed_rank(const wd_placement *placement, int device)
+{
+    return placement->devices ? device / placement->devices : 0;
+}
+
+/* A device's number among those of its rank. */
+static inline int wd_placed_local(const wd_placement *placement, int device)
+{
+    return placement->devices ? device % placement->devices : device;
+}
+
+/* Whether a stage is computed by this rank. */
+static inline bool wd_placed_here(const wd_placement *placement, const wd_place *place, int rank)
+{
+    return placement->each || wd_placed_rank(placement, place->device) == rank;
+}
+
+/* States of a window of `window` that a rank's sweep has, at most: [rank * window / ranks,
+ * (rank + 1) * window / ranks) of it where each rank has its share. */
+static inline int64_t wd_placed_window(const wd_placement *placement, int64_t window)
+{
+    const int64_t ranks = placement->each && placement->ranks > 1 ? placement->ranks : 1;
+    return (window + ranks - 1) / ranks;
+}
 
 /* A stage of one expert in bytes. */
 typedef struct wd_stage_size {
