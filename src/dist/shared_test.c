@@ -1,0 +1,228 @@
+/* Tests of memory that the ranks of a host share, as threads and as processes: one copy, seen by
+ * all; nothing left behind, even by ranks that were killed. */
+#include "testing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "dist/forked_harness.h"
+#include "dist/shared.h"
+#include "sanitized.h"
+
+enum { RANKS = 4, BYTES = (24 << 20) + 12345, LOOK_US = 1000 };
+
+static unsigned char byte_at(int rank, size_t i)
+{
+    return (unsigned char)(1 + rank * 17 + (int)(i % 101));
+}
+
+/* A rank's part of it, as if there were RANKS + 1: the last is nobody's. */
+static size_t part_at(int rank)
+{
+    return BYTES / (RANKS + 1) * (size_t)rank;
+}
+
+/* KiB behind `key` in /proc/self/smaps_rollup. */
+static long rollup(const char *key)
+{
+    char line[256];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    HARNESS_CHECK(file);
+    while (fgets(line, sizeof line, file))
+        if (!strncmp(line, key, strlen(key))) sscanf(line + strlen(key), ": %ld", &kib);
+    fclose(file);
+    HARNESS_CHECK(kib >= 0);
+    return kib;
+}
+
+static wd_shared *open_filled(wd_comm *comm)
+{
+    wd_err err = {0};
+    wd_shared *shared;
+    HARNESS_CHECK(wd_shared_open(&shared, comm, BYTES, "a test", &err) == WD_OK);
+    unsigned char *data = wd_shared_data(shared);
+    for (size_t i = part_at(comm->rank); i < part_at(comm->rank + 1); i++)
+        data[i] = byte_at(comm->rank, i);
+    wd_shared_seal(shared, comm);
+    for (int r = 0; r < comm->ranks; r++)
+        for (size_t i = part_at(r); i < part_at(r + 1); i++)
+            HARNESS_CHECK(data[i] == byte_at(r, i));
+    for (size_t i = part_at(RANKS); i < BYTES; i++) HARNESS_CHECK(!data[i]);
+    return shared;
+}
+
+/* ---- processes ---- */
+
+static void see_and_weigh(wd_comm *comm, void *context)
+{
+    long *pss = context;
+    wd_shared *shared = open_filled(comm);
+    wd_comm_barrier(comm); /* all have touched it */
+    pss[comm->rank] = rollup("Pss_Shmem");
+    wd_comm_barrier(comm);
+    wd_shared_close(shared);
+}
+
+static void processes_share_one_copy(void **state)
+{
+    (void)state;
+    forked_job job;
+    long *pss = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), sum = 0;
+    assert_ptr_not_equal(pss, MAP_FAILED);
+    forked_start(&job, RANKS, see_and_weigh, pss);
+    assert_true(forked_end(&job, 0));
+    for (int r = 0; r < RANKS; r++) sum += pss[r];
+    print_message("%d ranks have %.1f MB of shared memory, %.3f of what they share\n", RANKS,
+                  1.024e-3 * (double)sum, 1024.0 * (double)sum / BYTES);
+    if (!WD_TEST_SANITIZED) assert_in_range(sum, BYTES / 1024, BYTES / 1024 * 101 / 100);
+    munmap(pss, 4096);
+}
+
+/* An integer that processes share. */
+static int *open_counter(void)
+{
+    int *counter = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(counter, MAP_FAILED);
+    return counter;
+}
+
+static void write_to_it(wd_comm *comm, void *context)
+{
+    int *survivors = context;
+    volatile unsigned char *data = wd_shared_data(open_filled(comm));
+    __atomic_add_fetch(&survivors[0], 1, __ATOMIC_SEQ_CST);
+    data[0] = 1;
+    __atomic_add_fetch(&survivors[1], 1, __ATOMIC_SEQ_CST);
+}
+
+static void what_is_sealed_is_only_read(void **state)
+{
+    (void)state;
+    forked_job job;
+    int *survivors = open_counter();
+    forked_start(&job, 2, write_to_it, survivors);
+    assert_false(forked_end(&job, 0));
+    assert_int_equal(survivors[0], 2);
+    assert_int_equal(survivors[1], 0);
+    munmap(survivors, 4096);
+}
+
+static void wait_for_the_end(wd_comm *comm, void *context)
+{
+    int *ready = context;
+    open_filled(comm);
+    __atomic_add_fetch(ready, 1, __ATOMIC_SEQ_CST);
+    for (;;) pause();
+}
+
+/* Files of that size that anyone could find by name. */
+static int files_left(const char *folder)
+{
+    int files = 0;
+    DIR *dir = opendir(folder);
+    if (!dir) return 0;
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        struct stat s;
+        if (!fstatat(dirfd(dir), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) && s.st_size == BYTES)
+            files++;
+    }
+    closedir(dir);
+    return files;
+}
+
+static void nothing_is_left_of_ranks_that_are_killed(void **state)
+{
+    (void)state;
+    forked_job job;
+    int *ready = open_counter();
+    forked_start(&job, RANKS, wait_for_the_end, ready);
+    while (__atomic_load_n(ready, __ATOMIC_SEQ_CST) < RANKS) usleep(LOOK_US);
+    assert_int_equal(files_left("/dev/shm"), 0); /* it never had a name */
+    assert_false(forked_end(&job, SIGKILL));
+    assert_int_equal(files_left("/dev/shm"), 0);
+    assert_int_equal(files_left("/tmp"), 0);
+    munmap(ready, 4096);
+}
+
+/* ---- threads ---- */
+
+typedef struct part {
+    pthread_t thread;
+    wd_comm *comm;
+    size_t bytes;
+    wd_status status;
+    wd_err err;
+} part;
+
+static void *share_and_close(void *context)
+{
+    part *p = context;
+    wd_shared_close(open_filled(p->comm));
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+static void *only_open(void *context)
+{
+    part *p = context;
+    wd_shared *shared;
+    p->status = wd_shared_open(&shared, p->comm, p->bytes, "a test", &p->err);
+    HARNESS_CHECK(!shared);
+    wd_shared_seal(shared, p->comm);
+    wd_shared_close(shared);
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+static void run_threads(part *all, int ranks, size_t bytes, void *(*run)(void *))
+{
+    wd_err err = {0};
+    wd_comm *comm[RANKS];
+    wd_test_ok(wd_comm_open_threads(comm, ranks, &err), &err);
+    for (int r = 0; r < ranks; r++) {
+        all[r] = (part){.comm = comm[r], .bytes = bytes};
+        assert_int_equal(pthread_create(&all[r].thread, NULL, run, &all[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++) pthread_join(all[r].thread, NULL);
+}
+
+static void threads_share_it_too(void **state)
+{
+    (void)state;
+    part all[RANKS];
+    run_threads(all, RANKS, BYTES, share_and_close);
+}
+
+static void too_much_is_refused_on_all(void **state)
+{
+    (void)state;
+    part all[RANKS];
+    run_threads(all, RANKS, (size_t)1 << 60, only_open);
+    for (int r = 0; r < RANKS; r++)
+        wd_test_refused(all[r].status, &all[r].err, WD_OUT_OF_MEMORY, "a test");
+}
+
+static void one_rank_and_no_bytes_share_nothing(void **state)
+{
+    (void)state;
+    part all[RANKS];
+    run_threads(all, 1, BYTES, only_open);
+    wd_test_ok(all[0].status, &all[0].err);
+    run_threads(all, RANKS, 0, only_open);
+    for (int r = 0; r < RANKS; r++) wd_test_ok(all[r].status, &all[r].err);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_share_one_copy), /* before there are threads */
+        cmocka_unit_test(what_is_sealed_is_only_read),
+        cmocka_unit_test(nothing_is_left_of_ranks_that_are_killed),
+        cmocka_unit_test(threads_share_it_too),
+        cmocka_unit_test(too_much_is_refused_on_all),
+        cmocka_unit_test(one_rank_and_no_bytes_share_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
