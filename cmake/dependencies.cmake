@@ -9,6 +9,11 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 find_path(DNNL_INCLUDE dnnl.h REQUIRED)
 
+# Ranks: src/dist/mpi.c with it, src/dist/absent.c without.
+if(WD_MPI)
+  find_package(MPI QUIET COMPONENTS C)
+endif()
+
 # One OpenMP runtime in the process: the one that oneDNN is linked with (libgomp on Debian). gcc's
 # -fopenmp uses it; clang's would bring a second one, so with clang one file calls libgomp itself.
 if(WD_OPENMP)

@@ -5,6 +5,10 @@ set(WD_PKGCONFIG_LIBS -ldnnl)
 if(WD_OPENMP)
   string(APPEND WD_PKGCONFIG_LIBS " -lgomp")
 endif()
+if(MPI_C_FOUND)
+  string(REPLACE ";" " " WD_MPI_LIBS "${MPI_C_LIBRARIES}")
+  string(APPEND WD_PKGCONFIG_LIBS " ${WD_MPI_LIBS}")
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/wandistiller.pc.in
                ${PROJECT_BINARY_DIR}/wandistiller.pc @ONLY)
 

@@ -2,6 +2,11 @@
 file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c
      ${PROJECT_SOURCE_DIR}/src/*.cc ${PROJECT_SOURCE_DIR}/bench/*.c)
 list(FILTER WD_SOURCES EXCLUDE REGEX "(_test\\.c|_fuzz\\.c|/src/cli/.*|/src/dev/cpu/isa/.*)$")
+if(MPI_C_FOUND)
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/absent\\.c$")
+else()
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/mpi\\.c$")
+endif()
 
 add_library(wd_core_objects OBJECT ${WD_SOURCES})
 target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src
@@ -12,6 +17,10 @@ target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConf
 
 set(WD_LINK ${DNNL_LIBRARY} PkgConfig::JANSSON PkgConfig::SENTENCEPIECE PkgConfig::UTF8PROC
     PkgConfig::XXHASH PNG::PNG Threads::Threads m stdc++)
+if(MPI_C_FOUND)
+  target_link_libraries(wd_core_objects PRIVATE MPI::MPI_C)
+  list(APPEND WD_LINK MPI::MPI_C)
+endif()
 if(WD_OPENMP)
   list(APPEND WD_LINK ${WD_LIBGOMP})
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dev/cpu/parallel.c PROPERTIES

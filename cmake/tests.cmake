@@ -37,6 +37,27 @@ foreach(source IN LISTS WD_TEST_SOURCES)
                        WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endforeach()
 
+# The tests that enter MPI, and the same by mpirun with several ranks, which share the cores there
+# are. What sanitizers have to say of Open MPI itself is not for us to mend.
+find_program(WD_MPIRUN mpirun)
+if(MPI_C_FOUND)
+  set(WD_MPI_ENVIRONMENT ${WD_TEST_ENVIRONMENT} OMPI_ALLOW_RUN_AS_ROOT=1
+      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=fast_unwind_on_malloc=0
+      LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/mpi_lsan.supp:print_suppressions=0
+      TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/mpi_tsan.supp)
+  target_compile_definitions(test_dist_mpi PRIVATE WD_HAVE_MPI)
+  set_tests_properties(dist/mpi PROPERTIES ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
+endif()
+if(MPI_C_FOUND AND WD_MPIRUN)
+  foreach(ranks 1 2 4)
+    add_test(NAME dist/mpi-${ranks} COMMAND ${WD_MPIRUN} -n ${ranks} --oversubscribe --bind-to none
+             $<TARGET_FILE:test_dist_mpi>)
+    set_tests_properties(dist/mpi-${ranks} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+                         ENVIRONMENT "${WD_MPI_ENVIRONMENT}"
+                         WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  endforeach()
+endif()
+
 # Checks of the sources themselves.
 add_test(NAME checks/columns COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_columns.sh)
 add_test(NAME checks/rooms COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_rooms.sh)

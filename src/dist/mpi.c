@@ -1,0 +1,380 @@
+/* Ranks that MPI has started.
+ *
+ * Data flow: a post puts its operation into its lane's ring; one thread, which makes all calls of
+ * MPI that there are, begins what is next in each lane as soon as its event has happened, asks
+ * again and again what is done, and wakes who waits.
+ *
+ * Why a thread of its own: a transfer of MPI goes on only while somebody calls MPI, and whoever
+ * posted is computing. It sleeps between its questions, for longer the longer nothing was done,
+ * because several ranks may share a core; with nothing under way it waits to be woken.
+ *
+ * Why parts go as messages and not by MPI_Ialltoallv: that counts offsets with an int, and buffers
+ * may be larger than 2 GiB. Collective operations meet in the order in which a lane begins them, on
+ * a tag of their own, so that messages between two ranks may lie between them. */
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/memory.h"
+#include "dist/comm.h"
+
+enum { TAG_COLLECTIVE, TAG_PAIR };
+enum { SLEEP_NS_MIN = 20000, SLEEP_NS_MAX = 500000 };
+
+/* An operation that was posted. */
+typedef struct place {
+    wd_comm_op op;
+    bool busy;            /* until it is done; under the lock */
+    int requests;         /* the thread's: of those that it began with */
+    MPI_Request *request; /* [2 * ranks] */
+} place;
+
+typedef struct lane {
+    MPI_Comm comm;
+    int64_t posted;            /* under the lock */
+    int64_t begun;             /* the thread's */
+    int64_t oldest;            /* the thread's: all before it are done */
+    place ring[WD_LANE_DEPTH]; /* by number modulo the depth */
+} lane;
+
+typedef enum phase { OPENING, OPEN, REFUSED, CLOSING } phase;
+
+typedef struct mpi_comm {
+    wd_comm base;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t called; /* the thread is wanted */
+    pthread_cond_t moved;  /* something is done */
+    phase phase;           /* under the lock */
+    wd_err refusal;
+    int64_t calls, heard; /* under the lock: posts, and those that the thread has seen */
+    MPI_Request *request; /* all places' */
+    lane lane[WD_LANES];
+} mpi_comm;
+
+/* ---- operations: the thread's part ---- */
+
+static void send_part(place *p, MPI_Comm comm, const char *from, size_t bytes, int peer, int tag)
+{
+    assert(bytes <= INT_MAX);
+    MPI_Isend(from, (int)bytes, MPI_BYTE, peer, tag, comm, &p->request[p->requests++]);
+}
+
+static void receive_part(place *p, MPI_Comm comm, char *to, size_t bytes, int peer, int tag)
+{
+    assert(bytes <= INT_MAX);
+    MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, tag, comm, &p->request[p->requests++]);
+}
+
+/* Part r of `from` to rank r, where it becomes part `rank` of `to`; no message without bytes. Each
+ * rank begins with the one behind it, so that not all send to the same. */
+static void begin_exchange(mpi_comm *c, place *p, MPI_Comm comm)
+{
+    const wd_comm_op *op = &p->op;
+    const int me = c->base.rank, ranks = c->base.ranks;
+    char *to = op->to;
+    const char *from = op->from;
+    for (int i = 1; i < ranks; i++) {
+        const int r = (me + ranks - i) % ranks;
+        const size_t bytes = op->to_at[r + 1] - op->to_at[r];
+        if (bytes) receive_part(p, comm, to + op->to_at[r], bytes, r, TAG_COLLECTIVE);
+    }
+    for (int i = 1; i < ranks; i++) {
+        const int r = (me + i) % ranks;
+        const size_t bytes = op->from_at[r + 1] - op->from_at[r];
+        if (bytes) send_part(p, comm, from + op->from_at[r], bytes, r, TAG_COLLECTIVE);
+    }
+    const size_t own = op->to_at[me + 1] - op->to_at[me];
+    assert(own == op->from_at[me + 1] - op->from_at[me]);
+    if (own) memmove(to + op->to_at[me], from + op->from_at[me], own);
+}
+
+static void begin_gather_all(mpi_comm *c, place *p, MPI_Comm comm)
+{
+    const wd_comm_op *op = &p->op;
+    const int me = c->base.rank, ranks = c->base.ranks;
+    char *data = op->to;
+    const size_t own = op->to_at[me + 1] - op->to_at[me];
+    for (int i = 1; i < ranks; i++) {
+        const int r = (me + ranks - i) % ranks;
+        const size_t bytes = op->to_at[r + 1] - op->to_at[r];
+        if (bytes) receive_part(p, comm, data + op->to_at[r], bytes, r, TAG_COLLECTIVE);
+    }
+    for (int i = 1; i < ranks && own; i++)
+        send_part(p, comm, data + op->to_at[me], own, (me + i) % ranks, TAG_COLLECTIVE);
+}
+
+static void begin(mpi_comm *c, place *p, MPI_Comm comm)
+{
+    const wd_comm_op *op = &p->op;
+    p->requests = 0;
+    switch (op->kind) {
+    case WD_COMM_EXCHANGE:
+        begin_exchange(c, p, comm);
+        break;
+    case WD_COMM_GATHER_ALL:
+        begin_gather_all(c, p, comm);
+        break;
+    case WD_COMM_BROADCAST:
+        assert(op->bytes <= INT_MAX);
+        MPI_Ibcast(op->to, (int)op->bytes, MPI_BYTE, op->peer, comm, &p->request[p->requests++]);
+        break;
+    case WD_COMM_SEND:
+        send_part(p, comm, op->from, op->bytes, op->peer, TAG_PAIR);
+        break;
+    case WD_COMM_RECEIVE:
+        receive_part(p, comm, op->to, op->bytes, op->peer, TAG_PAIR);
+    }
+}
+
+static void set_done(mpi_comm *c, place *p)
+{
+    pthread_mutex_lock(&c->lock);
+    p->busy = false;
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Begins what may begin, sees what is done; `posted` is what the lane had. Returns whether anything
+ * moved. */
+static bool step_lane(mpi_comm *c, lane *l, int64_t posted)
+{
+    bool moved = false;
+    for (; l->begun < posted; l->begun++) {
+        place *p = &l->ring[l->begun % WD_LANE_DEPTH];
+        if (p->op.after && !wd_event_is_done(p->op.after)) break;
+        begin(c, p, l->comm);
+        moved = true;
+    }
+    for (int64_t n = l->oldest; n < l->begun; n++) {
+        place *p = &l->ring[n % WD_LANE_DEPTH];
+        int done = 0;
+        if (p->requests >= 0) {
+            MPI_Testall(p->requests, p->request, &done, MPI_STATUSES_IGNORE);
+            if (!done) continue;
+            p->requests = -1;
+            set_done(c, p);
+            moved = true;
+        }
+        if (n == l->oldest) l->oldest++;
+    }
+    return moved;
+}
+
+/* Until `ns` are over or something is posted. */
+static void sleep_for(mpi_comm *c, long ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (c->calls == c->heard &&
+           pthread_cond_timedwait(&c->called, &c->lock, &until) != ETIMEDOUT)
+        ;
+}
+
+static void serve(mpi_comm *c)
+{
+    long sleep_ns = SLEEP_NS_MIN;
+    for (bool idle = true;;) {
+        int64_t posted[WD_LANES];
+        pthread_mutex_lock(&c->lock);
+        if (idle)
+            while (c->calls == c->heard && c->phase != CLOSING)
+                pthread_cond_wait(&c->called, &c->lock);
+        else
+            sleep_for(c, sleep_ns);
+        const bool called = c->calls != c->heard, closing = c->phase == CLOSING;
+        c->heard = c->calls;
+        for (int i = 0; i < WD_LANES; i++) posted[i] = c->lane[i].posted;
+        pthread_mutex_unlock(&c->lock);
+
+        bool moved = called;
+        idle = true;
+        for (int i = 0; i < WD_LANES; i++) {
+            moved |= step_lane(c, &c->lane[i], posted[i]);
+            idle &= c->lane[i].oldest == posted[i];
+        }
+        if (idle && closing) return;
+        sleep_ns = moved ? SLEEP_NS_MIN : sleep_ns * 2 < SLEEP_NS_MAX ? sleep_ns * 2 : SLEEP_NS_MAX;
+    }
+}
+
+/* ---- opening and closing: the thread's part ---- */
+
+/* Machines are known by the first rank that is on each. */
+static void find_hosts(wd_comm *base)
+{
+    MPI_Comm host;
+    int first = base->rank, all[base->ranks];
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, base->rank, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &base->host_rank);
+    MPI_Comm_size(host, &base->host_ranks);
+    MPI_Bcast(&first, 1, MPI_INT, 0, host);
+    MPI_Allgather(&first, 1, MPI_INT, all, 1, MPI_INT, MPI_COMM_WORLD);
+    MPI_Comm_free(&host);
+    for (int r = 0; r < base->ranks; r++) {
+        if (all[r] != r) continue;
+        if (r == first) base->host = base->hosts;
+        base->hosts++;
+    }
+}
+
+static void enter(mpi_comm *c)
+{
+    MPI_Comm_rank(MPI_COMM_WORLD, &c->base.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &c->base.ranks);
+    find_hosts(&c->base);
+    for (int i = 0; i < WD_LANES; i++) MPI_Comm_dup(MPI_COMM_WORLD, &c->lane[i].comm);
+}
+
+static void leave(mpi_comm *c)
+{
+    for (int i = 0; i < WD_LANES; i++) MPI_Comm_free(&c->lane[i].comm);
+    MPI_Finalize();
+}
+
+/* MPI can be entered once in a process, and by a thread that stays. */
+static wd_status enter_once(mpi_comm *c, wd_err *err)
+{
+    int before = 0, level;
+    MPI_Initialized(&before);
+    if (before)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "MPI can be entered once in a process, and it has been: start the program "
+                       "again for another job of several ranks");
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    if (level < MPI_THREAD_FUNNELED) {
+        MPI_Finalize();
+        return wd_fail(err, WD_UNSUPPORTED, "this MPI does not work in a program with threads");
+    }
+    enter(c);
+    return WD_OK;
+}
+
+static void *run_thread(void *context)
+{
+    mpi_comm *c = context;
+    const wd_status status = enter_once(c, &c->refusal);
+    pthread_mutex_lock(&c->lock);
+    c->phase = status == WD_OK ? OPEN : REFUSED;
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->lock);
+    if (status == WD_OK) {
+        serve(c);
+        leave(c);
+    }
+    return NULL;
+}
+
+/* ---- the caller's part ---- */
+
+static wd_ticket mpi_post(wd_comm *self, const wd_comm_op *op)
+{
+    mpi_comm *c = (mpi_comm *)self;
+    lane *l = &c->lane[op->lane];
+    pthread_mutex_lock(&c->lock);
+    place *p;
+    while ((p = &l->ring[l->posted % WD_LANE_DEPTH])->busy) pthread_cond_wait(&c->moved, &c->lock);
+    p->op = *op;
+    p->busy = true;
+    const wd_ticket ticket = {op->lane, l->posted++};
+    c->calls++;
+    pthread_cond_signal(&c->called);
+    pthread_mutex_unlock(&c->lock);
+    return ticket;
+}
+
+static void mpi_wait(wd_comm *self, wd_ticket ticket)
+{
+    mpi_comm *c = (mpi_comm *)self;
+    const lane *l = &c->lane[ticket.lane];
+    const place *p = &l->ring[ticket.number % WD_LANE_DEPTH];
+    pthread_mutex_lock(&c->lock);
+    /* a place that was taken again since is one whose operation was done */
+    while (p->busy && l->posted <= ticket.number + WD_LANE_DEPTH)
+        pthread_cond_wait(&c->moved, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void free_comm(mpi_comm *c)
+{
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->called);
+    pthread_cond_destroy(&c->moved);
+    wd_free(c->request);
+    wd_free(c);
+}
+
+static void end_thread(mpi_comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->phase = CLOSING;
+    pthread_cond_signal(&c->called);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+}
+
+static void mpi_close(wd_comm *self)
+{
+    mpi_comm *c = (mpi_comm *)self;
+    wd_comm_barrier(self);
+    end_thread(c);
+    free_comm(c);
+}
+
+static const wd_comm_vtable mpi_vtable = {
+    .post = mpi_post,
+    .wait = mpi_wait,
+    .close = mpi_close,
+};
+
+/* Waits until the thread has entered MPI, or was refused. */
+static wd_status start_thread(mpi_comm *c, wd_err *err)
+{
+    if (pthread_create(&c->thread, NULL, run_thread, c))
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread can be started for MPI");
+    pthread_mutex_lock(&c->lock);
+    while (c->phase == OPENING) pthread_cond_wait(&c->moved, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    if (c->phase == OPEN) return WD_OK;
+    pthread_join(c->thread, NULL);
+    return wd_fail(err, c->refusal.status, "%s", c->refusal.message);
+}
+
+static wd_status open_places(mpi_comm *c, wd_err *err)
+{
+    const size_t each = 2 * (size_t)c->base.ranks;
+    WD_TRY(wd_alloc((void **)&c->request, WD_LANES * WD_LANE_DEPTH * each, sizeof *c->request,
+                    "a communicator", err));
+    for (int i = 0; i < WD_LANES; i++)
+        for (int n = 0; n < WD_LANE_DEPTH; n++)
+            c->lane[i].ring[n].request = c->request + (size_t)(i * WD_LANE_DEPTH + n) * each;
+    return WD_OK;
+}
+
+wd_status wd_comm_open_mpi(wd_comm **out, wd_err *err)
+{
+    mpi_comm *c;
+    pthread_condattr_t monotonic;
+    WD_TRY(wd_alloc((void **)&c, 1, sizeof *c, "a communicator", err));
+    c->base = (wd_comm){.vtable = &mpi_vtable, .name = "mpi"};
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->called, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&c->moved, NULL);
+    wd_status status = start_thread(c, err);
+    if (status == WD_OK && (status = open_places(c, err)) != WD_OK) end_thread(c);
+    if (status != WD_OK)
+        free_comm(c);
+    else
+        *out = &c->base;
+    return status;
+}

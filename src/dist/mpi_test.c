@@ -1,0 +1,114 @@
+/* Tests of the ranks that MPI starts: run by mpirun with several of them, and by itself with one,
+ * or, in a build without MPI, with none. */
+#include "testing.h"
+
+#include <stdlib.h>
+
+#include "dist/comm_harness.h"
+
+#ifdef WD_HAVE_MPI
+
+/* As many as mpirun says; one without it. */
+static int ranks_started(void)
+{
+    const char *text = getenv("OMPI_COMM_WORLD_SIZE");
+    return text ? atoi(text) : 1;
+}
+
+static wd_comm *comm;
+
+static void every_rank_is_there(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_test_ok(wd_comm_open_mpi(&comm, &err), &err);
+    assert_string_equal(comm->name, "mpi");
+    assert_int_equal(comm->ranks, ranks_started());
+    assert_in_range(comm->rank, 0, comm->ranks - 1);
+    assert_int_equal(comm->host, 0);
+    assert_int_equal(comm->hosts, 1);
+    assert_int_equal(comm->host_rank, comm->rank);
+    assert_int_equal(comm->host_ranks, comm->ranks);
+}
+
+static void ranks_talk(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_device *device;
+    const wd_sim_options sim = {
+        .number = comm->rank, .bytes = 1 << 20, .link_bytes_per_s = 1e5 * (comm->rank + 1)};
+    wd_test_ok(wd_device_open_sim(&device, &sim, &err), &err);
+    harness_all(comm, device);
+    wd_device_close(device);
+}
+
+/* More than MPI hands over at once, in several lanes at a time; all of it is looked at. */
+static void large_parts_travel(void **state)
+{
+    (void)state;
+    enum { LARGE = 3 << 20 };
+    const size_t ranks = (size_t)comm->ranks, me = (size_t)comm->rank;
+    size_t at[HARNESS_RANKS_MAX + 1] = {0};
+    uint32_t *data[WD_LANES];
+    wd_ticket ticket[WD_LANES];
+    for (size_t r = 0; r < ranks; r++) at[r + 1] = at[r] + LARGE * sizeof **data;
+    for (size_t l = 0; l < WD_LANES; l++) {
+        data[l] = calloc(ranks * LARGE, sizeof **data);
+        assert_non_null(data[l]);
+        for (size_t i = 0; i < LARGE; i++) data[l][me * LARGE + i] = (uint32_t)(i * 7 + me * 3 + l);
+        ticket[l] = wd_comm_gather_all(comm, (wd_lane)l, data[l], at, NULL);
+    }
+    for (size_t l = 0; l < WD_LANES; l++) {
+        wd_comm_wait(comm, ticket[l]);
+        for (size_t r = 0; r < ranks; r++)
+            for (size_t i = 0; i < LARGE; i++)
+                HARNESS_CHECK(data[l][r * LARGE + i] == (uint32_t)(i * 7 + r * 3 + l));
+        free(data[l]);
+    }
+}
+
+static void posting_allocates_nothing(void **state)
+{
+    (void)state;
+    const int64_t before = wd_alloc_count();
+    for (int i = 0; i < 20; i++) wd_comm_barrier(comm);
+    assert_int_equal(wd_alloc_count(), before);
+}
+
+static void it_is_entered_once(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_comm *again;
+    wd_comm_close(comm);
+    wd_test_refused(wd_comm_open_mpi(&again, &err), &err, WD_UNSUPPORTED, "once in a process");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rank_is_there), cmocka_unit_test(ranks_talk),
+        cmocka_unit_test(large_parts_travel),  cmocka_unit_test(posting_allocates_nothing),
+        cmocka_unit_test(it_is_entered_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+static void ranks_are_refused(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_comm *comm;
+    wd_test_refused(wd_comm_open_mpi(&comm, &err), &err, WD_UNSUPPORTED, "built without MPI");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif
