@@ -1,0 +1,58 @@
+/* Gradients of all ranks, added in a fixed order while backward still runs.
+ *
+ * Data flow: a bucket (dist/pieces.h) that is final on the device is copied to host staging ->
+ * exchanged, so that each rank has its own piece from all -> which the owner adds in rank order ->
+ * the sums are gathered by all -> copied back. A few buckets are under way at a time; which step
+ * of which bucket comes next is the same on all ranks. Copies are made by a queue of their own, so
+ * that they go on beside what is computed.
+ *
+ * A round is one backward pass. With `by_round` each round's data is reduced by itself and the
+ * owner adds on: round after round, in each rank after rank. Nobody's sum depends on how rounds
+ * times ranks are divided: 1 rank's 4 rounds give the bits of 4 ranks' one.
+ *
+ * With `scatter` sums are not gathered: each rank has those of its own pieces, in their places.
+ *
+ * Bytes sent by rank r in a step, with N elements of which it owns n, R ranks, A exchanged rounds
+ * (1 without by_round): exchange 4 A (N - n); gather 4 (R - 1) n. The mean over ranks, without
+ * by_round: 2 (R - 1) / R 4 N. */
+#ifndef WD_DIST_REDUCE_H
+#define WD_DIST_REDUCE_H
+
+#include "dist/comm.h"
+#include "dist/pieces.h"
+
+typedef struct wd_reduce_options {
+    wd_comm *comm; /* borrowed */
+    wd_pieces pieces;
+    bool by_round, scatter;
+} wd_reduce_options;
+
+typedef struct wd_reduce wd_reduce;
+
+/* For arrays on `device`. All memory there will be is allocated here: staging in host memory. */
+wd_status wd_reduce_open(wd_reduce **out, const wd_reduce_options *options, wd_device *device,
+                         wd_err *err);
+/* NULL is allowed. Within a round, which is how a rank ends that has failed, nobody is waited for,
+ * and staging that others may still write to is left to the end of the process. */
+void wd_reduce_close(wd_reduce *reduce);
+
+const wd_pieces *wd_reduce_pieces(const wd_reduce *reduce);
+
+/* A round begins: data [count] device, written by `queue` from now on. Rounds that are not the last
+ * are only begun with by_round. All ranks. */
+typedef enum wd_round { WD_ROUND_FIRST = 1, WD_ROUND_LAST = 2 } wd_round; /* or both, or neither */
+void wd_reduce_begin(wd_reduce *reduce, float *data, unsigned round, wd_queue *queue);
+
+/* The elements from `first` on are final, once the work launched so far is done. */
+void wd_reduce_ready(wd_reduce *reduce, int64_t first);
+
+/* All elements are final. When it returns, later work of the queue finds the sums (last round), or
+ * may write the data again. */
+void wd_reduce_finish(wd_reduce *reduce);
+
+/* Every rank's own pieces of data [count] (elements of `element_bytes` <= 4, device) to all, in
+ * their places, for later work of the queue. Not within a round. Rank r sends element_bytes
+ * (R - 1) n. All ranks. */
+void wd_reduce_gather(wd_reduce *reduce, void *data, size_t element_bytes, wd_queue *queue);
+
+#endif
