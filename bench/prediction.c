@@ -142,7 +142,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
     WD_TRY_OUT(wd_trajectory_experts(&expert, &in.rounds, &o->trajectory,
                                      in.sweep.boundary_timestep, err));
     in.expert = expert;
-    in.teacher_device = strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
+    in.teacher_rank = strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
     in.step_targets = (double)o->batch / (double)o->reuse;
     in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
     WD_TRY_OUT(wd_planner_open(&planner, &in, err));

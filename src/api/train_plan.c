@@ -143,7 +143,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     wd_planner_input *in = &p->input;
     in->sweep = wd_machine_sweep_options(m);
     in->trajectories = m->trajectory.slots;
-    in->teacher_device = s->options.teacher_rank > 0 ? (int)s->options.teacher_rank : 0;
+    in->teacher_rank = s->options.teacher_rank > 0 ? (int)s->options.teacher_rank : 0;
     in->slots = (int)s->options.teacher_prefetch + 1;
     in->student_device = 0;
     const double samples = (double)(m->batch * m->accumulation);

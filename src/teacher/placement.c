@@ -7,12 +7,16 @@ enum { PIPELINE_STREAMS = 3, SLOTS_LEAST = 2 };
 
 static bool takes_batches(const wd_teacher_size *size, const wd_site *site, int device)
 {
-    return !site->device[device].reads_host && !size->stage[0][0].widened;
+    return !wd_site_at(site, device)->reads_host && !size->stage[0][0].widened;
 }
 
 wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_site *site)
 {
-    wd_placement p = {.experts = size->experts, .stages = size->stages, .slots = SLOTS_LEAST};
+    wd_placement p = {.experts = size->experts,
+                      .stages = size->stages,
+                      .slots = SLOTS_LEAST,
+                      .ranks = wd_site_ranks(site),
+                      .devices = site->devices};
     for (int d = 0; d < site->devices; d++)
         if (takes_batches(size, site, d)) p.by_batch |= 1u << d;
     return p;
@@ -25,10 +29,11 @@ static void most(size_t *most, size_t bytes)
     if (bytes > *most) *most = bytes;
 }
 
-/* Slots that the streamed stages of a device share that have one home, and other buffers. */
-static void add_streaming(wd_placed_bytes *bytes, const wd_placement *p,
-                          const wd_teacher_size *size, const wd_site *site, int device,
-                          wd_home home)
+/* Slots that the streamed stages of a device share that have one home, and other buffers. Returns
+ * what of host memory files are read into. */
+static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
+                            const wd_teacher_size *size, const wd_site *site, int device,
+                            wd_home home)
 {
     size_t slot[WD_STAGE_KINDS] = {0}, casting = 0, reading = 0;
     for (int e = 0; e < p->experts; e++)
@@ -41,12 +46,11 @@ static void add_streaming(wd_placed_bytes *bytes, const wd_placement *p,
             most(&casting, stage->casting);
         }
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        bytes->device[device].streaming +=
-            (size_t)wd_placed_slots((wd_stage_kind)k, p->slots) * slot[k];
-    if (home != WD_HOME_DISK) return;
-    bool in_host = site->device[device].reads_host;
-    if (!in_host) bytes->device[device].streaming += casting;
-    bytes->host_reading += in_host ? reading : 2 * reading; /* one is sent while one is read */
+        bytes->streaming += (size_t)wd_placed_slots((wd_stage_kind)k, p->slots) * slot[k];
+    if (home != WD_HOME_DISK) return 0;
+    if (wd_site_at(site, device)->reads_host) return reading;
+    bytes->streaming += casting;
+    return 2 * reading; /* one is sent while one is read */
 }
 
 /* Buffers for what is widened before it is computed: two for what stays, one for each slot. */
@@ -86,28 +90,64 @@ void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage, bool in
     most(&bytes->opening, bytes->weights + (in_host ? 0 : stage->casting));
 }
 
+/* Weights that stay; returns what of them is in host memory. */
+static size_t add_weights(wd_placed_device *bytes, const wd_placement *p,
+                          const wd_teacher_size *size, const wd_site *site, int device)
+{
+    size_t host = 0;
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 0; s < p->stages; s++) {
+            const wd_place *place = &p->place[e][s];
+            if (place->device != device) continue;
+            if (place->home == WD_HOME_DEVICE)
+                wd_placed_keep(bytes, &size->stage[e][s], wd_site_at(site, device)->reads_host);
+            else if (place->home == WD_HOME_HOST)
+                host += size->stage[e][s].host;
+        }
+    return host;
+}
+
+/* In memory of one host. */
+typedef struct host_bytes {
+    size_t weights, reading, devices;
+} host_bytes;
+
+static size_t all_of(const host_bytes *host)
+{
+    return host->weights + host->reading + host->devices;
+}
+
+/* A processor's, where every rank of a host has one: they share weights. */
+static size_t processors(const wd_placed_device *bytes, int ranks)
+{
+    return bytes->weights + (size_t)ranks * (wd_placed_total(bytes) - bytes->weights);
+}
+
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_site *site)
 {
-    wd_placed_bytes bytes = {.host_weights = 0};
-    for (int e = 0; e < placement->experts; e++)
-        for (int s = 0; s < placement->stages; s++) {
-            const wd_place *place = &placement->place[e][s];
-            const wd_stage_size *stage = &size->stage[e][s];
-            if (place->home == WD_HOME_DEVICE)
-                wd_placed_keep(&bytes.device[place->device], stage,
-                               site->device[place->device].reads_host);
-            else if (place->home == WD_HOME_HOST)
-                bytes.host_weights += stage->host;
-        }
-    for (int d = 0; d < site->devices; d++) {
-        add_streaming(&bytes, placement, size, site, d, WD_HOME_HOST);
-        add_streaming(&bytes, placement, size, site, d, WD_HOME_DISK);
-        bytes.device[d].widening = widening(placement, size, d);
+    wd_placed_bytes bytes;
+    host_bytes host = {0}, fullest = {0};
+    bytes.devices = placement->each ? site->devices : wd_site_devices(site);
+    for (int d = 0, last = 0; d < bytes.devices; d++) {
+        wd_placed_device *to = &bytes.device[d];
         const wd_placed_sweep sweep = wd_placement_sweep(placement, site, d);
-        bytes.device[d].activations = wd_placed_activations(&sweep, &site->device[d].need);
-        bytes.device[d].workspace = wd_placed_workspace(&sweep, &site->device[d]);
+        if (wd_site_host(site, d) != last) host = (host_bytes){0};
+        last = wd_site_host(site, d);
+        *to = (wd_placed_device){0};
+        host.weights += add_weights(to, placement, size, site, d);
+        host.reading += add_streaming(to, placement, size, site, d, WD_HOME_HOST);
+        host.reading += add_streaming(to, placement, size, site, d, WD_HOME_DISK);
+        to->widening = widening(placement, size, d);
+        to->activations = wd_placed_activations(&sweep, &wd_site_at(site, d)->need);
+        to->workspace = wd_placed_workspace(&sweep, wd_site_at(site, d));
+        if (wd_site_at(site, d)->reads_host)
+            host.devices += processors(to, placement->each ? wd_site_host_ranks(site) : 1);
+        if (all_of(&host) >= all_of(&fullest)) fullest = host;
     }
+    bytes.host_weights = fullest.weights;
+    bytes.host_reading = fullest.reading;
+    bytes.host_devices = fullest.devices;
     return bytes;
 }
 
@@ -117,33 +157,30 @@ size_t wd_placed_total(const wd_placed_device *device)
            device->workspace;
 }
 
-size_t wd_placed_host(const wd_placed_bytes *bytes, const wd_site *site)
+size_t wd_placed_host(const wd_placed_bytes *bytes)
 {
-    size_t host = bytes->host_weights + bytes->host_reading;
-    for (int d = 0; d < site->devices; d++)
-        if (site->device[d].reads_host) host += wd_placed_total(&bytes->device[d]);
-    return host;
+    return bytes->host_weights + bytes->host_reading + bytes->host_devices;
 }
 
 size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device)
 {
     const wd_placed_device *d = &bytes->device[device];
-    size_t peak = wd_placed_total(d) + site->device[device].taken;
+    size_t peak = wd_placed_total(d) + wd_site_at(site, device)->taken;
     most(&peak, d->opening);
     return peak;
 }
 
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site)
 {
-    return wd_placed_host(bytes, site) + site->host_taken;
+    return wd_placed_host(bytes) + (size_t)wd_site_host_ranks(site) * site->host_taken;
 }
 
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
                        const wd_site *site)
 {
     const wd_placed_bytes bytes = wd_placement_bytes(placement, size, site);
-    for (int d = 0; d < site->devices; d++)
-        if (wd_placed_peak(&bytes, site, d) > site->device[d].bytes) return false;
+    for (int d = 0; d < bytes.devices; d++)
+        if (wd_placed_peak(&bytes, site, d) > wd_site_at(site, d)->bytes) return false;
     return wd_placed_host_peak(&bytes, site) <= site->host_bytes;
 }
 

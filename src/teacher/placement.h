@@ -129,13 +129,46 @@ typedef struct wd_site_device {
     size_t workspace; /* that its queue has for other work */
 } wd_site_device;
 
+/* All ranks are alike, and hosts have as many of them each, in order. */
 typedef struct wd_site {
-    int devices;
+    int ranks, hosts; /* 0: 1 */
+    int devices;      /* of a rank */
     wd_site_device device[WD_PLACED_DEVICES_MAX];
-    size_t host_bytes, host_taken; /* the processor's included */
+    size_t host_bytes; /* of a host, for all its ranks */
+    size_t host_taken; /* by each rank, the processor's included */
     double disk_bytes_per_s;
-    int batches; /* micro-batches of an expert in one sweep, at most */
+    double memory_bytes_per_s, network_bytes_per_s; /* from rank to rank: within a host, all of them
+                                                     * together; from a host to others. 0: at once */
+    int batches; /* micro-batches of an expert in a rank's sweep, at most */
 } wd_site;
+
+static inline int wd_site_ranks(const wd_site *site)
+{
+    return site->ranks > 1 ? site->ranks : 1;
+}
+
+static inline int wd_site_host_ranks(const wd_site *site)
+{
+    const int hosts = site->hosts > 1 ? site->hosts : 1;
+    return (wd_site_ranks(site) + hosts - 1) / hosts;
+}
+
+/* Of all ranks. */
+static inline int wd_site_devices(const wd_site *site)
+{
+    return wd_site_ranks(site) * site->devices;
+}
+
+static inline const wd_site_device *wd_site_at(const wd_site *site, int device)
+{
+    return &site->device[device % site->devices];
+}
+
+/* The host that has a device. */
+static inline int wd_site_host(const wd_site *site, int device)
+{
+    return device / site->devices / wd_site_host_ranks(site);
+}
 
 /* How a teacher of `size` is placed on `site`, all places still to be filled in. */
 wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_site *site);
@@ -153,8 +186,10 @@ typedef struct wd_placed_device {
 } wd_placed_device;
 
 typedef struct wd_placed_bytes {
-    wd_placed_device device[WD_PLACED_DEVICES_MAX];
-    size_t host_weights, host_reading;
+    int devices; /* of all ranks; of one, whose others are alike, where each has all of it */
+    wd_placed_device device[WD_SITE_DEVICES_MAX];
+    size_t host_weights, host_reading; /* of the fullest host, all its ranks together */
+    size_t host_devices;               /* the same of its processors, as wd_placed_total */
 } wd_placed_bytes;
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
@@ -177,8 +212,8 @@ typedef struct wd_placed_sweep {
 size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need);
 size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *device);
 
-/* In host memory: homes there, and all of its processor's. */
-size_t wd_placed_host(const wd_placed_bytes *bytes, const wd_site *site);
+/* In memory of the fullest host: homes there, and all of its processors'. */
+size_t wd_placed_host(const wd_placed_bytes *bytes);
 
 /* The most that a device's pool has, and host memory, with what others have of it. */
 size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device);

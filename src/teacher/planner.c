@@ -65,7 +65,7 @@ static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, i
     return WD_OK;
 }
 
-/* Site and sizes as they are with this window and micro-batch. */
+/* Site and sizes as they are with this micro-batch and this window of a rank's sweep. */
 static wd_status fill(wd_site *site, wd_teacher_size *size, wd_planner *p, int64_t window,
                       int64_t micro, wd_err *err)
 {
@@ -90,7 +90,8 @@ wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_
 {
     wd_site site;
     wd_teacher_size size;
-    WD_TRY(fill(&site, &size, planner, plan->window, plan->micro_batch, err));
+    WD_TRY(fill(&site, &size, planner, wd_placed_window(&plan->placement, plan->window),
+                plan->micro_batch, err));
     wd_timeline_play(&plan->placement, &size, &site, &plan->load, fn, context);
     return WD_OK;
 }
@@ -118,7 +119,8 @@ static int64_t efficient_micro_batch(const wd_planner_input *in, int64_t window)
 static int64_t pipelined_micro_batch(const wd_planner_input *in, int64_t window)
 {
     int64_t micro = efficient_micro_batch(in, window);
-    int64_t most = window / (BATCHES_PER_DEVICE * in->site.devices);
+    const int devices = wd_site_devices(&in->site), stages = in->size.stages;
+    int64_t most = window / (BATCHES_PER_DEVICE * (devices < stages ? devices : stages));
     if (in->sweep.micro_batch || micro <= most) return micro;
     return fitted(in, most > 0 ? most : 1, window);
 }
@@ -148,8 +150,9 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
 {
     plan->bytes = wd_placement_bytes(&plan->placement, size, site);
     plan->fits = true;
-    for (int d = 0; d < site->devices; d++) {
-        plan->missing[d] = shortfall(wd_placed_peak(&plan->bytes, site, d), site->device[d].bytes);
+    for (int d = 0; d < plan->bytes.devices; d++) {
+        plan->missing[d] =
+            shortfall(wd_placed_peak(&plan->bytes, site, d), wd_site_at(site, d)->bytes);
         plan->fits &= !plan->missing[d];
     }
     plan->host_missing = shortfall(wd_placed_host_peak(&plan->bytes, site), site->host_bytes);
@@ -166,9 +169,10 @@ typedef struct sweep_kind {
 
 enum { SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX };
 
-/* Of a step, in seconds: the teacher's part, and what of it the student's device computes. */
+/* Of a step, in seconds: the teacher's part, what of it the student's device computes, and what
+ * velocities and activations are on their way from rank to rank. */
 typedef struct step_parts {
-    double seconds, beside;
+    double seconds, beside, network;
 } step_parts;
 
 /* Cuts the rounds that there are into windows. */
@@ -212,12 +216,25 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
         .latent_bytes = (double)latents * sizeof(float),
         .home = in->student_device,
     };
+    const double share =
+        (double)wd_placed_window(&plan->placement, plan->window) / (double)plan->window;
     for (int e = 0; e < plan->placement.experts; e++) {
-        if (kind->states[e] <= 0) continue;
-        load.batches[e] = batches_of(kind->states[e], plan->micro_batch);
-        load.batch_targets[e] = kind->states[e] / load.batches[e];
+        const double states = kind->states[e] * share;
+        if (states <= 0) continue;
+        load.batches[e] = batches_of(states, plan->micro_batch);
+        load.batch_targets[e] = states / load.batches[e];
     }
     return load;
+}
+
+/* Of a sweep: on the students' device that is busiest with it. */
+static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
+                             const wd_planner_input *in)
+{
+    double most = 0;
+    for (int d = in->student_device; d < plan->bytes.devices; d += in->site.devices)
+        most = fmax(most, t->compute_seconds[d]);
+    return most;
 }
 
 /* What the teacher does for a step, where the student leaves it `share` of its device's rate. */
@@ -230,7 +247,9 @@ static step_parts play_step(wd_strategy_plan *plan, const wd_planner_input *in,
     double most = 0;
     shared.device[in->student_device].flops_per_s *= share;
     find_kinds(kind, in, plan->window);
-    plan->step_bytes_copied = plan->step_bytes_read = 0;
+    const double ranks = plan->placement.each ? wd_site_ranks(site) : 1;
+    const double hosts = plan->placement.each ? ranks / wd_site_host_ranks(site) : 1;
+    plan->step_bytes_copied = plan->step_bytes_read = plan->step_bytes_sent = 0;
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
         const double sweeps = in->step_targets * kind[k].sweeps;
@@ -238,9 +257,11 @@ static step_parts play_step(wd_strategy_plan *plan, const wd_planner_input *in,
         const wd_timeline t = wd_timeline_play(&plan->placement, size, &shared, &load, NULL, NULL);
         const double seconds = t.sweep_seconds * sweeps;
         parts.seconds += seconds;
-        parts.beside += t.compute_seconds[in->student_device] * sweeps;
-        plan->step_bytes_copied += t.bytes_copied * sweeps;
-        plan->step_bytes_read += t.bytes_read * sweeps;
+        parts.beside += beside_student(&t, plan, in) * sweeps;
+        parts.network += t.network_seconds * sweeps;
+        plan->step_bytes_copied += t.bytes_copied * sweeps * ranks;
+        plan->step_bytes_read += t.bytes_read * sweeps * hosts;
+        plan->step_bytes_sent += t.bytes_sent * sweeps;
         if (seconds < most) continue;
         most = seconds;
         plan->load = load;
@@ -249,23 +270,55 @@ static step_parts play_step(wd_strategy_plan *plan, const wd_planner_input *in,
     return parts;
 }
 
+/* Every rank sends each other one its share of gradients, and later what has come of its own. */
+static double rank_sends(const wd_planner_input *in)
+{
+    const int ranks = wd_site_ranks(&in->site);
+    return (in->reduced_bytes + in->gathered_bytes) * (ranks - 1) / ranks;
+}
+
+/* How long that takes, the ranks of a host at the same time. */
+static double reduce_seconds(const wd_planner_input *in)
+{
+    const int ranks = wd_site_ranks(&in->site), near = wd_site_host_ranks(&in->site);
+    const double bytes = (in->reduced_bytes + in->gathered_bytes) * near / ranks;
+    double seconds = 0;
+    if (ranks == 1) return 0;
+    if (in->site.memory_bytes_per_s > 0)
+        seconds += bytes * (near - 1) / in->site.memory_bytes_per_s;
+    if (in->site.network_bytes_per_s > 0)
+        seconds += bytes * (ranks - near) / in->site.network_bytes_per_s;
+    return seconds;
+}
+
 /* A processor does one after the other. Another device computes for both, side by side: a step
  * takes as long as the teacher does with the share that a student leaves it which is busy for its
- * part of that time. The longer, the larger the share: found by halving. */
+ * part of that time. The longer, the larger the share: found by halving.
+ *
+ * Gradients are on their way while backward goes on and while the next targets are made: what is
+ * left of that time the student's device waits. */
 static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd_teacher_size *size,
                     const wd_site *site)
 {
     const wd_site_device *device = &site->device[in->student_device];
     const double student = in->student_step_flops / device->flops_per_s;
     const step_parts alone = play_step(plan, in, size, site, 1);
-    const double busy = student + (device->reads_host ? alone.seconds : alone.beside);
-    double least = busy > alone.seconds ? busy : alone.seconds;
-    plan->student_limits = busy > alone.seconds;
+    const double teacher = device->reads_host ? alone.seconds : alone.beside;
+    plan->reduce_seconds = reduce_seconds(in);
+    plan->exposed_seconds = fmax(0, plan->reduce_seconds - in->final_share * student - teacher);
+    const double busy = student + teacher + plan->exposed_seconds;
+    const double network = plan->reduce_seconds + alone.network;
+    double least = fmax(fmax(busy, network), alone.seconds);
+    plan->network_limits = network >= least || plan->exposed_seconds > least / 2;
+    plan->student_limits = busy > alone.seconds && !plan->network_limits;
     plan->step_seconds = least;
+    plan->step_bytes_sent += rank_sends(in);
     if (device->reads_host || !(alone.beside > 0)) return;
     const wd_sweep_load load = plan->load;
     const wd_timeline timeline = plan->timeline;
-    double most = alone.seconds + student;
+    const double sent = plan->step_bytes_sent;
+    double most = alone.seconds + student + plan->exposed_seconds;
+    if (most < least) most = least;
     for (int i = 0; i < HALVINGS && most > least / FASTER; i++) {
         const double seconds = i ? (least + most) / 2 : least;
         const step_parts parts = play_step(plan, in, size, site, 1 - student / seconds);
@@ -276,6 +329,7 @@ static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd
     }
     plan->load = load;
     plan->timeline = timeline;
+    plan->step_bytes_sent = sent;
     plan->step_seconds = most;
 }
 
@@ -287,9 +341,11 @@ static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strateg
     if (strategy == WD_STRATEGY_custom)
         *out = *in->custom;
     else
-        WD_TRY(wd_strategy_place(out, strategy, size, site, in->teacher_device, err));
+        WD_TRY(wd_strategy_place(out, strategy, size, site, in->teacher_rank, err));
     const wd_placement begun = wd_placement_begin(size, site);
     out->by_batch = begun.by_batch;
+    out->ranks = begun.ranks;
+    out->devices = begun.devices;
     if (in->slots) out->slots = in->slots;
     return WD_OK;
 }
@@ -297,7 +353,7 @@ static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strateg
 static size_t all_missing(const wd_strategy_plan *plan)
 {
     size_t sum = plan->host_missing;
-    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) sum += plan->missing[d];
+    for (int d = 0; d < plan->bytes.devices; d++) sum += plan->missing[d];
     return sum;
 }
 
@@ -309,13 +365,21 @@ static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b)
     return a->step_seconds < FASTER * b->step_seconds;
 }
 
+/* States of a window that a rank's sweep has. */
+static int64_t share_of(const wd_planner *p, wd_strategy strategy, int64_t window)
+{
+    const wd_placement whose = {.each = wd_strategy_is_each(strategy, &p->input.site),
+                                .ranks = p->input.site.ranks};
+    return wd_placed_window(&whose, window);
+}
+
 static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy strategy,
                           int64_t window, int64_t micro, wd_err *err)
 {
     wd_site site;
     wd_teacher_size size;
     *out = (wd_strategy_plan){.strategy = strategy, .window = window, .micro_batch = micro};
-    WD_TRY(fill(&site, &size, p, window, micro, err));
+    WD_TRY(fill(&site, &size, p, share_of(p, strategy, window), micro, err));
     WD_TRY(place(&out->placement, &p->input, strategy, &size, &site, err));
     account(out, &size, &site);
     predict(out, &p->input, &size, &site);
@@ -328,8 +392,9 @@ static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, wd_strategy 
                              int64_t window, wd_err *err)
 {
     wd_strategy_plan other;
-    const int64_t micro = pipelined_micro_batch(&p->input, window);
-    WD_TRY(plan_cut(plan, p, strategy, window, efficient_micro_batch(&p->input, window), err));
+    const int64_t share = share_of(p, strategy, window);
+    const int64_t micro = pipelined_micro_batch(&p->input, share);
+    WD_TRY(plan_cut(plan, p, strategy, window, efficient_micro_batch(&p->input, share), err));
     if (micro == plan->micro_batch || !may_span(strategy)) return WD_OK;
     WD_TRY(plan_cut(&other, p, strategy, window, micro, err));
     if (spans_devices(&other.placement) && improves(&other, plan)) *plan = other;
@@ -371,9 +436,10 @@ wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strateg
 
 static size_t all_bytes(const wd_strategy_plan *plan)
 {
-    size_t sum = plan->bytes.host_weights + plan->bytes.host_reading;
-    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) sum += wd_placed_total(&plan->bytes.device[d]);
-    return sum;
+    const size_t ranks = plan->placement.each ? (size_t)plan->placement.ranks : 1;
+    size_t sum = 0;
+    for (int d = 0; d < plan->bytes.devices; d++) sum += wd_placed_total(&plan->bytes.device[d]);
+    return ranks * sum + plan->bytes.host_weights + plan->bytes.host_reading;
 }
 
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)

@@ -15,15 +15,20 @@ typedef struct wd_planner_input {
     wd_site site;                             /* its needs and batches are found here */
     wd_device *target[WD_PLACED_DEVICES_MAX]; /* of the site, borrowed */
     wd_sweep_options sweep; /* window_max, micro_batch: what the user asked for; 0: chosen here */
-    int64_t trajectories;   /* the window's most */
+    int64_t trajectories;   /* the window's most; a window is of all ranks together */
     const uint8_t *expert;  /* [rounds, trajectories], borrowed: of targets as they follow one
                              * another; NULL: all are of expert 0 */
     int64_t rounds;
     const wd_placement *custom; /* what `custom` is; NULL: there is no map */
-    int teacher_device, slots;
+    int teacher_rank, slots;   /* of gpu0: see wd_strategy_place */
     /* the student */
-    int student_device;
-    double step_targets, student_step_flops;
+    int student_device;        /* of every rank */
+    double step_targets;       /* for all ranks */
+    double student_step_flops; /* of one rank */
+    /* what ranks tell one another of it in a step: gradients, each adding up a share of them, and
+     * what comes of that (gradients again, or weights), in bytes of all shares; and the share of a
+     * step's FLOPs during which gradients become final */
+    double reduced_bytes, gathered_bytes, final_share;
 } wd_planner_input;
 
 /* What a strategy makes of it. */
@@ -33,11 +38,16 @@ typedef struct wd_strategy_plan {
     wd_placement placement;
     wd_placed_bytes bytes;
     bool fits;
-    size_t missing[WD_PLACED_DEVICES_MAX], host_missing; /* bytes */
+    size_t missing[WD_SITE_DEVICES_MAX], host_missing; /* bytes; of bytes.devices */
     int64_t window, micro_batch;
-    double step_seconds; /* predicted */
-    bool student_limits; /* what limits it is the student's device; else what the timeline says */
-    double step_bytes_copied, step_bytes_read;
+    double step_seconds;                   /* predicted, of all ranks' step */
+    bool student_limits, network_limits;   /* what limits it is the student's device, or what ranks
+                                            * tell one another; else what the timeline says */
+    double step_bytes_copied;              /* over links, of all ranks */
+    double step_bytes_read;                /* from disks, of all hosts */
+    double step_bytes_sent;                /* by the rank that sends most to others */
+    double reduce_seconds, exposed_seconds; /* of gradients: on the way; of these what nothing else
+                                             * is done in */
     wd_timeline timeline; /* of the kind of sweep that most of the time goes into */
     wd_sweep_load load;   /* that it was played with */
     int rivals;           /* of auto's choice: plans that fit, this one too */

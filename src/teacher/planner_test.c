@@ -81,8 +81,14 @@ static void random_size(scene *s)
 static void random_site(scene *s)
 {
     wd_site *site = &s->input.site;
-    const int others = (int)between(0, 4);
-    *site = (wd_site){.devices = others + 1, .disk_bytes_per_s = magnitude(1e5, 1e8)};
+    const int others = (int)between(0, 4), hosts = (int)between(1, 2);
+    *site = (wd_site){.ranks = between(0, 1) ? hosts * (int)between(1, 3) : 1,
+                      .hosts = hosts,
+                      .devices = others + 1,
+                      .disk_bytes_per_s = magnitude(1e5, 1e8),
+                      .memory_bytes_per_s = magnitude(1e6, 1e9),
+                      .network_bytes_per_s = magnitude(1e5, 1e8)};
+    if (site->ranks < hosts) site->hosts = 1;
     for (int d = 0; d < site->devices; d++) {
         wd_site_device *to = &site->device[d];
         bool last = d == others;
@@ -102,14 +108,15 @@ static void random_site(scene *s)
 static void random_custom(scene *s)
 {
     const wd_site *site = &s->input.site;
+    const int devices = wd_site_devices(site);
     s->custom = wd_placement_begin(&s->input.size, site);
     for (int e = 0; e < s->custom.experts; e++) {
         wd_place place = {WD_HOME_DEVICE, 0};
         for (int i = 0; i < s->custom.stages; i++) {
             if (i == 0 || between(0, 3) == 0) {
-                place.device = (int)between(0, site->devices - 1);
+                place.device = (int)between(0, devices - 1);
                 place.home = (wd_home)between(WD_HOME_DEVICE, WD_HOME_DISK);
-                if (place.home == WD_HOME_HOST && site->device[place.device].reads_host)
+                if (place.home == WD_HOME_HOST && wd_site_at(site, place.device)->reads_host)
                     place.home = WD_HOME_DEVICE;
             }
             s->custom.place[e][i] = place;
@@ -160,11 +167,13 @@ static void random_scene(scene *s)
     in->expert = s->input.size.experts > 1 ? s->expert : NULL;
     const double high_share = between(0, 3) ? drawn() : (double)between(0, 1);
     for (int64_t i = 0; i < in->rounds * in->trajectories; i++) s->expert[i] = drawn() > high_share;
-    const int others = in->site.devices - 1;
-    in->teacher_device = others ? (int)between(0, others - 1) : 0;
+    const int others = in->site.devices - 1, ranks = in->site.ranks;
+    in->teacher_rank = ranks > 1 ? (int)between(0, ranks - 1) : others ? (int)between(0, others - 1) : 0;
     in->slots = (int)between(0, 1) * (int)between(2, 5);
     in->step_targets = (double)between(1, 64);
     in->student_step_flops = magnitude(1e5, 1e9);
+    in->reduced_bytes = in->gathered_bytes = magnitude(1e3, 1e7);
+    in->final_share = 0.6;
 }
 
 /* ---- plans ---- */
@@ -191,7 +200,7 @@ static wd_site site_of(const wd_planner_input *input, const wd_strategy_plan *pl
     wd_sweep_need need[2]; /* of the processor, of another one */
     wd_site site = input->site;
     wd_sweep_options o = input->sweep;
-    o.window_max = plan->window;
+    o.window_max = wd_placed_window(&plan->placement, plan->window);
     o.micro_batch = plan->micro_batch;
     site.batches = wd_sweep_batches(&o);
     for (int k = 0; k < 2; k++)
@@ -203,7 +212,7 @@ static wd_site site_of(const wd_planner_input *input, const wd_strategy_plan *pl
 static size_t missing_of(const wd_strategy_plan *plan)
 {
     size_t sum = plan->host_missing;
-    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) sum += plan->missing[d];
+    for (int d = 0; d < plan->bytes.devices; d++) sum += plan->missing[d];
     return sum;
 }
 
@@ -272,6 +281,17 @@ static void auto_is_the_best(void **state)
     assert_true(ways >= 6);
 }
 
+/* The most of a device of any rank. */
+static size_t fullest(const wd_placed_bytes *bytes, const wd_site *site, int device)
+{
+    size_t most = 0;
+    for (int d = device; d < bytes->devices; d += site->devices) {
+        const size_t peak = wd_placed_peak(bytes, site, d);
+        if (peak > most) most = peak;
+    }
+    return most;
+}
+
 /* What is planned to the byte needs all of these bytes. */
 static void peaks_are_exact(void **state)
 {
@@ -291,7 +311,7 @@ static void peaks_are_exact(void **state)
         exact.site.host_bytes = wd_placed_host_peak(&bytes, &site);
         for (int d = 0; d < site.devices; d++)
             if (!site.device[d].reads_host)
-                exact.site.device[d].bytes = wd_placed_peak(&bytes, &site, d);
+                exact.site.device[d].bytes = fullest(&bytes, &site, d);
         const wd_strategy_plan again = plan_of(&exact, strategy);
         assert_true(again.fits && same_plan(&again, &plan));
         for (int d = 0; d <= site.devices; d++) {

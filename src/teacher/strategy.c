@@ -38,7 +38,7 @@ static int processor_of(const wd_site *site)
     return -1;
 }
 
-/* Devices that are none, in order; returns how many. */
+/* Devices that are none, of one rank, in order; returns how many. */
 static int accelerators(int out[WD_PLACED_DEVICES_MAX], const wd_site *site)
 {
     int n = 0;
@@ -47,25 +47,42 @@ static int accelerators(int out[WD_PLACED_DEVICES_MAX], const wd_site *site)
     return n;
 }
 
+/* The same of all ranks. */
+static int all_accelerators(int out[WD_SITE_DEVICES_MAX], const wd_site *site)
+{
+    int n = 0;
+    for (int d = 0; d < wd_site_devices(site); d++)
+        if (!wd_site_at(site, d)->reads_host) out[n++] = d;
+    return n;
+}
+
 const char *wd_strategy_objection(wd_strategy strategy, const wd_site *site)
 {
-    int device[WD_PLACED_DEVICES_MAX], n = accelerators(device, site);
+    int device[WD_PLACED_DEVICES_MAX];
+    const int own = accelerators(device, site), ranks = wd_site_ranks(site);
     switch (strategy) {
     case WD_STRATEGY_cpu:
         return processor_of(site) < 0 ? "cpu needs the processor among the devices" : NULL;
     case WD_STRATEGY_gpu:
-        return n < 1 ? "gpu needs a device" : NULL;
+        return own < 1 ? "gpu needs a device" : NULL;
     case WD_STRATEGY_gpu0:
-        return n < 1 ? "gpu0 needs a device" : NULL;
+        return own < 1 && ranks < 2 ? "gpu0 needs a device" : NULL;
     case WD_STRATEGY_balanced:
-        return n < 2 ? "balanced needs two devices or more" : NULL;
+        return ranks * own < 2 ? "balanced needs two devices or more" : NULL;
     case WD_STRATEGY_sequential:
-        return n < 2 ? "sequential needs two devices or more" : NULL;
+        return ranks * own < 2 ? "sequential needs two devices or more" : NULL;
     case WD_STRATEGY_offload:
-        return n < 1 ? "offload needs a device to stream to" : NULL;
+        return own < 1 ? "offload needs a device to stream to" : NULL;
     default:
         return NULL;
     }
+}
+
+bool wd_strategy_is_each(wd_strategy strategy, const wd_site *site)
+{
+    return wd_site_ranks(site) > 1 &&
+           (strategy == WD_STRATEGY_cpu || strategy == WD_STRATEGY_gpu ||
+            strategy == WD_STRATEGY_offload || strategy == WD_STRATEGY_disk);
 }
 
 wd_status wd_strategy_check(wd_strategy strategy, const wd_site *site, wd_err *err)
@@ -89,26 +106,53 @@ static void place_all(wd_placement *out, wd_home home, int device)
         for (int s = 0; s < out->stages; s++) out->place[e][s] = (wd_place){home, device};
 }
 
-/* Whether stages [from, end) of both experts, which are cut alike, fit a device, the rest being on
- * others. */
-static bool holds(const wd_teacher_size *size, const wd_site *site, int device, int from, int end)
+/* What a run of stages of both experts, which are cut alike, has on a device. */
+typedef struct run {
+    int stages;
+    bool kind[WD_STAGE_KINDS];
+    size_t weights[WD_PLACED_EXPERTS_MAX], opening[WD_PLACED_EXPERTS_MAX], widened;
+} run;
+
+/* Adds the stage before those that are there: what was the most while these came is now on top of
+ * its weights. See wd_placed_keep. */
+static void prepend(run *r, const wd_teacher_size *size, int stage, bool in_host)
 {
-    const wd_site_device *d = &site->device[device];
-    wd_placed_device bytes = {0};
+    for (int e = 0; e < size->experts; e++) {
+        const wd_stage_size *s = &size->stage[e][stage];
+        const size_t weights = in_host ? s->host : s->device, casting = in_host ? 0 : s->casting;
+        r->opening[e] = weights + (r->opening[e] > casting ? r->opening[e] : casting);
+        r->weights[e] += weights;
+        if (s->widened > r->widened) r->widened = s->widened;
+    }
+    r->kind[wd_stage_kind_of(stage, size->stages)] = true;
+    r->stages++;
+}
+
+/* Whether it fits there, the rest being on others. */
+static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site, int device)
+{
+    const wd_site_device *d = wd_site_at(site, device);
+    wd_placed_device bytes = {.widening = WD_WIDENED_SLOTS * r->widened};
     wd_placed_sweep sweep = {
-        .streams = wd_pipeline_streams(size, site, device, end - from == size->stages)};
-    size_t widened = 0;
-    if (from == end) return true;
-    for (int e = 0; e < size->experts; e++)
-        for (int s = from; s < end; s++) {
-            wd_placed_keep(&bytes, &size->stage[e][s], d->reads_host);
-            sweep.kind[wd_stage_kind_of(s, size->stages)] = true;
-            if (size->stage[e][s].widened > widened) widened = size->stage[e][s].widened;
-        }
-    bytes.widening = WD_WIDENED_SLOTS * widened;
+        .streams = wd_pipeline_streams(size, site, device, r->stages == size->stages)};
+    if (!r->stages) return true;
+    for (int e = 0; e < size->experts; e++) {
+        const size_t opening = bytes.weights + r->opening[e];
+        if (opening > bytes.opening) bytes.opening = opening;
+        bytes.weights += r->weights[e];
+    }
+    memcpy(sweep.kind, r->kind, sizeof sweep.kind);
     bytes.activations = wd_placed_activations(&sweep, &d->need);
     bytes.workspace = wd_placed_workspace(&sweep, d);
     return bytes.opening <= d->bytes && wd_placed_total(&bytes) + d->taken <= d->bytes;
+}
+
+static bool holds_stages(const wd_teacher_size *size, const wd_site *site, int device, int from,
+                         int end)
+{
+    run r = {0};
+    for (int s = end - 1; s >= from; s--) prepend(&r, size, s, wd_site_at(site, device)->reads_host);
+    return holds(&r, size, site, device);
 }
 
 /* Stages [0, cut[0]) go to device[0], [cut[0], cut[1]) to device[1], ... */
@@ -125,68 +169,90 @@ static void place_cut(wd_placement *out, const int *cut, const int *device, int 
 static void place_sequential(wd_placement *out, const wd_teacher_size *size, const wd_site *site,
                              const int *device, int n)
 {
-    int cut[WD_PLACED_DEVICES_MAX];
+    int cut[WD_SITE_DEVICES_MAX];
     for (int i = 0, from = 0; i < n; i++) {
         int end = size->stages;
-        while (i + 1 < n && end > from && !holds(size, site, device[i], from, end)) end--;
+        while (i + 1 < n && end > from && !holds_stages(size, site, device[i], from, end)) end--;
         cut[i] = from = end;
     }
     place_cut(out, cut, device, n);
 }
 
 /* The first stages on the first devices, so that the slowest is as fast as can be. */
-typedef struct partial {
-    double slowest; /* seconds per target; < 0: does not fit */
-    int from;       /* stage where the last of these devices begins */
-} partial;
+typedef struct division {
+    double slowest[2][WD_PLACED_STAGES_MAX + 1]; /* [i % 2][end]: seconds per target of stages
+                                                  * [0, end) on devices [0, i]; < 0: no room */
+    uint8_t from[WD_SITE_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1]; /* where the last of these begins */
+} division;
 
-/* best[i][end]: stages [0, end) on devices [0, i]. */
-static void divide(partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1],
-                   const wd_teacher_size *size, const wd_site *site, const int *device, int n)
+/* The best of stages [0, end) on devices [0, i]. */
+static void divide(division *best, const wd_teacher_size *size, const wd_site *site, int i,
+                   int device, int end)
 {
-    for (int i = 0; i < n; i++)
-        for (int end = 0; end <= size->stages; end++) {
-            const wd_site_device *d = &site->device[device[i]];
-            partial most = {-1, end};
-            double flops = 0;
-            for (int from = end; from >= 0; from--) {
-                if (from < end) flops += size->flops[from];
-                if (!holds(size, site, device[i], from, end)) continue;
-                double before = i ? best[i - 1][from].slowest : from ? -1 : 0;
-                if (before < 0) continue;
-                double seconds = flops / d->flops_per_s;
-                if (before > seconds) seconds = before;
-                if (most.slowest < 0 || seconds < most.slowest) most = (partial){seconds, from};
-            }
-            best[i][end] = most;
-        }
+    const wd_site_device *d = wd_site_at(site, device);
+    const double *before = best->slowest[(i + 1) % 2];
+    double flops = 0, slowest = -1;
+    run r = {0};
+    best->from[i][end] = (uint8_t)end;
+    for (int from = end; from >= 0; from--) {
+        if (from < end) flops += size->flops[from], prepend(&r, size, from, d->reads_host);
+        if (!holds(&r, size, site, device)) continue;
+        const double others = i ? before[from] : from ? -1 : 0;
+        double seconds = flops / d->flops_per_s;
+        if (others < 0) continue;
+        if (others > seconds) seconds = others;
+        if (slowest >= 0 && seconds >= slowest) continue;
+        slowest = seconds;
+        best->from[i][end] = (uint8_t)from;
+    }
+    best->slowest[i % 2][end] = slowest;
 }
 
 /* Where it cannot fit, as sequential: what is missing is then said for the last device. */
 static void place_balanced(wd_placement *out, const wd_teacher_size *size, const wd_site *site,
                            const int *device, int n)
 {
-    partial best[WD_PLACED_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1] = {0};
-    int cut[WD_PLACED_DEVICES_MAX], end = size->stages;
-    divide(best, size, site, device, n);
-    if (best[n - 1][end].slowest < 0) {
+    division best;
+    int cut[WD_SITE_DEVICES_MAX], end = size->stages;
+    best.slowest[0][end] = best.slowest[1][end] = -1;
+    for (int i = 0; i < n; i++)
+        for (int s = 0; s <= size->stages; s++) divide(&best, size, site, i, device[i], s);
+    if (best.slowest[(n - 1) % 2][end] < 0) {
         place_sequential(out, size, site, device, n);
         return;
     }
     for (int i = n - 1; i >= 0; i--) {
         cut[i] = end;
-        end = best[i][end].from;
+        end = best.from[i][end];
     }
     place_cut(out, cut, device, n);
 }
 
-wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
-                            const wd_site *site, int teacher_device, wd_err *err)
+/* The device of `gpu0`: of the only rank, or the first of a rank. */
+static wd_status teacher_device(int *out, const wd_site *site, int rank, const int *device, int n,
+                                wd_err *err)
 {
-    int device[WD_PLACED_DEVICES_MAX], n = accelerators(device, site);
+    const int ranks = wd_site_ranks(site), there = ranks > 1 ? ranks : n;
+    if (rank < 0 || rank >= there)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "teacher_rank: %d is no %s; there are 0 to %d", rank,
+                       ranks > 1 ? "rank" : "device", there - 1);
+    if (ranks == 1)
+        *out = device[rank];
+    else
+        *out = rank * site->devices + (n ? device[0] : processor_of(site));
+    return WD_OK;
+}
+
+wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
+                            const wd_site *site, int teacher_rank, wd_err *err)
+{
+    int device[WD_PLACED_DEVICES_MAX], all[WD_SITE_DEVICES_MAX];
+    const int own = accelerators(device, site), n = all_accelerators(all, site);
     WD_TRY(wd_strategy_check(strategy, site, err));
     *out = wd_placement_begin(size, site);
-    int streamed = n ? device[0] : processor_of(site);
+    out->each = wd_strategy_is_each(strategy, site);
+    int streamed = own ? device[0] : processor_of(site);
     switch (strategy) {
     case WD_STRATEGY_cpu:
         place_all(out, WD_HOME_DEVICE, processor_of(site));
@@ -195,17 +261,14 @@ wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_te
         place_all(out, WD_HOME_DEVICE, device[0]);
         return WD_OK;
     case WD_STRATEGY_gpu0:
-        if (teacher_device < 0 || teacher_device >= n)
-            return wd_fail(err, WD_INVALID_ARGUMENT,
-                           "teacher_rank: %d is no device; there are 0 to %d", teacher_device,
-                           n - 1);
-        place_all(out, WD_HOME_DEVICE, device[teacher_device]);
+        WD_TRY(teacher_device(&streamed, site, teacher_rank, device, own, err));
+        place_all(out, WD_HOME_DEVICE, streamed);
         return WD_OK;
     case WD_STRATEGY_balanced:
-        place_balanced(out, size, site, device, n);
+        place_balanced(out, size, site, all, n);
         return WD_OK;
     case WD_STRATEGY_sequential:
-        place_sequential(out, size, site, device, n);
+        place_sequential(out, size, site, all, n);
         return WD_OK;
     case WD_STRATEGY_offload:
         place_all(out, WD_HOME_HOST, streamed);

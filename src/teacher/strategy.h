@@ -39,10 +39,14 @@ const char *wd_strategy_objection(wd_strategy strategy, const wd_site *site);
  */
 wd_status wd_strategy_check(wd_strategy strategy, const wd_site *site, wd_err *err);
 
-/* The placement of a strategy other than custom and auto, checked. `teacher_device`: of gpu0.
+/* Whether every rank of several has a teacher of its own under it. */
+bool wd_strategy_is_each(wd_strategy strategy, const wd_site *site);
+
+/* The placement of a strategy other than custom and auto, checked. `teacher_rank`: of gpu0, the
+ * rank that has it, on its first device, or, of one rank, the device.
  *
- * What streams is computed by the first device that is no processor, or by the processor. */
+ * What streams is computed by a rank's first device that is no processor, or by the processor. */
 wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
-                            const wd_site *site, int teacher_device, wd_err *err);
+                            const wd_site *site, int teacher_rank, wd_err *err);
 
 #endif

@@ -135,7 +135,7 @@ static size_t on_device(const wd_placement *p, const wd_teacher_size *size, cons
 static size_t in_host(const wd_placement *p, const wd_teacher_size *size, const wd_site *site)
 {
     const wd_placed_bytes bytes = wd_placement_bytes(p, size, site);
-    return wd_placed_host(&bytes, site);
+    return wd_placed_host(&bytes);
 }
 
 static void bytes_by_home(void **state)
@@ -173,6 +173,59 @@ static void bytes_by_home(void **state)
     assert_int_equal(on_device(&p, &size, &site, 1), 11 + 2 * 12 + 13 + 9 + 2 * 20);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err);
     assert_int_equal(on_device(&p, &size, &site, 1), 42 + 2 * 20);
+}
+
+/* Three ranks of two devices and a processor, two of them on one host. */
+static void many_ranks(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_placement p;
+    wd_teacher_size size = {.experts = 1, .stages = 6};
+    wd_site site = {.ranks = 3, .hosts = 2, .devices = 3, .host_bytes = 10000, .host_taken = 100};
+    for (int s = 0; s < 6; s++) {
+        size.flops[s] = 1;
+        size.stage[0][s] = (wd_stage_size){.device = 10, .host = 10, .file = 10, .reading = 7};
+    }
+    for (int d = 0; d < 3; d++)
+        site.device[d] = (wd_site_device){
+            .bytes = 1000, .flops_per_s = 1, .reads_host = d == 2, .need.stream = 3};
+    site.batches = 1;
+
+    /* each: weights once per host, all else for each of its ranks */
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &site, 0, &err), &err);
+    assert_true(p.each && wd_placed_here(&p, &p.place[0][0], 2));
+    assert_int_equal(in_host(&p, &size, &site), 60 + 2 * 3);
+    wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+    assert_int_equal(wd_placed_host_peak(&bytes, &site), 60 + 2 * (3 + 100));
+    assert_int_equal(wd_placed_window(&p, 8), 3);
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_offload, &size, &site, 0, &err), &err);
+    assert_int_equal(in_host(&p, &size, &site), 60);
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &site, 0, &err), &err);
+    assert_int_equal(in_host(&p, &size, &site), 2 * 7);
+
+    /* all share one: on a rank's first device, or a stage on each device of all ranks */
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 1, &err), &err);
+    assert_true(!p.each && p.place[0][5].device == 3 && wd_placed_rank(&p, 3) == 1);
+    assert_false(wd_placed_here(&p, &p.place[0][5], 0));
+    assert_int_equal(wd_placed_window(&p, 8), 8);
+    assert_int_equal(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 3, &err),
+                     WD_INVALID_ARGUMENT);
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_balanced, &size, &site, 0, &err), &err);
+    for (int s = 0; s < 6; s++) {
+        assert_int_equal(p.place[0][s].device, s / 2 * 3 + s % 2);
+        assert_int_equal(wd_placed_rank(&p, p.place[0][s].device), s / 2);
+    }
+    bytes = wd_placement_bytes(&p, &size, &site);
+    for (int d = 0; d < 9; d++)
+        assert_int_equal(wd_placed_total(&bytes.device[d]), d % 3 == 2 ? 0 : 13);
+
+    /* without other devices the processor of a rank can have it for all, and nobody hop */
+    site.device[0] = site.device[2], site.devices = 1;
+    wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 2, &err), &err);
+    assert_int_equal(p.place[0][0].device, 2);
+    assert_int_equal(in_host(&p, &size, &site), 63);
+    assert_non_null(wd_strategy_objection(WD_STRATEGY_balanced, &site));
 }
 
 /* What stays on accelerators is one leg, whatever comes, or is a processor's, is one each. */
@@ -240,6 +293,7 @@ int main(void)
         cmocka_unit_test(balanced_is_the_best),
         cmocka_unit_test(sequential_fills_the_first),
         cmocka_unit_test(bytes_by_home),
+        cmocka_unit_test(many_ranks),
         cmocka_unit_test(legs),
         cmocka_unit_test(streams),
         cmocka_unit_test(objections),

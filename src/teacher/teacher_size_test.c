@@ -69,7 +69,7 @@ static void bytes_are_those_of_residencies(void **state)
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
             wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &site, 0, &err), &err);
             const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
-            assert_int_equal(measured(strategy[k], storage[i]), wd_placed_host(&bytes, &site));
+            assert_int_equal(measured(strategy[k], storage[i]), wd_placed_host(&bytes));
         }
 }
 

@@ -3,6 +3,8 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 
 enum {
     BEFORE = 3, /* sweeps that are played until one is as all that follow */
@@ -16,6 +18,16 @@ typedef struct lane {
     double free, busy; /* busy: in the last sweep */
 } lane;
 
+/* What a device has. */
+typedef struct part {
+    lane compute, link, network;
+    double slot[HOMES][WD_STAGE_KINDS][WD_PLACED_SLOTS_MAX]; /* when each is free again */
+    int slot_next[HOMES][WD_STAGE_KINDS];
+    double staging[STAGINGS]; /* too */
+    int staging_next;
+    double sent; /* bytes, to other ranks, in the last sweep */
+} part;
+
 typedef struct player {
     const wd_placement *placement;
     const wd_teacher_size *size;
@@ -23,16 +35,13 @@ typedef struct player {
     const wd_sweep_load *load;
     wd_timeline_fn *fn;
     void *context;
-    lane compute[WD_PLACED_DEVICES_MAX], link[WD_PLACED_DEVICES_MAX], disk;
-    double slot[WD_PLACED_DEVICES_MAX][HOMES][WD_STAGE_KINDS]
-               [WD_PLACED_SLOTS_MAX]; /* when each is free again */
-    int slot_next[WD_PLACED_DEVICES_MAX][HOMES][WD_STAGE_KINDS];
-    double staging[WD_PLACED_DEVICES_MAX][STAGINGS]; /* too */
-    int staging_next[WD_PLACED_DEVICES_MAX];
-    double ready[WD_SWEEPS_UNDER_WAY][WD_PLACED_EXPERTS_MAX]
-                [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; by round */
+    int parts;
+    lane disk;
     int sweep, sweeps, rounds;
     wd_timeline *out;
+    double ready[WD_SWEEPS_UNDER_WAY][WD_PLACED_EXPERTS_MAX]
+                [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; by round */
+    part part[WD_SITE_DEVICES_MAX];
 } player;
 
 static double later(double a, double b)
@@ -78,7 +87,8 @@ static double copy_over(player *p, int expert, int stage, double from)
     const double bytes = (double)(place->home == WD_HOME_DISK ? size->file : size->device);
     const wd_timeline_event copy = {WD_LANE_LINK, device, 0, expert, stage, -1, 0, 0};
     if (is_last(p)) p->out->bytes_copied += bytes;
-    return work(p, &p->link[device], from, bytes / p->site->device[device].link_bytes_per_s, copy);
+    return work(p, &p->part[device].link, from,
+                bytes / wd_site_at(p->site, device)->link_bytes_per_s, copy);
 }
 
 /* When a streamed stage's weights are in a slot of its device; *slot: which. A processor's is read
@@ -90,11 +100,12 @@ static double bring(player *p, int expert, int stage, double **slot)
     const wd_stage_kind kind = wd_stage_kind_of(stage, p->placement->stages);
     const int slots = wd_placed_slots(kind, p->placement->slots);
     const bool from_disk = place->home == WD_HOME_DISK;
-    *slot = &p->slot[d][place->home][kind][p->slot_next[d][place->home][kind]++ % slots];
-    if (p->site->device[d].reads_host)
+    part *on = &p->part[d];
+    *slot = &on->slot[place->home][kind][on->slot_next[place->home][kind]++ % slots];
+    if (wd_site_at(p->site, d)->reads_host)
         return from_disk ? read_file(p, expert, stage, **slot) : **slot;
     if (!from_disk) return copy_over(p, expert, stage, **slot);
-    double *staging = &p->staging[d][p->staging_next[d]++ % STAGINGS];
+    double *staging = &on->staging[on->staging_next++ % STAGINGS];
     const double there = read_file(p, expert, stage, *staging);
     return *staging = copy_over(p, expert, stage, later(there, **slot));
 }
@@ -105,22 +116,57 @@ static void compute(player *p, int expert, int stage, int batch, double weights)
     const wd_timeline_event event = {WD_LANE_COMPUTE, d, 0, expert, stage, batch, 0, 0};
     double *ready = ready_of(p, expert, batch);
     double flops = p->size->flops[stage] * p->load->batch_targets[expert];
-    *ready = work(p, &p->compute[d], later(*ready, weights), flops / p->site->device[d].flops_per_s,
-                  event);
+    *ready = work(p, &p->part[d].compute, later(*ready, weights),
+                  flops / wd_site_at(p->site, d)->flops_per_s, event);
 }
 
 static bool has_link(const player *p, int device)
 {
-    return device != HOST && !p->site->device[device].reads_host;
+    return device != HOST && !wd_site_at(p->site, device)->reads_host;
+}
+
+static double link_rate(const player *p, int device)
+{
+    return has_link(p, device) ? wd_site_at(p->site, device)->link_bytes_per_s : INFINITY;
 }
 
 /* Of the slower of two devices; what is in host memory has none. */
 static double rate_between(const player *p, int a, int b)
 {
-    double rate = INFINITY;
-    if (has_link(p, a)) rate = p->site->device[a].link_bytes_per_s;
-    if (has_link(p, b)) rate = fmin(rate, p->site->device[b].link_bytes_per_s);
-    return rate;
+    return fmin(link_rate(p, a), link_rate(p, b));
+}
+
+static double known_rate(double rate)
+{
+    return rate > 0 ? rate : INFINITY;
+}
+
+/* From rank to rank. */
+static double network_rate(const player *p, int a, int b)
+{
+    const bool near = wd_site_host(p->site, a) == wd_site_host(p->site, b);
+    return known_rate(near ? p->site->memory_bytes_per_s : p->site->network_bytes_per_s);
+}
+
+static bool are_of_one_rank(const player *p, int a, int b)
+{
+    return wd_placed_rank(p->placement, a) == wd_placed_rank(p->placement, b);
+}
+
+/* To a device of another rank: to host memory, where the device that it leaves waits for it, from
+ * rank to rank, and to the other device. */
+static double send(player *p, int from, int to, double bytes, double ready, wd_timeline_event event)
+{
+    event.device = from;
+    ready = work(p, &p->part[from].link, later(ready, p->part[from].compute.free),
+                 bytes / link_rate(p, from), event);
+    p->part[from].compute.free = ready;
+    event.lane = WD_LANE_NETWORK;
+    ready = work(p, &p->part[from].network, ready, bytes / network_rate(p, from, to), event);
+    event.lane = WD_LANE_LINK;
+    event.device = to;
+    if (is_last(p)) p->part[from].sent += bytes;
+    return work(p, &p->part[to].link, ready, bytes / link_rate(p, to), event);
 }
 
 /* A micro-batch goes from the device of the stage before to that of this one: the one that it
@@ -133,10 +179,14 @@ static void hop(player *p, int expert, int stage, int batch)
     double *ready = ready_of(p, expert, batch);
     const double bytes = p->load->hop_bytes * p->load->batch_targets[expert];
     if (from == to) return;
-    *ready = work(p, &p->link[to], later(*ready, p->compute[from].free),
-                  bytes / rate_between(p, from, to), event);
-    p->compute[from].free = *ready;
     if (is_last(p)) p->out->bytes_copied += bytes;
+    if (!are_of_one_rank(p, from, to)) {
+        *ready = send(p, from, to, bytes, *ready, event);
+        return;
+    }
+    *ready = work(p, &p->part[to].link, later(*ready, p->part[from].compute.free),
+                  bytes / rate_between(p, from, to), event);
+    p->part[from].compute.free = *ready;
 }
 
 /* A device brings or sends something small of a micro-batch's, and does nothing else meanwhile. It
@@ -147,24 +197,47 @@ static void carry(player *p, int device, int other, double state_bytes, int expe
     const double bytes = state_bytes * p->load->batch_targets[expert];
     const double seconds = bytes / rate_between(p, device, other);
     if (device == other || !(seconds > 0)) return;
-    *ready = p->compute[device].free = later(*ready, p->compute[device].free) + seconds;
+    *ready = p->part[device].compute.free = later(*ready, p->part[device].compute.free) + seconds;
     if (!is_last(p)) return;
-    if (has_link(p, device)) p->link[device].busy += seconds;
-    if (has_link(p, other)) p->link[other].busy += seconds;
+    if (has_link(p, device)) p->part[device].link.busy += seconds;
+    if (other != HOST && has_link(p, other)) p->part[other].link.busy += seconds;
     p->out->bytes_copied += bytes;
+}
+
+/* Where trajectories are, of the rank that has the device. */
+static int home_of(const player *p, int device)
+{
+    return wd_placed_rank(p->placement, device) * p->placement->devices + p->load->home;
+}
+
+/* All ranks get a micro-batch's velocities, while it goes on with them. Where each rank has a
+ * teacher, those of a host send theirs at the same time. */
+static void tell(player *p, int device, int expert, int batch)
+{
+    const int ranks = wd_site_ranks(p->site), near = wd_site_host_ranks(p->site);
+    const double bytes = p->load->latent_bytes * p->load->batch_targets[expert];
+    const double senders = p->placement->each ? near : 1;
+    const wd_timeline_event event = {WD_LANE_NETWORK, device, 0, expert, -1, batch, 0, 0};
+    if (ranks == 1) return;
+    const double seconds = senders * bytes *
+                           ((near - 1) / known_rate(p->site->memory_bytes_per_s) +
+                            (ranks - near) / known_rate(p->site->network_bytes_per_s));
+    work(p, &p->part[device].network, *ready_of(p, expert, batch), seconds, event);
+    if (is_last(p)) p->part[device].sent += bytes * (ranks - 1);
 }
 
 static void enter(player *p, int expert, int batch)
 {
     const int device = p->placement->place[expert][0].device;
-    carry(p, device, p->load->home, p->load->latent_bytes, expert, batch);
+    carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
     carry(p, device, HOST, p->load->text_bytes, expert, batch);
 }
 
 static void leave(player *p, int expert, int batch)
 {
     const int device = p->placement->place[expert][p->placement->stages - 1].device;
-    carry(p, device, p->load->home, p->load->latent_bytes, expert, batch);
+    carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
+    tell(p, device, expert, batch);
 }
 
 /* Stages that stay take a micro-batch at a time; another one takes them all while it is there. */
@@ -182,7 +255,7 @@ static void play_leg(player *p, int expert, wd_leg leg)
             compute(p, expert, s, b, weights);
             if (s + 1 == p->placement->stages) leave(p, expert, b);
         }
-    if (slot) *slot = p->compute[place->device].free;
+    if (slot) *slot = p->part[place->device].compute.free;
 }
 
 static void find_limit(const player *p, double seconds)
@@ -191,48 +264,74 @@ static void find_limit(const player *p, double seconds)
     double most = p->disk.busy;
     out->limit = WD_LANE_DISK;
     out->limit_device = -1;
-    for (int d = 0; d < p->site->devices; d++) {
-        const lane *lanes[] = {&p->link[d], &p->compute[d]};
-        for (int i = 0; i < 2; i++) {
+    for (int d = 0; d < p->parts; d++) {
+        const part *on = &p->part[d];
+        const lane *const lanes[] = {[WD_LANE_COMPUTE] = &on->compute,
+                                     [WD_LANE_LINK] = &on->link,
+                                     [WD_LANE_NETWORK] = &on->network};
+        for (int i = WD_LANE_NETWORK; i >= WD_LANE_COMPUTE; i--) {
             if (lanes[i]->busy < most) continue;
             most = lanes[i]->busy;
-            out->limit = i ? WD_LANE_COMPUTE : WD_LANE_LINK;
+            out->limit = (wd_lane_kind)i;
             out->limit_device = d;
         }
     }
     out->busy = seconds > 0 ? most / seconds : 0;
 }
 
+static void sum_up(const player *p)
+{
+    wd_timeline *out = p->out;
+    for (int d = 0; d < p->parts; d++) out->compute_seconds[d] = p->part[d].compute.busy;
+    for (int first = 0; first < p->parts; first += p->site->devices) {
+        double sent = 0, seconds = 0;
+        for (int d = first; d < first + p->site->devices; d++) {
+            sent += p->part[d].sent;
+            seconds += p->part[d].network.busy;
+        }
+        out->bytes_sent = fmax(out->bytes_sent, sent);
+        out->network_seconds = fmax(out->network_seconds, seconds);
+    }
+}
+
+static void play_sweep(player *p, double *end)
+{
+    const wd_placement *placement = p->placement;
+    for (int e = 0; e < placement->experts; e++) {
+        assert(p->load->batches[e] <= WD_TIMELINE_BATCHES_MAX);
+        if (!p->load->batches[e]) continue;
+        for (int s = 0; s < placement->stages;) {
+            const wd_leg leg = wd_placement_leg(placement, e, s);
+            play_leg(p, e, leg);
+            s = leg.end;
+        }
+        for (int b = 0; b < p->load->batches[e]; b++) *end = later(*end, *ready_of(p, e, b));
+    }
+}
+
 wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
                              const wd_site *site, const wd_sweep_load *load, wd_timeline_fn *fn,
                              void *context)
 {
-    wd_timeline out = {0};
-    player p = {.placement = placement,
-                .size = size,
-                .site = site,
-                .load = load,
-                .fn = fn,
-                .context = context,
-                .out = &out};
+    wd_timeline out;
+    player p; /* large: of devices only those that there are get their zeros */
     double end[SWEEPS_MAX] = {0};
+    memset(&out, 0, sizeof out);
+    memset(&p, 0, offsetof(player, part));
+    p.placement = placement;
+    p.size = size;
+    p.site = site;
+    p.load = load;
+    p.fn = fn;
+    p.context = context;
+    p.out = &out;
+    p.parts = placement->each ? site->devices : wd_site_devices(site);
+    memset(p.part, 0, (size_t)p.parts * sizeof *p.part);
     p.rounds = load->rounds < 1 ? 1 : load->rounds;
     if (p.rounds > WD_SWEEPS_UNDER_WAY) p.rounds = WD_SWEEPS_UNDER_WAY;
     p.sweeps = BEFORE + p.rounds;
-    for (p.sweep = 0; p.sweep < p.sweeps; p.sweep++) {
-        for (int e = 0; e < placement->experts; e++) {
-            assert(load->batches[e] <= WD_TIMELINE_BATCHES_MAX);
-            if (!load->batches[e]) continue;
-            for (int s = 0; s < placement->stages;) {
-                const wd_leg leg = wd_placement_leg(placement, e, s);
-                play_leg(&p, e, leg);
-                s = leg.end;
-            }
-            for (int b = 0; b < load->batches[e]; b++)
-                end[p.sweep] = later(end[p.sweep], *ready_of(&p, e, b));
-        }
-    }
-    for (int d = 0; d < site->devices; d++) out.compute_seconds[d] = p.compute[d].busy;
+    for (p.sweep = 0; p.sweep < p.sweeps; p.sweep++) play_sweep(&p, &end[p.sweep]);
+    sum_up(&p);
     out.sweep_seconds = (end[p.sweeps - 1] - end[BEFORE - 1]) / p.rounds;
     find_limit(&p, out.sweep_seconds);
     return out;

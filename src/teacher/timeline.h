@@ -1,4 +1,5 @@
-/* Timeline: how long sweeps take under a placement, found by playing them through.
+/* Timeline: how long sweeps take under a placement, found by playing them through: those of one
+ * rank, whose others do the same, where each has all of the teacher, else of all ranks together.
  *
  * Every device computes in order, every link copies in order, the disk reads in order; a stage's
  * weights may come as soon as a slot is free, a micro-batch goes on as soon as it has its weights
@@ -19,10 +20,15 @@ typedef struct wd_sweep_load {
     /* of each state, in bytes: both streams, where it goes from device to device; what comes from
      * host memory to the device of the embedding; latents from home there, velocity back */
     double hop_bytes, text_bytes, latent_bytes;
-    int home; /* device where trajectories are */
+    int home; /* device of every rank where trajectories are */
 } wd_sweep_load;
 
-typedef enum wd_lane_kind { WD_LANE_COMPUTE, WD_LANE_LINK, WD_LANE_DISK } wd_lane_kind;
+typedef enum wd_lane_kind {
+    WD_LANE_COMPUTE,
+    WD_LANE_LINK,
+    WD_LANE_NETWORK, /* from the rank of the device to others */
+    WD_LANE_DISK
+} wd_lane_kind;
 
 /* A piece of work, in seconds from the first sweep's beginning. batch: -1 where weights move;
  * stage: -1 where a micro-batch hops. */
@@ -40,8 +46,10 @@ typedef struct wd_timeline {
     wd_lane_kind limit;   /* the busiest lane */
     int limit_device;
     double busy;                                   /* its share of the time */
-    double compute_seconds[WD_PLACED_DEVICES_MAX]; /* of a sweep, on each device */
-    double bytes_read, bytes_copied;               /* per sweep: from disk; over all links */
+    double compute_seconds[WD_SITE_DEVICES_MAX]; /* of a sweep, on each device */
+    double bytes_read, bytes_copied;             /* per sweep: from disk; over all links */
+    double bytes_sent, network_seconds;          /* the same, of the rank that sends most to others:
+                                                  * activations, velocities */
 } wd_timeline;
 
 /* `fn` (or NULL) sees every event but what is brought to the embedding and from the head, each

@@ -138,6 +138,57 @@ static void from_home_and_back(void **state)
     assert_seconds(t.sweep_seconds, 6 * BLOCKS);
 }
 
+/* Two ranks of a device each, on one host or two. */
+static wd_site two_ranks(int hosts)
+{
+    wd_site site = site_of(1);
+    site.ranks = 2;
+    site.hosts = hosts;
+    site.memory_bytes_per_s = 50;
+    site.network_bytes_per_s = 10;
+    return site;
+}
+
+/* A micro-batch goes to host memory, from rank to rank, and to the other device; the device that it
+ * leaves waits for the first of these only. Velocities go to the other rank beside all that. */
+static void from_rank_to_rank(void **state)
+{
+    (void)state;
+    wd_placement p = placed(WD_HOME_DEVICE, 2);
+    p.ranks = 2, p.devices = 1;
+    const wd_teacher_size size = twelve();
+    const wd_sweep_load load = {
+        .batches = {1}, .batch_targets = {2}, .hop_bytes = 100, .latent_bytes = 5};
+    for (int hosts = 1; hosts <= 2; hosts++) {
+        const wd_site site = two_ranks(hosts);
+        const double rate = hosts > 1 ? 10 : 50;
+        const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+        assert_seconds(t.sweep_seconds, 2 * BLOCKS + 200 / 100 + 200 / rate + 200 / 100);
+        assert_seconds(t.bytes_sent, 200);
+        assert_seconds(t.network_seconds, 200 / rate);
+    }
+    p.place[0][BLOCKS - 1].device = 0; /* and back: one rank sends states and velocities */
+    const wd_site site = two_ranks(1);
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).bytes_sent, 200 + 10);
+}
+
+/* Where each has a teacher they do the same at the same time, and tell each other velocities. */
+static void a_teacher_each(void **state)
+{
+    (void)state;
+    wd_placement p = placed(WD_HOME_DEVICE, 1);
+    p.ranks = 2, p.devices = 1, p.each = true;
+    const wd_teacher_size size = twelve();
+    const wd_sweep_load load = {.batches = {4}, .batch_targets = {1}, .latent_bytes = 30};
+    const wd_site near = two_ranks(1), far = two_ranks(2);
+    wd_timeline t = wd_timeline_play(&p, &size, &near, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 4 * BLOCKS);
+    assert_seconds(t.bytes_sent, 4 * 30);
+    assert_seconds(t.network_seconds, 2 * 4 * 30 / 50.0); /* both at a time */
+    t = wd_timeline_play(&p, &size, &far, &load, NULL, NULL);
+    assert_seconds(t.network_seconds, 4 * 30 / 10.0);
+}
+
 /* What is converted on the device goes over the link as it is in the file. */
 static void converted_from_disk(void **state)
 {
@@ -168,7 +219,7 @@ static void processor_streams_from_disk(void **state)
 }
 
 typedef struct watch {
-    double end[3][2];
+    double end[WD_LANE_DISK + 1][2];
     int events;
 } watch;
 
@@ -210,6 +261,8 @@ int main(void)
         cmocka_unit_test(converted_from_disk),
         cmocka_unit_test(from_home_and_back),
         cmocka_unit_test(processor_streams_from_disk),
+        cmocka_unit_test(from_rank_to_rank),
+        cmocka_unit_test(a_teacher_each),
         cmocka_unit_test(lanes_are_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
