@@ -166,7 +166,7 @@ static wd_status open_rig(rig *r, const teacher *t, const demand *of, wd_err *er
     WD_TRY(wd_devices_open(d, of->devices, 1, err));
     WD_TRY(place(r, t, of, &o, err));
     WD_TRY(wd_residency_open_placed(&r->residency, &t->pipeline, &r->placement, WD_F32, d->teacher,
-                                    d->host, err));
+                                    d->host, NULL, err));
     WD_TRY(wd_sweep_open(&r->sweep, &o, r->residency, &r->placement, d->teacher, err));
     return wd_objective_open_trajectory(&r->objective, &objective, r->sweep, d->home, d->student,
                                         err);

@@ -181,7 +181,7 @@ static wd_status measure(double *step_seconds, const wd_machine_options *o, wd_d
     wd_machine machine = {0};
     wd_residency *residency = NULL;
     WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
-                                        d->host, err));
+                                        d->host, NULL, err));
     const wd_machine_teacher where = {residency, p, d->teacher, d->home};
     WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
     WD_TRY_OUT(time_steps(step_seconds, &machine, o, d, err));

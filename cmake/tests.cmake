@@ -23,7 +23,7 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   string(REPLACE "/" "_" target "test_${name}")
   add_executable(${target} ${source})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src
-                             ${PROJECT_SOURCE_DIR}/tests)
+                             ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE WD_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              WD_PROGRAM="$<TARGET_FILE:wandistiller_cli>")
   target_link_libraries(${target} PRIVATE wandistiller PkgConfig::CMOCKA)

@@ -94,7 +94,8 @@ static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_e
     wd_devices *d = where->devices;
     const wd_placement *placement = &where->chosen.placement;
     WD_TRY(wd_residency_open_placed(&residency, &s->teacher, placement,
-                                    s->trainer.machine.teacher_dtype, d->teacher, d->host, err));
+                                    s->trainer.machine.teacher_dtype, d->teacher, d->host,
+                                    s->trainer.machine.comm, err));
     const wd_machine_teacher teacher = {residency, placement, d->teacher, d->home};
     const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, d->student, err);
     wd_residency_close(residency);

@@ -1,8 +1,8 @@
 /* Host memory that the ranks of one host have together: filled by some, read by all.
  *
  * It has no name: the first rank of a host makes a memory file (memfd_create), and the others open
- * it where /proc shows what that rank has open. So nothing can be left behind, however the job ends,
- * nobody else can open it, and the size of /dev/shm, which containers keep small, does not matter. */
+ * it where /proc shows what that rank has open. So nothing can be left behind, however the job
+ * ends, nobody else can open it, and /dev/shm, which containers keep small, does not matter. */
 #ifndef WD_DIST_SHARED_H
 #define WD_DIST_SHARED_H
 

@@ -10,7 +10,7 @@
 #include "dist/shared.h"
 #include "sanitized.h"
 
-enum { RANKS = 4, BYTES = (24 << 20) + 12345, LOOK_US = 1000 };
+enum { RANKS = 4, BYTES = (24 << 20) + 12345, LOOK_US = 1000, PAGE = 4096 };
 
 static unsigned char byte_at(int rank, size_t i)
 {
@@ -55,6 +55,14 @@ static wd_shared *open_filled(wd_comm *comm)
 
 /* ---- processes ---- */
 
+/* Zeroed memory for what ranks report to their parent. */
+static void *open_shared_page(void)
+{
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(page, MAP_FAILED);
+    return page;
+}
+
 static void see_and_weigh(wd_comm *comm, void *context)
 {
     long *pss = context;
@@ -69,23 +77,14 @@ static void processes_share_one_copy(void **state)
 {
     (void)state;
     forked_job job;
-    long *pss = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), sum = 0;
-    assert_ptr_not_equal(pss, MAP_FAILED);
+    long *pss = open_shared_page(), sum = 0;
     forked_start(&job, RANKS, see_and_weigh, pss);
     assert_true(forked_end(&job, 0));
     for (int r = 0; r < RANKS; r++) sum += pss[r];
     print_message("%d ranks have %.1f MB of shared memory, %.3f of what they share\n", RANKS,
                   1.024e-3 * (double)sum, 1024.0 * (double)sum / BYTES);
     if (!WD_TEST_SANITIZED) assert_in_range(sum, BYTES / 1024, BYTES / 1024 * 101 / 100);
-    munmap(pss, 4096);
-}
-
-/* An integer that processes share. */
-static int *open_counter(void)
-{
-    int *counter = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(counter, MAP_FAILED);
-    return counter;
+    munmap(pss, PAGE);
 }
 
 static void write_to_it(wd_comm *comm, void *context)
@@ -101,12 +100,12 @@ static void what_is_sealed_is_only_read(void **state)
 {
     (void)state;
     forked_job job;
-    int *survivors = open_counter();
+    int *survivors = open_shared_page();
     forked_start(&job, 2, write_to_it, survivors);
     assert_false(forked_end(&job, 0));
     assert_int_equal(survivors[0], 2);
     assert_int_equal(survivors[1], 0);
-    munmap(survivors, 4096);
+    munmap(survivors, PAGE);
 }
 
 static void wait_for_the_end(wd_comm *comm, void *context)
@@ -136,14 +135,14 @@ static void nothing_is_left_of_ranks_that_are_killed(void **state)
 {
     (void)state;
     forked_job job;
-    int *ready = open_counter();
+    int *ready = open_shared_page();
     forked_start(&job, RANKS, wait_for_the_end, ready);
     while (__atomic_load_n(ready, __ATOMIC_SEQ_CST) < RANKS) usleep(LOOK_US);
     assert_int_equal(files_left("/dev/shm"), 0); /* it never had a name */
     assert_false(forked_end(&job, SIGKILL));
     assert_int_equal(files_left("/dev/shm"), 0);
     assert_int_equal(files_left("/tmp"), 0);
-    munmap(ready, 4096);
+    munmap(ready, PAGE);
 }
 
 /* ---- threads ---- */
@@ -152,6 +151,7 @@ typedef struct part {
     pthread_t thread;
     wd_comm *comm;
     size_t bytes;
+    wd_shared *shared;
     wd_status status;
     wd_err err;
 } part;
@@ -195,6 +195,39 @@ static void threads_share_it_too(void **state)
     run_threads(all, RANKS, BYTES, share_and_close);
 }
 
+/* A rank that is alone on its host has nothing to share, but is asked all the same. */
+static void *share_if_not_alone(void *context)
+{
+    part *p = context;
+    wd_comm *comm = p->comm;
+    const bool alone = comm->rank == RANKS - 1;
+    comm->hosts = 2;
+    comm->host = alone;
+    comm->host_rank = alone ? 0 : comm->rank;
+    comm->host_ranks = alone ? 1 : RANKS - 1;
+    p->status = wd_shared_open(&p->shared, comm, PAGE, "a test", &p->err);
+    if (p->shared) memset(wd_shared_data(p->shared), 7, PAGE);
+    wd_shared_seal(p->shared, comm);
+    wd_comm_close(comm);
+    return NULL;
+}
+
+static void ranks_of_other_hosts_have_their_own(void **state)
+{
+    (void)state;
+    part all[RANKS];
+    run_threads(all, RANKS, 0, share_if_not_alone);
+    for (int r = 0; r < RANKS; r++) {
+        wd_test_ok(all[r].status, &all[r].err);
+        const char *data = wd_shared_data(all[r].shared);
+        if (r < RANKS - 1)
+            assert_int_equal(data[PAGE - 1], 7);
+        else
+            assert_null(data);
+        wd_shared_close(all[r].shared);
+    }
+}
+
 static void too_much_is_refused_on_all(void **state)
 {
     (void)state;
@@ -221,6 +254,7 @@ int main(void)
         cmocka_unit_test(what_is_sealed_is_only_read),
         cmocka_unit_test(nothing_is_left_of_ranks_that_are_killed),
         cmocka_unit_test(threads_share_it_too),
+        cmocka_unit_test(ranks_of_other_hosts_have_their_own),
         cmocka_unit_test(too_much_is_refused_on_all),
         cmocka_unit_test(one_rank_and_no_bytes_share_nothing),
     };

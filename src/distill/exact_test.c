@@ -283,7 +283,7 @@ static wd_status run(trained *out, const wd_machine_options *o, wd_devices *d,
     wd_machine machine = {0};
     wd_residency *residency = NULL;
     WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
-                                        d->host, err));
+                                        d->host, NULL, err));
     const wd_machine_teacher where = {residency, p, d->teacher, d->home};
     WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
     WD_TRY_OUT(train(out, &machine, o, d, err));

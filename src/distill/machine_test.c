@@ -108,7 +108,7 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, &devices, &all, &err),
                &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, &all, options->teacher_dtype,
-                                        devices.teacher, queue, &err),
+                                        devices.teacher, queue, NULL, &err),
                &err);
     const wd_machine_teacher where = {residency, &all, devices.teacher, queue};
     wd_test_ok(wd_machine_open(&m, options, &where, queue, &err), &err);

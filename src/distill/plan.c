@@ -140,7 +140,7 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
                               const wd_placement *placement, wd_err *err)
 {
     WD_TRY(wd_residency_open_placed(out, options->teacher, placement, options->teacher_dtype,
-                                    devices->teacher, devices->host, err));
+                                    devices->teacher, devices->host, options->comm, err));
     for (int d = 0; d < devices->count; d++)
         wd_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, wd_plan_place(devices, d),
                     wd_device_bytes_peak(devices->device[d]));
@@ -181,7 +181,8 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     machine_options.comm = comm;
     WD_TRY_OUT(wd_devices_open_dry(&dry, devices, err));
     before = wd_memory_held(); /* the run has its devices already */
-    if (placement) WD_TRY_OUT(plan_weights(&residency, out, options, &dry, placement, err));
+    if (placement)
+        WD_TRY_OUT(plan_weights(&residency, out, &machine_options, &dry, placement, err));
     const wd_machine_teacher teacher = {residency, placement, dry.teacher, dry.home};
     WD_TRY_OUT(
         wd_machine_open(&machine, &machine_options, placement ? &teacher : NULL, dry.student, err));

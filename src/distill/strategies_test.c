@@ -135,7 +135,7 @@ static void run(outcome *out, const wd_machine_options *options, const char *lis
     wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, &r.devices, p, &err),
                &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, p, options->teacher_dtype,
-                                        r.devices.teacher, r.devices.host, &err),
+                                        r.devices.teacher, r.devices.host, NULL, &err),
                &err);
     const wd_machine_teacher where = {residency, p, r.devices.teacher, r.devices.home};
     wd_test_ok(wd_machine_open(&m, options, &where, student, &err), &err);

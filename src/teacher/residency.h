@@ -30,7 +30,8 @@ struct wd_residency {
     int stages;         /* of each */
     int64_t acquires;   /* calls so far */
     size_t mapped_bytes; /* of checkpoint files, read in place */
-    size_t host_bytes;   /* of host memory that it has allocated for weights */
+    size_t host_bytes;   /* of host memory that it has allocated for weights; of what the ranks of
+                          * a host share, this rank's part: what it has, divided by their number */
 };
 
 void wd_residency_prefetch(wd_residency *residency, int expert, int stage);

@@ -2,6 +2,7 @@
 #ifndef WD_TEACHER_RESIDENCY_KINDS_H
 #define WD_TEACHER_RESIDENCY_KINDS_H
 
+#include "dist/comm.h"
 #include "teacher/placement.h"
 #include "teacher/residency.h"
 #include "wan/pipeline.h"
@@ -18,6 +19,8 @@ typedef struct wd_residency_part {
     const wd_placement *placement; /* borrowed during the call */
     wd_home home;
     int device;
+    wd_comm *sharers; /* ranks that all open this part: those of a host share what of it is in host
+                       * memory. Borrowed; NULL: there are no others */
 } wd_residency_part;
 
 bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage);
@@ -51,12 +54,14 @@ typedef struct wd_streamed_options {
 wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
                                      const wd_streamed_options *options, wd_err *err);
 
-/* `placed`: every stage where the placement says. `queues`: one of each of its devices, borrowed;
- * those that it does not use may be NULL. `processor`: as above; NULL where nothing is in host
- * memory. */
+/* `placed`: every stage where the placement says, of those that this rank has. `queues`: one of
+ * each of its devices, borrowed; those that it does not use may be NULL. `processor`: as above;
+ * NULL where nothing is in host memory. `comm`: the ranks of the job, borrowed, which must all call it;
+ * NULL: there is one. */
 wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
                                    const wd_placement *placement, wd_dtype storage,
-                                   wd_queue *const *queues, wd_queue *processor, wd_err *err);
+                                   wd_queue *const *queues, wd_queue *processor, wd_comm *comm,
+                                   wd_err *err);
 
 /* `dry`: gives addresses that must not be dereferenced, for planning on a dry device what has no
  * pipeline. Tensors of a stage follow one another, as in a block that was copied, or lie apart, as

@@ -1,5 +1,5 @@
 /* The `placed` residency: every stage where a placement says. Made of the others: for each device
- * and home of weights that has stages, a residency of just these. */
+ * of this rank and home of weights that has stages, a residency of just these. */
 #include "core/memory.h"
 #include "teacher/residency_kinds.h"
 
@@ -15,7 +15,7 @@ static wd_residency *part_of(wd_residency *self, int expert, int stage)
 {
     placed *p = (placed *)self;
     const wd_place *place = &p->placement.place[expert][stage];
-    return p->part[place->device][place->home];
+    return p->part[wd_placed_local(&p->placement, place->device)][place->home];
 }
 
 static void placed_prefetch(wd_residency *self, int expert, int stage)
@@ -57,10 +57,10 @@ static bool has_stages(const wd_residency_part *part)
     return false;
 }
 
-static wd_status open_part(placed *p, const wd_residency_part *part, const wd_pipeline *pipeline,
-                           wd_dtype storage, wd_queue *queue, wd_queue *processor, wd_err *err)
+static wd_status open_part(wd_residency **out, placed *p, const wd_residency_part *part,
+                           const wd_pipeline *pipeline, wd_dtype storage, wd_queue *queue,
+                           wd_queue *processor, wd_err *err)
 {
-    wd_residency **out = &p->part[part->device][part->home];
     if (part->home == WD_HOME_DEVICE) {
         WD_TRY(wd_residency_open_resident(out, pipeline, part, storage, queue, err));
     } else {
@@ -79,21 +79,27 @@ static wd_status open_part(placed *p, const wd_residency_part *part, const wd_pi
 
 wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
                                    const wd_placement *placement, wd_dtype storage,
-                                   wd_queue *const *queues, wd_queue *processor, wd_err *err)
+                                   wd_queue *const *queues, wd_queue *processor, wd_comm *comm,
+                                   wd_err *err)
 {
     placed *p;
+    const int devices = placement->devices ? placement->devices : WD_PLACED_DEVICES_MAX;
+    const int first = comm && !placement->each ? comm->rank * placement->devices : 0;
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a residency", err));
     p->base = (wd_residency){.vtable = &placed_vtable,
                              .name = "placed",
                              .experts = placement->experts,
                              .stages = placement->stages};
     p->placement = *placement;
-    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
+    for (int d = 0; d < devices; d++)
         for (int h = 0; h < HOMES; h++) {
-            const wd_residency_part part = {placement, (wd_home)h, d};
+            const wd_residency_part part = {.placement = placement,
+                                            .home = (wd_home)h,
+                                            .device = first + d,
+                                            .sharers = placement->each ? comm : NULL};
             if (!has_stages(&part)) continue;
             const wd_status status =
-                open_part(p, &part, pipeline, storage, queues[d], processor, err);
+                open_part(&p->part[d][h], p, &part, pipeline, storage, queues[d], processor, err);
             if (status == WD_OK) continue;
             placed_close(&p->base);
             return status;

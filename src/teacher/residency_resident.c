@@ -5,14 +5,15 @@
  * two slots, which the queue's order makes safe to use again.
  *
  * Why in place: a checkpoint in the compute dtype then costs no memory of ours and no start-up, and
- * all processes of a host share its pages. */
+ * all processes of a host share its pages. What a processor needs converted, the ranks of a host
+ * share as well. */
 #include "teacher/residency_kinds.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "core/memory.h"
-#include "teacher/stage_layout.h"
+#include "teacher/host_copy.h"
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SLOTS = WD_WIDENED_SLOTS };
 
@@ -22,7 +23,8 @@ typedef struct resident {
     wd_component component[EXPERTS_MAX];
     wd_safetensors *weights[EXPERTS_MAX];
     wd_dit_stage *stored[EXPERTS_MAX]; /* [stages] */
-    void **block[EXPERTS_MAX];         /* [stages], NULL: all in place */
+    void **block[EXPERTS_MAX];         /* [stages], NULL: all in place, or in the host's copy */
+    wd_host_copy copy;
     bool widens;
     void *slot[SLOTS];
     int slot_next;
@@ -78,6 +80,7 @@ static void resident_close(wd_residency *self)
         wd_safetensors_close(r->weights[e]);
     }
     for (int i = 0; i < SLOTS; i++) wd_device_free(r->device, r->slot[i]);
+    wd_host_copy_close(&r->copy);
     wd_free(r);
 }
 
@@ -96,13 +99,19 @@ static wd_component component_of(int expert)
 static wd_status bring_stage(resident *r, int expert, int stage, const wd_stage_layout *layout,
                              wd_queue *queue, wd_err *err)
 {
-    void *staging = NULL, **block = &r->block[expert][stage];
-    if (layout->block_bytes)
-        WD_TRY(wd_device_alloc(block, r->device, layout->block_bytes, "teacher weights", err));
+    void *staging = NULL, *block = NULL;
+    if (wd_host_copy_is_shared(&r->copy)) {
+        block = wd_host_copy_block(&r->copy, expert, stage);
+        wd_stage_view(&r->stored[expert][stage], layout, block);
+        if (!wd_host_copy_fills(&r->copy, expert, stage)) return WD_OK;
+    } else if (layout->block_bytes) {
+        WD_TRY(wd_device_alloc(&block, r->device, layout->block_bytes, "teacher weights", err));
+        r->block[expert][stage] = block;
+    }
     if (layout->staging_bytes)
         WD_TRY(wd_device_alloc(&staging, r->device, layout->staging_bytes,
                                "teacher weights being converted", err));
-    wd_stage_bring(&r->stored[expert][stage], layout, *block, staging, queue);
+    wd_stage_bring(&r->stored[expert][stage], layout, block, staging, queue);
     wd_queue_wait(queue);
     wd_device_free(r->device, staging);
     return WD_OK;
@@ -115,20 +124,25 @@ static bool has_any(const wd_residency_part *part, int expert, int stages)
     return false;
 }
 
+static wd_status open_expert(resident *r, const wd_pipeline *pipeline,
+                             const wd_residency_part *part, int expert, wd_err *err)
+{
+    if (!has_any(part, expert, r->base.stages)) return WD_OK;
+    WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, r->component[expert], err));
+    WD_TRY(wd_alloc((void **)&r->stored[expert], (size_t)r->base.stages, sizeof(wd_dit_stage),
+                    "a teacher's stages", err));
+    return wd_alloc((void **)&r->block[expert], (size_t)r->base.stages, sizeof(void *),
+                    "a teacher's blocks", err);
+}
+
 static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
                               const wd_residency_part *part, const wd_tensor_table *table,
                               int expert, wd_dtype storage, wd_queue *queue, size_t *widened_max,
                               wd_err *err)
 {
-    if (!has_any(part, expert, r->base.stages)) return WD_OK;
     bool reads_host = wd_device_reads_host(r->device);
     const wd_stage_keeping keeping = {storage, reads_host, reads_host};
-    WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, r->component[expert], err));
-    WD_TRY(wd_alloc((void **)&r->stored[expert], (size_t)r->base.stages, sizeof(wd_dit_stage),
-                    "a teacher's stages", err));
-    WD_TRY(wd_alloc((void **)&r->block[expert], (size_t)r->base.stages, sizeof(void *),
-                    "a teacher's blocks", err));
-    for (int s = 0; s < r->base.stages; s++) {
+    for (int s = 0; r->weights[expert] && s < r->base.stages; s++) {
         wd_stage_layout layout;
         if (!wd_residency_part_has(part, expert, s)) continue;
         WD_TRY(
@@ -157,8 +171,14 @@ static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
     memcpy(r->component, component, (size_t)experts * sizeof *component);
     r->widens = storage == WD_F16;
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
+    for (int e = 0; e < experts; e++) WD_TRY_OUT(open_expert(r, pipeline, part, e, err));
+    if (wd_device_reads_host(r->device))
+        WD_TRY_OUT(wd_host_copy_open(&r->copy, part, &pipeline->dit, &table, r->weights, storage,
+                                     wd_device_is_dry(r->device), err));
+    r->base.host_bytes = r->copy.share_bytes;
     for (int e = 0; e < experts; e++)
         WD_TRY_OUT(bring_expert(r, pipeline, part, &table, e, storage, queue, &widened_max, err));
+    if (!wd_device_is_dry(r->device)) wd_host_copy_seal(&r->copy);
     for (int i = 0; r->widens && i < SLOTS; i++)
         WD_TRY_OUT(
             wd_device_alloc(&r->slot[i], r->device, widened_max, "widened teacher weights", err));

@@ -1,7 +1,8 @@
 /* The `streamed` residency: weights live in host memory or in the checkpoint's files, and come to
  * the computing device stage by stage, each sweep anew.
  *
- * Data flow, host: (mapped file | block converted once) -> copy on a queue of our own -> slot.
+ * Data flow, host: (mapped file | block converted once, one for all ranks of a host) -> copy on a
+ * queue of our own -> slot.
  * Disk: file -> (staging ->) slot, by a thread that reads ahead; the page cache keeps nothing.
  * A processor computes from slots in host memory, which are read into without a copy.
  *
@@ -18,7 +19,7 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "io/file_reader.h"
-#include "teacher/stage_layout.h"
+#include "teacher/host_copy.h"
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2, STAGINGS = 2 };
 
@@ -44,7 +45,8 @@ typedef struct streamed {
     bool dry; /* memory is counted, not taken */
     wd_safetensors *weights[EXPERTS_MAX];
     wd_stage_layout *layout[EXPERTS_MAX]; /* [stages]: from `source` to a slot */
-    void **converted[EXPERTS_MAX];        /* [stages] host memory, from_disk: none */
+    void **converted[EXPERTS_MAX];        /* [stages] host memory, if it is this rank's own */
+    wd_host_copy copy;
     slot slot[SLOTS_MAX];
     int slots;
     int64_t asked;
@@ -290,6 +292,7 @@ static void streamed_close(wd_residency *self)
         wd_free(r->layout[e]);
         wd_safetensors_close(r->weights[e]);
     }
+    wd_host_copy_close(&r->copy);
     wd_device_free(r->device, r->casting);
     for (int i = 0; i < r->stagings; i++) {
         wd_event_close(r->sent[i]);
@@ -310,26 +313,39 @@ static const wd_residency_vtable streamed_vtable = {
 
 /* ---- opening ---- */
 
+/* Fills a block with what `host` says, by the processor. */
+static wd_status fill(const wd_stage_layout *host, void *block, wd_queue *processor, wd_err *err)
+{
+    wd_dit_stage view;
+    void *staging = NULL;
+    if (host->staging_bytes)
+        WD_TRY(wd_alloc(&staging, host->staging_bytes, 1, "teacher weights converted", err));
+    wd_stage_bring(&view, host, block, staging, processor);
+    wd_queue_wait(processor);
+    wd_free(staging);
+    return WD_OK;
+}
+
 /* The tensors of a stage that the file has in another dtype are converted by the processor, once:
  * what is brought comes from there. */
 static wd_status convert(streamed *r, const wd_pipeline *pipeline, const wd_tensor_table *table,
                          int expert, int stage, const wd_streamed_options *o, wd_err *err)
 {
-    const wd_stage_keeping keeping = {o->storage, true, true};
     wd_stage_layout *layout = &r->layout[expert][stage], host;
+    const bool shared = wd_host_copy_is_shared(&r->copy);
     wd_dit_stage view;
-    void *block, *staging = NULL;
-    WD_TRY(wd_stage_lay_out(&host, &pipeline->dit, table, r->weights[expert], stage, keeping, err));
+    void *block;
+    WD_TRY(wd_stage_lay_out(&host, &pipeline->dit, table, r->weights[expert], stage,
+                            wd_host_keeping(o->storage), err));
     if (!host.block_bytes) return WD_OK;
-    WD_TRY(take_host(&block, r, host.block_bytes, "teacher weights in host memory", err));
-    r->converted[expert][stage] = block;
-    if (!r->dry) {
-        if (host.staging_bytes)
-            WD_TRY(wd_alloc(&staging, host.staging_bytes, 1, "teacher weights converted", err));
-        wd_stage_bring(&view, &host, block, staging, o->processor);
-        wd_queue_wait(o->processor);
-        wd_free(staging);
+    if (shared) {
+        block = wd_host_copy_block(&r->copy, expert, stage);
+    } else {
+        WD_TRY(take_host(&block, r, host.block_bytes, "teacher weights in host memory", err));
+        r->converted[expert][stage] = block;
     }
+    if (!r->dry && (!shared || wd_host_copy_fills(&r->copy, expert, stage)))
+        WD_TRY(fill(&host, block, o->processor, err));
     wd_stage_view(&view, &host, block);
     for (int i = 0; i < layout->tensors; i++)
         if (view.t[i].data) layout->file[i] = view.t[i];
@@ -347,16 +363,20 @@ static void need(size_t *most, size_t bytes)
     if (bytes > *most) *most = bytes;
 }
 
-static wd_status open_expert(streamed *r, needs *n, const wd_pipeline *pipeline,
-                             const wd_tensor_table *table, int expert, const wd_streamed_options *o,
-                             wd_err *err)
+static wd_status open_expert(streamed *r, const wd_pipeline *pipeline, int expert, wd_err *err)
 {
     size_t stages = (size_t)r->base.stages;
-    const wd_stage_keeping keeping = {o->storage, false, r->reads_host};
     const wd_component component = expert ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER;
     WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, component, err));
     WD_TRY(wd_alloc((void **)&r->layout[expert], stages, sizeof(wd_stage_layout), "stages", err));
-    WD_TRY(wd_alloc((void **)&r->converted[expert], stages, sizeof(void *), "stages", err));
+    return wd_alloc((void **)&r->converted[expert], stages, sizeof(void *), "stages", err);
+}
+
+static wd_status lay_out_expert(streamed *r, needs *n, const wd_pipeline *pipeline,
+                                const wd_tensor_table *table, int expert,
+                                const wd_streamed_options *o, wd_err *err)
+{
+    const wd_stage_keeping keeping = {o->storage, false, r->reads_host};
     for (int s = 0; s < r->base.stages; s++) {
         wd_stage_layout *layout = &r->layout[expert][s];
         if (!wd_residency_part_has(o->part, expert, s)) continue;
@@ -433,8 +453,14 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     r->widens = options->storage == WD_F16;
     WD_TRY_OUT(wd_queue_open(&r->copies, r->device, err));
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
+    for (int e = 0; e < r->base.experts; e++) WD_TRY_OUT(open_expert(r, pipeline, e, err));
+    if (!r->from_disk)
+        WD_TRY_OUT(wd_host_copy_open(&r->copy, options->part, &pipeline->dit, &table, r->weights,
+                                     options->storage, r->dry, err));
+    r->base.host_bytes = r->copy.share_bytes;
     for (int e = 0; e < r->base.experts; e++)
-        WD_TRY_OUT(open_expert(r, &n, pipeline, &table, e, options, err));
+        WD_TRY_OUT(lay_out_expert(r, &n, pipeline, &table, e, options, err));
+    if (!r->dry) wd_host_copy_seal(&r->copy);
     WD_TRY_OUT(open_slots(r, &n, options->slots, err));
     if (r->from_disk) WD_TRY_OUT(open_disk(r, &n, err));
     *out = &r->base;

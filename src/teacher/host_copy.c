@@ -1,0 +1,64 @@
+/* One copy per host: see teacher/host_copy.h. */
+#include "teacher/host_copy.h"
+
+/* Gives every stage its place, and its filler: as many bytes for each rank as stages allow. */
+static wd_status lay_out(wd_host_copy *copy, const wd_residency_part *part,
+                         const wd_dit_config *config, const wd_tensor_table *table,
+                         wd_safetensors *const *weights, wd_dtype storage, wd_err *err)
+{
+    const wd_placement *p = part->placement;
+    wd_stage_layout layout;
+    int n = 0;
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 0; s < p->stages; s++) {
+            if (!wd_residency_part_has(part, e, s)) continue;
+            WD_TRY(wd_stage_lay_out(&layout, config, table, weights[e], s, wd_host_keeping(storage),
+                                    err));
+            copy->at[e][s] = copy->bytes;
+            copy->filler[e][s] = n++ % copy->comm->host_ranks;
+            copy->bytes += layout.block_bytes;
+        }
+    const size_t ranks = (size_t)copy->comm->host_ranks;
+    copy->share_bytes = (copy->bytes + ranks - 1) / ranks;
+    return WD_OK;
+}
+
+wd_status wd_host_copy_open(wd_host_copy *out, const wd_residency_part *part,
+                            const wd_dit_config *config, const wd_tensor_table *table,
+                            wd_safetensors *const *weights, wd_dtype storage, bool dry, wd_err *err)
+{
+    *out = (wd_host_copy){0};
+    if (!part || !part->sharers || part->sharers->ranks == 1) return WD_OK;
+    out->comm = part->sharers;
+    if (wd_host_copy_is_shared(out))
+        WD_TRY(lay_out(out, part, config, table, weights, storage, err));
+    if (dry) return WD_OK;
+    return wd_shared_open(&out->memory, out->comm, out->bytes, "teacher weights", err);
+}
+
+bool wd_host_copy_is_shared(const wd_host_copy *copy)
+{
+    return copy->comm && copy->comm->host_ranks > 1;
+}
+
+void *wd_host_copy_block(const wd_host_copy *copy, int expert, int stage)
+{
+    char *data = copy->memory ? wd_shared_data(copy->memory) : (char *)((uintptr_t)1 << 30);
+    return data + copy->at[expert][stage];
+}
+
+bool wd_host_copy_fills(const wd_host_copy *copy, int expert, int stage)
+{
+    return !copy->memory || copy->filler[expert][stage] == copy->comm->host_rank;
+}
+
+void wd_host_copy_seal(wd_host_copy *copy)
+{
+    if (copy->comm) wd_shared_seal(copy->memory, copy->comm);
+}
+
+void wd_host_copy_close(wd_host_copy *copy)
+{
+    wd_shared_close(copy->memory);
+    copy->memory = NULL;
+}
