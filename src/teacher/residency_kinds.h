@@ -56,8 +56,8 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
 
 /* `placed`: every stage where the placement says, of those that this rank has. `queues`: one of
  * each of its devices, borrowed; those that it does not use may be NULL. `processor`: as above;
- * NULL where nothing is in host memory. `comm`: the ranks of the job, borrowed, which must all call it;
- * NULL: there is one. */
+ * NULL where nothing is in host memory. `comm`: the ranks of the job, borrowed, which must all call
+ * it; NULL: there is one. */
 wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
                                    const wd_placement *placement, wd_dtype storage,
                                    wd_queue *const *queues, wd_queue *processor, wd_comm *comm,
