@@ -137,9 +137,18 @@ static bool has_product(const wd_matmul_args *a)
     return a->a_type == WD_BF16 || (a->c_type == WD_F32 && (!a->bias || a->bias_type == WD_F32));
 }
 
+static bool is_exact(const wd_matmul_args *a)
+{
+    if (a->a_type == WD_F32) return true;
+    wd_matmul_args piece = piece_of(a, 0, 0);
+    if (is_strided(&piece)) piece.ldc = piece.n;
+    const wd_onednn_product p = key_of(&piece);
+    return wd_onednn_product_is_exact(&p);
+}
+
 static void matmul(const void *args, wd_cpu_context *context)
 {
-    if (has_product(args))
+    if (has_product(args) && is_exact(args))
         product(args, context);
     else
         context->table->tiles.kernel(args, context);
@@ -147,7 +156,24 @@ static void matmul(const void *args, wd_cpu_context *context)
 
 static size_t matmul_workspace(const void *args)
 {
-    return has_product(args) ? product_workspace(args) : wd_isa_matmul_workspace(args);
+    return has_product(args) && is_exact(args) ? product_workspace(args)
+                                               : wd_isa_matmul_workspace(args);
+}
+
+/* Where the processor does not multiply bf16 itself. */
+static void matmul_f32(const void *args, wd_cpu_context *context)
+{
+    const wd_matmul_args *a = args;
+    if (a->a_type == WD_F32)
+        matmul(args, context);
+    else
+        context->table->tiles.kernel(args, context);
+}
+
+static size_t matmul_f32_workspace(const void *args)
+{
+    const wd_matmul_args *a = args;
+    return a->a_type == WD_F32 ? matmul_workspace(args) : wd_isa_matmul_workspace(args);
 }
 
 /* ---- convolution ---- */
@@ -237,5 +263,7 @@ void wd_cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa)
     table->entry[WD_OP_CONV] = (wd_cpu_entry){conv, conv_workspace};
     if (isa < WD_CPU_ISA_avx512) return;
     table->tiles = table->entry[WD_OP_MATMUL];
-    table->entry[WD_OP_MATMUL] = (wd_cpu_entry){matmul, matmul_workspace};
+    table->entry[WD_OP_MATMUL] = isa < WD_CPU_ISA_avx512_bf16
+                                     ? (wd_cpu_entry){matmul_f32, matmul_f32_workspace}
+                                     : (wd_cpu_entry){matmul, matmul_workspace};
 }
