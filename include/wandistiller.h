@@ -31,7 +31,8 @@ extern "C" {
     X(DOES_NOT_FIT, 9, "the plan needs more memory than there is")                                 \
     X(NOT_FINITE, 10, "training diverged: a loss or gradient is not finite")                       \
     X(INTERRUPTED, 11, "stopped on request before it was done")                                    \
-    X(INTERNAL, 12, "a bug in this library")
+    X(INTERNAL, 12, "a bug in this library")                                                       \
+    X(RANK_LOST, 13, "a rank of the job is gone, or does not answer")
 
 typedef enum wd_status {
 #define X(name, code, text) WD_##name = code,

@@ -4,12 +4,18 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_MAX = 2048, KEPT_MAX = 14 << 10 };
 
 static struct {
     pthread_mutex_t lock;
     wd_log_fn *fn;
     void *context;
     wd_log_level level;
+    bool keep;
+    size_t bytes; /* of what was kept */
+    char kept[KEPT_MAX];
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level)
@@ -21,16 +27,67 @@ void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level)
     pthread_mutex_unlock(&sink.lock);
 }
 
-void wd_log(wd_log_level level, const char *format, ...)
+/* Whole messages only. */
+static void keep(const char *message)
+{
+    const size_t n = strlen(message) + 1;
+    if (n > KEPT_MAX - sink.bytes) return;
+    memcpy(sink.kept + sink.bytes, message, n);
+    sink.bytes += n;
+    sink.kept[sink.bytes - 1] = '\n';
+}
+
+void wd_log_keep_errors(bool on)
+{
+    char *line = sink.kept, *end;
+    pthread_mutex_lock(&sink.lock);
+    sink.keep = on;
+    for (; !on && (end = memchr(line, '\n', (size_t)(sink.kept + sink.bytes - line)));
+         line = end + 1) {
+        *end = 0;
+        if (sink.fn) sink.fn(sink.context, WD_LOG_ERROR, line);
+    }
+    if (!on) sink.bytes = 0;
+    pthread_mutex_unlock(&sink.lock);
+}
+
+size_t wd_log_take_errors(char *out, size_t out_bytes)
 {
     pthread_mutex_lock(&sink.lock);
+    const size_t n = sink.bytes < out_bytes ? sink.bytes : out_bytes - 1;
+    memcpy(out, sink.kept, n);
+    out[n] = 0;
+    sink.bytes = 0;
+    pthread_mutex_unlock(&sink.lock);
+    return n;
+}
+
+static void say(wd_log_level level, bool always, const char *format, va_list list)
+{
+    char message[MESSAGE_MAX];
+    pthread_mutex_lock(&sink.lock);
     if (sink.fn && level <= sink.level) {
-        char message[2048];
-        va_list list;
-        va_start(list, format);
         vsnprintf(message, sizeof message, format, list);
-        va_end(list);
-        sink.fn(sink.context, level, message);
+        if (sink.keep && level == WD_LOG_ERROR && !always)
+            keep(message);
+        else
+            sink.fn(sink.context, level, message);
     }
     pthread_mutex_unlock(&sink.lock);
+}
+
+void wd_log(wd_log_level level, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(level, false, format, list);
+    va_end(list);
+}
+
+void wd_log_report(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(WD_LOG_ERROR, true, format, list);
+    va_end(list);
 }

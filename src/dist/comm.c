@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "core/clock.h"
+
 static size_t part_of(const size_t *at, int rank)
 {
     return at[rank + 1] - at[rank];
@@ -67,7 +69,9 @@ wd_ticket wd_comm_receive(wd_comm *comm, wd_lane lane, void *to, size_t bytes, i
 
 void wd_comm_wait(wd_comm *comm, wd_ticket ticket)
 {
+    atomic_store(&comm->waits_since[ticket.lane], wd_clock_s());
     comm->vtable->wait(comm, ticket);
+    atomic_store(&comm->waits_since[ticket.lane], 0);
 }
 
 void wd_comm_barrier(wd_comm *comm)

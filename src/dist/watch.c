@@ -1,0 +1,385 @@
+/* See dist/watch.h.
+ *
+ * Data flow: one thread per rank does all of it, in turns of at most a tenth of a second: it hears
+ * what has come from the other ranks (signs of life, failures, goodbyes), takes what its own rank
+ * wants of it, says that it lives, and looks whether anybody is missing. The first failure that it
+ * learns of it tells everybody; from then on it waits for the lowest living rank to have reported,
+ * or does so itself, and ends the process.
+ *
+ * What must not look like a failure: a busy machine (signs of life come from a thread that
+ * otherwise sleeps, ten of them may be missed), a rank that has itself been stopped for a while (it
+ * forgives the others the time for which it did not look), a rank that ended in order. */
+#include "dist/watch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "dist/watch_crash.h"
+#include "dist/watch_impl.h"
+
+static const double turn_s = 0.1, meeting_turn_s = 0.005, absent_s = 1, describe_s = 2;
+static const double leave_s = 1; /* for goodbyes to come */
+
+/* ---- what comes from the others ---- */
+
+static void meet_others(wd_watch *w, double now)
+{
+    int fd, rank;
+    while ((rank = wd_meet_step(w->meet, &fd, now)) >= 0) {
+        w->peer[rank].link.fd = fd;
+        w->peer[rank].met = true;
+        w->peer[rank].heard_s = now;
+        w->next_beat = now;
+        pthread_mutex_lock(&w->lock);
+        w->met++;
+        pthread_cond_broadcast(&w->changed);
+        pthread_mutex_unlock(&w->lock);
+    }
+    if (w->met < w->o.ranks) return;
+    wd_meet_close(w->meet);
+    w->meet = NULL;
+}
+
+static void take_frame(wd_watch *w, wd_watch_peer *p, const wd_frame *f)
+{
+    switch (f->kind) {
+    case WD_FRAME_BEAT:
+        memcpy(&p->is, f->data, f->bytes < sizeof p->is ? f->bytes : sizeof p->is);
+        p->is.note.device[sizeof p->is.note.device - 1] = 0;
+        p->is.note.memory[sizeof p->is.note.memory - 1] = 0;
+        break;
+    case WD_FRAME_FAIL: {
+        wd_watch_failure heard = {0};
+        memcpy(&heard, f->data, f->bytes < sizeof heard ? f->bytes : sizeof heard - 1);
+        if (heard.rank >= 0 && heard.rank < w->o.ranks) wd_watch_learn(w, &heard);
+        break;
+    }
+    case WD_FRAME_END:
+        w->ended = true;
+        break;
+    default:
+        p->left = true;
+    }
+}
+
+static void hear(wd_watch *w, wd_watch_peer *p, double now)
+{
+    if (p->link.fd < 0) return;
+    wd_link_state state;
+    const size_t before = p->link.in_bytes;
+    bool open = wd_link_receive(&p->link);
+    if (p->link.in_bytes != before) p->heard_s = now;
+    while ((state = wd_link_take(&p->link, &w->frame)) == WD_LINK_FRAME)
+        take_frame(w, p, &w->frame);
+    if (open && state != WD_LINK_DAMAGED) return;
+    wd_link_close(&p->link);
+    p->gone = true;
+}
+
+/* ---- what its own rank wants ---- */
+
+static void add_errors(wd_watch_failure *f)
+{
+    const size_t n = strlen(f->text);
+    if (n + 2 >= sizeof f->text) return;
+    f->text[n] = '\n';
+    if (!wd_log_take_errors(f->text + n + 1, sizeof f->text - n - 1)) f->text[n] = 0;
+}
+
+static void describe(wd_watch *w, double now)
+{
+    pthread_mutex_lock(&w->lock);
+    if (w->described) w->next_note = w->next_beat = 0;
+    w->described = false;
+    if (w->describe && now >= w->next_note) {
+        w->next_note = now + describe_s;
+        w->describe(w->context, &w->peer[w->o.rank].is.note);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void see_self(wd_watch *w, double now)
+{
+    wd_watch_beat *b = &w->peer[w->o.rank].is.beat;
+    pthread_mutex_lock(&w->lock);
+    *b = (wd_watch_beat){
+        .step = w->step, .step_s = now - w->step_begun, .allowed_s = w->allowed_s, .lane = -1};
+    for (int i = 0; w->comm && i < WD_LANES; i++) {
+        const double since = atomic_load(&w->comm->waits_since[i]);
+        if (since > 0 && now - since >= b->wait_s) {
+            b->wait_s = now - since;
+            b->lane = i;
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void say_alive(wd_watch *w, double now)
+{
+    describe(w, now);
+    if (now < w->next_beat) return;
+    w->next_beat = now + w->o.beat_s;
+    see_self(w, now);
+    const wd_watch_report *is = &w->peer[w->o.rank].is;
+    const size_t bytes = offsetof(wd_watch_report, note.memory) + strlen(is->note.memory) + 1;
+    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_BEAT, is, bytes);
+}
+
+static void take_orders(wd_watch *w, double now)
+{
+    const int number = wd_crash_signal();
+    wd_watch_failure own = {0};
+    pthread_mutex_lock(&w->lock);
+    const bool asked = w->asked, leaving = w->leaving;
+    if (asked) own = w->own;
+    pthread_mutex_unlock(&w->lock);
+    if (number) {
+        wd_watch_failed(&own, w->o.rank, 128 + number, WD_WATCH_OWN, "ended by signal %d (%s)",
+                        number, strsignal(number));
+        add_errors(&own);
+        wd_watch_learn(w, &own);
+    } else if (asked) {
+        w->next_note = w->next_beat = 0;
+        say_alive(w, now);
+        wd_watch_learn(w, &own);
+    }
+    if (!leaving || w->said_bye) return;
+    w->said_bye = true;
+    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_BYE, NULL, 0);
+}
+
+/* Everybody has said goodbye. */
+static bool is_over(const wd_watch *w)
+{
+    if (w->failed || !w->said_bye) return false;
+    for (int r = 0; r < w->o.ranks; r++)
+        if (r != w->o.rank && (!w->peer[r].left || w->peer[r].link.out_bytes)) return false;
+    return true;
+}
+
+/* ---- the thread ---- */
+
+static void wait_for_news(wd_watch *w)
+{
+    uint64_t count;
+    for (int r = 0; r < w->o.ranks; r++) {
+        const wd_link *l = &w->peer[r].link;
+        w->set[r] =
+            (struct pollfd){.fd = l->fd, .events = (short)(POLLIN | (l->out_bytes ? POLLOUT : 0))};
+    }
+    w->set[w->o.ranks] = (struct pollfd){.fd = w->wake, .events = POLLIN};
+    poll(w->set, (nfds_t)w->o.ranks + 1, (int)(1e3 * (w->meet ? meeting_turn_s : turn_s)));
+    while (read(w->wake, &count, sizeof count) > 0) continue;
+    for (int r = 0; r < w->o.ranks; r++) wd_link_flush(&w->peer[r].link);
+}
+
+static void forgive(wd_watch *w, double absent)
+{
+    w->begun += absent;
+    for (int r = 0; r < w->o.ranks; r++) w->peer[r].heard_s += absent;
+}
+
+static void *run(void *context)
+{
+    wd_watch *w = context;
+    double last = w->begun = wd_clock_s();
+    while (!is_over(w)) {
+        wait_for_news(w);
+        const double now = wd_clock_s();
+        if (now - last > absent_s) forgive(w, now - last);
+        last = now;
+        if (w->meet) meet_others(w, now);
+        for (int r = 0; r < w->o.ranks; r++) hear(w, &w->peer[r], now);
+        take_orders(w, now);
+        say_alive(w, now);
+        if (!w->failed) wd_watch_look(w, now);
+        if (w->failed) wd_watch_act(w, now);
+    }
+    /* what is still on its way to the others must come before the sockets are closed */
+    for (int r = 0; r < w->o.ranks; r++)
+        if (w->peer[r].link.fd >= 0) shutdown(w->peer[r].link.fd, SHUT_WR);
+    const double until = wd_clock_s() + leave_s;
+    for (bool open = true; open && wd_clock_s() < until;) {
+        wait_for_news(w);
+        open = false;
+        for (int r = 0; r < w->o.ranks; r++) {
+            hear(w, &w->peer[r], until);
+            open |= w->peer[r].link.fd >= 0;
+        }
+    }
+    return NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static void free_watch(wd_watch *w)
+{
+    for (int r = 0; w->peer && r < w->o.ranks; r++) wd_link_close(&w->peer[r].link);
+    wd_meet_close(w->meet);
+    if (w->wake >= 0) close(w->wake);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->changed);
+    wd_free(w->all);
+    wd_free(w->peer);
+    wd_free(w->set);
+    wd_free(w);
+}
+
+wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_watch_address *mine,
+                          wd_err *err)
+{
+    wd_status status;
+    wd_watch *w;
+    const size_t ranks = (size_t)options->ranks;
+    WD_TRY(wd_alloc((void **)&w, 1, sizeof *w, "the watch", err));
+    w->o = *options;
+    if (!w->o.beat_s) w->o.beat_s = 0.5;
+    if (!w->o.silent_s) w->o.silent_s = 5;
+    if (!w->o.open_s) w->o.open_s = 20;
+    w->met = 1;
+    w->allowed_s = INFINITY;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->wake < 0)
+        WD_TRY_OUT(wd_fail(err, WD_IO, "the watch gets no event: %s", strerror(errno)));
+    WD_TRY_OUT(wd_alloc((void **)&w->all, ranks, sizeof *w->all, "the watch", err));
+    WD_TRY_OUT(wd_alloc((void **)&w->peer, ranks, sizeof *w->peer, "the watch", err));
+    WD_TRY_OUT(wd_alloc((void **)&w->set, ranks + 1, sizeof *w->set, "the watch", err));
+    for (size_t r = 0; r < ranks; r++) {
+        w->peer[r].link.fd = -1;
+        w->peer[r].is.beat = (wd_watch_beat){.allowed_s = INFINITY, .lane = -1};
+    }
+    WD_TRY_OUT(wd_meet_listen(&w->meet, w->o.rank, w->o.ranks, mine, err));
+    *out = w;
+out:
+    if (status != WD_OK) free_watch(w);
+    return status;
+}
+
+/* Signals are for the other threads: the watch goes on while they are handled. */
+static int start_thread(wd_watch *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&w->thread, NULL, run, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc == 0) pthread_setname_np(w->thread, "wd-watch");
+    return rc;
+}
+
+wd_status wd_watch_meet(wd_watch *w, const wd_watch_address *all, wd_err *err)
+{
+    memcpy(w->all, all, (size_t)w->o.ranks * sizeof *all);
+    wd_meet_begin(w->meet, w->all);
+    wd_log_keep_errors(true);
+    wd_crash_mind(w->wake);
+    const int rc = start_thread(w);
+    if (rc) {
+        wd_crash_forget();
+        wd_log_keep_errors(false);
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread for the watch: %s", strerror(rc));
+    }
+    w->running = true;
+    pthread_mutex_lock(&w->lock);
+    while (w->met < w->o.ranks) pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    return WD_OK;
+}
+
+wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err)
+{
+    wd_status status;
+    wd_watch_address *all = NULL;
+    wd_watch *w = NULL;
+    const int ranks = comm->ranks;
+    const wd_watch_options options = {.rank = comm->rank, .ranks = ranks};
+    *out = NULL;
+    if (ranks == 1) return WD_OK;
+    size_t at[ranks + 1];
+    for (int r = 0; r <= ranks; r++) at[r] = (size_t)r * sizeof *all;
+    WD_TRY_OUT(wd_alloc((void **)&all, (size_t)ranks, sizeof *all, "the watch", err));
+    WD_TRY_OUT(wd_watch_listen(&w, &options, &all[comm->rank], err));
+    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
+    WD_TRY_OUT(wd_watch_meet(w, all, err));
+    *out = w;
+out:
+    if (status != WD_OK && w) free_watch(w);
+    wd_free(all);
+    return status;
+}
+
+void wd_watch_describe(wd_watch *w, wd_watch_describe_fn *fn, void *context)
+{
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->describe = fn;
+    w->context = context;
+    w->described = true;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void wd_watch_follow(wd_watch *w, const wd_comm *comm)
+{
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->comm = comm;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void wd_watch_step(wd_watch *w, int64_t step, double allowed_s)
+{
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->step = step;
+    w->step_begun = wd_clock_s();
+    w->allowed_s = allowed_s;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void wake(const wd_watch *w)
+{
+    const uint64_t one = 1;
+    const ssize_t written = write(w->wake, &one, sizeof one);
+    (void)written;
+}
+
+_Noreturn void wd_watch_fail(wd_watch *w, const wd_err *error)
+{
+    wd_watch_failure own;
+    wd_watch_failed(&own, w->o.rank, (int)error->status, WD_WATCH_OWN, "%s", error->message);
+    add_errors(&own);
+    pthread_mutex_lock(&w->lock);
+    w->own = own;
+    w->asked = true;
+    pthread_mutex_unlock(&w->lock);
+    wake(w);
+    pthread_join(w->thread, NULL); /* which ends the process */
+    _exit((int)error->status);
+}
+
+void wd_watch_close(wd_watch *w)
+{
+    if (!w) return;
+    if (w->running) {
+        pthread_mutex_lock(&w->lock);
+        w->leaving = true;
+        pthread_mutex_unlock(&w->lock);
+        wake(w);
+        pthread_join(w->thread, NULL);
+        wd_crash_forget();
+        wd_log_keep_errors(false);
+    }
+    free_watch(w);
+}

@@ -1,0 +1,82 @@
+/* The watch: a heartbeat beside the communicator, so that nothing hangs.
+ *
+ * Each rank has a thread that does nothing but tell the other ranks, twice a second and over
+ * sockets of its own, that it is alive, what it is at, and what memory it has. A rank that closes
+ * its socket without a word was killed; one that is silent for some seconds is stopped, or its host
+ * or network hangs; one whose step lasts far longer than was planned hangs where no signal shows
+ * it; one that fails by itself says why. Whichever comes first ends the whole job: the lowest rank
+ * that lives logs one report (who failed and why, the memory of all ranks, what can be done), and
+ * every process ends with the exit code of the failure, whatever its other threads wait for.
+ *
+ * Why beside MPI: an MPI that lost a rank, or whose rank was stopped, waits without end, and a
+ * thread that waits in it cannot be told. Why every rank knows every other: any of them may be
+ * the one that is gone, rank 0 as well.
+ *
+ * What ends a process here is _exit(): the threads that hang could not be joined. */
+#ifndef WD_DIST_WATCH_H
+#define WD_DIST_WATCH_H
+
+#include "dist/comm.h"
+
+typedef struct wd_watch wd_watch;
+
+enum { WD_WATCH_ADDRESSES_MAX = 8 };
+
+/* Where a rank's watch is found: plain data, exchanged once. */
+typedef struct wd_watch_address {
+    char host[64];    /* its name */
+    char machine[96]; /* equal where a process id means the same process */
+    int32_t pid;
+    int32_t port, count;
+    char address[WD_WATCH_ADDRESSES_MAX][48]; /* numeric */
+    unsigned char secret[16];                 /* rank 0's is the job's */
+} wd_watch_address;
+
+/* How long things may take; 0: what is said here. */
+typedef struct wd_watch_options {
+    int rank, ranks;
+    double beat_s;   /* 0.5: between signs of life */
+    double silent_s; /* 5: without one */
+    double open_s;   /* 20: until all ranks are connected */
+} wd_watch_options;
+
+/* What a rank says of itself. */
+typedef struct wd_watch_note {
+    char device[128];  /* "cpu (AVX2, 2 threads)" */
+    char memory[2048]; /* a line for each of its memories */
+} wd_watch_note;
+
+typedef void wd_watch_describe_fn(void *context, wd_watch_note *out);
+
+/* Opens the watch of this rank among those of `comm`; collective. NULL for one rank: every function
+ * here takes it, and does nothing. WD_RANK_LOST where the others do not come. */
+wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err);
+
+/* The same in two steps, without a communicator: the addresses of all ranks (`all`: [ranks],
+ * borrowed until it returns) are exchanged between them by the caller. */
+wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_watch_address *mine,
+                          wd_err *err);
+wd_status wd_watch_meet(wd_watch *watch, const wd_watch_address *all, wd_err *err);
+
+/* Says from now on what `fn` says of this rank: it is called by the watch's thread, every few beats
+ * and when something fails, never after this function was called with another. NULL: nothing
+ * new. */
+void wd_watch_describe(wd_watch *watch, wd_watch_describe_fn *fn, void *context);
+
+/* Sees from now on for how long this rank waits for others; NULL: no more. */
+void wd_watch_follow(wd_watch *watch, const wd_comm *comm);
+
+/* The rank begins `step` (or goes on with it in another way), for which it is allowed so many
+ * seconds; INFINITY: as many as it takes. The job fails once every rank either waits for others or
+ * computes, without a break, for longer than it is allowed. */
+void wd_watch_step(wd_watch *watch, int64_t step, double allowed_s);
+
+/* Ends the whole job because this rank has failed: errors that were put aside (core/log.h) are told
+ * with it. The process ends with the error's status as exit code. */
+_Noreturn void wd_watch_fail(wd_watch *watch, const wd_err *error);
+
+/* Ends the watch of all ranks in order; collective: returns once all have called it. A rank that
+ * fails meanwhile is a failure as before. NULL is allowed. */
+void wd_watch_close(wd_watch *watch);
+
+#endif

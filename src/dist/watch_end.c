@@ -1,0 +1,106 @@
+/* The end of a job that has failed: one report, and every process is gone. */
+#include <math.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "dist/watch_crash.h"
+#include "dist/watch_impl.h"
+
+static const double report_s = 2; /* for the one who reports, before the next one does */
+static const double linger_s = 1; /* for the others to end, before they are killed */
+
+/* ---- the end ---- */
+
+static void say_lines(char *text, const char *prefix)
+{
+    char *rest, *line = strtok_r(text, "\n", &rest);
+    for (; line; line = strtok_r(NULL, "\n", &rest)) wd_log_report("%s%s", prefix, line);
+}
+
+/* Whoever cannot write, because what reads it hangs, is ended by the alarm. */
+static void say_report(wd_watch *w)
+{
+    char prefix[128];
+    wd_watch_failure *f = &w->first;
+    signal(SIGALRM, SIG_DFL);
+    alarm((unsigned)ceil(report_s));
+    char *rest = strchr(f->text, '\n');
+    if (rest) *rest++ = 0;
+    const wd_watch_note *note = &w->peer[f->rank].is.note;
+    wd_log_report("[Rank %d, host %s, device %s] %s", (int)f->rank, w->all[f->rank].host,
+                  *note->device ? note->device : "none yet", f->text);
+    for (int r = 0; r < w->o.ranks; r++) {
+        snprintf(prefix, sizeof prefix, "[Rank %d] ", r);
+        say_lines(w->peer[r].is.note.memory, prefix);
+    }
+    if (rest) say_lines(rest, "");
+    alarm(0);
+}
+
+/* Process ids mean something on the own machine only, and nothing once the link is closed. */
+static void kill_those(const wd_watch *w, bool silent_only)
+{
+    for (int r = 0; r < w->o.ranks; r++)
+        if (r != w->o.rank && w->peer[r].link.fd >= 0 && (w->peer[r].silent || !silent_only) &&
+            !strcmp(w->all[r].machine, w->all[w->o.rank].machine))
+            kill(w->all[r].pid, SIGKILL);
+}
+
+static void wait_for_ends(wd_watch *w)
+{
+    const double until = wd_clock_s() + linger_s;
+    for (bool some = true; some && wd_clock_s() < until;) {
+        some = false;
+        for (int r = 0; r < w->o.ranks; r++) {
+            wd_link *l = &w->peer[r].link;
+            l->in_bytes = 0;
+            wd_link_flush(l);
+            if (l->fd >= 0 && !wd_link_receive(l)) wd_link_close(l);
+            some |= l->fd >= 0;
+        }
+        if (some) poll(NULL, 0, 5);
+    }
+    kill_those(w, false);
+}
+
+static _Noreturn void finish(const wd_watch *w)
+{
+    kill_those(w, true);
+    wd_crash_go_on();
+    _exit(w->first.code);
+}
+
+static void tell(wd_watch *w)
+{
+    const wd_watch_failure *f = &w->first;
+    const size_t bytes = offsetof(wd_watch_failure, text) + strlen(f->text) + 1;
+    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_FAIL, f, bytes);
+    w->told = true;
+}
+
+/* Once something has failed. */
+void wd_watch_act(wd_watch *w, double now)
+{
+    if (w->outcast || w->ended) finish(w);
+    if (!w->told) {
+        tell(w);
+        w->patience = now + report_s;
+    }
+    const int who = wd_watch_lowest_living(w);
+    if (who != w->o.rank) {
+        if (now < w->patience) return;
+        w->peer[who].silent = true;
+        w->patience = now + report_s;
+        return;
+    }
+    say_report(w);
+    kill_those(w, true);
+    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_END, NULL, 0);
+    wait_for_ends(w);
+    finish(w);
+}

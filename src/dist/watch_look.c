@@ -1,0 +1,122 @@
+/* What has failed: see dist/watch.h. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dist/watch_impl.h"
+
+static const char *const lane_name[WD_LANES] = {"control", "gradients", "targets", "activations"};
+
+/* ---- failures ---- */
+
+void wd_watch_failed(wd_watch_failure *f, int rank, int code, wd_watch_blame blame,
+                     const char *format, ...)
+{
+    va_list list;
+    *f = (wd_watch_failure){.rank = rank, .code = code, .blame = (int32_t)blame};
+    va_start(list, format);
+    vsnprintf(f->text, sizeof f->text, format, list);
+    va_end(list);
+}
+
+/* The first that is known of; later ones follow from it. */
+void wd_watch_learn(wd_watch *w, const wd_watch_failure *f)
+{
+    if (w->failed) return;
+    w->failed = true;
+    w->first = *f;
+    wd_watch_peer *p = &w->peer[f->rank];
+    const bool is_me = f->rank == w->o.rank;
+    w->outcast = is_me && (f->blame == WD_WATCH_LOST || f->blame == WD_WATCH_SILENT);
+    if (!is_me && f->blame == WD_WATCH_LOST) p->gone = true;
+    if (!is_me && f->blame == WD_WATCH_SILENT) p->silent = true;
+}
+
+int wd_watch_lowest_living(const wd_watch *w)
+{
+    for (int r = 0; r < w->o.rank; r++)
+        if (w->peer[r].met && !w->peer[r].gone && !w->peer[r].silent) return r;
+    return w->o.rank;
+}
+
+/* ---- who is missing ---- */
+
+/* For how long a rank has done what it does beyond what it is allowed. */
+static double over_s(const wd_watch *w, int rank, double now)
+{
+    const wd_watch_peer *p = &w->peer[rank];
+    const wd_watch_beat *b = &p->is.beat;
+    const double since = rank == w->o.rank || p->heard_s <= 0 ? 0 : now - p->heard_s;
+    return (b->lane >= 0 ? b->wait_s : b->step_s) + since - b->allowed_s;
+}
+
+/* Everybody waits, or has been at it, for longer than allowed: the one who does not wait holds up
+ * the others; where all wait, the one who is furthest behind. */
+static void look_for_late(wd_watch *w, double now)
+{
+    int late = 0;
+    size_t n = 0;
+    char others[2048] = "";
+    wd_watch_failure f;
+    for (int r = 0; r < w->o.ranks; r++)
+        if (!(over_s(w, r, now) > 0)) return;
+    for (int r = 1; r < w->o.ranks; r++) {
+        const wd_watch_beat *a = &w->peer[late].is.beat, *b = &w->peer[r].is.beat;
+        if ((b->lane < 0) != (a->lane < 0) ? b->lane < 0 : b->step < a->step) late = r;
+    }
+    const wd_watch_beat *b = &w->peer[late].is.beat;
+    for (int r = 0; r < w->o.ranks && n < sizeof others; r++) {
+        const wd_watch_beat *waits = &w->peer[r].is.beat;
+        if (waits->lane >= 0 && waits->lane < WD_LANES)
+            n += (size_t)snprintf(others + n, sizeof others - n,
+                                  "\nrank %d, at step %lld, has waited %.0f s for %s", r,
+                                  (long long)waits->step, waits->wait_s, lane_name[waits->lane]);
+    }
+    wd_watch_failed(
+        &f, late, WD_RANK_LOST, WD_WATCH_LATE,
+        "step %lld has taken %.0f s, and at most %.0f s were expected (--step_timeout): "
+        "it hangs, or the network does%s",
+        (long long)b->step, b->step_s, b->allowed_s, others);
+    wd_watch_learn(w, &f);
+}
+
+static void look_for_unmet(wd_watch *w, double now)
+{
+    wd_watch_failure f;
+    if (!w->meet || now - w->begun < w->o.open_s) return;
+    for (int r = 0; r < w->o.ranks; r++)
+        if (r != w->o.rank && !w->peer[r].met) {
+            wd_watch_failed(&f, r, WD_RANK_LOST, WD_WATCH_LOST,
+                            "no connection between its watch and that of rank %d (port %d of %s) "
+                            "within %.0f s: a firewall, or it was stopped",
+                            w->o.rank, (int)w->all[r].port, w->all[r].host, w->o.open_s);
+            wd_watch_learn(w, &f);
+            return;
+        }
+}
+
+void wd_watch_look(wd_watch *w, double now)
+{
+    wd_watch_failure f;
+    for (int r = 0; r < w->o.ranks && !w->failed; r++) {
+        wd_watch_peer *p = &w->peer[r];
+        if (r == w->o.rank || !p->met) continue;
+        if (p->gone && !p->left) {
+            wd_watch_failed(&f, r, WD_RANK_LOST, WD_WATCH_LOST,
+                            "its process is gone: it was killed, by the system for memory or by "
+                            "somebody, or it crashed. The last checkpoint is whole: --resume auto "
+                            "goes on from it");
+            wd_watch_learn(w, &f);
+        } else if (!p->gone && now - p->heard_s > w->o.silent_s) {
+            wd_watch_failed(
+                &f, r, WD_RANK_LOST, WD_WATCH_SILENT,
+                "no sign of life for %.1f s: its process is stopped, or its host or the "
+                "network hangs. The last checkpoint is whole: --resume auto goes on "
+                "from it",
+                now - p->heard_s);
+            wd_watch_learn(w, &f);
+        }
+    }
+    if (!w->failed) look_for_unmet(w, now);
+    if (!w->failed && !w->meet && wd_watch_lowest_living(w) == w->o.rank) look_for_late(w, now);
+}

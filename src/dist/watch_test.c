@@ -1,0 +1,467 @@
+/* Ranks that are processes of this test: how a job ends, and what is said of it. */
+#include "testing.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "dist/watch.h"
+
+enum { RANKS = 3, RANKS_MAX = 4 };
+static const double end_s_max = 10; /* what is promised */
+
+typedef enum act {
+    CLOSE,      /* ends in order */
+    CLOSE_LATE, /* after the others */
+    HANG,       /* does nothing any more */
+    FAIL,       /* reports an error */
+    ABORT,
+    WAIT,    /* for other ranks, without end */
+    COMPUTE, /* without end, and may */
+    NO_MEET  /* never connects */
+} act;
+
+typedef struct job {
+    int ranks;
+    act act[RANKS_MAX];
+    wd_watch_options o;
+    double allowed_s;
+    pid_t pid[RANKS_MAX];
+    int to[RANKS_MAX], from[RANKS_MAX], said; /* pipes */
+    wd_watch_address address[RANKS_MAX];
+    char report[1 << 16];
+} job;
+
+/* ---- a rank ---- */
+
+static void say_into(void *pipe, wd_log_level level, const char *message)
+{
+    char line[4096];
+    (void)level;
+    const int n = snprintf(line, sizeof line, "%s\n", message);
+    if (write(*(int *)pipe, line, (size_t)n) != n) _exit(99);
+}
+
+static void describe_rank(void *context, wd_watch_note *note)
+{
+    snprintf(note->device, sizeof note->device, "device %d", *(int *)context);
+    snprintf(note->memory, sizeof note->memory, "host: %d bytes\nsim: %d bytes",
+             1000 + *(int *)context, 2000 + *(int *)context);
+}
+
+static void pass_all(int fd, void *data, size_t bytes, ssize_t (*fn)(int, void *, size_t))
+{
+    for (size_t at = 0; at < bytes;) {
+        const ssize_t n = fn(fd, (char *)data + at, bytes - at);
+        if (n <= 0) _exit(98);
+        at += (size_t)n;
+    }
+}
+
+static ssize_t write_some(int fd, void *data, size_t bytes)
+{
+    return write(fd, data, bytes);
+}
+
+static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
+{
+    wd_err err = {0};
+    wd_watch *watch;
+    wd_comm comm = {.rank = rank, .ranks = j->ranks};
+    wd_log_to(say_into, &said, WD_LOG_INFO);
+    j->o.rank = rank;
+    j->o.ranks = j->ranks;
+    if (wd_watch_listen(&watch, &j->o, &j->address[rank], &err) != WD_OK) _exit(97);
+    pass_all(out, &j->address[rank], sizeof *j->address, write_some);
+    pass_all(in, j->address, sizeof *j->address * (size_t)j->ranks, read);
+    if (j->act[rank] == NO_MEET)
+        for (;;) pause();
+    if (wd_watch_meet(watch, j->address, &err) != WD_OK) _exit(96);
+    wd_watch_describe(watch, describe_rank, &rank);
+    wd_watch_follow(watch, &comm);
+    wd_watch_step(watch, 10 + rank, j->act[rank] == COMPUTE ? INFINITY : j->allowed_s);
+    usleep(300 * 1000); /* every rank has said how it is */
+    pass_all(out, "", 1, write_some);
+    switch (j->act[rank]) {
+    case CLOSE_LATE:
+        sleep(2);
+        break;
+    case FAIL:
+        wd_log(WD_LOG_ERROR, "take less of rank %d", rank);
+        wd_fail(&err, WD_BAD_FORMAT, "rank %d dislikes its file", rank);
+        wd_watch_fail(watch, &err);
+    case ABORT:
+        abort();
+    case WAIT:
+        atomic_store(&comm.waits_since[WD_LANE_GRADIENTS], wd_clock_s());
+        for (;;) pause();
+    case HANG:
+    case COMPUTE:
+        for (;;) pause();
+    default:
+        break;
+    }
+    wd_watch_close(watch);
+    _exit(0);
+}
+
+/* ---- the job ---- */
+
+static void start_rank(job *j, int rank, int said)
+{
+    int to[2], from[2];
+    assert_int_equal(pipe(to), 0);
+    assert_int_equal(pipe(from), 0);
+    j->pid[rank] = fork();
+    assert_true(j->pid[rank] >= 0);
+    if (!j->pid[rank]) {
+        close(to[1]);
+        close(from[0]);
+        close(j->said);
+        be_rank(j, rank, to[0], from[1], said);
+    }
+    close(to[0]);
+    close(from[1]);
+    j->to[rank] = to[1];
+    j->from[rank] = from[0];
+}
+
+/* Starts it up to where the ranks have told their addresses. */
+static void start(job *j)
+{
+    int said[2];
+    if (!j->ranks) j->ranks = RANKS;
+    if (!j->allowed_s) j->allowed_s = INFINITY;
+    assert_int_equal(pipe(said), 0);
+    j->said = said[0];
+    for (int r = 0; r < j->ranks; r++) start_rank(j, r, said[1]);
+    close(said[1]);
+    for (int r = 0; r < j->ranks; r++)
+        pass_all(j->from[r], &j->address[r], sizeof *j->address, read);
+}
+
+/* Lets the ranks meet, and waits until they have. */
+static void go(job *j)
+{
+    char byte;
+    for (int r = 0; r < j->ranks; r++)
+        pass_all(j->to[r], j->address, sizeof *j->address * (size_t)j->ranks, write_some);
+    for (int r = 0; r < j->ranks; r++)
+        if (j->act[r] != NO_MEET) assert_true(read(j->from[r], &byte, 1) >= 0);
+}
+
+static int code_of(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Waits for the end, at most as long as is promised; `code`: [ranks], what they ended with. */
+static void see_end(job *j, int *code)
+{
+    const double begun = wd_clock_s();
+    for (int left = j->ranks; left;) {
+        left = 0;
+        for (int r = 0; r < j->ranks; r++) {
+            int status;
+            if (!j->pid[r]) continue;
+            const pid_t pid = waitpid(j->pid[r], &status, WNOHANG);
+            assert_true(pid >= 0);
+            left += !pid;
+            if (!pid) continue;
+            code[r] = code_of(status);
+            j->pid[r] = 0;
+        }
+        if (left && wd_clock_s() - begun > end_s_max) {
+            for (int r = 0; r < j->ranks; r++)
+                if (j->pid[r]) kill(j->pid[r], SIGKILL);
+            fail_msg("%d ranks live after %g s", left, end_s_max);
+        }
+        usleep(5000);
+    }
+    size_t n = 0;
+    ssize_t some;
+    while ((some = read(j->said, j->report + n, sizeof j->report - 1 - n)) > 0) n += (size_t)some;
+    j->report[n] = 0;
+    close(j->said);
+    for (int r = 0; r < j->ranks; r++) {
+        close(j->to[r]);
+        close(j->from[r]);
+    }
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text++) n++;
+    return n;
+}
+
+static void assert_report(const job *j, int rank, const char *text)
+{
+    char begin[128], *line;
+    if (count(j->report, ", host ") != 1) fail_msg("not one report: %s", j->report);
+    snprintf(begin, sizeof begin, "[Rank %d, host %s, device ", rank, j->address[rank].host);
+    line = strstr(j->report, begin);
+    if (!line || !strstr(line, text)) fail_msg("no \"%s\" and \"%s\": %s", begin, text, j->report);
+}
+
+static void assert_codes(const int *code, int zero, int one, int two)
+{
+    const int wanted[RANKS] = {zero, one, two};
+    for (int r = 0; r < RANKS; r++)
+        if (code[r] != wanted[r])
+            fail_msg("rank %d ended with %d and not %d", r, code[r], wanted[r]);
+}
+
+/* ---- the tests ---- */
+
+static void ranks_end_in_order(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {CLOSE, CLOSE_LATE, CLOSE}, .o = {.beat_s = 0.1, .silent_s = 1.5}};
+    start(&j);
+    go(&j);
+    see_end(&j, code);
+    assert_codes(code, 0, 0, 0);
+    assert_string_equal(j.report, "");
+}
+
+static void lose(int rank, int signal, double silent_s, const char *text)
+{
+    int code[RANKS];
+    job j = {.act = {HANG, HANG, HANG}, .o = {.silent_s = silent_s}};
+    int wanted[RANKS] = {WD_RANK_LOST, WD_RANK_LOST, WD_RANK_LOST};
+    start(&j);
+    go(&j);
+    kill(j.pid[rank], signal);
+    see_end(&j, code);
+    wanted[rank] = 128 + SIGKILL;
+    assert_codes(code, wanted[0], wanted[1], wanted[2]);
+    assert_report(&j, rank, text);
+    for (int r = 0; r < RANKS; r++) {
+        char memory[64];
+        snprintf(memory, sizeof memory, "[Rank %d] host: %d bytes\n[Rank %d] sim: %d bytes\n", r,
+                 1000 + r, r, 2000 + r);
+        assert_non_null(strstr(j.report, memory));
+    }
+}
+
+static void killed_ranks_end_all(void **state)
+{
+    (void)state;
+    lose(2, SIGKILL, 0, "device 2] its process is gone");
+    lose(0, SIGKILL, 0, "device 0] its process is gone");
+}
+
+static void stopped_ranks_end_all(void **state)
+{
+    (void)state;
+    lose(1, SIGSTOP, 1.5, "device 1] no sign of life");
+    lose(0, SIGSTOP, 0, "device 0] no sign of life");
+}
+
+/* Also for as long as nobody may be silent, if all are. */
+static void stopped_and_continued_ranks_go_on(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {CLOSE_LATE, CLOSE_LATE, CLOSE_LATE}, .o = {.beat_s = 0.1, .silent_s = 1.5}};
+    start(&j);
+    go(&j);
+    kill(j.pid[1], SIGSTOP);
+    usleep(300 * 1000);
+    kill(j.pid[1], SIGCONT);
+    for (int r = 0; r < RANKS; r++) kill(j.pid[r], SIGSTOP);
+    sleep(3);
+    for (int r = 0; r < RANKS; r++) kill(j.pid[r], SIGCONT);
+    see_end(&j, code);
+    assert_codes(code, 0, 0, 0);
+    assert_string_equal(j.report, "");
+}
+
+static void errors_end_all_with_their_code(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        int code[RANKS];
+        char text[64];
+        job j = {.act = {HANG, HANG, HANG}};
+        j.act[rank] = FAIL;
+        start(&j);
+        go(&j);
+        see_end(&j, code);
+        assert_codes(code, WD_BAD_FORMAT, WD_BAD_FORMAT, WD_BAD_FORMAT);
+        snprintf(text, sizeof text, "rank %d dislikes its file", rank);
+        assert_report(&j, rank, text);
+        snprintf(text, sizeof text, "take less of rank %d\n", rank);
+        assert_int_equal(count(j.report, text), 1);
+    }
+}
+
+static void errors_of_all_are_one_report(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {FAIL, FAIL, FAIL}};
+    start(&j);
+    go(&j);
+    see_end(&j, code);
+    assert_codes(code, WD_BAD_FORMAT, WD_BAD_FORMAT, WD_BAD_FORMAT);
+    assert_int_equal(count(j.report, "dislikes its file"), 1);
+    assert_int_equal(count(j.report, "take less"), 1);
+}
+
+/* A rank that is done waits for those that are not. */
+static void failures_after_the_first_goodbye_count(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {CLOSE, HANG, CLOSE}};
+    start(&j);
+    go(&j);
+    usleep(300 * 1000);
+    kill(j.pid[1], SIGKILL);
+    see_end(&j, code);
+    assert_codes(code, WD_RANK_LOST, 128 + SIGKILL, WD_RANK_LOST);
+    assert_report(&j, 1, "its process is gone");
+}
+
+static void signals_are_told(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        int code[RANKS];
+        job j = {.act = {HANG, HANG, HANG}};
+        j.act[rank] = ABORT;
+        start(&j);
+        go(&j);
+        see_end(&j, code);
+        assert_codes(code, 128 + SIGABRT, 128 + SIGABRT, 128 + SIGABRT);
+        assert_report(&j, rank, "ended by signal 6 (Aborted)");
+    }
+}
+
+static void what_hangs_is_found_by_its_deadline(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job hangs = {.act = {WAIT, HANG, WAIT}, .allowed_s = 1};
+    start(&hangs);
+    go(&hangs);
+    see_end(&hangs, code);
+    assert_codes(code, WD_RANK_LOST, WD_RANK_LOST, WD_RANK_LOST);
+    assert_report(&hangs, 1, "step 11 has taken");
+    assert_non_null(strstr(hangs.report, "rank 2, at step 12, has waited"));
+    job all_wait = {.act = {WAIT, WAIT, WAIT}, .allowed_s = 1};
+    start(&all_wait);
+    go(&all_wait);
+    see_end(&all_wait, code);
+    assert_report(&all_wait, 0, "step 10 has taken");
+}
+
+static void who_may_take_long_holds_up_nobody(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {COMPUTE, WAIT, WAIT}, .allowed_s = 0.5};
+    start(&j);
+    go(&j);
+    sleep(2);
+    assert_int_equal(waitpid(j.pid[1], NULL, WNOHANG), 0);
+    for (int r = 0; r < RANKS; r++) kill(j.pid[r], SIGKILL);
+    see_end(&j, code);
+    assert_null(strstr(j.report, "has taken"));
+}
+
+static int connect_to(int port)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+/* Silent ones, and ones that say what no rank says. */
+static void strangers_are_turned_away(void **state)
+{
+    (void)state;
+    enum { STRANGERS = 40 };
+    int code[RANKS], fd[STRANGERS];
+    char noise[1000];
+    job j = {.act = {CLOSE, CLOSE, CLOSE}};
+    memset(noise, 'x', sizeof noise);
+    start(&j);
+    for (int i = 0; i < STRANGERS; i++) {
+        fd[i] = connect_to(j.address[i % RANKS].port);
+        if (i % 2) send(fd[i], i % 4 == 1 ? "wd-rank" : noise, i % 4 == 1 ? 8 : 1000, MSG_NOSIGNAL);
+    }
+    go(&j);
+    see_end(&j, code);
+    for (int i = 0; i < STRANGERS; i++) close(fd[i]);
+    assert_codes(code, 0, 0, 0);
+    assert_string_equal(j.report, "");
+}
+
+static void who_does_not_come_is_named(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {HANG, HANG, NO_MEET}, .o = {.open_s = 1}};
+    start(&j);
+    for (int r = 0; r < RANKS; r++)
+        pass_all(j.to[r], j.address, sizeof *j.address * RANKS, write_some);
+    usleep(1500 * 1000);
+    kill(j.pid[2], SIGKILL);
+    see_end(&j, code);
+    assert_codes(code, WD_RANK_LOST, WD_RANK_LOST, 128 + SIGKILL);
+    assert_report(&j, 2, "no connection between its watch and that of rank");
+}
+
+/* Every allocation fails once; what was allocated before is freed. */
+static void opening_fails_cleanly(void **state)
+{
+    (void)state;
+    const wd_watch_options o = {.ranks = 2};
+    wd_watch_address mine;
+    wd_watch *watch;
+    for (int64_t n = 1;; n++) {
+        wd_alloc_fail_at(n);
+        const wd_status status = wd_watch_listen(&watch, &o, &mine, NULL);
+        wd_alloc_fail_at(0);
+        if (status == WD_OK) {
+            assert_true(n > 7);
+            break;
+        }
+        assert_int_equal(status, WD_OUT_OF_MEMORY);
+    }
+    wd_watch_close(watch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_end_in_order),
+        cmocka_unit_test(killed_ranks_end_all),
+        cmocka_unit_test(stopped_ranks_end_all),
+        cmocka_unit_test(stopped_and_continued_ranks_go_on),
+        cmocka_unit_test(errors_end_all_with_their_code),
+        cmocka_unit_test(errors_of_all_are_one_report),
+        cmocka_unit_test(failures_after_the_first_goodbye_count),
+        cmocka_unit_test(signals_are_told),
+        cmocka_unit_test(what_hangs_is_found_by_its_deadline),
+        cmocka_unit_test(who_may_take_long_holds_up_nobody),
+        cmocka_unit_test(strangers_are_turned_away),
+        cmocka_unit_test(who_does_not_come_is_named),
+        cmocka_unit_test(opening_fails_cleanly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
