@@ -1,117 +1,13 @@
 /* The ranks of a host have one copy of what is converted, and the bits of a copy of one's own. */
-#include "teacher/host_copy.h"
+#include "teacher/host_harness.h"
 
-#include "testing.h"
+enum { RANKS = 4 };
 
-#include "bench/random_transformer.h"
-#include "dist/forked_harness.h"
-#include "sanitized.h"
-
-enum { RANKS = 4, PAGE = 4096, POOL = 256 << 20 };
-
-static const wd_dit_config config = {.in_channels = 16, .out_channels = 16, .heads = 4,
-                                     .head_dim = 128, .ffn_dim = 2048, .layers = 3,
-                                     .freq_dim = 64, .text_dim = 64, .patch = {1, 2, 2},
-                                     .rope_max_seq_len = 1024, .cross_attn_norm = true,
-                                     .eps = 1e-6};
-
-static wd_pipeline large, tiny; /* of this shape, bf16; with two experts */
-
-static int open_pipelines(void **state)
-{
-    (void)state;
-    char folder[256];
-    wd_err err = {0};
-    snprintf(folder, sizeof folder, "%s/transformer", wd_test_folder());
-    wd_test_ok(wd_bench_write_transformer(folder, &config, WD_BF16, &err), &err);
-    wd_test_ok(wd_pipeline_open(&large, wd_test_folder(), &err), &err);
-    wd_test_ok(wd_pipeline_open(&tiny, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
-    return 0;
-}
-
-/* ---- a rank's teacher ---- */
-
-typedef struct rank {
-    wd_device *device, *processor;
-    wd_queue *queue, *host;
-    wd_residency *residency;
-} rank;
-
-static wd_placement all_in(const wd_pipeline *pipeline, wd_home home)
-{
-    wd_placement p = {.experts = wd_teacher_experts(pipeline),
-                      .stages = wd_dit_stages(&pipeline->dit),
-                      .slots = 2,
-                      .devices = 1,
-                      .each = true};
-    for (int e = 0; e < p.experts; e++)
-        for (int s = 0; s < p.stages; s++) p.place[e][s].home = home;
-    return p;
-}
-
-/* Devices of a rank whose teacher is on the processor, or comes to a device from host memory. */
-static void open_devices(rank *r, wd_home home)
-{
-    const wd_sim_options sim = {.bytes = POOL};
-    wd_err err = {0};
-    *r = (rank){0};
-    HARNESS_CHECK(!wd_device_open_cpu(&r->processor, 1, &err));
-    HARNESS_CHECK(!wd_queue_open(&r->host, r->processor, &err));
-    r->device = r->processor;
-    r->queue = r->host;
-    if (home != WD_HOME_HOST) return;
-    HARNESS_CHECK(!wd_device_open_sim(&r->device, &sim, &err));
-    HARNESS_CHECK(!wd_queue_open(&r->queue, r->device, &err));
-}
-
-static wd_residency *open_teacher(const rank *r, const wd_pipeline *pipeline, wd_home home,
-                                  wd_dtype storage, wd_comm *comm)
-{
-    wd_err err = {0};
-    wd_residency *residency;
-    const wd_placement p = all_in(pipeline, home);
-    const wd_status status = wd_residency_open_placed(&residency, pipeline, &p, storage, &r->queue,
-                                                      r->host, comm, &err);
-    if (status != WD_OK) fprintf(stderr, "%s\n", err.message);
-    HARNESS_CHECK(status == WD_OK);
-    return residency;
-}
-
-static void close_devices(rank *r)
-{
-    if (r->queue != r->host) {
-        wd_queue_close(r->queue);
-        wd_device_close(r->device);
-    }
-    wd_queue_close(r->host);
-    wd_device_close(r->processor);
-}
-
-/* Every byte of every stage of `a` is that of `b`. */
+/* Every stage of `a` is that of `b`. */
 static void compare(const rank *r, wd_residency *a, wd_residency *b)
 {
-    wd_residency *const both[2] = {a, b};
-    wd_dit_stage view[2];
-    wd_err err = {0};
     for (int e = 0; e < a->experts; e++)
-        for (int s = 0; s < a->stages; s++) {
-            for (int i = 0; i < 2; i++)
-                HARNESS_CHECK(!wd_residency_acquire(both[i], &view[i], e, s, r->queue, &err));
-            for (int t = 0; t < WD_DIT_BLOCK_SLOTS; t++) {
-                if (!view[0].t[t].data) continue;
-                const size_t bytes = wd_tensor_bytes(&view[0].t[t]);
-                char *copy[2];
-                HARNESS_CHECK(bytes == wd_tensor_bytes(&view[1].t[t]));
-                for (int i = 0; i < 2; i++) {
-                    HARNESS_CHECK(!wd_alloc((void **)&copy[i], bytes, 1, "a test", &err));
-                    wd_queue_copy(r->queue, copy[i], view[i].t[t].data, bytes);
-                }
-                wd_queue_wait(r->queue);
-                HARNESS_CHECK(!memcmp(copy[0], copy[1], bytes));
-                for (int i = 0; i < 2; i++) wd_free(copy[i]);
-            }
-            for (int i = 0; i < 2; i++) wd_residency_release(both[i], e, s, r->queue);
-        }
+        for (int i = 0; i < a->stages; i++) compare_stage(r, a, b, e, i);
 }
 
 /* ---- processes ---- */
@@ -140,7 +36,7 @@ static void open_and_weigh(wd_comm *comm, void *context)
 {
     report *out = context;
     rank r;
-    open_devices(&r, out->home);
+    open_devices(&r, out->home == WD_HOME_HOST);
     wd_comm_barrier(comm);
     const size_t before = own_pss();
     r.residency = open_teacher(&r, &large, out->home, WD_F32, comm);
@@ -161,9 +57,7 @@ static void weigh(wd_home home)
 {
     forked_job job;
     size_t pss = 0, bytes = 0;
-    report *out =
-        mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(out, MAP_FAILED);
+    report *out = open_shared_page();
     out->home = home;
     forked_start(&job, RANKS, open_and_weigh, out);
     assert_true(forked_end(&job, 0));
@@ -178,7 +72,7 @@ static void weigh(wd_home home)
     assert_in_range(copy, 50 << 20, 100 << 20);
     assert_in_range(bytes, copy, copy + RANKS);
     if (!WD_TEST_SANITIZED) assert_in_range(pss, copy * 98 / 100, copy * 105 / 100);
-    munmap(out, PAGE);
+    munmap(out, HARNESS_PAGE);
 }
 
 static void processors_have_one_copy(void **state)
@@ -206,7 +100,7 @@ static void *open_and_compare(void *context)
 {
     part *p = context;
     rank r;
-    open_devices(&r, p->home);
+    open_devices(&r, p->home == WD_HOME_HOST);
     wd_residency *shared = open_teacher(&r, &tiny, p->home, p->storage, p->comm);
     wd_residency *alone = open_teacher(&r, &tiny, p->home, p->storage, NULL);
     compare(&r, shared, alone);
@@ -261,7 +155,7 @@ static void a_rank_plans_its_part(void **state)
     const wd_comm like = {.rank = 1, .ranks = 8, .hosts = 2, .host_rank = 1, .host_ranks = RANKS};
     wd_comm *comm;
     rank r;
-    open_devices(&r, WD_HOME_DEVICE);
+    open_devices(&r, false);
     wd_test_ok(wd_comm_open_dry(&comm, &like, &err), &err);
     wd_residency *alone = open_teacher(&r, &tiny, WD_HOME_DEVICE, WD_F32, NULL);
     const size_t copy = wd_device_bytes(r.processor);

@@ -3,6 +3,11 @@
 
 #include <assert.h>
 
+void wd_residency_begin(wd_residency *residency, unsigned experts, unsigned own)
+{
+    if (residency->vtable->begin) residency->vtable->begin(residency, experts, own);
+}
+
 void wd_residency_prefetch(wd_residency *residency, int expert, int stage)
 {
     assert(expert < residency->experts && stage < residency->stages);

@@ -12,6 +12,8 @@ typedef struct wd_residency wd_residency;
 
 /* The functions of one kind of residency; `self` is its wd_residency. */
 typedef struct wd_residency_vtable {
+    /* NULL: it does not matter. */
+    void (*begin)(wd_residency *self, unsigned experts, unsigned own);
     /* May start to bring the stage; returns at once. */
     void (*prefetch)(wd_residency *self, int expert, int stage);
     /* Work that is launched on `queue` from now on sees the stage's weights at *out; on a dry queue
@@ -33,6 +35,11 @@ struct wd_residency {
     size_t host_bytes;   /* of host memory that it has allocated for weights; of what the ranks of
                           * a host share, this rank's part: what it has, divided by their number */
 };
+
+/* Where ranks share a reader, each says what comes before every sweep that any of them has a part
+ * in, in the same order: bit e of `experts`: one of them has states of expert e; of `own`: this
+ * rank. It then acquires the stages of its own experts, in their order, and all of them. */
+void wd_residency_begin(wd_residency *residency, unsigned experts, unsigned own);
 
 void wd_residency_prefetch(wd_residency *residency, int expert, int stage);
 wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int expert, int stage,

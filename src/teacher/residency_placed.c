@@ -18,6 +18,14 @@ static wd_residency *part_of(wd_residency *self, int expert, int stage)
     return p->part[wd_placed_local(&p->placement, place->device)][place->home];
 }
 
+static void placed_begin(wd_residency *self, unsigned experts, unsigned own)
+{
+    placed *p = (placed *)self;
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
+        for (int h = 0; h < HOMES; h++)
+            if (p->part[d][h]) wd_residency_begin(p->part[d][h], experts, own);
+}
+
 static void placed_prefetch(wd_residency *self, int expert, int stage)
 {
     wd_residency_prefetch(part_of(self, expert, stage), expert, stage);
@@ -43,6 +51,7 @@ static void placed_close(wd_residency *self)
 }
 
 static const wd_residency_vtable placed_vtable = {
+    .begin = placed_begin,
     .prefetch = placed_prefetch,
     .acquire = placed_acquire,
     .release = placed_release,

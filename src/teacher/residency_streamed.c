@@ -4,7 +4,8 @@
  * Data flow, host: (mapped file | block converted once, one for all ranks of a host) -> copy on a
  * queue of our own -> slot.
  * Disk: file -> (staging ->) slot, by a thread that reads ahead; the page cache keeps nothing.
- * A processor computes from slots in host memory, which are read into without a copy.
+ * A processor computes from slots in host memory, which are read into without a copy. Where ranks
+ * of a host share the part: file -> ring of the host's reader -> slot, by a thread that follows it.
  *
  * Two slots for blocks: one is used while the next block comes. Embedding and head, which take next
  * to no time, have one each: from a block's slot they would keep the first block of the next sweep
@@ -20,6 +21,7 @@
 #include "core/memory.h"
 #include "io/file_reader.h"
 #include "teacher/host_copy.h"
+#include "teacher/host_reader.h"
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2, STAGINGS = 2 };
 
@@ -31,7 +33,7 @@ typedef struct slot {
     wd_event *arrived, *released;
     int expert, stage;
     bool in_use;
-    int64_t asked; /* when last, in calls */
+    int64_t asked; /* when last, in calls; of a host's reader: its number */
     slot_state state;
     wd_dit_stage view;
     wd_err error;
@@ -58,6 +60,7 @@ typedef struct streamed {
     void *staging[STAGINGS];  /* host: what is read and is not used as it was read */
     wd_event *sent[STAGINGS]; /* from there */
     int stagings, staging_next;
+    wd_host_reader *host_reader; /* instead, where ranks share one */
     pthread_t thread;
     bool threaded, closing;
     pthread_mutex_t lock; /* of slots' states and `closing` */
@@ -137,6 +140,70 @@ static void *read_ahead(void *context)
     return NULL;
 }
 
+/* An empty slot for what the host's reader brings; NULL: it is closing. */
+static slot *take_empty(streamed *r, const wd_reading *of)
+{
+    const wd_stage_kind kind = wd_stage_kind_of(of->stage, r->base.stages);
+    slot *empty = NULL;
+    pthread_mutex_lock(&r->lock);
+    while (!empty && !r->closing) {
+        for (int i = 0; i < r->slots; i++)
+            if (r->slot[i].state == EMPTY && r->slot[i].kind == kind) empty = &r->slot[i];
+        if (!empty) pthread_cond_wait(&r->changed, &r->lock);
+    }
+    if (empty) {
+        empty->expert = of->expert;
+        empty->stage = of->stage;
+        empty->asked = of->number;
+        empty->state = WANTED;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return empty;
+}
+
+/* Brings what the host's reader reads, stage by stage. */
+static void *follow(void *context)
+{
+    streamed *r = context;
+    wd_reading next;
+    while (wd_host_reader_next(&next, r->host_reader)) {
+        wd_stage_layout layout;
+        slot *s = take_empty(r, &next);
+        if (!s) break;
+        const wd_status status = wd_host_reader_await(&layout, r->host_reader, &next, &s->error);
+        if (status == WD_OK) {
+            launch(r, s, &layout);
+            wd_event_record(r->sent[0], r->copies);
+        }
+        pthread_mutex_lock(&r->lock);
+        s->state = status == WD_OK ? FILLED : FAILED;
+        if (!wd_host_reader_wants(r->host_reader, next.number)) s->state = EMPTY;
+        pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->lock);
+        wd_event_wait(r->sent[0]);
+        wd_host_reader_done(r->host_reader, &next);
+    }
+    return NULL;
+}
+
+/* What came because the sweep before was taken to be like the one before it, and is not used, makes
+ * room. */
+static void streamed_begin(wd_residency *self, unsigned experts, unsigned own)
+{
+    streamed *r = (streamed *)self;
+    if (!r->host_reader) return;
+    wd_host_reader_begin(r->host_reader, experts, own);
+    pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < r->slots; i++) {
+        slot *s = &r->slot[i];
+        if (!s->in_use && (s->state == FILLED || s->state == FAILED) &&
+            !wd_host_reader_wants(r->host_reader, s->asked))
+            s->state = EMPTY;
+    }
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
 static slot *find(streamed *r, int expert, int stage)
 {
     for (int i = 0; i < r->slots; i++) {
@@ -181,11 +248,32 @@ static slot *ask(streamed *r, int expert, int stage, bool must)
     return s;
 }
 
+/* The slot that has the stage for this sweep, once the host's reader has brought it: there may be
+ * one for the next sweep, too. */
+static slot *await_brought(streamed *r, int expert, int stage)
+{
+    slot *first = NULL;
+    pthread_mutex_lock(&r->lock);
+    for (;;) {
+        for (int i = 0; i < r->slots; i++) {
+            slot *s = &r->slot[i];
+            if (s->in_use || (s->state != FILLED && s->state != FAILED)) continue;
+            if (s->expert != expert || s->stage != stage) continue;
+            if (!first || s->asked < first->asked) first = s;
+        }
+        if (first) break;
+        pthread_cond_wait(&r->changed, &r->lock);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return first;
+}
+
 /* ---- the residency ---- */
 
 static void streamed_prefetch(wd_residency *self, int expert, int stage)
 {
-    ask((streamed *)self, expert, stage, false);
+    streamed *r = (streamed *)self;
+    if (!r->host_reader) ask(r, expert, stage, false); /* which goes its own way ahead */
 }
 
 static void widen(streamed *r, wd_dit_stage *stage, wd_queue *queue)
@@ -198,7 +286,7 @@ static void widen(streamed *r, wd_dit_stage *stage, wd_queue *queue)
 /* Waits until the stage's coming is launched, or has failed. */
 static wd_status take(slot **out, streamed *r, int expert, int stage, wd_err *err)
 {
-    slot *s = ask(r, expert, stage, true);
+    slot *s = r->host_reader ? await_brought(r, expert, stage) : ask(r, expert, stage, true);
     pthread_mutex_lock(&r->lock);
     while (s->state == WANTED) pthread_cond_wait(&r->changed, &r->lock);
     bool failed = s->state == FAILED;
@@ -242,7 +330,8 @@ static void streamed_release(wd_residency *self, int expert, int stage, wd_queue
     streamed *r = (streamed *)self;
     if (wd_device_is_dry(wd_queue_device(queue))) return;
     pthread_mutex_lock(&r->lock);
-    slot *s = find(r, expert, stage);
+    slot *s = r->slot;
+    while (!s->in_use || s->expert != expert || s->stage != stage) s++;
     wd_event_record(s->released, queue);
     s->in_use = false;
     s->state = EMPTY; /* the next sweep brings it again */
@@ -272,8 +361,10 @@ static void streamed_close(wd_residency *self)
         r->closing = true;
         pthread_cond_broadcast(&r->changed);
         pthread_mutex_unlock(&r->lock);
+        if (r->host_reader) wd_host_reader_leave(r->host_reader);
         pthread_join(r->thread, NULL);
     }
+    wd_host_reader_close(r->host_reader);
     wd_queue_close(r->copies);
     for (int i = 0; i < r->slots; i++) {
         if (r->slot[i].released) wd_event_wait(r->slot[i].released);
@@ -294,10 +385,8 @@ static void streamed_close(wd_residency *self)
     }
     wd_host_copy_close(&r->copy);
     wd_device_free(r->device, r->casting);
-    for (int i = 0; i < r->stagings; i++) {
-        wd_event_close(r->sent[i]);
-        give_host(r, r->staging[i]);
-    }
+    for (int i = 0; i < STAGINGS; i++) wd_event_close(r->sent[i]);
+    for (int i = 0; i < r->stagings; i++) give_host(r, r->staging[i]);
     wd_file_reader_close(r->reader);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
@@ -305,6 +394,7 @@ static void streamed_close(wd_residency *self)
 }
 
 static const wd_residency_vtable streamed_vtable = {
+    .begin = streamed_begin,
     .prefetch = streamed_prefetch,
     .acquire = streamed_acquire,
     .release = streamed_release,
@@ -417,6 +507,35 @@ static wd_status open_slots(streamed *r, const needs *n, int slots, wd_err *err)
     return WD_OK;
 }
 
+static wd_status start(streamed *r, void *(*work)(void *), wd_err *err)
+{
+    if (pthread_create(&r->thread, NULL, work, r))
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to read the teacher's weights");
+    r->threaded = true;
+    return WD_OK;
+}
+
+/* The ranks of each host have one reader; not where there is one rank, which is asked all the
+ * same. */
+static wd_status open_host_reader(streamed *r, const needs *n, const wd_streamed_options *o,
+                                  wd_err *err)
+{
+    wd_comm *comm = o->part->sharers;
+    const wd_host_reader_options options = {.comm = comm,
+                                            .experts = r->base.experts,
+                                            .stages = r->base.stages,
+                                            .layout = r->layout,
+                                            .stage_bytes = n->file,
+                                            .ahead = o->slots + 1};
+    if (comm->host_ranks > 1)
+        r->base.host_bytes += wd_host_reader_share(comm->host_ranks, n->file);
+    if (r->dry) return WD_OK;
+    WD_TRY(wd_host_reader_open(&r->host_reader, &options, err));
+    if (!r->host_reader) return WD_OK;
+    WD_TRY(wd_event_open(&r->sent[0], r->device, err));
+    return start(r, follow, err);
+}
+
 static wd_status open_disk(streamed *r, const needs *n, wd_err *err)
 {
     r->stagings = r->reads_host ? 1 : STAGINGS; /* a processor's copies are done at once */
@@ -425,11 +544,7 @@ static wd_status open_disk(streamed *r, const needs *n, wd_err *err)
         WD_TRY(take_host(&r->staging[i], r, n->file, "teacher weights being read", err));
     }
     WD_TRY(wd_file_reader_open(&r->reader, err));
-    if (r->dry) return WD_OK;
-    if (pthread_create(&r->thread, NULL, read_ahead, r))
-        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to read the teacher's weights");
-    r->threaded = true;
-    return WD_OK;
+    return r->dry ? WD_OK : start(r, read_ahead, err);
 }
 
 wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
@@ -462,7 +577,9 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
         WD_TRY_OUT(lay_out_expert(r, &n, pipeline, &table, e, options, err));
     if (!r->dry) wd_host_copy_seal(&r->copy);
     WD_TRY_OUT(open_slots(r, &n, options->slots, err));
-    if (r->from_disk) WD_TRY_OUT(open_disk(r, &n, err));
+    const wd_comm *comm = options->part ? options->part->sharers : NULL;
+    if (r->from_disk && comm) WD_TRY_OUT(open_host_reader(r, &n, options, err));
+    if (r->from_disk && (!comm || comm->host_ranks == 1)) WD_TRY_OUT(open_disk(r, &n, err));
     *out = &r->base;
 out:
     wd_dit_table_close(&table);

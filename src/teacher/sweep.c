@@ -40,6 +40,7 @@ struct wd_sweep {
     int64_t *order;        /* [padded_max] states sorted by expert */
     wd_event **delivered;  /* [WD_SWEEPS_UNDER_WAY, experts, batches_max], of the exits' devices */
     int64_t sweeps;
+    bool announced; /* the window of the next run is */
 };
 
 int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
@@ -246,11 +247,30 @@ static wd_status open_ready(wd_sweep *sweep, wd_queue *home, wd_err *err)
     return wd_event_open(&sweep->ready, sweep->ready_on, err);
 }
 
+/* Bit e: one of these states is of expert e. */
+static unsigned experts_of(const wd_sweep *sweep, const float *timestep, int64_t count)
+{
+    unsigned experts = 0;
+    for (int64_t i = 0; i < count; i++) experts |= 1u << expert_of(sweep, timestep[i]);
+    return experts;
+}
+
+void wd_sweep_announce(wd_sweep *sweep, const float *timestep, int64_t count, int64_t first,
+                       int64_t end)
+{
+    wd_residency_begin(sweep->residency, experts_of(sweep, timestep, count),
+                       experts_of(sweep, timestep + first, end - first));
+    sweep->announced = end > first;
+}
+
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 {
     int64_t count[EXPERTS_MAX], first = 0;
     assert(window->count > 0 && window->count <= sweep->options.window_max);
     WD_TRY(open_ready(sweep, window->queue, err));
+    if (!sweep->announced)
+        wd_sweep_announce(sweep, window->timestep, window->count, 0, window->count);
+    sweep->announced = false;
     sort_window(count, sweep, window);
     wd_event **delivered =
         sweep->delivered + sweep->sweeps++ % WD_SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;

@@ -77,6 +77,13 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
                         const wd_placement *placement, wd_queue *const *queues, wd_err *err);
 void wd_sweep_close(wd_sweep *sweep); /* NULL is allowed */
 
+/* The next window of all ranks: [count] timesteps, of which this rank's sweep gets [first, end),
+ * which may be none: then it need not run. What reads weights for several ranks brings what any of
+ * them needs; all ranks call it for all windows. Without it the window of the next run is taken to
+ * be that of every rank. */
+void wd_sweep_announce(wd_sweep *sweep, const float *timestep, int64_t count, int64_t first,
+                       int64_t end);
+
 /* One sweep. Returns when everything is launched; the window's host arrays may then be reused. */
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);
 

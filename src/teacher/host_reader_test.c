@@ -1,0 +1,243 @@
+/* The ranks of a host read files once, whichever of them have a part in a sweep, and get the bits
+ * that one alone reads. */
+#include "teacher/host_harness.h"
+
+enum { RANKS = 4, THREADS = 3, SWEEPS = 6, AHEAD = 3 };
+
+/* Experts of a sweep, of all ranks and of each. */
+typedef struct plan {
+    unsigned experts, own[THREADS];
+} plan;
+
+static const plan plans[] = {
+    {3, {3, 3, 3}}, {3, {1, 2, 3}}, {3, {2, 1, 0}}, {1, {1, 0, 1}}, {1, {0, 1, 0}},
+    {2, {2, 2, 0}}, {3, {0, 3, 0}}, {3, {3, 0, 1}}, {2, {0, 0, 2}}, {3, {3, 3, 3}},
+};
+
+/* ---- threads ---- */
+
+typedef struct part {
+    pthread_t thread;
+    wd_comm *comm;
+    bool simulated;
+    wd_dtype storage;
+    int sweeps;
+} part;
+
+static void run_sweep(const rank *r, wd_residency *shared, wd_residency *alone, const plan *p,
+                      int me)
+{
+    wd_residency_begin(shared, p->experts, p->own[me]);
+    for (int e = 0; e < shared->experts; e++)
+        for (int s = 0; p->own[me] >> e & 1 && s < shared->stages; s++) {
+            if ((s + me) % 5 == 0) usleep(300); /* now this one is late, now that one */
+            compare_stage(r, shared, alone, e, s);
+        }
+}
+
+static void *run_plans(void *context)
+{
+    part *p = context;
+    rank r;
+    open_devices(&r, p->simulated);
+    wd_residency *shared = open_teacher(&r, &tiny, WD_HOME_DISK, p->storage, p->comm);
+    wd_residency *alone = open_teacher(&r, &tiny, WD_HOME_DEVICE, p->storage, NULL);
+    for (int i = 0; i < p->sweeps; i++)
+        run_sweep(&r, shared, alone, &plans[i], p->comm->rank);
+    wd_comm_barrier(p->comm); /* the first rank reads for all */
+    wd_residency_close(shared);
+    wd_residency_close(alone);
+    close_devices(&r);
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+static void run_threads(part like, void *(*run)(void *))
+{
+    wd_err err = {0};
+    wd_comm *comm[THREADS];
+    part all[THREADS];
+    wd_test_ok(wd_comm_open_threads(comm, THREADS, &err), &err);
+    for (int k = 0; k < THREADS; k++) {
+        all[k] = like;
+        all[k].comm = comm[k];
+        assert_int_equal(pthread_create(&all[k].thread, NULL, run, &all[k]), 0);
+    }
+    for (int k = 0; k < THREADS; k++) pthread_join(all[k].thread, NULL);
+}
+
+static void whoever_has_a_part_gets_the_same_bits(void **state)
+{
+    (void)state;
+    enum { ALL = sizeof plans / sizeof *plans, SOME = 2 };
+    for (int i = 0; i < 2; i++) {
+        run_threads((part){.simulated = i, .storage = WD_BF16, .sweeps = ALL}, run_plans);
+        run_threads((part){.simulated = i, .storage = WD_F32, .sweeps = SOME}, run_plans);
+        run_threads((part){.simulated = i, .storage = WD_F16, .sweeps = SOME}, run_plans);
+    }
+}
+
+/* ---- processes: what is read ---- */
+
+/* Bytes that this process has read so far, from the page cache or not. */
+static int64_t bytes_read(void)
+{
+    char line[256];
+    int64_t bytes = -1;
+    long long value;
+    FILE *file = fopen("/proc/self/io", "r");
+    HARNESS_CHECK(file);
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "rchar: %lld", &value) == 1) bytes = value;
+    fclose(file);
+    HARNESS_CHECK(bytes >= 0);
+    return bytes;
+}
+
+static void read_all(wd_comm *comm, void *context)
+{
+    int64_t *read = context;
+    rank r;
+    open_devices(&r, true);
+    wd_residency *shared = open_teacher(&r, &large, WD_HOME_DISK, WD_BF16, comm);
+    wd_comm_barrier(comm);
+    const int64_t before = bytes_read();
+    for (int i = 0; i < SWEEPS; i++) {
+        wd_residency_begin(shared, 1, 1);
+        for (int s = 0; s < shared->stages; s++) {
+            wd_dit_stage view;
+            wd_err err = {0};
+            HARNESS_CHECK(!wd_residency_acquire(shared, &view, 0, s, r.queue, &err));
+            wd_residency_release(shared, 0, s, r.queue);
+        }
+    }
+    wd_queue_wait(r.queue);
+    wd_comm_barrier(comm);
+    wd_residency_close(shared);
+    read[comm->rank] = bytes_read() - before;
+    wd_comm_barrier(comm);
+    close_devices(&r);
+}
+
+/* Of all tensors, and of the largest stage. */
+static void sizes(int64_t *all, int64_t *largest)
+{
+    wd_err err = {0};
+    wd_safetensors *weights;
+    wd_tensor_table table;
+    *all = *largest = 0;
+    wd_test_ok(wd_pipeline_open_weights(&weights, &large, WD_COMPONENT_TRANSFORMER, &err), &err);
+    wd_test_ok(wd_dit_table_open(&table, &large.dit, &err), &err);
+    for (int s = 0; s < wd_dit_stages(&large.dit); s++) {
+        int64_t stage = 0, first = wd_dit_stage_first(&large.dit, s);
+        for (int i = 0; i < wd_dit_stage_slots(&large.dit, s); i++) {
+            const wd_safetensors_entry *e =
+                wd_safetensors_find(weights, table.spec[first + i].name);
+            if (e) stage += (int64_t)wd_tensor_bytes(&e->tensor);
+        }
+        *all += stage;
+        if (stage > *largest) *largest = stage;
+    }
+    wd_dit_table_close(&table);
+    wd_safetensors_close(weights);
+}
+
+static void a_host_reads_once_for_each_sweep(void **state)
+{
+    (void)state;
+    enum { SLACK = 1 << 16 }; /* files of /proc */
+    forked_job job;
+    int64_t all, largest, *read = open_shared_page();
+    sizes(&all, &largest);
+    forked_start(&job, RANKS, read_all, read);
+    assert_true(forked_end(&job, 0));
+    print_message("%d sweeps of %.1f MB by %d ranks: the first read %.1f MB\n", SWEEPS,
+                  1e-6 * (double)all, RANKS, 1e-6 * (double)read[0]);
+    assert_in_range(read[0], SWEEPS * all, SWEEPS * all + AHEAD * largest + SLACK);
+    for (int r = 1; r < RANKS; r++) assert_in_range(read[r], 0, SLACK);
+    munmap(read, HARNESS_PAGE);
+}
+
+/* ---- failures ---- */
+
+static wd_pipeline broken;
+
+static void *read_what_ends(void *context)
+{
+    part *p = context;
+    rank r;
+    wd_err err = {0};
+    wd_dit_stage view;
+    wd_status status = WD_OK;
+    open_devices(&r, p->simulated);
+    wd_residency *shared = open_teacher(&r, &broken, WD_HOME_DISK, WD_F32, p->comm);
+    char file[256];
+    snprintf(file, sizeof file, "%s/broken/transformer/diffusion_pytorch_model.safetensors",
+             wd_test_folder());
+    if (!p->comm->rank) HARNESS_CHECK(!truncate(file, 1 << 20));
+    wd_comm_barrier(p->comm);
+    wd_residency_begin(shared, 3, p->comm->rank == 1 ? 2 : 3);
+    for (int e = p->comm->rank == 1; e < 2 && status == WD_OK; e++)
+        for (int s = 0; s < shared->stages && status == WD_OK; s++) {
+            status = wd_residency_acquire(shared, &view, e, s, r.queue, &err);
+            if (status == WD_OK) wd_residency_release(shared, e, s, r.queue);
+        }
+    HARNESS_CHECK(status == WD_IO && strstr(err.message, "the file ends"));
+    HARNESS_CHECK(strstr(err.message, file));
+    wd_residency_close(shared);
+    close_devices(&r);
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+static void a_file_that_ends_is_an_error_on_all(void **state)
+{
+    (void)state;
+    char folder[128], command[512];
+    wd_err err = {0};
+    snprintf(folder, sizeof folder, "%s/broken", wd_test_folder());
+    snprintf(command, sizeof command, "cp -r %s/models/wan-tiny %s", WD_SOURCE_DIR, folder);
+    assert_int_equal(system(command), 0);
+    wd_test_ok(wd_pipeline_open(&broken, folder, &err), &err);
+    run_threads((part){.simulated = true}, read_what_ends);
+}
+
+/* ---- plans ---- */
+
+/* A dry run says what memory the host's ranks will have, divided among them. */
+static void a_rank_plans_its_part(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    size_t bytes[2];
+    wd_comm *comm;
+    rank r;
+    const wd_comm like = {.rank = 1, .ranks = 8, .hosts = 2, .host_rank = 1, .host_ranks = RANKS};
+    open_devices(&r, true);
+    wd_test_ok(wd_comm_open_dry(&comm, &like, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        rank dry = {0};
+        wd_test_ok(wd_device_open_dry(&dry.device, r.device, &err), &err);
+        wd_test_ok(wd_queue_open(&dry.queue, dry.device, &err), &err);
+        wd_residency *planned = open_teacher(&dry, &large, WD_HOME_DISK, WD_F32, i ? comm : NULL);
+        bytes[i] = planned->host_bytes;
+        wd_residency_close(planned);
+        wd_queue_close(dry.queue);
+        wd_device_close(dry.device);
+    }
+    /* both have two stages in host memory; the ring's head and its pages come to that */
+    assert_in_range(bytes[1], bytes[0] / RANKS, bytes[0] / RANKS + 3 * HARNESS_PAGE);
+    wd_comm_close(comm);
+    close_devices(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_host_reads_once_for_each_sweep), /* before there are threads */
+        cmocka_unit_test(whoever_has_a_part_gets_the_same_bits),
+        cmocka_unit_test(a_file_that_ends_is_an_error_on_all),
+        cmocka_unit_test(a_rank_plans_its_part),
+    };
+    return cmocka_run_group_tests(tests, open_pipelines, NULL);
+}
