@@ -118,7 +118,7 @@ typedef struct wd_train_options {
     double flow_shift;        /* NaN: the teacher's scheduler's */
     /* training */
     int64_t batch_size; /* samples per micro-batch; 0: chosen */
-    int64_t gradient_accumulation_steps;
+    int64_t gradient_accumulation_steps; /* micro-batches of a step and rank */
     int64_t num_epochs, num_steps; /* 0: no such limit; the first limit reached ends the run */
     double max_minutes;            /* the same */
     double lr;                     /* NaN: chosen by the student's width */
@@ -129,6 +129,7 @@ typedef struct wd_train_options {
     double max_grad_norm; /* 0: no clipping */
     double ema_decay;
     bool gradient_checkpointing;
+    bool deterministic_reduce; /* gradients are added in one order for any number of ranks */
     uint64_t seed;
     /* output */
     const char *output_dir;

@@ -85,7 +85,10 @@ static const wd_option table[] = {
     {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Training",
      .help = "Samples of a micro-batch; 0: 2, or as many more as make 512 image tokens"},
     {WD_INT_LINE(gradient_accumulation_steps, "1", 1, 65536), .group = "Training",
-     .help = "Micro-batches of an optimiser step"},
+     .help = "Micro-batches of an optimiser step, of each rank"},
+    {WD_FLAG_LINE(deterministic_reduce), .group = "Training",
+     .help = "Adds gradients in the order of the micro-batches: the same bits for any number of "
+             "ranks with the same samples per step"},
     {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training",
      .help =
          "Ends after so many passes over the prompts; 0: no such limit. The first limit reached "

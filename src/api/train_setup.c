@@ -194,6 +194,7 @@ static void fill_machine(wd_train_setup *s)
         .guidance_scale = {o->guidance_scale, o->guidance_scale_2},
         .batch = o->batch_size,
         .accumulation = o->gradient_accumulation_steps,
+        .deterministic_reduce = o->deterministic_reduce,
         .checkpointing = o->gradient_checkpointing,
         .ema = o->ema_decay > 0,
         .optimizer = optimizer,

@@ -20,6 +20,7 @@ wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, 
     device->kind = kind;
     device->bytes_max = SIZE_MAX;
     device->event_bytes = sizeof(wd_event);
+    device->queue_bytes = sizeof(wd_queue);
     pthread_mutex_init(&device->lock, NULL);
     *(void **)out = made;
     return WD_OK;

@@ -51,6 +51,8 @@ struct wd_device {
     char name[96];
     bool reads_host, is_dry;
     size_t event_bytes;   /* of an event's struct; a kind may set more than the common part */
+    size_t queue_bytes;   /* the same of a queue's, */
+    size_t queue_beside_bytes; /* and of the one block that it has beside it, if any */
     pthread_mutex_t lock; /* of everything below */
     wd_block *block;      /* those allocated now */
     size_t blocks, blocks_max;

@@ -34,12 +34,25 @@ static void dry_free(wd_device *device, void *block, size_t bytes)
     (void)device, (void)block, (void)bytes;
 }
 
+/* As much host memory as the target's queue takes. Its second block is where others have their
+ * workspace, which a dry queue has none of. */
 static wd_status dry_queue_open(wd_queue **out, wd_device *device, wd_err *err)
 {
-    return wd_queue_create(out, sizeof **out, device, err);
+    wd_queue *queue;
+    wd_status status = WD_OK;
+    WD_TRY(wd_queue_create(&queue, device->queue_bytes, device, err));
+    if (device->queue_beside_bytes)
+        status = wd_alloc(&queue->workspace, 1, device->queue_beside_bytes, "a queue", err);
+    if (status == WD_OK) *out = queue;
+    else wd_free(queue);
+    return status;
 }
 
-static void dry_queue_close(wd_queue *queue) { wd_free(queue); }
+static void dry_queue_close(wd_queue *queue)
+{
+    wd_free(queue->workspace);
+    wd_free(queue);
+}
 
 static wd_status dry_reserve(wd_queue *queue, size_t bytes, wd_err *err)
 {
@@ -106,6 +119,8 @@ wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
     dry->next = (uintptr_t)1 << 40;
     dry->base.is_dry = true;
     dry->base.event_bytes = target->event_bytes; /* host memory is planned too */
+    dry->base.queue_bytes = target->queue_bytes;
+    dry->base.queue_beside_bytes = target->queue_beside_bytes;
     dry->base.reads_host = target->reads_host;
     snprintf(dry->base.name, sizeof dry->base.name, "dry run for %.80s", target->name);
     *out = &dry->base;

@@ -332,7 +332,10 @@ typedef struct wd_mse_args {
     float factor; /* 1 / (samples of the whole optimiser step) */
 } wd_mse_args;
 
-/* sum[0] = (or +=, beta 1) sum of x^2, in fixed chunks: the same bits for any number of threads. */
+/* Elements that are summed together before their sums are: the same for any number of threads. */
+enum { WD_SUM_CHUNK = 32768 };
+
+/* sum[0] = (or +=, beta 1) sum of x^2, chunk by chunk. */
 typedef struct wd_sum_squares_args {
     float *sum; /* [1] */
     const float *x;

@@ -1,5 +1,6 @@
 /* Ranks that are threads of one process: for tests, and, where there is one, for a run without
- * ranks. Who comes last to an operation moves everybody's bytes. */
+ * ranks. Whoever finds that all have come to an operation, and that their copies are there, moves
+ * everybody's bytes; who waits for it waits for the copies first. */
 #include <assert.h>
 #include <pthread.h>
 #include <string.h>
@@ -77,11 +78,20 @@ static void move_part(const wd_comm_op *to, int to_rank, const wd_comm_op *from,
     }
 }
 
-static void try_collective(hub *h, wd_lane lane, int64_t meeting)
+/* Whether what goes is there. `wait`: makes sure of it. */
+static bool is_there(const posted *p, bool wait)
+{
+    if (p->op.after && wait) wd_event_wait(p->op.after);
+    return !p->op.after || wd_event_is_done(p->op.after);
+}
+
+static void try_collective(hub *h, const posted *p, bool wait)
 {
     posted *all[h->ranks];
     for (int r = 0; r < h->ranks; r++)
-        if (!(all[r] = find(h, r, lane, WD_COMM_EXCHANGE, 0, meeting))) return;
+        if (!(all[r] = find(h, r, p->op.lane, WD_COMM_EXCHANGE, 0, p->meeting))) return;
+    for (int r = 0; r < h->ranks; r++)
+        if (!is_there(all[r], wait)) return;
     for (int to = 0; to < h->ranks; to++)
         for (int from = 0; from < h->ranks; from++)
             if (to != from || all[to]->op.kind == WD_COMM_EXCHANGE)
@@ -90,36 +100,54 @@ static void try_collective(hub *h, wd_lane lane, int64_t meeting)
     pthread_cond_broadcast(&h->moved);
 }
 
-static void try_pair(hub *h, wd_lane lane, int from, int to, int64_t meeting)
+static void try_pair(hub *h, const posted *p, int rank, bool wait)
 {
-    posted *send = find(h, from, lane, WD_COMM_SEND, to, meeting);
-    posted *receive = find(h, to, lane, WD_COMM_RECEIVE, from, meeting);
-    if (!send || !receive) return;
+    const bool sends = p->op.kind == WD_COMM_SEND;
+    const int from = sends ? rank : p->op.peer, to = sends ? p->op.peer : rank;
+    posted *send = find(h, from, p->op.lane, WD_COMM_SEND, to, p->meeting);
+    posted *receive = find(h, to, p->op.lane, WD_COMM_RECEIVE, from, p->meeting);
+    if (!send || !receive || !is_there(send, wait)) return;
     assert(send->op.bytes == receive->op.bytes);
     move(receive->op.to, send->op.from, send->op.bytes);
     send->waits = receive->waits = false;
     pthread_cond_broadcast(&h->moved);
 }
 
+static void try(hub *h, const posted *p, int rank, bool wait)
+{
+    if (is_collective(p->op.kind))
+        try_collective(h, p, wait);
+    else
+        try_pair(h, p, rank, wait);
+}
+
+/* Until rank `rank`'s operation is done, or its place was taken since, which is the same. */
+static void wait_for(hub *h, posted *p, int rank, int64_t number)
+{
+    const thread_comm *c = h->rank[rank];
+    while (p->waits && c->count[p->op.lane] <= number + WD_LANE_DEPTH) {
+        try(h, p, rank, true);
+        if (p->waits) pthread_cond_wait(&h->moved, &h->lock);
+    }
+}
+
 static wd_ticket thread_post(wd_comm *self, const wd_comm_op *op)
 {
     thread_comm *c = (thread_comm *)self;
     hub *h = c->hub;
-    if (op->after) wd_event_wait(op->after);
     pthread_mutex_lock(&h->lock);
-    const wd_ticket ticket = {op->lane, c->count[op->lane]++};
+    const wd_ticket ticket = {op->lane, c->count[op->lane]};
     posted *p = &c->ring[op->lane][ticket.number % WD_LANE_DEPTH];
-    while (p->waits) pthread_cond_wait(&h->moved, &h->lock);
+    wait_for(h, p, self->rank, ticket.number - WD_LANE_DEPTH);
+    c->count[op->lane]++;
     *p = (posted){.op = *op, .waits = true};
-    if (is_collective(op->kind)) {
+    if (is_collective(op->kind))
         p->meeting = c->collectives[op->lane]++;
-        try_collective(h, op->lane, p->meeting);
-    } else {
-        const bool sends = op->kind == WD_COMM_SEND;
-        p->meeting = (sends ? c->sends : c->receives)[op->lane * h->ranks + op->peer]++;
-        try_pair(h, op->lane, sends ? self->rank : op->peer, sends ? op->peer : self->rank,
-                 p->meeting);
-    }
+    else
+        p->meeting = (op->kind == WD_COMM_SEND ? c->sends
+                                               : c->receives)[op->lane * h->ranks + op->peer]++;
+    try(h, p, self->rank, false);
+    pthread_cond_broadcast(&h->moved); /* who waits for it may wait for its copy now */
     pthread_mutex_unlock(&h->lock);
     return ticket;
 }
@@ -128,11 +156,8 @@ static void thread_wait(wd_comm *self, wd_ticket ticket)
 {
     thread_comm *c = (thread_comm *)self;
     hub *h = c->hub;
-    const posted *p = &c->ring[ticket.lane][ticket.number % WD_LANE_DEPTH];
     pthread_mutex_lock(&h->lock);
-    /* a place that was taken again since is one whose operation was done */
-    while (p->waits && c->count[ticket.lane] <= ticket.number + WD_LANE_DEPTH)
-        pthread_cond_wait(&h->moved, &h->lock);
+    wait_for(h, &c->ring[ticket.lane][ticket.number % WD_LANE_DEPTH], self->rank, ticket.number);
     pthread_mutex_unlock(&h->lock);
 }
 

@@ -1,9 +1,26 @@
 /* The machine of a distillation: see distill/machine.h. */
 #include "distill/machine.h"
 
-#include "core/memory.h"
+#include <string.h>
 
-enum { RESULTS_UNDER_WAY = 2 };
+#include "core/memory.h"
+#include "dev/ops.h"
+
+enum {
+    RESULTS_UNDER_WAY = 2,
+    BUCKET_MAX = 1 << 22 /* elements that ranks exchange at a time: 16 MiB, which links are good at,
+                          * and little beside a student that has more than one of them */
+};
+
+int wd_machine_ranks(const wd_machine_options *o)
+{
+    return o->comm ? o->comm->ranks : 1;
+}
+
+int64_t wd_machine_step_samples(const wd_machine_options *o)
+{
+    return o->batch * o->accumulation * wd_machine_ranks(o);
+}
 
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
 {
@@ -37,7 +54,7 @@ static wd_trajectory_objective_options objective_options(const wd_machine *m)
         .reuse = o->reuse,
         .replay = o->replay,
         .samples_max = o->batch,
-        .step_samples = o->batch * o->accumulation,
+        .step_samples = wd_machine_step_samples(o),
         .window = o->window,
         .student_dtype = o->student_dtype,
         .text = o->text,
@@ -69,6 +86,24 @@ static wd_status open_student(wd_machine *m, wd_err *err)
                             o->batch * o->accumulation + 1, err);
 }
 
+/* Where gradients of several ranks are added, and losses come together. */
+static wd_status open_ranks(wd_machine *m, wd_err *err)
+{
+    const wd_machine_options *o = &m->options;
+    if (!o->comm) return WD_OK;
+    const size_t ranks = (size_t)o->comm->ranks, losses = (size_t)(o->accumulation * o->batch);
+    WD_TRY(wd_alloc((void **)&m->losses, ranks * losses, sizeof(float), "losses", err));
+    WD_TRY(wd_alloc((void **)&m->losses_at, ranks + 1, sizeof(size_t), "losses", err));
+    for (size_t r = 0; r <= ranks; r++) m->losses_at[r] = r * losses * sizeof(float);
+    if (ranks == 1 && !o->deterministic_reduce) return WD_OK;
+    const wd_reduce_options reduce = {
+        .comm = o->comm,
+        .pieces = wd_pieces_cut(m->params.count, WD_SUM_CHUNK, BUCKET_MAX, o->comm->ranks),
+        .by_round = o->deterministic_reduce,
+    };
+    return wd_reduce_open(&m->reduce, &reduce, wd_queue_device(m->queue), err);
+}
+
 /* In place: student and optimizer keep pointers into *m. */
 wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
                           const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
@@ -78,6 +113,7 @@ wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
     m->state_count = options->student.in_channels * options->latent_height * options->latent_width;
     const wd_sweep_options sweep = wd_machine_sweep_options(options);
     WD_TRY_OUT(open_student(m, err));
+    WD_TRY_OUT(open_ranks(m, err));
     if (teacher)
         WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement,
                                  teacher->queues, err));
@@ -93,34 +129,75 @@ void wd_machine_close(wd_machine *machine)
 {
     if (machine->queue) wd_queue_wait(machine->queue);
     wd_readback_close(machine->readback);
+    wd_reduce_close(machine->reduce);
     wd_objective_close(machine->objective);
     wd_sweep_close(machine->sweep);
     wd_student_close(machine->student);
     wd_optimizer_close(&machine->optimizer);
     if (machine->loss) wd_device_free(wd_queue_device(machine->queue), machine->loss);
     wd_free(machine->sigma);
+    wd_free(machine->losses);
+    wd_free(machine->losses_at);
     wd_params_close(&machine->params);
     *machine = (wd_machine){0};
 }
 
-wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
+/* What a stage's gradients are final for. */
+static void reduce_stage(void *context, int stage)
+{
+    wd_machine *m = context;
+    int64_t first, count;
+    wd_params_stage_range(&first, &count, &m->params, stage);
+    wd_reduce_ready(m->reduce, first);
+}
+
+/* This rank's micro-batch of a round, whose samples begin at `first`. */
+static wd_status run_micro_batch(wd_machine *m, int64_t first, wd_student_ready_fn *ready,
+                                 wd_err *err)
 {
     const wd_machine_options *o = &m->options;
-    int64_t step_samples = o->batch * o->accumulation, first = step * step_samples;
-    WD_TRY(wd_objective_prepare(m->objective, first + step_samples, err));
-    wd_params_zero_grads(&m->params, m->queue);
-    for (int64_t micro = 0; micro < o->accumulation; micro++) {
-        wd_batch batch;
-        WD_TRY(wd_objective_fill(m->objective, &batch, m->sigma, first + micro * o->batch, o->batch,
-                                 err));
-        const wd_student_batch pass = {.latents = batch.latents,
-                                       .timestep = batch.timestep,
-                                       .text = batch.text,
-                                       .target = batch.target,
-                                       .factor = 1.0f / (float)step_samples};
-        wd_student_forward_backward(m->loss, m->student, &pass, NULL, NULL);
-        wd_readback_gather(m->readback, m->loss, o->batch, m->queue);
+    wd_batch batch;
+    WD_TRY(wd_objective_fill(m->objective, &batch, m->sigma, first, o->batch, err));
+    const wd_student_batch pass = {.latents = batch.latents,
+                                   .timestep = batch.timestep,
+                                   .text = batch.text,
+                                   .target = batch.target,
+                                   .factor = 1.0f / (float)wd_machine_step_samples(o)};
+    wd_student_forward_backward(m->loss, m->student, &pass, ready, m);
+    wd_readback_gather(m->readback, m->loss, o->batch, m->queue);
+    return WD_OK;
+}
+
+/* The gradients of all micro-batches of a step, of all ranks. Where they are added micro-batch by
+ * micro-batch each begins with zeros and is on its way to the others while the next is computed;
+ * else this rank's are added where they come to be, and the last of them begins to send. */
+static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
+{
+    const wd_machine_options *o = &m->options;
+    const int64_t ranks = wd_machine_ranks(o), rank = o->comm ? o->comm->rank : 0;
+    const bool each = m->reduce && o->deterministic_reduce;
+    for (int64_t round = 0; round < o->accumulation; round++) {
+        const bool begins = each || round == 0, last = round + 1 == o->accumulation;
+        const bool reduces = m->reduce && (each || last);
+        if (begins) wd_params_zero_grads(&m->params, m->queue);
+        if (reduces)
+            wd_reduce_begin(m->reduce, m->params.buffer[WD_PARAMS_G],
+                            (!each || round == 0 ? WD_ROUND_FIRST : 0u) |
+                                (last ? WD_ROUND_LAST : 0u),
+                            m->queue);
+        WD_TRY(run_micro_batch(m, first + (round * ranks + rank) * o->batch,
+                               reduces ? reduce_stage : NULL, err));
+        if (reduces && !last) wd_reduce_finish(m->reduce);
     }
+    if (m->reduce) wd_reduce_finish(m->reduce);
+    return WD_OK;
+}
+
+wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
+{
+    const int64_t samples = wd_machine_step_samples(&m->options), first = step * samples;
+    WD_TRY(wd_objective_prepare(m->objective, first + samples, err));
+    WD_TRY(make_gradients(m, first, err));
     wd_optimizer_step(&m->optimizer, lr, m->queue);
     wd_readback_gather(m->readback, wd_optimizer_norm(&m->optimizer), 1, m->queue);
     wd_readback_commit(m->readback, step, m->queue);
@@ -132,12 +209,29 @@ int wd_machine_results_pending(const wd_machine *machine)
     return wd_readback_pending(machine->readback);
 }
 
+/* Sum of the losses of all ranks, in the order of their samples. */
+static double sum_losses(wd_machine *m, const float *own)
+{
+    const wd_machine_options *o = &m->options;
+    const int64_t ranks = wd_machine_ranks(o), each = o->accumulation * o->batch;
+    double sum = 0;
+    if (o->comm) {
+        memcpy(m->losses + o->comm->rank * each, own, (size_t)each * sizeof *own);
+        wd_comm_wait(o->comm,
+                     wd_comm_gather_all(o->comm, WD_LANE_CONTROL, m->losses, m->losses_at, NULL));
+        own = m->losses;
+    }
+    for (int64_t round = 0; round < o->accumulation; round++)
+        for (int64_t rank = 0; rank < ranks; rank++)
+            for (int64_t i = 0; i < o->batch; i++) sum += own[rank * each + round * o->batch + i];
+    return sum;
+}
+
 wd_step_result wd_machine_take_result(wd_machine *machine)
 {
-    wd_readback_values values = wd_readback_take(machine->readback);
-    double sum = 0;
-    int64_t samples = values.count - 1;
-    for (int64_t i = 0; i < samples; i++) sum += values.value[i];
-    return (wd_step_result){
-        .step = values.tag, .loss = sum / (double)samples, .grad_norm = values.value[samples]};
+    const wd_readback_values values = wd_readback_take(machine->readback);
+    return (wd_step_result){.step = values.tag,
+                            .loss = sum_losses(machine, values.value) /
+                                    (double)wd_machine_step_samples(&machine->options),
+                            .grad_norm = values.value[values.count - 1]};
 }

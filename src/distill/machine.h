@@ -1,11 +1,16 @@
 /* The machine of a distillation: everything that a training step uses, opened together.
  *
- * teacher (residency, sweep) -> objective -> student pass -> optimizer. What a step
- * uses is allocated here. Opened on a dry device it is the memory plan: see distill/plan.h. */
+ * teacher (residency, sweep) -> objective -> student pass -> (sums of all ranks' gradients) ->
+ * optimizer. What a step uses is allocated here. Opened on a dry device it is the memory plan: see
+ * distill/plan.h.
+ *
+ * With ranks all of them open the same machine and make the same steps. A step's micro-batches
+ * m = 0 .. ranks * accumulation - 1 follow one another in the stream of samples; in round a rank r
+ * makes m = a * ranks + r. So however many ranks there are, a step has the same samples. */
 #ifndef WD_DISTILL_MACHINE_H
 #define WD_DISTILL_MACHINE_H
 
-#include "dist/comm.h"
+#include "dist/reduce.h"
 #include "distill/objective_trajectory.h"
 #include "student/config.h"
 #include "student/model.h"
@@ -25,7 +30,9 @@ typedef struct wd_machine_options {
     int64_t reuse, replay;
     int64_t window, micro_batch; /* of the teacher's sweeps */
     double guidance_scale[2];
-    int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step */
+    int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step and rank */
+    bool deterministic_reduce;   /* gradients are added in the order of the micro-batches: the same
+                                  * bits for any number of ranks at equal step samples */
     bool checkpointing, ema;
     wd_optimizer_options optimizer;
     wd_sweep_text_fn *text;
@@ -49,8 +56,11 @@ typedef struct wd_machine {
     wd_optimizer optimizer;
     wd_student *student;
     wd_readback *readback;
+    wd_reduce *reduce;   /* NULL: gradients of one rank, added as they come */
     float *loss;         /* [batch] device */
     float *sigma;        /* [batch] host: noise levels of the last batch */
+    float *losses;       /* [ranks, accumulation, batch] host: of a result */
+    size_t *losses_at;   /* [ranks + 1] bytes */
     int64_t state_count; /* elements of one state's latents */
 } wd_machine;
 
@@ -61,22 +71,28 @@ wd_status wd_machine_open(wd_machine *out, const wd_machine_options *options,
                           const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 void wd_machine_close(wd_machine *machine); /* a zeroed one is fine */
 
+int wd_machine_ranks(const wd_machine_options *options);
+
+/* Samples of an optimiser step: of all ranks. */
+int64_t wd_machine_step_samples(const wd_machine_options *options);
+
 /* The sweeps that such a machine runs. */
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
 
 /* Optimiser step number `step` (from 0) with learning rate `lr`: makes the targets it needs, runs
- * its micro-batches in order, updates the weights. Its losses and gradient norm are handed to the
- * readback under tag `step`. */
+ * its micro-batches in order, updates the weights. All ranks. Its losses and gradient norm are
+ * handed to the readback under tag `step`. */
 wd_status wd_machine_step(wd_machine *machine, int64_t step, double lr, wd_err *err);
 
 /* What a step says of itself, once it is read back: the oldest step that was not yet taken. */
 typedef struct wd_step_result {
     int64_t step;
-    double loss;      /* mean over its samples */
-    double grad_norm; /* before clipping */
+    double loss;      /* mean over its samples, of all ranks */
+    double grad_norm; /* before clipping; the same on all ranks */
 } wd_step_result;
 
 int wd_machine_results_pending(const wd_machine *machine);
+/* All ranks. */
 wd_step_result wd_machine_take_result(wd_machine *machine);
 
 #endif

@@ -95,7 +95,7 @@ static wd_status take_result(trainer *t, wd_err *err)
             .loss = result.loss,
             .grad_norm = result.grad_norm,
             .lr = note->lr,
-            .samples = (result.step + 1) * m->batch * m->accumulation,
+            .samples = (result.step + 1) * wd_machine_step_samples(m),
             .targets = note->targets,
             .seconds = seconds,
             .steps_per_s = t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, wd_clock_s()),
@@ -285,7 +285,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     WD_TRY_OUT(finish(&t, interrupted, err));
     const wd_machine_options *m = &options->machine;
     *out = (wd_trainer_result){.steps = t.step,
-                               .samples = t.step * m->batch * m->accumulation,
+                               .samples = t.step * wd_machine_step_samples(m),
                                .targets = t.machine.objective->targets,
                                .loss = mean_loss(&t),
                                .seconds = seconds,

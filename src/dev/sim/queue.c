@@ -47,8 +47,8 @@ typedef struct sim_queue {
     wd_queue base;
     wd_sim_line *line; /* held */
     pthread_t worker;
-    command *ring; /* command n at (n - 1) % RING: the worker's from when it is submitted until it
-                    * is done */
+    command ring[RING]; /* command n at (n - 1) % RING: the worker's from when it is submitted until
+                         * it is done */
 } sim_queue;
 
 static wd_sim_device *device_of(const sim_queue *q) { return (wd_sim_device *)q->base.device; }
@@ -198,6 +198,11 @@ void wd_sim_queue_wait_for(wd_queue *queue, wd_sim_line *other, int64_t count)
 
 /* ---- open and close ---- */
 
+size_t wd_sim_queue_bytes(void)
+{
+    return sizeof(sim_queue);
+}
+
 wd_status wd_sim_queue_open(wd_queue **out, wd_device *device, wd_err *err)
 {
     wd_status status;
@@ -205,7 +210,6 @@ wd_status wd_sim_queue_open(wd_queue **out, wd_device *device, wd_err *err)
     int failed = 0;
     WD_TRY(wd_queue_create(&q, sizeof *q, device, err));
     WD_TRY_OUT(wd_sim_line_open(&q->line, err));
-    WD_TRY_OUT(wd_alloc((void **)&q->ring, RING, sizeof *q->ring, "a queue's commands", err));
     failed = pthread_create(&q->worker, NULL, work, q);
     if (failed)
         status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no thread for a queue: %s", device->name,
@@ -216,7 +220,6 @@ out:
         return WD_OK;
     }
     wd_sim_line_drop(q->line);
-    wd_free(q->ring);
     wd_free(q);
     return status;
 }
@@ -231,6 +234,5 @@ void wd_sim_queue_close(wd_queue *queue)
     pthread_join(q->worker, NULL);
     wd_sim_line_drop(q->line);
     wd_device_free(queue->device, queue->workspace);
-    wd_free(q->ring);
     wd_free(q);
 }

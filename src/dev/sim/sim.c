@@ -177,6 +177,8 @@ wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_
     }
     sim->base.bytes_max = options->bytes;
     sim->base.event_bytes = sizeof(sim_event);
+    sim->base.queue_bytes = wd_sim_queue_bytes();
+    sim->base.queue_beside_bytes = sizeof(wd_sim_line);
     sim->link.per_s = options->link_bytes_per_s;
     sim->processor.per_s = options->flops_per_s;
     pthread_mutex_init(&sim->link.lock, NULL);

@@ -21,6 +21,7 @@ wd_sim_device *wd_sim_owner(const void *address);
 
 /* queue.c: these functions of the kind. */
 wd_status wd_sim_queue_open(wd_queue **out, wd_device *device, wd_err *err);
+size_t wd_sim_queue_bytes(void); /* of its struct; beside it there is the line */
 void wd_sim_queue_close(wd_queue *queue);
 void wd_sim_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
 void wd_sim_queue_launch(wd_queue *queue, wd_op op, const void *args);

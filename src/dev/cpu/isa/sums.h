@@ -2,10 +2,11 @@
 #ifndef WD_DEV_CPU_ISA_SUMS_H
 #define WD_DEV_CPU_ISA_SUMS_H
 
-#include <stdint.h>
+#include "dev/ops.h"
 
-enum { SUM_CHUNK = 32768 };
-
-static inline int64_t sum_chunks(int64_t count) { return (count + SUM_CHUNK - 1) / SUM_CHUNK; }
+static inline int64_t sum_chunks(int64_t count)
+{
+    return (count + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
+}
 
 #endif

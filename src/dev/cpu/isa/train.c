@@ -53,8 +53,8 @@ static void mse_chunks(int64_t begin, int64_t end, void *context)
     int64_t per_sample = sum_chunks(a->width);
     float in[CHUNK], out[CHUNK], slope = 2.0f * a->factor / (float)a->width;
     for (int64_t chunk = begin; chunk < end; chunk++) {
-        int64_t first = chunk % per_sample * SUM_CHUNK, sample = chunk / per_sample * a->width;
-        int64_t last = least(first + SUM_CHUNK, a->width);
+        int64_t first = chunk % per_sample * WD_SUM_CHUNK, sample = chunk / per_sample * a->width;
+        int64_t last = least(first + WD_SUM_CHUNK, a->width);
         double total = 0;
         for (int64_t i = first; i < last; i += CHUNK) {
             int64_t n = least(CHUNK, last - i), at = sample + i;
@@ -76,7 +76,7 @@ void KERNEL(mse)(const void *args, wd_cpu_context *context)
     const wd_mse_args *a = args;
     int64_t per_sample = sum_chunks(a->width);
     mse_work work = {a, context->workspace};
-    wd_parallel_for(a->samples * per_sample, grain_rows(GRAIN, least(a->width, SUM_CHUNK)),
+    wd_parallel_for(a->samples * per_sample, grain_rows(GRAIN, least(a->width, WD_SUM_CHUNK)),
                     mse_chunks, &work);
     for (int64_t b = 0; b < a->samples; b++) {
         double total = 0;
@@ -96,9 +96,9 @@ static void squares_chunks(int64_t begin, int64_t end, void *context)
 {
     const squares_work *w = context;
     for (int64_t chunk = begin; chunk < end; chunk++) {
-        int64_t last = least((chunk + 1) * SUM_CHUNK, w->args->count);
+        int64_t last = least((chunk + 1) * WD_SUM_CHUNK, w->args->count);
         double total = 0;
-        for (int64_t at = chunk * SUM_CHUNK; at < last; at += CHUNK) {
+        for (int64_t at = chunk * WD_SUM_CHUNK; at < last; at += CHUNK) {
             const float *x = w->args->x + at;
             float squares;
             SUM_OF(squares, least(CHUNK, last - at), i, x[i] * x[i]);
