@@ -178,6 +178,13 @@ out:
 
 /* ---- pictures ---- */
 
+/* Of all ranks one makes pictures; the others are there where it needs them. */
+static bool is_writer(const wd_samples *s)
+{
+    const wd_comm *comm = s->machine->options.comm;
+    return !comm || comm->rank == 0;
+}
+
 /* rgb [count, H, W, 3] (=) by teacher or student. */
 static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
 {
@@ -196,6 +203,7 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
     WD_TRY_OUT(wd_alloc((void **)&image, (size_t)(count * s->picture_bytes), sizeof(float),
                         "samples", err));
     WD_TRY_OUT(sample_all(s, latents, student, &schedule, err));
+    if (!is_writer(s)) goto out;
     WD_TRY_OUT(wd_pictures_decode(image, latents, count, m->latent_height, m->latent_width,
                                   m->teacher, decoder, err));
     for (int64_t i = 0; i < count; i++)
@@ -259,6 +267,7 @@ wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
         s->teacher = teacher;
         teacher = NULL;
     }
+    if (!is_writer(s)) goto out;
     WD_TRY_OUT(wd_alloc((void **)&student, bytes, 1, "pictures of the student", err));
     WD_TRY_OUT(draw(s, student, true, err));
     WD_TRY_OUT(write_sheet(s, student, step, err));

@@ -1,4 +1,7 @@
-/* The training loop: see distill/trainer.h. */
+/* The training loop: see distill/trainer.h.
+ *
+ * With ranks all of them run it alike. Before each step they tell one another what clocks and
+ * signals say, and all go by the same: rank 0's clock, anybody's signal. */
 #include "distill/trainer.h"
 
 #include <inttypes.h>
@@ -7,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/memory.h"
 #include "distill/metrics.h"
 #include "io/file.h"
 #include "student/checkpoint.h"
@@ -20,6 +24,12 @@ typedef struct step_note {
     int64_t targets;
 } step_note;
 
+/* What a rank tells the others before a step. */
+typedef struct word {
+    double elapsed_s;
+    int64_t stop;
+} word;
+
 typedef struct trainer {
     const wd_trainer_options *options;
     wd_machine machine;
@@ -29,6 +39,10 @@ typedef struct trainer {
     int64_t step;          /* optimiser steps launched */
     double seconds_before; /* of earlier parts of the run */
     double begun, shown;   /* clock */
+    double elapsed_s;      /* of training, as all ranks have agreed before this step */
+    bool stop;             /* the same */
+    word *words;           /* [ranks] */
+    size_t *words_at;      /* [ranks + 1] bytes */
     int64_t shown_step;
     step_note note[4]; /* by step modulo 4 */
     int not_finite;    /* steps in a row */
@@ -41,12 +55,42 @@ static double elapsed_s(const trainer *t)
     return t->seconds_before + wd_clock_s() - t->begun;
 }
 
+/* Whether this rank writes files and lines. */
+static bool writes(const trainer *t)
+{
+    const wd_comm *comm = t->options->machine.comm;
+    return !comm || comm->rank == 0;
+}
+
+static wd_status open_words(trainer *t, wd_err *err)
+{
+    const size_t ranks = (size_t)wd_machine_ranks(&t->options->machine);
+    WD_TRY(wd_alloc((void **)&t->words, ranks, sizeof *t->words, "ranks", err));
+    WD_TRY(wd_alloc((void **)&t->words_at, ranks + 1, sizeof *t->words_at, "ranks", err));
+    for (size_t r = 0; r <= ranks; r++) t->words_at[r] = r * sizeof *t->words;
+    return WD_OK;
+}
+
+/* What clocks and signals say, the same on all ranks until the next call. */
+static void agree(trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    wd_comm *comm = o->machine.comm;
+    t->words[comm ? comm->rank : 0] =
+        (word){.elapsed_s = elapsed_s(t), .stop = o->stop && o->stop(o->stop_context)};
+    if (comm)
+        wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, t->words, t->words_at, NULL));
+    t->elapsed_s = t->words[0].elapsed_s;
+    t->stop = false;
+    for (int r = 0; r < wd_machine_ranks(&o->machine); r++) t->stop |= t->words[r].stop != 0;
+}
+
 /* How much of the run is over, in [0, 1]: by steps, or by time. */
 static double progress_of(const trainer *t)
 {
     const wd_trainer_options *o = t->options;
     double by_steps = o->steps ? (double)t->step / (double)o->steps : 0;
-    double by_time = o->seconds_max > 0 ? elapsed_s(t) / o->seconds_max : 0;
+    double by_time = o->seconds_max > 0 ? t->elapsed_s / o->seconds_max : 0;
     double progress = by_steps > by_time ? by_steps : by_time;
     return progress < 1 ? progress : 1;
 }
@@ -80,28 +124,35 @@ static void show_progress(trainer *t, double loss)
     wd_log(WD_LOG_INFO, "%s", line);
 }
 
-/* Takes the oldest result: writes its metrics, and ends the run where training has diverged. */
-static wd_status take_result(trainer *t, wd_err *err)
+/* What a step says of itself, in the metrics and on the progress line. */
+static wd_status write_row(trainer *t, const wd_step_result *result, wd_err *err)
 {
-    wd_step_result result = wd_machine_take_result(&t->machine);
-    const step_note *note = &t->note[result.step % 4];
+    const step_note *note = &t->note[result->step % 4];
     const wd_machine_options *m = &t->options->machine;
-    t->loss[result.step % LOSS_WINDOW] = result.loss;
     double seconds = elapsed_s(t);
     WD_TRY(wd_metrics_write(
         t->metrics,
         &(wd_metrics_row){
-            .step = result.step + 1,
-            .loss = result.loss,
-            .grad_norm = result.grad_norm,
+            .step = result->step + 1,
+            .loss = result->loss,
+            .grad_norm = result->grad_norm,
             .lr = note->lr,
-            .samples = (result.step + 1) * wd_machine_step_samples(m),
+            .samples = (result->step + 1) * wd_machine_step_samples(m),
             .targets = note->targets,
             .seconds = seconds,
             .steps_per_s = t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, wd_clock_s()),
         },
         err));
-    show_progress(t, result.loss);
+    show_progress(t, result->loss);
+    return WD_OK;
+}
+
+/* Takes the oldest result: writes its metrics, and ends the run where training has diverged. */
+static wd_status take_result(trainer *t, wd_err *err)
+{
+    wd_step_result result = wd_machine_take_result(&t->machine);
+    t->loss[result.step % LOSS_WINDOW] = result.loss;
+    if (writes(t)) WD_TRY(write_row(t, &result, err));
     if (isfinite(result.loss) && isfinite(result.grad_norm)) {
         t->not_finite = 0;
         return WD_OK;
@@ -121,6 +172,7 @@ static wd_status take_results(trainer *t, int leave, wd_err *err)
     return WD_OK;
 }
 
+/* All ranks take part; one of them writes. */
 static wd_status write_checkpoint(trainer *t, wd_err *err)
 {
     const wd_machine_options *m = &t->options->machine;
@@ -133,10 +185,12 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
                             "optimizer_steps", (json_int_t)t->machine.optimizer.step, "text_tokens",
                             (json_int_t)m->text_tokens, "text_repeat", (json_int_t)m->text_repeat);
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
-    wd_status status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors,
-                                           count, run, t->machine.queue, err);
+    wd_status status = WD_OK;
+    if (writes(t))
+        status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors, count,
+                                     run, t->machine.queue, err);
     json_decref(run);
-    if (status != WD_OK) return status;
+    if (status != WD_OK || !writes(t)) return status;
     return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, err);
 }
 
@@ -193,7 +247,7 @@ static wd_status resume(trainer *t, wd_err *err)
     wd_params_show(&t->machine.params, WD_PARAMS_P, t->machine.queue);
     t->step = checkpoint.step;
     t->machine.optimizer.step = optimizer_steps;
-    wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
+    if (writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
     json_decref(unused);
     wd_checkpoint_close(&checkpoint);
@@ -204,7 +258,8 @@ static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *qu
 {
     const wd_trainer_options *o = t->options;
     const wd_pipeline *teacher = o->machine.teacher;
-    WD_TRY(wd_folder_make(o->output_dir, err));
+    WD_TRY(open_words(t, err));
+    if (writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, o->output_dir, "checkpoints", err));
     WD_TRY(wd_machine_open(&t->machine, &o->machine, where, queue, err));
     if (o->resume) {
@@ -215,20 +270,20 @@ static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *qu
         if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
     }
     if (o->samples.count) WD_TRY(wd_samples_open(&t->samples, &o->samples, &t->machine, err));
-    return wd_metrics_open(&t->metrics, o->output_dir, t->step, err);
+    return writes(t) ? wd_metrics_open(&t->metrics, o->output_dir, t->step, err) : WD_OK;
 }
 
 static bool is_over(const trainer *t)
 {
     const wd_trainer_options *o = t->options;
     return (o->steps && t->step >= o->steps) ||
-           (o->seconds_max > 0 && elapsed_s(t) >= o->seconds_max);
+           (o->seconds_max > 0 && t->elapsed_s >= o->seconds_max);
 }
 
 static bool is_stopped(const trainer *t)
 {
     const wd_trainer_options *o = t->options;
-    return (o->stop_at_step && t->step >= o->stop_at_step) || (o->stop && o->stop(o->stop_context));
+    return (o->stop_at_step && t->step >= o->stop_at_step) || t->stop;
 }
 
 static bool is_due(int64_t step, int64_t interval)
@@ -257,8 +312,9 @@ static wd_status finish(trainer *t, bool interrupted, wd_err *err)
     export.trained_steps = t->step;
     export.buffer = t->options->machine.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
     WD_TRY(write_checkpoint(t, err));
-    WD_TRY(wd_export_student(t->options->output_dir, &t->machine.params,
-                             t->options->machine.teacher, &export, t->machine.queue, err));
+    if (writes(t))
+        WD_TRY(wd_export_student(t->options->output_dir, &t->machine.params,
+                                 t->options->machine.teacher, &export, t->machine.queue, err));
     if (t->samples && !interrupted) WD_TRY(wd_samples_write(t->samples, t->step, err));
     return WD_OK;
 }
@@ -280,7 +336,11 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     WD_TRY_OUT(begin(&t, teacher, queue, err));
     t.begun = t.shown = wd_clock_s();
     t.shown_step = t.step;
-    while (!is_over(&t) && !(interrupted = is_stopped(&t))) WD_TRY_OUT(run_step(&t, err));
+    agree(&t);
+    while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
+        WD_TRY_OUT(run_step(&t, err));
+        agree(&t);
+    }
     double seconds = elapsed_s(&t);
     WD_TRY_OUT(finish(&t, interrupted, err));
     const wd_machine_options *m = &options->machine;
@@ -294,5 +354,7 @@ out:
     wd_metrics_close(t.metrics);
     wd_samples_close(t.samples);
     wd_machine_close(&t.machine);
+    wd_free(t.words);
+    wd_free(t.words_at);
     return status;
 }

@@ -20,7 +20,8 @@ typedef struct wd_trainer_options {
     wd_samples_options samples; /* count 0: none at all */
     wd_export_options export;
     const char *resume;          /* a checkpoint's folder; NULL: a new run */
-    bool (*stop)(void *context); /* asked once per step: end now, cleanly */
+    bool (*stop)(void *context); /* asked once per step: end now, cleanly; all ranks do if one's
+                                  * says so */
     void *stop_context;
     size_t memory_bytes; /* for the progress line */
 } wd_trainer_options;
@@ -41,7 +42,8 @@ wd_status wd_trainer_resume_text(wd_trainer_options *options, wd_err *err);
 
 /* Trains on `queue` (borrowed) with the teacher where `teacher` says (borrowed). Whatever
  * ends it but an error, a checkpoint and the student's folder are written. A step that is not
- * finite changes no weight; many in a row end the run with WD_NOT_FINITE. */
+ * finite changes no weight; many in a row end the run with WD_NOT_FINITE. All ranks: they stop
+ * after the same step, and rank 0 writes. */
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 

@@ -1,0 +1,162 @@
+/* The training loop of many ranks: they stop together when any of them is told to, one of them
+ * writes, and any number of them goes on from there. On wan-tiny; ranks are threads. */
+#include "distill/ranks_harness.h"
+#include "distill/trainer.h"
+
+enum { STEPS = 5, STOPPED = 3 };
+
+static wd_pipeline teacher;
+
+typedef struct part {
+    pthread_t thread;
+    wd_comm *comm;
+    const wd_trainer_options *options;
+    opener *open;
+    int asks_left; /* until this rank is told to stop; 0: it is not */
+    wd_trainer_result result;
+} part;
+
+static bool stop(void *context)
+{
+    part *p = context;
+    return p->asks_left && !--p->asks_left;
+}
+
+static void *run_part(void *context)
+{
+    part *p = context;
+    wd_device *device;
+    wd_queue *queue;
+    wd_residency *residency;
+    wd_trainer_options o = *p->options;
+    wd_err err = {0};
+    o.machine.comm = p->comm;
+    o.stop = stop;
+    o.stop_context = p;
+    HARNESS_CHECK(p->open(&device, p->comm->rank, NULL) == WD_OK);
+    HARNESS_CHECK(wd_queue_open(&queue, device, NULL) == WD_OK);
+    const wd_placement all = {
+        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
+    HARNESS_CHECK(wd_residency_open_placed(&residency, &teacher, &all, o.machine.teacher_dtype,
+                                           &queue, queue, p->comm, NULL) == WD_OK);
+    const wd_machine_teacher where = {residency, &all, &queue, queue};
+    const wd_status status = wd_trainer_run(&p->result, &o, &where, queue, &err);
+    if (status != WD_OK) fprintf(stderr, "rank %d: %s\n", p->comm->rank, err.message);
+    HARNESS_CHECK(status == WD_OK);
+    wd_residency_close(residency);
+    wd_queue_close(queue);
+    HARNESS_CHECK(wd_device_bytes(device) == 0);
+    wd_device_close(device);
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+static wd_trainer_options trainer_options(const char *output)
+{
+    return (wd_trainer_options){.machine = options_of(&teacher),
+                                .output_dir = output,
+                                .steps = STEPS,
+                                .lr = {.shape = WD_LR_COSINE, .lr = 1e-3, .ratio_min = 0.1},
+                                .keep_checkpoints = 3,
+                                .export = wd_export_defaults()};
+}
+
+/* `told`: the rank that is told to stop after some steps; -1: none is. */
+static wd_trainer_result run(const wd_trainer_options *options, int ranks, opener *open, int told)
+{
+    wd_err err = {0};
+    wd_comm *comm[RANKS_MAX];
+    part all[RANKS_MAX] = {0};
+    wd_trainer_options o = *options;
+    o.machine.accumulation = MICRO_BATCHES / ranks;
+    wd_test_ok(wd_comm_open_threads(comm, ranks, &err), &err);
+    for (int r = 0; r < ranks; r++) {
+        all[r] = (part){
+            .comm = comm[r], .options = &o, .open = open, .asks_left = r == told ? STOPPED + 1 : 0};
+        assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++) pthread_join(all[r].thread, NULL);
+    for (int r = 1; r < ranks; r++) {
+        assert_int_equal(all[r].result.steps, all[0].result.steps);
+        assert_true(all[r].result.loss == all[0].result.loss);
+        assert_true(all[r].result.interrupted == all[0].result.interrupted);
+    }
+    return all[0].result;
+}
+
+/* A file below the test's folder. */
+static const char *path_of(char out[WD_PATH_MAX], const char *run, const char *file)
+{
+    snprintf(out, WD_PATH_MAX, "%s/%s%s", wd_test_folder(), run, file);
+    return out;
+}
+
+static void assert_same_file(const char *run, const char *other, const char *file)
+{
+    char path[WD_PATH_MAX], hash[2][33];
+    wd_err err = {0};
+    wd_test_ok(wd_file_hash(hash[0], path_of(path, run, file), &err), &err);
+    wd_test_ok(wd_file_hash(hash[1], path_of(path, other, file), &err), &err);
+    assert_string_equal(hash[0], hash[1]);
+}
+
+/* The same checkpoint and the same student. */
+static void assert_same_run(const char *run, const char *other)
+{
+    assert_same_file(run, other, "/checkpoints/step-00000005/state.safetensors");
+    assert_same_file(run, other, "/transformer/diffusion_pytorch_model.safetensors");
+}
+
+static int open_teacher(void **state)
+{
+    (void)state;
+    wd_err err;
+    return wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK;
+}
+
+/* One rank, without a break. */
+static void run_whole(const char *name, wd_trainer_options o)
+{
+    char output[WD_PATH_MAX];
+    o.output_dir = path_of(output, name, "");
+    const wd_trainer_result r = run(&o, 1, open_cpu, -1);
+    assert_int_equal(r.steps, STEPS);
+    assert_false(r.interrupted);
+}
+
+/* `ranks` that are stopped by the last of them, then `then` that go on. */
+static void run_broken(const char *name, wd_trainer_options o, int ranks, int then, opener *open)
+{
+    char output[WD_PATH_MAX], checkpoint[WD_PATH_MAX];
+    o.output_dir = path_of(output, name, "");
+    wd_trainer_result r = run(&o, ranks, open, ranks - 1);
+    assert_int_equal(r.steps, STOPPED);
+    assert_true(r.interrupted);
+    o.resume = path_of(checkpoint, name, "/checkpoints/step-00000003");
+    r = run(&o, then, open, -1);
+    assert_int_equal(r.steps, STEPS);
+}
+
+static void another_number_of_ranks_goes_on(void **state)
+{
+    (void)state;
+    static const wd_dtype dtype[] = {WD_F32, WD_BF16};
+    for (int i = 0; i < 2; i++) {
+        wd_trainer_options o = trainer_options(NULL);
+        o.machine.student_dtype = dtype[i];
+        o.machine.deterministic_reduce = true;
+        run_whole("whole", o);
+        run_broken("two-four", o, 2, 4, open_sim);
+        assert_same_run("whole", "two-four");
+        run_broken("four-one", o, 4, 1, open_cpu);
+        assert_same_run("whole", "four-one");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(another_number_of_ranks_goes_on),
+    };
+    return cmocka_run_group_tests(tests, open_teacher, NULL);
+}
