@@ -1,8 +1,11 @@
 /* Rates: see teacher/rates.h. A measurement begins small and grows until it takes long enough to be
- * trusted: so a slow device is not kept busy, and a fast one is not misjudged. */
+ * trusted: so a slow device is not kept busy, and a fast one is not misjudged. Others may be at
+ * work on the machine: the fastest of several is taken. */
 #include "teacher/rates.h"
 
 #include <fcntl.h>
+#include <math.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +14,13 @@
 #include "dev/ops.h"
 #include "io/file_reader.h"
 
-enum { SIDE_MAX = 1024, COPY_LEAST = 64 << 10, COPY_MOST = 16 << 20, READ_MOST = 8 << 20 };
+enum {
+    SIDE_MAX = 1024,
+    COPY_LEAST = 64 << 10,
+    COPY_MOST = 16 << 20,
+    READ_MOST = 8 << 20,
+    SAMPLES = 4
+};
 
 static const double LONG_ENOUGH_S = 0.01;
 
@@ -21,6 +30,11 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* ---- products ---- */
+
+static double faster(double a, double b)
+{
+    return a < b ? a : b;
+}
 
 static double time_product(wd_queue *queue, const wd_matmul_args *args)
 {
@@ -61,6 +75,7 @@ wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dty
         seconds = time_product(queue, &args);
         if (args.m == m || seconds > LONG_ENOUGH_S) break;
     }
+    for (int i = 1; i < SAMPLES; i++) seconds = faster(seconds, time_product(queue, &args));
     *flops_per_s = 2.0 * (double)args.m * (double)n * (double)k / seconds;
 out:
     wd_device_free(device, a);
@@ -71,6 +86,14 @@ out:
 
 /* ---- links ---- */
 
+static double time_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
+{
+    double begun = wd_clock_s();
+    wd_queue_copy(queue, to, from, bytes);
+    wd_queue_wait(queue);
+    return wd_clock_s() - begun;
+}
+
 wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err)
 {
     wd_status status;
@@ -80,19 +103,31 @@ wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err)
     if (free < most) most = free;
     WD_TRY_OUT(wd_device_alloc(&to, device, most, "a measurement", err));
     WD_TRY_OUT(wd_alloc(&from, most, 1, "a measurement", err));
-    for (size_t bytes = most < COPY_LEAST ? most : COPY_LEAST;; bytes *= 4) {
-        if (bytes > most) bytes = most;
-        double begun = wd_clock_s();
-        wd_queue_copy(queue, to, from, bytes);
-        wd_queue_wait(queue);
-        double seconds = wd_clock_s() - begun;
-        *bytes_per_s = (double)bytes / seconds;
-        if (bytes == most || seconds > LONG_ENOUGH_S) break;
-    }
+    size_t bytes = most < COPY_LEAST ? most : COPY_LEAST;
+    double seconds;
+    while (seconds = time_copy(queue, to, from, bytes), bytes < most && seconds < LONG_ENOUGH_S)
+        bytes = 4 * bytes < most ? 4 * bytes : most;
+    for (int i = 1; i < SAMPLES; i++) seconds = faster(seconds, time_copy(queue, to, from, bytes));
+    *bytes_per_s = (double)bytes / seconds;
 out:
     wd_free(from);
     wd_device_free(device, to);
     return status;
+}
+
+wd_status wd_rate_of_memory(double *bytes_per_s, wd_err *err)
+{
+    char *to;
+    double seconds = INFINITY;
+    WD_TRY(wd_alloc((void **)&to, 2, COPY_MOST, "a measurement", err));
+    for (int i = 0; i < SAMPLES; i++) {
+        const double begun = wd_clock_s();
+        memcpy(to + i % 2 * COPY_MOST, to + (i + 1) % 2 * COPY_MOST, COPY_MOST);
+        seconds = faster(seconds, wd_clock_s() - begun);
+    }
+    *bytes_per_s = COPY_MOST / seconds;
+    wd_free(to);
+    return WD_OK;
 }
 
 /* ---- disks ---- */
@@ -119,15 +154,19 @@ wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err)
     size_t piece = whole < COPY_LEAST ? (size_t)whole : COPY_LEAST;
     WD_TRY_OUT(wd_file_reader_open(&reader, err));
     WD_TRY_OUT(wd_alloc(&to, READ_MOST, 1, "a measurement", err));
-    for (;; piece *= 4) {
-        if (piece > READ_MOST) piece = READ_MOST;
+    *bytes_per_s = 0;
+    for (int samples = 0; samples < SAMPLES && at < whole;) {
         if (piece > whole - at) piece = (size_t)(whole - at);
-        double begun = wd_clock_s();
+        const double begun = wd_clock_s();
         WD_TRY_OUT(wd_file_reader_read(reader, to, path, at, piece, err));
-        double seconds = wd_clock_s() - begun;
-        *bytes_per_s = (double)piece / seconds;
+        const double seconds = wd_clock_s() - begun, rate = (double)piece / seconds;
+        const bool grows = !samples && piece < READ_MOST && seconds <= LONG_ENOUGH_S;
+        if (!samples || rate > *bytes_per_s) *bytes_per_s = rate;
         at += piece;
-        if (at == whole || piece == READ_MOST || seconds > LONG_ENOUGH_S) break;
+        if (grows)
+            piece = 4 * piece < READ_MOST ? 4 * piece : READ_MOST;
+        else
+            samples++;
     }
 out:
     wd_file_reader_close(reader);

@@ -14,6 +14,9 @@ wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dty
 /* Bytes/s from host memory to the queue's device. */
 wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err);
 
+/* Bytes/s of copying within host memory, by one thread. */
+wd_status wd_rate_of_memory(double *bytes_per_s, wd_err *err);
+
 /* Bytes/s of reading the file `path` from its medium: what of it is in the page cache is dropped
  * first, where the system lets us. */
 wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err);
