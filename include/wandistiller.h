@@ -143,7 +143,9 @@ typedef struct wd_train_options {
     const char *sample_dir; /* NULL: <output_dir>/samples */
     /* machine */
     const char *devices;        /* "auto", "cpu", "sim:4x24GiB@link=25GB/s" */
-    const char *host_memory;    /* "60GiB"; NULL: what is free */
+    const char *host_memory;    /* "60GiB", of a host for all its ranks; NULL: what is free */
+    const char *network_bandwidth; /* "12.5GB/s": from a host to the others, for plans */
+    bool measure_rates;            /* anew, though they are known from an earlier run */
     bool profile_memory;        /* say planned beside measured bytes at the end */
     int64_t num_threads;        /* 0: all cores */
     const char *offload_folder; /* accepted for scripts of the Python version; means nothing */
@@ -156,6 +158,7 @@ typedef struct wd_plan_options {
     wd_train_options train;     /* teacher_path and data_path may be NULL */
     const char *teacher_preset; /* a published model instead of teacher_path: "wan2.1-1.3b",
                                  * "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b" */
+    int64_t ranks, hosts;       /* of the run that is planned */
     bool json;
     const char *svg; /* file that gets a drawing of the plan; NULL: none */
 } wd_plan_options;

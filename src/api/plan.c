@@ -48,17 +48,33 @@ out:
     return status;
 }
 
+/* The ranks that are planned for, of which there are none to talk to. */
+static wd_status describe_ranks(wd_comm *out, const wd_plan_options *o, wd_err *err)
+{
+    *out = (wd_comm){
+        .ranks = (int)o->ranks, .hosts = (int)o->hosts, .host_ranks = (int)(o->ranks / o->hosts)};
+    if (o->ranks % o->hosts)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--ranks %d --hosts %d: expected as many ranks on each host", out->ranks,
+                       out->hosts);
+    return WD_OK;
+}
+
 wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
 {
     wd_devices devices = {0};
     wd_train_setup *setup;
+    wd_comm ranks;
     WD_TRY(wd_options_check(WD_JOB_PLAN, options, err));
+    WD_TRY(describe_ranks(&ranks, options, err));
     wd_stop_forget();
     WD_TRY(wd_alloc((void **)&setup, 1, sizeof *setup, "a plan", err));
     wd_status status =
         wd_train_setup_open_planned(setup, &options->train, options->teacher_preset, err);
+    setup->trainer.machine.comm = &ranks;
     if (status == WD_OK)
-        status = wd_devices_open(&devices, options->train.devices, options->train.num_threads, err);
+        status = wd_devices_open_shared(&devices, options->train.devices,
+                                        options->train.num_threads, &ranks, err);
     if (status == WD_OK) status = plan(text, options, setup, &devices, err);
     wd_train_setup_close(setup);
     wd_devices_close(&devices);

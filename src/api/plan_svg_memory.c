@@ -65,7 +65,7 @@ static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan 
     *c = (column){.place = place};
     c->budget = place == WD_PLAN_HOST ? site->host_bytes : site->device[place].bytes;
     c->peak = place == WD_PLAN_HOST ? wd_placed_host_peak(&t->shown->bytes, site)
-                                    : wd_placed_peak(&t->shown->bytes, site, place);
+                                    : wd_train_plan_peak(t->plan, t->shown, place);
     for (int round = 0; round < 2; round++) /* what is there while training is below */
         for (int i = 0; i < items->items; i++) {
             const wd_plan_item *item = &items->item[i];

@@ -1,4 +1,5 @@
-/* One sweep as lanes: every device computes, its link copies, the disk reads. Sweeps follow one
+/* One sweep as lanes: every device computes, its link copies, its rank sends to others, the disk
+ * reads. Where each rank has a teacher it is one rank's. Sweeps follow one
  * another without a break, so what is drawn is as long as one of them, from where one begins to
  * compute: at its beginning some lanes are still busy with the one before. */
 #include "api/plan_svg.h"
@@ -11,14 +12,15 @@
 #include "api/svg.h"
 
 enum {
-    NAMES = 110, /* what lanes' names take, at the left, and how busy they are, at the right */
+    NAMES = 130, /* what lanes' names take, at the left, and how busy they are, at the right */
     BUSY = 44,
     LANE = 14,
     PITCH = 18,
     TICKS = 5,
     SWEEP = 2, /* that is drawn: neither the first ones nor the last */
-    DEVICE_LANES = 2,
-    LANES_MAX = DEVICE_LANES * WD_PLACED_DEVICES_MAX + 1
+    DEVICE_LANES = WD_LANE_NETWORK + 1,
+    DRAWN_MAX = 24, /* devices */
+    LANES_MAX = DEVICE_LANES * DRAWN_MAX + 1
 };
 
 /* Pieces that touch and belong together are drawn as one, and so are those that are thinner than
@@ -42,15 +44,21 @@ typedef struct lane {
 typedef struct drawing {
     wd_page *page;
     const wd_plan_table *table;
+    int device[DRAWN_MAX]; /* that are drawn, [devices] */
+    int devices;
     lane lane[LANES_MAX];
     double begin, seconds, x, width;
 } drawing;
 
 /* ---- lanes ---- */
 
-static int lane_of(const wd_timeline_event *e)
+/* NULL: not drawn. */
+static lane *lane_of(drawing *d, const wd_timeline_event *e)
 {
-    return e->lane == WD_LANE_DISK ? LANES_MAX - 1 : DEVICE_LANES * e->device + (int)e->lane;
+    if (e->lane == WD_LANE_DISK) return &d->lane[LANES_MAX - 1];
+    for (int i = 0; i < d->devices; i++)
+        if (d->device[i] == e->device) return &d->lane[DEVICE_LANES * i + (int)e->lane];
+    return NULL;
 }
 
 static bool computes(const wd_placement *p, int device)
@@ -61,17 +69,38 @@ static bool computes(const wd_placement *p, int device)
     return false;
 }
 
-/* A processor's where it computes; its link where others do, too. Returns where lanes end. */
+/* Whether it has sent anything, in the sweep that is drawn. */
+static void see_sender(void *context, const wd_timeline_event *e)
+{
+    drawing *d = context;
+    lane *l = e->lane == WD_LANE_NETWORK && e->sweep == SWEEP ? lane_of(d, e) : NULL;
+    if (l) l->there = true;
+}
+
+/* Of one rank all devices, a processor where it computes; of several those that compute. */
+static void choose_devices(drawing *d)
+{
+    const wd_strategy_plan *of = d->table->shown;
+    const wd_devices *devices = d->table->plan->devices;
+    const bool all = of->placement.each || of->placement.ranks < 2;
+    for (int i = 0; i < of->bytes.devices && d->devices < DRAWN_MAX; i++)
+        if (computes(&of->placement, i) || (all && i != devices->processor))
+            d->device[d->devices++] = i;
+}
+
+/* A processor's link where others compute, too. Returns where lanes end. */
 static double open_lanes(drawing *d, double y)
 {
     const wd_devices *devices = d->table->plan->devices;
-    const bool host = computes(&d->table->shown->placement, devices->processor);
+    const wd_placement *p = &d->table->shown->placement;
     for (int i = 0; i < LANES_MAX; i++) {
         lane *l = &d->lane[i];
-        const int device = i / DEVICE_LANES;
-        l->there = i == LANES_MAX - 1 || device < devices->count;
-        if (device == devices->processor && i < LANES_MAX - 1)
-            l->there = host && (i % DEVICE_LANES == WD_LANE_COMPUTE || devices->count > 1);
+        const int at = i / DEVICE_LANES, kind = i % DEVICE_LANES;
+        if (i == LANES_MAX - 1)
+            l->there = true;
+        else if (at < d->devices && kind != WD_LANE_NETWORK)
+            l->there = kind == WD_LANE_COMPUTE || devices->count > 1 ||
+                       wd_placed_local(p, d->device[at]) != devices->processor;
         if (!l->there) continue;
         l->y = y;
         y += PITCH;
@@ -81,13 +110,17 @@ static double open_lanes(drawing *d, double y)
 
 static void draw_lanes(drawing *d)
 {
-    static const char *const kind[] = {[WD_LANE_COMPUTE] = "computes", [WD_LANE_LINK] = "link"};
+    static const char *const kind[] = {
+        [WD_LANE_COMPUTE] = "computes", [WD_LANE_LINK] = "link", [WD_LANE_NETWORK] = "sends"};
+    char device[32];
     for (int i = 0; i < LANES_MAX; i++) {
         char name[64] = "disk reads";
         const lane *l = &d->lane[i];
         if (!l->there) continue;
         if (i < LANES_MAX - 1)
-            snprintf(name, sizeof name, "%s %s", d->table->plan->devices->name[i / DEVICE_LANES],
+            snprintf(name, sizeof name, "%s %s",
+                     wd_train_plan_device(device, d->table->plan, d->table->shown,
+                                          d->device[i / DEVICE_LANES]),
                      kind[i % DEVICE_LANES]);
         wd_svg_rect(d->page, (wd_svg_box){d->x, l->y, d->width, LANE}, "lane", "");
         wd_svg_text(d->page, d->x - 8, l->y + 11, "right", name);
@@ -157,12 +190,13 @@ static bool goes_on(const drawing *d, const run *r, const wd_timeline_event *e, 
 static void see_event(void *context, const wd_timeline_event *e)
 {
     drawing *d = context;
-    lane *l = &d->lane[lane_of(e)];
+    lane *l = lane_of(d, e);
+    if (!l || !l->there) return;
     run *r = &l->run;
     const double scale = d->width / d->seconds;
     const double begin = fmax((e->begin - d->begin) * scale, 0) + d->x;
     const double end = fmin((e->end - d->begin) * scale, d->width) + d->x;
-    if (!l->there || end <= begin) return;
+    if (end <= begin) return;
     l->busy += end - begin;
     if (!goes_on(d, r, e, begin)) {
         close_run(d, l);
@@ -229,6 +263,8 @@ wd_status wd_plan_svg_timeline(double *end, wd_page *page, const wd_plan_table *
                  .x = WD_PLAN_SVG_MARGIN + NAMES,
                  .width = WD_PLAN_SVG_WIDTH - 2 * WD_PLAN_SVG_MARGIN - NAMES - BUSY};
     wd_planner *planner = table->plan->planner;
+    choose_devices(&d);
+    WD_TRY(wd_planner_play(planner, table->shown, see_sender, &d, page->err));
     const double top = y + 24, bottom = open_lanes(&d, top);
     WD_TRY(wd_planner_play(planner, table->shown, find_begin, &d, page->err));
     draw_head(&d, y);

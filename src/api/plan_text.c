@@ -9,7 +9,7 @@
 #include "core/page.h"
 #include "student/params.h"
 
-enum { CELL = 32 };
+enum { CELL = 32, LIMIT = 17, LIMIT_OF_RANKS = 27 };
 
 static double billions(const wd_dit_config *config)
 {
@@ -63,6 +63,13 @@ static void say_head(wd_page *p, const wd_plan_table *t)
                 m->accumulation, m->checkpointing ? ", checkpointing" : "", o->width, o->height,
                 m->text_tokens, m->trajectory.slots);
     const wd_site *site = &t->plan->input.site;
+    if (site->ranks > 1)
+        wd_page_say(
+            p,
+            "ranks    %d on %d host%s: a global batch of %.0f; %.3g GB/s from host to host, "
+            "%.3g within one. Of each rank:\n",
+            site->ranks, site->hosts, site->hosts > 1 ? "s" : "", t->plan->step_samples,
+            site->network_bytes_per_s * 1e-9, site->memory_bytes_per_s * 1e-9);
     say_pools(p, d, site);
     wd_page_say(p, " cpu (%.3g TFLOP/s), host memory %s, disk %.3g GB/s\n\n",
                 site->device[d->processor].flops_per_s * 1e-12,
@@ -79,61 +86,92 @@ static const char *fits_text(char out[64], const wd_plan_table *t, const wd_stra
     if (s->fits) return "yes";
     int worst = WD_PLAN_HOST;
     size_t most = s->host_missing;
-    for (int i = 0; i < d->count; i++)
+    for (int i = 0; i < s->bytes.devices; i++)
         if (s->missing[i] > most) most = s->missing[i], worst = i;
-    snprintf(out, 64, "no, %s lacks %s", worst == WD_PLAN_HOST ? "host" : d->name[worst],
+    const int own = worst == WD_PLAN_HOST ? 0 : wd_placed_local(&s->placement, worst);
+    snprintf(out, 64, "no, %s lacks %s", worst == WD_PLAN_HOST ? "host" : d->name[own],
              wd_bytes_text(bytes, sizeof bytes, most));
     return out;
+}
+
+static void say_bytes(wd_page *p, double bytes)
+{
+    char text[CELL];
+    wd_page_say(p, " %9s", wd_bytes_text(text, sizeof text, (size_t)bytes));
+}
+
+static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
+{
+    char fits[64], limit[64], window[64];
+    const wd_devices *d = t->plan->devices;
+    const wd_strategy_plan *s = &t->strategy[k];
+    const bool many = t->plan->input.site.ranks > 1;
+    wd_page_say(p, "%c %-11s ", k == t->recommended ? '*' : ' ', wd_strategy_name(s->strategy));
+    if (s->objection) {
+        wd_page_say(p, "%s\n", s->objection);
+        return;
+    }
+    snprintf(window, sizeof window, "%" PRId64 "/%" PRId64, s->window, s->micro_batch);
+    wd_page_say(p, "%-24s %8s %9.3g", fits_text(fits, t, s), window, s->step_seconds);
+    if (many) wd_page_say(p, " %9.4g", wd_train_plan_samples_per_s(t->plan, s));
+    wd_page_say(p, "  %-*s", many ? LIMIT_OF_RANKS : LIMIT,
+                wd_train_plan_limit(limit, sizeof limit, t->plan, s));
+    say_bytes(p, s->step_bytes_copied);
+    say_bytes(p, s->step_bytes_read);
+    if (many) say_bytes(p, s->step_bytes_sent);
+    say_bytes(p, (double)wd_placed_host_peak(&s->bytes, &t->plan->input.site));
+    for (int i = 0; i < d->count; i++)
+        if (is_pool(d, i)) say_bytes(p, (double)wd_train_plan_peak(t->plan, s, i));
+    wd_page_say(p, "\n");
 }
 
 static void say_strategies(wd_page *p, const wd_plan_table *t)
 {
     const wd_devices *d = t->plan->devices;
-    wd_page_say(p, "  %-11s %-24s %8s %9s  %-17s %9s %9s %9s", "strategy", "fits", "window",
-                "s/step", "limited by", "copied", "read", "host");
+    const bool many = t->plan->input.site.ranks > 1;
+    wd_page_say(p, "  %-11s %-24s %8s %9s", "strategy", "fits", "window", "s/step");
+    if (many) wd_page_say(p, " %9s", "samples/s");
+    wd_page_say(p, "  %-*s %9s %9s", many ? LIMIT_OF_RANKS : LIMIT, "limited by", "copied", "read");
+    if (many) wd_page_say(p, " %9s", "sent");
+    wd_page_say(p, " %9s", "host");
     for (int i = 0; i < d->count; i++)
         if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
     wd_page_say(p, "\n");
-    for (int k = 0; k < WD_STRATEGY_auto; k++) {
-        const wd_strategy_plan *s = &t->strategy[k];
-        char fits[64], limit[64], window[64], copied[CELL], read[CELL], host[CELL], pool[CELL];
-        wd_page_say(p, "%c %-11s ", k == t->recommended ? '*' : ' ', wd_strategy_name(s->strategy));
-        if (s->objection) {
-            wd_page_say(p, "%s\n", s->objection);
-            continue;
-        }
-        snprintf(window, sizeof window, "%" PRId64 "/%" PRId64, s->window, s->micro_batch);
-        wd_page_say(
-            p, "%-24s %8s %9.3g  %-17s %9s %9s %9s", fits_text(fits, t, s), window, s->step_seconds,
-            wd_train_plan_limit(limit, sizeof limit, t->plan, s),
-            wd_bytes_text(copied, sizeof copied, (size_t)s->step_bytes_copied),
-            wd_bytes_text(read, sizeof read, (size_t)s->step_bytes_read),
-            wd_bytes_text(host, sizeof host, wd_placed_host_peak(&s->bytes, &t->plan->input.site)));
-        for (int i = 0; i < d->count; i++)
-            if (is_pool(d, i))
-                wd_page_say(p, " %9s",
-                            wd_bytes_text(pool, sizeof pool,
-                                          wd_placed_peak(&s->bytes, &t->plan->input.site, i)));
-        wd_page_say(p, "\n");
-    }
+    for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
     wd_page_say(p,
-                "\n%s; window: trajectories per sweep / states at a time; copied, read: per step"
-                "\n\n",
+                "\n%s; window: trajectories per sweep / states at a time; copied, read: per step",
                 t->strategy[t->recommended].fits ? "* the fastest that fits"
                                                  : "nothing fits, * lacks least");
+    if (many)
+        wd_page_say(p, ", of all ranks;\nsent: to other ranks, by the one that sends most; host: "
+                       "of all its ranks; devices: of the fullest rank");
+    wd_page_say(p, "\n\n");
 }
 
 /* ---- one strategy, by what it is ---- */
+
+/* A device of the rank that has most of it. */
+static const wd_placed_device *fullest(const wd_train_plan *plan, const wd_strategy_plan *of,
+                                       int device)
+{
+    const wd_placed_device *most = &of->bytes.device[device];
+    for (int d = device; d < of->bytes.devices; d += plan->input.site.devices)
+        if (wd_placed_total(&of->bytes.device[d]) > wd_placed_total(most))
+            most = &of->bytes.device[d];
+    return most;
+}
 
 wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *of)
 {
     wd_memory_plan items = {0};
     const wd_memory_plan *beside = &plan->beside;
     const wd_plan_phase now = WD_PLAN_TRAINING;
-    wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST, of->bytes.host_weights);
-    wd_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST, of->bytes.host_reading);
+    const size_t ranks = (size_t)wd_site_host_ranks(&plan->input.site);
+    wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST, of->bytes.host_weights / ranks);
+    wd_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST,
+                of->bytes.host_reading / ranks);
     for (int d = 0; d < plan->devices->count; d++) {
-        const wd_placed_device *b = &of->bytes.device[d];
+        const wd_placed_device *b = fullest(plan, of, d);
         int place = is_pool(plan->devices, d) ? d : WD_PLAN_HOST;
         wd_plan_add(&items, "teacher weights", now, place, b->weights);
         wd_plan_add(&items, "teacher weights on their way", now, place, b->streaming);
@@ -179,7 +217,11 @@ static void say_row(wd_page *p, const wd_devices *d, const wd_memory_plan *items
 static void say_items(wd_page *p, const wd_plan_table *t)
 {
     const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
-    wd_page_say(p, "%s, by what it is:\n", wd_strategy_name(t->shown->strategy));
+    wd_page_say(p, "%s, by what it is%s:\n", wd_strategy_name(t->shown->strategy),
+                t->plan->input.site.ranks > 1
+                    ? ", of the fullest rank; of what a host's ranks share "
+                      "its part"
+                    : "");
     for (int i = 0; i < items.items; i++) {
         bool again = false;
         for (int k = 0; k < i; k++) again |= is_same_row(&items.item[k], &items.item[i]);
@@ -220,12 +262,14 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                                                "where", wd_place_name(d, beside->item[i].place),
                                                "while", wd_plan_phase_name(beside->item[i].phase),
                                                "bytes", (json_int_t)beside->item[i].bytes));
-    return json_pack("{s:s, s:I, s:I, s:o, s:I, s:f, s:o, s:o, s:s}", "teacher", table->teacher,
-                     "teacher_parameters",
-                     (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
-                     "student_parameters",
-                     (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
-                     "devices", devices, "host_bytes", (json_int_t)site->host_bytes,
-                     "disk_bytes_per_s", site->disk_bytes_per_s, "beside", items, "strategies",
-                     strategies, "recommended", wd_strategy_name((wd_strategy)table->recommended));
+    return json_pack(
+        "{s:s, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s}", "teacher",
+        table->teacher, "teacher_parameters",
+        (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
+        "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
+        "ranks", site->ranks, "hosts", site->hosts, "samples_per_step", table->plan->step_samples,
+        "devices", devices, "host_bytes", (json_int_t)site->host_bytes, "disk_bytes_per_s",
+        site->disk_bytes_per_s, "memory_bytes_per_s", site->memory_bytes_per_s,
+        "network_bytes_per_s", site->network_bytes_per_s, "beside", items, "strategies", strategies,
+        "recommended", wd_strategy_name((wd_strategy)table->recommended));
 }

@@ -5,8 +5,10 @@ static const char *const home_name[] = {
     [WD_HOME_DEVICE] = "device", [WD_HOME_HOST] = "host memory", [WD_HOME_DISK] = "disk"};
 
 /* Runs of stages that are alike: {"expert": 0, "stages": [0, 41], "home": ..., "device": ...}. */
-static json_t *placement_json(const wd_train_plan *plan, const wd_placement *p)
+static json_t *placement_json(const wd_train_plan *plan, const wd_strategy_plan *of)
 {
+    char name[32];
+    const wd_placement *p = &of->placement;
     json_t *runs = json_array();
     for (int e = 0; e < p->experts; e++)
         for (int s = 0, last; s < p->stages; s = last + 1) {
@@ -15,22 +17,24 @@ static json_t *placement_json(const wd_train_plan *plan, const wd_placement *p)
                 if (p->place[e][last + 1].home != place->home ||
                     p->place[e][last + 1].device != place->device)
                     break;
-            json_array_append_new(runs, json_pack("{s:i, s:[i,i], s:s, s:s}", "expert", e, "stages",
-                                                  s, last, "home", home_name[place->home], "device",
-                                                  plan->devices->name[place->device]));
+            json_array_append_new(runs,
+                                  json_pack("{s:i, s:[i,i], s:s, s:s}", "expert", e, "stages", s,
+                                            last, "home", home_name[place->home], "device",
+                                            wd_train_plan_device(name, plan, of, place->device)));
         }
     return runs;
 }
 
 static json_t *device_json(const wd_train_plan *plan, const wd_strategy_plan *of, int d)
 {
+    char name[32];
     const wd_placed_device *b = &of->bytes.device[d];
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", plan->devices->name[d],
-                     "weights", (json_int_t)b->weights, "streaming", (json_int_t)b->streaming,
-                     "widening", (json_int_t)b->widening, "activations", (json_int_t)b->activations,
-                     "workspace", (json_int_t)b->workspace, "beside",
-                     (json_int_t)plan->input.site.device[d].taken, "missing",
-                     (json_int_t)of->missing[d]);
+    return json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", wd_train_plan_device(name, plan, of, d),
+        "weights", (json_int_t)b->weights, "streaming", (json_int_t)b->streaming, "widening",
+        (json_int_t)b->widening, "activations", (json_int_t)b->activations, "workspace",
+        (json_int_t)b->workspace, "beside", (json_int_t)wd_site_at(&plan->input.site, d)->taken,
+        "missing", (json_int_t)of->missing[d]);
 }
 
 json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *of)
@@ -41,15 +45,20 @@ json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan 
     if (of->objection)
         return json_pack("{s:s, s:b, s:s, s:o}", "strategy", name, "possible", 0, "because",
                          of->objection, "devices", devices);
-    for (int d = 0; d < plan->devices->count; d++)
+    for (int d = 0; d < of->bytes.devices; d++)
         json_array_append_new(devices, device_json(plan, of, d));
     return json_pack(
-        "{s:s, s:b, s:b, s:I, s:I, s:f, s:s, s:f, s:f, s:I, s:I, s:I, s:o, s:o}", "strategy", name,
-        "possible", 1, "fits", of->fits, "window", (json_int_t)of->window, "micro_batch",
-        (json_int_t)of->micro_batch, "seconds_per_step", of->step_seconds, "limited_by",
+        "{s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, "
+        "s:o, "
+        "s:o}",
+        "strategy", name, "possible", 1, "fits", of->fits, "each_rank", of->placement.each,
+        "window", (json_int_t)of->window, "micro_batch", (json_int_t)of->micro_batch,
+        "seconds_per_step", of->step_seconds, "samples_per_s",
+        wd_train_plan_samples_per_s(plan, of), "limited_by",
         wd_train_plan_limit(limit, sizeof limit, plan, of), "bytes_copied_per_step",
-        of->step_bytes_copied, "bytes_read_per_step", of->step_bytes_read, "host_weights",
-        (json_int_t)of->bytes.host_weights, "host_reading", (json_int_t)of->bytes.host_reading,
-        "host_missing", (json_int_t)of->host_missing, "devices", devices, "placement",
-        placement_json(plan, &of->placement));
+        of->step_bytes_copied, "bytes_read_per_step", of->step_bytes_read, "bytes_sent_per_step",
+        of->step_bytes_sent, "seconds_of_gradients", of->reduce_seconds, "of_these_waited_for",
+        of->exposed_seconds, "host_weights", (json_int_t)of->bytes.host_weights, "host_reading",
+        (json_int_t)of->bytes.host_reading, "host_missing", (json_int_t)of->host_missing, "devices",
+        devices, "placement", placement_json(plan, of));
 }

@@ -150,7 +150,12 @@ static const wd_option table[] = {
              "sim:4x24GiB@link=25GB/s,compute=20GFLOP/s. To plan for another machine, cpu=3TFLOP/s "
              "behind the @, or cpu@compute=3TFLOP/s, says what its processor does"},
     {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine",
-     .help = "Host memory that the run may have, such as 60GiB; default: what is free"},
+     .help = "Memory that the run may have of a host, such as 60GiB, its ranks together; default: "
+             "what is free"},
+    {WD_TEXT_LINE(network_bandwidth, "12.5GB/s", "SPEED"), .group = "Machine",
+     .help = "What plans take a host to send to others, with many ranks"},
+    {WD_FLAG_LINE(measure_rates), .group = "Machine",
+     .help = "Measure this machine's speeds anew, though an earlier run has"},
     {WD_FLAG_LINE(profile_memory), .group = "Machine",
      .help = "Say at the end what was planned and what was measured, device by device"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine",

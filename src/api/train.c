@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "api/options_json.h"
+#include "api/agreement.h"
 #include "api/memory_report.h"
+#include "api/options_json.h"
 #include "api/text_plan.h"
 #include "api/train_plan.h"
 #include "api/way_out.h"
@@ -36,6 +37,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     wd_memory_plan text = {0};
     WD_TRY(wd_text_plan(&text, s, devices, map->text_encoder, err));
     WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
+    WD_TRY(wd_train_agree(where, s, err));
     *plan = text;
     WD_TRY(wd_plan_machine(plan, &s->trainer.machine, &s->trainer.samples, devices,
                            &where->chosen.placement, err));
@@ -142,7 +144,8 @@ wd_status wd_train(const wd_train_options *options, wd_err *err)
     WD_TRY(wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err));
     wd_status status = wd_train_setup_open(setup, options, err);
     if (status == WD_OK)
-        status = wd_devices_open(&devices, options->devices, options->num_threads, err);
+        status = wd_devices_open_shared(&devices, options->devices, options->num_threads,
+                                        setup->trainer.machine.comm, err);
     if (status == WD_OK) status = train(setup, &devices, err);
     wd_train_setup_close(setup);
     wd_devices_close(&devices);

@@ -2,30 +2,29 @@
 #include "api/train_plan.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/host.h"
-#include "core/log.h"
+#include "api/train_site.h"
 #include "core/memory.h"
-#include "teacher/rates.h"
 #include "teacher/teacher_size.h"
-
-/* Where nothing is known of the disk that the teacher lies on. */
-static const double DISK_BYTES_PER_S = 2e9;
 
 /* ---- what was asked for ---- */
 
-static wd_status choose_strategy(wd_train_plan *p, const wd_train_options *o, wd_err *err)
+static wd_status choose_strategy(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
-    const int others = p->devices->count - 1;
+    const wd_train_options *o = &s->options;
+    const int others = p->devices->count - 1, ranks = wd_train_ranks(s);
     const char *name = o->teacher_device_strategy;
     if (!name && o->teacher_device_map) name = "custom";
     if (!name && o->teacher_rank >= 0) name = "gpu0";
     if (name) return wd_strategy_of(&p->asked, name, err);
-    p->asked = !others ? WD_STRATEGY_cpu : others == 1 ? WD_STRATEGY_gpu : WD_STRATEGY_auto;
-    p->reason = !others       ? "there is no device but the processor"
+    p->asked = ranks > 1     ? WD_STRATEGY_auto
+               : !others     ? WD_STRATEGY_cpu
+               : others == 1 ? WD_STRATEGY_gpu
+                             : WD_STRATEGY_auto;
+    p->reason = ranks > 1     ? "there are several ranks"
+                : !others     ? "there is no device but the processor"
                 : others == 1 ? "there is one device"
                               : "there are several devices";
     return WD_OK;
@@ -55,91 +54,12 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
     return status;
 }
 
-/* ---- rates ---- */
-
-/* FLOP/s that nobody has stated. */
-static wd_status measure_compute(double *flops_per_s, const wd_train_plan *p, int device,
-                                 wd_err *err)
-{
-    const wd_sweep_options *o = &p->input.sweep;
-    const wd_dit_shape one = {.samples = 1, .frames = 1, .height = o->height, .width = o->width};
-    return wd_rate_of_products(flops_per_s, p->devices->teacher[device], o->dtype,
-                               2 * wd_dit_tokens(&o->config, &one), wd_dit_width(&o->config),
-                               o->config.ffn_dim, err);
-}
-
-/* What is stated, else as in `like`, whose links are these and whose products are of the same dtype
- * if `same`; else measured. */
-static wd_status find_device_rates(wd_train_plan *p, int i, const wd_site *like, bool same,
-                                   wd_err *err)
-{
-    const wd_devices *d = p->devices;
-    wd_site_device *to = &p->input.site.device[i];
-    const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
-    to->flops_per_s = spec ? spec->flops_per_s : d->list.processor_flops_per_s;
-    if (!(to->flops_per_s > 0) && same) to->flops_per_s = like->device[i].flops_per_s;
-    if (!(to->flops_per_s > 0)) WD_TRY(measure_compute(&to->flops_per_s, p, i, err));
-    to->link_bytes_per_s = to->reads_host ? INFINITY
-                           : like         ? like->device[i].link_bytes_per_s
-                                          : spec->link_bytes_per_s;
-    if (!(to->link_bytes_per_s > 0))
-        WD_TRY(wd_rate_of_link(&to->link_bytes_per_s, d->teacher[i], err));
-    wd_device_restart_peak(d->device[i]); /* what measuring took is no part of the plan */
-    return WD_OK;
-}
-
-static wd_status find_rates(wd_train_plan *p, const wd_train_plan *like, wd_err *err)
-{
-    wd_site *site = &p->input.site;
-    const bool same = like && like->input.sweep.dtype == p->input.sweep.dtype;
-    for (int i = 0; i < p->devices->count; i++)
-        WD_TRY(find_device_rates(p, i, like ? &like->input.site : NULL, same, err));
-    site->disk_bytes_per_s = like ? like->input.site.disk_bytes_per_s : DISK_BYTES_PER_S;
-    if (like || !*p->weights_file) return WD_OK;
-    return wd_rate_of_disk(&site->disk_bytes_per_s, p->weights_file, err);
-}
-
-/* ---- budgets ---- */
-
-static wd_status find_budgets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
-{
-    const wd_devices *d = p->devices;
-    wd_site *site = &p->input.site;
-    wd_machine_options machine = s->trainer.machine;
-    if (!machine.window) machine.window = machine.trajectory.slots;
-    if (!machine.micro_batch) machine.micro_batch = 1;
-    p->beside = p->text;
-    WD_TRY(wd_plan_machine(&p->beside, &machine, &s->trainer.samples, d, NULL, err));
-    site->devices = d->count;
-    for (int i = 0; i < d->count; i++) {
-        wd_site_device *to = &site->device[i];
-        p->input.target[i] = d->device[i];
-        to->reads_host = i == d->processor;
-        to->bytes = to->reads_host ? SIZE_MAX : wd_device_bytes_max(d->device[i]);
-        to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->beside, i);
-        if (i == 0 && to->reads_host) to->workspace = p->beside.student_workspace;
-    }
-    site->host_taken = wd_plan_training_peak(&p->beside, WD_PLAN_HOST);
-    site->host_bytes = p->host_budget;
-    return WD_OK;
-}
-
-/* What the run may have of host memory: what was said, or what is free and what it has already. */
-static wd_status find_host_budget(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
-{
-    if (s->options.host_memory)
-        return wd_bytes_parse(&p->host_budget, "--host_memory", s->options.host_memory, err);
-    const size_t now = wd_host_memory_own(), free = wd_host_memory_available();
-    const size_t taken = now > s->bytes_before ? now - s->bytes_before : 0;
-    p->host_budget = free < SIZE_MAX - taken ? free + taken : SIZE_MAX;
-    return WD_OK;
-}
-
 /* ---- open ---- */
 
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
     const wd_machine_options *m = &s->trainer.machine;
+    const wd_memory_plan *beside = &p->beside;
     wd_planner_input *in = &p->input;
     in->sweep = wd_machine_sweep_options(m);
     in->trajectories = m->trajectory.slots;
@@ -147,8 +67,12 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->slots = (int)s->options.teacher_prefetch + 1;
     in->student_device = 0;
     const double samples = (double)(m->batch * m->accumulation);
-    in->step_targets = samples / (double)m->reuse;
-    in->student_step_flops = samples * p->beside.student_flops_per_sample;
+    p->step_samples = samples * wd_train_ranks(s);
+    in->step_targets = p->step_samples / (double)m->reuse;
+    in->student_step_flops = samples * beside->student_flops_per_sample;
+    in->reduced_bytes = in->gathered_bytes = (double)beside->student_weights * sizeof(float);
+    /* backward is two thirds of a pass, and gradients become final in the last */
+    in->final_share = 2.0 / 3 / (double)m->accumulation;
 }
 
 /* `like`: a plan whose measurements are good for this one, too; NULL: there is none. */
@@ -156,16 +80,15 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
                            wd_err *err)
 {
     wd_machine_options *m = &s->trainer.machine;
-    WD_TRY(choose_strategy(p, &s->options, err));
-    WD_TRY(find_host_budget(p, s, err));
-    WD_TRY(find_budgets(p, s, err));
+    WD_TRY(choose_strategy(p, s, err));
+    WD_TRY(wd_train_site_budgets(p, s, like, err));
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
     WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &m->trajectory,
                                  p->input.sweep.boundary_timestep, err));
     p->input.expert = p->expert;
     if (p->map.given) p->input.custom = &p->map.placement;
-    WD_TRY(find_rates(p, like, err));
+    WD_TRY(wd_train_site_rates(p, s, like, err));
     WD_TRY(wd_planner_open(&p->planner, &p->input, err));
     if (p->asked == WD_STRATEGY_auto)
         WD_TRY(wd_planner_auto(&p->chosen, p->planner, err));
@@ -208,19 +131,51 @@ void wd_train_plan_close(wd_train_plan *plan)
 
 /* ---- in words ---- */
 
+const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
+                                 const wd_strategy_plan *of, int device)
+{
+    const wd_placement *p = &of->placement;
+    const char *name = plan->devices->name[wd_placed_local(p, device)];
+    if (p->each || p->ranks <= 1)
+        snprintf(out, 32, "%s", name);
+    else
+        snprintf(out, 32, "%s of rank %d", name, wd_placed_rank(p, device));
+    return out;
+}
+
 const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
                                 const wd_strategy_plan *of)
 {
     static const char *const lane[] = {[WD_LANE_COMPUTE] = "compute of ",
                                        [WD_LANE_LINK] = "the link of ",
+                                       [WD_LANE_NETWORK] = "the network of ",
                                        [WD_LANE_DISK] = "the disk"};
+    char device[32] = "";
     const int d = of->timeline.limit_device;
-    if (of->student_limits)
+    if (of->network_limits)
+        snprintf(out, out_bytes, "the network");
+    else if (of->student_limits)
         snprintf(out, out_bytes, "compute of %s", plan->devices->name[0]);
     else
         snprintf(out, out_bytes, "%s%s", lane[of->timeline.limit],
-                 d < 0 ? "" : plan->devices->name[d]);
+                 d < 0 ? "" : wd_train_plan_device(device, plan, of, d));
     return out;
+}
+
+double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *of)
+{
+    return plan->step_samples / of->step_seconds;
+}
+
+size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *of, int device)
+{
+    const wd_site *site = &plan->input.site;
+    size_t most = 0;
+    for (int d = device; d < of->bytes.devices; d += site->devices) {
+        const size_t peak = wd_placed_peak(&of->bytes, site, d);
+        if (peak > most) most = peak;
+    }
+    return most;
 }
 
 /* Why it is this strategy. */
@@ -238,10 +193,14 @@ static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan 
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
                         const wd_strategy_plan *of)
 {
-    char limit[64], reason[96];
-    snprintf(
-        out, out_bytes,
-        "teacher: %s%s, window %" PRId64 ", %" PRId64 " at a time: %.3g s per step, limited by %s",
-        wd_strategy_name(of->strategy), reason_text(reason, sizeof reason, plan, of), of->window,
-        of->micro_batch, of->step_seconds, wd_train_plan_limit(limit, sizeof limit, plan, of));
+    char limit[64], reason[96], ranks[64] = "";
+    if (plan->input.site.ranks > 1)
+        snprintf(ranks, sizeof ranks, " on %d ranks, %.3g samples/s", plan->input.site.ranks,
+                 wd_train_plan_samples_per_s(plan, of));
+    snprintf(out, out_bytes,
+             "teacher: %s%s, window %" PRId64 ", %" PRId64
+             " at a time: %.3g s per step%s, limited by %s",
+             wd_strategy_name(of->strategy), reason_text(reason, sizeof reason, plan, of),
+             of->window, of->micro_batch, of->step_seconds, ranks,
+             wd_train_plan_limit(limit, sizeof limit, plan, of));
 }

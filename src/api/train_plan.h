@@ -19,8 +19,9 @@ typedef struct wd_train_plan {
     wd_planner *planner;
     wd_teacher_map map;
     size_t host_budget;
-    wd_strategy asked;  /* for, or by default */
-    const char *reason; /* why the default is this one; NULL: it was asked for */
+    double step_samples; /* of all ranks */
+    wd_strategy asked;   /* for, or by default */
+    const char *reason;  /* why the default is this one; NULL: it was asked for */
     wd_strategy_plan chosen;
 } wd_train_plan;
 
@@ -47,5 +48,15 @@ json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan 
 /* "compute of sim:0": what limits a plan. */
 const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
                                 const wd_strategy_plan *of);
+
+/* "sim:0", or, where ranks share a teacher, "sim:0 of rank 3": a device of a placement. */
+const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
+                                 const wd_strategy_plan *of, int device);
+
+/* Of all ranks, as predicted. */
+double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *of);
+
+/* The most of a device in any rank. */
+size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *of, int device);
 
 #endif

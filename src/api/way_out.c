@@ -75,8 +75,8 @@ static size_t all_bytes(const wd_train_plan *where, const wd_strategy_plan *plan
 {
     const wd_site *site = &where->input.site;
     size_t sum = wd_placed_host_peak(&plan->bytes, site);
-    for (int d = 0; d < site->devices; d++)
-        if (!site->device[d].reads_host) sum += wd_placed_peak(&plan->bytes, site, d);
+    for (int d = 0; d < plan->bytes.devices; d++)
+        if (!wd_site_at(site, d)->reads_host) sum += wd_placed_peak(&plan->bytes, site, d);
     return sum;
 }
 
@@ -172,11 +172,18 @@ void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, c
 
 /* ---- the refusal ---- */
 
+/* At a place; of a host by all its ranks, which are alike. */
+static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, int place)
+{
+    const int ranks = place == WD_PLAN_HOST ? wd_site_host_ranks(&plan->input.site) : 1;
+    return (size_t)ranks * wd_plan_peak(memory, place);
+}
+
 static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory, int place,
                         size_t there)
 {
     char needed[32], free[32], item[32];
-    const size_t peak = wd_plan_peak(memory, place);
+    const size_t peak = peak_of(plan, memory, place);
     if (peak <= there) return;
     wd_log(WD_LOG_ERROR, "%s: %s needed, %s there; %zu bytes are missing. Needed for:",
            wd_place_name(plan->devices, place), wd_bytes_text(needed, sizeof needed, peak),
@@ -191,7 +198,7 @@ wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memo
                            const wd_train_setup *setup, wd_err *err)
 {
     const wd_devices *d = plan->devices;
-    bool fits = wd_plan_peak(memory, WD_PLAN_HOST) <= plan->host_budget;
+    bool fits = peak_of(plan, memory, WD_PLAN_HOST) <= plan->host_budget;
     for (int i = 0; i < d->count; i++)
         if (i != d->processor) fits &= wd_plan_peak(memory, i) <= wd_device_bytes_max(d->device[i]);
     if (fits) return WD_OK;

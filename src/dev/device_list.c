@@ -187,7 +187,27 @@ wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *er
     return WD_OK;
 }
 
+wd_status wd_device_list_share(wd_device_list *list, int rank, int ranks, wd_err *err)
+{
+    if (ranks == 1 || list->device[0].type == WD_DEVICE_CPU) return WD_OK;
+    if (list->count % ranks)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--devices: expected a number of devices that the %d ranks of a host can "
+                       "share equally, found %d",
+                       ranks, list->count);
+    list->count /= ranks;
+    memmove(list->device, list->device + rank * list->count,
+            (size_t)list->count * sizeof *list->device);
+    return WD_OK;
+}
+
 wd_status wd_bytes_parse(size_t *out, const char *option, const char *text, wd_err *err)
 {
     return read_bytes(out, (part){option, text, strlen(text)}, err);
+}
+
+wd_status wd_bandwidth_parse(double *bytes_per_s, const char *option, const char *text, wd_err *err)
+{
+    return read_speed(bytes_per_s, (part){option, text, strlen(text)}, bytes_units,
+                      "a speed such as 12.5GB/s", err);
 }

@@ -37,7 +37,16 @@ typedef struct wd_device_list {
  * was found: WD_INVALID_ARGUMENT. WD_UNSUPPORTED: CUDA devices, which this build has not. */
 wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err);
 
+/* Leaves of a host's devices those of its rank number `rank` of `ranks`: as many for each, in
+ * order; a processor is everybody's. WD_INVALID_ARGUMENT, naming what was expected, where they
+ * cannot be shared equally. */
+wd_status wd_device_list_share(wd_device_list *list, int rank, int ranks, wd_err *err);
+
 /* Reads a size, "60GiB", for `option`, which the error names. */
 wd_status wd_bytes_parse(size_t *out, const char *option, const char *text, wd_err *err);
+
+/* Reads a speed, "12.5GB/s", for `option`. */
+wd_status wd_bandwidth_parse(double *bytes_per_s, const char *option, const char *text,
+                             wd_err *err);
 
 #endif

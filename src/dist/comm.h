@@ -109,7 +109,7 @@ wd_status wd_comm_open_threads(wd_comm **out, int ranks, wd_err *err);
 /* The ranks that MPI has started. WD_UNSUPPORTED in a build without it. */
 wd_status wd_comm_open_mpi(wd_comm **out, wd_err *err);
 
-/* For dry runs, a rank as `like` describes it (rank ... host_ranks; its vtable may be NULL): nothing
+/* For dry runs, a rank as `like` describes it (rank ... host_ranks; no vtable is needed): nothing
  * comes and nothing goes. What others gather on WD_LANE_CONTROL is what this rank says; what else
  * they send is never written. */
 wd_status wd_comm_open_dry(wd_comm **out, const wd_comm *like, wd_err *err);

@@ -42,17 +42,25 @@ static wd_status open_queues(wd_devices *d, wd_err *err)
     return wd_queue_open(&d->home, d->device[0], err);
 }
 
-wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd_err *err)
+wd_status wd_devices_open_shared(wd_devices *out, const char *list, int64_t threads,
+                                 const wd_comm *comm, wd_err *err)
 {
     *out = (wd_devices){0};
     WD_TRY(wd_device_list_parse(&out->list, list, err));
+    if (comm) WD_TRY(wd_device_list_share(&out->list, comm->host_rank, comm->host_ranks, err));
     if (out->list.count >= WD_PLACED_DEVICES_MAX)
-        return wd_fail(err, WD_UNSUPPORTED, "--devices %s: expected at most %d devices, found %d",
-                       list, WD_PLACED_DEVICES_MAX - 1, out->list.count);
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "--devices %s: expected at most %d devices for a rank, found %d", list,
+                       WD_PLACED_DEVICES_MAX - 1, out->list.count);
     wd_status status = open_devices(out, threads, err);
     if (status == WD_OK) status = open_queues(out, err);
     if (status != WD_OK) wd_devices_close(out);
     return status;
+}
+
+wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd_err *err)
+{
+    return wd_devices_open_shared(out, list, threads, NULL, err);
 }
 
 wd_status wd_devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err)

@@ -4,6 +4,7 @@
 
 #include "dev/device.h"
 #include "dev/device_list.h"
+#include "dist/comm.h"
 #include "teacher/placement.h"
 
 /* In the order in which placements number them: those that --devices lists, then the processor, if
@@ -22,6 +23,11 @@ typedef struct wd_devices {
 /* `list`: what --devices says. A processor has one queue, for it does one thing after the other;
  * other devices have one for each purpose. */
 wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd_err *err);
+
+/* The same of a rank, whose host's devices the list names: its share of them. `comm` is borrowed
+ * during the call. */
+wd_status wd_devices_open_shared(wd_devices *out, const char *list, int64_t threads,
+                                 const wd_comm *comm, wd_err *err);
 
 /* The same devices, dry: for planning. `target` is borrowed. */
 wd_status wd_devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err);

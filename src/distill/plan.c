@@ -94,6 +94,7 @@ static void run_student(wd_memory_plan *out, wd_machine *machine)
     wd_student_forward_backward(machine->loss, machine->student, &batch, NULL, NULL);
     out->student_flops_per_sample =
         (wd_queue_total(machine->queue).flops - before) / (double)o->batch;
+    out->student_weights = machine->params.count;
     wd_optimizer_step(&machine->optimizer, 0.0, machine->queue);
 }
 

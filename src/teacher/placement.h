@@ -48,8 +48,8 @@ typedef struct wd_placement {
     wd_place place[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];
 } wd_placement;
 
-/* Devices of a job are numbered rank by rank: rank r's are r * devices ... (r + 1) * devices - 1, in
- * its own order. The rank that has a device: */
+/* Devices of a job are numbered rank by rank: rank r's are r * devices ... (r + 1) * devices - 1,
+ * in its own order. The rank that has a device: */
 static inline int wd_placed_rank(const wd_placement *placement, int device)
 {
     return placement->devices ? device / placement->devices : 0;
@@ -137,9 +137,10 @@ typedef struct wd_site {
     size_t host_bytes; /* of a host, for all its ranks */
     size_t host_taken; /* by each rank, the processor's included */
     double disk_bytes_per_s;
-    double memory_bytes_per_s, network_bytes_per_s; /* from rank to rank: within a host, all of them
-                                                     * together; from a host to others. 0: at once */
-    int batches; /* micro-batches of an expert in a rank's sweep, at most */
+    double memory_bytes_per_s,
+        network_bytes_per_s; /* from rank to rank: within a host, all of them
+                              * together; from a host to others. 0: at once */
+    int batches;             /* micro-batches of an expert in a rank's sweep, at most */
 } wd_site;
 
 static inline int wd_site_ranks(const wd_site *site)

@@ -20,7 +20,7 @@ typedef struct wd_planner_input {
                              * another; NULL: all are of expert 0 */
     int64_t rounds;
     const wd_placement *custom; /* what `custom` is; NULL: there is no map */
-    int teacher_rank, slots;   /* of gpu0: see wd_strategy_place */
+    int teacher_rank, slots;    /* of gpu0: see wd_strategy_place */
     /* the student */
     int student_device;        /* of every rank */
     double step_targets;       /* for all ranks */
@@ -40,12 +40,12 @@ typedef struct wd_strategy_plan {
     bool fits;
     size_t missing[WD_SITE_DEVICES_MAX], host_missing; /* bytes; of bytes.devices */
     int64_t window, micro_batch;
-    double step_seconds;                   /* predicted, of all ranks' step */
-    bool student_limits, network_limits;   /* what limits it is the student's device, or what ranks
-                                            * tell one another; else what the timeline says */
-    double step_bytes_copied;              /* over links, of all ranks */
-    double step_bytes_read;                /* from disks, of all hosts */
-    double step_bytes_sent;                /* by the rank that sends most to others */
+    double step_seconds;                    /* predicted, of all ranks' step */
+    bool student_limits, network_limits;    /* what limits it is the student's device, or what ranks
+                                             * tell one another; else what the timeline says */
+    double step_bytes_copied;               /* over links, of all ranks */
+    double step_bytes_read;                 /* from disks, of all hosts */
+    double step_bytes_sent;                 /* by the rank that sends most to others */
     double reduce_seconds, exposed_seconds; /* of gradients: on the way; of these what nothing else
                                              * is done in */
     wd_timeline timeline; /* of the kind of sweep that most of the time goes into */

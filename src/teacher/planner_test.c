@@ -168,7 +168,9 @@ static void random_scene(scene *s)
     const double high_share = between(0, 3) ? drawn() : (double)between(0, 1);
     for (int64_t i = 0; i < in->rounds * in->trajectories; i++) s->expert[i] = drawn() > high_share;
     const int others = in->site.devices - 1, ranks = in->site.ranks;
-    in->teacher_rank = ranks > 1 ? (int)between(0, ranks - 1) : others ? (int)between(0, others - 1) : 0;
+    in->teacher_rank = ranks > 1 ? (int)between(0, ranks - 1)
+                       : others  ? (int)between(0, others - 1)
+                                 : 0;
     in->slots = (int)between(0, 1) * (int)between(2, 5);
     in->step_targets = (double)between(1, 64);
     in->student_step_flops = magnitude(1e5, 1e9);
@@ -310,8 +312,7 @@ static void peaks_are_exact(void **state)
         exact.sweep.micro_batch = plan.micro_batch;
         exact.site.host_bytes = wd_placed_host_peak(&bytes, &site);
         for (int d = 0; d < site.devices; d++)
-            if (!site.device[d].reads_host)
-                exact.site.device[d].bytes = fullest(&bytes, &site, d);
+            if (!site.device[d].reads_host) exact.site.device[d].bytes = fullest(&bytes, &site, d);
         const wd_strategy_plan again = plan_of(&exact, strategy);
         assert_true(again.fits && same_plan(&again, &plan));
         for (int d = 0; d <= site.devices; d++) {

@@ -151,7 +151,8 @@ static bool holds_stages(const wd_teacher_size *size, const wd_site *site, int d
                          int end)
 {
     run r = {0};
-    for (int s = end - 1; s >= from; s--) prepend(&r, size, s, wd_site_at(site, device)->reads_host);
+    for (int s = end - 1; s >= from; s--)
+        prepend(&r, size, s, wd_site_at(site, device)->reads_host);
     return holds(&r, size, site, device);
 }
 
@@ -182,7 +183,8 @@ static void place_sequential(wd_placement *out, const wd_teacher_size *size, con
 typedef struct division {
     double slowest[2][WD_PLACED_STAGES_MAX + 1]; /* [i % 2][end]: seconds per target of stages
                                                   * [0, end) on devices [0, i]; < 0: no room */
-    uint8_t from[WD_SITE_DEVICES_MAX][WD_PLACED_STAGES_MAX + 1]; /* where the last of these begins */
+    uint8_t from[WD_SITE_DEVICES_MAX]
+                [WD_PLACED_STAGES_MAX + 1]; /* where the last of these begins */
 } division;
 
 /* The best of stages [0, end) on devices [0, i]. */
@@ -234,9 +236,8 @@ static wd_status teacher_device(int *out, const wd_site *site, int rank, const i
 {
     const int ranks = wd_site_ranks(site), there = ranks > 1 ? ranks : n;
     if (rank < 0 || rank >= there)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "teacher_rank: %d is no %s; there are 0 to %d", rank,
-                       ranks > 1 ? "rank" : "device", there - 1);
+        return wd_fail(err, WD_INVALID_ARGUMENT, "teacher_rank: %d is no %s; there are 0 to %d",
+                       rank, ranks > 1 ? "rank" : "device", there - 1);
     if (ranks == 1)
         *out = device[rank];
     else

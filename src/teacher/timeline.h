@@ -45,7 +45,7 @@ typedef struct wd_timeline {
     double sweep_seconds; /* from one sweep to the next, once they follow one another */
     wd_lane_kind limit;   /* the busiest lane */
     int limit_device;
-    double busy;                                   /* its share of the time */
+    double busy;                                 /* its share of the time */
     double compute_seconds[WD_SITE_DEVICES_MAX]; /* of a sweep, on each device */
     double bytes_read, bytes_copied;             /* per sweep: from disk; over all links */
     double bytes_sent, network_seconds;          /* the same, of the rank that sends most to others:

@@ -1,0 +1,159 @@
+/* See api/agreement.h. */
+#include "api/agreement.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "api/train_site.h"
+#include "core/memory.h"
+
+static wd_agreed *add(wd_agreement *a, const char *name)
+{
+    assert(a->count < WD_AGREEMENT_MAX);
+    a->name[a->count] = name;
+    a->said[a->count] = (wd_agreed){0};
+    return &a->said[a->count++];
+}
+
+void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *text)
+{
+    wd_agreed *said = add(agreement, name);
+    said->hash = XXH3_64bits(text, strlen(text));
+    snprintf(said->text, sizeof said->text, "%s", *text ? text : "nothing");
+}
+
+void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes)
+{
+    add(agreement, name)->hash = XXH3_64bits(data, bytes);
+}
+
+/* The first rank that says something else of it than rank 0; 0: none. */
+static int who_differs(const wd_agreed *all, int ranks, int count, int item)
+{
+    for (int r = 1; r < ranks; r++)
+        if (all[r * count + item].hash != all[item].hash) return r;
+    return 0;
+}
+
+static int how_many(const wd_agreed *all, int ranks, int count, int item)
+{
+    int n = 0;
+    for (int r = 1; r < ranks; r++) n += all[r * count + item].hash != all[item].hash;
+    return n;
+}
+
+static wd_status compare(const wd_agreement *a, const wd_agreed *all, int ranks, wd_err *err)
+{
+    for (int i = 0; i < a->count; i++) {
+        const int other = who_differs(all, ranks, a->count, i);
+        const wd_agreed *first = &all[i], *second = &all[other * a->count + i];
+        char what[3 * WD_AGREED_TEXT] = "", more[32] = "";
+        if (!other) continue;
+        if (*first->text) snprintf(what, sizeof what, ": %s and %s", first->text, second->text);
+        const int others = how_many(all, ranks, a->count, i) - 1;
+        if (others) snprintf(more, sizeof more, " and %d more", others);
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "rank 0 and rank %d%s differ in %s%s. All ranks must be started alike, with "
+                       "the same program, options and files",
+                       other, more, a->name[i], what);
+    }
+    return WD_OK;
+}
+
+wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err)
+{
+    wd_agreed *all;
+    size_t at[comm->ranks + 1];
+    const size_t bytes = (size_t)agreement->count * sizeof *all;
+    WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, bytes, "what ranks say", err));
+    for (int r = 0; r <= comm->ranks; r++) at[r] = (size_t)r * bytes;
+    memcpy((char *)all + at[comm->rank], agreement->said, bytes);
+    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
+    const wd_status status = compare(agreement, all, comm->ranks, err);
+    wd_free(all);
+    return status;
+}
+
+/* ---- of a run ---- */
+
+/* What may be different: where files are, and what a rank is by itself. */
+static bool is_own(const wd_option *option)
+{
+    static const char *const own[] = {"local_rank", "num_threads", "host_memory", "profile_memory",
+                                      "measure_rates"};
+    if (option->flags & (WD_OPTION_FILE | WD_OPTION_LEGACY)) return true;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(option->name, own[i])) return true;
+    return false;
+}
+
+static void add_options(wd_agreement *a, const wd_train_options *options)
+{
+    int64_t count;
+    const wd_option *table = wd_options_of(WD_JOB_TRAIN, &count);
+    char text[1024];
+    for (int64_t i = 0; i < count; i++)
+        if (!is_own(&table[i]))
+            wd_agree_on_text(a, table[i].name,
+                             wd_option_text(text, sizeof text, options, &table[i]));
+}
+
+static void add_prompts(wd_agreement *a, const wd_train_setup *s)
+{
+    XXH64_hash_t hash = 0;
+    for (int64_t i = 0; i < s->data.count + s->samples; i++)
+        hash = XXH3_64bits_withSeed(s->prompt[i], strlen(s->prompt[i]), hash);
+    wd_agree_on_bytes(a, "the prompts", &hash, sizeof hash);
+}
+
+static void add_site(wd_agreement *a, const wd_site *site)
+{
+    double rates[2 * WD_PLACED_DEVICES_MAX + 3];
+    int n = 0;
+    for (int d = 0; d < site->devices; d++) {
+        rates[n++] = site->device[d].flops_per_s;
+        rates[n++] = site->device[d].link_bytes_per_s;
+    }
+    rates[n++] = site->disk_bytes_per_s;
+    rates[n++] = site->memory_bytes_per_s;
+    rates[n++] = site->network_bytes_per_s;
+    wd_agree_on_bytes(a, "what the machine can do", rates, (size_t)n * sizeof *rates);
+}
+
+static void add_plan(wd_agreement *a, const wd_strategy_plan *plan)
+{
+    char line[WD_AGREED_TEXT];
+    int64_t what[2 * WD_PLACED_EXPERTS_MAX * WD_PLACED_STAGES_MAX];
+    int n = 0;
+    const wd_placement *p = &plan->placement;
+    snprintf(line, sizeof line, "%s, window %lld, %lld at a time, slots %d",
+             wd_strategy_name(plan->strategy), (long long)plan->window,
+             (long long)plan->micro_batch, p->slots);
+    wd_agree_on_text(a, "the plan", line);
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 0; s < p->stages; s++) {
+            what[n++] = p->place[e][s].home;
+            what[n++] = p->place[e][s].device;
+        }
+    wd_agree_on_bytes(a, "where the teacher's blocks are", what, (size_t)n * sizeof *what);
+}
+
+wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup, wd_err *err)
+{
+    wd_comm *comm = setup->trainer.machine.comm;
+    wd_agreement *a;
+    if (wd_train_ranks(setup) == 1) return WD_OK;
+    WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
+    wd_agree_on_text(a, "the program's version", wd_version());
+    add_options(a, &setup->options);
+    wd_agree_on_bytes(a, "the teacher's sizes", plan->input.size.stage,
+                      sizeof plan->input.size.stage);
+    add_prompts(a, setup);
+    add_site(a, &plan->input.site);
+    add_plan(a, &plan->chosen);
+    const wd_status status = wd_agreement_check(a, comm, err);
+    wd_free(a);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* The site of a run (teacher/placement.h): what devices, hosts and the ways between them have, and
+ * how fast they are. Stated, known from an earlier run (api/rate_cache.h), or measured. With many
+ * ranks all of them get the same site: the least memory and the slowest rates of any. */
+#ifndef WD_API_TRAIN_SITE_H
+#define WD_API_TRAIN_SITE_H
+
+#include "api/train_plan.h"
+
+/* The ranks of a run: described by setup->trainer.machine.comm, where nobody is there to talk to if
+ * it has no vtable; NULL: one. */
+int wd_train_ranks(const wd_train_setup *setup);
+
+/* Budgets of devices and host, and what all but the teacher takes of them: p->beside, host_budget,
+ * input.site, input.target. All ranks call it but for a plan that is `like` one there is (or NULL).
+ */
+wd_status wd_train_site_budgets(wd_train_plan *p, const wd_train_setup *s,
+                                const wd_train_plan *like, wd_err *err);
+
+/* The rates of that site. Likewise. */
+wd_status wd_train_site_rates(wd_train_plan *p, const wd_train_setup *s, const wd_train_plan *like,
+                              wd_err *err);
+
+#endif

@@ -1,0 +1,217 @@
+/* `plan` for many ranks, of which none is here: what it says follows from the formulas of
+ * docs/ranks.md; and rates that are measured once are those of the next plan, too. */
+#include "program.h"
+
+#include "io/json.h"
+
+static wd_program program;
+static char student[256];
+
+static int prepare(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char config[] = "{\"hidden_size\": 1024, \"depth\": 16}";
+    snprintf(student, sizeof student, "%s", wd_test_path("student.json"));
+    setenv("XDG_CACHE_HOME", wd_test_path("cache"), 1);
+    return wd_file_write(student, config, sizeof config - 1, &err);
+}
+
+/* Batch 4 on devices of 80 GiB, eight for each host. */
+#define PLAN(ranks, hosts)                                                                         \
+    "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype", "bfloat16", "--student_config",  \
+        student, "--height", "512", "--width", "512", "--batch_size", "4", "--host_memory",        \
+        "512GiB", "--ranks", ranks, "--hosts", hosts, "--devices",                                 \
+        "sim:8x80GiB@link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s"
+
+static json_t *planned(void)
+{
+    json_t *plan;
+    wd_err err;
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
+    return plan;
+}
+
+static const json_t *strategy_of(const json_t *plan, const char *name)
+{
+    size_t i;
+    json_t *strategy;
+    json_array_foreach(json_object_get(plan, "strategies"), i, strategy)
+    {
+        if (!strcmp(json_string_value(json_object_get(strategy, "strategy")), name))
+            return strategy;
+    }
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+static double number(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    if (!json_is_number(value)) fail_msg("no number %s", name);
+    return json_number_value(value);
+}
+
+static double sum_of_weights(const json_t *strategy)
+{
+    size_t i;
+    json_t *device;
+    double sum = 0;
+    json_array_foreach(json_object_get(strategy, "devices"), i, device)
+    {
+        sum += number(device, "weights");
+    }
+    return sum;
+}
+
+/* Elements of the student's weights, padding included, to which a plan adds up gradients. */
+static double weights_of(const json_t *plan)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(plan, "beside"), i, item)
+    {
+        if (!strcmp(json_string_value(json_object_get(item, "name")), "student gradients"))
+            return number(item, "bytes") / sizeof(float);
+    }
+    fail_msg("no gradients");
+    return 0;
+}
+
+/* As far as nine digits go, with which plans print numbers. */
+static void assert_near(double got, double expected)
+{
+    if (fabs(got - expected) > 5e-9 * expected) fail_msg("%.17g, expected %.17g", got, expected);
+}
+
+static void bytes_follow_from_the_formulas(void **state)
+{
+    (void)state;
+    const double ranks = 64, targets = 64 * 4 / 2.0, latent = 16 * 64 * 64 * 4;
+    wd_program_run(&program, PLAN("64", "8"), "--json");
+    json_t *plan = planned();
+    const double gradients = 2 * (ranks - 1) / ranks * sizeof(float) * weights_of(plan);
+    assert_near(number(plan, "samples_per_step"), 64 * 4);
+    assert_near(number(strategy_of(plan, "gpu"), "bytes_sent_per_step"),
+                gradients + targets / ranks * latent * (ranks - 1));
+    assert_near(number(strategy_of(plan, "gpu0"), "bytes_sent_per_step"),
+                gradients + targets * latent * (ranks - 1));
+    /* one host copy on each host; each rank has a teacher, or all of them one */
+    const double bytes = sum_of_weights(strategy_of(plan, "gpu"));
+    assert_true(bytes > 2 * 28.57e9 && bytes < 2 * 28.8e9);
+    assert_near(sum_of_weights(strategy_of(plan, "balanced")), bytes);
+    assert_near(number(strategy_of(plan, "offload"), "bytes_copied_per_step") -
+                    number(strategy_of(plan, "gpu"), "bytes_copied_per_step"),
+                ranks * targets / 64 * bytes);
+    const double files = 2 * sizeof(float) * number(plan, "teacher_parameters"); /* in float32 */
+    assert_near(number(strategy_of(plan, "disk"), "bytes_read_per_step"), 8 * targets / 64 * files);
+    const json_t *best = strategy_of(plan, json_string_value(json_object_get(plan, "recommended")));
+    assert_near(number(best, "samples_per_s") * number(best, "seconds_per_step"), 64 * 4);
+    json_decref(plan);
+}
+
+static double samples_per_s(const char *const *arguments)
+{
+    wd_program_run_(&program, arguments);
+    json_t *plan = planned();
+    const double rate = number(strategy_of(plan, "gpu"), "samples_per_s");
+    json_decref(plan);
+    return rate;
+}
+
+/* Where nothing but computing takes time, each rank adds a rank's throughput; a slow network limits
+ * what many hosts do. */
+static void ranks_add_throughput(void **state)
+{
+    (void)state;
+    const double one = samples_per_s((const char *[]){PLAN("1", "1"), "--json", NULL});
+    const double eight = samples_per_s(
+        (const char *[]){PLAN("8", "8"), "--network_bandwidth", "1TB/s", "--json", NULL});
+    const double slow = samples_per_s(
+        (const char *[]){PLAN("8", "8"), "--network_bandwidth", "100MB/s", "--json", NULL});
+    assert_true(eight > 7.9 * one && eight < 8.1 * one);
+    assert_true(slow < one);
+    assert_non_null(strstr(program.out, "\"limited_by\": \"the network\""));
+}
+
+static void ranks_are_drawn_and_named(void **state)
+{
+    (void)state;
+    char *svg;
+    size_t bytes;
+    wd_err err;
+    const char *file = wd_test_path("plan.svg");
+    wd_program_run(&program, PLAN("8", "2"), "--teacher_device_strategy", "balanced", "--svg",
+                   file);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "8 on 2 hosts: a global batch of 32"));
+    assert_non_null(strstr(program.out, "samples/s"));
+    wd_test_ok(wd_file_read(&svg, &bytes, file, 1 << 24, &err), &err);
+    assert_non_null(strstr(svg, "sim:1 of rank 3 computes"));
+    assert_non_null(strstr(svg, "sim:1 of rank 3 sends"));
+    wd_free(svg);
+}
+
+static void unequal_ranks_are_refused(void **state)
+{
+    (void)state;
+    wd_program_run(&program, PLAN("9", "2"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "as many ranks on each host");
+    wd_program_run(&program, PLAN("3", "1"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "3 ranks of a host can share equally");
+    wd_program_run(&program, PLAN("8", "1"), "--network_bandwidth", "fast");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--network_bandwidth: expected a speed");
+    wd_program_run(&program, PLAN("8", "1"), "--teacher_rank", "8");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "teacher_rank: 8 is no rank");
+}
+
+/* What a machine can do is measured once, unless it is asked for again. */
+static void rates_are_kept(void **state)
+{
+    (void)state;
+    static char first[sizeof program.out];
+    const char *const plan[] = {"plan",
+                                "--teacher_path",
+                                WD_SOURCE_DIR "/models/wan-tiny",
+                                "--devices",
+                                "sim:2x64MiB",
+                                "--host_memory",
+                                "1GiB",
+                                NULL};
+    wd_program_run_(&program, plan);
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("cache/wandistiller/rates.json")));
+    strcpy(first, program.out);
+    wd_program_run_(&program, plan);
+    wd_program_succeeded(&program);
+    assert_string_equal(program.out, first);
+
+    /* a faster one that is known stays: this machine was busy when it was measured again */
+    wd_err err;
+    json_t *cache, *rate;
+    const char *key, *file = wd_test_path("cache/wandistiller/rates.json");
+    wd_test_ok(wd_json_load(&cache, file, &err), &err);
+    json_object_foreach(json_object_get(cache, "rates"), key, rate)
+    {
+        json_object_set_new(rate, "per_s", json_real(1e15));
+    }
+    wd_test_ok(wd_json_save(cache, file, &err), &err);
+    json_decref(cache);
+    wd_program_run(&program, "plan", "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny",
+                   "--devices", "sim:2x64MiB", "--measure_rates");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "(1e+03 TFLOP/s, link 1e+06 GB/s)"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_follow_from_the_formulas),
+        cmocka_unit_test(ranks_add_throughput),
+        cmocka_unit_test(ranks_are_drawn_and_named),
+        cmocka_unit_test(unequal_ranks_are_refused),
+        cmocka_unit_test(rates_are_kept),
+    };
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
