@@ -151,6 +151,11 @@ typedef struct wd_train_options {
     const char *offload_folder; /* accepted for scripts of the Python version; means nothing */
     int64_t num_workers;        /* accepted for scripts of the Python version; means nothing */
     int64_t stop_at_step;       /* ends as wd_request_stop after that step would; 0: never */
+    /* ranks: see docs/ranks.md */
+    bool distributed;       /* this process is one of several that train one student */
+    bool multi_gpu;         /* start a rank for each of `devices`: see wd_train_start_ranks */
+    int64_t nproc_per_node; /* start so many ranks: the same; 0: none */
+    int64_t local_rank;     /* accepted for scripts of the Python version; means nothing */
 } wd_train_options;
 
 /* Says what a run of `train` would take, under every strategy, without loading a weight. */
@@ -261,10 +266,18 @@ wd_bench_options wd_bench_defaults(void);
  *
  * Each checks its options first (WD_INVALID_ARGUMENT with the option, what was expected and what
  * was found), runs on the calling thread, using num_threads threads, and returns when all is
- * written. One process runs each job alone; no other rank needs to call. Texts (*text) are the
+ * written. One process runs each job alone, but for wd_train with `distributed`, which all ranks
+ * call with the same options. Texts (*text) are the
  * caller's to wd_text_free, and only set on success. */
 
 wd_status wd_train(const wd_train_options *options, wd_err *err);
+/* Runs this program again under mpirun where `nproc_per_node` or `multi_gpu` ask for several ranks
+ * and nobody has started them yet; returns when those have ended. *exit_code: that of the ranks; -1:
+ * there was nothing to start, and this process is to go on to wd_train. argv[argc]: the program's
+ * arguments without its own name. SIGINT and SIGTERM are handed on to the ranks meanwhile; the
+ * process must not have threads yet. */
+wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *options, int argc,
+                               char *const *argv, wd_err *err);
 wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err);
 wd_status wd_sample(const wd_sample_options *options, wd_err *err);
 wd_status wd_forward(const wd_forward_options *options, wd_err *err);

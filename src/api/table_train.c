@@ -162,6 +162,17 @@ static const wd_option table[] = {
      .help = "Threads; 0: all cores. Never changes the student"},
     {WD_INT_LINE(stop_at_step, "0", 0, WD_INT_MAX), .group = "Machine",
      .help = "Ends after this step as Ctrl-C would, to be resumed; 0: never"},
+
+    {WD_FLAG_LINE(distributed), .group = "Ranks",
+     .help = "This is one of several processes, started by mpirun or srun, that train one student "
+             "(docs/ranks.md)"},
+    {WD_INT_LINE(nproc_per_node, "0", 0, 1024), .group = "Ranks",
+     .help = "Start so many ranks on this machine, by mpirun, as --distributed"},
+    {WD_FLAG_LINE(multi_gpu), .group = "Ranks",
+     .help = "The same with a rank for each of DEVICES"},
+    {WD_INT_LINE(local_rank, "-1", -1, WD_INT_MAX), .group = "Ranks", .flags = WD_OPTION_LEGACY,
+     .help = "Not needed: ranks know where they are"},
+
     {STRATEGY_ALIAS("teacher_on_cpu", "cpu")},
     {STRATEGY_ALIAS("balance_teacher", "balanced")},
     {STRATEGY_ALIAS("balanced_teacher", "balanced")},

@@ -26,6 +26,7 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); /* what mpirun hands on to its ranks */
 }
 
 static bool find_job(wd_job *job, const char *name)
@@ -58,7 +59,7 @@ static int help(int argc, char **argv)
 
 static int fail(const wd_err *err)
 {
-    fprintf(stderr, "wandistiller: %s\n", err->message);
+    if (*err->message) fprintf(stderr, "wandistiller: %s\n", err->message);
     return (int)err->status;
 }
 

@@ -106,6 +106,9 @@ wd_status wd_comm_open_single(wd_comm **out, wd_err *err);
 /* `ranks` that are threads of this process: out[ranks], one for each; every one is closed. */
 wd_status wd_comm_open_threads(wd_comm **out, int ranks, wd_err *err);
 
+/* WD_UNSUPPORTED in a build without MPI. */
+wd_status wd_comm_need_mpi(wd_err *err);
+
 /* The ranks that MPI has started. WD_UNSUPPORTED in a build without it. */
 wd_status wd_comm_open_mpi(wd_comm **out, wd_err *err);
 

@@ -1,0 +1,70 @@
+/* See api/ranks.h. */
+#include "api/ranks.h"
+
+#include "api/train_command.h"
+#include "core/log.h"
+#include "dev/device_list.h"
+#include "dist/launch.h"
+
+enum { COMMAND_BYTES = 1024 };
+
+/* How many ranks each machine is to have; 0: not said. */
+static wd_status count_wanted(int *out, const wd_train_options *o, wd_err *err)
+{
+    wd_device_list list;
+    *out = (int)o->nproc_per_node;
+    if (*out || !o->multi_gpu) return WD_OK;
+    WD_TRY(wd_device_list_parse(&list, o->devices, err));
+    *out = list.count;
+    return WD_OK;
+}
+
+/* The user's command line without what it says of ranks. */
+static void write_command(char *out, const wd_train_options *o)
+{
+    wd_train_options plain = *o;
+    const wd_train_options usual = wd_train_defaults();
+    plain.distributed = usual.distributed;
+    plain.multi_gpu = usual.multi_gpu;
+    plain.nproc_per_node = usual.nproc_per_node;
+    plain.local_rank = usual.local_rank;
+    wd_train_command(out, COMMAND_BYTES, &plain);
+}
+
+static wd_status check_launch(const wd_launch *launch, bool wanted, int host_ranks,
+                              const wd_train_options *o, wd_err *err)
+{
+    char command[COMMAND_BYTES];
+    write_command(command, o);
+    return wd_launch_check(launch, wanted, host_ranks, command, err);
+}
+
+wd_status wd_ranks_open(wd_comm **out, const wd_train_options *o, wd_err *err)
+{
+    int host_ranks;
+    const wd_launch launch = wd_launch_detect();
+    WD_TRY(count_wanted(&host_ranks, o, err));
+    const bool wanted = o->distributed || host_ranks > 1;
+    if (wanted) WD_TRY(wd_comm_need_mpi(err));
+    WD_TRY(check_launch(&launch, wanted, host_ranks, o, err));
+    if (!wanted) return wd_comm_open_single(out, err);
+    WD_TRY(wd_comm_open_mpi(out, err));
+    if ((*out)->ranks == launch.ranks) return WD_OK;
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s has started %d ranks, but MPI has found %d: is its mpirun that of the MPI "
+                   "which this program is built with?",
+                   launch.name, launch.ranks, (*out)->ranks);
+}
+
+wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *o, int argc,
+                               char *const *argv, wd_err *err)
+{
+    int host_ranks;
+    const wd_launch launch = wd_launch_detect();
+    *exit_code = -1;
+    WD_TRY(count_wanted(&host_ranks, o, err));
+    if (launch.launcher != WD_LAUNCHER_NONE || host_ranks <= 1) return WD_OK;
+    WD_TRY(wd_comm_need_mpi(err));
+    WD_TRY(wd_options_check(WD_JOB_TRAIN, o, err));
+    return wd_launch_run(exit_code, host_ranks, argc, argv, err);
+}

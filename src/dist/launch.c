@@ -1,0 +1,199 @@
+/* See dist/launch.h. */
+#include "dist/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+
+/* A number that the environment has; -1: none. */
+static int number_of(const char *name)
+{
+    const char *text = getenv(name);
+    if (!text || !*text) return -1;
+    char *end;
+    const long n = strtol(text, &end, 10);
+    return *end || n < 0 || n > 1000000 ? -1 : (int)n;
+}
+
+static bool is_set(const char *name)
+{
+    return number_of(name) >= 0;
+}
+
+wd_launch wd_launch_detect(void)
+{
+    if (is_set("OMPI_COMM_WORLD_SIZE"))
+        return (wd_launch){WD_LAUNCHER_MPIRUN, "mpirun", number_of("OMPI_COMM_WORLD_RANK"),
+                           number_of("OMPI_COMM_WORLD_SIZE"),
+                           number_of("OMPI_COMM_WORLD_LOCAL_SIZE")};
+    /* a batch script has a rank, but no step */
+    if (is_set("SLURM_STEP_ID") && is_set("SLURM_STEP_NUM_TASKS")) {
+        const bool met = is_set("PMIX_RANK") || is_set("PMI_RANK");
+        return (wd_launch){met ? WD_LAUNCHER_SRUN : WD_LAUNCHER_BARE, "srun",
+                           number_of("SLURM_PROCID"), number_of("SLURM_STEP_NUM_TASKS"), 0};
+    }
+    if (is_set("PMI_SIZE"))
+        return (wd_launch){WD_LAUNCHER_BARE, "the mpirun of another MPI", number_of("PMI_RANK"),
+                           number_of("PMI_SIZE"), 0};
+    if (is_set("RANK") && is_set("WORLD_SIZE") && is_set("LOCAL_RANK") &&
+        (getenv("MASTER_ADDR") || getenv("TORCHELASTIC_RUN_ID")))
+        return (wd_launch){WD_LAUNCHER_TORCHRUN, "torchrun", number_of("RANK"),
+                           number_of("WORLD_SIZE"), number_of("LOCAL_WORLD_SIZE")};
+    return (wd_launch){.launcher = WD_LAUNCHER_NONE, .name = "nobody", .ranks = 1};
+}
+
+static wd_status refuse_torchrun(const wd_launch *l, const char *command, wd_err *err)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "torchrun has started this as rank %d of %d, but this is a program of its own, "
+                   "whose ranks MPI starts. Run instead:\n  mpirun -n %d --bind-to none %s "
+                   "--distributed\nor, on one machine:\n  %s --nproc_per_node %d",
+                   l->rank, l->ranks, l->ranks, command, command,
+                   l->host_ranks > 0 ? l->host_ranks : l->ranks);
+}
+
+static wd_status refuse_bare(const wd_launch *l, const char *command, wd_err *err)
+{
+    if (!strcmp(l->name, "srun"))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "srun has started %d of this program, but without what MPI finds the others "
+                       "by. Run instead:\n  srun --mpi=pmix -n %d %s --distributed\n(`srun "
+                       "--mpi=list` says what there is), or, within the allocation:\n  mpirun "
+                       "--bind-to none %s --distributed",
+                       l->ranks, l->ranks, command, command);
+    return wd_fail(
+        err, WD_UNSUPPORTED,
+        "%s has started %d of this program, which is built with Open MPI: use its mpirun "
+        "(`mpirun --version` says whose it is):\n  mpirun -n %d --bind-to none %s "
+        "--distributed",
+        l->name, l->ranks, l->ranks, command);
+}
+
+static wd_status refuse_alone(const wd_launch *l, const char *command, wd_err *err)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s has started %d of this program, and each would train a student of its own, "
+                   "into the same folder. To train one together:\n  %s -n %d %s --distributed",
+                   l->name, l->ranks, l->name, l->ranks, command);
+}
+
+static wd_status refuse_nobody(const char *command, wd_err *err)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--distributed: nobody has started ranks. Run one of:\n"
+                   "  mpirun -n 2 --bind-to none %s --distributed\n  srun --mpi=pmix -n 2 %s "
+                   "--distributed\n  %s --nproc_per_node 2",
+                   command, command, command);
+}
+
+wd_status wd_launch_check(const wd_launch *l, bool wanted, int host_ranks, const char *command,
+                          wd_err *err)
+{
+    if (l->launcher == WD_LAUNCHER_NONE) return wanted ? refuse_nobody(command, err) : WD_OK;
+    if (l->launcher == WD_LAUNCHER_TORCHRUN && (wanted || l->ranks > 1))
+        return refuse_torchrun(l, command, err);
+    if (l->ranks > 1 && l->launcher == WD_LAUNCHER_BARE) return refuse_bare(l, command, err);
+    if (l->ranks > 1 && !wanted) return refuse_alone(l, command, err);
+    if (wanted && host_ranks && l->host_ranks > 0 && l->host_ranks != host_ranks)
+        return wd_fail(
+            err, WD_INVALID_ARGUMENT,
+            "--nproc_per_node, --multi_gpu: expected %d ranks on this machine, found %d, "
+            "which %s has started; say --distributed instead",
+            host_ranks, l->host_ranks, l->name);
+    return WD_OK;
+}
+
+/* ---- mpirun as a child ---- */
+
+/* mpirun's arguments, ours behind them. */
+static wd_status make_arguments(const char ***out, char *self, size_t self_bytes, const char *count,
+                                int argc, char *const *argv, wd_err *err)
+{
+    enum { OWN = 9 };
+    const char **all;
+    int n = 0;
+    const ssize_t length = readlink("/proc/self/exe", self, self_bytes - 1);
+    if (length < 0)
+        return wd_fail(err, WD_IO, "/proc/self/exe: cannot be read: %s", strerror(errno));
+    self[length] = 0;
+    WD_TRY(wd_alloc((void **)&all, (size_t)argc + OWN, sizeof *all, "arguments", err));
+    all[n++] = "mpirun";
+    all[n++] = "-n";
+    all[n++] = count;
+    all[n++] = "--oversubscribe";
+    all[n++] = "--bind-to";
+    all[n++] = "none";
+    if (geteuid() == 0) all[n++] = "--allow-run-as-root";
+    all[n++] = self;
+    memcpy(all + n, argv, (size_t)argc * sizeof *all);
+    *out = all;
+    return WD_OK;
+}
+
+/* In the child, with `mask` as it was. A process group of its own keeps Ctrl-C from it, of which it
+ * would kill the ranks. Exits with NOT_RUN + errno where there is no mpirun. */
+enum { NOT_RUN = 100 };
+static void become_mpirun(const char **all, const sigset_t *mask)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
+    const int nothing = open("/dev/null", O_RDONLY);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvp(all[0], (char *const *)all);
+    _exit(NOT_RUN + (errno == ENOENT));
+}
+
+/* Until it ends. mpirun hands SIGUSR1 on to the ranks and goes on; of SIGTERM it kills them, which
+ * is what a second request is for. */
+static int tend(pid_t child, const sigset_t *awaited)
+{
+    int status, number, requests = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        sigwait(awaited, &number);
+        if (number != SIGCHLD) kill(child, requests++ ? SIGTERM : SIGUSR1);
+    }
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static wd_status run_child(int *exit_code, const char **all, wd_err *err)
+{
+    sigset_t awaited, before;
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGCHLD);
+    sigaddset(&awaited, SIGINT);
+    sigaddset(&awaited, SIGTERM);
+    sigaddset(&awaited, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &awaited, &before);
+    const pid_t child = fork();
+    if (child == 0) become_mpirun(all, &before);
+    const int code = child < 0 ? NOT_RUN : tend(child, &awaited);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (code == NOT_RUN) return wd_fail(err, WD_IO, "mpirun: cannot be run");
+    if (code == NOT_RUN + 1)
+        return wd_fail(err, WD_NOT_FOUND,
+                       "mpirun is not there, which starts ranks: install it (Debian: apt-get "
+                       "install openmpi-bin), or put its folder into PATH");
+    *exit_code = code;
+    return WD_OK;
+}
+
+wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, wd_err *err)
+{
+    char self[4096], count[16];
+    const char **all = NULL;
+    snprintf(count, sizeof count, "%d", ranks);
+    WD_TRY(make_arguments(&all, self, sizeof self, count, argc, argv, err));
+    const wd_status status = run_child(exit_code, all, err);
+    wd_free(all);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* Who started this process, and as how many ranks: what the environment says, before MPI is
+ * entered. */
+#ifndef WD_DIST_LAUNCH_H
+#define WD_DIST_LAUNCH_H
+
+#include "core/error.h"
+
+typedef enum wd_launcher {
+    WD_LAUNCHER_NONE,
+    WD_LAUNCHER_MPIRUN,  /* Open MPI's */
+    WD_LAUNCHER_SRUN,    /* Slurm's, with PMIx or PMI, which MPI finds the others by */
+    WD_LAUNCHER_BARE,    /* srun without, or another MPI's mpirun: ranks that cannot find another */
+    WD_LAUNCHER_TORCHRUN /* or torch.distributed.launch */
+} wd_launcher;
+
+typedef struct wd_launch {
+    wd_launcher launcher;
+    const char *name; /* "mpirun" */
+    int rank, ranks;
+    int host_ranks; /* on this machine; 0: not said */
+} wd_launch;
+
+wd_launch wd_launch_detect(void);
+
+/* Whether that can be the ranks that the user wants: `wanted`: training with ranks was asked for
+ * (--distributed); `host_ranks`: so many on each machine (0: not said). `command`: the user's own
+ * command line without these options, which errors show with what they should be.
+ * WD_INVALID_ARGUMENT, and WD_UNSUPPORTED where no ranks can come of it. */
+wd_status wd_launch_check(const wd_launch *launch, bool wanted, int host_ranks, const char *command,
+                          wd_err *err);
+
+/* Runs this program again as `ranks` ranks of this machine, by mpirun, and returns when they have
+ * ended: *exit_code is theirs, 128 and more where a signal ended one. A first SIGTERM or SIGINT
+ * asks the ranks to stop (they get SIGUSR1), a second one ends them. argv[argc] are the program's
+ * arguments without its own name. The process must have one thread. WD_NOT_FOUND: no mpirun. */
+wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, wd_err *err);
+
+#endif
