@@ -272,10 +272,10 @@ wd_bench_options wd_bench_defaults(void);
 
 wd_status wd_train(const wd_train_options *options, wd_err *err);
 /* Runs this program again under mpirun where `nproc_per_node` or `multi_gpu` ask for several ranks
- * and nobody has started them yet; returns when those have ended. *exit_code: that of the ranks; -1:
- * there was nothing to start, and this process is to go on to wd_train. argv[argc]: the program's
- * arguments without its own name. SIGINT and SIGTERM are handed on to the ranks meanwhile; the
- * process must not have threads yet. */
+ * and nobody has started them yet; returns when those have ended. *exit_code: that of the ranks;
+ * -1: there was nothing to start, and this process is to go on to wd_train. argv[argc]: the
+ * program's arguments without its own name. A request to stop (SIGINT, SIGTERM) is handed on to the
+ * ranks meanwhile; the process must not have threads yet. */
 wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *options, int argc,
                                char *const *argv, wd_err *err);
 wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err);

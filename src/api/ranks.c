@@ -1,6 +1,10 @@
 /* See api/ranks.h. */
 #include "api/ranks.h"
 
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "api/train_command.h"
 #include "core/log.h"
 #include "dev/device_list.h"
@@ -49,12 +53,57 @@ wd_status wd_ranks_open(wd_comm **out, const wd_train_options *o, wd_err *err)
     WD_TRY(check_launch(&launch, wanted, host_ranks, o, err));
     if (!wanted) return wd_comm_open_single(out, err);
     WD_TRY(wd_comm_open_mpi(out, err));
-    if ((*out)->ranks == launch.ranks) return WD_OK;
+    wd_log_as_rank((*out)->rank);
+    const int found = (*out)->ranks;
+    if (found == launch.ranks) return WD_OK;
+    wd_ranks_close(*out);
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s has started %d ranks, but MPI has found %d: is its mpirun that of the MPI "
                    "which this program is built with?",
-                   launch.name, launch.ranks, (*out)->ranks);
+                   launch.name, launch.ranks, found);
 }
+
+void wd_ranks_close(wd_comm *comm)
+{
+    wd_comm_close(comm);
+    wd_log_as_rank(0);
+}
+
+/* ---- threads ---- */
+
+/* What a rank may run on. */
+typedef struct cores {
+    int host;
+    cpu_set_t set;
+} cores;
+
+/* Cores that ranks are bound to are theirs; where none is bound, all have the same. */
+static int64_t share_cores(const wd_comm *comm, const cores *all)
+{
+    cpu_set_t together;
+    CPU_ZERO(&together);
+    for (int r = 0; r < comm->ranks; r++)
+        if (all[r].host == comm->host) CPU_OR(&together, &together, &all[r].set);
+    const int own = CPU_COUNT(&all[comm->rank].set);
+    const int share = CPU_COUNT(&together) / comm->host_ranks;
+    const int threads = share < own ? share : own;
+    return threads > 1 ? threads : 1;
+}
+
+int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted)
+{
+    if (wanted || comm->ranks == 1 || getenv("OMP_NUM_THREADS")) return wanted;
+    cores all[comm->ranks];
+    size_t at[comm->ranks + 1];
+    memset(all, 0, sizeof all);
+    for (int r = 0; r <= comm->ranks; r++) at[r] = (size_t)r * sizeof *all;
+    all[comm->rank].host = comm->host;
+    sched_getaffinity(0, sizeof all->set, &all[comm->rank].set);
+    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
+    return share_cores(comm, all);
+}
+
+/* ---- starting them ---- */
 
 wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *o, int argc,
                                char *const *argv, wd_err *err)

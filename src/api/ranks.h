@@ -4,8 +4,15 @@
 
 #include "dist/comm.h"
 
-/* Opens the communicator of a run: that of all ranks under --distributed, else a single one. Refuses
- * what launcher and options do not agree on, with the line to run instead. All ranks call it. */
+/* Opens the communicator of a run: that of all ranks under --distributed, else a single one. What
+ * launcher and options do not agree on is refused, with the line to run instead. All ranks call it.
+ * From then on rank 0 alone logs what is no warning (core/log.h). */
 wd_status wd_ranks_open(wd_comm **out, const wd_train_options *options, wd_err *err);
+void wd_ranks_close(wd_comm *comm); /* collective; NULL is allowed */
+
+/* Threads of a rank: `wanted`, or, where that is 0 and the environment says nothing
+ * (OMP_NUM_THREADS), the cores that the ranks of its machine may use, divided among them: 0 for a
+ * single rank, else at least 1. All ranks call it. */
+int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted);
 
 #endif

@@ -10,6 +10,7 @@
 #include "api/agreement.h"
 #include "api/memory_report.h"
 #include "api/options_json.h"
+#include "api/ranks.h"
 #include "api/text_plan.h"
 #include "api/train_plan.h"
 #include "api/way_out.h"
@@ -87,6 +88,15 @@ static wd_status move_checkpoints(const wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+/* The first rank's part. */
+static wd_status begin_folder(const wd_train_setup *s, const wd_memory_plan *plan,
+                              const wd_train_plan *where, wd_err *err)
+{
+    WD_TRY(wd_folder_make(s->options.output_dir, err));
+    WD_TRY(move_checkpoints(s, err));
+    return write_run(s, plan, where, err);
+}
+
 /* ---- the run ---- */
 
 static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_err *err)
@@ -120,9 +130,7 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     WD_TRY_OUT(wd_teacher_map_open(&map, s, devices, err));
     s->trainer.samples.decoder = devices->teacher[map.vae];
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
-    WD_TRY_OUT(wd_folder_make(s->options.output_dir, err));
-    WD_TRY_OUT(move_checkpoints(s, err));
-    WD_TRY_OUT(write_run(s, &plan, &where, err));
+    if (s->trainer.machine.comm->rank == 0) WD_TRY_OUT(begin_folder(s, &plan, &where, err));
     WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, devices->teacher[map.text_encoder], err));
     wd_host_memory_trim();
     s->trainer.memory_bytes = wd_plan_peak(&plan, WD_PLAN_HOST);
@@ -135,20 +143,32 @@ out:
     return status;
 }
 
-wd_status wd_train(const wd_train_options *options, wd_err *err)
+static wd_status run(const wd_train_options *options, wd_comm *comm, wd_err *err)
 {
     wd_devices devices = {0};
     wd_train_setup *setup;
-    WD_TRY(wd_options_check(WD_JOB_TRAIN, options, err));
-    wd_stop_forget();
     WD_TRY(wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err));
     wd_status status = wd_train_setup_open(setup, options, err);
-    if (status == WD_OK)
-        status = wd_devices_open_shared(&devices, options->devices, options->num_threads,
-                                        setup->trainer.machine.comm, err);
+    if (status == WD_OK) {
+        setup->trainer.machine.comm = comm;
+        status = wd_devices_open_shared(&devices, options->devices,
+                                        wd_ranks_threads(comm, options->num_threads), comm, err);
+    }
     if (status == WD_OK) status = train(setup, &devices, err);
     wd_train_setup_close(setup);
     wd_devices_close(&devices);
     wd_free(setup);
+    return status;
+}
+
+wd_status wd_train(const wd_train_options *options, wd_err *err)
+{
+    wd_comm *comm;
+    WD_TRY(wd_options_check(WD_JOB_TRAIN, options, err));
+    wd_stop_forget();
+    WD_TRY(wd_ranks_open(&comm, options, err));
+    const wd_status status = run(options, comm, err);
+    if (status != WD_OK && comm->ranks > 1) return status; /* the others are waiting for it */
+    wd_ranks_close(comm);
     return status;
 }

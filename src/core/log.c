@@ -13,6 +13,7 @@ static struct {
     wd_log_fn *fn;
     void *context;
     wd_log_level level;
+    int rank;
     bool keep;
     size_t bytes; /* of what was kept */
     char kept[KEPT_MAX];
@@ -62,12 +63,27 @@ size_t wd_log_take_errors(char *out, size_t out_bytes)
     return n;
 }
 
+void wd_log_as_rank(int rank)
+{
+    pthread_mutex_lock(&sink.lock);
+    sink.rank = rank;
+    pthread_mutex_unlock(&sink.lock);
+}
+
+static bool is_heard(wd_log_level level)
+{
+    return sink.fn && level <= sink.level && (!sink.rank || level <= WD_LOG_WARNING);
+}
+
 static void say(wd_log_level level, bool always, const char *format, va_list list)
 {
     char message[MESSAGE_MAX];
     pthread_mutex_lock(&sink.lock);
-    if (sink.fn && level <= sink.level) {
-        vsnprintf(message, sizeof message, format, list);
+    if (is_heard(level)) {
+        const bool report = always || (sink.keep && level == WD_LOG_ERROR); /* names its rank */
+        const int n =
+            sink.rank && !report ? snprintf(message, sizeof message, "[Rank %d] ", sink.rank) : 0;
+        vsnprintf(message + n, sizeof message - (size_t)n, format, list);
         if (sink.keep && level == WD_LOG_ERROR && !always)
             keep(message);
         else

@@ -17,4 +17,8 @@ size_t wd_log_take_errors(char *out, size_t out_bytes);
 /* A line of that report: an error that is said even while errors are kept. */
 void wd_log_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Of rank `rank` of a job: those behind the first say warnings and errors only, "[Rank 2] " in
+ * front. */
+void wd_log_as_rank(int rank);
+
 #endif
