@@ -4,6 +4,9 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "sanitized.h"
@@ -178,6 +181,33 @@ static void resident_memory_is_known(void **state)
     if (!WD_TEST_SANITIZED) assert_true(wd_host_memory_own() <= before + SLACK);
 }
 
+/* What two processes share is one half of each. */
+static void shared_memory_is_divided(void **state)
+{
+    (void)state;
+    enum { BYTES = 64 << 20, SLACK = 8 << 20 };
+    int touched[2], over[2];
+    char byte = 0;
+    const size_t before = wd_host_memory_own();
+    if (!before) skip(); /* no /proc */
+    char *data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(data, MAP_FAILED);
+    memset(data, 1, BYTES);
+    assert_in_range(wd_host_memory_own(), before + BYTES - SLACK, before + BYTES + SLACK);
+    assert_int_equal(pipe(touched) | pipe(over), 0);
+    const pid_t other = fork();
+    if (!other) {
+        memset(data, 2, BYTES);
+        _exit(write(touched[1], &byte, 1) != 1 || read(over[0], &byte, 1) != 1);
+    }
+    assert_int_equal(read(touched[0], &byte, 1), 1);
+    assert_in_range(wd_host_memory_own(), before + BYTES / 2 - SLACK, before + BYTES / 2 + SLACK);
+    assert_int_equal(write(over[1], &byte, 1), 1);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    for (int i = 0; i < 2; i++) close(touched[i]), close(over[i]);
+    munmap(data, BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +220,7 @@ int main(void)
         cmocka_unit_test(nth_allocation_fails),
         cmocka_unit_test(memory_is_metered),
         cmocka_unit_test(resident_memory_is_known),
+        cmocka_unit_test(shared_memory_is_divided),
         cmocka_unit_test(errors_say_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,12 +58,20 @@ size_t wd_host_memory_available(void)
     return (size_t)(left < bytes ? left : bytes);
 }
 
+/* Of the shared memory that is resident, what other processes have to answer for, in KiB. */
+static uint64_t shared_by_others(void)
+{
+    const uint64_t all = kib_of("/proc/self/status", "RssShmem");
+    const uint64_t part = kib_of("/proc/self/smaps_rollup", "Pss_Shmem");
+    return all != UINT64_MAX && part < all ? all - part : 0;
+}
+
 size_t wd_host_memory_own(void)
 {
     uint64_t anonymous = kib_of("/proc/self/status", "RssAnon");
     uint64_t shared = kib_of("/proc/self/status", "RssShmem");
     if (anonymous == UINT64_MAX || shared == UINT64_MAX) return 0;
-    return (size_t)(anonymous + shared) * 1024;
+    return (size_t)(anonymous + shared - shared_by_others()) * 1024;
 }
 
 size_t wd_host_memory_own_peak(void)
@@ -71,6 +79,7 @@ size_t wd_host_memory_own_peak(void)
     uint64_t all = kib_of("/proc/self/status", "VmHWM");
     uint64_t mapped = kib_of("/proc/self/status", "RssFile");
     if (all == UINT64_MAX || mapped == UINT64_MAX) return 0;
+    mapped += shared_by_others();
     return all > mapped ? (size_t)(all - mapped) * 1024 : 0;
 }
 

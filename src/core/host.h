@@ -8,8 +8,8 @@
  * allows less. SIZE_MAX where neither is known. */
 size_t wd_host_memory_available(void);
 
-/* Anonymous and shared resident bytes of this process: what it owns, without mapped files. 0 where
- * /proc does not tell. */
+/* Anonymous and shared resident bytes of this process: what it owns, without mapped files; what
+ * several processes share is divided among them. 0 where /proc does not tell. */
 size_t wd_host_memory_own(void);
 
 /* The most that it was so far: the peak of all resident memory less the mapped files that are

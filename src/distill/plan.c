@@ -145,8 +145,10 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
     for (int d = 0; d < devices->count; d++)
         wd_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, wd_plan_place(devices, d),
                     wd_device_bytes_peak(devices->device[d]));
-    wd_plan_add(plan, "teacher weights in host memory", WD_PLAN_TRAINING, WD_PLAN_HOST,
-                (*out)->host_bytes);
+    const bool shares = options->comm && options->comm->host_ranks > 1 && placement->each;
+    wd_plan_add(plan,
+                shares ? "part of the host's teacher weights" : "teacher weights in host memory",
+                WD_PLAN_TRAINING, WD_PLAN_HOST, (*out)->host_bytes);
     plan->mapped_bytes = (*out)->mapped_bytes;
     return WD_OK;
 }

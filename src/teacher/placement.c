@@ -48,8 +48,9 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         bytes->streaming += (size_t)wd_placed_slots((wd_stage_kind)k, p->slots) * slot[k];
     if (home != WD_HOME_DISK) return 0;
-    if (wd_site_at(site, device)->reads_host) return reading;
-    bytes->streaming += casting;
+    const bool shared = p->each && wd_site_host_ranks(site) > 1; /* by the host's ranks, a ring */
+    if (wd_site_at(site, device)->reads_host && !shared) return reading;
+    if (!wd_site_at(site, device)->reads_host) bytes->streaming += casting;
     return 2 * reading; /* one is sent while one is read */
 }
 

@@ -73,6 +73,54 @@ static void bytes_are_those_of_residencies(void **state)
         }
 }
 
+/* Bytes that a rank counts as its part of a host's, of a dry run. */
+static size_t planned(const wd_placement *p, wd_dtype storage, const wd_comm *like)
+{
+    wd_err err = {0};
+    wd_device *device, *dry;
+    wd_queue *queue;
+    wd_residency *r;
+    wd_comm *comm;
+    wd_test_ok(wd_comm_open_dry(&comm, like, &err), &err);
+    wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
+    wd_test_ok(wd_device_open_dry(&dry, device, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, dry, &err), &err);
+    wd_test_ok(wd_residency_open_placed(&r, &tiny, p, storage, &queue, queue, comm, &err), &err);
+    const size_t bytes = wd_device_bytes(dry) + r->host_bytes;
+    wd_residency_close(r);
+    wd_queue_close(queue);
+    wd_device_close(dry);
+    wd_device_close(device);
+    wd_comm_close(comm);
+    return bytes;
+}
+
+/* What the ranks of a host count together is what its placement says of the host. */
+static void ranks_add_up_to_their_host(void **state)
+{
+    (void)state;
+    enum { RANKS = 6, HOSTS = 2, HERE = RANKS / HOSTS, PAGES = 3 * 4096 }; /* of a ring */
+    static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
+    static const wd_strategy strategy[] = {WD_STRATEGY_cpu, WD_STRATEGY_disk};
+    const wd_comm like = {.rank = 1, .ranks = RANKS, .hosts = HOSTS, .host_rank = 1,
+                          .host_ranks = HERE};
+    const wd_site site = {.ranks = RANKS,
+                          .hosts = HOSTS,
+                          .devices = 1,
+                          .device = {{.reads_host = true, .flops_per_s = 1}}};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 2; k++) {
+            wd_err err = {0};
+            wd_teacher_size size;
+            wd_placement p;
+            wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
+            wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &site, 0, &err), &err);
+            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+            const size_t host = wd_placed_host(&bytes);
+            assert_in_range(HERE * planned(&p, storage[i], &like), host, host + HERE + PAGES);
+        }
+}
+
 /* 14,288,491,584 weights in each expert of A14B, 28.6 GB in bf16. */
 static void a_published_model(void **state)
 {
@@ -109,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_those_of_residencies),
+        cmocka_unit_test(ranks_add_up_to_their_host),
         cmocka_unit_test(a_published_model),
     };
     return cmocka_run_group_tests(tests, open_tiny, close_tiny);
