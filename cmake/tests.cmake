@@ -48,7 +48,9 @@ if(MPI_C_FOUND)
       LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/mpi_lsan.supp:print_suppressions=0
       TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/mpi_tsan.supp)
   target_compile_definitions(test_dist_mpi PRIVATE WD_HAVE_MPI)
-  set_tests_properties(dist/mpi PROPERTIES ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
+  target_compile_definitions(test_tests_ranks PRIVATE WD_HAVE_MPI
+                             $<$<BOOL:${WD_MPIRUN}>:WD_HAVE_MPIRUN>)
+  set_tests_properties(dist/mpi tests/ranks PROPERTIES ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
 endif()
 if(MPI_C_FOUND AND WD_MPIRUN)
   foreach(ranks 1 2 4)

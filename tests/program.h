@@ -27,15 +27,15 @@ static inline void wd_program_read_(char *to, size_t bytes, const char *path)
     if (file) fclose(file);
 }
 
-/* Starts it with output and errors going to files in the test folder. */
-static inline pid_t wd_program_start(const char *const *arguments)
+/* Starts `name` (found in PATH) with output and errors going to files in the test folder. */
+static inline pid_t wd_program_start_as(const char *name, const char *const *arguments)
 {
-    const char *argv[64] = {WD_PROGRAM};
+    const char *argv[96] = {name};
     char out[128], err[128];
     int n = 1;
     pid_t pid;
     posix_spawn_file_actions_t actions;
-    while (*arguments && n < 63) argv[n++] = *arguments++;
+    while (*arguments && n < 95) argv[n++] = *arguments++;
     assert_null(*arguments);
     argv[n] = NULL;
     snprintf(out, sizeof out, "%s/stdout", wd_test_folder());
@@ -43,10 +43,15 @@ static inline pid_t wd_program_start(const char *const *arguments)
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 1, out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    int rc = posix_spawn(&pid, WD_PROGRAM, &actions, NULL, (char *const *)argv, environ);
+    int rc = posix_spawnp(&pid, name, &actions, NULL, (char *const *)argv, environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (rc) fail_msg("%s: %s", WD_PROGRAM, strerror(rc));
+    if (rc) fail_msg("%s: %s", name, strerror(rc));
     return pid;
+}
+
+static inline pid_t wd_program_start(const char *const *arguments)
+{
+    return wd_program_start_as(WD_PROGRAM, arguments);
 }
 
 static inline void wd_program_wait(wd_program *result, pid_t pid)

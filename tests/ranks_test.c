@@ -1,0 +1,267 @@
+/* Training with several ranks as a user runs it: by mpirun, or started by the program itself. What
+ * they leave is what one rank leaves, and what cannot work is refused with what to run instead. */
+#include "runs.h"
+
+#include <dirent.h>
+
+static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
+
+static wd_program program;
+
+#define RUN(out)                                                                                   \
+    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
+        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--height", "32",   \
+        "--width", "32", "--batch_size", "2", "--trajectories", "8", "--trajectory_steps", "4",    \
+        "--guidance_scale", "2", "--lr", "1e-3", "--warmup_steps", "1", "--num_steps", "40",       \
+        "--seed", "3"
+
+static int prepare(void **state)
+{
+    (void)state;
+    static const char prompts[] = "red apple, blue background\npenguin, white background\nfox\n";
+    static const char student[] = "{\"depth\": 1}";
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("prompts.txt"), prompts, sizeof prompts - 1, &err), &err);
+    wd_test_ok(wd_file_write(wd_test_path("student.json"), student, sizeof student - 1, &err),
+               &err);
+    return 0;
+}
+
+/* What an error says that is not the first of what was said. */
+static void refused(wd_status status, const char *text)
+{
+    if (program.code != (int)status || !strstr(program.err, text))
+        fail_msg("expected exit code %d and \"%s\", found %d: %s", status, text, program.code,
+                 program.err);
+}
+
+#ifdef WD_HAVE_MPIRUN
+
+#define MPIRUN(ranks, ...)                                                                         \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        "-n", ranks, "--oversubscribe", "--bind-to", "none", WD_PROGRAM, __VA_ARGS__, NULL         \
+    }
+
+static void run_ranks(const char *const *arguments)
+{
+    wd_program_wait(&program, wd_program_start_as("mpirun", arguments));
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) n++;
+    return n;
+}
+
+/* Files of a run's folder whose names begin so. */
+static int count_files(const char *folder, const char *begin)
+{
+    int n = 0;
+    struct dirent *item;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    while ((item = readdir(dir))) n += !strncmp(item->d_name, begin, strlen(begin));
+    closedir(dir);
+    return n;
+}
+
+static double mean_loss(const json_t *rows, size_t first, size_t end)
+{
+    double sum = 0;
+    for (size_t i = first; i < end; i++)
+        sum += json_real_value(json_object_get(json_array_get(rows, i), "loss"));
+    return sum / (double)(end - first);
+}
+
+static void two_ranks_train_one_student(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("two");
+    run_ranks(MPIRUN("2", RUN(out), "--distributed"));
+    wd_program_succeeded(&program);
+    json_t *rows = metrics(out);
+    assert_int_equal(json_array_size(rows), 40);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 39), "samples")),
+                     40 * 2 * 2);
+    const double before = mean_loss(rows, 0, 10), after = mean_loss(rows, 30, 40);
+    if (!(after < 0.9 * before)) fail_msg("loss was %g and is %g", before, after);
+    json_decref(rows);
+}
+
+static void one_of_them_writes_and_speaks(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("two");
+    assert_int_equal(count_files(out, "events."), 1);
+    assert_int_equal(count_files(wd_test_path("two/checkpoints"), "step-"), 1);
+    assert_false(wd_path_exists(wd_test_path("two/checkpoints.1")));
+    assert_int_equal(count(program.err, "done after 40 steps"), 1);
+    assert_int_equal(count(program.err, "memory:"), 1);
+    assert_int_equal(count(program.err, "[Rank"), 0);
+}
+
+/* The same samples in each step: as many of one rank as of two together. */
+static void one_rank_sees_the_same_samples(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("one");
+    wd_program_run(&program, RUN(out), "--gradient_accumulation_steps", "2");
+    wd_program_succeeded(&program);
+    json_t *one = metrics(out), *two = metrics(wd_test_path("two"));
+    assert_int_equal(json_array_size(one), json_array_size(two));
+    for (size_t i = 0; i < json_array_size(one); i++) {
+        const double a = mean_loss(one, i, i + 1), b = mean_loss(two, i, i + 1);
+        if (!(a - b < 1e-3 * a && b - a < 1e-3 * a))
+            fail_msg("step %zu: loss %.9g of one rank, %.9g of two", i + 1, a, b);
+    }
+    json_decref(one);
+    json_decref(two);
+}
+
+static void ranks_are_started(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("started");
+    wd_program_run(&program, RUN(out), "--nproc_per_node", "2");
+    wd_program_succeeded(&program);
+    assert_same_weights(out, wd_test_path("two"));
+    out = wd_test_path("devices");
+    wd_program_run(&program, RUN(out), "--multi_gpu", "--devices", "sim:2x64MiB", "--local_rank",
+                   "0");
+    wd_program_succeeded(&program);
+    assert_same_weights(out, wd_test_path("two"));
+}
+
+static void stopped_ranks_go_on_bit_for_bit(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("parts");
+    wd_program_run(&program, RUN(out), "--nproc_per_node", "2", "--stop_at_step", "7", "--resume");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN(out), "--nproc_per_node", "2", "--resume");
+    wd_program_succeeded(&program);
+    assert_same_weights(out, wd_test_path("two"));
+}
+
+/* In bits the same by the same order of additions, however many ranks there are. */
+static void ranks_change_nothing(void **state)
+{
+    (void)state;
+    static const char *const ranks[] = {"1", "2", "4"}, *const accumulation[] = {"4", "2", "1"};
+    for (int i = 0; i < 3; i++) {
+        wd_program_run(&program, RUN(wd_test_path(ranks[i])), "--nproc_per_node", ranks[i],
+                       "--gradient_accumulation_steps", accumulation[i], "--deterministic_reduce",
+                       "--num_steps", "12");
+        wd_program_succeeded(&program);
+        if (i) assert_same_weights(wd_test_path(ranks[i]), wd_test_path("1"));
+    }
+}
+
+/* SIGTERM to who started the ranks, and to one of mpirun's: SIGUSR1 is what it hands on. */
+static void asked_to_end_they_write_a_checkpoint(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("asked");
+    const char *started[] = {RUN(out), "--num_steps",      "1000000", "--resume",
+                             "auto",   "--nproc_per_node", "2",       NULL};
+    pid_t pid = wd_program_start(started);
+    wait_for_steps(wd_test_path("asked/metrics.jsonl"));
+    kill(pid, SIGTERM);
+    wd_program_wait(&program, pid);
+    wd_program_succeeded(&program);
+    assert_int_equal(count(program.err, "--resume auto goes on from here"), 1);
+    assert_int_equal(count_files(wd_test_path("asked/checkpoints"), "step-"), 1);
+    assert_true(wd_path_exists(wd_test_path("asked/model_index.json")));
+
+    json_t *rows = metrics(out);
+    const size_t before = json_array_size(rows);
+    json_decref(rows);
+    pid = wd_program_start_as("mpirun", MPIRUN("2", RUN(out), "--num_steps", "1000000", "--resume",
+                                               "auto", "--distributed"));
+    for (size_t now = before; now < before + 3;) {
+        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+        rows = metrics(out);
+        now = json_array_size(rows);
+        json_decref(rows);
+    }
+    kill(pid, SIGUSR1);
+    wd_program_wait(&program, pid);
+    wd_program_succeeded(&program);
+    assert_int_equal(count(program.err, "going on from"), 1);
+}
+
+static void a_failure_is_everybodys(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN(wd_test_path("never")), "--nproc_per_node", "2", "--teacher_path",
+                   "no-such-teacher");
+    refused(WD_NOT_FOUND, "no-such-teacher");
+    wd_program_run(&program, RUN(wd_test_path("never")), "--nproc_per_node", "2", "--devices",
+                   "sim:3x64MiB");
+    refused(WD_INVALID_ARGUMENT, "2 ranks of a host can share equally, found 3");
+    assert_false(wd_path_exists(wd_test_path("never/run.json")));
+}
+
+static void ranks_must_be_asked_for(void **state)
+{
+    (void)state;
+    run_ranks(MPIRUN("2", RUN(wd_test_path("never"))));
+    refused(WD_INVALID_ARGUMENT, "mpirun -n 2 wandistiller train");
+    run_ranks(MPIRUN("2", RUN(wd_test_path("never")), "--nproc_per_node", "3"));
+    refused(WD_INVALID_ARGUMENT, "expected 3 ranks on this machine, found 2");
+    assert_false(wd_path_exists(wd_test_path("never")));
+}
+
+static void launchers_that_cannot_are_told_what_to_run(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN(wd_test_path("never")), "--distributed");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "nobody has started ranks");
+    setenv("RANK", "0", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    wd_program_run(&program, RUN(wd_test_path("never")), "--local_rank=0");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "torchrun has started");
+    refused(WD_INVALID_ARGUMENT, "mpirun -n 2 --bind-to none wandistiller train --teacher_path");
+    unsetenv("RANK");
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    wd_program_run(&program, RUN(wd_test_path("never")), "--distributed");
+    wd_program_refused(&program, WD_UNSUPPORTED, "srun has started 2");
+    unsetenv("SLURM_STEP_ID");
+}
+
+#define TESTS                                                                                      \
+    cmocka_unit_test(two_ranks_train_one_student),                                                 \
+        cmocka_unit_test(one_of_them_writes_and_speaks),                                           \
+        cmocka_unit_test(one_rank_sees_the_same_samples), cmocka_unit_test(ranks_are_started),     \
+        cmocka_unit_test(stopped_ranks_go_on_bit_for_bit), cmocka_unit_test(ranks_change_nothing), \
+        cmocka_unit_test(asked_to_end_they_write_a_checkpoint),                                    \
+        cmocka_unit_test(a_failure_is_everybodys), cmocka_unit_test(ranks_must_be_asked_for),      \
+        cmocka_unit_test(launchers_that_cannot_are_told_what_to_run)
+
+#else
+
+static void ranks_are_refused(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN(wd_test_path("never")), "--nproc_per_node", "2");
+#ifdef WD_HAVE_MPI
+    refused(WD_NOT_FOUND, "mpirun is not there");
+#else
+    refused(WD_UNSUPPORTED, "built without MPI");
+#endif
+}
+
+#define TESTS cmocka_unit_test(ranks_are_refused)
+
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TESTS};
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}

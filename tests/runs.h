@@ -1,0 +1,58 @@
+/* What a run of `wandistiller train` leaves behind, looked at. */
+#ifndef WD_TESTS_RUNS_H
+#define WD_TESTS_RUNS_H
+
+#include <jansson.h>
+#include <time.h>
+
+#include "program.h"
+
+static inline void assert_same_weights(const char *a, const char *b)
+{
+    static const char file[] = "transformer/diffusion_pytorch_model.safetensors";
+    char path[2][WD_PATH_MAX], hash[2][33];
+    wd_err err;
+    wd_test_ok(wd_path_join(path[0], a, file, &err), &err);
+    wd_test_ok(wd_path_join(path[1], b, file, &err), &err);
+    for (int i = 0; i < 2; i++) wd_test_ok(wd_file_hash(hash[i], path[i], &err), &err);
+    assert_string_equal(hash[0], hash[1]);
+}
+
+/* Rows of metrics.jsonl as one array; what follows from the clock is taken out. */
+static inline json_t *metrics(const char *run)
+{
+    char path[WD_PATH_MAX], *text, *line, *rest;
+    size_t bytes;
+    wd_err err;
+    json_t *rows = json_array();
+    wd_test_ok(wd_path_join(path, run, "metrics.jsonl", &err), &err);
+    wd_test_ok(wd_file_read(&text, &bytes, path, 1 << 20, &err), &err);
+    for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *row = json_loads(line, 0, NULL);
+        assert_non_null(row);
+        json_object_del(row, "seconds");
+        json_object_del(row, "steps_per_s");
+        json_array_append_new(rows, row);
+    }
+    wd_free(text);
+    return rows;
+}
+
+/* Waits until the run has done a few steps. */
+static inline void wait_for_steps(const char *metrics_path)
+{
+    for (int i = 0; i < 3000; i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        if (wd_file_read(&text, &bytes, metrics_path, 1 << 24, NULL) == WD_OK) {
+            int lines = 0;
+            for (size_t k = 0; k < bytes; k++) lines += text[k] == '\n';
+            wd_free(text);
+            if (lines >= 3) return;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    }
+    fail_msg("no step was done in a minute");
+}
+
+#endif
