@@ -156,6 +156,7 @@ typedef struct wd_train_options {
     bool multi_gpu;         /* start a rank for each of `devices`: see wd_train_start_ranks */
     int64_t nproc_per_node; /* start so many ranks: the same; 0: none */
     int64_t local_rank;     /* accepted for scripts of the Python version; means nothing */
+    double step_timeout;    /* seconds that a step of several ranks may take; 0: by the plan */
 } wd_train_options;
 
 /* Says what a run of `train` would take, under every strategy, without loading a weight. */

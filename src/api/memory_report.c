@@ -99,6 +99,42 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
     }
 }
 
+const char *wd_memory_report_now(char *out, size_t out_bytes, const wd_devices *d, int device)
+{
+    char allocated[32], reserved[32], total[32], free[32];
+    const size_t now = wd_device_bytes(d->device[device]);
+    const bool is_host = device == d->processor;
+    const size_t there = wd_host_memory_available(), own = wd_host_memory_own();
+    const size_t most = is_host ? there + own : wd_device_bytes_max(d->device[device]);
+    snprintf(out, out_bytes, "allocated %s, reserved %s, total %s, free %s",
+             wd_bytes_text(allocated, sizeof allocated, now),
+             wd_bytes_text(reserved, sizeof reserved, is_host ? own : now),
+             wd_bytes_text(total, sizeof total, most),
+             wd_bytes_text(free, sizeof free, is_host ? there : most - now));
+    return out;
+}
+
+void wd_memory_report_note(void *devices, wd_watch_note *out)
+{
+    const wd_devices *d = devices;
+    char text[160];
+    size_t names = 0, lines = 0;
+    if (!d) {
+        snprintf(out->memory, sizeof out->memory, "host memory: reserved %s, free %s",
+                 wd_bytes_text(text, 32, wd_host_memory_own()),
+                 wd_bytes_text(text + 32, 32, wd_host_memory_available()));
+        return;
+    }
+    for (int i = 0; i < d->count; i++) {
+        if (names < sizeof out->device)
+            names += (size_t)snprintf(out->device + names, sizeof out->device - names, "%s%s",
+                                      i ? ", " : "", d->name[i]);
+        if (lines < sizeof out->memory)
+            lines += (size_t)snprintf(out->memory + lines, sizeof out->memory - lines, "%s: %s\n",
+                                      d->name[i], wd_memory_report_now(text, sizeof text, d, i));
+    }
+}
+
 json_t *wd_memory_plan_json(const wd_memory_plan *plan, const wd_devices *devices, size_t before)
 {
     json_t *items = json_array(), *peaks = json_object();

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "dist/watch.h"
 #include "distill/plan.h"
 
 /* "412 MB" */
@@ -20,6 +21,13 @@ void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices
  * process had. */
 void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices,
                                size_t before);
+
+/* "allocated 1 MB, reserved 2 MB, total 3 GB, free 1 GB": of a device, now. Any thread may ask. */
+const char *wd_memory_report_now(char *out, size_t out_bytes, const wd_devices *devices,
+                                 int device);
+
+/* What the watch says of this rank; `devices`: a wd_devices, or NULL while there are none. */
+void wd_memory_report_note(void *devices, wd_watch_note *out);
 
 /* A new object: bytes_peak, bytes_before, bytes_mapped of host memory, devices, items. */
 json_t *wd_memory_plan_json(const wd_memory_plan *plan, const wd_devices *devices, size_t before);

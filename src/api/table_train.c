@@ -172,6 +172,9 @@ static const wd_option table[] = {
      .help = "The same with a rank for each of DEVICES"},
     {WD_INT_LINE(local_rank, "-1", -1, WD_INT_MAX), .group = "Ranks", .flags = WD_OPTION_LEGACY,
      .help = "Not needed: ranks know where they are"},
+    {WD_FLOAT_LINE(step_timeout, "0", 0, 1e9), .group = "Ranks",
+     .help = "Seconds that a step may take before ranks that wait for one another end the job; 0: "
+             "ten times what the plan expects of a step and a sweep, and a minute"},
 
     {STRATEGY_ALIAS("teacher_on_cpu", "cpu")},
     {STRATEGY_ALIAS("balance_teacher", "balanced")},

@@ -99,6 +99,13 @@ static wd_status begin_folder(const wd_train_setup *s, const wd_memory_plan *pla
 
 /* ---- the run ---- */
 
+/* What a step may take, with ranks that wait for one another: far more than it should. */
+static double step_s_max(const wd_train_options *o, const wd_strategy_plan *plan)
+{
+    if (o->step_timeout > 0) return o->step_timeout;
+    return 60 + 10 * (plan->step_seconds + plan->timeline.sweep_seconds);
+}
+
 static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_err *err)
 {
     wd_trainer_result result;
@@ -134,6 +141,7 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, devices->teacher[map.text_encoder], err));
     wd_host_memory_trim();
     s->trainer.memory_bytes = wd_plan_peak(&plan, WD_PLAN_HOST);
+    s->trainer.step_s_max = step_s_max(&s->options, &where.chosen);
     status = run_trainer(s, &where, err);
     if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, err);
     if (status != WD_OK) goto out;
@@ -143,32 +151,46 @@ out:
     return status;
 }
 
-static wd_status run(const wd_train_options *options, wd_comm *comm, wd_err *err)
+/* `watch` may be NULL. The failure of a rank ends it here, while it still has what it was made with:
+ * the memory that the report shows is that of the failure. */
+static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *watch, wd_err *err)
 {
     wd_devices devices = {0};
-    wd_train_setup *setup;
-    WD_TRY(wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err));
-    wd_status status = wd_train_setup_open(setup, options, err);
+    wd_train_setup *setup = NULL;
+    wd_status status = wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err);
+    if (status == WD_OK) status = wd_train_setup_open(setup, options, err);
     if (status == WD_OK) {
         setup->trainer.machine.comm = comm;
+        setup->trainer.watch = watch;
         status = wd_devices_open_shared(&devices, options->devices,
                                         wd_ranks_threads(comm, options->num_threads), comm, err);
     }
-    if (status == WD_OK) status = train(setup, &devices, err);
-    wd_train_setup_close(setup);
+    if (status == WD_OK) {
+        wd_watch_describe(watch, wd_memory_report_note, &devices);
+        status = train(setup, &devices, err);
+    }
+    if (status != WD_OK && watch) wd_watch_fail(watch, err);
+    wd_watch_describe(watch, wd_memory_report_note, NULL);
+    if (setup) wd_train_setup_close(setup);
     wd_devices_close(&devices);
     wd_free(setup);
     return status;
 }
 
+/* Closing the communicator is watched, too: MPI waits there for all ranks. */
 wd_status wd_train(const wd_train_options *options, wd_err *err)
 {
     wd_comm *comm;
+    wd_watch *watch = NULL;
     WD_TRY(wd_options_check(WD_JOB_TRAIN, options, err));
     wd_stop_forget();
     WD_TRY(wd_ranks_open(&comm, options, err));
-    const wd_status status = run(options, comm, err);
-    if (status != WD_OK && comm->ranks > 1) return status; /* the others are waiting for it */
+    WD_TRY(wd_watch_open(&watch, comm, err)); /* or else the others are waiting for this rank */
+    wd_watch_follow(watch, comm);
+    wd_watch_describe(watch, wd_memory_report_note, NULL);
+    const wd_status status = run(options, comm, watch, err);
+    wd_watch_follow(watch, NULL);
     wd_ranks_close(comm);
+    wd_watch_close(watch);
     return status;
 }

@@ -8,7 +8,6 @@
 
 #include "api/memory_report.h"
 #include "api/train_command.h"
-#include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 
@@ -146,24 +145,15 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
 
 /* ---- when memory is gone all the same ---- */
 
-static void say_device(const wd_devices *d, int device)
-{
-    char allocated[32], reserved[32], total[32], free[32];
-    const size_t now = wd_device_bytes(d->device[device]);
-    const bool is_host = device == d->processor;
-    const size_t there = wd_host_memory_available(), own = wd_host_memory_own();
-    const size_t most = is_host ? there + own : wd_device_bytes_max(d->device[device]);
-    wd_log(WD_LOG_ERROR, "[Rank 0, %s] allocated %s, reserved %s, total %s, free %s",
-           d->name[device], wd_bytes_text(allocated, sizeof allocated, now),
-           wd_bytes_text(reserved, sizeof reserved, is_host ? own : now),
-           wd_bytes_text(total, sizeof total, most),
-           wd_bytes_text(free, sizeof free, is_host ? there : most - now));
-}
-
 void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, const wd_err *error)
 {
+    char text[160];
+    const wd_devices *devices = plan->devices;
+    const wd_comm *comm = setup->trainer.machine.comm;
     wd_log(WD_LOG_ERROR, "out of memory, though the plan fits: %s", error->message);
-    for (int d = 0; d < plan->devices->count; d++) say_device(plan->devices, d);
+    for (int d = 0; d < devices->count && (!comm || comm->ranks == 1); d++)
+        wd_log(WD_LOG_ERROR, "[Rank 0, %s] %s", devices->name[d],
+               wd_memory_report_now(text, sizeof text, devices, d));
     wd_log(WD_LOG_ERROR,
            "somebody else has taken the memory since, or --host_memory said too much. "
            "What takes less, best first:");

@@ -58,7 +58,8 @@ struct wd_device {
     size_t blocks, blocks_max;
     wd_block_sum sum[WD_BLOCK_SUMS_MAX]; /* the last has what is too much */
     int sums;
-    size_t bytes, bytes_peak;
+    _Atomic size_t bytes; /* asked for by whoever reports */
+    size_t bytes_peak;
     size_t bytes_max; /* SIZE_MAX: what the system gives */
     int64_t allocs;
 };

@@ -111,6 +111,7 @@ static void describe(wd_watch *w, double now)
 static void see_self(wd_watch *w, double now)
 {
     wd_watch_beat *b = &w->peer[w->o.rank].is.beat;
+    w->peer[w->o.rank].heard_s = now;
     pthread_mutex_lock(&w->lock);
     *b = (wd_watch_beat){
         .step = w->step, .step_s = now - w->step_begun, .allowed_s = w->allowed_s, .lane = -1};
@@ -245,7 +246,7 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
     w->o = *options;
     if (!w->o.beat_s) w->o.beat_s = 0.5;
     if (!w->o.silent_s) w->o.silent_s = 5;
-    if (!w->o.open_s) w->o.open_s = 20;
+    if (!w->o.open_s) w->o.open_s = 7;
     w->met = 1;
     w->allowed_s = INFINITY;
     pthread_mutex_init(&w->lock, NULL);
@@ -320,6 +321,13 @@ out:
     return status;
 }
 
+static void wake(const wd_watch *w)
+{
+    const uint64_t one = 1;
+    const ssize_t written = write(w->wake, &one, sizeof one);
+    (void)written;
+}
+
 void wd_watch_describe(wd_watch *w, wd_watch_describe_fn *fn, void *context)
 {
     if (!w) return;
@@ -328,6 +336,7 @@ void wd_watch_describe(wd_watch *w, wd_watch_describe_fn *fn, void *context)
     w->context = context;
     w->described = true;
     pthread_mutex_unlock(&w->lock);
+    wake(w);
 }
 
 void wd_watch_follow(wd_watch *w, const wd_comm *comm)
@@ -346,13 +355,6 @@ void wd_watch_step(wd_watch *w, int64_t step, double allowed_s)
     w->step_begun = wd_clock_s();
     w->allowed_s = allowed_s;
     pthread_mutex_unlock(&w->lock);
-}
-
-static void wake(const wd_watch *w)
-{
-    const uint64_t one = 1;
-    const ssize_t written = write(w->wake, &one, sizeof one);
-    (void)written;
 }
 
 _Noreturn void wd_watch_fail(wd_watch *w, const wd_err *error)

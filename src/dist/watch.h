@@ -37,7 +37,7 @@ typedef struct wd_watch_options {
     int rank, ranks;
     double beat_s;   /* 0.5: between signs of life */
     double silent_s; /* 5: without one */
-    double open_s;   /* 20: until all ranks are connected */
+    double open_s;   /* 7: until all ranks are connected */
 } wd_watch_options;
 
 /* What a rank says of itself. */
@@ -67,8 +67,8 @@ void wd_watch_describe(wd_watch *watch, wd_watch_describe_fn *fn, void *context)
 void wd_watch_follow(wd_watch *watch, const wd_comm *comm);
 
 /* The rank begins `step` (or goes on with it in another way), for which it is allowed so many
- * seconds; INFINITY: as many as it takes. The job fails once every rank either waits for others or
- * computes, without a break, for longer than it is allowed. */
+ * seconds; INFINITY: as many as it takes. The job fails once every rank is stuck: it has computed
+ * for longer than it is allowed, or waited without a break for longer than any is. */
 void wd_watch_step(wd_watch *watch, int64_t step, double allowed_s);
 
 /* Ends the whole job because this rank has failed: errors that were put aside (core/log.h) are told

@@ -13,6 +13,12 @@ enum { TURN_MS = 10, TURNS_MAX = 400 }; /* longer than a report may take */
 static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGXFSZ};
 enum { FATAL = sizeof fatal / sizeof *fatal };
 
+#ifdef WD_SANITIZE
+static const bool sanitized = true;
+#else
+static const bool sanitized = false;
+#endif
+
 static atomic_int crashed, told, wake_fd = -1;
 static bool minded[FATAL];
 
@@ -39,7 +45,7 @@ void wd_crash_mind(int wake)
     sigfillset(&action.sa_mask);
     atomic_store(&wake_fd, wake);
     for (int i = 0; i < FATAL; i++) {
-        minded[i] = !sigaction(fatal[i], NULL, &now) && now.sa_handler == SIG_DFL;
+        minded[i] = !sigaction(fatal[i], NULL, &now) && (!sanitized || now.sa_handler == SIG_DFL);
         if (minded[i]) sigaction(fatal[i], &action, NULL);
     }
 }

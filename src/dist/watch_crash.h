@@ -4,8 +4,8 @@
 #ifndef WD_DIST_WATCH_CRASH_H
 #define WD_DIST_WATCH_CRASH_H
 
-/* From now on; `wake`: an eventfd that is written to. Signals that somebody else minds (a debugger,
- * a sanitizer) are left to them. One watch per process. */
+/* From now on; `wake`: an eventfd that is written to. What MPI does about these signals (a
+ * backtrace) is not done then; what a sanitizer does is left to it. One watch per process. */
 void wd_crash_mind(int wake);
 void wd_crash_forget(void);
 

@@ -11,8 +11,9 @@
 #include "dist/watch_crash.h"
 #include "dist/watch_impl.h"
 
-static const double report_s = 2; /* for the one who reports, before the next one does */
-static const double linger_s = 1; /* for the others to end, before they are killed */
+static const double report_s = 2;   /* for the one who reports, before the next one does */
+static const double come_s = 1;     /* for ranks that are only just meeting */
+static const double linger_s = 1.5; /* for the others to end, before they are killed */
 
 /* ---- the end ---- */
 
@@ -68,9 +69,16 @@ static void wait_for_ends(wd_watch *w)
     kill_those(w, false);
 }
 
-static _Noreturn void finish(const wd_watch *w)
+/* Those who have no connection to the one who reported hear of it from the others. */
+static void send_end(wd_watch *w)
+{
+    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_END, NULL, 0);
+}
+
+static _Noreturn void finish(wd_watch *w)
 {
     kill_those(w, true);
+    send_end(w);
     wd_crash_go_on();
     _exit(w->first.code);
 }
@@ -79,18 +87,32 @@ static void tell(wd_watch *w)
 {
     const wd_watch_failure *f = &w->first;
     const size_t bytes = offsetof(wd_watch_failure, text) + strlen(f->text) + 1;
-    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_FAIL, f, bytes);
-    w->told = true;
+    for (int r = 0; r < w->o.ranks; r++) {
+        wd_watch_peer *p = &w->peer[r];
+        if (!p->met || p->told) continue;
+        wd_link_send(&p->link, WD_FRAME_FAIL, f, bytes);
+        p->told = true;
+    }
+}
+
+/* While ranks are only just meeting, one that is not connected yet may be the one to report. */
+static bool some_may_come(const wd_watch *w)
+{
+    for (int r = 0; r < w->o.ranks; r++)
+        if (r != w->o.rank && r != w->first.rank && !w->peer[r].met) return true;
+    return false;
 }
 
 /* Once something has failed. */
 void wd_watch_act(wd_watch *w, double now)
 {
     if (w->outcast || w->ended) finish(w);
-    if (!w->told) {
-        tell(w);
+    if (!w->failed_at) {
+        w->failed_at = now;
         w->patience = now + report_s;
     }
+    tell(w);
+    if (some_may_come(w) && now - w->failed_at < come_s) return;
     const int who = wd_watch_lowest_living(w);
     if (who != w->o.rank) {
         if (now < w->patience) return;
@@ -100,7 +122,7 @@ void wd_watch_act(wd_watch *w, double now)
     }
     say_report(w);
     kill_those(w, true);
-    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_END, NULL, 0);
+    send_end(w);
     wait_for_ends(w);
     finish(w);
 }

@@ -25,7 +25,7 @@ typedef struct wd_watch_report {
 
 typedef struct wd_watch_peer {
     wd_link link;
-    bool met, left, gone, silent;
+    bool met, left, gone, silent, told;
     double heard_s; /* clock */
     wd_watch_report is;
 } wd_watch_peer;
@@ -67,7 +67,8 @@ struct wd_watch {
     struct pollfd *set;  /* [ranks + 1] */
     double begun, next_beat, next_note;
     bool said_bye;
-    bool failed, told, ended, outcast;
+    bool failed, ended, outcast;
+    double failed_at;
     wd_watch_failure first;
     double patience; /* until when somebody is to have reported */
     wd_frame frame;

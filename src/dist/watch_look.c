@@ -1,4 +1,5 @@
 /* What has failed: see dist/watch.h. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,42 +42,65 @@ int wd_watch_lowest_living(const wd_watch *w)
 
 /* ---- who is missing ---- */
 
-/* For how long a rank has done what it does beyond what it is allowed. */
-static double over_s(const wd_watch *w, int rank, double now)
+/* The least that any rank is allowed now. */
+static double least_allowed_s(const wd_watch *w)
 {
-    const wd_watch_peer *p = &w->peer[rank];
-    const wd_watch_beat *b = &p->is.beat;
-    const double since = rank == w->o.rank || p->heard_s <= 0 ? 0 : now - p->heard_s;
-    return (b->lane >= 0 ? b->wait_s : b->step_s) + since - b->allowed_s;
+    double least = INFINITY;
+    for (int r = 0; r < w->o.ranks; r++) least = fmin(least, w->peer[r].is.beat.allowed_s);
+    return least;
 }
 
-/* Everybody waits, or has been at it, for longer than allowed: the one who does not wait holds up
- * the others; where all wait, the one who is furthest behind. */
+/* For how long a rank has waited, as of now; less than 0: it does not. */
+static double waited_s(const wd_watch *w, int rank, double now)
+{
+    const wd_watch_beat *b = &w->peer[rank].is.beat;
+    return b->lane < 0 ? -1 : b->wait_s + now - w->peer[rank].heard_s;
+}
+
+/* Whether a rank has computed for longer than it is allowed, or waited for longer than any is. */
+static bool is_stuck(const wd_watch *w, int rank, double least_s, double now)
+{
+    const wd_watch_beat *b = &w->peer[rank].is.beat;
+    return b->lane < 0 ? b->step_s + now - w->peer[rank].heard_s > b->allowed_s
+                       : waited_s(w, rank, now) > least_s;
+}
+
+/* Whether `b` rather than `a` holds up the others: it does not wait; or is behind; or was overtaken
+ * by those who have waited for less long. */
+static bool is_later(const wd_watch *w, int b, int a, double now)
+{
+    const bool waits_a = waited_s(w, a, now) >= 0, waits_b = waited_s(w, b, now) >= 0;
+    const int64_t step_a = w->peer[a].is.beat.step, step_b = w->peer[b].is.beat.step;
+    if (waits_a != waits_b) return waits_a;
+    if (step_a != step_b) return step_b < step_a;
+    return waited_s(w, b, now) > waited_s(w, a, now);
+}
+
+/* All ranks are stuck: a step takes too long. */
 static void look_for_late(wd_watch *w, double now)
 {
     int late = 0;
     size_t n = 0;
     char others[2048] = "";
     wd_watch_failure f;
+    const double least_s = least_allowed_s(w);
     for (int r = 0; r < w->o.ranks; r++)
-        if (!(over_s(w, r, now) > 0)) return;
-    for (int r = 1; r < w->o.ranks; r++) {
-        const wd_watch_beat *a = &w->peer[late].is.beat, *b = &w->peer[r].is.beat;
-        if ((b->lane < 0) != (a->lane < 0) ? b->lane < 0 : b->step < a->step) late = r;
-    }
+        if (!is_stuck(w, r, least_s, now)) return;
+    for (int r = 1; r < w->o.ranks; r++)
+        if (is_later(w, r, late, now)) late = r;
     const wd_watch_beat *b = &w->peer[late].is.beat;
     for (int r = 0; r < w->o.ranks && n < sizeof others; r++) {
         const wd_watch_beat *waits = &w->peer[r].is.beat;
         if (waits->lane >= 0 && waits->lane < WD_LANES)
-            n += (size_t)snprintf(others + n, sizeof others - n,
-                                  "\nrank %d, at step %lld, has waited %.0f s for %s", r,
-                                  (long long)waits->step, waits->wait_s, lane_name[waits->lane]);
+            n += (size_t)snprintf(
+                others + n, sizeof others - n, "\nrank %d, at step %lld, has waited %.0f s for %s",
+                r, (long long)waits->step, waited_s(w, r, now), lane_name[waits->lane]);
     }
     wd_watch_failed(
         &f, late, WD_RANK_LOST, WD_WATCH_LATE,
         "step %lld has taken %.0f s, and at most %.0f s were expected (--step_timeout): "
         "it hangs, or the network does%s",
-        (long long)b->step, b->step_s, b->allowed_s, others);
+        (long long)b->step, b->step_s, least_s, others);
     wd_watch_learn(w, &f);
 }
 

@@ -21,9 +21,11 @@ typedef enum act {
     HANG,       /* does nothing any more */
     FAIL,       /* reports an error */
     ABORT,
-    WAIT,    /* for other ranks, without end */
-    COMPUTE, /* without end, and may */
-    NO_MEET  /* never connects */
+    WAIT,         /* for other ranks, without end */
+    WAIT_BETWEEN, /* the same, between two steps */
+    COMPUTE,      /* without end, and may */
+    FAIL_EARLY,   /* as soon as it is connected itself */
+    NO_MEET       /* never connects */
 } act;
 
 typedef struct job {
@@ -82,9 +84,15 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     if (j->act[rank] == NO_MEET)
         for (;;) pause();
     if (wd_watch_meet(watch, j->address, &err) != WD_OK) _exit(96);
+    if (j->act[rank] == FAIL_EARLY) {
+        wd_fail(&err, WD_BAD_FORMAT, "rank %d dislikes its file", rank);
+        wd_watch_fail(watch, &err);
+    }
     wd_watch_describe(watch, describe_rank, &rank);
     wd_watch_follow(watch, &comm);
-    wd_watch_step(watch, 10 + rank, j->act[rank] == COMPUTE ? INFINITY : j->allowed_s);
+    wd_watch_step(watch, 10 + rank,
+                  j->act[rank] == COMPUTE || j->act[rank] == WAIT_BETWEEN ? INFINITY
+                                                                          : j->allowed_s);
     usleep(300 * 1000); /* every rank has said how it is */
     pass_all(out, "", 1, write_some);
     switch (j->act[rank]) {
@@ -98,6 +106,7 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     case ABORT:
         abort();
     case WAIT:
+    case WAIT_BETWEEN:
         atomic_store(&comm.waits_since[WD_LANE_GRADIENTS], wd_clock_s());
         for (;;) pause();
     case HANG:
@@ -317,6 +326,21 @@ static void errors_of_all_are_one_report(void **state)
     assert_int_equal(count(j.report, "take less"), 1);
 }
 
+/* Some may be connected to the one that fails, and not yet to the one that reports. */
+static void errors_while_ranks_meet_are_one_report(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        int code[RANKS];
+        job j = {.act = {i % 2 ? HANG : FAIL_EARLY, HANG, FAIL_EARLY}};
+        start(&j);
+        go(&j);
+        see_end(&j, code);
+        assert_codes(code, WD_BAD_FORMAT, WD_BAD_FORMAT, WD_BAD_FORMAT);
+        assert_int_equal(count(j.report, "dislikes its file"), 1);
+    }
+}
+
 /* A rank that is done waits for those that are not. */
 static void failures_after_the_first_goodbye_count(void **state)
 {
@@ -351,7 +375,7 @@ static void what_hangs_is_found_by_its_deadline(void **state)
 {
     (void)state;
     int code[RANKS];
-    job hangs = {.act = {WAIT, HANG, WAIT}, .allowed_s = 1};
+    job hangs = {.act = {WAIT_BETWEEN, HANG, WAIT}, .allowed_s = 1};
     start(&hangs);
     go(&hangs);
     see_end(&hangs, code);
@@ -455,6 +479,7 @@ int main(void)
         cmocka_unit_test(stopped_and_continued_ranks_go_on),
         cmocka_unit_test(errors_end_all_with_their_code),
         cmocka_unit_test(errors_of_all_are_one_report),
+        cmocka_unit_test(errors_while_ranks_meet_are_one_report),
         cmocka_unit_test(failures_after_the_first_goodbye_count),
         cmocka_unit_test(signals_are_told),
         cmocka_unit_test(what_hangs_is_found_by_its_deadline),

@@ -294,11 +294,13 @@ static bool is_due(int64_t step, int64_t interval)
 static wd_status run_step(trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
+    wd_watch_step(o->watch, t->step, o->step_s_max);
     double lr = wd_lr_at(&o->lr, t->step, progress_of(t));
     WD_TRY(wd_machine_step(&t->machine, t->step, lr, err));
     t->note[t->step % 4] = (step_note){.lr = lr, .targets = t->machine.objective->targets};
     t->step++;
     WD_TRY(take_results(t, 1, err));
+    wd_watch_step(o->watch, t->step, INFINITY); /* what is no step takes as long as it takes */
     if (is_due(t->step, o->checkpoint_interval)) WD_TRY(write_checkpoint(t, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
         WD_TRY(wd_samples_write(t->samples, t->step, err));

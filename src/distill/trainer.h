@@ -3,6 +3,7 @@
 #ifndef WD_DISTILL_TRAINER_H
 #define WD_DISTILL_TRAINER_H
 
+#include "dist/watch.h"
 #include "distill/machine.h"
 #include "distill/samples.h"
 #include "student/export.h"
@@ -24,6 +25,8 @@ typedef struct wd_trainer_options {
                                   * says so */
     void *stop_context;
     size_t memory_bytes; /* for the progress line */
+    wd_watch *watch;     /* told of every step; NULL: none */
+    double step_s_max;   /* what a step may take, before the watch ends the job */
 } wd_trainer_options;
 
 /* How it ended, and what it did. */
