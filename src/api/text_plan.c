@@ -21,6 +21,27 @@ static wd_status choose_text(wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+/* ---- ranks ---- */
+
+static void gather(void *comm, void *data, const size_t *at)
+{
+    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, data, at, NULL));
+}
+
+/* Ranks encode together, and one of each machine writes: its ranks see the same folder, other
+ * machines' may see one of their own. */
+static wd_status share_text(wd_train_setup *s, wd_err *err)
+{
+    wd_comm *comm = s->trainer.machine.comm;
+    if (!comm || comm->ranks == 1 || !comm->vtable) return WD_OK; /* a plan's ranks are not there */
+    const wd_text_share share = {.part = comm->rank,
+                                 .parts = comm->ranks,
+                                 .writes = comm->host_rank == 0,
+                                 .gather = gather,
+                                 .context = comm};
+    return wd_text_cache_share(s->embeds.cache, &share, err);
+}
+
 /* Tokens of the prompts, and what encoding those takes that the cache has not. */
 wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devices, int device,
                        wd_err *err)
@@ -33,6 +54,7 @@ wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devi
                                  s->data.count + s->samples, s->options.negative_prompt,
                                  s->options.max_sequence_length, s->encoder_dtype, err));
     WD_TRY(choose_text(s, err));
+    WD_TRY(share_text(s, err));
     wd_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
                 wd_text_cache_tokenizer_bytes(s->embeds.cache));
     WD_TRY_OUT(wd_device_open_dry(&dry, devices->device[device], err));

@@ -2,7 +2,7 @@
  *
  * Prompts are sorted by the hash of their token ids; a file's prompts are looked up in that list.
  * What no file has is encoded in batches, the prompts of one length beside each other, each batch a
- * new file. */
+ * new file. Of several processes each encodes a part of a batch, of as many rows as the others'. */
 #include "wan/text_cache.h"
 
 #include <assert.h>
@@ -26,6 +26,7 @@ enum { BATCH_ROWS = 4096 };
 typedef struct prompt {
     wd_text_hash hash;
     int64_t first_id, tokens; /* its ids: ids[first_id] ... */
+    bool lacking;             /* with others: one of them has no row */
     int64_t at;               /* its place in the caller's list */
     const char *row;          /* its embeddings, once they are there */
 } prompt;
@@ -52,6 +53,7 @@ struct wd_text_cache {
     const wd_pipeline *pipeline;
     wd_safetensors *weights;
     char key[WD_TEXT_KEY_MAX];
+    wd_text_share share; /* parts 0: alone */
 };
 
 /* ---- prompts ---- */
@@ -223,7 +225,8 @@ static wd_status list_missing(prompt ***list, int64_t *count, const wd_text_cach
     *count = 0;
     for (int64_t i = 0; i < c->count; i++) {
         prompt *p = &c->prompt[i];
-        if (!p->row && (i == 0 || !same(&p->hash, &p[-1].hash))) (*list)[(*count)++] = p;
+        if ((!p->row || p->lacking) && (i == 0 || !same(&p->hash, &p[-1].hash)))
+            (*list)[(*count)++] = p;
     }
     qsort(*list, (size_t)*count, sizeof **list, by_length);
     return WD_OK;
@@ -233,6 +236,7 @@ static wd_status list_missing(prompt ***list, int64_t *count, const wd_text_cach
 typedef struct batch {
     wd_text_hash *hash;
     int64_t *first;
+    int64_t *own_first; /* of the part that is encoded here, from 0 */
     int32_t *ids;
     char *row;
 } batch;
@@ -241,6 +245,7 @@ static void free_batch(batch *b)
 {
     wd_free(b->hash);
     wd_free(b->first);
+    wd_free(b->own_first);
     wd_free(b->ids);
     wd_free(b->row);
 }
@@ -252,6 +257,8 @@ static wd_status alloc_batch(batch *b, int64_t count, int64_t rows, size_t row_b
     b->hash = block;
     WD_TRY(wd_alloc(&block, (size_t)count + 1, sizeof *b->first, "a batch of prompts", err));
     b->first = block;
+    WD_TRY(wd_alloc(&block, (size_t)count + 1, sizeof *b->own_first, "a batch of prompts", err));
+    b->own_first = block;
     WD_TRY(wd_alloc(&block, (size_t)rows, sizeof *b->ids, "a batch of prompts", err));
     b->ids = block;
     block = NULL; /* not cleared: a dry run does not touch it */
@@ -260,13 +267,120 @@ static wd_status alloc_batch(batch *b, int64_t count, int64_t rows, size_t row_b
     return WD_OK;
 }
 
-/* Encodes `count` prompts of `rows` tokens in all, and takes the rows: from a new file, or as they
- * are. A dry encoder's are nothing. */
+/* ---- with others ---- */
+
+static bool is_shared(const wd_text_cache *c)
+{
+    return c->share.parts > 1;
+}
+
+static void gather(const wd_text_cache *c, void *data, const size_t *at)
+{
+    c->share.gather(c->share.context, data, at);
+}
+
+/* Whether it is so with any of them. */
+static bool any_of_all(const wd_text_cache *c, bool own)
+{
+    const int parts = c->share.parts;
+    bool all[parts], any = false;
+    size_t at[parts + 1];
+    for (int p = 0; p <= parts; p++) at[p] = (size_t)p * sizeof *all;
+    all[c->share.part] = own;
+    gather(c, all, at);
+    for (int p = 0; p < parts; p++) any |= all[p];
+    return any;
+}
+
+/* The first prompt of part `p`, of a batch that begins at row 0. */
+static int64_t part_begin(const int64_t *first, int64_t count, int p, int parts)
+{
+    int64_t i = 0;
+    while (i < count && first[i] * parts < first[count] * p) i++;
+    return i;
+}
+
+/* Sends the rows that were encoded here, and gets those of the others. */
+static void gather_rows(const wd_text_cache *c, const batch *b, int64_t count, size_t row_bytes)
+{
+    const int parts = c->share.parts;
+    size_t at[parts + 1];
+    for (int p = 0; p <= parts; p++)
+        at[p] = (size_t)b->first[part_begin(b->first, count, p, parts)] * row_bytes;
+    gather(c, b->row, at);
+}
+
+/* What the writers have written. */
+static wd_status take_written(wd_text_cache *c, wd_err *err)
+{
+    any_of_all(c, false); /* once all is there */
+    if (!c->share.writes) WD_TRY(take_folder(c, err));
+    for (int64_t i = 0; i < c->count; i++)
+        if (!c->prompt[i].row)
+            return wd_fail(err, WD_IO,
+                           "%s: prompt embeddings are missing there that another process of this "
+                           "machine has written; give --cache_dir a folder that all see alike",
+                           c->folder);
+    return WD_OK;
+}
+
+wd_status wd_text_cache_share(wd_text_cache *c, const wd_text_share *share, wd_err *err)
+{
+    void *block;
+    const size_t parts = (size_t)share->parts, count = (size_t)c->count;
+    size_t at[parts + 1];
+    assert(c->folder);
+    c->share = *share;
+    for (size_t p = 0; p <= parts; p++) at[p] = p * count;
+    WD_TRY(wd_alloc(&block, parts, count, "a list of prompts", err));
+    char *lacking = block;
+    for (size_t i = 0; i < count; i++) lacking[at[share->part] + i] = !c->prompt[i].row;
+    gather(c, lacking, at);
+    for (size_t i = 0; i < parts * count; i++) c->prompt[i % count].lacking |= lacking[i];
+    wd_free(block);
+    return WD_OK;
+}
+
+/* ---- a batch ---- */
+
+/* Rows of this process's part, or all. */
+static wd_status encode_part(wd_text_cache *c, wd_umt5 *encoder, const batch *b, int64_t count,
+                             size_t row_bytes, wd_err *err)
+{
+    int64_t begin = 0, end = count;
+    if (is_shared(c)) {
+        begin = part_begin(b->first, count, c->share.part, c->share.parts);
+        end = part_begin(b->first, count, c->share.part + 1, c->share.parts);
+    }
+    const int64_t row = b->first[begin];
+    for (int64_t i = begin; i <= end; i++) b->own_first[i - begin] = b->first[i] - row;
+    if (begin == end) return WD_OK;
+    return wd_umt5_encode_rows(encoder, b->row + (size_t)row * row_bytes, b->ids + row,
+                               b->own_first, end - begin, err);
+}
+
+/* Takes the rows of a batch: from a new file, or as they are. */
+static wd_status keep_batch(wd_text_cache *c, batch *b, int64_t count, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    const wd_text_rows r = {b->hash, b->first, b->row, count, c->text_dim, c->dtype};
+    c->computed += count;
+    if (!c->folder) {
+        take_rows(c, &r);
+        c->source[c->sources++] = (source){.memory = b->row};
+        b->row = NULL;
+        return WD_OK;
+    }
+    if (is_shared(c) && !c->share.writes) return WD_OK;
+    WD_TRY(wd_text_file_write(path, c->folder, c->key, &r, err));
+    return take_file(c, path, err);
+}
+
+/* Encodes `count` prompts of `rows` tokens in all. A dry encoder's are nothing. */
 static wd_status encode_batch(wd_text_cache *c, wd_umt5 *encoder, bool dry, prompt *const *list,
                               int64_t count, int64_t rows, wd_err *err)
 {
     batch b = {0};
-    char path[WD_PATH_MAX];
     wd_status status;
     size_t row_bytes = (size_t)c->text_dim * wd_dtype_bytes(c->dtype);
     WD_TRY_OUT(reserve_source(c, err));
@@ -277,21 +391,20 @@ static wd_status encode_batch(wd_text_cache *c, wd_umt5 *encoder, bool dry, prom
         memcpy(b.ids + b.first[i], c->ids + list[i]->first_id,
                (size_t)list[i]->tokens * sizeof *b.ids);
     }
-    WD_TRY_OUT(wd_umt5_encode_rows(encoder, b.row, b.ids, b.first, count, err));
+    WD_TRY_OUT(encode_part(c, encoder, &b, count, row_bytes, err));
     if (dry) goto out;
-    const wd_text_rows r = {b.hash, b.first, b.row, count, c->text_dim, c->dtype};
-    if (!c->folder) {
-        take_rows(c, &r);
-        c->source[c->sources++] = (source){.memory = b.row};
-        b.row = NULL;
-    } else {
-        WD_TRY_OUT(wd_text_file_write(path, c->folder, c->key, &r, err));
-        WD_TRY_OUT(take_file(c, path, err));
-    }
-    c->computed += count;
+    if (is_shared(c)) gather_rows(c, &b, count, row_bytes);
+    WD_TRY_OUT(keep_batch(c, &b, count, err));
 out:
     free_batch(&b);
     return status;
+}
+
+/* Of several processes all end where one is asked to. */
+static bool is_stopped(const wd_text_cache *c, bool dry)
+{
+    const bool own = wd_stop_requested();
+    return is_shared(c) && !dry ? any_of_all(c, own) : own;
 }
 
 static wd_status encode_list(wd_text_cache *c, prompt *const *list, int64_t count, wd_queue *queue,
@@ -303,12 +416,12 @@ static wd_status encode_list(wd_text_cache *c, prompt *const *list, int64_t coun
     if (!dry) {
         wd_log(WD_LOG_INFO, "text encoder: %" PRId64 " of %" PRId64 " prompts to encode in %s",
                count, c->count, wd_dtype_option_name(c->dtype));
-        if (c->folder) WD_TRY(wd_folder_make(c->folder, err));
+        if (c->folder && (!is_shared(c) || c->share.writes)) WD_TRY(wd_folder_make(c->folder, err));
     }
     WD_TRY_OUT(wd_umt5_open(&encoder, &c->pipeline->umt5, c->weights, c->dtype, queue, err));
     for (int64_t begin = 0, end; begin < count; begin = end) {
         int64_t rows = list[begin]->tokens;
-        if (wd_stop_requested()) {
+        if (is_stopped(c, dry)) {
             status = wd_fail(err, WD_INTERRUPTED,
                              "stopped after %" PRId64 " of %" PRId64 " prompts were encoded", begin,
                              count);
@@ -333,6 +446,7 @@ wd_status wd_text_cache_encode(wd_text_cache *c, wd_queue *queue, wd_err *err)
     WD_TRY_OUT(list_missing(&list, &count, c, err));
     if (count) WD_TRY_OUT(encode_list(c, list, count, queue, err));
     if (wd_device_is_dry(wd_queue_device(queue))) goto out;
+    if (is_shared(c)) WD_TRY_OUT(take_written(c, err));
     wd_safetensors_close(c->weights);
     c->weights = NULL;
 out:

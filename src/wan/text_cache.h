@@ -2,6 +2,9 @@
  *
  *   prompts -> cleaned -> token ids -> rows of the encoder, from the cache where it has them
  *
+ * Several processes of one job may encode together, each its share of every batch; of those that
+ * have the folder in common one writes.
+ *
  * Opening says what there is; encoding then opens the encoder only if a prompt is missing, and
  * closes it before it returns: then its memory is gone, and what is left is mapped files. Rows are
  * kept as the encoder gave them, in its dtype, without padding. Nothing of a cache file is trusted:
@@ -23,6 +26,20 @@ wd_status wd_text_cache_open(wd_text_cache **out, const char *folder, const wd_p
                              const char *const *prompts, int64_t count, int64_t max_tokens,
                              wd_dtype encoder_dtype, wd_err *err);
 void wd_text_cache_close(wd_text_cache *cache); /* NULL is allowed */
+
+/* One of `parts` processes that have opened the same prompts. */
+typedef struct wd_text_share {
+    int part, parts;
+    bool writes; /* into the folder: one of those for which it is the same */
+    /* Each process has its part, [at[part], at[part + 1]) of data, and then all of it. `at`
+     * [parts + 1] in bytes is the same for all. Called by all of them as often. */
+    void (*gather)(void *context, void *data, const size_t *at);
+    void *context;
+} wd_text_share;
+
+/* Encodes with others from now on: what any of them lacks. The cache must have a folder. All call
+ * it, and encode on devices that are not dry together. */
+wd_status wd_text_cache_share(wd_text_cache *cache, const wd_text_share *share, wd_err *err);
 
 /* Computes the embeddings that are missing, which must be done before one is asked for. They are
  * written every few thousand rows, so that a run that is interrupted goes on where it was. On a dry

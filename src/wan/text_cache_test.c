@@ -4,11 +4,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/log.h"
 #include "core/stop.h"
+#include "dist/comm.h"
 #include "wan/text_cache.h"
 #include "wan/text_file.h"
 
@@ -19,7 +22,7 @@ static const char *const prompts[] = {
     "red apple, blue background",
     "  Cr\u00e8me   br\u00fbl\u00e9e &amp; a \t\u201cfox\u201d, green background ",
     "penguin, white background", ""};
-enum { PROMPTS = 4, NEGATIVE = 3, TOKENS = 24, DIM = 96 };
+enum { PROMPTS = 4, NEGATIVE = 3, TOKENS = 24, DIM = 96, RANKS_MAX = 5 };
 enum { WRITING = WD_SAFETENSORS_BUFFER_BYTES + (64 << 10) }; /* of a cache file */
 
 static wd_pipeline tiny;
@@ -377,6 +380,112 @@ static void interrupted(void **state)
     assert_int_equal(list(path, folder), 0);
 }
 
+/* A rank's part of encoding together. */
+typedef struct rank_part {
+    pthread_t thread;
+    wd_comm *comm;
+    const char *folder;
+    bool writes;
+    int64_t computed;
+    char *rows[PROMPTS]; /* copies */
+    int64_t count[PROMPTS];
+} rank_part;
+
+static void gather(void *comm, void *data, const size_t *at)
+{
+    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, data, at, NULL));
+}
+
+/* In a thread, where assertions of cmocka must not be used. */
+static void *encode_together(void *context)
+{
+    rank_part *p = context;
+    wd_device *cpu;
+    wd_queue *own;
+    wd_text_cache *c;
+    const wd_text_share share = {.part = p->comm->rank,
+                                 .parts = p->comm->ranks,
+                                 .writes = p->writes,
+                                 .gather = gather,
+                                 .context = p->comm};
+    if (wd_device_open_cpu(&cpu, 1, NULL) || wd_queue_open(&own, cpu, NULL)) abort();
+    if (wd_text_cache_open(&c, p->folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, NULL)) abort();
+    if (wd_text_cache_share(c, &share, NULL) || wd_text_cache_encode(c, own, NULL)) abort();
+    p->computed = wd_text_cache_computed(c);
+    for (int64_t i = 0; i < PROMPTS; i++) {
+        const void *rows = wd_text_cache_rows(c, i, &p->count[i]);
+        const size_t bytes = (size_t)(p->count[i] * tiny.umt5.d_model) * sizeof(float);
+        p->rows[i] = malloc(bytes);
+        if (!p->rows[i]) abort();
+        memcpy(p->rows[i], rows, bytes);
+    }
+    wd_text_cache_close(c);
+    wd_queue_close(own);
+    wd_device_close(cpu);
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+/* Every rank has in the end what one alone computes. */
+static void run_together(rank_part *all, int ranks, int64_t computed)
+{
+    wd_comm *comm[RANKS_MAX];
+    wd_err err = {0};
+    wd_text_cache *alone = open_cache(NULL, PROMPTS, WD_F32);
+    wd_test_ok(wd_comm_open_threads(comm, ranks, &err), &err);
+    for (int r = 0; r < ranks; r++) {
+        all[r].comm = comm[r];
+        assert_int_equal(pthread_create(&all[r].thread, NULL, encode_together, &all[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++) {
+        pthread_join(all[r].thread, NULL);
+        assert_int_equal(all[r].computed, computed);
+        for (int64_t i = 0; i < PROMPTS; i++) {
+            int64_t count;
+            const void *rows = wd_text_cache_rows(alone, i, &count);
+            assert_int_equal(all[r].count[i], count);
+            assert_memory_equal(all[r].rows[i], rows,
+                                (size_t)(count * tiny.umt5.d_model) * sizeof(float));
+            free(all[r].rows[i]);
+        }
+    }
+    wd_text_cache_close(alone);
+}
+
+/* More ranks than prompts: some have nothing to do. */
+static void ranks_encode_together(void **state)
+{
+    (void)state;
+    char path[8][512], folder[128];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks += 3) {
+        rank_part all[RANKS_MAX] = {0};
+        for (int r = 0; r < ranks; r++) all[r].folder = folder;
+        all[0].writes = true;
+        run_together(all, ranks, PROMPTS);
+        assert_int_equal(list(path, folder), 1);
+        run_together(all, ranks, 0);
+        assert_int_equal(list(path, folder), 1);
+        assert_int_equal(unlink(path[0]), 0);
+    }
+}
+
+/* Two machines whose folders have nothing in common: what one lacks both compute, each writes. */
+static void machines_have_folders_of_their_own(void **state)
+{
+    (void)state;
+    char path[8][512], folder[2][128];
+    for (int i = 0; i < 2; i++) snprintf(folder[i], sizeof folder[i], "%s", new_folder());
+    wd_text_cache_close(open_cache(folder[0], 3, WD_F32));
+    assert_int_equal(list(path, folder[0]), 1);
+    rank_part all[RANKS_MAX] = {{.folder = folder[0], .writes = true},
+                                {.folder = folder[0]},
+                                {.folder = folder[1], .writes = true}};
+    run_together(all, 3, PROMPTS);
+    assert_int_equal(list(path, folder[0]), 2);
+    assert_int_equal(list(path, folder[1]), 1);
+}
+
 /* A dry device and the memory meter show the peak of a real call, of one open cache. */
 static void dry(void **state)
 {
@@ -424,6 +533,8 @@ int main(void)
         cmocka_unit_test(keys),
         cmocka_unit_test(allocation_failures),
         cmocka_unit_test(interrupted),
+        cmocka_unit_test(ranks_encode_together),
+        cmocka_unit_test(machines_have_folders_of_their_own),
         cmocka_unit_test(dry),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
