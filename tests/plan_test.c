@@ -229,6 +229,32 @@ static void a_published_model_is_planned(void **state)
     json_decref(plan);
 }
 
+/* Weights that are used where they are mapped need no memory of ours, but room to be kept in. */
+static void mapped_weights_need_a_page_cache(void **state)
+{
+    (void)state;
+    wd_err err;
+    json_t *plan;
+    char bytes[32];
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--teacher_dtype", "bfloat16",
+                   "--devices", "cpu", "--host_memory", "1GiB", "--json");
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
+    const json_t *cpu = json_array_get(json_object_get(plan, "strategies"), 0);
+    const json_int_t mapped = json_integer_value(json_object_get(cpu, "host_mapped"));
+    const json_int_t peak = json_integer_value(json_object_get(cpu, "host_peak"));
+    assert_in_range(mapped, 1 << 20, 1 << 25);
+    for (int less = 0; less < 2; less++) {
+        snprintf(bytes, sizeof bytes, "%lldB", (long long)(peak + mapped - less));
+        wd_program_run(&program, "plan", "--teacher_path", teacher, "--teacher_dtype", "bfloat16",
+                       "--devices", "cpu", "--host_memory", bytes, "--teacher_window", "64",
+                       "--teacher_device_strategy", "cpu");
+        wd_program_succeeded(&program);
+        assert_int_equal(strstr(program.out, "read from disk in every sweep") != NULL, less);
+    }
+    json_decref(plan);
+}
+
 /* Streaming that hides behind computing is no faster for that: what fits stays on the device. */
 static void what_fits_is_not_streamed(void **state)
 {
@@ -291,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_host_budget_holds_too),
         cmocka_unit_test(memory_that_is_gone_is_reported),
         cmocka_unit_test(a_published_model_is_planned),
+        cmocka_unit_test(mapped_weights_need_a_page_cache),
         cmocka_unit_test(what_fits_is_not_streamed),
         cmocka_unit_test(plan_needs_a_teacher),
         cmocka_unit_test(plan_prints_tables),

@@ -145,7 +145,13 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     if (many)
         wd_page_say(p, ", of all ranks;\nsent: to other ranks, by the one that sends most; host: "
                        "of all its ranks; devices: of the fullest rank");
-    wd_page_say(p, "\n\n");
+    wd_page_say(p, "\n");
+    for (int k = 0; k < WD_STRATEGY_auto; k++) {
+        char line[256];
+        if (wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
+            wd_page_say(p, "%s\n", line);
+    }
+    wd_page_say(p, "\n");
 }
 
 /* ---- one strategy, by what it is ---- */

@@ -37,6 +37,25 @@ static json_t *device_json(const wd_train_plan *plan, const wd_strategy_plan *of
         "missing", (json_int_t)of->missing[d]);
 }
 
+/* Per step. */
+static json_t *moved_json(const wd_strategy_plan *of)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "bytes_copied_per_step", of->step_bytes_copied,
+                     "bytes_read_per_step", of->step_bytes_read, "bytes_sent_per_step",
+                     of->step_bytes_sent, "seconds_of_gradients", of->reduce_seconds,
+                     "of_these_waited_for", of->exposed_seconds);
+}
+
+static json_t *host_json(const wd_train_plan *plan, const wd_strategy_plan *of)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "host_weights",
+                     (json_int_t)of->bytes.host_weights, "host_reading",
+                     (json_int_t)of->bytes.host_reading, "host_mapped",
+                     (json_int_t)of->mapped_bytes, "host_peak",
+                     (json_int_t)wd_placed_host_peak(&of->bytes, &plan->input.site), "host_missing",
+                     (json_int_t)of->host_missing);
+}
+
 json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *of)
 {
     char limit[64];
@@ -47,18 +66,15 @@ json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan 
                          of->objection, "devices", devices);
     for (int d = 0; d < of->bytes.devices; d++)
         json_array_append_new(devices, device_json(plan, of, d));
-    return json_pack(
-        "{s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, "
-        "s:o, "
-        "s:o}",
-        "strategy", name, "possible", 1, "fits", of->fits, "each_rank", of->placement.each,
-        "window", (json_int_t)of->window, "micro_batch", (json_int_t)of->micro_batch,
-        "seconds_per_step", of->step_seconds, "samples_per_s",
-        wd_train_plan_samples_per_s(plan, of), "limited_by",
-        wd_train_plan_limit(limit, sizeof limit, plan, of), "bytes_copied_per_step",
-        of->step_bytes_copied, "bytes_read_per_step", of->step_bytes_read, "bytes_sent_per_step",
-        of->step_bytes_sent, "seconds_of_gradients", of->reduce_seconds, "of_these_waited_for",
-        of->exposed_seconds, "host_weights", (json_int_t)of->bytes.host_weights, "host_reading",
-        (json_int_t)of->bytes.host_reading, "host_missing", (json_int_t)of->host_missing, "devices",
-        devices, "placement", placement_json(plan, of));
+    json_t *json = json_pack("{s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:f, s:s}", "strategy", name,
+                             "possible", 1, "fits", of->fits, "each_rank", of->placement.each,
+                             "window", (json_int_t)of->window, "micro_batch",
+                             (json_int_t)of->micro_batch, "seconds_per_step", of->step_seconds,
+                             "samples_per_s", wd_train_plan_samples_per_s(plan, of), "limited_by",
+                             wd_train_plan_limit(limit, sizeof limit, plan, of));
+    json_object_update_new(json, moved_json(of));
+    json_object_update_new(json, host_json(plan, of));
+    json_object_set_new(json, "devices", devices);
+    json_object_set_new(json, "placement", placement_json(plan, of));
+    return json;
 }

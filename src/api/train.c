@@ -45,6 +45,8 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     plan_program(plan, s);
     wd_train_plan_line(line, sizeof line, where, &where->chosen);
     wd_log(WD_LOG_INFO, "%s", line);
+    if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
+        wd_log(WD_LOG_WARNING, "%s", line);
     wd_memory_report_plan(plan, devices);
     return wd_way_out_check(where, plan, s, err);
 }

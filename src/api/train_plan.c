@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/memory_report.h"
 #include "api/train_site.h"
 #include "core/memory.h"
 #include "teacher/teacher_size.h"
@@ -70,9 +71,11 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     p->step_samples = samples * wd_train_ranks(s);
     in->step_targets = p->step_samples / (double)m->reuse;
     in->student_step_flops = samples * beside->student_flops_per_sample;
-    in->reduced_bytes = in->gathered_bytes = (double)beside->student_weights * sizeof(float);
-    /* backward is two thirds of a pass, and gradients become final in the last */
-    in->final_share = 2.0 / 3 / (double)m->accumulation;
+    /* gradients become final in backward, two thirds of a pass: of the last one, or of each */
+    const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
+    in->gathered_bytes = (double)beside->student_weights * sizeof(float);
+    in->reduced_bytes = rounds * in->gathered_bytes;
+    in->final_share = 2.0 / 3 * rounds / (double)m->accumulation;
 }
 
 /* `like`: a plan whose measurements are good for this one, too; NULL: there is none. */
@@ -188,6 +191,19 @@ static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan 
     else if (plan->reason)
         snprintf(out, out_bytes, ", for %s", plan->reason);
     return out;
+}
+
+bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *of)
+{
+    char mapped[32], left[32];
+    if (of->objection || !wd_planner_is_uncached(of)) return false;
+    snprintf(
+        out, out_bytes,
+        "%s uses %s of weights where their files are mapped, and %s of host memory are left to "
+        "keep them: they are read from disk in every sweep, which disk does ahead of time",
+        wd_strategy_name(of->strategy), wd_bytes_text(mapped, sizeof mapped, of->mapped_bytes),
+        wd_bytes_text(left, sizeof left, of->cache_bytes));
+    return true;
 }
 
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,

@@ -42,6 +42,9 @@ void wd_train_plan_close(wd_train_plan *plan); /* a zeroed one is fine */
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
                         const wd_strategy_plan *of);
 
+/* What is to be said where mapped weights are more than the page cache can keep; false: nothing. */
+bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *of);
+
 /* A new object: strategy, whether it fits, bytes, time, placement. */
 json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *of);
 

@@ -176,6 +176,20 @@ size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site)
     return wd_placed_host(bytes) + (size_t)wd_site_host_ranks(site) * site->host_taken;
 }
 
+size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
+                           const wd_site *site)
+{
+    size_t mapped = 0;
+    for (int e = 0; e < placement->experts; e++)
+        for (int s = 0; s < placement->stages; s++) {
+            const wd_place *place = &placement->place[e][s];
+            if (place->home == WD_HOME_HOST || (place->home == WD_HOME_DEVICE &&
+                                                wd_site_at(site, place->device)->reads_host))
+                mapped += wd_stage_mapped(&size->stage[e][s]);
+        }
+    return mapped;
+}
+
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
                        const wd_site *site)
 {

@@ -140,7 +140,9 @@ typedef struct wd_site {
     double memory_bytes_per_s,
         network_bytes_per_s; /* from rank to rank: within a host, all of them
                               * together; from a host to others. 0: at once */
-    int batches;             /* micro-batches of an expert in a rank's sweep, at most */
+    bool uncached; /* weights that are used where they are mapped are more than the page cache can
+                    * keep: every sweep reads them again */
+    int batches;   /* micro-batches of an expert in a rank's sweep, at most */
 } wd_site;
 
 static inline int wd_site_ranks(const wd_site *site)
@@ -219,6 +221,16 @@ size_t wd_placed_host(const wd_placed_bytes *bytes);
 /* The most that a device's pool has, and host memory, with what others have of it. */
 size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device);
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site);
+
+/* Of a stage in host memory: what is used where it is mapped, which is no memory of ours. */
+static inline size_t wd_stage_mapped(const wd_stage_size *stage)
+{
+    return stage->device > stage->host ? stage->device - stage->host : 0;
+}
+
+/* Of all stages that are there. */
+size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
+                           const wd_site *site);
 
 /* Whether every part fits where it is to be. */
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,

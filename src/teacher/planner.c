@@ -92,6 +92,7 @@ wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_
     wd_teacher_size size;
     WD_TRY(fill(&site, &size, planner, wd_placed_window(&plan->placement, plan->window),
                 plan->micro_batch, err));
+    site.uncached = wd_planner_is_uncached(plan);
     wd_timeline_play(&plan->placement, &size, &site, &plan->load, fn, context);
     return WD_OK;
 }
@@ -155,8 +156,16 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
             shortfall(wd_placed_peak(&plan->bytes, site, d), wd_site_at(site, d)->bytes);
         plan->fits &= !plan->missing[d];
     }
-    plan->host_missing = shortfall(wd_placed_host_peak(&plan->bytes, site), site->host_bytes);
+    const size_t host = wd_placed_host_peak(&plan->bytes, site);
+    plan->host_missing = shortfall(host, site->host_bytes);
     plan->fits &= !plan->host_missing;
+    plan->mapped_bytes = wd_placement_mapped(&plan->placement, size, site);
+    plan->cache_bytes = shortfall(site->host_bytes, host);
+}
+
+bool wd_planner_is_uncached(const wd_strategy_plan *plan)
+{
+    return plan->mapped_bytes > plan->cache_bytes;
 }
 
 /* ---- one plan: its time ---- */
@@ -382,6 +391,7 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     WD_TRY(fill(&site, &size, p, share_of(p, strategy, window), micro, err));
     WD_TRY(place(&out->placement, &p->input, strategy, &size, &site, err));
     account(out, &size, &site);
+    site.uncached = wd_planner_is_uncached(out);
     predict(out, &p->input, &size, &site);
     return WD_OK;
 }

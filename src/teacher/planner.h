@@ -50,7 +50,9 @@ typedef struct wd_strategy_plan {
                                              * is done in */
     wd_timeline timeline; /* of the kind of sweep that most of the time goes into */
     wd_sweep_load load;   /* that it was played with */
-    int rivals;           /* of auto's choice: plans that fit, this one too */
+    size_t mapped_bytes,
+        cache_bytes; /* of weights in files; of host memory that is left for them */
+    int rivals;      /* of auto's choice: plans that fit, this one too */
 } wd_strategy_plan;
 
 typedef struct wd_planner wd_planner;
@@ -67,6 +69,10 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
 /* The same, but what cannot be had is an error: WD_UNSUPPORTED, with the strategies that can. */
 wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
+
+/* Whether weights that are used where they are mapped are more than the page cache can keep, so
+ * that each sweep reads them from disk again. */
+bool wd_planner_is_uncached(const wd_strategy_plan *plan);
 
 /* What fits, then what is faster, moves fewer bytes, takes fewer; of what does not fit, what misses
  * less. */

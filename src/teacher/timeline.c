@@ -70,12 +70,24 @@ static double work(player *p, lane *on, double from, double seconds, wd_timeline
     return event.end;
 }
 
-static double read_file(player *p, int expert, int stage, double from)
+static double read_bytes(player *p, int expert, int stage, double bytes, double from)
 {
-    const double bytes = (double)p->size->stage[expert][stage].file;
     const wd_timeline_event read = {WD_LANE_DISK, -1, 0, expert, stage, -1, 0, 0};
     if (is_last(p)) p->out->bytes_read += bytes;
     return work(p, &p->disk, from, bytes / p->site->disk_bytes_per_s, read);
+}
+
+static double read_file(player *p, int expert, int stage, double from)
+{
+    return read_bytes(p, expert, stage, (double)p->size->stage[expert][stage].file, from);
+}
+
+/* What is mapped is read when it is touched, and not before. */
+static double fault_in(player *p, int expert, int stage, double from)
+{
+    const size_t mapped = wd_stage_mapped(&p->size->stage[expert][stage]);
+    if (!p->site->uncached || !mapped) return from;
+    return read_bytes(p, expert, stage, (double)mapped, from);
 }
 
 /* From disk it comes as it is there, and is converted on the device. */
@@ -87,6 +99,8 @@ static double copy_over(player *p, int expert, int stage, double from)
     const double bytes = (double)(place->home == WD_HOME_DISK ? size->file : size->device);
     const wd_timeline_event copy = {WD_LANE_LINK, device, 0, expert, stage, -1, 0, 0};
     if (is_last(p)) p->out->bytes_copied += bytes;
+    if (place->home == WD_HOME_HOST)
+        from = fault_in(p, expert, stage, later(from, p->part[device].link.free));
     return work(p, &p->part[device].link, from,
                 bytes / wd_site_at(p->site, device)->link_bytes_per_s, copy);
 }
@@ -245,7 +259,10 @@ static void play_leg(player *p, int expert, wd_leg leg)
 {
     const wd_place *place = &p->placement->place[expert][leg.first];
     double *slot = NULL, weights = 0;
-    if (place->home != WD_HOME_DEVICE) weights = bring(p, expert, leg.first, &slot);
+    if (place->home != WD_HOME_DEVICE)
+        weights = bring(p, expert, leg.first, &slot);
+    else if (wd_site_at(p->site, place->device)->reads_host)
+        weights = fault_in(p, expert, leg.first, p->part[place->device].compute.free);
     for (int b = 0; b < p->load->batches[expert]; b++)
         for (int s = leg.first; s < leg.end; s++) {
             if (s == 0)

@@ -218,6 +218,29 @@ static void processor_streams_from_disk(void **state)
     assert_true(t.bytes_copied == 0);
 }
 
+/* More mapped weights than the page cache keeps are read in every sweep: by a processor when it
+ * comes to them, for a device while it computes. */
+static void mapped_again_and_again(void **state)
+{
+    (void)state;
+    wd_placement p = placed(WD_HOME_DEVICE, 1);
+    wd_teacher_size size = twelve();
+    const wd_sweep_load load = {.batches = {3}, .batch_targets = {1}};
+    wd_site site = site_of(1);
+    for (int s = 0; s < BLOCKS; s++) size.stage[0][s].host = 300; /* the rest is mapped: 2 s */
+    site.device[0].reads_host = true;
+    p.by_batch = 0;
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 3 * BLOCKS);
+    site.uncached = true;
+    wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, (3 + 2) * BLOCKS);
+    assert_seconds(t.bytes_read, 100 * BLOCKS);
+    p = placed(WD_HOME_HOST, 1);
+    site.device[0].reads_host = false;
+    t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, (2 + 4) * BLOCKS);
+}
+
 typedef struct watch {
     double end[WD_LANE_DISK + 1][2];
     int events;
@@ -261,6 +284,7 @@ int main(void)
         cmocka_unit_test(converted_from_disk),
         cmocka_unit_test(from_home_and_back),
         cmocka_unit_test(processor_streams_from_disk),
+        cmocka_unit_test(mapped_again_and_again),
         cmocka_unit_test(from_rank_to_rank),
         cmocka_unit_test(a_teacher_each),
         cmocka_unit_test(lanes_are_in_order),
