@@ -40,6 +40,7 @@ wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
         .guidance_scale = {o->guidance_scale[0], o->guidance_scale[1]},
         .text = o->text,
         .text_context = o->text_context,
+        .comm = o->comm,
     };
 }
 
@@ -56,6 +57,7 @@ static wd_trajectory_objective_options objective_options(const wd_machine *m)
         .samples_max = o->batch,
         .step_samples = wd_machine_step_samples(o),
         .window = o->window,
+        .comm = o->comm,
         .student_dtype = o->student_dtype,
         .text = o->text,
         .text_context = o->text_context,
@@ -111,9 +113,11 @@ wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
     wd_status status;
     *m = (wd_machine){.options = *options, .queue = queue};
     m->state_count = options->student.in_channels * options->latent_height * options->latent_width;
-    const wd_sweep_options sweep = wd_machine_sweep_options(options);
+    wd_sweep_options sweep = wd_machine_sweep_options(options);
     WD_TRY_OUT(open_student(m, err));
     WD_TRY_OUT(open_ranks(m, err));
+    if (teacher && teacher->placement)
+        sweep.window_max = wd_placed_window(teacher->placement, options->window);
     if (teacher)
         WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement,
                                  teacher->queues, err));
@@ -189,6 +193,9 @@ static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
                                reduces ? reduce_stage : NULL, err));
         if (reduces && !last) wd_reduce_finish(m->reduce);
     }
+    /* the next step's targets are on their way while the last gradients are */
+    if (ranks > 1)
+        WD_TRY(wd_objective_prepare(m->objective, first + 2 * wd_machine_step_samples(o), err));
     if (m->reduce) wd_reduce_finish(m->reduce);
     return WD_OK;
 }

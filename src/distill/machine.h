@@ -28,7 +28,7 @@ typedef struct wd_machine_options {
     int64_t text_tokens, text_repeat; /* as in wd_dit_shape, of teacher and student */
     wd_trajectory_options trajectory;
     int64_t reuse, replay;
-    int64_t window, micro_batch; /* of the teacher's sweeps */
+    int64_t window, micro_batch; /* of the teacher's sweeps: of all ranks; that go together */
     double guidance_scale[2];
     int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step and rank */
     bool deterministic_reduce;   /* gradients are added in the order of the micro-batches: the same
@@ -41,9 +41,9 @@ typedef struct wd_machine_options {
 
 /* Where the teacher is; all borrowed. */
 typedef struct wd_machine_teacher {
-    wd_residency *residency;
-    const wd_placement *placement; /* NULL: all of it on queues[0]'s device */
-    wd_queue *const *queues;       /* of the placement's devices, as wd_sweep_open takes them */
+    wd_residency *residency;       /* of this rank's stages */
+    const wd_placement *placement; /* of all ranks; NULL: all of it on queues[0]'s device */
+    wd_queue *const *queues;       /* of this rank's devices, as wd_sweep_open takes them */
     wd_queue *home;                /* where trajectories move on: of the student's device */
 } wd_machine_teacher;
 

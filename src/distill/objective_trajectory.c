@@ -4,7 +4,12 @@
  * Euler step of the slot's latents, made when they are wanted next; batches are gathered from the
  * pool. The pool is a ring by target number, as long as the stream can look back, plus the round
  * that is under way. Targets are made in whole rounds, so a saved state does not depend on the
- * window. */
+ * window.
+ *
+ * Several ranks have the same trajectories and the same pool. Each evaluates its share of a window,
+ * or, where they share a teacher, they evaluate it together; what a rank has not evaluated comes by
+ * shipment (distill/shipment.h). A state that this rank has no part in is begun when its velocity
+ * is taken, so that it keeps nobody waiting. */
 #include "distill/objective_trajectory.h"
 
 #include <assert.h>
@@ -13,13 +18,14 @@
 #include "core/memory.h"
 #include "core/random.h"
 #include "dev/ops.h"
+#include "distill/shipment.h"
 
 enum { SAVED_TENSORS = 3 };
 
 /* A step of a trajectory whose velocity is on its way: it is made when the state is wanted. */
 typedef struct pending_step {
     int64_t at; /* of its target in the pool; < 0: none */
-    wd_event *delivered;
+    wd_event *delivered; /* NULL: it is there, for home's work */
 } pending_step;
 
 typedef struct trajectory_objective {
@@ -34,14 +40,15 @@ typedef struct trajectory_objective {
     /* device */
     float *latents;                    /* [slots, state]: where each trajectory is now */
     float *pool_latents, *pool_target; /* [capacity, state] */
-    float *dt;                         /* [slots] sigma steps that are still to be made */
+    float *dt;                         /* [capacity] sigma steps that follow from targets */
     float *batch_latents, *batch_target, *batch_timestep; /* [samples_max, ...] */
     void *batch_text;
     /* host, read by copies: not touched until the event says so */
-    float *host_dt, *host_timestep, *host_noise; /* [slots], [window], [window, state] */
+    float *host_dt, *host_timestep, *host_noise; /* [window], [window], [window, state] */
     int64_t *host_prompt;
     wd_target_info *info;  /* [window] */
-    int64_t at;            /* of the window's first state in the pool */
+    int64_t first, at;     /* the window's first target, and its place in the pool */
+    int64_t own;           /* the first state of the window that the sweep has */
     wd_event **delivered;  /* [window] */
     pending_step *pending; /* [slots] */
     float *host_batch_timestep;
@@ -49,6 +56,14 @@ typedef struct trajectory_objective {
     wd_event *window_uploaded, *batch_uploaded;
     wd_event *filled[2]; /* the batches of this step, and of the one before */
     int64_t prepared;    /* steps */
+    int64_t end;         /* of the samples that are prepared */
+    /* of several ranks; NULL: there is one */
+    wd_shipments *shipments;
+    bool *begun;               /* [capacity] its state is there, its velocity to come */
+    int64_t *shipment;         /* [capacity] that a target comes with, from 1; 0: none */
+    int64_t *slot_shipment;    /* [slots] that must be taken before the slot's next step */
+    wd_target_info *come_info; /* [window]: of what is taken */
+    int64_t *come_state;       /* [window]: of these, those that are still to be begun */
     wd_checkpoint_tensor saved[SAVED_TENSORS];
 } trajectory_objective;
 
@@ -69,12 +84,12 @@ static void step_slots(trajectory_objective *o, int64_t first, int64_t count)
 {
     int64_t n = o->options.state_count, at = o->pending[first].at;
     for (int64_t slot = first; slot < first + count; slot++) {
-        wd_event_wait_on(o->home, o->pending[slot].delivered);
+        if (o->pending[slot].delivered) wd_event_wait_on(o->home, o->pending[slot].delivered);
         o->pending[slot].at = -1;
     }
     wd_op_step_samples(o->home, &(wd_step_samples_args){.x = o->latents + first * n,
                                                         .v = o->pool_target + at * n,
-                                                        .dt = o->dt + first,
+                                                        .dt = o->dt + at,
                                                         .samples = count,
                                                         .width = n});
 }
@@ -91,48 +106,166 @@ static int64_t make_steps(trajectory_objective *o, int64_t slot, int64_t most)
 
 /* Trajectories that follow one another in window and slots from states[0] on, all of which have a
  * step to make. */
-static int64_t together(const trajectory_objective *o, const int64_t *states, int64_t count)
+static int64_t together(const wd_target_info *info, const int64_t *states, int64_t count)
 {
     int64_t n = 1;
     while (n < count && states[n] == states[0] + n &&
-           o->info[states[n]].slot == o->info[states[0]].slot + n && o->info[states[n]].step > 0)
+           info[states[n]].slot == info[states[0]].slot + n && info[states[n]].step > 0)
         n++;
     return n;
 }
 
-static void begin_trajectory(trajectory_objective *o, int64_t state)
+/* Noise, where a trajectory begins, comes into the pool. */
+static void make_noise(trajectory_objective *o, int64_t state)
 {
     int64_t n = o->options.state_count;
-    const wd_target_info *t = &o->info[state];
     const wd_random key = {.seed = o->options.trajectory.seed,
                            .stream = WD_RANDOM_TRAJECTORY,
-                           .index = (uint64_t)t->serial};
+                           .index = (uint64_t)o->info[state].serial};
     float *noise = o->host_noise + state * n;
     wd_random_normal(noise, n, key, 0);
-    wd_queue_copy(o->home, o->latents + t->slot * n, noise, state_bytes(o));
-    o->pending[t->slot].at = -1; /* the last step of the one before leads nowhere */
+    wd_queue_copy(o->home, o->pool_latents + (o->at + state) * n, noise, state_bytes(o));
 }
 
-/* Brings the states of a micro-batch into the pool, where they are now. */
+/* Brings states into the pool, where they are now; what begins is there. states[i] is that of
+ * info[states[i]], and `at` the place of info[0]. */
+static void begin(trajectory_objective *o, const wd_target_info *info, int64_t at,
+                  const int64_t *states, int64_t count)
+{
+    int64_t n = o->options.state_count;
+    for (int64_t i = 0; i < count; i++) {
+        const wd_target_info *t = &info[states[i]];
+        float *now = o->latents + t->slot * n, *to = o->pool_latents + (at + states[i]) * n;
+        if (t->step == 0) {
+            wd_queue_copy(o->home, now, to, state_bytes(o));
+            o->pending[t->slot].at = -1; /* the last step of the one before leads nowhere */
+            continue;
+        }
+        if (o->pending[t->slot].at >= 0)
+            make_steps(o, t->slot, together(info, states + i, count - i));
+        wd_queue_copy(o->home, to, now, state_bytes(o));
+    }
+}
+/* ---- ranks ---- */
+
+/* The oldest shipment: its states that were not begun here are, its velocities come. */
+static void take_oldest(trajectory_objective *o)
+{
+    const wd_shipment *of = wd_shipments_await(o->shipments);
+    const int rank = o->options.comm->rank;
+    const int64_t count = of->first[o->options.comm->ranks];
+    for (int64_t i = 0, n; i < count; i += n) { /* neighbours that are to be begun go together */
+        n = 0;
+        while (i + n < count && !o->begun[of->place[i + n]] &&
+               of->place[i + n] == of->place[i] + n) {
+            o->come_info[n] = wd_trajectory_target(&o->options.trajectory, of->target[i + n]);
+            o->come_state[n] = n;
+            n++;
+        }
+        begin(o, o->come_info, of->place[i], o->come_state, n);
+        for (int64_t k = i; k < i + n; k++)
+            o->pending[o->come_info[k - i].slot] = (pending_step){of->place[k], NULL};
+        if (n) continue;
+        const bool mine = i >= of->first[rank] && i < of->first[rank + 1];
+        if (!mine)
+            o->pending[wd_trajectory_target(&o->options.trajectory, of->target[i]).slot] =
+                (pending_step){of->place[i], NULL};
+        o->begun[of->place[i]] = false;
+        n = 1;
+    }
+    wd_shipments_take(o->shipments, o->pool_target, o->queue);
+}
+
+static void take_until(trajectory_objective *o, int64_t shipment)
+{
+    while (wd_shipments_taken(o->shipments) < shipment) take_oldest(o);
+}
+
+/* Those states of the window, each of which may come more than once in a row, will be sent. */
+static wd_shipment *pack(trajectory_objective *o, const int64_t *states, int64_t count,
+                         int64_t *packed)
+{
+    if (wd_shipments_is_full(o->shipments)) take_oldest(o);
+    wd_shipment *to = wd_shipments_pack(o->shipments);
+    *packed = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t state = states ? states[i] : i;
+        if (i && states && state == states[i - 1]) continue;
+        to->target[*packed] = o->first + state;
+        to->place[(*packed)++] = o->at + state;
+    }
+    return to;
+}
+
+/* Steps that follow from what this rank has begun and evaluated need not wait for the shipment. */
+static void send(trajectory_objective *o, const wd_shipment *packed)
+{
+    const int rank = o->options.comm->rank;
+    const wd_event *last = NULL;
+    for (int64_t i = packed->first[rank]; i < packed->first[rank + 1]; i++) {
+        wd_event *delivered = o->delivered[packed->target[i] - o->first];
+        if (delivered != last) wd_shipments_wait_on(o->shipments, delivered);
+        last = delivered;
+    }
+    wd_shipments_send(o->shipments, o->pool_target);
+    const int64_t number = wd_shipments_sent(o->shipments);
+    for (int64_t i = 0; i < packed->first[o->options.comm->ranks]; i++) {
+        const int64_t state = packed->target[i] - o->first, place = packed->place[i];
+        const int64_t slot = o->info[state].slot;
+        const bool mine = i >= packed->first[rank] && i < packed->first[rank + 1];
+        o->shipment[place] = number;
+        if (mine && o->begun[place])
+            o->pending[slot] = (pending_step){place, o->delivered[state]};
+        else
+            o->slot_shipment[slot] = number;
+    }
+}
+
+/* Where every rank has a teacher: the window is sent as a whole. */
+static void send_window(trajectory_objective *o, int64_t count)
+{
+    const int ranks = o->options.comm->ranks;
+    int64_t packed;
+    wd_shipment *to = pack(o, NULL, count, &packed);
+    for (int r = 0; r <= ranks; r++) to->first[r] = count * r / ranks;
+    send(o, to);
+}
+
+/* Where ranks share one: a micro-batch, when this rank has done its part. */
+static void send_batch(void *context, const int64_t *states, int64_t count, int rank)
+{
+    trajectory_objective *o = context;
+    int64_t packed;
+    wd_shipment *to = pack(o, states, count, &packed);
+    for (int r = 0; r <= o->options.comm->ranks; r++) to->first[r] = r <= rank ? 0 : packed;
+    send(o, to);
+}
+
+/* ---- rounds ---- */
+
+/* What a micro-batch begins with: see wd_window_begin_fn. */
 static void begin_states(void *context, const int64_t *states, int64_t count)
 {
     trajectory_objective *o = context;
-    int64_t n = o->options.state_count;
+    const wd_target_info *info = o->info + o->own;
+    const int64_t at = o->at + o->own;
     for (int64_t i = 0; i < count; i++) {
-        const wd_target_info *t = &o->info[states[i]];
-        if (t->step == 0)
-            begin_trajectory(o, states[i]);
-        else if (o->pending[t->slot].at >= 0)
-            make_steps(o, t->slot, together(o, states + i, count - i));
-        wd_queue_copy(o->home, o->pool_latents + (o->at + states[i]) * n, o->latents + t->slot * n,
-                      state_bytes(o));
+        const int64_t state = states[i];
+        if (o->shipments) {
+            take_until(o, o->slot_shipment[info[state].slot]);
+            o->begun[at + state] = true;
+        } else if (info[state].step == 0) {
+            make_noise(o, state);
+        }
     }
+    begin(o, info, at, states, count);
 }
 
 /* Makes all steps that are still to be made: where trajectories then are is what is saved. */
 static void settle(trajectory_objective *o)
 {
     int64_t slots = o->options.trajectory.slots;
+    if (o->shipments) take_until(o, wd_shipments_sent(o->shipments));
     for (int64_t slot = 0; slot < slots;)
         slot += o->pending[slot].at >= 0 ? make_steps(o, slot, slots - slot) : 1;
     wd_queue_wait(o->home);
@@ -142,19 +275,16 @@ static void settle(trajectory_objective *o)
 static void note_targets(trajectory_objective *o, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
-        const wd_target_info *t = &o->info[i];
-        o->host_dt[t->slot] = t->sigma_next - t->sigma;
-        o->pending[t->slot] = (pending_step){o->at + i, o->delivered[i]};
+        o->pending[o->info[i].slot] = (pending_step){o->at + i, o->delivered[i]};
         if (!i || o->delivered[i] != o->delivered[i - 1])
             wd_event_wait_on(o->queue, o->delivered[i]);
     }
-    wd_queue_copy(o->home, o->dt, o->host_dt, (size_t)o->options.trajectory.slots * sizeof(float));
 }
 
-/* The targets [first, first + count) of one round, by one sweep. */
-static wd_status run_window(trajectory_objective *o, int64_t first, int64_t count, wd_err *err)
+/* Which targets a window has, and what follows from their numbers alone. */
+static void open_window(trajectory_objective *o, int64_t first, int64_t count)
 {
-    int64_t n = o->options.state_count;
+    o->first = first;
     o->at = place_of(o, first);
     wd_event_wait(o->window_uploaded);
     for (int64_t i = 0; i < count; i++) {
@@ -162,18 +292,37 @@ static wd_status run_window(trajectory_objective *o, int64_t first, int64_t coun
         *t = wd_trajectory_target(&o->options.trajectory, first + i);
         o->host_timestep[i] = t->timestep;
         o->host_prompt[i] = t->prompt;
+        o->host_dt[i] = t->sigma_next - t->sigma;
+        if (o->shipments && t->step == 0) make_noise(o, i); /* whoever begins it */
     }
-    const wd_window window = {.count = count,
+    wd_queue_copy(o->home, o->dt + o->at, o->host_dt, (size_t)count * sizeof(float));
+}
+
+/* The targets [first, first + count) of one round, by one sweep. */
+static wd_status run_window(trajectory_objective *o, int64_t first, int64_t count, wd_err *err)
+{
+    const wd_comm *comm = o->shipments ? o->options.comm : NULL;
+    const bool shared = comm && wd_sweep_is_shared(o->sweep), each = comm && !shared;
+    const int64_t n = o->options.state_count;
+    open_window(o, first, count);
+    o->own = each ? count * comm->rank / comm->ranks : 0;
+    const int64_t end = each ? count * (comm->rank + 1) / comm->ranks : count;
+    const wd_window window = {.count = end - o->own,
                               .queue = o->home,
-                              .latents = o->pool_latents + o->at * n,
-                              .velocity = o->pool_target + o->at * n,
-                              .timestep = o->host_timestep,
-                              .prompt = o->host_prompt,
+                              .latents = o->pool_latents + (o->at + o->own) * n,
+                              .velocity = o->pool_target + (o->at + o->own) * n,
+                              .timestep = o->host_timestep + o->own,
+                              .prompt = o->host_prompt + o->own,
                               .begin = begin_states,
+                              .end = shared ? send_batch : NULL,
                               .context = o,
-                              .delivered = o->delivered};
-    WD_TRY(wd_sweep_run(o->sweep, &window, err));
-    note_targets(o, count);
+                              .delivered = o->delivered + o->own};
+    if (each) wd_sweep_announce(o->sweep, o->host_timestep, count, o->own, end);
+    if (window.count) WD_TRY(wd_sweep_run(o->sweep, &window, err));
+    if (each)
+        send_window(o, count);
+    else if (!shared)
+        note_targets(o, count);
     wd_event_record(o->window_uploaded, o->home);
     return WD_OK;
 }
@@ -200,6 +349,8 @@ static wd_status trajectory_prepare(wd_objective *self, int64_t end, wd_err *err
 {
     trajectory_objective *o = (trajectory_objective *)self;
     int64_t last = wd_stream_target_last(end, o->options.reuse);
+    if (end <= o->end) return WD_OK;
+    o->end = end;
     /* the pool has room for what the step before this one may still read, not for earlier ones */
     wd_event_wait_on(o->home, o->filled[++o->prepared % 2]);
     while (self->targets <= last) WD_TRY(run_round(o, err));
@@ -221,6 +372,7 @@ static wd_status trajectory_fill(wd_objective *self, wd_batch *out, float *sigma
         assert(number < self->targets && number >= self->targets - o->capacity);
         wd_target_info t = wd_trajectory_target(&p->trajectory, number);
         int64_t at = place_of(o, number);
+        if (o->shipments) take_until(o, o->shipment[at]);
         wd_queue_copy(o->queue, o->batch_latents + i * n, o->pool_latents + at * n, state_bytes(o));
         wd_queue_copy(o->queue, o->batch_target + i * n, o->pool_target + at * n, state_bytes(o));
         o->host_batch_timestep[i] = t.timestep;
@@ -302,13 +454,15 @@ static wd_status trajectory_restore(wd_objective *self, const json_t *json, wd_e
 static void trajectory_close(wd_objective *self)
 {
     trajectory_objective *o = (trajectory_objective *)self;
+    wd_shipments_close(o->shipments);
     wd_queue_wait(o->home);
     wd_queue_wait(o->queue);
     void *device[] = {o->latents,       o->pool_latents, o->pool_target,    o->dt,
                       o->batch_latents, o->batch_target, o->batch_timestep, o->batch_text};
     void *host[] = {o->host_dt, o->host_timestep, o->host_noise,          o->host_prompt,
                     o->info,    o->delivered,     o->host_batch_timestep, o->host_batch_text,
-                    o->pending};
+                    o->pending, o->begun,        o->shipment,            o->slot_shipment,
+                    o->come_info, o->come_state};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         wd_device_free(o->device, device[i]);
     for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
@@ -338,7 +492,7 @@ static wd_status allocate_device(trajectory_objective *o, wd_err *err)
     WD_TRY(wd_device_alloc((void **)&o->pool_latents, d, pool, "targets", err));
     WD_TRY(wd_device_alloc((void **)&o->pool_target, d, pool, "targets", err));
     WD_TRY(
-        wd_device_alloc((void **)&o->dt, d, (size_t)p->trajectory.slots * f, "trajectories", err));
+        wd_device_alloc((void **)&o->dt, d, (size_t)o->capacity * f, "trajectories", err));
     WD_TRY(wd_device_alloc((void **)&o->batch_latents, d, batch * state_bytes(o), "batch", err));
     WD_TRY(wd_device_alloc((void **)&o->batch_target, d, batch * state_bytes(o), "batch", err));
     WD_TRY(wd_device_alloc((void **)&o->batch_timestep, d, batch * f, "batch", err));
@@ -352,7 +506,7 @@ static wd_status allocate_host(trajectory_objective *o, wd_err *err)
     size_t text = (size_t)(p->text_tokens * p->text_dim) * wd_dtype_bytes(p->student_dtype);
     const char *what = "staging of trajectories";
     size_t slots = (size_t)p->trajectory.slots;
-    WD_TRY(wd_alloc((void **)&o->host_dt, slots, f, what, err));
+    WD_TRY(wd_alloc((void **)&o->host_dt, window, f, what, err));
     WD_TRY(wd_alloc((void **)&o->pending, slots, sizeof *o->pending, what, err));
     for (size_t i = 0; i < slots; i++) o->pending[i].at = -1;
     WD_TRY(wd_alloc((void **)&o->delivered, window, sizeof *o->delivered, what, err));
@@ -362,6 +516,26 @@ static wd_status allocate_host(trajectory_objective *o, wd_err *err)
     WD_TRY(wd_alloc((void **)&o->info, window, sizeof *o->info, what, err));
     WD_TRY(wd_alloc((void **)&o->host_batch_timestep, batch, f, what, err));
     return wd_alloc(&o->host_batch_text, batch, text, what, err);
+}
+
+/* Room for the targets of two rounds on their way. */
+static wd_status open_ranks(trajectory_objective *o, wd_err *err)
+{
+    const wd_trajectory_objective_options *p = &o->options;
+    const int64_t slots = p->trajectory.slots;
+    const int64_t states =
+        o->sweep && wd_sweep_is_shared(o->sweep) ? wd_sweep_micro_batch_of(o->sweep) : p->window;
+    const size_t capacity = (size_t)o->capacity;
+    const char *what = "targets on their way";
+    if (!p->comm || p->comm->ranks == 1) return WD_OK;
+    WD_TRY(wd_alloc((void **)&o->begun, capacity, sizeof *o->begun, what, err));
+    WD_TRY(wd_alloc((void **)&o->shipment, capacity, sizeof *o->shipment, what, err));
+    WD_TRY(
+        wd_alloc((void **)&o->slot_shipment, (size_t)slots, sizeof *o->slot_shipment, what, err));
+    WD_TRY(wd_alloc((void **)&o->come_info, (size_t)states, sizeof *o->come_info, what, err));
+    WD_TRY(wd_alloc((void **)&o->come_state, (size_t)states, sizeof *o->come_state, what, err));
+    return wd_shipments_open(&o->shipments, p->comm, o->home, 2 * ((slots + states - 1) / states),
+                             states, p->state_count, err);
 }
 
 static wd_tensor rows_of(float *data, int64_t rows, int64_t width)
@@ -394,6 +568,8 @@ wd_status wd_objective_open_trajectory(wd_objective **out,
     o->shift = slots - begun % slots;
     WD_TRY_OUT(allocate_device(o, err));
     WD_TRY_OUT(allocate_host(o, err));
+    WD_TRY_OUT(open_ranks(o, err));
+    if (sweep) WD_TRY_OUT(wd_sweep_expect(sweep, home, err));
     WD_TRY_OUT(wd_event_open(&o->window_uploaded, o->device, err));
     WD_TRY_OUT(wd_event_open(&o->batch_uploaded, o->device, err));
     for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&o->filled[i], o->device, err));

@@ -16,15 +16,18 @@ typedef struct wd_trajectory_objective_options {
     int64_t replay;       /* how many earlier targets are drawn from */
     int64_t samples_max;  /* of one fill */
     int64_t step_samples; /* of one optimiser step */
-    int64_t window;       /* states of one sweep: never changes a result */
+    int64_t window; /* states of one sweep, of all ranks' sweeps together: never changes a result */
+    wd_comm *comm;  /* borrowed; NULL: there is one rank */
     wd_dtype student_dtype;
     wd_sweep_text_fn *text; /* of the prompts, for the student's batches */
     void *text_context;
 } wd_trajectory_objective_options;
 
-/* All borrowed; the sweep's window_max is at least the window. `queue`: where batches are filled.
- * `home`: where trajectories move on, of the same device; where it is another queue, a sweep need
- * not wait for the student, nor the next one for the last of this one. */
+/* All borrowed; the sweep's window_max is at least the window, or this rank's share of it. With
+ * several ranks all of them do the same, in the same order: targets go from rank to rank. `queue`:
+ * where batches are filled. `home`: where trajectories move on, of the same device; where it is
+ * another queue, a sweep need not wait for the student, nor the next one for the last of this one.
+ */
 wd_status wd_objective_open_trajectory(wd_objective **out,
                                        const wd_trajectory_objective_options *options,
                                        wd_sweep *sweep, wd_queue *home, wd_queue *queue,

@@ -28,7 +28,8 @@ struct wd_sweep {
     wd_sweep_options options;
     wd_residency *residency;
     wd_placement placement;
-    wd_station station[WD_PLACED_DEVICES_MAX];
+    int rank;
+    wd_station station[WD_PLACED_DEVICES_MAX]; /* of this rank's devices */
     wd_queue *home;  /* of the sweep that is launched */
     wd_event *ready; /* on a queue of home's device: the states of a micro-batch are there */
     wd_device *ready_on;
@@ -75,12 +76,34 @@ int wd_sweep_batches(const wd_sweep_options *options)
 
 static int expert_of(const wd_sweep *sweep, float timestep)
 {
-    return sweep->residency->experts == 2 && timestep < sweep->options.boundary_timestep;
+    return sweep->placement.experts == 2 && timestep < sweep->options.boundary_timestep;
+}
+
+/* Whether this rank computes a stage. */
+static bool is_here(const wd_sweep *sweep, int expert, int stage)
+{
+    return wd_placed_here(&sweep->placement, &sweep->placement.place[expert][stage], sweep->rank);
+}
+
+/* Of a device of this rank. */
+static wd_station *station_at(wd_sweep *sweep, int device)
+{
+    return &sweep->station[wd_placed_local(&sweep->placement, device)];
 }
 
 static wd_station *station_of(wd_sweep *sweep, int expert, int stage)
 {
-    return &sweep->station[sweep->placement.place[expert][stage].device];
+    return station_at(sweep, sweep->placement.place[expert][stage].device);
+}
+
+bool wd_sweep_is_shared(const wd_sweep *sweep)
+{
+    return sweep->placement.ranks > 1 && !sweep->placement.each;
+}
+
+int64_t wd_sweep_micro_batch_of(const wd_sweep *sweep)
+{
+    return sweep->options.micro_batch;
 }
 
 /* ---- the window ---- */
@@ -177,12 +200,21 @@ static wd_station_slot *take_slot(wd_station *s)
 static void arrive(wd_sweep *sweep, micro_batch *batch, int device)
 {
     if (batch->device == device) return;
-    wd_station *to = &sweep->station[device];
+    wd_station *to = station_at(sweep, device);
     wd_station_slot *slot = take_slot(to);
     if (batch->device >= 0)
-        wd_station_hop(to, slot, &sweep->station[batch->device], batch->slot, batch->samples);
+        wd_station_hop(to, slot, station_at(sweep, batch->device), batch->slot, batch->samples);
     batch->device = device;
     batch->slot = slot;
+}
+
+/* All ranks that share the teacher are told when a micro-batch ends. */
+static void end_batch(const wd_sweep *sweep, const micro_batch *batch, const share *of, int device)
+{
+    const wd_window *window = of->window;
+    if (window->end)
+        window->end(window->context, sweep->order + batch->first, batch->samples,
+                    wd_placed_rank(&sweep->placement, device));
 }
 
 static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int stage)
@@ -211,7 +243,8 @@ static void look_ahead(wd_sweep *sweep, int expert, int stage, const int64_t cou
             do expert = (expert + 1) % p->experts;
             while (!count[expert]);
         }
-        if (p->place[expert][stage].home == WD_HOME_DEVICE) continue;
+        if (p->place[expert][stage].home == WD_HOME_DEVICE || !is_here(sweep, expert, stage))
+            continue;
         wd_residency_prefetch(sweep->residency, expert, stage);
         wanted -= wd_stage_kind_of(stage, p->stages) == WD_STAGE_BLOCK;
     }
@@ -225,19 +258,25 @@ static wd_status run_expert(wd_sweep *sweep, const share *of, const int64_t coun
     for (int s = 0; s < p->stages;) {
         const wd_leg leg = wd_placement_leg(p, e, s);
         for (; s < leg.end; s++)
-            WD_TRY(wd_residency_acquire(sweep->residency, &sweep->weights[s], e, s,
-                                        station_of(sweep, e, s)->queue, err));
+            if (is_here(sweep, e, s))
+                WD_TRY(wd_residency_acquire(sweep->residency, &sweep->weights[s], e, s,
+                                            station_of(sweep, e, s)->queue, err));
         look_ahead(sweep, e, leg.end, count);
-        for (int b = 0; b < of->batches; b++)
-            for (int i = leg.first; i < leg.end; i++) run_stage(sweep, &sweep->batch[b], of, i);
+        for (int b = 0; b < of->batches; b++) {
+            for (int i = leg.first; i < leg.end; i++)
+                if (is_here(sweep, e, i)) run_stage(sweep, &sweep->batch[b], of, i);
+            if (leg.end == p->stages)
+                end_batch(sweep, &sweep->batch[b], of, p->place[e][p->stages - 1].device);
+        }
         for (int i = leg.first; i < leg.end; i++)
-            wd_residency_release(sweep->residency, e, i, station_of(sweep, e, i)->queue);
+            if (is_here(sweep, e, i))
+                wd_residency_release(sweep->residency, e, i, station_of(sweep, e, i)->queue);
     }
     return WD_OK;
 }
 
 /* The event that says when micro-batches are there belongs to the device where windows are. */
-static wd_status open_ready(wd_sweep *sweep, wd_queue *home, wd_err *err)
+wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *home, wd_err *err)
 {
     sweep->home = home;
     if (sweep->ready_on == wd_queue_device(home)) return WD_OK;
@@ -267,7 +306,7 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 {
     int64_t count[EXPERTS_MAX], first = 0;
     assert(window->count > 0 && window->count <= sweep->options.window_max);
-    WD_TRY(open_ready(sweep, window->queue, err));
+    WD_TRY(wd_sweep_expect(sweep, window->queue, err));
     if (!sweep->announced)
         wd_sweep_announce(sweep, window->timestep, window->count, 0, window->count);
     sweep->announced = false;
@@ -283,7 +322,7 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
                           .window = window};
         WD_TRY(run_expert(sweep, &of, count, err));
         for (int b = 0; !window->delivered && b < of.batches; b++)
-            wd_event_wait_on(window->queue, delivered[b]);
+            if (delivered[b]) wd_event_wait_on(window->queue, delivered[b]);
         first += count[e];
     }
     return WD_OK;
@@ -302,8 +341,11 @@ static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err 
 {
     wd_site site = {.devices = WD_PLACED_DEVICES_MAX, .batches = sweep->batches_max};
     double flops[WD_STAGE_KINDS];
-    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) {
-        const wd_placed_sweep part = wd_placement_sweep(&sweep->placement, &site, d);
+    const int each = sweep->placement.devices; /* of the ranks before this one are those before */
+    const int first = wd_sweep_is_shared(sweep) ? sweep->rank * each : 0;
+    for (int d = 0; d < (each ? each : WD_PLACED_DEVICES_MAX); d++) {
+        const wd_placed_sweep part =
+            wd_placement_sweep(&sweep->placement, &site, first + d);
         if (!part.streams) continue;
         wd_device *device = wd_queue_device(queues[d]);
         wd_sweep_need *need = &site.device[d].need;
@@ -323,7 +365,8 @@ static wd_status open_events(wd_sweep *sweep, wd_err *err)
                     "teacher sweep", err));
     for (int i = 0; i < n; i++) {
         int e = i / sweep->batches_max % EXPERTS_MAX;
-        if (e >= sweep->placement.experts) continue;
+        if (e >= sweep->placement.experts || !is_here(sweep, e, sweep->placement.stages - 1))
+            continue;
         WD_TRY(wd_event_open(&sweep->delivered[i],
                              station_of(sweep, e, sweep->placement.stages - 1)->device, err));
     }
@@ -350,6 +393,7 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     sweep->options = wd_sweep_fitted(options);
     sweep->residency = residency;
     sweep->placement = placement ? *placement : all_on_one(residency);
+    sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
     int64_t step = wd_sweep_size_step(sweep->options.micro_batch);
     sweep->padded_max = options->window_max + EXPERTS_MAX * (step - 1);

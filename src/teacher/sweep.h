@@ -11,6 +11,7 @@
 #ifndef WD_TEACHER_SWEEP_H
 #define WD_TEACHER_SWEEP_H
 
+#include "dist/comm.h"
 #include "teacher/placement.h"
 #include "teacher/residency.h"
 #include "wan/dit.h"
@@ -30,11 +31,17 @@ typedef struct wd_sweep_options {
     double guidance_scale[2];         /* per expert; scale[0] <= 1: no unconditional pass */
     wd_sweep_text_fn *text;
     void *text_context;
+    wd_comm *comm; /* borrowed; of the ranks that share the teacher. NULL: there is one */
 } wd_sweep_options;
 
 /* Called before the states [count] of a micro-batch are read, numbers of the window's; a state may
  * come twice. May launch on the window's queue what brings their latents. */
 typedef void wd_window_begin_fn(void *context, const int64_t *states, int64_t count);
+
+/* Called when the states [count] of a micro-batch are launched, as far as this rank has part in it,
+ * in the same order on all ranks that share the teacher. `rank` will have their velocities; there,
+ * `delivered` says when. */
+typedef void wd_window_end_fn(void *context, const int64_t *states, int64_t count, int rank);
 
 /* The states of one sweep. Expert and embedding are chosen on the host; latents and velocities are
  * in memory of `queue`'s device. */
@@ -46,6 +53,7 @@ typedef struct wd_window {
     const float *timestep;     /* [count], host */
     const int64_t *prompt;     /* [count], host */
     wd_window_begin_fn *begin; /* or NULL */
+    wd_window_end_fn *end;     /* or NULL */
     void *context;
     wd_event **delivered; /* [count], =: when a velocity is there, good until two sweeps later have
                            * been launched; NULL: `queue` waits for all of them */
@@ -70,9 +78,9 @@ wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
 
 typedef struct wd_sweep wd_sweep;
 
-/* `residency` and `queues` are borrowed: one of each device of the placement, in its order; those
- * it does not use may be NULL. All device memory that sweeps need is allocated here, what
- * wd_placement_bytes says. `placement` NULL: all stays on queues[0]'s device. */
+/* `residency` and `queues` are borrowed: one of each of the rank's devices, in their order; those
+ * the placement does not use may be NULL. All device memory that sweeps need is allocated here,
+ * what wd_placement_bytes says. `placement` NULL: all stays on queues[0]'s device. */
 wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_residency *residency,
                         const wd_placement *placement, wd_queue *const *queues, wd_err *err);
 void wd_sweep_close(wd_sweep *sweep); /* NULL is allowed */
@@ -83,6 +91,16 @@ void wd_sweep_close(wd_sweep *sweep); /* NULL is allowed */
  * be that of every rank. */
 void wd_sweep_announce(wd_sweep *sweep, const float *timestep, int64_t count, int64_t first,
                        int64_t end);
+
+/* Windows will be those of `queue`: opens what the first of them would. */
+wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *queue, wd_err *err);
+
+/* Whether all ranks have one sweep together: then all of them run it, with windows that are alike;
+ * velocities come to the rank that has the head. */
+bool wd_sweep_is_shared(const wd_sweep *sweep);
+
+/* States of a micro-batch, at most. */
+int64_t wd_sweep_micro_batch_of(const wd_sweep *sweep);
 
 /* One sweep. Returns when everything is launched; the window's host arrays may then be reused. */
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);

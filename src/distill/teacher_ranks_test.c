@@ -1,0 +1,372 @@
+/* One teacher for many ranks: whoever evaluates a state, all ranks have the same trajectories and
+ * targets, and these are those of one rank, bit for bit; where a run is saved and gone on with by
+ * another number of ranks, too. Ranks are threads, each with devices of its own, so slow that who
+ * does not wait comes too early. On wan-tiny, both experts, after three passes of trajectories. */
+#include <pthread.h>
+
+#include "testing.h"
+
+#include "core/random.h"
+#include "distill/devices.h"
+#include "distill/objective_trajectory.h"
+#include "dist/comm.h"
+#include "teacher/residency_kinds.h"
+#include "teacher/strategy.h"
+#include "teacher/teacher_size.h"
+
+enum {
+    LATENT = 4,
+    TEXT = 6,
+    SLOTS = 6,
+    TRAJECTORY = 3,
+    BATCH = 3,
+    STEP = 12, /* samples: two rounds of the trajectories */
+    STEPS = 6,
+    STATE = 16 * LATENT * LATENT,
+    RANKS_MAX = 4
+};
+
+static const char *const slow = "sim:1x64MiB@link=100MB/s,compute=20GFLOP/s";
+static const char *const crawling = "sim:1x64MiB@link=200kB/s";
+
+static wd_pipeline teacher;
+
+static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
+{
+    (void)context, (void)dtype;
+    memset(out, 0, TEXT * 96 * sizeof(float));
+    wd_random_normal(out, (TEXT - 2) * 96,
+                     (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 1)}, 0);
+}
+
+/* ---- what ranks are asked for, and what they give ---- */
+
+typedef struct demand {
+    const char *devices; /* of each rank */
+    const char *others;  /* of those without a teacher; NULL: the same */
+    int ranks;
+    wd_strategy strategy;
+    int teacher_rank;
+    int64_t window, micro_batch;
+} demand;
+
+/* What all ranks together have seen, and what each of them has at the end. */
+typedef struct outcome {
+    float latents[STEPS * STEP][STATE], target[STEPS * STEP][STATE]; /* of every sample */
+    float trajectory[RANKS_MAX][SLOTS][STATE];
+    float ring[RANKS_MAX][2][64][STATE]; /* states, velocities */
+    int64_t capacity;
+    json_t *json;
+} outcome;
+
+typedef struct rank_job {
+    const demand *of;
+    outcome *out;
+    const outcome *from; /* NULL: begins */
+    int64_t first, end;  /* steps */
+    wd_comm *comm;
+    pthread_t thread;
+} rank_job;
+
+#define CHECK_OK(call)                                                                             \
+    do {                                                                                           \
+        wd_err check_err = {0};                                                                    \
+        wd_err *err = &check_err;                                                                  \
+        if ((call) != WD_OK) {                                                                     \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, check_err.message);      \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static wd_placement placement_of(const demand *of, const wd_devices *devices)
+{
+    wd_teacher_size size;
+    wd_placement p;
+    const wd_teacher_files files[2] = {{.dtype = WD_F32}, {.dtype = WD_F32}};
+    wd_site site = {.ranks = of->ranks,
+                    .devices = devices->count,
+                    .host_bytes = SIZE_MAX,
+                    .batches = SLOTS};
+    for (int d = 0; d < site.devices; d++)
+        site.device[d] = (wd_site_device){.bytes = SIZE_MAX / 2,
+                                          .flops_per_s = 1,
+                                          .reads_host = d == devices->processor};
+    CHECK_OK(wd_teacher_size_of(&size, &teacher.dit, 2, files, WD_F32, err));
+    CHECK_OK(wd_strategy_place(&p, of->strategy, &size, &site, of->teacher_rank, err));
+    return p;
+}
+
+/* A rank's part of a teacher and its trajectories. */
+typedef struct rig {
+    wd_devices devices;
+    wd_residency *residency;
+    wd_sweep *sweep;
+    wd_objective *objective;
+} rig;
+
+/* Of a rank whose targets all come from another: not a byte. */
+static void check_no_teacher(const rig *r)
+{
+    size_t bytes = r->residency->host_bytes + r->residency->mapped_bytes;
+    for (int d = 0; d < r->devices.count; d++) bytes += wd_device_bytes(r->devices.device[d]);
+    if (bytes) abort();
+}
+
+static void open_rig(rig *r, const rank_job *job)
+{
+    const demand *of = job->of;
+    const bool other = of->others && job->comm->rank != of->teacher_rank;
+    CHECK_OK(wd_devices_open(&r->devices, other ? of->others : of->devices, 1, err));
+    const wd_devices *d = &r->devices;
+    const wd_placement p = placement_of(of, d);
+    const wd_sweep_options sweep = {.config = teacher.dit,
+                                    .dtype = WD_F32,
+                                    .frames = 1,
+                                    .height = LATENT,
+                                    .width = LATENT,
+                                    .text_tokens = TEXT,
+                                    .text_repeat = 3,
+                                    .window_max = wd_placed_window(&p, of->window),
+                                    .micro_batch = of->micro_batch,
+                                    .boundary_timestep = teacher.boundary_ratio * 1000,
+                                    .guidance_scale = {2, 3},
+                                    .text = text_of,
+                                    .comm = job->comm};
+    const wd_trajectory_objective_options objective = {
+        .trajectory = {.seed = 9,
+                       .slots = SLOTS,
+                       .steps = TRAJECTORY,
+                       .prompts = 5,
+                       .flow_shift = 3,
+                       .num_train_timesteps = 1000,
+                       .integer_timesteps = true},
+        .state_count = STATE,
+        .text_tokens = TEXT,
+        .text_dim = 96,
+        .reuse = 1,
+        .replay = 1,
+        .samples_max = BATCH,
+        .step_samples = STEP,
+        .window = of->window,
+        .comm = job->comm,
+        .student_dtype = WD_F32,
+        .text = text_of};
+    CHECK_OK(wd_residency_open_placed(&r->residency, &teacher, &p, WD_F32, d->teacher, d->host,
+                                      job->comm, err));
+    CHECK_OK(wd_sweep_open(&r->sweep, &sweep, r->residency, &p, d->teacher, err));
+    if (of->strategy == WD_STRATEGY_gpu0 && job->comm->rank != of->teacher_rank)
+        check_no_teacher(r);
+    CHECK_OK(wd_objective_open_trajectory(&r->objective, &objective, r->sweep, d->home, d->student,
+                                          err));
+}
+
+static void close_rig(rig *r)
+{
+    wd_objective_close(r->objective);
+    wd_sweep_close(r->sweep);
+    wd_residency_close(r->residency);
+    wd_devices_close(&r->devices);
+}
+
+static void copy_out(wd_queue *queue, void *to, const wd_checkpoint_tensor *from)
+{
+    wd_queue_copy(queue, to, from->tensor.data, wd_tensor_bytes(&from->tensor));
+}
+
+static void save(const rank_job *job, rig *r)
+{
+    const wd_checkpoint_tensor *saved;
+    int64_t count;
+    json_t *json;
+    outcome *out = job->out;
+    const int rank = job->comm->rank;
+    CHECK_OK(wd_objective_save(r->objective, &json, &saved, &count, err));
+    wd_queue *queue = r->devices.student;
+    copy_out(queue, out->trajectory[rank], &saved[0]);
+    copy_out(queue, out->ring[rank][0], &saved[1]);
+    copy_out(queue, out->ring[rank][1], &saved[2]);
+    wd_queue_wait(queue);
+    if (saved[1].tensor.dim[0] > 64) abort();
+    if (rank) {
+        json_decref(json);
+    } else {
+        out->json = json;
+        out->capacity = saved[1].tensor.dim[0];
+    }
+}
+
+static void restore(const rank_job *job, rig *r)
+{
+    const wd_checkpoint_tensor *saved;
+    int64_t count;
+    json_t *unused;
+    wd_queue *queue = r->devices.student;
+    const outcome *from = job->from;
+    CHECK_OK(wd_objective_restore(r->objective, from->json, err));
+    CHECK_OK(wd_objective_save(r->objective, &unused, &saved, &count, err));
+    json_decref(unused);
+    const void *data[] = {from->trajectory[0], from->ring[0][0], from->ring[0][1]};
+    for (int i = 0; i < 3; i++)
+        wd_queue_copy(queue, saved[i].tensor.data, data[i], wd_tensor_bytes(&saved[i].tensor));
+    wd_queue_wait(queue);
+}
+
+/* A step's batches, of which every rank has its own. */
+static void take_batches(const rank_job *job, rig *r, int64_t step)
+{
+    float sigma[BATCH];
+    wd_batch batch;
+    wd_queue *queue = r->devices.student;
+    for (int64_t m = job->comm->rank; m < STEP / BATCH; m += job->of->ranks) {
+        const int64_t first = step * STEP + m * BATCH;
+        CHECK_OK(wd_objective_fill(r->objective, &batch, sigma, first, BATCH, err));
+        wd_queue_copy(queue, job->out->latents[first], batch.latents, BATCH * sizeof(float[STATE]));
+        wd_queue_copy(queue, job->out->target[first], batch.target, BATCH * sizeof(float[STATE]));
+    }
+}
+
+/* As a machine does: the targets of a step are asked for before the last one is over. */
+static void *run_rank(void *context)
+{
+    rank_job *job = context;
+    rig r = {0};
+    open_rig(&r, job);
+    if (job->from) restore(job, &r);
+    for (int64_t step = job->first; step < job->end; step++) {
+        CHECK_OK(wd_objective_prepare(r.objective, (step + 1) * STEP, err));
+        take_batches(job, &r, step);
+        if (job->of->ranks > 1 && step + 1 < job->end)
+            CHECK_OK(wd_objective_prepare(r.objective, (step + 2) * STEP, err));
+    }
+    save(job, &r);
+    close_rig(&r);
+    return NULL;
+}
+
+/* Steps [first, end) by ranks. */
+static void run(outcome *out, const demand *of, const outcome *from, int64_t first, int64_t end)
+{
+    wd_err err = {0};
+    wd_comm *comm[RANKS_MAX];
+    rank_job job[RANKS_MAX];
+    wd_test_ok(wd_comm_open_threads(comm, of->ranks, &err), &err);
+    for (int r = 0; r < of->ranks; r++) {
+        job[r] = (rank_job){
+            .of = of, .out = out, .from = from, .first = first, .end = end, .comm = comm[r]};
+        assert_int_equal(pthread_create(&job[r].thread, NULL, run_rank, &job[r]), 0);
+    }
+    for (int r = 0; r < of->ranks; r++) pthread_join(job[r].thread, NULL);
+    for (int r = 0; r < of->ranks; r++) wd_comm_close(comm[r]);
+}
+
+/* ---- what must be ---- */
+
+static outcome want, got, half;
+
+static int open_teacher(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const demand one = {"cpu", NULL, 1, WD_STRATEGY_cpu, 0, SLOTS, SLOTS};
+    if (wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK) return 1;
+    run(&want, &one, NULL, 0, STEPS);
+    return 0;
+}
+
+static int close_teacher(void **state)
+{
+    (void)state;
+    json_decref(want.json);
+    return 0;
+}
+
+static void check(const demand *of, int64_t first)
+{
+    const size_t at = (size_t)(first * STEP);
+    const size_t bytes = sizeof want.latents - at * sizeof *want.latents;
+    assert_memory_equal(got.latents[at], want.latents[at], bytes);
+    assert_memory_equal(got.target[at], want.target[at], bytes);
+    assert_int_equal(got.capacity, want.capacity);
+    for (int r = 0; r < of->ranks; r++) {
+        assert_memory_equal(got.trajectory[r], want.trajectory[0], sizeof *want.trajectory);
+        for (int k = 0; k < 2; k++)
+            assert_memory_equal(got.ring[r][k], want.ring[0][k],
+                                (size_t)want.capacity * sizeof(float[STATE]));
+    }
+    assert_true(json_equal(got.json, want.json));
+    json_decref(got.json);
+}
+
+static void check_run(const demand *of)
+{
+    memset(&got, 0, sizeof got);
+    run(&got, of, NULL, 0, STEPS);
+    check(of, 0);
+}
+
+/* Shares that are uneven, and windows in which not all ranks have one. */
+static void check_strategy(wd_strategy strategy, const char *devices)
+{
+    static const int64_t windows[][2] = {{SLOTS, 2}, {4, 1}, {2, 2}};
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+        const int64_t *cut = windows[ranks - 2];
+        check_run(&(demand){devices, NULL, ranks, strategy, 0, cut[0], cut[1]});
+    }
+}
+
+static void each_on_its_processor(void **state)
+{
+    (void)state;
+    check_strategy(WD_STRATEGY_cpu, "cpu");
+}
+
+static void each_on_its_device(void **state)
+{
+    (void)state;
+    check_strategy(WD_STRATEGY_gpu, slow);
+}
+
+static void each_from_host_memory(void **state)
+{
+    (void)state;
+    check_strategy(WD_STRATEGY_offload, slow);
+}
+
+static void each_from_disk(void **state)
+{
+    (void)state;
+    check_strategy(WD_STRATEGY_disk, slow);
+}
+
+/* The others take longer to bring targets to their devices than the teacher to make them. */
+static void one_for_all(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++)
+        check_run(&(demand){slow, crawling, ranks, WD_STRATEGY_gpu0, ranks % 2, ranks + 2, 2});
+}
+
+static void another_number_goes_on(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const wd_strategy strategy = k ? WD_STRATEGY_gpu0 : WD_STRATEGY_gpu;
+        const demand before = {slow, NULL, k ? 3 : 1, strategy, 1, 4, 2};
+        const demand after = {slow, NULL, k ? 2 : 4, WD_STRATEGY_gpu, 0, 5, 2};
+        memset(&got, 0, sizeof got);
+        run(&half, &before, NULL, 0, STEPS / 2);
+        run(&got, &after, &half, STEPS / 2, STEPS);
+        json_decref(half.json);
+        check(&after, STEPS / 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_on_its_processor), cmocka_unit_test(each_on_its_device),
+        cmocka_unit_test(each_from_host_memory), cmocka_unit_test(each_from_disk),
+        cmocka_unit_test(one_for_all),           cmocka_unit_test(another_number_goes_on),
+    };
+    return cmocka_run_group_tests(tests, open_teacher, close_teacher);
+}
