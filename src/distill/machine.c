@@ -194,7 +194,7 @@ static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
         if (reduces && !last) wd_reduce_finish(m->reduce);
     }
     /* the next step's targets are on their way while the last gradients are */
-    if (ranks > 1)
+    if (ranks > 1 && !m->pauses)
         WD_TRY(wd_objective_prepare(m->objective, first + 2 * wd_machine_step_samples(o), err));
     if (m->reduce) wd_reduce_finish(m->reduce);
     return WD_OK;

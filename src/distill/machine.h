@@ -62,6 +62,9 @@ typedef struct wd_machine {
     float *losses;       /* [ranks, accumulation, batch] host: of a result */
     size_t *losses_at;   /* [ranks + 1] bytes */
     int64_t state_count; /* elements of one state's latents */
+    bool pauses; /* to be set before a step that a checkpoint or the end follows: several ranks then
+                  * do not yet prepare the next one's targets, so that what is saved is the same for
+                  * any number of them */
 } wd_machine;
 
 /* Opens in place: *out must not be moved while it is open. The student trains on `queue`

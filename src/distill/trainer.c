@@ -291,11 +291,21 @@ static bool is_due(int64_t step, int64_t interval)
     return interval && step % interval == 0;
 }
 
+/* Whether what is known now says that the next step is followed by a checkpoint. */
+static bool next_is_saved(const trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    const int64_t end = t->step + 1;
+    return (o->steps && end >= o->steps) || (o->stop_at_step && end >= o->stop_at_step) ||
+           is_due(end, o->checkpoint_interval);
+}
+
 static wd_status run_step(trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
     wd_watch_step(o->watch, t->step, o->step_s_max);
     double lr = wd_lr_at(&o->lr, t->step, progress_of(t));
+    t->machine.pauses = next_is_saved(t);
     WD_TRY(wd_machine_step(&t->machine, t->step, lr, err));
     t->note[t->step % 4] = (step_note){.lr = lr, .targets = t->machine.objective->targets};
     t->step++;
