@@ -192,6 +192,56 @@ static void asked_to_end_they_write_a_checkpoint(void **state)
     assert_int_equal(count(program.err, "going on from"), 1);
 }
 
+/* 3 prompts, 4 samples a step. */
+static void an_epoch_is_of_all_ranks(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("epochs");
+    wd_program_run(&program, RUN(out), "--nproc_per_node", "2", "--num_steps", "0", "--num_epochs",
+                   "5");
+    wd_program_succeeded(&program);
+    json_t *rows = metrics(out);
+    assert_int_equal(json_array_size(rows), 5);
+    json_decref(rows);
+}
+
+/* As on two machines that have no file system in common: the second writes prompt embeddings, and
+ * nothing else, and has no checkpoint. */
+static void machines_may_have_folders_of_their_own(void **state)
+{
+    (void)state;
+    const char *first = wd_test_path("first"), *second = wd_test_path("second");
+    const char *all[] = {"-n",
+                         "1",
+                         "--oversubscribe",
+                         "--bind-to",
+                         "none",
+                         WD_PROGRAM,
+                         RUN(first),
+                         "--distributed",
+                         "--num_steps",
+                         "12",
+                         "--resume",
+                         ":",
+                         "-n",
+                         "1",
+                         WD_PROGRAM,
+                         RUN(second),
+                         "--distributed",
+                         "--num_steps",
+                         "12",
+                         "--resume",
+                         "--cache_dir",
+                         wd_test_path("first/cache"),
+                         NULL};
+    run_ranks(all);
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("first/model_index.json")));
+    assert_false(wd_path_exists(second));
+    run_ranks(all);
+    refused(WD_INVALID_ARGUMENT, "differ in the checkpoint that they find: step-00000012 and none");
+}
+
 static void a_failure_is_everybodys(void **state)
 {
     (void)state;
@@ -240,6 +290,8 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(one_rank_sees_the_same_samples), cmocka_unit_test(ranks_are_started),     \
         cmocka_unit_test(stopped_ranks_go_on_bit_for_bit), cmocka_unit_test(ranks_change_nothing), \
         cmocka_unit_test(asked_to_end_they_write_a_checkpoint),                                    \
+        cmocka_unit_test(an_epoch_is_of_all_ranks),                                                \
+        cmocka_unit_test(machines_may_have_folders_of_their_own),                                  \
         cmocka_unit_test(a_failure_is_everybodys), cmocka_unit_test(ranks_must_be_asked_for),      \
         cmocka_unit_test(launchers_that_cannot_are_told_what_to_run)
 

@@ -151,6 +151,8 @@ wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup,
     wd_agree_on_bytes(a, "the teacher's sizes", plan->input.size.stage,
                       sizeof plan->input.size.stage);
     add_prompts(a, setup);
+    const char *step = strrchr(setup->resume, '/'); /* the folder above it has many names */
+    wd_agree_on_text(a, "the checkpoint that they find", step ? step + 1 : "none");
     add_site(a, &plan->input.site);
     add_plan(a, &plan->chosen);
     const wd_status status = wd_agreement_check(a, comm, err);

@@ -160,9 +160,8 @@ static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *w
     wd_devices devices = {0};
     wd_train_setup *setup = NULL;
     wd_status status = wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err);
-    if (status == WD_OK) status = wd_train_setup_open(setup, options, err);
+    if (status == WD_OK) status = wd_train_setup_open(setup, options, comm, err);
     if (status == WD_OK) {
-        setup->trainer.machine.comm = comm;
         setup->trainer.watch = watch;
         status = wd_devices_open_shared(&devices, options->devices,
                                         wd_ranks_threads(comm, options->num_threads), comm, err);

@@ -111,7 +111,8 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
 static void resolve_length(wd_train_setup *s)
 {
     wd_train_options *o = &s->options;
-    const int64_t step = o->batch_size * o->gradient_accumulation_steps;
+    const int64_t ranks = s->comm ? s->comm->ranks : 1;
+    const int64_t step = o->batch_size * o->gradient_accumulation_steps * ranks;
     const int64_t per_epoch = (s->data.count + step - 1) / step;
     if (!o->num_steps && !o->num_epochs && !(o->max_minutes > 0)) o->num_epochs = EPOCHS_DEFAULT;
     if (o->num_epochs && (!o->num_steps || o->num_epochs * per_epoch < o->num_steps))
@@ -175,6 +176,7 @@ static void fill_machine(wd_train_setup *s)
     optimizer.grad_norm_max = o->max_grad_norm;
     optimizer.ema_decay = o->ema_decay;
     s->trainer.machine = (wd_machine_options){
+        .comm = s->comm,
         .teacher = &s->teacher,
         .student = s->student.dit,
         .student_dtype = strcmp(o->mixed_precision, "no") ? WD_BF16 : WD_F32,
@@ -320,10 +322,13 @@ wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_option
     return status;
 }
 
-wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_err *err)
+wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,
+                              wd_err *err)
 {
-    *out = (wd_train_setup){
-        .given = *options, .options = *options, .bytes_before = wd_host_memory_own()};
+    *out = (wd_train_setup){.comm = comm,
+                            .given = *options,
+                            .options = *options,
+                            .bytes_before = wd_host_memory_own()};
     const wd_status status = open_parts(out, err);
     if (status != WD_OK) wd_train_setup_close(out);
     return status;

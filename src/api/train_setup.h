@@ -8,6 +8,7 @@
 #include "io/prompts.h"
 
 typedef struct wd_train_setup {
+    wd_comm *comm;            /* borrowed; NULL: planned alone */
     size_t bytes_before;      /* of memory that the process had when the job began */
     wd_train_options given;   /* as they came */
     wd_train_options options; /* resolved: what was left open has its value */
@@ -24,7 +25,8 @@ typedef struct wd_train_setup {
 } wd_train_setup;
 
 /* In place: *out must not be moved, for the trainer's options point into it. */
-wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_err *err);
+wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,
+                              wd_err *err);
 /* The same for planning alone: nothing need be there but the teacher, which may be a preset (or
  * NULL); where there are no prompts, rows of text are as many as a prompt can have. */
 wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
