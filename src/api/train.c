@@ -153,8 +153,8 @@ out:
     return status;
 }
 
-/* `watch` may be NULL. The failure of a rank ends it here, while it still has what it was made with:
- * the memory that the report shows is that of the failure. */
+/* `watch` may be NULL. The failure of a rank ends it here, while it still has what it was made
+ * with: the memory that the report shows is that of the failure. */
 static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *watch, wd_err *err)
 {
     wd_devices devices = {0};
