@@ -60,6 +60,12 @@ if(MPI_C_FOUND AND WD_MPIRUN)
                          ENVIRONMENT "${WD_MPI_ENVIRONMENT}"
                          WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   endforeach()
+  # Several machines, of which there is but one: needs root and namespaces, and is skipped without.
+  add_test(NAME tests/hosts COMMAND sh ${PROJECT_SOURCE_DIR}/tests/hosts.sh
+           $<TARGET_FILE:wandistiller_cli> $<TARGET_FILE:test_dist_mpi>
+           ${PROJECT_SOURCE_DIR}/models/wan-tiny)
+  set_tests_properties(tests/hosts PROPERTIES TIMEOUT ${WD_TEST_SECONDS} SKIP_RETURN_CODE 77
+                       ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
 endif()
 
 # Checks of the sources themselves.
