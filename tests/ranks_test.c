@@ -2,6 +2,8 @@
  * they leave is what one rank leaves, and what cannot work is refused with what to run instead. */
 #include "runs.h"
 
+#include "io/json.h"
+
 #include <dirent.h>
 
 static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
@@ -239,7 +241,7 @@ static void machines_may_have_folders_of_their_own(void **state)
     assert_true(wd_path_exists(wd_test_path("first/model_index.json")));
     assert_false(wd_path_exists(second));
     run_ranks(all);
-    refused(WD_INVALID_ARGUMENT, "differ in the checkpoint that they find: step-00000012 and none");
+    refused(WD_MISMATCH, "differ in the checkpoint that they find: step-00000012 and none");
 }
 
 static void a_failure_is_everybodys(void **state)
@@ -251,6 +253,97 @@ static void a_failure_is_everybodys(void **state)
     wd_program_run(&program, RUN(wd_test_path("never")), "--nproc_per_node", "2", "--devices",
                    "sim:3x64MiB");
     refused(WD_INVALID_ARGUMENT, "2 ranks of a host can share equally, found 3");
+    assert_false(wd_path_exists(wd_test_path("never/run.json")));
+}
+
+/* What --profile_memory says that all ranks have sent on a lane. */
+static int64_t sent(const char *lane)
+{
+    char what[64];
+    snprintf(what, sizeof what, "sent to other ranks: %-11s ", lane);
+    const char *found = strstr(program.err, what);
+    if (!found) fail_msg("no \"%s\" in %s", what, program.err);
+    return strtoll(found + strlen(what), NULL, 10);
+}
+
+/* Targets that were made, of "done after 4 steps, 12 targets". */
+static int64_t targets_made(void)
+{
+    long long targets = -1;
+    const char *found = strstr(program.err, "done after ");
+    if (!found || sscanf(found, "done after %*d steps, %lld targets", &targets) != 1)
+        fail_msg("not done: %s", program.err);
+    return targets;
+}
+
+static json_t *run_json(const char *run)
+{
+    char path[WD_PATH_MAX];
+    json_t *json;
+    wd_err err;
+    wd_test_ok(wd_path_join(path, run, "run.json", &err), &err);
+    wd_test_ok(wd_json_load(&json, path, &err), &err);
+    return json;
+}
+
+static int64_t gradient_bytes(const json_t *run)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(json_object_get(json_object_get(run, "memory"), "items"), i, item)
+    {
+        if (!strcmp(json_string_value(json_object_get(item, "name")), "student gradients"))
+            return json_integer_value(json_object_get(item, "bytes"));
+    }
+    fail_msg("no gradients");
+    return 0;
+}
+
+/* Of all ranks together: those of docs/ranks.md. */
+static void bytes_sent_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    enum { STEPS = 4, ROUNDS = 2, LATENT_BYTES = 16 * 4 * 4 * 4 };
+    for (int i = 0; i < 3; i++) {
+        const int ranks = i ? 3 : 2;
+        const bool ordered = i == 2;
+        const char *out = wd_test_path(i == 0 ? "sent-2" : ordered ? "sent-3-ordered" : "sent-3");
+        wd_program_run(&program, RUN(out), "--nproc_per_node", ranks == 3 ? "3" : "2",
+                       "--num_steps", "4", "--gradient_accumulation_steps", "2", "--profile_memory",
+                       ordered ? "--deterministic_reduce" : "--profile_memory");
+        wd_program_succeeded(&program);
+        json_t *run = run_json(out);
+        const int64_t bytes = gradient_bytes(run);
+        assert_int_equal(sent("gradients"),
+                         STEPS * (ordered ? ROUNDS + 1 : 2) * (ranks - 1) * bytes);
+        assert_int_equal(sent("targets"), targets_made() * LATENT_BYTES * (ranks - 1));
+        assert_int_equal(sent("activations"), 0);
+        json_decref(run);
+    }
+}
+
+static void who_was_started_otherwise_is_named(void **state)
+{
+    (void)state;
+    const char *const two[] = {"-n",
+                               "1",
+                               "--oversubscribe",
+                               "--bind-to",
+                               "none",
+                               WD_PROGRAM,
+                               RUN(wd_test_path("never")),
+                               "--distributed",
+                               ":",
+                               "-n",
+                               "1",
+                               WD_PROGRAM,
+                               RUN(wd_test_path("never")),
+                               "--distributed",
+                               "--target_reuse",
+                               "3",
+                               NULL};
+    run_ranks(two);
+    refused(WD_MISMATCH, "rank 0 and rank 1 differ in target_reuse: 2 and 3");
     assert_false(wd_path_exists(wd_test_path("never/run.json")));
 }
 
@@ -292,6 +385,8 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(asked_to_end_they_write_a_checkpoint),                                    \
         cmocka_unit_test(an_epoch_is_of_all_ranks),                                                \
         cmocka_unit_test(machines_may_have_folders_of_their_own),                                  \
+        cmocka_unit_test(bytes_sent_are_those_of_the_formula),                                     \
+        cmocka_unit_test(who_was_started_otherwise_is_named),                                      \
         cmocka_unit_test(a_failure_is_everybodys), cmocka_unit_test(ranks_must_be_asked_for),      \
         cmocka_unit_test(launchers_that_cannot_are_told_what_to_run)
 

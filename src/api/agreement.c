@@ -54,7 +54,7 @@ static wd_status compare(const wd_agreement *a, const wd_agreed *all, int ranks,
         if (*first->text) snprintf(what, sizeof what, ": %s and %s", first->text, second->text);
         const int others = how_many(all, ranks, a->count, i) - 1;
         if (others) snprintf(more, sizeof more, " and %d more", others);
-        return wd_fail(err, WD_INVALID_ARGUMENT,
+        return wd_fail(err, WD_MISMATCH,
                        "rank 0 and rank %d%s differ in %s%s. All ranks must be started alike, with "
                        "the same program, options and files",
                        other, more, a->name[i], what);
@@ -81,8 +81,7 @@ wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_er
 /* What may be different: where files are, and what a rank is by itself. */
 static bool is_own(const wd_option *option)
 {
-    static const char *const own[] = {"local_rank", "num_threads", "host_memory", "profile_memory",
-                                      "measure_rates"};
+    static const char *const own[] = {"local_rank", "num_threads", "host_memory", "measure_rates"};
     if (option->flags & (WD_OPTION_FILE | WD_OPTION_LEGACY)) return true;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(option->name, own[i])) return true;

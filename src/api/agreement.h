@@ -24,7 +24,7 @@ typedef struct wd_agreement {
 void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *text);
 void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes);
 
-/* Compares with all ranks, which add the same names in the same order: WD_INVALID_ARGUMENT on all
+/* Compares with all ranks, which add the same names in the same order: WD_MISMATCH on all
  * of them where two differ, with the ranks, the name, and what they say. All ranks call it. */
 wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err);
 

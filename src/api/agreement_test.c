@@ -68,13 +68,13 @@ static void who_differs_is_named(void **state)
 {
     (void)state;
     rank r = checked((const int[]){2, 2, 4, 2}, same);
-    wd_test_refused(r.status, &r.err, WD_INVALID_ARGUMENT,
+    wd_test_refused(r.status, &r.err, WD_MISMATCH,
                     "rank 0 and rank 2 differ in batch_size: 2 and 4.");
     r = checked((const int[]){2, 4, 4, 2}, other); /* the first thing is said, and how many */
-    wd_test_refused(r.status, &r.err, WD_INVALID_ARGUMENT,
+    wd_test_refused(r.status, &r.err, WD_MISMATCH,
                     "rank 0 and rank 1 and 1 more differ in batch_size: 2 and 4.");
     r = checked((const int[]){2, 2, 2, 2}, other);
-    wd_test_refused(r.status, &r.err, WD_INVALID_ARGUMENT,
+    wd_test_refused(r.status, &r.err, WD_MISMATCH,
                     "rank 0 and rank 3 differ in the prompts.");
 }
 

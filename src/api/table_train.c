@@ -157,7 +157,8 @@ static const wd_option table[] = {
     {WD_FLAG_LINE(measure_rates), .group = "Machine",
      .help = "Measure this machine's speeds anew, though an earlier run has"},
     {WD_FLAG_LINE(profile_memory), .group = "Machine",
-     .help = "Say at the end what was planned and what was measured, device by device"},
+     .help = "Say at the end what was planned and what was measured, device by device, and what "
+             "ranks have sent one another"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine",
      .help = "Threads; 0: all cores. Never changes the student"},
     {WD_INT_LINE(stop_at_step, "0", 0, WD_INT_MAX), .group = "Machine",

@@ -12,6 +12,7 @@
 #include "api/options_json.h"
 #include "api/ranks.h"
 #include "api/text_plan.h"
+#include "api/traffic_report.h"
 #include "api/train_plan.h"
 #include "api/way_out.h"
 #include "core/host.h"
@@ -147,7 +148,10 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     status = run_trainer(s, &where, err);
     if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, err);
     if (status != WD_OK) goto out;
-    if (s->options.profile_memory) wd_memory_report_measured(&plan, devices, s->bytes_before);
+    if (s->options.profile_memory) {
+        wd_memory_report_measured(&plan, devices, s->bytes_before);
+        status = wd_traffic_report(s->trainer.machine.comm, err);
+    }
 out:
     wd_train_plan_close(&where);
     return status;
