@@ -130,6 +130,7 @@ typedef struct wd_train_options {
     double ema_decay;
     bool gradient_checkpointing;
     bool deterministic_reduce; /* gradients are added in one order for any number of ranks */
+    bool shard_optimizer;      /* each rank has moments, EMA and master weights of its share */
     uint64_t seed;
     /* output */
     const char *output_dir;

@@ -89,6 +89,9 @@ static const wd_option table[] = {
     {WD_FLAG_LINE(deterministic_reduce), .group = "Training",
      .help = "Adds gradients in the order of the micro-batches: the same bits for any number of "
              "ranks with the same samples per step"},
+    {WD_FLAG_LINE(shard_optimizer), .group = "Training",
+     .help = "Each rank keeps the optimiser's moments, the EMA and, in bf16, the master weights of "
+             "its share alone: the same student, for less memory (ZeRO-1)"},
     {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training",
      .help =
          "Ends after so many passes over the prompts; 0: no such limit. The first limit reached "

@@ -197,6 +197,7 @@ static void fill_machine(wd_train_setup *s)
         .batch = o->batch_size,
         .accumulation = o->gradient_accumulation_steps,
         .deterministic_reduce = o->deterministic_reduce,
+        .shard_optimizer = o->shard_optimizer,
         .checkpointing = o->gradient_checkpointing,
         .ema = o->ema_decay > 0,
         .optimizer = optimizer,

@@ -150,6 +150,10 @@ static double other_bytes(wd_op op, const void *args)
         AS(sum_squares);
         return (double)a->count * 4;
     }
+    case WD_OP_SQUARE_SUMS: {
+        AS(square_sums);
+        return (double)a->count * 4;
+    }
     case WD_OP_CLIP_FACTOR:
         return 12;
     case WD_OP_ADAMW: {

@@ -46,6 +46,7 @@
     X(STEP_SAMPLES, step_samples)                                                                  \
     X(MSE, mse)                                                                                    \
     X(SUM_SQUARES, sum_squares)                                                                    \
+    X(SQUARE_SUMS, square_sums)                                                                    \
     X(CLIP_FACTOR, clip_factor)                                                                    \
     X(ADAMW, adamw)
 
@@ -342,6 +343,13 @@ typedef struct wd_sum_squares_args {
     int64_t count;
     float beta;
 } wd_sum_squares_args;
+
+/* sums[i] = sum of x^2 in chunk i: added up in order they are what sum_squares gives. */
+typedef struct wd_square_sums_args {
+    double *sums; /* [chunks of count], = */
+    const float *x;
+    int64_t count;
+} wd_square_sums_args;
 
 /* norm[0] = sqrt(sum[0]); factor[0] = min(1, norm_max / (norm + 1e-6)) (torch clip_grad_norm_),
  * 1 where norm_max is 0. A norm that is not finite gives factor 0: such a step changes nothing. */

@@ -6,11 +6,7 @@
 #include "core/memory.h"
 #include "dev/ops.h"
 
-enum {
-    RESULTS_UNDER_WAY = 2,
-    BUCKET_MAX = 1 << 22 /* elements that ranks exchange at a time: 16 MiB, which links are good at,
-                          * and little beside a student that has more than one of them */
-};
+enum { RESULTS_UNDER_WAY = 2 };
 
 int wd_machine_ranks(const wd_machine_options *o)
 {
@@ -76,7 +72,11 @@ static wd_status open_student(wd_machine *m, wd_err *err)
                                 .text_repeat = o->text_repeat};
     wd_device *device = wd_queue_device(m->queue);
     unsigned kinds = WD_PARAMS_TRAINED | (o->ema ? WD_PARAMS_WITH_EMA : 0);
-    WD_TRY(wd_params_open(&m->params, &o->student, o->student_dtype, kinds, device, err));
+    const bool shared = o->shard_optimizer && o->comm;
+    WD_TRY(wd_params_open_shared(&m->params, &o->student, o->student_dtype, kinds,
+                                 shared ? (wd_params_ranks){o->comm->rank, o->comm->ranks}
+                                        : (wd_params_ranks){0, 1},
+                                 device, err));
     WD_TRY(wd_optimizer_open(&m->optimizer, &o->optimizer, &m->params, err));
     WD_TRY(wd_student_open(&m->student, &m->params, &shape,
                            o->checkpointing ? WD_STUDENT_TRAIN_CHECKPOINT : WD_STUDENT_TRAIN,
@@ -100,10 +100,13 @@ static wd_status open_ranks(wd_machine *m, wd_err *err)
     if (ranks == 1 && !o->deterministic_reduce) return WD_OK;
     const wd_reduce_options reduce = {
         .comm = o->comm,
-        .pieces = wd_pieces_cut(m->params.count, WD_SUM_CHUNK, BUCKET_MAX, o->comm->ranks),
+        .pieces = wd_params_pieces(&m->params, o->comm->ranks),
         .by_round = o->deterministic_reduce,
+        .scatter = m->params.pieces.ranks > 0,
     };
-    return wd_reduce_open(&m->reduce, &reduce, wd_queue_device(m->queue), err);
+    WD_TRY(wd_reduce_open(&m->reduce, &reduce, wd_queue_device(m->queue), err));
+    if (!m->params.pieces.ranks) return WD_OK;
+    return wd_shard_open(&m->shard, &m->params, m->reduce, o->comm, err);
 }
 
 /* In place: student and optimizer keep pointers into *m. */
@@ -133,6 +136,7 @@ void wd_machine_close(wd_machine *machine)
 {
     if (machine->queue) wd_queue_wait(machine->queue);
     wd_readback_close(machine->readback);
+    wd_shard_close(machine->shard);
     wd_reduce_close(machine->reduce);
     wd_objective_close(machine->objective);
     wd_sweep_close(machine->sweep);

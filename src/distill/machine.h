@@ -16,6 +16,7 @@
 #include "student/model.h"
 #include "student/optimizer.h"
 #include "student/readback.h"
+#include "student/shard.h"
 #include "teacher/residency_kinds.h"
 
 typedef struct wd_machine_options {
@@ -33,6 +34,7 @@ typedef struct wd_machine_options {
     int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step and rank */
     bool deterministic_reduce;   /* gradients are added in the order of the micro-batches: the same
                                   * bits for any number of ranks at equal step samples */
+    bool shard_optimizer;        /* each rank has moments, EMA and master weights of its share */
     bool checkpointing, ema;
     wd_optimizer_options optimizer;
     wd_sweep_text_fn *text;
@@ -56,6 +58,7 @@ typedef struct wd_machine {
     wd_optimizer optimizer;
     wd_student *student;
     wd_readback *readback;
+    wd_shard *shard;     /* NULL: every rank has all of the student */
     wd_reduce *reduce;   /* NULL: gradients of one rank, added as they come */
     float *loss;         /* [batch] device */
     float *sigma;        /* [batch] host: noise levels of the last batch */

@@ -1,5 +1,6 @@
 /* Many ranks, one student: the same samples in each step, gradients added in the order that is
  * documented. On wan-tiny; ranks are threads of this process, each with its own device. */
+#include "dev/ops.h"
 #include "distill/plan.h"
 #include "distill/ranks_harness.h"
 #include "student/init.h"
@@ -11,8 +12,8 @@ typedef struct outcome {
     float *kept; /* P, M, V, EMA; to free */
     int64_t count;
     double loss[STEPS], norm[STEPS];
-    int64_t sent; /* on the lane of gradients */
-    int64_t share;
+    int64_t sent; /* on the lane of gradients, by the steps */
+    int64_t share, islands, chunks;
 } outcome;
 
 typedef struct part {
@@ -25,7 +26,7 @@ typedef struct part {
 
 static wd_pipeline teacher;
 
-static void keep(outcome *out, const wd_machine *m)
+static void keep(outcome *out, wd_machine *m)
 {
     static const wd_params_buffer kept[KEPT] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V,
                                                 WD_PARAMS_EMA};
@@ -33,10 +34,22 @@ static void keep(outcome *out, const wd_machine *m)
     out->count = m->params.count;
     HARNESS_CHECK(wd_alloc(&to, KEPT * (size_t)out->count, sizeof(float), "kept", NULL) == WD_OK);
     out->kept = to;
-    for (int i = 0; i < KEPT; i++)
-        wd_queue_copy(m->queue, out->kept + i * out->count, m->params.buffer[kept[i]],
+    for (int i = 0; i < KEPT; i++) {
+        wd_params_collect(&m->params, kept[i], m->queue);
+        wd_queue_copy(m->queue, out->kept + i * out->count,
+                      m->params.buffer[wd_params_whole(&m->params, kept[i])],
                       (size_t)out->count * sizeof(float));
-    wd_queue_wait(m->queue);
+        wd_queue_wait(m->queue);
+    }
+}
+
+/* What is shared takes the bytes that params.h says. */
+static void check_bytes(const wd_params *p)
+{
+    const int64_t whole = p->dtype == WD_BF16 ? 22 : 20;
+    const int64_t shared = p->dtype == WD_BF16 ? 6 * p->count + 16 * p->share + 4 * p->islands_count
+                                               : 8 * p->count + 12 * p->share;
+    HARNESS_CHECK((int64_t)wd_params_bytes(p) == (p->pieces.ranks ? shared : whole * p->count));
 }
 
 static void take_results(outcome *out, wd_machine *m, int leave)
@@ -81,6 +94,8 @@ static void *run_part(void *context)
     HARNESS_CHECK(wd_student_init(&m.params, o.teacher, wd_student_expert(o.teacher), NULL, queue,
                                   NULL) == WD_OK);
     wd_optimizer_start_ema(&m.optimizer, queue);
+    check_bytes(&m.params);
+    const int64_t sent = p->comm->sent[WD_LANE_GRADIENTS];
     int64_t held = 0, allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
         HARNESS_CHECK(wd_machine_step(&m, step, 1e-3, NULL) == WD_OK);
@@ -94,8 +109,10 @@ static void *run_part(void *context)
     for (int i = 0; i < plan.items; i++)
         if (plan.item[i].phase == WD_PLAN_TRAINING) planned += plan.item[i].bytes;
     HARNESS_CHECK(planned == wd_device_bytes(device) + (size_t)(wd_memory_held() - host_before));
-    p->out.sent = p->comm->sent[WD_LANE_GRADIENTS];
+    p->out.sent = p->comm->sent[WD_LANE_GRADIENTS] - sent;
     if (m.reduce) p->out.share = wd_pieces_share(wd_reduce_pieces(m.reduce), p->comm->rank);
+    p->out.chunks = (p->out.share + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
+    p->out.islands = m.params.islands_count;
     keep(&p->out, &m);
     wd_machine_close(&m);
     wd_residency_close(residency);
@@ -114,11 +131,22 @@ static void assert_same(const outcome *a, const outcome *b)
     assert_memory_equal(a->kept, b->kept, KEPT * (size_t)a->count * sizeof(float));
 }
 
-static void check_sent(const outcome *o, const wd_machine_options *options, int ranks)
+/* As documented: of each rank, or, of islands, whose parts are nobody's equal shares, of all. */
+static void check_sent(const part *all, const wd_machine_options *options, int ranks)
 {
-    const int64_t exchanged = options->deterministic_reduce ? options->accumulation : 1;
-    assert_int_equal(o->sent,
-                     STEPS * (4 * exchanged * (o->count - o->share) + 4 * (ranks - 1) * o->share));
+    const int64_t rounds = options->deterministic_reduce ? options->accumulation : 1;
+    const int64_t others = ranks - 1, compute = options->student_dtype == WD_BF16 ? 2 : 4;
+    int64_t sent = 0, expected = others * 4 * all[0].out.islands;
+    for (int r = 0; r < ranks; r++) {
+        const outcome *o = &all[r].out;
+        const int64_t weights = compute * o->share + 8 * o->chunks;
+        const int64_t step = 4 * rounds * (o->count - o->share) +
+                             others * (options->shard_optimizer ? weights : 4 * o->share);
+        if (!o->islands) assert_int_equal(o->sent, STEPS * step);
+        expected += step;
+        sent += o->sent;
+    }
+    assert_int_equal(sent, STEPS * expected);
 }
 
 /* The same run by `ranks`; what one of them has all have. */
@@ -137,8 +165,8 @@ static outcome run(const wd_machine_options *options, int ranks, opener *open)
         assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
     }
     for (int r = 0; r < ranks; r++) pthread_join(all[r].thread, NULL);
+    if (ranks > 1) check_sent(all, &o, ranks);
     for (int r = 0; r < ranks; r++) {
-        if (ranks > 1) check_sent(&all[r].out, &o, ranks);
         if (!r) continue;
         assert_same(&all[0].out, &all[r].out);
         wd_free(all[r].out.kept);
@@ -203,12 +231,35 @@ static void ranks_change_little(void **state)
     wd_free(one.kept);
 }
 
+/* Where each rank keeps its share alone: what it is where each keeps all, to the bit. */
+static void shares_change_nothing(void **state)
+{
+    (void)state;
+    opener *const open[] = {open_cpu, open_slow_sim};
+    for (int i = 0; i < 4; i++) {
+        wd_machine_options options = options_of(&teacher);
+        options.student_dtype = i % 2 ? WD_BF16 : WD_F32;
+        options.deterministic_reduce = i / 2;
+        options.optimizer.decay = 0.1; /* ranges of two kinds */
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
+            options.shard_optimizer = false;
+            outcome whole = run(&options, ranks, open_cpu);
+            options.shard_optimizer = true;
+            outcome shared = run(&options, ranks, open[i / 2]);
+            assert_same(&whole, &shared);
+            wd_free(whole.kept);
+            wd_free(shared.kept);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_change_nothing_f32),
         cmocka_unit_test(ranks_change_nothing_bf16),
         cmocka_unit_test(ranks_change_little),
+        cmocka_unit_test(shares_change_nothing),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

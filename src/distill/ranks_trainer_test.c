@@ -51,14 +51,24 @@ static void *run_part(void *context)
     return NULL;
 }
 
-static wd_trainer_options trainer_options(const char *output)
+static wd_trainer_options trainer_options(void)
 {
-    return (wd_trainer_options){.machine = options_of(&teacher),
-                                .output_dir = output,
-                                .steps = STEPS,
-                                .lr = {.shape = WD_LR_COSINE, .lr = 1e-3, .ratio_min = 0.1},
-                                .keep_checkpoints = 3,
-                                .export = wd_export_defaults()};
+    static const char *const prompt[] = {"a cat", "a dog", "a house"};
+    return (wd_trainer_options){
+        .machine = options_of(&teacher),
+        .steps = STEPS,
+        .sample_interval = 2,
+        .samples = {.prompt = prompt, .count = 3, .steps = 2, .student_flow_shift = 3, .seed = 4},
+        .lr = {.shape = WD_LR_COSINE, .lr = 1e-3, .ratio_min = 0.1},
+        .keep_checkpoints = 3,
+        .export = wd_export_defaults()};
+}
+
+/* Below the test's folder. */
+static const char *path_of(char out[WD_PATH_MAX], const char *run, const char *file)
+{
+    snprintf(out, WD_PATH_MAX, "%s/%s%s", wd_test_folder(), run, file);
+    return out;
 }
 
 /* `told`: the rank that is told to stop after some steps; -1: none is. */
@@ -84,13 +94,6 @@ static wd_trainer_result run(const wd_trainer_options *options, int ranks, opene
     return all[0].result;
 }
 
-/* A file below the test's folder. */
-static const char *path_of(char out[WD_PATH_MAX], const char *run, const char *file)
-{
-    snprintf(out, WD_PATH_MAX, "%s/%s%s", wd_test_folder(), run, file);
-    return out;
-}
-
 static void assert_same_file(const char *run, const char *other, const char *file)
 {
     char path[WD_PATH_MAX], hash[2][33];
@@ -100,11 +103,12 @@ static void assert_same_file(const char *run, const char *other, const char *fil
     assert_string_equal(hash[0], hash[1]);
 }
 
-/* The same checkpoint and the same student. */
+/* The same checkpoint, the same student, and the same pictures by it. */
 static void assert_same_run(const char *run, const char *other)
 {
     assert_same_file(run, other, "/checkpoints/step-00000005/state.safetensors");
     assert_same_file(run, other, "/transformer/diffusion_pytorch_model.safetensors");
+    assert_same_file(run, other, "/samples/step-00000005.png");
 }
 
 static int open_teacher(void **state)
@@ -114,26 +118,44 @@ static int open_teacher(void **state)
     return wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK;
 }
 
-/* One rank, without a break. */
-static void run_whole(const char *name, wd_trainer_options o)
+/* Runs into the folder `name`. */
+static wd_trainer_result run_into(const char *name, const wd_trainer_options *options, int ranks,
+                                  bool shared, opener *open, int told)
 {
-    char output[WD_PATH_MAX];
+    char output[WD_PATH_MAX], sheets[WD_PATH_MAX];
+    wd_trainer_options o = *options;
     o.output_dir = path_of(output, name, "");
-    const wd_trainer_result r = run(&o, 1, open_cpu, -1);
+    o.samples.folder = path_of(sheets, name, "/samples");
+    o.machine.shard_optimizer = shared;
+    return run(&o, ranks, open, told);
+}
+
+/* One rank, without a break. */
+static void run_whole(const char *name, const wd_trainer_options *o)
+{
+    const wd_trainer_result r = run_into(name, o, 1, false, open_cpu, -1);
     assert_int_equal(r.steps, STEPS);
     assert_false(r.interrupted);
 }
 
-/* `ranks` that are stopped by the last of them, then `then` that go on. */
-static void run_broken(const char *name, wd_trainer_options o, int ranks, int then, opener *open)
+/* Ranks that are stopped by the last of them, then others that go on. */
+typedef struct broken {
+    const char *name;
+    int ranks[2];
+    bool shared[2];
+    opener *open;
+} broken;
+
+static void run_broken(const broken *b, const wd_trainer_options *options)
 {
-    char output[WD_PATH_MAX], checkpoint[WD_PATH_MAX];
-    o.output_dir = path_of(output, name, "");
-    wd_trainer_result r = run(&o, ranks, open, ranks - 1);
+    char checkpoint[WD_PATH_MAX];
+    wd_trainer_options o = *options;
+    wd_trainer_result r =
+        run_into(b->name, &o, b->ranks[0], b->shared[0], b->open, b->ranks[0] - 1);
     assert_int_equal(r.steps, STOPPED);
     assert_true(r.interrupted);
-    o.resume = path_of(checkpoint, name, "/checkpoints/step-00000003");
-    r = run(&o, then, open, -1);
+    o.resume = path_of(checkpoint, b->name, "/checkpoints/step-00000003");
+    r = run_into(b->name, &o, b->ranks[1], b->shared[1], b->open, -1);
     assert_int_equal(r.steps, STEPS);
 }
 
@@ -141,15 +163,22 @@ static void another_number_of_ranks_goes_on(void **state)
 {
     (void)state;
     static const wd_dtype dtype[] = {WD_F32, WD_BF16};
+    static const broken all[] = {
+        {"two-four", {2, 4}, {false, false}, open_sim},
+        {"four-one", {4, 1}, {false, false}, open_cpu},
+        {"shared-whole", {4, 2}, {true, false}, open_sim},
+        {"whole-shared", {1, 4}, {false, true}, open_cpu},
+        {"shared-shared", {2, 4}, {true, true}, open_sim},
+    };
     for (int i = 0; i < 2; i++) {
-        wd_trainer_options o = trainer_options(NULL);
+        wd_trainer_options o = trainer_options();
         o.machine.student_dtype = dtype[i];
         o.machine.deterministic_reduce = true;
-        run_whole("whole", o);
-        run_broken("two-four", o, 2, 4, open_sim);
-        assert_same_run("whole", "two-four");
-        run_broken("four-one", o, 4, 1, open_cpu);
-        assert_same_run("whole", "four-one");
+        run_whole("whole", &o);
+        for (size_t b = 0; b < sizeof all / sizeof *all; b++) {
+            run_broken(&all[b], &o);
+            assert_same_run("whole", all[b].name);
+        }
     }
 }
 

@@ -189,6 +189,8 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     if (writes(t))
         status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors, count,
                                      run, t->machine.queue, err);
+    else
+        wd_checkpoint_assist(&t->machine.params, t->machine.queue);
     json_decref(run);
     if (status != WD_OK || !writes(t)) return status;
     return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, err);
@@ -324,6 +326,7 @@ static wd_status finish(trainer *t, bool interrupted, wd_err *err)
     export.trained_steps = t->step;
     export.buffer = t->options->machine.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
     WD_TRY(write_checkpoint(t, err));
+    wd_params_collect(&t->machine.params, export.buffer, t->machine.queue);
     if (writes(t))
         WD_TRY(wd_export_student(t->options->output_dir, &t->machine.params,
                                  t->options->machine.teacher, &export, t->machine.queue, err));

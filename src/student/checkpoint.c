@@ -41,6 +41,7 @@ enum { PARTS = sizeof parts / sizeof *parts };
 typedef struct stored {
     char name[NAME_MAX_BYTES];
     wd_tensor tensor;
+    int part; /* the buffer that it is of; PARTS: none */
 } stored;
 
 static void list_tensors(stored *out, int64_t *count, const wd_params *params,
@@ -50,8 +51,10 @@ static void list_tensors(stored *out, int64_t *count, const wd_params *params,
     for (int part = 0; part < PARTS; part++) {
         if (!params->buffer[parts[part].buffer]) continue;
         for (int64_t line = 0; line < params->table.count; line++) {
-            wd_tensor tensor = wd_params_tensor(params, parts[part].buffer, line);
+            wd_tensor tensor = wd_params_tensor(
+                params, wd_params_whole(params, parts[part].buffer), line);
             if (!wd_tensor_count(&tensor)) continue;
+            out[n].part = part;
             snprintf(out[n].name, sizeof out[n].name, "%s.%s", parts[part].prefix,
                      params->table.spec[line].name);
             out[n++].tensor = tensor;
@@ -59,6 +62,7 @@ static void list_tensors(stored *out, int64_t *count, const wd_params *params,
     }
     for (int64_t i = 0; i < extra_count; i++) {
         snprintf(out[n].name, sizeof out[n].name, "%s", extra[i].name);
+        out[n].part = PARTS;
         out[n++].tensor = extra[i].tensor;
     }
     *count = n;
@@ -76,6 +80,13 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tens
         done += piece;
     }
     return WD_OK;
+}
+
+void wd_checkpoint_assist(const wd_params *params, wd_queue *queue)
+{
+    for (int part = 0; part < PARTS; part++)
+        if (params->buffer[parts[part].buffer])
+            wd_params_collect(params, parts[part].buffer, queue);
 }
 
 size_t wd_checkpoint_write_bytes(const wd_params *params)
@@ -105,6 +116,9 @@ static wd_status write_tensors(const char *path, const wd_params *params,
     }
     WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, NULL, err));
     for (int64_t i = 0; i < count; i++) {
+        const int part = list[i].part;
+        if (part < PARTS && (i == 0 || part != list[i - 1].part))
+            wd_params_collect(params, parts[part].buffer, queue);
         WD_TRY_OUT(put_tensor(writer, &list[i].tensor, staging, queue, err));
     }
     status = wd_safetensors_finish(writer, err);
@@ -325,12 +339,13 @@ wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
         if (!params->buffer[buffer]) continue;
         if (buffer == WD_PARAMS_EMA && !has_part(checkpoint, prefix, params)) prefix = "p";
         for (int64_t line = 0; line < params->table.count; line++) {
-            wd_tensor to = wd_params_tensor(params, buffer, line);
+            wd_tensor to = wd_params_tensor(params, wd_params_whole(params, buffer), line);
             if (!wd_tensor_count(&to)) continue;
             char name[NAME_MAX_BYTES];
             snprintf(name, sizeof name, "%s.%s", prefix, params->table.spec[line].name);
             WD_TRY_OUT(load_tensor(checkpoint, name, &to, queue, err));
         }
+        wd_params_take(params, buffer, queue);
     }
     for (int64_t i = 0; i < extra_count; i++) {
         wd_tensor to = extra[i].tensor;

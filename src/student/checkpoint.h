@@ -23,10 +23,14 @@ typedef struct wd_checkpoint_tensor {
 } wd_checkpoint_tensor;
 
 /* Writes the checkpoint of `step` in `folder` (made if missing), replacing one of the same step.
- * `run`: a JSON object of the caller's, borrowed. Waits for the queue. */
+ * `run`: a JSON object of the caller's, borrowed. Waits for the queue. Gradients are lost where
+ * params are shared. */
 wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,
                               const wd_checkpoint_tensor *extra, int64_t extra_count,
                               const json_t *run, wd_queue *queue, wd_err *err);
+
+/* Where ranks share `params`, one of them writes; the others, at the same time: */
+void wd_checkpoint_assist(const wd_params *params, wd_queue *queue);
 
 /* Host memory that wd_checkpoint_write takes while it writes: its buffers and lists. The student's
  * export (export.h) takes less. */
@@ -50,7 +54,8 @@ wd_status wd_checkpoint_read_run(json_t **run, const char *path, wd_err *err);
 
 /* Fills params' buffers (p, and m, v, ema where params have them) and the extra tensors (data is
  * written to); names, shapes and dtypes must agree: what does not is named, with both values. An
- * EMA that the checkpoint lacks is taken from p. Waits for the queue. */
+ * EMA that the checkpoint lacks is taken from p. Waits for the queue. Of shared params: all ranks,
+ * each of which reads all of it and keeps its pieces. */
 wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
                              const wd_checkpoint_tensor *extra, int64_t extra_count,
                              wd_queue *queue, wd_err *err);

@@ -40,7 +40,8 @@ typedef struct wd_export_options {
 /* F32, EMA, LINK, 5 GB, shift 3, 20 steps, 512x512, 512 tokens, guidance 5. */
 wd_export_options wd_export_defaults(void);
 
-/* Writes into `output` (made if missing). Waits for the queue. Refused: the teacher's own folder,
+/* Writes into `output` (made if missing). Waits for the queue. `params` that ranks
+ * share: the buffer was collected (wd_params_collect) before. Refused: the teacher's own folder,
  * and one whose transformer was not written by this function. */
 wd_status wd_export_student(const char *output, const wd_params *params,
                             const wd_pipeline *teacher, const wd_export_options *options,

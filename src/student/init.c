@@ -272,7 +272,7 @@ static wd_status copy_tensor(transfer *t, int to_stage, int from_stage, int slot
 {
     const role *is = role_of(t->from, from_stage, slot);
     int64_t line = wd_dit_stage_first(t->to, to_stage) + slot;
-    wd_tensor to = wd_params_tensor(t->params, WD_PARAMS_P, line), from;
+    wd_tensor to = wd_params_tensor(t->params, wd_params_whole(t->params, WD_PARAMS_P), line), from;
     int64_t to_count = wd_tensor_count(&to);
     if (!to_count) return WD_OK;
     WD_TRY(teacher_tensor(&from, t, from_stage, slot, err));
@@ -396,6 +396,7 @@ wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_comp
         WD_TRY_OUT(copy_stage(&t, 1 + (int)i, from_stage, err));
     }
     WD_TRY_OUT(copy_stage(&t, wd_dit_stages(to) - 1, wd_dit_stages(t.from) - 1, err));
+    wd_params_take(params, WD_PARAMS_P, queue);
     wd_params_show(params, WD_PARAMS_P, queue);
     wd_queue_wait(queue);
 out:

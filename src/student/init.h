@@ -22,7 +22,7 @@ wd_component wd_student_expert(const wd_pipeline *teacher);
 
 /* Fills `p` (and the compute copy) from the component's weights; the configuration must pass
  * wd_student_config_check. `block` [params->config.layers]: which blocks, or NULL: as
- * wd_student_choose_blocks. Returns when the copies are done. */
+ * wd_student_choose_blocks. Returns when the copies are done. Of shared params: all ranks. */
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
                           const int64_t *block, wd_queue *queue, wd_err *err);
 

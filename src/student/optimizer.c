@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "dev/ops.h"
+#include "student/shard.h"
 
 enum { SUM_SQUARES, NORM, FACTOR, SCALARS };
 
@@ -48,25 +49,31 @@ void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     if (!params->buffer[WD_PARAMS_EMA]) return;
+    if (params->shard) {
+        wd_shard_copy_weights(params->shard, WD_PARAMS_EMA, queue);
+        return;
+    }
     wd_queue_copy(queue, params->buffer[WD_PARAMS_EMA], params->buffer[WD_PARAMS_P],
                   (size_t)params->count * sizeof(float));
 }
 
-static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t count, double decay,
-                         double lr, wd_queue *queue)
+/* Elements from `first` on, which are `packed` on in packed buffers. */
+static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t packed,
+                         int64_t count, double decay, double lr, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     const wd_optimizer_options *o = &optimizer->options;
     float *ema = params->buffer[WD_PARAMS_EMA];
+    const int64_t weight = wd_params_is_packed(params, WD_PARAMS_P) ? packed : first;
     double t = (double)optimizer->step;
     wd_op_adamw(queue, &(wd_adamw_args){
-                           .p = params->buffer[WD_PARAMS_P] + first,
-                           .m = params->buffer[WD_PARAMS_M] + first,
-                           .v = params->buffer[WD_PARAMS_V] + first,
+                           .p = params->buffer[WD_PARAMS_P] + weight,
+                           .m = params->buffer[WD_PARAMS_M] + packed,
+                           .v = params->buffer[WD_PARAMS_V] + packed,
                            .grad = params->buffer[WD_PARAMS_G] + first,
                            .copy = params->copy ? params->copy + first : NULL,
                            .copy_type = WD_BF16,
-                           .ema = ema ? ema + first : NULL,
+                           .ema = ema ? ema + packed : NULL,
                            .factor = wd_optimizer_factor(optimizer),
                            .count = count,
                            .lr = (float)lr,
@@ -88,6 +95,27 @@ static double decay_of(const wd_optimizer *optimizer, const wd_tensor_spec *spec
     return matrix ? optimizer->options.decay : 0;
 }
 
+/* Elements [begin, end), or what of them is this rank's. */
+static void step_range(const wd_optimizer *optimizer, int64_t begin, int64_t end, double decay,
+                       double lr, wd_queue *queue)
+{
+    const wd_params *params = optimizer->params;
+    const wd_pieces *pieces = &params->pieces;
+    if (!params->shard) {
+        launch_adamw(optimizer, begin, begin, end - begin, decay, lr, queue);
+        return;
+    }
+    for (int64_t b = begin / pieces->bucket; b * pieces->bucket < end; b++) {
+        const wd_range own = wd_pieces_piece(pieces, b, params->rank);
+        const int64_t from = own.first > begin ? own.first : begin;
+        const int64_t to = own.end < end ? own.end : end;
+        if (from < to)
+            launch_adamw(optimizer, from,
+                         wd_pieces_packed(pieces, b, params->rank) + from - own.first, to - from,
+                         decay, lr, queue);
+    }
+}
+
 /* Runs of neighbours with the same decay, one launch each; just one without decay. */
 static void step_ranges(const wd_optimizer *optimizer, double lr, wd_queue *queue)
 {
@@ -99,7 +127,7 @@ static void step_ranges(const wd_optimizer *optimizer, double lr, wd_queue *queu
         bool last = i == table->count;
         if (!last && decay_of(optimizer, &table->spec[i]) == decay) continue;
         int64_t end = last ? params->count : params->offset[i];
-        if (end > begin) launch_adamw(optimizer, begin, end - begin, decay, lr, queue);
+        if (end > begin) step_range(optimizer, begin, end, decay, lr, queue);
         begin = end;
     }
 }
@@ -108,15 +136,19 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     optimizer->step++;
-    wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = optimizer->scalars + SUM_SQUARES,
-                                                    .x = params->buffer[WD_PARAMS_G],
-                                                    .count = params->count});
+    if (params->shard)
+        wd_shard_sum_squares(params->shard, optimizer->scalars + SUM_SQUARES, queue);
+    else
+        wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = optimizer->scalars + SUM_SQUARES,
+                                                        .x = params->buffer[WD_PARAMS_G],
+                                                        .count = params->count});
     wd_op_clip_factor(queue,
                       &(wd_clip_factor_args){.norm = optimizer->scalars + NORM,
                                              .factor = optimizer->scalars + FACTOR,
                                              .sum = optimizer->scalars + SUM_SQUARES,
                                              .norm_max = (float)optimizer->options.grad_norm_max});
     step_ranges(optimizer, lr, queue);
+    if (params->shard) wd_shard_publish(params->shard, queue);
 }
 
 double wd_lr_at(const wd_lr_schedule *schedule, int64_t step, double progress)

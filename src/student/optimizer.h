@@ -3,6 +3,10 @@
  * Data flow: gradients g (all micro-batches, all ranks) -> norm -> clip factor -> AdamW on p, m, v
  * and the bf16 copy -> EMA. Norm and factor stay on the device: a launch reads them, the host reads
  * them a step later (student/readback.h). A step whose norm is not finite changes no weight.
+ *
+ * Of parameters that ranks share each rank steps its own pieces; norm and factor are those of the
+ * whole, and the new weights are then everybody's (student/shard.h): start_ema and step are called
+ * by all ranks.
  */
 #ifndef WD_STUDENT_OPTIMIZER_H
 #define WD_STUDENT_OPTIMIZER_H

@@ -7,6 +7,7 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "dev/ops.h"
+#include "student/shard.h"
 
 static wd_status lay_out(wd_params *params, wd_err *err)
 {
@@ -24,6 +25,28 @@ static wd_status lay_out(wd_params *params, wd_err *err)
     return WD_OK;
 }
 
+/* Elements that ranks exchange at a time: 16 MiB, which links are good at, and little beside a
+ * student that has more than one of them. */
+enum { BUCKET_MAX = 1 << 22 };
+
+wd_pieces wd_params_pieces(const wd_params *params, int ranks)
+{
+    return wd_pieces_cut(params->count, WD_SUM_CHUNK, BUCKET_MAX, ranks);
+}
+
+bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer)
+{
+    if (!params->pieces.ranks || buffer == WD_PARAMS_G) return false;
+    return buffer != WD_PARAMS_P || params->dtype == WD_BF16;
+}
+
+/* At least one: a buffer that is wanted is there, even where a rank has nothing of it. */
+static int64_t count_of(const wd_params *params, wd_params_buffer buffer)
+{
+    const int64_t packed = params->share ? params->share : 1;
+    return wd_params_is_packed(params, buffer) ? packed : params->count;
+}
+
 static bool wants(const wd_params *params, wd_params_buffer buffer)
 {
     switch (buffer) {
@@ -33,8 +56,41 @@ static bool wants(const wd_params *params, wd_params_buffer buffer)
     }
 }
 
+static void share(wd_params *params, wd_params_ranks ranks)
+{
+    if (ranks.ranks == 1) return;
+    params->pieces = wd_params_pieces(params, ranks.ranks);
+    params->rank = ranks.rank;
+    params->share = wd_pieces_share(&params->pieces, ranks.rank);
+}
+
+/* Islands that passes take from elsewhere than a packed `p`. */
+static wd_status open_islands(wd_params *params, wd_err *err)
+{
+    const wd_tensor_table *table = &params->table;
+    if (!wd_params_is_packed(params, WD_PARAMS_P)) return WD_OK;
+    WD_TRY(wd_alloc((void **)&params->island_offset, (size_t)table->count,
+                    sizeof *params->island_offset, "offsets of the parameters", err));
+    for (int64_t i = 0; i < table->count; i++) {
+        if (wd_spec_dtype(&table->spec[i], params->dtype) != WD_F32) continue;
+        const int64_t end = i + 1 < table->count ? params->offset[i + 1] : params->count;
+        params->island_offset[i] = params->islands_count;
+        params->islands_count += end - params->offset[i];
+    }
+    return wd_device_alloc((void **)&params->islands, params->device,
+                           (size_t)params->islands_count * sizeof(float), "student fp32 islands",
+                           err);
+}
+
 wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
                          unsigned kinds, wd_device *device, wd_err *err)
+{
+    return wd_params_open_shared(out, config, dtype, kinds, (wd_params_ranks){0, 1}, device, err);
+}
+
+wd_status wd_params_open_shared(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
+                                unsigned kinds, wd_params_ranks ranks, wd_device *device,
+                                wd_err *err)
 {
     static const char *const what[WD_PARAMS_BUFFERS] = {
         "student weights", "student gradients", "student first moments", "student second moments",
@@ -44,10 +100,13 @@ wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype d
     wd_status status = WD_OK;
     WD_TRY_OUT(wd_dit_table_open(&params.table, config, err));
     WD_TRY_OUT(lay_out(&params, err));
+    share(&params, ranks);
+    WD_TRY_OUT(open_islands(&params, err));
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
         if (!wants(&params, (wd_params_buffer)i)) continue;
         WD_TRY_OUT(wd_device_alloc((void **)&params.buffer[i], device,
-                                   (size_t)params.count * sizeof(float), what[i], err));
+                                   (size_t)count_of(&params, (wd_params_buffer)i) * sizeof(float),
+                                   what[i], err));
     }
     if (dtype == WD_BF16) {
         WD_TRY_OUT(wd_device_alloc((void **)&params.copy, device,
@@ -66,6 +125,8 @@ void wd_params_close(wd_params *params)
         if (params->buffer[i]) wd_device_free(params->device, params->buffer[i]);
     }
     if (params->copy) wd_device_free(params->device, params->copy);
+    if (params->islands) wd_device_free(params->device, params->islands);
+    wd_free(params->island_offset);
     wd_free(params->offset);
     wd_dit_table_close(&params->table);
     *params = (wd_params){0};
@@ -75,15 +136,16 @@ size_t wd_params_bytes(const wd_params *params)
 {
     size_t bytes = params->copy ? (size_t)params->count * sizeof(uint16_t) : 0;
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
-        if (params->buffer[i]) bytes += (size_t)params->count * sizeof(float);
+        if (params->buffer[i])
+            bytes += (size_t)count_of(params, (wd_params_buffer)i) * sizeof(float);
     }
-    return bytes;
+    return bytes + (size_t)params->islands_count * sizeof(float);
 }
 
 wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int64_t line)
 {
     const wd_tensor_spec *spec = &params->table.spec[line];
-    float *base = params->buffer[buffer];
+    float *base = wd_params_is_packed(params, buffer) ? NULL : params->buffer[buffer];
     wd_tensor view = {.data = base ? base + params->offset[line] : NULL,
                       .dtype = WD_F32,
                       .ndim = spec->ndim};
@@ -98,9 +160,13 @@ void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage)
     *out = (wd_dit_stage){0};
     for (int slot = 0; slot < slots; slot++) {
         int64_t line = first + slot;
-        out->t[slot] = wd_params_tensor(params, params->shown, line);
+        out->t[slot] = wd_params_tensor(params, params->pieces.ranks ? WD_PARAMS_P : params->shown,
+                                        line);
         out->t[slot].dtype = wd_spec_dtype(&params->table.spec[line], params->dtype);
-        if (out->t[slot].dtype == WD_BF16) out->t[slot].data = params->copy + params->offset[line];
+        if (out->t[slot].dtype == WD_BF16)
+            out->t[slot].data = params->copy + params->offset[line];
+        else if (params->islands)
+            out->t[slot].data = params->islands + params->island_offset[line];
     }
 }
 
@@ -123,10 +189,27 @@ void wd_params_stage_range(int64_t *first, int64_t *count, const wd_params *para
     *count = (next < params->table.count ? params->offset[next] : params->count) - *first;
 }
 
+wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffer)
+{
+    return wd_params_is_packed(params, buffer) ? WD_PARAMS_G : buffer;
+}
+
+void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
+{
+    if (wd_params_is_packed(params, buffer)) wd_shard_collect(params->shard, buffer, queue);
+}
+
+void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
+{
+    if (wd_params_is_packed(params, buffer)) wd_shard_take(params->shard, buffer, queue);
+}
+
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
     assert((buffer == WD_PARAMS_P || buffer == WD_PARAMS_EMA) && params->buffer[buffer]);
+    if (params->shard) wd_shard_show(params->shard, buffer, queue);
     params->shown = buffer;
+    if (params->shard) return;
     if (!params->copy) return;
     wd_op_cast(queue, &(wd_cast_args){.to = params->copy,
                                       .from = params->buffer[buffer],

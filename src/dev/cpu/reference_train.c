@@ -39,6 +39,18 @@ void wd_ref_sum_squares(const void *args, wd_cpu_context *context)
     a->sum[0] = (float)sum;
 }
 
+void wd_ref_square_sums(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_square_sums_args *a = args;
+    for (int64_t first = 0; first < a->count; first += WD_SUM_CHUNK) {
+        const int64_t end = first + WD_SUM_CHUNK < a->count ? first + WD_SUM_CHUNK : a->count;
+        double sum = 0;
+        for (int64_t i = first; i < end; i++) sum += (double)a->x[i] * a->x[i];
+        a->sums[first / WD_SUM_CHUNK] = sum;
+    }
+}
+
 void wd_ref_clip_factor(const void *args, wd_cpu_context *context)
 {
     (void)context;

@@ -1,6 +1,8 @@
 /* Sums, loss and optimiser against plain C: see cpu/kernels_check.h. */
 #include "dev/cpu/kernels_check.h"
 
+#include "core/random.h"
+
 /* Sums in fp32 lanes or chunks, against double. */
 static const tolerance sum_tolerance = {1e-5, 1e-6};
 
@@ -106,6 +108,32 @@ static void sum_squares(void **state)
         }
 }
 
+/* Sums of chunks: the reference's, and in order they add up to the bits of sum_squares. */
+static void square_sums_add_up(void **state)
+{
+    (void)state;
+    enum { CHUNKS_MAX = 5 };
+    static float x[CHUNKS_MAX * WD_SUM_CHUNK];
+    wd_cpu_table table, reference;
+    wd_cpu_table_reference(&reference);
+    wd_random_normal(x, CHUNKS_MAX * WD_SUM_CHUNK, (wd_random){.stream = WD_RANDOM_TEST}, 0);
+    for (int isa = 0; isa <= (int)wd_cpu_isa_best(); isa++)
+        for (int i = 0; i < COUNTS; i++) {
+            double sums[CHUNKS_MAX], wanted[CHUNKS_MAX], total = 0;
+            float whole;
+            wd_cpu_table_fill(&table, (wd_cpu_isa)isa);
+            run_kernel(&table, WD_OP_SQUARE_SUMS, &(wd_square_sums_args){sums, x, counts[i]});
+            run_kernel(&reference, WD_OP_SQUARE_SUMS,
+                       &(wd_square_sums_args){wanted, x, counts[i]});
+            run_kernel(&table, WD_OP_SUM_SQUARES, &(wd_sum_squares_args){&whole, x, counts[i], 0});
+            for (int64_t c = 0; c * WD_SUM_CHUNK < counts[i]; c++) {
+                total += sums[c];
+                assert_true(fabs(sums[c] - wanted[c]) <= 1e-6 * wanted[c]);
+            }
+            assert_true((float)total == whole);
+        }
+}
+
 static void clip_factor_by_hand(void **state)
 {
     (void)state;
@@ -198,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sum_rows),      cmocka_unit_test(mse),
+        cmocka_unit_test(square_sums_add_up),
         cmocka_unit_test(sum_squares),   cmocka_unit_test(clip_factor_by_hand),
         cmocka_unit_test(adamw),         cmocka_unit_test(adamw_by_hand),
     };

@@ -88,7 +88,8 @@ void KERNEL(mse)(const void *args, wd_cpu_context *context)
 /* ---- gradient norm ---- */
 
 typedef struct squares_work {
-    const wd_sum_squares_args *args;
+    const float *x;
+    int64_t count;
     double *partial;
 } squares_work;
 
@@ -96,10 +97,10 @@ static void squares_chunks(int64_t begin, int64_t end, void *context)
 {
     const squares_work *w = context;
     for (int64_t chunk = begin; chunk < end; chunk++) {
-        int64_t last = least((chunk + 1) * WD_SUM_CHUNK, w->args->count);
+        int64_t last = least((chunk + 1) * WD_SUM_CHUNK, w->count);
         double total = 0;
         for (int64_t at = chunk * WD_SUM_CHUNK; at < last; at += CHUNK) {
-            const float *x = w->args->x + at;
+            const float *x = w->x + at;
             float squares;
             SUM_OF(squares, least(CHUNK, last - at), i, x[i] * x[i]);
             total += squares;
@@ -111,12 +112,20 @@ static void squares_chunks(int64_t begin, int64_t end, void *context)
 void KERNEL(sum_squares)(const void *args, wd_cpu_context *context)
 {
     const wd_sum_squares_args *a = args;
-    squares_work work = {a, context->workspace};
+    squares_work work = {a->x, a->count, context->workspace};
     int64_t chunks = sum_chunks(a->count);
     double total = a->beta != 0 ? a->sum[0] : 0;
     wd_parallel_for(chunks, 1, squares_chunks, &work);
     for (int64_t i = 0; i < chunks; i++) total += work.partial[i];
     a->sum[0] = (float)total;
+}
+
+void KERNEL(square_sums)(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_square_sums_args *a = args;
+    squares_work work = {a->x, a->count, a->sums};
+    wd_parallel_for(sum_chunks(a->count), 1, squares_chunks, &work);
 }
 
 /* ---- optimiser ---- */
