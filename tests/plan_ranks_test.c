@@ -153,6 +153,58 @@ static void ranks_are_drawn_and_named(void **state)
     wd_free(svg);
 }
 
+/* A map names the devices of all ranks in order. */
+static void a_map_goes_over_all_ranks(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char map[] = "{\"text_encoder\": \"cpu\", \"vae\": 0, \"transformer\": 5, "
+                              "\"transformer_2\": \"sim:2\"}";
+    const char *file = wd_test_path("map.json");
+    wd_test_ok(wd_file_write(file, map, sizeof map - 1, &err), &err);
+    wd_program_run(&program, PLAN("4", "1"), "--teacher_device_map", file, "--json");
+    json_t *plan = planned();
+    const json_t *runs = json_object_get(strategy_of(plan, "custom"), "placement");
+    assert_int_equal(json_array_size(runs), 2);
+    static const char *const where[] = {"sim:1 of rank 2", "sim:0 of rank 1"};
+    for (size_t e = 0; e < 2; e++)
+        assert_string_equal(json_string_value(json_object_get(json_array_get(runs, e), "device")),
+                            where[e]);
+    json_decref(plan);
+    wd_program_run(&program, PLAN("2", "1"), "--teacher_device_map", file);
+    wd_program_succeeded(&program);
+    wd_program_run(&program, PLAN("8", "2"), "--devices", "sim:4x80GiB", "--teacher_device_map",
+                   file); /* one device each: there is a sim:5 */
+    wd_program_succeeded(&program);
+}
+
+/* What ranks share of the student is on one of them. */
+static void a_shared_student_takes_less(void **state)
+{
+    (void)state;
+    double first[2], sent[2], weights = 0;
+    for (int shared = 0; shared < 2; shared++) {
+        size_t i;
+        json_t *item;
+        wd_program_run(&program, PLAN("8", "1"), "--json", "--mixed_precision", "bf16",
+                       shared ? "--shard_optimizer" : "--json");
+        json_t *plan = planned();
+        first[shared] = 0;
+        json_array_foreach(json_object_get(plan, "beside"), i, item)
+        {
+            if (!strcmp(json_string_value(json_object_get(item, "name")), "student first moments"))
+                first[shared] = number(item, "bytes");
+        }
+        sent[shared] = number(strategy_of(plan, "gpu"), "bytes_sent_per_step");
+        if (!shared) weights = weights_of(plan);
+        json_decref(plan);
+    }
+    assert_true(first[1] > first[0] / 8 * 0.99 && first[1] < first[0] / 8 * 1.05);
+    /* weights in bf16 come back, a half of gradients */
+    const double less = 2 * weights * 7 / 8;
+    assert_true(sent[0] - sent[1] < less && sent[0] - sent[1] > 0.95 * less);
+}
+
 static void unequal_ranks_are_refused(void **state)
 {
     (void)state;
@@ -211,6 +263,8 @@ int main(void)
         cmocka_unit_test(ranks_add_throughput),
         cmocka_unit_test(ranks_are_drawn_and_named),
         cmocka_unit_test(unequal_ranks_are_refused),
+        cmocka_unit_test(a_map_goes_over_all_ranks),
+        cmocka_unit_test(a_shared_student_takes_less),
         cmocka_unit_test(rates_are_kept),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -1,36 +1,88 @@
 /* See api/teacher_map.h. */
 #include "api/teacher_map.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "api/train_site.h"
+#include "core/memory.h"
 #include "io/json.h"
 #include "teacher/device_map.h"
 
-/* Text encoder and VAE are mapped, in host memory and on disk alike: the processor reads them
- * there. */
-static int device_of(wd_place place, const wd_devices *devices)
+/* The devices that a map may name: those of all ranks, numbered as if they were one's. A processor
+ * is named where there is nothing else: beside others "cpu" is host memory. */
+typedef struct named {
+    char text[WD_SITE_DEVICES_MAX][16];
+    const char *name[WD_SITE_DEVICES_MAX];
+    int count, own; /* of all ranks, of each */
+} named;
+
+static void name_devices(named *out, const wd_devices *devices, int ranks)
 {
-    return place.home == WD_HOME_DEVICE ? place.device : devices->processor;
+    out->own = devices->count > 1 ? devices->count - 1 : 1;
+    out->count = ranks * out->own;
+    for (int i = 0; i < out->count; i++) {
+        const char *name = devices->name[i % out->own];
+        const int kind = (int)strcspn(name, ":");
+        if (ranks == 1)
+            snprintf(out->text[i], sizeof out->text[i], "%s", name);
+        else
+            snprintf(out->text[i], sizeof out->text[i], "%.*s:%d", kind, name, i);
+        out->name[i] = out->text[i];
+    }
 }
 
-wd_status wd_teacher_map_open(wd_teacher_map *out, const wd_train_setup *setup,
-                              const wd_devices *devices, wd_err *err)
+/* Named devices as placements number them. */
+static void renumber(wd_placement *p, const named *devices, int per_rank)
 {
-    const char *name[WD_PLACED_DEVICES_MAX], *path = setup->options.teacher_device_map;
-    wd_map_devices values = {name, 0, 0};
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 0; s < p->stages; s++) {
+            int *device = &p->place[e][s].device;
+            *device = *device / devices->own * per_rank + *device % devices->own;
+        }
+}
+
+/* Text encoder and VAE are mapped, in host memory and on disk alike: the processor reads them
+ * there. Every rank has its own. */
+static int device_of(wd_place place, const wd_devices *devices, const named *names)
+{
+    return place.home == WD_HOME_DEVICE ? place.device % names->own : devices->processor;
+}
+
+static wd_status read_map(wd_teacher_map *out, const char *path, const wd_train_setup *setup,
+                          const wd_devices *devices, const named *names, wd_err *err)
+{
     wd_device_map map;
     json_t *json;
-    *out = (wd_teacher_map){.text_encoder = devices->processor, .vae = devices->processor};
-    if (!path) return WD_OK;
-    for (int i = 0; i < devices->count; i++) /* "cpu" is host memory */
-        if (i != devices->processor || devices->count == 1) name[values.count++] = devices->name[i];
+    const wd_map_devices values = {names->name, names->count, 0};
     WD_TRY(wd_json_load(&json, path, err));
     const wd_status status =
         wd_device_map_read(&map, json, path, wd_teacher_experts(&setup->teacher),
                            wd_dit_stages(&setup->teacher.dit), &values, err);
     json_decref(json);
     if (status != WD_OK) return status;
+    renumber(&map.placement, names, devices->count);
     *out = (wd_teacher_map){.given = true,
                             .placement = map.placement,
-                            .text_encoder = device_of(map.text_encoder, devices),
-                            .vae = device_of(map.vae, devices)};
+                            .text_encoder = device_of(map.text_encoder, devices, names),
+                            .vae = device_of(map.vae, devices, names)};
     return WD_OK;
+}
+
+wd_status wd_teacher_map_open(wd_teacher_map *out, const wd_train_setup *setup,
+                              const wd_devices *devices, wd_err *err)
+{
+    named *names;
+    const char *path = setup->options.teacher_device_map;
+    const int ranks = wd_train_ranks(setup);
+    *out = (wd_teacher_map){.text_encoder = devices->processor, .vae = devices->processor};
+    if (!path) return WD_OK;
+    if (ranks * devices->count > WD_SITE_DEVICES_MAX)
+        return wd_fail(err, WD_UNSUPPORTED, "%s: %d ranks have too many devices for a map", path,
+                       ranks);
+    WD_TRY(wd_alloc((void **)&names, 1, sizeof *names, "names of devices", err));
+    name_devices(names, devices, ranks);
+    const wd_status status = read_map(out, path, setup, devices, names, err);
+    wd_free(names);
+    return status;
 }

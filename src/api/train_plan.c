@@ -8,6 +8,7 @@
 #include "api/memory_report.h"
 #include "api/train_site.h"
 #include "core/memory.h"
+#include "dev/ops.h"
 #include "teacher/teacher_size.h"
 
 /* ---- what was asked for ---- */
@@ -57,6 +58,17 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* ---- open ---- */
 
+/* What a step gives back to all of what gradients were added up to: these, or, of a student that
+ * ranks share, new weights, and what the norm is made of (student/shard.h). */
+static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *beside)
+{
+    const double weights = (double)beside->student_weights;
+    if (!m->shard_optimizer) return weights * sizeof(float);
+    const double sums = weights / WD_SUM_CHUNK * sizeof(double);
+    if (m->student_dtype == WD_F32) return weights * sizeof(float) + sums;
+    return weights * 2 + (double)beside->student_islands * sizeof(float) + sums;
+}
+
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
     const wd_machine_options *m = &s->trainer.machine;
@@ -73,8 +85,8 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->student_step_flops = samples * beside->student_flops_per_sample;
     /* gradients become final in backward, two thirds of a pass: of the last one, or of each */
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
-    in->gathered_bytes = (double)beside->student_weights * sizeof(float);
-    in->reduced_bytes = rounds * in->gathered_bytes;
+    in->reduced_bytes = rounds * (double)beside->student_weights * sizeof(float);
+    in->gathered_bytes = gathered_bytes(m, beside);
     in->final_share = 2.0 / 3 * rounds / (double)m->accumulation;
 }
 

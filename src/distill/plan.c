@@ -95,6 +95,7 @@ static void run_student(wd_memory_plan *out, wd_machine *machine)
     out->student_flops_per_sample =
         (wd_queue_total(machine->queue).flops - before) / (double)o->batch;
     out->student_weights = machine->params.count;
+    out->student_islands = machine->params.islands_count;
     wd_optimizer_step(&machine->optimizer, 0.0, machine->queue);
 }
 

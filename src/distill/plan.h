@@ -36,7 +36,7 @@ typedef struct wd_memory_plan {
     size_t mapped_bytes;      /* of checkpoint files that are read in place: not counted as ours */
     size_t student_workspace; /* of the items: of the student's queue */
     double student_flops_per_sample;
-    int64_t student_weights; /* elements, padding included */
+    int64_t student_weights, student_islands; /* elements, padding included; in fp32 beside BF16 */
 } wd_memory_plan;
 
 /* "training", as run.json and the log have it. */
