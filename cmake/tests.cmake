@@ -50,7 +50,10 @@ if(MPI_C_FOUND)
   target_compile_definitions(test_dist_mpi PRIVATE WD_HAVE_MPI)
   target_compile_definitions(test_tests_ranks PRIVATE WD_HAVE_MPI
                              $<$<BOOL:${WD_MPIRUN}>:WD_HAVE_MPIRUN>)
-  set_tests_properties(dist/mpi tests/ranks PROPERTIES ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
+  target_compile_definitions(test_tests_host_ranks PRIVATE
+                             $<$<BOOL:${WD_MPIRUN}>:WD_HAVE_MPIRUN>)
+  set_tests_properties(dist/mpi tests/ranks tests/host_ranks PROPERTIES
+                       ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
 endif()
 if(MPI_C_FOUND AND WD_MPIRUN)
   foreach(ranks 1 2 4)

@@ -56,8 +56,8 @@ static inline void forked_start(forked_job *job, int ranks,
     static const wd_comm_vtable vtable = {.post = forked_post, .wait = forked_wait};
     pthread_barrierattr_t shared;
     *job = (forked_job){.ranks = ranks};
-    job->area = mmap(NULL, sizeof *job->area, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                     -1, 0);
+    job->area =
+        mmap(NULL, sizeof *job->area, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     HARNESS_CHECK(job->area != MAP_FAILED);
     HARNESS_CHECK(!pthread_barrierattr_init(&shared));
     HARNESS_CHECK(!pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED));

@@ -95,8 +95,7 @@ wd_status wd_ring_await(const void **out, wd_ring *ring, int64_t n, wd_err *err)
 {
     for (;;) {
         const uint32_t seen = atomic_load(&ring->head->changes);
-        if (atomic_load(&ring->left))
-            return wd_fail(err, WD_INTERRUPTED, "this rank has ended");
+        if (atomic_load(&ring->left)) return wd_fail(err, WD_INTERRUPTED, "this rank has ended");
         if (atomic_load(&ring->head->filled) > n) {
             *out = buffer(ring, n);
             return WD_OK;

@@ -117,8 +117,7 @@ static void who_leaves_is_not_waited_for(void **state)
     (void)state;
     part all[RANKS];
     run_threads(all, (part){.fail_at = -1, .leave_at = 5});
-    for (int r = 0; r < RANKS; r++)
-        assert_int_equal(all[r].used, r == RANKS - 1 ? 5 : ROUNDS);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(all[r].used, r == RANKS - 1 ? 5 : ROUNDS);
 }
 
 /* ---- processes ---- */

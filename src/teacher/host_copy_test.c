@@ -45,8 +45,8 @@ static void open_and_weigh(wd_comm *comm, void *context)
     out->host_bytes[comm->rank] = r.residency->host_bytes;
     wd_comm_barrier(comm);
     wd_residency *alone = open_teacher(&r, &large, out->home, WD_F32, NULL);
-    out->one_copy[comm->rank] = out->home == WD_HOME_HOST ? alone->host_bytes
-                                                          : wd_device_bytes(r.processor);
+    out->one_copy[comm->rank] =
+        out->home == WD_HOME_HOST ? alone->host_bytes : wd_device_bytes(r.processor);
     compare(&r, r.residency, alone);
     wd_residency_close(alone);
     wd_residency_close(r.residency);

@@ -12,10 +12,17 @@
 
 enum { HARNESS_PAGE = 4096, POOL = 256 << 20 };
 
-static const wd_dit_config config = {.in_channels = 16, .out_channels = 16, .heads = 4,
-                                     .head_dim = 128, .ffn_dim = 2048, .layers = 3,
-                                     .freq_dim = 64, .text_dim = 64, .patch = {1, 2, 2},
-                                     .rope_max_seq_len = 1024, .cross_attn_norm = true,
+static const wd_dit_config config = {.in_channels = 16,
+                                     .out_channels = 16,
+                                     .heads = 4,
+                                     .head_dim = 128,
+                                     .ffn_dim = 2048,
+                                     .layers = 3,
+                                     .freq_dim = 64,
+                                     .text_dim = 64,
+                                     .patch = {1, 2, 2},
+                                     .rope_max_seq_len = 1024,
+                                     .cross_attn_norm = true,
                                      .eps = 1e-6};
 
 static wd_pipeline large, tiny; /* of this shape, bf16; with two experts */
@@ -66,13 +73,13 @@ static inline void open_devices(rank *r, bool simulated)
 }
 
 static inline wd_residency *open_teacher(const rank *r, const wd_pipeline *pipeline, wd_home home,
-                                  wd_dtype storage, wd_comm *comm)
+                                         wd_dtype storage, wd_comm *comm)
 {
     wd_err err = {0};
     wd_residency *residency;
     const wd_placement p = all_in(pipeline, home);
-    const wd_status status = wd_residency_open_placed(&residency, pipeline, &p, storage, &r->queue,
-                                                      r->host, comm, &err);
+    const wd_status status =
+        wd_residency_open_placed(&residency, pipeline, &p, storage, &r->queue, r->host, comm, &err);
     if (status != WD_OK) fprintf(stderr, "%s\n", err.message);
     HARNESS_CHECK(status == WD_OK);
     return residency;

@@ -42,8 +42,7 @@ static void *run_plans(void *context)
     open_devices(&r, p->simulated);
     wd_residency *shared = open_teacher(&r, &tiny, WD_HOME_DISK, p->storage, p->comm);
     wd_residency *alone = open_teacher(&r, &tiny, WD_HOME_DEVICE, p->storage, NULL);
-    for (int i = 0; i < p->sweeps; i++)
-        run_sweep(&r, shared, alone, &plans[i], p->comm->rank);
+    for (int i = 0; i < p->sweeps; i++) run_sweep(&r, shared, alone, &plans[i], p->comm->rank);
     wd_comm_barrier(p->comm); /* the first rank reads for all */
     wd_residency_close(shared);
     wd_residency_close(alone);

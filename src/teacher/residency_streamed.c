@@ -527,8 +527,7 @@ static wd_status open_host_reader(streamed *r, const needs *n, const wd_streamed
                                             .layout = r->layout,
                                             .stage_bytes = n->file,
                                             .ahead = o->slots + 1};
-    if (comm->host_ranks > 1)
-        r->base.host_bytes += wd_host_reader_share(comm->host_ranks, n->file);
+    if (comm->host_ranks > 1) r->base.host_bytes += wd_host_reader_share(comm->host_ranks, n->file);
     if (r->dry) return WD_OK;
     WD_TRY(wd_host_reader_open(&r->host_reader, &options, err));
     if (!r->host_reader) return WD_OK;
