@@ -8,6 +8,7 @@
 
 #include "core/random.h"
 #include "dist/comm_harness.h"
+#include "distill/devices.h"
 #include "distill/machine.h"
 
 enum { LATENT = 4, TEXT = 6, RANKS_MAX = 4, MICRO_BATCHES = 4 };
@@ -57,27 +58,21 @@ static inline wd_machine_options options_of(const wd_pipeline *teacher)
     return o;
 }
 
-typedef wd_status opener(wd_device **out, int rank, wd_err *err);
+/* What ranks have: a processor; a device as fast as it goes; one so slow that whoever does not wait
+ * comes too early. */
+#define CPU "cpu"
+#define SIM "sim:1x1GiB"
+#define SLOW_SIM "sim:1x1GiB@link=50MB/s,compute=3GFLOP/s"
 
-static inline wd_status open_cpu(wd_device **out, int rank, wd_err *err)
+/* Nothing but what queues have for their work is left on them. */
+static inline void close_devices(wd_devices *d)
 {
-    (void)rank;
-    return wd_device_open_cpu(out, 1, err);
-}
-
-/* As fast as it goes, or so slow that whoever does not wait comes too early. */
-static inline wd_status open_sim(wd_device **out, int rank, wd_err *err)
-{
-    return wd_device_open_sim(out, &(wd_sim_options){.number = rank, .bytes = 1 << 30}, err);
-}
-
-static inline wd_status open_slow_sim(wd_device **out, int rank, wd_err *err)
-{
-    const wd_sim_options sim = {.number = rank,
-                                .bytes = 1 << 30,
-                                .link_bytes_per_s = 50e6 * (1 + rank),
-                                .flops_per_s = 3e9};
-    return wd_device_open_sim(out, &sim, err);
+    for (int i = 0; i < d->count; i++) {
+        size_t bytes = wd_queue_workspace_bytes(d->teacher[i]);
+        if (!i && d->student != d->host) bytes += wd_queue_workspace_bytes(d->student);
+        HARNESS_CHECK(wd_device_bytes(d->device[i]) == bytes);
+    }
+    wd_devices_close(d);
 }
 
 #endif

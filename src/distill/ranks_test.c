@@ -20,7 +20,7 @@ typedef struct part {
     pthread_t thread;
     wd_comm *comm;
     const wd_machine_options *options;
-    opener *open;
+    const char *devices;
     outcome out;
 } part;
 
@@ -61,39 +61,37 @@ static void take_results(outcome *out, wd_machine *m, int leave)
     }
 }
 
+static int64_t allocations(const wd_devices *d)
+{
+    int64_t n = 0;
+    for (int i = 0; i < d->count; i++) n += wd_device_alloc_count(d->device[i]);
+    return n;
+}
+
 /* One rank's run; its memory is as planned, and no step but the first allocates. */
 static void *run_part(void *context)
 {
     part *p = context;
-    wd_device *device;
-    wd_queue *queue;
+    wd_devices d;
     wd_residency *residency;
     wd_machine m;
     wd_memory_plan plan = {0};
     size_t planned = 0;
     wd_machine_options o = *p->options;
     o.comm = p->comm;
-    HARNESS_CHECK(p->open(&device, p->comm->rank, NULL) == WD_OK);
-    HARNESS_CHECK(wd_queue_open(&queue, device, NULL) == WD_OK);
+    HARNESS_CHECK(wd_devices_open(&d, p->devices, 1, NULL) == WD_OK);
     const int64_t host_before = wd_memory_held();
-    const wd_devices devices = {.count = 1,
-                                .device = {device},
-                                .teacher = {queue},
-                                .student = queue,
-                                .home = queue,
-                                .host = queue};
     const wd_placement all = {.experts = wd_teacher_experts(o.teacher),
                               .stages = wd_dit_stages(&o.teacher->dit),
                               .slots = 2};
-    HARNESS_CHECK(wd_plan_machine(&plan, &o, &(wd_samples_options){0}, &devices, &all, NULL) ==
-                  WD_OK);
-    HARNESS_CHECK(wd_residency_open_placed(&residency, o.teacher, &all, o.teacher_dtype,
-                                           devices.teacher, queue, o.comm, NULL) == WD_OK);
-    const wd_machine_teacher where = {residency, &all, devices.teacher, queue};
-    HARNESS_CHECK(wd_machine_open(&m, &o, &where, queue, NULL) == WD_OK);
-    HARNESS_CHECK(wd_student_init(&m.params, o.teacher, wd_student_expert(o.teacher), NULL, queue,
-                                  NULL) == WD_OK);
-    wd_optimizer_start_ema(&m.optimizer, queue);
+    HARNESS_CHECK(wd_plan_machine(&plan, &o, &(wd_samples_options){0}, &d, &all, NULL) == WD_OK);
+    HARNESS_CHECK(wd_residency_open_placed(&residency, o.teacher, &all, o.teacher_dtype, d.teacher,
+                                           d.host, o.comm, NULL) == WD_OK);
+    const wd_machine_teacher where = {residency, &all, d.teacher, d.home};
+    HARNESS_CHECK(wd_machine_open(&m, &o, &where, d.student, NULL) == WD_OK);
+    HARNESS_CHECK(wd_student_init(&m.params, o.teacher, wd_student_expert(o.teacher), NULL,
+                                  d.student, NULL) == WD_OK);
+    wd_optimizer_start_ema(&m.optimizer, d.student);
     check_bytes(&m.params);
     const int64_t sent = p->comm->sent[WD_LANE_GRADIENTS];
     int64_t held = 0, allocs = 0;
@@ -101,14 +99,17 @@ static void *run_part(void *context)
         HARNESS_CHECK(wd_machine_step(&m, step, 1e-3, NULL) == WD_OK);
         take_results(&p->out, &m, 1);
         if (step) HARNESS_CHECK(held == wd_memory_held());
-        if (step) HARNESS_CHECK(allocs == wd_device_alloc_count(device));
+        if (step) HARNESS_CHECK(allocs == allocations(&d));
         held = wd_memory_held();
-        allocs = wd_device_alloc_count(device);
+        allocs = allocations(&d);
     }
     take_results(&p->out, &m, 0);
+    if (d.processor != 0)
+        HARNESS_CHECK(wd_device_bytes_peak(d.device[0]) == wd_plan_peak(&plan, 0));
     for (int i = 0; i < plan.items; i++)
         if (plan.item[i].phase == WD_PLAN_TRAINING) planned += plan.item[i].bytes;
-    HARNESS_CHECK(planned == wd_device_bytes(device) + (size_t)(wd_memory_held() - host_before));
+    for (int i = 0; i < d.count; i++) planned -= wd_device_bytes(d.device[i]);
+    HARNESS_CHECK(planned == (size_t)(wd_memory_held() - host_before));
     p->out.sent = p->comm->sent[WD_LANE_GRADIENTS] - sent;
     if (m.reduce) p->out.share = wd_pieces_share(wd_reduce_pieces(m.reduce), p->comm->rank);
     p->out.chunks = (p->out.share + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
@@ -116,9 +117,7 @@ static void *run_part(void *context)
     keep(&p->out, &m);
     wd_machine_close(&m);
     wd_residency_close(residency);
-    wd_queue_close(queue);
-    HARNESS_CHECK(wd_device_bytes(device) == 0);
-    wd_device_close(device);
+    close_devices(&d);
     wd_comm_close(p->comm);
     return NULL;
 }
@@ -150,7 +149,7 @@ static void check_sent(const part *all, const wd_machine_options *options, int r
 }
 
 /* The same run by `ranks`; what one of them has all have. */
-static outcome run(const wd_machine_options *options, int ranks, opener *open)
+static outcome run(const wd_machine_options *options, int ranks, const char *devices)
 {
     wd_err err = {0};
     wd_comm *comm[RANKS_MAX];
@@ -161,7 +160,7 @@ static outcome run(const wd_machine_options *options, int ranks, opener *open)
     for (int r = 0; r < ranks; r++) {
         all[r].comm = comm[r];
         all[r].options = &o;
-        all[r].open = open;
+        all[r].devices = devices;
         assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
     }
     for (int r = 0; r < ranks; r++) pthread_join(all[r].thread, NULL);
@@ -185,14 +184,14 @@ static int open_teacher(void **state)
 /* Under deterministic_reduce 1, 2 and 4 ranks are the same to the bit. */
 static void ranks_change_nothing(wd_dtype dtype)
 {
-    opener *const open[] = {open_cpu, open_sim, open_slow_sim};
+    const char *const devices[] = {CPU, SIM, SLOW_SIM};
     wd_machine_options options = options_of(&teacher);
     options.student_dtype = dtype;
     options.deterministic_reduce = true;
-    outcome one = run(&options, 1, open_cpu);
+    outcome one = run(&options, 1, CPU);
     for (int i = 0; i < 3; i++)
         for (int ranks = 1; ranks <= RANKS_MAX; ranks *= 2) {
-            outcome other = run(&options, ranks, open[i]);
+            outcome other = run(&options, ranks, devices[i]);
             assert_same(&one, &other);
             wd_free(other.kept);
         }
@@ -216,9 +215,9 @@ static void ranks_change_little(void **state)
 {
     (void)state;
     const wd_machine_options options = options_of(&teacher);
-    outcome one = run(&options, 1, open_cpu);
+    outcome one = run(&options, 1, CPU);
     for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
-        outcome first = run(&options, ranks, open_cpu), again = run(&options, ranks, open_slow_sim);
+        outcome first = run(&options, ranks, CPU), again = run(&options, ranks, SLOW_SIM);
         assert_same(&first, &again);
         for (int i = 0; i < STEPS; i++) {
             assert_true(fabs(first.loss[i] - one.loss[i]) <= 1e-5 * one.loss[i]);
@@ -235,7 +234,7 @@ static void ranks_change_little(void **state)
 static void shares_change_nothing(void **state)
 {
     (void)state;
-    opener *const open[] = {open_cpu, open_slow_sim};
+    const char *const devices[] = {CPU, SLOW_SIM};
     for (int i = 0; i < 4; i++) {
         wd_machine_options options = options_of(&teacher);
         options.student_dtype = i % 2 ? WD_BF16 : WD_F32;
@@ -243,9 +242,9 @@ static void shares_change_nothing(void **state)
         options.optimizer.decay = 0.1; /* ranges of two kinds */
         for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
             options.shard_optimizer = false;
-            outcome whole = run(&options, ranks, open_cpu);
+            outcome whole = run(&options, ranks, CPU);
             options.shard_optimizer = true;
-            outcome shared = run(&options, ranks, open[i / 2]);
+            outcome shared = run(&options, ranks, devices[i / 2]);
             assert_same(&whole, &shared);
             wd_free(whole.kept);
             wd_free(shared.kept);

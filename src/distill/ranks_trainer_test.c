@@ -11,7 +11,7 @@ typedef struct part {
     pthread_t thread;
     wd_comm *comm;
     const wd_trainer_options *options;
-    opener *open;
+    const char *devices;
     int asks_left; /* until this rank is told to stop; 0: it is not */
     wd_trainer_result result;
 } part;
@@ -25,28 +25,24 @@ static bool stop(void *context)
 static void *run_part(void *context)
 {
     part *p = context;
-    wd_device *device;
-    wd_queue *queue;
+    wd_devices d;
     wd_residency *residency;
     wd_trainer_options o = *p->options;
     wd_err err = {0};
     o.machine.comm = p->comm;
     o.stop = stop;
     o.stop_context = p;
-    HARNESS_CHECK(p->open(&device, p->comm->rank, NULL) == WD_OK);
-    HARNESS_CHECK(wd_queue_open(&queue, device, NULL) == WD_OK);
+    HARNESS_CHECK(wd_devices_open(&d, p->devices, 1, NULL) == WD_OK);
     const wd_placement all = {
         .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
     HARNESS_CHECK(wd_residency_open_placed(&residency, &teacher, &all, o.machine.teacher_dtype,
-                                           &queue, queue, p->comm, NULL) == WD_OK);
-    const wd_machine_teacher where = {residency, &all, &queue, queue};
-    const wd_status status = wd_trainer_run(&p->result, &o, &where, queue, &err);
+                                           d.teacher, d.host, p->comm, NULL) == WD_OK);
+    const wd_machine_teacher where = {residency, &all, d.teacher, d.home};
+    const wd_status status = wd_trainer_run(&p->result, &o, &where, d.student, &err);
     if (status != WD_OK) fprintf(stderr, "rank %d: %s\n", p->comm->rank, err.message);
     HARNESS_CHECK(status == WD_OK);
     wd_residency_close(residency);
-    wd_queue_close(queue);
-    HARNESS_CHECK(wd_device_bytes(device) == 0);
-    wd_device_close(device);
+    close_devices(&d);
     wd_comm_close(p->comm);
     return NULL;
 }
@@ -72,7 +68,8 @@ static const char *path_of(char out[WD_PATH_MAX], const char *run, const char *f
 }
 
 /* `told`: the rank that is told to stop after some steps; -1: none is. */
-static wd_trainer_result run(const wd_trainer_options *options, int ranks, opener *open, int told)
+static wd_trainer_result run(const wd_trainer_options *options, int ranks, const char *devices,
+                             int told)
 {
     wd_err err = {0};
     wd_comm *comm[RANKS_MAX];
@@ -81,8 +78,10 @@ static wd_trainer_result run(const wd_trainer_options *options, int ranks, opene
     o.machine.accumulation = MICRO_BATCHES / ranks;
     wd_test_ok(wd_comm_open_threads(comm, ranks, &err), &err);
     for (int r = 0; r < ranks; r++) {
-        all[r] = (part){
-            .comm = comm[r], .options = &o, .open = open, .asks_left = r == told ? STOPPED + 1 : 0};
+        all[r] = (part){.comm = comm[r],
+                        .options = &o,
+                        .devices = devices,
+                        .asks_left = r == told ? STOPPED + 1 : 0};
         assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
     }
     for (int r = 0; r < ranks; r++) pthread_join(all[r].thread, NULL);
@@ -120,20 +119,20 @@ static int open_teacher(void **state)
 
 /* Runs into the folder `name`. */
 static wd_trainer_result run_into(const char *name, const wd_trainer_options *options, int ranks,
-                                  bool shared, opener *open, int told)
+                                  bool shared, const char *devices, int told)
 {
     char output[WD_PATH_MAX], sheets[WD_PATH_MAX];
     wd_trainer_options o = *options;
     o.output_dir = path_of(output, name, "");
     o.samples.folder = path_of(sheets, name, "/samples");
     o.machine.shard_optimizer = shared;
-    return run(&o, ranks, open, told);
+    return run(&o, ranks, devices, told);
 }
 
 /* One rank, without a break. */
 static void run_whole(const char *name, const wd_trainer_options *o)
 {
-    const wd_trainer_result r = run_into(name, o, 1, false, open_cpu, -1);
+    const wd_trainer_result r = run_into(name, o, 1, false, CPU, -1);
     assert_int_equal(r.steps, STEPS);
     assert_false(r.interrupted);
 }
@@ -143,7 +142,7 @@ typedef struct broken {
     const char *name;
     int ranks[2];
     bool shared[2];
-    opener *open;
+    const char *devices;
 } broken;
 
 static void run_broken(const broken *b, const wd_trainer_options *options)
@@ -151,11 +150,11 @@ static void run_broken(const broken *b, const wd_trainer_options *options)
     char checkpoint[WD_PATH_MAX];
     wd_trainer_options o = *options;
     wd_trainer_result r =
-        run_into(b->name, &o, b->ranks[0], b->shared[0], b->open, b->ranks[0] - 1);
+        run_into(b->name, &o, b->ranks[0], b->shared[0], b->devices, b->ranks[0] - 1);
     assert_int_equal(r.steps, STOPPED);
     assert_true(r.interrupted);
     o.resume = path_of(checkpoint, b->name, "/checkpoints/step-00000003");
-    r = run_into(b->name, &o, b->ranks[1], b->shared[1], b->open, -1);
+    r = run_into(b->name, &o, b->ranks[1], b->shared[1], b->devices, -1);
     assert_int_equal(r.steps, STEPS);
 }
 
@@ -164,11 +163,9 @@ static void another_number_of_ranks_goes_on(void **state)
     (void)state;
     static const wd_dtype dtype[] = {WD_F32, WD_BF16};
     static const broken all[] = {
-        {"two-four", {2, 4}, {false, false}, open_sim},
-        {"four-one", {4, 1}, {false, false}, open_cpu},
-        {"shared-whole", {4, 2}, {true, false}, open_sim},
-        {"whole-shared", {1, 4}, {false, true}, open_cpu},
-        {"shared-shared", {2, 4}, {true, true}, open_sim},
+        {"two-four", {2, 4}, {false, false}, SIM},    {"four-one", {4, 1}, {false, false}, CPU},
+        {"shared-whole", {4, 2}, {true, false}, SIM}, {"whole-shared", {1, 4}, {false, true}, CPU},
+        {"shared-shared", {2, 4}, {true, true}, SIM},
     };
     for (int i = 0; i < 2; i++) {
         wd_trainer_options o = trainer_options();
