@@ -26,14 +26,14 @@ static const wd_option table[] = {
     {WD_CHOICE_LINE(teacher_device_strategy, "", STRATEGIES), .group = "Teacher",
      .help =
          "Where the teacher's weights live, and who computes (docs/strategies.md); default: cpu "
-         "where there is no other device, gpu with one, auto with several. Never changes the "
-         "student"},
+         "where there is no other device, gpu with one, auto with several or with several ranks. "
+         "Never changes the student"},
     {WD_TEXT_LINE(teacher_device_map, "", "FILE"), .group = "Teacher", .flags = WD_OPTION_FILE,
      .help = "JSON file that says where each part of the teacher goes, for custom: names of "
              "components and blocks, and devices, cpu or disk"},
     {WD_INT_LINE(teacher_rank, "-1", -1, 1024), .group = "Teacher",
-     .help = "The device that has the teacher under gpu0; -1: the first. Without a strategy it "
-             "means gpu0"},
+     .help = "The device that has the teacher under gpu0, or, of several ranks, the rank; -1: the "
+             "first. Without a strategy it means gpu0"},
     {WD_INT_LINE(teacher_prefetch, "1", 1, 7), .group = "Teacher",
      .help = "Blocks that offload and disk bring ahead of use. Never changes the student"},
     {WD_INT_LINE(teacher_window, "0", 0, 1e6), .group = "Teacher",
