@@ -55,7 +55,7 @@ typedef struct outcome {
     float latents[STEPS * STEP][STATE], target[STEPS * STEP][STATE]; /* of every sample */
     float trajectory[RANKS_MAX][SLOTS][STATE];
     float ring[RANKS_MAX][2][64][STATE]; /* states, velocities */
-    int64_t capacity;
+    int64_t capacity, activations; /* targets; bytes that went from rank to rank */
     json_t *json;
 } outcome;
 
@@ -78,6 +78,24 @@ typedef struct rank_job {
         }                                                                                          \
     } while (0)
 
+/* All of it: homes of all kinds on devices of all ranks, processors too, from one to the other and
+ * back, experts apart. */
+static wd_placement mixed(const wd_teacher_size *size, const wd_site *site)
+{
+    static const wd_home homes[] = {WD_HOME_DEVICE, WD_HOME_HOST, WD_HOME_DEVICE, WD_HOME_DISK};
+    wd_placement p = wd_placement_begin(size, site);
+    const int all = wd_site_devices(site);
+    for (int e = 0; e < p.experts; e++)
+        for (int s = 0; s < p.stages; s++) {
+            const int device = (5 * s + 3 * e + s / 2) % all;
+            const bool mapped = wd_site_at(site, device)->reads_host;
+            const wd_home home = homes[(s + e) % 4];
+            p.place[e][s].home = mapped && home == WD_HOME_HOST ? WD_HOME_DEVICE : home;
+            p.place[e][s].device = device;
+        }
+    return p;
+}
+
 static wd_placement placement_of(const demand *of, const wd_devices *devices)
 {
     wd_teacher_size size;
@@ -92,6 +110,10 @@ static wd_placement placement_of(const demand *of, const wd_devices *devices)
                                           .flops_per_s = 1,
                                           .reads_host = d == devices->processor};
     CHECK_OK(wd_teacher_size_of(&size, &teacher.dit, 2, files, WD_F32, err));
+    for (int s = 0; s < size.stages; s++) size.flops[s] = 1;
+    for (int d = 0; d < site.devices && of->strategy == WD_STRATEGY_sequential; d++)
+        site.device[d].bytes = 2 * (size.stage[0][1].device * (size_t)size.stages / 3);
+    if (of->strategy == WD_STRATEGY_custom) return mixed(&size, &site);
     CHECK_OK(wd_strategy_place(&p, of->strategy, &size, &site, of->teacher_rank, err));
     return p;
 }
@@ -255,7 +277,11 @@ static void run(outcome *out, const demand *of, const outcome *from, int64_t fir
             .of = of, .out = out, .from = from, .first = first, .end = end, .comm = comm[r]};
         assert_int_equal(pthread_create(&job[r].thread, NULL, run_rank, &job[r]), 0);
     }
-    for (int r = 0; r < of->ranks; r++) pthread_join(job[r].thread, NULL);
+    out->activations = 0;
+    for (int r = 0; r < of->ranks; r++) {
+        pthread_join(job[r].thread, NULL);
+        out->activations += comm[r]->sent[WD_LANE_ACTIVATIONS];
+    }
     for (int r = 0; r < of->ranks; r++) wd_comm_close(comm[r]);
 }
 
@@ -346,6 +372,36 @@ static void one_for_all(void **state)
         check_run(&(demand){slow, crawling, ranks, WD_STRATEGY_gpu0, ranks % 2, ranks + 2, 2});
 }
 
+/* One sweep over the devices of all ranks. */
+static void check_together(wd_strategy strategy)
+{
+    static const char *const two = "sim:2x64MiB@link=100MB/s,compute=20GFLOP/s";
+    static const int64_t windows[][2] = {{SLOTS, 1}, {4, 2}, {SLOTS, 3}};
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+        const int64_t *cut = windows[ranks - 2];
+        check_run(&(demand){ranks == 3 ? two : slow, NULL, ranks, strategy, 0, cut[0], cut[1]});
+        assert_true(got.activations > 0);
+    }
+}
+
+static void all_are_balanced(void **state)
+{
+    (void)state;
+    check_together(WD_STRATEGY_balanced);
+}
+
+static void all_are_filled_one_by_one(void **state)
+{
+    (void)state;
+    check_together(WD_STRATEGY_sequential);
+}
+
+static void all_have_what_a_map_says(void **state)
+{
+    (void)state;
+    check_together(WD_STRATEGY_custom);
+}
+
 static void another_number_goes_on(void **state)
 {
     (void)state;
@@ -364,9 +420,15 @@ static void another_number_goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_on_its_processor), cmocka_unit_test(each_on_its_device),
-        cmocka_unit_test(each_from_host_memory), cmocka_unit_test(each_from_disk),
-        cmocka_unit_test(one_for_all),           cmocka_unit_test(another_number_goes_on),
+        cmocka_unit_test(each_on_its_processor),
+        cmocka_unit_test(each_on_its_device),
+        cmocka_unit_test(each_from_host_memory),
+        cmocka_unit_test(each_from_disk),
+        cmocka_unit_test(one_for_all),
+        cmocka_unit_test(all_are_balanced),
+        cmocka_unit_test(all_are_filled_one_by_one),
+        cmocka_unit_test(all_have_what_a_map_says),
+        cmocka_unit_test(another_number_goes_on),
     };
     return cmocka_run_group_tests(tests, open_teacher, close_teacher);
 }

@@ -110,12 +110,12 @@ static size_t add_weights(wd_placed_device *bytes, const wd_placement *p,
 
 /* In memory of one host. */
 typedef struct host_bytes {
-    size_t weights, reading, devices;
+    size_t weights, reading, crossing, devices;
 } host_bytes;
 
 static size_t all_of(const host_bytes *host)
 {
-    return host->weights + host->reading + host->devices;
+    return host->weights + host->reading + host->crossing + host->devices;
 }
 
 /* A processor's, where every rank of a host has one: they share weights. */
@@ -133,12 +133,15 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
     for (int d = 0, last = 0; d < bytes.devices; d++) {
         wd_placed_device *to = &bytes.device[d];
         const wd_placed_sweep sweep = wd_placement_sweep(placement, site, d);
+        const wd_placed_crossings crossings = wd_placement_crossings(placement, d);
         if (wd_site_host(site, d) != last) host = (host_bytes){0};
         last = wd_site_host(site, d);
         *to = (wd_placed_device){0};
         host.weights += add_weights(to, placement, size, site, d);
         host.reading += add_streaming(to, placement, size, site, d, WD_HOME_HOST);
         host.reading += add_streaming(to, placement, size, site, d, WD_HOME_DISK);
+        host.crossing += (size_t)(WD_CROSSINGS_UNDER_WAY * (crossings.out + crossings.in)) *
+                         wd_site_at(site, d)->need.stream;
         to->widening = widening(placement, size, d);
         to->activations = wd_placed_activations(&sweep, &wd_site_at(site, d)->need);
         to->workspace = wd_placed_workspace(&sweep, wd_site_at(site, d));
@@ -148,6 +151,7 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
     }
     bytes.host_weights = fullest.weights;
     bytes.host_reading = fullest.reading;
+    bytes.host_crossing = fullest.crossing;
     bytes.host_devices = fullest.devices;
     return bytes;
 }
@@ -160,7 +164,7 @@ size_t wd_placed_total(const wd_placed_device *device)
 
 size_t wd_placed_host(const wd_placed_bytes *bytes)
 {
-    return bytes->host_weights + bytes->host_reading + bytes->host_devices;
+    return bytes->host_weights + bytes->host_reading + bytes->host_crossing + bytes->host_devices;
 }
 
 size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device)
@@ -228,6 +232,20 @@ static int streams_of(const wd_placement *p, const wd_site *site, int expert, bo
     bool at_once = leg.end == p->stages && goes_by_batch(p, p->place[expert][0]);
     int streams = !at_once ? site->batches : alone ? 1 : PIPELINE_STREAMS;
     return streams < site->batches ? streams : site->batches;
+}
+
+wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device)
+{
+    wd_placed_crossings crossings = {.out = false};
+    for (int e = 0; e < placement->experts; e++)
+        for (int s = 1; s < placement->stages; s++) {
+            const int from = placement->place[e][s - 1].device;
+            const int to = placement->place[e][s].device;
+            if (wd_placed_rank(placement, from) == wd_placed_rank(placement, to)) continue;
+            crossings.out |= from == device;
+            crossings.in |= to == device;
+        }
+    return crossings;
 }
 
 wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device)

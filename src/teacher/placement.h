@@ -17,6 +17,8 @@ enum {
     WD_PLACED_DEVICES_MAX = 16, /* of a rank */
     WD_SITE_DEVICES_MAX = 1024, /* of all ranks */
     WD_PLACED_SLOTS_MAX = 8,
+    WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
+                                 * copied, one is sent, one waits */
     WD_WIDENED_SLOTS = 2,   /* stages of those that stay that are widened at a time */
     WD_SWEEPS_UNDER_WAY = 2 /* whose ends are told apart: who waits for that of an older one waits
                              * for one of these */
@@ -192,7 +194,8 @@ typedef struct wd_placed_bytes {
     int devices; /* of all ranks; of one, whose others are alike, where each has all of it */
     wd_placed_device device[WD_SITE_DEVICES_MAX];
     size_t host_weights, host_reading; /* of the fullest host, all its ranks together */
-    size_t host_devices;               /* the same of its processors, as wd_placed_total */
+    size_t host_crossing; /* the same of micro-batches on their way from rank to rank */
+    size_t host_devices;  /* the same of its processors, as wd_placed_total */
 } wd_placed_bytes;
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
@@ -246,6 +249,13 @@ typedef struct wd_leg {
 } wd_leg;
 
 wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first);
+
+/* Whether micro-batches go from a device to another rank's, and come from there. */
+typedef struct wd_placed_crossings {
+    bool out, in;
+} wd_placed_crossings;
+
+wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device);
 
 wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device);
 

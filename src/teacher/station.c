@@ -174,6 +174,21 @@ void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind ki
     }
 }
 
+/* The parts of a stream, and what they take. */
+typedef struct parts {
+    void *at[4];
+    size_t bytes[4];
+} parts;
+
+static parts parts_of(wd_station *s, const wd_station_slot *slot, int stream, int64_t samples)
+{
+    const wd_dit_context context = context_of(s, samples, stream);
+    const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
+    const wd_dit_stream *of = &slot->stream[stream];
+    return (parts){{of->x, of->temb, of->tp, of->ctx},
+                   {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
+}
+
 /* Pushed by the one that has it: so it is in order with what was computed there, and what is next
  * there is in order with it. */
 void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
@@ -181,14 +196,38 @@ void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
 {
     wd_event_wait_on(from->queue, to_slot->left);
     for (int u = 0; u <= (int)from->guided; u++) {
-        const wd_dit_context context = context_of(from, samples, u);
-        const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
-        const wd_dit_stream *out = &to_slot->stream[u], *in = &from_slot->stream[u];
-        wd_queue_copy(from->queue, out->x, in->x, bytes.x);
-        wd_queue_copy(from->queue, out->temb, in->temb, bytes.temb);
-        wd_queue_copy(from->queue, out->tp, in->tp, bytes.tp);
-        wd_queue_copy(from->queue, out->ctx, in->ctx, bytes.ctx);
+        const parts in = parts_of(from, from_slot, u, samples);
+        const parts out = parts_of(from, to_slot, u, samples);
+        for (int i = 0; i < 4; i++) wd_queue_copy(from->queue, out.at[i], in.at[i], in.bytes[i]);
     }
     wd_event_record(from_slot->left, from->queue);
     wd_event_wait_on(to->queue, from_slot->left);
+}
+
+size_t wd_station_stream_bytes(wd_station *station, int64_t samples)
+{
+    size_t sum = 0;
+    for (int u = 0; u <= (int)station->guided; u++) {
+        const parts p = parts_of(station, station->slot, u, samples);
+        for (int i = 0; i < 4; i++) sum += p.bytes[i];
+    }
+    return sum;
+}
+
+void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples)
+{
+    for (int u = 0; u <= (int)from->guided; u++) {
+        const parts p = parts_of(from, slot, u, samples);
+        for (int i = 0; i < 4; to += p.bytes[i++])
+            wd_queue_copy(from->queue, to, p.at[i], p.bytes[i]);
+    }
+}
+
+void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from, int64_t samples)
+{
+    for (int u = 0; u <= (int)to->guided; u++) {
+        const parts p = parts_of(to, slot, u, samples);
+        for (int i = 0; i < 4; from += p.bytes[i++])
+            wd_queue_copy(to->queue, p.at[i], from, p.bytes[i]);
+    }
 }

@@ -65,4 +65,9 @@ void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind ki
 void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
                     wd_station_slot *from_slot, int64_t samples);
 
+/* The same by way of host memory: out of a slot, into one. Bytes of it. */
+size_t wd_station_stream_bytes(wd_station *station, int64_t samples);
+void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples);
+void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from, int64_t samples);
+
 #endif

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "teacher/crossing.h"
 #include "teacher/residency_kinds.h"
-#include "teacher/station.h"
 
 enum { TOKENS_PER_PASS = 2048, EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
@@ -30,6 +30,7 @@ struct wd_sweep {
     wd_placement placement;
     int rank;
     wd_station station[WD_PLACED_DEVICES_MAX]; /* of this rank's devices */
+    wd_crossing out[WD_PLACED_DEVICES_MAX], in[WD_PLACED_DEVICES_MAX]; /* from and to them */
     wd_queue *home;  /* of the sweep that is launched */
     wd_event *ready; /* on a queue of home's device: the states of a micro-batch are there */
     wd_device *ready_on;
@@ -196,16 +197,26 @@ static wd_station_slot *take_slot(wd_station *s)
     return &s->slot[s->slot_next++ % s->slots];
 }
 
-/* The micro-batch comes to the device of a stage. */
+/* The micro-batch comes to the device of a stage, as far as this rank has part in it. */
 static void arrive(wd_sweep *sweep, micro_batch *batch, int device)
 {
-    if (batch->device == device) return;
-    wd_station *to = station_at(sweep, device);
-    wd_station_slot *slot = take_slot(to);
-    if (batch->device >= 0)
-        wd_station_hop(to, slot, station_at(sweep, batch->device), batch->slot, batch->samples);
+    const wd_placement *p = &sweep->placement;
+    const int from = batch->device;
+    if (from == device) return;
+    const bool was_here = from >= 0 && wd_placed_rank(p, from) == sweep->rank;
+    const bool is_here = wd_placed_rank(p, device) == sweep->rank;
+    wd_station_slot *left = batch->slot;
     batch->device = device;
-    batch->slot = slot;
+    if (is_here) batch->slot = take_slot(station_at(sweep, device));
+    if (was_here && is_here)
+        wd_station_hop(station_at(sweep, device), batch->slot, station_at(sweep, from), left,
+                       batch->samples);
+    else if (was_here)
+        wd_crossing_leave(&sweep->out[wd_placed_local(p, from)], station_at(sweep, from), left,
+                          batch->samples, wd_placed_rank(p, device));
+    else if (is_here && from >= 0)
+        wd_crossing_come(&sweep->in[wd_placed_local(p, device)], station_at(sweep, device),
+                         batch->slot, batch->samples, wd_placed_rank(p, from));
 }
 
 /* All ranks that share the teacher are told when a micro-batch ends. */
@@ -222,6 +233,7 @@ static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int 
     const wd_stage_kind kind = wd_stage_kind_of(stage, sweep->placement.stages);
     wd_station *s = station_of(sweep, of->expert, stage);
     arrive(sweep, batch, sweep->placement.place[of->expert][stage].device);
+    if (!is_here(sweep, of->expert, stage)) return;
     if (kind == WD_STAGE_EMBED) enter(sweep, s, batch, of);
     wd_station_run(s, batch->slot, kind, of->expert, batch->samples, &sweep->weights[stage]);
     if (kind != WD_STAGE_HEAD) return;
@@ -264,7 +276,7 @@ static wd_status run_expert(wd_sweep *sweep, const share *of, const int64_t coun
         look_ahead(sweep, e, leg.end, count);
         for (int b = 0; b < of->batches; b++) {
             for (int i = leg.first; i < leg.end; i++)
-                if (is_here(sweep, e, i)) run_stage(sweep, &sweep->batch[b], of, i);
+                run_stage(sweep, &sweep->batch[b], of, i);
             if (leg.end == p->stages)
                 end_batch(sweep, &sweep->batch[b], of, p->place[e][p->stages - 1].device);
         }
@@ -337,6 +349,17 @@ static wd_placement all_on_one(const wd_residency *residency)
     return (wd_placement){.experts = residency->experts, .stages = residency->stages, .slots = 2};
 }
 
+static wd_status open_crossings(wd_sweep *sweep, int local, int device, wd_err *err)
+{
+    const wd_placed_crossings crossings = wd_placement_crossings(&sweep->placement, device);
+    wd_station *station = &sweep->station[local];
+    wd_comm *comm = sweep->options.comm;
+    if (!wd_sweep_is_shared(sweep)) return WD_OK;
+    if (crossings.out) WD_TRY(wd_crossing_open(&sweep->out[local], comm, station, err));
+    if (crossings.in) WD_TRY(wd_crossing_open(&sweep->in[local], comm, station, err));
+    return WD_OK;
+}
+
 static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err *err)
 {
     wd_site site = {.devices = WD_PLACED_DEVICES_MAX, .batches = sweep->batches_max};
@@ -354,6 +377,7 @@ static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err 
                                wd_placed_activations(&part, need) - need->tables, queues[d], err));
         WD_TRY(wd_queue_reserve_workspace(queues[d], wd_placed_workspace(&part, &site.device[d]),
                                           err));
+        WD_TRY(open_crossings(sweep, d, first + d, err));
     }
     return WD_OK;
 }
@@ -411,7 +435,11 @@ out:
 void wd_sweep_close(wd_sweep *sweep)
 {
     if (!sweep) return;
-    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) wd_station_close(&sweep->station[d]);
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) {
+        wd_crossing_close(&sweep->out[d]);
+        wd_crossing_close(&sweep->in[d]);
+        wd_station_close(&sweep->station[d]);
+    }
     for (int i = 0; sweep->delivered && i < WD_SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
          i++)
         wd_event_close(sweep->delivered[i]);
