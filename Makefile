@@ -5,12 +5,14 @@
 #   make test       builds and runs all tests, make fuzz among them
 #   make fuzz       attacks every reader of files for some seconds, sanitized
 #   make bench      measures this machine and this program
+#   make torture    injures ranks of training jobs, COUNT of them (300), and sees that nothing hangs
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
 #
 # What is missing on a Debian machine is installed first (tools/setup.sh).
 
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
+COUNT ?= 300
 BUILD = build/release
 
 all: build
@@ -43,6 +45,9 @@ fuzz: setup-fuzz
 bench: build
 	@$(BUILD)/wandistiller bench
 
+torture: build-all
+	@$(BUILD)/torture $(BUILD)/wandistiller . $(COUNT) $(SEED)
+
 install: build
 	@cmake --build --preset release --target wandistiller_manual
 	@cmake --install $(BUILD)
@@ -51,4 +56,4 @@ clean:
 	@rm -rf $(BUILD)
 
 .NOTPARALLEL:
-.PHONY: all setup setup-fuzz build build-all demo test fuzz bench install clean
+.PHONY: all setup setup-fuzz build build-all demo test fuzz bench torture install clean

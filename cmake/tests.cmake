@@ -71,6 +71,13 @@ if(MPI_C_FOUND AND WD_MPIRUN)
                        ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
 endif()
 
+# Nothing hangs, whatever happens to a rank. Beside nothing else: how long ends take is measured.
+if(MPI_C_FOUND AND WD_MPIRUN AND NOT WD_SANITIZE)
+  add_test(NAME checks/torture COMMAND torture $<TARGET_FILE:wandistiller_cli>
+           ${PROJECT_SOURCE_DIR} 20)
+  set_tests_properties(checks/torture PROPERTIES TIMEOUT ${WD_TEST_SECONDS} RUN_SERIAL ON)
+endif()
+
 # Checks of the sources themselves.
 add_test(NAME checks/columns COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_columns.sh)
 add_test(NAME checks/rooms COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_rooms.sh)

@@ -40,6 +40,7 @@ static const double end_s_max = 10, start_s_max = 60;
     X(hang, 2, "its main thread stops, and the watch does not")                                    \
     X(starve, 2, "gets no more memory")                                                            \
     X(disk, 1, "can write no more")                                                                \
+    X(early, 1, "SIGSTOP while the ranks find one another")                                        \
     X(damage, 2, "finds its teacher's file damaged")                                               \
     X(option, 1, "has another option than the others")                                             \
     X(nonsense, 1, "has an option that there is not")
@@ -229,6 +230,8 @@ static void start(torture *t, injury what, int ill, const char *const *more)
         if (what == INJURY_hang) {
             argv[n++] = (char *)"--step_timeout";
             argv[n++] = (char *)"2";
+            argv[n++] = (char *)"--checkpoint_interval"; /* which may take longer */
+            argv[n++] = (char *)"0";
         }
         if (is_ill && what == INJURY_option) {
             argv[n++] = (char *)"--guidance_scale";
@@ -475,23 +478,33 @@ static void judge(torture *t, injury what, int rank, double took_s)
     if (took_s > end_s_max) die(t, "the end took more than 10 s");
     if (t->code == 0) die(t, "the exit code is 0");
     if (reports != 1) die(t, "there is not exactly one report");
-    if (what < INJURY_option && !count_lines(t->text, "", found))
+    const bool may_be_any = what == INJURY_early || what == INJURY_option;
+    if (!may_be_any && what != INJURY_nonsense && !count_lines(t->text, "", found))
         die(t, "the report is not of the injured rank");
     if (left_in_shm(t)) die(t, "something is left in /dev/shm");
     printf("%-9s rank %d  %5.2f s  exit code %d\n", known[what].name, rank, took_s, t->code);
     fflush(stdout);
 }
 
+/* The rank is ill from the start. */
+static bool is_born(injury what)
+{
+    return what == INJURY_damage || what == INJURY_option || what == INJURY_nonsense;
+}
+
 static void torture_once(torture *t, injury what)
 {
     const int rank = (int)draw(t, RANKS);
     const bool had_checkpoint = has_checkpoint(t);
-    const bool is_born = what >= INJURY_damage;
     t->injury = known[what].name;
     t->ill = what == INJURY_disk ? 0 : rank;
     start(t, what, rank, NULL);
     const double begun = wd_clock_s();
-    if (!is_born) {
+    if (what == INJURY_early) {
+        nap((int)draw(t, 700));
+        while (look(t), !t->rank[rank]) nap(5);
+        kill(t->rank[rank], SIGSTOP);
+    } else if (!is_born(what)) {
         wait_until_watched(t);
         const int moment = (int)draw(t, 2);
         if (what != INJURY_starve && (moment || what == INJURY_hang)) {
@@ -503,7 +516,7 @@ static void torture_once(torture *t, injury what)
         look(t);
         injure(t, what, t->ill);
     }
-    const double after = is_born ? wd_clock_s() - begun : 0;
+    const double after = is_born(what) ? wd_clock_s() - begun : 0;
     judge(t, what, t->ill, wait_for_end(t) + after);
 }
 

@@ -24,6 +24,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "dist/fuse.h"
 #include "dist/watch_crash.h"
 #include "dist/watch_impl.h"
 
@@ -246,7 +247,7 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
     w->o = *options;
     if (!w->o.beat_s) w->o.beat_s = 0.5;
     if (!w->o.silent_s) w->o.silent_s = 5;
-    if (!w->o.open_s) w->o.open_s = 7;
+    if (!w->o.open_s) w->o.open_s = 6;
     w->met = 1;
     w->allowed_s = INFINITY;
     pthread_mutex_init(&w->lock, NULL);
@@ -304,6 +305,7 @@ wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err)
     wd_status status;
     wd_watch_address *all = NULL;
     wd_watch *w = NULL;
+    wd_fuse *fuse;
     const int ranks = comm->ranks;
     const wd_watch_options options = {.rank = comm->rank, .ranks = ranks};
     *out = NULL;
@@ -312,7 +314,9 @@ wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err)
     for (int r = 0; r <= ranks; r++) at[r] = (size_t)r * sizeof *all;
     WD_TRY_OUT(wd_alloc((void **)&all, (size_t)ranks, sizeof *all, "the watch", err));
     WD_TRY_OUT(wd_watch_listen(&w, &options, &all[comm->rank], err));
+    WD_TRY_OUT(wd_fuse_light(&fuse, comm->rank, w->o.open_s, "telling where the watches are", err));
     wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
+    wd_fuse_put_out(fuse);
     WD_TRY_OUT(wd_watch_meet(w, all, err));
     *out = w;
 out:

@@ -37,7 +37,7 @@ typedef struct wd_watch_options {
     int rank, ranks;
     double beat_s;   /* 0.5: between signs of life */
     double silent_s; /* 5: without one */
-    double open_s;   /* 7: until all ranks are connected */
+    double open_s;   /* 6: until all ranks are connected */
 } wd_watch_options;
 
 /* What a rank says of itself. */

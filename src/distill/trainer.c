@@ -17,6 +17,7 @@
 #include "student/init.h"
 
 enum { NOT_FINITE_MAX = 20, LOSS_WINDOW = 100 };
+enum { OTHER_S = 3600, OTHER_STEPS = 100 }; /* what is no step may take the longer of these */
 
 /* Rows of the steps whose results are still on their way. */
 typedef struct step_note {
@@ -312,7 +313,7 @@ static wd_status run_step(trainer *t, wd_err *err)
     t->note[t->step % 4] = (step_note){.lr = lr, .targets = t->machine.objective->targets};
     t->step++;
     WD_TRY(take_results(t, 1, err));
-    wd_watch_step(o->watch, t->step, INFINITY); /* what is no step takes as long as it takes */
+    wd_watch_step(o->watch, t->step, fmax(OTHER_S, OTHER_STEPS * o->step_s_max));
     if (is_due(t->step, o->checkpoint_interval)) WD_TRY(write_checkpoint(t, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
         WD_TRY(wd_samples_write(t->samples, t->step, err));

@@ -1,0 +1,133 @@
+/* See dist/fuse.h. */
+#include "dist/fuse.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/stop.h"
+
+static const double turn_s = 0.2, stopped_s = 1; /* whose turn comes later than this */
+static const double launcher_s = 3;              /* for the launcher to end a rank */
+
+struct wd_fuse {
+    pthread_t thread;
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t changed;
+    int rank;
+    bool is_out;
+    double seconds, until;
+    const char *what;
+};
+
+/* Whether no other rank of this machine is reporting: they have one parent, and one name that only
+ * one of them can have. */
+static bool is_first(void)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "wandistiller-fuse-%d", (int)getppid());
+    return fd < 0 || bind(fd, (struct sockaddr *)&name, sizeof name) == 0;
+}
+
+static _Noreturn void burn(const wd_fuse *f)
+{
+    char host[64] = "";
+    if (wd_stop_requested() || !is_first()) _exit(WD_RANK_LOST);
+    gethostname(host, sizeof host - 1);
+    signal(SIGALRM, SIG_DFL);
+    alarm(2); /* whoever cannot write ends all the same */
+    wd_log_report(
+        "[Rank %d, host %s, device none yet] %s took more than %.0f s: a rank was stopped, "
+        "has no memory, or cannot be reached",
+        f->rank, host, f->what, f->seconds);
+    sleep(1); /* within which the others of this machine burn, too */
+    _exit(WD_RANK_LOST);
+}
+
+/* A process that was itself stopped for a while gets that time again, and some for the launcher to
+ * end it, for the others have reported it. */
+static void *run(void *context)
+{
+    wd_fuse *f = context;
+    double last = wd_clock_s();
+    pthread_mutex_lock(&f->lock);
+    while (!f->is_out) {
+        const double now = wd_clock_s();
+        if (now - last > stopped_s) f->until += now - last + launcher_s;
+        last = now;
+        if (now > f->until) burn(f);
+        const double next = now + turn_s;
+        const struct timespec at = {(time_t)next, (long)(1e9 * (next - (double)(time_t)next))};
+        pthread_cond_timedwait(&f->changed, &f->lock, &at);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+static void set(wd_fuse *f, double seconds, const char *what)
+{
+    f->seconds = seconds;
+    f->until = wd_clock_s() + seconds;
+    f->what = what;
+}
+
+static void free_fuse(wd_fuse *f)
+{
+    pthread_mutex_destroy(&f->lock);
+    pthread_cond_destroy(&f->changed);
+    wd_free(f);
+}
+
+wd_status wd_fuse_light(wd_fuse **out, int rank, double seconds, const char *what, wd_err *err)
+{
+    wd_fuse *f;
+    sigset_t all, before;
+    pthread_condattr_t monotonic;
+    WD_TRY(wd_alloc((void **)&f, 1, sizeof *f, "a fuse", err));
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&f->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    f->rank = rank;
+    set(f, seconds, what);
+    sigfillset(&all); /* signals are for the other threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&f->thread, NULL, run, f);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc) {
+        free_fuse(f);
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread for a fuse: %s", strerror(rc));
+    }
+    *out = f;
+    return WD_OK;
+}
+
+void wd_fuse_renew(wd_fuse *fuse, double seconds, const char *what)
+{
+    pthread_mutex_lock(&fuse->lock);
+    set(fuse, seconds, what);
+    pthread_cond_signal(&fuse->changed);
+    pthread_mutex_unlock(&fuse->lock);
+}
+
+void wd_fuse_put_out(wd_fuse *fuse)
+{
+    if (!fuse) return;
+    pthread_mutex_lock(&fuse->lock);
+    fuse->is_out = true;
+    pthread_cond_signal(&fuse->changed);
+    pthread_mutex_unlock(&fuse->lock);
+    pthread_join(fuse->thread, NULL);
+    free_fuse(fuse);
+}

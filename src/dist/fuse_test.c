@@ -1,0 +1,92 @@
+/* Fuses that burn, and that do not. */
+#include "testing.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "dist/fuse.h"
+
+static int said[2];
+
+static void say(void *context, wd_log_level level, const char *message)
+{
+    (void)context;
+    (void)level;
+    if (write(said[1], message, strlen(message)) < 0) _exit(99);
+}
+
+static int ended(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* A process that lights one, is at work for so long, and puts it out. */
+static pid_t start(int rank, double seconds, int work_ms, bool renewed)
+{
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        wd_fuse *fuse;
+        wd_log_to(say, NULL, WD_LOG_ERROR);
+        if (wd_fuse_light(&fuse, rank, seconds, "the test", NULL) != WD_OK) _exit(98);
+        if (renewed) wd_fuse_renew(fuse, 10, "the rest of it");
+        usleep((useconds_t)work_ms * 1000);
+        wd_fuse_put_out(fuse);
+        _exit(0);
+    }
+    return pid;
+}
+
+static int burn(double seconds, int work_ms, bool renewed)
+{
+    return ended(start(0, seconds, work_ms, renewed));
+}
+
+static void what_takes_too_long_ends(void **state)
+{
+    (void)state;
+    char text[1024] = "";
+    assert_int_equal(burn(0.2, 8000, false), WD_RANK_LOST);
+    assert_true(read(said[0], text, sizeof text - 1) > 0);
+    assert_non_null(strstr(text, "[Rank 0, host "));
+    assert_non_null(strstr(text, "the test took more than 0 s"));
+}
+
+static void what_is_done_goes_on(void **state)
+{
+    (void)state;
+    const double begun = wd_clock_s();
+    assert_int_equal(burn(20, 10, false), 0);
+    assert_true(wd_clock_s() - begun < 10);
+    assert_int_equal(burn(0.3, 600, true), 0);
+}
+
+static void one_of_a_machine_reports(void **state)
+{
+    (void)state;
+    enum { RANKS = 3 };
+    char text[2048];
+    pid_t pid[RANKS];
+    for (int r = 0; r < RANKS; r++) pid[r] = start(r, 0.2, 8000, false);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(ended(pid[r]), WD_RANK_LOST);
+    const ssize_t n = read(said[0], text, sizeof text - 1);
+    assert_true(n > 0);
+    text[n] = 0;
+    assert_non_null(strstr(text, "[Rank "));
+    assert_null(strstr(strstr(text, "[Rank ") + 1, "[Rank "));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_takes_too_long_ends),
+        cmocka_unit_test(what_is_done_goes_on),
+        cmocka_unit_test(one_of_a_machine_reports),
+    };
+    if (pipe(said)) return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
