@@ -43,6 +43,18 @@ static wd_status check_launch(const wd_launch *launch, bool wanted, int host_ran
     return wd_launch_check(launch, wanted, host_ranks, command, err);
 }
 
+/* That launcher and MPI mean the same ranks. */
+static wd_status check_met(const wd_comm *comm, const wd_launch *launch, int host_ranks,
+                           wd_err *err)
+{
+    if (comm->ranks != launch->ranks)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s has started %d ranks, but MPI has found %d: is its mpirun that of the "
+                       "MPI which this program is built with?",
+                       launch->name, launch->ranks, comm->ranks);
+    return wd_launch_check_host(launch, host_ranks, comm->host_ranks, err);
+}
+
 wd_status wd_ranks_open(wd_comm **out, const wd_train_options *o, wd_err *err)
 {
     int host_ranks;
@@ -54,13 +66,9 @@ wd_status wd_ranks_open(wd_comm **out, const wd_train_options *o, wd_err *err)
     if (!wanted) return wd_comm_open_single(out, err);
     WD_TRY(wd_comm_open_mpi(out, err));
     wd_log_as_rank((*out)->rank);
-    const int found = (*out)->ranks;
-    if (found == launch.ranks) return WD_OK;
-    wd_ranks_close(*out);
-    return wd_fail(err, WD_UNSUPPORTED,
-                   "%s has started %d ranks, but MPI has found %d: is its mpirun that of the MPI "
-                   "which this program is built with?",
-                   launch.name, launch.ranks, found);
+    const wd_status status = check_met(*out, &launch, host_ranks, err);
+    if (status != WD_OK) wd_ranks_close(*out);
+    return status;
 }
 
 void wd_ranks_close(wd_comm *comm)

@@ -102,13 +102,17 @@ wd_status wd_launch_check(const wd_launch *l, bool wanted, int host_ranks, const
         return refuse_torchrun(l, command, err);
     if (l->ranks > 1 && l->launcher == WD_LAUNCHER_BARE) return refuse_bare(l, command, err);
     if (l->ranks > 1 && !wanted) return refuse_alone(l, command, err);
-    if (wanted && host_ranks && l->host_ranks > 0 && l->host_ranks != host_ranks)
-        return wd_fail(
-            err, WD_INVALID_ARGUMENT,
-            "--nproc_per_node, --multi_gpu: expected %d ranks on this machine, found %d, "
-            "which %s has started; say --distributed instead",
-            host_ranks, l->host_ranks, l->name);
+    if (wanted && l->host_ranks > 0) return wd_launch_check_host(l, host_ranks, l->host_ranks, err);
     return WD_OK;
+}
+
+wd_status wd_launch_check_host(const wd_launch *l, int expected, int found, wd_err *err)
+{
+    if (!expected || found == expected) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--nproc_per_node, --multi_gpu: expected %d ranks on this machine, found %d, "
+                   "which %s has started; say --distributed instead",
+                   expected, found, l->name);
 }
 
 /* ---- mpirun as a child ---- */

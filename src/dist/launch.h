@@ -29,6 +29,10 @@ wd_launch wd_launch_detect(void);
 wd_status wd_launch_check(const wd_launch *launch, bool wanted, int host_ranks, const char *command,
                           wd_err *err);
 
+/* Whether there are as many ranks on this machine as were asked for (0: any): the same for
+ * launchers that do not say it in the environment, once the ranks have met. */
+wd_status wd_launch_check_host(const wd_launch *launch, int expected, int found, wd_err *err);
+
 /* Runs this program again as `ranks` ranks of this machine, by mpirun, and returns when they have
  * ended: *exit_code is theirs, 128 and more where a signal ended one. A first SIGTERM or SIGINT
  * asks the ranks to stop (they get SIGUSR1), a second one ends them. argv[argc] are the program's

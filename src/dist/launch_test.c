@@ -115,14 +115,26 @@ static void errors_say_what_to_run(void **state)
     refuse(MPIRUN("0", "4", "4"), false, 0, WD_INVALID_ARGUMENT,
            "mpirun -n 4 wandistiller train --distributed");
     refuse(MPIRUN("0", "4", "4"), true, 2, WD_INVALID_ARGUMENT, "expected 2 ranks on this machine");
-    refuse(TORCHRUN("1", "4", "2"), true, 0, WD_INVALID_ARGUMENT,
+    refuse(TORCHRUN("0", "4", "2"), true, 0, WD_INVALID_ARGUMENT,
            "mpirun -n 4 --bind-to none wandistiller train --distributed");
-    refuse(TORCHRUN("1", "4", "2"), false, 0, WD_INVALID_ARGUMENT,
+    refuse(TORCHRUN("0", "4", "2"), false, 0, WD_INVALID_ARGUMENT,
            "wandistiller train --nproc_per_node 2");
     refuse(TORCHRUN("0", "1", "1"), true, 0, WD_INVALID_ARGUMENT, "torchrun has started");
     refuse(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4"), true, 0, WD_UNSUPPORTED,
            "srun --mpi=pmix -n 4 wandistiller train --distributed");
-    refuse(DETECT("PMI_RANK", "1", "PMI_SIZE", "2"), true, 0, WD_UNSUPPORTED, "another MPI");
+    refuse(DETECT("PMI_RANK", "0", "PMI_SIZE", "2"), true, 0, WD_UNSUPPORTED, "another MPI");
+}
+
+static void ranks_are_counted_when_they_meet(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    const wd_launch l = DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1");
+    accept(l, true, 4);
+    wd_test_ok(wd_launch_check_host(&l, 0, 1, &err), &err);
+    wd_test_ok(wd_launch_check_host(&l, 1, 1, &err), &err);
+    wd_test_refused(wd_launch_check_host(&l, 4, 1, &err), &err, WD_INVALID_ARGUMENT,
+                    "expected 4 ranks on this machine, found 1, which srun has started");
 }
 
 /* Not the ranks' own program, but what stands in PATH as mpirun: what it is given, how it ends. */
@@ -167,6 +179,7 @@ int main(void)
         cmocka_unit_test(others_are_not_taken_for_one),
         cmocka_unit_test(ranks_that_are_wanted_pass),
         cmocka_unit_test(errors_say_what_to_run),
+        cmocka_unit_test(ranks_are_counted_when_they_meet),
         cmocka_unit_test(mpirun_is_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
