@@ -55,7 +55,7 @@ static int64_t chunks_of(int64_t count)
 
 /* ---- opening ---- */
 
-/* Calls for every part of an island that `rank` owns, in one order on all ranks; returns how many
+/* Lists every part of an island that `rank` owns, in one order on all ranks; returns how many
  * there are. `out` may be NULL. */
 static int64_t list_segments(segment *out, const wd_params *p, int rank)
 {
