@@ -147,18 +147,48 @@ static void stopped_ranks_go_on_bit_for_bit(void **state)
     assert_same_weights(out, wd_test_path("two"));
 }
 
+/* 12 steps of 8 samples, in the order of the micro-batches. */
+static void run_in_order(const char *out, const char *ranks, const char *accumulation,
+                         const char *stop_at_step, const char *more)
+{
+    wd_program_run(&program, RUN(wd_test_path(out)), "--nproc_per_node", ranks,
+                   "--gradient_accumulation_steps", accumulation, "--deterministic_reduce",
+                   "--num_steps", "12", "--resume", "--stop_at_step", stop_at_step, more);
+    wd_program_succeeded(&program);
+}
+
 /* In bits the same by the same order of additions, however many ranks there are. */
 static void ranks_change_nothing(void **state)
 {
     (void)state;
-    static const char *const ranks[] = {"1", "2", "4"}, *const accumulation[] = {"4", "2", "1"};
-    for (int i = 0; i < 3; i++) {
-        wd_program_run(&program, RUN(wd_test_path(ranks[i])), "--nproc_per_node", ranks[i],
-                       "--gradient_accumulation_steps", accumulation[i], "--deterministic_reduce",
-                       "--num_steps", "12");
-        wd_program_succeeded(&program);
-        if (i) assert_same_weights(wd_test_path(ranks[i]), wd_test_path("1"));
-    }
+    run_in_order("ordered-1", "1", "4", "0", NULL);
+    run_in_order("ordered-2", "2", "2", "0", NULL);
+    run_in_order("ordered-4", "4", "1", "0", NULL);
+    assert_same_weights(wd_test_path("ordered-1"), wd_test_path("ordered-2"));
+    assert_same_weights(wd_test_path("ordered-1"), wd_test_path("ordered-4"));
+}
+
+static void a_run_goes_on_with_other_ranks(void **state)
+{
+    (void)state;
+    run_in_order("others", "2", "2", "4", NULL);
+    run_in_order("others", "1", "4", "7", NULL);
+    run_in_order("others", "4", "1", "0", NULL);
+    assert_same_weights(wd_test_path("ordered-1"), wd_test_path("others"));
+}
+
+/* Each keeps its share of the optimizer's state; one alone goes on with all of it. */
+static void a_student_in_shares_is_the_same(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("shares");
+    wd_program_run(&program, RUN(out), "--nproc_per_node", "2", "--shard_optimizer");
+    wd_program_succeeded(&program);
+    assert_same_weights(out, wd_test_path("two"));
+    run_in_order("shares-others", "2", "2", "5", "--shard_optimizer");
+    run_in_order("shares-others", "1", "4", "9", "--shard_optimizer=false");
+    run_in_order("shares-others", "4", "1", "0", "--shard_optimizer");
+    assert_same_weights(wd_test_path("ordered-1"), wd_test_path("shares-others"));
 }
 
 /* SIGTERM to who started the ranks, and to one of mpirun's: SIGUSR1 is what it hands on. */
@@ -382,6 +412,8 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(one_of_them_writes_and_speaks),                                           \
         cmocka_unit_test(one_rank_sees_the_same_samples), cmocka_unit_test(ranks_are_started),     \
         cmocka_unit_test(stopped_ranks_go_on_bit_for_bit), cmocka_unit_test(ranks_change_nothing), \
+        cmocka_unit_test(a_run_goes_on_with_other_ranks),                                          \
+        cmocka_unit_test(a_student_in_shares_is_the_same),                                         \
         cmocka_unit_test(asked_to_end_they_write_a_checkpoint),                                    \
         cmocka_unit_test(an_epoch_is_of_all_ranks),                                                \
         cmocka_unit_test(machines_may_have_folders_of_their_own),                                  \
