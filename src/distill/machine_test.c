@@ -1,60 +1,18 @@
 /* Tests of the machine of a step, on wan-tiny with both experts: one stream of samples whatever the
  * window, the threads and the device; memory as planned, none allocated by a steady-state step. */
-#include "testing.h"
+#include "distill/machine_harness.h"
 
-#include "core/random.h"
-#include "distill/machine.h"
 #include "distill/plan.h"
 #include "student/init.h"
 
-enum { STEPS = 8, LATENT = 4, TEXT = 6, PADDED = 24 };
-
-/* A made-up embedding per prompt; the last rows are padding. `context`: all of it is there. */
-static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
-{
-    static float rows[PADDED * 96];
-    memset(rows, 0, sizeof rows);
-    wd_random_normal(rows, (TEXT - 2) * 96,
-                     (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 1)}, 0);
-    for (int i = 0; i < (context ? PADDED : TEXT) * 96; i++) {
-        if (dtype == WD_F32) {
-            ((float *)out)[i] = rows[i];
-        } else {
-            ((uint16_t *)out)[i] = wd_f32_to_bf16(rows[i]);
-        }
-    }
-}
+enum { STEPS = 8 };
 
 static wd_machine_options options_of(const wd_pipeline *teacher)
 {
-    wd_machine_options o = {
-        .teacher = teacher,
-        .student = teacher->dit,
-        .teacher_dtype = WD_BF16,
-        .student_dtype = WD_F32,
-        .latent_height = LATENT,
-        .latent_width = LATENT,
-        .text_tokens = TEXT,
-        .text_repeat = PADDED - TEXT + 1,
-        .trajectory = {.seed = 9,
-                       .slots = 6,
-                       .steps = 4,
-                       .prompts = 5,
-                       .flow_shift = 3,
-                       .num_train_timesteps = 1000,
-                       .integer_timesteps = true},
-        .reuse = 2,
-        .replay = 10,
-        .window = 6,
-        .micro_batch = 6,
-        .guidance_scale = {2, 3},
-        .batch = 3,
-        .accumulation = 2,
-        .ema = true,
-        .optimizer = wd_optimizer_defaults(),
-        .text = text_of,
-    };
-    o.student.layers = 2;
+    wd_machine_options o = small_machine(teacher);
+    o.text_repeat = PADDED - TEXT + 1;
+    o.batch = 3;
+    o.accumulation = 2;
     return o;
 }
 

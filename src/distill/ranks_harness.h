@@ -1,62 +1,15 @@
-/* A small machine, and the devices of its ranks, which are threads of a test. */
+/* The devices of ranks that are threads of a test. */
 #ifndef WD_DISTILL_RANKS_HARNESS_H
 #define WD_DISTILL_RANKS_HARNESS_H
 
-#include "testing.h"
+#include "distill/machine_harness.h"
 
 #include <pthread.h>
 
-#include "core/random.h"
 #include "dist/comm_harness.h"
 #include "distill/devices.h"
-#include "distill/machine.h"
 
-enum { LATENT = 4, TEXT = 6, RANKS_MAX = 4, MICRO_BATCHES = 4 };
-
-static inline void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
-{
-    float rows[TEXT * 96] = {0};
-    (void)context;
-    wd_random_normal(rows, (TEXT - 2) * 96,
-                     (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 1)}, 0);
-    for (int i = 0; i < TEXT * 96; i++)
-        if (dtype == WD_F32)
-            ((float *)out)[i] = rows[i];
-        else
-            ((uint16_t *)out)[i] = wd_f32_to_bf16(rows[i]);
-}
-
-static inline wd_machine_options options_of(const wd_pipeline *teacher)
-{
-    wd_machine_options o = {
-        .teacher = teacher,
-        .student = teacher->dit,
-        .teacher_dtype = WD_BF16,
-        .student_dtype = WD_F32,
-        .latent_height = LATENT,
-        .latent_width = LATENT,
-        .text_tokens = TEXT,
-        .text_repeat = 3,
-        .trajectory = {.seed = 9,
-                       .slots = 6,
-                       .steps = 4,
-                       .prompts = 5,
-                       .flow_shift = 3,
-                       .num_train_timesteps = 1000,
-                       .integer_timesteps = true},
-        .reuse = 2,
-        .replay = 10,
-        .window = 6,
-        .micro_batch = 6,
-        .guidance_scale = {2, 3},
-        .batch = 2,
-        .ema = true,
-        .optimizer = wd_optimizer_defaults(),
-        .text = text_of,
-    };
-    o.student.layers = 2;
-    return o;
-}
+enum { RANKS_MAX = 4, MICRO_BATCHES = 4 };
 
 /* What ranks have: a processor; a device as fast as it goes; one so slow that whoever does not wait
  * comes too early. */

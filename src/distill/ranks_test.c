@@ -185,7 +185,7 @@ static int open_teacher(void **state)
 static void ranks_change_nothing(wd_dtype dtype)
 {
     const char *const devices[] = {CPU, SIM, SLOW_SIM};
-    wd_machine_options options = options_of(&teacher);
+    wd_machine_options options = small_machine(&teacher);
     options.student_dtype = dtype;
     options.deterministic_reduce = true;
     outcome one = run(&options, 1, CPU);
@@ -214,7 +214,7 @@ static void ranks_change_nothing_bf16(void **state)
 static void ranks_change_little(void **state)
 {
     (void)state;
-    const wd_machine_options options = options_of(&teacher);
+    const wd_machine_options options = small_machine(&teacher);
     outcome one = run(&options, 1, CPU);
     for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
         outcome first = run(&options, ranks, CPU), again = run(&options, ranks, SLOW_SIM);
@@ -236,7 +236,7 @@ static void shares_change_nothing(void **state)
     (void)state;
     const char *const devices[] = {CPU, SLOW_SIM};
     for (int i = 0; i < 4; i++) {
-        wd_machine_options options = options_of(&teacher);
+        wd_machine_options options = small_machine(&teacher);
         options.student_dtype = i % 2 ? WD_BF16 : WD_F32;
         options.deterministic_reduce = i / 2;
         options.optimizer.decay = 0.1; /* ranges of two kinds */

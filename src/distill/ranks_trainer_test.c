@@ -51,7 +51,7 @@ static wd_trainer_options trainer_options(void)
 {
     static const char *const prompt[] = {"a cat", "a dog", "a house"};
     return (wd_trainer_options){
-        .machine = options_of(&teacher),
+        .machine = small_machine(&teacher),
         .steps = STEPS,
         .sample_interval = 2,
         .samples = {.prompt = prompt, .count = 3, .steps = 2, .student_flow_shift = 3, .seed = 4},

@@ -1,59 +1,21 @@
 /* One seed, one student: wherever the teacher lives, on however many devices, in whatever window
  * and micro-batches, read however far ahead. On wan-tiny, both experts, after three passes of its
  * trajectories. */
-#include "testing.h"
+#include "distill/machine_harness.h"
 
-#include "core/random.h"
 #include "distill/plan.h"
 #include "student/init.h"
 #include "teacher/strategy.h"
 #include "teacher/teacher_size.h"
 
-enum { LATENT = 4, TEXT = 6, SLOTS = 6, TRAJECTORY = 3, STEPS = 3 * TRAJECTORY * SLOTS / 3 };
-
-static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
-{
-    float rows[TEXT * 96] = {0};
-    (void)context;
-    wd_random_normal(rows, (TEXT - 2) * 96,
-                     (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 1)}, 0);
-    for (int i = 0; i < TEXT * 96; i++)
-        if (dtype == WD_F32)
-            ((float *)out)[i] = rows[i];
-        else
-            ((uint16_t *)out)[i] = wd_f32_to_bf16(rows[i]);
-}
+enum { SLOTS = 6, TRAJECTORY = 3, STEPS = 3 * TRAJECTORY * SLOTS / 3 };
 
 static wd_machine_options options_of(const wd_pipeline *teacher)
 {
-    wd_machine_options o = {
-        .teacher = teacher,
-        .student = teacher->dit,
-        .teacher_dtype = WD_BF16,
-        .student_dtype = WD_F32,
-        .latent_height = LATENT,
-        .latent_width = LATENT,
-        .text_tokens = TEXT,
-        .text_repeat = 3,
-        .trajectory = {.seed = 9,
-                       .slots = SLOTS,
-                       .steps = TRAJECTORY,
-                       .prompts = 5,
-                       .flow_shift = 3,
-                       .num_train_timesteps = 1000,
-                       .integer_timesteps = true},
-        .reuse = 1,
-        .replay = 10,
-        .window = SLOTS,
-        .micro_batch = SLOTS,
-        .guidance_scale = {2, 3},
-        .batch = 3,
-        .accumulation = 1,
-        .ema = true,
-        .optimizer = wd_optimizer_defaults(),
-        .text = text_of,
-    };
-    o.student.layers = 2;
+    wd_machine_options o = small_machine(teacher);
+    o.trajectory.steps = TRAJECTORY;
+    o.reuse = 1;
+    o.batch = 3;
     return o;
 }
 
