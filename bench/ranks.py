@@ -4,8 +4,8 @@
     bench/ranks.py [--program PATH] [--steps N] [--rounds N] [cores] [devices] [bytes]
 
 cores    2 ranks with a thread each over 1 rank with a thread, on processors of their own.
-devices  4 and 8 ranks over 1, each with a simulated device of its own that computes at a fixed rate,
-         a small part of what the machine can, so that its cores have time for all of them.
+devices  4 and 8 ranks over 1, each with a simulated device of its own that computes at a fixed
+         rate, a small part of what the machine can, so that its cores have time for all of them.
 bytes    what 4 ranks have sent of gradients and targets, over the formulas of docs/ranks.md.
 
 The student is what takes time: a step of it against next to no teacher, which sees every target
@@ -38,8 +38,8 @@ def train(options, ranks, batch, student, *arguments):
         json.dump(student, file)
     command = [options.program, "train", "--teacher_path", TEACHER, "--data_path",
                f"{TEACHER}/prompts.txt", "--student_config", config, "--output_dir", folder,
-               "--batch_size", str(batch), "--num_steps", str(options.steps), "--target_reuse", "64",
-               "--trajectories", "8", "--trajectory_steps", "8", "--guidance_scale", "1",
+               "--batch_size", str(batch), "--num_steps", str(options.steps),
+               "--target_reuse", "64", "--trajectories", "8", "--trajectory_steps", "8", "--guidance_scale", "1",
                "--num_threads", "1", *arguments]
     if ranks > 1:
         command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--allow-run-as-root",
