@@ -174,11 +174,22 @@ static void prepare(torture *t)
 
 /* ---- a job ---- */
 
+/* Where teacher and student are. */
+static const char *const places[][5] = {
+    {NULL},
+    {"--teacher_device_strategy", "disk", NULL},
+    {"--devices", "sim:3x512MiB", NULL},
+    {"--devices", "sim:3x512MiB", "--teacher_device_strategy", "balanced", NULL},
+    {"--devices", "sim:3x512MiB", "--teacher_device_strategy", "gpu0", NULL},
+    {"--devices", "sim:3x512MiB", "--teacher_device_strategy", "offload", NULL},
+};
+
 /* `ill`: the rank that begins with the injury; -1: none. */
 static void start(torture *t, injury what, int ill, const char *const *more)
 {
     char *argv[ARGUMENTS_MAX];
     int n = 0;
+    const int place = (int)draw(t, sizeof places / sizeof *places);
     const char *head[] = {"mpirun", "--oversubscribe", "--bind-to", "none"};
     const char *const options[] = {t->program,
                                    "train",
@@ -226,6 +237,7 @@ static void start(torture *t, injury what, int ill, const char *const *more)
         argv[n++] = (char *)(is_ill && what == INJURY_damage ? damaged : sound);
         for (size_t i = 0; i < sizeof options / sizeof *options; i++)
             argv[n++] = (char *)options[i];
+        for (int i = 0; places[place][i]; i++) argv[n++] = (char *)places[place][i];
         for (int i = 0; more && more[i]; i++) argv[n++] = (char *)more[i];
         if (what == INJURY_hang) {
             argv[n++] = (char *)"--step_timeout";

@@ -50,6 +50,7 @@ static _Noreturn void burn(const wd_fuse *f)
         "[Rank %d, host %s, device none yet] %s took more than %.0f s: a rank was stopped, "
         "has no memory, or cannot be reached",
         f->rank, host, f->what, f->seconds);
+    alarm(0);
     sleep(1); /* within which the others of this machine burn, too */
     _exit(WD_RANK_LOST);
 }
