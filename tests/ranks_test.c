@@ -286,6 +286,19 @@ static void a_failure_is_everybodys(void **state)
     assert_false(wd_path_exists(wd_test_path("never/run.json")));
 }
 
+/* Every rank finds it out, and one report says it, with the memory of all. */
+static void a_plan_that_does_not_fit_is_one_report(void **state)
+{
+    (void)state;
+    run_ranks(MPIRUN("3", RUN(wd_test_path("never")), "--distributed", "--host_memory", "10MB"));
+    refused(WD_DOES_NOT_FIT, "the run does not fit");
+    assert_int_equal(count(program.err, "wandistiller: [Rank "), 1 + 3);
+    assert_int_equal(count(program.err, ", host "), 1);
+    assert_int_equal(count(program.err, "cpu: allocated"), 3);
+    assert_int_equal(count(program.err, "what would fit, best first"), 1);
+    assert_false(wd_path_exists(wd_test_path("never/run.json")));
+}
+
 /* What --profile_memory says that all ranks have sent on a lane. */
 static int64_t sent(const char *lane)
 {
@@ -419,7 +432,9 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(machines_may_have_folders_of_their_own),                                  \
         cmocka_unit_test(bytes_sent_are_those_of_the_formula),                                     \
         cmocka_unit_test(who_was_started_otherwise_is_named),                                      \
-        cmocka_unit_test(a_failure_is_everybodys), cmocka_unit_test(ranks_must_be_asked_for),      \
+        cmocka_unit_test(a_failure_is_everybodys),                                                 \
+        cmocka_unit_test(a_plan_that_does_not_fit_is_one_report),                                  \
+        cmocka_unit_test(ranks_must_be_asked_for),                                                 \
         cmocka_unit_test(launchers_that_cannot_are_told_what_to_run)
 
 #else

@@ -13,6 +13,7 @@ static size_t part_of(const size_t *at, int rank)
 wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *to_at,
                            const void *from, const size_t *from_at, wd_event *after)
 {
+    atomic_fetch_add(&comm->collectives, 1);
     comm->sent[lane] += (int64_t)(from_at[comm->ranks] - from_at[0] - part_of(from_at, comm->rank));
     return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_EXCHANGE,
                                                   .lane = lane,
@@ -26,6 +27,7 @@ wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *
 wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
                              wd_event *after)
 {
+    atomic_fetch_add(&comm->collectives, 1);
     comm->sent[lane] += (int64_t)part_of(at, comm->rank) * (comm->ranks - 1);
     return comm->vtable->post(
         comm,
@@ -37,6 +39,7 @@ wd_ticket wd_comm_broadcast(wd_comm *comm, wd_lane lane, void *data, size_t byte
                             wd_event *after)
 {
     assert(root >= 0 && root < comm->ranks);
+    atomic_fetch_add(&comm->collectives, 1);
     if (comm->rank == root) comm->sent[lane] += (int64_t)bytes * (comm->ranks - 1);
     return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_BROADCAST,
                                                   .lane = lane,

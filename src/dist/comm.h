@@ -69,6 +69,7 @@ struct wd_comm {
     int host, hosts;           /* machines that ranks are on */
     int host_rank, host_ranks; /* among those on this one */
     int64_t sent[WD_LANES];    /* bytes that were posted for other ranks */
+    _Atomic int64_t collectives; /* posted on all lanes: who has fewer than others is behind them */
     _Atomic double waits_since[WD_LANES]; /* clock, of who waits for a ticket; 0: nobody */
 };
 

@@ -29,7 +29,7 @@ enum { SLEEP_NS_MIN = 20000, SLEEP_NS_MAX = 500000 };
 
 /* What may take how long until all ranks are there: on one host, and for each rank; on several; and
  * then until there are communicators. */
-static const double init_s = 6, init_rank_s = 0.5, init_hosts_s = 120, enter_s = 6;
+static const double init_s = 5, init_rank_s = 0.5, init_hosts_s = 120, enter_s = 6;
 
 /* An operation that was posted. */
 typedef struct place {

@@ -116,6 +116,7 @@ static void see_self(wd_watch *w, double now)
     pthread_mutex_lock(&w->lock);
     *b = (wd_watch_beat){
         .step = w->step, .step_s = now - w->step_begun, .allowed_s = w->allowed_s, .lane = -1};
+    if (w->comm) b->collectives = atomic_load(&w->comm->collectives);
     for (int i = 0; w->comm && i < WD_LANES; i++) {
         const double since = atomic_load(&w->comm->waits_since[i]);
         if (since > 0 && now - since >= b->wait_s) {

@@ -13,6 +13,7 @@
 /* How a rank is, as of when it says so. */
 typedef struct wd_watch_beat {
     int64_t step;
+    int64_t collectives;      /* that it has posted */
     double step_s, allowed_s; /* spent on it, and what it may take */
     double wait_s;            /* for other ranks */
     int32_t lane;             /* on which; -1: it does not wait */

@@ -65,15 +65,13 @@ static bool is_stuck(const wd_watch *w, int rank, double least_s, double now)
                        : waited_s(w, rank, now) > least_s;
 }
 
-/* Whether `b` rather than `a` holds up the others: it does not wait; or is behind; or was overtaken
- * by those who have waited for less long. */
-static bool is_later(const wd_watch *w, int b, int a, double now)
+/* Whether `b` rather than `a` holds up the others: it does not wait, or is behind. */
+static bool is_later(const wd_watch *w, int b, int a)
 {
-    const bool waits_a = waited_s(w, a, now) >= 0, waits_b = waited_s(w, b, now) >= 0;
-    const int64_t step_a = w->peer[a].is.beat.step, step_b = w->peer[b].is.beat.step;
-    if (waits_a != waits_b) return waits_a;
-    if (step_a != step_b) return step_b < step_a;
-    return waited_s(w, b, now) > waited_s(w, a, now);
+    const wd_watch_beat *x = &w->peer[a].is.beat, *y = &w->peer[b].is.beat;
+    if ((x->lane < 0) != (y->lane < 0)) return y->lane < 0;
+    if (x->step != y->step) return y->step < x->step;
+    return y->collectives < x->collectives;
 }
 
 /* All ranks are stuck: a step takes too long. */
@@ -87,7 +85,7 @@ static void look_for_late(wd_watch *w, double now)
     for (int r = 0; r < w->o.ranks; r++)
         if (!is_stuck(w, r, least_s, now)) return;
     for (int r = 1; r < w->o.ranks; r++)
-        if (is_later(w, r, late, now)) late = r;
+        if (is_later(w, r, late)) late = r;
     const wd_watch_beat *b = &w->peer[late].is.beat;
     for (int r = 0; r < w->o.ranks && n < sizeof others; r++) {
         const wd_watch_beat *waits = &w->peer[r].is.beat;
