@@ -97,7 +97,7 @@ typedef struct wd_train_options {
     const char *teacher_device_map; /* JSON file: what "custom" is */
     int64_t teacher_rank;           /* the device of "gpu0"; -1: the first */
     int64_t teacher_prefetch;       /* blocks that are brought ahead of use */
-    int64_t teacher_window;         /* trajectories per sweep over the weights; 0: chosen */
+    int64_t teacher_window; /* trajectories per sweep over the weights, of all ranks; 0: chosen */
     int64_t teacher_micro_batch;    /* states that go through a block together; 0: chosen */
     /* student */
     const char *student_config;  /* JSON file; NULL: half the teacher's depth, same width */

@@ -37,8 +37,9 @@ static const wd_option table[] = {
     {WD_INT_LINE(teacher_prefetch, "1", 1, 7), .group = "Teacher",
      .help = "Blocks that offload and disk bring ahead of use. Never changes the student"},
     {WD_INT_LINE(teacher_window, "0", 0, 1e6), .group = "Teacher",
-     .help = "Trajectories that one sweep over the teacher's weights moves on together; 0: as many "
-             "as fit, all of them at most. Never changes the student"},
+     .help = "Trajectories that one sweep over the teacher's weights moves on together, all ranks' "
+             "shares counted where each has a teacher; 0: as many as fit, all of them at most. "
+             "Never changes the student"},
     {WD_INT_LINE(teacher_micro_batch, "0", 0, 1e6), .group = "Teacher",
      .help = "States that go through a block of the teacher together; 0: chosen. Never changes the "
              "student"},

@@ -1,6 +1,6 @@
 /* Ranks that are threads of one process: for tests, and, where there is one, for a run without
- * ranks. Whoever finds that all have come to an operation, and that their copies are there, moves
- * everybody's bytes; who waits for it waits for the copies first. */
+ * ranks. Who comes last to an operation moves everybody's bytes. An operation whose event has yet
+ * to happen is begun by a thread of its lane, so that who posts goes on, as with any other kind. */
 #include <assert.h>
 #include <pthread.h>
 #include <string.h>
@@ -14,14 +14,26 @@ typedef struct hub hub;
 typedef struct posted {
     wd_comm_op op;
     int64_t meeting; /* which of the lane's collective ones, or of those between the two ranks */
-    bool waits;      /* for the others to come */
+    bool begun, waits; /* for the others to come */
 } posted;
+
+/* Who begins what cannot begin at once. */
+typedef struct beginner {
+    struct thread_comm *of;
+    wd_lane lane;
+    pthread_t thread;
+    pthread_cond_t called;
+    bool is_there;
+} beginner;
 
 typedef struct thread_comm {
     wd_comm base;
     hub *hub;
     posted ring[WD_LANES][WD_LANE_DEPTH]; /* by number modulo the depth */
     int64_t count[WD_LANES];              /* posted so far */
+    int64_t begun[WD_LANES];              /* of them */
+    beginner beginner[WD_LANES];          /* none where there is one rank */
+    bool closing;
     int64_t collectives[WD_LANES];
     int64_t *sends, *receives; /* [WD_LANES, ranks] */
 } thread_comm;
@@ -43,7 +55,7 @@ static posted *find(hub *h, int r, wd_lane lane, wd_comm_kind kind, int peer, in
 {
     for (int i = 0; i < WD_LANE_DEPTH; i++) {
         posted *p = &h->rank[r]->ring[lane][i];
-        if (!p->waits || p->meeting != meeting) continue;
+        if (!p->waits || !p->begun || p->meeting != meeting) continue;
         if (is_collective(kind) ? is_collective(p->op.kind)
                                 : p->op.kind == kind && p->op.peer == peer)
             return p;
@@ -78,20 +90,11 @@ static void move_part(const wd_comm_op *to, int to_rank, const wd_comm_op *from,
     }
 }
 
-/* Whether what goes is there. `wait`: makes sure of it. */
-static bool is_there(const posted *p, bool wait)
-{
-    if (p->op.after && wait) wd_event_wait(p->op.after);
-    return !p->op.after || wd_event_is_done(p->op.after);
-}
-
-static void try_collective(hub *h, const posted *p, bool wait)
+static void try_collective(hub *h, wd_lane lane, int64_t meeting)
 {
     posted *all[h->ranks];
     for (int r = 0; r < h->ranks; r++)
-        if (!(all[r] = find(h, r, p->op.lane, WD_COMM_EXCHANGE, 0, p->meeting))) return;
-    for (int r = 0; r < h->ranks; r++)
-        if (!is_there(all[r], wait)) return;
+        if (!(all[r] = find(h, r, lane, WD_COMM_EXCHANGE, 0, meeting))) return;
     for (int to = 0; to < h->ranks; to++)
         for (int from = 0; from < h->ranks; from++)
             if (to != from || all[to]->op.kind == WD_COMM_EXCHANGE)
@@ -100,54 +103,70 @@ static void try_collective(hub *h, const posted *p, bool wait)
     pthread_cond_broadcast(&h->moved);
 }
 
-static void try_pair(hub *h, const posted *p, int rank, bool wait)
+static void try_pair(hub *h, wd_lane lane, int from, int to, int64_t meeting)
 {
-    const bool sends = p->op.kind == WD_COMM_SEND;
-    const int from = sends ? rank : p->op.peer, to = sends ? p->op.peer : rank;
-    posted *send = find(h, from, p->op.lane, WD_COMM_SEND, to, p->meeting);
-    posted *receive = find(h, to, p->op.lane, WD_COMM_RECEIVE, from, p->meeting);
-    if (!send || !receive || !is_there(send, wait)) return;
+    posted *send = find(h, from, lane, WD_COMM_SEND, to, meeting);
+    posted *receive = find(h, to, lane, WD_COMM_RECEIVE, from, meeting);
+    if (!send || !receive) return;
     assert(send->op.bytes == receive->op.bytes);
     move(receive->op.to, send->op.from, send->op.bytes);
     send->waits = receive->waits = false;
     pthread_cond_broadcast(&h->moved);
 }
 
-static void try(hub *h, const posted *p, int rank, bool wait)
+/* The lane's next operation meets those of the others. */
+static void begin(thread_comm *c, wd_lane lane)
 {
-    if (is_collective(p->op.kind))
-        try_collective(h, p, wait);
-    else
-        try_pair(h, p, rank, wait);
+    hub *h = c->hub;
+    posted *p = &c->ring[lane][c->begun[lane]++ % WD_LANE_DEPTH];
+    p->begun = true;
+    if (is_collective(p->op.kind)) {
+        p->meeting = c->collectives[lane]++;
+        try_collective(h, lane, p->meeting);
+    } else {
+        const bool sends = p->op.kind == WD_COMM_SEND;
+        const int me = c->base.rank, peer = p->op.peer;
+        p->meeting = (sends ? c->sends : c->receives)[lane * h->ranks + peer]++;
+        try_pair(h, lane, sends ? me : peer, sends ? peer : me, p->meeting);
+    }
 }
 
-/* Until rank `rank`'s operation is done, or its place was taken since, which is the same. */
-static void wait_for(hub *h, posted *p, int rank, int64_t number)
+static void *begin_all(void *context)
 {
-    const thread_comm *c = h->rank[rank];
-    while (p->waits && c->count[p->op.lane] <= number + WD_LANE_DEPTH) {
-        try(h, p, rank, true);
-        if (p->waits) pthread_cond_wait(&h->moved, &h->lock);
+    beginner *b = context;
+    thread_comm *c = b->of;
+    hub *h = c->hub;
+    pthread_mutex_lock(&h->lock);
+    for (;;) {
+        while (c->begun[b->lane] == c->count[b->lane] && !c->closing)
+            pthread_cond_wait(&b->called, &h->lock);
+        if (c->begun[b->lane] == c->count[b->lane]) break;
+        wd_event *after = c->ring[b->lane][c->begun[b->lane] % WD_LANE_DEPTH].op.after;
+        pthread_mutex_unlock(&h->lock);
+        if (after) wd_event_wait(after);
+        pthread_mutex_lock(&h->lock);
+        begin(c, b->lane);
     }
+    pthread_mutex_unlock(&h->lock);
+    return NULL;
 }
 
 static wd_ticket thread_post(wd_comm *self, const wd_comm_op *op)
 {
     thread_comm *c = (thread_comm *)self;
     hub *h = c->hub;
+    if (op->after && h->ranks == 1) wd_event_wait(op->after);
     pthread_mutex_lock(&h->lock);
     const wd_ticket ticket = {op->lane, c->count[op->lane]};
     posted *p = &c->ring[op->lane][ticket.number % WD_LANE_DEPTH];
-    wait_for(h, p, self->rank, ticket.number - WD_LANE_DEPTH);
-    c->count[op->lane]++;
+    while (p->waits) pthread_cond_wait(&h->moved, &h->lock);
     *p = (posted){.op = *op, .waits = true};
-    if (is_collective(op->kind))
-        p->meeting = c->collectives[op->lane]++;
+    const bool at_once = c->begun[op->lane] == ticket.number && (!op->after || h->ranks == 1);
+    c->count[op->lane]++;
+    if (at_once)
+        begin(c, op->lane);
     else
-        p->meeting = (op->kind == WD_COMM_SEND ? c->sends
-                                               : c->receives)[op->lane * h->ranks + op->peer]++;
-    try(h, p, self->rank, false);
-    pthread_cond_broadcast(&h->moved); /* who waits for it may wait for its copy now */
+        pthread_cond_signal(&c->beginner[op->lane].called);
     pthread_mutex_unlock(&h->lock);
     return ticket;
 }
@@ -156,13 +175,34 @@ static void thread_wait(wd_comm *self, wd_ticket ticket)
 {
     thread_comm *c = (thread_comm *)self;
     hub *h = c->hub;
+    const posted *p = &c->ring[ticket.lane][ticket.number % WD_LANE_DEPTH];
     pthread_mutex_lock(&h->lock);
-    wait_for(h, &c->ring[ticket.lane][ticket.number % WD_LANE_DEPTH], self->rank, ticket.number);
+    /* a place that was taken again since is one whose operation was done */
+    while (p->waits && c->count[ticket.lane] <= ticket.number + WD_LANE_DEPTH)
+        pthread_cond_wait(&h->moved, &h->lock);
     pthread_mutex_unlock(&h->lock);
+}
+
+static void end_beginners(thread_comm *c)
+{
+    pthread_mutex_lock(&c->hub->lock);
+    c->closing = true;
+    for (int i = 0; i < WD_LANES; i++)
+        if (c->beginner[i].is_there) pthread_cond_signal(&c->beginner[i].called);
+    pthread_mutex_unlock(&c->hub->lock);
+    for (int i = 0; i < WD_LANES; i++) {
+        beginner *b = &c->beginner[i];
+        if (!b->is_there) continue;
+        pthread_join(b->thread, NULL);
+        pthread_cond_destroy(&b->called);
+        b->is_there = false;
+    }
 }
 
 static void close_hub(hub *h)
 {
+    for (int r = 0; r < h->ranks; r++)
+        if (h->rank[r]) end_beginners(h->rank[r]);
     pthread_mutex_destroy(&h->lock);
     pthread_cond_destroy(&h->moved);
     for (int r = 0; r < h->ranks; r++) {
@@ -176,7 +216,9 @@ static void close_hub(hub *h)
 
 static void thread_close(wd_comm *self)
 {
-    hub *h = ((thread_comm *)self)->hub;
+    thread_comm *c = (thread_comm *)self;
+    hub *h = c->hub;
+    end_beginners(c);
     pthread_mutex_lock(&h->lock);
     const bool last = !--h->open;
     pthread_mutex_unlock(&h->lock);
@@ -188,6 +230,19 @@ static const wd_comm_vtable thread_vtable = {
     .wait = thread_wait,
     .close = thread_close,
 };
+
+static wd_status open_beginner(thread_comm *c, wd_lane lane, wd_err *err)
+{
+    beginner *b = &c->beginner[lane];
+    *b = (beginner){.of = c, .lane = lane};
+    pthread_cond_init(&b->called, NULL);
+    const int failed = pthread_create(&b->thread, NULL, begin_all, b);
+    if (failed) pthread_cond_destroy(&b->called);
+    if (failed)
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread for a communicator: %s", strerror(failed));
+    b->is_there = true;
+    return WD_OK;
+}
 
 static wd_status open_rank(hub *h, int rank, wd_err *err)
 {
@@ -204,7 +259,10 @@ static wd_status open_rank(hub *h, int rank, wd_err *err)
     c->hub = h;
     const size_t pairs = (size_t)WD_LANES * (size_t)h->ranks;
     WD_TRY(wd_alloc((void **)&c->sends, pairs, sizeof *c->sends, "a communicator", err));
-    return wd_alloc((void **)&c->receives, pairs, sizeof *c->receives, "a communicator", err);
+    WD_TRY(wd_alloc((void **)&c->receives, pairs, sizeof *c->receives, "a communicator", err));
+    for (int i = 0; i < WD_LANES && h->ranks > 1; i++)
+        WD_TRY(open_beginner(c, (wd_lane)i, err));
+    return WD_OK;
 }
 
 wd_status wd_comm_open_threads(wd_comm **out, int ranks, wd_err *err)
