@@ -269,7 +269,8 @@ wd_bench_options wd_bench_defaults(void);
  * Each checks its options first (WD_INVALID_ARGUMENT with the option, what was expected and what
  * was found), runs on the calling thread, using num_threads threads, and returns when all is
  * written. One process runs each job alone, but for wd_train with `distributed`, which all ranks
- * call with the same options. Texts (*text) are the
+ * call with the same options, and where the failure of any of them is logged once and ends the
+ * process of every one, with its status as exit code: it does not return. Texts (*text) are the
  * caller's to wd_text_free, and only set on success. */
 
 wd_status wd_train(const wd_train_options *options, wd_err *err);
