@@ -165,7 +165,8 @@ typedef struct wd_plan_options {
     wd_train_options train;     /* teacher_path and data_path may be NULL */
     const char *teacher_preset; /* a published model instead of teacher_path: "wan2.1-1.3b",
                                  * "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b" */
-    int64_t ranks, hosts;       /* of the run that is planned */
+    int64_t ranks, hosts;       /* of the run that is planned; ranks 0: as `train` says, or one for
+                                 * each host */
     bool json;
     const char *svg; /* file that gets a drawing of the plan; NULL: none */
 } wd_plan_options;

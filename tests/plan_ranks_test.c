@@ -205,6 +205,19 @@ static void a_shared_student_takes_less(void **state)
     assert_true(sent[0] - sent[1] < less && sent[0] - sent[1] > 0.95 * less);
 }
 
+/* The options with which `train` starts ranks are understood, too. */
+static void ranks_are_those_that_train_starts(void **state)
+{
+    (void)state;
+    static const char *const asked[][2] = {{"--nproc_per_node", "4"}, {"--multi_gpu", "--json"}};
+    for (int i = 0; i < 2; i++) {
+        wd_program_run(&program, PLAN("0", "2"), "--json", asked[i][0], asked[i][1]);
+        json_t *plan = planned();
+        assert_near(number(plan, "ranks"), i ? 16 : 8);
+        json_decref(plan);
+    }
+}
+
 static void unequal_ranks_are_refused(void **state)
 {
     (void)state;
@@ -263,6 +276,7 @@ int main(void)
         cmocka_unit_test(ranks_add_throughput),
         cmocka_unit_test(ranks_are_drawn_and_named),
         cmocka_unit_test(unequal_ranks_are_refused),
+        cmocka_unit_test(ranks_are_those_that_train_starts),
         cmocka_unit_test(a_map_goes_over_all_ranks),
         cmocka_unit_test(a_shared_student_takes_less),
         cmocka_unit_test(rates_are_kept),

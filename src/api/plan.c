@@ -3,6 +3,7 @@
 #include "api/json_text.h"
 #include "api/plan_svg.h"
 #include "api/plan_text.h"
+#include "api/ranks.h"
 #include "api/text_plan.h"
 #include "core/memory.h"
 #include "core/stop.h"
@@ -51,12 +52,14 @@ out:
 /* The ranks that are planned for, of which there are none to talk to. */
 static wd_status describe_ranks(wd_comm *out, const wd_plan_options *o, wd_err *err)
 {
-    *out = (wd_comm){
-        .ranks = (int)o->ranks, .hosts = (int)o->hosts, .host_ranks = (int)(o->ranks / o->hosts)};
-    if (o->ranks % o->hosts)
+    int ranks = (int)o->ranks, of_host;
+    const int hosts = (int)o->hosts;
+    WD_TRY(wd_ranks_wanted(&of_host, &o->train, err));
+    if (!ranks) ranks = hosts * (of_host ? of_host : 1);
+    *out = (wd_comm){.ranks = ranks, .hosts = hosts, .host_ranks = ranks / hosts};
+    if (ranks % hosts)
         return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "--ranks %d --hosts %d: expected as many ranks on each host", out->ranks,
-                       out->hosts);
+                       "--ranks %d --hosts %d: expected as many ranks on each host", ranks, hosts);
     return WD_OK;
 }
 

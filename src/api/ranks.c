@@ -12,8 +12,7 @@
 
 enum { COMMAND_BYTES = 1024 };
 
-/* How many ranks each machine is to have; 0: not said. */
-static wd_status count_wanted(int *out, const wd_train_options *o, wd_err *err)
+wd_status wd_ranks_wanted(int *out, const wd_train_options *o, wd_err *err)
 {
     wd_device_list list;
     *out = (int)o->nproc_per_node;
@@ -59,7 +58,7 @@ wd_status wd_ranks_open(wd_comm **out, const wd_train_options *o, wd_err *err)
 {
     int host_ranks;
     const wd_launch launch = wd_launch_detect();
-    WD_TRY(count_wanted(&host_ranks, o, err));
+    WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
     const bool wanted = o->distributed || host_ranks > 1;
     if (wanted) WD_TRY(wd_comm_need_mpi(err));
     WD_TRY(check_launch(&launch, wanted, host_ranks, o, err));
@@ -119,7 +118,7 @@ wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *o, int ar
     int host_ranks;
     const wd_launch launch = wd_launch_detect();
     *exit_code = -1;
-    WD_TRY(count_wanted(&host_ranks, o, err));
+    WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
     if (launch.launcher != WD_LAUNCHER_NONE || host_ranks <= 1) return WD_OK;
     WD_TRY(wd_comm_need_mpi(err));
     WD_TRY(wd_options_check(WD_JOB_TRAIN, o, err));

@@ -4,6 +4,9 @@
 
 #include "dist/comm.h"
 
+/* How many ranks each machine is to have by --nproc_per_node or --multi_gpu; 0: none says so. */
+wd_status wd_ranks_wanted(int *out, const wd_train_options *options, wd_err *err);
+
 /* Opens the communicator of a run: that of all ranks under --distributed, else a single one. What
  * launcher and options do not agree on is refused, with the line to run instead. All ranks call it.
  * From then on rank 0 alone logs what is no warning (core/log.h). */

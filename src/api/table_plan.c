@@ -10,8 +10,9 @@
 static const wd_option own[] = {
     {WD_CHOICE_LINE(teacher_preset, "", "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"),
      .group = "Teacher", .help = "A published model instead of TEACHER_PATH: no file is needed"},
-    {WD_INT_LINE(ranks, "1", 1, 512), .group = "Machine",
-     .help = "Plan for so many ranks. DEVICES and HOST_MEMORY are a host's, which its ranks share"},
+    {WD_INT_LINE(ranks, "0", 0, 512), .group = "Machine",
+     .help = "Plan for so many ranks; 0: for those that other options ask for, or one on each "
+             "host. DEVICES and HOST_MEMORY are a host's, which its ranks share"},
     {WD_INT_LINE(hosts, "1", 1, 512), .group = "Machine",
      .help = "Hosts that the ranks are on, as many on each"},
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of tables"},
