@@ -168,6 +168,23 @@ static void ranks_change_nothing(void **state)
     assert_same_weights(wd_test_path("ordered-1"), wd_test_path("ordered-4"));
 }
 
+/* Wherever the teacher lives: each rank's own, one rank's, or all ranks' together. */
+static void strategies_change_nothing(void **state)
+{
+    (void)state;
+    static const char *const places[][2] = {
+        {"gpu", "0"}, {"gpu0", "1"}, {"balanced", "0"}, {"offload", "0"}, {"disk", "0"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *out = wd_test_path(places[i][0]), *ranks = i % 2 ? "2" : "4";
+        wd_program_run(&program, RUN(out), "--nproc_per_node", ranks,
+                       "--gradient_accumulation_steps", i % 2 ? "2" : "1", "--deterministic_reduce",
+                       "--num_steps", "12", "--teacher_device_strategy", places[i][0],
+                       "--teacher_rank", places[i][1], "--devices", "sim:4x64MiB");
+        wd_program_succeeded(&program);
+        assert_same_weights(out, wd_test_path("ordered-1"));
+    }
+}
+
 static void a_run_goes_on_with_other_ranks(void **state)
 {
     (void)state;
@@ -425,6 +442,7 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(one_of_them_writes_and_speaks),                                           \
         cmocka_unit_test(one_rank_sees_the_same_samples), cmocka_unit_test(ranks_are_started),     \
         cmocka_unit_test(stopped_ranks_go_on_bit_for_bit), cmocka_unit_test(ranks_change_nothing), \
+        cmocka_unit_test(strategies_change_nothing),                                               \
         cmocka_unit_test(a_run_goes_on_with_other_ranks),                                          \
         cmocka_unit_test(a_student_in_shares_is_the_same),                                         \
         cmocka_unit_test(asked_to_end_they_write_a_checkpoint),                                    \
