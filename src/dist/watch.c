@@ -49,6 +49,7 @@ static void meet_others(wd_watch *w, double now)
     if (w->met < w->o.ranks) return;
     wd_meet_close(w->meet);
     w->meet = NULL;
+    pthread_setname_np(pthread_self(), "wd-watch"); /* for whoever looks: it is connected */
 }
 
 static void take_frame(wd_watch *w, wd_watch_peer *p, const wd_frame *f)
@@ -278,7 +279,6 @@ static int start_thread(wd_watch *w)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int rc = pthread_create(&w->thread, NULL, run, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0) pthread_setname_np(w->thread, "wd-watch");
     return rc;
 }
 
