@@ -65,12 +65,10 @@ static wd_status compare(const wd_agreement *a, const wd_agreed *all, int ranks,
 wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err)
 {
     wd_agreed *all;
-    size_t at[comm->ranks + 1];
     const size_t bytes = (size_t)agreement->count * sizeof *all;
     WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, bytes, "what ranks say", err));
-    for (int r = 0; r <= comm->ranks; r++) at[r] = (size_t)r * bytes;
-    memcpy((char *)all + at[comm->rank], agreement->said, bytes);
-    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
+    memcpy((char *)all + (size_t)comm->rank * bytes, agreement->said, bytes);
+    wd_comm_tell(comm, all, bytes);
     const wd_status status = compare(agreement, all, comm->ranks, err);
     wd_free(all);
     return status;

@@ -101,12 +101,10 @@ int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted)
 {
     if (wanted || comm->ranks == 1 || getenv("OMP_NUM_THREADS")) return wanted;
     cores all[comm->ranks];
-    size_t at[comm->ranks + 1];
     memset(all, 0, sizeof all);
-    for (int r = 0; r <= comm->ranks; r++) at[r] = (size_t)r * sizeof *all;
     all[comm->rank].host = comm->host;
     sched_getaffinity(0, sizeof all->set, &all[comm->rank].set);
-    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
+    wd_comm_tell(comm, all, sizeof *all);
     return share_cores(comm, all);
 }
 

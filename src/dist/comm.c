@@ -77,13 +77,18 @@ void wd_comm_wait(wd_comm *comm, wd_ticket ticket)
     atomic_store(&comm->waits_since[ticket.lane], 0);
 }
 
-void wd_comm_barrier(wd_comm *comm)
+void wd_comm_tell(wd_comm *comm, void *all, size_t bytes)
 {
     size_t at[comm->ranks + 1];
+    for (int r = 0; r <= comm->ranks; r++) at[r] = (size_t)r * bytes;
+    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
+}
+
+void wd_comm_barrier(wd_comm *comm)
+{
     char byte[comm->ranks];
-    for (int r = 0; r <= comm->ranks; r++) at[r] = (size_t)r;
     byte[comm->rank] = 0;
-    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, byte, at, NULL));
+    wd_comm_tell(comm, byte, 1);
 }
 
 void wd_comm_close(wd_comm *comm)

@@ -96,6 +96,10 @@ wd_ticket wd_comm_receive(wd_comm *comm, wd_lane lane, void *to, size_t bytes, i
 
 void wd_comm_wait(wd_comm *comm, wd_ticket ticket);
 
+/* What each rank has to say, to all: `all` is [ranks, bytes], of which the own record is filled in.
+ * On WD_LANE_CONTROL; returns once all have said it. */
+void wd_comm_tell(wd_comm *comm, void *all, size_t bytes);
+
 /* Returns once all ranks have called it. */
 void wd_comm_barrier(wd_comm *comm);
 

@@ -79,13 +79,6 @@ static int join(wd_shared *s, const offer *first)
 
 /* ---- all ranks ---- */
 
-static void tell(offer *all, wd_comm *comm)
-{
-    size_t at[comm->ranks + 1];
-    for (int r = 0; r <= comm->ranks; r++) at[r] = (size_t)r * sizeof *all;
-    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
-}
-
 static const offer *first_of_host(const offer *all, const wd_comm *comm)
 {
     while (all->host != comm->host || all->host_rank) all++;
@@ -121,11 +114,11 @@ wd_status wd_shared_open(wd_shared **out, wd_comm *comm, size_t bytes, const cha
     if (shares && wd_alloc((void **)&s, 1, sizeof *s, "shared memory", err)) own->error = ENOMEM;
     if (s) s->bytes = bytes;
     if (s && !comm->host_rank) make(own, s);
-    tell(all, comm);
+    wd_comm_tell(comm, all, sizeof *all);
     wd_status status = check(all, comm, bytes, what, err);
     if (status == WD_OK) {
         if (s && comm->host_rank) own->error = join(s, first_of_host(all, comm));
-        tell(all, comm);
+        wd_comm_tell(comm, all, sizeof *all);
         status = check(all, comm, bytes, what, err);
     }
     if (own->fd >= 0) close(own->fd);

@@ -311,12 +311,10 @@ wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err)
     const wd_watch_options options = {.rank = comm->rank, .ranks = ranks};
     *out = NULL;
     if (ranks == 1) return WD_OK;
-    size_t at[ranks + 1];
-    for (int r = 0; r <= ranks; r++) at[r] = (size_t)r * sizeof *all;
     WD_TRY_OUT(wd_alloc((void **)&all, (size_t)ranks, sizeof *all, "the watch", err));
     WD_TRY_OUT(wd_watch_listen(&w, &options, &all[comm->rank], err));
     WD_TRY_OUT(wd_fuse_light(&fuse, comm->rank, w->o.open_s, "telling where the watches are", err));
-    wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, all, at, NULL));
+    wd_comm_tell(comm, all, sizeof *all);
     wd_fuse_put_out(fuse);
     WD_TRY_OUT(wd_watch_meet(w, all, err));
     *out = w;

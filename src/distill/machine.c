@@ -95,8 +95,6 @@ static wd_status open_ranks(wd_machine *m, wd_err *err)
     if (!o->comm) return WD_OK;
     const size_t ranks = (size_t)o->comm->ranks, losses = (size_t)(o->accumulation * o->batch);
     WD_TRY(wd_alloc((void **)&m->losses, ranks * losses, sizeof(float), "losses", err));
-    WD_TRY(wd_alloc((void **)&m->losses_at, ranks + 1, sizeof(size_t), "losses", err));
-    for (size_t r = 0; r <= ranks; r++) m->losses_at[r] = r * losses * sizeof(float);
     if (ranks == 1 && !o->deterministic_reduce) return WD_OK;
     const wd_reduce_options reduce = {
         .comm = o->comm,
@@ -145,7 +143,6 @@ void wd_machine_close(wd_machine *machine)
     if (machine->loss) wd_device_free(wd_queue_device(machine->queue), machine->loss);
     wd_free(machine->sigma);
     wd_free(machine->losses);
-    wd_free(machine->losses_at);
     wd_params_close(&machine->params);
     *machine = (wd_machine){0};
 }
@@ -228,8 +225,7 @@ static double sum_losses(wd_machine *m, const float *own)
     double sum = 0;
     if (o->comm) {
         memcpy(m->losses + o->comm->rank * each, own, (size_t)each * sizeof *own);
-        wd_comm_wait(o->comm,
-                     wd_comm_gather_all(o->comm, WD_LANE_CONTROL, m->losses, m->losses_at, NULL));
+        wd_comm_tell(o->comm, m->losses, (size_t)each * sizeof *own);
         own = m->losses;
     }
     for (int64_t round = 0; round < o->accumulation; round++)

@@ -63,7 +63,6 @@ typedef struct wd_machine {
     float *loss;         /* [batch] device */
     float *sigma;        /* [batch] host: noise levels of the last batch */
     float *losses;       /* [ranks, accumulation, batch] host: of a result */
-    size_t *losses_at;   /* [ranks + 1] bytes */
     int64_t state_count; /* elements of one state's latents */
     bool pauses; /* to be set before a step that a checkpoint or the end follows: several ranks then
                   * do not yet prepare the next one's targets, so that what is saved is the same for

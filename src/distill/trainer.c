@@ -43,7 +43,6 @@ typedef struct trainer {
     double elapsed_s;      /* of training, as all ranks have agreed before this step */
     bool stop;             /* the same */
     word *words;           /* [ranks] */
-    size_t *words_at;      /* [ranks + 1] bytes */
     int64_t shown_step;
     step_note note[4]; /* by step modulo 4 */
     int not_finite;    /* steps in a row */
@@ -66,10 +65,7 @@ static bool writes(const trainer *t)
 static wd_status open_words(trainer *t, wd_err *err)
 {
     const size_t ranks = (size_t)wd_machine_ranks(&t->options->machine);
-    WD_TRY(wd_alloc((void **)&t->words, ranks, sizeof *t->words, "ranks", err));
-    WD_TRY(wd_alloc((void **)&t->words_at, ranks + 1, sizeof *t->words_at, "ranks", err));
-    for (size_t r = 0; r <= ranks; r++) t->words_at[r] = r * sizeof *t->words;
-    return WD_OK;
+    return wd_alloc((void **)&t->words, ranks, sizeof *t->words, "ranks", err);
 }
 
 /* What clocks and signals say, the same on all ranks until the next call. */
@@ -79,8 +75,7 @@ static void agree(trainer *t)
     wd_comm *comm = o->machine.comm;
     t->words[comm ? comm->rank : 0] =
         (word){.elapsed_s = elapsed_s(t), .stop = o->stop && o->stop(o->stop_context)};
-    if (comm)
-        wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, t->words, t->words_at, NULL));
+    if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
     t->elapsed_s = t->words[0].elapsed_s;
     t->stop = false;
     for (int r = 0; r < wd_machine_ranks(&o->machine); r++) t->stop |= t->words[r].stop != 0;
@@ -371,6 +366,5 @@ out:
     wd_samples_close(t.samples);
     wd_machine_close(&t.machine);
     wd_free(t.words);
-    wd_free(t.words_at);
     return status;
 }

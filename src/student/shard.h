@@ -3,13 +3,11 @@
  *
  * Data flow of a step: own pieces' summed gradients (dist/reduce.h, scattered) -> sums of squares
  * by chunk, gathered, added in the order of the whole -> norm and factor as without shares, to the
- * bit
- * -> AdamW on own pieces, in place in what passes read -> gathered by all.
+ * bit -> AdamW on own pieces, in place in what passes read -> gathered by all.
  *
  * Bytes sent by rank r for it, with N elements of which it owns n, R ranks, c bytes of the compute
- * dtype, i of the islands' elements its own: (R - 1) (c n + 8 n / WD_SUM_CHUNK, rounded up by
- * piece,
- * + 4 i where c is 2). */
+ * dtype, i of the islands' elements its own: (R - 1) (c n + 8 n / WD_SUM_CHUNK + 4 i where c is 2),
+ * the chunks rounded up by piece. */
 #ifndef WD_STUDENT_SHARD_H
 #define WD_STUDENT_SHARD_H
 
