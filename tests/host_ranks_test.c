@@ -1,5 +1,6 @@
 /* The ranks of a host share the teacher's host memory, as a user runs them: what four of them have
- * of it, seen from outside, is one copy; and what ends them all at once leaves nothing behind. */
+ * of it, seen from outside, is one copy; a rank has what was planned; and what ends them all at
+ * once leaves nothing behind. */
 #include "program.h"
 
 #include <dirent.h>
@@ -10,7 +11,7 @@
 #include "bench/random_transformer.h"
 #include "sanitized.h"
 
-enum { RANKS = 4, LOOK_NS = 20 * 1000 * 1000, STOP_NS = 5 * 1000 * 1000 };
+enum { RANKS = 4, LOOK_NS = 20 * 1000 * 1000, STOP_NS = 5 * 1000 * 1000, PLANNED_PERCENT = 3 };
 
 #ifdef WD_HAVE_MPIRUN
 
@@ -50,44 +51,20 @@ static int prepare(void **state)
     return 0;
 }
 
+#define MPIRUN(ranks, ...)                                                                         \
+    wd_program_start_as("mpirun",                                                                  \
+                        (const char *const[]){"-n", ranks, "--oversubscribe", "--bind-to", "none", \
+                                              WD_PROGRAM, "train", "--distributed",                \
+                                              "--num_threads", "1", __VA_ARGS__, NULL})
+
 /* Four ranks whose teacher is kept in `dtype`. */
 static pid_t start(const char *dtype, const char *steps)
 {
-    return wd_program_start_as("mpirun", (const char *const[]){"-n",
-                                                               "4",
-                                                               "--oversubscribe",
-                                                               "--bind-to",
-                                                               "none",
-                                                               WD_PROGRAM,
-                                                               "train",
-                                                               "--distributed",
-                                                               "--teacher_path",
-                                                               wd_test_path("teacher"),
-                                                               "--teacher_device_strategy",
-                                                               "cpu",
-                                                               "--teacher_dtype",
-                                                               dtype,
-                                                               "--data_path",
-                                                               wd_test_path("prompts.txt"),
-                                                               "--student_config",
-                                                               wd_test_path("student.json"),
-                                                               "--output_dir",
-                                                               wd_test_path(dtype),
-                                                               "--height",
-                                                               "32",
-                                                               "--width",
-                                                               "32",
-                                                               "--batch_size",
-                                                               "1",
-                                                               "--trajectories",
-                                                               "4",
-                                                               "--trajectory_steps",
-                                                               "2",
-                                                               "--num_threads",
-                                                               "1",
-                                                               "--num_steps",
-                                                               steps,
-                                                               NULL});
+    return MPIRUN("4", "--teacher_path", wd_test_path("teacher"), "--teacher_device_strategy",
+                  "cpu", "--teacher_dtype", dtype, "--data_path", wd_test_path("prompts.txt"),
+                  "--student_config", wd_test_path("student.json"), "--output_dir",
+                  wd_test_path(dtype), "--height", "32", "--width", "32", "--batch_size", "1",
+                  "--trajectories", "4", "--trajectory_steps", "2", "--num_steps", steps);
 }
 
 /* ---- seen from outside ---- */
@@ -209,6 +186,92 @@ static void four_ranks_have_one_copy(void **state)
     assert_true(own < copy / 4);
 }
 
+/* ---- as planned ---- */
+
+/* Bytes of a process, of whose shared memory it answers for one of so many parts; 0 once it is
+ * gone. */
+static int64_t part_of(pid_t pid, int parts)
+{
+    char path[64], line[256];
+    long kib;
+    int64_t bytes = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "RssAnon: %ld", &kib) == 1) bytes += 1024 * (int64_t)kib;
+        if (sscanf(line, "RssShmem: %ld", &kib) == 1) bytes += 1024 * (int64_t)kib / parts;
+    }
+    if (file) fclose(file);
+    return bytes;
+}
+
+/* The most that any rank of a job had at any look. */
+static int64_t watch_parts(pid_t job, int ranks)
+{
+    siginfo_t ended = {0};
+    int64_t most = 0;
+    while (!waitid(P_PID, (id_t)job, &ended, WEXITED | WNOHANG | WNOWAIT) && !ended.si_pid) {
+        pid_t rank[RANKS];
+        const int n = ranks_of(rank, ranks, job);
+        for (int look = 0; look < 20; look++) {
+            for (int r = 0; r < n; r++) {
+                const int64_t now = part_of(rank[r], ranks);
+                if (now > most) most = now;
+            }
+            pause_a_little(LOOK_NS / 20);
+        }
+    }
+    wd_program_wait(&program, job);
+    wd_program_succeeded(&program);
+    return most;
+}
+
+static int64_t memory_of(const char *run_json, const char *key)
+{
+    json_t *run = json_load_file(run_json, 0, NULL);
+    const json_t *value = json_object_get(json_object_get(run, "memory"), key);
+    if (!json_is_integer(value)) fail_msg("%s: memory has no integer \"%s\"", run_json, key);
+    const int64_t bytes = json_integer_value(value);
+    json_decref(run);
+    return bytes;
+}
+
+static void check_planned(const char *who, double measured, double planned)
+{
+    if (!(fabs(measured - planned) <= PLANNED_PERCENT * 0.01 * planned))
+        fail_msg("planned %.1f MB, measured %s %.1f MB", 1e-6 * planned, who, 1e-6 * measured);
+}
+
+/* What MPI holds included, and all that ranks send one another: seen from outside, and by the
+ * program itself, which says it at the end. The rank that writes files has the most. */
+static void ranks_have_what_was_planned(void **state)
+{
+    (void)state;
+    static const char *const ranks[] = {"2", "4"};
+    if (WD_TEST_SANITIZED) skip();
+    for (int i = 0; i < 2; i++) {
+        double planned_mb, measured_mb;
+        const char *run = wd_test_path(ranks[i]);
+        const int64_t most =
+            watch_parts(MPIRUN(ranks[i], "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny",
+                               "--data_path", WD_SOURCE_DIR "/models/wan-tiny/prompts.txt",
+                               "--output_dir", run, "--num_steps", "3", "--profile_memory"),
+                        atoi(ranks[i]));
+        char json[300];
+        snprintf(json, sizeof json, "%s/run.json", run);
+        const double planned = (double)memory_of(json, "bytes_peak");
+        const double measured = (double)(most - memory_of(json, "bytes_before"));
+        const char *said = strstr(program.err, "host memory: planned");
+        if (!said || sscanf(said, "host memory: planned %lf MB, measured %lf MB", &planned_mb,
+                            &measured_mb) != 2)
+            fail_msg("no line of measured host memory: %s", program.err);
+        print_message("%s ranks: planned %.1f MB, measured %.1f MB, as said %g MB\n", ranks[i],
+                      1e-6 * planned, 1e-6 * measured, measured_mb);
+        check_planned("from outside", measured, planned);
+        check_planned("by itself", 1e6 * measured_mb, planned);
+    }
+}
+
 /* ---- killed ---- */
 
 /* Files in /dev/shm that are this large. */
@@ -254,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_ranks_have_one_copy),
+        cmocka_unit_test(ranks_have_what_was_planned),
         cmocka_unit_test(nothing_is_left_of_killed_ranks),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

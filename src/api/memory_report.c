@@ -81,15 +81,16 @@ static void report_item(void *context, const char *what, size_t bytes)
            wd_bytes_text(found, sizeof found, bytes));
 }
 
-void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices, size_t before)
+void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices,
+                               size_t host_bytes)
 {
     char planned[32], found[32];
     for (int place = WD_PLAN_HOST; place < devices->count; place++) {
         if (!is_place(devices, place)) continue;
         const int device = place == WD_PLAN_HOST ? devices->processor : place;
         measured m = {plan, place};
-        const size_t most = place == WD_PLAN_HOST ? wd_host_memory_own_peak() - before
-                                                  : wd_device_bytes_peak(devices->device[place]);
+        const size_t most =
+            place == WD_PLAN_HOST ? host_bytes : wd_device_bytes_peak(devices->device[place]);
         const bool simulated = place == WD_PLAN_HOST && devices->count > 1;
         wd_log(WD_LOG_INFO, "%s: planned %s, measured %s%s", wd_place_name(devices, place),
                wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),

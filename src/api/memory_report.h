@@ -17,10 +17,10 @@ const char *wd_place_name(const wd_devices *devices, int place);
  * --log_level debug. */
 void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices);
 
-/* Logs planned beside measured peaks, place by place and item by item. `before`: bytes that the
- * process had. */
+/* Logs planned beside measured peaks, place by place and item by item. `host_bytes`: the most
+ * that the job had of host memory. */
 void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices,
-                               size_t before);
+                               size_t host_bytes);
 
 /* "allocated 1 MB, reserved 2 MB, total 3 GB, free 1 GB": of a device, now. Any thread may ask. */
 const char *wd_memory_report_now(char *out, size_t out_bytes, const wd_devices *devices,

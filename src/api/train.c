@@ -16,6 +16,7 @@
 #include "api/train_plan.h"
 #include "api/way_out.h"
 #include "core/host.h"
+#include "core/host_meter.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
@@ -137,6 +138,9 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     wd_memory_plan plan;
     wd_train_plan where = {0};
     wd_teacher_map map;
+    wd_host_meter *meter = NULL;
+    if (s->options.profile_memory)
+        WD_TRY_OUT(wd_host_meter_open(&meter, s->trainer.machine.comm->host_ranks, err));
     WD_TRY_OUT(wd_teacher_map_open(&map, s, devices, err));
     s->trainer.samples.decoder = devices->teacher[map.vae];
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
@@ -148,11 +152,13 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     status = run_trainer(s, &where, err);
     if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, err);
     if (status != WD_OK) goto out;
-    if (s->options.profile_memory) {
-        wd_memory_report_measured(&plan, devices, s->bytes_before);
+    if (meter) {
+        const size_t most = wd_host_meter_peak(meter), before = s->bytes_before;
+        wd_memory_report_measured(&plan, devices, most > before ? most - before : 0);
         status = wd_traffic_report(s->trainer.machine.comm, err);
     }
 out:
+    wd_host_meter_close(meter);
     wd_train_plan_close(&where);
     return status;
 }

@@ -15,6 +15,7 @@
 #include "core/checked.h"
 #include "core/dtype.h"
 #include "core/host.h"
+#include "core/host_meter.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/tensor.h"
@@ -208,6 +209,29 @@ static void shared_memory_is_divided(void **state)
     munmap(data, BYTES);
 }
 
+/* A meter sees what has come and gone since it was opened, of shared memory its part. */
+static void host_meter_sees_the_most(void **state)
+{
+    (void)state;
+    enum { BYTES = 64 << 20, SLACK = 8 << 20, SHARERS = 4, PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS };
+    static const int kinds[] = {PRIVATE, MAP_SHARED | MAP_ANONYMOUS};
+    if (!wd_host_memory_own()) skip(); /* no /proc */
+    for (int i = 0; i < 2; i++) {
+        wd_host_meter *meter;
+        const size_t before = wd_host_memory_part(SHARERS);
+        const size_t most = before + (kinds[i] == PRIVATE ? BYTES : BYTES / SHARERS);
+        assert_int_equal(wd_host_meter_open(&meter, SHARERS, NULL), WD_OK);
+        char *data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, kinds[i], -1, 0);
+        assert_ptr_not_equal(data, MAP_FAILED);
+        memset(data, 1, BYTES);
+        while (wd_host_meter_peak(meter) < most - SLACK) usleep(1000);
+        munmap(data, BYTES);
+        usleep(50 * 1000);
+        assert_in_range(wd_host_meter_peak(meter), most - SLACK, most + SLACK);
+        wd_host_meter_close(meter);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +245,7 @@ int main(void)
         cmocka_unit_test(memory_is_metered),
         cmocka_unit_test(resident_memory_is_known),
         cmocka_unit_test(shared_memory_is_divided),
+        cmocka_unit_test(host_meter_sees_the_most),
         cmocka_unit_test(errors_say_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

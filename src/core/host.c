@@ -74,6 +74,14 @@ size_t wd_host_memory_own(void)
     return (size_t)(anonymous + shared - shared_by_others()) * 1024;
 }
 
+size_t wd_host_memory_part(int sharers)
+{
+    uint64_t anonymous = kib_of("/proc/self/status", "RssAnon");
+    uint64_t shared = kib_of("/proc/self/status", "RssShmem");
+    if (anonymous == UINT64_MAX || shared == UINT64_MAX) return 0;
+    return (size_t)(anonymous + shared / (uint64_t)sharers) * 1024;
+}
+
 size_t wd_host_memory_own_peak(void)
 {
     uint64_t all = kib_of("/proc/self/status", "VmHWM");

@@ -12,8 +12,12 @@ size_t wd_host_memory_available(void);
  * several processes share is divided among them. 0 where /proc does not tell. */
 size_t wd_host_memory_own(void);
 
-/* The most that it was so far: the peak of all resident memory less the mapped files that are
- * resident now, so rather less than more. */
+/* The same, but of shared memory the part of one of `sharers` processes that have all of it. */
+size_t wd_host_memory_part(int sharers);
+
+/* The most that wd_host_memory_own was so far: the peak of all resident memory less the mapped
+ * files that are resident now: too much where there were more of these (core/host_meter.h looks
+ * itself). */
 size_t wd_host_memory_own_peak(void);
 
 /* Gives the heap's free pages back to the system: what a phase has freed is then there for the next
