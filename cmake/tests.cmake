@@ -39,6 +39,9 @@ foreach(source IN LISTS WD_TEST_SOURCES)
                        WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endforeach()
 
+# This one sees what is pushed to arenas.
+target_link_options(test_distill_live PRIVATE -Wl,--wrap=wd_arena_push)
+
 # The tests that enter MPI, and the same by mpirun with several ranks, which share the cores there
 # are. What sanitizers have to say of Open MPI itself is not for us to mend.
 find_program(WD_MPIRUN mpirun)
