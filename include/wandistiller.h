@@ -135,7 +135,7 @@ typedef struct wd_train_options {
     /* output */
     const char *output_dir;
     const char *resume;          /* NULL: a new run; "auto"; or a checkpoint's folder */
-    int64_t checkpoint_interval; /* steps; 0: only at the end */
+    int64_t checkpoint_interval; /* steps; 0: every 15 minutes; the last one is at the end */
     int64_t keep_checkpoints;
     bool save_samples;
     wd_texts sample_prompts; /* prompts, or one file of prompts */

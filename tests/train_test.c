@@ -142,6 +142,48 @@ static void a_run_is_repeated_from_its_own_file(void **state)
     assert_same_weights(a, b);
 }
 
+/* Before anything is loaded: prompts are not even encoded. */
+static void resumed_runs_keep_their_samples(void **state)
+{
+    (void)state;
+    static const char *const other[][3] = {
+        {"--seed", "4", "begun with seed 3 and is to be resumed with 4"},
+        {"--batch_size", "4", "x ranks) 2 and is to be resumed with 4"},
+        {"--guidance_scale", "3", "begun with guidance_scale 2 and is to be resumed with 3"}};
+    const char *out = wd_test_path("parts"), *cache = wd_test_path("no-cache");
+    for (int i = 0; i < 3; i++) {
+        wd_program_run(&program, RUN(out), "--resume", "--cache_dir", cache, other[i][0],
+                       other[i][1]);
+        wd_program_refused(&program, WD_MISMATCH, other[i][2]);
+        assert_false(wd_path_exists(cache));
+    }
+}
+
+/* What was chosen, what was left out, and the loss of the steps that there were. */
+static void a_run_says_what_it_does(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("said");
+    wd_program_run(&program, RUN(out), "--max_sequence_length", "3", "--stop_at_step", "2",
+                   "--sample_prompts", "a", "--log_level", "info");
+    wd_program_succeeded(&program);
+    static const char *const parts[] = {
+        " 1 block of width 160, fp32; 32x32 pixels, 3 prompts, 2 samples a step, "
+        "learning rate 0.001, 8 steps\n",
+        "2 prompts have more than 3 tokens: what is behind is left out\n",
+        "--sample_prompts means nothing without --save_samples\n",
+        "starts from blocks 0 of the teacher's transformer_2\n",
+        "stopped after 2 steps",
+        ", loss "};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(program.err, parts[i])) fail_msg("no \"%s\" in\n%s", parts[i], program.err);
+    wd_program_run(&program, RUN(out), "--max_sequence_length", "3", "--num_steps", "2", "--resume",
+                   "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "done after 2 steps"));
+    assert_null(strstr(program.err, ", loss "));
+}
+
 static pid_t start_long_run(const char *out)
 {
     const char *arguments[] = {RUN(out), "--num_steps", "1000000", "--checkpoint_interval",
@@ -205,7 +247,14 @@ static void what_cannot_be_is_refused_by_name(void **state)
     refuse(WD_NOT_FOUND, "no-such-teacher", "--teacher_path", "no-such-teacher");
     refuse(WD_NOT_FOUND, "no-prompts.txt", "--data_path", "no-prompts.txt");
     refuse(WD_NOT_FOUND, "no-student.json", "--student_config", "no-student.json");
-    refuse(WD_NOT_FOUND, "no-checkpoint", "--resume", "no-checkpoint");
+    refuse(WD_NOT_FOUND, "--resume no-checkpoint: expected auto, a run's folder", "--resume",
+           "no-checkpoint");
+    refuse(WD_NOT_FOUND, "found neither", "--resume", wd_test_path("whole/checkpoints"));
+    refuse(WD_IO, "prompts.txt: is a file, expected a folder", "--output_dir",
+           wd_test_path("prompts.txt"));
+    wd_program_run(&program, RUN(wd_test_path("never")), "--save_samples", "--sample_prompts",
+                   "no-sheet.txt");
+    wd_program_refused(&program, WD_NOT_FOUND, "no-sheet.txt: cannot be read");
     refuse(WD_INVALID_ARGUMENT, "expected multiples of 16", "--height", "40");
     refuse(WD_INVALID_ARGUMENT, "is the teacher's folder", "--output_dir", teacher);
 }
@@ -217,6 +266,8 @@ int main(void)
         cmocka_unit_test(threads_and_windows_change_nothing),
         cmocka_unit_test(a_stopped_run_goes_on_bit_for_bit),
         cmocka_unit_test(resumed_runs_keep_their_text),
+        cmocka_unit_test(resumed_runs_keep_their_samples),
+        cmocka_unit_test(a_run_says_what_it_does),
         cmocka_unit_test(a_run_is_repeated_from_its_own_file),
         cmocka_unit_test(interrupted_runs_leave_a_student),
         cmocka_unit_test(killed_runs_go_on),

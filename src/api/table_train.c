@@ -133,7 +133,9 @@ static const wd_option table[] = {
          "Goes on from a checkpoint's folder; auto: the latest in OUTPUT_DIR, or from the start "
          "if there is none"},
     {WD_INT_LINE(checkpoint_interval, "0", 0, WD_INT_MAX), .group = "Output",
-     .help = "Steps from checkpoint to checkpoint; 0: one at the end"},
+     .help =
+         "Steps from checkpoint to checkpoint; 0: one every 15 minutes. The last one is written "
+         "at the end"},
     {WD_INT_LINE(keep_checkpoints, "2", 1, 1e6), .group = "Output",
      .help = "How many checkpoints stay"},
     {WD_FLAG_LINE(save_samples), .group = "Output",
@@ -173,8 +175,7 @@ static const wd_option table[] = {
              "(docs/ranks.md)"},
     {WD_INT_LINE(nproc_per_node, "0", 0, 1024), .group = "Ranks",
      .help = "Start so many ranks on this machine, by mpirun, as --distributed"},
-    {WD_FLAG_LINE(multi_gpu), .group = "Ranks",
-     .help = "The same with a rank for each of DEVICES"},
+    {WD_FLAG_LINE(multi_gpu), .group = "Ranks", .help = "The same with a rank for each of DEVICES"},
     {WD_INT_LINE(local_rank, "-1", -1, WD_INT_MAX), .group = "Ranks", .flags = WD_OPTION_LEGACY,
      .help = "Not needed: ranks know where they are"},
     {WD_FLOAT_LINE(step_timeout, "0", 0, 1e9), .group = "Ranks",

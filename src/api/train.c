@@ -4,6 +4,7 @@
  * dry, and said; then run.json is written, so that a run can be repeated; then the text encoder
  * comes and goes, and only then the teacher's weights are brought. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -33,6 +34,27 @@ static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
                 now > s->bytes_before ? now - s->bytes_before : 0);
 }
 
+/* What was chosen where the options leave it open. */
+static void say_run(const wd_train_setup *s)
+{
+    char steps[48] = "", minutes[48] = "";
+    const wd_train_options *o = &s->options;
+    const wd_machine_options *m = &s->trainer.machine;
+    if (o->num_steps)
+        snprintf(steps, sizeof steps, ", %" PRId64 " step%s", o->num_steps,
+                 o->num_steps == 1 ? "" : "s");
+    if (o->max_minutes > 0)
+        snprintf(minutes, sizeof minutes, ", at most %g minutes", o->max_minutes);
+    wd_log(WD_LOG_INFO,
+           "student: %.3g million weights, %" PRId64 " block%s of width %" PRId64 ", %s; %" PRId64
+           "x%" PRId64 " pixels, %" PRId64 " prompts, %" PRId64
+           " samples a step, learning rate %.3g%s%s",
+           (double)wd_dit_parameters(&m->student) * 1e-6, m->student.layers,
+           m->student.layers == 1 ? "" : "s",
+           wd_dit_width(&m->student), m->student_dtype == WD_BF16 ? "bf16" : "fp32", o->width,
+           o->height, s->data.count, wd_machine_step_samples(m), o->lr, steps, minutes);
+}
+
 static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,
                            wd_devices *devices, const wd_teacher_map *map, wd_err *err)
 {
@@ -45,6 +67,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     WD_TRY(wd_plan_machine(plan, &s->trainer.machine, &s->trainer.samples, devices,
                            &where->chosen.placement, err));
     plan_program(plan, s);
+    say_run(s);
     wd_train_plan_line(line, sizeof line, where, &where->chosen);
     wd_log(WD_LOG_INFO, "%s", line);
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
@@ -123,11 +146,12 @@ static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_e
     const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, d->student, err);
     wd_residency_close(residency);
     if (status != WD_OK) return status;
+    char loss[32] = "";
+    if (!isnan(result.loss)) snprintf(loss, sizeof loss, ", loss %.4g", result.loss);
     wd_log(WD_LOG_INFO,
-           "%s after %" PRId64 " steps, %" PRId64
-           " targets, %.1f s: loss %.4g; the student is in %s",
-           result.interrupted ? "stopped" : "done", result.steps, result.targets, result.seconds,
-           result.loss, s->options.output_dir);
+           "%s after %" PRId64 " step%s, %" PRId64 " targets, %.1f s%s; the student is in %s",
+           result.interrupted ? "stopped" : "done", result.steps, result.steps == 1 ? "" : "s",
+           result.targets, result.seconds, loss, s->options.output_dir);
     if (result.interrupted) wd_log(WD_LOG_INFO, "--resume auto goes on from here");
     return WD_OK;
 }

@@ -12,7 +12,7 @@
 #include "student/checkpoint.h"
 #include "wan/preset.h"
 
-enum { SAMPLES_DEFAULT = 8, EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10 };
+enum { SAMPLES_DEFAULT = 8, EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
 
 /* What is chosen where the options leave it open: see docs/recipe.md. */
 enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2 };
@@ -28,6 +28,8 @@ static void say_unneeded(const wd_train_options *o)
                "from the checkpoint's own files");
     if (o->num_workers)
         wd_log(WD_LOG_INFO, "--num_workers is not needed: prompts are read once, at the start");
+    if (o->sample_prompts.count && !o->save_samples)
+        wd_log(WD_LOG_INFO, "--sample_prompts means nothing without --save_samples");
     if (!strcmp(o->mixed_precision, "fp16"))
         wd_log(WD_LOG_INFO, "--mixed_precision fp16: on the CPU the student computes in bf16, fp16 "
                             "is for storage only");
@@ -41,7 +43,7 @@ static wd_status choose_samples(wd_train_setup *s, const char *const **list, wd_
     const wd_texts *given = &s->options.sample_prompts;
     s->samples = 0;
     if (!s->options.save_samples) return WD_OK;
-    if (given->count == 1 && wd_path_exists(given->item[0])) {
+    if (given->count == 1 && wd_prompts_is_file(given->item[0])) {
         WD_TRY(wd_prompts_open(&s->sample_file, given->item[0], err));
         *list = (const char *const *)s->sample_file.text;
         s->samples =
@@ -134,6 +136,11 @@ static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
         WD_TRY(wd_path_join(state, path, "state.json", err));
         if (wd_path_exists(state)) return wd_path_join(s->resume, "", path, err);
         WD_TRY(wd_path_join(folder, path, "checkpoints", err));
+        if (!wd_path_exists(folder))
+            return wd_fail(err, WD_NOT_FOUND,
+                           "--resume %s: expected auto, a run's folder, which has checkpoints/, or "
+                           "a checkpoint's, which has state.json; found %s",
+                           path, wd_path_exists(path) ? "neither" : "no such folder");
     }
     const wd_status status =
         wd_checkpoint_open_latest(&checkpoint, automatic ? s->checkpoints : folder, err);
@@ -244,6 +251,7 @@ static void fill_trainer(wd_train_setup *s)
                          .ratio_min = o->min_lr_ratio,
                          .warmup_steps = o->warmup_steps};
     t->checkpoint_interval = o->checkpoint_interval;
+    t->checkpoint_s = o->checkpoint_interval ? 0 : CHECKPOINT_S;
     t->keep_checkpoints = (int)o->keep_checkpoints;
     t->sample_interval = o->sample_interval;
     t->samples = (wd_samples_options){.folder = s->sample_dir,

@@ -13,6 +13,11 @@ int wd_machine_ranks(const wd_machine_options *o)
     return o->comm ? o->comm->ranks : 1;
 }
 
+static int64_t state_count(const wd_machine_options *o)
+{
+    return o->student.in_channels * o->latent_height * o->latent_width;
+}
+
 int64_t wd_machine_step_samples(const wd_machine_options *o)
 {
     return o->batch * o->accumulation * wd_machine_ranks(o);
@@ -40,12 +45,11 @@ wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
     };
 }
 
-static wd_trajectory_objective_options objective_options(const wd_machine *m)
+static wd_trajectory_objective_options objective_options(const wd_machine_options *o)
 {
-    const wd_machine_options *o = &m->options;
     return (wd_trajectory_objective_options){
         .trajectory = o->trajectory,
-        .state_count = m->state_count,
+        .state_count = state_count(o),
         .text_tokens = o->text_tokens,
         .text_dim = o->student.text_dim,
         .reuse = o->reuse,
@@ -113,7 +117,7 @@ wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
 {
     wd_status status;
     *m = (wd_machine){.options = *options, .queue = queue};
-    m->state_count = options->student.in_channels * options->latent_height * options->latent_width;
+    m->state_count = state_count(options);
     wd_sweep_options sweep = wd_machine_sweep_options(options);
     WD_TRY_OUT(open_student(m, err));
     WD_TRY_OUT(open_ranks(m, err));
@@ -122,12 +126,19 @@ wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
     if (teacher)
         WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement,
                                  teacher->queues, err));
-    const wd_trajectory_objective_options objective = objective_options(m);
+    const wd_trajectory_objective_options objective = objective_options(options);
     WD_TRY_OUT(wd_objective_open_trajectory(&m->objective, &objective, m->sweep,
                                             teacher ? teacher->home : queue, queue, err));
 out:
     if (status != WD_OK) wd_machine_close(m);
     return status;
+}
+
+wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
+                                  wd_err *err)
+{
+    const wd_trajectory_objective_options objective = objective_options(options);
+    return wd_objective_check_trajectory(&objective, saved, err);
 }
 
 void wd_machine_close(wd_machine *machine)

@@ -81,6 +81,11 @@ int wd_machine_ranks(const wd_machine_options *options);
 /* Samples of an optimiser step: of all ranks. */
 int64_t wd_machine_step_samples(const wd_machine_options *options);
 
+/* Whether a machine with these options goes on where one has saved the state `saved` of its
+ * objective: WD_MISMATCH with what its samples would differ by. Opens nothing. */
+wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
+                                  wd_err *err);
+
 /* The sweeps that such a machine runs. */
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
 

@@ -33,4 +33,10 @@ wd_status wd_objective_open_trajectory(wd_objective **out,
                                        wd_sweep *sweep, wd_queue *home, wd_queue *queue,
                                        wd_err *err);
 
+/* Whether a run that saved this state (`json` of wd_objective_save) goes on with these options:
+ * WD_MISMATCH where its samples would be others. Reads only `trajectory`, `reuse`, `replay` and
+ * `step_samples`. */
+wd_status wd_objective_check_trajectory(const wd_trajectory_objective_options *options,
+                                        const json_t *saved, wd_err *err);
+
 #endif

@@ -23,41 +23,50 @@ wd_status wd_trajectory_save(wd_objective *self, json_t **json,
     return WD_OK;
 }
 
-/* A run is only continued with the options that its stream of samples was begun with. */
-static wd_status same(json_int_t now, wd_json_reader r, const char *key, wd_err *err)
+static wd_status differs(wd_err *err, const char *what, double then, double now)
+{
+    return wd_fail(err, WD_MISMATCH,
+                   "the run was begun with %s %.15g and is to be resumed with %.15g: resume it "
+                   "with the same value, or begin a new run",
+                   what, then, now);
+}
+
+static wd_status same(json_int_t now, wd_json_reader r, const char *key, const char *what,
+                      wd_err *err)
 {
     int64_t then = 0;
     WD_TRY(wd_json_int(&then, r, key, INT64_MIN, INT64_MAX, WD_JSON_REQUIRED, err));
-    if (then == now) return WD_OK;
-    return wd_fail(err, WD_MISMATCH,
-                   "%s: the run was begun with %s %lld and is to be resumed with %lld: resume it "
-                   "with the same value, or begin a new run",
-                   r.where, key, (long long)then, (long long)now);
+    return then == now ? WD_OK : differs(err, what, (double)then, (double)now);
+}
+
+wd_status wd_objective_check_trajectory(const wd_trajectory_objective_options *o,
+                                        const json_t *saved, wd_err *err)
+{
+    const wd_trajectory_options *t = &o->trajectory;
+    wd_json_reader r = {.object = saved, .where = "stream"};
+    const char *name = "";
+    double shift = 0;
+    WD_TRY(wd_json_text(&name, r, "objective", WD_JSON_REQUIRED, err));
+    if (strcmp(name, "trajectory"))
+        return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %s, not trajectory", name);
+    WD_TRY(same((json_int_t)t->seed, r, "seed", "seed", err));
+    WD_TRY(same(t->slots, r, "trajectories", "trajectories", err));
+    WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));
+    WD_TRY(same(t->prompts, r, "prompts", "a number of prompts of", err));
+    WD_TRY(same(o->reuse, r, "target_reuse", "target_reuse", err));
+    WD_TRY(same(o->replay, r, "replay_targets", "target_replay", err));
+    WD_TRY(same(o->step_samples, r, "step_samples",
+                "samples per step (batch_size x gradient_accumulation_steps x ranks)", err));
+    WD_TRY(wd_json_float(&shift, r, "flow_shift", WD_JSON_REQUIRED, err));
+    return shift == t->flow_shift ? WD_OK : differs(err, "flow_shift", shift, t->flow_shift);
 }
 
 wd_status wd_trajectory_restore(wd_objective *self, const json_t *json, wd_err *err)
 {
     wd_trajectory_objective *o = (wd_trajectory_objective *)self;
-    const wd_trajectory_options *t = &o->options.trajectory;
-    wd_json_reader r = {.object = json, .where = "checkpoint"};
-    const char *name = "";
-    double shift = 0;
-    WD_TRY(wd_json_text(&name, r, "objective", WD_JSON_REQUIRED, err));
-    if (strcmp(name, self->name))
-        return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %s, not %s", name,
-                       self->name);
-    WD_TRY(same((json_int_t)t->seed, r, "seed", err));
-    WD_TRY(same(t->slots, r, "trajectories", err));
-    WD_TRY(same(t->steps, r, "trajectory_steps", err));
-    WD_TRY(same(t->prompts, r, "prompts", err));
-    WD_TRY(same(o->options.reuse, r, "target_reuse", err));
-    WD_TRY(same(o->options.replay, r, "replay_targets", err));
-    WD_TRY(same(o->options.step_samples, r, "step_samples", err));
-    WD_TRY(wd_json_float(&shift, r, "flow_shift", WD_JSON_REQUIRED, err));
-    if (shift != t->flow_shift)
-        return wd_fail(err, WD_MISMATCH, "the run was begun with flow_shift %g, not %g", shift,
-                       t->flow_shift);
+    const wd_json_reader r = {.object = json, .where = "stream"};
+    WD_TRY(wd_objective_check_trajectory(&o->options, json, err));
     WD_TRY(wd_json_int(&o->round, r, "round", 0, INT64_MAX / 2, WD_JSON_REQUIRED, err));
-    self->targets = wd_trajectory_first_target(t, o->round);
+    self->targets = wd_trajectory_first_target(&o->options.trajectory, o->round);
     return WD_OK;
 }

@@ -179,10 +179,28 @@ static void another_number_of_ranks_goes_on(void **state)
     }
 }
 
+/* The clock says when, and never what: a checkpoint after every step, in the middle of a job of
+ * ranks, and the same run. */
+static void checkpoints_by_time_change_nothing(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX];
+    wd_trainer_options o = trainer_options();
+    o.machine.deterministic_reduce = true;
+    o.keep_checkpoints = STEPS;
+    run_whole("by-steps", &o);
+    assert_false(wd_path_exists(path_of(path, "by-steps", "/checkpoints/step-00000002")));
+    o.checkpoint_s = 1e-9;
+    run_into("by-time", &o, 2, false, SIM, -1);
+    assert_true(wd_path_exists(path_of(path, "by-time", "/checkpoints/step-00000002")));
+    assert_same_run("by-steps", "by-time");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_number_of_ranks_goes_on),
+        cmocka_unit_test(checkpoints_by_time_change_nothing),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

@@ -38,11 +38,14 @@ typedef struct trainer {
     wd_samples *samples;
     char checkpoints[WD_PATH_MAX];
     int64_t step;          /* optimiser steps launched */
+    int64_t losses;        /* of this part of the run */
     double seconds_before; /* of earlier parts of the run */
     double begun, shown;   /* clock */
     double elapsed_s;      /* of training, as all ranks have agreed before this step */
     bool stop;             /* the same */
     word *words;           /* [ranks] */
+    double saved_s; /* elapsed at the last checkpoint */
+    bool save;      /* the time for one has come, as all ranks have agreed */
     int64_t shown_step;
     step_note note[4]; /* by step modulo 4 */
     int not_finite;    /* steps in a row */
@@ -77,6 +80,7 @@ static void agree(trainer *t)
         (word){.elapsed_s = elapsed_s(t), .stop = o->stop && o->stop(o->stop_context)};
     if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
     t->elapsed_s = t->words[0].elapsed_s;
+    t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
     t->stop = false;
     for (int r = 0; r < wd_machine_ranks(&o->machine); r++) t->stop |= t->words[r].stop != 0;
 }
@@ -147,7 +151,7 @@ static wd_status write_row(trainer *t, const wd_step_result *result, wd_err *err
 static wd_status take_result(trainer *t, wd_err *err)
 {
     wd_step_result result = wd_machine_take_result(&t->machine);
-    t->loss[result.step % LOSS_WINDOW] = result.loss;
+    t->loss[t->losses++ % LOSS_WINDOW] = result.loss;
     if (writes(t)) WD_TRY(write_row(t, &result, err));
     if (isfinite(result.loss) && isfinite(result.grad_norm)) {
         t->not_finite = 0;
@@ -177,9 +181,12 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     json_t *state = NULL;
     WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
-    json_t *run = json_pack("{s:o, s:f, s:I, s:I, s:I}", "stream", state, "seconds", elapsed_s(t),
-                            "optimizer_steps", (json_int_t)t->machine.optimizer.step, "text_tokens",
-                            (json_int_t)m->text_tokens, "text_repeat", (json_int_t)m->text_repeat);
+    t->saved_s = t->elapsed_s;
+    json_t *run = json_pack("{s:o, s:f, s:I, s:f, s:f, s:I, s:I}", "stream", state, "seconds",
+                            elapsed_s(t), "optimizer_steps", (json_int_t)t->machine.optimizer.step,
+                            "guidance_scale", m->guidance_scale[0], "guidance_scale_2",
+                            m->guidance_scale[1], "text_tokens", (json_int_t)m->text_tokens,
+                            "text_repeat", (json_int_t)m->text_repeat);
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
     wd_status status = WD_OK;
     if (writes(t))
@@ -192,33 +199,58 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, err);
 }
 
-wd_status wd_trainer_resume_text(wd_trainer_options *options, wd_err *err)
+static wd_status check_guidance(const wd_machine_options *m, wd_json_reader r, wd_err *err)
 {
-    wd_status status;
-    wd_machine_options *m = &options->machine;
+    static const char *const keys[] = {"guidance_scale", "guidance_scale_2"};
+    for (int i = 0; i < 2; i++) {
+        double then = 0;
+        WD_TRY(wd_json_float(&then, r, keys[i], WD_JSON_REQUIRED, err));
+        if (then != m->guidance_scale[i])
+            return wd_fail(err, WD_MISMATCH,
+                           "%s: the run was begun with %s %g and is to be resumed with %g: resume "
+                           "it with the same value, or begin a new run",
+                           r.where, keys[i], then, m->guidance_scale[i]);
+    }
+    return WD_OK;
+}
+
+/* Takes the rows of text that the run was begun with, where they are what the prompts need. */
+static wd_status take_text(wd_machine_options *m, wd_json_reader r, wd_err *err)
+{
     const int64_t padded = m->text_tokens + m->text_repeat - 1;
     int64_t tokens = 0, repeat = 0;
+    WD_TRY(wd_json_int(&tokens, r, "text_tokens", 1, INT32_MAX, WD_JSON_REQUIRED, err));
+    WD_TRY(wd_json_int(&repeat, r, "text_repeat", 1, INT32_MAX, WD_JSON_REQUIRED, err));
+    if (tokens + repeat - 1 != padded)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: the run was begun with max_sequence_length %" PRId64
+                       " and is to be resumed with %" PRId64
+                       ": resume it with the same value, or begin a new run",
+                       r.where, tokens + repeat - 1, padded);
+    if (m->text_tokens > tokens)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: the run was begun with prompts of at most %" PRId64
+                       " tokens, and now one has more: resume it with the same prompts, "
+                       "sample_prompts and negative_prompt, or begin a new run",
+                       r.where, tokens - 1);
+    m->text_tokens = tokens;
+    m->text_repeat = repeat;
+    return WD_OK;
+}
+
+wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
+{
+    wd_status status;
     json_t *run = NULL;
     WD_TRY_OUT(wd_checkpoint_read_run(&run, options->resume, err));
     const wd_json_reader r = {.object = run, .where = options->resume};
-    WD_TRY_OUT(wd_json_int(&tokens, r, "text_tokens", 1, INT32_MAX, WD_JSON_REQUIRED, err));
-    WD_TRY_OUT(wd_json_int(&repeat, r, "text_repeat", 1, INT32_MAX, WD_JSON_REQUIRED, err));
-    if (tokens + repeat - 1 != padded) {
-        status = wd_fail(err, WD_MISMATCH,
-                         "%s: the run was begun with max_sequence_length %" PRId64
-                         " and is to be resumed with %" PRId64
-                         ": resume it with the same value, or begin a new run",
-                         options->resume, tokens + repeat - 1, padded);
-    } else if (m->text_tokens > tokens) {
-        status = wd_fail(err, WD_MISMATCH,
-                         "%s: the run was begun with prompts of at most %" PRId64
-                         " tokens, and now one has more: resume it with the same prompts, "
-                         "sample_prompts and negative_prompt, or begin a new run",
-                         options->resume, tokens - 1);
-    } else {
-        m->text_tokens = tokens;
-        m->text_repeat = repeat;
+    status = wd_machine_check_stream(&options->machine, json_object_get(run, "stream"), err);
+    if (status != WD_OK) {
+        wd_fail_in(err, "%s", options->resume);
+        goto out;
     }
+    WD_TRY_OUT(check_guidance(&options->machine, r, err));
+    status = take_text(&options->machine, r, err);
 out:
     json_decref(run);
     return status;
@@ -263,6 +295,7 @@ static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *qu
     if (o->resume) {
         WD_TRY(resume(t, err));
     } else {
+        wd_student_say_blocks(&o->machine.student, teacher);
         WD_TRY(wd_student_init(&t->machine.params, teacher, wd_student_expert(teacher), NULL, queue,
                                err));
         if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
@@ -295,7 +328,7 @@ static bool next_is_saved(const trainer *t)
     const wd_trainer_options *o = t->options;
     const int64_t end = t->step + 1;
     return (o->steps && end >= o->steps) || (o->stop_at_step && end >= o->stop_at_step) ||
-           is_due(end, o->checkpoint_interval);
+           is_due(end, o->checkpoint_interval) || t->save;
 }
 
 static wd_status run_step(trainer *t, wd_err *err)
@@ -309,7 +342,7 @@ static wd_status run_step(trainer *t, wd_err *err)
     t->step++;
     WD_TRY(take_results(t, 1, err));
     wd_watch_step(o->watch, t->step, fmax(OTHER_S, OTHER_STEPS * o->step_s_max));
-    if (is_due(t->step, o->checkpoint_interval)) WD_TRY(write_checkpoint(t, err));
+    if (is_due(t->step, o->checkpoint_interval) || t->save) WD_TRY(write_checkpoint(t, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
         WD_TRY(wd_samples_write(t->samples, t->step, err));
     return WD_OK;
@@ -332,10 +365,10 @@ static wd_status finish(trainer *t, bool interrupted, wd_err *err)
 
 static double mean_loss(const trainer *t)
 {
-    int64_t n = t->step < LOSS_WINDOW ? t->step : LOSS_WINDOW;
+    int64_t n = t->losses < LOSS_WINDOW ? t->losses : LOSS_WINDOW;
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += t->loss[i];
-    return n ? sum / (double)n : 0;
+    return n ? sum / (double)n : NAN;
 }
 
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
@@ -347,6 +380,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     WD_TRY_OUT(begin(&t, teacher, queue, err));
     t.begun = t.shown = wd_clock_s();
     t.shown_step = t.step;
+    t.saved_s = t.seconds_before;
     agree(&t);
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
         WD_TRY_OUT(run_step(&t, err));

@@ -15,7 +15,9 @@ typedef struct wd_trainer_options {
     double seconds_max;     /* of training, earlier parts of a resumed run included; 0: none */
     int64_t stop_at_step;   /* ends there as if interrupted; 0: no */
     wd_lr_schedule lr;
-    int64_t checkpoint_interval; /* steps; 0: only at the end */
+    int64_t checkpoint_interval; /* steps; 0: none by steps */
+    double checkpoint_s;         /* seconds of training; 0: none by time. One is written at the end
+                                  * in any case */
     int keep_checkpoints;
     int64_t sample_interval;    /* steps; 0: only at the end */
     wd_samples_options samples; /* count 0: none at all */
@@ -32,16 +34,16 @@ typedef struct wd_trainer_options {
 /* How it ended, and what it did. */
 typedef struct wd_trainer_result {
     int64_t steps, samples, targets;
-    double loss;    /* mean of the last hundred steps */
+    double loss;    /* mean of the last hundred steps since it was resumed; NaN: there were none */
     double seconds; /* of training */
     bool interrupted;
 } wd_trainer_result;
 
-/* A run that is resumed goes on with the rows of text that it was begun with: more or fewer would
- * give other bits. Takes their number from options->resume into options->machine, where it is what
- * the prompts need. WD_MISMATCH where a prompt is now longer than any was, or all are cut and
- * padded to another length. */
-wd_status wd_trainer_resume_text(wd_trainer_options *options, wd_err *err);
+/* What a run that is resumed must have in common with the one that options->resume is of, before
+ * anything is opened: WD_MISMATCH where its samples or targets would be others, a prompt is now
+ * longer than any was, or all are cut and padded to another length. Takes the rows of text that it
+ * was begun with into options->machine, for more or fewer would give other bits. */
+wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
 
 /* Trains on `queue` (borrowed) with the teacher where `teacher` says (borrowed). Whatever
  * ends it but an error, a checkpoint and the student's folder are written. A step that is not

@@ -77,6 +77,8 @@ wd_status wd_folder_make(const char *path, wd_err *err)
             int cause = errno;
             bool there = wd_path_is_folder(part);
             errno = cause;
+            if (!there && cause == EEXIST)
+                return wd_fail(err, WD_IO, "%s: is a file, expected a folder", part);
             if (!there) return refuse(err, part, "created");
         }
         *p = '/';

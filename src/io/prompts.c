@@ -101,6 +101,11 @@ static bool ends_with(const char *path, const char *ending)
     return a > b && !strcasecmp(path + a - b, ending);
 }
 
+bool wd_prompts_is_file(const char *text)
+{
+    return wd_path_exists(text) || ends_with(text, ".txt") || ends_with(text, ".jsonl");
+}
+
 static line_reader *reader_of(const char *path)
 {
     return ends_with(path, ".jsonl") || ends_with(path, ".ndjson") ? read_json : read_plain;

@@ -18,6 +18,9 @@ typedef struct wd_prompts {
  * - a folder: its prompts.txt, else its metadata.jsonl, else all its *.txt files in sorted order.
  * Errors name file and line. No prompt at all is an error. */
 wd_status wd_prompts_open(wd_prompts *out, const char *path, wd_err *err);
+/* Whether `text` names a file of prompts, rather than being one: it is there, or ends in .txt or
+ * .jsonl. */
+bool wd_prompts_is_file(const char *text);
 void wd_prompts_close(wd_prompts *prompts);
 
 /* What the tokenizer gets for `text`: diffusers' prompt_clean (pipeline_wan.py), that is

@@ -357,18 +357,6 @@ static wd_status allocate(transfer *t, wd_err *err)
     return wd_alloc((void **)&t->staging, (size_t)longest, sizeof(float), "staging memory", err);
 }
 
-static void say_blocks(const int64_t *block, int64_t layers, wd_component expert)
-{
-    char text[256] = "";
-    size_t used = 0;
-    for (int64_t i = 0; i < layers && used < sizeof text; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i ? ", " : "",
-                                 (long long)block[i]);
-    }
-    wd_log(WD_LOG_INFO, "the student starts from blocks %s of the teacher's %s", text,
-           wd_component_name(expert));
-}
-
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
                           const int64_t *block, wd_queue *queue, wd_err *err)
 {
@@ -386,8 +374,6 @@ wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_comp
     t.set = set;
     WD_TRY_OUT(wd_dit_table_open(&t.table, t.from, err));
     WD_TRY_OUT(allocate(&t, err));
-    say_blocks(chosen, to->layers, expert);
-
     WD_TRY_OUT(choose_shared(&t, chosen, err));
     WD_TRY_OUT(copy_stage(&t, 0, 0, err));
     for (int64_t i = 0; i < to->layers; i++) {
@@ -408,4 +394,19 @@ out:
     wd_safetensors_close(set);
     wd_free(chosen);
     return status;
+}
+
+void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *teacher)
+{
+    char text[256] = "";
+    size_t used = 0;
+    int64_t *block;
+    if (wd_alloc((void **)&block, (size_t)student->layers, sizeof *block, "blocks", NULL)) return;
+    wd_student_choose_blocks(block, student->layers, teacher->dit.layers);
+    for (int64_t i = 0; i < student->layers && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i ? ", " : "",
+                                 (long long)block[i]);
+    wd_log(WD_LOG_INFO, "the student starts from blocks %s of the teacher's %s", text,
+           wd_component_name(wd_student_expert(teacher)));
+    wd_free(block);
 }

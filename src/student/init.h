@@ -26,4 +26,7 @@ wd_component wd_student_expert(const wd_pipeline *teacher);
 wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_component expert,
                           const int64_t *block, wd_queue *queue, wd_err *err);
 
+/* Says which blocks those are, where `block` is NULL. */
+void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *teacher);
+
 #endif

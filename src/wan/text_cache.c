@@ -43,6 +43,7 @@ struct wd_text_cache {
     int32_t *ids;
     int64_t count, id_count, id_room;
     int64_t max_tokens, text_dim, computed;
+    int64_t cut; /* prompts that have more tokens */
     int32_t pad_id;
     wd_dtype dtype;
     source *source;
@@ -65,14 +66,15 @@ static int by_hash(const void *a, const void *b)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Cleans and tokenizes one prompt; its ids go behind the others. */
+/* Cleans and tokenizes one prompt; its ids go behind the others. One token more than may be tells
+ * that it is too long. */
 static wd_status tokenize(wd_text_cache *c, prompt *p, const wd_tokenizer *tokenizer,
                           const char *text, wd_err *err)
 {
     char *clean;
     void *block = c->ids;
-    if (c->id_room - c->id_count < c->max_tokens) {
-        int64_t room = 2 * c->id_room + c->max_tokens;
+    if (c->id_room - c->id_count <= c->max_tokens) {
+        int64_t room = 2 * c->id_room + c->max_tokens + 1;
         WD_TRY(wd_resize(&block, (size_t)room, sizeof *c->ids, "token ids", err));
         c->ids = block;
         c->id_room = room;
@@ -80,9 +82,15 @@ static wd_status tokenize(wd_text_cache *c, prompt *p, const wd_tokenizer *token
     WD_TRY(wd_prompt_clean(&clean, text, err));
     p->first_id = c->id_count;
     int32_t *ids = c->ids + p->first_id;
-    wd_status status = wd_tokenizer_encode(ids, &p->tokens, tokenizer, clean, c->max_tokens, err);
+    wd_status status =
+        wd_tokenizer_encode(ids, &p->tokens, tokenizer, clean, c->max_tokens + 1, err);
     wd_free(clean);
     if (status != WD_OK) return status;
+    if (p->tokens > c->max_tokens) {
+        ids[c->max_tokens - 1] = ids[c->max_tokens]; /* </s> */
+        p->tokens = c->max_tokens;
+        c->cut++;
+    }
     c->id_count += p->tokens;
     p->hash = wd_text_hash_of(ids, p->tokens);
     return WD_OK;
@@ -112,6 +120,10 @@ static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err
     qsort(c->prompt, (size_t)c->count, sizeof *c->prompt, by_hash);
     for (int64_t i = 0; i < c->count; i++) c->sorted[c->prompt[i].at] = i;
     wd_tokenizer_pad(&c->pad_id, NULL, 0, 1, tokenizer);
+    if (c->cut)
+        wd_log(WD_LOG_INFO,
+               "%" PRId64 " prompt%s more than %" PRId64 " tokens: what is behind is left out",
+               c->cut, c->cut == 1 ? " has" : "s have", c->max_tokens);
     const size_t after = wd_host_memory_own(), peak = wd_host_memory_own_peak();
     const size_t most = peak > peak_before && peak > after ? peak : after;
     c->tokenizer_bytes = most > before ? most - before : 0;
@@ -414,7 +426,8 @@ static wd_status encode_list(wd_text_cache *c, prompt *const *list, int64_t coun
     wd_umt5 *encoder = NULL;
     wd_status status;
     if (!dry) {
-        wd_log(WD_LOG_INFO, "text encoder: %" PRId64 " of %" PRId64 " prompts to encode in %s",
+        wd_log(WD_LOG_INFO, "text encoder: %" PRId64 " of %" PRId64
+               " texts to encode in %s, the negative prompt counted",
                count, c->count, wd_dtype_option_name(c->dtype));
         if (c->folder && (!is_shared(c) || c->share.writes)) WD_TRY(wd_folder_make(c->folder, err));
     }

@@ -19,9 +19,9 @@
 typedef struct wd_text_cache wd_text_cache;
 
 /* The tokens of `count` prompts (the negative one is a prompt like the others), cut to max_tokens,
- * and of their embeddings in encoder_dtype (F32 or BF16) what `folder` has (made where missing;
- * NULL: they are kept in memory). `folder` and `pipeline` are borrowed until the cache is closed.
- */
+ * which is logged, and of their embeddings in encoder_dtype (F32 or BF16) what `folder` has (made
+ * where missing; NULL: they are kept in memory). `folder` and `pipeline` are borrowed until the
+ * cache is closed. */
 wd_status wd_text_cache_open(wd_text_cache **out, const char *folder, const wd_pipeline *pipeline,
                              const char *const *prompts, int64_t count, int64_t max_tokens,
                              wd_dtype encoder_dtype, wd_err *err);
