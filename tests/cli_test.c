@@ -47,6 +47,10 @@ static void wrong_words_are_refused(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "there is no command \"tarin\"");
     wd_program_run(&program, "train", "--teacher_pth", "x");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "is --teacher_path meant?");
+    wd_program_run(&program, "train", "--teacher", "x");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "is --teacher_path meant?");
+    wd_program_run(&program, "train", "--data", "x");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "is --data_path meant?");
     wd_program_run(&program, "train", "stray");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "unexpected argument \"stray\"");
     wd_program_run(&program, "train", "--lr");

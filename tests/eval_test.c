@@ -83,6 +83,12 @@ static void converted_weights_come_back(void **state)
     wd_safetensors *before, *after;
     wd_program_run(&program, "convert", "--model", teacher, "--to", "comfyui", "--out", file);
     wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err,
+                           "not for ComfyUI, which takes every Wan model to have heads "
+                           "of size 128; this one has 32"));
+    assert_non_null(strstr(program.err, "text of width 4096; this one has 96"));
+    wd_program_run(&program, "convert", "--model", teacher, "--to", "diffusers", "--out", folder);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected a safetensors file");
     wd_program_run(&program, "convert", "--model", file, "--to", "diffusers", "--out", folder);
     wd_program_succeeded(&program);
     wd_test_ok(wd_safetensors_open_stem(&before, WD_SOURCE_DIR "/models/wan-tiny/transformer",

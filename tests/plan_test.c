@@ -305,6 +305,10 @@ static void plan_prints_tables(void **state)
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "sim:0 1.05 MB ("));
     assert_non_null(strstr(program.out, "nothing fits, * lacks least"));
+    assert_non_null(strstr(program.out, "to take less: a smaller student (--student_config)"));
+    const char *items = strstr(program.out, "by what it is:\n");
+    assert_non_null(items);
+    assert_memory_equal(items + strcspn(items, "\n") + 48, "     host     sim:0     sim:1\n", 30);
 }
 
 int main(void)

@@ -1,9 +1,12 @@
 /* See api/gallery.h. A sheet shows what one can take in at a glance: a few dozen pictures. */
 #include "api/gallery.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "core/memory.h"
 #include "io/file.h"
@@ -11,10 +14,44 @@
 
 enum { SHEET_PICTURES_MAX = 64, PAIR_COLUMNS_MAX = 8 };
 
-bool wd_gallery_is_file(const char *path)
+static bool ends_with(const char *path, const char *ending)
 {
-    const size_t n = strlen(path);
-    return n > 4 && !strcmp(path + n - 4, ".png");
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && !strcasecmp(path + n - m, ending);
+}
+
+/* Whether `path` names one picture rather than a folder. */
+static bool is_file(const char *path)
+{
+    return ends_with(path, ".png");
+}
+
+static wd_status check_file(const char *path, wd_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[WD_PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+             slash ? path : ".");
+    if (access(folder, W_OK))
+        return wd_fail(err, WD_IO, "--out %s: cannot be written: %s", path, strerror(errno));
+    return WD_OK;
+}
+
+wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err)
+{
+    static const char *const others[] = {".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (ends_with(path, others[i]))
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--out %s: expected a folder or a .png file: pictures are written as "
+                           "PNG",
+                           path);
+    if (!is_file(path)) return wd_folder_make(path, err);
+    if (count > 1)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--out %s: expected a folder for %lld pictures, found a file name", path,
+                       (long long)count);
+    return check_file(path, err);
 }
 
 /* Pictures as bytes, side by side in one block: *pictures[i] = rgb [height, width, 3]. */
@@ -68,7 +105,7 @@ static wd_status write_contact_sheet(const char *folder, const uint8_t *const *p
 wd_status wd_gallery_write(const char *path, const float *image, int64_t count, int64_t height,
                            int64_t width, const char *const *prompt, wd_err *err)
 {
-    const bool one = wd_gallery_is_file(path);
+    const bool one = is_file(path);
     uint8_t *block = NULL;
     const uint8_t **pictures = NULL;
     wd_status status;

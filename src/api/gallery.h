@@ -4,8 +4,9 @@
 
 #include "core/error.h"
 
-/* Whether `path` names one picture (ends in .png) rather than a folder. */
-bool wd_gallery_is_file(const char *path);
+/* Whether `count` pictures can be written to `path`: a .png file in a folder that may be written
+ * to, or a folder, which is made if missing. Asked before they are painted. */
+wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err);
 
 /* image [count, 3, height, width] in [0, 1]. A folder (made if missing) gets 0000.png, 0001.png,
  * ... and contact-sheet.png with the prompts below; a .png path gets the one picture. */

@@ -85,6 +85,12 @@ static bool same_name(const char *a, const char *b)
     return !*a && !*b;
 }
 
+static bool starts_with(const char *name, const char *beginning)
+{
+    while (*beginning && fold(*name) == fold(*beginning)) name++, beginning++;
+    return !*beginning;
+}
+
 /* Edits (one character put in, left out or changed) from a to b; names longer than the row are far
  * from everything. */
 static size_t distance(const char *a, const char *b)
@@ -106,7 +112,8 @@ static size_t distance(const char *a, const char *b)
     return row[n];
 }
 
-/* The name of the job or of every command that is nearest to `name`, or NULL if none is near. */
+/* The name of the job or of every command that is nearest to `name`, one that begins with it first;
+ * NULL if none is near. */
 static const char *nearest(wd_job job, const char *name)
 {
     const wd_option_table tables[] = {table_of(job), wd_table_common()};
@@ -115,7 +122,7 @@ static const char *nearest(wd_job job, const char *name)
     for (int t = 0; t < 2; t++)
         for (int64_t i = 0; i < tables[t].count; i++) {
             const char *candidate = tables[t].option[i].name;
-            size_t d = distance(name, candidate);
+            size_t d = starts_with(candidate, name) ? 1 : distance(name, candidate);
             if (d < best_distance) best = candidate, best_distance = d;
         }
     return best;

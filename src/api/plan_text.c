@@ -146,6 +146,10 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
         wd_page_say(p, ", of all ranks;\nsent: to other ranks, by the one that sends most; host: "
                        "of all its ranks; devices: of the fullest rank");
     wd_page_say(p, "\n");
+    if (!t->strategy[t->recommended].fits)
+        wd_page_say(p, "to take less: a smaller student (--student_config), --mixed_precision, "
+                       "--gradient_checkpointing, --teacher_dtype bfloat16,\nfewer --trajectories, "
+                       "smaller pictures (--height, --width)\n");
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];
         if (wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
@@ -223,15 +227,20 @@ static void say_row(wd_page *p, const wd_devices *d, const wd_memory_plan *items
 static void say_items(wd_page *p, const wd_plan_table *t)
 {
     const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
-    wd_page_say(p, "%s, by what it is%s:\n", wd_strategy_name(t->shown->strategy),
+    const wd_devices *d = t->plan->devices;
+    wd_page_say(p, "%s, by what it is%s:\n  %-44s %9s", wd_strategy_name(t->shown->strategy),
                 t->plan->input.site.ranks > 1
                     ? ", of the fullest rank; of what a host's ranks share "
                       "its part"
-                    : "");
+                    : "",
+                "", "host");
+    for (int i = 0; i < d->count; i++)
+        if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
+    wd_page_say(p, "\n");
     for (int i = 0; i < items.items; i++) {
         bool again = false;
         for (int k = 0; k < i; k++) again |= is_same_row(&items.item[k], &items.item[i]);
-        if (!again) say_row(p, t->plan->devices, &items, i);
+        if (!again) say_row(p, d, &items, i);
     }
 }
 

@@ -61,10 +61,6 @@ static wd_status read_prompts(job *j, wd_err *err)
     if (!j->count)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "sample needs --prompts FILE or --prompt TEXT: what to paint");
-    if (wd_gallery_is_file(o->out) && j->count > 1)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "--out %s: expected a folder for %" PRId64 " pictures, found a file name",
-                       o->out, j->count);
     return WD_OK;
 }
 
@@ -96,6 +92,10 @@ static wd_status choose_guidance(job *j, wd_err *err)
                        "expert; leave it out",
                        o->model);
     j->guidance_scale[0] = isnan(o->guidance_scale) ? student ? 1 : 5 : o->guidance_scale;
+    if (student && j->guidance_scale[0] > 1)
+        wd_log(WD_LOG_WARNING,
+               "%s: has guidance folded in; --guidance_scale %g guides a second time, 1 is its own",
+               o->model, j->guidance_scale[0]);
     j->guidance_scale[1] = isnan(o->guidance_scale_2) ? j->guidance_scale[0] : o->guidance_scale_2;
     return WD_OK;
 }
@@ -131,7 +131,7 @@ static wd_status choose(job *j, wd_err *err)
     WD_TRY(choose_size(j, err));
     WD_TRY(choose_guidance(j, err));
     choose_scheduler(j);
-    return WD_OK;
+    return wd_gallery_check(j->options->out, j->count, err);
 }
 
 /* ---- painting ---- */
@@ -300,9 +300,10 @@ static wd_status run(job *j, wd_err *err)
                             j->prompt, err));
     wd_log(WD_LOG_INFO,
            "%" PRId64 " picture%s of %" PRId64 "x%" PRId64 ", %" PRId64
-           " steps: %.3g s each, of which %.3g s decoding",
+           " step%s: %.3g s each, of which %.3g s decoding; written to %s",
            j->count, j->count == 1 ? "" : "s", j->width * scale, j->height * scale, o->steps,
-           (j->paint_s + j->decode_s) / (double)j->count, j->decode_s / (double)j->count);
+           o->steps == 1 ? "" : "s", (j->paint_s + j->decode_s) / (double)j->count,
+           j->decode_s / (double)j->count, o->out);
     return WD_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "api/tables.h"
 
@@ -9,7 +10,9 @@
 
 static const wd_option own[] = {
     {WD_CHOICE_LINE(teacher_preset, "", "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"),
-     .group = "Teacher", .help = "A published model instead of TEACHER_PATH: no file is needed"},
+     .group = "Teacher",
+     .help = "A published model instead of TEACHER_PATH: no file is needed. One of the two is "
+             "required"},
     {WD_INT_LINE(ranks, "0", 0, 512), .group = "Machine",
      .help = "Plan for so many ranks; 0: for those that other options ask for, or one on each "
              "host. DEVICES and HOST_MEMORY are a host's, which its ranks share"},
@@ -26,17 +29,25 @@ enum { OWN = sizeof own / sizeof *own, ROWS_MAX = 128 };
 static wd_option table[ROWS_MAX];
 static int64_t rows;
 
-/* The struct of `train` is the first part of that of `plan`, so its lines serve as they are. */
+/* The struct of `train` is the first part of that of `plan`, so its lines serve as they are. Own
+ * lines stand behind the first of train's in their group. */
 static void make_table(void)
 {
     static_assert(offsetof(wd_plan_options, train) == 0, "offsets of train's lines");
     const wd_option_table train = wd_table_train();
+    const char *group = "";
     assert(train.count + OWN <= ROWS_MAX);
     for (int64_t i = 0; i < train.count; i++) {
-        table[rows] = train.option[i];
+        const wd_option *line = &train.option[i];
+        const bool begins = strcmp(line->group, group) && !(line->flags & WD_OPTION_LEGACY);
+        table[rows] = *line;
         table[rows++].flags &= ~(unsigned)WD_OPTION_REQUIRED;
+        if (!begins) continue;
+        group = line->group;
+        for (int k = 0; k < OWN; k++)
+            if (!strcmp(own[k].group, group)) table[rows++] = own[k];
     }
-    for (int i = 0; i < OWN; i++) table[rows++] = own[i];
+    assert(rows == train.count + OWN);
 }
 
 wd_option_table wd_table_plan(void)

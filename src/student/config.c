@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { VALUE_MAX = 1 << 24, LAYERS_MAX = 4096 };
+enum { VALUE_MAX = 1 << 24, LAYERS_MAX = 4096, TEXT_MAX = 4096 };
 
 /* What integer keys set. */
 typedef enum setting {
@@ -118,7 +118,9 @@ static wd_status read_ints(given out[SETTINGS], wd_json_reader r, wd_err *err)
 {
     for (int i = 0; i < INT_KEYS; i++) {
         given *g = &out[int_keys[i].setting];
-        int64_t value = 0, most = int_keys[i].setting == LAYERS ? LAYERS_MAX : VALUE_MAX;
+        const setting s = int_keys[i].setting;
+        const int64_t most = s == LAYERS ? LAYERS_MAX : s == TEXT_TOKENS ? TEXT_MAX : VALUE_MAX;
+        int64_t value = 0;
         WD_TRY(wd_json_int(&value, r, int_keys[i].name, 1, most, WD_JSON_OPTIONAL, err));
         if (!value) continue;
         if (g->key && g->value != value) {
@@ -289,6 +291,13 @@ static wd_status check_kind(wd_json_reader r, const wd_dit_config *t, wd_err *er
                            r.where, key);
         }
     }
+    const char *qk_norm = NULL;
+    WD_TRY(wd_json_text(&qk_norm, r, "qk_norm", WD_JSON_OPTIONAL, err));
+    if (qk_norm && strcmp(qk_norm, "rms_norm_across_heads"))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: qk_norm is \"%s\"; a Wan transformer's is \"rms_norm_across_heads\": "
+                       "leave the key out",
+                       r.where, qk_norm);
     bool norm = t->cross_attn_norm;
     WD_TRY(wd_json_bool(&norm, r, "cross_attn_norm", WD_JSON_OPTIONAL, err));
     double eps = t->eps;

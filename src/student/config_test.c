@@ -120,6 +120,8 @@ static void test_refused(void **state)
         {"{\"model_type\": \"unet\"}", WD_UNSUPPORTED, {"unet", "\"wan\""}},
         {"{\"_class_name\": \"WanVACETransformer3DModel\"}", WD_UNSUPPORTED, {"VACE"}},
         {"{\"image_dim\": 1280}", WD_UNSUPPORTED, {"image_dim"}},
+        {"{\"text_max_length\": 5000}", WD_BAD_FORMAT, {"text_max_length", "4096", "5000"}},
+        {"{\"qk_norm\": \"layer_norm\"}", WD_UNSUPPORTED, {"layer_norm", "rms_norm_across_heads"}},
         {"{\"cross_attn_norm\": false}", WD_MISMATCH, {"cross_attn_norm"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

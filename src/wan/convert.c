@@ -10,7 +10,7 @@
 #include "wan/dit_file.h"
 #include "wan/names.h"
 
-enum { CHUNK_VALUES = 1 << 20, COMFYUI_HEAD_DIM = 128 };
+enum { CHUNK_VALUES = 1 << 20, HEAD_DIM = 128 };
 
 /* One tensor on its way. */
 typedef struct line {
@@ -125,6 +125,29 @@ out:
     return status;
 }
 
+/* ComfyUI reads depth, width, feed-forward width and channels from the tensors' shapes, and takes
+ * the rest for what Wan's own models have (comfy/model_detection.py, comfy/ldm/wan/model.py): with
+ * other heads it would paint noise, with other widths it does not load the file. */
+static void warn_of_comfyui(const char *path, const wd_dit_config *c)
+{
+    const struct {
+        const char *what;
+        int64_t assumed, found;
+    } rule[] = {
+        {"heads of size", HEAD_DIM, c->head_dim},
+        {"text of width", 4096, c->text_dim},
+        {"a time embedding of", 256, c->freq_dim},
+        {"patches of height", 2, c->patch[1]},
+        {"patches of width", 2, c->patch[2]},
+    };
+    for (size_t i = 0; i < sizeof rule / sizeof *rule; i++)
+        if (rule[i].found != rule[i].assumed)
+            wd_log(WD_LOG_WARNING,
+                   "%s: not for ComfyUI, which takes every Wan model to have %s %lld; this one has "
+                   "%lld",
+                   path, rule[i].what, (long long)rule[i].assumed, (long long)rule[i].found);
+}
+
 wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
                                  wd_component component, const wd_dtype *dtype, wd_err *err)
 {
@@ -140,9 +163,7 @@ wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
     WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
     const wd_dit_file file = {.set = set, .prefix = "", .config = pipeline->dit};
     WD_TRY_OUT(plan_lines(&lines, &count, &file, true, dtype, err));
-    if (pipeline->dit.head_dim != COMFYUI_HEAD_DIM)
-        wd_log(WD_LOG_WARNING, "%s: heads of %lld; ComfyUI takes every Wan model's for %d", path,
-               (long long)pipeline->dit.head_dim, COMFYUI_HEAD_DIM);
+    warn_of_comfyui(path, &pipeline->dit);
     json_t *json = wd_dit_config_json(&pipeline->dit);
     config = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
@@ -170,13 +191,18 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd
     int64_t count;
     char target[WD_PATH_MAX];
     wd_status status;
+    if (wd_path_is_folder(path))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: is a folder, expected a safetensors file; a pipeline folder has its "
+                       "transformer as diffusers wants it, in transformer/",
+                       path);
     WD_TRY_OUT(wd_safetensors_open(&set, path, err));
     WD_TRY_OUT(wd_dit_file_read(&file, set, err));
     if (!file.heads_known) {
         status = wd_fail(err, WD_UNSUPPORTED,
                          "%s: its width of %lld is not a multiple of %d, so its number of heads "
                          "cannot be told; put a config.json beside it",
-                         path, (long long)wd_dit_width(&file.config), COMFYUI_HEAD_DIM);
+                         path, (long long)wd_dit_width(&file.config), HEAD_DIM);
         goto out;
     }
     WD_TRY_OUT(plan_lines(&lines, &count, &file, false, dtype, err));
