@@ -84,6 +84,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
         const char *name;
         wd_bench_fn *run;
     } cases[] = {
+        {"peak", wd_bench_peak},
         {"forward", wd_bench_forward},
         {"train", wd_bench_train},
         {"tiny", wd_bench_tiny},
@@ -91,10 +92,17 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
         {"placement", wd_bench_placement},
         {"prediction", wd_bench_prediction},
     };
-    WD_TRY(wd_bench_peak(bench, err));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (bench->only && !strstr(cases[i].name, bench->only)) continue;
-        WD_TRY(cases[i].run(bench, err));
-    }
+    const int count = sizeof cases / sizeof *cases;
+    bool asked[sizeof cases / sizeof *cases], any = false;
+    for (int i = 0; i < count; i++)
+        any |= asked[i] = !bench->only || strstr(cases[i].name, bench->only);
+    if (!any)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "bench: no case has \"%s\" in its name; there are peak, forward, train, "
+                       "tiny, vae, placement and prediction",
+                       bench->only);
+    asked[0] = true; /* the others are shown beside it */
+    for (int i = 0; i < count; i++)
+        if (asked[i]) WD_TRY(cases[i].run(bench, err));
     return WD_OK;
 }

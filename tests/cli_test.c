@@ -47,6 +47,8 @@ static void wrong_words_are_refused(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "there is no command \"tarin\"");
     wd_program_run(&program, "train", "--teacher_pth", "x");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "is --teacher_path meant?");
+    wd_program_run(&program, "bench", "--only", "speed");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "no case has \"speed\" in its name");
     wd_program_run(&program, "train", "--teacher", "x");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "is --teacher_path meant?");
     wd_program_run(&program, "train", "--data", "x");

@@ -34,7 +34,8 @@ static const wd_option convert_table[] = {
 
 static const wd_option bench_table[] = {
     {WD_TEXT_LINE(only, "", "NAME"), .flags = WD_OPTION_POSITIONAL,
-     .help = "The cases whose name has this in it: forward, train, tiny, vae; default: all"},
+     .help = "The cases whose name has this in it: peak, forward, train, tiny, vae, placement, "
+             "prediction; default: all"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
 };
 

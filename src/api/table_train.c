@@ -55,7 +55,9 @@ static const wd_option table[] = {
 
     {WD_TEXT_LINE(data_path, "", "PATH"), .group = "Prompts",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "Prompts: a file with one per line, or a folder with such files or captions"},
+     .help =
+         "Prompts: a text file with one per line, a .jsonl file, or a folder with such files or "
+         "captions"},
     {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Prompts",
      .help = "What guidance leads away from"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Prompts",
@@ -145,7 +147,8 @@ static const wd_option table[] = {
      .help =
          "Prompts of the sample sheets, or one file of prompts; default: the first of the data"},
     {WD_INT_LINE(sample_interval, "0", 0, WD_INT_MAX), .group = "Output",
-     .help = "Steps from sheet to sheet; 0: ten sheets in the run"},
+     .help = "Steps from sheet to sheet; 0: ten sheets in the run, or one at its end where only "
+             "MAX_MINUTES ends it"},
     {WD_INT_LINE(sample_steps, "20", 1, 1000), .group = "Output",
      .help = "Sampling steps of the sheets"},
     {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,

@@ -50,9 +50,9 @@ static void say_run(const wd_train_setup *s)
            "x%" PRId64 " pixels, %" PRId64 " prompts, %" PRId64
            " samples a step, learning rate %.3g%s%s",
            (double)wd_dit_parameters(&m->student) * 1e-6, m->student.layers,
-           m->student.layers == 1 ? "" : "s",
-           wd_dit_width(&m->student), m->student_dtype == WD_BF16 ? "bf16" : "fp32", o->width,
-           o->height, s->data.count, wd_machine_step_samples(m), o->lr, steps, minutes);
+           m->student.layers == 1 ? "" : "s", wd_dit_width(&m->student),
+           m->student_dtype == WD_BF16 ? "bf16" : "fp32", o->width, o->height, s->data.count,
+           wd_machine_step_samples(m), o->lr, steps, minutes);
 }
 
 static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,

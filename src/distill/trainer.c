@@ -44,8 +44,8 @@ typedef struct trainer {
     double elapsed_s;      /* of training, as all ranks have agreed before this step */
     bool stop;             /* the same */
     word *words;           /* [ranks] */
-    double saved_s; /* elapsed at the last checkpoint */
-    bool save;      /* the time for one has come, as all ranks have agreed */
+    double saved_s;        /* elapsed at the last checkpoint */
+    bool save;             /* the time for one has come, as all ranks have agreed */
     int64_t shown_step;
     step_note note[4]; /* by step modulo 4 */
     int not_finite;    /* steps in a row */
@@ -182,11 +182,11 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
     t->saved_s = t->elapsed_s;
-    json_t *run = json_pack("{s:o, s:f, s:I, s:f, s:f, s:I, s:I}", "stream", state, "seconds",
-                            elapsed_s(t), "optimizer_steps", (json_int_t)t->machine.optimizer.step,
-                            "guidance_scale", m->guidance_scale[0], "guidance_scale_2",
-                            m->guidance_scale[1], "text_tokens", (json_int_t)m->text_tokens,
-                            "text_repeat", (json_int_t)m->text_repeat);
+    json_t *run =
+        json_pack("{s:o, s:f, s:I, s:f, s:f, s:I, s:I}", "stream", state, "seconds", elapsed_s(t),
+                  "optimizer_steps", (json_int_t)t->machine.optimizer.step, "guidance_scale",
+                  m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "text_tokens",
+                  (json_int_t)m->text_tokens, "text_repeat", (json_int_t)m->text_repeat);
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
     wd_status status = WD_OK;
     if (writes(t))

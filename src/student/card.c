@@ -65,7 +65,7 @@ static void write_usage(FILE *out, const wd_export_options *o)
 {
     fprintf(out, "## Sampling\n\n```python\nimport torch\nfrom diffusers import WanPipeline\n\n"
                  "pipe = WanPipeline.from_pretrained(\"path/to/this/folder\", "
-                 "torch_dtype=torch.%s)\npipe.to(\"cuda\")\nout = pipe(\n    prompt=",
+                 "torch_dtype=torch.%s)\npipe.to(\"cuda\")  # or \"cpu\"\nout = pipe(\n    prompt=",
             wd_dtype_option_name(o->dtype));
     write_quoted(out, o->prompt);
     fprintf(out,

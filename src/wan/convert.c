@@ -134,10 +134,8 @@ static void warn_of_comfyui(const char *path, const wd_dit_config *c)
         const char *what;
         int64_t assumed, found;
     } rule[] = {
-        {"heads of size", HEAD_DIM, c->head_dim},
-        {"text of width", 4096, c->text_dim},
-        {"a time embedding of", 256, c->freq_dim},
-        {"patches of height", 2, c->patch[1]},
+        {"heads of size", HEAD_DIM, c->head_dim},  {"text of width", 4096, c->text_dim},
+        {"a time embedding of", 256, c->freq_dim}, {"patches of height", 2, c->patch[1]},
         {"patches of width", 2, c->patch[2]},
     };
     for (size_t i = 0; i < sizeof rule / sizeof *rule; i++)

@@ -426,7 +426,8 @@ static wd_status encode_list(wd_text_cache *c, prompt *const *list, int64_t coun
     wd_umt5 *encoder = NULL;
     wd_status status;
     if (!dry) {
-        wd_log(WD_LOG_INFO, "text encoder: %" PRId64 " of %" PRId64
+        wd_log(WD_LOG_INFO,
+               "text encoder: %" PRId64 " of %" PRId64
                " texts to encode in %s, the negative prompt counted",
                count, c->count, wd_dtype_option_name(c->dtype));
         if (c->folder && (!is_shared(c) || c->share.writes)) WD_TRY(wd_folder_make(c->folder, err));
