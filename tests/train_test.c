@@ -220,6 +220,24 @@ static void killed_runs_go_on(void **state)
     assert_true(wd_path_exists(wd_test_path("killed/model_index.json")));
 }
 
+/* A student may be a teacher, too. */
+static void students_are_not_guided_twice(void **state)
+{
+    (void)state;
+    const char *student = wd_test_path("whole"), *out = wd_test_path("grandchild");
+    wd_program_run(&program, RUN(out), "--teacher_path", student);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--guidance_scale 2 guides a second time"));
+    wd_program_run(&program, "sample", "--model", student, "--prompt", "a", "--steps", "1", "--out",
+                   wd_test_path("twice.png"), "--guidance_scale", "3");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--guidance_scale 3 guides a second time"));
+    wd_program_run(&program, "sample", "--model", student, "--prompt", "a", "--steps", "1", "--out",
+                   wd_test_path("once.png"));
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "guides"));
+}
+
 static void earlier_runs_are_moved_aside(void **state)
 {
     (void)state;
@@ -271,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_run_is_repeated_from_its_own_file),
         cmocka_unit_test(interrupted_runs_leave_a_student),
         cmocka_unit_test(killed_runs_go_on),
+        cmocka_unit_test(students_are_not_guided_twice),
         cmocka_unit_test(earlier_runs_are_moved_aside),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
     };

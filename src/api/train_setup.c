@@ -266,10 +266,23 @@ static void fill_trainer(wd_train_setup *s)
     t->stop = stop;
 }
 
+/* A student of ours may teach, but not with guidance on top of what it has learned. */
+static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
+{
+    bool student;
+    WD_TRY(wd_export_is_student(&student, s->teacher.path, err));
+    if (student && s->options.guidance_scale > 1 && !(s->comm && s->comm->rank))
+        wd_log(WD_LOG_WARNING,
+               "%s: has guidance folded in; --guidance_scale %g guides a second time, 1 is its own",
+               s->options.teacher_path, s->options.guidance_scale);
+    return WD_OK;
+}
+
 static wd_status open_parts(wd_train_setup *s, wd_err *err)
 {
     say_unneeded(&s->options);
     WD_TRY(wd_pipeline_open(&s->teacher, s->options.teacher_path, err));
+    WD_TRY(check_guidance(s, err));
     for (wd_component c = 0; c < WD_COMPONENT_COUNT; c++)
         if (c != WD_COMPONENT_TRANSFORMER_2) WD_TRY(wd_pipeline_require(&s->teacher, c, err));
     WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));

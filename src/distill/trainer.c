@@ -203,8 +203,8 @@ static wd_status check_guidance(const wd_machine_options *m, wd_json_reader r, w
 {
     static const char *const keys[] = {"guidance_scale", "guidance_scale_2"};
     for (int i = 0; i < 2; i++) {
-        double then = 0;
-        WD_TRY(wd_json_float(&then, r, keys[i], WD_JSON_REQUIRED, err));
+        double then = m->guidance_scale[i]; /* checkpoints of 0.1 may not say it */
+        WD_TRY(wd_json_float(&then, r, keys[i], WD_JSON_OPTIONAL, err));
         if (then != m->guidance_scale[i])
             return wd_fail(err, WD_MISMATCH,
                            "%s: the run was begun with %s %g and is to be resumed with %g: resume "

@@ -81,6 +81,12 @@ static wd_status read_commit(char commit[COMMIT_MAX], const char *repository, co
     return wd_fail(err, WD_BAD_FORMAT, "%s: expected the name of a commit", path);
 }
 
+/* Wan's own repositories come in two formats; the original one is not what is read here. */
+static bool is_original(const char *org, const char *model)
+{
+    return !strcmp(org, "Wan-AI") && !strstr(model, "-Diffusers");
+}
+
 wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err)
 {
     char org[ID_MAX], model[ID_MAX], below[2 * ID_MAX + 16], commit[COMMIT_MAX];
@@ -105,6 +111,7 @@ wd_status wd_hub_find(char out[WD_PATH_MAX], const char *name, wd_err *err)
     return wd_fail(
         err, WD_NOT_FOUND,
         "%s: neither a folder here nor in the Hub cache (looked for %s). To download it: "
-        "hf download %s/%s%s%s",
-        name, path, org, model, is_main ? "" : " --revision ", is_main ? "" : revision);
+        "hf download %s/%s%s%s%s",
+        name, path, org, model, is_original(org, model) ? "-Diffusers" : "",
+        is_main ? "" : " --revision ", is_main ? "" : revision);
 }

@@ -93,9 +93,12 @@ static void says_how_to_get_it(void **state)
     wd_err err;
     char found[WD_PATH_MAX];
     wd_test_refused(wd_hub_find(found, "Wan-AI/Nothing", &err), &err, WD_NOT_FOUND,
-                    "hf download Wan-AI/Nothing");
-    wd_test_refused(wd_hub_find(found, "Wan-AI/Nothing@v2", &err), &err, WD_NOT_FOUND,
-                    "hf download Wan-AI/Nothing --revision v2");
+                    "hf download Wan-AI/Nothing-Diffusers"); /* not the original format */
+    wd_test_refused(wd_hub_find(found, "Wan-AI/Any-Diffusers", &err), &err, WD_NOT_FOUND,
+                    "hf download Wan-AI/Any-Diffusers");
+    assert_null(strstr(err.message, "-Diffusers-Diffusers"));
+    wd_test_refused(wd_hub_find(found, "org/nothing@v2", &err), &err, WD_NOT_FOUND,
+                    "hf download org/nothing --revision v2");
     static const char *const no_ids[] = {"none",   "/a/b",  "./a", "a/b/c", "a/",
                                          "../etc", "a b/c", "",    "a/b@",  "a/b@../../x"};
     for (size_t i = 0; i < sizeof no_ids / sizeof *no_ids; i++)

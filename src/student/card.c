@@ -30,9 +30,9 @@ static void write_facts(FILE *out, const wd_params *p, const wd_export_options *
     const wd_dit_config *c = &p->config;
     fprintf(out, "# A text-to-image student of %s\n\n", o->teacher_name);
     fprintf(out,
-            "A Wan transformer with %lld weights (%lld blocks, width %lld, %lld heads, "
+            "A Wan transformer with %.3g million weights (%lld blocks, width %lld, %lld heads, "
             "feed-forward %lld, %s), distilled with WanDistiller %s",
-            (long long)p->weights, (long long)c->layers, (long long)wd_dit_width(c),
+            (double)p->weights * 1e-6, (long long)c->layers, (long long)wd_dit_width(c),
             (long long)c->heads, (long long)c->ffn_dim, wd_dtype_option_name(o->dtype),
             WD_VERSION);
     if (o->trained_steps) fprintf(out, " in %lld steps", (long long)o->trained_steps);

@@ -180,7 +180,9 @@ static void test_card(void **state)
                                     "num_inference_steps=12, guidance_scale=1.0",
                                     "max_sequence_length=24",
                                     "guidance scale 4 (high noise) and 3 (low noise)",
-                                    "torch_dtype=torch.float32"};
+                                    "torch_dtype=torch.float32",
+                                    " million weights (",
+                                    "pipe.to(\"cuda\")  # or \"cpu\"\n"};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         if (!strstr(card, expected[i])) fail_msg("the card lacks %s:\n%s", expected[i], card);
     }

@@ -216,7 +216,9 @@ static wd_status open_bare(wd_pipeline *p, wd_err *err)
 {
     static const wd_component own_name[] = {WD_COMPONENT_TOKENIZER, WD_COMPONENT_SCHEDULER};
     char path[WD_PATH_MAX];
-    const char *hint = "expected a diffusers pipeline folder";
+    const char *hint =
+        "expected a diffusers pipeline folder, of Wan's repositories one whose name ends in "
+        "-Diffusers";
     json_t *json = NULL;
     p->bare = true;
     for (int i = 0; i < 2; i++) { /* their configuration's name tells what they are */
