@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
+#include "core/thread.h"
 
 static const double turn_s = 0.2, stopped_s = 1; /* whose turn comes later than this */
 static const double launcher_s = 3;              /* for the launcher to end a rank */
@@ -92,20 +93,12 @@ static void free_fuse(wd_fuse *f)
 wd_status wd_fuse_light(wd_fuse **out, int rank, double seconds, const char *what, wd_err *err)
 {
     wd_fuse *f;
-    sigset_t all, before;
-    pthread_condattr_t monotonic;
     WD_TRY(wd_alloc((void **)&f, 1, sizeof *f, "a fuse", err));
     pthread_mutex_init(&f->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&f->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    wd_cond_init(&f->changed);
     f->rank = rank;
     set(f, seconds, what);
-    sigfillset(&all); /* signals are for the other threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&f->thread, NULL, run, f);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int rc = wd_thread_start(&f->thread, run, f);
     if (rc) {
         free_fuse(f);
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread for a fuse: %s", strerror(rc));

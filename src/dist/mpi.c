@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "core/memory.h"
+#include "core/thread.h"
 #include "dist/comm.h"
 #include "dist/fuse.h"
 #include "dist/launch.h"
@@ -382,14 +383,10 @@ wd_status wd_comm_need_mpi(wd_err *err)
 wd_status wd_comm_open_mpi(wd_comm **out, wd_err *err)
 {
     mpi_comm *c;
-    pthread_condattr_t monotonic;
     WD_TRY(wd_alloc((void **)&c, 1, sizeof *c, "a communicator", err));
     c->base = (wd_comm){.vtable = &mpi_vtable, .name = "mpi"};
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->called, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    wd_cond_init(&c->called);
     pthread_cond_init(&c->moved, NULL);
     wd_status status = start_thread(c, err);
     if (status == WD_OK && (status = open_places(c, err)) != WD_OK) end_thread(c);

@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +23,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/thread.h"
 #include "dist/fuse.h"
 #include "dist/watch_crash.h"
 #include "dist/watch_impl.h"
@@ -271,24 +271,13 @@ out:
     return status;
 }
 
-/* Signals are for the other threads: the watch goes on while they are handled. */
-static int start_thread(wd_watch *w)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&w->thread, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 wd_status wd_watch_meet(wd_watch *w, const wd_watch_address *all, wd_err *err)
 {
     memcpy(w->all, all, (size_t)w->o.ranks * sizeof *all);
     wd_meet_begin(w->meet, w->all);
     wd_log_keep_errors(true);
     wd_crash_mind(w->wake);
-    const int rc = start_thread(w);
+    const int rc = wd_thread_start(&w->thread, run, w);
     if (rc) {
         wd_crash_forget();
         wd_log_keep_errors(false);

@@ -1,0 +1,14 @@
+/* Threads and conditions as this program has them. */
+#ifndef WD_CORE_THREAD_H
+#define WD_CORE_THREAD_H
+
+#include <pthread.h>
+
+/* Starts a thread that gets no signals: they are for the others, and it goes on while they are
+ * handled. 0, or an error number. */
+int wd_thread_start(pthread_t *out, void *(*run)(void *context), void *context);
+
+/* A condition whose times are those of core/clock.h. */
+void wd_cond_init(pthread_cond_t *out);
+
+#endif
