@@ -382,6 +382,26 @@ static void bytes_sent_are_those_of_the_formula(void **state)
     }
 }
 
+/* From the first half of a teacher to the second: rows of image tokens, time and text. */
+static void activations_sent_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    enum { TOKENS = 4, TIME = 7, ROW_BYTES = 160 * 4 };
+    for (int guided = 0; guided < 2; guided++) {
+        const char *out = wd_test_path(guided ? "sent-guided" : "sent-unguided");
+        wd_program_run(&program, RUN(out), "--nproc_per_node", "2", "--num_steps", "4",
+                       "--profile_memory", "--devices", "sim:2x64MiB", "--teacher_device_strategy",
+                       "balanced", "--guidance_scale", guided ? "2" : "1", "--teacher_micro_batch",
+                       guided ? "1" : "3");
+        wd_program_succeeded(&program);
+        json_t *run = run_json(out);
+        const int64_t text = json_integer_value(json_object_get(run, "text_tokens"));
+        const int64_t rows = (guided ? 2 : 1) * (TOKENS + TIME + text);
+        assert_int_equal(sent("activations"), targets_made() * rows * ROW_BYTES);
+        json_decref(run);
+    }
+}
+
 static void who_was_started_otherwise_is_named(void **state)
 {
     (void)state;
@@ -449,6 +469,7 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(an_epoch_is_of_all_ranks),                                                \
         cmocka_unit_test(machines_may_have_folders_of_their_own),                                  \
         cmocka_unit_test(bytes_sent_are_those_of_the_formula),                                     \
+        cmocka_unit_test(activations_sent_are_those_of_the_formula),                               \
         cmocka_unit_test(who_was_started_otherwise_is_named),                                      \
         cmocka_unit_test(a_failure_is_everybodys),                                                 \
         cmocka_unit_test(a_plan_that_does_not_fit_is_one_report),                                  \

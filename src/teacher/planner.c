@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "core/memory.h"
+#include "teacher/station.h"
 
 enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32, HALVINGS = 8 };
 
@@ -212,15 +213,17 @@ static int batches_of(double states, int64_t micro)
 }
 
 static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *plan,
-                             const wd_planner_input *in, const wd_site *site)
+                             const wd_planner_input *in)
 {
     const wd_sweep_options *o = &in->sweep;
     const wd_dit_config *c = &o->config;
     const int64_t latents = c->in_channels * o->frames * o->height * o->width;
     const size_t text_bytes = (size_t)(o->text_tokens * c->text_dim) * wd_dtype_bytes(o->dtype);
+    const wd_sweep_hop hop = wd_sweep_hop_of(o);
     wd_sweep_load load = {
         .rounds = (int)((in->trajectories + plan->window - 1) / plan->window),
-        .hop_bytes = (double)site->device[0].need.stream / (double)plan->micro_batch,
+        .hop_bytes = (double)hop.state,
+        .hop_batch_bytes = (double)hop.batch,
         .text_bytes = (double)text_bytes,
         .latent_bytes = (double)latents * sizeof(float),
         .home = in->student_device,
@@ -262,7 +265,7 @@ static step_parts play_step(wd_strategy_plan *plan, const wd_planner_input *in,
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
         const double sweeps = in->step_targets * kind[k].sweeps;
-        const wd_sweep_load load = load_of(&kind[k], plan, in, site);
+        const wd_sweep_load load = load_of(&kind[k], plan, in);
         const wd_timeline t = wd_timeline_play(&plan->placement, size, &shared, &load, NULL, NULL);
         const double seconds = t.sweep_seconds * sweeps;
         parts.seconds += seconds;

@@ -4,9 +4,8 @@
 #include "core/memory.h"
 #include "dev/ops.h"
 
-static wd_dit_context context_of(wd_station *s, int64_t samples, bool negative)
+static wd_dit_context shape_of(const wd_sweep_options *o, int64_t samples, bool negative)
 {
-    const wd_sweep_options *o = s->options;
     return (wd_dit_context){
         .config = &o->config,
         .shape = {.samples = samples,
@@ -17,10 +16,21 @@ static wd_dit_context context_of(wd_station *s, int64_t samples, bool negative)
                   .text_tokens = o->text_tokens,
                   .text_repeat = o->text_repeat},
         .dtype = o->dtype,
-        .rope = s->rope,
-        .queue = s->queue,
-        .arena = &s->arena,
     };
+}
+
+static wd_dit_context context_of(wd_station *s, int64_t samples, bool negative)
+{
+    wd_dit_context context = shape_of(s->options, samples, negative);
+    context.rope = s->rope;
+    context.queue = s->queue;
+    context.arena = &s->arena;
+    return context;
+}
+
+static bool is_guided(const wd_sweep_options *o)
+{
+    return o->guidance_scale[0] > 1;
 }
 
 static size_t text_bytes(const wd_sweep_options *o)
@@ -99,7 +109,7 @@ wd_status wd_station_open(wd_station *s, const wd_sweep_options *options,
         .options = options,
         .queue = queue,
         .device = wd_queue_device(queue),
-        .guided = options->guidance_scale[0] > 1,
+        .guided = is_guided(options),
         .state_count =
             options->config.in_channels * options->frames * options->height * options->width,
         .slots = sweep->streams,
@@ -185,8 +195,7 @@ static parts parts_of(wd_station *s, const wd_station_slot *slot, int stream, in
     const wd_dit_context context = context_of(s, samples, stream);
     const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
     const wd_dit_stream *of = &slot->stream[stream];
-    return (parts){{of->x, of->temb, of->tp, of->ctx},
-                   {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
+    return (parts){{of->x, of->temb, of->tp, of->ctx}, {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
 }
 
 /* Pushed by the one that has it: so it is in order with what was computed there, and what is next
@@ -204,14 +213,22 @@ void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
     wd_event_wait_on(to->queue, from_slot->left);
 }
 
-size_t wd_station_stream_bytes(wd_station *station, int64_t samples)
+wd_sweep_hop wd_sweep_hop_of(const wd_sweep_options *options)
 {
-    size_t sum = 0;
-    for (int u = 0; u <= (int)station->guided; u++) {
-        const parts p = parts_of(station, station->slot, u, samples);
-        for (int i = 0; i < 4; i++) sum += p.bytes[i];
+    wd_sweep_hop hop = {0};
+    for (int u = 0; u <= (int)is_guided(options); u++) {
+        const wd_dit_context context = shape_of(options, 1, u);
+        const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
+        hop.state += bytes.x + bytes.temb + bytes.tp;
+        *(u ? &hop.batch : &hop.state) += bytes.ctx;
     }
-    return sum;
+    return hop;
+}
+
+size_t wd_station_stream_bytes(const wd_station *station, int64_t samples)
+{
+    const wd_sweep_hop hop = wd_sweep_hop_of(station->options);
+    return (size_t)samples * hop.state + hop.batch;
 }
 
 void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples)

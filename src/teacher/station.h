@@ -49,6 +49,14 @@ static inline int64_t wd_sweep_size_step(int64_t largest)
 /* The options with a micro-batch that is no larger than the window, and such a multiple. */
 wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
 
+/* Bytes of what goes on from device to device: of each state, and of each micro-batch, whose states
+ * have the unconditional text in common. */
+typedef struct wd_sweep_hop {
+    size_t state, batch;
+} wd_sweep_hop;
+
+wd_sweep_hop wd_sweep_hop_of(const wd_sweep_options *options);
+
 /* In place: *out must not be moved. `sweep`: what the station is for. `arena_bytes` 0: `out->arena`
  * measures, and nothing may run but on a dry device. */
 wd_status wd_station_open(wd_station *out, const wd_sweep_options *options,
@@ -66,7 +74,7 @@ void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
                     wd_station_slot *from_slot, int64_t samples);
 
 /* The same by way of host memory: out of a slot, into one. Bytes of it. */
-size_t wd_station_stream_bytes(wd_station *station, int64_t samples);
+size_t wd_station_stream_bytes(const wd_station *station, int64_t samples);
 void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples);
 void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from, int64_t samples);
 

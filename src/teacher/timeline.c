@@ -191,7 +191,8 @@ static void hop(player *p, int expert, int stage, int batch)
     int from = p->placement->place[expert][stage - 1].device;
     const wd_timeline_event event = {WD_LANE_LINK, to, 0, expert, -1, batch, 0, 0};
     double *ready = ready_of(p, expert, batch);
-    const double bytes = p->load->hop_bytes * p->load->batch_targets[expert];
+    const double bytes =
+        p->load->hop_bytes * p->load->batch_targets[expert] + p->load->hop_batch_bytes;
     if (from == to) return;
     if (is_last(p)) p->out->bytes_copied += bytes;
     if (!are_of_one_rank(p, from, to)) {

@@ -16,9 +16,10 @@ enum { WD_TIMELINE_BATCHES_MAX = 1024 };
 typedef struct wd_sweep_load {
     int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert, at most the above */
     double batch_targets[WD_PLACED_EXPERTS_MAX]; /* states of a micro-batch, on average */
-    int rounds; /* sweeps from one that a state is in to its next; 0 is 1 */
-    /* of each state, in bytes: both streams, where it goes from device to device; what comes from
-     * host memory to the device of the embedding; latents from home there, velocity back */
+    int rounds;             /* sweeps from one that a state is in to its next; 0 is 1 */
+    double hop_batch_bytes; /* of each micro-batch, where it goes from device to device */
+    /* of each state: both streams, the same way; what comes from host memory to the device of the
+     * embedding; latents from home there, velocity back */
     double hop_bytes, text_bytes, latent_bytes;
     int home; /* device of every rank where trajectories are */
 } wd_sweep_load;

@@ -157,8 +157,11 @@ static void from_rank_to_rank(void **state)
     wd_placement p = placed(WD_HOME_DEVICE, 2);
     p.ranks = 2, p.devices = 1;
     const wd_teacher_size size = twelve();
-    const wd_sweep_load load = {
-        .batches = {1}, .batch_targets = {2}, .hop_bytes = 100, .latent_bytes = 5};
+    const wd_sweep_load load = {.batches = {1},
+                                .batch_targets = {2},
+                                .hop_bytes = 75,
+                                .hop_batch_bytes = 50,
+                                .latent_bytes = 5};
     for (int hosts = 1; hosts <= 2; hosts++) {
         const wd_site site = two_ranks(hosts);
         const double rate = hosts > 1 ? 10 : 50;
