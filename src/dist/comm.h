@@ -26,6 +26,9 @@ typedef enum wd_lane {
     WD_LANES
 } wd_lane;
 
+/* What a rank may wait for: what comes on a lane, or what a rank of its host reads for all. */
+enum { WD_WAIT_READER = WD_LANES, WD_WAITS };
+
 enum { WD_LANE_DEPTH = 256 }; /* operations of a lane that are under way: who posts more waits */
 
 typedef enum wd_comm_kind {
@@ -66,11 +69,12 @@ struct wd_comm {
     const wd_comm_vtable *vtable;
     const char *name; /* "mpi" */
     int rank, ranks;
-    int host, hosts;           /* machines that ranks are on */
-    int host_rank, host_ranks; /* among those on this one */
-    int64_t sent[WD_LANES];    /* bytes that were posted for other ranks */
+    int host, hosts;             /* machines that ranks are on */
+    int host_rank, host_ranks;   /* among those on this one */
+    int64_t sent[WD_LANES];      /* bytes that were posted for other ranks */
     _Atomic int64_t collectives; /* posted on all lanes: who has fewer than others is behind them */
-    _Atomic double waits_since[WD_LANES]; /* clock, of who waits for a ticket; 0: nobody */
+    _Atomic int64_t brought;     /* of what is read for all ranks of its host; 0: nothing is */
+    _Atomic double waits_since[WD_WAITS]; /* clock, of who waits for other ranks; 0: nobody */
 };
 
 /* ---- operations ----

@@ -116,13 +116,14 @@ static void see_self(wd_watch *w, double now)
     w->peer[w->o.rank].heard_s = now;
     pthread_mutex_lock(&w->lock);
     *b = (wd_watch_beat){
-        .step = w->step, .step_s = now - w->step_begun, .allowed_s = w->allowed_s, .lane = -1};
+        .step = w->step, .step_s = now - w->step_begun, .allowed_s = w->allowed_s, .wait = -1};
     if (w->comm) b->collectives = atomic_load(&w->comm->collectives);
-    for (int i = 0; w->comm && i < WD_LANES; i++) {
+    if (w->comm) b->brought = atomic_load(&w->comm->brought);
+    for (int i = 0; w->comm && i < WD_WAITS; i++) {
         const double since = atomic_load(&w->comm->waits_since[i]);
         if (since > 0 && now - since >= b->wait_s) {
             b->wait_s = now - since;
-            b->lane = i;
+            b->wait = i;
         }
     }
     pthread_mutex_unlock(&w->lock);
@@ -262,7 +263,7 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
     WD_TRY_OUT(wd_alloc((void **)&w->set, ranks + 1, sizeof *w->set, "the watch", err));
     for (size_t r = 0; r < ranks; r++) {
         w->peer[r].link.fd = -1;
-        w->peer[r].is.beat = (wd_watch_beat){.allowed_s = INFINITY, .lane = -1};
+        w->peer[r].is.beat = (wd_watch_beat){.allowed_s = INFINITY, .wait = -1};
     }
     WD_TRY_OUT(wd_meet_listen(&w->meet, w->o.rank, w->o.ranks, mine, err));
     *out = w;

@@ -16,7 +16,8 @@ typedef struct wd_watch_beat {
     int64_t collectives;      /* that it has posted */
     double step_s, allowed_s; /* spent on it, and what it may take */
     double wait_s;            /* for other ranks */
-    int32_t lane;             /* on which; -1: it does not wait */
+    int64_t brought;          /* of what one rank of a host reads for all */
+    int32_t wait;             /* for what: a lane, WD_WAIT_READER; -1: it does not wait */
 } wd_watch_beat;
 
 typedef struct wd_watch_report {

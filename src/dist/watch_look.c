@@ -6,7 +6,10 @@
 
 #include "dist/watch_impl.h"
 
-static const char *const lane_name[WD_LANES] = {"control", "gradients", "targets", "activations"};
+static const char *const wait_name[WD_WAITS] = {"control", "gradients", "targets", "activations",
+                                                "what is read for its host"};
+
+static const double quiet_beats = 2;
 
 /* ---- failures ---- */
 
@@ -54,14 +57,14 @@ static double least_allowed_s(const wd_watch *w)
 static double waited_s(const wd_watch *w, int rank, double now)
 {
     const wd_watch_beat *b = &w->peer[rank].is.beat;
-    return b->lane < 0 ? -1 : b->wait_s + now - w->peer[rank].heard_s;
+    return b->wait < 0 ? -1 : b->wait_s + now - w->peer[rank].heard_s;
 }
 
 /* Whether a rank has computed for longer than it is allowed, or waited for longer than any is. */
 static bool is_stuck(const wd_watch *w, int rank, double least_s, double now)
 {
     const wd_watch_beat *b = &w->peer[rank].is.beat;
-    return b->lane < 0 ? b->step_s + now - w->peer[rank].heard_s > b->allowed_s
+    return b->wait < 0 ? b->step_s + now - w->peer[rank].heard_s > b->allowed_s
                        : waited_s(w, rank, now) > least_s;
 }
 
@@ -69,12 +72,19 @@ static bool is_stuck(const wd_watch *w, int rank, double least_s, double now)
 static bool is_later(const wd_watch *w, int b, int a)
 {
     const wd_watch_beat *x = &w->peer[a].is.beat, *y = &w->peer[b].is.beat;
-    if ((x->lane < 0) != (y->lane < 0)) return y->lane < 0;
+    if ((x->wait < 0) != (y->wait < 0)) return y->wait < 0;
     if (x->step != y->step) return y->step < x->step;
-    return y->collectives < x->collectives;
+    if (x->collectives != y->collectives) return y->collectives < x->collectives;
+    return x->brought && y->brought && y->brought < x->brought;
 }
 
-/* All ranks are stuck: a step takes too long. */
+/* Whether a rank is so quiet that it may be stopped: what it waited for is no news then. */
+static bool is_quiet(const wd_watch *w, int rank, double now)
+{
+    return now - w->peer[rank].heard_s > quiet_beats * w->o.beat_s;
+}
+
+/* All ranks are stuck, and say so: a step takes too long. */
 static void look_for_late(wd_watch *w, double now)
 {
     int late = 0;
@@ -83,16 +93,16 @@ static void look_for_late(wd_watch *w, double now)
     wd_watch_failure f;
     const double least_s = least_allowed_s(w);
     for (int r = 0; r < w->o.ranks; r++)
-        if (!is_stuck(w, r, least_s, now)) return;
+        if (is_quiet(w, r, now) || !is_stuck(w, r, least_s, now)) return;
     for (int r = 1; r < w->o.ranks; r++)
         if (is_later(w, r, late)) late = r;
     const wd_watch_beat *b = &w->peer[late].is.beat;
     for (int r = 0; r < w->o.ranks && n < sizeof others; r++) {
         const wd_watch_beat *waits = &w->peer[r].is.beat;
-        if (waits->lane >= 0 && waits->lane < WD_LANES)
+        if (waits->wait >= 0 && waits->wait < WD_WAITS)
             n += (size_t)snprintf(
                 others + n, sizeof others - n, "\nrank %d, at step %lld, has waited %.0f s for %s",
-                r, (long long)waits->step, waited_s(w, r, now), lane_name[waits->lane]);
+                r, (long long)waits->step, waited_s(w, r, now), wait_name[waits->wait]);
     }
     wd_watch_failed(
         &f, late, WD_RANK_LOST, WD_WATCH_LATE,

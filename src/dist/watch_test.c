@@ -23,6 +23,8 @@ typedef enum act {
     ABORT,
     WAIT,         /* for other ranks, without end */
     WAIT_BETWEEN, /* the same, between two steps */
+    WAIT_READER,  /* the same, for what is read for its host */
+    WAIT_BEHIND,  /* the same, and has brought less than the others */
     COMPUTE,      /* without end, and may */
     FAIL_EARLY,   /* as soon as it is connected itself */
     NO_MEET       /* never connects */
@@ -33,6 +35,7 @@ typedef struct job {
     act act[RANKS_MAX];
     wd_watch_options o;
     double allowed_s;
+    bool one_step; /* all are at the same */
     pid_t pid[RANKS_MAX];
     int to[RANKS_MAX], from[RANKS_MAX], said; /* pipes */
     wd_watch_address address[RANKS_MAX];
@@ -90,7 +93,7 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     }
     wd_watch_describe(watch, describe_rank, &rank);
     wd_watch_follow(watch, &comm);
-    wd_watch_step(watch, 10 + rank,
+    wd_watch_step(watch, j->one_step ? 10 : 10 + rank,
                   j->act[rank] == COMPUTE || j->act[rank] == WAIT_BETWEEN ? INFINITY
                                                                           : j->allowed_s);
     usleep(300 * 1000); /* every rank has said how it is */
@@ -108,6 +111,11 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     case WAIT:
     case WAIT_BETWEEN:
         atomic_store(&comm.waits_since[WD_LANE_GRADIENTS], wd_clock_s());
+        for (;;) pause();
+    case WAIT_READER:
+    case WAIT_BEHIND:
+        atomic_store(&comm.brought, j->act[rank] == WAIT_BEHIND ? 5 : 7);
+        atomic_store(&comm.waits_since[WD_WAIT_READER], wd_clock_s());
         for (;;) pause();
     case HANG:
     case COMPUTE:
@@ -389,6 +397,37 @@ static void what_hangs_is_found_by_its_deadline(void **state)
     assert_report(&all_wait, 0, "step 10 has taken");
 }
 
+/* Who computes, or else who has brought least, holds up those who wait for the reader. */
+static void who_waits_for_the_reader_is_not_named(void **state)
+{
+    (void)state;
+    static const act acts[][RANKS] = {{WAIT_READER, HANG, WAIT_READER},
+                                      {WAIT_READER, WAIT_READER, WAIT_BEHIND}};
+    for (int i = 0; i < 2; i++) {
+        int code[RANKS];
+        job j = {.one_step = true, .allowed_s = 1};
+        memcpy(j.act, acts[i], sizeof acts[i]);
+        start(&j);
+        go(&j);
+        see_end(&j, code);
+        assert_report(&j, 1 + i, "step 10 has taken");
+        assert_non_null(strstr(j.report, "rank 0, at step 10, has waited"));
+    }
+}
+
+/* A rank that is silent is named for that, whatever the others wait for. */
+static void who_is_stopped_is_not_late(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {HANG, WAIT, WAIT}, .allowed_s = 2.5, .o = {.silent_s = 4}};
+    start(&j);
+    go(&j);
+    kill(j.pid[2], SIGSTOP);
+    see_end(&j, code);
+    assert_report(&j, 2, "no sign of life");
+}
+
 static void who_may_take_long_holds_up_nobody(void **state)
 {
     (void)state;
@@ -483,6 +522,8 @@ int main(void)
         cmocka_unit_test(failures_after_the_first_goodbye_count),
         cmocka_unit_test(signals_are_told),
         cmocka_unit_test(what_hangs_is_found_by_its_deadline),
+        cmocka_unit_test(who_waits_for_the_reader_is_not_named),
+        cmocka_unit_test(who_is_stopped_is_not_late),
         cmocka_unit_test(who_may_take_long_holds_up_nobody),
         cmocka_unit_test(strangers_are_turned_away),
         cmocka_unit_test(who_does_not_come_is_named),

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "core/checked.h"
+#include "core/clock.h"
 #include "core/memory.h"
 #include "dist/ring.h"
 #include "io/file_reader.h"
@@ -28,7 +29,8 @@ struct wd_host_reader {
     int64_t next, reading;  /* that is brought; read, if this rank reads */
     unsigned experts;       /* of the last sweep */
     bool leaving;
-    bool reads, threaded; /* this is the rank that reads, its thread runs */
+    bool is_reading, waits; /* a file, this rank's thread; for a stage, the one that computes */
+    bool reads, threaded;   /* this is the rank that reads, its thread runs */
     pthread_t thread;
     wd_file_reader *files;
 };
@@ -73,6 +75,35 @@ static bool was_next(wd_host_reader *r, item *out)
     return out->read;
 }
 
+/* Under the lock: what others see of this rank. */
+static void say_wait(wd_host_reader *r)
+{
+    const double since = r->waits && !r->is_reading ? wd_clock_s() : 0;
+    atomic_store(&r->options.comm->waits_since[WD_WAIT_READER], since);
+}
+
+void wd_host_reader_wait(wd_host_reader *r, bool waits)
+{
+    pthread_mutex_lock(&r->lock);
+    r->waits = waits;
+    say_wait(r);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static wd_status read_file(wd_host_reader *r, const item *it, char *to, wd_err *err)
+{
+    pthread_mutex_lock(&r->lock);
+    r->is_reading = true;
+    say_wait(r);
+    pthread_mutex_unlock(&r->lock);
+    const wd_status status = read_stage(r, &r->options.layout[it->expert][it->stage], to, err);
+    pthread_mutex_lock(&r->lock);
+    r->is_reading = false;
+    say_wait(r);
+    pthread_mutex_unlock(&r->lock);
+    return status;
+}
+
 static void *read_all(void *context)
 {
     wd_host_reader *r = context;
@@ -82,7 +113,7 @@ static void *read_all(void *context)
         wd_err err = {0};
         char *to = wd_ring_begin_fill(r->ring, n);
         if (!to) break;
-        if (was_next(r, &it) && read_stage(r, &r->options.layout[it.expert][it.stage], to, &err)) {
+        if (was_next(r, &it) && read_file(r, &it, to, &err)) {
             wd_ring_fail(r->ring, &err);
             break;
         }
@@ -92,6 +123,12 @@ static void *read_all(void *context)
 }
 
 /* ---- the sequence ---- */
+
+static void set_done(wd_host_reader *r, int64_t number)
+{
+    wd_ring_done(r->ring, number);
+    atomic_store(&r->options.comm->brought, number + 1);
+}
 
 static int64_t passed(const wd_host_reader *r)
 {
@@ -141,7 +178,7 @@ bool wd_host_reader_next(wd_reading *out, wd_host_reader *r)
         const item *it = item_of(r, r->next);
         *out = (wd_reading){.number = r->next, .expert = it->expert, .stage = it->stage};
         found = it->wanted;
-        if (!found) wd_ring_done(r->ring, r->next);
+        if (!found) set_done(r, r->next);
         r->next++;
         pthread_cond_broadcast(&r->changed);
     }
@@ -174,7 +211,7 @@ wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *r, const
 
 void wd_host_reader_done(wd_host_reader *reader, const wd_reading *of)
 {
-    wd_ring_done(reader->ring, of->number);
+    set_done(reader, of->number);
 }
 
 /* ---- open and close ---- */

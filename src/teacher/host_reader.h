@@ -47,6 +47,10 @@ typedef struct wd_reading {
 /* The next one that this rank uses, as far as is known. false: it has left. */
 bool wd_host_reader_next(wd_reading *out, wd_host_reader *reader);
 
+/* Whether the thread that computes waits for a stage: it is in wd_comm.waits_since then, unless
+ * this is the rank that reads, and reads. */
+void wd_host_reader_wait(wd_host_reader *reader, bool waits);
+
 /* *layout, a copy of that stage's, gets its tensors as they were read: layout->file. They stay
  * until it is done. */
 wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *reader,

@@ -76,6 +76,46 @@ static void whoever_has_a_part_gets_the_same_bits(void **state)
     }
 }
 
+/* One rank stops in the middle of a sweep: the others are seen to wait, and to be ahead. */
+static void *run_stopped(void *context)
+{
+    part *p = context;
+    rank r;
+    wd_err err = {0};
+    wd_comm *all[THREADS];
+    wd_dit_stage view;
+    open_devices(&r, true);
+    wd_residency *shared = open_teacher(&r, &tiny, WD_HOME_DISK, WD_BF16, p->comm);
+    memset(all, 0, sizeof all);
+    all[p->comm->rank] = p->comm;
+    wd_comm_tell(p->comm, all, sizeof *all); /* threads of one process */
+    wd_residency_begin(shared, 1, 1);
+    for (int s = 0; s < shared->stages; s++) {
+        HARNESS_CHECK(!wd_residency_acquire(shared, &view, 0, s, r.queue, &err));
+        if (s == 1 && p->comm->rank == 1)
+            for (int k = 0; k < THREADS; k++)
+                while (k != 1 && (atomic_load(&all[k]->waits_since[WD_WAIT_READER]) <= 0 ||
+                                  atomic_load(&all[k]->brought) <= atomic_load(&p->comm->brought)))
+                    usleep(1000);
+        if (p->comm->rank == 1)
+            HARNESS_CHECK(atomic_load(&p->comm->waits_since[WD_WAIT_READER]) <= 0);
+        wd_residency_release(shared, 0, s, r.queue);
+    }
+    wd_queue_wait(r.queue);
+    wd_comm_barrier(p->comm);
+    HARNESS_CHECK(atomic_load(&p->comm->waits_since[WD_WAIT_READER]) <= 0);
+    wd_residency_close(shared);
+    close_devices(&r);
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+static void who_waits_for_the_reader_says_so(void **state)
+{
+    (void)state;
+    run_threads((part){.simulated = true}, run_stopped);
+}
+
 /* ---- processes: what is read ---- */
 
 /* Bytes that this process has read so far, from the page cache or not. */
@@ -235,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_host_reads_once_for_each_sweep), /* before there are threads */
         cmocka_unit_test(whoever_has_a_part_gets_the_same_bits),
+        cmocka_unit_test(who_waits_for_the_reader_says_so),
         cmocka_unit_test(a_file_that_ends_is_an_error_on_all),
         cmocka_unit_test(a_rank_plans_its_part),
     };

@@ -253,6 +253,7 @@ static slot *ask(streamed *r, int expert, int stage, bool must)
 static slot *await_brought(streamed *r, int expert, int stage)
 {
     slot *first = NULL;
+    bool waits = false;
     pthread_mutex_lock(&r->lock);
     for (;;) {
         for (int i = 0; i < r->slots; i++) {
@@ -262,9 +263,12 @@ static slot *await_brought(streamed *r, int expert, int stage)
             if (!first || s->asked < first->asked) first = s;
         }
         if (first) break;
+        if (!waits) wd_host_reader_wait(r->host_reader, true);
+        waits = true;
         pthread_cond_wait(&r->changed, &r->lock);
     }
     pthread_mutex_unlock(&r->lock);
+    if (waits) wd_host_reader_wait(r->host_reader, false);
     return first;
 }
 
