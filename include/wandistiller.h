@@ -275,6 +275,9 @@ wd_bench_options wd_bench_defaults(void);
  * caller's to wd_text_free, and only set on success. */
 
 wd_status wd_train(const wd_train_options *options, wd_err *err);
+/* For a rank that cannot even read its options: tells `error` as the failure of wd_train, and does
+ * not return. Returns where this process was started alone. */
+void wd_train_fail(const wd_err *error);
 /* Runs this program again under mpirun where `nproc_per_node` or `multi_gpu` ask for several ranks
  * and nobody has started them yet; returns when those have ended. *exit_code: that of the ranks;
  * -1: there was nothing to start, and this process is to go on to wd_train. argv[argc]: the

@@ -316,6 +316,47 @@ static void a_plan_that_does_not_fit_is_one_report(void **state)
     assert_false(wd_path_exists(wd_test_path("never/run.json")));
 }
 
+/* Whatever is wrong before there is a job: an option that there is not, a value, what was not asked
+ * for. Of one rank alone as well. */
+static void a_bad_command_line_is_one_report(void **state)
+{
+    (void)state;
+    static const char *const more[][2] = {{"--distributed", "--no_such_option"},
+                                          {"--distributed", "--lr=x"},
+                                          {"--distributed", "--height=40"},
+                                          {"--distributed", "--nproc_per_node=2"},
+                                          {"--batch_size=2", "--num_epochs=1"}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        run_ranks(MPIRUN("3", RUN(wd_test_path("never")), more[i][0], more[i][1]));
+        refused(WD_INVALID_ARGUMENT, "wandistiller: [Rank ");
+        assert_int_equal(count(program.err, ", host "), 1);
+        assert_int_equal(count(program.err, "host memory: reserved"), 3);
+    }
+    const char *const one[] = {"-n",
+                               "2",
+                               "--oversubscribe",
+                               "--bind-to",
+                               "none",
+                               WD_PROGRAM,
+                               "train",
+                               "--distributed",
+                               "--teacher_path",
+                               teacher,
+                               "--data_path",
+                               wd_test_path("prompts.txt"),
+                               ":",
+                               "-n",
+                               "1",
+                               WD_PROGRAM,
+                               "train",
+                               "--no_such_option",
+                               NULL};
+    run_ranks(one);
+    refused(WD_INVALID_ARGUMENT, "wandistiller: [Rank 2, host ");
+    assert_int_equal(count(program.err, "train has no option --no_such_option"), 1);
+    assert_false(wd_path_exists(wd_test_path("never")));
+}
+
 /* What --profile_memory says that all ranks have sent on a lane. */
 static int64_t sent(const char *lane)
 {
@@ -448,6 +489,12 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     wd_program_run(&program, RUN(wd_test_path("never")), "--local_rank=0");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "torchrun has started");
+    setenv("RANK", "1", 1); /* the first says it for all */
+    wd_program_run(&program, RUN(wd_test_path("never")));
+    refused(WD_INVALID_ARGUMENT, "");
+    assert_string_equal(program.err, "");
+    setenv("RANK", "0", 1);
+    wd_program_run(&program, RUN(wd_test_path("never")));
     refused(WD_INVALID_ARGUMENT, "mpirun -n 2 --bind-to none wandistiller train --teacher_path");
     unsetenv("RANK");
     setenv("SLURM_STEP_ID", "0", 1);
@@ -473,6 +520,7 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(who_was_started_otherwise_is_named),                                      \
         cmocka_unit_test(a_failure_is_everybodys),                                                 \
         cmocka_unit_test(a_plan_that_does_not_fit_is_one_report),                                  \
+        cmocka_unit_test(a_bad_command_line_is_one_report),                                        \
         cmocka_unit_test(ranks_must_be_asked_for),                                                 \
         cmocka_unit_test(launchers_that_cannot_are_told_what_to_run)
 

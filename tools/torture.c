@@ -67,7 +67,6 @@ typedef struct torture {
     uint64_t random;
     const char *injury; /* now, and of which rank */
     int ill;
-    bool shares_reader; /* the teacher comes through one of a machine's ranks */
     int jobs;
     pid_t mpirun, rank[RANKS];
     pid_t hung; /* traced; 0: none */
@@ -191,7 +190,6 @@ static void start(torture *t, injury what, int ill, const char *const *more)
     char *argv[ARGUMENTS_MAX];
     int n = 0;
     const int place = (int)draw(t, sizeof places / sizeof *places);
-    t->shares_reader = place == 1 || place == 5;
     const char *head[] = {"mpirun", "--oversubscribe", "--bind-to", "none"};
     const char *const options[] = {t->program,
                                    "train",
@@ -484,18 +482,14 @@ static void judge(torture *t, injury what, int rank, double took_s)
 {
     char found[160];
     read_some(t->text, sizeof t->text, path_in(t->folder, "errors"));
-    const int reports = what == INJURY_nonsense /* ended before there were ranks */
-                            ? count_lines(t->text, "wandistiller: ", "no_such_option")
-                            : count_lines(t->text, "wandistiller: [Rank ", ", host ");
+    const int reports = count_lines(t->text, "wandistiller: [Rank ", ", host ");
     snprintf(found, sizeof found, "[Rank %d, host ", rank);
     if (took_s > t->slowest_s) t->slowest_s = took_s;
     if (took_s > end_s_max) die(t, "the end took more than 10 s");
     if (t->code == 0) die(t, "the exit code is 0");
     if (reports != 1) die(t, "there is not exactly one report");
-    /* ranks that wait for the reader of their machine do not say so: nobody is behind the others */
-    const bool may_be_any =
-        what == INJURY_early || what == INJURY_option || (what == INJURY_hang && t->shares_reader);
-    if (!may_be_any && what != INJURY_nonsense && !count_lines(t->text, "", found))
+    const bool may_be_any = what == INJURY_early || what == INJURY_option;
+    if (!may_be_any && !count_lines(t->text, "", found))
         die(t, "the report is not of the injured rank");
     if (left_in_shm(t)) die(t, "something is left in /dev/shm");
     printf("%-9s rank %d  %5.2f s  exit code %d\n", known[what].name, rank, took_s, t->code);

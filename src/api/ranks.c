@@ -54,19 +54,32 @@ static wd_status check_met(const wd_comm *comm, const wd_launch *launch, int hos
     return wd_launch_check_host(launch, host_ranks, comm->host_ranks, err);
 }
 
-wd_status wd_ranks_open(wd_comm **out, const wd_train_options *o, wd_err *err)
+wd_status wd_ranks_open(wd_comm **out, wd_err *err)
+{
+    const wd_launch l = wd_launch_detect();
+    const bool can_meet = l.launcher == WD_LAUNCHER_MPIRUN || l.launcher == WD_LAUNCHER_SRUN;
+    if (!can_meet || wd_comm_need_mpi(NULL) != WD_OK) return wd_comm_open_single(out, err);
+    WD_TRY(wd_comm_open_mpi(out, err));
+    wd_log_as_rank((*out)->rank);
+    return WD_OK;
+}
+
+static wd_status check(const wd_comm *comm, const wd_launch *launch, const wd_train_options *o,
+                       wd_err *err)
 {
     int host_ranks;
-    const wd_launch launch = wd_launch_detect();
     WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
     const bool wanted = o->distributed || host_ranks > 1;
     if (wanted) WD_TRY(wd_comm_need_mpi(err));
-    WD_TRY(check_launch(&launch, wanted, host_ranks, o, err));
-    if (!wanted) return wd_comm_open_single(out, err);
-    WD_TRY(wd_comm_open_mpi(out, err));
-    wd_log_as_rank((*out)->rank);
-    const wd_status status = check_met(*out, &launch, host_ranks, err);
-    if (status != WD_OK) wd_ranks_close(*out);
+    WD_TRY(check_launch(launch, wanted, host_ranks, o, err));
+    return wanted ? check_met(comm, launch, host_ranks, err) : WD_OK;
+}
+
+wd_status wd_ranks_check(const wd_comm *comm, const wd_train_options *o, wd_err *err)
+{
+    const wd_launch launch = wd_launch_detect();
+    const wd_status status = check(comm, &launch, o, err);
+    if (status != WD_OK && comm->ranks == 1 && launch.rank > 0) err->message[0] = 0;
     return status;
 }
 
@@ -114,10 +127,10 @@ wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *o, int ar
                                char *const *argv, wd_err *err)
 {
     int host_ranks;
-    const wd_launch launch = wd_launch_detect();
     *exit_code = -1;
+    if (wd_launch_detect().launcher != WD_LAUNCHER_NONE) return WD_OK;
     WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
-    if (launch.launcher != WD_LAUNCHER_NONE || host_ranks <= 1) return WD_OK;
+    if (host_ranks <= 1) return WD_OK;
     WD_TRY(wd_comm_need_mpi(err));
     WD_TRY(wd_options_check(WD_JOB_TRAIN, o, err));
     return wd_launch_run(exit_code, host_ranks, argc, argv, err);

@@ -7,10 +7,14 @@
 /* How many ranks each machine is to have by --nproc_per_node or --multi_gpu; 0: none says so. */
 wd_status wd_ranks_wanted(int *out, const wd_train_options *options, wd_err *err);
 
-/* Opens the communicator of a run: that of all ranks under --distributed, else a single one. What
- * launcher and options do not agree on is refused, with the line to run instead. All ranks call it.
- * From then on rank 0 alone logs what is no warning (core/log.h). */
-wd_status wd_ranks_open(wd_comm **out, const wd_train_options *options, wd_err *err);
+/* Opens the communicator of all ranks that were started and can meet, else a single one: whatever
+ * the options say, so that what is wrong with them is said once. All ranks call it. From then on
+ * rank 0 alone logs what is no warning (core/log.h). */
+wd_status wd_ranks_open(wd_comm **out, wd_err *err);
+
+/* What launcher and options do not agree on is refused, with the line to run instead. Of ranks that
+ * cannot meet the first one says why: the others' message is empty. */
+wd_status wd_ranks_check(const wd_comm *comm, const wd_train_options *options, wd_err *err);
 void wd_ranks_close(wd_comm *comm); /* collective; NULL is allowed */
 
 /* Threads of a rank: `wanted`, or, where that is 0 and the environment says nothing

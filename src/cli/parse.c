@@ -152,6 +152,7 @@ wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, ch
     *out = (wd_cli_input){0};
     wd_options_default(&out->common, WD_JOB_COMMON);
     wd_options_default(options, job);
+    direct_log(out->common.log_level);
     if (asks_for_help(argc, argv)) {
         wd_cli_print_help(stdout, job);
         out->done = true;

@@ -95,11 +95,15 @@ static void tell(wd_watch *w)
     }
 }
 
-/* While ranks are only just meeting, one that is not connected yet may be the one to report. */
+/* While ranks are only just meeting, one that is not connected yet may be the one to report, and
+ * one may not have said yet what memory it has. */
 static bool some_may_come(const wd_watch *w)
 {
-    for (int r = 0; r < w->o.ranks; r++)
-        if (r != w->o.rank && r != w->first.rank && !w->peer[r].met) return true;
+    for (int r = 0; r < w->o.ranks; r++) {
+        const wd_watch_peer *p = &w->peer[r];
+        if (r == w->first.rank || p->gone) continue;
+        if ((!p->met && r != w->o.rank) || !*p->is.note.memory) return true;
+    }
     return false;
 }
 
