@@ -208,7 +208,8 @@ static void a_student_in_shares_is_the_same(void **state)
     assert_same_weights(wd_test_path("ordered-1"), wd_test_path("shares-others"));
 }
 
-/* SIGTERM to who started the ranks, and to one of mpirun's: SIGUSR1 is what it hands on. */
+/* SIGTERM to who started the ranks, again and again as Slurm does, and to one of mpirun's: SIGUSR1
+ * is what it hands on. */
 static void asked_to_end_they_write_a_checkpoint(void **state)
 {
     (void)state;
@@ -217,7 +218,10 @@ static void asked_to_end_they_write_a_checkpoint(void **state)
                              "auto",   "--nproc_per_node", "2",       NULL};
     pid_t pid = wd_program_start(started);
     wait_for_steps(wd_test_path("asked/metrics.jsonl"));
-    kill(pid, SIGTERM);
+    for (int i = 0; i < 5; i++) {
+        kill(pid, SIGTERM);
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    }
     wd_program_wait(&program, pid);
     wd_program_succeeded(&program);
     assert_int_equal(count(program.err, "--resume auto goes on from here"), 1);

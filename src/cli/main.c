@@ -10,11 +10,14 @@
 
 #include "cli/cli.h"
 
-/* The first signal asks the job to stop; after it the second one ends the program at once. */
+/* Asks the job to stop. Ctrl-C ends the program at once from then on; a second SIGTERM does not:
+ * Slurm sends two where a job's time is over, one right behind the other. */
 static void on_signal(int number)
 {
-    static const char text[] = "\nstopping; once more to end at once\n";
+    static const char text[] = "\nstopping; Ctrl-C ends at once\n";
     (void)number;
+    signal(SIGINT, SIG_DFL);
+    if (wd_stop_requested()) return;
     wd_request_stop();
     ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
     (void)written;
@@ -22,7 +25,7 @@ static void on_signal(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

@@ -158,13 +158,14 @@ static void become_mpirun(const char **all, const sigset_t *mask)
 }
 
 /* Until it ends. mpirun hands SIGUSR1 on to the ranks and goes on; of SIGTERM it kills them, which
- * is what a second request is for. */
+ * is what Ctrl-C after a first request is for. */
 static int tend(pid_t child, const sigset_t *awaited)
 {
     int status, number, requests = 0;
     while (waitpid(child, &status, WNOHANG) == 0) {
         sigwait(awaited, &number);
-        if (number != SIGCHLD) kill(child, requests++ ? SIGTERM : SIGUSR1);
+        if (number == SIGCHLD) continue;
+        kill(child, requests++ && number == SIGINT ? SIGTERM : SIGUSR1);
     }
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

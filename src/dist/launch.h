@@ -34,8 +34,8 @@ wd_status wd_launch_check(const wd_launch *launch, bool wanted, int host_ranks, 
 wd_status wd_launch_check_host(const wd_launch *launch, int expected, int found, wd_err *err);
 
 /* Runs this program again as `ranks` ranks of this machine, by mpirun, and returns when they have
- * ended: *exit_code is theirs, 128 and more where a signal ended one. A first SIGTERM or SIGINT
- * asks the ranks to stop (they get SIGUSR1), a second one ends them. argv[argc] are the program's
+ * ended: *exit_code is theirs, 128 and more where a signal ended one. SIGTERM and a first SIGINT
+ * ask the ranks to stop (they get SIGUSR1), SIGINT then ends them. argv[argc] are the program's
  * arguments without its own name. The process must have one thread. WD_NOT_FOUND: no mpirun. */
 wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, wd_err *err);
 
