@@ -127,8 +127,12 @@ wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *o, int ar
                                char *const *argv, wd_err *err)
 {
     int host_ranks;
+    const wd_launch launch = wd_launch_detect();
+    /* one task of srun's may be a shell, which Slurm is set up to give PMIx to */
+    const bool alone = launch.launcher == WD_LAUNCHER_NONE ||
+                       (launch.launcher == WD_LAUNCHER_SRUN && launch.ranks == 1);
     *exit_code = -1;
-    if (wd_launch_detect().launcher != WD_LAUNCHER_NONE) return WD_OK;
+    if (!alone) return WD_OK;
     WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
     if (host_ranks <= 1) return WD_OK;
     WD_TRY(wd_comm_need_mpi(err));

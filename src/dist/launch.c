@@ -34,13 +34,14 @@ wd_launch wd_launch_detect(void)
         return (wd_launch){WD_LAUNCHER_MPIRUN, "mpirun", number_of("OMPI_COMM_WORLD_RANK"),
                            number_of("OMPI_COMM_WORLD_SIZE"),
                            number_of("OMPI_COMM_WORLD_LOCAL_SIZE")};
-    /* a batch script has a rank, but no step */
-    if (is_set("SLURM_STEP_ID") && is_set("SLURM_STEP_NUM_TASKS")) {
-        const bool met = is_set("PMIX_RANK") || is_set("PMI_RANK");
-        return (wd_launch){met ? WD_LAUNCHER_SRUN : WD_LAUNCHER_BARE, "srun",
-                           number_of("SLURM_PROCID"), number_of("SLURM_STEP_NUM_TASKS"), 0};
-    }
-    if (is_set("PMI_SIZE"))
+    /* A batch script has a rank, but no step. One task without PMIx is nobody's rank, but what
+     * `srun --pty` runs. PMI_RANK, of Slurm's pmi2, says nothing: few Open MPI know it. */
+    const int tasks = is_set("SLURM_STEP_ID") ? number_of("SLURM_STEP_NUM_TASKS") : -1;
+    if (tasks > 0 && is_set("PMIX_RANK"))
+        return (wd_launch){WD_LAUNCHER_SRUN, "srun", number_of("SLURM_PROCID"), tasks, 0};
+    if (tasks > 1)
+        return (wd_launch){WD_LAUNCHER_BARE, "srun", number_of("SLURM_PROCID"), tasks, 0};
+    if (number_of("PMI_SIZE") > 1)
         return (wd_launch){WD_LAUNCHER_BARE, "the mpirun of another MPI", number_of("PMI_RANK"),
                            number_of("PMI_SIZE"), 0};
     if (is_set("RANK") && is_set("WORLD_SIZE") && is_set("LOCAL_RANK") &&
@@ -82,7 +83,8 @@ static wd_status refuse_alone(const wd_launch *l, const char *command, wd_err *e
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "%s has started %d of this program, and each would train a student of its own, "
                    "into the same folder. To train one together:\n  %s -n %d %s --distributed",
-                   l->name, l->ranks, l->name, l->ranks, command);
+                   l->name, l->ranks, l->launcher == WD_LAUNCHER_SRUN ? "srun --mpi=pmix" : l->name,
+                   l->ranks, command);
 }
 
 static wd_status refuse_nobody(const char *command, wd_err *err)
@@ -150,6 +152,7 @@ static void become_mpirun(const char **all, const sigset_t *mask)
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
+    unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated */
     const int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     sigprocmask(SIG_SETMASK, mask, NULL);

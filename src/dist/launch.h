@@ -8,7 +8,7 @@
 typedef enum wd_launcher {
     WD_LAUNCHER_NONE,
     WD_LAUNCHER_MPIRUN,  /* Open MPI's */
-    WD_LAUNCHER_SRUN,    /* Slurm's, with PMIx or PMI, which MPI finds the others by */
+    WD_LAUNCHER_SRUN,    /* Slurm's, with PMIx, which MPI finds the others by */
     WD_LAUNCHER_BARE,    /* srun without, or another MPI's mpirun: ranks that cannot find another */
     WD_LAUNCHER_TORCHRUN /* or torch.distributed.launch */
 } wd_launcher;

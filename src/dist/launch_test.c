@@ -65,14 +65,23 @@ static void launchers_are_known(void **state)
             WD_LAUNCHER_SRUN, 3, 4, 0);
     is_seen(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4", "SLURM_PROCID", "3"),
             WD_LAUNCHER_BARE, 3, 4, 0);
+    is_seen(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_PROCID", "1",
+                   "PMI_RANK", "1", "PMI_SIZE", "2"),
+            WD_LAUNCHER_BARE, 1, 2, 0);
     is_seen(DETECT("PMI_RANK", "1", "PMI_SIZE", "2"), WD_LAUNCHER_BARE, 1, 2, 0);
+    is_seen(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_PROCID", "0",
+                   "PMI_RANK", "1", "PMI_SIZE", "2"),
+            WD_LAUNCHER_BARE, 1, 2, 0);
 }
 
 static void others_are_not_taken_for_one(void **state)
 {
     (void)state;
-    /* a batch script's own, without a step */
+    /* a batch script's own, without a step, and one task's, of srun --pty */
     is_seen(DETECT("SLURM_PROCID", "0", "SLURM_NTASKS", "4"), WD_LAUNCHER_NONE, 0, 1, 0);
+    is_seen(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_PROCID", "0",
+                   "PMI_RANK", "0", "PMI_SIZE", "1"),
+            WD_LAUNCHER_NONE, 0, 1, 0);
     is_seen(DETECT("RANK", "0", "WORLD_SIZE", "2"), WD_LAUNCHER_NONE, 0, 1, 0);
     is_seen(DETECT("OMPI_COMM_WORLD_SIZE", "many"), WD_LAUNCHER_NONE, 0, 1, 0);
     /* mpirun in a step of Slurm, or in a shell of torchrun's */
@@ -122,6 +131,8 @@ static void errors_say_what_to_run(void **state)
     refuse(TORCHRUN("0", "1", "1"), true, 0, WD_INVALID_ARGUMENT, "torchrun has started");
     refuse(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4"), true, 0, WD_UNSUPPORTED,
            "srun --mpi=pmix -n 4 wandistiller train --distributed");
+    refuse(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4", "PMIX_RANK", "3"), false, 0,
+           WD_INVALID_ARGUMENT, "srun --mpi=pmix -n 4 wandistiller train --distributed");
     refuse(DETECT("PMI_RANK", "0", "PMI_SIZE", "2"), true, 0, WD_UNSUPPORTED, "another MPI");
 }
 
@@ -129,7 +140,7 @@ static void ranks_are_counted_when_they_meet(void **state)
 {
     (void)state;
     wd_err err = {0};
-    const wd_launch l = DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1");
+    const wd_launch l = DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1", "PMIX_RANK", "0");
     accept(l, true, 4);
     wd_test_ok(wd_launch_check_host(&l, 0, 1, &err), &err);
     wd_test_ok(wd_launch_check_host(&l, 1, 1, &err), &err);
