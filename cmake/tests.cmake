@@ -66,12 +66,15 @@ if(MPI_C_FOUND AND WD_MPIRUN)
                          ENVIRONMENT "${WD_MPI_ENVIRONMENT}"
                          WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   endforeach()
-  # Several machines, of which there is but one: needs root and namespaces, and is skipped without.
+  # Several machines, of which there is but one: needs root and namespaces, and is skipped without;
+  # so is Slurm where it is not installed, for nobody wants its daemons for a test.
   add_test(NAME tests/hosts COMMAND sh ${PROJECT_SOURCE_DIR}/tests/hosts.sh
-           $<TARGET_FILE:wandistiller_cli> $<TARGET_FILE:test_dist_mpi>
-           ${PROJECT_SOURCE_DIR}/models/wan-tiny)
-  set_tests_properties(tests/hosts PROPERTIES TIMEOUT ${WD_TEST_SECONDS} SKIP_RETURN_CODE 77
-                       ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
+           $<TARGET_FILE:wandistiller_cli> ${PROJECT_SOURCE_DIR}/models/wan-tiny
+           $<TARGET_FILE:test_dist_mpi>)
+  add_test(NAME tests/slurm COMMAND sh ${PROJECT_SOURCE_DIR}/tests/slurm.sh
+           $<TARGET_FILE:wandistiller_cli> ${PROJECT_SOURCE_DIR}/models/wan-tiny)
+  set_tests_properties(tests/hosts tests/slurm PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+                       SKIP_RETURN_CODE 77 ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
 endif()
 
 # Nothing hangs, whatever happens to a rank. Beside nothing else: how long ends take is measured.
