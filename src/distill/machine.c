@@ -123,9 +123,12 @@ wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
     WD_TRY_OUT(open_ranks(m, err));
     if (teacher && teacher->placement)
         sweep.window_max = wd_placed_window(teacher->placement, options->window);
-    if (teacher)
+    if (teacher) {
+        const int64_t slots = options->trajectory.slots, window = options->window;
+        sweep.sweeps_apart = (slots + window - 1) / window;
         WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement,
                                  teacher->queues, err));
+    }
     const wd_trajectory_objective_options objective = objective_options(options);
     WD_TRY_OUT(wd_objective_open_trajectory(&m->objective, &objective, m->sweep,
                                             teacher ? teacher->home : queue, queue, err));

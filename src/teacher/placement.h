@@ -19,9 +19,7 @@ enum {
     WD_PLACED_SLOTS_MAX = 8,
     WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
                                  * copied, one is sent, one waits */
-    WD_WIDENED_SLOTS = 2,   /* stages of those that stay that are widened at a time */
-    WD_SWEEPS_UNDER_WAY = 2 /* whose ends are told apart: who waits for that of an older one waits
-                             * for one of these */
+    WD_WIDENED_SLOTS = 2 /* stages of those that stay that are widened at a time */
 };
 
 /* Where weights are between uses. */

@@ -40,7 +40,8 @@ struct wd_sweep {
     micro_batch *batch;    /* [batches_max] */
     wd_dit_stage *weights; /* [stages]: of the leg */
     int64_t *order;        /* [padded_max] states sorted by expert */
-    wd_event **delivered;  /* [WD_SWEEPS_UNDER_WAY, experts, batches_max], of the exits' devices */
+    int64_t told_apart;    /* sweeps, whose ends are: a state's, and those up to its next */
+    wd_event **delivered;  /* [told_apart, experts, batches_max], of the exits' devices */
     int64_t sweeps;
     bool announced; /* the window of the next run is */
 };
@@ -324,7 +325,7 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
     sweep->announced = false;
     sort_window(count, sweep, window);
     wd_event **delivered =
-        sweep->delivered + sweep->sweeps++ % WD_SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
+        sweep->delivered + sweep->sweeps++ % sweep->told_apart * EXPERTS_MAX * sweep->batches_max;
     look_ahead(sweep, count[0] ? 0 : 1, 0, count);
     for (int e = 0; e < EXPERTS_MAX; e++, delivered += sweep->batches_max) {
         if (!count[e]) continue;
@@ -382,13 +383,18 @@ static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err 
     return WD_OK;
 }
 
+static int64_t events_of(const wd_sweep *sweep)
+{
+    return sweep->told_apart * EXPERTS_MAX * sweep->batches_max;
+}
+
 static wd_status open_events(wd_sweep *sweep, wd_err *err)
 {
-    int n = WD_SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
+    const int64_t n = events_of(sweep);
     WD_TRY(wd_alloc((void **)&sweep->delivered, (size_t)n, sizeof *sweep->delivered,
                     "teacher sweep", err));
-    for (int i = 0; i < n; i++) {
-        int e = i / sweep->batches_max % EXPERTS_MAX;
+    for (int64_t i = 0; i < n; i++) {
+        const int e = (int)(i / sweep->batches_max % EXPERTS_MAX);
         if (e >= sweep->placement.experts || !is_here(sweep, e, sweep->placement.stages - 1))
             continue;
         WD_TRY(wd_event_open(&sweep->delivered[i],
@@ -419,6 +425,7 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     sweep->placement = placement ? *placement : all_on_one(residency);
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
+    sweep->told_apart = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
     int64_t step = wd_sweep_size_step(sweep->options.micro_batch);
     sweep->padded_max = options->window_max + EXPERTS_MAX * (step - 1);
     sweep->state_count =
@@ -440,8 +447,7 @@ void wd_sweep_close(wd_sweep *sweep)
         wd_crossing_close(&sweep->in[d]);
         wd_station_close(&sweep->station[d]);
     }
-    for (int i = 0; sweep->delivered && i < WD_SWEEPS_UNDER_WAY * EXPERTS_MAX * sweep->batches_max;
-         i++)
+    for (int64_t i = 0; sweep->delivered && i < events_of(sweep); i++)
         wd_event_close(sweep->delivered[i]);
     wd_event_close(sweep->ready);
     wd_free(sweep->delivered);

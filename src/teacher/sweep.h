@@ -29,6 +29,7 @@ typedef struct wd_sweep_options {
     int64_t micro_batch;              /* states that go through a stage together, at most */
     double boundary_timestep;         /* expert 0 from this timestep on; 0: there is one expert */
     double guidance_scale[2];         /* per expert; scale[0] <= 1: no unconditional pass */
+    int64_t sweeps_apart;             /* from one that a state is in to its next; 0 is 1 */
     wd_sweep_text_fn *text;
     void *text_context;
     wd_comm *comm; /* borrowed; of the ranks that share the teacher. NULL: there is one */
@@ -55,8 +56,8 @@ typedef struct wd_window {
     wd_window_begin_fn *begin; /* or NULL */
     wd_window_end_fn *end;     /* or NULL */
     void *context;
-    wd_event **delivered; /* [count], =: when a velocity is there, good until two sweeps later have
-                           * been launched; NULL: `queue` waits for all of them */
+    wd_event **delivered; /* [count], =: when a velocity is there, good until the state's next sweep
+                           * has been launched; NULL: `queue` waits for all of them */
 } wd_window;
 
 /* States that go through a stage together when nobody says otherwise: enough tokens to keep matrix

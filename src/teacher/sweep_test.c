@@ -265,6 +265,39 @@ static void residencies_agree(void **state)
     }
 }
 
+/* Until a state's next sweep is launched, the event of its velocity is that of no other sweep: who
+ * waits for it waits for nothing that came later. */
+static void ends_are_told_apart(void **state)
+{
+    (void)state;
+    enum { APART = 4, WINDOW = 2, EVENTS = (APART + 1) * WINDOW };
+    static const float timestep[WINDOW] = {999, 12};
+    static const int64_t prompt[WINDOW] = {0, 1};
+    wd_event *delivered[EVENTS + WINDOW];
+    wd_err err = {0};
+    wd_sweep *sweep;
+    setup s;
+    open_setup(&s, WD_F32, false, RESIDENT);
+    wd_sweep_options options = options_of(&s, WD_F32, WINDOW, 1);
+    options.sweeps_apart = APART;
+    wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, NULL, &s.queue, &err), &err);
+    for (int first = 0; first < EVENTS + WINDOW; first += WINDOW) {
+        const wd_window window = {.count = WINDOW,
+                                  .queue = s.queue,
+                                  .latents = s.latents,
+                                  .velocity = s.velocity,
+                                  .timestep = timestep,
+                                  .prompt = prompt,
+                                  .delivered = delivered + first};
+        wd_test_ok(wd_sweep_run(sweep, &window, &err), &err);
+    }
+    for (int i = 0; i < EVENTS; i++)
+        for (int k = 0; k < i; k++) assert_ptr_not_equal(delivered[i], delivered[k]);
+    for (int i = 0; i < WINDOW; i++) assert_ptr_equal(delivered[EVENTS + i], delivered[i]);
+    wd_sweep_close(sweep);
+    close_setup(&s);
+}
+
 /* A file that ends early while it is streamed ends the sweep with an error, not the process. */
 static void a_file_that_ends_is_an_error(void **state)
 {
@@ -309,6 +342,7 @@ int main(void)
         cmocka_unit_test(one_acquire_per_stage_and_expert),
         cmocka_unit_test(guarded_memory_gives_the_same_bits),
         cmocka_unit_test(memory_is_as_planned),
+        cmocka_unit_test(ends_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

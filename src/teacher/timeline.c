@@ -8,7 +8,6 @@
 
 enum {
     BEFORE = 3, /* sweeps that are played until one is as all that follow */
-    SWEEPS_MAX = BEFORE + WD_SWEEPS_UNDER_WAY,
     HOMES = 3,
     STAGINGS = 2, /* of what is read for a device: one is sent while one is read */
     HOST = -1     /* its memory */
@@ -37,10 +36,10 @@ typedef struct player {
     void *context;
     int parts;
     lane disk;
-    int sweep, sweeps, rounds;
+    int sweep, sweeps, apart;
     wd_timeline *out;
-    double ready[WD_SWEEPS_UNDER_WAY][WD_PLACED_EXPERTS_MAX]
-                [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; by round */
+    double ready[WD_PLACED_EXPERTS_MAX]
+                [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; of `apart` sweeps */
     part part[WD_SITE_DEVICES_MAX];
 } player;
 
@@ -51,7 +50,7 @@ static double later(double a, double b)
 
 static double *ready_of(player *p, int expert, int batch)
 {
-    return &p->ready[p->sweep % p->rounds][expert][batch];
+    return &p->ready[expert][p->sweep % p->apart * p->load->batches[expert] + batch];
 }
 
 static bool is_last(const player *p)
@@ -312,9 +311,11 @@ static void sum_up(const player *p)
     }
 }
 
-static void play_sweep(player *p, double *end)
+/* Returns when it is done. */
+static double play_sweep(player *p)
 {
     const wd_placement *placement = p->placement;
+    double end = 0;
     for (int e = 0; e < placement->experts; e++) {
         assert(p->load->batches[e] <= WD_TIMELINE_BATCHES_MAX);
         if (!p->load->batches[e]) continue;
@@ -323,8 +324,21 @@ static void play_sweep(player *p, double *end)
             play_leg(p, e, leg);
             s = leg.end;
         }
-        for (int b = 0; b < p->load->batches[e]; b++) *end = later(*end, *ready_of(p, e, b));
+        for (int b = 0; b < p->load->batches[e]; b++) end = later(end, *ready_of(p, e, b));
     }
+    return end;
+}
+
+/* Sweeps between two of a state, as far as there is room for their micro-batches: more of these
+ * than there are devices never wait for one another. */
+static int sweeps_apart(const wd_sweep_load *load)
+{
+    int most = 1;
+    for (int e = 0; e < WD_PLACED_EXPERTS_MAX; e++)
+        if (load->batches[e] > most) most = load->batches[e];
+    const int room = WD_TIMELINE_BATCHES_MAX / most;
+    if (load->sweeps_apart < 1) return 1;
+    return load->sweeps_apart < room ? load->sweeps_apart : room;
 }
 
 wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
@@ -333,7 +347,7 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
 {
     wd_timeline out;
     player p; /* large: of devices only those that there are get their zeros */
-    double end[SWEEPS_MAX] = {0};
+    double end = 0, begun = 0;
     memset(&out, 0, sizeof out);
     memset(&p, 0, offsetof(player, part));
     p.placement = placement;
@@ -345,12 +359,14 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
     p.out = &out;
     p.parts = placement->each ? site->devices : wd_site_devices(site);
     memset(p.part, 0, (size_t)p.parts * sizeof *p.part);
-    p.rounds = load->rounds < 1 ? 1 : load->rounds;
-    if (p.rounds > WD_SWEEPS_UNDER_WAY) p.rounds = WD_SWEEPS_UNDER_WAY;
-    p.sweeps = BEFORE + p.rounds;
-    for (p.sweep = 0; p.sweep < p.sweeps; p.sweep++) play_sweep(&p, &end[p.sweep]);
+    p.apart = sweeps_apart(load);
+    p.sweeps = BEFORE + p.apart;
+    for (p.sweep = 0; p.sweep < p.sweeps; p.sweep++) {
+        end = play_sweep(&p);
+        if (p.sweep == BEFORE - 1) begun = end;
+    }
     sum_up(&p);
-    out.sweep_seconds = (end[p.sweeps - 1] - end[BEFORE - 1]) / p.rounds;
+    out.sweep_seconds = (end - begun) / p.apart;
     find_limit(&p, out.sweep_seconds);
     return out;
 }

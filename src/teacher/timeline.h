@@ -16,7 +16,7 @@ enum { WD_TIMELINE_BATCHES_MAX = 1024 };
 typedef struct wd_sweep_load {
     int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert, at most the above */
     double batch_targets[WD_PLACED_EXPERTS_MAX]; /* states of a micro-batch, on average */
-    int rounds;             /* sweeps from one that a state is in to its next; 0 is 1 */
+    int sweeps_apart;       /* from one that a state is in to its next; 0 is 1 */
     double hop_batch_bytes; /* of each micro-batch, where it goes from device to device */
     /* of each state: both streams, the same way; what comes from host memory to the device of the
      * embedding; latents from home there, velocity back */

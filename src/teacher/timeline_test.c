@@ -104,17 +104,19 @@ static void pipeline(void **state)
     assert_seconds(play(WD_HOME_DEVICE, 4, 1).sweep_seconds, BLOCKS);
 }
 
-/* Where every other sweep has the same states, one does not wait for the one before. */
-static void rounds_of_sweeps(void **state)
+/* A sweep waits for the one that had the same states, not for those between: with as many of them
+ * as devices, or more, all are at work. */
+static void sweeps_of_other_states(void **state)
 {
     (void)state;
     const wd_placement p = placed(WD_HOME_DEVICE, 4);
     const wd_teacher_size size = twelve();
     const wd_site site = site_of(4);
-    for (int rounds = 0; rounds < 4; rounds++) {
-        const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .rounds = rounds};
+    for (int apart = 0; apart < 8; apart++) {
+        const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .sweeps_apart = apart};
         const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
-        assert_seconds(t.sweep_seconds, rounds < 2 ? BLOCKS : BLOCKS / 2);
+        const int under_way = apart < 1 ? 1 : apart < 4 ? apart : 4;
+        assert_seconds(t.sweep_seconds, (double)BLOCKS / under_way);
     }
 }
 
@@ -283,7 +285,7 @@ int main(void)
         cmocka_unit_test(small_stages_at_the_ends),
         cmocka_unit_test(disk),
         cmocka_unit_test(pipeline),
-        cmocka_unit_test(rounds_of_sweeps),
+        cmocka_unit_test(sweeps_of_other_states),
         cmocka_unit_test(converted_from_disk),
         cmocka_unit_test(from_home_and_back),
         cmocka_unit_test(processor_streams_from_disk),
