@@ -221,17 +221,15 @@ wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
 
 int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool all)
 {
-    int streams = !takes_batches(size, site, device) ? site->batches : all ? 1 : PIPELINE_STREAMS;
-    return streams < site->batches ? streams : site->batches;
+    return !takes_batches(size, site, device) ? site->batches : all ? 1 : PIPELINE_STREAMS;
 }
 
 /* Of one expert that has a stage there. */
 static int streams_of(const wd_placement *p, const wd_site *site, int expert, bool alone)
 {
     const wd_leg leg = wd_placement_leg(p, expert, 0);
-    bool at_once = leg.end == p->stages && goes_by_batch(p, p->place[expert][0]);
-    int streams = !at_once ? site->batches : alone ? 1 : PIPELINE_STREAMS;
-    return streams < site->batches ? streams : site->batches;
+    const bool at_once = leg.end == p->stages && goes_by_batch(p, p->place[expert][0]);
+    return !at_once ? site->batches : alone ? 1 : PIPELINE_STREAMS;
 }
 
 wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device)
