@@ -123,6 +123,7 @@ typedef struct wd_site_device {
     size_t bytes; /* of its pool, at most; a processor's is host memory */
     size_t taken; /* of them by the student, once the teacher is there */
     double flops_per_s;
+    double student_flops;    /* what the student computes there for each target of all ranks */
     double link_bytes_per_s; /* to and from host memory */
     bool reads_host;         /* the host's processor: weights are used where they are mapped */
     wd_sweep_need need;

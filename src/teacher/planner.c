@@ -81,6 +81,8 @@ static wd_status fill(wd_site *site, wd_teacher_size *size, wd_planner *p, int64
         WD_TRY(need_of(&need, p, micro, d, err));
         site->device[d].need = need->need;
     }
+    site->device[p->input.student_device].student_flops =
+        p->input.student_step_flops / p->input.step_targets;
     for (int s = 0; s < size->stages; s++)
         size->flops[s] = need->flops[wd_stage_kind_of(s, size->stages)];
     return WD_OK;

@@ -328,6 +328,31 @@ static void peaks_are_exact(void **state)
     assert_true(tight > SCENES / 2);
 }
 
+/* A student that takes longer than the teacher does has its device for itself; one that takes next
+ * to no time shares it. */
+static void balanced_leaves_a_student_alone(void **state)
+{
+    (void)state;
+    scene s;
+    do random_scene(&s);
+    while (s.input.site.devices < 4 || s.input.size.stages < 6);
+    wd_planner_input *in = &s.input;
+    in->site.ranks = in->site.hosts = 1;
+    for (int d = 0; d + 1 < in->site.devices; d++) {
+        in->site.device[d].bytes = SIZE_MAX / 4;
+        in->site.device[d].flops_per_s = 1e8;
+    }
+    in->student_step_flops = 1e3;
+    wd_strategy_plan plan = plan_of(in, WD_STRATEGY_balanced);
+    assert_int_equal(plan.placement.place[0][0].device, 0);
+    in->student_step_flops = 1e3 * plan.step_seconds * 1e8;
+    plan = plan_of(in, WD_STRATEGY_balanced);
+    for (int i = 0; i < plan.placement.stages; i++)
+        assert_true(plan.placement.place[0][i].device > 0);
+    assert_true(fabs(plan.step_seconds * 1e8 / in->student_step_flops - 1) < 1e-9);
+    assert_true(plan.student_limits);
+}
+
 /* An expert that no state of a sweep needs is not brought. */
 static void experts_apart(void **state)
 {
@@ -357,6 +382,7 @@ int main(void)
         cmocka_unit_test(auto_is_the_best),
         cmocka_unit_test(peaks_are_exact),
         cmocka_unit_test(experts_apart),
+        cmocka_unit_test(balanced_leaves_a_student_alone),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -179,7 +179,9 @@ static void place_sequential(wd_placement *out, const wd_teacher_size *size, con
     place_cut(out, cut, device, n);
 }
 
-/* The first stages on the first devices, so that the slowest is as fast as can be. */
+/* The first stages on the first devices, so that the slowest of those that have any is as fast as
+ * can be beside what students take of it. Where it is best to leave a student alone, no teacher's
+ * stage waits for it. */
 typedef struct division {
     double slowest[2][WD_PLACED_STAGES_MAX + 1]; /* [i % 2][end]: seconds per target of stages
                                                   * [0, end) on devices [0, i]; < 0: no room */
@@ -200,7 +202,7 @@ static void divide(division *best, const wd_teacher_size *size, const wd_site *s
         if (from < end) flops += size->flops[from], prepend(&r, size, from, d->reads_host);
         if (!holds(&r, size, site, device)) continue;
         const double others = i ? before[from] : from ? -1 : 0;
-        double seconds = flops / d->flops_per_s;
+        double seconds = from < end ? (flops + d->student_flops) / d->flops_per_s : 0;
         if (others < 0) continue;
         if (others > seconds) seconds = others;
         if (slowest >= 0 && seconds >= slowest) continue;

@@ -35,10 +35,12 @@ static wd_site random_site(int devices, int64_t bytes_max)
     wd_site site = {.devices = devices, .host_bytes = 100, .disk_bytes_per_s = 1};
     site.batches = (int)between(1, 5);
     for (int d = 0; d < devices; d++) {
-        site.device[d] = (wd_site_device){.bytes = (size_t)between(1, bytes_max),
-                                          .flops_per_s = (double)between(1, 4),
-                                          .link_bytes_per_s = 1,
-                                          .workspace = (size_t)between(0, 5)};
+        site.device[d] =
+            (wd_site_device){.bytes = (size_t)between(1, bytes_max),
+                             .flops_per_s = (double)between(1, 4),
+                             .student_flops = (double)between(0, 1) * (double)between(0, 40),
+                             .link_bytes_per_s = 1,
+                             .workspace = (size_t)between(0, 5)};
         site.device[d].taken = (size_t)between(0, (int64_t)site.device[d].bytes / 4);
         wd_sweep_need *need = &site.device[d].need;
         need->tables = (size_t)between(0, 2);
@@ -54,15 +56,17 @@ static wd_site random_site(int devices, int64_t bytes_max)
 
 /* ---- what a placement is worth ---- */
 
-/* Seconds per target and expert of the slowest device. */
+/* Seconds per target and expert of the slowest device that has stages. */
 static double slowest(const wd_placement *p, const wd_teacher_size *size, const wd_site *site)
 {
     double most = 0;
     for (int d = 0; d < site->devices; d++) {
+        const wd_site_device *on = &site->device[d];
         double flops = 0;
         for (int s = 0; s < p->stages; s++)
             if (p->place[0][s].device == d) flops += size->flops[s];
-        if (flops / site->device[d].flops_per_s > most) most = flops / site->device[d].flops_per_s;
+        const double seconds = (flops + on->student_flops) / on->flops_per_s;
+        if (flops > 0 && seconds > most) most = seconds;
     }
     return most;
 }
@@ -99,6 +103,28 @@ static void balanced_is_the_best(void **state)
         not_fitting += best < 0;
     }
     assert_true(fitting > 50 && not_fitting > 50);
+}
+
+/* Twelve equal stages on four equal devices, the first of which has a student of so many stages'
+ * work beside them. */
+static void balanced_beside_a_student(void **state)
+{
+    (void)state;
+    static const int student[] = {0, 2, 6, 30}, least[] = {3, 4, 4, 4};
+    for (int i = 0; i < 4; i++) {
+        wd_teacher_size size = {.experts = 1, .stages = 12};
+        wd_site site = {.devices = 4, .host_bytes = 100, .batches = 1};
+        wd_err err = {0};
+        wd_placement p;
+        int load[4] = {student[i]};
+        for (int s = 0; s < 12; s++) size.flops[s] = 1;
+        for (int d = 0; d < 4; d++) site.device[d] = (wd_site_device){.flops_per_s = 1};
+        site.device[0].student_flops = student[i];
+        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_balanced, &size, &site, 0, &err), &err);
+        for (int s = 0; s < 12; s++) load[p.place[0][s].device]++;
+        for (int d = 1; d < 4; d++) assert_true(load[d] <= least[i]);
+        assert_true(load[0] <= least[i] || load[0] == student[i]);
+    }
 }
 
 static void sequential_fills_the_first(void **state)
@@ -295,6 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(balanced_is_the_best),
+        cmocka_unit_test(balanced_beside_a_student),
         cmocka_unit_test(sequential_fills_the_first),
         cmocka_unit_test(bytes_by_home),
         cmocka_unit_test(many_ranks),
