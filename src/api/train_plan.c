@@ -83,6 +83,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     p->step_samples = samples * wd_train_ranks(s);
     in->step_targets = p->step_samples / (double)m->reuse;
     in->student_step_flops = samples * beside->student_flops_per_sample;
+    in->student_step_bytes = wd_machine_step_bytes(m);
     /* gradients become final in backward, two thirds of a pass: of the last one, or of each */
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
     in->reduced_bytes = rounds * (double)beside->student_weights * sizeof(float);

@@ -23,6 +23,15 @@ int64_t wd_machine_step_samples(const wd_machine_options *o)
     return o->batch * o->accumulation * wd_machine_ranks(o);
 }
 
+double wd_machine_step_bytes(const wd_machine_options *o)
+{
+    const int64_t text = o->text_tokens * o->student.text_dim;
+    const double begun =
+        (double)wd_machine_step_samples(o) / (double)(o->reuse * o->trajectory.steps);
+    return (double)(o->batch * o->accumulation * text) * (double)wd_dtype_bytes(o->student_dtype) +
+           begun * (double)state_count(o) * sizeof(float);
+}
+
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
 {
     const wd_pipeline *teacher = o->teacher;

@@ -86,6 +86,10 @@ int64_t wd_machine_step_samples(const wd_machine_options *options);
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
                                   wd_err *err);
 
+/* Bytes that a step brings to the student's device of a rank beside the teacher's: the text of its
+ * batches, the noise of trajectories that begin. */
+double wd_machine_step_bytes(const wd_machine_options *options);
+
 /* The sweeps that such a machine runs. */
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
 

@@ -251,15 +251,21 @@ static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
     return most;
 }
 
-/* What the teacher does for a step, where the student leaves it `share` of its device's rate. */
+/* Shares of the rates of the student's device. */
+typedef struct device_share {
+    double compute, link;
+} device_share;
+
+/* What the teacher does for a step, where the student leaves it such a share of its device. */
 static step_parts play_step(wd_strategy_plan *plan, const wd_planner_input *in,
-                            const wd_teacher_size *size, const wd_site *site, double share)
+                            const wd_teacher_size *size, const wd_site *site, device_share share)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
     step_parts parts = {0};
     wd_site shared = *site;
     double most = 0;
-    shared.device[in->student_device].flops_per_s *= share;
+    shared.device[in->student_device].flops_per_s *= share.compute;
+    shared.device[in->student_device].link_bytes_per_s *= share.link;
     find_kinds(kind, in, plan->window);
     const double ranks = plan->placement.each ? wd_site_ranks(site) : 1;
     const double hosts = plan->placement.each ? ranks / wd_site_host_ranks(site) : 1;
@@ -305,9 +311,10 @@ static double reduce_seconds(const wd_planner_input *in)
     return seconds;
 }
 
-/* A processor does one after the other. Another device computes for both, side by side: a step
- * takes as long as the teacher does with the share that a student leaves it which is busy for its
- * part of that time. The longer, the larger the share: found by halving.
+/* A processor does one after the other. Another device computes for both, side by side, and its
+ * link brings what both need: a step takes as long as the teacher does with the share that a
+ * student leaves it which is busy for its part of that time. The longer, the larger the share:
+ * found by halving.
  *
  * Gradients are on their way while backward goes on and while the next targets are made: what is
  * left of that time the student's device waits. */
@@ -316,7 +323,8 @@ static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd
 {
     const wd_site_device *device = &site->device[in->student_device];
     const double student = in->student_step_flops / device->flops_per_s;
-    const step_parts alone = play_step(plan, in, size, site, 1);
+    const double brought = in->student_step_bytes / device->link_bytes_per_s;
+    const step_parts alone = play_step(plan, in, size, site, (device_share){1, 1});
     const double teacher = device->reads_host ? alone.seconds : alone.beside;
     plan->reduce_seconds = reduce_seconds(in);
     plan->exposed_seconds = fmax(0, plan->reduce_seconds - in->final_share * student - teacher);
@@ -331,12 +339,13 @@ static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd
     const wd_sweep_load load = plan->load;
     const wd_timeline timeline = plan->timeline;
     const double sent = plan->step_bytes_sent;
-    double most = alone.seconds + student + plan->exposed_seconds;
+    double most = alone.seconds + student + brought + plan->exposed_seconds;
     if (most < least) most = least;
     for (int i = 0; i < HALVINGS && most > least / FASTER; i++) {
         const double seconds = i ? (least + most) / 2 : least;
-        const step_parts parts = play_step(plan, in, size, site, 1 - student / seconds);
-        if (parts.seconds > seconds * (1 + 1e-9))
+        const device_share share = {1 - student / seconds, 1 - brought / seconds};
+        if (share.link <= 0 ||
+            play_step(plan, in, size, site, share).seconds > seconds * (1 + 1e-9))
             least = seconds;
         else
             most = seconds;

@@ -25,6 +25,7 @@ typedef struct wd_planner_input {
     int student_device;        /* of every rank */
     double step_targets;       /* for all ranks */
     double student_step_flops; /* of one rank */
+    double student_step_bytes; /* that come over the link of its device beside the teacher's */
     /* what ranks tell one another of it in a step: gradients, each adding up a share of them, and
      * what comes of that (gradients again, or weights), in bytes of all shares; and the share of a
      * step's FLOPs during which gradients become final */

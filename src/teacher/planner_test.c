@@ -174,6 +174,7 @@ static void random_scene(scene *s)
     in->slots = (int)between(0, 1) * (int)between(2, 5);
     in->step_targets = (double)between(1, 64);
     in->student_step_flops = magnitude(1e5, 1e9);
+    in->student_step_bytes = magnitude(1e3, 1e7);
     in->reduced_bytes = in->gathered_bytes = magnitude(1e3, 1e7);
     in->final_share = 0.6;
 }
@@ -353,6 +354,25 @@ static void balanced_leaves_a_student_alone(void **state)
     assert_true(plan.student_limits);
 }
 
+/* Weights that stream and what the student needs share the link that is busy all the time. */
+static void a_link_for_both(void **state)
+{
+    (void)state;
+    scene s;
+    do random_scene(&s);
+    while (s.input.site.devices < 2 || s.input.size.stages < 6);
+    wd_planner_input *in = &s.input;
+    in->site.ranks = in->site.hosts = 1;
+    in->site.device[0].link_bytes_per_s = 1e3;
+    in->student_step_flops = in->student_step_bytes = 1;
+    const wd_strategy_plan alone = plan_of(in, WD_STRATEGY_offload);
+    assert_int_equal(alone.timeline.limit, WD_LANE_LINK);
+    in->student_step_bytes = alone.step_seconds * 1e3 / 2;
+    const double both = plan_of(in, WD_STRATEGY_offload).step_seconds;
+    if (fabs(both - 1.5 * alone.step_seconds) > 0.01 * both)
+        fail_msg("%g s, %g s alone", both, alone.step_seconds);
+}
+
 /* An expert that no state of a sweep needs is not brought. */
 static void experts_apart(void **state)
 {
@@ -360,7 +380,8 @@ static void experts_apart(void **state)
     scene s;
     double copied[2], weights = 0;
     do random_scene(&s);
-    while (s.input.size.experts < 2 || s.input.site.devices < 2 || s.input.trajectories < 2);
+    while (s.input.size.experts < 2 || s.input.site.devices < 2 || s.input.site.ranks > 1 ||
+           s.input.trajectories < 2);
     wd_planner_input *in = &s.input;
     in->rounds = 2;
     in->expert = s.expert;
@@ -383,6 +404,7 @@ int main(void)
         cmocka_unit_test(peaks_are_exact),
         cmocka_unit_test(experts_apart),
         cmocka_unit_test(balanced_leaves_a_student_alone),
+        cmocka_unit_test(a_link_for_both),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }
