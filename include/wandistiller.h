@@ -6,6 +6,11 @@
  *
  * Ownership: options are plain values; the strings in them are borrowed and must live until the
  * call returns. Threads: one job at a time per process, unless a function says otherwise.
+ *
+ * The process is its owner's. What the program sets for itself a program of your own may set, too:
+ * GOMP_SPINCOUNT=2000 in the environment before it starts, or threads that wait spin for
+ * milliseconds, which costs much where others want the processors; and, of glibc's heap,
+ * mallopt(M_MMAP_THRESHOLD, 256 << 10), or it keeps more than memory plans say.
  */
 #ifndef WANDISTILLER_H
 #define WANDISTILLER_H
@@ -148,7 +153,7 @@ typedef struct wd_train_options {
     const char *network_bandwidth; /* "12.5GB/s": from a host to the others, for plans */
     bool measure_rates;            /* anew, though they are known from an earlier run */
     bool profile_memory;        /* say planned beside measured bytes at the end */
-    int64_t num_threads;        /* 0: all cores */
+    int64_t num_threads;        /* 0: all cores; a build without OpenMP uses one */
     const char *offload_folder; /* accepted for scripts of the Python version; means nothing */
     int64_t num_workers;        /* accepted for scripts of the Python version; means nothing */
     int64_t stop_at_step;       /* ends as wd_request_stop after that step would; 0: never */

@@ -67,6 +67,7 @@ wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devi
                 wd_queue_workspace_bytes(dry_queue));
     wd_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
                 (size_t)(wd_memory_peak() - before));
+    WD_TRY_OUT(wd_device_check_kernels(err));
 out:
     wd_queue_close(dry_queue);
     wd_device_close(dry);

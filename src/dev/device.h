@@ -58,6 +58,10 @@ const char *wd_device_name(const wd_device *device);
 /* Whether this device's kernels may read host memory in place, such as a mapped checkpoint. */
 bool wd_device_reads_host(const wd_device *device);
 
+/* WD_OUT_OF_MEMORY if the processor could not make a kernel that a dry launch, for any device whose
+ * kernels are the processor's, has asked about since the last call: what was planned is void. */
+wd_status wd_device_check_kernels(wd_err *err);
+
 /* Whether this is a dry device: callers skip what needs values, such as reading back a loss. */
 bool wd_device_is_dry(const wd_device *device);
 

@@ -199,6 +199,7 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     if (samples->count)
         WD_TRY_OUT(
             plan_samples(out, &machine, samples, &dry, twin(&dry, devices, samples->decoder), err));
+    WD_TRY_OUT(wd_device_check_kernels(err));
     add_devices(out, &dry);
 out:
     wd_machine_close(&machine);

@@ -49,8 +49,9 @@ static wd_status map_file(wd_safetensors_file *file, wd_err *err)
     } else {
         void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (map == MAP_FAILED) {
-            status = wd_fail(err, WD_IO, "%s: cannot be mapped (%lld bytes): %s", path,
-                             (long long)info.st_size, strerror(errno));
+            status = wd_fail(err, errno == ENOMEM ? WD_OUT_OF_MEMORY : WD_IO,
+                             "%s: cannot be mapped (%lld bytes): %s", path, (long long)info.st_size,
+                             strerror(errno));
         } else {
             file->map = map;
             file->bytes = (size_t)info.st_size;

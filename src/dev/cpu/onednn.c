@@ -6,12 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "core/checked.h"
 #include "core/memory.h"
 
-enum { KEY_MAX = 256, BUCKETS = 1024, ALIGN = 64 };
+enum {
+    KEY_MAX = 256,
+    BUCKETS = 1024,
+    ALIGN = 64,
+    ROOM = 16 << 20 /* for what oneDNN allocates to make a primitive: see has_room */
+};
 
 /* A failure here is a bug of ours or an allocation that failed: a launch cannot report either. */
 static void check(dnnl_status_t status, const char *what)
@@ -155,6 +161,7 @@ static struct {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     entry *bucket[BUCKETS];
+    bool missed; /* an entry, for want of memory */
 } onednn = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void wd_onednn_limit_isa(wd_cpu_isa isa)
@@ -291,37 +298,83 @@ static void make_conv(entry *e, const wd_onednn_conv *c)
     layout_free(&x), layout_free(&y), layout_free(&w), layout_free(&packed), layout_free(&bias);
 }
 
-/* The entry of `key`, made by one of the functions above if it is new. Keys of products and
- * convolutions differ in length. */
-static entry *find(const void *key, size_t bytes)
+/* oneDNN does not look whether it has got memory for a kernel's code (2.6: about 250 kB for each),
+ * and writes to it all the same. Memory is refused where the address space or the data of a process
+ * is limited: there this asks first, for far more. */
+static bool has_room(void)
+{
+    void *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return false;
+    munmap(room, ROOM);
+    return true;
+}
+
+/* An entry by one of the functions above, of which keys differ in length. */
+static entry *make(const void *key, size_t bytes)
 {
     _Static_assert(sizeof(wd_onednn_product) <= KEY_MAX && sizeof(wd_onednn_conv) <= KEY_MAX &&
                        sizeof(wd_onednn_product) != sizeof(wd_onednn_conv),
                    "keys");
-    pthread_mutex_lock(&onednn.lock);
     if (!onednn.engine) {
         check(dnnl_engine_create(&onednn.engine, dnnl_cpu, 0), "an engine");
         check(dnnl_stream_create(&onednn.stream, onednn.engine, dnnl_stream_default_flags),
               "a stream");
     }
+    entry *e = calloc(1, sizeof *e); /* kept for the process: not memory of a run */
+    if (!e) check(dnnl_out_of_memory, "a primitive");
+    memcpy(e->key, key, bytes);
+    e->key_bytes = bytes;
+    pthread_mutex_init(&e->lock, NULL);
+    if (bytes == sizeof(wd_onednn_product)) {
+        make_product(e, key);
+    } else {
+        make_conv(e, key);
+    }
+    return e;
+}
+
+/* The entry of `key`, made if it is new; NULL: there is no memory to make it in. */
+static entry *find_or_miss(const void *key, size_t bytes)
+{
+    pthread_mutex_lock(&onednn.lock);
     entry **at = &onednn.bucket[XXH3_64bits(key, bytes) % BUCKETS];
     while (*at && ((*at)->key_bytes != bytes || memcmp((*at)->key, key, bytes))) at = &(*at)->next;
-    if (!*at) {
-        entry *e = calloc(1, sizeof *e); /* kept for the process: not memory of a run */
-        if (!e) check(dnnl_out_of_memory, "a primitive");
-        memcpy(e->key, key, bytes);
-        e->key_bytes = bytes;
-        pthread_mutex_init(&e->lock, NULL);
-        if (bytes == sizeof(wd_onednn_product)) {
-            make_product(e, key);
-        } else {
-            make_conv(e, key);
-        }
-        *at = e;
-    }
+    if (!*at && has_room())
+        *at = make(key, bytes);
+    else if (!*at)
+        onednn.missed = true;
     entry *found = *at;
     pthread_mutex_unlock(&onednn.lock);
     return found;
+}
+
+static wd_status refuse(wd_err *err)
+{
+    return wd_fail(
+        err, WD_OUT_OF_MEMORY,
+        "no memory for kernels: the system refuses %d MiB to make one in; is the address "
+        "space limited (ulimit -v, ulimit -d)?",
+        ROOM >> 20);
+}
+
+wd_status wd_onednn_take_miss(wd_err *err)
+{
+    pthread_mutex_lock(&onednn.lock);
+    const bool missed = onednn.missed;
+    onednn.missed = false;
+    pthread_mutex_unlock(&onednn.lock);
+    return missed ? refuse(err) : WD_OK;
+}
+
+/* For a launch, which cannot do without. */
+static entry *find(const void *key, size_t bytes)
+{
+    wd_err err;
+    entry *found = find_or_miss(key, bytes);
+    if (found) return found;
+    (void)refuse(&err);
+    fprintf(stderr, "wandistiller: %s\n", err.message);
+    abort();
 }
 
 static void run(work *w, const dnnl_exec_arg_t *args, int count)
@@ -337,12 +390,14 @@ static void point(dnnl_memory_t memory, const void *at)
 
 bool wd_onednn_product_is_exact(const wd_onednn_product *product)
 {
-    return find(product, sizeof *product)->exact;
+    const entry *e = find_or_miss(product, sizeof *product);
+    return e && e->exact;
 }
 
 size_t wd_onednn_product_scratch(const wd_onednn_product *product)
 {
-    return find(product, sizeof *product)->main.scratch_bytes;
+    const entry *e = find_or_miss(product, sizeof *product);
+    return e ? e->main.scratch_bytes : 0;
 }
 
 void wd_onednn_product_run(void *c, const void *a, const void *b, const void *bias,
@@ -368,7 +423,8 @@ void wd_onednn_product_run(void *c, const void *a, const void *b, const void *bi
 /* Scratch: packed weights, then whichever of the two primitives needs more. */
 size_t wd_onednn_conv_scratch(const wd_onednn_conv *conv)
 {
-    const entry *e = find(conv, sizeof *conv);
+    const entry *e = find_or_miss(conv, sizeof *conv);
+    if (!e) return 0;
     size_t main = e->main.scratch_bytes, pack = e->pack.scratch_bytes;
     return e->packed_bytes + (main > pack ? main : pack);
 }

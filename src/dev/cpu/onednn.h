@@ -12,6 +12,10 @@
 /* Lowers the instruction set that oneDNN uses; before its first use in this process. */
 void wd_onednn_limit_isa(wd_cpu_isa isa);
 
+/* WD_OUT_OF_MEMORY if a primitive that was asked about since the last call could not be made: what
+ * was said of it (no scratch, not exact) is void. A run of such a one ends the process. */
+wd_status wd_onednn_take_miss(wd_err *err);
+
 /* Everything that tells one product from another but its pointers. All members are 8 bytes wide, so
  * that keys compare as bytes. */
 typedef struct wd_onednn_product {

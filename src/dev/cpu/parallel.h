@@ -13,7 +13,9 @@ typedef void wd_parallel_fn(int64_t begin, int64_t end, void *context);
  * done. Where the parts begin depends on the number of threads: results must not. */
 void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context);
 
-/* How many threads loops of the calling thread use, and so does oneDNN when called from it. */
+/* How many threads loops of the calling thread use, and so does oneDNN when called from it. In a
+ * build without OpenMP (WD_OPENMP=OFF) loops use one, and setting another number does nothing: not
+ * to oneDNN either, whose threads are then as OMP_NUM_THREADS says. */
 int wd_parallel_threads(void);
 void wd_parallel_set_threads(int threads); /* > 0 */
 
