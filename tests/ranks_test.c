@@ -5,6 +5,7 @@
 #include "io/json.h"
 
 #include <dirent.h>
+#include <glob.h>
 
 static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
 
@@ -361,6 +362,41 @@ static void a_bad_command_line_is_one_report(void **state)
     assert_false(wd_path_exists(wd_test_path("never")));
 }
 
+/* A process whose parent it is; 0: none. */
+static pid_t child_of(pid_t parent)
+{
+    char path[64];
+    int child = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%d", &child) != 1) child = 0;
+    if (file) fclose(file);
+    return child;
+}
+
+/* Nobody is left then to remove what the ranks have shared but who started mpirun. */
+static void a_killed_mpirun_leaves_nothing(void **state)
+{
+    (void)state;
+    char folder[128];
+    glob_t found;
+    const char *all[] = {RUN(wd_test_path("killed")), "--num_steps", "1000000",
+                         "--nproc_per_node",          "2",           NULL};
+    const pid_t pid = wd_program_start(all);
+    wait_for_steps(wd_test_path("killed/metrics.jsonl"));
+    const pid_t mpirun = child_of(pid);
+    assert_true(mpirun > 0);
+    snprintf(folder, sizeof folder, "/dev/shm/wandistiller-*/ompi.*/pid.%d", (int)mpirun);
+    assert_int_equal(glob(folder, 0, NULL, &found), 0);
+    *strstr(found.gl_pathv[0], "/ompi.") = 0;
+    snprintf(folder, sizeof folder, "%s", found.gl_pathv[0]);
+    globfree(&found);
+    kill(mpirun, SIGKILL);
+    wd_program_wait(&program, pid);
+    refused(WD_RANK_LOST, "was ended by signal 9");
+    assert_false(wd_path_exists(folder));
+}
+
 /* What --profile_memory says that all ranks have sent on a lane. */
 static int64_t sent(const char *lane)
 {
@@ -525,6 +561,7 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(a_failure_is_everybodys),                                                 \
         cmocka_unit_test(a_plan_that_does_not_fit_is_one_report),                                  \
         cmocka_unit_test(a_bad_command_line_is_one_report),                                        \
+        cmocka_unit_test(a_killed_mpirun_leaves_nothing),                                          \
         cmocka_unit_test(ranks_must_be_asked_for),                                                 \
         cmocka_unit_test(launchers_that_cannot_are_told_what_to_run)
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,15 +145,39 @@ static wd_status make_arguments(const char ***out, char *self, size_t self_bytes
     return WD_OK;
 }
 
+/* Where mpirun and ranks put what they share. mpirun removes it at its end, but nobody does where
+ * mpirun itself is killed, so it is a folder of our own. Empty: there can be none, and they put it
+ * where they always do. */
+static void open_folder(char out[32])
+{
+    strcpy(out, "/dev/shm/wandistiller-XXXXXX");
+    if (!mkdtemp(out)) *out = 0;
+}
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+{
+    (void)is, (void)kind, (void)at;
+    remove(path); /* what cannot be removed stays */
+    return 0;
+}
+
+static void close_folder(const char *folder)
+{
+    enum { FOLDERS_OPEN_MAX = 16 };
+    if (*folder) nftw(folder, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS);
+}
+
 /* In the child, with `mask` as it was. A process group of its own keeps Ctrl-C from it, of which it
  * would kill the ranks. Exits with NOT_RUN + errno where there is no mpirun. */
 enum { NOT_RUN = 100 };
-static void become_mpirun(const char **all, const sigset_t *mask)
+static void become_mpirun(const char **all, const char *folder, const sigset_t *mask)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
     unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated */
+    if (*folder) setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
+    if (*folder) setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
     const int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     sigprocmask(SIG_SETMASK, mask, NULL);
@@ -160,8 +185,8 @@ static void become_mpirun(const char **all, const sigset_t *mask)
     _exit(NOT_RUN + (errno == ENOENT));
 }
 
-/* Until it ends. mpirun hands SIGUSR1 on to the ranks and goes on; of SIGTERM it kills them, which
- * is what Ctrl-C after a first request is for. */
+/* Until it ends: its status. mpirun hands SIGUSR1 on to the ranks and goes on; of SIGTERM it kills
+ * them, which is what Ctrl-C after a first request is for. */
 static int tend(pid_t child, const sigset_t *awaited)
 {
     int status, number, requests = 0;
@@ -170,7 +195,7 @@ static int tend(pid_t child, const sigset_t *awaited)
         if (number == SIGCHLD) continue;
         kill(child, requests++ && number == SIGINT ? SIGTERM : SIGUSR1);
     }
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return status;
 }
 
 static wd_status run_child(int *exit_code, const char **all, wd_err *err)
@@ -182,10 +207,20 @@ static wd_status run_child(int *exit_code, const char **all, wd_err *err)
     sigaddset(&awaited, SIGTERM);
     sigaddset(&awaited, SIGUSR1);
     sigprocmask(SIG_BLOCK, &awaited, &before);
+    char folder[32];
+    open_folder(folder);
     const pid_t child = fork();
-    if (child == 0) become_mpirun(all, &before);
-    const int code = child < 0 ? NOT_RUN : tend(child, &awaited);
+    if (child == 0) become_mpirun(all, folder, &before);
+    const int status = child < 0 ? W_EXITCODE(NOT_RUN, 0) : tend(child, &awaited);
+    close_folder(folder);
     sigprocmask(SIG_SETMASK, &before, NULL);
+    if (WIFSIGNALED(status))
+        return wd_fail(
+            err, WD_RANK_LOST,
+            "mpirun, which had started the ranks, was ended by signal %d (%s), and they end "
+            "with it. The last checkpoint is whole: --resume auto goes on from it",
+            WTERMSIG(status), strsignal(WTERMSIG(status)));
+    const int code = WEXITSTATUS(status);
     if (code == NOT_RUN) return wd_fail(err, WD_IO, "mpirun: cannot be run");
     if (code == NOT_RUN + 1)
         return wd_fail(err, WD_NOT_FOUND,

@@ -36,7 +36,8 @@ wd_status wd_launch_check_host(const wd_launch *launch, int expected, int found,
 /* Runs this program again as `ranks` ranks of this machine, by mpirun, and returns when they have
  * ended: *exit_code is theirs, 128 and more where a signal ended one. SIGTERM and a first SIGINT
  * ask the ranks to stop (they get SIGUSR1), SIGINT then ends them. argv[argc] are the program's
- * arguments without its own name. The process must have one thread. WD_NOT_FOUND: no mpirun. */
+ * arguments without its own name. The process must have one thread. WD_NOT_FOUND: no mpirun;
+ * WD_RANK_LOST: it was killed. Nothing of it is left behind. */
 wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, wd_err *err);
 
 #endif
