@@ -48,6 +48,7 @@ typedef enum wd_status {
 /* What went wrong: filled by the call that failed, untouched by one that succeeds. */
 typedef struct wd_err {
     wd_status status;
+    int of_rank;        /* whose failure it is that this rank was told of: 1 + rank; 0: its own */
     char message[2048]; /* names the object, what was expected, what was found, what to do */
 } wd_err;
 

@@ -9,11 +9,19 @@ const char *wd_status_text(wd_status status)
 {
     switch (status) {
 #define X(name, code, text)                                                                        \
-    case WD_##name: return text;
+    case WD_##name:                                                                                \
+        return text;
         WD_STATUS_MAP(X)
 #undef X
     }
     return "unknown status";
+}
+
+static void fill(wd_err *err, int of_rank, wd_status status, const char *format, va_list list)
+{
+    err->status = status;
+    err->of_rank = of_rank;
+    vsnprintf(err->message, sizeof err->message, format, list);
 }
 
 wd_status wd_fail(wd_err *err, wd_status status, const char *format, ...)
@@ -21,8 +29,17 @@ wd_status wd_fail(wd_err *err, wd_status status, const char *format, ...)
     if (!err) return status;
     va_list list;
     va_start(list, format);
-    err->status = status;
-    vsnprintf(err->message, sizeof err->message, format, list);
+    fill(err, 0, status, format, list);
+    va_end(list);
+    return status;
+}
+
+wd_status wd_fail_of(wd_err *err, int rank, wd_status status, const char *format, ...)
+{
+    if (!err) return status;
+    va_list list;
+    va_start(list, format);
+    fill(err, 1 + rank, status, format, list);
     va_end(list);
     return status;
 }

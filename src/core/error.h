@@ -9,6 +9,10 @@
 wd_status wd_fail(wd_err *err, wd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The same for the failure of another rank: the report of a job is of that rank. */
+wd_status wd_fail_of(wd_err *err, int rank, wd_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* Puts "prefix: " in front of the message that is already in `err`; returns err->status. */
 wd_status wd_fail_in(wd_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -93,13 +93,14 @@ static wd_status check(const offer *all, const wd_comm *comm, size_t bytes, cons
     while (r < comm->ranks && !all[r].error) r++;
     if (r == comm->ranks) return WD_OK;
     if (!all[r].host_rank)
-        return wd_fail(err, WD_OUT_OF_MEMORY,
-                       "no memory for %s that the ranks of a host share: %zu bytes: %s (rank %d)",
-                       what, bytes, strerror(all[r].error), r);
-    return wd_fail(err, WD_UNSUPPORTED,
-                   "rank %d cannot open %s that the first rank of its host has made: %s: ranks of "
-                   "one host must be one user's and in one container (see /proc/PID/fd)",
-                   r, what, strerror(all[r].error));
+        return wd_fail_of(err, r, WD_OUT_OF_MEMORY,
+                          "no memory for %s that the ranks of a host share: %zu bytes: %s (rank "
+                          "%d)",
+                          what, bytes, strerror(all[r].error), r);
+    return wd_fail_of(err, r, WD_UNSUPPORTED,
+                      "rank %d cannot open %s that the first rank of its host has made: %s: ranks "
+                      "of one host must be one user's and in one container (see /proc/PID/fd)",
+                      r, what, strerror(all[r].error));
 }
 
 wd_status wd_shared_open(wd_shared **out, wd_comm *comm, size_t bytes, const char *what,

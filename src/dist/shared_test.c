@@ -233,8 +233,10 @@ static void too_much_is_refused_on_all(void **state)
     (void)state;
     part all[RANKS];
     run_threads(all, RANKS, (size_t)1 << 60, only_open);
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < RANKS; r++) {
         wd_test_refused(all[r].status, &all[r].err, WD_OUT_OF_MEMORY, "a test");
+        assert_int_equal(all[r].err.of_rank, 1 + 0); /* the first rank makes it */
+    }
 }
 
 static void one_rank_and_no_bytes_share_nothing(void **state)

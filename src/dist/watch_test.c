@@ -20,6 +20,7 @@ typedef enum act {
     CLOSE_LATE, /* after the others */
     HANG,       /* does nothing any more */
     FAIL,       /* reports an error */
+    FAIL_OF_0,  /* the same, of rank 0 */
     ABORT,
     WAIT,         /* for other ranks, without end */
     WAIT_BETWEEN, /* the same, between two steps */
@@ -105,6 +106,9 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     case FAIL:
         wd_log(WD_LOG_ERROR, "take less of rank %d", rank);
         wd_fail(&err, WD_BAD_FORMAT, "rank %d dislikes its file", rank);
+        wd_watch_fail(watch, &err);
+    case FAIL_OF_0:
+        wd_fail_of(&err, 0, WD_OUT_OF_MEMORY, "no memory on rank 0");
         wd_watch_fail(watch, &err);
     case ABORT:
         abort();
@@ -334,6 +338,19 @@ static void errors_of_all_are_one_report(void **state)
     assert_int_equal(count(j.report, "take less"), 1);
 }
 
+/* What all ranks are told may be told by any of them first. */
+static void failures_of_others_are_theirs(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {HANG, HANG, FAIL_OF_0}};
+    start(&j);
+    go(&j);
+    see_end(&j, code);
+    assert_codes(code, WD_OUT_OF_MEMORY, WD_OUT_OF_MEMORY, WD_OUT_OF_MEMORY);
+    assert_report(&j, 0, "no memory on rank 0");
+}
+
 /* Some may be connected to the one that fails, and not yet to the one that reports. */
 static void errors_while_ranks_meet_are_one_report(void **state)
 {
@@ -518,6 +535,7 @@ int main(void)
         cmocka_unit_test(stopped_and_continued_ranks_go_on),
         cmocka_unit_test(errors_end_all_with_their_code),
         cmocka_unit_test(errors_of_all_are_one_report),
+        cmocka_unit_test(failures_of_others_are_theirs),
         cmocka_unit_test(errors_while_ranks_meet_are_one_report),
         cmocka_unit_test(failures_after_the_first_goodbye_count),
         cmocka_unit_test(signals_are_told),
