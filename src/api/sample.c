@@ -92,10 +92,7 @@ static wd_status choose_guidance(job *j, wd_err *err)
                        "expert; leave it out",
                        o->model);
     j->guidance_scale[0] = isnan(o->guidance_scale) ? student ? 1 : 5 : o->guidance_scale;
-    if (student && j->guidance_scale[0] > 1)
-        wd_log(WD_LOG_WARNING,
-               "%s: has guidance folded in; --guidance_scale %g guides a second time, 1 is its own",
-               o->model, j->guidance_scale[0]);
+    if (student) wd_export_warn_of_guidance(o->model, j->guidance_scale[0]);
     j->guidance_scale[1] = isnan(o->guidance_scale_2) ? j->guidance_scale[0] : o->guidance_scale_2;
     return WD_OK;
 }

@@ -271,10 +271,8 @@ static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
 {
     bool student;
     WD_TRY(wd_export_is_student(&student, s->teacher.path, err));
-    if (student && s->options.guidance_scale > 1 && !(s->comm && s->comm->rank))
-        wd_log(WD_LOG_WARNING,
-               "%s: has guidance folded in; --guidance_scale %g guides a second time, 1 is its own",
-               s->options.teacher_path, s->options.guidance_scale);
+    if (student && !(s->comm && s->comm->rank))
+        wd_export_warn_of_guidance(s->options.teacher_path, s->options.guidance_scale);
     return WD_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <malloc.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,36 +59,46 @@ size_t wd_host_memory_available(void)
     return (size_t)(left < bytes ? left : bytes);
 }
 
-/* Of the shared memory that is resident, what other processes have to answer for, in KiB. */
-static uint64_t shared_by_others(void)
+/* Resident memory without mapped files, in KiB. */
+typedef struct resident {
+    uint64_t anonymous, shared;
+} resident;
+
+static bool find_resident(resident *out)
 {
-    const uint64_t all = kib_of("/proc/self/status", "RssShmem");
+    out->anonymous = kib_of("/proc/self/status", "RssAnon");
+    out->shared = kib_of("/proc/self/status", "RssShmem");
+    return out->anonymous != UINT64_MAX && out->shared != UINT64_MAX;
+}
+
+/* Of that much shared memory, what other processes have to answer for. */
+static uint64_t shared_by_others(uint64_t shared)
+{
     const uint64_t part = kib_of("/proc/self/smaps_rollup", "Pss_Shmem");
-    return all != UINT64_MAX && part < all ? all - part : 0;
+    return part < shared ? shared - part : 0;
 }
 
 size_t wd_host_memory_own(void)
 {
-    uint64_t anonymous = kib_of("/proc/self/status", "RssAnon");
-    uint64_t shared = kib_of("/proc/self/status", "RssShmem");
-    if (anonymous == UINT64_MAX || shared == UINT64_MAX) return 0;
-    return (size_t)(anonymous + shared - shared_by_others()) * 1024;
+    resident now;
+    if (!find_resident(&now)) return 0;
+    return (size_t)(now.anonymous + now.shared - shared_by_others(now.shared)) * 1024;
 }
 
 size_t wd_host_memory_part(int sharers)
 {
-    uint64_t anonymous = kib_of("/proc/self/status", "RssAnon");
-    uint64_t shared = kib_of("/proc/self/status", "RssShmem");
-    if (anonymous == UINT64_MAX || shared == UINT64_MAX) return 0;
-    return (size_t)(anonymous + shared / (uint64_t)sharers) * 1024;
+    resident now;
+    if (!find_resident(&now)) return 0;
+    return (size_t)(now.anonymous + now.shared / (uint64_t)sharers) * 1024;
 }
 
 size_t wd_host_memory_own_peak(void)
 {
     uint64_t all = kib_of("/proc/self/status", "VmHWM");
     uint64_t mapped = kib_of("/proc/self/status", "RssFile");
+    resident now;
     if (all == UINT64_MAX || mapped == UINT64_MAX) return 0;
-    mapped += shared_by_others();
+    if (find_resident(&now)) mapped += shared_by_others(now.shared);
     return all > mapped ? (size_t)(all - mapped) * 1024 : 0;
 }
 

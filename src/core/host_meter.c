@@ -1,12 +1,12 @@
 /* The most host memory so far: see core/host_meter.h. */
 #include "core/host_meter.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
 #include "core/host.h"
 #include "core/memory.h"
+#include "core/thread.h"
 
 enum { LOOK_NS = 10 * 1000 * 1000 };
 
@@ -38,7 +38,7 @@ wd_status wd_host_meter_open(wd_host_meter **out, int sharers, wd_err *err)
     wd_host_meter *m;
     WD_TRY(wd_alloc((void **)&m, 1, sizeof *m, "a meter of host memory", err));
     m->sharers = sharers;
-    if (pthread_create(&m->thread, NULL, run, m)) {
+    if (wd_thread_start(&m->thread, run, m)) {
         wd_free(m);
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread for a meter of host memory");
     }

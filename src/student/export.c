@@ -326,6 +326,14 @@ wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err)
     return WD_OK;
 }
 
+void wd_export_warn_of_guidance(const char *name, double guidance_scale)
+{
+    if (guidance_scale > 1)
+        wd_log(WD_LOG_WARNING,
+               "%s: has guidance folded in; --guidance_scale %g guides a second time, 1 is its own",
+               name, guidance_scale);
+}
+
 wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err *err)
 {
     char path[WD_PATH_MAX], a[PATH_MAX], b[PATH_MAX];

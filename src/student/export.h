@@ -55,4 +55,7 @@ wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err
  * guidance 1. Fails only for want of memory. */
 wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err);
 
+/* Warns where such a student, called `name`, is to be guided all the same. */
+void wd_export_warn_of_guidance(const char *name, double guidance_scale);
+
 #endif

@@ -75,32 +75,26 @@ static bool was_next(wd_host_reader *r, item *out)
     return out->read;
 }
 
-/* Under the lock: what others see of this rank. */
-static void say_wait(wd_host_reader *r)
+/* One of the two flags that tell what others see of this rank. */
+static void note(wd_host_reader *r, bool *flag, bool is)
 {
+    pthread_mutex_lock(&r->lock);
+    *flag = is;
     const double since = r->waits && !r->is_reading ? wd_clock_s() : 0;
     atomic_store(&r->options.comm->waits_since[WD_WAIT_READER], since);
+    pthread_mutex_unlock(&r->lock);
 }
 
 void wd_host_reader_wait(wd_host_reader *r, bool waits)
 {
-    pthread_mutex_lock(&r->lock);
-    r->waits = waits;
-    say_wait(r);
-    pthread_mutex_unlock(&r->lock);
+    note(r, &r->waits, waits);
 }
 
 static wd_status read_file(wd_host_reader *r, const item *it, char *to, wd_err *err)
 {
-    pthread_mutex_lock(&r->lock);
-    r->is_reading = true;
-    say_wait(r);
-    pthread_mutex_unlock(&r->lock);
+    note(r, &r->is_reading, true);
     const wd_status status = read_stage(r, &r->options.layout[it->expert][it->stage], to, err);
-    pthread_mutex_lock(&r->lock);
-    r->is_reading = false;
-    say_wait(r);
-    pthread_mutex_unlock(&r->lock);
+    note(r, &r->is_reading, false);
     return status;
 }
 

@@ -36,7 +36,10 @@ wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_device_check_kernels(wd_err *err) { return wd_onednn_take_miss(err); }
+wd_status wd_device_check_kernels(wd_err *err)
+{
+    return wd_onednn_take_miss(err);
+}
 
 size_t wd_cpu_kernels_workspace(const wd_cpu_kernels *kernels, wd_op op, const void *args)
 {
