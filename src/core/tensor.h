@@ -33,7 +33,7 @@ typedef struct wd_tensor_spec {
     char name[WD_TENSOR_NAME_MAX]; /* as in the diffusers checkpoint */
     int ndim;
     int64_t dim[WD_DIMS_MAX];
-    int stage;       /* which acquire / release unit it belongs to: see wan/dit_config.h */
+    int stage;       /* which acquire / release unit it belongs to: see wan/dit_table.h */
     bool keep_f32;   /* an fp32 island: stays fp32 when the model is loaded in a narrower dtype */
     bool may_miss;   /* a checkpoint without it is whole (it has another name, or is not used) */
 } wd_tensor_spec;

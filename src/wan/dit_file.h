@@ -9,13 +9,6 @@
 /* Key of the metadata in which this program puts the configuration. Shapes tell all of it but the
  * number of heads; a file without it is taken to have heads of 128, as every published model does,
  * or those that a config.json beside it states. */
-#define WD_WAN_DIT_FILE_H
-
-#include "io/safetensors.h"
-#include "wan/dit_table.h"
-
-/* Key of the metadata in which this program puts the configuration: shapes do not tell the number
- * of heads. Files without it have heads of 128, as every published model does. */
 #define WD_DIT_FILE_CONFIG_KEY "wandistiller.config"
 
 typedef struct wd_dit_file {
