@@ -79,10 +79,6 @@ int64_t wd_painter_batch(const wd_painter *painter)
 {
     return painter->batch;
 }
-const wd_schedule *wd_painter_schedule(const wd_painter *painter)
-{
-    return &painter->schedule;
-}
 
 static wd_status velocity(void *context, float *out, const float *latents, float timestep,
                           wd_err *err)

@@ -24,7 +24,6 @@ wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, w
 void wd_painter_close(wd_painter *painter); /* NULL is allowed */
 
 int64_t wd_painter_batch(const wd_painter *painter); /* pictures at a time */
-const wd_schedule *wd_painter_schedule(const wd_painter *painter);
 
 /* What a run leaves behind on its way: host arrays, each [count, C, 1, H, W]; NULL: not wanted. */
 typedef struct wd_painter_trace {

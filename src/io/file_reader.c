@@ -17,7 +17,6 @@ typedef struct open_file {
 struct wd_file_reader {
     open_file *file;
     size_t files;
-    uint64_t total;
 };
 
 wd_status wd_file_reader_open(wd_file_reader **out, wd_err *err)
@@ -70,12 +69,6 @@ wd_status wd_file_reader_read(wd_file_reader *reader, void *to, const char *path
                            path, offset, offset + bytes, n ? strerror(errno) : "the file ends");
         done += (size_t)n;
     }
-    reader->total += bytes;
     posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
     return WD_OK;
-}
-
-uint64_t wd_file_reader_total(const wd_file_reader *reader)
-{
-    return reader->total;
 }

@@ -15,7 +15,4 @@ void wd_file_reader_close(wd_file_reader *reader); /* NULL is allowed */
 wd_status wd_file_reader_read(wd_file_reader *reader, void *to, const char *path, uint64_t offset,
                               size_t bytes, wd_err *err);
 
-/* Bytes read so far. */
-uint64_t wd_file_reader_total(const wd_file_reader *reader);
-
 #endif

@@ -29,14 +29,11 @@ static void ranges(void **state)
     wd_file_reader *reader;
     wd_test_ok(wd_file_reader_open(&reader, &err), &err);
     static const size_t range[][2] = {{0, 1}, {4095, 3}, {7, 100000}, {BYTES - 5, 5}, {0, BYTES}};
-    uint64_t total = 0;
     for (int i = 0; i < 5; i++) {
         memset(got, 0, sizeof got);
         wd_test_ok(wd_file_reader_read(reader, got, path, range[i][0], range[i][1], &err), &err);
         assert_memory_equal(got, content + range[i][0], range[i][1]);
-        total += range[i][1];
     }
-    assert_int_equal(wd_file_reader_total(reader), total);
     wd_file_reader_close(reader);
 }
 

@@ -10,12 +10,9 @@
 #include "io/tokenizer.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state's size, so that wd_alloc can give its memory */
-#include <xxhash.h>
 
 #include "core/memory.h"
 #include "io/file.h"
@@ -24,7 +21,6 @@
 
 enum {
     MODEL_BYTES_MAX = 256 << 20,
-    CONFIG_BYTES_MAX = 16 << 20,
     SPECIAL_MAX = 4096,      /* of real ones 303 */
     SPECIAL_BYTES_MAX = 128, /* of the text of one */
     EXTRA_IDS_DEFAULT = 100  /* of T5Tokenizer */
@@ -42,8 +38,6 @@ struct wd_tokenizer {
     int64_t special_count;
     bool begins_special[256]; /* whether one begins with this byte */
     int32_t eos, pad;
-    int64_t max_length, vocabulary;
-    char hash[33];
 };
 
 static wd_status add_special(wd_tokenizer *t, const char *text, int64_t id, const char *where,
@@ -64,7 +58,6 @@ static wd_status add_special(wd_tokenizer *t, const char *text, int64_t id, cons
     s->bytes = bytes;
     s->id = (int32_t)id;
     t->begins_special[(unsigned char)text[0]] = true;
-    if (id >= t->vocabulary) t->vocabulary = id + 1;
     return WD_OK;
 }
 
@@ -133,42 +126,18 @@ static wd_status read_role(int32_t *id, wd_tokenizer *t, const json_t *config, c
     return add_special(t, text, *id, where, err);
 }
 
-/* transformers writes "no limit" as the integer 1000000000000000019884624838656, which jansson
- * takes only as a float: so all numbers of this file are floats. */
-static wd_status load_config(json_t **out, const char *path, wd_err *err)
-{
-    char *text;
-    size_t bytes;
-    json_error_t what;
-    WD_TRY(wd_file_read(&text, &bytes, path, CONFIG_BYTES_MAX, err));
-    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &what);
-    wd_free(text);
-    if (!*out)
-        return wd_fail(err, WD_BAD_FORMAT, "%s: not the JSON expected, line %d, column %d: %s",
-                       path, what.line, what.column, what.text);
-    if (!json_is_object(*out))
-        return wd_fail(err, WD_BAD_FORMAT, "%s: expected a JSON object", path);
-    return WD_OK;
-}
-
 /* What tokenizer_config.json says; `config` is NULL where there is none. */
 static wd_status read_config(wd_tokenizer *t, json_t *config, const char *where, wd_err *err)
 {
-    double extra_ids = EXTRA_IDS_DEFAULT, max_length = INFINITY;
+    double extra_ids = EXTRA_IDS_DEFAULT;
     int32_t unknown;
     json_t *decoder = json_object_get(config, "added_tokens_decoder");
-    if (config) {
-        wd_json_reader r = {config, where};
-        WD_TRY(wd_json_float(&max_length, r, "model_max_length", WD_JSON_OPTIONAL, err));
-        WD_TRY(wd_json_float(&extra_ids, r, "extra_ids", WD_JSON_OPTIONAL, err));
-    }
-    if (max_length < 1 || extra_ids < 0 || extra_ids > SPECIAL_MAX / 2)
-        return wd_fail(
-            err, WD_BAD_FORMAT,
-            "%s: expected \"model_max_length\" of at least 1 and \"extra_ids\" from 0 to %d, "
-            "found %g and %g",
-            where, SPECIAL_MAX / 2, max_length, extra_ids);
-    t->max_length = max_length < INT32_MAX ? (int64_t)max_length : INT64_MAX;
+    if (config)
+        WD_TRY(wd_json_float(&extra_ids, (wd_json_reader){config, where}, "extra_ids",
+                             WD_JSON_OPTIONAL, err));
+    if (extra_ids < 0 || extra_ids > SPECIAL_MAX / 2)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: expected \"extra_ids\" from 0 to %d, found %g",
+                       where, SPECIAL_MAX / 2, extra_ids);
     if (json_is_object(decoder))
         WD_TRY(read_decoder(t, decoder, where, err));
     else
@@ -183,26 +152,6 @@ static int longest_first(const void *a, const void *b)
     const special *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
     return strcmp(x->text, y->text);
-}
-
-/* Of the model's bytes and all that was read from the configuration. */
-static wd_status hash(wd_tokenizer *t, const char *model, size_t bytes, wd_err *err)
-{
-    void *state = NULL;
-    XXH128_canonical_t digest;
-    WD_TRY(wd_alloc(&state, 1, sizeof(XXH3_state_t), "hashing the tokenizer", err));
-    XXH3_128bits_reset(state);
-    XXH3_128bits_update(state, model, bytes);
-    for (int64_t i = 0; i < t->special_count; i++) {
-        XXH3_128bits_update(state, t->specials[i].text, t->specials[i].bytes + 1);
-        XXH3_128bits_update(state, &t->specials[i].id, sizeof t->specials[i].id);
-    }
-    XXH3_128bits_update(state, &t->eos, sizeof t->eos);
-    XXH3_128bits_update(state, &t->pad, sizeof t->pad);
-    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-    for (int i = 0; i < 16; i++) snprintf(t->hash + 2 * i, 3, "%02x", digest.digest[i]);
-    wd_free(state);
-    return WD_OK;
 }
 
 static wd_status refuse_missing(const char *folder, wd_err *err)
@@ -237,13 +186,11 @@ wd_status wd_tokenizer_open(wd_tokenizer **out, const char *folder, wd_err *err)
     t->specials = block;
     WD_TRY_OUT(wd_file_read(&model, &bytes, path, MODEL_BYTES_MAX, err));
     WD_TRY_OUT(wd_spiece_open(&t->spiece, model, bytes, path, err));
-    t->vocabulary = wd_spiece_count(t->spiece);
 
     WD_TRY_OUT(wd_path_join(path, folder, "tokenizer_config.json", err));
-    if (wd_path_exists(path)) WD_TRY_OUT(load_config(&config, path, err));
+    if (wd_path_exists(path)) WD_TRY_OUT(wd_json_load(&config, path, err));
     WD_TRY_OUT(read_config(t, config, path, err));
     qsort(t->specials, (size_t)t->special_count, sizeof *t->specials, longest_first);
-    WD_TRY_OUT(hash(t, model, bytes, err));
     *out = t;
     t = NULL;
 out:
@@ -292,22 +239,7 @@ wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *
     return WD_OK;
 }
 
-void wd_tokenizer_pad(int32_t *ids, int32_t *mask, int64_t count, int64_t length,
-                      const wd_tokenizer *t)
+int32_t wd_tokenizer_pad_id(const wd_tokenizer *t)
 {
-    for (int64_t i = count; i < length; i++) ids[i] = t->pad;
-    for (int64_t i = 0; mask && i < length; i++) mask[i] = i < count;
-}
-
-int64_t wd_tokenizer_max_length(const wd_tokenizer *t)
-{
-    return t->max_length;
-}
-int64_t wd_tokenizer_vocabulary(const wd_tokenizer *t)
-{
-    return t->vocabulary;
-}
-const char *wd_tokenizer_content_hash(const wd_tokenizer *t)
-{
-    return t->hash;
+    return t->pad;
 }

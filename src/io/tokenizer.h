@@ -12,24 +12,13 @@ wd_status wd_tokenizer_open(wd_tokenizer **out, const char *folder, wd_err *err)
 void wd_tokenizer_close(wd_tokenizer *tokenizer); /* NULL is allowed */
 
 /* Ids of a cleaned prompt (see wd_prompt_clean), </s> behind them: *count of them, at most
- * `max_length`
- * (>= 1), which `ids` has room for. A longer text is cut; </s> stays last. Special tokens that
- * stand in the text ("<extra_id_3>") become their own ids. May be called from several threads. */
+ * `max_length` (>= 1), which `ids` has room for. A longer text is cut; </s> stays last. Special
+ * tokens that stand in the text ("<extra_id_3>") become their own ids. May be called from several
+ * threads. */
 wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *tokenizer,
                               const char *text, int64_t max_length, wd_err *err);
 
-/* Fills ids[count .. length) with the padding id; mask [length] (may be NULL) = 1 for a token, 0
- * for padding. */
-void wd_tokenizer_pad(int32_t *ids, int32_t *mask, int64_t count, int64_t length,
-                      const wd_tokenizer *tokenizer);
-
-/* model_max_length; INT64_MAX where the files set no limit. */
-int64_t wd_tokenizer_max_length(const wd_tokenizer *tokenizer);
-
-/* All ids are below this. */
-int64_t wd_tokenizer_vocabulary(const wd_tokenizer *tokenizer);
-
-/* 32 hex digits that differ for tokenizers that could give other ids: a key for caches. */
-const char *wd_tokenizer_content_hash(const wd_tokenizer *tokenizer);
+/* The id that stands behind a text that is shorter than others. */
+int32_t wd_tokenizer_pad_id(const wd_tokenizer *tokenizer);
 
 #endif

@@ -33,45 +33,34 @@ static const pair in_block[] = {
     {"ffn.net.0.proj.", "ffn.0."},           {"ffn.net.2.", "ffn.2."},
 };
 
-/* Replaces what `name` begins with, and keeps "weight" or "bias" behind it. */
+/* Writes `block` and the original name of what `name` is within it: replaces what it begins with,
+ * and keeps "weight" or "bias" behind that. */
 static bool translate(char *out, size_t bytes, const char *name, const pair *pairs, size_t count,
-                      bool to_original, const char *block, int block_length)
+                      const char *block, int block_length)
 {
     for (size_t i = 0; i < count; i++) {
-        const char *from = to_original ? pairs[i].diffusers : pairs[i].original;
-        const char *to = to_original ? pairs[i].original : pairs[i].diffusers;
+        const char *from = pairs[i].diffusers;
         size_t length = strlen(from);
         if (strncmp(name, from, length)) continue;
         const char *rest = name + length;
         bool whole = from[length - 1] != '.';
         if (whole ? *rest : strcmp(rest, "weight") && strcmp(rest, "bias")) continue;
-        snprintf(out, bytes, "%.*s%s%s", block_length, block, to, rest);
+        snprintf(out, bytes, "%.*s%s%s", block_length, block, pairs[i].original, rest);
         return true;
     }
     return false;
 }
 
-static bool rename_tensor(char *out, size_t bytes, const char *name, bool to_original)
+bool wd_names_to_original(char *out, size_t bytes, const char *name)
 {
     static const char blocks[] = "blocks.";
     if (strncmp(name, blocks, sizeof blocks - 1))
-        return translate(out, bytes, name, outside, sizeof outside / sizeof *outside, to_original,
-                         "", 0);
+        return translate(out, bytes, name, outside, sizeof outside / sizeof *outside, "", 0);
     size_t digits = strspn(name + sizeof blocks - 1, "0123456789");
     size_t length = sizeof blocks - 1 + digits + 1;
     if (!digits || name[length - 1] != '.') return false;
-    return translate(out, bytes, name + length, in_block, sizeof in_block / sizeof *in_block,
-                     to_original, name, (int)length);
-}
-
-bool wd_names_to_original(char *out, size_t bytes, const char *diffusers_name)
-{
-    return rename_tensor(out, bytes, diffusers_name, true);
-}
-
-bool wd_names_to_diffusers(char *out, size_t bytes, const char *original_name)
-{
-    return rename_tensor(out, bytes, original_name, false);
+    return translate(out, bytes, name + length, in_block, sizeof in_block / sizeof *in_block, name,
+                     (int)length);
 }
 
 /* Parts of tensor names that only other architectures have. */

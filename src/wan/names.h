@@ -6,10 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Writes the other name of a tensor into `out`, cut to `bytes` (WD_TENSOR_NAME_MAX is enough).
+/* Writes the original name of a tensor into `out`, cut to `bytes` (WD_TENSOR_NAME_MAX is enough).
  * False: the name is none that a text-to-video transformer has. */
 bool wd_names_to_original(char *out, size_t bytes, const char *diffusers_name);
-bool wd_names_to_diffusers(char *out, size_t bytes, const char *original_name);
 
 /* What other architecture a tensor of that name (either naming) belongs to: "a VACE model". NULL:
  * none that is known. */

@@ -119,7 +119,7 @@ static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err
     }
     qsort(c->prompt, (size_t)c->count, sizeof *c->prompt, by_hash);
     for (int64_t i = 0; i < c->count; i++) c->sorted[c->prompt[i].at] = i;
-    wd_tokenizer_pad(&c->pad_id, NULL, 0, 1, tokenizer);
+    c->pad_id = wd_tokenizer_pad_id(tokenizer);
     if (c->cut)
         wd_log(WD_LOG_INFO,
                "%" PRId64 " prompt%s more than %" PRId64 " tokens: what is behind is left out",
