@@ -1,9 +1,8 @@
 /* Many ranks, one student: the same samples in each step, gradients added in the order that is
  * documented. On wan-tiny; ranks are threads of this process, each with its own device. */
-#include "dev/ops.h"
-#include "distill/plan.h"
 #include "distill/ranks_harness.h"
-#include "student/init.h"
+
+#include "dev/ops.h"
 
 enum { STEPS = 4, KEPT = 4 };
 
@@ -17,8 +16,7 @@ typedef struct outcome {
 } outcome;
 
 typedef struct part {
-    pthread_t thread;
-    wd_comm *comm;
+    rank_thread at;
     const wd_machine_options *options;
     const char *devices;
     outcome out;
@@ -32,7 +30,7 @@ static void keep(outcome *out, wd_machine *m)
                                                 WD_PARAMS_EMA};
     void *to;
     out->count = m->params.count;
-    HARNESS_CHECK(wd_alloc(&to, KEPT * (size_t)out->count, sizeof(float), "kept", NULL) == WD_OK);
+    HARNESS_OK(wd_alloc(&to, KEPT * (size_t)out->count, sizeof(float), "kept", err));
     out->kept = to;
     for (int i = 0; i < KEPT; i++) {
         wd_params_collect(&m->params, kept[i], m->queue);
@@ -61,64 +59,42 @@ static void take_results(outcome *out, wd_machine *m, int leave)
     }
 }
 
-static int64_t allocations(const wd_devices *d)
-{
-    int64_t n = 0;
-    for (int i = 0; i < d->count; i++) n += wd_device_alloc_count(d->device[i]);
-    return n;
-}
-
 /* One rank's run; its memory is as planned, and no step but the first allocates. */
 static void *run_part(void *context)
 {
     part *p = context;
-    wd_devices d;
-    wd_residency *residency;
-    wd_machine m;
-    wd_memory_plan plan = {0};
+    rank_machine r;
     size_t planned = 0;
     wd_machine_options o = *p->options;
-    o.comm = p->comm;
-    HARNESS_CHECK(wd_devices_open(&d, p->devices, 1, NULL) == WD_OK);
+    const wd_placement all = whole_on_first(o.teacher);
+    const wd_comm *comm = o.comm = p->at.comm;
+    HARNESS_OK(wd_devices_open(&r.devices, p->devices, 1, err));
     const int64_t host_before = wd_memory_held();
-    const wd_placement all = {.experts = wd_teacher_experts(o.teacher),
-                              .stages = wd_dit_stages(&o.teacher->dit),
-                              .slots = 2};
-    HARNESS_CHECK(wd_plan_machine(&plan, &o, &(wd_samples_options){0}, &d, &all, NULL) == WD_OK);
-    HARNESS_CHECK(wd_residency_open_placed(&residency, o.teacher, &all, o.teacher_dtype, d.teacher,
-                                           d.host, o.comm, NULL) == WD_OK);
-    const wd_machine_teacher where = {residency, &all, d.teacher, d.home};
-    HARNESS_CHECK(wd_machine_open(&m, &o, &where, d.student, NULL) == WD_OK);
-    HARNESS_CHECK(wd_student_init(&m.params, o.teacher, wd_student_expert(o.teacher), NULL,
-                                  d.student, NULL) == WD_OK);
-    wd_optimizer_start_ema(&m.optimizer, d.student);
-    check_bytes(&m.params);
-    const int64_t sent = p->comm->sent[WD_LANE_GRADIENTS];
+    open_machine(&r, &o, &all);
+    wd_machine *m = &r.machine;
+    check_bytes(&m->params);
+    const int64_t sent = comm->sent[WD_LANE_GRADIENTS];
     int64_t held = 0, allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
-        HARNESS_CHECK(wd_machine_step(&m, step, 1e-3, NULL) == WD_OK);
-        take_results(&p->out, &m, 1);
+        HARNESS_OK(wd_machine_step(m, step, 1e-3, err));
+        take_results(&p->out, m, 1);
         if (step) HARNESS_CHECK(held == wd_memory_held());
-        if (step) HARNESS_CHECK(allocs == allocations(&d));
+        if (step) HARNESS_CHECK(allocs == device_allocations(&r));
         held = wd_memory_held();
-        allocs = allocations(&d);
+        allocs = device_allocations(&r);
     }
-    take_results(&p->out, &m, 0);
-    if (d.processor != 0)
-        HARNESS_CHECK(wd_device_bytes_peak(d.device[0]) == wd_plan_peak(&plan, 0));
-    for (int i = 0; i < plan.items; i++)
-        if (plan.item[i].phase == WD_PLAN_TRAINING) planned += plan.item[i].bytes;
-    for (int i = 0; i < d.count; i++) planned -= wd_device_bytes(d.device[i]);
+    take_results(&p->out, m, 0);
+    check_peaks(&r);
+    for (int i = 0; i < r.plan.items; i++)
+        if (r.plan.item[i].phase == WD_PLAN_TRAINING) planned += r.plan.item[i].bytes;
+    for (int i = 0; i < r.devices.count; i++) planned -= wd_device_bytes(r.devices.device[i]);
     HARNESS_CHECK(planned == (size_t)(wd_memory_held() - host_before));
-    p->out.sent = p->comm->sent[WD_LANE_GRADIENTS] - sent;
-    if (m.reduce) p->out.share = wd_pieces_share(wd_reduce_pieces(m.reduce), p->comm->rank);
+    p->out.sent = comm->sent[WD_LANE_GRADIENTS] - sent;
+    if (m->reduce) p->out.share = wd_pieces_share(wd_reduce_pieces(m->reduce), comm->rank);
     p->out.chunks = (p->out.share + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
-    p->out.islands = m.params.islands_count;
-    keep(&p->out, &m);
-    wd_machine_close(&m);
-    wd_residency_close(residency);
-    close_devices(&d);
-    wd_comm_close(p->comm);
+    p->out.islands = m->params.islands_count;
+    keep(&p->out, m);
+    close_machine(&r);
     return NULL;
 }
 
@@ -151,19 +127,14 @@ static void check_sent(const part *all, const wd_machine_options *options, int r
 /* The same run by `ranks`; what one of them has all have. */
 static outcome run(const wd_machine_options *options, int ranks, const char *devices)
 {
-    wd_err err = {0};
-    wd_comm *comm[RANKS_MAX];
     part all[RANKS_MAX] = {0};
     wd_machine_options o = *options;
     o.accumulation = MICRO_BATCHES / ranks;
-    wd_test_ok(wd_comm_open_threads(comm, ranks, &err), &err);
     for (int r = 0; r < ranks; r++) {
-        all[r].comm = comm[r];
         all[r].options = &o;
         all[r].devices = devices;
-        assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
     }
-    for (int r = 0; r < ranks; r++) pthread_join(all[r].thread, NULL);
+    run_ranks(all, sizeof *all, ranks, run_part);
     if (ranks > 1) check_sent(all, &o, ranks);
     for (int r = 0; r < ranks; r++) {
         if (!r) continue;

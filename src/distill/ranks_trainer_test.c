@@ -8,8 +8,7 @@ enum { STEPS = 5, STOPPED = 3 };
 static wd_pipeline teacher;
 
 typedef struct part {
-    pthread_t thread;
-    wd_comm *comm;
+    rank_thread at;
     const wd_trainer_options *options;
     const char *devices;
     int asks_left; /* until this rank is told to stop; 0: it is not */
@@ -28,22 +27,17 @@ static void *run_part(void *context)
     wd_devices d;
     wd_residency *residency;
     wd_trainer_options o = *p->options;
-    wd_err err = {0};
-    o.machine.comm = p->comm;
+    const wd_placement all = whole_on_first(&teacher);
+    o.machine.comm = p->at.comm;
     o.stop = stop;
     o.stop_context = p;
-    HARNESS_CHECK(wd_devices_open(&d, p->devices, 1, NULL) == WD_OK);
-    const wd_placement all = {
-        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
-    HARNESS_CHECK(wd_residency_open_placed(&residency, &teacher, &all, o.machine.teacher_dtype,
-                                           d.teacher, d.host, p->comm, NULL) == WD_OK);
+    HARNESS_OK(wd_devices_open(&d, p->devices, 1, err));
+    HARNESS_OK(wd_residency_open_placed(&residency, &teacher, &all, o.machine.teacher_dtype,
+                                        d.teacher, d.host, o.machine.comm, err));
     const wd_machine_teacher where = {residency, &all, d.teacher, d.home};
-    const wd_status status = wd_trainer_run(&p->result, &o, &where, d.student, &err);
-    if (status != WD_OK) fprintf(stderr, "rank %d: %s\n", p->comm->rank, err.message);
-    HARNESS_CHECK(status == WD_OK);
+    HARNESS_OK(wd_trainer_run(&p->result, &o, &where, d.student, err));
     wd_residency_close(residency);
     close_devices(&d);
-    wd_comm_close(p->comm);
     return NULL;
 }
 
@@ -71,20 +65,13 @@ static const char *path_of(char out[WD_PATH_MAX], const char *run, const char *f
 static wd_trainer_result run(const wd_trainer_options *options, int ranks, const char *devices,
                              int told)
 {
-    wd_err err = {0};
-    wd_comm *comm[RANKS_MAX];
-    part all[RANKS_MAX] = {0};
+    part all[RANKS_MAX];
     wd_trainer_options o = *options;
     o.machine.accumulation = MICRO_BATCHES / ranks;
-    wd_test_ok(wd_comm_open_threads(comm, ranks, &err), &err);
-    for (int r = 0; r < ranks; r++) {
-        all[r] = (part){.comm = comm[r],
-                        .options = &o,
-                        .devices = devices,
-                        .asks_left = r == told ? STOPPED + 1 : 0};
-        assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
-    }
-    for (int r = 0; r < ranks; r++) pthread_join(all[r].thread, NULL);
+    for (int r = 0; r < ranks; r++)
+        all[r] =
+            (part){.options = &o, .devices = devices, .asks_left = r == told ? STOPPED + 1 : 0};
+    run_ranks(all, sizeof *all, ranks, run_part);
     for (int r = 1; r < ranks; r++) {
         assert_int_equal(all[r].result.steps, all[0].result.steps);
         assert_true(all[r].result.loss == all[0].result.loss);

@@ -2,42 +2,23 @@
  * targets, and these are those of one rank, bit for bit; where a run is saved and gone on with by
  * another number of ranks, too. Ranks are threads, each with devices of its own, so slow that who
  * does not wait comes too early. On wan-tiny, both experts, after three passes of trajectories. */
-#include <pthread.h>
+#include "distill/ranks_harness.h"
 
-#include "testing.h"
-
-#include "core/random.h"
-#include "distill/devices.h"
 #include "distill/objective_trajectory.h"
-#include "dist/comm.h"
-#include "teacher/residency_kinds.h"
-#include "teacher/strategy.h"
-#include "teacher/teacher_size.h"
 
 enum {
-    LATENT = 4,
-    TEXT = 6,
     SLOTS = 6,
     TRAJECTORY = 3,
     BATCH = 3,
     STEP = 12, /* samples: two rounds of the trajectories */
     STEPS = 6,
-    STATE = 16 * LATENT * LATENT,
-    RANKS_MAX = 4
+    STATE = 16 * LATENT * LATENT
 };
 
 static const char *const slow = "sim:1x64MiB@link=100MB/s,compute=20GFLOP/s";
 static const char *const crawling = "sim:1x64MiB@link=200kB/s";
 
 static wd_pipeline teacher;
-
-static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
-{
-    (void)context, (void)dtype;
-    memset(out, 0, TEXT * 96 * sizeof(float));
-    wd_random_normal(out, (TEXT - 2) * 96,
-                     (wd_random){.stream = WD_RANDOM_TEST, .index = (uint64_t)(prompt + 1)}, 0);
-}
 
 /* ---- what ranks are asked for, and what they give ---- */
 
@@ -55,28 +36,18 @@ typedef struct outcome {
     float latents[STEPS * STEP][STATE], target[STEPS * STEP][STATE]; /* of every sample */
     float trajectory[RANKS_MAX][SLOTS][STATE];
     float ring[RANKS_MAX][2][64][STATE]; /* states, velocities */
-    int64_t capacity, activations; /* targets; bytes that went from rank to rank */
+    int64_t capacity, activations;       /* targets; bytes that went from rank to rank */
     json_t *json;
 } outcome;
 
 typedef struct rank_job {
+    rank_thread at;
     const demand *of;
     outcome *out;
     const outcome *from; /* NULL: begins */
     int64_t first, end;  /* steps */
-    wd_comm *comm;
-    pthread_t thread;
+    int64_t activations; /* bytes that it has sent */
 } rank_job;
-
-#define CHECK_OK(call)                                                                             \
-    do {                                                                                           \
-        wd_err check_err = {0};                                                                    \
-        wd_err *err = &check_err;                                                                  \
-        if ((call) != WD_OK) {                                                                     \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, check_err.message);      \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
 
 /* All of it: homes of all kinds on devices of all ranks, processors too, from one to the other and
  * back, experts apart. */
@@ -98,23 +69,13 @@ static wd_placement mixed(const wd_teacher_size *size, const wd_site *site)
 
 static wd_placement placement_of(const demand *of, const wd_devices *devices)
 {
-    wd_teacher_size size;
     wd_placement p;
-    const wd_teacher_files files[2] = {{.dtype = WD_F32}, {.dtype = WD_F32}};
-    wd_site site = {.ranks = of->ranks,
-                    .devices = devices->count,
-                    .host_bytes = SIZE_MAX,
-                    .batches = SLOTS};
-    for (int d = 0; d < site.devices; d++)
-        site.device[d] = (wd_site_device){.bytes = SIZE_MAX / 2,
-                                          .flops_per_s = 1,
-                                          .reads_host = d == devices->processor};
-    CHECK_OK(wd_teacher_size_of(&size, &teacher.dit, 2, files, WD_F32, err));
-    for (int s = 0; s < size.stages; s++) size.flops[s] = 1;
+    const wd_teacher_size size = size_of(&teacher, WD_F32);
+    wd_site site = site_of(devices, of->ranks);
     for (int d = 0; d < site.devices && of->strategy == WD_STRATEGY_sequential; d++)
         site.device[d].bytes = 2 * (size.stage[0][1].device * (size_t)size.stages / 3);
     if (of->strategy == WD_STRATEGY_custom) return mixed(&size, &site);
-    CHECK_OK(wd_strategy_place(&p, of->strategy, &size, &site, of->teacher_rank, err));
+    HARNESS_OK(wd_strategy_place(&p, of->strategy, &size, &site, of->teacher_rank, err));
     return p;
 }
 
@@ -137,8 +98,8 @@ static void check_no_teacher(const rig *r)
 static void open_rig(rig *r, const rank_job *job)
 {
     const demand *of = job->of;
-    const bool other = of->others && job->comm->rank != of->teacher_rank;
-    CHECK_OK(wd_devices_open(&r->devices, other ? of->others : of->devices, 1, err));
+    const bool other = of->others && job->at.comm->rank != of->teacher_rank;
+    HARNESS_OK(wd_devices_open(&r->devices, other ? of->others : of->devices, 1, err));
     const wd_devices *d = &r->devices;
     const wd_placement p = placement_of(of, d);
     const wd_sweep_options sweep = {.config = teacher.dit,
@@ -153,33 +114,28 @@ static void open_rig(rig *r, const rank_job *job)
                                     .boundary_timestep = teacher.boundary_ratio * 1000,
                                     .guidance_scale = {2, 3},
                                     .text = text_of,
-                                    .comm = job->comm};
-    const wd_trajectory_objective_options objective = {
-        .trajectory = {.seed = 9,
-                       .slots = SLOTS,
-                       .steps = TRAJECTORY,
-                       .prompts = 5,
-                       .flow_shift = 3,
-                       .num_train_timesteps = 1000,
-                       .integer_timesteps = true},
-        .state_count = STATE,
-        .text_tokens = TEXT,
-        .text_dim = 96,
-        .reuse = 1,
-        .replay = 1,
-        .samples_max = BATCH,
-        .step_samples = STEP,
-        .window = of->window,
-        .comm = job->comm,
-        .student_dtype = WD_F32,
-        .text = text_of};
-    CHECK_OK(wd_residency_open_placed(&r->residency, &teacher, &p, WD_F32, d->teacher, d->host,
-                                      job->comm, err));
-    CHECK_OK(wd_sweep_open(&r->sweep, &sweep, r->residency, &p, d->teacher, err));
-    if (of->strategy == WD_STRATEGY_gpu0 && job->comm->rank != of->teacher_rank)
+                                    .comm = job->at.comm};
+    wd_trajectory_options trajectory = small_machine(&teacher).trajectory;
+    trajectory.steps = TRAJECTORY;
+    const wd_trajectory_objective_options objective = {.trajectory = trajectory,
+                                                       .state_count = STATE,
+                                                       .text_tokens = TEXT,
+                                                       .text_dim = 96,
+                                                       .reuse = 1,
+                                                       .replay = 1,
+                                                       .samples_max = BATCH,
+                                                       .step_samples = STEP,
+                                                       .window = of->window,
+                                                       .comm = job->at.comm,
+                                                       .student_dtype = WD_F32,
+                                                       .text = text_of};
+    HARNESS_OK(wd_residency_open_placed(&r->residency, &teacher, &p, WD_F32, d->teacher, d->host,
+                                        job->at.comm, err));
+    HARNESS_OK(wd_sweep_open(&r->sweep, &sweep, r->residency, &p, d->teacher, err));
+    if (of->strategy == WD_STRATEGY_gpu0 && job->at.comm->rank != of->teacher_rank)
         check_no_teacher(r);
-    CHECK_OK(wd_objective_open_trajectory(&r->objective, &objective, r->sweep, d->home, d->student,
-                                          err));
+    HARNESS_OK(wd_objective_open_trajectory(&r->objective, &objective, r->sweep, d->home,
+                                            d->student, err));
 }
 
 static void close_rig(rig *r)
@@ -201,8 +157,8 @@ static void save(const rank_job *job, rig *r)
     int64_t count;
     json_t *json;
     outcome *out = job->out;
-    const int rank = job->comm->rank;
-    CHECK_OK(wd_objective_save(r->objective, &json, &saved, &count, err));
+    const int rank = job->at.comm->rank;
+    HARNESS_OK(wd_objective_save(r->objective, &json, &saved, &count, err));
     wd_queue *queue = r->devices.student;
     copy_out(queue, out->trajectory[rank], &saved[0]);
     copy_out(queue, out->ring[rank][0], &saved[1]);
@@ -224,8 +180,8 @@ static void restore(const rank_job *job, rig *r)
     json_t *unused;
     wd_queue *queue = r->devices.student;
     const outcome *from = job->from;
-    CHECK_OK(wd_objective_restore(r->objective, from->json, err));
-    CHECK_OK(wd_objective_save(r->objective, &unused, &saved, &count, err));
+    HARNESS_OK(wd_objective_restore(r->objective, from->json, err));
+    HARNESS_OK(wd_objective_save(r->objective, &unused, &saved, &count, err));
     json_decref(unused);
     const void *data[] = {from->trajectory[0], from->ring[0][0], from->ring[0][1]};
     for (int i = 0; i < 3; i++)
@@ -239,9 +195,9 @@ static void take_batches(const rank_job *job, rig *r, int64_t step)
     float sigma[BATCH];
     wd_batch batch;
     wd_queue *queue = r->devices.student;
-    for (int64_t m = job->comm->rank; m < STEP / BATCH; m += job->of->ranks) {
+    for (int64_t m = job->at.comm->rank; m < STEP / BATCH; m += job->of->ranks) {
         const int64_t first = step * STEP + m * BATCH;
-        CHECK_OK(wd_objective_fill(r->objective, &batch, sigma, first, BATCH, err));
+        HARNESS_OK(wd_objective_fill(r->objective, &batch, sigma, first, BATCH, err));
         wd_queue_copy(queue, job->out->latents[first], batch.latents, BATCH * sizeof(float[STATE]));
         wd_queue_copy(queue, job->out->target[first], batch.target, BATCH * sizeof(float[STATE]));
     }
@@ -255,12 +211,13 @@ static void *run_rank(void *context)
     open_rig(&r, job);
     if (job->from) restore(job, &r);
     for (int64_t step = job->first; step < job->end; step++) {
-        CHECK_OK(wd_objective_prepare(r.objective, (step + 1) * STEP, err));
+        HARNESS_OK(wd_objective_prepare(r.objective, (step + 1) * STEP, err));
         take_batches(job, &r, step);
         if (job->of->ranks > 1 && step + 1 < job->end)
-            CHECK_OK(wd_objective_prepare(r.objective, (step + 2) * STEP, err));
+            HARNESS_OK(wd_objective_prepare(r.objective, (step + 2) * STEP, err));
     }
     save(job, &r);
+    job->activations = job->at.comm->sent[WD_LANE_ACTIVATIONS];
     close_rig(&r);
     return NULL;
 }
@@ -268,21 +225,12 @@ static void *run_rank(void *context)
 /* Steps [first, end) by ranks. */
 static void run(outcome *out, const demand *of, const outcome *from, int64_t first, int64_t end)
 {
-    wd_err err = {0};
-    wd_comm *comm[RANKS_MAX];
     rank_job job[RANKS_MAX];
-    wd_test_ok(wd_comm_open_threads(comm, of->ranks, &err), &err);
-    for (int r = 0; r < of->ranks; r++) {
-        job[r] = (rank_job){
-            .of = of, .out = out, .from = from, .first = first, .end = end, .comm = comm[r]};
-        assert_int_equal(pthread_create(&job[r].thread, NULL, run_rank, &job[r]), 0);
-    }
+    for (int r = 0; r < of->ranks; r++)
+        job[r] = (rank_job){.of = of, .out = out, .from = from, .first = first, .end = end};
+    run_ranks(job, sizeof *job, of->ranks, run_rank);
     out->activations = 0;
-    for (int r = 0; r < of->ranks; r++) {
-        pthread_join(job[r].thread, NULL);
-        out->activations += comm[r]->sent[WD_LANE_ACTIVATIONS];
-    }
-    for (int r = 0; r < of->ranks; r++) wd_comm_close(comm[r]);
+    for (int r = 0; r < of->ranks; r++) out->activations += job[r].activations;
 }
 
 /* ---- what must be ---- */
