@@ -1,0 +1,271 @@
+/* Encodes the prompts that a text cache lacks, alone or with other processes: see
+ * wan/text_cache.h.
+ *
+ * They are encoded in batches, those of one length beside each other, each batch a new file. Of
+ * several processes each encodes a part of a batch, of as many rows as the others'. */
+#include "wan/text_cache_impl.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "wan/umt5.h"
+
+/* Rows of a batch: enough that a sweep over the encoder's weights is well used, few enough that
+ * an interruption loses little. */
+enum { BATCH_ROWS = 4096 };
+
+/* ---- what is missing ---- */
+
+static int by_length(const void *a, const void *b)
+{
+    const wd_text_prompt *x = *(const wd_text_prompt *const *)a;
+    const wd_text_prompt *y = *(const wd_text_prompt *const *)b;
+    return x->tokens != y->tokens ? (x->tokens > y->tokens) - (x->tokens < y->tokens)
+                                  : wd_text_prompt_order(x, y);
+}
+
+/* The different prompts without rows, by length; *list is the caller's to wd_free. */
+static wd_status list_missing(wd_text_prompt ***list, int64_t *count, const wd_text_cache *c,
+                              wd_err *err)
+{
+    void *block;
+    WD_TRY(wd_alloc(&block, (size_t)c->count, sizeof **list, "a list of prompts", err));
+    *list = block;
+    *count = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        wd_text_prompt *p = &c->prompt[i];
+        if ((!p->row || p->lacking) && (i == 0 || !wd_text_hash_same(&p->hash, &p[-1].hash)))
+            (*list)[(*count)++] = p;
+    }
+    qsort(*list, (size_t)*count, sizeof **list, by_length);
+    return WD_OK;
+}
+
+/* ---- a batch's memory ---- */
+
+/* Prompts [count] with `rows` rows in all. */
+typedef struct batch {
+    wd_text_hash *hash;
+    int64_t *first;
+    int64_t *own_first; /* of the part that is encoded here, from 0 */
+    int32_t *ids;
+    char *row;
+} batch;
+
+static void free_batch(batch *b)
+{
+    wd_free(b->hash);
+    wd_free(b->first);
+    wd_free(b->own_first);
+    wd_free(b->ids);
+    wd_free(b->row);
+}
+
+static wd_status alloc_batch(batch *b, int64_t count, int64_t rows, size_t row_bytes, wd_err *err)
+{
+    void *block;
+    WD_TRY(wd_alloc(&block, (size_t)count, sizeof *b->hash, "a batch of prompts", err));
+    b->hash = block;
+    WD_TRY(wd_alloc(&block, (size_t)count + 1, sizeof *b->first, "a batch of prompts", err));
+    b->first = block;
+    WD_TRY(wd_alloc(&block, (size_t)count + 1, sizeof *b->own_first, "a batch of prompts", err));
+    b->own_first = block;
+    WD_TRY(wd_alloc(&block, (size_t)rows, sizeof *b->ids, "a batch of prompts", err));
+    b->ids = block;
+    block = NULL; /* not cleared: a dry run does not touch it */
+    WD_TRY(wd_resize(&block, (size_t)rows, row_bytes, "prompt embeddings", err));
+    b->row = block;
+    return WD_OK;
+}
+
+/* ---- with others ---- */
+
+static bool is_shared(const wd_text_cache *c)
+{
+    return c->share.parts > 1;
+}
+
+static void gather(const wd_text_cache *c, void *data, const size_t *at)
+{
+    c->share.gather(c->share.context, data, at);
+}
+
+/* Whether it is so with any of them. */
+static bool any_of_all(const wd_text_cache *c, bool own)
+{
+    const int parts = c->share.parts;
+    bool all[parts], any = false;
+    size_t at[parts + 1];
+    for (int p = 0; p <= parts; p++) at[p] = (size_t)p * sizeof *all;
+    all[c->share.part] = own;
+    gather(c, all, at);
+    for (int p = 0; p < parts; p++) any |= all[p];
+    return any;
+}
+
+/* The first prompt of part `p`, of a batch that begins at row 0. */
+static int64_t part_begin(const int64_t *first, int64_t count, int p, int parts)
+{
+    int64_t i = 0;
+    while (i < count && first[i] * parts < first[count] * p) i++;
+    return i;
+}
+
+/* Sends the rows that were encoded here, and gets those of the others. */
+static void gather_rows(const wd_text_cache *c, const batch *b, int64_t count, size_t row_bytes)
+{
+    const int parts = c->share.parts;
+    size_t at[parts + 1];
+    for (int p = 0; p <= parts; p++)
+        at[p] = (size_t)b->first[part_begin(b->first, count, p, parts)] * row_bytes;
+    gather(c, b->row, at);
+}
+
+/* What the writers have written. */
+static wd_status take_written(wd_text_cache *c, wd_err *err)
+{
+    any_of_all(c, false); /* once all is there */
+    if (!c->share.writes) WD_TRY(wd_text_cache_take_folder(c, err));
+    for (int64_t i = 0; i < c->count; i++)
+        if (!c->prompt[i].row)
+            return wd_fail(err, WD_IO,
+                           "%s: prompt embeddings are missing there that another process of this "
+                           "machine has written; give --cache_dir a folder that all see alike",
+                           c->folder);
+    return WD_OK;
+}
+
+wd_status wd_text_cache_share(wd_text_cache *c, const wd_text_share *share, wd_err *err)
+{
+    void *block;
+    const size_t parts = (size_t)share->parts, count = (size_t)c->count;
+    size_t at[parts + 1];
+    assert(c->folder);
+    c->share = *share;
+    for (size_t p = 0; p <= parts; p++) at[p] = p * count;
+    WD_TRY(wd_alloc(&block, parts, count, "a list of prompts", err));
+    char *lacking = block;
+    for (size_t i = 0; i < count; i++) lacking[at[share->part] + i] = !c->prompt[i].row;
+    gather(c, lacking, at);
+    for (size_t i = 0; i < parts * count; i++) c->prompt[i % count].lacking |= lacking[i];
+    wd_free(block);
+    return WD_OK;
+}
+
+/* ---- a batch ---- */
+
+/* Rows of this process's part, or all. */
+static wd_status encode_part(wd_text_cache *c, wd_umt5 *encoder, const batch *b, int64_t count,
+                             size_t row_bytes, wd_err *err)
+{
+    int64_t begin = 0, end = count;
+    if (is_shared(c)) {
+        begin = part_begin(b->first, count, c->share.part, c->share.parts);
+        end = part_begin(b->first, count, c->share.part + 1, c->share.parts);
+    }
+    const int64_t row = b->first[begin];
+    for (int64_t i = begin; i <= end; i++) b->own_first[i - begin] = b->first[i] - row;
+    if (begin == end) return WD_OK;
+    return wd_umt5_encode_rows(encoder, b->row + (size_t)row * row_bytes, b->ids + row,
+                               b->own_first, end - begin, err);
+}
+
+/* Takes the rows of a batch: from a new file, or as they are. */
+static wd_status keep_batch(wd_text_cache *c, batch *b, int64_t count, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    const wd_text_rows r = {b->hash, b->first, b->row, count, c->text_dim, c->dtype};
+    c->computed += count;
+    if (!c->folder) {
+        wd_text_cache_take_memory(c, &r, b->row);
+        b->row = NULL;
+        return WD_OK;
+    }
+    if (is_shared(c) && !c->share.writes) return WD_OK;
+    WD_TRY(wd_text_file_write(path, c->folder, c->key, &r, err));
+    return wd_text_cache_take_file(c, path, err);
+}
+
+/* Encodes `count` prompts of `rows` tokens in all. A dry encoder's are nothing. */
+static wd_status encode_batch(wd_text_cache *c, wd_umt5 *encoder, bool dry,
+                              wd_text_prompt *const *list, int64_t count, int64_t rows, wd_err *err)
+{
+    batch b = {0};
+    wd_status status;
+    size_t row_bytes = (size_t)c->text_dim * wd_dtype_bytes(c->dtype);
+    WD_TRY_OUT(wd_text_cache_reserve(c, err));
+    WD_TRY_OUT(alloc_batch(&b, count, rows, row_bytes, err));
+    for (int64_t i = 0; i < count; i++) {
+        b.hash[i] = list[i]->hash;
+        b.first[i + 1] = b.first[i] + list[i]->tokens;
+        memcpy(b.ids + b.first[i], c->ids + list[i]->first_id,
+               (size_t)list[i]->tokens * sizeof *b.ids);
+    }
+    WD_TRY_OUT(encode_part(c, encoder, &b, count, row_bytes, err));
+    if (dry) goto out;
+    if (is_shared(c)) gather_rows(c, &b, count, row_bytes);
+    WD_TRY_OUT(keep_batch(c, &b, count, err));
+out:
+    free_batch(&b);
+    return status;
+}
+
+/* Of several processes all end where one is asked to. */
+static bool is_stopped(const wd_text_cache *c, bool dry)
+{
+    const bool own = wd_stop_requested();
+    return is_shared(c) && !dry ? any_of_all(c, own) : own;
+}
+
+static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int64_t count,
+                             wd_queue *queue, wd_err *err)
+{
+    const bool dry = wd_device_is_dry(wd_queue_device(queue));
+    wd_umt5 *encoder = NULL;
+    wd_status status;
+    if (!dry) {
+        wd_log(WD_LOG_INFO,
+               "text encoder: %" PRId64 " of %" PRId64
+               " texts to encode in %s, the negative prompt counted",
+               count, c->count, wd_dtype_option_name(c->dtype));
+        if (c->folder && (!is_shared(c) || c->share.writes)) WD_TRY(wd_folder_make(c->folder, err));
+    }
+    WD_TRY_OUT(wd_umt5_open(&encoder, &c->pipeline->umt5, c->weights, c->dtype, queue, err));
+    for (int64_t begin = 0, end; begin < count; begin = end) {
+        int64_t rows = list[begin]->tokens;
+        if (is_stopped(c, dry)) {
+            status = wd_fail(err, WD_INTERRUPTED,
+                             "stopped after %" PRId64 " of %" PRId64 " prompts were encoded", begin,
+                             count);
+            goto out;
+        }
+        for (end = begin + 1; end < count && rows + list[end]->tokens <= BATCH_ROWS; end++)
+            rows += list[end]->tokens;
+        WD_TRY_OUT(encode_batch(c, encoder, dry, list + begin, end - begin, rows, err));
+        if (!dry)
+            wd_log(WD_LOG_DEBUG, "text encoder: %" PRId64 " of %" PRId64 " prompts", end, count);
+    }
+out:
+    wd_umt5_close(encoder);
+    return status;
+}
+
+wd_status wd_text_cache_encode(wd_text_cache *c, wd_queue *queue, wd_err *err)
+{
+    wd_text_prompt **list = NULL;
+    int64_t count = 0;
+    wd_status status;
+    WD_TRY_OUT(list_missing(&list, &count, c, err));
+    if (count) WD_TRY_OUT(encode_list(c, list, count, queue, err));
+    if (wd_device_is_dry(wd_queue_device(queue))) goto out;
+    if (is_shared(c)) WD_TRY_OUT(take_written(c, err));
+    wd_safetensors_close(c->weights);
+    c->weights = NULL;
+out:
+    wd_free(list);
+    return status;
+}
