@@ -255,7 +255,7 @@ void wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes)
     assert(op >= 0 && op < WD_OP_COUNT && bytes == wd_op_args_bytes((wd_op)op));
     (void)bytes;
     queue->total.launches++;
-    queue->total.flops += wd_op_cost_of((wd_op)op, args).flops;
+    queue->total.flops += wd_op_flops((wd_op)op, args);
     queue->device->kind->launch(queue, (wd_op)op, args);
 }
 

@@ -1,8 +1,8 @@
 /* What a kind of device fills in: a table of functions, and structs whose first member is the
  * common part below. Private to src/dev.
  *
- * device.c keeps the books (blocks, peaks, totals, cost of a launch), so that every kind counts
- * alike; a kind only moves bytes and runs kernels.
+ * device.c keeps the books (blocks, peaks, totals), so that every kind counts alike; a kind only
+ * moves bytes and runs kernels.
  */
 #ifndef WD_DEV_DEVICE_IMPL_H
 #define WD_DEV_DEVICE_IMPL_H

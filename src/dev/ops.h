@@ -384,13 +384,8 @@ typedef struct wd_adamw_args {
 WD_OP_MAP(X)
 #undef X
 
-/* What one launch costs: FLOPs as wd_queue_totals counts them (0 for elementwise operations), and
- * bytes read and written at least once. */
-typedef struct wd_op_cost {
-    double flops, bytes;
-} wd_op_cost;
-
-wd_op_cost wd_op_cost_of(wd_op op, const void *args);
+/* FLOPs of one launch, as wd_queue_totals counts them: 0 of elementwise operations. */
+double wd_op_flops(wd_op op, const void *args);
 
 const char *wd_op_name(wd_op op); /* "matmul" */
 

@@ -58,7 +58,7 @@ static wd_sim_device *device_of(const sim_queue *q) { return (wd_sim_device *)q-
 static double run_launch(sim_queue *q, const command *c, double from_s)
 {
     wd_sim_device *device = device_of(q);
-    double flops = wd_op_cost_of(c->op, &c->args).flops;
+    double flops = wd_op_flops(c->op, &c->args);
     double over_s = wd_sim_pace_take(&device->processor, from_s, flops);
     double begun_s = wd_clock_s();
     wd_cpu_kernels_run(&device->kernels, c->op, &c->args, q->base.workspace,
