@@ -120,6 +120,15 @@ static size_t read_some(char *out, size_t bytes, const char *path)
 
 /* ---- what the jobs are made of ---- */
 
+/* Options of all ranks; their folders are beside these files. */
+static const char options_json[] =
+    "{\"teacher_path\": \"teacher\", \"data_path\": \"../prompts.txt\", "
+    "\"student_config\": \"../student.json\", \"output_dir\": \"../run\", "
+    "\"height\": 32, \"width\": 32, \"batch_size\": 1, \"trajectories\": 6, "
+    "\"trajectory_steps\": 4, \"lr\": 1e-4, \"lr_schedule\": \"constant\", "
+    "\"num_steps\": 10000000, \"checkpoint_interval\": 3, \"resume\": \"auto\", "
+    "\"num_threads\": 1}";
+
 static void write_text(const torture *t, const char *name, const char *text)
 {
     if (wd_file_write(path_in(t->folder, name), text, strlen(text), NULL) != WD_OK)
@@ -167,6 +176,7 @@ static void prepare(torture *t)
     if (!mkdtemp(t->folder)) die(t, "no temporary folder");
     write_text(t, "prompts.txt", "red apple\npenguin, white background\nfox\n");
     write_text(t, "student.json", "{\"depth\": 1}");
+    write_text(t, "options.json", options_json);
     make_teachers(t);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -184,74 +194,47 @@ static const char *const places[][5] = {
     {"--devices", "sim:3x512MiB", "--teacher_device_strategy", "offload", NULL},
 };
 
-/* `ill`: the rank that begins with the injury; -1: none. */
-static void start(torture *t, injury what, int ill, const char *const *more)
-{
+typedef struct command {
     char *argv[ARGUMENTS_MAX];
-    int n = 0;
-    const int place = (int)draw(t, sizeof places / sizeof *places);
-    const char *head[] = {"mpirun", "--oversubscribe", "--bind-to", "none"};
-    const char *const options[] = {t->program,
-                                   "train",
-                                   "--distributed",
-                                   "--teacher_path",
-                                   "teacher",
-                                   "--data_path",
-                                   path_in(t->folder, "prompts.txt"),
-                                   "--student_config",
-                                   path_in(t->folder, "student.json"),
-                                   "--output_dir",
-                                   path_in(t->folder, "run"),
-                                   "--height",
-                                   "32",
-                                   "--width",
-                                   "32",
-                                   "--batch_size",
-                                   "1",
-                                   "--trajectories",
-                                   "6",
-                                   "--trajectory_steps",
-                                   "4",
-                                   "--lr",
-                                   "1e-4",
-                                   "--lr_schedule",
-                                   "constant",
-                                   "--num_steps",
-                                   "10000000",
-                                   "--checkpoint_interval",
-                                   "3",
-                                   "--resume",
-                                   "auto",
-                                   "--num_threads",
-                                   "1",
-                                   "--log_level",
-                                   "info"};
-    const char *const sound = path_in(t->folder, "sound"), *damaged = path_in(t->folder, "damaged");
-    for (size_t i = 0; i < sizeof head / sizeof *head; i++) argv[n++] = (char *)head[i];
+    int arguments;
+} command;
+
+/* `words` end with NULL; or NULL: none. They are borrowed. */
+static void add(const torture *t, command *c, const char *const *words)
+{
+    for (; words && *words; words++) {
+        if (c->arguments + 1 == ARGUMENTS_MAX) die(t, "too many arguments");
+        c->argv[c->arguments++] = (char *)*words;
+    }
+}
+
+#define ADD(...) add(t, c, (const char *const[]){__VA_ARGS__, NULL})
+
+/* `ill`: the rank that begins with the injury; -1: none. */
+static void make_command(torture *t, command *c, injury what, int ill, const char *const *more)
+{
+    const char *const *place = places[draw(t, sizeof places / sizeof *places)];
+    const char *sound = path_in(t->folder, "sound"), *damaged = path_in(t->folder, "damaged");
+    const char *options = path_in(t->folder, "options.json");
+    ADD("mpirun", "--oversubscribe", "--bind-to", "none");
     for (int r = 0; r < RANKS; r++) {
         const bool is_ill = r == ill;
-        if (r) argv[n++] = (char *)":";
-        argv[n++] = (char *)"-n";
-        argv[n++] = (char *)"1";
-        argv[n++] = (char *)"-wdir";
-        argv[n++] = (char *)(is_ill && what == INJURY_damage ? damaged : sound);
-        for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-            argv[n++] = (char *)options[i];
-        for (int i = 0; places[place][i]; i++) argv[n++] = (char *)places[place][i];
-        for (int i = 0; more && more[i]; i++) argv[n++] = (char *)more[i];
-        if (what == INJURY_hang) {
-            argv[n++] = (char *)"--step_timeout";
-            argv[n++] = (char *)"2";
-            argv[n++] = (char *)"--checkpoint_interval"; /* which may take longer */
-            argv[n++] = (char *)"0";
-        }
-        if (is_ill && what == INJURY_option) {
-            argv[n++] = (char *)"--guidance_scale";
-            argv[n++] = (char *)"2.5";
-        }
-        if (is_ill && what == INJURY_nonsense) argv[n++] = (char *)"--no_such_option";
+        if (r) ADD(":");
+        ADD("-n", "1", "-wdir", is_ill && what == INJURY_damage ? damaged : sound);
+        ADD(t->program, "train", "--distributed", "--config", options, "--log_level", "info");
+        add(t, c, place);
+        add(t, c, more);
+        if (what == INJURY_hang) /* a checkpoint may take longer */
+            ADD("--step_timeout", "2", "--checkpoint_interval", "0");
+        if (is_ill && what == INJURY_option) ADD("--guidance_scale", "2.5");
+        if (is_ill && what == INJURY_nonsense) ADD("--no_such_option");
     }
-    argv[n] = NULL;
+}
+
+static void start(torture *t, injury what, int ill, const char *const *more)
+{
+    command c = {0};
+    make_command(t, &c, what, ill, more);
     snprintf(t->mark, sizeof t->mark, "%d.%d", (int)getpid(), ++t->jobs);
     setenv("WD_TORTURE", t->mark, 1);
     memset(t->rank, 0, sizeof t->rank);
@@ -266,7 +249,7 @@ static void start(torture *t, injury what, int ill, const char *const *more)
     dup2(in, 0);
     dup2(out, 1);
     dup2(out, 2);
-    execvp(argv[0], argv);
+    execvp(c.argv[0], c.argv);
     _exit(127);
 }
 
