@@ -1,22 +1,15 @@
 /* Tests of the transformer's tensor table: counts of published checkpoints, islands, a file. */
-#include "testing.h"
+#include "test_preset.h"
 
 #include "wan/dit_table.h"
 
-static wd_dit_config geometry(int64_t heads, int64_t ffn_dim, int64_t layers, int64_t channels)
+static wd_dit_config small(int64_t layers)
 {
-    return (wd_dit_config){.in_channels = channels,
-                           .out_channels = channels,
-                           .heads = heads,
-                           .head_dim = 128,
-                           .ffn_dim = ffn_dim,
-                           .layers = layers,
-                           .freq_dim = 256,
-                           .text_dim = 4096,
-                           .patch = {1, 2, 2},
-                           .rope_max_seq_len = 1024,
-                           .cross_attn_norm = true,
-                           .eps = 1e-6};
+    wd_dit_config c = wd_test_preset("wan2.1-1.3b").dit;
+    c.heads = 2;
+    c.ffn_dim = 512;
+    c.layers = layers;
+    return c;
 }
 
 /* Parameters, tensors, and bytes in bf16 with islands of the published models. */
@@ -24,19 +17,20 @@ static void counts_of_published_models(void **state)
 {
     (void)state;
     const struct {
-        wd_dit_config config;
+        const char *name;
         int64_t parameters, tensors, bf16_bytes;
     } models[] = {
-        {geometry(12, 8960, 30, 16), 1418996800, 825, 2844248192}, /* 2.1 1.3B */
-        {geometry(40, 13824, 40, 16), 14288491584, 1095,
-         28635351168},                                               /* 2.1 14B, each of 2.2 A14B */
-        {geometry(24, 14336, 30, 48), 4999787712, 825, 10021521792}, /* 2.2 5B */
+        {"wan2.1-1.3b", 1418996800, 825, 2844248192},
+        {"wan2.1-14b", 14288491584, 1095, 28635351168},
+        {"wan2.2-a14b", 14288491584, 1095, 28635351168}, /* each expert */
+        {"wan2.2-5b", 4999787712, 825, 10021521792},
     };
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         wd_err err;
         wd_tensor_table table;
         int64_t parameters = 0, bytes = 0;
-        wd_test_ok(wd_dit_table_open(&table, &models[m].config, &err), &err);
+        const wd_pipeline published = wd_test_preset(models[m].name);
+        wd_test_ok(wd_dit_table_open(&table, &published.dit, &err), &err);
         for (int64_t i = 0; i < table.count; i++) {
             const wd_tensor_spec *s = &table.spec[i];
             int64_t count = 1;
@@ -56,7 +50,7 @@ static void slots_find_their_lines(void **state)
     (void)state;
     wd_err err;
     wd_tensor_table table;
-    wd_dit_config config = geometry(2, 512, 3, 16);
+    wd_dit_config config = small(3);
     wd_test_ok(wd_dit_table_open(&table, &config, &err), &err);
     assert_int_equal(table.stages, 5);
     assert_int_equal(table.count, wd_dit_stage_first(&config, 4) + wd_dit_stage_slots(&config, 4));
@@ -109,7 +103,7 @@ static void without_cross_attention_norm(void **state)
     (void)state;
     wd_err err;
     wd_tensor_table table;
-    wd_dit_config config = geometry(2, 512, 1, 16);
+    wd_dit_config config = small(1);
     config.cross_attn_norm = false;
     wd_test_ok(wd_dit_table_open(&table, &config, &err), &err);
     const wd_tensor_spec *s = &table.spec[wd_dit_stage_first(&config, 1) + WD_DIT_BLOCK_NORM2_B];

@@ -1,19 +1,12 @@
 /* The UMT5 table names exactly the tensors of real checkpoints. */
-#include "testing.h"
+#include "test_preset.h"
 
 #include "wan/umt5_table.h"
 
 static void real_size(void **state)
 {
     (void)state;
-    const wd_umt5_config xxl = {.vocab_size = 256384,
-                                .d_model = 4096,
-                                .d_kv = 64,
-                                .d_ff = 10240,
-                                .heads = 64,
-                                .layers = 24,
-                                .buckets = 32,
-                                .max_distance = 128};
+    const wd_umt5_config xxl = wd_test_preset("wan2.1-1.3b").umt5;
     wd_tensor_table table;
     wd_err err;
     wd_test_ok(wd_umt5_table_open(&table, &xxl, &err), &err);

@@ -1,35 +1,23 @@
 /* The VAE's table names exactly the tensors of real checkpoints, in both layouts. */
-#include "testing.h"
+#include "test_preset.h"
 
 #include "wan/vae_layers.h"
 
-static const wd_vae_config wan21 = {.base_dim = 96,
-                                    .decoder_base_dim = 96,
-                                    .z_dim = 16,
-                                    .num_res_blocks = 2,
-                                    .levels = 4,
-                                    .dim_mult = {1, 2, 4, 4},
-                                    .temporal_downsample = {false, true, true},
-                                    .in_channels = 3,
-                                    .out_channels = 3,
-                                    .patch_size = 1};
-static const wd_vae_config wan22 = {.base_dim = 160,
-                                    .decoder_base_dim = 256,
-                                    .z_dim = 48,
-                                    .num_res_blocks = 2,
-                                    .levels = 4,
-                                    .dim_mult = {1, 2, 4, 4},
-                                    .temporal_downsample = {false, true, true},
-                                    .is_residual = true,
-                                    .in_channels = 12,
-                                    .out_channels = 12,
-                                    .patch_size = 2};
+static wd_vae_config wan21(void)
+{
+    return wd_test_preset("wan2.1-1.3b").vae;
+}
 
-static void check_size(const wd_vae_config *config, int64_t tensors, int64_t parameters)
+static wd_vae_config wan22(void)
+{
+    return wd_test_preset("wan2.2-5b").vae;
+}
+
+static void check_size(wd_vae_config config, int64_t tensors, int64_t parameters)
 {
     wd_tensor_table table;
     wd_err err;
-    wd_test_ok(wd_vae_table_open(&table, config, &err), &err);
+    wd_test_ok(wd_vae_table_open(&table, &config, &err), &err);
     int64_t sum = 0;
     for (int64_t i = 0; i < table.count; i++) {
         wd_tensor t = {.ndim = table.spec[i].ndim};
@@ -45,8 +33,8 @@ static void check_size(const wd_vae_config *config, int64_t tensors, int64_t par
 static void real_sizes(void **state)
 {
     (void)state;
-    check_size(&wan21, 194, 126892531);
-    check_size(&wan22, 196, 704688668);
+    check_size(wan21(), 194, 126892531);
+    check_size(wan22(), 196, 704688668);
 }
 
 static void check_names(wd_vae_config config, const char *file)
@@ -69,7 +57,7 @@ static void check_names(wd_vae_config config, const char *file)
 static void names_of_the_fixtures(void **state)
 {
     (void)state;
-    wd_vae_config tiny = wan21, residual = wan22;
+    wd_vae_config tiny = wan21(), residual = wan22();
     tiny.base_dim = tiny.decoder_base_dim = 4;
     check_names(tiny, "tests/fixtures/vae-2.1/vae/diffusion_pytorch_model.safetensors");
     tiny.num_res_blocks = 1;
@@ -86,7 +74,7 @@ static void names_of_the_fixtures(void **state)
 static void too_many_layers(void **state)
 {
     (void)state;
-    wd_vae_config deep = wan21;
+    wd_vae_config deep = wan21();
     wd_tensor_table table;
     wd_err err;
     deep.num_res_blocks = 1000;

@@ -1,6 +1,6 @@
 /* The VAE against diffusers' own outputs (tests/fixtures/vae-*): both layouts, pictures and video,
  * decode and encode, on the guarded device; and its memory against what it says it needs. */
-#include "testing.h"
+#include "test_preset.h"
 
 #include "core/random.h"
 #include "io/json.h"
@@ -199,16 +199,7 @@ static void bytes(void **state)
 static void real_bytes(void **state)
 {
     (void)state;
-    const wd_vae_config wan21 = {.base_dim = 96,
-                                 .decoder_base_dim = 96,
-                                 .z_dim = 16,
-                                 .num_res_blocks = 2,
-                                 .levels = 4,
-                                 .dim_mult = {1, 2, 4, 4},
-                                 .temporal_downsample = {false, true, true},
-                                 .in_channels = 3,
-                                 .out_channels = 3,
-                                 .patch_size = 1};
+    const wd_vae_config wan21 = wd_test_preset("wan2.1-1.3b").vae;
     size_t small = wd_vae_decode_bytes(&wan21, (int64_t[]){1, 16, 1, 64, 64});
     size_t large = wd_vae_decode_bytes(&wan21, (int64_t[]){1, 16, 1, 128, 128});
     print_message("512 x 512: %zu bytes, 1024 x 1024: %zu bytes\n", small, large);
