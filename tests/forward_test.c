@@ -2,7 +2,7 @@
  * it. */
 #include "program.h"
 
-/* What must hold, relative L2 per tensor; the reason of each is in docs/design.md. */
+/* What must hold, relative L2 per tensor; the reason of each is in src/wan/dit_test.c. */
 static const double tolerance_f32 = 2e-5, tolerance_grad = 1e-4, tolerance_bf16 = 1.5e-2;
 
 static wd_program program;
