@@ -106,16 +106,17 @@ wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_er
     if (fflush(metrics->file) || ferror(metrics->file)) {
         return wd_fail(err, WD_IO, "%s: cannot be written: %s", metrics->path, strerror(errno));
     }
-    WD_TRY(wd_metrics_scalar(metrics, "train/loss", row->loss, row->step, err));
-    WD_TRY(wd_metrics_scalar(metrics, "train/grad_norm", row->grad_norm, row->step, err));
-    WD_TRY(wd_metrics_scalar(metrics, "train/lr", row->lr, row->step, err));
-    return wd_metrics_scalar(metrics, "train/steps_per_s", row->steps_per_s, row->step, err);
-}
-
-wd_status wd_metrics_scalar(wd_metrics *metrics, const char *tag, double value, int64_t step,
-                            wd_err *err)
-{
-    return wd_tensorboard_scalar(metrics->board, tag, value, step, err);
+    const struct {
+        const char *tag;
+        double value;
+    } scalars[] = {{"train/loss", row->loss},
+                   {"train/grad_norm", row->grad_norm},
+                   {"train/lr", row->lr},
+                   {"train/steps_per_s", row->steps_per_s}};
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        WD_TRY(wd_tensorboard_scalar(metrics->board, scalars[i].tag, scalars[i].value, row->step,
+                                     err));
+    return WD_OK;
 }
 
 /* ---- progress line ---- */

@@ -23,10 +23,8 @@ typedef struct wd_metrics_row {
 wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err);
 void wd_metrics_close(wd_metrics *metrics); /* NULL is allowed */
 
+/* The row as a line, and as scalars of the event file: train/loss, grad_norm, lr, steps_per_s. */
 wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err);
-/* Any other scalar, into the event file only, such as the velocity error on held-out prompts. */
-wd_status wd_metrics_scalar(wd_metrics *metrics, const char *tag, double value, int64_t step,
-                            wd_err *err);
 
 /* ---- progress line ---- */
 

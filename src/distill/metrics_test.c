@@ -60,7 +60,6 @@ static void write_rows(const char *folder, int64_t resume_step, int64_t last)
         wd_metrics_row r = row(step);
         must(wd_metrics_write(metrics, &r, &err), &err);
     }
-    must(wd_metrics_scalar(metrics, "eval/velocity_error", 0.25, last, &err), &err);
     wd_metrics_close(metrics);
 }
 
