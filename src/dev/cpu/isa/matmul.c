@@ -17,32 +17,40 @@ static const void *offset(const void *data, wd_dtype type, int64_t elements)
     return (const char *)data + elements * (int64_t)wd_dtype_bytes(type);
 }
 
-/* One row of a finished panel, WIDE sums of which `columns` exist, into the result. */
-ALWAYS_INLINE void finish_row(const wd_matmul_args *a, int64_t at, const unit *sums,
-                              const float *bias, int64_t columns)
+/* Rows of WIDE elements, one after the other, to rows that lie `stride` bytes apart: the first
+ * `bytes` of each. */
+static void put_rows(char *to, int64_t stride, const void *from, size_t row_bytes, int64_t rows,
+                     size_t bytes)
 {
-    float y[WIDE], old[WIDE] = {0};
-    for (int j = 0; j < WIDE; j++) y[j] = sums[j] + bias[j];
-    if (a->act == WD_ACT_GELU_TANH)
-        for (int j = 0; j < WIDE; j++) y[j] = gelu_f32(y[j]);
-    if (a->beta != 0) {
-        const float *was = widen(old, a->c, a->c_type, at, columns);
-        for (int64_t j = 0; j < columns; j++) y[j] += was[j];
-    }
-    if (a->c_type == WD_F32)
-        memcpy((float *)a->c + at, y, (size_t)columns * sizeof *y);
-    else
-        narrow(a->c, a->c_type, at, y, columns);
+    const char *row = from;
+    for (int64_t r = 0; r < rows; r++, to += stride, row += row_bytes)
+        if (bytes == row_bytes && row_bytes == WIDE * sizeof(float))
+            memcpy(to, row, WIDE * sizeof(float));
+        else if (bytes == row_bytes)
+            memcpy(to, row, WIDE * sizeof(uint16_t));
+        else
+            memcpy(to, row, bytes);
 }
 
+/* A finished panel, WIDE sums a row of which `columns` exist, into the result from element `at` on.
+ */
 static void finish(const wd_matmul_args *a, int64_t at, const unit *sums, int64_t sums_stride,
                    const float *bias, int64_t rows, int64_t columns)
 {
-    for (int64_t r = 0; r < rows; r++, at += a->ldc, sums += sums_stride)
-        if (columns == WIDE)
-            finish_row(a, at, sums, bias, WIDE);
-        else
-            finish_row(a, at, sums, bias, columns);
+    float y[ROWS * WIDE];
+    uint16_t narrowed[ROWS * WIDE];
+    for (int64_t r = 0; r < rows; r++)
+        for (int j = 0; j < WIDE; j++) y[r * WIDE + j] = sums[r * sums_stride + j] + bias[j];
+    if (a->act == WD_ACT_GELU_TANH) EACH(j, rows * WIDE) y[j] = gelu_f32(y[j]);
+    for (int64_t r = 0; a->beta != 0 && r < rows; r++) {
+        float old[WIDE];
+        const float *was = widen(old, a->c, a->c_type, at + r * a->ldc, columns);
+        EACH(j, columns) y[r * WIDE + j] += was[j];
+    }
+    size_t size = wd_dtype_bytes(a->c_type);
+    narrow(narrowed, a->c_type, 0, y, rows * WIDE);
+    put_rows((char *)a->c + at * (int64_t)size, a->ldc * (int64_t)size,
+             a->c_type == WD_F32 ? (void *)y : narrowed, WIDE * size, rows, (size_t)columns * size);
 }
 
 /* Rows [m0, m1), columns [n0, n1) of product `i` of the batch. */
@@ -54,7 +62,7 @@ static void make_tile(const wd_matmul_args *a, int64_t i, int64_t m0, int64_t m1
     operand column = {offset(a->b, a->b_type, i * a->stride_b), a->b_type, a->ldb, a->transpose_b};
     int64_t width = (n1 - n0 + WIDE - 1) / WIDE * WIDE, groups = (m1 - m0 + ROWS - 1) / ROWS;
     float bias[(int)WD_PRODUCT_TILE_COLUMNS + (int)WIDE] = {0};
-    unit rows[ROWS * LINE], panel_sums[ROWS * WIDE];
+    unit rows[ROWS_UNITS], panel_sums[ROWS * WIDE];
     if (a->bias) {
         const float *b = widen(bias, a->bias, a->bias_type, n0, n1 - n0);
         if (b != bias) memcpy(bias, b, (size_t)(n1 - n0) * sizeof *b);
@@ -68,12 +76,15 @@ static void make_tile(const wd_matmul_args *a, int64_t i, int64_t m0, int64_t m1
         pack_columns(columns, column, pack, n0, n1, k, k_end);
         for (int64_t g = 0; g < groups; g++) {
             int64_t r0 = m0 + (m1 - m0) * g / groups, r1 = m0 + (m1 - m0) * (g + 1) / groups;
-            pack_rows(rows, row, pack, r0, r1 - r0, r1, k, k_end);
+            if (row.k_dense)
+                pack_rows(rows, row, pack, r0, r1 - r0, r1, k, k_end);
+            else
+                pack_turned(rows, row, pack, r0, m1, k, k_end);
             for (int64_t j = 0; j < n1 - n0; j += WIDE) {
                 int64_t count = least(WIDE, n1 - n0 - j), stride = only ? WIDE : width;
                 unit *to = only ? panel_sums : sums + (r0 - m0) * width + j;
-                multiply_for(r1 - r0, count, pack)(to, stride, rows, columns + j * depth, depth,
-                                                   k > 0);
+                multiply_for(r1 - r0, count, !row.k_dense, pack)(to, stride, rows,
+                                                                 columns + j * depth, depth, k > 0);
                 if (last)
                     finish(a, i * a->stride_c + r0 * a->ldc + n0 + j, to, stride, bias + j, r1 - r0,
                            count);

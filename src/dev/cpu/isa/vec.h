@@ -24,6 +24,7 @@
 #define TIMES(i, n) _Pragma("GCC unroll 32") for (int i = 0; i < (n); i++)
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define OUT_OF_LINE static __attribute__((noinline, cold, unused))
 
 /* 32 bits of a packed operand: a float, or a pair of bf16 (the first in the lower half). */
 typedef float __attribute__((may_alias)) unit;
