@@ -40,6 +40,31 @@ static void every_option_is_in_manual_and_completions(void **state)
     }
 }
 
+/* As libgomp says when it is loaded; the last time, if the program begins anew. */
+static int threads_of_openmp(void)
+{
+    wd_program_run(&program, "--version");
+    const char *name = "OMP_NUM_THREADS = '", *at = program.err, *last = NULL;
+    for (; (at = strstr(at, name)); at += strlen(name)) last = at + strlen(name);
+    return last ? atoi(last) : 0;
+}
+
+static void bound_threads_are_as_many(void **state)
+{
+    (void)state;
+    char *spin = getenv("GOMP_SPINCOUNT") ? strdup(getenv("GOMP_SPINCOUNT")) : NULL;
+    setenv("OMP_DISPLAY_ENV", "true", 1);
+    int threads = threads_of_openmp();
+    unsetenv("GOMP_SPINCOUNT");
+    setenv("OMP_PROC_BIND", "true", 1);
+    int bound = threads_of_openmp();
+    unsetenv("OMP_PROC_BIND");
+    unsetenv("OMP_DISPLAY_ENV");
+    if (spin) setenv("GOMP_SPINCOUNT", spin, 1);
+    free(spin);
+    assert_int_equal(bound, threads);
+}
+
 static void wrong_words_are_refused(void **state)
 {
     (void)state;
@@ -111,6 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_is_there),
         cmocka_unit_test(every_option_is_in_manual_and_completions),
+        cmocka_unit_test(bound_threads_are_as_many),
         cmocka_unit_test(wrong_words_are_refused),
         cmocka_unit_test(values_go_to_their_options),
         cmocka_unit_test(the_command_line_wins_over_a_file),

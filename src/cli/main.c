@@ -77,10 +77,14 @@ static int unknown(const char *name)
 /* OpenMP's threads wait for one another by spinning, for milliseconds: while another program has
  * one of the processors, all others spin for nothing (measured on two busy ones: a training step
  * took five times as long). A short spin is as good where nobody disturbs. libgomp reads its
- * settings when it is loaded, so the program begins anew with them, unless the user has some. */
+ * settings when it is loaded, so the program begins anew with them, unless the user has some: of
+ * waiting, or of places, since by now this thread is bound to one, and would stay so. */
 static void settle_spinning(char **argv)
 {
-    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+    static const char *const settings[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND",
+                                           "OMP_PLACES", "GOMP_CPU_AFFINITY"};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (getenv(settings[i])) return;
     if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
 }
 
