@@ -41,6 +41,8 @@ endforeach()
 
 # This one sees what is pushed to arenas.
 target_link_options(test_distill_live PRIVATE -Wl,--wrap=wd_arena_push)
+target_link_options(test_distill_brought PRIVATE
+    -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_file_reader_read)
 
 # The tests that enter MPI, and the same by mpirun with several ranks, which share the cores there
 # are. What sanitizers have to say of Open MPI itself is not for us to mend.

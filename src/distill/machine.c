@@ -65,6 +65,7 @@ static wd_trajectory_objective_options objective_options(const wd_machine_option
         .replay = o->replay,
         .samples_max = o->batch,
         .step_samples = wd_machine_step_samples(o),
+        .samples_end = o->steps * wd_machine_step_samples(o),
         .window = o->window,
         .comm = o->comm,
         .student_dtype = o->student_dtype,

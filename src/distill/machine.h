@@ -32,6 +32,7 @@ typedef struct wd_machine_options {
     int64_t window, micro_batch; /* of the teacher's sweeps: of all ranks; that go together */
     double guidance_scale[2];
     int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step and rank */
+    int64_t steps;               /* after which no other comes; 0: nobody knows */
     bool deterministic_reduce;   /* gradients are added in the order of the micro-batches: the same
                                   * bits for any number of ranks at equal step samples */
     bool shard_optimizer;        /* each rank has moments, EMA and master weights of its share */

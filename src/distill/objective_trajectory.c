@@ -62,10 +62,10 @@ static void trajectory_close(wd_objective *self)
     wd_queue_wait(o->queue);
     void *device[] = {o->latents,       o->pool_latents, o->pool_target,    o->dt,
                       o->batch_latents, o->batch_target, o->batch_timestep, o->batch_text};
-    void *host[] = {
-        o->host_dt,   o->host_timestep,       o->host_noise,      o->host_prompt, o->info,
-        o->delivered, o->host_batch_timestep, o->host_batch_text, o->pending,     o->begun,
-        o->shipment,  o->slot_shipment,       o->come_info,       o->come_state};
+    void *host[] = {o->host_dt,         o->host_timestep, o->next_timestep, o->host_noise,
+                    o->host_prompt,     o->info,          o->delivered,     o->host_batch_timestep,
+                    o->host_batch_text, o->pending,       o->begun,         o->shipment,
+                    o->slot_shipment,   o->come_info,     o->come_state};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         wd_device_free(o->device, device[i]);
     for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
@@ -113,6 +113,7 @@ static wd_status allocate_host(wd_trajectory_objective *o, wd_err *err)
     for (size_t i = 0; i < slots; i++) o->pending[i].at = -1;
     WD_TRY(wd_alloc((void **)&o->delivered, window, sizeof *o->delivered, what, err));
     WD_TRY(wd_alloc((void **)&o->host_timestep, window, f, what, err));
+    WD_TRY(wd_alloc((void **)&o->next_timestep, window, f, what, err));
     WD_TRY(wd_alloc((void **)&o->host_noise, window, wd_state_bytes(o), what, err));
     WD_TRY(wd_alloc((void **)&o->host_prompt, window, sizeof *o->host_prompt, what, err));
     WD_TRY(wd_alloc((void **)&o->info, window, sizeof *o->info, what, err));

@@ -16,6 +16,7 @@ typedef struct wd_trajectory_objective_options {
     int64_t replay;       /* how many earlier targets are drawn from */
     int64_t samples_max;  /* of one fill */
     int64_t step_samples; /* of one optimiser step */
+    int64_t samples_end;  /* of all steps; 0: nobody knows. No weights are brought for later ones */
     int64_t window; /* states of one sweep, of all ranks' sweeps together: never changes a result */
     wd_comm *comm;  /* borrowed; NULL: there is one rank */
     wd_dtype student_dtype;

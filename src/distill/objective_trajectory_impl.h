@@ -36,6 +36,7 @@ typedef struct wd_trajectory_objective {
     void *batch_text;
     /* host, read by copies: not touched until the event says so */
     float *host_dt, *host_timestep, *host_noise; /* [window], [window], [window, state] */
+    float *next_timestep;                        /* [window] of the window after it */
     int64_t *host_prompt;
     wd_target_info *info;     /* [window] */
     int64_t first, at;        /* the window's first target, and its place in the pool */

@@ -46,16 +46,60 @@ static void open_window(wd_trajectory_objective *o, int64_t first, int64_t count
     wd_queue_copy(o->home, o->dt + o->at, o->host_dt, (size_t)count * sizeof(float));
 }
 
+/* Targets of the window that begins with target `first`, of `round`. Only in a round before all
+ * have begun does one lie around the ring's end, where a sweep more is needed. */
+static int64_t window_at(const wd_trajectory_objective *o, int64_t round, int64_t first)
+{
+    const int64_t left = wd_trajectory_first_target(&o->options.trajectory, round + 1) - first;
+    const int64_t whole = o->capacity - wd_target_place(o, first);
+    int64_t count = o->options.window;
+    if (count > left) count = left;
+    return count < whole ? count : whole;
+}
+
+/* The window after the one that ends with `first`; 0: it ends the run. */
+static int64_t next_window(const wd_trajectory_objective *o, int64_t first)
+{
+    const wd_trajectory_objective_options *p = &o->options;
+    if (first < wd_trajectory_first_target(&p->trajectory, o->round + 1))
+        return window_at(o, o->round, first);
+    if (p->samples_end && first > wd_stream_target_last(p->samples_end, p->reuse)) return 0;
+    return window_at(o, o->round + 1, first);
+}
+
+/* A window as all ranks have it, where each has its share, or all have all of it. */
+static wd_window_ahead ahead_of(const wd_trajectory_objective *o, const float *timestep,
+                                int64_t count, bool each)
+{
+    const wd_comm *comm = o->options.comm;
+    if (!each) return (wd_window_ahead){timestep, count, 0, count};
+    return (wd_window_ahead){timestep, count, count * comm->rank / comm->ranks,
+                             count * (comm->rank + 1) / comm->ranks};
+}
+
+/* Says which window comes, and what after it; returns the first. */
+static wd_window_ahead announce(wd_trajectory_objective *o, int64_t count, bool each)
+{
+    const int64_t after = next_window(o, o->first + count);
+    const wd_window_ahead window = ahead_of(o, o->host_timestep, count, each);
+    const wd_window_ahead next = ahead_of(o, o->next_timestep, after, each);
+    for (int64_t i = 0; i < after; i++)
+        o->next_timestep[i] =
+            wd_trajectory_target(&o->options.trajectory, o->first + count + i).timestep;
+    wd_sweep_announce(o->sweep, &window, &next);
+    return window;
+}
+
 /* The targets [first, first + count) of one round, by one sweep. */
 static wd_status run_window(wd_trajectory_objective *o, int64_t first, int64_t count, wd_err *err)
 {
-    const wd_comm *comm = o->shipments ? o->options.comm : NULL;
-    const bool shared = comm && wd_sweep_is_shared(o->sweep), each = comm && !shared;
+    const bool shared = o->shipments && wd_sweep_is_shared(o->sweep);
+    const bool each = o->shipments && !shared;
     const int64_t n = o->options.state_count;
     open_window(o, first, count);
-    o->own = each ? count * comm->rank / comm->ranks : 0;
-    const int64_t end = each ? count * (comm->rank + 1) / comm->ranks : count;
-    const wd_window window = {.count = end - o->own,
+    const wd_window_ahead ahead = announce(o, count, each);
+    o->own = ahead.first;
+    const wd_window window = {.count = ahead.end - ahead.first,
                               .queue = o->home,
                               .latents = o->pool_latents + (o->at + o->own) * n,
                               .velocity = o->pool_target + (o->at + o->own) * n,
@@ -65,7 +109,6 @@ static wd_status run_window(wd_trajectory_objective *o, int64_t first, int64_t c
                               .end = shared ? wd_targets_send_batch : NULL,
                               .context = o,
                               .delivered = o->delivered + o->own};
-    if (each) wd_sweep_announce(o->sweep, o->host_timestep, count, o->own, end);
     if (window.count) WD_TRY(wd_sweep_run(o->sweep, &window, err));
     if (each)
         wd_targets_send_window(o, count);
@@ -75,16 +118,12 @@ static wd_status run_window(wd_trajectory_objective *o, int64_t first, int64_t c
     return WD_OK;
 }
 
-/* Only a round before all have begun may lie around the ring's end, where a sweep more is needed.
- */
 wd_status wd_targets_round(wd_trajectory_objective *o, wd_err *err)
 {
     int64_t next = o->base.targets;
     int64_t end = wd_trajectory_first_target(&o->options.trajectory, o->round + 1);
     while (next < end) {
-        int64_t count = end - next, whole = o->capacity - wd_target_place(o, next);
-        if (count > o->options.window) count = o->options.window;
-        if (count > whole) count = whole; /* the ring's end */
+        const int64_t count = window_at(o, o->round, next);
         WD_TRY(run_window(o, next, count, err));
         next += count;
     }

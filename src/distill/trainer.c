@@ -284,14 +284,23 @@ out:
     return status;
 }
 
+/* Steps after which it ends; 0: time says that, or who stops it. */
+static int64_t steps_of(const wd_trainer_options *o)
+{
+    const bool stops = o->stop_at_step && (!o->steps || o->stop_at_step < o->steps);
+    return stops ? o->stop_at_step : o->steps;
+}
+
 static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
     const wd_pipeline *teacher = o->machine.teacher;
+    wd_machine_options machine = o->machine;
+    machine.steps = steps_of(o);
     WD_TRY(open_words(t, err));
     if (writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, o->output_dir, "checkpoints", err));
-    WD_TRY(wd_machine_open(&t->machine, &o->machine, where, queue, err));
+    WD_TRY(wd_machine_open(&t->machine, &machine, where, queue, err));
     if (o->resume) {
         WD_TRY(resume(t, err));
     } else {
@@ -327,8 +336,7 @@ static bool next_is_saved(const trainer *t)
 {
     const wd_trainer_options *o = t->options;
     const int64_t end = t->step + 1;
-    return (o->steps && end >= o->steps) || (o->stop_at_step && end >= o->stop_at_step) ||
-           is_due(end, o->checkpoint_interval) || t->save;
+    return (steps_of(o) && end >= steps_of(o)) || is_due(end, o->checkpoint_interval) || t->save;
 }
 
 static wd_status run_step(trainer *t, wd_err *err)

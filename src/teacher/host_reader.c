@@ -27,7 +27,7 @@ struct wd_host_reader {
     int64_t items;
     int64_t announced, end; /* numbers: behind what is announced, and what runs ahead of it */
     int64_t next, reading;  /* that is brought; read, if this rank reads */
-    unsigned experts;       /* of the last sweep */
+    unsigned expected;      /* experts of what runs ahead */
     bool leaving;
     bool is_reading, waits; /* a file, this rank's thread; for a stage, the one that computes */
     bool reads, threaded;   /* this is the rank that reads, its thread runs */
@@ -130,32 +130,32 @@ static int64_t passed(const wd_host_reader *r)
 }
 
 /* Adds at most `most` stages of a sweep, but its first `skip`. */
-static void append(wd_host_reader *r, unsigned experts, unsigned own, int64_t skip, int64_t most)
+static void append(wd_host_reader *r, wd_sweep_experts sweep, int64_t skip, int64_t most)
 {
     for (int e = 0; e < r->options.experts; e++)
-        for (int s = 0; experts >> e & 1 && s < r->options.stages; s++) {
+        for (int s = 0; sweep.all >> e & 1 && s < r->options.stages; s++) {
             if (!r->options.layout[e][s].tensors || skip-- > 0) continue;
             if (most-- <= 0) return;
             *item_of(r, r->end++) =
-                (item){.expert = e, .stage = s, .wanted = own >> e & 1, .read = true};
+                (item){.expert = e, .stage = s, .wanted = sweep.own >> e & 1, .read = true};
         }
 }
 
-void wd_host_reader_begin(wd_host_reader *r, unsigned experts, unsigned own)
+void wd_host_reader_begin(wd_host_reader *r, wd_sweep_experts sweep, unsigned next)
 {
-    const int64_t sweep = (int64_t)r->options.experts * r->options.stages;
+    const int64_t most = (int64_t)r->options.experts * r->options.stages;
     pthread_mutex_lock(&r->lock);
-    while (r->end + 2 * sweep - passed(r) > r->items) pthread_cond_wait(&r->changed, &r->lock);
-    const bool as_expected = experts == r->experts;
+    while (r->end + 2 * most - passed(r) > r->items) pthread_cond_wait(&r->changed, &r->lock);
+    const bool as_expected = sweep.all == r->expected;
     for (int64_t n = r->announced; n < r->end; n++) {
         item *it = item_of(r, n);
         it->read = as_expected;
-        it->wanted = as_expected && own >> it->expert & 1;
+        it->wanted = as_expected && sweep.own >> it->expert & 1;
     }
-    append(r, experts, own, as_expected ? r->end - r->announced : 0, sweep);
+    append(r, sweep, as_expected ? r->end - r->announced : 0, most);
     r->announced = r->end;
-    r->experts = experts;
-    append(r, experts, experts, 0, r->options.ahead);
+    r->expected = next;
+    append(r, (wd_sweep_experts){next, next}, 0, r->options.ahead);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }

@@ -5,12 +5,13 @@
  * to its device.
  *
  * A rank may have no share in a sweep, or only in one of its experts: it passes what it does not
- * use. The sequence runs ahead of what is announced by the first stages of one more sweep, taken to
- * be like the last; if it is another, they are passed by all. */
+ * use. The sequence runs ahead of the sweep that is announced by the first stages of the next one;
+ * if another one comes, they are passed by all. */
 #ifndef WD_TEACHER_HOST_READER_H
 #define WD_TEACHER_HOST_READER_H
 
 #include "dist/comm.h"
+#include "teacher/residency.h"
 #include "teacher/stage_layout.h"
 
 enum { WD_HOST_READER_BUFFERS = 2 }; /* one is read while the other is sent */
@@ -23,7 +24,7 @@ typedef struct wd_host_reader_options {
     wd_stage_layout *const *layout; /* [experts][stages], borrowed; a stage without tensors is not
                                      * read */
     size_t stage_bytes;             /* the most of reading_bytes */
-    int ahead;                      /* stages of a sweep that is not announced yet */
+    int ahead;                      /* stages of the next sweep */
 } wd_host_reader_options;
 
 /* A rank's part of the memory that the ranks of a host have together for it. */
@@ -33,9 +34,8 @@ size_t wd_host_reader_share(int host_ranks, size_t stage_bytes);
 wd_status wd_host_reader_open(wd_host_reader **out, const wd_host_reader_options *options,
                               wd_err *err);
 
-/* The next sweep of all ranks: bit e of `experts`: one of them has a state of expert e; of `own`:
- * this rank has. The same `experts` on all, in the same order. */
-void wd_host_reader_begin(wd_host_reader *reader, unsigned experts, unsigned own);
+/* A sweep of all ranks, and the one after it: as wd_residency_begin. */
+void wd_host_reader_begin(wd_host_reader *reader, wd_sweep_experts sweep, unsigned next);
 
 /* ---- one thread of each rank ---- */
 

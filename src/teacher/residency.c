@@ -3,9 +3,9 @@
 
 #include <assert.h>
 
-void wd_residency_begin(wd_residency *residency, unsigned experts, unsigned own)
+void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, unsigned next)
 {
-    if (residency->vtable->begin) residency->vtable->begin(residency, experts, own);
+    if (residency->vtable->begin) residency->vtable->begin(residency, sweep, next);
 }
 
 void wd_residency_prefetch(wd_residency *residency, int expert, int stage)

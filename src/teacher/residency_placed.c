@@ -18,12 +18,12 @@ static wd_residency *part_of(wd_residency *self, int expert, int stage)
     return p->part[wd_placed_local(&p->placement, place->device)][place->home];
 }
 
-static void placed_begin(wd_residency *self, unsigned experts, unsigned own)
+static void placed_begin(wd_residency *self, wd_sweep_experts sweep, unsigned next)
 {
     placed *p = (placed *)self;
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
         for (int h = 0; h < HOMES; h++)
-            if (p->part[d][h]) wd_residency_begin(p->part[d][h], experts, own);
+            if (p->part[d][h]) wd_residency_begin(p->part[d][h], sweep, next);
 }
 
 static void placed_prefetch(wd_residency *self, int expert, int stage)

@@ -186,13 +186,12 @@ static void *follow(void *context)
     return NULL;
 }
 
-/* What came because the sweep before was taken to be like the one before it, and is not used, makes
- * room. */
-static void streamed_begin(wd_residency *self, unsigned experts, unsigned own)
+/* What came for a sweep that was said to be next, and is not, makes room. */
+static void streamed_begin(wd_residency *self, wd_sweep_experts sweep, unsigned next)
 {
     streamed *r = (streamed *)self;
     if (!r->host_reader) return;
-    wd_host_reader_begin(r->host_reader, experts, own);
+    wd_host_reader_begin(r->host_reader, sweep, next);
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->slots; i++) {
         slot *s = &r->slot[i];
@@ -213,9 +212,9 @@ static slot *find(streamed *r, int expert, int stage)
     return NULL;
 }
 
-/* A slot for a stage, that nobody uses and nothing comes to: an empty one, else what was not asked
- * for longest is given up. */
-static slot *find_free(streamed *r, int stage)
+/* A slot for a stage, that nobody uses and nothing comes to: an empty one, else, if it `must` be,
+ * what was not asked for longest is given up: it came for a sweep that is not the next one. */
+static slot *find_free(streamed *r, int stage, bool must)
 {
     slot *best = NULL;
     for (int i = 0; i < r->slots; i++) {
@@ -223,7 +222,7 @@ static slot *find_free(streamed *r, int stage)
         if (s->kind != wd_stage_kind_of(stage, r->base.stages)) continue;
         if (s->in_use || s->state == WANTED) continue;
         if (s->state == EMPTY) return s;
-        if (!best || s->asked < best->asked) best = s;
+        if (must && (!best || s->asked < best->asked)) best = s;
     }
     return best;
 }
@@ -235,7 +234,7 @@ static slot *ask(streamed *r, int expert, int stage, bool must)
     pthread_mutex_lock(&r->lock);
     slot *s = find(r, expert, stage);
     bool there = s;
-    while (!s && !(s = find_free(r, stage)) && must) pthread_cond_wait(&r->changed, &r->lock);
+    while (!s && !(s = find_free(r, stage, must)) && must) pthread_cond_wait(&r->changed, &r->lock);
     if (s && s->state != WANTED) s->asked = r->asked++;
     if (s && !there) {
         s->expert = expert;

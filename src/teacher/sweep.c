@@ -29,7 +29,7 @@ struct wd_sweep {
     wd_residency *residency;
     wd_placement placement;
     int rank;
-    wd_station station[WD_PLACED_DEVICES_MAX]; /* of this rank's devices */
+    wd_station station[WD_PLACED_DEVICES_MAX];                         /* of this rank's devices */
     wd_crossing out[WD_PLACED_DEVICES_MAX], in[WD_PLACED_DEVICES_MAX]; /* from and to them */
     wd_queue *home;  /* of the sweep that is launched */
     wd_event *ready; /* on a queue of home's device: the states of a micro-batch are there */
@@ -43,7 +43,10 @@ struct wd_sweep {
     int64_t told_apart;    /* sweeps, whose ends are: a state's, and those up to its next */
     wd_event **delivered;  /* [told_apart, experts, batches_max], of the exits' devices */
     int64_t sweeps;
-    bool announced; /* the window of the next run is */
+    bool announced;              /* the window of the next run is */
+    unsigned next;               /* bit e: the run after it has states of expert e */
+    int coming[2 * EXPERTS_MAX]; /* experts of the sweep that is launched, then of the next one */
+    int comings;
 };
 
 int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
@@ -244,40 +247,44 @@ static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int 
 
 /* ---- an expert's way ---- */
 
-/* Asks for the streamed blocks that come next, from `stage` of `expert` on and around, and for what
- * else streams on the way to them. */
-static void look_ahead(wd_sweep *sweep, int expert, int stage, const int64_t count[EXPERTS_MAX])
+/* Which experts' stages come, in this order. */
+static void find_coming(wd_sweep *sweep, const int64_t count[EXPERTS_MAX])
+{
+    sweep->comings = 0;
+    for (int e = 0; e < EXPERTS_MAX; e++)
+        if (count[e]) sweep->coming[sweep->comings++] = e;
+    for (int e = 0; e < EXPERTS_MAX; e++)
+        if (sweep->next >> e & 1) sweep->coming[sweep->comings++] = e;
+}
+
+/* Asks for the streamed blocks that come next, from `stage` of the expert coming[at] on, and for
+ * what else streams on the way to them. */
+static void look_ahead(wd_sweep *sweep, int at, int stage)
 {
     const wd_placement *p = &sweep->placement;
     int wanted = p->slots - 1;
-    for (int i = 0; wanted && i < p->experts * p->stages; i++, stage++) {
-        if (stage == p->stages) {
-            stage = 0;
-            do expert = (expert + 1) % p->experts;
-            while (!count[expert]);
+    for (; at < sweep->comings; at++, stage = 0)
+        for (const int e = sweep->coming[at]; wanted && stage < p->stages; stage++) {
+            if (p->place[e][stage].home == WD_HOME_DEVICE || !is_here(sweep, e, stage)) continue;
+            wd_residency_prefetch(sweep->residency, e, stage);
+            wanted -= wd_stage_kind_of(stage, p->stages) == WD_STAGE_BLOCK;
         }
-        if (p->place[expert][stage].home == WD_HOME_DEVICE || !is_here(sweep, expert, stage))
-            continue;
-        wd_residency_prefetch(sweep->residency, expert, stage);
-        wanted -= wd_stage_kind_of(stage, p->stages) == WD_STAGE_BLOCK;
-    }
 }
 
-static wd_status run_expert(wd_sweep *sweep, const share *of, const int64_t count[EXPERTS_MAX],
-                            wd_err *err)
+/* The expert coming[at]. */
+static wd_status run_expert(wd_sweep *sweep, const share *of, int at, wd_err *err)
 {
     const wd_placement *p = &sweep->placement;
-    int e = of->expert;
+    const int e = of->expert;
     for (int s = 0; s < p->stages;) {
         const wd_leg leg = wd_placement_leg(p, e, s);
         for (; s < leg.end; s++)
             if (is_here(sweep, e, s))
                 WD_TRY(wd_residency_acquire(sweep->residency, &sweep->weights[s], e, s,
                                             station_of(sweep, e, s)->queue, err));
-        look_ahead(sweep, e, leg.end, count);
+        look_ahead(sweep, at, leg.end);
         for (int b = 0; b < of->batches; b++) {
-            for (int i = leg.first; i < leg.end; i++)
-                run_stage(sweep, &sweep->batch[b], of, i);
+            for (int i = leg.first; i < leg.end; i++) run_stage(sweep, &sweep->batch[b], of, i);
             if (leg.end == p->stages)
                 end_batch(sweep, &sweep->batch[b], of, p->place[e][p->stages - 1].device);
         }
@@ -299,20 +306,23 @@ wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *home, wd_err *err)
     return wd_event_open(&sweep->ready, sweep->ready_on, err);
 }
 
-/* Bit e: one of these states is of expert e. */
-static unsigned experts_of(const wd_sweep *sweep, const float *timestep, int64_t count)
+static wd_sweep_experts experts_of(const wd_sweep *sweep, const wd_window_ahead *window)
 {
-    unsigned experts = 0;
-    for (int64_t i = 0; i < count; i++) experts |= 1u << expert_of(sweep, timestep[i]);
+    wd_sweep_experts experts = {0};
+    for (int64_t i = 0; window && i < window->count; i++) {
+        const unsigned expert = 1u << expert_of(sweep, window->timestep[i]);
+        experts.all |= expert;
+        if (i >= window->first && i < window->end) experts.own |= expert;
+    }
     return experts;
 }
 
-void wd_sweep_announce(wd_sweep *sweep, const float *timestep, int64_t count, int64_t first,
-                       int64_t end)
+void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_window_ahead *next)
 {
-    wd_residency_begin(sweep->residency, experts_of(sweep, timestep, count),
-                       experts_of(sweep, timestep + first, end - first));
-    sweep->announced = end > first;
+    const wd_sweep_experts after = experts_of(sweep, next);
+    wd_residency_begin(sweep->residency, experts_of(sweep, window), after.all);
+    sweep->announced = window->end > window->first;
+    sweep->next = after.own;
 }
 
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
@@ -321,19 +331,21 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
     assert(window->count > 0 && window->count <= sweep->options.window_max);
     WD_TRY(wd_sweep_expect(sweep, window->queue, err));
     if (!sweep->announced)
-        wd_sweep_announce(sweep, window->timestep, window->count, 0, window->count);
+        wd_sweep_announce(
+            sweep, &(wd_window_ahead){window->timestep, window->count, 0, window->count}, NULL);
     sweep->announced = false;
     sort_window(count, sweep, window);
+    find_coming(sweep, count);
     wd_event **delivered =
         sweep->delivered + sweep->sweeps++ % sweep->told_apart * EXPERTS_MAX * sweep->batches_max;
-    look_ahead(sweep, count[0] ? 0 : 1, 0, count);
-    for (int e = 0; e < EXPERTS_MAX; e++, delivered += sweep->batches_max) {
+    look_ahead(sweep, 0, 0);
+    for (int e = 0, at = 0; e < EXPERTS_MAX; e++, delivered += sweep->batches_max) {
         if (!count[e]) continue;
         const share of = {.expert = e,
                           .batches = cut(sweep, first, count[e]),
                           .delivered = delivered,
                           .window = window};
-        WD_TRY(run_expert(sweep, &of, count, err));
+        WD_TRY(run_expert(sweep, &of, at++, err));
         for (int b = 0; !window->delivered && b < of.batches; b++)
             if (delivered[b]) wd_event_wait_on(window->queue, delivered[b]);
         first += count[e];
@@ -368,8 +380,7 @@ static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err 
     const int each = sweep->placement.devices; /* of the ranks before this one are those before */
     const int first = wd_sweep_is_shared(sweep) ? sweep->rank * each : 0;
     for (int d = 0; d < (each ? each : WD_PLACED_DEVICES_MAX); d++) {
-        const wd_placed_sweep part =
-            wd_placement_sweep(&sweep->placement, &site, first + d);
+        const wd_placed_sweep part = wd_placement_sweep(&sweep->placement, &site, first + d);
         if (!part.streams) continue;
         wd_device *device = wd_queue_device(queues[d]);
         wd_sweep_need *need = &site.device[d].need;

@@ -86,12 +86,18 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
                         const wd_placement *placement, wd_queue *const *queues, wd_err *err);
 void wd_sweep_close(wd_sweep *sweep); /* NULL is allowed */
 
-/* The next window of all ranks: [count] timesteps, of which this rank's sweep gets [first, end),
- * which may be none: then it need not run. What reads weights for several ranks brings what any of
- * them needs; all ranks call it for all windows. Without it the window of the next run is taken to
- * be that of every rank. */
-void wd_sweep_announce(wd_sweep *sweep, const float *timestep, int64_t count, int64_t first,
-                       int64_t end);
+/* What is known of a window before it is run: timesteps of all ranks, of which this rank's sweep
+ * gets [first, end). */
+typedef struct wd_window_ahead {
+    const float *timestep; /* [count], host */
+    int64_t count, first, end;
+} wd_window_ahead;
+
+/* The window of the next run, and the one after it, so that its first stages come in time and none
+ * in vain; NULL: nobody knows of one. A rank that has none of a window need not run. What reads
+ * weights for several ranks brings what any of them needs: all ranks call it for all windows.
+ * Without it the window of the next run is taken to be that of every rank, and the last. */
+void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_window_ahead *next);
 
 /* Windows will be those of `queue`: opens what the first of them would. */
 wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *queue, wd_err *err);
