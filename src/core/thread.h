@@ -4,8 +4,9 @@
 
 #include <pthread.h>
 
-/* Starts a thread that gets no signals: they are for the others, and it goes on while they are
- * handled. 0, or an error number. */
+/* Starts a thread that watches: it gets no signals, which are for the others, and goes on while
+ * they are handled. Not for one that works: it would not get those of a crash of its own either,
+ * which nobody would tell of then (dist/watch_crash.h). 0, or an error number. */
 int wd_thread_start(pthread_t *out, void *(*run)(void *context), void *context);
 
 /* A condition whose times are those of core/clock.h. */

@@ -134,8 +134,7 @@ wd_status wd_machine_open(wd_machine *m, const wd_machine_options *options,
     if (teacher && teacher->placement)
         sweep.window_max = wd_placed_window(teacher->placement, options->window);
     if (teacher) {
-        const int64_t slots = options->trajectory.slots, window = options->window;
-        sweep.sweeps_apart = (slots + window - 1) / window;
+        sweep.sweeps_apart = wd_sweeps_apart(options->trajectory.slots, options->window);
         WD_TRY_OUT(wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement,
                                  teacher->queues, err));
     }

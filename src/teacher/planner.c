@@ -223,7 +223,7 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
     const size_t text_bytes = (size_t)(o->text_tokens * c->text_dim) * wd_dtype_bytes(o->dtype);
     const wd_sweep_hop hop = wd_sweep_hop_of(o);
     wd_sweep_load load = {
-        .sweeps_apart = (int)((in->trajectories + plan->window - 1) / plan->window),
+        .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
         .hop_bytes = (double)hop.state,
         .hop_batch_bytes = (double)hop.batch,
         .text_bytes = (double)text_bytes,

@@ -69,6 +69,12 @@ int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_
  * number of the steps in which their sizes go. */
 int64_t wd_sweep_micro_fitted(const wd_sweep_options *options);
 
+/* Sweeps from one that a state is in to its next, where windows of `window` go round `states`. */
+static inline int64_t wd_sweeps_apart(int64_t states, int64_t window)
+{
+    return (states + window - 1) / window;
+}
+
 /* Micro-batches of an expert in one sweep, at most. */
 int wd_sweep_batches(const wd_sweep_options *options);
 
