@@ -1,0 +1,113 @@
+/* Inside the streamed residency: what its files share.
+ *
+ * Data flow, host: (mapped file | block converted once, one for all ranks of a host) -> copy on a
+ * queue of our own -> slot.
+ * Disk: file -> (staging ->) slot, by a thread that reads ahead; the page cache keeps nothing.
+ * A processor computes from slots in host memory, which are read into without a copy. Where ranks
+ * of a host share the part: file -> ring of the host's reader -> slot, by a thread that follows it.
+ *
+ * Events order the two queues: the one that brings, and the one that computes. */
+#ifndef WD_TEACHER_RESIDENCY_STREAMED_IMPL_H
+#define WD_TEACHER_RESIDENCY_STREAMED_IMPL_H
+
+#include <pthread.h>
+
+#include "io/file_reader.h"
+#include "teacher/host_copy.h"
+#include "teacher/host_reader.h"
+
+enum { WD_STREAMED_SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2, WD_STREAMED_STAGINGS = 2 };
+
+typedef enum wd_slot_state {
+    WD_SLOT_EMPTY,
+    WD_SLOT_WANTED,
+    WD_SLOT_FILLED,
+    WD_SLOT_FAILED
+} wd_slot_state;
+
+/* A place of one stage. */
+typedef struct wd_slot {
+    wd_stage_kind kind; /* of the stages that it is for */
+    void *block;        /* device memory; host memory for a processor */
+    wd_event *arrived, *released;
+    int expert, stage;
+    bool in_use;
+    int64_t asked; /* when last, in calls; of a host's reader: its number */
+    wd_slot_state state;
+    wd_dit_stage view;
+    wd_err error;
+} wd_slot;
+
+typedef struct wd_streamed {
+    wd_residency base;
+    wd_device *device;
+    wd_queue *copies; /* of `device`, ours */
+    bool from_disk, reads_host, widens;
+    bool dry; /* memory is counted, not taken */
+    wd_safetensors *weights[WD_PLACED_EXPERTS_MAX];
+    wd_stage_layout *layout[WD_PLACED_EXPERTS_MAX]; /* [stages]: from where it is to a slot */
+    void **converted[WD_PLACED_EXPERTS_MAX]; /* [stages] host memory, if it is this rank's own */
+    wd_host_copy copy;
+    wd_slot slot[WD_STREAMED_SLOTS_MAX];
+    int slots;
+    int64_t asked;
+    pthread_mutex_t lock; /* of slots' states and `closing` */
+    pthread_cond_t changed;
+    void *casting; /* device: a tensor that is converted there */
+    void *wide[WD_PLACED_SLOTS_MAX];
+    int wides, wide_next;
+    /* disk */
+    wd_file_reader *reader;
+    void *staging[WD_STREAMED_STAGINGS];  /* host: what is read and is not used as it was read */
+    wd_event *sent[WD_STREAMED_STAGINGS]; /* from there */
+    int stagings, staging_next;
+    wd_host_reader *host_reader; /* instead, where ranks share one */
+    pthread_t thread;
+    bool threaded, closing;
+} wd_streamed;
+
+/* Host memory for weights: on a dry device an address that nobody uses. */
+wd_status wd_streamed_take_host(void **out, wd_streamed *r, size_t bytes, const char *what,
+                                wd_err *err);
+void wd_streamed_give_host(const wd_streamed *r, void *block);
+
+/* ---- slots: residency_streamed_slots.c ---- */
+
+wd_status wd_slot_open(wd_streamed *r, wd_stage_kind kind, size_t bytes, wd_err *err);
+void wd_slots_close(wd_streamed *r);
+
+/* Launches what brings the stage to the slot, for work that waits for slot->arrived. */
+void wd_slot_launch(wd_streamed *r, wd_slot *slot, const wd_stage_layout *layout);
+
+/* The slot that has the stage or gets it; waits for a free one only if it `must` be, else it may
+ * be NULL. */
+wd_slot *wd_slot_ask(wd_streamed *r, int expert, int stage, bool must);
+
+/* Waits until the stage's coming is launched, or has failed; it is in use then, until it is given
+ * back: by work on a queue so far. */
+wd_status wd_slot_take(wd_slot **out, wd_streamed *r, int expert, int stage, wd_err *err);
+void wd_slot_give_back(wd_streamed *r, int expert, int stage, wd_queue *queue);
+
+/* For the thread that reads: the wanted one that was asked for first; NULL: it is closing. */
+wd_slot *wd_slot_await_wanted(wd_streamed *r);
+
+/* The same that follows a host's reader: an empty one for what it brings; NULL: it is closing. */
+wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *of);
+
+/* What came to it is there, or has failed with slot->error; or nobody wants it any more. */
+void wd_slot_set(wd_streamed *r, wd_slot *slot, wd_slot_state state);
+
+/* What the host's reader has brought, and is not wanted any more, makes room. */
+void wd_slots_drop_unwanted(wd_streamed *r);
+
+/* ---- reading ahead: residency_streamed_disk.c ---- */
+
+/* For stages of at most so many bytes in the files, in `slots` of blocks; starts the thread. */
+wd_status wd_streamed_open_disk(wd_streamed *r, size_t stage_bytes, const wd_streamed_options *o,
+                                wd_err *err);
+
+/* Ends the thread; then nothing but close may be called. */
+void wd_streamed_end_disk(wd_streamed *r);
+void wd_streamed_close_disk(wd_streamed *r);
+
+#endif
