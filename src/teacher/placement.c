@@ -1,9 +1,7 @@
 /* Bytes of a placement, and the way through it: see teacher/placement.h. */
 #include "teacher/placement.h"
 
-/* Streams on each device where micro-batches follow one another over several: one that is computed,
- * one that comes, one that leaves. */
-enum { PIPELINE_STREAMS = 3, SLOTS_LEAST = 2 };
+enum { SLOTS_LEAST = 2 };
 
 static bool takes_batches(const wd_teacher_size *size, const wd_site *site, int device)
 {
@@ -187,8 +185,8 @@ size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size 
     for (int e = 0; e < placement->experts; e++)
         for (int s = 0; s < placement->stages; s++) {
             const wd_place *place = &placement->place[e][s];
-            if (place->home == WD_HOME_HOST || (place->home == WD_HOME_DEVICE &&
-                                                wd_site_at(site, place->device)->reads_host))
+            if (place->home == WD_HOME_HOST ||
+                (place->home == WD_HOME_DEVICE && wd_site_at(site, place->device)->reads_host))
                 mapped += wd_stage_mapped(&size->stage[e][s]);
         }
     return mapped;
@@ -221,7 +219,7 @@ wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
 
 int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool all)
 {
-    return !takes_batches(size, site, device) ? site->batches : all ? 1 : PIPELINE_STREAMS;
+    return !takes_batches(size, site, device) ? site->batches : all ? 1 : WD_PIPELINE_STREAMS;
 }
 
 /* Of one expert that has a stage there. */
@@ -229,7 +227,7 @@ static int streams_of(const wd_placement *p, const wd_site *site, int expert, bo
 {
     const wd_leg leg = wd_placement_leg(p, expert, 0);
     const bool at_once = leg.end == p->stages && goes_by_batch(p, p->place[expert][0]);
-    return !at_once ? site->batches : alone ? 1 : PIPELINE_STREAMS;
+    return !at_once ? site->batches : alone ? 1 : WD_PIPELINE_STREAMS;
 }
 
 wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device)

@@ -19,7 +19,9 @@ enum {
     WD_PLACED_SLOTS_MAX = 8,
     WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
                                  * copied, one is sent, one waits */
-    WD_WIDENED_SLOTS = 2 /* stages of those that stay that are widened at a time */
+    WD_PIPELINE_STREAMS = 3,    /* micro-batches on a device where they follow one another over
+                                 * several: one is computed, one comes, one leaves */
+    WD_WIDENED_SLOTS = 2        /* stages of those that stay that are widened at a time */
 };
 
 /* Where weights are between uses. */

@@ -24,7 +24,9 @@ typedef struct part {
     int slot_next[HOMES][WD_STAGE_KINDS];
     double staging[STAGINGS]; /* too */
     int staging_next;
-    double sent; /* bytes, to other ranks, in the last sweep */
+    double place[WD_PIPELINE_STREAMS]; /* of a micro-batch, too */
+    int places, place_next;            /* 0: all have one */
+    double sent;                       /* bytes, to other ranks, in the last sweep */
 } part;
 
 typedef struct player {
@@ -36,6 +38,7 @@ typedef struct player {
     void *context;
     int parts;
     lane disk;
+    double *place; /* of the micro-batch that goes through a pipeline; NULL: it needs none */
     int sweep, sweeps, apart;
     wd_timeline *out;
     double ready[WD_PLACED_EXPERTS_MAX]
@@ -182,8 +185,15 @@ static double send(player *p, int from, int to, double bytes, double ready, wd_t
     return work(p, &p->part[to].link, ready, bytes / link_rate(p, to), event);
 }
 
+/* The next one of a device's. */
+static double *take_place(part *on)
+{
+    return on->places ? &on->place[on->place_next++ % on->places] : NULL;
+}
+
 /* A micro-batch goes from the device of the stage before to that of this one: the one that it
- * leaves sends it, and does nothing else meanwhile. */
+ * leaves sends it when there is a place, and does nothing else meanwhile. To another rank's it goes
+ * by way of host memory. */
 static void hop(player *p, int expert, int stage, int batch)
 {
     int to = p->placement->place[expert][stage].device;
@@ -194,13 +204,17 @@ static void hop(player *p, int expert, int stage, int batch)
         p->load->hop_bytes * p->load->batch_targets[expert] + p->load->hop_batch_bytes;
     if (from == to) return;
     if (is_last(p)) p->out->bytes_copied += bytes;
-    if (!are_of_one_rank(p, from, to)) {
+    double *left = p->place;
+    if (left) p->place = take_place(&p->part[to]);
+    if (are_of_one_rank(p, from, to)) {
+        if (p->place) *ready = later(*ready, *p->place);
+        *ready = work(p, &p->part[to].link, later(*ready, p->part[from].compute.free),
+                      bytes / rate_between(p, from, to), event);
+        p->part[from].compute.free = *ready;
+    } else {
         *ready = send(p, from, to, bytes, *ready, event);
-        return;
     }
-    *ready = work(p, &p->part[to].link, later(*ready, p->part[from].compute.free),
-                  bytes / rate_between(p, from, to), event);
-    p->part[from].compute.free = *ready;
+    if (left) *left = p->part[from].compute.free;
 }
 
 /* A device brings or sends something small of a micro-batch's, and does nothing else meanwhile. It
@@ -250,6 +264,7 @@ static void enter(player *p, int expert, int batch)
 static void leave(player *p, int expert, int batch)
 {
     const int device = p->placement->place[expert][p->placement->stages - 1].device;
+    if (p->place) *p->place = *ready_of(p, expert, batch);
     carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
     tell(p, device, expert, batch);
 }
@@ -263,7 +278,9 @@ static void play_leg(player *p, int expert, wd_leg leg)
         weights = bring(p, expert, leg.first, &slot);
     else if (wd_site_at(p->site, place->device)->reads_host)
         weights = fault_in(p, expert, leg.first, p->part[place->device].compute.free);
-    for (int b = 0; b < p->load->batches[expert]; b++)
+    const bool flows = leg.end - leg.first == p->placement->stages;
+    for (int b = 0; b < p->load->batches[expert]; b++) {
+        p->place = flows ? take_place(&p->part[place->device]) : NULL;
         for (int s = leg.first; s < leg.end; s++) {
             if (s == 0)
                 enter(p, expert, b);
@@ -272,6 +289,7 @@ static void play_leg(player *p, int expert, wd_leg leg)
             compute(p, expert, s, b, weights);
             if (s + 1 == p->placement->stages) leave(p, expert, b);
         }
+    }
     if (slot) *slot = p->part[place->device].compute.free;
 }
 
@@ -359,6 +377,10 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
     p.out = &out;
     p.parts = placement->each ? site->devices : wd_site_devices(site);
     memset(p.part, 0, (size_t)p.parts * sizeof *p.part);
+    for (int d = 0; d < p.parts; d++) {
+        const int streams = wd_placement_sweep(placement, site, d).streams;
+        p.part[d].places = streams <= WD_PIPELINE_STREAMS ? streams : 0;
+    }
     p.apart = sweeps_apart(load);
     p.sweeps = BEFORE + p.apart;
     for (p.sweep = 0; p.sweep < p.sweeps; p.sweep++) {

@@ -3,8 +3,9 @@
  *
  * Every device computes in order, every link copies in order, the disk reads in order; a stage's
  * weights may come as soon as a slot is free, a micro-batch goes on as soon as it has its weights
- * and its device. Sweeps follow one another without a break: a micro-batch's next sweep, which may
- * be some sweeps later, begins when its states have moved on. Pure, like the placement. */
+ * and its device, and where devices follow one another a place on the next one. Sweeps follow one
+ * another without a break: a micro-batch's next sweep, which may be some sweeps later, begins when
+ * its states have moved on. Pure, like the placement. */
 #ifndef WD_TEACHER_TIMELINE_H
 #define WD_TEACHER_TIMELINE_H
 

@@ -277,9 +277,30 @@ static void lanes_are_in_order(void **state)
     assert_seconds(t.bytes_copied, 2 * 400 + 3 * 30);
 }
 
+/* A device may be ahead of the next one by the places there. Expert 0: 8 s of a micro-batch on the
+ * first device, 1 s on the second, which has all of expert 1, 9 s. Of ten each the second device
+ * would be busy all the time, 100 s of a sweep, if the first one could do its part of the next
+ * sweep while the second is at expert 1. But a micro-batch gets the place of the third one before
+ * it: the first three come when the second device is done with the last three of expert 1, at 72,
+ * 81 and 90 s after the last of expert 0; seven follow in 8 s each, and the last one takes 1 s. */
+static void places(void **state)
+{
+    (void)state;
+    const wd_teacher_size size = {.experts = 2, .stages = 3, .flops = {80, 5, 5}};
+    const wd_site site = site_of(2);
+    wd_placement p = {.experts = 2, .stages = 3, .slots = 2, .by_batch = ~0u};
+    const wd_sweep_load load = {.batches = {10, 10}, .batch_targets = {1, 1}};
+    for (int e = 0; e < 2; e++)
+        for (int s = 0; s < 3; s++) p.place[e][s] = (wd_place){WD_HOME_DEVICE, e || s};
+    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 90 + 7 * 8 + 1);
+    assert_seconds(t.compute_seconds[1], 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places),
         cmocka_unit_test(one_device),
         cmocka_unit_test(offload),
         cmocka_unit_test(small_stages_at_the_ends),
