@@ -146,12 +146,20 @@ static void a_run_is_repeated_from_its_own_file(void **state)
 static void resumed_runs_keep_their_samples(void **state)
 {
     (void)state;
-    static const char *const other[][3] = {
+    const char *const other[][3] = {
         {"--seed", "4", "begun with seed 3 and is to be resumed with 4"},
         {"--batch_size", "4", "x ranks) 2 and is to be resumed with 4"},
-        {"--guidance_scale", "3", "begun with guidance_scale 2 and is to be resumed with 3"}};
+        {"--guidance_scale", "3", "begun with guidance_scale 2 and is to be resumed with 3"},
+        {"--teacher_dtype", "float16",
+         "begun with teacher_dtype \"float32\" and is to be resumed with \"float16\""},
+        {"--negative_prompt", "fox",
+         "begun with negative_prompt \"\" and is to be resumed with \"fox\""},
+        {"--data_path", wd_test_path("turned.txt"), "begun with prompts (texts and order) of key"}};
+    static const char turned[] = "fox\npenguin, white background\nred apple, blue background\n";
     const char *out = wd_test_path("parts"), *cache = wd_test_path("no-cache");
-    for (int i = 0; i < 3; i++) {
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("turned.txt"), turned, sizeof turned - 1, &err), &err);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         wd_program_run(&program, RUN(out), "--resume", "--cache_dir", cache, other[i][0],
                        other[i][1]);
         wd_program_refused(&program, WD_MISMATCH, other[i][2]);

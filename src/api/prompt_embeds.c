@@ -1,7 +1,10 @@
 /* See api/prompt_embeds.h. */
 #include "api/prompt_embeds.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "core/memory.h"
 
@@ -29,6 +32,17 @@ void wd_prompt_embeds_close(wd_prompt_embeds *embeds)
 {
     wd_text_cache_close(embeds->cache);
     *embeds = (wd_prompt_embeds){0};
+}
+
+void wd_prompt_embeds_key(char out[WD_PROMPTS_KEY_MAX], const wd_prompt_embeds *e, int64_t count)
+{
+    int32_t ids[e->tokens];
+    XXH64_hash_t key = 0;
+    for (int64_t i = 0; i < count; i++) {
+        wd_text_cache_ids(ids, e->cache, i);
+        key = XXH3_64bits_withSeed(ids, sizeof ids, key);
+    }
+    snprintf(out, WD_PROMPTS_KEY_MAX, "%016" PRIx64, (uint64_t)key);
 }
 
 void wd_prompt_embeds_text(void *context, void *out, int64_t prompt, wd_dtype dtype)

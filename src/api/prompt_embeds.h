@@ -9,6 +9,8 @@
 
 #include "wan/text_cache.h"
 
+enum { WD_PROMPTS_KEY_MAX = 17 };
+
 typedef struct wd_prompt_embeds {
     int64_t count;                    /* without the negative one */
     int64_t tokens, width;            /* tokens: what prompts are cut and padded to */
@@ -23,6 +25,10 @@ wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
                                 int64_t count, const char *negative, int64_t tokens, wd_dtype dtype,
                                 wd_err *err);
 void wd_prompt_embeds_close(wd_prompt_embeds *embeds); /* a zeroed one is fine */
+
+/* A key of the first `count` prompts in their order, by their tokens: 16 hex digits. */
+void wd_prompt_embeds_key(char out[WD_PROMPTS_KEY_MAX], const wd_prompt_embeds *embeds,
+                          int64_t count);
 
 /* A wd_sweep_text_fn: `context` is the wd_prompt_embeds, `out` gets its text_tokens rows. Prompt -1
  * is the negative one. */

@@ -13,6 +13,7 @@ static wd_status choose_text(wd_train_setup *s, wd_err *err)
     wd_machine_options *m = &s->trainer.machine;
     m->text_tokens = s->embeds.text_tokens;
     m->text_repeat = s->embeds.text_repeat;
+    wd_prompt_embeds_key(s->prompts_key, &s->embeds, s->data.count);
     if (*s->resume) WD_TRY(wd_trainer_resume_options(&s->trainer, err));
     s->embeds.text_tokens = m->text_tokens; /* a resumed run's may be more */
     s->embeds.text_repeat = m->text_repeat;

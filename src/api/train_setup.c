@@ -263,6 +263,8 @@ static void fill_trainer(wd_train_setup *s)
                                       .seed = o->seed};
     t->export = export_options(s);
     t->resume = *s->resume ? s->resume : NULL;
+    t->prompts_key = s->prompts_key;
+    t->negative_prompt = o->negative_prompt ? o->negative_prompt : "";
     t->stop = stop;
 }
 
@@ -345,10 +347,8 @@ wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_option
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,
                               wd_err *err)
 {
-    *out = (wd_train_setup){.comm = comm,
-                            .given = *options,
-                            .options = *options,
-                            .bytes_before = wd_host_memory_own()};
+    *out = (wd_train_setup){
+        .comm = comm, .given = *options, .options = *options, .bytes_before = wd_host_memory_own()};
     const wd_status status = open_parts(out, err);
     if (status != WD_OK) wd_train_setup_close(out);
     return status;

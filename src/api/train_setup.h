@@ -19,8 +19,9 @@ typedef struct wd_train_setup {
     int64_t samples;
     wd_dtype encoder_dtype;
     char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
-    char resume[WD_PATH_MAX];   /* a checkpoint's folder; "": a new run */
-    wd_prompt_embeds embeds;    /* opened by the caller; closed here */
+    char resume[WD_PATH_MAX];             /* a checkpoint's folder; "": a new run */
+    wd_prompt_embeds embeds;              /* opened by the caller; closed here */
+    char prompts_key[WD_PROMPTS_KEY_MAX]; /* of data; made by the caller */
     wd_trainer_options trainer; /* but for the rows of text, which the prompts' tokens decide */
 } wd_train_setup;
 

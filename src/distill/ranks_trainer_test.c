@@ -47,6 +47,8 @@ static wd_trainer_options trainer_options(void)
     return (wd_trainer_options){
         .machine = small_machine(&teacher),
         .steps = STEPS,
+        .prompts_key = "three",
+        .negative_prompt = "",
         .sample_interval = 2,
         .samples = {.prompt = prompt, .count = 3, .steps = 2, .student_flow_shift = 3, .seed = 4},
         .lr = {.shape = WD_LR_COSINE, .lr = 1e-3, .ratio_min = 0.1},
@@ -183,11 +185,41 @@ static void checkpoints_by_time_change_nothing(void **state)
     assert_same_run("by-steps", "by-time");
 }
 
+/* Of a run that is named so: another negative prompt, or other prompts, where its checkpoint says
+ * which they were, and where it does not. */
+static void resumed_runs_have_the_prompts_that_they_say(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX], file[WD_PATH_MAX];
+    wd_err err = {0};
+    wd_trainer_options o = trainer_options();
+    o.machine.accumulation = MICRO_BATCHES;
+    o.resume = path_of(path, "by-steps", "/checkpoints/step-00000005");
+    wd_test_ok(wd_trainer_resume_options(&o, &err), &err);
+    o.prompts_key = "four";
+    assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
+    assert_non_null(strstr(err.message, "\"three\" and is to be resumed with \"four\""));
+    o.negative_prompt = "ugly";
+    assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
+    assert_non_null(strstr(err.message, "negative_prompt \"\" and is to be resumed with \"ugly\""));
+
+    json_t *json =
+        json_load_file(path_of(file, "by-steps", "/checkpoints/step-00000005/state.json"), 0, NULL);
+    json_t *run = json_object_get(json, "run");
+    assert_int_equal(json_object_del(run, "prompts_key"), 0);
+    assert_int_equal(json_object_del(run, "negative_prompt"), 0);
+    assert_int_equal(json_object_del(run, "teacher_dtype"), 0);
+    wd_test_ok(wd_json_save(json, file, &err), &err);
+    json_decref(json);
+    wd_test_ok(wd_trainer_resume_options(&o, &err), &err);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_number_of_ranks_goes_on),
         cmocka_unit_test(checkpoints_by_time_change_nothing),
+        cmocka_unit_test(resumed_runs_have_the_prompts_that_they_say),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

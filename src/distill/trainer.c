@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -182,11 +183,13 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
     t->saved_s = t->elapsed_s;
-    json_t *run =
-        json_pack("{s:o, s:f, s:I, s:f, s:f, s:I, s:I}", "stream", state, "seconds", elapsed_s(t),
-                  "optimizer_steps", (json_int_t)t->machine.optimizer.step, "guidance_scale",
-                  m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "text_tokens",
-                  (json_int_t)m->text_tokens, "text_repeat", (json_int_t)m->text_repeat);
+    json_t *run = json_pack(
+        "{s:o, s:f, s:I, s:f, s:f, s:I, s:I, s:s, s:s, s:s}", "stream", state, "seconds",
+        elapsed_s(t), "optimizer_steps", (json_int_t)t->machine.optimizer.step, "guidance_scale",
+        m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "text_tokens",
+        (json_int_t)m->text_tokens, "text_repeat", (json_int_t)m->text_repeat, "teacher_dtype",
+        wd_dtype_option_name(m->teacher_dtype), "prompts_key", t->options->prompts_key,
+        "negative_prompt", t->options->negative_prompt);
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
     wd_status status = WD_OK;
     if (writes(t))
@@ -212,6 +215,18 @@ static wd_status check_guidance(const wd_machine_options *m, wd_json_reader r, w
                            r.where, keys[i], then, m->guidance_scale[i]);
     }
     return WD_OK;
+}
+
+static wd_status check_text(const char *now, wd_json_reader r, const char *key, const char *what,
+                            wd_err *err)
+{
+    const char *then = now; /* checkpoints of 0.1 may not say it */
+    WD_TRY(wd_json_text(&then, r, key, WD_JSON_OPTIONAL, err));
+    if (!strcmp(then, now)) return WD_OK;
+    return wd_fail(err, WD_MISMATCH,
+                   "%s: the run was begun with %s \"%.300s\" and is to be resumed with \"%.300s\": "
+                   "resume it with the same, or begin a new run",
+                   r.where, what, then, now);
 }
 
 /* Takes the rows of text that the run was begun with, where they are what the prompts need. */
@@ -250,7 +265,12 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
         goto out;
     }
     WD_TRY_OUT(check_guidance(&options->machine, r, err));
-    status = take_text(&options->machine, r, err);
+    WD_TRY_OUT(check_text(wd_dtype_option_name(options->machine.teacher_dtype), r, "teacher_dtype",
+                          "teacher_dtype", err));
+    WD_TRY_OUT(take_text(&options->machine, r, err));
+    WD_TRY_OUT(check_text(options->negative_prompt, r, "negative_prompt", "negative_prompt", err));
+    status =
+        check_text(options->prompts_key, r, "prompts_key", "prompts (texts and order) of key", err);
 out:
     json_decref(run);
     return status;

@@ -22,7 +22,9 @@ typedef struct wd_trainer_options {
     int64_t sample_interval;    /* steps; 0: only at the end */
     wd_samples_options samples; /* count 0: none at all */
     wd_export_options export;
-    const char *resume;          /* a checkpoint's folder; NULL: a new run */
+    const char *resume;      /* a checkpoint's folder; NULL: a new run */
+    const char *prompts_key; /* says which prompts there are, in which order */
+    const char *negative_prompt;
     bool (*stop)(void *context); /* asked once per step: end now, cleanly; all ranks do if one's
                                   * says so */
     void *stop_context;
@@ -41,8 +43,9 @@ typedef struct wd_trainer_result {
 
 /* What a run that is resumed must have in common with the one that options->resume is of, before
  * anything is opened: WD_MISMATCH where its samples or targets would be others, a prompt is now
- * longer than any was, or all are cut and padded to another length. Takes the rows of text that it
- * was begun with into options->machine, for more or fewer would give other bits. */
+ * longer than any was, or all are cut and padded to another length. What a checkpoint of 0.1 does
+ * not say is not compared. Takes the rows of text that it was begun with into options->machine, for
+ * more or fewer would give other bits. */
 wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
 
 /* Trains on `queue` (borrowed) with the teacher where `teacher` says (borrowed). Whatever
