@@ -362,39 +362,68 @@ static void a_bad_command_line_is_one_report(void **state)
     assert_false(wd_path_exists(wd_test_path("never")));
 }
 
-/* A process whose parent it is; 0: none. */
-static pid_t child_of(pid_t parent)
+/* A job that does not end by itself: its mpirun, and the folder of what that and ranks share. */
+typedef struct job {
+    pid_t pid, mpirun;
+    char folder[64];
+} job;
+
+static void find_mpirun(job *j)
 {
-    char path[64];
-    int child = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    char path[128];
+    int child;
+    glob_t found;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)j->pid, (int)j->pid);
     FILE *file = fopen(path, "r");
-    if (file && fscanf(file, "%d", &child) != 1) child = 0;
-    if (file) fclose(file);
-    return child;
+    assert_non_null(file);
+    while (!j->mpirun && fscanf(file, "%d", &child) == 1) {
+        snprintf(path, sizeof path, "/dev/shm/wandistiller-*/ompi.*/pid.%d", child);
+        if (glob(path, 0, NULL, &found) == 0) {
+            j->mpirun = child;
+            *strstr(found.gl_pathv[0], "/ompi.") = 0;
+            snprintf(j->folder, sizeof j->folder, "%s", found.gl_pathv[0]);
+        }
+        globfree(&found);
+    }
+    fclose(file);
+    assert_true(j->mpirun > 0);
 }
 
-/* Nobody is left then to remove what the ranks have shared but who started mpirun. */
+/* `name` is new: its first steps are waited for. */
+static job start_job(const char *name)
+{
+    char metrics[64];
+    const char *all[] = {RUN(wd_test_path(name)), "--num_steps", "1000000",
+                         "--nproc_per_node",      "2",           NULL};
+    job j = {.pid = wd_program_start(all)};
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", name);
+    wait_for_steps(wd_test_path(metrics));
+    find_mpirun(&j);
+    return j;
+}
+
 static void a_killed_mpirun_leaves_nothing(void **state)
 {
     (void)state;
-    char folder[128];
-    glob_t found;
-    const char *all[] = {RUN(wd_test_path("killed")), "--num_steps", "1000000",
-                         "--nproc_per_node",          "2",           NULL};
-    const pid_t pid = wd_program_start(all);
-    wait_for_steps(wd_test_path("killed/metrics.jsonl"));
-    const pid_t mpirun = child_of(pid);
-    assert_true(mpirun > 0);
-    snprintf(folder, sizeof folder, "/dev/shm/wandistiller-*/ompi.*/pid.%d", (int)mpirun);
-    assert_int_equal(glob(folder, 0, NULL, &found), 0);
-    *strstr(found.gl_pathv[0], "/ompi.") = 0;
-    snprintf(folder, sizeof folder, "%s", found.gl_pathv[0]);
-    globfree(&found);
-    kill(mpirun, SIGKILL);
-    wd_program_wait(&program, pid);
+    const job j = start_job("killed");
+    kill(j.mpirun, SIGKILL);
+    wd_program_wait(&program, j.pid);
     refused(WD_RANK_LOST, "was ended by signal 9");
-    assert_false(wd_path_exists(folder));
+    assert_false(wd_path_exists(j.folder));
+}
+
+/* Who started mpirun is gone, and mpirun ends by itself; then both are killed. */
+static void a_killed_start_leaves_nothing(void **state)
+{
+    (void)state;
+    for (int both = 0; both < 2; both++) {
+        const job j = start_job(both ? "killed-both" : "killed-start");
+        kill(j.pid, SIGKILL);
+        if (both) kill(j.mpirun, SIGKILL);
+        wd_program_wait(&program, j.pid);
+        for (int i = 0; i < 1000 && wd_path_exists(j.folder); i++) usleep(10000);
+        assert_false(wd_path_exists(j.folder));
+    }
 }
 
 /* What --profile_memory says that all ranks have sent on a lane. */
@@ -562,6 +591,7 @@ static void launchers_that_cannot_are_told_what_to_run(void **state)
         cmocka_unit_test(a_plan_that_does_not_fit_is_one_report),                                  \
         cmocka_unit_test(a_bad_command_line_is_one_report),                                        \
         cmocka_unit_test(a_killed_mpirun_leaves_nothing),                                          \
+        cmocka_unit_test(a_killed_start_leaves_nothing),                                           \
         cmocka_unit_test(ranks_must_be_asked_for),                                                 \
         cmocka_unit_test(launchers_that_cannot_are_told_what_to_run)
 

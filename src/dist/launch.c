@@ -161,10 +161,55 @@ static int remove_one(const char *path, const struct stat *is, int kind, struct 
     return 0;
 }
 
-static void close_folder(const char *folder)
+static void remove_folder(const char *folder)
 {
     enum { FOLDERS_OPEN_MAX = 16 };
     if (*folder) nftw(folder, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Who removes it: a process that waits until we and mpirun have ended, which have the other end of
+ * its pipe, so that either may be killed, or both. Neither Ctrl-C nor a SIGTERM reaches it, and it
+ * keeps none of our files open. */
+typedef struct keeper {
+    pid_t pid;
+    int pipe; /* our end */
+} keeper;
+
+static void be_keeper(const char *folder, int end)
+{
+    char nothing;
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    setpgid(0, 0);
+    dup2(end, 0);
+    closefrom(1);
+    if (read(0, &nothing, 1) == 0) remove_folder(folder); /* its end: nobody writes */
+    _exit(0);
+}
+
+static void open_keeper(keeper *k, const char *folder)
+{
+    int end[2];
+    *k = (keeper){.pid = -1, .pipe = -1};
+    if (pipe(end)) return;
+    k->pipe = end[1];
+    k->pid = fork();
+    if (k->pid == 0) {
+        close(end[1]);
+        be_keeper(folder, end[0]);
+    }
+    close(end[0]);
+}
+
+/* Returns when the folder is gone. */
+static void close_keeper(const keeper *k, const char *folder)
+{
+    if (k->pipe >= 0) close(k->pipe);
+    if (k->pid > 0)
+        waitpid(k->pid, NULL, 0);
+    else
+        remove_folder(folder);
 }
 
 /* In the child, with `mask` as it was. A process group of its own keeps Ctrl-C from it, of which it
@@ -208,11 +253,13 @@ static wd_status run_child(int *exit_code, const char **all, wd_err *err)
     sigaddset(&awaited, SIGUSR1);
     sigprocmask(SIG_BLOCK, &awaited, &before);
     char folder[32];
+    keeper k;
     open_folder(folder);
+    open_keeper(&k, folder);
     const pid_t child = fork();
     if (child == 0) become_mpirun(all, folder, &before);
     const int status = child < 0 ? W_EXITCODE(NOT_RUN, 0) : tend(child, &awaited);
-    close_folder(folder);
+    close_keeper(&k, folder);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (WIFSIGNALED(status))
         return wd_fail(
