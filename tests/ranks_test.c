@@ -226,6 +226,7 @@ static void asked_to_end_they_write_a_checkpoint(void **state)
     wd_program_wait(&program, pid);
     wd_program_succeeded(&program);
     assert_int_equal(count(program.err, "--resume auto goes on from here"), 1);
+    assert_int_equal(count(program.err, "stopping; "), 1);
     assert_int_equal(count_files(wd_test_path("asked/checkpoints"), "step-"), 1);
     assert_true(wd_path_exists(wd_test_path("asked/model_index.json")));
 
@@ -244,6 +245,7 @@ static void asked_to_end_they_write_a_checkpoint(void **state)
     wd_program_wait(&program, pid);
     wd_program_succeeded(&program);
     assert_int_equal(count(program.err, "going on from"), 1);
+    assert_int_equal(count(program.err, "stopping; "), 0); /* mpirun ends ranks so, too */
 }
 
 /* 3 prompts, 4 samples a step. */

@@ -7,6 +7,7 @@
 
 #include "api/train_command.h"
 #include "core/log.h"
+#include "core/stop.h"
 #include "dev/device_list.h"
 #include "dist/launch.h"
 
@@ -59,6 +60,7 @@ wd_status wd_ranks_open(wd_comm **out, wd_err *err)
     const wd_launch l = wd_launch_detect();
     const bool can_meet = l.launcher == WD_LAUNCHER_MPIRUN || l.launcher == WD_LAUNCHER_SRUN;
     if (!can_meet || wd_comm_need_mpi(NULL) != WD_OK) return wd_comm_open_single(out, err);
+    wd_stop_as_one_of_many(l.ranks > 1);
     WD_TRY(wd_comm_open_mpi(out, err));
     wd_log_as_rank((*out)->rank);
     return WD_OK;
@@ -87,6 +89,7 @@ void wd_ranks_close(wd_comm *comm)
 {
     wd_comm_close(comm);
     wd_log_as_rank(0);
+    wd_stop_as_one_of_many(false);
 }
 
 /* ---- threads ---- */

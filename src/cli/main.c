@@ -17,8 +17,7 @@ static void on_signal(int number)
     static const char text[] = "\nstopping; Ctrl-C ends at once\n";
     (void)number;
     signal(SIGINT, SIG_DFL);
-    if (wd_stop_requested()) return;
-    wd_request_stop();
+    if (!wd_request_stop()) return;
     ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
     (void)written;
 }

@@ -1,15 +1,20 @@
-/* The request to stop: one flag, which a signal handler may set. */
+/* The request to stop: a flag that a signal handler may set. */
 #include <signal.h>
 #include <stdatomic.h>
 
 #include "core/stop.h"
 
-/* Lock-free on every machine that this builds for, so a signal handler may store to it. */
-static atomic_int requested;
+/* Lock-free on every machine that this builds for, so a signal handler may store to them. */
+static atomic_int requested, one_of_many;
 
-void wd_request_stop(void)
+bool wd_request_stop(void)
 {
-    atomic_store(&requested, 1);
+    return !atomic_exchange(&requested, 1) && !atomic_load(&one_of_many);
+}
+
+void wd_stop_as_one_of_many(bool many)
+{
+    atomic_store(&one_of_many, many);
 }
 
 bool wd_stop_requested(void)

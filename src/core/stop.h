@@ -4,6 +4,9 @@
 
 #include "wandistiller.h"
 
+/* From now on this process is one of several that are asked together, or no more. */
+void wd_stop_as_one_of_many(bool many);
+
 /* A job that starts forgets an earlier request. */
 void wd_stop_forget(void);
 

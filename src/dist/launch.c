@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 
 /* A number that the environment has; -1: none. */
@@ -238,6 +239,7 @@ static int tend(pid_t child, const sigset_t *awaited)
     while (waitpid(child, &status, WNOHANG) == 0) {
         sigwait(awaited, &number);
         if (number == SIGCHLD) continue;
+        if (!requests) wd_log(WD_LOG_WARNING, "stopping; Ctrl-C ends at once");
         kill(child, requests++ && number == SIGINT ? SIGTERM : SIGUSR1);
     }
     return status;

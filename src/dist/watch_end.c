@@ -1,4 +1,5 @@
 /* The end of a job that has failed: one report, and every process is gone. */
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
@@ -41,6 +42,14 @@ static void say_report(wd_watch *w)
     }
     if (rest) say_lines(rest, "");
     alarm(0);
+}
+
+/* A thread that MPI holds says that it cannot read from ranks which are gone: no news. A crash that
+ * is still to come says more. */
+static void be_quiet(const wd_watch *w)
+{
+    const int nothing = w->first.rank == w->o.rank ? -1 : open("/dev/null", O_WRONLY);
+    if (nothing >= 0) dup2(nothing, STDERR_FILENO);
 }
 
 /* Process ids mean something on the own machine only, and nothing once the link is closed. */
@@ -125,6 +134,7 @@ void wd_watch_act(wd_watch *w, double now)
         return;
     }
     say_report(w);
+    be_quiet(w);
     kill_those(w, true);
     send_end(w);
     wait_for_ends(w);
