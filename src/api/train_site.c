@@ -119,6 +119,9 @@ wd_status wd_train_site_budgets(wd_train_plan *p, const wd_train_setup *s,
     wd_site *site = &p->input.site;
     wd_machine_options machine = s->trainer.machine;
     const wd_comm *comm = machine.comm;
+    wd_comm first = comm ? *comm : (wd_comm){0}; /* it writes, so it needs the most: all plan it */
+    first.rank = 0;
+    if (comm) machine.comm = &first;
     if (!machine.window) machine.window = machine.trajectory.slots;
     if (!machine.micro_batch) machine.micro_batch = 1;
     p->beside = p->text;

@@ -208,6 +208,40 @@ static void memory_is_planned_and_steady(void **state)
     }
 }
 
+/* Of two ranks, what they have while a checkpoint is written, beyond training. */
+static void one_rank_writes(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_device *device;
+    wd_queue *queue;
+    wd_machine_options options = options_of(&teacher);
+    wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+    const wd_devices devices = {.count = 1,
+                                .device = {device},
+                                .teacher = {queue},
+                                .student = queue,
+                                .home = queue,
+                                .host = queue};
+    for (int r = 0; r < 2; r++) {
+        size_t saving = 0;
+        wd_memory_plan plan = {0};
+        wd_comm comm = {.rank = r, .ranks = 2, .hosts = 1, .host_rank = r, .host_ranks = 2};
+        options.comm = &comm;
+        wd_test_ok(wd_plan_machine(&plan, &options, &(wd_samples_options){0}, &devices, NULL, &err),
+                   &err);
+        for (int i = 0; i < plan.items; i++)
+            if (plan.item[i].phase == WD_PLAN_SAVING) saving += plan.item[i].bytes;
+        if (r)
+            assert_int_equal(saving, 0);
+        else
+            assert_in_range(saving, 2 << 20, 3 << 20);
+    }
+    wd_queue_close(queue);
+    wd_device_close(device);
+}
+
 static void near(const double a[STEPS], const double b[STEPS], double tolerance)
 {
     for (int i = 0; i < STEPS; i++)
@@ -255,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_round_is_one_sweep),
         cmocka_unit_test(checkpointing_changes_nothing),
         cmocka_unit_test(memory_is_planned_and_steady),
+        cmocka_unit_test(one_rank_writes),
         cmocka_unit_test(padding_costs_nothing),
         cmocka_unit_test(seed_changes_the_run),
     };

@@ -194,8 +194,9 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     if (placement) WD_TRY_OUT(wd_objective_prepare(machine.objective, 1, err));
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));
-    wd_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING, WD_PLAN_HOST,
-                wd_checkpoint_write_bytes(&machine.params));
+    if (!comm || comm->rank == 0)
+        wd_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING, WD_PLAN_HOST,
+                    wd_checkpoint_write_bytes(&machine.params));
     if (samples->count)
         WD_TRY_OUT(
             plan_samples(out, &machine, samples, &dry, twin(&dry, devices, samples->decoder), err));

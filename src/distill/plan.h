@@ -56,9 +56,10 @@ static inline int wd_plan_place(const wd_devices *devices, int device)
 size_t wd_plan_peak(const wd_memory_plan *plan, int place);
 size_t wd_plan_training_peak(const wd_memory_plan *plan, int place);
 
-/* Adds what a run with this machine and these samples (count 0: none) needs from its opening on, on
- * all devices, of which only descriptions are used. `placement` NULL: what it needs beside the
- * teacher. `*out` may have items, or is zeroed. */
+/* Adds what this rank of a run with this machine and these samples (count 0: none), of which the
+ * first makes pictures and writes, needs from its opening on, on all devices, of which only
+ * descriptions are used. `placement` NULL: what it needs beside the teacher. `*out` may have items,
+ * or is zeroed. */
 wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
                           const wd_samples_options *samples, const wd_devices *devices,
                           const wd_placement *placement, wd_err *err);
