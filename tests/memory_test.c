@@ -112,6 +112,43 @@ static void samples(void **state)
           100 << 20);
 }
 
+static int64_t planned_while(const char *phase)
+{
+    size_t i;
+    json_t *item, *run = json_load_file(wd_test_path("student/run.json"), 0, NULL);
+    const json_t *items = json_object_get(json_object_get(run, "memory"), "items");
+    int64_t bytes = 0;
+    json_array_foreach(items, i, item)
+    {
+        if (!strcmp(json_string_value(json_object_get(item, "while")), phase))
+            bytes += json_integer_value(json_object_get(item, "bytes"));
+    }
+    json_decref(run);
+    return bytes;
+}
+
+/* A line of progress says what there is while training, not what drawing will take. A run of three
+ * seconds has one, for there is one a second. */
+static void progress_says_what_there_is(void **state)
+{
+    (void)state;
+    double mb = 0;
+    if (WD_TEST_SANITIZED) skip();
+    wd_program_run_(&program,
+                    RUN("--height", "256", "--width", "256", "--batch_size", "2", "--trajectories",
+                        "2", "--trajectory_steps", "2", "--max_minutes", "0.05", "--target_replay",
+                        "8", "--save_samples", "--sample_steps", "2", "--log_level", "info"));
+    wd_program_succeeded(&program);
+    const char *said = strstr(program.err, "  memory ");
+    if (!said || sscanf(said, "  memory %lf MB", &mb) != 1)
+        fail_msg("no line of progress: %s", program.err);
+    const int64_t training = planned_while("training") + planned_while("always");
+    const double there = 1e-6 * (double)(training + planned("bytes_before"));
+    assert_true(planned("bytes_peak") > training + training / 10);
+    if (!(fabs(mb - there) <= TOLERANCE_PERCENT * 0.01 * there))
+        fail_msg("planned for training %.1f MB, said %.0f MB", there, mb);
+}
+
 /* With so much address space, as `ulimit -v` gives it. */
 static void run_within(rlim_t bytes, const char *const *arguments)
 {
@@ -151,6 +188,7 @@ int main(void)
         cmocka_unit_test(large_batches),
         cmocka_unit_test(checkpointing),
         cmocka_unit_test(samples),
+        cmocka_unit_test(progress_says_what_there_is),
         cmocka_unit_test(limited_address_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

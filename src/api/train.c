@@ -171,7 +171,6 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     if (s->trainer.machine.comm->rank == 0) WD_TRY_OUT(begin_folder(s, &plan, &where, err));
     WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, devices->teacher[map.text_encoder], err));
     wd_host_memory_trim();
-    s->trainer.memory_bytes = wd_plan_peak(&plan, WD_PLAN_HOST);
     s->trainer.step_s_max = step_s_max(&s->options, &where.chosen);
     status = run_trainer(s, &where, err);
     if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, err);

@@ -11,10 +11,10 @@
 typedef struct wd_metrics wd_metrics;
 
 typedef struct wd_metrics_row {
-    int64_t step;                /* from 1: steps done */
-    double loss, grad_norm, lr;  /* not finite: null in JSON */
-    int64_t samples, targets;    /* so far: student samples seen, teacher velocities made */
-    double seconds;              /* since the run began, earlier parts included */
+    int64_t step;               /* from 1: steps done */
+    double loss, grad_norm, lr; /* not finite: null in JSON */
+    int64_t samples, targets;   /* so far: student samples seen, teacher velocities made */
+    double seconds;             /* since the run began, earlier parts included */
     double steps_per_s;
 } wd_metrics_row;
 
@@ -29,10 +29,10 @@ wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_er
 /* ---- progress line ---- */
 
 typedef struct wd_progress {
-    int64_t step, steps;          /* steps 0: the end is set by time */
+    int64_t step, steps; /* steps 0: the end is set by time */
     double loss, steps_per_s;
-    double seconds_left;          /* below 0: not known yet */
-    size_t memory_bytes;
+    double seconds_left; /* below 0: not known yet */
+    size_t memory_bytes; /* of the host, now */
 } wd_progress;
 
 /* "step   120/2000  loss 0.0312  8.4 steps/s  ETA 3:44  memory 412 MB" into `out`; returns it. */

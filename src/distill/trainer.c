@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "distill/metrics.h"
@@ -110,6 +111,7 @@ static void show_progress(trainer *t, double loss)
     t->shown = now;
     t->shown_step = t->step;
     const wd_trainer_options *o = t->options;
+    const int sharers = o->machine.comm ? o->machine.comm->host_ranks : 1;
     double left = -1;
     if (o->steps) left = (double)(o->steps - t->step) / t->steps_per_s;
     double time_left = o->seconds_max - elapsed_s(t);
@@ -121,7 +123,7 @@ static void show_progress(trainer *t, double loss)
                                     .loss = loss,
                                     .steps_per_s = t->steps_per_s,
                                     .seconds_left = left,
-                                    .memory_bytes = o->memory_bytes});
+                                    .memory_bytes = wd_host_memory_part(sharers)});
     wd_log(WD_LOG_INFO, "%s", line);
 }
 

@@ -28,9 +28,8 @@ typedef struct wd_trainer_options {
     bool (*stop)(void *context); /* asked once per step: end now, cleanly; all ranks do if one's
                                   * says so */
     void *stop_context;
-    size_t memory_bytes; /* for the progress line */
-    wd_watch *watch;     /* told of every step; NULL: none */
-    double step_s_max;   /* what a step may take, before the watch ends the job */
+    wd_watch *watch;   /* told of every step; NULL: none */
+    double step_s_max; /* what a step may take, before the watch ends the job */
 } wd_trainer_options;
 
 /* How it ended, and what it did. */
