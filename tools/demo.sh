@@ -8,5 +8,6 @@ out=build/demo
 rm -rf "$out"
 "$program" train --config tools/demo.json --output_dir "$out/student" "$@"
 "$program" eval --teacher models/wan-tiny --student "$out/student" --steps 20 --count 8 \
-    --prompts models/wan-tiny/prompts-held-out.txt --out "$out" --log_level warning | tail -n 3
+    --prompts models/wan-tiny/prompts-held-out.txt --out "$out" --log_level warning >"$out/eval.txt"
 echo "contact sheet: $out/side-by-side.png"
+tail -n 3 "$out/eval.txt"
