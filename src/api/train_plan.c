@@ -199,7 +199,9 @@ static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan 
                                const wd_strategy_plan *of)
 {
     *out = 0;
-    if (plan->asked == WD_STRATEGY_auto)
+    if (plan->asked == WD_STRATEGY_auto && !of->fits)
+        snprintf(out, out_bytes, ", by auto as what misses least");
+    else if (plan->asked == WD_STRATEGY_auto)
         snprintf(out, out_bytes, ", by auto as the fastest of %d that fit", of->rivals);
     else if (plan->reason)
         snprintf(out, out_bytes, ", for %s", plan->reason);

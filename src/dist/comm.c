@@ -35,20 +35,6 @@ wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size
             .kind = WD_COMM_GATHER_ALL, .lane = lane, .to = data, .to_at = at, .after = after});
 }
 
-wd_ticket wd_comm_broadcast(wd_comm *comm, wd_lane lane, void *data, size_t bytes, int root,
-                            wd_event *after)
-{
-    assert(root >= 0 && root < comm->ranks);
-    atomic_fetch_add(&comm->collectives, 1);
-    if (comm->rank == root) comm->sent[lane] += (int64_t)bytes * (comm->ranks - 1);
-    return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_BROADCAST,
-                                                  .lane = lane,
-                                                  .to = data,
-                                                  .bytes = bytes,
-                                                  .peer = root,
-                                                  .after = after});
-}
-
 wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,
                        wd_event *after)
 {

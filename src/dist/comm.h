@@ -34,7 +34,6 @@ enum { WD_LANE_DEPTH = 256 }; /* operations of a lane that are under way: who po
 typedef enum wd_comm_kind {
     WD_COMM_EXCHANGE,
     WD_COMM_GATHER_ALL,
-    WD_COMM_BROADCAST,
     WD_COMM_SEND,
     WD_COMM_RECEIVE
 } wd_comm_kind;
@@ -53,7 +52,7 @@ typedef struct wd_comm_op {
     const void *from;
     const size_t *to_at, *from_at; /* [ranks + 1] */
     size_t bytes;
-    int peer;        /* of send, receive; root of broadcast */
+    int peer;        /* of send, receive */
     wd_event *after; /* NULL: may begin at once */
 } wd_comm_op;
 
@@ -89,9 +88,6 @@ wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *
 /* Every rank has part `rank` of `data` and gets the others. `at` is the same on all. */
 wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
                              wd_event *after);
-
-wd_ticket wd_comm_broadcast(wd_comm *comm, wd_lane lane, void *data, size_t bytes, int root,
-                            wd_event *after);
 
 /* From one rank to another: the n-th sent is the n-th received of the two on that lane. */
 wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,

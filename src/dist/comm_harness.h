@@ -67,15 +67,6 @@ static inline void harness_gather_all(wd_comm *comm, wd_lane lane, int round)
     for (int r = 0; r < comm->ranks; r++) harness_see(data + at[r], r, 0, round, at[r + 1] - at[r]);
 }
 
-static inline void harness_broadcast(wd_comm *comm, wd_lane lane, int round)
-{
-    unsigned char data[HARNESS_PART];
-    const int root = round % comm->ranks;
-    if (comm->rank == root) harness_fill(data, root, 1, round, sizeof data);
-    wd_comm_wait(comm, wd_comm_broadcast(comm, lane, data, sizeof data, root, NULL));
-    harness_see(data, root, 1, round, sizeof data);
-}
-
 /* Around the ring, several under way at a time. */
 static inline void harness_ring(wd_comm *comm, wd_lane lane, int round)
 {
@@ -163,7 +154,6 @@ static inline void harness_all(wd_comm *comm, wd_device *device)
         const wd_lane lane = (wd_lane)(round % WD_LANES);
         harness_exchange(comm, lane, round);
         harness_gather_all(comm, lane, round);
-        harness_broadcast(comm, lane, round);
         harness_ring(comm, lane, round);
     }
     harness_many(comm);

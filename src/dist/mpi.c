@@ -126,10 +126,6 @@ static void begin(mpi_comm *c, place *p, MPI_Comm comm)
     case WD_COMM_GATHER_ALL:
         begin_gather_all(c, p, comm);
         break;
-    case WD_COMM_BROADCAST:
-        assert(op->bytes <= INT_MAX);
-        MPI_Ibcast(op->to, (int)op->bytes, MPI_BYTE, op->peer, comm, &p->request[p->requests++]);
-        break;
     case WD_COMM_SEND:
         send_part(p, comm, op->from, op->bytes, op->peer, TAG_PAIR);
         break;

@@ -72,21 +72,15 @@ static void move(void *to, const void *from, size_t bytes)
 static void move_part(const wd_comm_op *to, int to_rank, const wd_comm_op *from, int from_rank)
 {
     assert(to->kind == from->kind);
-    switch (to->kind) {
-    case WD_COMM_EXCHANGE:
-        assert(to->to_at[from_rank + 1] - to->to_at[from_rank] ==
-               from->from_at[to_rank + 1] - from->from_at[to_rank]);
+    if (to->kind == WD_COMM_EXCHANGE) {
+        const size_t bytes = from->from_at[to_rank + 1] - from->from_at[to_rank];
+        assert(to->to_at[from_rank + 1] - to->to_at[from_rank] == bytes);
         move((char *)to->to + to->to_at[from_rank],
-             (const char *)from->from + from->from_at[to_rank],
-             from->from_at[to_rank + 1] - from->from_at[to_rank]);
-        break;
-    case WD_COMM_GATHER_ALL:
-        move((char *)to->to + to->to_at[from_rank], (const char *)from->to + from->to_at[from_rank],
-             from->to_at[from_rank + 1] - from->to_at[from_rank]);
-        break;
-    default:
-        assert(to->kind == WD_COMM_BROADCAST && to->bytes == from->bytes);
-        if (from_rank == from->peer) move(to->to, from->to, from->bytes);
+             (const char *)from->from + from->from_at[to_rank], bytes);
+    } else {
+        const size_t *at = to->to_at + from_rank;
+        assert(to->kind == WD_COMM_GATHER_ALL);
+        move((char *)to->to + at[0], (const char *)from->to + at[0], at[1] - at[0]);
     }
 }
 

@@ -3,6 +3,8 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "core/memory.h"
 #include "teacher/station.h"
@@ -12,7 +14,7 @@ enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32, HALVINGS = 8 };
 /* What takes more of the time of another plan than this is no faster. */
 static const double FASTER = 0.999;
 
-/* Times that differ by less, in parts of one, are sums of the same terms in another order. */
+/* Bytes that differ by less, in parts of one, are sums of the same terms in another order. */
 static const double EQUAL = 1e-9;
 
 /* What sweeps of one micro-batch need on one kind of device. */
@@ -466,12 +468,20 @@ static size_t all_bytes(const wd_strategy_plan *plan)
     return ranks * sum + plan->bytes.host_weights + plan->bytes.host_reading;
 }
 
+/* To three digits, as tables show it: no rate is known better. */
+static double known_of(double seconds)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.2e", seconds);
+    return strtod(text, NULL);
+}
+
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) return all_missing(a) < all_missing(b);
-    if (fabs(a->step_seconds - b->step_seconds) > EQUAL * b->step_seconds)
-        return a->step_seconds < b->step_seconds;
+    const double seconds_a = known_of(a->step_seconds), seconds_b = known_of(b->step_seconds);
+    if (seconds_a != seconds_b) return seconds_a < seconds_b;
     const double moved_a = a->step_bytes_copied + a->step_bytes_read;
     const double moved_b = b->step_bytes_copied + b->step_bytes_read;
     if (fabs(moved_a - moved_b) > EQUAL * moved_b) return moved_a < moved_b;

@@ -75,8 +75,8 @@ wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strateg
  * that each sweep reads them from disk again. */
 bool wd_planner_is_uncached(const wd_strategy_plan *plan);
 
-/* What fits, then what is faster, moves fewer bytes, takes fewer; of what does not fit, what misses
- * less. */
+/* What fits, then what is faster (by what three digits show), moves fewer bytes, takes fewer; of
+ * what does not fit, what misses less. */
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b);
 
 /* All strategies that placements can have, without auto: out[WD_STRATEGY_auto]. */

@@ -87,7 +87,7 @@ static void mix(float *c, int64_t c_stride, const float *a, int64_t row, int64_t
 
 /* ---- moving ---- */
 
-/* Rows of one head, row_stride elements apart, as fp32 in [rows, width], padded with zeros. */
+/* Rows of one head, `stride` elements apart, as fp32 in [rows, width], padded with zeros. */
 static void gather(float *to, int64_t width, const void *from, wd_dtype type, int64_t at,
                    int64_t stride, int64_t rows, int64_t head_dim)
 {
