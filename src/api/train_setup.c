@@ -264,6 +264,7 @@ static void fill_trainer(wd_train_setup *s)
     t->export = export_options(s);
     t->resume = *s->resume ? s->resume : NULL;
     t->prompts_key = s->prompts_key;
+    t->teacher_key = s->teacher_key;
     t->negative_prompt = o->negative_prompt ? o->negative_prompt : "";
     t->stop = stop;
 }

@@ -6,6 +6,7 @@
 #include "api/prompt_embeds.h"
 #include "distill/trainer.h"
 #include "io/prompts.h"
+#include "io/safetensors_key.h"
 
 typedef struct wd_train_setup {
     wd_comm *comm;            /* borrowed; NULL: planned alone */
@@ -22,6 +23,7 @@ typedef struct wd_train_setup {
     char resume[WD_PATH_MAX];             /* a checkpoint's folder; "": a new run */
     wd_prompt_embeds embeds;              /* opened by the caller; closed here */
     char prompts_key[WD_PROMPTS_KEY_MAX]; /* of data; made by the caller */
+    char teacher_key[WD_SAFETENSORS_KEY_MAX]; /* of its experts' weights; made by the caller */
     wd_trainer_options trainer; /* but for the rows of text, which the prompts' tokens decide */
 } wd_train_setup;
 

@@ -47,6 +47,7 @@ static wd_trainer_options trainer_options(void)
     return (wd_trainer_options){
         .machine = small_machine(&teacher),
         .steps = STEPS,
+        .teacher_key = "small",
         .prompts_key = "three",
         .negative_prompt = "",
         .sample_interval = 2,
@@ -185,9 +186,9 @@ static void checkpoints_by_time_change_nothing(void **state)
     assert_same_run("by-steps", "by-time");
 }
 
-/* Of a run that is named so: another negative prompt, or other prompts, where its checkpoint says
- * which they were, and where it does not. */
-static void resumed_runs_have_the_prompts_that_they_say(void **state)
+/* Of a run that is named so: another negative prompt, other prompts, or another teacher, where its
+ * checkpoint says which they were, and where it does not. */
+static void resumed_runs_have_the_inputs_that_they_say(void **state)
 {
     (void)state;
     char path[WD_PATH_MAX], file[WD_PATH_MAX];
@@ -202,10 +203,14 @@ static void resumed_runs_have_the_prompts_that_they_say(void **state)
     o.negative_prompt = "ugly";
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "negative_prompt \"\" and is to be resumed with \"ugly\""));
+    o.teacher_key = "large";
+    assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
+    assert_non_null(strstr(err.message, "key \"small\" and is to be resumed with \"large\""));
 
     json_t *json =
         json_load_file(path_of(file, "by-steps", "/checkpoints/step-00000005/state.json"), 0, NULL);
     json_t *run = json_object_get(json, "run");
+    assert_int_equal(json_object_del(run, "teacher_key"), 0);
     assert_int_equal(json_object_del(run, "prompts_key"), 0);
     assert_int_equal(json_object_del(run, "negative_prompt"), 0);
     assert_int_equal(json_object_del(run, "teacher_dtype"), 0);
@@ -219,7 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_number_of_ranks_goes_on),
         cmocka_unit_test(checkpoints_by_time_change_nothing),
-        cmocka_unit_test(resumed_runs_have_the_prompts_that_they_say),
+        cmocka_unit_test(resumed_runs_have_the_inputs_that_they_say),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

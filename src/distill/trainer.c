@@ -186,12 +186,12 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
     t->saved_s = t->elapsed_s;
     json_t *run = json_pack(
-        "{s:o, s:f, s:I, s:f, s:f, s:I, s:I, s:s, s:s, s:s}", "stream", state, "seconds",
+        "{s:o, s:f, s:I, s:f, s:f, s:I, s:I, s:s, s:s, s:s, s:s}", "stream", state, "seconds",
         elapsed_s(t), "optimizer_steps", (json_int_t)t->machine.optimizer.step, "guidance_scale",
         m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "text_tokens",
         (json_int_t)m->text_tokens, "text_repeat", (json_int_t)m->text_repeat, "teacher_dtype",
-        wd_dtype_option_name(m->teacher_dtype), "prompts_key", t->options->prompts_key,
-        "negative_prompt", t->options->negative_prompt);
+        wd_dtype_option_name(m->teacher_dtype), "teacher_key", t->options->teacher_key,
+        "prompts_key", t->options->prompts_key, "negative_prompt", t->options->negative_prompt);
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
     wd_status status = WD_OK;
     if (writes(t))
@@ -269,6 +269,8 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     WD_TRY_OUT(check_guidance(&options->machine, r, err));
     WD_TRY_OUT(check_text(wd_dtype_option_name(options->machine.teacher_dtype), r, "teacher_dtype",
                           "teacher_dtype", err));
+    WD_TRY_OUT(check_text(options->teacher_key, r, "teacher_key",
+                          "a teacher whose weights have the key", err));
     WD_TRY_OUT(take_text(&options->machine, r, err));
     WD_TRY_OUT(check_text(options->negative_prompt, r, "negative_prompt", "negative_prompt", err));
     status =

@@ -23,6 +23,7 @@ typedef struct wd_trainer_options {
     wd_samples_options samples; /* count 0: none at all */
     wd_export_options export;
     const char *resume;      /* a checkpoint's folder; NULL: a new run */
+    const char *teacher_key; /* says which weights the teacher has */
     const char *prompts_key; /* says which prompts there are, in which order */
     const char *negative_prompt;
     bool (*stop)(void *context); /* asked once per step: end now, cleanly; all ranks do if one's

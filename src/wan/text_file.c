@@ -10,7 +10,7 @@
 static const char format[] = "wandistiller text cache 1";
 static const char prefix[] = "text-", suffix[] = ".safetensors";
 
-enum { PAGE = 4096, PAGES = 1024, NAME_KEY = 16 };
+enum { NAME_KEY = 16 };
 
 static wd_text_hash canonical(XXH128_hash_t hash)
 {
@@ -33,44 +33,15 @@ wd_text_hash wd_text_hash_of(const int32_t *ids, int64_t count)
 
 /* ---- the encoder's key ---- */
 
-static void hash_config(XXH3_state_t *state, const wd_umt5_config *c, wd_dtype dtype)
-{
-    char text[256];
-    int n =
-        snprintf(text, sizeof text, "%s %s %lld %lld %lld %lld %lld %lld %lld %lld %a", format,
-                 wd_dtype_file_name(dtype), (long long)c->vocab_size, (long long)c->d_model,
-                 (long long)c->d_kv, (long long)c->d_ff, (long long)c->heads, (long long)c->layers,
-                 (long long)c->buckets, (long long)c->max_distance, c->eps);
-    XXH3_128bits_update(state, text, (size_t)n + 1);
-}
-
-/* The first page of the tensor, and one every `stride` bytes. */
-static void hash_values(XXH3_state_t *state, const wd_tensor *t, size_t stride)
-{
-    const char *data = t->data;
-    size_t bytes = wd_tensor_bytes(t);
-    for (size_t at = 0; at < bytes; at += stride)
-        XXH3_128bits_update(state, data + at, bytes - at < PAGE ? bytes - at : PAGE);
-}
-
-void wd_text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *config,
+void wd_text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *c,
                     const wd_safetensors *weights, wd_dtype dtype)
 {
-    XXH3_state_t state;
-    int64_t count = wd_safetensors_count(weights);
-    size_t stride = wd_safetensors_file_bytes(weights) / PAGES;
-    if (stride < PAGE) stride = PAGE;
-    XXH3_128bits_reset(&state);
-    hash_config(&state, config, dtype);
-    for (int64_t i = 0; i < count; i++) {
-        const wd_safetensors_entry *e = wd_safetensors_at(weights, i);
-        const char *type = wd_dtype_file_name(e->tensor.dtype);
-        XXH3_128bits_update(&state, e->name, strlen(e->name) + 1);
-        XXH3_128bits_update(&state, type, strlen(type) + 1);
-        XXH3_128bits_update(&state, e->tensor.dim, (size_t)e->tensor.ndim * sizeof(int64_t));
-        hash_values(&state, &e->tensor, stride);
-    }
-    hex(out, canonical(XXH3_128bits_digest(&state)));
+    char text[256];
+    snprintf(text, sizeof text, "%s %s %lld %lld %lld %lld %lld %lld %lld %lld %a", format,
+             wd_dtype_file_name(dtype), (long long)c->vocab_size, (long long)c->d_model,
+             (long long)c->d_kv, (long long)c->d_ff, (long long)c->heads, (long long)c->layers,
+             (long long)c->buckets, (long long)c->max_distance, c->eps);
+    wd_safetensors_key(out, weights, text);
 }
 
 /* ---- files ---- */

@@ -7,16 +7,15 @@
  *     checksum     U8 [16]                    XXH3-128 of the three above
  *
  * A prompt is known by its token ids: they hold all that tokenizer, cleaning and maximum length
- * have to do with the result. The key stands for the encoder: its configuration, compute dtype, the
- * names, dtypes and shapes of its tensors, and of their values the first page of each and pages at
- * even distances, up to 4 MiB in all: reading all of 23 GB would take longer than encoding a
- * prompt. */
+ * have to do with the result. The key stands for the encoder: its configuration, compute dtype and
+ * weights (io/safetensors_key.h). */
 #ifndef WD_WAN_TEXT_FILE_H
 #define WD_WAN_TEXT_FILE_H
 
+#include "io/safetensors_key.h"
 #include "wan/pipeline.h"
 
-enum { WD_TEXT_HASH_BYTES = 16, WD_TEXT_KEY_MAX = 33 };
+enum { WD_TEXT_HASH_BYTES = 16, WD_TEXT_KEY_MAX = WD_SAFETENSORS_KEY_MAX };
 
 typedef struct wd_text_hash {
     uint8_t byte[WD_TEXT_HASH_BYTES];
