@@ -104,7 +104,7 @@ static void make_part(int64_t begin, int64_t end, void *context)
         int64_t tile = p->tiles * part / p->parts, tile_end = p->tiles * (part + 1) / p->parts;
         for (; tile < tile_end; tile++) {
             int64_t i = tile / (p->tiles_m * p->tiles_n), at = tile % (p->tiles_m * p->tiles_n);
-            int64_t m0 = at % p->tiles_m * p->tile_m, n0 = at / p->tiles_m * p->tile_n;
+            int64_t m0 = at / p->tiles_n * p->tile_m, n0 = at % p->tiles_n * p->tile_n;
             if (m0 < a->m && n0 < a->n)
                 make_tile(a, i, m0, least(m0 + p->tile_m, a->m), n0, least(n0 + p->tile_n, a->n),
                           workspace);
