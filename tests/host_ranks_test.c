@@ -250,7 +250,7 @@ static void ranks_have_what_was_planned(void **state)
     static const char *const ranks[] = {"2", "4"};
     if (WD_TEST_SANITIZED) skip();
     for (int i = 0; i < 2; i++) {
-        double planned_mb, measured_mb;
+        double measured_mb = 0.0;
         const char *run = wd_test_path(ranks[i]);
         const int64_t most =
             watch_parts(MPIRUN(ranks[i], "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny",
@@ -262,8 +262,8 @@ static void ranks_have_what_was_planned(void **state)
         const double planned = (double)memory_of(json, "bytes_peak");
         const double measured = (double)(most - memory_of(json, "bytes_before"));
         const char *said = strstr(program.err, "host memory: planned");
-        if (!said || sscanf(said, "host memory: planned %lf MB, measured %lf MB", &planned_mb,
-                            &measured_mb) != 2)
+        if (!said ||
+            sscanf(said, "host memory: planned %*f MB, measured %lf MB", &measured_mb) != 1)
             fail_msg("no line of measured host memory: %s", program.err);
         print_message("%s ranks: planned %.1f MB, measured %.1f MB, as said %g MB\n", ranks[i],
                       1e-6 * planned, 1e-6 * measured, measured_mb);

@@ -176,8 +176,8 @@ static void a_run_says_what_it_does(void **state)
                    "--sample_prompts", "a", "--log_level", "info");
     wd_program_succeeded(&program);
     static const char *const parts[] = {
-        " 1 block of width 160, fp32; 32x32 pixels, 3 prompts, 2 samples a step, "
-        "learning rate 0.001, 8 steps\n",
+        (" 1 block of width 160, fp32; 32x32 pixels, 3 prompts, 2 samples a step, "
+         "learning rate 0.001, 8 steps\n"),
         "2 prompts have more than 3 tokens: what is behind is left out\n",
         "--sample_prompts means nothing without --save_samples\n",
         "starts from blocks 0 of the teacher's transformer_2\n",
