@@ -76,8 +76,12 @@ typedef struct torture {
     char text[TEXT_MAX];
 } torture;
 
+/* Nothing of the job goes on without us: mpirun gives every rank a process group of its own. */
 static _Noreturn void die(const torture *t, const char *what)
 {
+    if (t->mpirun > 0 && t->code < 0) kill(-t->mpirun, SIGKILL);
+    for (int r = 0; r < RANKS; r++)
+        if (t->rank[r] && t->code < 0) kill(t->rank[r], SIGKILL);
     fprintf(stderr, "torture: %s: rank %d: %s; what the job said: %s/errors\n", t->injury, t->ill,
             what, t->folder);
     exit(1);
@@ -418,10 +422,7 @@ static double wait_for_end(torture *t)
 {
     const double begun = wd_clock_s();
     while (look(t) || t->code < 0) {
-        if (wd_clock_s() - begun > 2 * end_s_max) {
-            kill(-t->mpirun, SIGKILL);
-            die(t, "processes are left after 20 s");
-        }
+        if (wd_clock_s() - begun > 2 * end_s_max) die(t, "processes are left after 20 s");
         nap(10);
     }
     return wd_clock_s() - begun;
