@@ -79,9 +79,10 @@ typedef struct torture {
 /* Nothing of the job goes on without us: mpirun gives every rank a process group of its own. */
 static _Noreturn void die(const torture *t, const char *what)
 {
-    if (t->mpirun > 0 && t->code < 0) kill(-t->mpirun, SIGKILL);
-    for (int r = 0; r < RANKS; r++)
-        if (t->rank[r] && t->code < 0) kill(t->rank[r], SIGKILL);
+    const bool runs = t->mpirun > 0 && t->code < 0;
+    if (runs) kill(-t->mpirun, SIGKILL);
+    for (int r = 0; runs && r < RANKS; r++)
+        if (t->rank[r]) kill(t->rank[r], SIGKILL);
     fprintf(stderr, "torture: %s: rank %d: %s; what the job said: %s/errors\n", t->injury, t->ill,
             what, t->folder);
     exit(1);

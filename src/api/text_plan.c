@@ -2,26 +2,9 @@
 #include "api/text_plan.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "core/log.h"
 #include "core/memory.h"
-
-/* One key for all experts. */
-static wd_status make_teacher_key(wd_train_setup *s, wd_err *err)
-{
-    static const wd_component experts[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
-    const int count = s->teacher.has[WD_COMPONENT_TRANSFORMER_2] ? 2 : 1;
-    for (int i = 0; i < count; i++) {
-        char first[WD_SAFETENSORS_KEY_MAX];
-        wd_safetensors *weights;
-        memcpy(first, s->teacher_key, sizeof first);
-        WD_TRY(wd_pipeline_open_weights(&weights, &s->teacher, experts[i], err));
-        wd_safetensors_key(s->teacher_key, weights, first);
-        wd_safetensors_close(weights);
-    }
-    return WD_OK;
-}
 
 /* How many rows of text teacher and student compute: what the prompts need, or, of a run that is
  * resumed, what it was begun with. */
@@ -31,8 +14,10 @@ static wd_status choose_text(wd_train_setup *s, wd_err *err)
     m->text_tokens = s->embeds.text_tokens;
     m->text_repeat = s->embeds.text_repeat;
     wd_prompt_embeds_key(s->prompts_key, &s->embeds, s->data.count);
-    WD_TRY(make_teacher_key(s, err));
-    if (*s->resume) WD_TRY(wd_trainer_resume_options(&s->trainer, err));
+    if (*s->resume) {
+        WD_TRY(wd_train_setup_key_teacher(s, err));
+        WD_TRY(wd_trainer_resume_options(&s->trainer, err));
+    }
     s->embeds.text_tokens = m->text_tokens; /* a resumed run's may be more */
     s->embeds.text_repeat = m->text_repeat;
     wd_log(WD_LOG_DEBUG, "text: %" PRId64 " rows are computed, the last stands for %" PRId64,

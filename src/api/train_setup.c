@@ -345,6 +345,22 @@ wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_option
     return status;
 }
 
+wd_status wd_train_setup_key_teacher(wd_train_setup *s, wd_err *err)
+{
+    static const wd_component experts[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
+    char key[WD_SAFETENSORS_KEY_MAX] = "", before[WD_SAFETENSORS_KEY_MAX];
+    if (*s->teacher_key) return WD_OK;
+    for (int i = 0; i < wd_teacher_experts(&s->teacher); i++) {
+        wd_safetensors *weights;
+        memcpy(before, key, sizeof before);
+        WD_TRY(wd_pipeline_open_weights(&weights, &s->teacher, experts[i], err));
+        wd_safetensors_key(key, weights, before);
+        wd_safetensors_close(weights);
+    }
+    memcpy(s->teacher_key, key, sizeof key);
+    return WD_OK;
+}
+
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,
                               wd_err *err)
 {

@@ -23,9 +23,13 @@ typedef struct wd_train_setup {
     char resume[WD_PATH_MAX];             /* a checkpoint's folder; "": a new run */
     wd_prompt_embeds embeds;              /* opened by the caller; closed here */
     char prompts_key[WD_PROMPTS_KEY_MAX]; /* of data; made by the caller */
-    char teacher_key[WD_SAFETENSORS_KEY_MAX]; /* of its experts' weights; made by the caller */
+    char teacher_key[WD_SAFETENSORS_KEY_MAX]; /* of its experts' weights; "": not made yet */
     wd_trainer_options trainer; /* but for the rows of text, which the prompts' tokens decide */
 } wd_train_setup;
+
+/* Makes teacher_key, one for all experts, unless it is there: reads some pages of the weights. What
+ * a checkpoint says, and what a resumed run is compared with. */
+wd_status wd_train_setup_key_teacher(wd_train_setup *setup, wd_err *err);
 
 /* In place: *out must not be moved, for the trainer's options point into it. */
 wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *options, wd_comm *comm,

@@ -42,6 +42,17 @@ static wd_status open_slow_sim(wd_device **out, int threads, wd_err *err)
     return wd_device_open_sim(out, &options, err);
 }
 
+/* The device for all, by one queue. */
+static wd_devices one_device(wd_device *device, wd_queue *queue)
+{
+    return (wd_devices){.count = 1,
+                        .device = {device},
+                        .teacher = {queue},
+                        .student = queue,
+                        .home = queue,
+                        .host = queue};
+}
+
 static void run(outcome *out, const wd_machine_options *options, opener *open, int threads)
 {
     wd_err err;
@@ -54,12 +65,7 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     wd_test_ok(open(&device, threads, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
     const int64_t host_before = wd_memory_held();
-    const wd_devices devices = {.count = 1,
-                                .device = {device},
-                                .teacher = {queue},
-                                .student = queue,
-                                .home = queue,
-                                .host = queue};
+    const wd_devices devices = one_device(device, queue);
     const wd_placement all = {.experts = wd_teacher_experts(options->teacher),
                               .stages = wd_dit_stages(&options->teacher->dit),
                               .slots = 2};
@@ -218,12 +224,7 @@ static void one_rank_writes(void **state)
     wd_machine_options options = options_of(&teacher);
     wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    const wd_devices devices = {.count = 1,
-                                .device = {device},
-                                .teacher = {queue},
-                                .student = queue,
-                                .home = queue,
-                                .host = queue};
+    const wd_devices devices = one_device(device, queue);
     for (int r = 0; r < 2; r++) {
         size_t saving = 0;
         wd_memory_plan plan = {0};

@@ -121,6 +121,17 @@ ALWAYS_INLINE vec load_along_i(operand x, packing pack, int64_t i, int64_t i_end
     return vec_load((const unit *)pair);
 }
 
+/* make(out, x, pack, ...) as code that knows which packing it is. */
+#define FOR_PACKING(make, out, x, pack, ...)                                                       \
+    do {                                                                                           \
+        if (pack == PACK_FLOAT)                                                                    \
+            make(out, x, PACK_FLOAT, __VA_ARGS__);                                                 \
+        else if (pack == PACK_PAIR)                                                                \
+            make(out, x, PACK_PAIR, __VA_ARGS__);                                                  \
+        else                                                                                       \
+            make(out, x, PACK_WIDEN, __VA_ARGS__);                                                 \
+    } while (0)
+
 /* Rows [i, i + rows), at most ROWS, elements [k, k_end) -> out [rows, LINE]. i_end: of the operand.
  */
 ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, int64_t rows,
@@ -147,12 +158,7 @@ ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, i
 static void pack_rows(unit *out, operand x, packing pack, int64_t i, int64_t rows, int64_t i_end,
                       int64_t k, int64_t k_end)
 {
-    if (pack == PACK_FLOAT)
-        pack_rows_as(out, x, PACK_FLOAT, i, rows, i_end, k, k_end);
-    else if (pack == PACK_PAIR)
-        pack_rows_as(out, x, PACK_PAIR, i, rows, i_end, k, k_end);
-    else
-        pack_rows_as(out, x, PACK_WIDEN, i, rows, i_end, k, k_end);
+    FOR_PACKING(pack_rows_as, out, x, pack, i, rows, i_end, k, k_end);
 }
 
 /* Columns [i, i_end), elements [k, k_end) -> out: panels [units, WIDE] of WIDE columns each, the
@@ -186,12 +192,7 @@ ALWAYS_INLINE void pack_columns_as(unit *out, operand x, packing pack, int64_t i
 static void pack_columns(unit *out, operand x, packing pack, int64_t i, int64_t i_end, int64_t k,
                          int64_t k_end)
 {
-    if (pack == PACK_FLOAT)
-        pack_columns_as(out, x, PACK_FLOAT, i, i_end, k, k_end);
-    else if (pack == PACK_PAIR)
-        pack_columns_as(out, x, PACK_PAIR, i, i_end, k, k_end);
-    else
-        pack_columns_as(out, x, PACK_WIDEN, i, i_end, k, k_end);
+    FOR_PACKING(pack_columns_as, out, x, pack, i, i_end, k, k_end);
 }
 
 /* Lines [i, i + VL) of an operand with i dense, elements [k, k_end) -> out [units, VL]: rows for
@@ -207,12 +208,7 @@ ALWAYS_INLINE void pack_turned_as(unit *out, operand x, packing pack, int64_t i,
 static inline void pack_turned(unit *out, operand x, packing pack, int64_t i, int64_t i_end,
                                int64_t k, int64_t k_end)
 {
-    if (pack == PACK_FLOAT)
-        pack_turned_as(out, x, PACK_FLOAT, i, i_end, k, k_end);
-    else if (pack == PACK_PAIR)
-        pack_turned_as(out, x, PACK_PAIR, i, i_end, k, k_end);
-    else
-        pack_turned_as(out, x, PACK_WIDEN, i, i_end, k, k_end);
+    FOR_PACKING(pack_turned_as, out, x, pack, i, i_end, k, k_end);
 }
 
 #endif
