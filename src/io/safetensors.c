@@ -314,3 +314,9 @@ void wd_safetensors_dont_need(const wd_safetensors_entry *entry)
     end -= end % page;
     if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
+
+void wd_safetensors_will_skip(const wd_safetensors *set, bool skip)
+{
+    for (int64_t i = 0; i < set->files; i++)
+        madvise(set->file[i].map, set->file[i].bytes, skip ? MADV_RANDOM : MADV_NORMAL);
+}

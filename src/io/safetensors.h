@@ -51,6 +51,10 @@ wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
 void wd_safetensors_will_need(const wd_safetensors_entry *entry);
 void wd_safetensors_dont_need(const wd_safetensors_entry *entry);
 
+/* Tells the kernel whether pages here and there will be read: then it brings no others with them,
+ * where it else reads some 0.1 to 8 MiB ahead. */
+void wd_safetensors_will_skip(const wd_safetensors *set, bool skip);
+
 /* ---- writing ---- */
 
 typedef struct wd_safetensors_item {
