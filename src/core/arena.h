@@ -25,4 +25,10 @@ void *wd_arena_push(wd_arena *arena, size_t bytes);
 static inline size_t wd_arena_mark(const wd_arena *arena) { return arena->used; }
 static inline void wd_arena_reset(wd_arena *arena, size_t mark) { arena->used = mark; }
 
+/* Gives back `block` and all that was pushed behind it. */
+static inline void wd_arena_pop(wd_arena *arena, const void *block)
+{
+    wd_arena_reset(arena, (uintptr_t)block - (uintptr_t)arena->base);
+}
+
 #endif

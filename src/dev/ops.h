@@ -196,7 +196,7 @@ typedef struct wd_residual_args {
 } wd_residual_args;
 
 typedef struct wd_residual_backward_args {
-    void *dbranch;            /* [R, D] type, = dy gate */
+    void *dbranch;            /* [R, D] type, = dy gate; in place with branch */
     float *dgate;             /* [D] per sample, = sum over its rows of dy branch */
     const void *dy, *branch;  /* [R, D] type */
     const float *gate;

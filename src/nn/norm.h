@@ -34,7 +34,7 @@ void wd_layernorm_backward(void *dx, float *dw, float *db, /* += */
 /* y = x + branch gate; gate NULL: y = x + branch. y may be x. */
 void wd_residual_forward(void *y, const void *x, const void *branch, const float *gate,
                          const wd_norm_shape *shape, wd_queue *queue);
-/* Of the branch; x gets dy itself. */
+/* Of the branch; x gets dy itself. dbranch may be branch. */
 void wd_residual_backward(void *dbranch, float *dgate, /* = */
                           const void *dy, const void *branch, const float *gate,
                           const wd_norm_shape *shape, wd_queue *queue);

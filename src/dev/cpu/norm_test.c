@@ -343,12 +343,13 @@ static void residual_backward_part(world *w, void *out, const void *context, int
     const params *p = context;
     int64_t rows = p->samples * p->rows_per_sample, n = rows * p->width, stride = p->width + 5;
     size_t skip = (size_t)(sample * p->rows_per_sample * p->width) * wd_dtype_bytes(p->type);
+    void *dbranch = out_array(w, p->type, n, p->width, ORDINARY);
     wd_residual_backward_args *a = out;
     *a = (wd_residual_backward_args){
-        .dbranch = out_array(w, p->type, n, p->width, ORDINARY),
+        .dbranch = dbranch,
         .dgate = out_array(w, WD_F32, p->samples * stride, stride, ORDINARY),
         .dy = make_array(w, p->type, n, ORDINARY),
-        .branch = make_array(w, p->type, n, ORDINARY),
+        .branch = p->in_place ? dbranch : make_array(w, p->type, n, ORDINARY),
         .gate = make_array(w, WD_F32, p->samples * stride, ORDINARY),
         .type = p->type,
         .rows = rows,
@@ -374,11 +375,12 @@ static void residual_backward(void **state)
 {
     (void)state;
     for (int i = 0; i < WIDTHS; i++)
-        for (int variant = 0; variant < 2; variant++) {
+        for (int variant = 0; variant < 4; variant++) {
             params p = {.samples = 3,
                         .rows_per_sample = rows_for(widths[i], 67),
                         .width = widths[i],
-                        .type = types[variant]};
+                        .type = types[variant % 2],
+                        .in_place = variant / 2};
             check_kernel(WD_OP_RESIDUAL_BACKWARD, make_residual_backward, &p, backward_tolerance);
             check_parts(WD_OP_RESIDUAL_BACKWARD, make_residual_backward, residual_backward_part, 3,
                         &p);
