@@ -239,13 +239,13 @@ static wd_status run_pass(pass *p, wd_err *err)
     wd_dit_stream_grad grad;
     wd_dit_stage weights;
     const int stages = wd_dit_stages(p->config);
+    if (p->backward) wd_dit_stream_grad_push(&grad, &p->context);
     wd_dit_stream_push(&s.stream, &p->context);
     for (int i = 0; i < stages; i++) {
         WD_TRY(wd_residency_acquire(p->residency, &weights, 0, i, p->queue, err));
         forward_stage(p, &s, i, &weights);
         wd_residency_release(p->residency, 0, i, p->queue);
     }
-    if (p->backward) wd_dit_stream_grad_push(&grad, &p->context);
     for (int i = stages - 1; i >= 0 && p->backward; i--) {
         WD_TRY(wd_residency_acquire(p->residency, &weights, 0, i, p->queue, err));
         backward_stage(p, &s, &grad, i, &weights);

@@ -66,6 +66,7 @@ static void run_training(float *loss, wd_student *s, const wd_student_batch *bat
     size_t mark = wd_arena_mark(&s->arena);
     wd_dit_stream stream;
     wd_dit_stream_grad grad;
+    wd_dit_stream_grad_push(&grad, c);
     wd_dit_stream_push(&stream, c);
     forward_kept(&stream, s, batch);
     void *velocity = push_velocity(s);
@@ -80,7 +81,6 @@ static void run_training(float *loss, wd_student *s, const wd_student_batch *bat
                                        .width = velocity_width(s),
                                        .factor = batch->factor});
 
-    wd_dit_stream_grad_push(&grad, c);
     wd_dit_head_backward(&grad, grads_of(s, head), dvelocity, &s->head, &stream,
                          weights_of(s, head), c);
     if (ready) ready(ready_context, head);

@@ -147,5 +147,6 @@ void wd_dit_stream_grad_push(wd_dit_stream_grad *out, const wd_dit_context *cont
     *out = (wd_dit_stream_grad){.dx = wd_dit_push(context, d.rows * d.width, d.type),
                                 .dtemb = push_zeros(context, d.samples * d.width),
                                 .dtp = push_zeros(context, d.samples * 6 * d.width),
-                                .dctx = push_zeros(context, d.text_rows * d.width)};
+                                .dctx = push_zeros(context, d.text_rows * d.width),
+                                .dm = wd_dit_push(context, d.samples * 6 * d.width, WD_F32)};
 }

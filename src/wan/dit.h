@@ -77,15 +77,18 @@ typedef struct wd_dit_stream_grad {
     float *dtemb; /* [B, D] */
     float *dtp;   /* [B, 6, D] */
     float *dctx;  /* [T, S, D] */
+    float *dm;    /* [B, 6, D] of the block at work: its modulation's */
 } wd_dit_stream_grad;
 
-/* Pushes it and zeroes dtemb, dtp, dctx. */
+/* Pushes it and zeroes dtemb, dtp, dctx. To be done ahead of the forward pass: the backward pass
+ * gives back what was pushed behind what it was kept. */
 void wd_dit_stream_grad_push(wd_dit_stream_grad *out, const wd_dit_context *context);
 
-/* What a forward pass keeps for its backward pass; filled by forward, memory from the arena, so it
- * stays until the caller resets it. Opaque but for its size. Kept are what products gave, and sums
- * that would need two of them; what is elementwise (norms, rotations, activations, gated sums) is
- * computed again: per block 10 [B, L, D], one [B, L, E], two [T, S, D]. */
+/* What a forward pass keeps for its backward pass; filled by forward, memory from the arena. Opaque
+ * but for its size. Kept are what products gave, and sums that would need two of them; what is
+ * elementwise (norms, rotations, activations, gated sums) is computed again: per block
+ * 10 [B, L, D], one [B, L, E], two [T, S, D]. A block's lie in the order in which forward fills
+ * them: backward reads them in reverse, and gives each part back once it is done with it. */
 typedef struct wd_dit_embed_saved {
     const void *text; /* [T, S, text_dim] dtype: the caller's */
     void *patches;    /* [B L, C pf ph pw] dtype */
@@ -102,13 +105,14 @@ typedef struct wd_dit_block_saved {
     void *o;    /* [B, L, D] and its result, before the output layer */
     float *lse; /* [B, N, L] */
     void *y1;   /* [B, L, D] behind it */
+    void *x2;   /* [B, L, D] the stream behind cross-attention */
     void *q2;   /* [B, L, D] cross-attention, in the same way */
     void *kv2;  /* [T, S, 2 D] */
     void *o2;
     float *lse2;
-    void *x2; /* [B, L, D] the stream behind cross-attention */
     void *h;  /* [B, L, E] feed-forward, before the activation */
     void *y3; /* [B, L, D] */
+    void *x3; /* [B, L, D] the block's result: not read by its backward pass */
 } wd_dit_block_saved;
 
 typedef struct wd_dit_head_saved {
@@ -124,8 +128,8 @@ void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved,
                           const void *text,      /* [T, S, text_dim] dtype */
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
-/* stream.x = block(stream), in place; with `saved` x moves to new memory, and x0 stays in saved
- * (with context.checkpoint it is all that does). */
+/* stream.x = block(stream), in place; with `saved` x moves to new memory, which is x3, and x0 stays
+ * in saved (with context.checkpoint it is all that does). */
 void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
@@ -142,8 +146,10 @@ void wd_dit_head_backward(wd_dit_stream_grad *grad, /* dx =, dtemb += */
                           const wd_dit_head_saved *saved, const wd_dit_stream *stream,
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
-/* With context.checkpoint the forward pass runs first, inside the arena. stream: temb, tp, ctx of
- * the forward pass; its x is not read. Texts must not be shared: shape.texts == shape.samples. */
+/* Once for what was kept: gives back to the arena all from m on (with context.checkpoint from x3
+ * on), what was pushed behind it included. With context.checkpoint the forward pass runs first, in
+ * the arena. stream: temb, tp, ctx of the forward pass; its x is not read. Texts must not be
+ * shared: shape.texts == shape.samples. */
 void wd_dit_block_backward(wd_dit_stream_grad *grad, /* dx in place, dtp +=, dctx += */
                            const wd_dit_stage *dweights, const wd_dit_block_saved *saved,
                            const wd_dit_stream *stream, const wd_dit_stage *weights,

@@ -3,7 +3,12 @@
  * dx is the gradient of the stream and is updated in place. A branch's gradient goes from its
  * output down to its norm; there the norm's backward pass adds it to dx. Norms, rotations and
  * activations of the forward pass are computed again from what was kept. Weight gradients are added
- * to in fp32 by the products themselves. Scratch: at most max(8 D, D + E) per token. */
+ * to in fp32 by the products themselves.
+ *
+ * What was kept lies on top of the arena, part by part. A part's own gradients take the place of
+ * what it has read for the last time, and when it is done its memory is the next part's scratch: so
+ * a block needs the most in its feed-forward part, E per token beside what was kept, unless E is
+ * small. */
 #include <assert.h>
 
 #include "nn/attention.h"
@@ -17,7 +22,6 @@ typedef struct pass {
     const wd_dit_block_saved *s;
     const wd_dit_stream *stream;
     wd_dit_stream_grad *grad;
-    float *dm; /* [B, 6, D] of the modulation, = */
 } pass;
 
 static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slot bias)
@@ -63,17 +67,17 @@ static void rms_backward(const pass *p, void *dy, const void *x, wd_dit_block_sl
 static void modulate_backward(const pass *p, const void *dn, const void *x, int first)
 {
     wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
-    float *dshift = p->dm + first * p->d.width;
+    float *dshift = p->grad->dm + first * p->d.width;
     wd_modulate_backward(p->grad->dx, dshift, dshift + p->d.width, dn, x,
                          p->s->m + (first + 1) * p->d.width, &shape, p->c->queue);
 }
 
-/* dbranch of x += branch gate, gate being row `gate` of the modulation. */
+/* dbranch of x += branch gate, gate being row `gate` of the modulation. dbranch may be branch. */
 static void gate_backward(const pass *p, void *dbranch, const void *branch, int gate)
 {
     wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
     int64_t row = gate * p->d.width;
-    wd_residual_backward(dbranch, p->dm + row, p->grad->dx, branch, p->s->m + row, &shape,
+    wd_residual_backward(dbranch, p->grad->dm + row, p->grad->dx, branch, p->s->m + row, &shape,
                          p->c->queue);
 }
 
@@ -82,8 +86,7 @@ static void feed_forward(const pass *p)
     const wd_dit_block_saved *s = p->s;
     wd_queue *queue = p->c->queue;
     int64_t count = p->d.rows * p->d.ffn;
-    size_t mark = wd_arena_mark(p->c->arena);
-    void *dy = push(p, p->d.rows * p->d.width), *act = push(p, count);
+    void *dy = s->y3, *act = push(p, count);
     gate_backward(p, dy, s->y3, 5);
     wd_op_activation(
         queue,
@@ -101,7 +104,7 @@ static void feed_forward(const pass *p)
     wd_dit_block_modulate(n, s->x2, s->m, 3, p->c);
     linear_backward(p, n, dh, n, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B);
     modulate_backward(p, n, s->x2, 3);
-    wd_arena_reset(p->c->arena, mark);
+    wd_arena_pop(p->c->arena, s->h);
 }
 
 /* From dq, the gradient of the query layer's output, to dx; `x1` and `n` are scratch [B, L, D]. */
@@ -129,9 +132,8 @@ static void cross_attention(const pass *p)
 {
     const wd_dit_block_saved *s = p->s;
     int64_t rows = p->d.rows, text_rows = p->d.text_rows, width = p->d.width;
-    size_t mark = wd_arena_mark(p->c->arena);
-    void *d_o = push(p, rows * width), *q_norm = push(p, rows * width);
-    void *dq = push(p, rows * width);
+    void *d_o = s->x2; /* x2 is done with */
+    void *q_norm = push(p, rows * width), *dq = push(p, rows * width);
     void *k_norm = push(p, text_rows * 2 * width); /* its half of v stays unused */
     void *dkv = push(p, text_rows * 2 * width);
     linear_backward(p, d_o, p->grad->dx, s->o2, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B);
@@ -148,7 +150,7 @@ static void cross_attention(const pass *p)
     wd_linear_group group = group_of(p, WD_DIT_BLOCK_CROSS_K_W, WD_DIT_BLOCK_CROSS_K_B, 2);
     wd_linear_group_backward_weights(dkv, p->stream->ctx, &group, text_rows, p->c->queue);
     wd_linear_group_backward_input(p->grad->dctx, dkv, &group, WD_F32, 1, text_rows, p->c->queue);
-    wd_arena_reset(p->c->arena, mark);
+    wd_arena_pop(p->c->arena, s->x2);
 }
 
 static void self_attention(const pass *p)
@@ -156,12 +158,12 @@ static void self_attention(const pass *p)
     const wd_dit_block_saved *s = p->s;
     const wd_dit_rope *rope = &p->c->rope;
     int64_t rows = p->d.rows, width = p->d.width;
-    size_t mark = wd_arena_mark(p->c->arena);
-    void *dy = push(p, rows * width), *d_o = push(p, rows * width);
+    void *dy = push(p, rows * width), *d_o = s->y1;
+    gate_backward(p, dy, s->y1, 2); /* y1 is done with, then */
+    linear_backward(p, d_o, dy, s->o, WD_DIT_BLOCK_SELF_OUT_W, WD_DIT_BLOCK_SELF_OUT_B);
+    wd_arena_pop(p->c->arena, dy);
     void *turned = push(p, rows * 3 * width); /* its third of v stays unused */
     void *dqkv = push(p, rows * 3 * width);
-    gate_backward(p, dy, s->y1, 2);
-    linear_backward(p, d_o, dy, s->o, WD_DIT_BLOCK_SELF_OUT_W, WD_DIT_BLOCK_SELF_OUT_B);
     wd_dit_block_rms(turned, s->qkv, &p->w[WD_DIT_BLOCK_SELF_NORM_Q], rope, rows, 3 * width, p->c);
     wd_dit_block_rms(column(p, turned, width), column(p, s->qkv, width),
                      &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
@@ -174,12 +176,11 @@ static void self_attention(const pass *p)
                  rope, rows, 3 * width);
 
     wd_linear_group group = group_of(p, WD_DIT_BLOCK_SELF_Q_W, WD_DIT_BLOCK_SELF_Q_B, 3);
-    void *n = dy; /* dy is done with; n in turn becomes dn */
+    void *n = d_o; /* d_o is done with; n in turn becomes dn */
     wd_dit_block_modulate(n, s->x0, s->m, 0, p->c);
     wd_linear_group_backward_weights(dqkv, n, &group, rows, p->c->queue);
     wd_linear_group_backward_input(n, dqkv, &group, p->d.type, 0, rows, p->c->queue);
     modulate_backward(p, n, s->x0, 0);
-    wd_arena_reset(p->c->arena, mark);
 }
 
 /* m = table + tp. */
@@ -187,12 +188,12 @@ static void modulation(const pass *p)
 {
     int64_t width = 6 * p->d.width;
     wd_op_sum_rows(p->c->queue, &(wd_sum_rows_args){.y = p->dw[WD_DIT_BLOCK_TABLE].data,
-                                                    .x = p->dm,
+                                                    .x = p->grad->dm,
                                                     .type = WD_F32,
                                                     .rows = p->d.samples,
                                                     .width = width,
                                                     .beta = 1});
-    wd_dit_add(p->grad->dtp, p->dm, WD_F32, p->d.samples * width, p->c->queue);
+    wd_dit_add(p->grad->dtp, p->grad->dm, WD_F32, p->d.samples * width, p->c->queue);
 }
 
 void wd_dit_block_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweights,
@@ -201,11 +202,9 @@ void wd_dit_block_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweight
 {
     wd_dit_dims d = wd_dit_dims_of(context);
     assert(d.texts == d.samples);
-    size_t mark = wd_arena_mark(context->arena);
-    wd_dit_block_saved again;
+    wd_arena_pop(context->arena, saved->x3);
+    wd_dit_block_saved again = {.x0 = saved->x0};
     if (context->checkpoint) {
-        wd_dit_block_saved_push(&again, context);
-        again.x0 = saved->x0;
         wd_dit_block_again(&again, stream, weights, context);
         saved = &again;
     }
@@ -215,11 +214,10 @@ void wd_dit_block_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweight
               .dw = dweights->t,
               .s = saved,
               .stream = stream,
-              .grad = grad,
-              .dm = wd_dit_push(context, d.samples * 6 * d.width, WD_F32)};
+              .grad = grad};
     feed_forward(&p);
     cross_attention(&p);
     self_attention(&p);
     modulation(&p);
-    wd_arena_reset(context->arena, mark);
+    wd_arena_pop(context->arena, saved->m);
 }

@@ -6,10 +6,11 @@
  *     x += gate FFN(LN(x) (1 + scale) + shift)
  *
  * as WanTransformerBlock of diffusers. One pass serves all uses; what differs is where its parts
- * lie. A pass that keeps writes what backward wants to its own memory; any other reuses scratch,
- * works in place, and never has more than max(4 D, D + E) of it per token. Both compute the same
- * bits, but for one thing: a pass for no gradient at all lets the product activate its result
- * (GELU), before that was rounded. */
+ * lie. A pass that keeps writes what backward wants to memory of its own, pushed part by part, so
+ * that scratch of one part lies where the next one keeps; any other reuses scratch, works in place,
+ * and never has more than max(4 D, D + E) of it per token. Both compute the same bits, but for one
+ * thing: a pass for no gradient at all lets the product activate its result (GELU), before that was
+ * rounded. */
 #include <assert.h>
 
 #include "nn/attention.h"
@@ -37,11 +38,10 @@ typedef struct pass {
     const wd_dit_context *c;
     wd_dit_dims d;
     const wd_tensor *w;             /* weights by slot */
-    const void *ctx;                /* [T, S, D] */
-    const wd_dit_block_saved *keep; /* NULL: nothing is kept */
-    const float *m;                 /* [B, 6, D] */
-    bool fused;                     /* GELU within the product */
-    bool no_result;                 /* only what is kept is wanted */
+    const void *ctx;          /* [T, S, D] */
+    wd_dit_block_saved *keep; /* NULL: nothing is kept */
+    float *m;                 /* [B, 6, D] */
+    bool fused;               /* GELU within the product */
 } pass;
 
 static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slot bias)
@@ -76,7 +76,7 @@ static void self_attention(const pass *p, void *y, const void *x)
     size_t mark = wd_arena_mark(p->c->arena);
     wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_SELF_Q_W],
                                                &p->w[WD_DIT_BLOCK_SELF_Q_B], NULL, NULL, 3);
-    void *n = push(p, rows * width);
+    void *n = keep ? keep->o : push(p, rows * width);
     void *qkv = keep ? keep->qkv : push(p, rows * 3 * width);
     void *turned = keep ? push(p, rows * 3 * width) : qkv; /* its third of v stays unused */
     wd_dit_block_modulate(n, x, p->m, 0, p->c);
@@ -86,7 +86,7 @@ static void self_attention(const pass *p, void *y, const void *x)
                      &p->w[WD_DIT_BLOCK_SELF_NORM_K], rope, rows, 3 * width, p->c);
 
     wd_attention_shape shape = wd_dit_self_shape(p->c);
-    void *o = keep ? keep->o : n; /* n is done with */
+    void *o = n; /* n is done with */
     wd_attention_forward(o, keep ? keep->lse : NULL, turned, column(p, turned, width),
                          column(p, qkv, 2 * width), &shape, p->c->queue);
     void *out = keep ? keep->y1 : qkv; /* qkv is done with */
@@ -104,7 +104,7 @@ static void cross_attention(const pass *p, void *x)
     size_t mark = wd_arena_mark(p->c->arena);
     wd_linear_group group = wd_linear_group_of(&p->w[WD_DIT_BLOCK_CROSS_K_W],
                                                &p->w[WD_DIT_BLOCK_CROSS_K_B], NULL, NULL, 2);
-    void *n = push(p, rows * width), *in = x;
+    void *n = keep ? keep->o2 : push(p, rows * width), *in = x;
     void *q = keep ? keep->q2 : push(p, rows * width);
     void *kv = keep ? keep->kv2 : push(p, text_rows * 2 * width);
     void *q_norm = keep ? push(p, rows * width) : q;
@@ -123,7 +123,7 @@ static void cross_attention(const pass *p, void *x)
                      p->c);
 
     wd_attention_shape shape = wd_dit_cross_shape(p->c);
-    void *o = keep ? keep->o2 : n; /* n is done with */
+    void *o = n; /* n is done with */
     wd_attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width), &shape,
                          p->c->queue);
     void *out = q_norm; /* is done with */
@@ -133,13 +133,14 @@ static void cross_attention(const pass *p, void *x)
     wd_arena_reset(p->c->arena, mark);
 }
 
-static void feed_forward(const pass *p, void *y, const void *x)
+/* Returns the branch that x gets. */
+static void *feed_forward(const pass *p, const void *x)
 {
     const wd_dit_block_saved *keep = p->keep;
     int64_t rows = p->d.rows, width = p->d.width, ffn = p->d.ffn;
-    size_t mark = wd_arena_mark(p->c->arena);
-    void *n = push(p, rows * width);
+    void *n = keep ? keep->y3 : push(p, rows * width);
     void *h = keep ? keep->h : push(p, rows * ffn);
+    size_t mark = wd_arena_mark(p->c->arena);
     void *act = keep ? push(p, rows * ffn) : h;
     wd_dit_block_modulate(n, x, p->m, 3, p->c);
     wd_linear_forward(h, ffn, n, layer(p, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B), rows,
@@ -149,80 +150,113 @@ static void feed_forward(const pass *p, void *y, const void *x)
             p->c->queue,
             &(wd_activation_args){
                 .y = act, .x = h, .type = p->d.type, .count = rows * ffn, .act = WD_ACT_GELU_TANH});
-    void *out = keep ? keep->y3 : n; /* n is done with */
+    void *out = n; /* n is done with */
     wd_linear_forward(out, width, act, layer(p, WD_DIT_BLOCK_FFN2_W, WD_DIT_BLOCK_FFN2_B), rows,
                       WD_ACT_NONE, p->c->queue);
-    if (!p->no_result) residual(p, y, x, out, 5);
     wd_arena_reset(p->c->arena, mark);
+    return out;
 }
 
-/* x1 [B, L, D] gets the stream behind self-attention, then behind cross-attention; it may be x0,
- * and x_out may be x1. */
-static void run(const pass *p, float *m, void *x_out, void *x1, const void *x0, const void *tp)
+static void keep_self_attention(const pass *p)
 {
-    wd_op_add_table(p->c->queue, &(wd_add_table_args){.y = m,
+    const int64_t x = p->d.rows * p->d.width;
+    p->keep->qkv = push(p, 3 * x);
+    p->keep->o = push(p, x);
+    p->keep->lse = wd_dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
+    p->keep->y1 = push(p, x);
+}
+
+static void keep_cross_attention(const pass *p)
+{
+    const int64_t x = p->d.rows * p->d.width;
+    p->keep->q2 = push(p, x);
+    p->keep->kv2 = push(p, p->d.text_rows * 2 * p->d.width);
+    p->keep->o2 = push(p, x);
+    p->keep->lse2 = wd_dit_push(p->c, p->d.rows * p->d.heads, WD_F32);
+}
+
+static void keep_feed_forward(const pass *p)
+{
+    p->keep->h = push(p, p->d.rows * p->d.ffn);
+    p->keep->y3 = push(p, p->d.rows * p->d.width);
+}
+
+static void modulation(const pass *p, const void *tp)
+{
+    wd_op_add_table(p->c->queue, &(wd_add_table_args){.y = p->m,
                                                       .table = p->w[WD_DIT_BLOCK_TABLE].data,
                                                       .x = tp,
                                                       .type = p->d.type,
                                                       .rows = p->d.samples,
                                                       .width = 6 * p->d.width,
                                                       .x_stride = 6 * p->d.width});
-    self_attention(p, x1, x0);
-    cross_attention(p, x1);
-    feed_forward(p, x_out, x1);
 }
 
-void wd_dit_block_saved_push(wd_dit_block_saved *out, const wd_dit_context *context)
+static pass begin(wd_dit_block_saved *keep, const wd_dit_stream *stream,
+                  const wd_dit_stage *weights, const wd_dit_context *context)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
-    int64_t x = d.rows * d.width;
-    *out = (wd_dit_block_saved){.m = wd_dit_push(context, d.samples * 6 * d.width, WD_F32),
-                                .qkv = wd_dit_push(context, 3 * x, d.type),
-                                .o = wd_dit_push(context, x, d.type),
-                                .lse = wd_dit_push(context, d.rows * d.heads, WD_F32),
-                                .y1 = wd_dit_push(context, x, d.type),
-                                .q2 = wd_dit_push(context, x, d.type),
-                                .kv2 = wd_dit_push(context, d.text_rows * 2 * d.width, d.type),
-                                .o2 = wd_dit_push(context, x, d.type),
-                                .lse2 = wd_dit_push(context, d.rows * d.heads, WD_F32),
-                                .x2 = wd_dit_push(context, x, d.type),
-                                .h = wd_dit_push(context, d.rows * d.ffn, d.type),
-                                .y3 = wd_dit_push(context, x, d.type)};
+    const wd_dit_dims d = wd_dit_dims_of(context);
+    float *m = wd_dit_push(context, d.samples * 6 * d.width, WD_F32);
+    if (keep) keep->m = m;
+    return (pass){.c = context, .d = d, .w = weights->t, .ctx = stream->ctx, .keep = keep, .m = m};
 }
 
-void wd_dit_block_again(const wd_dit_block_saved *saved, const wd_dit_stream *stream,
+/* All but the block's result, which comes to lie behind what is kept. */
+static void run_kept(const pass *p, const void *x0, const void *tp)
+{
+    modulation(p, tp);
+    keep_self_attention(p);
+    void *x = p->keep->x2 = push(p, p->d.rows * p->d.width);
+    self_attention(p, x, x0);
+    keep_cross_attention(p);
+    cross_attention(p, x);
+    keep_feed_forward(p);
+    feed_forward(p, x);
+}
+
+void wd_dit_block_again(wd_dit_block_saved *saved, const wd_dit_stream *stream,
                         const wd_dit_stage *weights, const wd_dit_context *context)
 {
-    pass p = {.c = context,
-              .d = wd_dit_dims_of(context),
-              .w = weights->t,
-              .ctx = stream->ctx,
-              .keep = saved,
-              .m = saved->m,
-              .no_result = true};
-    run(&p, saved->m, NULL, saved->x2, saved->x0, stream->tp);
+    const pass p = begin(saved, stream, weights, context);
+    run_kept(&p, saved->x0, stream->tp);
+}
+
+static void forward_kept(wd_dit_stream *stream, wd_dit_block_saved *saved,
+                         const wd_dit_stage *weights, const wd_dit_context *context)
+{
+    const pass p = begin(saved, stream, weights, context);
+    run_kept(&p, stream->x, stream->tp);
+    saved->x3 = push(&p, p.d.rows * p.d.width);
+    residual(&p, saved->x3, saved->x2, saved->y3, 5);
+}
+
+/* `x_out` may be stream.x. */
+static void forward(void *x_out, bool fused, const wd_dit_stream *stream,
+                    const wd_dit_stage *weights, const wd_dit_context *context)
+{
+    size_t mark = wd_arena_mark(context->arena);
+    pass p = begin(NULL, stream, weights, context);
+    p.fused = fused;
+    modulation(&p, stream->tp);
+    self_attention(&p, x_out, stream->x);
+    cross_attention(&p, x_out);
+    residual(&p, x_out, x_out, feed_forward(&p, x_out), 5);
+    wd_arena_reset(context->arena, mark);
 }
 
 void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,
                           const wd_dit_stage *weights, const wd_dit_context *context)
 {
-    wd_dit_dims d = wd_dit_dims_of(context);
-    void *x0 = stream->x;
-    bool keep = saved && !context->checkpoint;
-    if (saved) {
-        stream->x = wd_dit_push(context, d.rows * d.width, d.type);
-        if (keep) wd_dit_block_saved_push(saved, context);
-        saved->x0 = x0;
+    if (!saved) {
+        forward(stream->x, true, stream, weights, context);
+        return;
     }
-    size_t mark = wd_arena_mark(context->arena);
-    float *m = keep ? saved->m : wd_dit_push(context, d.samples * 6 * d.width, WD_F32);
-    pass p = {.c = context,
-              .d = d,
-              .w = weights->t,
-              .ctx = stream->ctx,
-              .keep = keep ? saved : NULL,
-              .m = m,
-              .fused = !saved};
-    run(&p, m, stream->x, keep ? saved->x2 : stream->x, x0, stream->tp);
-    wd_arena_reset(context->arena, mark);
+    saved->x0 = stream->x;
+    if (context->checkpoint) {
+        saved->x3 = wd_arena_push(context->arena, wd_dit_stream_sizes(context).x);
+        forward(saved->x3, false, stream, weights, context);
+    } else {
+        forward_kept(stream, saved, weights, context);
+    }
+    stream->x = saved->x3;
 }

@@ -281,6 +281,7 @@ static inline void harness_pass(const harness *h, const harness_io *io, bool bac
     wd_dit_block_saved block[8];
     wd_dit_head_saved head;
     assert_true(layers <= 8);
+    if (backward) wd_dit_stream_grad_push(&grad, c);
     wd_dit_stream_push(&stream, c);
     harness_stage(&w, h, h->weight, 0);
     wd_dit_embed_forward(&stream, backward ? &embed : NULL, io->latents, io->timestep, io->text, &w,
@@ -293,7 +294,6 @@ static inline void harness_pass(const harness *h, const harness_io *io, bool bac
     wd_dit_head_forward(io->velocity, backward ? &head : NULL, &stream, &w, c);
     if (!backward) return;
 
-    wd_dit_stream_grad_push(&grad, c);
     harness_stage(&dw, h, h->grad, layers + 1);
     wd_dit_head_backward(&grad, &dw, io->dvelocity, &head, &stream, &w, c);
     for (int i = layers - 1; i >= 0; i--) {

@@ -85,11 +85,8 @@ void wd_dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_r
 void wd_dit_block_modulate(void *n, const void *x, const float *m, int first,
                            const wd_dit_context *context);
 
-/* Pushes memory for all that a block keeps but x0. */
-void wd_dit_block_saved_push(wd_dit_block_saved *out, const wd_dit_context *context);
-
-/* The forward pass from saved->x0 again, to fill the rest of `saved`. */
-void wd_dit_block_again(const wd_dit_block_saved *saved, const wd_dit_stream *stream,
+/* The forward pass from saved->x0 again, to keep the rest of `saved` but x3. */
+void wd_dit_block_again(wd_dit_block_saved *saved, const wd_dit_stream *stream,
                         const wd_dit_stage *weights, const wd_dit_context *context);
 
 #endif
