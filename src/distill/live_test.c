@@ -1,65 +1,24 @@
 /* A pool's planned peak is what has to be there at once, and hardly more: random runs of true
- * sizes, every strategy, on dry devices. The largest live set of a pool is the most that was pushed
- * and not yet reset in each of its arenas (an arena is of one queue, and queues run at the same
- * time), byte by byte as it was asked for, with the blocks that are no arena: weights, gradients,
- * moments, slots that weights stream through, targets, batches, and the workspaces that launches
- * asked for.
+ * sizes, every strategy, on dry devices. The largest live set of a pool is that of each of its
+ * arenas (an arena is of one queue, and queues run at the same time), tensor by tensor from the
+ * first launch that writes it to the last that reads it, with the blocks that are no arena:
+ * weights, gradients, moments, slots that weights stream through, targets, batches, and the
+ * workspaces that launches asked for, of which a queue has one.
  *
- * Linked with --wrap=wd_arena_push, so that pushes are seen here. */
+ * The student's arena by itself is as near. Its remainder, where the feed-forward part is narrow,
+ * is the third of rotated queries and keys in which attention's strides leave room for values: up
+ * to 3.4 % in 30 such runs. The teacher's, mostly a small part of a pool, is only printed: where
+ * texts are long and pictures small the embedding needs the most, and while it makes the one stream
+ * the other has its place already. So 2 of 333 pools were over by more than 2 %, by 2.1 and 3.5 %:
+ * of teachers that stream through a device that has little else. */
 #include "sparse.h"
 
+#include "distill/live_harness.h"
 #include "distill/plan.h"
 #include "distill/random_harness.h"
 #include "wan/preset.h"
 
-enum { SCENES = 8, STEPS = 2, PERCENT = 2, SPACE_BITS = 44, ARENAS_MAX = 32, ACTIVE_MAX = 4096 };
-
-/* ---- tensors in arenas ---- */
-
-/* A push. */
-typedef struct tensor {
-    uintptr_t at;
-    size_t bytes;
-} tensor;
-
-typedef struct arena {
-    const wd_arena *arena;
-    tensor active[ACTIVE_MAX]; /* ascending */
-    int count;
-    size_t alive, most_alive; /* bytes */
-} arena;
-
-static struct {
-    arena arena[ARENAS_MAX];
-    int arenas;
-} seen;
-
-static arena *find(const wd_arena *pushed)
-{
-    int i = 0;
-    while (i < seen.arenas && seen.arena[i].arena != pushed) i++;
-    assert_true(i < ARENAS_MAX);
-    if (i == seen.arenas) seen.arena[seen.arenas++].arena = pushed;
-    return &seen.arena[i];
-}
-
-void *__real_wd_arena_push(wd_arena *arena, size_t bytes);
-void *__wrap_wd_arena_push(wd_arena *arena, size_t bytes);
-
-/* What lies where something is pushed, or behind it, is no more. */
-void *__wrap_wd_arena_push(wd_arena *pushed, size_t bytes)
-{
-    void *block = __real_wd_arena_push(pushed, bytes);
-    if ((uintptr_t)block >> SPACE_BITS == 0) return block; /* it only measures */
-    arena *a = find(pushed);
-    while (a->count && a->active[a->count - 1].at >= (uintptr_t)block)
-        a->alive -= a->active[--a->count].bytes;
-    assert_true(a->count < ACTIVE_MAX);
-    a->active[a->count++] = (tensor){(uintptr_t)block, bytes};
-    a->alive += bytes;
-    if (a->alive > a->most_alive) a->most_alive = a->alive;
-    return block;
-}
+enum { SCENES = 8, STEPS = 8, PERCENT = 2 };
 
 /* ---- pools ---- */
 
@@ -74,29 +33,78 @@ static void separate(wd_devices *dry)
     wd_err err;
     for (int d = 0; d < dry->count; d++) {
         void *space;
-        const size_t bytes = (size_t)(d + 1) << SPACE_BITS;
+        const size_t bytes = (size_t)(d + 1) << LIVE_SPACE_BITS;
         wd_test_ok(wd_device_alloc(&space, dry->device[d], bytes, "apart", &err), &err);
         wd_device_free(dry->device[d], space);
         wd_device_restart_peak(dry->device[d]);
     }
 }
 
-/* Puts what was alive in arenas in the place of their blocks. Returns in `whole` which devices' all
- * worked on a whole micro-batch: a window's states of one expert may be fewer, and room for one is
- * planned all the same. */
-static void see_arenas(size_t live[ACCELERATORS], bool whole[ACCELERATORS])
+/* Of the run: the states of one expert in one sweep at most. */
+static struct {
+    double boundary; /* timestep */
+    int64_t most;
+} swept;
+
+/* How many were compared, and of the worst by how much more is planned than is alive. */
+typedef struct result {
+    int compared;
+    double over_percent;
+} result;
+
+typedef struct results {
+    result student, teacher, pool; /* arenas of both, whole pools */
+} results;
+
+static void compare(result *out, size_t planned, size_t live)
+{
+    assert_true(live <= planned);
+    out->compared++;
+    out->over_percent = fmax(out->over_percent, 100 * ((double)planned / (double)live - 1));
+}
+
+wd_status __real_wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);
+wd_status __wrap_wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);
+
+/* Sees how many states of one expert a sweep had. */
+wd_status __wrap_wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
+{
+    int64_t high = 0;
+    for (int64_t i = 0; i < window->count; i++) high += window->timestep[i] >= swept.boundary;
+    if (high > swept.most) swept.most = high;
+    if (window->count - high > swept.most) swept.most = window->count - high;
+    return __real_wd_sweep_run(sweep, window, err);
+}
+
+/* Whether the run used what the arenas of a device are planned for. Those of one that takes windows
+ * have room for one that is all of one expert, and few are. */
+static bool is_whole(int device, const wd_machine_options *o, const wd_placement *p)
+{
+    const wd_sweep_options sweep = wd_machine_sweep_options(o);
+    const wd_site site = {.devices = ACCELERATORS + 1, .batches = wd_sweep_batches(&sweep)};
+    const int streams = wd_placement_sweep(p, &site, device).streams;
+    return streams <= WD_PIPELINE_STREAMS || swept.most == o->window;
+}
+
+/* Puts what was alive in arenas in the place of their blocks. `whole` gets false where an arena was
+ * not used as it is planned. */
+static void see_arenas(results *out, size_t live[ACCELERATORS], bool whole[ACCELERATORS],
+                       const wd_queue *student)
 {
     for (int i = 0; i < seen.arenas; i++) {
-        const arena *a = &seen.arena[i];
-        const uintptr_t d = ((uintptr_t)a->arena->base >> SPACE_BITS) - 1;
+        live_arena *a = &seen.arena[i];
+        const int d = live_device(a);
         if (d >= ACCELERATORS) continue;
-        live[d] += a->most_alive - a->arena->capacity;
-        whole[d] &= a->arena->peak == a->arena->capacity;
+        const bool all = live_is_whole(a) && (a->queue == student || whole[d]);
+        const size_t most = live_most(a);
+        if (all) compare(a->queue == student ? &out->student : &out->teacher, a->capacity, most);
+        live[d] += most - a->capacity;
+        whole[d] &= all;
     }
 }
 
 /* The largest live set of each pool in a run. */
-static void run_dry(size_t live[ACCELERATORS], bool whole[ACCELERATORS],
+static void run_dry(results *out, size_t live[ACCELERATORS], bool whole[ACCELERATORS],
                     const wd_machine_options *o, const wd_devices *devices, const wd_placement *p)
 {
     wd_err err;
@@ -117,11 +125,11 @@ static void run_dry(size_t live[ACCELERATORS], bool whole[ACCELERATORS],
         while (wd_machine_results_pending(&machine)) wd_machine_take_result(&machine);
     }
     for (int d = 0; d < ACCELERATORS; d++) {
-        whole[d] = true;
+        whole[d] = is_whole(d, o, p);
         live[d] = wd_device_bytes(dry.device[d]) + wd_queue_workspace_bytes(dry.teacher[d]) +
                   (d ? 0 : wd_queue_workspace_bytes(dry.student));
     }
-    see_arenas(live, whole);
+    see_arenas(out, live, whole, dry.student);
     for (int d = 0; d < ACCELERATORS; d++)
         if (opening[d] > live[d]) live[d] = opening[d];
     wd_machine_close(&machine);
@@ -170,57 +178,65 @@ static void large_run(wd_machine_options *o, const wd_pipeline *teacher)
     o->trajectory.slots = between(2, 64);
 }
 
-/* Pools that were compared, and the worst of them. */
-typedef struct result {
-    int pools, compared;
-    double over_percent;
-} result;
-
-static void check(result *out, const char *strategy, const wd_machine_options *o,
-                  const wd_placement *p)
+/* Returns how many pools there were. */
+static int measure(results *out, const wd_machine_options *o, const wd_placement *p)
 {
     wd_err err;
     wd_devices devices;
     wd_memory_plan plan = {0};
     size_t live[ACCELERATORS];
     bool whole[ACCELERATORS];
+    int pools = 0;
     wd_test_ok(wd_devices_open(&devices, "sim:3x1TiB", 1, &err), &err);
     wd_test_ok(wd_plan_machine(&plan, o, &(wd_samples_options){0}, &devices, p, &err), &err);
-    memset(&seen, 0, sizeof seen);
-    run_dry(live, whole, o, &devices, p);
+    live_begin();
+    swept.boundary = wd_machine_sweep_options(o).boundary_timestep;
+    swept.most = 0;
+    run_dry(out, live, whole, o, &devices, p);
     for (int d = 0; d < ACCELERATORS; d++) {
         const size_t planned = wd_plan_peak(&plan, d);
-        if (!planned) continue;
-        assert_true(live[d] <= planned);
-        out->pools++;
-        if (!whole[d]) continue;
-        out->compared++;
-        const double over = 100 * ((double)planned / (double)live[d] - 1);
-        if (!(over <= PERCENT))
-            fail_msg("%s: %zu bytes of device %d planned, %zu alive at the most", strategy, planned,
-                     d, live[d]);
-        out->over_percent = fmax(out->over_percent, over);
+        pools += planned > 0;
+        if (planned && whole[d]) compare(&out->pool, planned, live[d]);
     }
     wd_devices_close(&devices);
+    return pools;
+}
+
+static void most(result *all, const result *some)
+{
+    all->compared += some->compared;
+    all->over_percent = fmax(all->over_percent, some->over_percent);
 }
 
 static void peaks_are_largest_live_sets(void **state)
 {
     (void)state;
-    result all = {0};
+    results all = {0};
+    int pools = 0;
     for (int i = 0; i < SCENES; i++) {
         wd_machine_options o;
         const wd_pipeline teacher = random_teacher(i);
         large_run(&o, &teacher);
         for (int k = 0; k < WD_STRATEGY_auto; k++) {
+            results r = {0};
             random_window(&o);
             const wd_placement p = place((wd_strategy)k, &o);
-            check(&all, wd_strategy_name((wd_strategy)k), &o, &p);
+            pools += measure(&r, &o, &p);
+            print_message("run %d, %s: planned over the largest live set: student %.2f %%, "
+                          "teacher %.2f %%, pools %.2f %%\n",
+                          i, wd_strategy_name((wd_strategy)k), r.student.over_percent,
+                          r.teacher.over_percent, r.pool.over_percent);
+            most(&all.student, &r.student);
+            most(&all.teacher, &r.teacher);
+            most(&all.pool, &r.pool);
         }
     }
-    print_message("%d of %d pools: at most %.3f %% over the largest live set\n", all.compared,
-                  all.pools, all.over_percent);
-    assert_true(4 * all.compared > 3 * all.pools);
+    print_message("at most: %d student arenas %.2f %%, %d teacher arenas %.2f %%, %d of %d pools "
+                  "%.2f %%\n",
+                  all.student.compared, all.student.over_percent, all.teacher.compared,
+                  all.teacher.over_percent, all.pool.compared, pools, all.pool.over_percent);
+    assert_true(all.student.over_percent <= PERCENT && all.pool.over_percent <= PERCENT);
+    assert_true(4 * all.pool.compared > 3 * pools);
 }
 
 int main(void)

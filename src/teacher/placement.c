@@ -217,17 +217,26 @@ wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
     return leg;
 }
 
-int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool all)
+int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool begin)
 {
-    return !takes_batches(size, site, device) ? site->batches : all ? 1 : WD_PIPELINE_STREAMS;
+    return !takes_batches(size, site, device) ? site->batches : begin ? 1 : WD_PIPELINE_STREAMS;
 }
 
-/* Of one expert that has a stage there. */
-static int streams_of(const wd_placement *p, const wd_site *site, int expert, bool alone)
+/* Of one expert. A device sends a micro-batch on before it begins another: only where they come do
+ * several meet. */
+static int streams_of(const wd_placement *p, const wd_site *site, int expert, int device)
 {
+    const wd_place *place = p->place[expert];
     const wd_leg leg = wd_placement_leg(p, expert, 0);
-    const bool at_once = leg.end == p->stages && goes_by_batch(p, p->place[expert][0]);
-    return !at_once ? site->batches : alone ? 1 : WD_PIPELINE_STREAMS;
+    bool here = place[0].device == device, come = false;
+    for (int s = 1; s < p->stages; s++) {
+        if (place[s].device != device) continue;
+        here = true;
+        come |= place[s - 1].device != device;
+    }
+    if (!here) return 0;
+    if (leg.end < p->stages || !goes_by_batch(p, place[0])) return site->batches;
+    return come ? WD_PIPELINE_STREAMS : 1;
 }
 
 wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device)
@@ -248,14 +257,10 @@ wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site 
 {
     wd_placed_sweep sweep = {.streams = 0};
     for (int e = 0; e < placement->experts; e++) {
-        int here = 0;
-        for (int s = 0; s < placement->stages; s++) {
-            if (placement->place[e][s].device != device) continue;
-            sweep.kind[wd_stage_kind_of(s, placement->stages)] = true;
-            here++;
-        }
-        if (!here) continue;
-        int streams = streams_of(placement, site, e, here == placement->stages);
+        for (int s = 0; s < placement->stages; s++)
+            if (placement->place[e][s].device == device)
+                sweep.kind[wd_stage_kind_of(s, placement->stages)] = true;
+        const int streams = streams_of(placement, site, e, device);
         if (streams > sweep.streams) sweep.streams = streams;
     }
     return sweep;

@@ -19,8 +19,8 @@ enum {
     WD_PLACED_SLOTS_MAX = 8,
     WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
                                  * copied, one is sent, one waits */
-    WD_PIPELINE_STREAMS = 3,    /* micro-batches on a device where they follow one another over
-                                 * several: one is computed, one comes, one leaves */
+    WD_PIPELINE_STREAMS = 3,    /* micro-batches on a device to which others send them one after
+                                 * another: one is computed, one comes, one leaves */
     WD_WIDENED_SLOTS = 2        /* stages of those that stay that are widened at a time */
 };
 
@@ -115,7 +115,7 @@ static inline int wd_placed_slots(wd_stage_kind kind, int slots)
 typedef struct wd_sweep_need {
     size_t tables;                    /* wherever there is a stage */
     size_t stream;                    /* of a micro-batch that is on its way */
-    size_t entry, exit;               /* where an embedding is, where a head is */
+    size_t entry, exit;               /* that stays where an embedding is, where a head is */
     size_t scratch[WD_STAGE_KINDS];   /* while a stage of the kind runs */
     size_t workspace[WD_STAGE_KINDS]; /* of the queue that runs it */
 } wd_sweep_need;
@@ -260,7 +260,8 @@ wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int de
 
 wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device);
 
-/* The streams on a device where everything stays on devices, all of it on this one or not. */
-int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool all);
+/* The streams on a device where everything stays on devices, and where micro-batches begin or come
+ * from another. */
+int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool begin);
 
 #endif

@@ -43,11 +43,8 @@ static size_t text_bytes(const wd_sweep_options *o)
 static wd_status open_entry(wd_station *s, wd_err *err)
 {
     const wd_sweep_options *o = s->options;
-    size_t micro = (size_t)o->micro_batch, state = (size_t)s->state_count;
-    s->latents = wd_arena_push(&s->arena, micro * state * sizeof(float));
-    s->timestep = wd_arena_push(&s->arena, micro * sizeof(float));
-    s->text = wd_arena_push(&s->arena, micro * text_bytes(o));
-    s->text_negative = wd_arena_push(&s->arena, text_bytes(o));
+    const size_t micro = (size_t)o->micro_batch;
+    if (s->guided) s->text_negative = wd_arena_push(&s->arena, text_bytes(o));
     WD_TRY(wd_alloc((void **)&s->host_timestep, micro, sizeof(float), "teacher sweep", err));
     WD_TRY(wd_alloc(&s->host_text, micro, text_bytes(o), "teacher sweep", err));
     WD_TRY(wd_event_open(&s->uploaded, s->device, err));
@@ -62,10 +59,7 @@ static wd_status open_entry(wd_station *s, wd_err *err)
 static void open_exit(wd_station *s)
 {
     const wd_sweep_options *o = s->options;
-    size_t micro = (size_t)o->micro_batch, state = (size_t)s->state_count;
-    size_t item = wd_dtype_bytes(o->dtype);
-    for (int u = 0; u < 2; u++) s->velocity[u] = wd_arena_push(&s->arena, micro * state * item);
-    s->guided_velocity = wd_arena_push(&s->arena, micro * state * sizeof(float));
+    const size_t micro = (size_t)o->micro_batch;
     for (int e = 0; e < 2; e++) {
         s->scale[e] = wd_arena_push(&s->arena, micro * sizeof(float));
         wd_op_fill(s->queue, &(wd_fill_args){.to = s->scale[e],
@@ -98,7 +92,9 @@ static wd_status open_parts(wd_station *s, const wd_placed_sweep *sweep, size_t 
     s->arena = wd_arena_over(s->block, arena_bytes ? arena_bytes : SIZE_MAX);
     if (sweep->kind[WD_STAGE_EMBED]) WD_TRY(open_entry(s, err));
     if (sweep->kind[WD_STAGE_HEAD]) open_exit(s);
-    return open_slots(s, err);
+    WD_TRY(open_slots(s, err));
+    s->mark = wd_arena_mark(&s->arena);
+    return WD_OK;
 }
 
 wd_status wd_station_open(wd_station *s, const wd_sweep_options *options,
@@ -133,6 +129,22 @@ void wd_station_close(wd_station *s)
 }
 
 /* ---- stages ---- */
+
+void wd_station_begin(wd_station *s, wd_stage_kind kind)
+{
+    const wd_sweep_options *o = s->options;
+    const size_t micro = (size_t)o->micro_batch, values = micro * (size_t)s->state_count;
+    wd_arena_reset(&s->arena, s->mark);
+    if (kind == WD_STAGE_EMBED) {
+        s->latents = wd_arena_push(&s->arena, values * sizeof(float));
+        s->timestep = wd_arena_push(&s->arena, micro * sizeof(float));
+        s->text = wd_arena_push(&s->arena, micro * text_bytes(o));
+    } else if (kind == WD_STAGE_HEAD) {
+        for (int u = 0; u <= (int)s->guided; u++)
+            s->velocity[u] = wd_arena_push(&s->arena, values * wd_dtype_bytes(o->dtype));
+        s->guided_velocity = wd_arena_push(&s->arena, values * sizeof(float));
+    }
+}
 
 static void run_embed(wd_station *s, wd_station_slot *slot, int64_t samples,
                       const wd_dit_stage *weights)

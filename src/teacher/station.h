@@ -1,6 +1,7 @@
 /* A station: a device's part of a sweep. What micro-batches need there, in one block of its pool:
- * buffers of the entry (where the embedding is) and of the exit (the head), streams of those that
- * are on their way, and the scratch of the stage that runs. Private to src/teacher. */
+ * streams of those that are on their way, and what the stage that runs has beside: its scratch, and
+ * buffers of the entry (where that is the embedding) or of the exit (the head), which are filled
+ * and read in the order of the station's queue. Private to src/teacher. */
 #ifndef WD_TEACHER_STATION_H
 #define WD_TEACHER_STATION_H
 
@@ -22,13 +23,14 @@ typedef struct wd_station {
     wd_dit_rope rope;
     void *block;
     wd_arena arena;
+    size_t mark; /* of the arena: what is for one stage at a time begins here */
     wd_station_slot *slot;
     int slots, slot_next;
     /* entry; device */
+    void *text_negative; /* [1, S, text_dim] dtype, where guided; uploaded once */
     float *latents;      /* [micro_batch, C, F, H, W], gathered */
     float *timestep;     /* [micro_batch] */
     void *text;          /* [micro_batch, S, text_dim] dtype */
-    void *text_negative; /* [1, S, text_dim] dtype */
     /* entry; host, read by copies: not touched until `uploaded` */
     float *host_timestep;
     void *host_text;
@@ -63,6 +65,10 @@ wd_status wd_station_open(wd_station *out, const wd_sweep_options *options,
                           const wd_placed_sweep *sweep, size_t arena_bytes, wd_queue *queue,
                           wd_err *err);
 void wd_station_close(wd_station *station); /* a zeroed one is fine */
+
+/* Before a micro-batch's turn at a stage: its scratch memory, and the buffers of the entry or the
+ * exit, are where those of the last stage were. */
+void wd_station_begin(wd_station *station, wd_stage_kind kind);
 
 /* Runs a stage for the micro-batch of `samples` in `slot`. The entry's buffers hold its latents,
  * timesteps and text; the exit's get its velocity. */

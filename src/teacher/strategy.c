@@ -134,7 +134,7 @@ static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site
     const wd_site_device *d = wd_site_at(site, device);
     wd_placed_device bytes = {.widening = WD_WIDENED_SLOTS * r->widened};
     wd_placed_sweep sweep = {
-        .streams = wd_pipeline_streams(size, site, device, r->stages == size->stages)};
+        .streams = wd_pipeline_streams(size, site, device, r->kind[WD_STAGE_EMBED])};
     if (!r->stages) return true;
     for (int e = 0; e < size->experts; e++) {
         const size_t opening = bytes.weights + r->opening[e];

@@ -244,7 +244,8 @@ static void many_ranks(void **state)
     }
     bytes = wd_placement_bytes(&p, &size, &site);
     for (int d = 0; d < 9; d++)
-        assert_int_equal(wd_placed_total(&bytes.device[d]), d % 3 == 2 ? 0 : 10 + 3 * 3);
+        assert_int_equal(wd_placed_total(&bytes.device[d]),
+                         d % 3 == 2 ? 0 : 10 + 3 * (d == 0 ? 1 : 3));
 
     /* without other devices the processor of a rank can have it for all, and nobody hop */
     site.device[0] = site.device[2], site.devices = 1;
@@ -272,8 +273,9 @@ static void legs(void **state)
     assert_int_equal(wd_placement_leg(&p, 0, 0).end, 6);
 }
 
-/* A device that micro-batches pass needs room for few of them, also where a sweep has but one: the
- * next sweep's comes meanwhile. One where stages come needs room for all. */
+/* A device to which micro-batches come needs room for few of them, also where a sweep has but one:
+ * the next sweep's comes meanwhile. One where they begin has one at a time, one where stages come
+ * needs room for all. */
 static void streams(void **state)
 {
     (void)state;
@@ -282,7 +284,10 @@ static void streams(void **state)
     assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 1);
     assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 0);
     p.place[0][3].device = 1;
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 3);
+    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 3); /* they come back */
+    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
+    p.place[0][4].device = p.place[0][5].device = 1;
+    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 1);
     assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
     site.batches = 1;
     assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);

@@ -238,6 +238,7 @@ static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int 
     wd_station *s = station_of(sweep, of->expert, stage);
     arrive(sweep, batch, sweep->placement.place[of->expert][stage].device);
     if (!is_here(sweep, of->expert, stage)) return;
+    wd_station_begin(s, kind);
     if (kind == WD_STAGE_EMBED) enter(sweep, s, batch, of);
     wd_station_run(s, batch->slot, kind, of->expert, batch->samples, &sweep->weights[stage]);
     if (kind != WD_STAGE_HEAD) return;

@@ -21,6 +21,7 @@ static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind 
     WD_TRY_OUT(wd_residency_acquire(weights, &stage, 0, number, queue, err));
     for (int64_t size = o->micro_batch; size > 0; size -= wd_sweep_size_step(o->micro_batch)) {
         double sum = wd_queue_total(queue).flops;
+        wd_station_begin(&station, kind);
         wd_station_run(&station, &station.slot[0], kind, 0, size, &stage);
         if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
     }
