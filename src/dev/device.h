@@ -101,6 +101,12 @@ wd_status wd_queue_reserve_workspace(wd_queue *queue, size_t bytes, wd_err *err)
 size_t wd_queue_workspace_bytes(const wd_queue *queue); /* dry: the most that any launch
                                                           * needed or anyone reserved */
 
+/* A rehearsal: a dry queue (with a device of its own) to launch on first what will be launched on
+ * `queue`. Closing it reserves on `queue` the workspace that this takes; WD_OUT_OF_MEMORY: there is
+ * none, or no memory for a kernel. After that the launches themselves cannot fail. */
+wd_status wd_rehearsal_open(wd_queue **out, wd_queue *queue, wd_err *err);
+wd_status wd_rehearsal_close(wd_queue *rehearsal, wd_queue *queue, wd_err *err);
+
 /* Copies `bytes` between any two of: this device's pool, that of another device of its kind, host
  * memory (the cpu device's pool is host memory). Host memory must stay untouched until the copy is
  * done. */

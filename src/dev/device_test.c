@@ -239,6 +239,47 @@ static void check_dry_run(opener *open)
     wd_device_close(target);
 }
 
+/* What was rehearsed takes no memory any more. */
+static void check_rehearsal(opener *open)
+{
+    wd_device *target;
+    wd_queue *queue, *rehearsal;
+    assert_int_equal(open(&target, 1, NULL), WD_OK);
+    assert_int_equal(wd_queue_open(&queue, target, NULL), WD_OK);
+    assert_int_equal(wd_rehearsal_open(&rehearsal, queue, NULL), WD_OK);
+    launch_some(wd_queue_device(rehearsal), rehearsal, false, 0);
+    assert_int_equal(wd_rehearsal_close(rehearsal, queue, NULL), WD_OK);
+    const int64_t before = wd_device_alloc_count(target);
+    launch_some(target, queue, false, 0);
+    assert_int_equal(wd_device_alloc_count(target), before + 2); /* its tensors */
+    wd_queue_close(queue);
+    wd_device_close(target);
+}
+
+static void rehearsed_launches_find_their_workspace(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) check_rehearsal(openers[kind]);
+}
+
+/* Where there is no memory it is an error. */
+static void rehearsals_are_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_device *target;
+    wd_queue *queue, *rehearsal;
+    const wd_sim_options small = {.bytes = 64};
+    assert_int_equal(wd_device_open_sim(&target, &small, &err), WD_OK);
+    assert_int_equal(wd_queue_open(&queue, target, &err), WD_OK);
+    assert_int_equal(wd_rehearsal_open(&rehearsal, queue, &err), WD_OK);
+    launch_some(wd_queue_device(rehearsal), rehearsal, false, 0);
+    assert_int_equal(wd_rehearsal_close(rehearsal, queue, &err), WD_OUT_OF_MEMORY);
+    assert_non_null(strstr(err.message, "64 free"));
+    wd_queue_close(queue);
+    wd_device_close(target);
+}
+
 static void dry_run_counts(void **state)
 {
     (void)state;
@@ -318,6 +359,8 @@ int main(void)
         cmocka_unit_test(guard_keeps_its_pool_shut),
         cmocka_unit_test(faults_only_when_guarded),
         cmocka_unit_test(dry_run_counts),
+        cmocka_unit_test(rehearsed_launches_find_their_workspace),
+        cmocka_unit_test(rehearsals_are_refused),
         cmocka_unit_test(ops_have_names_and_flops),
         cmocka_unit_test(isa_can_be_lowered),
         cmocka_unit_test(allocations_may_fail),

@@ -126,3 +126,24 @@ wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
     *out = &dry->base;
     return WD_OK;
 }
+
+/* ---- rehearsals ---- */
+
+wd_status wd_rehearsal_open(wd_queue **out, wd_queue *queue, wd_err *err)
+{
+    wd_device *dry;
+    WD_TRY(wd_device_open_dry(&dry, queue->device, err));
+    wd_status status = wd_queue_open(out, dry, err);
+    if (status != WD_OK) wd_device_close(dry);
+    return status;
+}
+
+wd_status wd_rehearsal_close(wd_queue *rehearsal, wd_queue *queue, wd_err *err)
+{
+    wd_device *dry = rehearsal->device;
+    const size_t bytes = rehearsal->workspace_bytes;
+    wd_queue_close(rehearsal);
+    wd_device_close(dry);
+    WD_TRY(wd_device_check_kernels(err));
+    return wd_queue_reserve_workspace(queue, bytes, err);
+}

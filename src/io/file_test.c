@@ -155,6 +155,24 @@ static void json_limits(void **state)
     json_decref(again);
 }
 
+static void *no_block(size_t bytes)
+{
+    (void)bytes;
+    return NULL;
+}
+
+/* jansson says nothing then, where others say what is wrong with the text. */
+static void json_without_memory(void **state)
+{
+    (void)state;
+    wd_err err;
+    json_t *json;
+    json_set_alloc_funcs(no_block, free);
+    const wd_status status = wd_json_parse(&json, "{}", 2, "text", &err);
+    json_set_alloc_funcs(malloc, free);
+    wd_test_refused(status, &err, WD_OUT_OF_MEMORY, "text: no memory for its JSON");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +181,7 @@ int main(void)
         cmocka_unit_test(names_what_cannot_be_done),
         cmocka_unit_test(full_disk_leaves_the_old_file),
         cmocka_unit_test(json_limits),
+        cmocka_unit_test(json_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

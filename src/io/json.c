@@ -45,12 +45,12 @@ wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char
     /* transformers writes "no limit" as the integer 10^30. */
     if (!json && json_error_code(&what) == json_error_numeric_overflow)
         json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &what);
-    if (!json) {
-        bool memory = json_error_code(&what) == json_error_out_of_memory;
-        return wd_fail(err, memory ? WD_OUT_OF_MEMORY : WD_BAD_FORMAT,
-                       "%s: not the JSON expected, line %d, column %d: %s", name, what.line,
-                       what.column, what.text);
-    }
+    /* Where it finds nothing wrong, and says nothing, it has got no memory. */
+    if (!json && (json_error_code(&what) == json_error_out_of_memory || !*what.text))
+        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for its JSON", name);
+    if (!json)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: not the JSON expected, line %d, column %d: %s",
+                       name, what.line, what.column, what.text);
     *out = json;
     return WD_OK;
 }

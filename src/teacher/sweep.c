@@ -386,6 +386,7 @@ static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err 
         wd_device *device = wd_queue_device(queues[d]);
         wd_sweep_need *need = &site.device[d].need;
         WD_TRY(wd_sweep_need_of(need, flops, &sweep->options, device, err));
+        WD_TRY(wd_device_check_kernels(err));
         WD_TRY(wd_station_open(&sweep->station[d], &sweep->options, &part,
                                wd_placed_activations(&part, need) - need->tables, queues[d], err));
         WD_TRY(wd_queue_reserve_workspace(queues[d], wd_placed_workspace(&part, &site.device[d]),

@@ -327,13 +327,37 @@ static wd_status check_ids(const wd_umt5 *e, const batch *b, wd_err *err)
     return WD_OK;
 }
 
+/* All that is launched. */
+static void compute(void *out, wd_dtype out_type, const buffers *d, wd_umt5 *e, const batch *b)
+{
+    wd_tensor w[WD_UMT5_LAYER_SLOTS];
+    for (int64_t layer = 0; layer < e->config.layers; layer++) {
+        int64_t spread = 0;
+        wd_umt5_bring_layer(w, e, layer);
+        for (int64_t begin = 0, end; begin < b->samples; begin = end) {
+            end = piece_end(b, begin);
+            attention_part(d, e, w, b, layer, begin, end, &spread);
+            feed_forward_part(d, e, w, b, begin, end);
+        }
+    }
+    finish(out, out_type, d, e, b);
+}
+
+static wd_status rehearse(void *out, wd_dtype out_type, const buffers *d, const wd_umt5 *e,
+                          const batch *b, wd_err *err)
+{
+    wd_umt5 dry = *e;
+    WD_TRY(wd_rehearsal_open(&dry.queue, e->queue, err));
+    compute(out, out_type, d, &dry, b);
+    return wd_rehearsal_close(dry.queue, e->queue, err);
+}
+
 static wd_status encode(wd_umt5 *e, void *out, wd_dtype out_type, batch *b, wd_err *err)
 {
     wd_device *device = wd_queue_device(e->queue);
     void *memory = NULL, *biases = NULL;
     buffers d = {0};
     wd_arena arena = wd_arena_over(NULL, SIZE_MAX);
-    wd_tensor w[WD_UMT5_LAYER_SLOTS];
     wd_status status = WD_OK;
     if (b->samples == 0) return WD_OK;
     for (int64_t begin = 0, end; begin < b->samples; begin = end) {
@@ -343,21 +367,13 @@ static wd_status encode(wd_umt5 *e, void *out, wd_dtype out_type, batch *b, wd_e
     }
     WD_TRY_OUT(check_ids(e, b, err));
     lay_out(&d, &arena, e, b, out_type);
+    WD_TRY_OUT(rehearse(out, out_type, &d, e, b, err));
     WD_TRY_OUT(wd_device_alloc(&memory, device, arena.peak, "text encoder activations", err));
     arena = wd_arena_over(memory, arena.peak);
     lay_out(&d, &arena, e, b, out_type);
     WD_TRY_OUT(embed_all(&d, e, b, err));
     WD_TRY_OUT(upload_biases(&biases, &d, e, b, err));
-    for (int64_t layer = 0; layer < e->config.layers; layer++) {
-        int64_t spread = 0;
-        wd_umt5_bring_layer(w, e, layer);
-        for (int64_t begin = 0, end; begin < b->samples; begin = end) {
-            end = piece_end(b, begin);
-            attention_part(&d, e, w, b, layer, begin, end, &spread);
-            feed_forward_part(&d, e, w, b, begin, end);
-        }
-    }
-    finish(out, out_type, &d, e, b);
+    compute(out, out_type, &d, e, b);
     wd_queue_wait(e->queue);
 out:
     wd_device_free(device, memory);

@@ -199,19 +199,26 @@ static void pass_group(wd_vae_pass *p, const job *j, int64_t at, int64_t samples
     wd_vae_pass_forget(p);
 }
 
-static size_t measure(const job *j, int64_t band_bytes)
+/* Bytes that a pass takes. The rehearsal, unless NULL, gets the launches of every size of group. */
+static size_t measure(const job *j, const wd_tensor *weight, int64_t band_bytes,
+                      wd_queue *rehearsal)
 {
-    wd_vae_pass pass = {.layers = j->layers, .band_bytes = band_bytes};
+    wd_vae_pass pass = {
+        .queue = rehearsal, .layers = j->layers, .weight = weight, .band_bytes = band_bytes};
     wd_vae_pool_over(&pass.pool, NULL, 0);
     pass_group(&pass, j, 0, j->group);
+    if (j->samples % j->group) pass_group(&pass, j, 0, j->samples % j->group);
     return pass.pool.peak;
 }
 
 static wd_status run(wd_vae *v, const job *j, wd_err *err)
 {
     void *block;
+    wd_queue *rehearsal;
     wd_device *device = wd_queue_device(v->queue);
-    size_t bytes = measure(j, v->band_bytes);
+    WD_TRY(wd_rehearsal_open(&rehearsal, v->queue, err));
+    size_t bytes = measure(j, v->weight, v->band_bytes, rehearsal);
+    WD_TRY(wd_rehearsal_close(rehearsal, v->queue, err));
     WD_TRY(wd_device_alloc(&block, device, bytes, "VAE activations", err));
     wd_vae_pass pass = {
         .queue = v->queue, .layers = j->layers, .weight = v->weight, .band_bytes = v->band_bytes};
@@ -344,7 +351,7 @@ size_t wd_vae_decode_bytes(const wd_vae_config *config, const int64_t dim[5])
     wd_vae_layers part[WD_VAE_PARTS];
     if (wd_vae_layers_build(part, NULL, config, NULL) != WD_OK) return 0;
     job j = decode_job(&part[0], config, dim);
-    return measure(&j, WD_VAE_BAND_BYTES);
+    return measure(&j, NULL, WD_VAE_BAND_BYTES, NULL);
 }
 
 /* ---- normalisation ---- */

@@ -7,6 +7,8 @@
 #include "dev/cpu/parallel.h"
 
 #include <assert.h>
+#include <pthread.h>
+#include <string.h>
 
 #if defined(WD_OPENMP) && defined(_OPENMP)
 #include <omp.h>
@@ -57,6 +59,48 @@ void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context
 int wd_parallel_threads(void) { return omp_get_max_threads(); }
 void wd_parallel_set_threads(int threads) { omp_set_num_threads(threads); }
 
+/* ---- a team ---- */
+
+static void *pass(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* Whether there can be `count` more threads at a time. */
+static wd_status try_threads(int count, wd_err *err)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t thread[count];
+    int made = 0, refused = 0;
+    pthread_mutex_lock(&gate);
+    while (made < count && !refused) {
+        refused = pthread_create(&thread[made], NULL, pass, &gate);
+        made += !refused;
+    }
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < made; i++) pthread_join(thread[i], NULL);
+    if (!refused) return WD_OK;
+    return wd_fail(err, WD_OUT_OF_MEMORY,
+                   "no memory for %d threads: the system refuses number %d: %s; ask for fewer, or "
+                   "is the address space limited (ulimit -v)?",
+                   count + 1, made + 2, strerror(refused));
+}
+
+static void do_nothing(int64_t begin, int64_t end, void *context)
+{
+    (void)begin, (void)end, (void)context;
+}
+
+wd_status wd_parallel_start(int threads, wd_err *err)
+{
+    if (threads > 1) WD_TRY(try_threads(threads - 1, err));
+    wd_parallel_set_threads(threads);
+    wd_parallel_for(threads, 1, do_nothing, NULL);
+    return WD_OK;
+}
+
 #else
 
 void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context)
@@ -68,5 +112,11 @@ void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context
 
 int wd_parallel_threads(void) { return 1; }
 void wd_parallel_set_threads(int threads) { (void)threads; }
+
+wd_status wd_parallel_start(int threads, wd_err *err)
+{
+    (void)threads, (void)err;
+    return WD_OK;
+}
 
 #endif

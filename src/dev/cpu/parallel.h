@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "core/error.h"
+
 /* Does the part [begin, end) of a loop. */
 typedef void wd_parallel_fn(int64_t begin, int64_t end, void *context);
 
@@ -18,5 +20,9 @@ void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context
  * to oneDNN either, whose threads are then as OMP_NUM_THREADS says. */
 int wd_parallel_threads(void);
 void wd_parallel_set_threads(int threads); /* > 0 */
+
+/* Starts the calling thread's team of `threads` (> 0). WD_OUT_OF_MEMORY where the system refuses
+ * so many: a loop that meets that has libgomp end the process. */
+wd_status wd_parallel_start(int threads, wd_err *err);
 
 #endif
