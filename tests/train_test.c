@@ -149,16 +149,23 @@ static void resumed_runs_keep_their_samples(void **state)
     const char *const other[][3] = {
         {"--seed", "4", "begun with seed 3 and is to be resumed with 4"},
         {"--batch_size", "4", "x ranks) 2 and is to be resumed with 4"},
-        {"--guidance_scale", "3", "begun with guidance_scale 2 and is to be resumed with 3"},
+        {"--guidance_scale", "3", "begun with guidance_scale 2.0 and is to be resumed with 3.0"},
+        {"--mixed_precision", "bf16",
+         "begun with mixed_precision \"no\" and is to be resumed with \"bf16\""},
+        {"--height", "64", "begun with height 32 and is to be resumed with 64"},
+        {"--student_config", wd_test_path("deeper.json"),
+         "begun with a student of num_layers 1 and is to be resumed with 2"},
         {"--teacher_dtype", "float16",
          "begun with teacher_dtype \"float32\" and is to be resumed with \"float16\""},
         {"--negative_prompt", "fox",
          "begun with negative_prompt \"\" and is to be resumed with \"fox\""},
         {"--data_path", wd_test_path("turned.txt"), "begun with prompts (texts and order) of key"}};
+    static const char deeper[] = "{\"depth\": 2}";
     static const char turned[] = "fox\npenguin, white background\nred apple, blue background\n";
     const char *out = wd_test_path("parts"), *cache = wd_test_path("no-cache");
     wd_err err;
     wd_test_ok(wd_file_write(wd_test_path("turned.txt"), turned, sizeof turned - 1, &err), &err);
+    wd_test_ok(wd_file_write(wd_test_path("deeper.json"), deeper, sizeof deeper - 1, &err), &err);
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         wd_program_run(&program, RUN(out), "--resume", "--cache_dir", cache, other[i][0],
                        other[i][1]);

@@ -206,14 +206,21 @@ static void resumed_runs_have_the_inputs_that_they_say(void **state)
     o.teacher_key = "large";
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "key \"small\" and is to be resumed with \"large\""));
+    o.machine.student.heads *= 2; /* of tensors of the same shapes */
+    o.machine.student.head_dim /= 2;
+    assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
+    assert_non_null(strstr(err.message, "a student of attention_head_dim "));
+    o.machine.student_dtype = WD_BF16;
+    assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
+    assert_non_null(strstr(err.message, "mixed_precision \"no\" and is to be resumed with \"bf16"));
 
     json_t *json =
         json_load_file(path_of(file, "by-steps", "/checkpoints/step-00000005/state.json"), 0, NULL);
     json_t *run = json_object_get(json, "run");
-    assert_int_equal(json_object_del(run, "teacher_key"), 0);
-    assert_int_equal(json_object_del(run, "prompts_key"), 0);
-    assert_int_equal(json_object_del(run, "negative_prompt"), 0);
-    assert_int_equal(json_object_del(run, "teacher_dtype"), 0);
+    static const char *const unsaid[] = {"teacher_key",   "prompts_key", "negative_prompt",
+                                         "teacher_dtype", "student",     "mixed_precision"};
+    for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++)
+        assert_int_equal(json_object_del(run, unsaid[i]), 0);
     wd_test_ok(wd_json_save(json, file, &err), &err);
     json_decref(json);
     wd_test_ok(wd_trainer_resume_options(&o, &err), &err);

@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "distill/metrics.h"
+#include "distill/trainer_saved.h"
 #include "io/file.h"
 #include "student/checkpoint.h"
 #include "student/init.h"
@@ -178,21 +179,14 @@ static wd_status take_results(trainer *t, int leave, wd_err *err)
 /* All ranks take part; one of them writes. */
 static wd_status write_checkpoint(trainer *t, wd_err *err)
 {
-    const wd_machine_options *m = &t->options->machine;
     const wd_checkpoint_tensor *tensors;
     int64_t count;
-    json_t *state = NULL;
+    json_t *state = NULL, *run;
     WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
     t->saved_s = t->elapsed_s;
-    json_t *run = json_pack(
-        "{s:o, s:f, s:I, s:f, s:f, s:I, s:I, s:s, s:s, s:s, s:s}", "stream", state, "seconds",
-        elapsed_s(t), "optimizer_steps", (json_int_t)t->machine.optimizer.step, "guidance_scale",
-        m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "text_tokens",
-        (json_int_t)m->text_tokens, "text_repeat", (json_int_t)m->text_repeat, "teacher_dtype",
-        wd_dtype_option_name(m->teacher_dtype), "teacher_key", t->options->teacher_key,
-        "prompts_key", t->options->prompts_key, "negative_prompt", t->options->negative_prompt);
-    if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
+    WD_TRY(wd_trainer_save_run(&run, t->options, state, elapsed_s(t), t->machine.optimizer.step,
+                               err));
     wd_status status = WD_OK;
     if (writes(t))
         status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors, count,
@@ -202,82 +196,6 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     json_decref(run);
     if (status != WD_OK || !writes(t)) return status;
     return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, err);
-}
-
-static wd_status check_guidance(const wd_machine_options *m, wd_json_reader r, wd_err *err)
-{
-    static const char *const keys[] = {"guidance_scale", "guidance_scale_2"};
-    for (int i = 0; i < 2; i++) {
-        double then = m->guidance_scale[i]; /* checkpoints of 0.1 may not say it */
-        WD_TRY(wd_json_float(&then, r, keys[i], WD_JSON_OPTIONAL, err));
-        if (then != m->guidance_scale[i])
-            return wd_fail(err, WD_MISMATCH,
-                           "%s: the run was begun with %s %g and is to be resumed with %g: resume "
-                           "it with the same value, or begin a new run",
-                           r.where, keys[i], then, m->guidance_scale[i]);
-    }
-    return WD_OK;
-}
-
-static wd_status check_text(const char *now, wd_json_reader r, const char *key, const char *what,
-                            wd_err *err)
-{
-    const char *then = now; /* checkpoints of 0.1 may not say it */
-    WD_TRY(wd_json_text(&then, r, key, WD_JSON_OPTIONAL, err));
-    if (!strcmp(then, now)) return WD_OK;
-    return wd_fail(err, WD_MISMATCH,
-                   "%s: the run was begun with %s \"%.300s\" and is to be resumed with \"%.300s\": "
-                   "resume it with the same, or begin a new run",
-                   r.where, what, then, now);
-}
-
-/* Takes the rows of text that the run was begun with, where they are what the prompts need. */
-static wd_status take_text(wd_machine_options *m, wd_json_reader r, wd_err *err)
-{
-    const int64_t padded = m->text_tokens + m->text_repeat - 1;
-    int64_t tokens = 0, repeat = 0;
-    WD_TRY(wd_json_int(&tokens, r, "text_tokens", 1, INT32_MAX, WD_JSON_REQUIRED, err));
-    WD_TRY(wd_json_int(&repeat, r, "text_repeat", 1, INT32_MAX, WD_JSON_REQUIRED, err));
-    if (tokens + repeat - 1 != padded)
-        return wd_fail(err, WD_MISMATCH,
-                       "%s: the run was begun with max_sequence_length %" PRId64
-                       " and is to be resumed with %" PRId64
-                       ": resume it with the same value, or begin a new run",
-                       r.where, tokens + repeat - 1, padded);
-    if (m->text_tokens > tokens)
-        return wd_fail(err, WD_MISMATCH,
-                       "%s: the run was begun with prompts of at most %" PRId64
-                       " tokens, and now one has more: resume it with the same prompts, "
-                       "sample_prompts and negative_prompt, or begin a new run",
-                       r.where, tokens - 1);
-    m->text_tokens = tokens;
-    m->text_repeat = repeat;
-    return WD_OK;
-}
-
-wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
-{
-    wd_status status;
-    json_t *run = NULL;
-    WD_TRY_OUT(wd_checkpoint_read_run(&run, options->resume, err));
-    const wd_json_reader r = {.object = run, .where = options->resume};
-    status = wd_machine_check_stream(&options->machine, json_object_get(run, "stream"), err);
-    if (status != WD_OK) {
-        wd_fail_in(err, "%s", options->resume);
-        goto out;
-    }
-    WD_TRY_OUT(check_guidance(&options->machine, r, err));
-    WD_TRY_OUT(check_text(wd_dtype_option_name(options->machine.teacher_dtype), r, "teacher_dtype",
-                          "teacher_dtype", err));
-    WD_TRY_OUT(check_text(options->teacher_key, r, "teacher_key",
-                          "a teacher whose weights have the key", err));
-    WD_TRY_OUT(take_text(&options->machine, r, err));
-    WD_TRY_OUT(check_text(options->negative_prompt, r, "negative_prompt", "negative_prompt", err));
-    status =
-        check_text(options->prompts_key, r, "prompts_key", "prompts (texts and order) of key", err);
-out:
-    json_decref(run);
-    return status;
 }
 
 /* Goes on where a checkpoint ends. */

@@ -42,10 +42,11 @@ typedef struct wd_trainer_result {
 } wd_trainer_result;
 
 /* What a run that is resumed must have in common with the one that options->resume is of, before
- * anything is opened: WD_MISMATCH where its samples or targets would be others, a prompt is now
- * longer than any was, or all are cut and padded to another length. What a checkpoint of 0.1 does
- * not say is not compared. Takes the rows of text that it was begun with into options->machine, for
- * more or fewer would give other bits. */
+ * anything is opened: WD_MISMATCH where its samples, targets, student or arithmetic would be
+ * others, a prompt is now longer than any was, or all are cut and padded to another length. What is
+ * free to change, and why, says trainer_saved.c; what an older checkpoint does not say is not
+ * compared. Takes the rows of text that it was begun with into options->machine, for more or fewer
+ * would give other bits. */
 wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
 
 /* Trains on `queue` (borrowed) with the teacher where `teacher` says (borrowed). Whatever

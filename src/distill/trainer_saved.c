@@ -1,0 +1,121 @@
+/* What a checkpoint says of its run, and whether a run may go on from it: see
+ * distill/trainer_saved.h.
+ *
+ * What decides a step's samples, targets and arithmetic is written down and must be the same. Two
+ * kinds of options are not compared. How the student learns (learning rate, AdamW, clipping, EMA,
+ * length) is what one resumes a run to change. How the work is divided (ranks, accumulation,
+ * deterministic_reduce) says in which order gradients are added, and a run may go on with other
+ * ranks than it was begun with. */
+#include "distill/trainer_saved.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What must be the same, by the options' names; NULL: no memory. */
+static json_t *facts_of(const wd_trainer_options *o)
+{
+    const wd_machine_options *m = &o->machine;
+    return json_pack(
+        "{s:f, s:f, s:I, s:I, s:s, s:o, s:s, s:s, s:s, s:s}", "guidance_scale",
+        m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "height",
+        (json_int_t)o->export.height, "width", (json_int_t)o->export.width, "mixed_precision",
+        m->student_dtype == WD_BF16 ? "bf16" : "no", "student", wd_dit_config_json(&m->student),
+        "teacher_dtype", wd_dtype_option_name(m->teacher_dtype), "teacher_key", o->teacher_key,
+        "negative_prompt", o->negative_prompt, "prompts_key", o->prompts_key);
+}
+
+wd_status wd_trainer_save_run(json_t **out, const wd_trainer_options *o, json_t *stream,
+                              double seconds, int64_t optimizer_steps, wd_err *err)
+{
+    json_t *run = json_pack("{s:o, s:f, s:I, s:I, s:I}", "stream", stream, "seconds", seconds,
+                            "optimizer_steps", (json_int_t)optimizer_steps, "text_tokens",
+                            (json_int_t)o->machine.text_tokens, "text_repeat",
+                            (json_int_t)o->machine.text_repeat);
+    if (!run || json_object_update_new(run, facts_of(o))) {
+        json_decref(run);
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
+    }
+    *out = run;
+    return WD_OK;
+}
+
+static wd_status differs(const char *where, const char *of, const char *key, const json_t *then,
+                         const json_t *now, wd_err *err)
+{
+    const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
+    char *texts[2] = {json_dumps(then, flags), json_dumps(now, flags)};
+    const char *what = !strcmp(key, "teacher_key")   ? "a teacher whose weights have the key"
+                       : !strcmp(key, "prompts_key") ? "prompts (texts and order) of key"
+                                                     : key;
+    wd_fail(err, WD_MISMATCH,
+            "%s: the run was begun with %s%s %.300s and is to be resumed with %.300s: resume it "
+            "with the same, or begin a new run",
+            where, of, what, texts[0] ? texts[0] : "?", texts[1] ? texts[1] : "?");
+    for (int i = 0; i < 2; i++) free(texts[i]); /* jansson's */
+    return WD_MISMATCH;
+}
+
+/* What a checkpoint does not say, for it is older, is not compared. */
+static wd_status compare(const json_t *then, json_t *now, const char *of, const char *where,
+                         wd_err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(now, key, value)
+    {
+        const json_t *was = json_object_get(then, key);
+        if (!was || json_equal(was, value)) continue;
+        if (!json_is_object(value)) return differs(where, of, key, was, value, err);
+        WD_TRY(compare(was, value, "a student of ", where, err));
+    }
+    return WD_OK;
+}
+
+/* Takes the rows of text that the run was begun with, where they are what the prompts need. */
+static wd_status take_text(wd_machine_options *m, wd_json_reader r, wd_err *err)
+{
+    const int64_t padded = m->text_tokens + m->text_repeat - 1;
+    int64_t tokens = 0, repeat = 0;
+    WD_TRY(wd_json_int(&tokens, r, "text_tokens", 1, INT32_MAX, WD_JSON_REQUIRED, err));
+    WD_TRY(wd_json_int(&repeat, r, "text_repeat", 1, INT32_MAX, WD_JSON_REQUIRED, err));
+    if (tokens + repeat - 1 != padded)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: the run was begun with max_sequence_length %" PRId64
+                       " and is to be resumed with %" PRId64
+                       ": resume it with the same value, or begin a new run",
+                       r.where, tokens + repeat - 1, padded);
+    if (m->text_tokens > tokens)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: the run was begun with prompts of at most %" PRId64
+                       " tokens, and now one has more: resume it with the same prompts, "
+                       "sample_prompts and negative_prompt, or begin a new run",
+                       r.where, tokens - 1);
+    m->text_tokens = tokens;
+    m->text_repeat = repeat;
+    return WD_OK;
+}
+
+wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
+{
+    wd_status status;
+    json_t *run = NULL, *now = NULL;
+    WD_TRY_OUT(wd_checkpoint_read_run(&run, options->resume, err));
+    const wd_json_reader r = {.object = run, .where = options->resume};
+    status = wd_machine_check_stream(&options->machine, json_object_get(run, "stream"), err);
+    if (status != WD_OK) {
+        wd_fail_in(err, "%s", options->resume);
+        goto out;
+    }
+    WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
+    now = facts_of(options);
+    if (!now) {
+        status = wd_fail(err, WD_OUT_OF_MEMORY, "no memory to compare runs");
+        goto out;
+    }
+    status = compare(run, now, "", options->resume, err);
+out:
+    json_decref(now);
+    json_decref(run);
+    return status;
+}
