@@ -10,6 +10,10 @@
 
 #include "core/clock.h"
 
+/* What time it is: wd_clock_s, or a test's own. Where that is long past nothing sleeps, so that all
+ * takes what is computed, whatever else the machine does. */
+extern double (*wd_sim_clock_s)(void);
+
 /* When work begins that could begin at `ready_s`: then, if that was a moment ago, else now. */
 double wd_sim_begin_s(double ready_s);
 

@@ -60,7 +60,7 @@ static double run_launch(sim_queue *q, const command *c, double from_s)
     wd_sim_device *device = device_of(q);
     double flops = wd_op_flops(c->op, &c->args);
     double over_s = wd_sim_pace_take(&device->processor, from_s, flops);
-    double begun_s = wd_clock_s();
+    double begun_s = wd_sim_clock_s();
     wd_cpu_kernels_run(&device->kernels, c->op, &c->args, q->base.workspace,
                        q->base.workspace_bytes);
     return wd_sim_finish_s(from_s, begun_s, over_s);
@@ -88,7 +88,7 @@ static double run_copy(const copy_command *c, double from_s)
             double free_s = wd_sim_pace_take(c->link[i], from_s, (double)bytes);
             if (free_s > over_s) over_s = free_s;
         }
-        double begun_s = wd_clock_s();
+        double begun_s = wd_sim_clock_s();
         memcpy(c->to + done, c->from + done, bytes);
         from_s = wd_sim_begin_s(wd_sim_finish_s(from_s, begun_s, over_s));
     }
@@ -142,7 +142,7 @@ static command *begin(sim_queue *q)
     pthread_mutex_lock(&line->lock);
     while (line->submitted - line->done == RING) pthread_cond_wait(&line->moved, &line->lock);
     command *c = &q->ring[line->submitted % RING];
-    c->submitted_s = wd_clock_s();
+    c->submitted_s = wd_sim_clock_s();
     return c;
 }
 
