@@ -19,6 +19,13 @@ endif()
 
 file(GLOB_RECURSE WD_TEST_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_test.c
      ${PROJECT_SOURCE_DIR}/tests/*_test.c)
+find_program(WD_MPIRUN mpirun)
+if(MPI_C_FOUND AND WD_MPIRUN) # ranks can be seen, or that there are none
+  list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/no_ranks_test\\.c$")
+  set(WD_TESTS_OF_RANKS tests/ranks tests/ranks_ended tests/ranks_refused tests/host_ranks)
+else()
+  list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/(host_)?ranks(_ended|_refused)?_test\\.c$")
+endif()
 foreach(source IN LISTS WD_TEST_SOURCES)
   file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${source})
   string(REGEX REPLACE "^src/|_test\\.c$" "" name ${name})
@@ -47,18 +54,16 @@ target_link_options(test_distill_brought PRIVATE
 
 # The tests that enter MPI, and the same by mpirun with several ranks, which share the cores there
 # are. What sanitizers have to say of Open MPI itself is not for us to mend.
-find_program(WD_MPIRUN mpirun)
 if(MPI_C_FOUND)
   set(WD_MPI_ENVIRONMENT ${WD_TEST_ENVIRONMENT} OMPI_ALLOW_RUN_AS_ROOT=1
       OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=fast_unwind_on_malloc=0
       LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/mpi_lsan.supp:print_suppressions=0
       TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tools/mpi_tsan.supp)
   target_compile_definitions(test_dist_mpi PRIVATE WD_HAVE_MPI)
-  target_compile_definitions(test_tests_ranks PRIVATE WD_HAVE_MPI
-                             $<$<BOOL:${WD_MPIRUN}>:WD_HAVE_MPIRUN>)
-  target_compile_definitions(test_tests_host_ranks PRIVATE
-                             $<$<BOOL:${WD_MPIRUN}>:WD_HAVE_MPIRUN>)
-  set_tests_properties(dist/mpi tests/ranks tests/host_ranks PROPERTIES
+  if(NOT WD_MPIRUN)
+    target_compile_definitions(test_tests_no_ranks PRIVATE WD_HAVE_MPI)
+  endif()
+  set_tests_properties(dist/mpi ${WD_TESTS_OF_RANKS} PROPERTIES
                        ENVIRONMENT "${WD_MPI_ENVIRONMENT}")
 endif()
 if(MPI_C_FOUND AND WD_MPIRUN)

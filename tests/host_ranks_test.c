@@ -13,8 +13,6 @@
 
 enum { RANKS = 4, LOOK_NS = 20 * 1000 * 1000, STOP_NS = 5 * 1000 * 1000, PLANNED_PERCENT = 3 };
 
-#ifdef WD_HAVE_MPIRUN
-
 static wd_program program;
 
 /* Two experts of 58 MB each in float32, in the place of a tiny pipeline's. */
@@ -51,20 +49,18 @@ static int prepare(void **state)
     return 0;
 }
 
-#define MPIRUN(ranks, ...)                                                                         \
-    wd_program_start_as("mpirun",                                                                  \
-                        (const char *const[]){"-n", ranks, "--oversubscribe", "--bind-to", "none", \
-                                              WD_PROGRAM, "train", "--distributed",                \
-                                              "--num_threads", "1", __VA_ARGS__, NULL})
+#define START(ranks, ...)                                                                          \
+    wd_program_start_as("mpirun", MPIRUN(ranks, "train", "--distributed", "--num_threads", "1",    \
+                                         __VA_ARGS__))
 
 /* Four ranks whose teacher is kept in `dtype`. */
 static pid_t start(const char *dtype, const char *steps)
 {
-    return MPIRUN("4", "--teacher_path", wd_test_path("teacher"), "--teacher_device_strategy",
-                  "cpu", "--teacher_dtype", dtype, "--data_path", wd_test_path("prompts.txt"),
-                  "--student_config", wd_test_path("student.json"), "--output_dir",
-                  wd_test_path(dtype), "--height", "32", "--width", "32", "--batch_size", "1",
-                  "--trajectories", "4", "--trajectory_steps", "2", "--num_steps", steps);
+    return START("4", "--teacher_path", wd_test_path("teacher"), "--teacher_device_strategy",
+                 "cpu", "--teacher_dtype", dtype, "--data_path", wd_test_path("prompts.txt"),
+                 "--student_config", wd_test_path("student.json"), "--output_dir",
+                 wd_test_path(dtype), "--height", "32", "--width", "32", "--batch_size", "1",
+                 "--trajectories", "4", "--trajectory_steps", "2", "--num_steps", steps);
 }
 
 /* ---- seen from outside ---- */
@@ -253,9 +249,9 @@ static void ranks_have_what_was_planned(void **state)
         double measured_mb = 0.0;
         const char *run = wd_test_path(ranks[i]);
         const int64_t most =
-            watch_parts(MPIRUN(ranks[i], "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny",
-                               "--data_path", WD_SOURCE_DIR "/models/wan-tiny/prompts.txt",
-                               "--output_dir", run, "--num_steps", "3", "--profile_memory"),
+            watch_parts(START(ranks[i], "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny",
+                              "--data_path", WD_SOURCE_DIR "/models/wan-tiny/prompts.txt",
+                              "--output_dir", run, "--num_steps", "3", "--profile_memory"),
                         atoi(ranks[i]));
         char json[300];
         snprintf(json, sizeof json, "%s/run.json", run);
@@ -322,12 +318,3 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }
-
-#else
-
-int main(void)
-{
-    return 0; /* without MPI there are no ranks to see */
-}
-
-#endif

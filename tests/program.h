@@ -80,6 +80,13 @@ static inline void wd_program_succeeded(const wd_program *p)
     if (p->code) fail_msg("exit code %d: %s", p->code, p->err);
 }
 
+/* What mpirun is told: arguments of wd_program_start_as. */
+#define MPIRUN(ranks, ...)                                                                         \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        "-n", ranks, "--oversubscribe", "--bind-to", "none", WD_PROGRAM, __VA_ARGS__, NULL         \
+    }
+
 /* Ended with the status' exit code, and errors that name `text`. */
 static inline void wd_program_refused(const wd_program *p, wd_status status, const char *text)
 {

@@ -1,74 +1,8 @@
-/* Training with several ranks as a user runs it: by mpirun, or started by the program itself. What
- * they leave is what one rank leaves, and what cannot work is refused with what to run instead. */
-#include "runs.h"
+/* What several ranks train is what one rank trains, and they send one another what docs/ranks.md
+ * says. */
+#include "ranks.h"
 
 #include "io/json.h"
-
-#include <dirent.h>
-#include <glob.h>
-
-static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
-
-static wd_program program;
-
-#define RUN(out)                                                                                   \
-    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
-        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--height", "32",   \
-        "--width", "32", "--batch_size", "2", "--trajectories", "8", "--trajectory_steps", "4",    \
-        "--guidance_scale", "2", "--lr", "1e-3", "--warmup_steps", "1", "--num_steps", "40",       \
-        "--seed", "3"
-
-static int prepare(void **state)
-{
-    (void)state;
-    static const char prompts[] = "red apple, blue background\npenguin, white background\nfox\n";
-    static const char student[] = "{\"depth\": 1}";
-    wd_err err;
-    wd_test_ok(wd_file_write(wd_test_path("prompts.txt"), prompts, sizeof prompts - 1, &err), &err);
-    wd_test_ok(wd_file_write(wd_test_path("student.json"), student, sizeof student - 1, &err),
-               &err);
-    return 0;
-}
-
-/* What an error says that is not the first of what was said. */
-static void refused(wd_status status, const char *text)
-{
-    if (program.code != (int)status || !strstr(program.err, text))
-        fail_msg("expected exit code %d and \"%s\", found %d: %s", status, text, program.code,
-                 program.err);
-}
-
-#ifdef WD_HAVE_MPIRUN
-
-#define MPIRUN(ranks, ...)                                                                         \
-    (const char *const[])                                                                          \
-    {                                                                                              \
-        "-n", ranks, "--oversubscribe", "--bind-to", "none", WD_PROGRAM, __VA_ARGS__, NULL         \
-    }
-
-static void run_ranks(const char *const *arguments)
-{
-    wd_program_wait(&program, wd_program_start_as("mpirun", arguments));
-}
-
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what)) n++;
-    return n;
-}
-
-/* Files of a run's folder whose names begin so. */
-static int count_files(const char *folder, const char *begin)
-{
-    int n = 0;
-    struct dirent *item;
-    DIR *dir = opendir(folder);
-    assert_non_null(dir);
-    while ((item = readdir(dir))) n += !strncmp(item->d_name, begin, strlen(begin));
-    closedir(dir);
-    return n;
-}
 
 static double mean_loss(const json_t *rows, size_t first, size_t end)
 {
@@ -209,45 +143,6 @@ static void a_student_in_shares_is_the_same(void **state)
     assert_same_weights(wd_test_path("ordered-1"), wd_test_path("shares-others"));
 }
 
-/* SIGTERM to who started the ranks, again and again as Slurm does, and to one of mpirun's: SIGUSR1
- * is what it hands on. */
-static void asked_to_end_they_write_a_checkpoint(void **state)
-{
-    (void)state;
-    const char *out = wd_test_path("asked");
-    const char *started[] = {RUN(out), "--num_steps",      "1000000", "--resume",
-                             "auto",   "--nproc_per_node", "2",       NULL};
-    pid_t pid = wd_program_start(started);
-    wait_for_steps(wd_test_path("asked/metrics.jsonl"));
-    for (int i = 0; i < 5; i++) {
-        kill(pid, SIGTERM);
-        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
-    }
-    wd_program_wait(&program, pid);
-    wd_program_succeeded(&program);
-    assert_int_equal(count(program.err, "--resume auto goes on from here"), 1);
-    assert_int_equal(count(program.err, "stopping; "), 1);
-    assert_int_equal(count_files(wd_test_path("asked/checkpoints"), "step-"), 1);
-    assert_true(wd_path_exists(wd_test_path("asked/model_index.json")));
-
-    json_t *rows = metrics(out);
-    const size_t before = json_array_size(rows);
-    json_decref(rows);
-    pid = wd_program_start_as("mpirun", MPIRUN("2", RUN(out), "--num_steps", "1000000", "--resume",
-                                               "auto", "--distributed"));
-    for (size_t now = before; now < before + 3;) {
-        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
-        rows = metrics(out);
-        now = json_array_size(rows);
-        json_decref(rows);
-    }
-    kill(pid, SIGUSR1);
-    wd_program_wait(&program, pid);
-    wd_program_succeeded(&program);
-    assert_int_equal(count(program.err, "going on from"), 1);
-    assert_int_equal(count(program.err, "stopping; "), 0); /* mpirun ends ranks so, too */
-}
-
 /* 3 prompts, 4 samples a step. */
 static void an_epoch_is_of_all_ranks(void **state)
 {
@@ -267,165 +162,16 @@ static void machines_may_have_folders_of_their_own(void **state)
 {
     (void)state;
     const char *first = wd_test_path("first"), *second = wd_test_path("second");
-    const char *all[] = {"-n",
-                         "1",
-                         "--oversubscribe",
-                         "--bind-to",
-                         "none",
-                         WD_PROGRAM,
-                         RUN(first),
-                         "--distributed",
-                         "--num_steps",
-                         "12",
-                         "--resume",
-                         ":",
-                         "-n",
-                         "1",
-                         WD_PROGRAM,
-                         RUN(second),
-                         "--distributed",
-                         "--num_steps",
-                         "12",
-                         "--resume",
-                         "--cache_dir",
-                         wd_test_path("first/cache"),
-                         NULL};
+    const char *const *all = MPIRUN("1", RUN(first), "--distributed", "--num_steps", "12",
+                                    "--resume", ":", "-n", "1", WD_PROGRAM, RUN(second),
+                                    "--distributed", "--num_steps", "12", "--resume",
+                                    "--cache_dir", wd_test_path("first/cache"));
     run_ranks(all);
     wd_program_succeeded(&program);
     assert_true(wd_path_exists(wd_test_path("first/model_index.json")));
     assert_false(wd_path_exists(second));
     run_ranks(all);
     refused(WD_MISMATCH, "differ in the checkpoint that they find: step-00000012 and none");
-}
-
-static void a_failure_is_everybodys(void **state)
-{
-    (void)state;
-    wd_program_run(&program, RUN(wd_test_path("never")), "--nproc_per_node", "2", "--teacher_path",
-                   "no-such-teacher");
-    refused(WD_NOT_FOUND, "no-such-teacher");
-    wd_program_run(&program, RUN(wd_test_path("never")), "--nproc_per_node", "2", "--devices",
-                   "sim:3x64MiB");
-    refused(WD_INVALID_ARGUMENT, "2 ranks of a host can share equally, found 3");
-    assert_false(wd_path_exists(wd_test_path("never/run.json")));
-}
-
-/* Every rank finds it out, and one report says it, with the memory of all. */
-static void a_plan_that_does_not_fit_is_one_report(void **state)
-{
-    (void)state;
-    run_ranks(MPIRUN("3", RUN(wd_test_path("never")), "--distributed", "--host_memory", "10MB"));
-    refused(WD_DOES_NOT_FIT, "the run does not fit");
-    assert_int_equal(count(program.err, "wandistiller: [Rank "), 1 + 3);
-    assert_int_equal(count(program.err, ", host "), 1);
-    assert_int_equal(count(program.err, "cpu: allocated"), 3);
-    assert_int_equal(count(program.err, "what would fit, best first"), 1);
-    assert_false(wd_path_exists(wd_test_path("never/run.json")));
-}
-
-/* Whatever is wrong before there is a job: an option that there is not, a value, what was not asked
- * for. Of one rank alone as well. */
-static void a_bad_command_line_is_one_report(void **state)
-{
-    (void)state;
-    static const char *const more[][2] = {{"--distributed", "--no_such_option"},
-                                          {"--distributed", "--lr=x"},
-                                          {"--distributed", "--height=40"},
-                                          {"--distributed", "--nproc_per_node=2"},
-                                          {"--batch_size=2", "--num_epochs=1"}};
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
-        run_ranks(MPIRUN("3", RUN(wd_test_path("never")), more[i][0], more[i][1]));
-        refused(WD_INVALID_ARGUMENT, "wandistiller: [Rank ");
-        assert_int_equal(count(program.err, ", host "), 1);
-        assert_int_equal(count(program.err, "host memory: reserved"), 3);
-    }
-    const char *const one[] = {"-n",
-                               "2",
-                               "--oversubscribe",
-                               "--bind-to",
-                               "none",
-                               WD_PROGRAM,
-                               "train",
-                               "--distributed",
-                               "--teacher_path",
-                               teacher,
-                               "--data_path",
-                               wd_test_path("prompts.txt"),
-                               ":",
-                               "-n",
-                               "1",
-                               WD_PROGRAM,
-                               "train",
-                               "--no_such_option",
-                               NULL};
-    run_ranks(one);
-    refused(WD_INVALID_ARGUMENT, "wandistiller: [Rank 2, host ");
-    assert_int_equal(count(program.err, "train has no option --no_such_option"), 1);
-    assert_false(wd_path_exists(wd_test_path("never")));
-}
-
-/* A job that does not end by itself: its mpirun, and the folder of what that and ranks share. */
-typedef struct job {
-    pid_t pid, mpirun;
-    char folder[64];
-} job;
-
-static void find_mpirun(job *j)
-{
-    char path[128];
-    int child;
-    glob_t found;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)j->pid, (int)j->pid);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (!j->mpirun && fscanf(file, "%d", &child) == 1) {
-        snprintf(path, sizeof path, "/dev/shm/wandistiller-*/ompi.*/pid.%d", child);
-        if (glob(path, 0, NULL, &found) == 0) {
-            j->mpirun = child;
-            *strstr(found.gl_pathv[0], "/ompi.") = 0;
-            snprintf(j->folder, sizeof j->folder, "%s", found.gl_pathv[0]);
-        }
-        globfree(&found);
-    }
-    fclose(file);
-    assert_true(j->mpirun > 0);
-}
-
-/* `name` is new: its first steps are waited for. */
-static job start_job(const char *name)
-{
-    char metrics[64];
-    const char *all[] = {RUN(wd_test_path(name)), "--num_steps", "1000000",
-                         "--nproc_per_node",      "2",           NULL};
-    job j = {.pid = wd_program_start(all)};
-    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", name);
-    wait_for_steps(wd_test_path(metrics));
-    find_mpirun(&j);
-    return j;
-}
-
-static void a_killed_mpirun_leaves_nothing(void **state)
-{
-    (void)state;
-    const job j = start_job("killed");
-    kill(j.mpirun, SIGKILL);
-    wd_program_wait(&program, j.pid);
-    refused(WD_RANK_LOST, "was ended by signal 9");
-    assert_false(wd_path_exists(j.folder));
-}
-
-/* Who started mpirun is gone, and mpirun ends by itself; then both are killed. */
-static void a_killed_start_leaves_nothing(void **state)
-{
-    (void)state;
-    for (int both = 0; both < 2; both++) {
-        const job j = start_job(both ? "killed-both" : "killed-start");
-        kill(j.pid, SIGKILL);
-        if (both) kill(j.mpirun, SIGKILL);
-        wd_program_wait(&program, j.pid);
-        for (int i = 0; i < 1000 && wd_path_exists(j.folder); i++) usleep(10000);
-        assert_false(wd_path_exists(j.folder));
-    }
 }
 
 /* What --profile_memory says that all ranks have sent on a lane. */
@@ -514,108 +260,22 @@ static void activations_sent_are_those_of_the_formula(void **state)
     }
 }
 
-static void who_was_started_otherwise_is_named(void **state)
-{
-    (void)state;
-    const char *const two[] = {"-n",
-                               "1",
-                               "--oversubscribe",
-                               "--bind-to",
-                               "none",
-                               WD_PROGRAM,
-                               RUN(wd_test_path("never")),
-                               "--distributed",
-                               ":",
-                               "-n",
-                               "1",
-                               WD_PROGRAM,
-                               RUN(wd_test_path("never")),
-                               "--distributed",
-                               "--target_reuse",
-                               "3",
-                               NULL};
-    run_ranks(two);
-    refused(WD_MISMATCH, "rank 0 and rank 1 differ in target_reuse: 2 and 3");
-    assert_false(wd_path_exists(wd_test_path("never/run.json")));
-}
-
-static void ranks_must_be_asked_for(void **state)
-{
-    (void)state;
-    run_ranks(MPIRUN("2", RUN(wd_test_path("never"))));
-    refused(WD_INVALID_ARGUMENT, "mpirun -n 2 wandistiller train");
-    run_ranks(MPIRUN("2", RUN(wd_test_path("never")), "--nproc_per_node", "3"));
-    refused(WD_INVALID_ARGUMENT, "expected 3 ranks on this machine, found 2");
-    assert_false(wd_path_exists(wd_test_path("never")));
-}
-
-static void launchers_that_cannot_are_told_what_to_run(void **state)
-{
-    (void)state;
-    wd_program_run(&program, RUN(wd_test_path("never")), "--distributed");
-    wd_program_refused(&program, WD_INVALID_ARGUMENT, "nobody has started ranks");
-    setenv("RANK", "0", 1);
-    setenv("LOCAL_RANK", "0", 1);
-    setenv("WORLD_SIZE", "2", 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    wd_program_run(&program, RUN(wd_test_path("never")), "--local_rank=0");
-    wd_program_refused(&program, WD_INVALID_ARGUMENT, "torchrun has started");
-    setenv("RANK", "1", 1); /* the first says it for all */
-    wd_program_run(&program, RUN(wd_test_path("never")));
-    refused(WD_INVALID_ARGUMENT, "");
-    assert_string_equal(program.err, "");
-    setenv("RANK", "0", 1);
-    wd_program_run(&program, RUN(wd_test_path("never")));
-    refused(WD_INVALID_ARGUMENT, "mpirun -n 2 --bind-to none wandistiller train --teacher_path");
-    unsetenv("RANK");
-    setenv("SLURM_STEP_ID", "0", 1);
-    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
-    wd_program_run(&program, RUN(wd_test_path("never")), "--distributed");
-    wd_program_refused(&program, WD_UNSUPPORTED, "srun has started 2");
-    unsetenv("SLURM_STEP_ID");
-}
-
-#define TESTS                                                                                      \
-    cmocka_unit_test(two_ranks_train_one_student),                                                 \
-        cmocka_unit_test(one_of_them_writes_and_speaks),                                           \
-        cmocka_unit_test(one_rank_sees_the_same_samples), cmocka_unit_test(ranks_are_started),     \
-        cmocka_unit_test(stopped_ranks_go_on_bit_for_bit), cmocka_unit_test(ranks_change_nothing), \
-        cmocka_unit_test(strategies_change_nothing),                                               \
-        cmocka_unit_test(a_run_goes_on_with_other_ranks),                                          \
-        cmocka_unit_test(a_student_in_shares_is_the_same),                                         \
-        cmocka_unit_test(asked_to_end_they_write_a_checkpoint),                                    \
-        cmocka_unit_test(an_epoch_is_of_all_ranks),                                                \
-        cmocka_unit_test(machines_may_have_folders_of_their_own),                                  \
-        cmocka_unit_test(bytes_sent_are_those_of_the_formula),                                     \
-        cmocka_unit_test(activations_sent_are_those_of_the_formula),                               \
-        cmocka_unit_test(who_was_started_otherwise_is_named),                                      \
-        cmocka_unit_test(a_failure_is_everybodys),                                                 \
-        cmocka_unit_test(a_plan_that_does_not_fit_is_one_report),                                  \
-        cmocka_unit_test(a_bad_command_line_is_one_report),                                        \
-        cmocka_unit_test(a_killed_mpirun_leaves_nothing),                                          \
-        cmocka_unit_test(a_killed_start_leaves_nothing),                                           \
-        cmocka_unit_test(ranks_must_be_asked_for),                                                 \
-        cmocka_unit_test(launchers_that_cannot_are_told_what_to_run)
-
-#else
-
-static void ranks_are_refused(void **state)
-{
-    (void)state;
-    wd_program_run(&program, RUN(wd_test_path("never")), "--nproc_per_node", "2");
-#ifdef WD_HAVE_MPI
-    refused(WD_NOT_FOUND, "mpirun is not there");
-#else
-    refused(WD_UNSUPPORTED, "built without MPI");
-#endif
-}
-
-#define TESTS cmocka_unit_test(ranks_are_refused)
-
-#endif
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TESTS};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_ranks_train_one_student),
+        cmocka_unit_test(one_of_them_writes_and_speaks),
+        cmocka_unit_test(one_rank_sees_the_same_samples),
+        cmocka_unit_test(ranks_are_started),
+        cmocka_unit_test(stopped_ranks_go_on_bit_for_bit),
+        cmocka_unit_test(ranks_change_nothing),
+        cmocka_unit_test(strategies_change_nothing),
+        cmocka_unit_test(a_run_goes_on_with_other_ranks),
+        cmocka_unit_test(a_student_in_shares_is_the_same),
+        cmocka_unit_test(an_epoch_is_of_all_ranks),
+        cmocka_unit_test(machines_may_have_folders_of_their_own),
+        cmocka_unit_test(bytes_sent_are_those_of_the_formula),
+        cmocka_unit_test(activations_sent_are_those_of_the_formula),
+    };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -1,4 +1,4 @@
-/* What a run of `wandistiller train` leaves behind, looked at. */
+/* What a small run of `wandistiller train` is made of, and what it leaves behind, looked at. */
 #ifndef WD_TESTS_RUNS_H
 #define WD_TESTS_RUNS_H
 
@@ -6,6 +6,21 @@
 #include <time.h>
 
 #include "program.h"
+
+static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
+
+/* A group's set-up: prompts.txt and student.json, one block, in the test folder. */
+static inline int prepare(void **state)
+{
+    (void)state;
+    static const char prompts[] = "red apple, blue background\npenguin, white background\nfox\n";
+    static const char student[] = "{\"depth\": 1}";
+    wd_err err;
+    wd_test_ok(wd_file_write(wd_test_path("prompts.txt"), prompts, sizeof prompts - 1, &err), &err);
+    wd_test_ok(wd_file_write(wd_test_path("student.json"), student, sizeof student - 1, &err),
+               &err);
+    return 0;
+}
 
 static inline void assert_same_weights(const char *a, const char *b)
 {

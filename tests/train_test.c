@@ -2,8 +2,6 @@
  * run is one run however often it is stopped, and what is refused. */
 #include "runs.h"
 
-static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
-
 static wd_program program;
 
 /* A run small enough to be repeated: 16 steps of one block at 32x32. */
@@ -13,18 +11,6 @@ static wd_program program;
         wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
         "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
         "--num_steps", "8", "--seed", "3", "--log_level", "warning"
-
-static int prepare(void **state)
-{
-    (void)state;
-    static const char prompts[] = "red apple, blue background\npenguin, white background\nfox\n";
-    static const char student[] = "{\"depth\": 1}";
-    wd_err err;
-    wd_test_ok(wd_file_write(wd_test_path("prompts.txt"), prompts, sizeof prompts - 1, &err), &err);
-    wd_test_ok(wd_file_write(wd_test_path("student.json"), student, sizeof student - 1, &err),
-               &err);
-    return 0;
-}
 
 static void assert_same_metrics(const char *a, const char *b)
 {
