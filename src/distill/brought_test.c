@@ -13,6 +13,7 @@
 #include "io/file_reader.h"
 #include "teacher/planner.h"
 #include "teacher/stage_layout.h"
+#include "tiny_teacher.h"
 
 /* Sums of whole bytes, the plan's of means over sweeps: they differ by roundings. */
 static const double EQUAL = 1e-9;
@@ -44,16 +45,6 @@ wd_status __wrap_wd_file_reader_read(wd_file_reader *reader, void *to, const cha
 {
     atomic_fetch_add(&seen.read, (int_fast64_t)bytes);
     return __real_wd_file_reader_read(reader, to, path, offset, bytes, err);
-}
-
-static wd_pipeline teacher;
-
-static int open_teacher(void **state)
-{
-    (void)state;
-    wd_err err;
-    wd_test_ok(wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
-    return 0;
 }
 
 /* One strategy, one way to go through it. */

@@ -4,12 +4,13 @@
 
 #include "distill/plan.h"
 #include "student/init.h"
+#include "tiny_teacher.h"
 
 enum { STEPS = 8 };
 
-static wd_machine_options options_of(const wd_pipeline *teacher)
+static wd_machine_options options_of(const wd_pipeline *pipeline)
 {
-    wd_machine_options o = small_machine(teacher);
+    wd_machine_options o = small_machine(pipeline);
     o.text_repeat = PADDED - TEXT + 1;
     o.batch = 3;
     o.accumulation = 2;
@@ -114,15 +115,6 @@ static void assert_same(const outcome *a, const outcome *b)
     assert_memory_equal(a->loss, b->loss, sizeof a->loss);
     assert_memory_equal(a->norm, b->norm, sizeof a->norm);
     assert_memory_equal(a->weights, b->weights, (size_t)a->count * 4);
-}
-
-static wd_pipeline teacher;
-
-static int open_teacher(void **state)
-{
-    (void)state;
-    wd_err err;
-    return wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK;
 }
 
 static void check_same_bits(wd_dtype student_dtype)

@@ -3,6 +3,7 @@
 #include "distill/ranks_harness.h"
 
 #include "dev/ops.h"
+#include "tiny_teacher.h"
 
 enum { STEPS = 4, KEPT = 4 };
 
@@ -21,8 +22,6 @@ typedef struct part {
     const char *devices;
     outcome out;
 } part;
-
-static wd_pipeline teacher;
 
 static void keep(outcome *out, wd_machine *m)
 {
@@ -143,13 +142,6 @@ static outcome run(const wd_machine_options *options, int ranks, const char *dev
     }
     for (int i = 0; i < STEPS; i++) assert_true(all[0].out.loss[i] > 0 && all[0].out.norm[i] > 0);
     return all[0].out;
-}
-
-static int open_teacher(void **state)
-{
-    (void)state;
-    wd_err err;
-    return wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK;
 }
 
 /* Under deterministic_reduce 1, 2 and 4 ranks are the same to the bit. */

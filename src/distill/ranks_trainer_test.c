@@ -3,9 +3,9 @@
 #include "distill/ranks_harness.h"
 #include "distill/trainer.h"
 
-enum { STEPS = 5, STOPPED = 3 };
+#include "tiny_teacher.h"
 
-static wd_pipeline teacher;
+enum { STEPS = 5, STOPPED = 3 };
 
 typedef struct part {
     rank_thread at;
@@ -98,13 +98,6 @@ static void assert_same_run(const char *run, const char *other)
     assert_same_file(run, other, "/checkpoints/step-00000005/state.safetensors");
     assert_same_file(run, other, "/transformer/diffusion_pytorch_model.safetensors");
     assert_same_file(run, other, "/samples/step-00000005.png");
-}
-
-static int open_teacher(void **state)
-{
-    (void)state;
-    wd_err err;
-    return wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK;
 }
 
 /* Runs into the folder `name`. */

@@ -7,12 +7,13 @@
 #include "student/init.h"
 #include "teacher/strategy.h"
 #include "teacher/teacher_size.h"
+#include "tiny_teacher.h"
 
 enum { SLOTS = 6, TRAJECTORY = 3, STEPS = 3 * TRAJECTORY * SLOTS / 3 };
 
-static wd_machine_options options_of(const wd_pipeline *teacher)
+static wd_machine_options options_of(const wd_pipeline *pipeline)
 {
-    wd_machine_options o = small_machine(teacher);
+    wd_machine_options o = small_machine(pipeline);
     o.trajectory.steps = TRAJECTORY;
     o.reuse = 1;
     o.batch = 3;
@@ -133,15 +134,6 @@ static void assert_same(outcome *a, const outcome *b)
     assert_memory_equal(a->loss, b->loss, sizeof a->loss);
     assert_memory_equal(a->weights, b->weights, (size_t)a->count * 4);
     wd_free(a->weights);
-}
-
-static wd_pipeline teacher;
-
-static int open_teacher(void **state)
-{
-    (void)state;
-    wd_err err;
-    return wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK;
 }
 
 static wd_teacher_size size_of(wd_dtype storage)

@@ -4,16 +4,7 @@
 #include "testing.h"
 
 #include "io/json.h"
-
-static wd_pipeline teacher;
-
-static int open_teacher(void **state)
-{
-    (void)state;
-    wd_err err;
-    wd_test_ok(wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
-    return 0;
-}
+#include "tiny_teacher.h"
 
 static wd_status read_text(wd_student_config *out, const char *text, wd_err *err)
 {

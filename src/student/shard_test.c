@@ -3,7 +3,7 @@
 #include "testing.h"
 
 #include "student/shard.h"
-#include "wan/pipeline.h"
+#include "tiny_teacher.h"
 
 enum { RANKS = 3 };
 
@@ -13,8 +13,6 @@ typedef struct part {
     wd_reduce *reduce;
     wd_shard *shard;
 } part;
-
-static wd_pipeline teacher;
 
 static wd_status open_part(part *p, wd_dtype dtype, wd_comm *comm, wd_device *device)
 {
@@ -32,13 +30,6 @@ static void close_part(part *p)
     wd_shard_close(p->shard);
     wd_reduce_close(p->reduce);
     wd_params_close(&p->params);
-}
-
-static int open_teacher(void **state)
-{
-    (void)state;
-    wd_err err;
-    return wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK;
 }
 
 static void shares_are_all_of_it_once(void **state)
