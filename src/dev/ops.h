@@ -46,7 +46,7 @@
     X(STEP_SAMPLES, step_samples)                                                                  \
     X(MSE, mse)                                                                                    \
     X(SUM_SQUARES, sum_squares)                                                                    \
-    X(SQUARE_SUMS, square_sums)                                                                    \
+    X(SUM_SQUARES_CHUNKS, sum_squares_chunks)                                                      \
     X(CLIP_FACTOR, clip_factor)                                                                    \
     X(ADAMW, adamw)
 
@@ -336,20 +336,19 @@ typedef struct wd_mse_args {
 /* Elements that are summed together before their sums are: the same for any number of threads. */
 enum { WD_SUM_CHUNK = 32768 };
 
-/* sum[0] = (or +=, beta 1) sum of x^2, chunk by chunk. */
+/* sum[0] = sum of x^2, chunk by chunk. */
 typedef struct wd_sum_squares_args {
     float *sum; /* [1] */
     const float *x;
     int64_t count;
-    float beta;
 } wd_sum_squares_args;
 
-/* sums[i] = sum of x^2 in chunk i: added up in order they are what sum_squares gives. */
-typedef struct wd_square_sums_args {
+/* sums[i] = sum of x^2 in chunk i: what sum_squares adds up in order, for who adds up further. */
+typedef struct wd_sum_squares_chunks_args {
     double *sums; /* [chunks of count], = */
     const float *x;
     int64_t count;
-} wd_square_sums_args;
+} wd_sum_squares_chunks_args;
 
 /* norm[0] = sqrt(sum[0]); factor[0] = min(1, norm_max / (norm + 1e-6)) (torch clip_grad_norm_),
  * 1 where norm_max is 0. A norm that is not finite gives factor 0: such a step changes nothing. */

@@ -179,8 +179,8 @@ void wd_shard_sum_squares(wd_shard *s, float *sum, wd_queue *queue)
     for (int64_t b = 0; b < buckets_of(s); b++) {
         const own piece = own_of(s, b);
         if (!piece.count) continue;
-        wd_op_square_sums(queue,
-                          &(wd_square_sums_args){.sums = s->sums + piece.packed / WD_SUM_CHUNK,
+        wd_op_sum_squares_chunks(
+            queue, &(wd_sum_squares_chunks_args){.sums = s->sums + piece.packed / WD_SUM_CHUNK,
                                                  .x = p->buffer[WD_PARAMS_G] + piece.first,
                                                  .count = piece.count});
     }

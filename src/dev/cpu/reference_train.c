@@ -34,15 +34,15 @@ void wd_ref_sum_squares(const void *args, wd_cpu_context *context)
 {
     (void)context;
     const wd_sum_squares_args *a = args;
-    double sum = a->beta != 0 ? a->sum[0] : 0;
+    double sum = 0;
     for (int64_t i = 0; i < a->count; i++) sum += (double)a->x[i] * a->x[i];
     a->sum[0] = (float)sum;
 }
 
-void wd_ref_square_sums(const void *args, wd_cpu_context *context)
+void wd_ref_sum_squares_chunks(const void *args, wd_cpu_context *context)
 {
     (void)context;
-    const wd_square_sums_args *a = args;
+    const wd_sum_squares_chunks_args *a = args;
     for (int64_t first = 0; first < a->count; first += WD_SUM_CHUNK) {
         const int64_t end = first + WD_SUM_CHUNK < a->count ? first + WD_SUM_CHUNK : a->count;
         double sum = 0;

@@ -38,7 +38,7 @@
     X(STEP_SAMPLES, step_samples, NULL)                                                            \
     X(MSE, mse, wd_isa_mse_workspace)                                                              \
     X(SUM_SQUARES, sum_squares, wd_isa_sum_squares_workspace)                                      \
-    X(SQUARE_SUMS, square_sums, NULL)                                                              \
+    X(SUM_SQUARES_CHUNKS, sum_squares_chunks, NULL)                                                \
     X(ADAMW, adamw, NULL)
 
 /* Puts one instruction set's kernels into a table: see use.c. */

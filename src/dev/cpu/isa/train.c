@@ -114,16 +114,16 @@ void KERNEL(sum_squares)(const void *args, wd_cpu_context *context)
     const wd_sum_squares_args *a = args;
     squares_work work = {a->x, a->count, context->workspace};
     int64_t chunks = sum_chunks(a->count);
-    double total = a->beta != 0 ? a->sum[0] : 0;
+    double total = 0;
     wd_parallel_for(chunks, 1, squares_chunks, &work);
     for (int64_t i = 0; i < chunks; i++) total += work.partial[i];
     a->sum[0] = (float)total;
 }
 
-void KERNEL(square_sums)(const void *args, wd_cpu_context *context)
+void KERNEL(sum_squares_chunks)(const void *args, wd_cpu_context *context)
 {
     (void)context;
-    const wd_square_sums_args *a = args;
+    const wd_sum_squares_chunks_args *a = args;
     squares_work work = {a->x, a->count, a->sums};
     wd_parallel_for(sum_chunks(a->count), 1, squares_chunks, &work);
 }
