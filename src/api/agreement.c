@@ -4,29 +4,42 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "api/train_site.h"
 #include "core/memory.h"
 
-static wd_agreed *add(wd_agreement *a, const char *name)
+static const char alike[] =
+    "All ranks must be started alike, with the same program, options and files";
+
+static wd_agreed *add(wd_agreement *a, const char *name, const char *remedy)
 {
     assert(a->count < WD_AGREEMENT_MAX);
     a->name[a->count] = name;
+    a->remedy[a->count] = remedy;
     a->said[a->count] = (wd_agreed){0};
     return &a->said[a->count++];
 }
 
 void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *text)
 {
-    wd_agreed *said = add(agreement, name);
+    wd_agreed *said = add(agreement, name, alike);
     said->hash = XXH3_64bits(text, strlen(text));
     snprintf(said->text, sizeof said->text, "%s", *text ? text : "nothing");
 }
 
+void wd_agree_on_key(wd_agreement *agreement, const char *name, const char *key, const char *text,
+                     const char *remedy)
+{
+    wd_agreed *said = add(agreement, name, remedy);
+    said->hash = XXH3_64bits(key, strlen(key));
+    snprintf(said->text, sizeof said->text, "%s", text);
+}
+
 void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes)
 {
-    add(agreement, name)->hash = XXH3_64bits(data, bytes);
+    add(agreement, name, alike)->hash = XXH3_64bits(data, bytes);
 }
 
 /* The first rank that says something else of it than rank 0; 0: none. */
@@ -55,9 +68,8 @@ static wd_status compare(const wd_agreement *a, const wd_agreed *all, int ranks,
         const int others = how_many(all, ranks, a->count, i) - 1;
         if (others) snprintf(more, sizeof more, " and %d more", others);
         return wd_fail(err, WD_MISMATCH,
-                       "rank 0 and rank %d%s differ in %s%s. All ranks must be started alike, with "
-                       "the same program, options and files",
-                       other, more, a->name[i], what);
+                       "rank 0 and rank %d%s differ in %s%s. %s", other, more, a->name[i], what,
+                       a->remedy[i]);
     }
     return WD_OK;
 }
@@ -95,6 +107,17 @@ static void add_options(wd_agreement *a, const wd_train_options *options)
         if (!is_own(&table[i]))
             wd_agree_on_text(a, table[i].name,
                              wd_option_text(text, sizeof text, options, &table[i]));
+}
+
+/* That of the files: two hosts' folders of one name may hold different revisions. */
+static void add_teacher(wd_agreement *a, const char *key)
+{
+    char host[32] = "", text[WD_AGREED_TEXT];
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "%.8s on %s", key, host);
+    wd_agree_on_key(a, "the teacher's weights", key, text,
+                    "One copy of them is another revision, or not whole: let --teacher_path be the "
+                    "same folder on all hosts, or copy it anew");
 }
 
 static void add_prompts(wd_agreement *a, const wd_train_setup *s)
@@ -145,8 +168,7 @@ wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup,
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     wd_agree_on_text(a, "the program's version", wd_version());
     add_options(a, &setup->options);
-    wd_agree_on_bytes(a, "the teacher's sizes", plan->input.size.stage,
-                      sizeof plan->input.size.stage);
+    add_teacher(a, setup->teacher_key);
     add_prompts(a, setup);
     const char *step = strrchr(setup->resume, '/'); /* the folder above it has many names */
     wd_agree_on_text(a, "the checkpoint that they find", step ? step + 1 : "none");

@@ -16,7 +16,7 @@ typedef struct wd_agreed {
 
 typedef struct wd_agreement {
     int count;
-    const char *name[WD_AGREEMENT_MAX]; /* borrowed */
+    const char *name[WD_AGREEMENT_MAX], *remedy[WD_AGREEMENT_MAX]; /* borrowed */
     wd_agreed said[WD_AGREEMENT_MAX];
 } wd_agreement;
 
@@ -24,11 +24,17 @@ typedef struct wd_agreement {
 void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *text);
 void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes);
 
+/* The same by a key, which only a text says something about that may be another on each rank.
+ * `remedy` (borrowed): what to do where keys differ. */
+void wd_agree_on_key(wd_agreement *agreement, const char *name, const char *key, const char *text,
+                     const char *remedy);
+
 /* Compares with all ranks, which add the same names in the same order: WD_MISMATCH on all
- * of them where two differ, with the ranks, the name, and what they say. All ranks call it. */
+ * of them where two differ, with the ranks, the name, what they say, and what to do. All ranks call
+ * it. */
 wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err);
 
-/* The same of a run that is set up and planned. All ranks call it. */
+/* The same of a run that is set up and planned, with its teacher's key. All ranks call it. */
 wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup, wd_err *err);
 
 #endif

@@ -1,9 +1,12 @@
-/* Ranks that were started alike go on; one that was not is named, on all of them. */
+/* Ranks that were started alike go on; one that was not is named, on all of them, and so is one
+ * that has another teacher. */
 #include "api/agreement.h"
 
 #include "testing.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { RANKS = 4 };
 
@@ -78,11 +81,65 @@ static void who_differs_is_named(void **state)
                     "rank 0 and rank 3 differ in the prompts.");
 }
 
+/* ---- of a run ---- */
+
+typedef struct keyed {
+    pthread_t thread;
+    wd_comm *comm;
+    const char *key;
+    wd_status status;
+    wd_err err;
+} keyed;
+
+static void *agree(void *context)
+{
+    static const wd_train_plan plan; /* alike */
+    keyed *k = context;
+    wd_train_setup *setup = calloc(1, sizeof *setup);
+    setup->options = wd_train_defaults();
+    setup->trainer.machine.comm = k->comm;
+    snprintf(setup->teacher_key, sizeof setup->teacher_key, "%s", k->key);
+    k->status = wd_train_agree(&plan, setup, &k->err);
+    free(setup);
+    return NULL;
+}
+
+/* Two ranks whose teachers have these keys. */
+static keyed agreed(const char *first, const char *second)
+{
+    wd_err err;
+    wd_comm *comm[2];
+    keyed k[2] = {{.key = first}, {.key = second}};
+    wd_test_ok(wd_comm_open_threads(comm, 2, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        k[i].comm = comm[i];
+        assert_int_equal(pthread_create(&k[i].thread, NULL, agree, &k[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(k[i].thread, NULL);
+        wd_comm_close(comm[i]);
+    }
+    assert_int_equal(k[0].status, k[1].status);
+    return k[0];
+}
+
+/* Keys that differ where the text that is said of them does not. */
+static void teachers_are_one(void **state)
+{
+    (void)state;
+    assert_int_equal(agreed("0123456789abcdef", "0123456789abcdef").status, WD_OK);
+    keyed k = agreed("0123456789abcdef", "0123456789abcdee");
+    wd_test_refused(k.status, &k.err, WD_MISMATCH,
+                    "rank 0 and rank 1 differ in the teacher's weights: 01234567 on ");
+    assert_non_null(strstr(k.err.message, "let --teacher_path be the same folder on all hosts"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(those_alike_go_on),
         cmocka_unit_test(who_differs_is_named),
+        cmocka_unit_test(teachers_are_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
