@@ -14,6 +14,16 @@ if(WD_MPI)
   find_package(MPI QUIET COMPONENTS C)
 endif()
 
+# What ranks find one another by before MPI_Init: src/dist/roll.c with it, roll_absent.c without.
+# Not beside an Open MPI that has a PMIx of its own inside: a process may have only one.
+find_program(WD_OMPI_INFO ompi_info)
+if(MPI_C_FOUND AND WD_OMPI_INFO)
+  execute_process(COMMAND ${WD_OMPI_INFO} --parsable OUTPUT_VARIABLE WD_OMPI_PARTS ERROR_QUIET)
+  if(WD_OMPI_PARTS MATCHES "mca:pmix:ext[0-9]x:")
+    pkg_check_modules(PMIX QUIET IMPORTED_TARGET pmix>=3)
+  endif()
+endif()
+
 # One OpenMP runtime in the process: the one that oneDNN is linked with (libgomp on Debian). gcc's
 # -fopenmp uses it; clang's would bring a second one, so with clang one file calls libgomp itself.
 if(WD_OPENMP)

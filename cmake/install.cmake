@@ -9,6 +9,9 @@ if(MPI_C_FOUND)
   string(REPLACE ";" " " WD_MPI_LIBS "${MPI_C_LIBRARIES}")
   string(APPEND WD_PKGCONFIG_LIBS " ${WD_MPI_LIBS}")
 endif()
+if(PMIX_FOUND)
+  string(APPEND WD_PKGCONFIG_REQUIRES " pmix")
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/wandistiller.pc.in
                ${PROJECT_BINARY_DIR}/wandistiller.pc @ONLY)
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Open MPI starts ranks on two machines over TCP, as on a small cluster, and they train the student
-# that one rank trains. Exits with 77 where there cannot be two (tests/machines.sh).
+# that one rank trains; one that is stopped while they start ends all of them. Exits with 77 where
+# there cannot be two (tests/machines.sh).
 # Usage: tests/hosts.sh PROGRAM TEACHER MPI_TEST
 set -eu
 mpi_test=$3
@@ -17,7 +18,7 @@ printf '%s slots=2\n%s slots=2\n' "$address_a" "$address_b" >"$folder/hosts"
 
 # on_both ARGUMENTS...: mpirun on the first, with two ranks on each.
 on_both() {
-    on "$a" mpirun --allow-run-as-root -n 4 --hostfile "$folder/hosts" --bind-to none \
+    on "$a" mpirun --allow-run-as-root --hostfile "$folder/hosts" --bind-to none \
         --mca plm_rsh_agent "$folder/agent" --mca plm_rsh_no_tree_spawn 1 \
         --mca oob_tcp_if_include 10.211.37.0/24 --mca btl_tcp_if_include 10.211.37.0/24 \
         --mca btl self,vader,tcp --mca pml ob1 "$@"
@@ -27,11 +28,11 @@ carried() { # bytes that have left the first
     ip netns exec "$a" cat "/sys/class/net/$a/statistics/tx_bytes"
 }
 
-on_both "$mpi_test" >"$folder/log" 2>&1 || fail "the communicator's test fails"
+on_both -n 4 "$mpi_test" >"$folder/log" 2>&1 || fail "the communicator's test fails"
 
 before=$(carried)
 # shellcheck disable=SC2046
-on_both "$program" $(train both --num_steps 6 --distributed) >"$folder/log" 2>&1 ||
+on_both -n 4 "$program" $(train both --num_steps 6 --distributed) >"$folder/log" 2>&1 ||
     fail "four ranks do not train"
 bytes=$(($(carried) - before))
 is_that_of_one both
@@ -40,3 +41,35 @@ is_that_of_one both
 size=$(wc -c <"$folder/one/$weights")
 [ "$bytes" -gt $((6 * size)) ] || fail "only $bytes bytes went over the cable"
 echo "two machines, four ranks: the student of one; $bytes bytes went over the cable"
+
+ldd "$program" | grep -q libpmix || exit 0 # what follows takes two minutes without it
+
+# The last rank, of the second machine, is stopped: before the program runs, or while MPI brings the
+# ranks together, which it does once they watch one another.
+cat >"$folder/stopped" <<END
+#!/bin/sh
+when=\$1 pid=\$\$
+shift
+if [ \$when = before ]; then
+    kill -STOP \$pid
+else
+    (
+        until grep -qsx wd-watch /proc/\$pid/task/*/comm; do :; done
+        kill -STOP \$pid
+    ) &
+fi
+exec "\$@"
+END
+chmod 700 "$folder/stopped"
+for when in before while; do
+    # shellcheck disable=SC2046
+    set -- "$program" $(train $when --num_steps 1000000 --distributed)
+    begun=$(date +%s)
+    on_both -n 3 "$@" : -n 1 "$folder/stopped" $when "$@" >"$folder/log" 2>&1 &&
+        fail "a rank that was stopped trains"
+    grep -q "^wandistiller: \[Rank .* \(was\|is\) stopped" "$folder/log" ||
+        fail "nobody says that a rank was stopped"
+    seconds=$(($(date +%s) - begun))
+    [ $seconds -lt 60 ] || fail "it took $seconds s to see a rank that was stopped"
+    echo "a rank was stopped $when it started: all had ended after $seconds s"
+done

@@ -267,8 +267,8 @@ static const char *variable(const char *environment, size_t bytes, const char *n
     return NULL;
 }
 
-/* Whether one of the process's threads is the watch. */
-static bool is_watched(pid_t pid)
+/* Whether one of the process's threads is named so: "wd-watch", "wd-mpi", once all are there. */
+static bool has_thread(pid_t pid, const char *wanted)
 {
     char folder[64], comm[64];
     bool found = false;
@@ -279,7 +279,7 @@ static bool is_watched(pid_t pid)
         snprintf(comm, sizeof comm, "%.20s/comm", e->d_name);
         char name[32];
         read_some(name, sizeof name, path_in(folder, comm));
-        found = !strcmp(name, "wd-watch\n");
+        found = !strncmp(name, wanted, strlen(wanted));
     }
     if (d) closedir(d);
     return found;
@@ -323,7 +323,8 @@ static bool all_watched(torture *t)
 {
     look(t);
     for (int r = 0; r < RANKS; r++)
-        if (!t->rank[r] || !is_watched(t->rank[r])) return false;
+        if (!t->rank[r] || !has_thread(t->rank[r], "wd-watch") || !has_thread(t->rank[r], "wd-mpi"))
+            return false;
     return true;
 }
 

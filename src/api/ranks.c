@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/memory_report.h"
 #include "api/train_command.h"
 #include "core/log.h"
 #include "core/stop.h"
 #include "dev/device_list.h"
+#include "dist/fuse.h"
 #include "dist/launch.h"
 
 enum { COMMAND_BYTES = 1024 };
@@ -55,14 +57,46 @@ static wd_status check_met(const wd_comm *comm, const wd_launch *launch, int hos
     return wd_launch_check_host(launch, host_ranks, comm->host_ranks, err);
 }
 
-wd_status wd_ranks_open(wd_comm **out, wd_err *err)
+/* MPI brings ranks together in as much time as they have to start, or the job ends. */
+static wd_status open_comm(wd_comm **comm, wd_watch *watch, const wd_launch *launch, wd_err *err)
+{
+    wd_fuse *fuse;
+    const bool one_host = launch->host_ranks == launch->ranks;
+    WD_TRY(wd_fuse_light(&fuse, launch->rank,
+                         one_host ? wd_launch_host_s(launch->ranks) : wd_launch_hosts_s,
+                         "bringing all ranks together (MPI_Init)", err));
+    wd_fuse_tell(fuse, watch);
+    const wd_status status = wd_comm_open_mpi(comm, err);
+    wd_fuse_put_out(fuse);
+    return status;
+}
+
+/* Ranks are watched from before MPI brings them together, where they can find one another by
+ * themselves. A watch that cannot be opened ends this rank, and so the job. */
+static wd_status open_both(wd_comm **comm, wd_watch **watch, const wd_launch *launch,
+                           const wd_roll *roll, wd_err *err)
+{
+    WD_TRY(wd_watch_open_early(watch, roll, err));
+    wd_watch_describe(*watch, wd_memory_report_note, NULL);
+    const wd_status status = open_comm(comm, *watch, launch, err);
+    if (status != WD_OK && *watch) wd_watch_fail(*watch, err);
+    return status != WD_OK || *watch ? status : wd_watch_open(watch, *comm, err);
+}
+
+wd_status wd_ranks_open(wd_comm **comm, wd_watch **watch, wd_err *err)
 {
     const wd_launch l = wd_launch_detect();
     const bool can_meet = l.launcher == WD_LAUNCHER_MPIRUN || l.launcher == WD_LAUNCHER_SRUN;
-    if (!can_meet || wd_comm_need_mpi(NULL) != WD_OK) return wd_comm_open_single(out, err);
+    *watch = NULL;
+    if (!can_meet || wd_comm_need_mpi(NULL) != WD_OK) return wd_comm_open_single(comm, err);
     wd_stop_as_one_of_many(l.ranks > 1);
-    WD_TRY(wd_comm_open_mpi(out, err));
-    wd_log_as_rank((*out)->rank);
+    const wd_roll roll = wd_roll_open();
+    const wd_status status = open_both(comm, watch, &l, &roll, err);
+    wd_roll_close(&roll);
+    if (status != WD_OK) return status;
+    wd_log_as_rank((*comm)->rank);
+    wd_watch_follow(*watch, *comm);
+    wd_watch_describe(*watch, wd_memory_report_note, NULL);
     return WD_OK;
 }
 

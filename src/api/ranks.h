@@ -2,15 +2,15 @@
 #ifndef WD_API_RANKS_H
 #define WD_API_RANKS_H
 
-#include "dist/comm.h"
+#include "dist/watch.h"
 
 /* How many ranks each machine is to have by --nproc_per_node or --multi_gpu; 0: none says so. */
 wd_status wd_ranks_wanted(int *out, const wd_train_options *options, wd_err *err);
 
-/* Opens the communicator of all ranks that were started and can meet, else a single one: whatever
- * the options say, so that what is wrong with them is said once. All ranks call it. From then on
- * rank 0 alone logs what is no warning (core/log.h). */
-wd_status wd_ranks_open(wd_comm **out, wd_err *err);
+/* Opens the communicator of all ranks that were started and can meet, with the watch over them,
+ * else a single one without: whatever the options say, so that what is wrong with them is said
+ * once. All ranks call it. From then on rank 0 alone logs what is no warning (core/log.h). */
+wd_status wd_ranks_open(wd_comm **comm, wd_watch **watch, wd_err *err);
 
 /* What launcher and options do not agree on is refused, with the line to run instead. Of ranks that
  * cannot meet the first one says why: the others' message is empty. */

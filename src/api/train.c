@@ -212,23 +212,14 @@ static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *w
     return status;
 }
 
-/* Ranks meet before anything is looked at, so that whatever is wrong is one report. */
-static wd_status meet(wd_comm **comm, wd_watch **watch, wd_err *err)
-{
-    WD_TRY(wd_ranks_open(comm, err));
-    WD_TRY(wd_watch_open(watch, *comm, err)); /* or else the others are waiting for this rank */
-    wd_watch_follow(*watch, *comm);
-    wd_watch_describe(*watch, wd_memory_report_note, NULL);
-    return WD_OK;
-}
-
-/* Closing the communicator is watched, too: MPI waits there for all ranks. */
+/* Ranks meet before anything is looked at, so that whatever is wrong is one report. Closing the
+ * communicator is watched, too: MPI waits there for all ranks. */
 wd_status wd_train(const wd_train_options *options, wd_err *err)
 {
     wd_comm *comm;
     wd_watch *watch;
     wd_stop_forget();
-    WD_TRY(meet(&comm, &watch, err));
+    WD_TRY(wd_ranks_open(&comm, &watch, err));
     wd_status status = wd_options_check(WD_JOB_TRAIN, options, err);
     if (status == WD_OK) status = wd_ranks_check(comm, options, err);
     if (status != WD_OK && watch) wd_watch_fail(watch, err);
@@ -243,7 +234,8 @@ void wd_train_fail(const wd_err *error)
 {
     wd_comm *comm;
     wd_watch *watch;
-    if (meet(&comm, &watch, NULL) != WD_OK) return;
+    wd_err err;
+    if (wd_ranks_open(&comm, &watch, &err) != WD_OK) return;
     if (watch) wd_watch_fail(watch, error);
     wd_ranks_close(comm);
 }

@@ -28,6 +28,7 @@ struct wd_fuse {
     bool is_out;
     double seconds, until;
     const char *what;
+    wd_watch *watch; /* borrowed; NULL: none */
 };
 
 /* Whether no other rank of this machine is reporting: they have one parent, and one name that only
@@ -43,14 +44,16 @@ static bool is_first(void)
 static _Noreturn void burn(const wd_fuse *f)
 {
     char host[64] = "";
+    wd_err why;
+    wd_fail(&why, WD_RANK_LOST,
+            "%s took more than %.0f s: a rank was stopped, has no memory, or cannot be reached",
+            f->what, f->seconds);
+    if (f->watch) wd_watch_fail(f->watch, &why);
     if (wd_stop_requested() || !is_first()) _exit(WD_RANK_LOST);
     gethostname(host, sizeof host - 1);
     signal(SIGALRM, SIG_DFL);
     alarm(2); /* whoever cannot write ends all the same */
-    wd_log_report(
-        "[Rank %d, host %s, device none yet] %s took more than %.0f s: a rank was stopped, "
-        "has no memory, or cannot be reached",
-        f->rank, host, f->what, f->seconds);
+    wd_log_report("[Rank %d, host %s, device none yet] %s", f->rank, host, why.message);
     alarm(0);
     sleep(1); /* within which the others of this machine burn, too */
     _exit(WD_RANK_LOST);
@@ -105,6 +108,13 @@ wd_status wd_fuse_light(wd_fuse **out, int rank, double seconds, const char *wha
     }
     *out = f;
     return WD_OK;
+}
+
+void wd_fuse_tell(wd_fuse *fuse, wd_watch *watch)
+{
+    pthread_mutex_lock(&fuse->lock);
+    fuse->watch = watch;
+    pthread_mutex_unlock(&fuse->lock);
 }
 
 void wd_fuse_renew(wd_fuse *fuse, double seconds, const char *what)

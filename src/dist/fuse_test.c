@@ -1,6 +1,7 @@
 /* Fuses that burn, and that do not. */
 #include "testing.h"
 
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,12 +81,45 @@ static void one_of_a_machine_reports(void **state)
     assert_null(strstr(strstr(text, "[Rank ") + 1, "[Rank "));
 }
 
+static void describe(void *context, wd_watch_note *out)
+{
+    (void)context;
+    snprintf(out->device, sizeof out->device, "the watch's");
+}
+
+/* So that ranks of several machines, or one that was lost at the same time, make one report. */
+static void a_watch_reports_it(void **state)
+{
+    (void)state;
+    char text[2048] = "";
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        wd_fuse *fuse;
+        wd_watch *watch;
+        wd_watch_address all;
+        wd_log_to(say, NULL, WD_LOG_ERROR);
+        if (wd_watch_listen(&watch, &(wd_watch_options){.ranks = 1}, &all, NULL) != WD_OK ||
+            wd_watch_meet(watch, &all, NULL) != WD_OK ||
+            wd_fuse_light(&fuse, 0, 0.5, "the test", NULL) != WD_OK)
+            _exit(98);
+        wd_watch_describe(watch, describe, NULL);
+        wd_fuse_tell(fuse, watch);
+        sleep(20);
+        _exit(0);
+    }
+    assert_int_equal(ended(pid), WD_RANK_LOST);
+    assert_true(read(said[0], text, sizeof text - 1) > 0);
+    assert_non_null(strstr(text, ", device the watch's] the test took more than 0 s"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_takes_too_long_ends),
         cmocka_unit_test(what_is_done_goes_on),
         cmocka_unit_test(one_of_a_machine_reports),
+        cmocka_unit_test(a_watch_reports_it),
     };
     if (pipe(said)) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);

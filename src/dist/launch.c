@@ -119,6 +119,13 @@ wd_status wd_launch_check_host(const wd_launch *l, int expected, int found, wd_e
                    expected, found, l->name);
 }
 
+const double wd_launch_hosts_s = 120;
+
+double wd_launch_host_s(int host_ranks)
+{
+    return 5 + 0.5 * host_ranks;
+}
+
 /* ---- mpirun as a child ---- */
 
 /* mpirun's arguments, ours behind them. */

@@ -22,15 +22,9 @@
 #include "core/memory.h"
 #include "core/thread.h"
 #include "dist/comm.h"
-#include "dist/fuse.h"
-#include "dist/launch.h"
 
 enum { TAG_COLLECTIVE, TAG_PAIR };
 enum { SLEEP_NS_MIN = 20000, SLEEP_NS_MAX = 500000 };
-
-/* What may take how long until all ranks are there: on one host, and for each rank; on several; and
- * then until there are communicators. */
-static const double init_s = 5, init_rank_s = 0.5, init_hosts_s = 120, enter_s = 6;
 
 /* An operation that was posted. */
 typedef struct place {
@@ -246,26 +240,17 @@ static void leave(mpi_comm *c)
 static wd_status enter_once(mpi_comm *c, wd_err *err)
 {
     int before = 0, level;
-    wd_fuse *fuse;
     MPI_Initialized(&before);
     if (before)
         return wd_fail(err, WD_UNSUPPORTED,
                        "MPI can be entered once in a process, and it has been: start the program "
                        "again for another job of several ranks");
-    const wd_launch launch = wd_launch_detect();
-    const bool one_host = launch.host_ranks == launch.ranks;
-    WD_TRY(wd_fuse_light(&fuse, launch.rank,
-                         one_host ? init_s + init_rank_s * launch.ranks : init_hosts_s,
-                         "the start of all ranks (MPI_Init)", err));
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     if (level < MPI_THREAD_FUNNELED) {
-        wd_fuse_put_out(fuse);
         MPI_Finalize();
         return wd_fail(err, WD_UNSUPPORTED, "this MPI does not work in a program with threads");
     }
-    wd_fuse_renew(fuse, enter_s, "making MPI's communicators");
     enter(c);
-    wd_fuse_put_out(fuse);
     return WD_OK;
 }
 
@@ -278,6 +263,7 @@ static void *run_thread(void *context)
     pthread_cond_broadcast(&c->moved);
     pthread_mutex_unlock(&c->lock);
     if (status == WD_OK) {
+        pthread_setname_np(pthread_self(), "wd-mpi"); /* for whoever looks: all are there */
         serve(c);
         leave(c);
     }

@@ -291,27 +291,52 @@ wd_status wd_watch_meet(wd_watch *w, const wd_watch_address *all, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err)
+/* Tells the others where this rank's watch is, and hears where theirs are. */
+typedef wd_status tell(void *context, wd_watch *w, wd_watch_address *all, wd_err *err);
+
+static wd_status open_watch(wd_watch **out, int rank, int ranks, tell *fn, void *context,
+                            wd_err *err)
 {
     wd_status status;
     wd_watch_address *all = NULL;
     wd_watch *w = NULL;
-    wd_fuse *fuse;
-    const int ranks = comm->ranks;
-    const wd_watch_options options = {.rank = comm->rank, .ranks = ranks};
+    const wd_watch_options options = {.rank = rank, .ranks = ranks};
     *out = NULL;
-    if (ranks == 1) return WD_OK;
+    if (ranks <= 1) return WD_OK;
     WD_TRY_OUT(wd_alloc((void **)&all, (size_t)ranks, sizeof *all, "the watch", err));
-    WD_TRY_OUT(wd_watch_listen(&w, &options, &all[comm->rank], err));
-    WD_TRY_OUT(wd_fuse_light(&fuse, comm->rank, w->o.open_s, "telling where the watches are", err));
-    wd_comm_tell(comm, all, sizeof *all);
-    wd_fuse_put_out(fuse);
+    WD_TRY_OUT(wd_watch_listen(&w, &options, &all[rank], err));
+    WD_TRY_OUT(fn(context, w, all, err));
     WD_TRY_OUT(wd_watch_meet(w, all, err));
     *out = w;
 out:
     if (status != WD_OK && w) free_watch(w);
     wd_free(all);
     return status;
+}
+
+static wd_status tell_comm(void *context, wd_watch *w, wd_watch_address *all, wd_err *err)
+{
+    wd_fuse *fuse;
+    WD_TRY(wd_fuse_light(&fuse, w->o.rank, w->o.open_s, "telling where the watches are", err));
+    wd_comm_tell(context, all, sizeof *all);
+    wd_fuse_put_out(fuse);
+    return WD_OK;
+}
+
+wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err)
+{
+    return open_watch(out, comm->rank, comm->ranks, tell_comm, comm, err);
+}
+
+static wd_status tell_roll(void *context, wd_watch *w, wd_watch_address *all, wd_err *err)
+{
+    (void)w;
+    return wd_roll_tell(context, all, sizeof *all, err);
+}
+
+wd_status wd_watch_open_early(wd_watch **out, const wd_roll *roll, wd_err *err)
+{
+    return open_watch(out, roll->rank, roll->ranks, tell_roll, (void *)roll, err);
 }
 
 static void wake(const wd_watch *w)

@@ -17,6 +17,7 @@
 #define WD_DIST_WATCH_H
 
 #include "dist/comm.h"
+#include "dist/roll.h"
 
 typedef struct wd_watch wd_watch;
 
@@ -51,6 +52,9 @@ typedef void wd_watch_describe_fn(void *context, wd_watch_note *out);
 /* Opens the watch of this rank among those of `comm`; collective. NULL for one rank: every function
  * here takes it, and does nothing. WD_RANK_LOST where the others do not come. */
 wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err);
+
+/* The same before there is a communicator; NULL also where nothing can be told by `roll`. */
+wd_status wd_watch_open_early(wd_watch **out, const wd_roll *roll, wd_err *err);
 
 /* The same in two steps, without a communicator: the addresses of all ranks (`all`: [ranks],
  * borrowed until it returns) are exchanged between them by the caller. */
