@@ -56,7 +56,8 @@ static wd_status describe_ranks(wd_comm *out, const wd_plan_options *o, wd_err *
     const int hosts = (int)o->hosts;
     WD_TRY(wd_ranks_wanted(&of_host, &o->train, err));
     if (!ranks) ranks = hosts * (of_host ? of_host : 1);
-    *out = (wd_comm){.ranks = ranks, .hosts = hosts, .host_ranks = ranks / hosts};
+    *out = (wd_comm){
+        .ranks = ranks, .hosts = hosts, .host_ranks = ranks / hosts, .in_blocks = true};
     if (ranks % hosts)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--ranks %d --hosts %d: expected as many ranks on each host", ranks, hosts);

@@ -5,34 +5,60 @@
 
 #include "core/clock.h"
 
-static size_t part_of(const size_t *at, int rank)
+/* Which member of the group this rank is. */
+static int member_of(const wd_comm *comm, const wd_group *group)
 {
-    return at[rank + 1] - at[rank];
+    const int member = (comm->rank - group->first) / group->step;
+    assert(wd_group_rank(group, member) == comm->rank && member >= 0 && member < group->count);
+    return member;
+}
+
+wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, void *to,
+                                  wd_parts to_parts, const void *from, wd_parts from_parts,
+                                  wd_event *after)
+{
+    const int me = member_of(comm, &group);
+    atomic_fetch_add(&comm->collectives, 1);
+    for (int i = 0; i < group.count; i++)
+        if (i != me) comm->sent[lane] += (int64_t)wd_part_bytes(&from_parts, i);
+    return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_EXCHANGE,
+                                                  .lane = lane,
+                                                  .to = to,
+                                                  .from = from,
+                                                  .group = group,
+                                                  .member = me,
+                                                  .to_parts = to_parts,
+                                                  .from_parts = from_parts,
+                                                  .after = after});
+}
+
+wd_ticket wd_comm_gather_within(wd_comm *comm, wd_lane lane, wd_group group, void *data,
+                                wd_parts parts, wd_event *after)
+{
+    const int me = member_of(comm, &group);
+    atomic_fetch_add(&comm->collectives, 1);
+    comm->sent[lane] += (int64_t)wd_part_bytes(&parts, me) * (group.count - 1);
+    return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_GATHER_ALL,
+                                                  .lane = lane,
+                                                  .to = data,
+                                                  .group = group,
+                                                  .member = me,
+                                                  .to_parts = parts,
+                                                  .after = after});
 }
 
 wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *to_at,
                            const void *from, const size_t *from_at, wd_event *after)
 {
-    atomic_fetch_add(&comm->collectives, 1);
-    comm->sent[lane] += (int64_t)(from_at[comm->ranks] - from_at[0] - part_of(from_at, comm->rank));
-    return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_EXCHANGE,
-                                                  .lane = lane,
-                                                  .to = to,
-                                                  .to_at = to_at,
-                                                  .from = from,
-                                                  .from_at = from_at,
-                                                  .after = after});
+    return wd_comm_exchange_within(comm, lane, (wd_group){0, 1, comm->ranks}, to,
+                                   (wd_parts){to_at, 1}, from, (wd_parts){from_at, 1}, after);
 }
 
 wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
                              wd_event *after)
 {
-    atomic_fetch_add(&comm->collectives, 1);
-    comm->sent[lane] += (int64_t)part_of(at, comm->rank) * (comm->ranks - 1);
-    return comm->vtable->post(
-        comm,
-        &(wd_comm_op){
-            .kind = WD_COMM_GATHER_ALL, .lane = lane, .to = data, .to_at = at, .after = after});
+    return wd_comm_gather_within(comm, lane, (wd_group){0, 1, comm->ranks}, data,
+                                 (wd_parts){at, 1}, after);
 }
 
 wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,

@@ -13,6 +13,7 @@
 #define WD_DIST_COMM_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,33 @@ typedef enum wd_comm_kind {
     WD_COMM_RECEIVE
 } wd_comm_kind;
 
+/* The ranks that an operation is among: first, first + step, and so on. */
+typedef struct wd_group {
+    int first, step, count;
+} wd_group;
+
+static inline int wd_group_rank(const wd_group *group, int member)
+{
+    return group->first + member * group->step;
+}
+
+/* What is whose in an operation's memory: member i of its group has the bytes
+ * [at[i * step], at[i * step + 1]). Ascending, below 2 GiB each. */
+typedef struct wd_parts {
+    const size_t *at;
+    int step;
+} wd_parts;
+
+static inline size_t wd_part_begin(const wd_parts *parts, int member)
+{
+    return parts->at[member * parts->step];
+}
+
+static inline size_t wd_part_bytes(const wd_parts *parts, int member)
+{
+    return parts->at[member * parts->step + 1] - parts->at[member * parts->step];
+}
+
 typedef struct wd_ticket {
     wd_lane lane;
     int64_t number;
@@ -50,7 +78,9 @@ typedef struct wd_comm_op {
     wd_lane lane;
     void *to;
     const void *from;
-    const size_t *to_at, *from_at; /* [ranks + 1] */
+    wd_group group;      /* of exchange, gather_all: this rank is its member `member` */
+    int member;
+    wd_parts to_parts, from_parts;
     size_t bytes;
     int peer;        /* of send, receive */
     wd_event *after; /* NULL: may begin at once */
@@ -70,6 +100,7 @@ struct wd_comm {
     int rank, ranks;
     int host, hosts;             /* machines that ranks are on */
     int host_rank, host_ranks;   /* among those on this one */
+    bool in_blocks;              /* as many ranks on each, and they follow one another */
     int64_t sent[WD_LANES];      /* bytes that were posted for other ranks */
     _Atomic int64_t collectives; /* posted on all lanes: who has fewer than others is behind them */
     _Atomic int64_t brought;     /* of what is read for all ranks of its host; 0: nothing is */
@@ -88,6 +119,14 @@ wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *
 /* Every rank has part `rank` of `data` and gets the others. `at` is the same on all. */
 wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
                              wd_event *after);
+
+/* The same among a group that this rank is in: member i is who was rank i above. Every rank of the
+ * job posts as many such operations as the others, each among its own group. */
+wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, void *to,
+                                  wd_parts to_parts, const void *from, wd_parts from_parts,
+                                  wd_event *after);
+wd_ticket wd_comm_gather_within(wd_comm *comm, wd_lane lane, wd_group group, void *data,
+                                wd_parts parts, wd_event *after);
 
 /* From one rank to another: the n-th sent is the n-th received of the two on that lane. */
 wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,

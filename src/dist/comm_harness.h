@@ -67,6 +67,39 @@ static inline void harness_gather_all(wd_comm *comm, wd_lane lane, int round)
     for (int r = 0; r < comm->ranks; r++) harness_see(data + at[r], r, 0, round, at[r + 1] - at[r]);
 }
 
+/* Each half of the ranks by itself, and then each rank with its like of the other half, whose part
+ * is not the next: what is not theirs stays as it is. */
+static inline void harness_within(wd_comm *comm, wd_lane lane, int round)
+{
+    size_t to_at[HARNESS_RANKS_MAX + 1] = {0}, from_at[HARNESS_RANKS_MAX + 1] = {0};
+    unsigned char to[HARNESS_RANKS_MAX * HARNESS_PART] = {0};
+    unsigned char from[HARNESS_RANKS_MAX * HARNESS_PART] = {0};
+    const int me = comm->rank, half = comm->ranks / 2, alike = half ? me % half : 0;
+    if (comm->ranks % 2) return;
+    const wd_group near = {me - alike, 1, half}, far = {alike, half, 2};
+    for (int i = 0; i < half; i++) {
+        const int r = wd_group_rank(&near, i);
+        to_at[i + 1] = to_at[i] + harness_part(r, me, round);
+        from_at[i + 1] = from_at[i] + harness_part(me, r, round);
+        harness_fill(from + from_at[i], me, r, round, from_at[i + 1] - from_at[i]);
+    }
+    wd_comm_wait(comm, wd_comm_exchange_within(comm, lane, near, to, (wd_parts){to_at, 1}, from,
+                                               (wd_parts){from_at, 1}, NULL));
+    for (int i = 0; i < half; i++)
+        harness_see(to + to_at[i], wd_group_rank(&near, i), me, round, to_at[i + 1] - to_at[i]);
+    for (int r = 0; r < comm->ranks; r++) to_at[r + 1] = to_at[r] + harness_part(r, 0, round);
+    memset(to, 0, sizeof to);
+    harness_fill(to + to_at[me], me, 0, round, to_at[me + 1] - to_at[me]);
+    wd_comm_wait(comm, wd_comm_gather_within(comm, lane, far, to,
+                                             (wd_parts){to_at + alike, half}, NULL));
+    for (int r = 0; r < comm->ranks; r++) {
+        if (r % half == alike)
+            harness_see(to + to_at[r], r, 0, round, to_at[r + 1] - to_at[r]);
+        for (size_t i = to_at[r]; r % half != alike && i < to_at[r + 1]; i++)
+            HARNESS_CHECK(!to[i]);
+    }
+}
+
 /* Around the ring, several under way at a time. */
 static inline void harness_ring(wd_comm *comm, wd_lane lane, int round)
 {
@@ -154,6 +187,7 @@ static inline void harness_all(wd_comm *comm, wd_device *device)
         const wd_lane lane = (wd_lane)(round % WD_LANES);
         harness_exchange(comm, lane, round);
         harness_gather_all(comm, lane, round);
+        harness_within(comm, lane, round);
         harness_ring(comm, lane, round);
     }
     harness_many(comm);

@@ -11,17 +11,18 @@ typedef struct dry_comm {
 } dry_comm;
 
 /* What is decided together is decided: the others say what this rank says. */
-static void repeat(const wd_comm *self, const wd_comm_op *op)
+static void repeat(const wd_comm_op *op)
 {
-    const size_t own = op->to_at[self->rank], bytes = op->to_at[self->rank + 1] - own;
-    for (int r = 0; r < self->ranks; r++)
-        if (r != self->rank && op->to_at[r + 1] - op->to_at[r] == bytes)
-            memcpy((char *)op->to + op->to_at[r], (char *)op->to + own, bytes);
+    const wd_parts *parts = &op->to_parts;
+    const size_t own = wd_part_begin(parts, op->member), bytes = wd_part_bytes(parts, op->member);
+    for (int i = 0; i < op->group.count; i++)
+        if (i != op->member && wd_part_bytes(parts, i) == bytes)
+            memcpy((char *)op->to + wd_part_begin(parts, i), (char *)op->to + own, bytes);
 }
 
 static wd_ticket dry_post(wd_comm *self, const wd_comm_op *op)
 {
-    if (op->lane == WD_LANE_CONTROL && op->kind == WD_COMM_GATHER_ALL) repeat(self, op);
+    if (op->lane == WD_LANE_CONTROL && op->kind == WD_COMM_GATHER_ALL) repeat(op);
     return (wd_ticket){op->lane, ((dry_comm *)self)->posted[op->lane]++};
 }
 

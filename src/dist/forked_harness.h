@@ -35,7 +35,7 @@ static inline wd_ticket forked_post(wd_comm *self, const wd_comm_op *op)
 {
     forked_area *area = ((forked_comm *)self)->area;
     unsigned char *to = op->to;
-    const size_t *at = op->to_at;
+    const size_t *at = op->to_parts.at; /* among all */
     HARNESS_CHECK(op->kind == WD_COMM_GATHER_ALL && at[self->ranks] <= FORKED_BYTES_MAX);
     memcpy(area->data + at[self->rank], to + at[self->rank], at[self->rank + 1] - at[self->rank]);
     pthread_barrier_wait(&area->meet);

@@ -71,54 +71,65 @@ static void receive_part(place *p, MPI_Comm comm, char *to, size_t bytes, int pe
     MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, tag, comm, &p->request[p->requests++]);
 }
 
-/* Part r of `from` to rank r, where it becomes part `rank` of `to`; no message without bytes. Each
- * rank begins with the one behind it, so that not all send to the same. */
-static void begin_exchange(mpi_comm *c, place *p, MPI_Comm comm)
+/* Part i of `from` to member i, where it becomes part `member` of `to`; no message without bytes.
+ * Each begins with the one behind it, so that not all send to the same. */
+static void begin_exchange(place *p, MPI_Comm comm)
 {
     const wd_comm_op *op = &p->op;
-    const int me = c->base.rank, ranks = c->base.ranks;
+    const wd_group *g = &op->group;
+    const int me = op->member;
     char *to = op->to;
     const char *from = op->from;
-    for (int i = 1; i < ranks; i++) {
-        const int r = (me + ranks - i) % ranks;
-        const size_t bytes = op->to_at[r + 1] - op->to_at[r];
-        if (bytes) receive_part(p, comm, to + op->to_at[r], bytes, r, TAG_COLLECTIVE);
+    for (int n = 1; n < g->count; n++) {
+        const int i = (me + g->count - n) % g->count;
+        const size_t bytes = wd_part_bytes(&op->to_parts, i);
+        if (bytes)
+            receive_part(p, comm, to + wd_part_begin(&op->to_parts, i), bytes, wd_group_rank(g, i),
+                         TAG_COLLECTIVE);
     }
-    for (int i = 1; i < ranks; i++) {
-        const int r = (me + i) % ranks;
-        const size_t bytes = op->from_at[r + 1] - op->from_at[r];
-        if (bytes) send_part(p, comm, from + op->from_at[r], bytes, r, TAG_COLLECTIVE);
+    for (int n = 1; n < g->count; n++) {
+        const int i = (me + n) % g->count;
+        const size_t bytes = wd_part_bytes(&op->from_parts, i);
+        if (bytes)
+            send_part(p, comm, from + wd_part_begin(&op->from_parts, i), bytes,
+                      wd_group_rank(g, i), TAG_COLLECTIVE);
     }
-    const size_t own = op->to_at[me + 1] - op->to_at[me];
-    assert(own == op->from_at[me + 1] - op->from_at[me]);
-    if (own) memmove(to + op->to_at[me], from + op->from_at[me], own);
+    const size_t own = wd_part_bytes(&op->to_parts, me);
+    assert(own == wd_part_bytes(&op->from_parts, me));
+    if (own)
+        memmove(to + wd_part_begin(&op->to_parts, me), from + wd_part_begin(&op->from_parts, me),
+                own);
 }
 
-static void begin_gather_all(mpi_comm *c, place *p, MPI_Comm comm)
+static void begin_gather_all(place *p, MPI_Comm comm)
 {
     const wd_comm_op *op = &p->op;
-    const int me = c->base.rank, ranks = c->base.ranks;
+    const wd_group *g = &op->group;
+    const int me = op->member;
     char *data = op->to;
-    const size_t own = op->to_at[me + 1] - op->to_at[me];
-    for (int i = 1; i < ranks; i++) {
-        const int r = (me + ranks - i) % ranks;
-        const size_t bytes = op->to_at[r + 1] - op->to_at[r];
-        if (bytes) receive_part(p, comm, data + op->to_at[r], bytes, r, TAG_COLLECTIVE);
+    const size_t own = wd_part_bytes(&op->to_parts, me);
+    for (int n = 1; n < g->count; n++) {
+        const int i = (me + g->count - n) % g->count;
+        const size_t bytes = wd_part_bytes(&op->to_parts, i);
+        if (bytes)
+            receive_part(p, comm, data + wd_part_begin(&op->to_parts, i), bytes,
+                         wd_group_rank(g, i), TAG_COLLECTIVE);
     }
-    for (int i = 1; i < ranks && own; i++)
-        send_part(p, comm, data + op->to_at[me], own, (me + i) % ranks, TAG_COLLECTIVE);
+    for (int n = 1; n < g->count && own; n++)
+        send_part(p, comm, data + wd_part_begin(&op->to_parts, me), own,
+                  wd_group_rank(g, (me + n) % g->count), TAG_COLLECTIVE);
 }
 
-static void begin(mpi_comm *c, place *p, MPI_Comm comm)
+static void begin(place *p, MPI_Comm comm)
 {
     const wd_comm_op *op = &p->op;
     p->requests = 0;
     switch (op->kind) {
     case WD_COMM_EXCHANGE:
-        begin_exchange(c, p, comm);
+        begin_exchange(p, comm);
         break;
     case WD_COMM_GATHER_ALL:
-        begin_gather_all(c, p, comm);
+        begin_gather_all(p, comm);
         break;
     case WD_COMM_SEND:
         send_part(p, comm, op->from, op->bytes, op->peer, TAG_PAIR);
@@ -144,7 +155,7 @@ static bool step_lane(mpi_comm *c, lane *l, int64_t posted)
     for (; l->begun < posted; l->begun++) {
         place *p = &l->ring[l->begun % WD_LANE_DEPTH];
         if (p->op.after && !wd_event_is_done(p->op.after)) break;
-        begin(c, p, l->comm);
+        begin(p, l->comm);
         moved = true;
     }
     for (int64_t n = l->oldest; n < l->begun; n++) {
@@ -220,6 +231,9 @@ static void find_hosts(wd_comm *base)
         if (r == first) base->host = base->hosts;
         base->hosts++;
     }
+    const int each = base->ranks / base->hosts;
+    base->in_blocks = each * base->hosts == base->ranks;
+    for (int r = 0; r < base->ranks; r++) base->in_blocks &= all[r] == r - r % each;
 }
 
 static void enter(mpi_comm *c)

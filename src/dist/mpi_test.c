@@ -30,6 +30,7 @@ static void every_rank_is_there(void **state)
     assert_int_equal(comm->host_ranks, here);
     assert_int_equal(comm->hosts, comm->ranks / here); /* as many on each */
     assert_int_equal(comm->host, comm->rank / here);
+    assert_true(comm->in_blocks);
 }
 
 static void ranks_talk(void **state)

@@ -68,32 +68,35 @@ static void move(void *to, const void *from, size_t bytes)
     if (bytes) memmove(to, from, bytes);
 }
 
-/* What rank `from` has for rank `to`. */
-static void move_part(const wd_comm_op *to, int to_rank, const wd_comm_op *from, int from_rank)
+/* What one has for another, of a group. */
+static void move_part(const wd_comm_op *to, const wd_comm_op *from)
 {
     assert(to->kind == from->kind);
     if (to->kind == WD_COMM_EXCHANGE) {
-        const size_t bytes = from->from_at[to_rank + 1] - from->from_at[to_rank];
-        assert(to->to_at[from_rank + 1] - to->to_at[from_rank] == bytes);
-        move((char *)to->to + to->to_at[from_rank],
-             (const char *)from->from + from->from_at[to_rank], bytes);
+        const size_t bytes = wd_part_bytes(&from->from_parts, to->member);
+        assert(wd_part_bytes(&to->to_parts, from->member) == bytes);
+        move((char *)to->to + wd_part_begin(&to->to_parts, from->member),
+             (const char *)from->from + wd_part_begin(&from->from_parts, to->member), bytes);
     } else {
-        const size_t *at = to->to_at + from_rank;
+        const size_t at = wd_part_begin(&to->to_parts, from->member);
         assert(to->kind == WD_COMM_GATHER_ALL);
-        move((char *)to->to + at[0], (const char *)from->to + at[0], at[1] - at[0]);
+        assert(wd_part_begin(&from->to_parts, from->member) == at);
+        move((char *)to->to + at, (const char *)from->to + at,
+             wd_part_bytes(&to->to_parts, from->member));
     }
 }
 
-static void try_collective(hub *h, wd_lane lane, int64_t meeting)
+static void try_collective(hub *h, wd_lane lane, wd_group group, int64_t meeting)
 {
-    posted *all[h->ranks];
-    for (int r = 0; r < h->ranks; r++)
-        if (!(all[r] = find(h, r, lane, WD_COMM_EXCHANGE, 0, meeting))) return;
-    for (int to = 0; to < h->ranks; to++)
-        for (int from = 0; from < h->ranks; from++)
+    posted *all[group.count];
+    for (int i = 0; i < group.count; i++)
+        if (!(all[i] = find(h, wd_group_rank(&group, i), lane, WD_COMM_EXCHANGE, 0, meeting)))
+            return;
+    for (int to = 0; to < group.count; to++)
+        for (int from = 0; from < group.count; from++)
             if (to != from || all[to]->op.kind == WD_COMM_EXCHANGE)
-                move_part(&all[to]->op, to, &all[from]->op, from);
-    for (int r = 0; r < h->ranks; r++) all[r]->waits = false;
+                move_part(&all[to]->op, &all[from]->op);
+    for (int i = 0; i < group.count; i++) all[i]->waits = false;
     pthread_cond_broadcast(&h->moved);
 }
 
@@ -116,7 +119,7 @@ static void begin(thread_comm *c, wd_lane lane)
     p->begun = true;
     if (is_collective(p->op.kind)) {
         p->meeting = c->collectives[lane]++;
-        try_collective(h, lane, p->meeting);
+        try_collective(h, lane, p->op.group, p->meeting);
     } else {
         const bool sends = p->op.kind == WD_COMM_SEND;
         const int me = c->base.rank, peer = p->op.peer;
@@ -249,7 +252,8 @@ static wd_status open_rank(hub *h, int rank, wd_err *err)
                         .ranks = h->ranks,
                         .hosts = 1,
                         .host_rank = rank,
-                        .host_ranks = h->ranks};
+                        .host_ranks = h->ranks,
+                        .in_blocks = true};
     c->hub = h;
     const size_t pairs = (size_t)WD_LANES * (size_t)h->ranks;
     WD_TRY(wd_alloc((void **)&c->sends, pairs, sizeof *c->sends, "a communicator", err));
