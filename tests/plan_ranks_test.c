@@ -141,6 +141,35 @@ static void ranks_add_throughput(void **state)
     assert_non_null(strstr(program.out, "\"limited_by\": \"the network\""));
 }
 
+static double seconds_per_step(const char *const *arguments, double *gradients_bytes)
+{
+    wd_program_run_(&program, arguments);
+    json_t *plan = planned();
+    const double seconds = number(strategy_of(plan, "gpu"), "seconds_per_step");
+    *gradients_bytes = sizeof(float) * weights_of(plan);
+    json_decref(plan);
+    return seconds;
+}
+
+/* Where the network is all that takes time: one sum of gradients leaves each host, and what comes
+ * back comes to each once. Added in the order of micro-batches they leave it from each of its eight
+ * ranks. Targets are a hundredth of it. */
+static void hosts_send_one_sum(void **state)
+{
+    (void)state;
+    double bytes;
+    const double seconds = seconds_per_step(
+        (const char *[]){PLAN("64", "8"), "--network_bandwidth", "100MB/s", "--json", NULL},
+        &bytes);
+    const double once = 7.0 / 8 * bytes / 100e6;
+    assert_true(seconds > 2 * once && seconds < 1.5 * 2 * once);
+    const double flat = seconds_per_step(
+        (const char *[]){PLAN("64", "8"), "--network_bandwidth", "100MB/s",
+                         "--deterministic_reduce", "--json", NULL},
+        &bytes);
+    assert_true(flat > (8 + 1) * once && flat < 1.2 * (8 + 1) * once);
+}
+
 static void ranks_are_drawn_and_named(void **state)
 {
     (void)state;
@@ -280,6 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_follow_from_the_formulas),
         cmocka_unit_test(ranks_add_throughput),
+        cmocka_unit_test(hosts_send_one_sum),
         cmocka_unit_test(ranks_are_drawn_and_named),
         cmocka_unit_test(unequal_ranks_are_refused),
         cmocka_unit_test(ranks_are_those_that_train_starts),

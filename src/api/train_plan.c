@@ -88,6 +88,8 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
     in->reduced_bytes = rounds * (double)beside->student_weights * sizeof(float);
     in->gathered_bytes = gathered_bytes(m, beside);
+    in->gathered_flat = m->comm && !m->comm->in_blocks;
+    in->reduced_flat = in->gathered_flat || m->deterministic_reduce;
     in->final_share = 2.0 / 3 * rounds / (double)m->accumulation;
 }
 

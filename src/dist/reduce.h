@@ -6,15 +6,25 @@
  * of which bucket comes next is the same on all ranks. Copies are made by a queue of their own, so
  * that they go on beside what is computed.
  *
+ * Where hosts have several ranks each, which follow one another (wd_comm's in_blocks), both go by
+ * hosts, whose ranks share one link: they exchange and add among themselves first, so that of a
+ * host one sum leaves and not one gradient for each rank, and what comes back comes once, and is
+ * handed round. The sum is then that, in the order of hosts, of each host's sum, in rank order.
+ *
  * A round is one backward pass. With `by_round` each round's data is reduced by itself and the
  * owner adds on: round after round, in each rank after rank. Nobody's sum depends on how rounds
- * times ranks are divided: 1 rank's 4 rounds give the bits of 4 ranks' one.
+ * times ranks are divided: 1 rank's 4 rounds give the bits of 4 ranks' one. Which an order by hosts
+ * cannot keep, (a + b) + (c + d) being another sum than ((a + b) + c) + d: only what is gathered
+ * goes by hosts then.
  *
  * With `scatter` sums are not gathered: each rank has those of its own pieces, in their places.
  *
  * Bytes sent by rank r in a step, with N elements of which it owns n, R ranks, A exchanged rounds
  * (1 without by_round): exchange 4 A (N - n); gather 4 (R - 1) n. The mean over ranks, without
- * by_round: 2 (R - 1) / R 4 N. */
+ * by_round: 2 (R - 1) / R 4 N. By hosts, of which there are H of L ranks, these are as many, but
+ * for what pieces differ by: gather 4 (H - 1) n + 4 (L - 1) of all own pieces of the H ranks that
+ * are r on their host. To other hosts it sends 4 (H - 1) n of each, L times fewer: all of a host
+ * 2 (H - 1) / H 4 N. */
 #ifndef WD_DIST_REDUCE_H
 #define WD_DIST_REDUCE_H
 

@@ -8,7 +8,7 @@
 #include "dist/comm_harness.h"
 #include "dist/reduce.h"
 
-enum { RANKS_MAX = 4, ROUNDS_MAX = 4, STEPS = 3, PARTS = 5 };
+enum { RANKS_MAX = 6, ROUNDS_MAX = 4, STEPS = 3, PARTS = 5 };
 
 typedef wd_status opener(wd_device **out, int rank, wd_err *err);
 
@@ -35,8 +35,8 @@ static wd_status open_sim(wd_device **out, int rank, wd_err *err)
 /* What all ranks do. */
 typedef struct job {
     int64_t count, align, bucket;
-    int ranks, rounds;
-    bool by_round, scatter;
+    int ranks, hosts, rounds;
+    bool in_blocks, by_round, scatter;
     opener *open;
 } job;
 
@@ -67,16 +67,28 @@ static void contribution(float *out, const job *j, int step, int round, int rank
     gradient(out, j, step, round * j->ranks + rank);
 }
 
-/* The sum in the documented order. */
+static void add(float *sum, const float *one, int64_t count, bool first)
+{
+    for (int64_t i = 0; i < count; i++) sum[i] = first ? one[i] : sum[i] + one[i];
+}
+
+/* The sum in the documented order: of a host's ranks, and then of these sums; with by_round, and
+ * where ranks of hosts do not follow one another, there are no hosts. */
 static float *expected(const job *j, int step)
 {
-    float *sum = floats(j->count), *one = floats(j->count);
+    const int hosts = j->by_round || !j->in_blocks ? 1 : j->hosts, near = j->ranks / hosts;
+    float *sum = floats(j->count), *of_host = floats(j->count), *one = floats(j->count);
     for (int round = 0; round < j->rounds; round++)
-        for (int rank = 0; rank < j->ranks; rank++) {
-            contribution(one, j, step, round, rank);
-            for (int64_t i = 0; i < j->count; i++) sum[i] = round + rank ? sum[i] + one[i] : one[i];
+        for (int host = 0; host < hosts; host++) {
+            float *to = hosts > 1 ? of_host : sum;
+            for (int r = 0; r < near; r++) {
+                contribution(one, j, step, round, host * near + r);
+                add(to, one, j->count, r == 0 && (hosts > 1 || round == 0));
+            }
+            if (hosts > 1) add(sum, of_host, j->count, host == 0);
         }
     wd_free(one);
+    wd_free(of_host);
     return sum;
 }
 
@@ -133,9 +145,17 @@ static void gather(wd_reduce *reduce, float *data, float *host, const job *j, in
 
 static void check_sent(const wd_reduce *reduce, const wd_comm *comm, const job *j)
 {
-    const int64_t own = wd_pieces_share(wd_reduce_pieces(reduce), comm->rank);
-    const int64_t exchanged = j->by_round ? j->rounds : 1, others = j->ranks - 1;
-    const int64_t step = 4 * exchanged * (j->count - own) + (j->scatter ? 0 : 4 * others * own);
+    const wd_pieces *p = wd_reduce_pieces(reduce);
+    const int near = j->ranks / j->hosts;
+    const int64_t own = wd_pieces_share(p, comm->rank);
+    const int64_t exchanged = (j->by_round ? j->rounds : 1) * (j->count - own);
+    int64_t gathered = (j->ranks - 1) * own;
+    if (j->in_blocks && j->hosts > 1 && near > 1) {
+        int64_t alike = 0; /* of the ranks that are this one on their hosts */
+        for (int h = 0; h < j->hosts; h++) alike += wd_pieces_share(p, h * near + comm->host_rank);
+        gathered = (j->hosts - 1) * own + (near - 1) * alike;
+    }
+    const int64_t step = 4 * (exchanged + (j->scatter ? 0 : gathered));
     HARNESS_CHECK(comm->sent[WD_LANE_GRADIENTS] == STEPS * step);
 }
 
@@ -202,22 +222,34 @@ static void run(const job *j)
     part all[RANKS_MAX];
     wd_test_ok(wd_comm_open_threads(comm, j->ranks, &err), &err);
     for (int r = 0; r < j->ranks; r++) {
+        const int near = j->ranks / j->hosts;
+        comm[r]->hosts = j->hosts;
+        comm[r]->host = r / near;
+        comm[r]->host_ranks = near;
+        comm[r]->host_rank = r % near;
+        comm[r]->in_blocks = j->in_blocks;
         all[r] = (part){.job = j, .comm = comm[r]};
         assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
     }
     for (int r = 0; r < j->ranks; r++) pthread_join(all[r].thread, NULL);
 }
 
-/* Odd sizes; buckets of one element, of a few, of all; fewer elements than ranks. */
+/* Odd sizes; buckets of one element, of a few, of all; fewer elements than ranks. Ranks of one
+ * host, of several, and one on each. */
 static void run_sizes(const job *base)
 {
+    static const int machines[][3] = {/* ranks, hosts, in blocks */
+                                      {1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {3, 3, 1},
+                                      {4, 2, 0}, {4, 2, 1}, {6, 2, 1}, {6, 3, 1}};
     static const int64_t size[][3] = {/* count, align, bucket */
                                       {10007, 32, 1024}, {10007, 1, 333}, {4096, 256, 4096},
                                       {31, 1, 1},        {3, 1, 2},       {1, 8, 8}};
-    for (int ranks = 1; ranks <= RANKS_MAX; ranks++)
+    for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
         for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
             job j = *base;
-            j.ranks = ranks;
+            j.ranks = machines[m][0];
+            j.hosts = machines[m][1];
+            j.in_blocks = machines[m][2];
             j.count = size[i][0];
             j.align = size[i][1];
             j.bucket = size[i][2];

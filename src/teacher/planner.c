@@ -299,18 +299,24 @@ static double rank_sends(const wd_planner_input *in)
     return (in->reduced_bytes + in->gathered_bytes) * (ranks - 1) / ranks;
 }
 
-/* How long that takes, the ranks of a host at the same time. */
+/* How long `bytes` take that all ranks have of one another, the ranks of a host at the same time.
+ * Flat, each sends each other one its share; or hosts do, once for all their ranks, which exchange
+ * the rest among themselves. */
+static double exchange_seconds(const wd_site *site, double bytes, bool flat)
+{
+    const double ranks = wd_site_ranks(site), near = wd_site_host_ranks(site);
+    const double within = flat ? near * (near - 1) / ranks : near - 1;
+    const double across = (flat ? near : 1) * (ranks - near) / ranks;
+    double seconds = 0;
+    if (site->memory_bytes_per_s > 0) seconds += bytes * within / site->memory_bytes_per_s;
+    if (site->network_bytes_per_s > 0) seconds += bytes * across / site->network_bytes_per_s;
+    return seconds;
+}
+
 static double reduce_seconds(const wd_planner_input *in)
 {
-    const int ranks = wd_site_ranks(&in->site), near = wd_site_host_ranks(&in->site);
-    const double bytes = (in->reduced_bytes + in->gathered_bytes) * near / ranks;
-    double seconds = 0;
-    if (ranks == 1) return 0;
-    if (in->site.memory_bytes_per_s > 0)
-        seconds += bytes * (near - 1) / in->site.memory_bytes_per_s;
-    if (in->site.network_bytes_per_s > 0)
-        seconds += bytes * (ranks - near) / in->site.network_bytes_per_s;
-    return seconds;
+    return exchange_seconds(&in->site, in->reduced_bytes, in->reduced_flat) +
+           exchange_seconds(&in->site, in->gathered_bytes, in->gathered_flat);
 }
 
 /* A processor does one after the other. Another device computes for both, side by side, and its

@@ -30,6 +30,8 @@ typedef struct wd_planner_input {
      * what comes of that (gradients again, or weights), in bytes of all shares; and the share of a
      * step's FLOPs during which gradients become final */
     double reduced_bytes, gathered_bytes, final_share;
+    bool reduced_flat;  /* gradients are not added up host by host (dist/reduce.h), */
+    bool gathered_flat; /* and what comes back does not come once for each host */
 } wd_planner_input;
 
 /* What a strategy makes of it. */
