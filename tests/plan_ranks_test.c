@@ -22,7 +22,7 @@ static int prepare(void **state)
     "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype", "bfloat16", "--student_config",  \
         student, "--height", "512", "--width", "512", "--batch_size", "4", "--host_memory",        \
         "512GiB", "--ranks", ranks, "--hosts", hosts, "--devices",                                 \
-        "sim:8x80GiB@link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s"
+        "sim:8x80GiB@link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s,memory=80GB/s"
 
 static json_t *planned(void)
 {
@@ -99,6 +99,7 @@ static void bytes_follow_from_the_formulas(void **state)
     json_t *plan = planned();
     const double gradients = 2 * (ranks - 1) / ranks * sizeof(float) * weights_of(plan);
     assert_near(number(plan, "samples_per_step"), 64 * 4);
+    assert_near(number(plan, "memory_bytes_per_s"), 80e9); /* as --devices says */
     assert_near(number(strategy_of(plan, "gpu"), "bytes_sent_per_step"),
                 gradients + targets / ranks * latent * (ranks - 1));
     assert_near(number(strategy_of(plan, "gpu0"), "bytes_sent_per_step"),

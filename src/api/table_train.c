@@ -157,7 +157,8 @@ static const wd_option table[] = {
     {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine",
      .help = "Devices to compute on, the student on the first: auto, cpu, or simulated ones, "
              "sim:4x24GiB@link=25GB/s,compute=20GFLOP/s. To plan for another machine, cpu=3TFLOP/s "
-             "behind the @, or cpu@compute=3TFLOP/s, says what its processor does"},
+             "behind the @, or cpu@compute=3TFLOP/s, says what its processor does, memory=80GB/s "
+             "what its ranks send one another"},
     {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine",
      .help = "Memory that the run may have of a host, such as 60GiB, its ranks together; default: "
              "what is free"},

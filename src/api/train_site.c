@@ -234,15 +234,19 @@ static wd_status disk_rate(double *bytes_per_s, gauge *g, wd_err *err)
     return WD_OK;
 }
 
-/* From rank to rank of a host, of one of them. */
+/* From rank to rank of a host, all of them together. */
 static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
 {
     char key[WD_RATE_KEY_MAX], model[96];
-    snprintf(key, sizeof key, "host memory, %s", processor_model(model));
-    *bytes_per_s = known_rate(g, key);
+    *bytes_per_s = g->plan->devices->list.memory_bytes_per_s;
     if (*bytes_per_s > 0) return WD_OK;
-    WD_TRY(wd_rate_of_memory(bytes_per_s, err));
-    *bytes_per_s = wd_rate_cache_put(&g->cache, key, *bytes_per_s);
+    snprintf(key, sizeof key, "host memory, %s", processor_model(model));
+    double one = known_rate(g, key);
+    if (!(one > 0)) {
+        WD_TRY(wd_rate_of_memory(&one, err));
+        one = wd_rate_cache_put(&g->cache, key, one);
+    }
+    *bytes_per_s = one * host_ranks(g->setup);
     return WD_OK;
 }
 
@@ -291,7 +295,6 @@ static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
         return WD_OK;
     }
     if (site->ranks > 1) WD_TRY(memory_rate(&site->memory_bytes_per_s, g, err));
-    site->memory_bytes_per_s *= host_ranks(g->setup);
     return disk_rate(&site->disk_bytes_per_s, g, err);
 }
 

@@ -95,19 +95,23 @@ static wd_status read_speed(double *out, part p, const unit *units, const char *
     return WD_OK;
 }
 
-/* "link=25GB/s,compute=20GFLOP/s,cpu=3TFLOP/s": `speeds` gets the two, *processor the third. */
-static wd_status read_speeds(wd_device_spec *speeds, double *processor, part p, wd_err *err)
+/* "link=25GB/s,compute=20GFLOP/s,cpu=3TFLOP/s,memory=80GB/s": `speeds` gets the first two, the list
+ * the others. */
+static wd_status read_speeds(wd_device_spec *speeds, wd_device_list *list, part p, wd_err *err)
 {
     while (p.at) {
         part one = cut(&p, ','), value = one, name = cut(&value, '=');
         double *to = is(name, "link")      ? &speeds->link_bytes_per_s
                      : is(name, "compute") ? &speeds->flops_per_s
-                     : is(name, "cpu")     ? processor
+                     : is(name, "cpu")     ? &list->processor_flops_per_s
+                     : is(name, "memory")  ? &list->memory_bytes_per_s
                                            : NULL;
         if (!value.at || !to || *to > 0)
-            return EXPECTED(one, "link=25GB/s, compute=20GFLOP/s or cpu=3TFLOP/s, each once");
-        if (to == &speeds->link_bytes_per_s)
-            WD_TRY(read_speed(to, value, bytes_units, "a speed such as 25GB/s behind link=", err));
+            return EXPECTED(one, "link=25GB/s, compute=20GFLOP/s, cpu=3TFLOP/s or memory=80GB/s, "
+                                 "each once");
+        if (to == &speeds->link_bytes_per_s || to == &list->memory_bytes_per_s)
+            WD_TRY(read_speed(to, value, bytes_units,
+                              "a speed such as 25GB/s behind link= and memory=", err));
         else
             WD_TRY(read_speed(to, value, flops_units,
                               "a speed such as 20GFLOP/s behind compute= and cpu=", err));
@@ -154,7 +158,7 @@ static wd_status read_sim(wd_device_list *list, part p, wd_err *err)
 {
     part speeds = p, groups = cut(&speeds, '@');
     wd_device_spec all = {0};
-    if (speeds.at) WD_TRY(read_speeds(&all, &list->processor_flops_per_s, speeds, err));
+    if (speeds.at) WD_TRY(read_speeds(&all, list, speeds, err));
     while (groups.at) {
         part group = cut(&groups, ',');
         WD_TRY(read_group(list, group, err));

@@ -6,6 +6,7 @@
  *     sim:2x24GiB,48GiB          two of 24 GiB and one of 48
  *     sim:4x24GiB@link=25GB/s,compute=20GFLOP/s    the same speeds for all of the list
  *     cpu@compute=3TFLOP/s, sim:4x24GiB@cpu=3TFLOP/s    what plans take the processor to do
+ *     sim:4x24GiB@memory=80GB/s                         and copies between the ranks of a host
  *
  * Sizes are B, kB MB GB TB (powers of 1000) or KiB MiB GiB TiB (powers of 1024); speeds are such
  * sizes, or FLOP kFLOP MFLOP GFLOP TFLOP, each with /s. Numbers may have a fraction. */
@@ -31,6 +32,8 @@ typedef struct wd_device_list {
     wd_device_spec device[WD_DEVICES_MAX];
     int count;                    /* at least 1 */
     double processor_flops_per_s; /* flops_per_s of the cpu that is there beside others */
+    double memory_bytes_per_s;    /* from rank to rank of a host, all of them together; 0: what is
+                                   * measured */
 } wd_device_list;
 
 /* Reads the value of --devices. An error names the part that is wrong, what was expected and what

@@ -24,6 +24,8 @@ static void processor(void **state)
     assert_true(parse("cpu@compute=1.5TFLOP/s").device[0].flops_per_s == 1.5e12);
     assert_true(parse("sim:1GiB@cpu=2GFLOP/s").processor_flops_per_s == 2e9);
     assert_true(parse("sim:1GiB@compute=2GFLOP/s").processor_flops_per_s == 0);
+    assert_true(parse("sim:1GiB@memory=80GB/s,link=1GB/s").memory_bytes_per_s == 80e9);
+    assert_true(parse("sim:1GiB@link=1GB/s").memory_bytes_per_s == 0);
 }
 
 static void simulated_devices(void **state)
@@ -79,6 +81,8 @@ static void errors_name_the_part(void **state)
         {"cpu@compute=1GB/s", "found \"1GB/s\""},
         {"cpu@compute=1GFLOP/s,compute=2GFLOP/s", "found \"1GFLOP/s,compute=2GFLOP/s\""},
         {"sim:1GiB@cpu=1GFLOP/s,cpu=1GFLOP/s", "each once, found \"cpu=1GFLOP/s\""},
+        {"sim:1GiB@memory=1GB/s,memory=1GB/s", "each once, found \"memory=1GB/s\""},
+        {"sim:1GiB@memory=1GFLOP/s", "found \"1GFLOP/s\""},
         {"sim", "found \"sim\""},
         {"sim:", "expected a size such as 24GiB, 500MB or 4096B, found \"\""},
         {"sim:4", "found \"4\""},
@@ -102,11 +106,12 @@ static void errors_name_the_part(void **state)
         {"sim:40x1GiB,25x1GiB", "expected at most 64 devices in all, found \"25x1GiB\""},
         {"sim:1GiB,", "expected a size such as 24GiB, 500MB or 4096B, found \"\""},
         {"sim:1GiB@",
-         "expected link=25GB/s, compute=20GFLOP/s or cpu=3TFLOP/s, each once, found \"\""},
+         "expected link=25GB/s, compute=20GFLOP/s, cpu=3TFLOP/s or memory=80GB/s, each once, "
+         "found \"\""},
         {"sim:1GiB@link", "found \"link\""},
         {"sim:1GiB@speed=1GB/s", "found \"speed=1GB/s\""},
         {"sim:1GiB@link=1GB/s,link=2GB/s", "each once, found \"link=2GB/s\""},
-        {"sim:1GiB@link=25GB", "expected a speed such as 25GB/s behind link=, found \"25GB\""},
+        {"sim:1GiB@link=25GB", "expected a speed such as 25GB/s behind link= and memory=, found \"25GB\""},
         {"sim:1GiB@link=25GB/h", "found \"25GB/h\""},
         {"sim:1GiB@link=0GB/s", "found \"0GB/s\""},
         {"sim:1GiB@link=25GFLOP/s", "found \"25GFLOP/s\""},
