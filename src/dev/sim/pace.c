@@ -16,16 +16,13 @@ double wd_sim_begin_s(double ready_s)
     return fmax(ready_s, wd_sim_clock_s() - LATE_MAX_S);
 }
 
-double wd_sim_finish_s(double from_s, double begun_s, double over_s)
+void wd_sim_sleep_until(double over_s)
 {
-    double now_s = wd_sim_clock_s(), worked_s = now_s - begun_s;
-    over_s = fmax(over_s, from_s + worked_s);
-    if (over_s <= now_s) return over_s;
     double whole = floor(over_s);
     const struct timespec until = {.tv_sec = (time_t)whole,
                                    .tv_nsec = (long)((over_s - whole) * 1e9)};
+    if (over_s <= wd_clock_s()) return;
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) continue;
-    return over_s;
 }
 
 double wd_sim_pace_take(wd_sim_pace *pace, double from_s, double units)

@@ -17,10 +17,8 @@ extern double (*wd_sim_clock_s)(void);
 /* When work begins that could begin at `ready_s`: then, if that was a moment ago, else now. */
 double wd_sim_begin_s(double ready_s);
 
-/* Called when the work is done that began at `from_s`, really at `begun_s`, and is to last until
- * `over_s`: sleeps until then. Returns when it is over, which is later if the work itself took
- * longer than that. */
-double wd_sim_finish_s(double from_s, double begun_s, double over_s);
+/* What was begun is over then. */
+void wd_sim_sleep_until(double over_s);
 
 /* Something that gets through so many units per second, whoever uses it: a link, a processor. */
 typedef struct wd_sim_pace {

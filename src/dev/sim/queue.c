@@ -4,9 +4,10 @@
  * oldest command, which never waits for anything that was submitted later. The worker runs a kernel
  * for real, alone on its core, or copies for real, and then sleeps until the device that it stands
  * for would be done: kernels of all queues share the device's processor, copies between pools or
- * with host memory share the links on their way. A copy is done piece by piece, so that those
- * which share a link come forward together, and small ones pass.
+ * with host memory share the links on their way. Both go piece by piece, so that those which share
+ * a processor or a link come forward together, and small ones pass.
  */
+#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -58,12 +59,17 @@ static wd_sim_device *device_of(const sim_queue *q) { return (wd_sim_device *)q-
 static double run_launch(sim_queue *q, const command *c, double from_s)
 {
     wd_sim_device *device = device_of(q);
-    double flops = wd_op_flops(c->op, &c->args);
-    double over_s = wd_sim_pace_take(&device->processor, from_s, flops);
-    double begun_s = wd_sim_clock_s();
+    wd_sim_pace *processor = &device->processor;
+    const double begun_s = wd_sim_clock_s(), piece = processor->per_s * PIECE_S;
+    double left = processor->per_s > 0 ? wd_op_flops(c->op, &c->args) : 0, over_s = from_s;
     wd_cpu_kernels_run(&device->kernels, c->op, &c->args, q->base.workspace,
                        q->base.workspace_bytes);
-    return wd_sim_finish_s(from_s, begun_s, over_s);
+    const double worked_s = wd_sim_clock_s() - begun_s;
+    for (; left > 0; left -= piece) {
+        over_s = wd_sim_pace_take(processor, over_s, left < piece ? left : piece);
+        wd_sim_sleep_until(over_s);
+    }
+    return fmax(over_s, from_s + worked_s);
 }
 
 /* Bytes of a copy that go in one piece. */
@@ -90,7 +96,9 @@ static double run_copy(const copy_command *c, double from_s)
         }
         double begun_s = wd_sim_clock_s();
         memcpy(c->to + done, c->from + done, bytes);
-        from_s = wd_sim_begin_s(wd_sim_finish_s(from_s, begun_s, over_s));
+        over_s = fmax(over_s, from_s + wd_sim_clock_s() - begun_s);
+        wd_sim_sleep_until(over_s);
+        from_s = wd_sim_begin_s(over_s);
     }
     return from_s;
 }
