@@ -1,5 +1,5 @@
 /* Predicted and measured seconds per step: wan-tiny as teacher on simulated devices with slow links
- * and processors, under the strategies that differ in what limits them.
+ * and processors, under every strategy and what may limit it.
  *
  * Devices compute so slowly that the real work is hidden in it: what is measured is who waits for
  * whom. A figure is the time between steps once all trajectories have begun. */
@@ -29,22 +29,36 @@ static const char *const TEACHER = "models/wan-tiny";
 
 typedef struct prediction_case {
     wd_strategy strategy;
-    const char *devices, *what;
-    int64_t window, batch, reuse;
+    const char *devices;
+    const char *what; /* of custom: for each stage of both experts its device, or H, D: it comes
+                       * to the first one from host memory, from disk */
+    int64_t window, reuse;
 } prediction_case;
 
 static const prediction_case cases[] = {
-    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "teacher", SLOTS, 8, 1},
-    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "student", SLOTS, 8, 4},
-    {WD_STRATEGY_gpu0, "sim:2x256MiB@link=2MB/s,compute=2GFLOP/s", "apart", SLOTS, 8, 1},
-    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "compute", SLOTS, 8, 1},
-    {WD_STRATEGY_balanced, "sim:2x256MiB@link=500kB/s,compute=2GFLOP/s", "hops", SLOTS, 8, 1},
-    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "window 2", 2, 8, 1},
-    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 8, 1},
-    {WD_STRATEGY_offload, "sim:256MiB@link=10MB/s,compute=2GFLOP/s", "link", SLOTS, 8, 1},
-    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "window 2", 2, 8, 1},
-    {WD_STRATEGY_disk, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 8, 1},
-    {WD_STRATEGY_disk, "sim:256MiB@link=5MB/s,compute=2GFLOP/s", "link", SLOTS, 8, 1},
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "teacher", SLOTS, 1},
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "student", SLOTS, 4},
+    {WD_STRATEGY_gpu0, "sim:2x256MiB@link=2MB/s,compute=2GFLOP/s", "apart", SLOTS, 1},
+    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "compute", SLOTS, 1},
+    {WD_STRATEGY_balanced, "sim:2x256MiB@link=500kB/s,compute=2GFLOP/s", "hops", SLOTS, 1},
+    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "window 2", 2, 1},
+    {WD_STRATEGY_sequential, "sim:32MiB,12MiB,32MiB@link=5MB/s,compute=1GFLOP/s", "fill", SLOTS, 1},
+    {WD_STRATEGY_custom, "sim:3x256MiB@link=5MB/s,compute=1GFLOP/s", "00000122 01111222", SLOTS, 1},
+    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", SLOTS, 1},
+    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", 4, 1},
+    {WD_STRATEGY_custom, "sim:3x256MiB@link=5MB/s,compute=1GFLOP/s", "11111111 22222222", SLOTS, 1},
+    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "1HHH1111 0000DDD0", SLOTS, 1},
+    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1},
+    {WD_STRATEGY_offload, "sim:256MiB@link=10MB/s,compute=2GFLOP/s", "link", SLOTS, 1},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1},
+    {WD_STRATEGY_disk, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1},
+    {WD_STRATEGY_disk, "sim:256MiB@link=5MB/s,compute=2GFLOP/s", "link", SLOTS, 1},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1},
+    {WD_STRATEGY_cpu, "sim:256MiB@link=500kB/s,compute=500MFLOP/s", "apart", SLOTS, 1},
 };
 
 static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
@@ -76,7 +90,7 @@ static wd_machine_options options_of(const wd_pipeline *teacher, const predictio
         .replay = 128 * SLOTS,
         .window = c->window,
         .guidance_scale = {4, 3},
-        .batch = c->batch,
+        .batch = SLOTS,
         .accumulation = 1,
         .optimizer = wd_optimizer_defaults(),
         .text = no_text,
@@ -108,8 +122,14 @@ static wd_status read_files(wd_planner_input *in, const wd_pipeline *teacher, wd
     return status;
 }
 
-static void describe(wd_planner_input *in, const wd_devices *d)
+/* Devices as they were asked for, the processor as fast as it is. */
+static wd_status describe(wd_planner_input *in, const wd_machine_options *o, const wd_devices *d,
+                          const wd_memory_plan *beside, wd_err *err)
 {
+    const wd_dit_config *c = &o->teacher->dit;
+    double processor = 0;
+    WD_TRY(wd_rate_of_products(&processor, d->host, WD_F32, LATENT * LATENT / 2, wd_dit_width(c),
+                               c->ffn_dim, err));
     in->site.devices = d->count;
     in->site.host_bytes = SIZE_MAX;
     for (int i = 0; i < d->count; i++) {
@@ -117,15 +137,30 @@ static void describe(wd_planner_input *in, const wd_devices *d)
         in->target[i] = d->device[i];
         in->site.device[i] = (wd_site_device){
             .bytes = wd_device_bytes_max(d->device[i]),
-            .flops_per_s = is_processor ? 1 : d->list.device[i].flops_per_s,
+            .taken = is_processor ? 0 : wd_plan_training_peak(beside, i),
+            .flops_per_s = is_processor ? processor : d->list.device[i].flops_per_s,
             .link_bytes_per_s = is_processor ? INFINITY : d->list.device[i].link_bytes_per_s,
             .reads_host = is_processor};
     }
+    return WD_OK;
+}
+
+static void read_map(wd_placement *out, const prediction_case *c, const wd_planner_input *in)
+{
+    *out = wd_placement_begin(&in->size, &in->site);
+    for (int e = 0; e < out->experts; e++)
+        for (int s = 0; s < out->stages; s++) {
+            const char at = c->what[e * (out->stages + 1) + s];
+            out->place[e][s] = at == 'H'   ? (wd_place){WD_HOME_HOST, 0}
+                               : at == 'D' ? (wd_place){WD_HOME_DISK, 0}
+                                           : (wd_place){WD_HOME_DEVICE, at - '0'};
+        }
 }
 
 static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, const wd_devices *d,
-                         wd_strategy strategy, wd_err *err)
+                         const prediction_case *c, wd_err *err)
 {
+    wd_placement custom;
     wd_memory_plan *beside = NULL;
     uint8_t *expert = NULL;
     wd_planner *planner = NULL;
@@ -135,19 +170,23 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
     student.micro_batch = 1;
     WD_TRY_OUT(wd_alloc((void **)&beside, 1, sizeof *beside, "a plan", err));
     WD_TRY_OUT(wd_plan_machine(beside, &student, &(wd_samples_options){0}, d, NULL, err));
-    describe(&in, d);
+    WD_TRY_OUT(describe(&in, o, d, beside, err));
     WD_TRY_OUT(read_files(&in, o->teacher, err));
     in.sweep = wd_machine_sweep_options(o);
     in.trajectories = o->trajectory.slots;
     WD_TRY_OUT(wd_trajectory_experts(&expert, &in.rounds, &o->trajectory,
                                      in.sweep.boundary_timestep, err));
     in.expert = expert;
-    in.teacher_rank = strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
+    if (c->strategy == WD_STRATEGY_custom) {
+        read_map(&custom, c, &in);
+        in.custom = &custom;
+    }
+    in.teacher_rank = c->strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
     in.step_targets = (double)o->batch / (double)o->reuse;
     in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
     in.student_step_bytes = wd_machine_step_bytes(o);
     WD_TRY_OUT(wd_planner_open(&planner, &in, err));
-    WD_TRY_OUT(wd_planner_need(out, planner, strategy, err));
+    WD_TRY_OUT(wd_planner_need(out, planner, c->strategy, err));
 out:
     wd_planner_close(planner);
     wd_free(expert);
@@ -204,10 +243,10 @@ static wd_status run_case(const prediction_case *c, const wd_pipeline *teacher,
     char line[160];
     wd_machine_options o = options_of(teacher, c);
     WD_TRY_OUT(wd_devices_open(&devices, c->devices, 1, err));
-    WD_TRY_OUT(predict(&plan, &o, &devices, c->strategy, err));
+    WD_TRY_OUT(predict(&plan, &o, &devices, c, err));
     o.micro_batch = plan.micro_batch;
     WD_TRY_OUT(measure(&measured, &o, &devices, &plan.placement, err));
-    snprintf(line, sizeof line, "step of %-8s %-12s predicted %6.3f s measured %6.3f s: %5.2f",
+    snprintf(line, sizeof line, "step of %-10s %-17s predicted %6.3f s measured %6.3f s: %5.2f",
              wd_strategy_name(c->strategy), c->what, plan.step_seconds, measured,
              measured / plan.step_seconds);
     bench->print(bench->context, line);
