@@ -3,7 +3,9 @@
 
     bench/ranks.py [--program PATH] [--steps N] [--rounds N] [cores] [devices] [bytes]
 
-cores    2 ranks with a thread each over 1 rank with a thread, on processors of their own.
+cores    2 ranks with a thread each over 1 rank with a thread, on processors of their own, and over
+         two runs of 1 rank side by side, which know nothing of one another: what two cores of this
+         machine, with its memory and its clock, do more than one, and the ranks could do at most.
 devices  4 and 8 ranks over 1, each with a simulated device of its own that computes at a fixed
          rate, a small part of what the machine can, so that its cores have time for all of them.
 bytes    what 4 ranks have sent of gradients and targets, over the formulas of docs/ranks.md.
@@ -21,6 +23,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 CASES = ("cores", "devices", "bytes")
 TEACHER = "models/wan-tiny"
@@ -29,11 +33,11 @@ LATENT_BYTES = 16 * 8 * 8 * 4
 RATE = "2GFLOP/s"
 
 
-def train(options, ranks, batch, student, *arguments):
+def train(options, ranks, batch, student, *arguments, name="run"):
     """One run -> rows of its metrics, its run.json, and what it logged."""
-    folder = os.path.join(options.folder, "run")
+    folder = os.path.join(options.folder, name)
     shutil.rmtree(folder, ignore_errors=True)
-    config = os.path.join(options.folder, "student.json")
+    config = f"{folder}.json"
     with open(config, "w", encoding="utf-8") as file:
         json.dump(student, file)
     command = [options.program, "train", "--teacher_path", TEACHER, "--data_path",
@@ -60,11 +64,13 @@ def samples_per_s(run):
 
 
 def in_turn(options, *sides):
-    """The best of each side over all rounds."""
+    """The best of each side over all rounds; a side is a list of runs at the same time."""
     best = [0.0] * len(sides)
     for _ in range(options.rounds):
         for i, side in enumerate(sides):
-            best[i] = max(best[i], samples_per_s(side()))
+            with ThreadPoolExecutor() as pool:
+                runs = [pool.submit(run, name=f"run{k}") for k, run in enumerate(side)]
+                best[i] = max(best[i], sum(samples_per_s(run.result()) for run in runs))
     return best
 
 
@@ -78,10 +84,13 @@ def case_cores(options):
     student = {"hidden_size": 160, "depth": 6}
     size = ("--height", "128", "--width", "128")
     load = os.getloadavg()[0]
-    one, two = in_turn(options, lambda: train(options, 1, 32, student, *size),
-                       lambda: train(options, 2, 32, student, *size))
+    alone = partial(train, options, 1, 32, student, *size)
+    ranks = partial(train, options, 2, 32, student, *size)
+    one, pair, two = in_turn(options, [alone], [alone, alone], [ranks])
     report("samples/s of 1 rank with a thread", f"{one:.1f}", f"load of the machine {load:.1f}")
     report("2 ranks with a thread each, over 1", f"{two / one:.2f}", "1.85 at least")
+    report("two runs side by side, over 1", f"{pair / one:.2f}", "what this machine can")
+    report("2 ranks with a thread each, over two runs", f"{two / pair:.2f}", "1 at most")
 
 
 def case_devices(options):
@@ -89,8 +98,8 @@ def case_devices(options):
 
     def side(ranks):
         devices = f"sim:{ranks}x256MiB@compute={RATE}"
-        return lambda: train(options, ranks, 16, student, "--devices", devices,
-                             "--teacher_device_strategy", "gpu")
+        return [partial(train, options, ranks, 16, student, "--devices", devices,
+                        "--teacher_device_strategy", "gpu")]
     one, four, eight = in_turn(options, side(1), side(4), side(8))
     report(f"samples/s of 1 device of {RATE}", f"{one:.1f}",
            f"load of the machine {os.getloadavg()[0]:.1f}")
