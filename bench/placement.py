@@ -5,9 +5,9 @@
 
 1.3b     5.7 GB in fp32 under `disk`, in a process that may have 3 GiB, beside the same run with the
          teacher in memory: the same student, bit for bit, and what a target takes.
-14b      8 of the 40 blocks of a 14B expert in bf16 at 512x512, window 2, under `disk` beside the same
-         blocks in memory: what a target takes; then one step with all 40, 28.6 GB, under `disk`.
-         Without guidance, which has half the arithmetic to hide a byte behind.
+14b      8 of the 40 blocks of a 14B expert in bf16 at 512x512, window 2, under `disk` beside the
+         same blocks in memory: what a target takes; then one step with all 40, 28.6 GB, under
+         `disk`. Without guidance, which has half the arithmetic to hide a byte behind.
 mapped   the 14B expert under `cpu`: private bytes beyond those that were planned.
 
 Random weights are written below DIR, which must be on a real disk, and stay there: 5.7 GB for 1.3b,
