@@ -28,6 +28,7 @@ static double attention_flops(int64_t samples, int64_t heads, int64_t head_dim, 
            (double)kv_tokens;
 }
 
+/* Of the direct form, whichever a device takes. */
 static double conv_flops(const wd_conv_args *a)
 {
     double out = (double)a->samples * (double)(a->out[0] * a->out[1] * a->out[2]) * (double)a->co;

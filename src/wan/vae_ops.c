@@ -1,7 +1,8 @@
 /* What the VAE's layers are made of: see wan/vae_ops.h. */
 #include "wan/vae_ops.h"
 
-enum { BAND_ROWS_MIN = 8 };
+/* Bands have a multiple of this many rows: a convolution's tiles of the result have four. */
+enum { BAND_ROWS = 8 };
 
 float *wd_vae_take(wd_vae_pass *p, int64_t count)
 {
@@ -137,9 +138,9 @@ void wd_vae_pass_forget(wd_vae_pass *p)
 
 wd_vae_cut wd_vae_cut_for(const wd_vae_pass *p, int64_t samples, int64_t height, int64_t row_count)
 {
-    int64_t fit = p->band_bytes / (row_count * (int64_t)sizeof(float));
-    int64_t rows = fit > BAND_ROWS_MIN ? fit : BAND_ROWS_MIN, pictures = fit / height;
-    if (rows < height) return (wd_vae_cut){1, rows};
+    int64_t fit = p->band_bytes / (row_count * (int64_t)sizeof(float)), pictures = fit / height;
+    int64_t rows = fit > BAND_ROWS ? fit / BAND_ROWS * BAND_ROWS : BAND_ROWS;
+    if (pictures < 1 && rows < height) return (wd_vae_cut){1, rows};
     if (pictures < 1) pictures = 1;
     return (wd_vae_cut){pictures < samples ? pictures : samples, height};
 }

@@ -46,7 +46,8 @@ typedef struct wd_cpu_entry {
 
 typedef struct wd_cpu_table {
     wd_cpu_entry entry[WD_OP_COUNT];
-    wd_cpu_entry tiles; /* the product that isa/matmul.c makes, where oneDNN makes most */
+    wd_cpu_entry tiles;    /* the product that isa/matmul.c makes, where oneDNN makes most */
+    wd_cpu_entry winograd; /* the convolution that isa/winograd.c makes, where it takes it */
 } wd_cpu_table;
 
 /* The plain C versions of all operations. */

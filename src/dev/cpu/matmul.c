@@ -9,6 +9,7 @@
 #include "dev/cpu/isa/isa.h"
 #include "dev/cpu/onednn.h"
 #include "dev/cpu/parallel.h"
+#include "dev/cpu/winograd_plan.h"
 #include "dev/ops.h"
 
 enum { ALIGN = 64, DEPTH_MAX = 1024 };
@@ -238,28 +239,49 @@ static const float *take(char **workspace, const void *from, wd_dtype type, int6
     return to;
 }
 
+/* The same convolution of fp32 operands: those converted in the workspace, of which *workspace is
+ * then what is left. */
+static wd_conv_args widened(const wd_conv_args *a, char **workspace, wd_cpu_context *context)
+{
+    conv_widened wide = conv_widen(a);
+    wd_conv_args f = *a;
+    f.x = take(workspace, a->x, a->type, wide.x, context);
+    f.w = take(workspace, a->w, a->w_type, wide.w, context);
+    f.bias = take(workspace, a->bias, a->w_type, wide.bias, context);
+    if (wide.y) f.y = (void *)(uintptr_t)take(workspace, NULL, WD_F32, wide.y, context);
+    f.type = f.w_type = WD_F32;
+    return f;
+}
+
 static void conv(const void *args, wd_cpu_context *context)
 {
     const wd_conv_args *a = args;
-    const wd_onednn_conv c = conv_key(a);
-    conv_widened wide = conv_widen(a);
     char *workspace = context->workspace;
-    const float *x = take(&workspace, a->x, a->type, wide.x, context);
-    const float *w = take(&workspace, a->w, a->w_type, wide.w, context);
-    const float *bias = take(&workspace, a->bias, a->w_type, wide.bias, context);
-    float *y = wide.y ? (float *)(uintptr_t)take(&workspace, NULL, WD_F32, wide.y, context) : a->y;
-    wd_onednn_conv_run(y, x, w + a->tap0 * a->kernel[1] * a->kernel[2], bias, &c, workspace);
-    convert(a->y, a->type, y, WD_F32, wide.y, context);
+    const wd_conv_args f = widened(a, &workspace, context);
+    if (wd_winograd_takes(a)) {
+        wd_cpu_context rest = *context;
+        rest.workspace = workspace;
+        rest.workspace_bytes -= (size_t)(workspace - (char *)context->workspace);
+        context->table->winograd.kernel(&f, &rest);
+    } else {
+        const wd_onednn_conv c = conv_key(a);
+        const float *w = (const float *)f.w + a->tap0 * a->kernel[1] * a->kernel[2];
+        wd_onednn_conv_run(f.y, f.x, w, f.bias, &c, workspace);
+    }
+    convert(a->y, a->type, f.y, WD_F32, conv_widen(a).y, context);
 }
 
 static size_t conv_workspace(const void *args)
 {
+    size_t bytes = conv_widen(args).bytes;
+    if (wd_winograd_takes(args)) return bytes + wd_isa_conv_workspace(args);
     const wd_onednn_conv c = conv_key(args);
-    return conv_widen(args).bytes + wd_onednn_conv_scratch(&c);
+    return bytes + wd_onednn_conv_scratch(&c);
 }
 
 void wd_cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa)
 {
+    table->winograd = table->entry[WD_OP_CONV];
     table->entry[WD_OP_CONV] = (wd_cpu_entry){conv, conv_workspace};
     if (isa < WD_CPU_ISA_avx512) return;
     table->tiles = table->entry[WD_OP_MATMUL];

@@ -6,7 +6,9 @@
  * the last 1 to 3 of every 6 rows), so on those sets isa/matmul.c makes the products. On AVX-512 it
  * makes those that oneDNN has no dtypes for, fp32 operands with a narrower result or bias, and,
  * where the processor does not multiply bf16 itself, those of bf16: oneDNN's take three times as
- * long, and their bits depend on the number of threads (3.2). */
+ * long, and their bits depend on the number of threads (3.2).
+ *
+ * Convolutions of 3x3 taps are isa/winograd.c's on every set, others oneDNN's. */
 #ifndef WD_DEV_CPU_MATMUL_H
 #define WD_DEV_CPU_MATMUL_H
 

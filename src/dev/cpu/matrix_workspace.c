@@ -1,15 +1,22 @@
-/* Workspace of matrix products and attention, the same for every instruction set. It grows with the
- * number of threads: each has its own packed operands. */
+/* Workspace of matrix products, convolutions and attention, the same for every instruction set. It
+ * grows with the number of threads: each has its own packed operands. */
 #include "dev/cpu/attention_plan.h"
 #include "dev/cpu/isa/isa.h"
 #include "dev/cpu/parallel.h"
 #include "dev/cpu/product_plan.h"
+#include "dev/cpu/winograd_plan.h"
 
 size_t wd_isa_matmul_workspace(const void *args)
 {
     const wd_matmul_args *a = args;
     wd_product_plan p = wd_product_plan_make(a->batch, a->m, a->n, a->k, wd_parallel_threads());
     return (size_t)p.parts * p.part_bytes;
+}
+
+size_t wd_isa_conv_workspace(const void *args)
+{
+    wd_winograd_plan p = wd_winograd_plan_make(args, wd_parallel_threads());
+    return p.weight_bytes + (size_t)p.parts * p.part_bytes;
 }
 
 size_t wd_isa_attention_workspace(const void *args)

@@ -15,6 +15,7 @@
 /* X(OP, name, workspace): operations that have such a kernel, and their workspace function. */
 #define WD_ISA_OP_MAP(X)                                                                           \
     X(MATMUL, matmul, wd_isa_matmul_workspace)                                                     \
+    X(CONV, conv, wd_isa_conv_workspace)                                                           \
     X(ATTENTION, attention, wd_isa_attention_workspace)                                            \
     X(ATTENTION_BACKWARD, attention_backward, wd_isa_attention_backward_workspace)                 \
     X(LAYERNORM, layernorm, NULL)                                                                  \
@@ -59,6 +60,7 @@ WD_ISA_OP_MAP(X)
 
 /* The same for all instruction sets: cpu/isa_workspace.c, cpu/matrix_workspace.c. */
 size_t wd_isa_matmul_workspace(const void *args);
+size_t wd_isa_conv_workspace(const void *args); /* of one that wd_winograd_takes */
 size_t wd_isa_attention_workspace(const void *args);
 size_t wd_isa_attention_backward_workspace(const void *args);
 size_t wd_isa_layernorm_backward_workspace(const void *args);

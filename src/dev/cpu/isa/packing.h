@@ -155,8 +155,8 @@ ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, i
     }
 }
 
-static void pack_rows(unit *out, operand x, packing pack, int64_t i, int64_t rows, int64_t i_end,
-                      int64_t k, int64_t k_end)
+static inline void pack_rows(unit *out, operand x, packing pack, int64_t i, int64_t rows,
+                             int64_t i_end, int64_t k, int64_t k_end)
 {
     FOR_PACKING(pack_rows_as, out, x, pack, i, rows, i_end, k, k_end);
 }
@@ -189,8 +189,8 @@ ALWAYS_INLINE void pack_columns_as(unit *out, operand x, packing pack, int64_t i
         }
 }
 
-static void pack_columns(unit *out, operand x, packing pack, int64_t i, int64_t i_end, int64_t k,
-                         int64_t k_end)
+static inline void pack_columns(unit *out, operand x, packing pack, int64_t i, int64_t i_end,
+                                int64_t k, int64_t k_end)
 {
     FOR_PACKING(pack_columns_as, out, x, pack, i, i_end, k, k_end);
 }
