@@ -242,7 +242,7 @@ static void run_sizes(const job *base)
                                       {1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {3, 3, 1},
                                       {4, 2, 0}, {4, 2, 1}, {6, 2, 1}, {6, 3, 1}};
     static const int64_t size[][3] = {/* count, align, bucket */
-                                      {10007, 32, 1024}, {10007, 1, 333}, {4096, 256, 4096},
+                                      {5003, 32, 1024}, {2003, 1, 333}, {4096, 256, 4096},
                                       {31, 1, 1},        {3, 1, 2},       {1, 8, 8}};
     for (size_t m = 0; m < sizeof machines / sizeof *machines; m++)
         for (size_t i = 0; i < sizeof size / sizeof *size; i++) {

@@ -243,12 +243,20 @@ static bool kernel_is_first(double kernel_s, double copy_s)
     return first;
 }
 
-/* Were they done one after the other, whichever is first, one of the two would differ. */
+/* Whether that is so at least once: a machine may stand still in between. */
+static bool may_be_first(double kernel_s, double copy_s, bool first)
+{
+    for (int i = 0; i < TRIES; i++)
+        if (kernel_is_first(kernel_s, copy_s) == first) return true;
+    return false;
+}
+
+/* Were they done one after the other, whichever is first, one of the two would never be. */
 static void copies_overlap_kernels(void **state)
 {
     (void)state;
-    assert_false(kernel_is_first(0.6, 0.2));
-    assert_true(kernel_is_first(0.2, 0.6));
+    assert_true(may_be_first(0.6, 0.2, false));
+    assert_true(may_be_first(0.2, 0.6, true));
 }
 
 /* ---- how long it takes ---- */
