@@ -80,7 +80,10 @@ static wd_status open_both(wd_comm **comm, wd_watch **watch, const wd_launch *la
     wd_watch_describe(*watch, wd_memory_report_note, NULL);
     const wd_status status = open_comm(comm, *watch, launch, err);
     if (status != WD_OK && *watch) wd_watch_fail(*watch, err);
-    return status != WD_OK || *watch ? status : wd_watch_open(watch, *comm, err);
+    if (status != WD_OK || *watch) return status;
+    WD_TRY(wd_watch_open(watch, *comm, err));
+    wd_watch_describe(*watch, wd_memory_report_note, NULL);
+    return WD_OK;
 }
 
 wd_status wd_ranks_open(wd_comm **comm, wd_watch **watch, wd_err *err)
@@ -96,7 +99,6 @@ wd_status wd_ranks_open(wd_comm **comm, wd_watch **watch, wd_err *err)
     if (status != WD_OK) return status;
     wd_log_as_rank((*comm)->rank);
     wd_watch_follow(*watch, *comm);
-    wd_watch_describe(*watch, wd_memory_report_note, NULL);
     return WD_OK;
 }
 

@@ -71,6 +71,20 @@ static void receive_part(place *p, MPI_Comm comm, char *to, size_t bytes, int pe
     MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, tag, comm, &p->request[p->requests++]);
 }
 
+/* Each other member's part of `to`; no message without bytes. */
+static void receive_others(place *p, MPI_Comm comm)
+{
+    const wd_comm_op *op = &p->op;
+    const wd_group *g = &op->group;
+    for (int n = 1; n < g->count; n++) {
+        const int i = (op->member + g->count - n) % g->count;
+        const size_t bytes = wd_part_bytes(&op->to_parts, i);
+        if (bytes)
+            receive_part(p, comm, (char *)op->to + wd_part_begin(&op->to_parts, i), bytes,
+                         wd_group_rank(g, i), TAG_COLLECTIVE);
+    }
+}
+
 /* Part i of `from` to member i, where it becomes part `member` of `to`; no message without bytes.
  * Each begins with the one behind it, so that not all send to the same. */
 static void begin_exchange(place *p, MPI_Comm comm)
@@ -80,13 +94,7 @@ static void begin_exchange(place *p, MPI_Comm comm)
     const int me = op->member;
     char *to = op->to;
     const char *from = op->from;
-    for (int n = 1; n < g->count; n++) {
-        const int i = (me + g->count - n) % g->count;
-        const size_t bytes = wd_part_bytes(&op->to_parts, i);
-        if (bytes)
-            receive_part(p, comm, to + wd_part_begin(&op->to_parts, i), bytes, wd_group_rank(g, i),
-                         TAG_COLLECTIVE);
-    }
+    receive_others(p, comm);
     for (int n = 1; n < g->count; n++) {
         const int i = (me + n) % g->count;
         const size_t bytes = wd_part_bytes(&op->from_parts, i);
@@ -108,13 +116,7 @@ static void begin_gather_all(place *p, MPI_Comm comm)
     const int me = op->member;
     char *data = op->to;
     const size_t own = wd_part_bytes(&op->to_parts, me);
-    for (int n = 1; n < g->count; n++) {
-        const int i = (me + g->count - n) % g->count;
-        const size_t bytes = wd_part_bytes(&op->to_parts, i);
-        if (bytes)
-            receive_part(p, comm, data + wd_part_begin(&op->to_parts, i), bytes,
-                         wd_group_rank(g, i), TAG_COLLECTIVE);
-    }
+    receive_others(p, comm);
     for (int n = 1; n < g->count && own; n++)
         send_part(p, comm, data + wd_part_begin(&op->to_parts, me), own,
                   wd_group_rank(g, (me + n) % g->count), TAG_COLLECTIVE);

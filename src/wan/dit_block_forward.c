@@ -37,7 +37,7 @@ void wd_dit_block_modulate(void *n, const void *x, const float *m, int first,
 typedef struct pass {
     const wd_dit_context *c;
     wd_dit_dims d;
-    const wd_tensor *w;             /* weights by slot */
+    const wd_tensor *w;       /* weights by slot */
     const void *ctx;          /* [T, S, D] */
     wd_dit_block_saved *keep; /* NULL: nothing is kept */
     float *m;                 /* [B, 6, D] */
