@@ -210,19 +210,29 @@ static parts parts_of(wd_station *s, const wd_station_slot *slot, int stream, in
     return (parts){{of->x, of->temb, of->tp, of->ctx}, {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
 }
 
-/* Pushed by the one that has it: so it is in order with what was computed there, and what is next
- * there is in order with it. */
+/* By the one that has it, in order with what was computed there. A processor's copies see its own
+ * pool only: what leaves it is fetched by the other. */
 void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
                     wd_station_slot *from_slot, int64_t samples)
 {
-    wd_event_wait_on(from->queue, to_slot->left);
+    const bool fetched = wd_device_reads_host(from->device) && !wd_device_reads_host(to->device);
+    wd_station *by = fetched ? to : from;
+    if (fetched) {
+        wd_event_record(from_slot->left, from->queue);
+        wd_event_wait_on(to->queue, from_slot->left);
+    }
+    wd_event_wait_on(by->queue, to_slot->left);
     for (int u = 0; u <= (int)from->guided; u++) {
         const parts in = parts_of(from, from_slot, u, samples);
         const parts out = parts_of(from, to_slot, u, samples);
-        for (int i = 0; i < 4; i++) wd_queue_copy(from->queue, out.at[i], in.at[i], in.bytes[i]);
+        for (int i = 0; i < 4; i++) wd_queue_copy(by->queue, out.at[i], in.at[i], in.bytes[i]);
+    }
+    if (fetched) {
+        wd_event_record(to_slot->left, to->queue);
+        wd_event_wait_on(from->queue, to_slot->left);
     }
     wd_event_record(from_slot->left, from->queue);
-    wd_event_wait_on(to->queue, from_slot->left);
+    if (!fetched) wd_event_wait_on(to->queue, from_slot->left);
 }
 
 wd_sweep_hop wd_sweep_hop_of(const wd_sweep_options *options)
