@@ -8,7 +8,7 @@
 #include "core/random.h"
 #include "dev/ops.h"
 
-enum { FILL_BLOCK = 1 << 20, PEAK_SIZE = 3072, PEAK_RUNS = 5 };
+enum { FILL_BLOCK = 1 << 20, PEAK_SIZE = 3072, PEAK_RUNS = 20 };
 
 void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, double seconds,
                      double flops)
