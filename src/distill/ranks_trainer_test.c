@@ -11,14 +11,16 @@ typedef struct part {
     rank_thread at;
     const wd_trainer_options *options;
     const char *devices;
-    int asks_left; /* until this rank is told to stop; 0: it is not */
+    int asks_left; /* until this rank is told to stop, which it then is for good; 0: it is not */
     wd_trainer_result result;
 } part;
 
 static bool stop(void *context)
 {
     part *p = context;
-    return p->asks_left && !--p->asks_left;
+    if (p->asks_left <= 1) return p->asks_left == 1;
+    p->asks_left--;
+    return false;
 }
 
 static void *run_part(void *context)
@@ -50,7 +52,7 @@ static wd_trainer_options trainer_options(void)
         .teacher_key = "small",
         .prompts_key = "three",
         .negative_prompt = "",
-        .sample_interval = 2,
+        .sample_interval = STOPPED + 1,
         .samples = {.prompt = prompt, .count = 3, .steps = 2, .student_flow_shift = 3, .seed = 4},
         .lr = {.shape = WD_LR_COSINE, .lr = 1e-3, .ratio_min = 0.1},
         .keep_checkpoints = 3,
@@ -64,16 +66,15 @@ static const char *path_of(char out[WD_PATH_MAX], const char *run, const char *f
     return out;
 }
 
-/* `told`: the rank that is told to stop after some steps; -1: none is. */
+/* `told`: the rank that is told to stop when it asks for the `asks`-th time; -1: none is. */
 static wd_trainer_result run(const wd_trainer_options *options, int ranks, const char *devices,
-                             int told)
+                             int told, int asks)
 {
     part all[RANKS_MAX];
     wd_trainer_options o = *options;
     o.machine.accumulation = MICRO_BATCHES / ranks;
     for (int r = 0; r < ranks; r++)
-        all[r] =
-            (part){.options = &o, .devices = devices, .asks_left = r == told ? STOPPED + 1 : 0};
+        all[r] = (part){.options = &o, .devices = devices, .asks_left = r == told ? asks : 0};
     run_ranks(all, sizeof *all, ranks, run_part);
     for (int r = 1; r < ranks; r++) {
         assert_int_equal(all[r].result.steps, all[0].result.steps);
@@ -101,15 +102,22 @@ static void assert_same_run(const char *run, const char *other)
 }
 
 /* Runs into the folder `name`. */
-static wd_trainer_result run_into(const char *name, const wd_trainer_options *options, int ranks,
-                                  bool shared, const char *devices, int told)
+static wd_trainer_result run_until(const char *name, const wd_trainer_options *options, int ranks,
+                                   bool shared, const char *devices, int told, int asks)
 {
     char output[WD_PATH_MAX], sheets[WD_PATH_MAX];
     wd_trainer_options o = *options;
     o.output_dir = path_of(output, name, "");
     o.samples.folder = path_of(sheets, name, "/samples");
     o.machine.shard_optimizer = shared;
-    return run(&o, ranks, devices, told);
+    return run(&o, ranks, devices, told, asks);
+}
+
+/* It asks before the first step, and after each. */
+static wd_trainer_result run_into(const char *name, const wd_trainer_options *options, int ranks,
+                                  bool shared, const char *devices, int told)
+{
+    return run_until(name, options, ranks, shared, devices, told, STOPPED + 1);
 }
 
 /* One rank, without a break. */
@@ -160,6 +168,37 @@ static void another_number_of_ranks_goes_on(void **state)
             assert_same_run("whole", all[b].name);
         }
     }
+}
+
+/* Also where somebody is told to while a sheet is drawn, by all or, the student's, by one: it is
+ * given up, and nothing else is lost. */
+static void samples_do_not_keep_a_run_from_ending(void **state)
+{
+    (void)state;
+    enum { DRAWN = 2, LOOKS = 3 }; /* after so many steps; of a sampler of 2 steps */
+    char path[WD_PATH_MAX];
+    wd_trainer_options o = trainer_options();
+    o.machine.deterministic_reduce = true;
+    run_whole("undisturbed", &o);
+    const int groups = (int)((o.samples.count + o.machine.window - 1) / o.machine.window);
+    for (int ranks = 1; ranks <= 2; ranks++)
+        for (int student = 0; student < 2; student++) {
+            char name[32];
+            snprintf(name, sizeof name, "given-up-%d-%d", ranks, student);
+            const int asks = DRAWN + LOOKS * (student ? groups + 1 : 1);
+            o = trainer_options();
+            o.machine.deterministic_reduce = true;
+            o.sample_interval = DRAWN;
+            const wd_trainer_result r =
+                run_until(name, &o, ranks, false, CPU, student ? 0 : ranks - 1, asks);
+            assert_int_equal(r.steps, DRAWN);
+            assert_true(r.interrupted);
+            assert_false(wd_path_exists(path_of(path, name, "/samples/step-00000002.png")));
+            o.sample_interval = STOPPED + 1;
+            o.resume = path_of(path, name, "/checkpoints/step-00000002");
+            assert_int_equal(run_into(name, &o, ranks, false, CPU, -1).steps, STEPS);
+            assert_same_run("undisturbed", name);
+        }
 }
 
 /* The clock says when, and never what: a checkpoint after every step, in the middle of a job of
@@ -223,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_number_of_ranks_goes_on),
+        cmocka_unit_test(samples_do_not_keep_a_run_from_ending),
         cmocka_unit_test(checkpoints_by_time_change_nothing),
         cmocka_unit_test(resumed_runs_have_the_inputs_that_they_say),
     };

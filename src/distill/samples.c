@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/clock.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "dev/ops.h"
@@ -15,6 +17,8 @@
 #include "wan/sampler.h"
 #include "wan/vae.h"
 
+static const double say_s = 10; /* what takes longer is said to go on */
+
 struct wd_samples {
     wd_samples_options options;
     wd_machine *machine;
@@ -22,6 +26,8 @@ struct wd_samples {
     int64_t picture_bytes; /* of one RGB picture */
     float *noise;          /* [count, state] host */
     uint8_t *teacher;      /* [count, H, W, 3], NULL until drawn */
+    bool given_up;         /* the sheet that was begun */
+    double said;           /* clock: when progress was last shown */
 };
 
 wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_machine *machine,
@@ -63,6 +69,7 @@ void wd_samples_close(wd_samples *samples)
 /* A group of at most `count` pictures that go through a sampler together. */
 typedef struct group {
     wd_samples *samples;
+    bool student;
     int64_t first, count;
     float *host_timestep; /* [window or batch] */
     int64_t *prompt;
@@ -117,9 +124,34 @@ static wd_status upload_text(group *g, wd_err *err)
     return WD_OK;
 }
 
+/* Of all ranks one makes pictures; the others are there where it needs them. */
+static bool is_writer(const wd_samples *s)
+{
+    const wd_comm *comm = s->machine->options.comm;
+    return !comm || comm->rank == 0;
+}
+
+/* After each step of the sampler: says how far it is, and stops where that is wanted. */
+static wd_status look(void *context, int64_t step, const float *latents, wd_err *err)
+{
+    const group *g = context;
+    wd_samples *s = g->samples;
+    const wd_samples_options *o = &s->options;
+    (void)latents;
+    if (is_writer(s) && wd_clock_s() - s->said > say_s) {
+        s->said = wd_clock_s();
+        wd_log(WD_LOG_INFO,
+               "samples of the %s: %" PRId64 " of %" PRId64 " are drawn, the next %" PRId64
+               " at step %" PRId64 " of %" PRId64,
+               g->student ? "student" : "teacher", g->first, o->count, g->count, step, o->steps);
+    }
+    s->given_up = o->stop && o->stop(o->stop_context, !g->student);
+    return s->given_up ? wd_fail(err, WD_INTERRUPTED, "the samples were given up") : WD_OK;
+}
+
 /* latents [count, state] (host, =) of the group, from its noise. */
 static wd_status sample_group(group *g, float *latents, const wd_schedule *schedule, wd_dtype dtype,
-                              int64_t rows, wd_velocity_fn *velocity, wd_err *err)
+                              int64_t rows, wd_err *err)
 {
     wd_status status;
     wd_samples *s = g->samples;
@@ -129,8 +161,9 @@ static wd_status sample_group(group *g, float *latents, const wd_schedule *sched
     WD_TRY_OUT(wd_device_alloc((void **)&x, wd_queue_device(queue),
                                (size_t)(rows * s->state) * sizeof(float), "samples", err));
     wd_queue_copy(queue, x, s->noise + g->first * s->state, bytes);
-    WD_TRY_OUT(
-        wd_sampler_run(x, rows * s->state, schedule, dtype, velocity, g, NULL, NULL, queue, err));
+    WD_TRY_OUT(wd_sampler_run(x, rows * s->state, schedule, dtype,
+                              g->student ? student_velocity : teacher_velocity, g, look, g, queue,
+                              err));
     wd_queue_copy(queue, latents, x, bytes);
     wd_queue_wait(queue);
 out:
@@ -149,7 +182,7 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
     int64_t group_max = student ? o->batch : o->window;
     wd_dtype dtype = student ? o->student_dtype : wd_teacher_compute_dtype(o->teacher_dtype);
     size_t text = (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(dtype);
-    group g = {.samples = s};
+    group g = {.samples = s, .student = student};
     WD_TRY_OUT(
         wd_alloc((void **)&g.host_timestep, (size_t)group_max, sizeof(float), "samples", err));
     WD_TRY_OUT(wd_alloc((void **)&g.prompt, (size_t)group_max, sizeof(int64_t), "samples", err));
@@ -165,8 +198,7 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
         for (int64_t i = 0; i < g.count; i++) g.prompt[i] = s->options.text_first + g.first + i;
         if (student) WD_TRY_OUT(upload_text(&g, err));
         WD_TRY_OUT(sample_group(&g, latents + g.first * s->state, schedule, dtype,
-                                student ? group_max : g.count,
-                                student ? student_velocity : teacher_velocity, err));
+                                student ? group_max : g.count, err));
     }
 out:
     wd_device_free(device, g.timestep);
@@ -177,13 +209,6 @@ out:
 }
 
 /* ---- pictures ---- */
-
-/* Of all ranks one makes pictures; the others are there where it needs them. */
-static bool is_writer(const wd_samples *s)
-{
-    const wd_comm *comm = s->machine->options.comm;
-    return !comm || comm->rank == 0;
-}
 
 /* rgb [count, H, W, 3] (=) by teacher or student. */
 static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
@@ -259,6 +284,8 @@ wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
     wd_params *params = &s->machine->params;
     size_t bytes = (size_t)(s->options.count * s->picture_bytes);
     uint8_t *student = NULL, *teacher = NULL;
+    s->given_up = false;
+    s->said = wd_clock_s();
     wd_params_show(params, params->buffer[WD_PARAMS_EMA] ? WD_PARAMS_EMA : WD_PARAMS_P,
                    s->machine->queue);
     if (!s->teacher) {
@@ -275,5 +302,5 @@ out:
     wd_params_show(params, WD_PARAMS_P, s->machine->queue);
     wd_free(student);
     wd_free(teacher);
-    return status;
+    return s->given_up ? WD_OK : status;
 }

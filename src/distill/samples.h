@@ -13,6 +13,10 @@ typedef struct wd_samples_options {
     double student_flow_shift;
     uint64_t seed;
     wd_queue *decoder; /* where pictures are decoded; NULL: the machine's */
+    /* Asked between the steps of a sampler: whether to give the sheet up. NULL: never. `together`:
+     * all ranks ask, and must hear the same. */
+    bool (*stop)(void *context, bool together);
+    void *stop_context;
 } wd_samples_options;
 
 typedef struct wd_samples wd_samples;
@@ -23,8 +27,9 @@ wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, w
 void wd_samples_close(wd_samples *samples); /* NULL is allowed */
 
 /* Draws the student's pictures with its EMA weights (if it has any) and writes the sheet of `step`;
- * the teacher's are drawn the first time. The weights shown are those of training again when it
- * returns. With a machine on a dry device nothing is written. All ranks; rank 0 writes. */
+ * the teacher's are drawn the first time. A sheet that is given up is not written. The weights
+ * shown are those of training again when it returns. With a machine on a dry device nothing is
+ * written. All ranks; rank 0 writes. */
 wd_status wd_samples_write(wd_samples *samples, int64_t step, wd_err *err);
 
 #endif

@@ -185,8 +185,8 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
     t->saved_s = t->elapsed_s;
-    WD_TRY(wd_trainer_save_run(&run, t->options, state, elapsed_s(t), t->machine.optimizer.step,
-                               err));
+    WD_TRY(
+        wd_trainer_save_run(&run, t->options, state, elapsed_s(t), t->machine.optimizer.step, err));
     wd_status status = WD_OK;
     if (writes(t))
         status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors, count,
@@ -233,6 +233,33 @@ static int64_t steps_of(const wd_trainer_options *o)
     return stops ? o->stop_at_step : o->steps;
 }
 
+/* What is no step is allowed longer. */
+static void watch_other(const trainer *t)
+{
+    const wd_trainer_options *o = t->options;
+    wd_watch_step(o->watch, t->step, fmax(OTHER_S, OTHER_STEPS * o->step_s_max));
+}
+
+/* While samples are drawn: see wd_samples_options. */
+static bool stops_samples(void *context, bool together)
+{
+    trainer *t = context;
+    const wd_trainer_options *o = t->options;
+    watch_other(t);
+    if (!together) return o->stop && o->stop(o->stop_context);
+    agree(t);
+    return t->stop;
+}
+
+static wd_status open_samples(trainer *t, wd_err *err)
+{
+    wd_samples_options samples = t->options->samples;
+    if (!samples.count) return WD_OK;
+    samples.stop = stops_samples;
+    samples.stop_context = t;
+    return wd_samples_open(&t->samples, &samples, &t->machine, err);
+}
+
 static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
@@ -251,7 +278,7 @@ static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *qu
                                err));
         if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
     }
-    if (o->samples.count) WD_TRY(wd_samples_open(&t->samples, &o->samples, &t->machine, err));
+    WD_TRY(open_samples(t, err));
     return writes(t) ? wd_metrics_open(&t->metrics, o->output_dir, t->step, err) : WD_OK;
 }
 
@@ -291,7 +318,7 @@ static wd_status run_step(trainer *t, wd_err *err)
     t->note[t->step % 4] = (step_note){.lr = lr, .targets = t->machine.objective->targets};
     t->step++;
     WD_TRY(take_results(t, 1, err));
-    wd_watch_step(o->watch, t->step, fmax(OTHER_S, OTHER_STEPS * o->step_s_max));
+    watch_other(t);
     if (is_due(t->step, o->checkpoint_interval) || t->save) WD_TRY(write_checkpoint(t, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
         WD_TRY(wd_samples_write(t->samples, t->step, err));
