@@ -118,21 +118,28 @@ static int64_t planned_peak(const char *run)
     return peak;
 }
 
-/* The first command that a refusal offers, as arguments; nothing in it needs quotes. */
-static void run_the_way_out(void)
+/* Runs the commands that a refusal offers, the first `most` of them, the best one last: its student
+ * stays. Nothing in them needs quotes. */
+static void run_the_ways_out(int most)
 {
-    static char line[8192];
-    const char *arguments[62];
-    int n = 0;
-    const char *found = strstr(program.err, "  wandistiller train ");
-    assert_non_null(found);
-    snprintf(line, sizeof line, "%s", found + strlen("  wandistiller "));
-    *strchr(line, '\n') = 0;
-    for (char *word = strtok(line, " "); word && n < 61; word = strtok(NULL, " "))
-        arguments[n++] = word;
-    arguments[n] = NULL;
-    wd_program_run_(&program, arguments);
-    wd_program_succeeded(&program);
+    static char offered[1 << 16], *line[5];
+    int lines = 0;
+    memcpy(offered, program.err, sizeof offered);
+    for (char *end = offered; lines < most && (end = strstr(end, "  wandistiller train "));) {
+        line[lines++] = end + strlen("  wandistiller ");
+        end = strchr(end, '\n');
+        *end++ = 0;
+    }
+    assert_true(lines > 0);
+    while (lines--) {
+        const char *arguments[62];
+        int n = 0;
+        for (char *word = strtok(line[lines], " "); word && n < 61; word = strtok(NULL, " "))
+            arguments[n++] = word;
+        arguments[n] = NULL;
+        wd_program_run_(&program, arguments);
+        wd_program_succeeded(&program);
+    }
 }
 
 /* A budget of what is planned is enough, one byte less is refused before anything is loaded. */
@@ -157,8 +164,59 @@ static void a_plan_holds_to_the_byte(void **state)
     assert_non_null(strstr(program.err, "1 bytes are missing"));
     assert_non_null(strstr(program.err, "student first moments"));
     assert_false(wd_path_exists(wd_test_path("short")));
-    run_the_way_out();
+    run_the_ways_out(5);
     assert_same_student("host", "short");
+}
+
+/* What libraries take counts as what is planned: whatever is offered has room for that, too. */
+static void ways_out_of_host_memory_fit(void **state)
+{
+    (void)state;
+    char bytes[32], path[256];
+    wd_program_run(&program, RUN("host-roomy"));
+    wd_program_succeeded(&program);
+    snprintf(path, sizeof path, "%s/run.json", wd_test_path("host-roomy"));
+    json_t *json = load(path);
+    const json_int_t peak =
+        json_integer_value(json_object_get(json_object_get(json, "memory"), "bytes_peak"));
+    json_decref(json);
+    snprintf(bytes, sizeof bytes, "%lldB", (long long)(peak - (4 << 20)));
+    wd_program_run(&program, RUN("host-tight"), "--host_memory", bytes);
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+    run_the_ways_out(5);
+}
+
+/* A window that is too large is no reason to change the student, or where the teacher lives. */
+static void a_smaller_window_is_a_way_out(void **state)
+{
+    (void)state;
+    char devices[64];
+    wd_program_run(&program, RUN("narrow"), "--devices", "sim:1GiB", "--teacher_device_strategy",
+                   "disk", "--teacher_window", "1");
+    wd_program_succeeded(&program);
+    snprintf(devices, sizeof devices, "sim:%lldB", (long long)planned_peak("narrow"));
+    wd_program_run(&program, RUN("wide"), "--devices", devices, "--teacher_device_strategy", "disk",
+                   "--teacher_window", "6", "--teacher_micro_batch", "6", "--teacher_prefetch",
+                   "7");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+    char *way = strstr(program.err, " --teacher_device_strategy disk ");
+    assert_non_null(way);
+    *strchr(way, '\n') = 0;
+    assert_null(strstr(way + 1, " --teacher_"));
+}
+
+/* However long it is. */
+static void a_way_out_is_whole(void **state)
+{
+    (void)state;
+    char negative[6000];
+    memset(negative, 'x', sizeof negative);
+    negative[sizeof negative - 1] = 0;
+    wd_program_run(&program, RUN("whole"), "--devices", "sim:60MB", "--negative_prompt", negative);
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+    assert_non_null(strstr(program.err, negative));
+    run_the_ways_out(1);
+    assert_true(wd_path_exists(wd_test_path("whole/run.json")));
 }
 
 static void a_host_budget_holds_too(void **state)
@@ -271,6 +329,18 @@ static void what_fits_is_not_streamed(void **state)
     json_decref(plan);
 }
 
+/* Where there is no room even to measure a device, there is still a plan, and a way out. */
+static void a_device_may_be_too_small_to_measure(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--measure_rates", "--devices",
+                   "sim:1B");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "no, sim:0 lacks"));
+    wd_program_run(&program, RUN("tiny"), "--measure_rates", "--devices", "sim:1B");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit, whatever the strategy");
+}
+
 static void plan_needs_a_teacher(void **state)
 {
     (void)state;
@@ -318,11 +388,15 @@ int main(void)
         cmocka_unit_test(a_map_gives_the_same_student),
         cmocka_unit_test(a_run_may_change_its_strategy),
         cmocka_unit_test(a_plan_holds_to_the_byte),
+        cmocka_unit_test(ways_out_of_host_memory_fit),
+        cmocka_unit_test(a_smaller_window_is_a_way_out),
+        cmocka_unit_test(a_way_out_is_whole),
         cmocka_unit_test(a_host_budget_holds_too),
         cmocka_unit_test(memory_that_is_gone_is_reported),
         cmocka_unit_test(a_published_model_is_planned),
         cmocka_unit_test(mapped_weights_need_a_page_cache),
         cmocka_unit_test(what_fits_is_not_streamed),
+        cmocka_unit_test(a_device_may_be_too_small_to_measure),
         cmocka_unit_test(plan_needs_a_teacher),
         cmocka_unit_test(plan_prints_tables),
     };

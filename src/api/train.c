@@ -63,6 +63,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     WD_TRY(wd_train_setup_key_teacher(s, err));
     WD_TRY(wd_text_plan(&text, s, devices, map->text_encoder, err));
     WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
+    WD_TRY(wd_train_plan_count_program(where, s, err));
     WD_TRY(wd_train_agree(where, s, err));
     *plan = text;
     WD_TRY(wd_plan_machine(plan, &s->trainer.machine, &s->trainer.samples, devices,

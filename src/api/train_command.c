@@ -6,7 +6,7 @@
 
 #include "api/tables.h"
 
-enum { TEXT_MAX = 4096 };
+enum { TEXT_MAX = 1 << 14 };
 
 static void append(char *out, size_t out_bytes, const char *text)
 {

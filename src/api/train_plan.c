@@ -93,6 +93,18 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->final_share = 2.0 / 3 * rounds / (double)m->accumulation;
 }
 
+static wd_status choose(wd_train_plan *p, wd_machine_options *m, wd_err *err)
+{
+    WD_TRY(wd_planner_open(&p->planner, &p->input, err));
+    if (p->asked == WD_STRATEGY_auto)
+        WD_TRY(wd_planner_auto(&p->chosen, p->planner, err));
+    else
+        WD_TRY(wd_planner_need(&p->chosen, p->planner, p->asked, err));
+    m->window = p->chosen.window;
+    m->micro_batch = p->chosen.micro_batch;
+    return WD_OK;
+}
+
 /* `like`: a plan whose measurements are good for this one, too; NULL: there is none. */
 static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_plan *like,
                            wd_err *err)
@@ -107,14 +119,7 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
     p->input.expert = p->expert;
     if (p->map.given) p->input.custom = &p->map.placement;
     WD_TRY(wd_train_site_rates(p, s, like, err));
-    WD_TRY(wd_planner_open(&p->planner, &p->input, err));
-    if (p->asked == WD_STRATEGY_auto)
-        WD_TRY(wd_planner_auto(&p->chosen, p->planner, err));
-    else
-        WD_TRY(wd_planner_need(&p->chosen, p->planner, p->asked, err));
-    m->window = p->chosen.window;
-    m->micro_batch = p->chosen.micro_batch;
-    return WD_OK;
+    return choose(p, m, err);
 }
 
 static wd_status finish_open(wd_train_plan *p, wd_train_setup *setup, const wd_train_plan *like,
@@ -130,6 +135,14 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
 {
     *out = (wd_train_plan){.devices = devices, .map = *map, .text = *text};
     return finish_open(out, setup, NULL, err);
+}
+
+wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
+{
+    WD_TRY(wd_train_site_count_program(plan, setup, err));
+    wd_planner_close(plan->planner);
+    plan->planner = NULL;
+    return choose(plan, &setup->trainer.machine, err);
 }
 
 wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,

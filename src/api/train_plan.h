@@ -19,9 +19,11 @@ typedef struct wd_train_plan {
     wd_planner *planner;
     wd_teacher_map map;
     size_t host_budget;
-    double step_samples; /* of all ranks */
-    wd_strategy asked;   /* for, or by default */
-    const char *reason;  /* why the default is this one; NULL: it was asked for */
+    size_t program_bytes; /* of host memory, what is not planned item by item: libraries, kernels,
+                           * prompts, and some slack. 0: not counted */
+    double step_samples;  /* of all ranks */
+    wd_strategy asked;    /* for, or by default */
+    const char *reason;   /* why the default is this one; NULL: it was asked for */
     wd_strategy_plan chosen;
 } wd_train_plan;
 
@@ -31,8 +33,12 @@ typedef struct wd_train_plan {
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
                              const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err);
 
-/* The same on the same machine, for a run with other options: what was measured for `like` is not
- * measured again. */
+/* Counts what the program itself has by now: planning has made the kernels of all plans. Chooses
+ * again, with that much less host memory. All ranks call it. */
+wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
+
+/* As the two above on the same machine, for a run with other options: what was measured for `like`
+ * is not measured again. */
 wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
                                   const wd_train_plan *like, wd_err *err);
 void wd_train_plan_close(wd_train_plan *plan); /* a zeroed one is fine */

@@ -15,6 +15,13 @@
 /* Where nothing is known of the disk that the teacher lies on. */
 static const double DISK_BYTES_PER_S = 2e9;
 
+/* FLOPs and bytes of a device that has no room to be measured, and so none for a run. */
+static const double UNMEASURED_PER_S = 1e9;
+
+/* What libraries and allocators take is measured, not planned: from run to run, and from what plans
+ * count item by item, it differs by less. */
+enum { PROGRAM_SLACK = 1 << 20 };
+
 int wd_train_ranks(const wd_train_setup *setup)
 {
     const wd_comm *comm = setup->trainer.machine.comm;
@@ -143,8 +150,26 @@ wd_status wd_train_site_budgets(wd_train_plan *p, const wd_train_setup *s,
     }
     if (!like) return agree_on_room(p, s, err);
     for (int i = 0; i < d->count; i++) site->device[i].bytes = like->input.site.device[i].bytes;
-    site->host_taken = wd_plan_training_peak(&p->beside, WD_PLAN_HOST);
+    p->program_bytes = like->program_bytes ? like->program_bytes + PROGRAM_SLACK : 0;
+    site->host_taken = wd_plan_training_peak(&p->beside, WD_PLAN_HOST) + p->program_bytes;
     site->host_bytes = p->host_budget = like->host_budget;
+    return WD_OK;
+}
+
+wd_status wd_train_site_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    size_t *all;
+    wd_host_memory_trim();
+    const size_t now = wd_host_memory_own();
+    size_t most = now > s->bytes_before ? now - s->bytes_before : 0;
+    if (has_others(s)) {
+        WD_TRY(gather((void **)&all, &most, sizeof most, s->trainer.machine.comm, err));
+        for (int r = 0; r < wd_train_ranks(s); r++)
+            if (all[r] > most) most = all[r];
+        wd_free(all);
+    }
+    p->program_bytes = most + PROGRAM_SLACK;
+    p->input.site.host_taken += p->program_bytes;
     return WD_OK;
 }
 
@@ -200,7 +225,13 @@ static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_err *err)
              has_others(g->setup) ? host_ranks(g->setup) : 1);
     *flops_per_s = known_rate(g, key);
     if (*flops_per_s > 0) return WD_OK;
-    WD_TRY(wd_rate_of_products(flops_per_s, queue, o->dtype, rows, width, o->config.ffn_dim, err));
+    const wd_status status =
+        wd_rate_of_products(flops_per_s, queue, o->dtype, rows, width, o->config.ffn_dim, err);
+    if (status == WD_OUT_OF_MEMORY && i != g->plan->devices->processor) {
+        *flops_per_s = UNMEASURED_PER_S;
+        return WD_OK;
+    }
+    WD_TRY(status);
     *flops_per_s = wd_rate_cache_put(&g->cache, key, *flops_per_s);
     return WD_OK;
 }
@@ -213,7 +244,12 @@ static wd_status link_rate(double *bytes_per_s, gauge *g, int i, wd_err *err)
              processor_model(model), has_others(g->setup) ? host_ranks(g->setup) : 1);
     *bytes_per_s = known_rate(g, key);
     if (*bytes_per_s > 0) return WD_OK;
-    WD_TRY(wd_rate_of_link(bytes_per_s, queue, err));
+    const wd_status status = wd_rate_of_link(bytes_per_s, queue, err);
+    if (status == WD_OUT_OF_MEMORY) {
+        *bytes_per_s = UNMEASURED_PER_S;
+        return WD_OK;
+    }
+    WD_TRY(status);
     *bytes_per_s = wd_rate_cache_put(&g->cache, key, *bytes_per_s);
     return WD_OK;
 }

@@ -13,7 +13,7 @@
 
 enum {
     WAYS_MAX = 5,
-    COMMAND_MAX = 4096,
+    COMMAND_MAX = 1 << 15,
     HALVINGS_MAX = 4,
     LESS = 9 /* tenths of its memory that a run which found none may take instead */
 };
@@ -105,6 +105,15 @@ static void say_way(const wd_train_options *options, const wd_strategy_plan *pla
     wd_log(WD_LOG_ERROR, "  %s", command);
 }
 
+/* Leaves the window, and what goes with it, to the planner: it never changes the student, and the
+ * one that was asked for may be what does not fit. */
+static void choose_window(wd_train_setup *s)
+{
+    s->given.teacher_window = s->given.teacher_micro_batch = 0;
+    s->trainer.machine.window = s->trainer.machine.micro_batch = 0;
+    s->given.teacher_prefetch = s->options.teacher_prefetch = wd_train_defaults().teacher_prefetch;
+}
+
 /* The ways with one set of changes; returns how many. */
 static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, wd_strategy_plan *all,
                     const change *c, size_t below, int most)
@@ -133,8 +142,7 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
         wd_alloc((void **)&copy, 1, sizeof *copy, "a plan", NULL) == WD_OK)
         for (int n = 0; said < WAYS_MAX && nth_change(&c, n); n++) {
             *copy = *setup;
-            copy->trainer.machine.window = copy->options.teacher_window;
-            copy->trainer.machine.micro_batch = copy->options.teacher_micro_batch;
+            choose_window(copy);
             copy->trainer.machine.text_context = NULL; /* nothing is computed */
             said += say_ways(plan, copy, all, &c, below, WAYS_MAX - said);
         }
@@ -184,6 +192,19 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
                    memory->item[i].name, wd_bytes_text(item, sizeof item, memory->item[i].bytes));
 }
 
+/* The prompts are encoded in the same place whatever the strategy: NULL, or the place that has no
+ * room for it. */
+static const char *too_small_to_encode(const wd_train_plan *plan)
+{
+    const wd_devices *d = plan->devices;
+    wd_memory_plan text = plan->text;
+    wd_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor && wd_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
+            return d->name[i];
+    return peak_of(plan, &text, WD_PLAN_HOST) > plan->host_budget ? "host memory" : NULL;
+}
+
 wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memory,
                            const wd_train_setup *setup, wd_err *err)
 {
@@ -196,13 +217,21 @@ wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memo
     for (int i = 0; i < d->count; i++)
         if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
     wd_log(WD_LOG_ERROR, "what would fit, best first:");
-    if (say_all(plan, setup, SIZE_MAX))
+    const char *small = too_small_to_encode(plan);
+    if (!small && say_all(plan, setup, SIZE_MAX))
         return wd_fail(
             err, WD_DOES_NOT_FIT,
             "the run does not fit under --teacher_device_strategy %s; the commands above "
             "do",
             wd_strategy_name(plan->chosen.strategy));
     wd_log(WD_LOG_ERROR, "  nothing with this student and these devices");
+    if (small)
+        return wd_fail(
+            err, WD_DOES_NOT_FIT,
+            "the run does not fit, whatever the strategy: %s has no room for what encodes "
+            "the prompts, and what the program takes: more of it, or \"text_encoder\" "
+            "elsewhere in --teacher_device_map",
+            small);
     return wd_fail(
         err, WD_DOES_NOT_FIT,
         "the run does not fit, whatever the strategy: take a smaller student "

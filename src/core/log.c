@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_MAX = 2048, KEPT_MAX = 14 << 10 };
+enum { MESSAGE_MAX = 1 << 15, KEPT_MAX = 14 << 10 }; /* a command to paste may be long */
 
 static struct {
     pthread_mutex_t lock;
@@ -16,7 +16,7 @@ static struct {
     int rank;
     bool keep;
     size_t bytes; /* of what was kept */
-    char kept[KEPT_MAX];
+    char kept[KEPT_MAX], message[MESSAGE_MAX];
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level)
@@ -77,13 +77,13 @@ static bool is_heard(wd_log_level level)
 
 static void say(wd_log_level level, bool always, const char *format, va_list list)
 {
-    char message[MESSAGE_MAX];
+    char *message = sink.message; /* under the lock */
     pthread_mutex_lock(&sink.lock);
     if (is_heard(level)) {
         const bool report = always || (sink.keep && level == WD_LOG_ERROR); /* names its rank */
         const int n =
-            sink.rank && !report ? snprintf(message, sizeof message, "[Rank %d] ", sink.rank) : 0;
-        vsnprintf(message + n, sizeof message - (size_t)n, format, list);
+            sink.rank && !report ? snprintf(message, MESSAGE_MAX, "[Rank %d] ", sink.rank) : 0;
+        vsnprintf(message + n, (size_t)(MESSAGE_MAX - n), format, list);
         if (sink.keep && level == WD_LOG_ERROR && !always)
             keep(message);
         else
