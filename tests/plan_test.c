@@ -219,6 +219,25 @@ static void a_way_out_is_whole(void **state)
     assert_true(wd_path_exists(wd_test_path("whole/run.json")));
 }
 
+/* Text encoder and VAE stay where a map has them, whatever the strategy. */
+static void a_map_may_be_what_does_not_fit(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char *const maps[] = {"{\"text_encoder\": 1, \"vae\": \"cpu\", \"transformer\": "
+                                       "\"cpu\", \"transformer_2\": \"cpu\"}",
+                                       "{\"text_encoder\": \"cpu\", \"vae\": 1, \"transformer\": "
+                                       "\"cpu\", \"transformer_2\": \"cpu\"}"};
+    const char *file = wd_test_path("small.json");
+    for (int i = 0; i < 2; i++) {
+        wd_test_ok(wd_file_write(file, maps[i], strlen(maps[i]), &err), &err);
+        wd_program_run(&program, RUN("small"), "--devices", "sim:64MiB,100kB", "--save_samples",
+                       "--teacher_device_map", file);
+        wd_program_refused(&program, WD_DOES_NOT_FIT, "elsewhere in --teacher_device_map");
+        assert_null(strstr(program.err, "  wandistiller train "));
+    }
+}
+
 static void a_host_budget_holds_too(void **state)
 {
     (void)state;
@@ -391,6 +410,7 @@ int main(void)
         cmocka_unit_test(ways_out_of_host_memory_fit),
         cmocka_unit_test(a_smaller_window_is_a_way_out),
         cmocka_unit_test(a_way_out_is_whole),
+        cmocka_unit_test(a_map_may_be_what_does_not_fit),
         cmocka_unit_test(a_host_budget_holds_too),
         cmocka_unit_test(memory_that_is_gone_is_reported),
         cmocka_unit_test(a_published_model_is_planned),

@@ -225,16 +225,18 @@ wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memo
             "do",
             wd_strategy_name(plan->chosen.strategy));
     wd_log(WD_LOG_ERROR, "  nothing with this student and these devices");
+    const char *map =
+        plan->map.given ? ", or text_encoder and vae elsewhere in --teacher_device_map" : "";
     if (small)
         return wd_fail(
             err, WD_DOES_NOT_FIT,
             "the run does not fit, whatever the strategy: %s has no room for what encodes "
-            "the prompts, and what the program takes: more of it, or \"text_encoder\" "
-            "elsewhere in --teacher_device_map",
-            small);
+            "the prompts, and what the program takes: more memory%s",
+            small, map);
     return wd_fail(
         err, WD_DOES_NOT_FIT,
         "the run does not fit, whatever the strategy: take a smaller student "
         "(--student_config), fewer --trajectories, smaller pictures (--height, --width), "
-        "or more memory");
+        "or more memory%s",
+        map);
 }
