@@ -26,7 +26,9 @@ def plan(program, ranks, hosts, batch, more, *output):
                str(hosts), *more.split(), *output]
     if ranks == 1:  # one device of such a host
         command = [part.replace("sim:8x", "sim:") for part in command]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    environment = {**os.environ, "WD_CPU_ISA": "avx2"}  # the same workspaces on every machine
+    return subprocess.run(command, check=True, capture_output=True, text=True,
+                          env=environment).stdout
 
 
 def whole(program):

@@ -51,7 +51,9 @@ def title(machine):
 def plan(program, machine, *more):
     command = [program, "plan", *RUN, "--devices", devices(machine), "--host_memory", machine[2],
                *more]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    environment = {**os.environ, "WD_CPU_ISA": "avx2"}  # the same workspaces on every machine
+    return subprocess.run(command, check=True, capture_output=True, text=True,
+                          env=environment).stdout
 
 
 def seconds(value):
