@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -123,6 +124,32 @@ static void take_class(wd_pipeline *p, wd_component c, const json_t *json)
         snprintf(p->class_name[c], sizeof p->class_name[c], "%s", json_string_value(name));
 }
 
+/* Names the first key in which the second expert's configuration differs. */
+static wd_status refuse_second(const wd_dit_config *first, const wd_dit_config *second,
+                               const char *where, wd_err *err)
+{
+    json_t *a = wd_dit_config_json(first), *b = wd_dit_config_json(second), *value;
+    const char *key;
+    wd_status status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to compare it", where);
+    json_object_foreach(b, key, value)
+    {
+        const json_t *expected = json_object_get(a, key);
+        if (json_equal(expected, value)) continue;
+        char *text[2] = {json_dumps(expected, JSON_ENCODE_ANY), json_dumps(value, JSON_ENCODE_ANY)};
+        if (text[0] && text[1])
+            status = wd_fail(err, WD_MISMATCH,
+                             "%s: \"%s\": expected %s, as the first transformer has it, found %s: "
+                             "both experts must have one shape",
+                             where, key, text[0], text[1]);
+        free(text[0]);
+        free(text[1]);
+        break;
+    }
+    json_decref(a);
+    json_decref(b);
+    return status;
+}
+
 static wd_status read_transformer(wd_pipeline *p, wd_component c, const json_t *json,
                                   const char *where, wd_err *err)
 {
@@ -133,13 +160,9 @@ static wd_status read_transformer(wd_pipeline *p, wd_component c, const json_t *
                        "%s: %" PRId64 " channels in, %" PRId64
                        " out: an image-to-video or control model, not a text-to-video one",
                        where, config.in_channels, config.out_channels);
-    bool second = c == WD_COMPONENT_TRANSFORMER_2 && p->has[WD_COMPONENT_TRANSFORMER];
-    const wd_dit_config *a = &p->dit, *b = &config;
-    if (second && !wd_dit_config_same(a, b))
-        return wd_fail(err, WD_MISMATCH,
-                       "%s: differs from the first transformer's (width %" PRId64 " and %" PRId64
-                       ", layers %" PRId64 " and %" PRId64 "): both experts must have one shape",
-                       where, wd_dit_width(b), wd_dit_width(a), b->layers, a->layers);
+    const bool second = c == WD_COMPONENT_TRANSFORMER_2 && p->has[WD_COMPONENT_TRANSFORMER];
+    if (second && !wd_dit_config_same(&p->dit, &config))
+        return refuse_second(&p->dit, &config, where, err);
     p->dit = config;
     return wd_pipeline_size_read(&p->default_height, &p->default_width,
                                  (wd_json_reader){json, where}, err);

@@ -192,7 +192,12 @@ static void refuses_what_does_not_fit_together(void **state)
     wd_test_write(wd_test_below(path, root, "transformer"), "config.json", text);
     snprintf(text, sizeof text, WD_TEST_DIT_CONFIG, 512, 16, 2, 3, 16);
     wd_test_write(wd_test_below(path, root, "transformer_2"), "config.json", text);
-    wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_MISMATCH, "layers 3 and 2");
+    wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_MISMATCH,
+                    "\"num_layers\": expected 2, as the first transformer has it, found 3");
+    snprintf(text, sizeof text, WD_TEST_DIT_CONFIG, 511, 16, 2, 2, 16);
+    wd_test_write(path, "config.json", text);
+    wd_test_refused(wd_pipeline_open(&p, root, &err), &err, WD_MISMATCH,
+                    "\"ffn_dim\": expected 512, as the first transformer has it, found 511");
     wd_test_ok(wd_folder_remove(path, &err), &err);
     wd_test_write(wd_test_below(path, root, "text_encoder"), "config.json",
                   "{\"model_type\":\"umt5\"}");
