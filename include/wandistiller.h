@@ -225,13 +225,13 @@ typedef struct wd_inspect_options {
 typedef struct wd_eval_options {
     const char *teacher, *student; /* pipeline folders or Hub ids; required */
     const char *prompts;           /* file, one per line; required */
-    const char *negative_prompt;
+    const char *negative_prompt;   /* NULL: as in the student's run */
     int64_t count; /* prompts used: the first ones; 0: all */
     int64_t steps;
     double guidance_scale, guidance_scale_2; /* of the teacher; NaN: as the student's run had it */
     uint64_t seed;
     int64_t height, width;       /* pixels; 0: the student's default */
-    int64_t max_sequence_length; /* 0: as in sample */
+    int64_t max_sequence_length; /* 0: as in the student's run, else as in sample */
     const char *dtype;
     int64_t batch_size;
     const char *out; /* folder: eval.json, side-by-side.png; NULL: only the text */

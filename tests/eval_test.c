@@ -53,6 +53,36 @@ static void guidance_is_a_difference(void **state)
     assert_non_null(strstr(program.out, "agreement with the teacher: "));
 }
 
+/* Of the student that `a_student_is_compared_as_it_learnt` trains; text and tokens: NULL for none
+ * given. */
+static double agreement(const char *negative, const char *tokens)
+{
+    const char *arguments[24] = {"eval",  "--teacher", teacher, "--student", NULL, "--prompts",
+                                 prompts, "--count",   "2",     "--steps",   "2",  "--json"};
+    int n = 12;
+    arguments[4] = wd_test_path("student");
+    if (negative) arguments[n++] = "--negative_prompt", arguments[n++] = negative;
+    if (tokens) arguments[n++] = "--max_sequence_length", arguments[n++] = tokens;
+    wd_program_wait(&program, wd_program_start(arguments));
+    wd_program_succeeded(&program);
+    return number("velocity_error");
+}
+
+/* Its teacher was led away from this text, and saw so many tokens. */
+static void a_student_is_compared_as_it_learnt(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "train", "--teacher_path", teacher, "--data_path", prompts,
+                   "--output_dir", wd_test_path("student"), "--num_steps", "1", "--trajectories",
+                   "2", "--guidance_scale", "3", "--negative_prompt", "a green frog",
+                   "--max_sequence_length", "12");
+    wd_program_succeeded(&program);
+    const double learnt = agreement(NULL, NULL);
+    assert_true(learnt == agreement("a green frog", "12"));
+    assert_true(learnt != agreement("a red apple", NULL));
+    assert_true(learnt != agreement(NULL, "24"));
+}
+
 static void strangers_are_refused(void **state)
 {
     (void)state;
@@ -111,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_teacher_is_its_own_best_student),
         cmocka_unit_test(guidance_is_a_difference),
+        cmocka_unit_test(a_student_is_compared_as_it_learnt),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(inspect_prints_text_and_json),
         cmocka_unit_test(converted_weights_come_back),

@@ -26,6 +26,9 @@ typedef struct job {
     const wd_eval_options *options;
     wd_run run;
     wd_prompts prompts;
+    json_t *trained;             /* run.json of the student; NULL: there is none */
+    const char *negative_prompt; /* NULL: "" */
+    int64_t text_tokens;
     int64_t count, height, width, each; /* pictures; latents' size and elements */
     wd_dtype dtype;
     wd_pipeline pipeline[SIDES];
@@ -67,36 +70,41 @@ static wd_status open_pipelines(job *j, wd_err *err)
     return WD_OK;
 }
 
-/* The guidance that was folded into the student: run.json in its folder says it. */
-static wd_status read_run(double scale[2], const char *student, wd_err *err)
+/* How the teacher was asked when the student learnt from it: run.json in its folder says it, the
+ * options win over it. */
+static wd_status choose_teacher(job *j, wd_err *err)
 {
+    const wd_eval_options *o = j->options;
+    double *scale = j->report.teacher.guidance_scale;
     char path[WD_PATH_MAX];
-    json_t *run = NULL;
-    WD_TRY(wd_path_join(path, student, "run.json", err));
-    if (!wd_path_exists(path)) {
+    scale[0] = scale[1] = 5;
+    WD_TRY(wd_path_join(path, j->pipeline[STUDENT].path, "run.json", err));
+    if (wd_path_exists(path))
+        WD_TRY(wd_json_load(&j->trained, path, err));
+    else if (isnan(o->guidance_scale))
         wd_log(WD_LOG_WARNING,
                "%s is not there: the teacher is guided with %g; say --guidance_scale", path,
                scale[0]);
-        return WD_OK;
-    }
-    WD_TRY(wd_json_load(&run, path, err));
-    const json_t *options = json_object_get(run, "options");
-    const wd_json_reader r = {.object = options, .where = path};
-    wd_status status = WD_OK;
-    if (json_is_object(options)) {
-        WD_TRY_OUT(wd_json_float(&scale[0], r, "guidance_scale", WD_JSON_OPTIONAL, err));
+    const wd_json_reader r = {.object = json_object_get(j->trained, "options"), .where = path};
+    if (json_is_object(r.object)) {
+        WD_TRY(wd_json_float(&scale[0], r, "guidance_scale", WD_JSON_OPTIONAL, err));
         scale[1] = scale[0];
-        WD_TRY_OUT(wd_json_float(&scale[1], r, "guidance_scale_2", WD_JSON_OPTIONAL, err));
+        WD_TRY(wd_json_float(&scale[1], r, "guidance_scale_2", WD_JSON_OPTIONAL, err));
+        WD_TRY(wd_json_text(&j->negative_prompt, r, "negative_prompt", WD_JSON_OPTIONAL, err));
+        WD_TRY(
+            wd_json_int(&j->text_tokens, r, "max_sequence_length", 0, 4096, WD_JSON_OPTIONAL, err));
     }
-out:
-    json_decref(run);
-    return status;
+    if (!isnan(o->guidance_scale)) scale[0] = scale[1] = o->guidance_scale;
+    if (!isnan(o->guidance_scale_2)) scale[1] = o->guidance_scale_2;
+    if (o->negative_prompt) j->negative_prompt = o->negative_prompt;
+    if (o->max_sequence_length) j->text_tokens = o->max_sequence_length;
+    if (!j->text_tokens) j->text_tokens = j->pipeline[TEACHER].text_tokens;
+    return WD_OK;
 }
 
 static wd_status choose(job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
-    double *scale = j->report.teacher.guidance_scale;
     const wd_pipeline *student = &j->pipeline[STUDENT];
     WD_TRY(open_pipelines(j, err));
     WD_TRY(wd_prompts_open(&j->prompts, o->prompts, err));
@@ -113,10 +121,7 @@ static wd_status choose(job *j, wd_err *err)
     j->height = height / wd_pipeline_vae_scale(student);
     j->width = width / wd_pipeline_vae_scale(student);
     j->each = student->dit.in_channels * j->height * j->width;
-    scale[0] = scale[1] = 5;
-    if (isnan(o->guidance_scale)) WD_TRY(read_run(scale, student->path, err));
-    if (!isnan(o->guidance_scale)) scale[0] = scale[1] = o->guidance_scale;
-    if (!isnan(o->guidance_scale_2)) scale[1] = o->guidance_scale_2;
+    WD_TRY(choose_teacher(j, err));
     j->report.student.guidance_scale[0] = j->report.student.guidance_scale[1] = 1;
     j->report.pictures = j->count;
     j->report.steps = o->steps;
@@ -307,10 +312,9 @@ static wd_status run(char **text, job *j, wd_err *err)
     const wd_eval_options *o = j->options;
     WD_TRY(choose(j, err));
     const wd_pipeline *teacher = &j->pipeline[TEACHER];
-    const int64_t tokens = o->max_sequence_length ? o->max_sequence_length : teacher->text_tokens;
     WD_TRY(allocate(j, err));
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, teacher, (const char *const *)j->prompts.text,
-                                 j->count, o->negative_prompt, tokens, j->dtype, err));
+                                 j->count, j->negative_prompt, j->text_tokens, j->dtype, err));
     WD_TRY(wd_text_cache_encode(j->embeds.cache, j->run.queue, err));
     for (int s = 0; s < SIDES; s++) WD_TRY(run_side(j, s, err));
     WD_TRY(compare_pictures(j, err));
@@ -342,6 +346,7 @@ wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
     wd_schedule_close(&j.schedule);
     wd_prompt_embeds_close(&j.embeds);
     wd_prompts_close(&j.prompts);
+    json_decref(j.trained);
     wd_run_close(&j.run);
     return status;
 }

@@ -67,7 +67,8 @@ static const wd_option eval_table[] = {
     {WD_INT_LINE(count, "16", 0, 1e6), .group = "Pictures",
      .help = "How many of its prompts are used, from the first; 0: all"},
     {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Pictures",
-     .help = "What the teacher's guidance leads away from"},
+     .help = "What the teacher's guidance leads away from; default: as when the student was "
+             "trained"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
     {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
@@ -78,7 +79,8 @@ static const wd_option eval_table[] = {
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
      .help = "The same for the low-noise expert"},
     {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Sampling",
-     .help = "Text tokens; 0: the smaller of 512 and the tokenizer's maximum"},
+     .help = "Text tokens; 0: as many as the student was trained with, else the smaller of 512 and "
+             "the tokenizer's maximum"},
     {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Sampling",
      .help = "Pictures at a time; 0: chosen"},
     {WD_TEXT_LINE(out, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
