@@ -238,9 +238,10 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
     for (int64_t begin = 0, end; begin < count; begin = end) {
         int64_t rows = list[begin]->tokens;
         if (is_stopped(c, dry)) {
-            status = wd_fail(err, WD_INTERRUPTED,
-                             "stopped after %" PRId64 " of %" PRId64 " prompts were encoded", begin,
-                             count);
+            status = dry ? wd_fail(err, WD_INTERRUPTED, "stopped before prompts were encoded")
+                         : wd_fail(err, WD_INTERRUPTED,
+                                   "stopped after %" PRId64 " of %" PRId64 " prompts were encoded",
+                                   begin, count);
             goto out;
         }
         for (end = begin + 1; end < count && rows + list[end]->tokens <= BATCH_ROWS; end++)

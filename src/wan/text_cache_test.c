@@ -502,6 +502,9 @@ static void dry(void **state)
     wd_test_ok(wd_device_open_dry(&plan, real, &err), &err);
     wd_test_ok(wd_queue_open(&plan_queue, plan, &err), &err);
     wd_test_ok(wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
+    wd_request_stop(); /* a plan has encoded nothing, however far it came */
+    wd_test_refused(wd_text_cache_encode(c, plan_queue, &err), &err, WD_INTERRUPTED, "before");
+    wd_stop_forget();
     for (int i = 0; i < 2; i++) {
         const int64_t before = wd_memory_held();
         wd_memory_restart_peak();
