@@ -3,12 +3,14 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "api/train_site.h"
 #include "core/memory.h"
+#include "student/checkpoint.h"
 
 static const char alike[] =
     "All ranks must be started alike, with the same program, options and files";
@@ -16,7 +18,7 @@ static const char alike[] =
 static wd_agreed *add(wd_agreement *a, const char *name, const char *remedy)
 {
     assert(a->count < WD_AGREEMENT_MAX);
-    a->name[a->count] = name;
+    snprintf(a->name[a->count], sizeof a->name[a->count], "%s", name);
     a->remedy[a->count] = remedy;
     a->said[a->count] = (wd_agreed){0};
     return &a->said[a->count++];
@@ -67,9 +69,8 @@ static wd_status compare(const wd_agreement *a, const wd_agreed *all, int ranks,
         if (*first->text) snprintf(what, sizeof what, ": %s and %s", first->text, second->text);
         const int others = how_many(all, ranks, a->count, i) - 1;
         if (others) snprintf(more, sizeof more, " and %d more", others);
-        return wd_fail(err, WD_MISMATCH,
-                       "rank 0 and rank %d%s differ in %s%s. %s", other, more, a->name[i], what,
-                       a->remedy[i]);
+        return wd_fail(err, WD_MISMATCH, "rank 0 and rank %d%s differ in %s%s. %s", other, more,
+                       a->name[i], what, a->remedy[i]);
     }
     return WD_OK;
 }
@@ -109,15 +110,66 @@ static void add_options(wd_agreement *a, const wd_train_options *options)
                              wd_option_text(text, sizeof text, options, &table[i]));
 }
 
-/* That of the files: two hosts' folders of one name may hold different revisions. */
-static void add_teacher(wd_agreement *a, const char *key)
+/* What files hold: two hosts' folders of one name may hold different things. */
+static void add_files(wd_agreement *a, const char *name, const char *key, const char *remedy)
 {
     char host[32] = "", text[WD_AGREED_TEXT];
     gethostname(host, sizeof host - 1);
     snprintf(text, sizeof text, "%.8s on %s", key, host);
-    wd_agree_on_key(a, "the teacher's weights", key, text,
-                    "One copy of them is another revision, or not whole: let --teacher_path be the "
-                    "same folder on all hosts, or copy it anew");
+    wd_agree_on_key(a, name, key, text, remedy);
+}
+
+static void add_teacher(wd_agreement *a, const wd_train_setup *s)
+{
+    static const char remedy[] =
+        "One copy of them is another revision, or not whole: let --teacher_path be the same folder "
+        "on all hosts, or copy it anew";
+    add_files(a, "the teacher's weights", s->teacher_key, remedy);
+    add_files(a, "the text encoder's weights", s->text_encoder_key, remedy);
+}
+
+/* What no option says, but a file that one names: student, and the teacher's configurations. `of`:
+ * what they are facts of; "": the run. */
+static wd_status add_facts(wd_agreement *a, json_t *facts, const char *of, wd_err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(facts, key, value)
+    {
+        char name[WD_AGREED_NAME];
+        if (json_is_object(value)) {
+            WD_TRY(add_facts(a, value, key, err));
+            continue;
+        }
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+        if (!text) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory to compare ranks");
+        snprintf(name, sizeof name, "%s%s%s", of, *of ? "'s " : "", key);
+        wd_agree_on_text(a, name, text);
+        free(text); /* jansson's */
+    }
+    return WD_OK;
+}
+
+static wd_status add_run(wd_agreement *a, const wd_train_setup *s, wd_err *err)
+{
+    json_t *facts;
+    WD_TRY(wd_trainer_facts(&facts, &s->trainer, err));
+    const wd_status status = add_facts(a, facts, "", err);
+    json_decref(facts);
+    return status;
+}
+
+/* No two runs' checkpoints are alike: they say how long it took. */
+static wd_status add_checkpoint(wd_agreement *a, const char *path, wd_err *err)
+{
+    char hash[33] = "";
+    const char *step = strrchr(path, '/'); /* the folder above it has many names */
+    wd_agree_on_text(a, "the checkpoint that they find", step ? step + 1 : "none");
+    if (*path) WD_TRY(wd_checkpoint_hash(hash, path, err));
+    add_files(a, "what is in the checkpoint that they find", hash,
+              "They are of different runs: let --output_dir or --resume be the same folder on all "
+              "hosts, or copy it anew");
+    return WD_OK;
 }
 
 static void add_prompts(wd_agreement *a, const wd_train_setup *s)
@@ -164,17 +216,19 @@ wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup,
 {
     wd_comm *comm = setup->trainer.machine.comm;
     wd_agreement *a;
+    wd_status status;
     if (wd_train_ranks(setup) == 1) return WD_OK;
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     wd_agree_on_text(a, "the program's version", wd_version());
     add_options(a, &setup->options);
-    add_teacher(a, setup->teacher_key);
+    add_teacher(a, setup);
     add_prompts(a, setup);
-    const char *step = strrchr(setup->resume, '/'); /* the folder above it has many names */
-    wd_agree_on_text(a, "the checkpoint that they find", step ? step + 1 : "none");
+    WD_TRY_OUT(add_run(a, setup, err));
+    WD_TRY_OUT(add_checkpoint(a, setup->resume, err));
     add_site(a, &plan->input.site);
     add_plan(a, &plan->chosen);
-    const wd_status status = wd_agreement_check(a, comm, err);
+    status = wd_agreement_check(a, comm, err);
+out:
     wd_free(a);
     return status;
 }

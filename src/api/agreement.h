@@ -1,12 +1,12 @@
-/* That all ranks are of one run: the same options, teacher, prompts and plan. Compared before a
- * byte is loaded, so that a rank that was started otherwise is named, and not found out by a
- * student that is wrong. */
+/* That all ranks are of one run: the same options, teacher, student, prompts and plan. Compared
+ * before a byte is loaded, so that a rank that was started otherwise is named, and not found out by
+ * a student that is wrong. */
 #ifndef WD_API_AGREEMENT_H
 #define WD_API_AGREEMENT_H
 
 #include "api/train_plan.h"
 
-enum { WD_AGREEMENT_MAX = 128, WD_AGREED_TEXT = 56 };
+enum { WD_AGREEMENT_MAX = 160, WD_AGREED_NAME = 64, WD_AGREED_TEXT = 56 };
 
 /* What one rank says of one thing. */
 typedef struct wd_agreed {
@@ -16,7 +16,8 @@ typedef struct wd_agreed {
 
 typedef struct wd_agreement {
     int count;
-    const char *name[WD_AGREEMENT_MAX], *remedy[WD_AGREEMENT_MAX]; /* borrowed */
+    char name[WD_AGREEMENT_MAX][WD_AGREED_NAME];
+    const char *remedy[WD_AGREEMENT_MAX]; /* borrowed */
     wd_agreed said[WD_AGREEMENT_MAX];
 } wd_agreement;
 
@@ -34,7 +35,8 @@ void wd_agree_on_key(wd_agreement *agreement, const char *name, const char *key,
  * it. */
 wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_err *err);
 
-/* The same of a run that is set up and planned, with its teacher's key. All ranks call it. */
+/* The same of a run that is set up and planned, with the keys of its teacher and text encoder.
+ * WD_IO: the checkpoint that it goes on from cannot be read. All ranks call it. */
 wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup, wd_err *err);
 
 #endif

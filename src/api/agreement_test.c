@@ -1,5 +1,5 @@
 /* Ranks that were started alike go on; one that was not is named, on all of them, and so is one
- * that has another teacher. */
+ * whose files are others. */
 #include "api/agreement.h"
 
 #include "testing.h"
@@ -77,8 +77,7 @@ static void who_differs_is_named(void **state)
     wd_test_refused(r.status, &r.err, WD_MISMATCH,
                     "rank 0 and rank 1 and 1 more differ in batch_size: 2 and 4.");
     r = checked((const int[]){2, 2, 2, 2}, other);
-    wd_test_refused(r.status, &r.err, WD_MISMATCH,
-                    "rank 0 and rank 3 differ in the prompts.");
+    wd_test_refused(r.status, &r.err, WD_MISMATCH, "rank 0 and rank 3 differ in the prompts.");
 }
 
 /* ---- of a run ---- */
@@ -86,7 +85,7 @@ static void who_differs_is_named(void **state)
 typedef struct keyed {
     pthread_t thread;
     wd_comm *comm;
-    const char *key;
+    const wd_train_setup *setup;
     wd_status status;
     wd_err err;
 } keyed;
@@ -95,21 +94,34 @@ static void *agree(void *context)
 {
     static const wd_train_plan plan; /* alike */
     keyed *k = context;
-    wd_train_setup *setup = calloc(1, sizeof *setup);
-    setup->options = wd_train_defaults();
-    setup->trainer.machine.comm = k->comm;
-    snprintf(setup->teacher_key, sizeof setup->teacher_key, "%s", k->key);
+    wd_train_setup *setup = malloc(sizeof *setup);
+    *setup = *k->setup;
+    wd_trainer_options *t = &setup->trainer;
+    t->machine.comm = k->comm;
+    t->machine.teacher = &setup->teacher;
+    t->teacher_key = setup->teacher_key;
+    t->text_encoder_key = setup->text_encoder_key;
+    t->prompts_key = t->negative_prompt = "";
     k->status = wd_train_agree(&plan, setup, &k->err);
     free(setup);
     return NULL;
 }
 
-/* Two ranks whose teachers have these keys. */
-static keyed agreed(const char *first, const char *second)
+static wd_train_setup *open_setup(void)
+{
+    wd_train_setup *s = calloc(1, sizeof *s);
+    s->options = wd_train_defaults();
+    strcpy(s->teacher_key, "0123456789abcdef");
+    strcpy(s->text_encoder_key, "0246");
+    return s;
+}
+
+/* Two ranks that were set up so. */
+static keyed agreed(const wd_train_setup *first, const wd_train_setup *second)
 {
     wd_err err;
     wd_comm *comm[2];
-    keyed k[2] = {{.key = first}, {.key = second}};
+    keyed k[2] = {{.setup = first}, {.setup = second}};
     wd_test_ok(wd_comm_open_threads(comm, 2, &err), &err);
     for (int i = 0; i < 2; i++) {
         k[i].comm = comm[i];
@@ -123,15 +135,57 @@ static keyed agreed(const char *first, const char *second)
     return k[0];
 }
 
-/* Keys that differ where the text that is said of them does not. */
-static void teachers_are_one(void **state)
+/* `second` is refused, and is as the first again. */
+static void differ(wd_train_setup *second, const char *text)
+{
+    wd_train_setup *first = open_setup();
+    keyed k = agreed(first, second);
+    wd_test_refused(k.status, &k.err, WD_MISMATCH, text);
+    *second = *first;
+    free(first);
+}
+
+static void what_files_hold_is_one(void **state)
 {
     (void)state;
-    assert_int_equal(agreed("0123456789abcdef", "0123456789abcdef").status, WD_OK);
-    keyed k = agreed("0123456789abcdef", "0123456789abcdee");
+    wd_train_setup *first = open_setup(), *second = open_setup();
+    assert_int_equal(agreed(first, second).status, WD_OK);
+    strcpy(second->teacher_key, "0123456789abcdee"); /* of which as much is said as is the same */
+    differ(second, "rank 0 and rank 1 differ in the teacher's weights: 01234567 on ");
+    strcpy(second->text_encoder_key, "1357");
+    differ(second, "rank 0 and rank 1 differ in the text encoder's weights: 0246 on ");
+    second->trainer.machine.student.layers = 3;
+    differ(second, "rank 0 and rank 1 differ in student's num_layers: 0 and 3.");
+    second->teacher.boundary_ratio = 0.5;
+    differ(second, "rank 0 and rank 1 differ in teacher's boundary_ratio: 0.0 and 0.5.");
+    second->teacher.scheduler.kind = WD_SCHEDULER_EULER;
+    differ(second, "differ in teacher's scheduler: \"UniPCMultistepScheduler\" and \"FlowMatch");
+    free(first);
+    free(second);
+}
+
+/* Two checkpoints of one step, of different runs. */
+static void what_a_run_goes_on_from_is_one(void **state)
+{
+    (void)state;
+    static const char *const name[] = {"first", "second"};
+    wd_train_setup *s[] = {open_setup(), open_setup()};
+    wd_err err;
+    for (int i = 0; i < 2; i++) {
+        char run[WD_PATH_MAX], sums[WD_PATH_MAX];
+        wd_test_ok(wd_path_join(run, wd_test_folder(), name[i], &err), &err);
+        wd_test_ok(wd_path_join(s[i]->resume, run, "step-00000020", &err), &err);
+        wd_test_ok(wd_folder_make(s[i]->resume, &err), &err);
+        wd_test_ok(wd_path_join(sums, s[i]->resume, "checksums.xxh128", &err), &err);
+        wd_test_ok(wd_file_write(sums, name[i], strlen(name[i]), &err), &err);
+    }
+    keyed k = agreed(s[0], s[1]);
     wd_test_refused(k.status, &k.err, WD_MISMATCH,
-                    "rank 0 and rank 1 differ in the teacher's weights: 01234567 on ");
-    assert_non_null(strstr(k.err.message, "let --teacher_path be the same folder on all hosts"));
+                    "differ in what is in the checkpoint that they find: ");
+    assert_non_null(strstr(k.err.message, "They are of different runs"));
+    assert_int_equal(agreed(s[0], s[0]).status, WD_OK);
+    free(s[0]);
+    free(s[1]);
 }
 
 int main(void)
@@ -139,7 +193,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(those_alike_go_on),
         cmocka_unit_test(who_differs_is_named),
-        cmocka_unit_test(teachers_are_one),
+        cmocka_unit_test(what_files_hold_is_one),
+        cmocka_unit_test(what_a_run_goes_on_from_is_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

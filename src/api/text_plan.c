@@ -2,6 +2,7 @@
 #include "api/text_plan.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "core/log.h"
 #include "core/memory.h"
@@ -14,6 +15,8 @@ static wd_status choose_text(wd_train_setup *s, wd_err *err)
     m->text_tokens = s->embeds.text_tokens;
     m->text_repeat = s->embeds.text_repeat;
     wd_prompt_embeds_key(s->prompts_key, &s->embeds, s->data.count);
+    snprintf(s->text_encoder_key, sizeof s->text_encoder_key, "%s",
+             wd_text_cache_key(s->embeds.cache));
     if (*s->resume) {
         WD_TRY(wd_train_setup_key_teacher(s, err));
         WD_TRY(wd_trainer_resume_options(&s->trainer, err));

@@ -265,6 +265,7 @@ static void fill_trainer(wd_train_setup *s)
     t->resume = *s->resume ? s->resume : NULL;
     t->prompts_key = s->prompts_key;
     t->teacher_key = s->teacher_key;
+    t->text_encoder_key = s->text_encoder_key;
     t->negative_prompt = o->negative_prompt ? o->negative_prompt : "";
     t->stop = stop;
 }

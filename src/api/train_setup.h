@@ -24,6 +24,7 @@ typedef struct wd_train_setup {
     wd_prompt_embeds embeds;              /* opened by the caller; closed here */
     char prompts_key[WD_PROMPTS_KEY_MAX]; /* of data; made by the caller */
     char teacher_key[WD_SAFETENSORS_KEY_MAX]; /* of its experts' weights; "": not made yet */
+    char text_encoder_key[WD_SAFETENSORS_KEY_MAX]; /* made by the caller */
     wd_trainer_options trainer; /* but for the rows of text, which the prompts' tokens decide */
 } wd_train_setup;
 

@@ -50,6 +50,7 @@ static wd_trainer_options trainer_options(void)
         .machine = small_machine(&teacher),
         .steps = STEPS,
         .teacher_key = "small",
+        .text_encoder_key = "short",
         .prompts_key = "three",
         .negative_prompt = "",
         .sample_interval = STOPPED + 1,
@@ -218,8 +219,8 @@ static void checkpoints_by_time_change_nothing(void **state)
     assert_same_run("by-steps", "by-time");
 }
 
-/* Of a run that is named so: another negative prompt, other prompts, or another teacher, where its
- * checkpoint says which they were, and where it does not. */
+/* Of a run that is named so: other prompts, another teacher or text encoder, where its checkpoint
+ * says which they were, and where it does not. */
 static void resumed_runs_have_the_inputs_that_they_say(void **state)
 {
     (void)state;
@@ -235,6 +236,18 @@ static void resumed_runs_have_the_inputs_that_they_say(void **state)
     o.negative_prompt = "ugly";
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "negative_prompt \"\" and is to be resumed with \"ugly\""));
+    o.text_encoder_key = "long";
+    assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
+    assert_non_null(strstr(err.message, "key \"short\" and is to be resumed with \"long\""));
+    wd_pipeline other = *o.machine.teacher;
+    o.machine.teacher = &other;
+    other.boundary_ratio = 0.5;
+    assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
+    assert_non_null(strstr(err.message, "a teacher of boundary_ratio 0.875 and is to be resumed"));
+    other.scheduler.kind = WD_SCHEDULER_EULER;
+    other.boundary_ratio = teacher.boundary_ratio;
+    assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
+    assert_non_null(strstr(err.message, "a teacher of scheduler \"UniPCMultistepScheduler\" and"));
     o.teacher_key = "large";
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "key \"small\" and is to be resumed with \"large\""));
@@ -249,8 +262,9 @@ static void resumed_runs_have_the_inputs_that_they_say(void **state)
     json_t *json =
         json_load_file(path_of(file, "by-steps", "/checkpoints/step-00000005/state.json"), 0, NULL);
     json_t *run = json_object_get(json, "run");
-    static const char *const unsaid[] = {"teacher_key",   "prompts_key", "negative_prompt",
-                                         "teacher_dtype", "student",     "mixed_precision"};
+    static const char *const unsaid[] = {"teacher_key",   "prompts_key",     "negative_prompt",
+                                         "teacher_dtype", "student",         "mixed_precision",
+                                         "teacher",       "text_encoder_key"};
     for (size_t i = 0; i < sizeof unsaid / sizeof *unsaid; i++)
         assert_int_equal(json_object_del(run, unsaid[i]), 0);
     wd_test_ok(wd_json_save(json, file, &err), &err);

@@ -22,9 +22,10 @@ typedef struct wd_trainer_options {
     int64_t sample_interval;    /* steps; 0: only at the end */
     wd_samples_options samples; /* count 0: none at all */
     wd_export_options export;
-    const char *resume;      /* a checkpoint's folder; NULL: a new run */
-    const char *teacher_key; /* says which weights the teacher has */
-    const char *prompts_key; /* says which prompts there are, in which order */
+    const char *resume;           /* a checkpoint's folder; NULL: a new run */
+    const char *teacher_key;      /* says which weights the teacher has */
+    const char *text_encoder_key; /* the same of its text encoder */
+    const char *prompts_key;      /* says which prompts there are, in which order */
     const char *negative_prompt;
     bool (*stop)(void *context); /* asked once per step: end now, cleanly; all ranks do if one's
                                   * says so */
@@ -40,6 +41,10 @@ typedef struct wd_trainer_result {
     double seconds; /* of training */
     bool interrupted;
 } wd_trainer_result;
+
+/* *out = what decides the samples, targets, student and arithmetic of a run, beside its stream of
+ * samples: names and values, or names and objects of such; the caller's to json_decref. */
+wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *options, wd_err *err);
 
 /* What a run that is resumed must have in common with the one that options->resume is of, before
  * anything is opened: WD_MISMATCH where its samples, targets, student or arithmetic would be

@@ -12,32 +12,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What must be the same, by the options' names; NULL: no memory. */
-static json_t *facts_of(const wd_trainer_options *o)
+/* Of the teacher beside its weights. Its scheduler says in which timesteps states are given to it:
+ * UniPC in whole ones, Euler not. */
+static json_t *teacher_of(const wd_pipeline *p)
+{
+    json_t *json = wd_dit_config_json(&p->dit);
+    json_t *more =
+        json_pack("{s:f, s:s, s:I}", "boundary_ratio", p->boundary_ratio, "scheduler",
+                  p->scheduler.kind == WD_SCHEDULER_UNIPC ? "UniPCMultistepScheduler"
+                                                          : "FlowMatchEulerDiscreteScheduler",
+                  "num_train_timesteps", (json_int_t)p->scheduler.num_train_timesteps);
+    if (json && more && !json_object_update(json, more)) {
+        json_decref(more);
+        return json;
+    }
+    json_decref(json);
+    json_decref(more);
+    return NULL;
+}
+
+wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *err)
 {
     const wd_machine_options *m = &o->machine;
-    return json_pack(
-        "{s:f, s:f, s:I, s:I, s:s, s:o, s:s, s:s, s:s, s:s}", "guidance_scale",
+    *out = json_pack(
+        "{s:f, s:f, s:I, s:I, s:s, s:o, s:s, s:s, s:o, s:s, s:s, s:s}", "guidance_scale",
         m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "height",
         (json_int_t)o->export.height, "width", (json_int_t)o->export.width, "mixed_precision",
         m->student_dtype == WD_BF16 ? "bf16" : "no", "student", wd_dit_config_json(&m->student),
         "teacher_dtype", wd_dtype_option_name(m->teacher_dtype), "teacher_key", o->teacher_key,
+        "teacher", teacher_of(m->teacher), "text_encoder_key", o->text_encoder_key,
         "negative_prompt", o->negative_prompt, "prompts_key", o->prompts_key);
+    return *out ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what decides a run");
 }
 
 wd_status wd_trainer_save_run(json_t **out, const wd_trainer_options *o, json_t *stream,
                               double seconds, int64_t optimizer_steps, wd_err *err)
 {
+    json_t *facts = NULL;
     json_t *run = json_pack("{s:o, s:f, s:I, s:I, s:I}", "stream", stream, "seconds", seconds,
                             "optimizer_steps", (json_int_t)optimizer_steps, "text_tokens",
                             (json_int_t)o->machine.text_tokens, "text_repeat",
                             (json_int_t)o->machine.text_repeat);
-    if (!run || json_object_update_new(run, facts_of(o))) {
+    wd_status status = wd_trainer_facts(&facts, o, err);
+    if (status == WD_OK && (!run || json_object_update(run, facts)))
+        status = wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
+    json_decref(facts);
+    if (status == WD_OK)
+        *out = run;
+    else
         json_decref(run);
-        return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
-    }
-    *out = run;
-    return WD_OK;
+    return status;
 }
 
 static wd_status differs(const char *where, const char *of, const char *key, const json_t *then,
@@ -45,18 +69,22 @@ static wd_status differs(const char *where, const char *of, const char *key, con
 {
     const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
     char *texts[2] = {json_dumps(then, flags), json_dumps(now, flags)};
-    const char *what = !strcmp(key, "teacher_key")   ? "a teacher whose weights have the key"
+    const char *what = !strcmp(key, "teacher_key") ? "a teacher whose weights have the key"
+                       : !strcmp(key, "text_encoder_key")
+                           ? "a text encoder whose weights have the key"
                        : !strcmp(key, "prompts_key") ? "prompts (texts and order) of key"
                                                      : key;
     wd_fail(err, WD_MISMATCH,
-            "%s: the run was begun with %s%s %.300s and is to be resumed with %.300s: resume it "
-            "with the same, or begin a new run",
-            where, of, what, texts[0] ? texts[0] : "?", texts[1] ? texts[1] : "?");
+            "%s: the run was begun with %s%s%s%s %.300s and is to be resumed with %.300s: resume "
+            "it with the same, or begin a new run",
+            where, *of ? "a " : "", of, *of ? " of " : "", what, texts[0] ? texts[0] : "?",
+            texts[1] ? texts[1] : "?");
     for (int i = 0; i < 2; i++) free(texts[i]); /* jansson's */
     return WD_MISMATCH;
 }
 
-/* What a checkpoint does not say, for it is older, is not compared. */
+/* What a checkpoint does not say, for it is older, is not compared. `of`: what they are facts of,
+ * "student" or "teacher"; "": the run. */
 static wd_status compare(const json_t *then, json_t *now, const char *of, const char *where,
                          wd_err *err)
 {
@@ -67,7 +95,7 @@ static wd_status compare(const json_t *then, json_t *now, const char *of, const 
         const json_t *was = json_object_get(then, key);
         if (!was || json_equal(was, value)) continue;
         if (!json_is_object(value)) return differs(where, of, key, was, value, err);
-        WD_TRY(compare(was, value, "a student of ", where, err));
+        WD_TRY(compare(was, value, key, where, err));
     }
     return WD_OK;
 }
@@ -108,11 +136,7 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
         goto out;
     }
     WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
-    now = facts_of(options);
-    if (!now) {
-        status = wd_fail(err, WD_OUT_OF_MEMORY, "no memory to compare runs");
-        goto out;
-    }
+    WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     status = compare(run, now, "", options->resume, err);
 out:
     json_decref(now);

@@ -262,6 +262,13 @@ static wd_status check_folder(const char *path, wd_err *err)
                    "checkpoints/step-00000020", path);
 }
 
+wd_status wd_checkpoint_hash(char out[33], const char *path, wd_err *err)
+{
+    char sums[WD_PATH_MAX];
+    WD_TRY(wd_path_join(sums, path, sums_name, err));
+    return wd_file_hash(out, sums, err);
+}
+
 wd_status wd_checkpoint_read_run(json_t **run, const char *path, wd_err *err)
 {
     int64_t step;

@@ -36,6 +36,9 @@ void wd_checkpoint_assist(const wd_params *params, wd_queue *queue);
  * export (export.h) takes less. */
 size_t wd_checkpoint_write_bytes(const wd_params *params);
 
+/* out = a hash of the checkpoint in folder `path`, made of its list of hashes alone. */
+wd_status wd_checkpoint_hash(char out[33], const char *path, wd_err *err);
+
 typedef struct wd_checkpoint {
     int64_t step;
     json_t *run;         /* as given to write; owned */

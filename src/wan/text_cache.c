@@ -231,6 +231,10 @@ size_t wd_text_cache_tokenizer_bytes(const wd_text_cache *c)
 {
     return c->tokenizer_bytes;
 }
+const char *wd_text_cache_key(const wd_text_cache *c)
+{
+    return c->key;
+}
 int64_t wd_text_cache_computed(const wd_text_cache *c)
 {
     return c->computed;

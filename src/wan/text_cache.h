@@ -51,6 +51,9 @@ wd_status wd_text_cache_encode(wd_text_cache *cache, wd_queue *queue, wd_err *er
  * for the tokenizer's memory is not ours. */
 size_t wd_text_cache_tokenizer_bytes(const wd_text_cache *cache);
 
+/* Says which encoder, of which dtype, the embeddings are of; lives as long as the cache. */
+const char *wd_text_cache_key(const wd_text_cache *cache);
+
 /* How many different prompts had to be computed. */
 int64_t wd_text_cache_computed(const wd_text_cache *cache);
 
