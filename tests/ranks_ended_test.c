@@ -42,6 +42,31 @@ static void asked_to_end_they_write_a_checkpoint(void **state)
     assert_int_equal(count(program.err, "stopping; "), 0); /* mpirun ends ranks so, too */
 }
 
+/* Whatever mpirun and the ranks are at: before they are there, and before they look. */
+static void asked_early_they_end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        const char *started[] = {RUN(wd_test_path("early")),
+                                 "--max_minutes",
+                                 "0.2",
+                                 "--num_steps",
+                                 "1000000",
+                                 "--nproc_per_node",
+                                 "2",
+                                 NULL};
+        const pid_t pid = wd_program_start(started);
+        usleep((useconds_t)(30 * 1000 * i));
+        kill(pid, SIGTERM);
+        wd_program_wait(&program, pid);
+        if (program.code == 128 + SIGTERM) continue; /* nobody was there to be asked */
+        if (program.code != WD_OK && program.code != WD_INTERRUPTED)
+            fail_msg("after %d ms: exit code %d: %s", 30 * i, program.code, program.err);
+        if (strstr(program.err, "done after"))
+            fail_msg("after %d ms: nobody was asked to end: %s", 30 * i, program.err);
+    }
+}
+
 /* A job that does not end by itself: its mpirun, and the folder of what that and ranks share. */
 typedef struct job {
     pid_t pid, mpirun;
@@ -110,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asked_to_end_they_write_a_checkpoint),
+        cmocka_unit_test(asked_early_they_end),
         cmocka_unit_test(a_killed_mpirun_leaves_nothing),
         cmocka_unit_test(a_killed_start_leaves_nothing),
     };

@@ -14,6 +14,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/stop.h"
 
 /* A number that the environment has; -1: none. */
 static int number_of(const char *name)
@@ -221,12 +222,14 @@ static void close_keeper(const keeper *k, const char *folder)
 }
 
 /* In the child, with `mask` as it was. A process group of its own keeps Ctrl-C from it, of which it
- * would kill the ranks. Exits with NOT_RUN + errno where there is no mpirun. */
-enum { NOT_RUN = 100 };
+ * would kill the ranks; SIGUSR1 would end it while it does not hand it on yet, and when it does no
+ * more. Exits with NOT_RUN + errno where there is no mpirun. */
+enum { NOT_RUN = 100, OF_SIGNAL = 128 };
 static void become_mpirun(const char **all, const char *folder, const sigset_t *mask)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    signal(SIGUSR1, SIG_IGN);
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
     unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated */
     if (*folder) setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
@@ -238,18 +241,28 @@ static void become_mpirun(const char **all, const char *folder, const sigset_t *
     _exit(NOT_RUN + (errno == ENOENT));
 }
 
-/* Until it ends: its status. mpirun hands SIGUSR1 on to the ranks and goes on; of SIGTERM it kills
- * them, which is what Ctrl-C after a first request is for. */
-static int tend(pid_t child, const sigset_t *awaited)
+/* Until it ends: its status, and whether it was asked to. mpirun hands SIGUSR1 on to the ranks and
+ * goes on; of SIGTERM it kills them, which is what Ctrl-C after a first request is for. It is asked
+ * again and again, for what comes before it has ranks is lost, and so is what comes before those
+ * look. */
+static int tend(bool *asked, pid_t child, const sigset_t *awaited)
 {
-    int status, number, requests = 0;
+    static const struct timespec second = {.tv_sec = 1};
+    int status;
+    *asked = false;
     while (waitpid(child, &status, WNOHANG) == 0) {
-        sigwait(awaited, &number);
-        if (number == SIGCHLD) continue;
-        if (!requests) wd_log(WD_LOG_WARNING, "stopping; Ctrl-C ends at once");
-        kill(child, requests++ && number == SIGINT ? SIGTERM : SIGUSR1);
+        const int number = sigtimedwait(awaited, NULL, &second);
+        if (number == SIGCHLD || (number < 0 && !*asked)) continue;
+        if (!*asked) wd_log(WD_LOG_WARNING, "stopping; Ctrl-C ends at once");
+        kill(child, *asked && number == SIGINT ? SIGTERM : SIGUSR1);
+        *asked = true;
     }
     return status;
+}
+
+static wd_status stopped_early(wd_err *err)
+{
+    return wd_fail(err, WD_INTERRUPTED, "stopped on request before all ranks had begun");
 }
 
 static wd_status run_child(int *exit_code, const char **all, wd_err *err)
@@ -261,13 +274,18 @@ static wd_status run_child(int *exit_code, const char **all, wd_err *err)
     sigaddset(&awaited, SIGTERM);
     sigaddset(&awaited, SIGUSR1);
     sigprocmask(SIG_BLOCK, &awaited, &before);
+    if (wd_stop_requested()) {
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        return stopped_early(err);
+    }
+    bool asked = false;
     char folder[32];
     keeper k;
     open_folder(folder);
     open_keeper(&k, folder);
     const pid_t child = fork();
     if (child == 0) become_mpirun(all, folder, &before);
-    const int status = child < 0 ? W_EXITCODE(NOT_RUN, 0) : tend(child, &awaited);
+    const int status = child < 0 ? W_EXITCODE(NOT_RUN, 0) : tend(&asked, child, &awaited);
     close_keeper(&k, folder);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (WIFSIGNALED(status))
@@ -277,6 +295,7 @@ static wd_status run_child(int *exit_code, const char **all, wd_err *err)
             "with it. The last checkpoint is whole: --resume auto goes on from it",
             WTERMSIG(status), strsignal(WTERMSIG(status)));
     const int code = WEXITSTATUS(status);
+    if (asked && code == OF_SIGNAL + SIGUSR1) return stopped_early(err);
     if (code == NOT_RUN) return wd_fail(err, WD_IO, "mpirun: cannot be run");
     if (code == NOT_RUN + 1)
         return wd_fail(err, WD_NOT_FOUND,
