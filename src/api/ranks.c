@@ -136,7 +136,8 @@ typedef struct cores {
     cpu_set_t set;
 } cores;
 
-/* Cores that ranks are bound to are theirs; where none is bound, all have the same. */
+/* Cores that ranks are bound to are theirs; where none is bound, all have the same, and srun may
+ * have been told how many of them a rank is to have. */
 static int64_t share_cores(const wd_comm *comm, const cores *all)
 {
     cpu_set_t together;
@@ -144,8 +145,9 @@ static int64_t share_cores(const wd_comm *comm, const cores *all)
     for (int r = 0; r < comm->ranks; r++)
         if (all[r].host == comm->host) CPU_OR(&together, &together, &all[r].set);
     const int own = CPU_COUNT(&all[comm->rank].set);
-    const int share = CPU_COUNT(&together) / comm->host_ranks;
-    const int threads = share < own ? share : own;
+    const int share = CPU_COUNT(&together) / comm->host_ranks, said = wd_launch_cores();
+    int threads = share < own ? share : own;
+    if (said && said < threads) threads = said;
     return threads > 1 ? threads : 1;
 }
 

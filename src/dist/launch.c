@@ -54,6 +54,12 @@ wd_launch wd_launch_detect(void)
     return (wd_launch){.launcher = WD_LAUNCHER_NONE, .name = "nobody", .ranks = 1};
 }
 
+int wd_launch_cores(void)
+{
+    const int cores = number_of("SLURM_CPUS_PER_TASK");
+    return cores > 0 && wd_launch_detect().launcher == WD_LAUNCHER_SRUN ? cores : 0;
+}
+
 static wd_status refuse_torchrun(const wd_launch *l, const char *command, wd_err *err)
 {
     return wd_fail(err, WD_INVALID_ARGUMENT,

@@ -22,6 +22,10 @@ typedef struct wd_launch {
 
 wd_launch wd_launch_detect(void);
 
+/* Cores that each rank is to have, as srun was told (--cpus-per-task); 0: it was not, or it is not
+ * srun that has started them. */
+int wd_launch_cores(void);
+
 /* Whether that can be the ranks that the user wants: `wanted`: training with ranks was asked for
  * (--distributed); `host_ranks`: so many on each machine (0: not said). `command`: the user's own
  * command line without these options, which errors show with what they should be.
@@ -43,7 +47,8 @@ extern const double wd_launch_hosts_s;
  * ended: *exit_code is theirs, 128 and more where a signal ended one. SIGTERM and a first SIGINT
  * ask the ranks to stop (they get SIGUSR1), SIGINT then ends them. argv[argc] are the program's
  * arguments without its own name. The process must have one thread. WD_NOT_FOUND: no mpirun;
- * WD_RANK_LOST: it was killed. Nothing of it is left behind. */
+ * WD_RANK_LOST: it was killed; WD_INTERRUPTED: asked before all ranks had begun. Nothing of it is
+ * left behind. */
 wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, wd_err *err);
 
 #endif

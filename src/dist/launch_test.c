@@ -16,6 +16,7 @@ static const char *const names[] = {
     "SLURM_STEP_ID",
     "SLURM_STEP_NUM_TASKS",
     "SLURM_PROCID",
+    "SLURM_CPUS_PER_TASK",
     "PMIX_RANK",
     "PMI_RANK",
     "PMI_SIZE",
@@ -72,6 +73,20 @@ static void launchers_are_known(void **state)
     is_seen(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_PROCID", "0",
                    "PMI_RANK", "1", "PMI_SIZE", "2"),
             WD_LAUNCHER_BARE, 1, 2, 0);
+}
+
+/* mpirun may start as many ranks as it likes in what Slurm has allocated. */
+static void cores_of_a_rank_are_what_srun_was_told(void **state)
+{
+    (void)state;
+    DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4", "SLURM_PROCID", "3", "PMIX_RANK", "3",
+           "SLURM_CPUS_PER_TASK", "8");
+    assert_int_equal(wd_launch_cores(), 8);
+    unsetenv("SLURM_CPUS_PER_TASK");
+    assert_int_equal(wd_launch_cores(), 0);
+    MPIRUN("2", "8", "4");
+    setenv("SLURM_CPUS_PER_TASK", "8", 1);
+    assert_int_equal(wd_launch_cores(), 0);
 }
 
 static void others_are_not_taken_for_one(void **state)
@@ -187,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_known),
+        cmocka_unit_test(cores_of_a_rank_are_what_srun_was_told),
         cmocka_unit_test(others_are_not_taken_for_one),
         cmocka_unit_test(ranks_that_are_wanted_pass),
         cmocka_unit_test(errors_say_what_to_run),
