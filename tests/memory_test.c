@@ -160,6 +160,41 @@ static void run_within(rlim_t bytes, const char *const *arguments)
     wd_program_wait(&program, pid);
 }
 
+/* Of what a phase is said to have had, every item has its plan, and is as planned. */
+static void check_profile(const char *phase, int least)
+{
+    char line[256];
+    int items = 0;
+    for (const char *at = strstr(program.err, "planned"); at; at = strstr(at + 1, "planned")) {
+        const char *begin = at, *end = strchr(at, '\n');
+        char planned[32], measured[32];
+        while (begin > program.err && begin[-1] != '\n') begin--;
+        snprintf(line, sizeof line, "%.*s", (int)(end - begin), begin);
+        if (strncmp(line, "  ", 2)) continue; /* a place */
+        if (sscanf(strstr(line, "planned"), "planned %31[^m] measured %31[^\n]", planned,
+                   measured) != 2 ||
+            strncmp(planned, measured, strlen(measured)))
+            fail_msg("not as planned: %s", line);
+        items += !strncmp(line + 2, phase, strlen(phase));
+    }
+    if (items < least) fail_msg("%d items of %s in\n%s", items, phase, program.err);
+}
+
+/* On a device that is none of the process's own memory: what it has, to the byte. */
+static void profiles_say_what_was_planned(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_test_ok(wd_folder_remove(wd_test_path("cache"), &err), &err); /* nothing is encoded */
+    wd_program_run_(&program,
+                    RUN("--num_steps", "2", "--save_samples", "--sample_steps", "3",
+                        "--profile_memory", "--devices", "sim:1x200MiB", "--log_level", "info"));
+    wd_program_succeeded(&program);
+    check_profile("encoding", 1);
+    check_profile("training", 10);
+    check_profile("sampling", 5);
+}
+
 /* The least with which the loader can start the program: that far errors are its own. */
 static rlim_t least_to_start(void)
 {
@@ -199,11 +234,11 @@ static void limited_training(void **state)
 static void limited_sampling(void **state)
 {
     (void)state;
-    check_limits(
-        (const char *const[]){"sample", "--model", TINY, "--prompt", "apple", "fox", "--steps", "1",
-                              "--dtype", "bfloat16", "--num_threads", "2", "--out",
-                              wd_test_path("pictures"), "--log_level", "warning", NULL},
-        "no memory for kernels");
+    check_limits((const char *const[]){"sample", "--model", TINY, "--prompt", "apple", "fox",
+                                       "--steps", "1", "--dtype", "bfloat16", "--num_threads", "2",
+                                       "--out", wd_test_path("pictures"), "--log_level", "warning",
+                                       NULL},
+                 "no memory for kernels");
 }
 
 static void limited_comparing(void **state)
@@ -211,8 +246,8 @@ static void limited_comparing(void **state)
     (void)state;
     check_limits((const char *const[]){"eval", "--teacher", TINY, "--student", TINY, "--prompts",
                                        TINY "/prompts.txt", "--count", "3", "--steps", "1",
-                                       "--batch_size", "2", "--dtype", "bfloat16",
-                                       "--num_threads", "2", NULL},
+                                       "--batch_size", "2", "--dtype", "bfloat16", "--num_threads",
+                                       "2", NULL},
                  "no memory for kernels");
 }
 
@@ -245,6 +280,7 @@ int main(void)
         cmocka_unit_test(checkpointing),
         cmocka_unit_test(samples),
         cmocka_unit_test(progress_says_what_there_is),
+        cmocka_unit_test(profiles_say_what_was_planned),
         cmocka_unit_test(limited_training),
         cmocka_unit_test(limited_sampling),
         cmocka_unit_test(limited_comparing),

@@ -60,24 +60,14 @@ typedef struct measured {
     int place;
 } measured;
 
-/* What a name was planned with: the most of any phase, for it may have several. */
-static size_t planned_of(const wd_memory_plan *plan, int place, const char *name)
-{
-    size_t most = 0;
-    for (int i = 0; i < plan->items; i++)
-        if (plan->item[i].place == place && !strcmp(plan->item[i].name, name) &&
-            plan->item[i].bytes > most)
-            most = plan->item[i].bytes;
-    return most;
-}
-
 static void report_item(void *context, const char *what, size_t bytes)
 {
     const measured *m = context;
     char planned[32], found[32];
-    const size_t most = planned_of(m->plan, m->place, what);
-    wd_log(WD_LOG_INFO, "  %-32s planned %-9s measured %s", what,
-           most ? wd_bytes_text(planned, sizeof planned, most) : "-",
+    const wd_plan_item *as = wd_plan_find(m->plan, what, m->place);
+    wd_log(WD_LOG_INFO, "  %-10s %-32s planned %-9s measured %s",
+           as ? wd_plan_phase_name(as->phase) : "", what,
+           as ? wd_bytes_text(planned, sizeof planned, as->bytes) : "-",
            wd_bytes_text(found, sizeof found, bytes));
 }
 

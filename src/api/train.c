@@ -158,6 +158,16 @@ static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_e
     return WD_OK;
 }
 
+/* As planned: the prompts are encoded, then the student is trained. */
+static wd_status run_planned(wd_train_setup *s, const wd_train_plan *where,
+                             const wd_teacher_map *map, wd_err *err)
+{
+    WD_TRY(wd_text_cache_encode(s->embeds.cache, where->devices->teacher[map->text_encoder], err));
+    wd_host_memory_trim();
+    s->trainer.step_s_max = step_s_max(&s->options, &where->chosen);
+    return run_trainer(s, where, err);
+}
+
 static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
 {
     wd_status status;
@@ -171,10 +181,7 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     s->trainer.samples.decoder = devices->teacher[map.vae];
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
     if (s->trainer.machine.comm->rank == 0) WD_TRY_OUT(begin_folder(s, &plan, &where, err));
-    WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, devices->teacher[map.text_encoder], err));
-    wd_host_memory_trim();
-    s->trainer.step_s_max = step_s_max(&s->options, &where.chosen);
-    status = run_trainer(s, &where, err);
+    status = run_planned(s, &where, &map, err);
     if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, err);
     if (status != WD_OK) goto out;
     if (meter) {

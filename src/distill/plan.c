@@ -22,6 +22,41 @@ void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, in
     plan->item[i].bytes += bytes;
 }
 
+typedef struct parts {
+    wd_memory_plan *plan;
+    wd_plan_phase phase;
+    int place;
+} parts;
+
+static void add_part(void *context, const char *what, size_t bytes)
+{
+    const parts *to = context;
+    if (to->plan->parts < WD_PLAN_PARTS_MAX)
+        to->plan->part[to->plan->parts++] =
+            (wd_plan_item){.name = what, .phase = to->phase, .place = to->place, .bytes = bytes};
+}
+
+void wd_plan_add_parts(wd_memory_plan *plan, wd_plan_phase phase, int place, wd_device *dry)
+{
+    wd_device_each_peak(dry, add_part, &(parts){plan, phase, place});
+}
+
+static const wd_plan_item *find(const wd_plan_item *item, int items, const char *name, int place)
+{
+    const wd_plan_item *found = NULL;
+    for (int i = 0; i < items; i++)
+        if (item[i].place == place && !strcmp(item[i].name, name) &&
+            (!found || item[i].bytes > found->bytes))
+            found = &item[i];
+    return found;
+}
+
+const wd_plan_item *wd_plan_find(const wd_memory_plan *plan, const char *name, int place)
+{
+    const wd_plan_item *found = find(plan->item, plan->items, name, place);
+    return found ? found : find(plan->part, plan->parts, name, place);
+}
+
 /* Which phases have the training's memory beside their own. */
 static const struct {
     const char *name;
@@ -127,9 +162,11 @@ static wd_status plan_samples(wd_memory_plan *out, wd_machine *machine,
     wd_plan_add(out, "samples on the way", WD_PLAN_SAMPLING, WD_PLAN_HOST,
                 (size_t)(wd_memory_peak() - wd_memory_held()));
     for (int d = 0; d < devices->count; d++) {
-        const wd_device *device = devices->device[d];
-        wd_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING, wd_plan_place(devices, d),
+        wd_device *device = devices->device[d];
+        const int place = wd_plan_place(devices, d);
+        wd_plan_add(out, "sampler and VAE", WD_PLAN_SAMPLING, place,
                     wd_device_bytes_peak(device) - wd_device_bytes(device));
+        wd_plan_add_parts(out, WD_PLAN_SAMPLING, place, device);
     }
 out:
     wd_samples_close(samples);

@@ -9,7 +9,7 @@
 #include "distill/devices.h"
 #include "distill/samples.h"
 
-enum { WD_PLAN_ITEMS_MAX = 160, WD_PLAN_HOST = -1 };
+enum { WD_PLAN_ITEMS_MAX = 160, WD_PLAN_PARTS_MAX = 64, WD_PLAN_HOST = -1 };
 
 /* When an item is there. */
 typedef enum wd_plan_phase {
@@ -33,6 +33,9 @@ typedef struct wd_plan_item {
 typedef struct wd_memory_plan {
     wd_plan_item item[WD_PLAN_ITEMS_MAX];
     int items;
+    wd_plan_item part[WD_PLAN_PARTS_MAX]; /* of items that are planned as a whole, for not all of
+                                           * their parts are there at once; in no sum */
+    int parts;
     size_t mapped_bytes;      /* of checkpoint files that are read in place: not counted as ours */
     size_t student_workspace; /* of the items: of the student's queue */
     double student_flops_per_sample;
@@ -45,6 +48,12 @@ const char *wd_plan_phase_name(wd_plan_phase phase);
 /* Adds to the item of that name, phase and place, or makes it. */
 void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, int place,
                  size_t bytes);
+
+/* Notes all names of blocks that a dry device has had as parts of an item. */
+void wd_plan_add_parts(wd_memory_plan *plan, wd_plan_phase phase, int place, wd_device *dry);
+
+/* What blocks of that name were planned as: the largest item, or else part; NULL: they were not. */
+const wd_plan_item *wd_plan_find(const wd_memory_plan *plan, const char *name, int place);
 
 /* The place of a device. */
 static inline int wd_plan_place(const wd_devices *devices, int device)
