@@ -219,13 +219,24 @@ static wd_status put_tensors(json_t *tree, const wd_safetensors *set, wd_err *er
     return put_weights(tree, set, NULL, NULL, WD_COMPONENT_COUNT, err);
 }
 
+/* One of the files that a transformer is spread over: "...-00001-of-00014.safetensors". */
+static bool is_shard(const char *path)
+{
+    enum { TAIL = sizeof "-00001-of-00014.safetensors" - 1 };
+    const size_t length = strlen(path);
+    int end = 0;
+    if (length < TAIL) return false;
+    sscanf(path + length - TAIL, "-%*5d-of-%*5d.safetensors%n", &end);
+    return end == TAIL;
+}
+
 static wd_status put_file(json_t *tree, const char *path, wd_err *err)
 {
     wd_safetensors *set;
     wd_dit_file file;
     WD_TRY(put(tree, "path", json_string(path), err));
     WD_TRY(wd_safetensors_open(&set, path, err));
-    bool transformer = wd_dit_file_detect(&file, set);
+    bool transformer = !is_shard(path) && wd_dit_file_detect(&file, set);
     wd_status status = transformer ? wd_dit_file_read(&file, set, err) : WD_OK;
     if (status == WD_OK)
         status = put(tree, "kind", json_string(transformer ? "transformer file" : "file"), err);

@@ -86,6 +86,9 @@ static void single_files_and_components(void **state)
          177},
         {"tests/fixtures/dit-video/in.safetensors", "file", 4},
         {"models/wan-tiny/vae/diffusion_pytorch_model.safetensors", "file", 146},
+        {"tests/fixtures/dit-head128/transformer/"
+         "diffusion_pytorch_model-00001-of-00007.safetensors",
+         "file", 7},
         {"models/wan-tiny/vae", "component", 146},
         {"models/wan-tiny/scheduler", "component", 0},
         {"tests/fixtures/umt5", "pipeline", 22},
