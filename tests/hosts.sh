@@ -53,6 +53,13 @@ is_that_of_one both
 carries by_hosts 10 slot --deterministic_reduce
 carries turns 20 node --deterministic_reduce
 
+# Who has too little shared memory starts ranks all the same.
+# shellcheck disable=SC2016,SC2046
+unshare --mount sh -c 'mount -t tmpfs -o size=2m none /dev/shm && exec "$@"' sh timeout -s KILL 60 \
+    "$program" $(train small --num_steps 6 --nproc_per_node 4) >"$folder/log" 2>&1 ||
+    fail "with 2 MB of shared memory four ranks do not train"
+is_that_of_one small
+
 ldd "$program" | grep -q libpmix || exit 0 # what follows takes two minutes without it
 
 # The last rank, of the second machine, is stopped: before the program runs, or while MPI brings the

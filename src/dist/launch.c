@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -160,13 +161,27 @@ static wd_status make_arguments(const char ***out, char *self, size_t self_bytes
     return WD_OK;
 }
 
-/* Where mpirun and ranks put what they share. mpirun removes it at its end, but nobody does where
- * mpirun itself is killed, so it is a folder of our own. Empty: there can be none, and they put it
- * where they always do. */
-static void open_folder(char out[32])
+static bool has_room(const char *folder, int64_t bytes)
 {
-    strcpy(out, "/dev/shm/wandistiller-XXXXXX");
-    if (!mkdtemp(out)) *out = 0;
+    struct statvfs s;
+    return statvfs(folder, &s) == 0 && (double)s.f_bavail * (double)s.f_frsize >= (double)bytes;
+}
+
+/* Where mpirun and ranks put what they share. mpirun removes it at its end, but nobody does where
+ * mpirun itself is killed, so it is a folder of our own. Where mpirun finds too little room it
+ * waits for ever (Open MPI 4.1 needs 8 MiB, and 4 for each rank). */
+static wd_status open_folder(char out[32], int ranks, wd_err *err)
+{
+    static const char *const places[] = {"/dev/shm", "/tmp"};
+    const int64_t mib = 16 + 8 * (int64_t)ranks;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(out, 32, "%s/wandistiller-XXXXXX", places[i]);
+        if (has_room(places[i], mib << 20) && mkdtemp(out)) return WD_OK;
+    }
+    return wd_fail(err, WD_IO,
+                   "neither /dev/shm nor /tmp can be written and has %lld MiB free, for what %d "
+                   "ranks share",
+                   (long long)mib, ranks);
 }
 
 static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
@@ -179,7 +194,7 @@ static int remove_one(const char *path, const struct stat *is, int kind, struct 
 static void remove_folder(const char *folder)
 {
     enum { FOLDERS_OPEN_MAX = 16 };
-    if (*folder) nftw(folder, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS);
+    nftw(folder, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS);
 }
 
 /* Who removes it: a process that waits until we and mpirun have ended, which have the other end of
@@ -238,8 +253,8 @@ static void become_mpirun(const char **all, const char *folder, const sigset_t *
     signal(SIGUSR1, SIG_IGN);
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
     unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated */
-    if (*folder) setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
-    if (*folder) setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
+    setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
+    setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
     const int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     sigprocmask(SIG_SETMASK, mask, NULL);
@@ -271,7 +286,7 @@ static wd_status stopped_early(wd_err *err)
     return wd_fail(err, WD_INTERRUPTED, "stopped on request before all ranks had begun");
 }
 
-static wd_status run_child(int *exit_code, const char **all, wd_err *err)
+static wd_status run_child(int *exit_code, const char **all, int ranks, wd_err *err)
 {
     sigset_t awaited, before;
     sigemptyset(&awaited);
@@ -280,14 +295,15 @@ static wd_status run_child(int *exit_code, const char **all, wd_err *err)
     sigaddset(&awaited, SIGTERM);
     sigaddset(&awaited, SIGUSR1);
     sigprocmask(SIG_BLOCK, &awaited, &before);
-    if (wd_stop_requested()) {
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        return stopped_early(err);
-    }
     bool asked = false;
     char folder[32];
     keeper k;
-    open_folder(folder);
+    const wd_status begun =
+        wd_stop_requested() ? stopped_early(err) : open_folder(folder, ranks, err);
+    if (begun != WD_OK) {
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        return begun;
+    }
     open_keeper(&k, folder);
     const pid_t child = fork();
     if (child == 0) become_mpirun(all, folder, &before);
@@ -317,7 +333,7 @@ wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, 
     const char **all = NULL;
     snprintf(count, sizeof count, "%d", ranks);
     WD_TRY(make_arguments(&all, self, sizeof self, count, argc, argv, err));
-    const wd_status status = run_child(exit_code, all, err);
+    const wd_status status = run_child(exit_code, all, ranks, err);
     wd_free(all);
     return status;
 }

@@ -47,8 +47,8 @@ extern const double wd_launch_hosts_s;
  * ended: *exit_code is theirs, 128 and more where a signal ended one. SIGTERM and a first SIGINT
  * ask the ranks to stop (they get SIGUSR1), SIGINT then ends them. argv[argc] are the program's
  * arguments without its own name. The process must have one thread. WD_NOT_FOUND: no mpirun;
- * WD_RANK_LOST: it was killed; WD_INTERRUPTED: asked before all ranks had begun. Nothing of it is
- * left behind. */
+ * WD_RANK_LOST: it was killed; WD_INTERRUPTED: asked before all ranks had begun; WD_IO: no room for
+ * what ranks share. Nothing of it is left behind. */
 wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, wd_err *err);
 
 #endif
