@@ -52,6 +52,11 @@ target_link_options(test_distill_live PRIVATE -Wl,--wrap=wd_arena_push
 target_link_options(test_distill_brought PRIVATE
     -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_file_reader_read)
 
+# Where memory ends first depends on whether there are threads.
+if(WD_OPENMP)
+  target_compile_definitions(test_tests_memory PRIVATE WD_OPENMP)
+endif()
+
 # The tests that enter MPI, and the same by mpirun with several ranks, which share the cores there
 # are. What sanitizers have to say of Open MPI itself is not for us to mend.
 if(MPI_C_FOUND)
