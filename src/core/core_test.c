@@ -145,6 +145,28 @@ static void errors_say_where(void **state)
     assert_int_equal(strlen(text), 4);
 }
 
+/* Also where the system had the memory before, and where a block has moved. */
+static void blocks_are_aligned(void **state)
+{
+    (void)state;
+    for (size_t bytes = 1; bytes < 4 << 20; bytes = 3 * bytes + 1) {
+        unsigned char *block = NULL;
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(wd_alloc((void **)&block, bytes, 1, "a block", NULL), WD_OK);
+            assert_int_equal((uintptr_t)block % 64, 0);
+            for (size_t i = 0; i < bytes; i++) assert_int_equal(block[i], 0);
+            for (size_t i = 0; i < bytes; i++) block[i] = (unsigned char)(i * 7);
+            if (!again) wd_free(block);
+        }
+        for (size_t more = bytes; more < 40 * bytes; more *= 3) {
+            assert_int_equal(wd_resize((void **)&block, more, 1, "a block", NULL), WD_OK);
+            assert_int_equal((uintptr_t)block % 64, 0);
+            for (size_t i = 0; i < bytes; i++) assert_int_equal(block[i], (unsigned char)(i * 7));
+        }
+        wd_free(block);
+    }
+}
+
 static void memory_is_metered(void **state)
 {
     (void)state;
@@ -182,6 +204,7 @@ static void resident_memory_is_known(void **state)
     void *block = NULL;
     if (!before) skip(); /* no /proc */
     assert_int_equal(wd_alloc(&block, BYTES, 1, "a block", NULL), WD_OK);
+    memset(block, 1, BYTES); /* a large block is not there before it is used */
     assert_true(wd_host_memory_own() >= before + BYTES - SLACK);
     wd_free(block);
     wd_host_memory_trim();
@@ -248,6 +271,7 @@ int main(void)
         cmocka_unit_test(below_stays_below),
         cmocka_unit_test(arena_measures_and_runs_alike),
         cmocka_unit_test(nth_allocation_fails),
+        cmocka_unit_test(blocks_are_aligned),
         cmocka_unit_test(memory_is_metered),
         cmocka_unit_test(resident_memory_is_known),
         cmocka_unit_test(shared_memory_is_divided),

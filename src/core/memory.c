@@ -2,6 +2,8 @@
 #include "core/memory.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +17,26 @@ static _Thread_local int64_t held, held_peak; /* bytes */
 /* Stands before each block: what it takes. (malloc_usable_size differs with what was freed before,
  * and two runs of the same code must count the same.) As long as the alignment. */
 typedef union header {
-    int64_t bytes; /* with the header */
+    struct {
+        int64_t bytes; /* with the header */
+        void *start;   /* what calloc gave, which is aligned to less */
+    };
     char room[64];
 } header;
 
-static header *header_of(void *block) { return (header *)block - 1; }
+enum { SLACK = sizeof(header) - _Alignof(max_align_t) };
+
+static header *header_of(void *block)
+{
+    return (header *)block - 1;
+}
+
+/* The first place for a header in what the system gave. */
+static header *header_in(void *start)
+{
+    const uintptr_t past = (uintptr_t)start % sizeof(header);
+    return (header *)((char *)start + (past ? sizeof(header) - past : 0));
+}
 
 static void hold(int64_t bytes)
 {
@@ -35,7 +52,10 @@ static bool add_header(size_t *out, size_t count, size_t size)
            *out <= SIZE_MAX / 2;
 }
 
-static bool must_fail(void) { return atomic_fetch_add(&calls, 1) + 1 == atomic_load(&fail_at); }
+static bool must_fail(void)
+{
+    return atomic_fetch_add(&calls, 1) + 1 == atomic_load(&fail_at);
+}
 
 static wd_status refuse(size_t count, size_t size, const char *what, wd_err *err)
 {
@@ -43,15 +63,17 @@ static wd_status refuse(size_t count, size_t size, const char *what, wd_err *err
                    size);
 }
 
+/* Large blocks are pages that the system gives as zeros: who plans a run for a large machine does
+ * not touch what only that would fill. */
 wd_status wd_alloc(void **out, size_t count, size_t size, const char *what, wd_err *err)
 {
     size_t bytes;
-    void *start = NULL;
     if (must_fail() || !add_header(&bytes, count, size)) return refuse(count, size, what, err);
-    if (posix_memalign(&start, sizeof(header), bytes)) return refuse(count, size, what, err);
-    memset(start, 0, bytes);
-    header *h = start;
+    void *start = calloc(1, bytes + SLACK);
+    if (!start) return refuse(count, size, what, err);
+    header *h = header_in(start);
     h->bytes = (int64_t)bytes;
+    h->start = start;
     hold(h->bytes);
     *out = h + 1;
     return WD_OK;
@@ -61,12 +83,16 @@ wd_status wd_resize(void **block, size_t count, size_t size, const char *what, w
 {
     size_t bytes;
     if (must_fail() || !add_header(&bytes, count, size)) return refuse(count, size, what, err);
-    header *h = *block ? header_of(*block) : NULL;
-    const int64_t before = h ? h->bytes : 0;
-    h = realloc(h, bytes);
-    if (!h) return refuse(count, size, what, err);
+    const header *old = *block ? header_of(*block) : NULL;
+    const size_t before = old ? (size_t)old->bytes : 0;
+    const ptrdiff_t at = old ? (const char *)old - (const char *)old->start : 0;
+    char *start = realloc(old ? old->start : NULL, bytes + SLACK);
+    if (!start) return refuse(count, size, what, err);
+    header *h = header_in(start);
+    memmove(h, start + at, before < bytes ? before : bytes);
     h->bytes = (int64_t)bytes;
-    hold(h->bytes - before);
+    h->start = start;
+    hold((int64_t)bytes - (int64_t)before);
     *block = h + 1;
     return WD_OK;
 }
@@ -86,13 +112,28 @@ void wd_free(void *block)
     if (!block) return;
     header *h = header_of(block);
     hold(-h->bytes);
-    free(h);
+    free(h->start);
 }
 
-int64_t wd_memory_held(void) { return held; }
-int64_t wd_memory_peak(void) { return held_peak; }
-void wd_memory_restart_peak(void) { held_peak = held; }
+int64_t wd_memory_held(void)
+{
+    return held;
+}
+int64_t wd_memory_peak(void)
+{
+    return held_peak;
+}
+void wd_memory_restart_peak(void)
+{
+    held_peak = held;
+}
 
-int64_t wd_alloc_count(void) { return atomic_load(&calls); }
+int64_t wd_alloc_count(void)
+{
+    return atomic_load(&calls);
+}
 
-void wd_alloc_fail_at(int64_t n) { atomic_store(&fail_at, n ? atomic_load(&calls) + n : 0); }
+void wd_alloc_fail_at(int64_t n)
+{
+    atomic_store(&fail_at, n ? atomic_load(&calls) + n : 0);
+}
