@@ -1,7 +1,8 @@
 #!/bin/sh
 # Checks that every header compiles alone, and the public one as C++, too.
 # Usage: tools/check_headers.sh SOURCE_FOLDER C_COMPILER CXX_COMPILER [flags]
-# A header of dev/cpu/isa is compiled as for the generic instruction set.
+# A compiler may have words of its own: "ccache g++". A header of dev/cpu/isa is compiled as for the
+# generic instruction set.
 set -eu
 cd "$1"
 cc=$2 cxx=$3
@@ -9,14 +10,14 @@ shift 3
 bad=0 count=0
 for header in include/wandistiller.h $(find src bench -name '*.h' | sort); do
     count=$((count + 1))
-    "$cc" -std=c17 -D_GNU_SOURCE -DWD_ISA=generic -Wall -Wextra -Werror -Wno-unused-function \
+    $cc -std=c17 -D_GNU_SOURCE -DWD_ISA=generic -Wall -Wextra -Werror -Wno-unused-function \
         -Wno-pragma-once-outside-header -fsyntax-only -Iinclude -Isrc -I. -Itests "$@" \
         -DWD_SOURCE_DIR='"."' -x c -include "$header" /dev/null || {
         echo "$header does not compile alone"
         bad=$((bad + 1))
     }
 done
-"$cxx" -std=c++17 -Wall -Wextra -Werror -pedantic -fsyntax-only -Iinclude -x c++ \
+$cxx -std=c++17 -Wall -Wextra -Werror -pedantic -fsyntax-only -Iinclude -x c++ \
     -include wandistiller.h /dev/null || {
     echo "include/wandistiller.h is not C++"
     bad=$((bad + 1))
