@@ -15,6 +15,7 @@
 #include "api/text_plan.h"
 #include "api/traffic_report.h"
 #include "api/train_plan.h"
+#include "api/train_site.h"
 #include "api/way_out.h"
 #include "core/host.h"
 #include "core/host_meter.h"
@@ -28,10 +29,8 @@
  * made for the shapes of this run, prompts and their tokens. Planning has made all of it. */
 static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
 {
-    wd_host_memory_trim();
-    const size_t now = wd_host_memory_own();
     wd_plan_add(plan, "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
-                now > s->bytes_before ? now - s->bytes_before : 0);
+                wd_train_program_bytes(s));
 }
 
 /* What was chosen where the options leave it open. */

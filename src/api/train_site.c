@@ -156,12 +156,16 @@ wd_status wd_train_site_budgets(wd_train_plan *p, const wd_train_setup *s,
     return WD_OK;
 }
 
-wd_status wd_train_site_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+size_t wd_train_program_bytes(const wd_train_setup *setup)
 {
-    size_t *all;
     wd_host_memory_trim();
     const size_t now = wd_host_memory_own();
-    size_t most = now > s->bytes_before ? now - s->bytes_before : 0;
+    return now > setup->bytes_before ? now - setup->bytes_before : 0;
+}
+
+wd_status wd_train_site_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+{
+    size_t *all, most = wd_train_program_bytes(s);
     if (has_others(s)) {
         WD_TRY(gather((void **)&all, &most, sizeof most, s->trainer.machine.comm, err));
         for (int r = 0; r < wd_train_ranks(s); r++)
@@ -211,6 +215,19 @@ static double known_rate(const gauge *g, const char *key)
     return g->setup->options.measure_rates ? 0 : wd_rate_cache_get(&g->cache, key);
 }
 
+/* Device i's rate as measured, for the cache too; a device that has no room to be measured, and is
+ * no processor, is given one. */
+static wd_status take_rate(double *per_s, gauge *g, const char *key, int i, wd_status measured)
+{
+    if (measured == WD_OUT_OF_MEMORY && i != g->plan->devices->processor) {
+        *per_s = UNMEASURED_PER_S;
+        return WD_OK;
+    }
+    WD_TRY(measured);
+    *per_s = wd_rate_cache_put(&g->cache, key, *per_s);
+    return WD_OK;
+}
+
 /* FLOP/s of device `i`. */
 static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_err *err)
 {
@@ -225,15 +242,9 @@ static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_err *err)
              has_others(g->setup) ? host_ranks(g->setup) : 1);
     *flops_per_s = known_rate(g, key);
     if (*flops_per_s > 0) return WD_OK;
-    const wd_status status =
-        wd_rate_of_products(flops_per_s, queue, o->dtype, rows, width, o->config.ffn_dim, err);
-    if (status == WD_OUT_OF_MEMORY && i != g->plan->devices->processor) {
-        *flops_per_s = UNMEASURED_PER_S;
-        return WD_OK;
-    }
-    WD_TRY(status);
-    *flops_per_s = wd_rate_cache_put(&g->cache, key, *flops_per_s);
-    return WD_OK;
+    return take_rate(
+        flops_per_s, g, key, i,
+        wd_rate_of_products(flops_per_s, queue, o->dtype, rows, width, o->config.ffn_dim, err));
 }
 
 static wd_status link_rate(double *bytes_per_s, gauge *g, int i, wd_err *err)
@@ -244,14 +255,7 @@ static wd_status link_rate(double *bytes_per_s, gauge *g, int i, wd_err *err)
              processor_model(model), has_others(g->setup) ? host_ranks(g->setup) : 1);
     *bytes_per_s = known_rate(g, key);
     if (*bytes_per_s > 0) return WD_OK;
-    const wd_status status = wd_rate_of_link(bytes_per_s, queue, err);
-    if (status == WD_OUT_OF_MEMORY) {
-        *bytes_per_s = UNMEASURED_PER_S;
-        return WD_OK;
-    }
-    WD_TRY(status);
-    *bytes_per_s = wd_rate_cache_put(&g->cache, key, *bytes_per_s);
-    return WD_OK;
+    return take_rate(bytes_per_s, g, key, i, wd_rate_of_link(bytes_per_s, queue, err));
 }
 
 static wd_status disk_rate(double *bytes_per_s, gauge *g, wd_err *err)

@@ -16,6 +16,9 @@ int wd_train_ranks(const wd_train_setup *setup);
 wd_status wd_train_site_budgets(wd_train_plan *p, const wd_train_setup *s,
                                 const wd_train_plan *like, wd_err *err);
 
+/* Bytes of host memory that this process has taken since the job began, and keeps. */
+size_t wd_train_program_bytes(const wd_train_setup *setup);
+
 /* What the program itself has now, of the rank that has most: p->program_bytes, taken of host
  * memory. All ranks call it. */
 wd_status wd_train_site_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err);
