@@ -17,11 +17,9 @@
 static json_t *teacher_of(const wd_pipeline *p)
 {
     json_t *json = wd_dit_config_json(&p->dit);
-    json_t *more =
-        json_pack("{s:f, s:s, s:I}", "boundary_ratio", p->boundary_ratio, "scheduler",
-                  p->scheduler.kind == WD_SCHEDULER_UNIPC ? "UniPCMultistepScheduler"
-                                                          : "FlowMatchEulerDiscreteScheduler",
-                  "num_train_timesteps", (json_int_t)p->scheduler.num_train_timesteps);
+    json_t *more = json_pack("{s:f, s:s, s:I}", "boundary_ratio", p->boundary_ratio, "scheduler",
+                             wd_scheduler_class_name(p->scheduler.kind), "num_train_timesteps",
+                             (json_int_t)p->scheduler.num_train_timesteps);
     if (json && more && !json_object_update(json, more)) {
         json_decref(more);
         return json;

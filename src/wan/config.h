@@ -57,6 +57,9 @@ typedef struct wd_scheduler_config {
     uint64_t disable_corrector;    /* bit i: step i */
 } wd_scheduler_config;
 
+/* As diffusers names it: static text. */
+const char *wd_scheduler_class_name(wd_scheduler_kind kind);
+
 /* Each reads one parsed config; `where` names the file in errors. */
 wd_status wd_dit_config_read(wd_dit_config *out, const json_t *json, const char *where,
                              wd_err *err);

@@ -7,6 +7,24 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
+static const char *const class_names[] = {
+    [WD_SCHEDULER_UNIPC] = "UniPCMultistepScheduler",
+    [WD_SCHEDULER_EULER] = "FlowMatchEulerDiscreteScheduler",
+};
+
+const char *wd_scheduler_class_name(wd_scheduler_kind kind)
+{
+    return class_names[kind];
+}
+
+/* COUNT(class_names): of none. */
+static wd_scheduler_kind kind_named(const char *class_name)
+{
+    wd_scheduler_kind kind = 0;
+    while (kind < COUNT(class_names) && strcmp(class_name, class_names[kind])) kind++;
+    return kind;
+}
+
 /* A string that must be one of two; *second says which it is. */
 static wd_status read_choice(bool *second, wd_json_reader r, const char *key, const char *a,
                              const char *b, wd_err *err)
@@ -105,18 +123,13 @@ wd_status wd_scheduler_config_read(wd_scheduler_config *out, const json_t *json,
     WD_TRY(wd_json_text(&class_name, r, "_class_name", WD_JSON_REQUIRED, err));
     WD_TRY(wd_json_int(&c.num_train_timesteps, r, "num_train_timesteps", 1, 1 << 20,
                        WD_JSON_OPTIONAL, err));
-    if (!strcmp(class_name, "UniPCMultistepScheduler")) {
-        c.kind = WD_SCHEDULER_UNIPC;
-        WD_TRY(read_unipc(&c, r, err));
-    } else if (!strcmp(class_name, "FlowMatchEulerDiscreteScheduler")) {
-        c.kind = WD_SCHEDULER_EULER;
-        WD_TRY(read_euler(&c, r, err));
-    } else {
+    c.kind = kind_named(class_name);
+    if (c.kind == COUNT(class_names))
         return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: \"_class_name\": expected UniPCMultistepScheduler or "
-                       "FlowMatchEulerDiscreteScheduler, found %.100s",
-                       where, class_name);
-    }
+                       "%s: \"_class_name\": expected %s or %s, found %.100s", where,
+                       class_names[WD_SCHEDULER_UNIPC], class_names[WD_SCHEDULER_EULER],
+                       class_name);
+    WD_TRY(c.kind == WD_SCHEDULER_UNIPC ? read_unipc(&c, r, err) : read_euler(&c, r, err));
     *out = c;
     return WD_OK;
 }
