@@ -159,12 +159,21 @@ static wd_status add_run(wd_agreement *a, const wd_train_setup *s, wd_err *err)
     return status;
 }
 
+/* A checkpoint's own name: the folder above it has many, and slashes may follow. */
+static void name_checkpoint(char out[WD_AGREED_TEXT], const char *path)
+{
+    size_t end = strlen(path), begin;
+    while (end && path[end - 1] == '/') end--;
+    for (begin = end; begin && path[begin - 1] != '/';) begin--;
+    snprintf(out, WD_AGREED_TEXT, "%.*s", (int)(end - begin), path + begin);
+}
+
 /* No two runs' checkpoints are alike: they say how long it took. */
 static wd_status add_checkpoint(wd_agreement *a, const char *path, wd_err *err)
 {
-    char hash[33] = "";
-    const char *step = strrchr(path, '/'); /* the folder above it has many names */
-    wd_agree_on_text(a, "the checkpoint that they find", step ? step + 1 : "none");
+    char hash[33] = "", step[WD_AGREED_TEXT];
+    name_checkpoint(step, *path ? path : "none");
+    wd_agree_on_text(a, "the checkpoint that they find", step);
     if (*path) WD_TRY(wd_checkpoint_hash(hash, path, err));
     add_files(a, "what is in the checkpoint that they find", hash,
               "They are of different runs: let --output_dir or --resume be the same folder on all "

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { RANKS = 4 };
 
@@ -184,6 +185,16 @@ static void what_a_run_goes_on_from_is_one(void **state)
                     "differ in what is in the checkpoint that they find: ");
     assert_non_null(strstr(k.err.message, "They are of different runs"));
     assert_int_equal(agreed(s[0], s[0]).status, WD_OK);
+    strcpy(s[1]->resume, s[0]->resume);
+    strcat(s[1]->resume, "//"); /* the same one, as somebody else writes it */
+    assert_int_equal(agreed(s[0], s[1]).status, WD_OK);
+    char before[WD_PATH_MAX], run[WD_PATH_MAX];
+    wd_test_ok(wd_path_join(run, wd_test_folder(), name[0], &err), &err);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(run), 0);
+    strcpy(s[1]->resume, "step-00000020");
+    assert_int_equal(agreed(s[0], s[1]).status, WD_OK);
+    assert_int_equal(chdir(before), 0);
     free(s[0]);
     free(s[1]);
 }
