@@ -9,7 +9,7 @@
 wd_status wd_convert(const wd_convert_options *options, wd_err *err)
 {
     WD_TRY(wd_options_check(WD_JOB_CONVERT, options, err));
-    wd_stop_forget();
+    wd_stop_begin();
     wd_dtype dtype;
     const bool given = options->dtype && wd_dtype_parse(&dtype, options->dtype);
     if (!strcmp(options->to, "diffusers")) {

@@ -7,7 +7,7 @@ wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err
 {
     json_t *tree;
     WD_TRY(wd_options_check(WD_JOB_INSPECT, options, err));
-    wd_stop_forget();
+    wd_stop_begin();
     WD_TRY(wd_inspect_tree(&tree, options->path, err));
     const wd_status status =
         options->json ? wd_json_text_of(text, tree, err) : wd_inspect_text(text, tree, err);

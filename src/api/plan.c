@@ -71,7 +71,7 @@ wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
     wd_comm ranks;
     WD_TRY(wd_options_check(WD_JOB_PLAN, options, err));
     WD_TRY(describe_ranks(&ranks, options, err));
-    wd_stop_forget();
+    wd_stop_begin();
     WD_TRY(wd_alloc((void **)&setup, 1, sizeof *setup, "a plan", err));
     wd_status status =
         wd_train_setup_open_planned(setup, &options->train, options->teacher_preset, err);

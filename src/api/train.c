@@ -225,7 +225,7 @@ wd_status wd_train(const wd_train_options *options, wd_err *err)
 {
     wd_comm *comm;
     wd_watch *watch;
-    wd_stop_forget();
+    wd_stop_begin();
     WD_TRY(wd_ranks_open(&comm, &watch, err));
     wd_status status = wd_options_check(WD_JOB_TRAIN, options, err);
     if (status == WD_OK) status = wd_ranks_check(comm, options, err);

@@ -5,7 +5,7 @@
 #include "core/stop.h"
 
 /* Lock-free on every machine that this builds for, so a signal handler may store to them. */
-static atomic_int requested, one_of_many;
+static atomic_int requested, one_of_many, begun;
 
 bool wd_request_stop(void)
 {
@@ -20,6 +20,11 @@ void wd_stop_as_one_of_many(bool many)
 bool wd_stop_requested(void)
 {
     return atomic_load(&requested) != 0;
+}
+
+void wd_stop_begin(void)
+{
+    if (atomic_exchange(&begun, 1)) wd_stop_forget();
 }
 
 void wd_stop_forget(void)

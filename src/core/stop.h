@@ -7,7 +7,10 @@
 /* From now on this process is one of several that are asked together, or no more. */
 void wd_stop_as_one_of_many(bool many);
 
-/* A job that starts forgets an earlier request. */
+/* A job starts, and forgets an earlier request, unless it is the process's first: a program catches
+ * signals before it has begun a job, and what is asked then is for that. */
+void wd_stop_begin(void);
+
 void wd_stop_forget(void);
 
 #endif
