@@ -61,14 +61,16 @@ int wd_launch_cores(void)
     return cores > 0 && wd_launch_detect().launcher == WD_LAUNCHER_SRUN ? cores : 0;
 }
 
-static wd_status refuse_torchrun(const wd_launch *l, const char *command, wd_err *err)
+/* As many ranks as torchrun has started, or as were asked for, on each of its machines. */
+static wd_status refuse_torchrun(const wd_launch *l, int asked, const char *command, wd_err *err)
 {
+    const int here = l->host_ranks > 0 ? l->host_ranks : l->ranks;
+    const int each = asked ? asked : here;
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "torchrun has started this as rank %d of %d, but this is a program of its own, "
                    "whose ranks MPI starts. Run instead:\n  mpirun -n %d --bind-to none %s "
                    "--distributed\nor, on one machine:\n  %s --nproc_per_node %d",
-                   l->rank, l->ranks, l->ranks, command, command,
-                   l->host_ranks > 0 ? l->host_ranks : l->ranks);
+                   l->rank, l->ranks, l->ranks / here * each, command, command, each);
 }
 
 static wd_status refuse_bare(const wd_launch *l, const char *command, wd_err *err)
@@ -111,7 +113,7 @@ wd_status wd_launch_check(const wd_launch *l, bool wanted, int host_ranks, const
 {
     if (l->launcher == WD_LAUNCHER_NONE) return wanted ? refuse_nobody(command, err) : WD_OK;
     if (l->launcher == WD_LAUNCHER_TORCHRUN && (wanted || l->ranks > 1))
-        return refuse_torchrun(l, command, err);
+        return refuse_torchrun(l, host_ranks, command, err);
     if (l->ranks > 1 && l->launcher == WD_LAUNCHER_BARE) return refuse_bare(l, command, err);
     if (l->ranks > 1 && !wanted) return refuse_alone(l, command, err);
     if (wanted && l->host_ranks > 0) return wd_launch_check_host(l, host_ranks, l->host_ranks, err);

@@ -144,6 +144,10 @@ static void errors_say_what_to_run(void **state)
     refuse(TORCHRUN("0", "4", "2"), false, 0, WD_INVALID_ARGUMENT,
            "wandistiller train --nproc_per_node 2");
     refuse(TORCHRUN("0", "1", "1"), true, 0, WD_INVALID_ARGUMENT, "torchrun has started");
+    refuse(TORCHRUN("0", "1", "1"), true, 2, WD_INVALID_ARGUMENT, "--nproc_per_node 2");
+    refuse(TORCHRUN("0", "3", "1"), true, 2, WD_INVALID_ARGUMENT, "mpirun -n 6 --bind-to none");
+    refuse(DETECT("RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "0", "MASTER_ADDR", "x"), true, 4,
+           WD_INVALID_ARGUMENT, "mpirun -n 4 --bind-to none");
     refuse(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4"), true, 0, WD_UNSUPPORTED,
            "srun --mpi=pmix -n 4 wandistiller train --distributed");
     refuse(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4", "PMIX_RANK", "3"), false, 0,
