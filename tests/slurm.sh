@@ -72,17 +72,24 @@ for without in none pmi2; do
 done
 [ ! -e "$folder/never" ] || fail "ranks that cannot meet have written"
 
-# Without binding (task/none) a rank has as many threads as it was to have cores, or else its share.
-threads_of() { # COUNT OPTION: of the first rank, with one on each machine
+# Without binding (task/none) ranks have as many threads as Slurm has allocated cores for them.
+threads_of() { # COUNT OPTIONS...: of the first rank, with one on each machine, or of one alone
+    threads=$1
+    shift
     rm -rf "$folder/bound"
-    # shellcheck disable=SC2046,SC2086
-    on "$a" srun --mpi=pmix -N 2 -n 2 $2 "$program" $(train bound --num_steps 1 --distributed) \
-        >"$folder/log" 2>&1 || fail "two ranks do not train"
-    grep -q "\"device\": \"cpu (.* $1 thread" "$folder/bound/run.json" ||
-        fail "srun $2: expected $1 threads, found $(grep 'thread' "$folder/bound/run.json")"
+    # shellcheck disable=SC2046
+    on "$a" srun "$@" "$program" $(train bound --num_steps 1 $distributed) >"$folder/log" 2>&1 ||
+        fail "srun $*: the run does not train"
+    grep -q "\"device\": \"cpu (.* $threads thread" "$folder/bound/run.json" ||
+        fail "srun $*: expected $threads threads, found $(grep 'thread' "$folder/bound/run.json")"
 }
-threads_of 1 --cpus-per-task=1
-threads_of "$(nproc)" ""
+all=$(($(nproc) > 1 ? 2 : 1))
+distributed=--distributed
+threads_of 1 --mpi=pmix -N 2 -n 2
+threads_of $all --mpi=pmix -N 2 -n 2 --cpus-per-task=2
+distributed=
+threads_of 1 -n 1
+threads_of $all -n 1 --cpus-per-task=2
 
 # A task that is none of several may start some itself, and all on its machine.
 # shellcheck disable=SC2046

@@ -78,7 +78,7 @@ wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
     setup->trainer.machine.comm = &ranks;
     if (status == WD_OK)
         status = wd_devices_open_shared(&devices, options->train.devices,
-                                        options->train.num_threads, &ranks, err);
+                                        wd_threads_alone(options->train.num_threads), &ranks, err);
     if (status == WD_OK) status = plan(text, options, setup, &devices, err);
     wd_train_setup_close(setup);
     wd_devices_close(&devices);

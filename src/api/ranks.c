@@ -136,8 +136,8 @@ typedef struct cores {
     cpu_set_t set;
 } cores;
 
-/* Cores that ranks are bound to are theirs; where none is bound, all have the same, and srun may
- * have been told how many of them a rank is to have. */
+/* Cores that ranks are bound to are theirs; where none is bound, all have the same, and Slurm may
+ * have fewer for each. */
 static int64_t share_cores(const wd_comm *comm, const cores *all)
 {
     cpu_set_t together;
@@ -145,15 +145,26 @@ static int64_t share_cores(const wd_comm *comm, const cores *all)
     for (int r = 0; r < comm->ranks; r++)
         if (all[r].host == comm->host) CPU_OR(&together, &together, &all[r].set);
     const int own = CPU_COUNT(&all[comm->rank].set);
-    const int share = CPU_COUNT(&together) / comm->host_ranks, said = wd_launch_cores();
+    const int share = CPU_COUNT(&together) / comm->host_ranks;
+    const int said = wd_launch_cores(comm->host_ranks);
     int threads = share < own ? share : own;
     if (said && said < threads) threads = said;
     return threads > 1 ? threads : 1;
 }
 
+int64_t wd_threads_alone(int64_t wanted)
+{
+    cpu_set_t own;
+    const int said = wd_launch_cores(1);
+    if (wanted || getenv("OMP_NUM_THREADS") || sched_getaffinity(0, sizeof own, &own))
+        return wanted;
+    return said < CPU_COUNT(&own) ? said : 0;
+}
+
 int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted)
 {
-    if (wanted || comm->ranks == 1 || getenv("OMP_NUM_THREADS")) return wanted;
+    if (comm->ranks == 1) return wd_threads_alone(wanted);
+    if (wanted || getenv("OMP_NUM_THREADS")) return wanted;
     cores all[comm->ranks];
     memset(all, 0, sizeof all);
     all[comm->rank].host = comm->host;

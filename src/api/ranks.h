@@ -17,9 +17,13 @@ wd_status wd_ranks_open(wd_comm **comm, wd_watch **watch, wd_err *err);
 wd_status wd_ranks_check(const wd_comm *comm, const wd_train_options *options, wd_err *err);
 void wd_ranks_close(wd_comm *comm); /* collective; NULL is allowed */
 
-/* Threads of a rank: `wanted`, or, where that is 0 and the environment says nothing
- * (OMP_NUM_THREADS), the cores that the ranks of its machine may use, divided among them: 0 for a
- * single rank, else at least 1. All ranks call it. */
+/* Threads of a process by itself: `wanted`, or, where that is 0 and the environment says nothing
+ * (OMP_NUM_THREADS), as many as Slurm has allocated cores; 0: all that it may run on. */
+int64_t wd_threads_alone(int64_t wanted);
+
+/* The same of a rank: where neither says it, the cores that the ranks of its machine may use and
+ * Slurm has for them, divided among them: at least 1, for a single rank as above. All ranks call
+ * it. */
 int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted);
 
 #endif

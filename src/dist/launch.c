@@ -55,10 +55,12 @@ wd_launch wd_launch_detect(void)
     return (wd_launch){.launcher = WD_LAUNCHER_NONE, .name = "nobody", .ranks = 1};
 }
 
-int wd_launch_cores(void)
+int wd_launch_cores(int host_ranks)
 {
-    const int cores = number_of("SLURM_CPUS_PER_TASK");
-    return cores > 0 && wd_launch_detect().launcher == WD_LAUNCHER_SRUN ? cores : 0;
+    const int each = number_of("SLURM_CPUS_PER_TASK"), all = number_of("SLURM_CPUS_ON_NODE");
+    if (each > 0 && wd_launch_detect().launcher == WD_LAUNCHER_SRUN) return each;
+    if (all <= 0) return 0;
+    return all > host_ranks ? all / host_ranks : 1;
 }
 
 /* As many ranks as torchrun has started, or as were asked for, on each of its machines. */

@@ -22,9 +22,9 @@ typedef struct wd_launch {
 
 wd_launch wd_launch_detect(void);
 
-/* Cores that each rank is to have, as srun was told (--cpus-per-task); 0: it was not, or it is not
- * srun that has started them. */
-int wd_launch_cores(void);
+/* Cores that Slurm has for each of so many ranks of this machine: as srun was told
+ * (--cpus-per-task), or else a share of those that are allocated on it; 0: it does not say. */
+int wd_launch_cores(int host_ranks);
 
 /* Whether that can be the ranks that the user wants: `wanted`: training with ranks was asked for
  * (--distributed); `host_ranks`: so many on each machine (0: not said). `command`: the user's own

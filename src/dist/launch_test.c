@@ -17,6 +17,7 @@ static const char *const names[] = {
     "SLURM_STEP_NUM_TASKS",
     "SLURM_PROCID",
     "SLURM_CPUS_PER_TASK",
+    "SLURM_CPUS_ON_NODE",
     "PMIX_RANK",
     "PMI_RANK",
     "PMI_SIZE",
@@ -76,17 +77,24 @@ static void launchers_are_known(void **state)
 }
 
 /* mpirun may start as many ranks as it likes in what Slurm has allocated. */
-static void cores_of_a_rank_are_what_srun_was_told(void **state)
+static void cores_of_a_rank_are_what_slurm_has_for_it(void **state)
 {
     (void)state;
     DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4", "SLURM_PROCID", "3", "PMIX_RANK", "3",
            "SLURM_CPUS_PER_TASK", "8");
-    assert_int_equal(wd_launch_cores(), 8);
+    assert_int_equal(wd_launch_cores(4), 8);
+    setenv("SLURM_CPUS_ON_NODE", "64", 1);
+    assert_int_equal(wd_launch_cores(4), 8);
     unsetenv("SLURM_CPUS_PER_TASK");
-    assert_int_equal(wd_launch_cores(), 0);
+    assert_int_equal(wd_launch_cores(4), 16);
+    assert_int_equal(wd_launch_cores(100), 1);
+    unsetenv("SLURM_CPUS_ON_NODE");
+    assert_int_equal(wd_launch_cores(4), 0);
     MPIRUN("2", "8", "4");
     setenv("SLURM_CPUS_PER_TASK", "8", 1);
-    assert_int_equal(wd_launch_cores(), 0);
+    assert_int_equal(wd_launch_cores(4), 0);
+    setenv("SLURM_CPUS_ON_NODE", "2", 1);
+    assert_int_equal(wd_launch_cores(1), 2);
 }
 
 static void others_are_not_taken_for_one(void **state)
@@ -206,7 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_known),
-        cmocka_unit_test(cores_of_a_rank_are_what_srun_was_told),
+        cmocka_unit_test(cores_of_a_rank_are_what_slurm_has_for_it),
         cmocka_unit_test(others_are_not_taken_for_one),
         cmocka_unit_test(ranks_that_are_wanted_pass),
         cmocka_unit_test(errors_say_what_to_run),
