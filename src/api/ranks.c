@@ -37,6 +37,21 @@ static void write_command(char *out, const wd_train_options *o)
     wd_train_command(out, COMMAND_BYTES, &plain);
 }
 
+/* What a build without MPI can do comes first. */
+static wd_status need_mpi(const wd_launch *launch, const wd_train_options *o, wd_err *err)
+{
+    char command[COMMAND_BYTES];
+    wd_err why;
+    const bool started = launch->launcher != WD_LAUNCHER_NONE;
+    if (wd_comm_need_mpi(&why) == WD_OK) return WD_OK;
+    write_command(command, o);
+    return wd_fail(err, why.status,
+                   "%s. Run it once, %s%s:\n  %s\nor install libopenmpi-dev and openmpi-bin, and "
+                   "build it again",
+                   why.message, started ? "and not by " : "alone", started ? launch->name : "",
+                   command);
+}
+
 static wd_status check_launch(const wd_launch *launch, bool wanted, int host_ranks,
                               const wd_train_options *o, wd_err *err)
 {
@@ -108,7 +123,7 @@ static wd_status check(const wd_comm *comm, const wd_launch *launch, const wd_tr
     int host_ranks;
     WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
     const bool wanted = o->distributed || host_ranks > 1;
-    if (wanted) WD_TRY(wd_comm_need_mpi(err));
+    if (wanted || launch->ranks > 1) WD_TRY(need_mpi(launch, o, err));
     WD_TRY(check_launch(launch, wanted, host_ranks, o, err));
     return wanted ? check_met(comm, launch, host_ranks, err) : WD_OK;
 }
@@ -187,7 +202,7 @@ wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *o, int ar
     if (!alone) return WD_OK;
     WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
     if (host_ranks <= 1) return WD_OK;
-    WD_TRY(wd_comm_need_mpi(err));
+    WD_TRY(need_mpi(&launch, o, err));
     WD_TRY(wd_options_check(WD_JOB_TRAIN, o, err));
     return wd_launch_run(exit_code, host_ranks, argc, argv, err);
 }
