@@ -108,6 +108,12 @@ for pid in $(pgrep -f -- "--output_dir $folder/killed"); do
 done
 wait $step && fail "a rank was killed, and srun calls that success"
 [ "$(grep -c '^wandistiller: .*its process is gone' "$folder/log")" = 1 ] || fail "no one report"
+nothing_is_shared() {
+    for segment in "/dev/shm/vader_segment.$a."* "/dev/shm/vader_segment.$b."*; do
+        [ ! -e "$segment" ] || return 1
+    done
+}
+until_true 20 nothing_is_shared || fail "ranks that have ended leave something in /dev/shm"
 
 # A job that is preempted gets SIGTERM, its ranks and srun at once: it ends with a checkpoint, and
 # goes on from it. Slurm itself starts it again after two minutes; this does not wait for that.
@@ -128,4 +134,5 @@ on "$a" scancel "$job"
 job=$(submit)
 until_true 20 says "going on from .*/step-" || fail "the job does not go on"
 on "$a" scancel "$job"
+until_true 20 nothing_is_shared || fail "a job that was cancelled leaves something in /dev/shm"
 echo "two machines, four ranks of srun's: the student of one; killed, preempted and gone on"
