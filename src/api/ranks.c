@@ -12,6 +12,7 @@
 #include "dev/device_list.h"
 #include "dist/fuse.h"
 #include "dist/launch.h"
+#include "dist/sentry.h"
 
 enum { COMMAND_BYTES = 1024 };
 
@@ -82,6 +83,7 @@ static wd_status open_comm(wd_comm **comm, wd_watch *watch, const wd_launch *lau
                          "bringing all ranks together (MPI_Init)", err));
     wd_fuse_tell(fuse, watch);
     const wd_status status = wd_comm_open_mpi(comm, err);
+    wd_sentry_dismiss(); /* had there been no watch */
     wd_fuse_put_out(fuse);
     return status;
 }
@@ -108,8 +110,10 @@ wd_status wd_ranks_open(wd_comm **comm, wd_watch **watch, wd_err *err)
     *watch = NULL;
     if (!can_meet || wd_comm_need_mpi(NULL) != WD_OK) return wd_comm_open_single(comm, err);
     wd_stop_as_one_of_many(l.ranks > 1);
+    if (l.ranks > 1 && l.launcher == WD_LAUNCHER_MPIRUN) wd_sentry_post(l.rank);
     const wd_roll roll = wd_roll_open();
     const wd_status status = open_both(comm, watch, &l, &roll, err);
+    wd_sentry_dismiss(); /* where that went wrong */
     wd_roll_close(&roll);
     if (status != WD_OK) return status;
     wd_log_as_rank((*comm)->rank);

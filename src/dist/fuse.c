@@ -31,13 +31,12 @@ struct wd_fuse {
     wd_watch *watch; /* borrowed; NULL: none */
 };
 
-/* Whether no other rank of this machine is reporting: they have one parent, and one name that only
- * one of them can have. */
-static bool is_first(void)
+/* They have one name that only one of them can have. */
+bool wd_fuse_is_first(pid_t launcher)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "wandistiller-fuse-%d", (int)getppid());
+    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "wandistiller-fuse-%d", (int)launcher);
     return fd < 0 || bind(fd, (struct sockaddr *)&name, sizeof name) == 0;
 }
 
@@ -49,7 +48,7 @@ static _Noreturn void burn(const wd_fuse *f)
             "%s took more than %.0f s: a rank was stopped, has no memory, or cannot be reached",
             f->what, f->seconds);
     if (f->watch) wd_watch_fail(f->watch, &why);
-    if (wd_stop_requested() || !is_first()) _exit(WD_RANK_LOST);
+    if (wd_stop_requested() || !wd_fuse_is_first(getppid())) _exit(WD_RANK_LOST);
     gethostname(host, sizeof host - 1);
     signal(SIGALRM, SIG_DFL);
     alarm(2); /* whoever cannot write ends all the same */

@@ -3,6 +3,9 @@
 #ifndef WD_DIST_FUSE_H
 #define WD_DIST_FUSE_H
 
+#include <stdbool.h>
+#include <sys/types.h>
+
 #include "dist/watch.h"
 
 typedef struct wd_fuse wd_fuse;
@@ -18,5 +21,9 @@ void wd_fuse_tell(wd_fuse *fuse, wd_watch *watch);
 void wd_fuse_renew(wd_fuse *fuse, double seconds, const char *what);
 
 void wd_fuse_put_out(wd_fuse *fuse); /* NULL is allowed */
+
+/* Whether nobody else of this machine's ranks that `launcher` has started is reporting: from now on
+ * this process is, as long as it lives. */
+bool wd_fuse_is_first(pid_t launcher);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "dist/fuse.h"
 #include "dist/launch.h"
+#include "dist/sentry.h"
 
 static const char key[] = "wandistiller.roll";
 
@@ -85,6 +86,7 @@ static pmix_status_t meet(const pmix_proc_t *who, int count)
 static pmix_status_t meet_all(const wd_roll *roll, wd_fuse *fuse)
 {
     pmix_proc_t *here = find_neighbours(roll);
+    wd_sentry_dismiss(); /* whoever is stopped once it has come is seen by the others */
     const pmix_status_t rc = here ? meet(here, roll->host_ranks) : PMIX_ERR_NOT_FOUND;
     free(here);
     if (rc != PMIX_SUCCESS || roll->host_ranks == roll->ranks) return rc;

@@ -21,8 +21,9 @@ typedef struct wd_roll {
 wd_roll wd_roll_open(void);
 
 /* What each rank has to say, to all: `all` is [ranks, bytes], of which the own record is filled in.
- * All ranks call it. A rank that does not come ends the job (dist/fuse.h): after some seconds if it
- * is of this machine, else when the start of all machines takes too long. */
+ * All ranks call it; the sentry goes once this one is on its way to the others. A rank that does
+ * not come ends the job (dist/fuse.h): after some seconds if it is of this machine, else when the
+ * start of all machines takes too long. */
 wd_status wd_roll_tell(const wd_roll *roll, void *all, size_t bytes, wd_err *err);
 
 /* After MPI_Init, for it goes on with what was opened; or where it has failed. */
