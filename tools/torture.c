@@ -285,6 +285,17 @@ static bool has_thread(pid_t pid, const char *wanted)
     return found;
 }
 
+/* Whether mpirun has started it, and not one of the ranks. */
+static bool is_mpiruns(const torture *t, pid_t pid)
+{
+    char path[64], text[256];
+    int parent = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    read_some(text, sizeof text, path);
+    const char *end = strrchr(text, ')');
+    return end && sscanf(end, ") %*c %d", &parent) == 1 && parent == t->mpirun;
+}
+
 /* Looks at all processes of the job; returns how many there are. Zombies have no environment. */
 static int look(torture *t)
 {
@@ -311,7 +322,8 @@ static int look(torture *t)
         exe[n > 0 ? n : 0] = 0;
         const char *rank = variable(environment, bytes, "OMPI_COMM_WORLD_RANK");
         const char *job = variable(environment, bytes, "PMIX_NAMESPACE");
-        if (!rank || strcmp(exe, t->program) || atoi(rank) >= RANKS) continue;
+        if (!rank || strcmp(exe, t->program) || atoi(rank) >= RANKS || !is_mpiruns(t, pid))
+            continue;
         t->rank[atoi(rank)] = pid;
         if (job) t->job_number[0] = (uint32_t)strtoul(job, NULL, 10);
     }
@@ -419,15 +431,14 @@ static bool left_in_shm(const torture *t)
     return found;
 }
 
-/* Seconds until nothing of the job is left. */
-static double wait_for_end(torture *t)
+/* Until nothing of the job is left. */
+static void wait_for_end(torture *t)
 {
     const double begun = wd_clock_s();
     while (look(t) || t->code < 0) {
         if (wd_clock_s() - begun > 2 * end_s_max) die(t, "processes are left after 20 s");
         nap(10);
     }
-    return wd_clock_s() - begun;
 }
 
 static bool has_checkpoint(const torture *t)
@@ -464,6 +475,23 @@ static void wait_for_steps(torture *t, bool had_checkpoint)
     see_resumed(t, had_checkpoint);
 }
 
+/* Whether a job does steps all the same: a rank whose memory is limited once it trains needs no
+ * more of it. False: the job has ended. */
+static bool goes_on(torture *t)
+{
+    struct stat before = {0}, now = {0};
+    const char *metrics = path_in(t->folder, "run/metrics.jsonl");
+    const double begun = wd_clock_s();
+    stat(metrics, &before);
+    do {
+        if (wd_clock_s() - begun > start_s_max) die(t, "the job neither ends nor goes on");
+        nap(20);
+        look(t);
+        stat(metrics, &now);
+    } while (t->code < 0 && now.st_size <= before.st_size);
+    return t->code < 0;
+}
+
 static void judge(torture *t, injury what, int rank, double took_s)
 {
     char found[160];
@@ -495,11 +523,12 @@ static void torture_once(torture *t, injury what)
     t->injury = known[what].name;
     t->ill = what == INJURY_disk ? 0 : rank;
     start(t, what, rank, NULL);
-    const double begun = wd_clock_s();
+    double begun = wd_clock_s();
     if (what == INJURY_early) {
         nap((int)draw(t, 700));
         while (look(t), !t->rank[rank]) nap(5);
         kill(t->rank[rank], SIGSTOP);
+        begun = wd_clock_s();
     } else if (!is_born(what)) {
         wait_until_watched(t);
         const int moment = (int)draw(t, 2);
@@ -511,9 +540,14 @@ static void torture_once(torture *t, injury what)
         }
         look(t);
         injure(t, what, t->ill);
+        begun = wd_clock_s();
+        if (what == INJURY_starve && goes_on(t)) {
+            kill(t->rank[rank], SIGKILL);
+            begun = wd_clock_s();
+        }
     }
-    const double after = is_born(what) ? wd_clock_s() - begun : 0;
-    judge(t, what, t->ill, wait_for_end(t) + after);
+    wait_for_end(t);
+    judge(t, what, t->ill, wd_clock_s() - begun);
 }
 
 /* A job that nobody injures goes on from what the others have left, and ends in order. */
