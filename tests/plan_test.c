@@ -263,7 +263,13 @@ static void memory_that_is_gone_is_reported(void **state)
     setrlimit(RLIMIT_AS, &old);
     wd_program_refused(&program, WD_OUT_OF_MEMORY, "student activations: the system has no");
     assert_non_null(strstr(program.err, "out of memory, though the plan fits"));
-    assert_non_null(strstr(program.err, "[Rank 0, cpu] allocated"));
+    const char *then = strstr(program.err, "[Rank 0, cpu] allocated ");
+    assert_non_null(then);
+    double allocated;
+    char unit[3]; /* the teacher and the student, which were there when there was no more */
+    assert_int_equal(sscanf(then, "[Rank 0, cpu] allocated %lf %2s", &allocated, unit), 2);
+    assert_string_equal(unit, "MB");
+    assert_true(allocated > 40);
     assert_non_null(strstr(program.err, "--gradient_checkpointing"));
     for (char *way = program.err; (way = strstr(way, "  wandistiller train "));) {
         char *end = strchr(way, '\n'); /* none of them is the run that has just failed */

@@ -90,39 +90,59 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
     }
 }
 
-const char *wd_memory_report_now(char *out, size_t out_bytes, const wd_devices *d, int device)
+static void say_now(char out[160], const wd_devices *d, int device)
 {
     char allocated[32], reserved[32], total[32], free[32];
     const size_t now = wd_device_bytes(d->device[device]);
     const bool is_host = device == d->processor;
     const size_t there = wd_host_memory_available(), own = wd_host_memory_own();
     const size_t most = is_host ? there + own : wd_device_bytes_max(d->device[device]);
-    snprintf(out, out_bytes, "allocated %s, reserved %s, total %s, free %s",
+    snprintf(out, 160, "allocated %s, reserved %s, total %s, free %s",
              wd_bytes_text(allocated, sizeof allocated, now),
              wd_bytes_text(reserved, sizeof reserved, is_host ? own : now),
              wd_bytes_text(total, sizeof total, most),
              wd_bytes_text(free, sizeof free, is_host ? there : most - now));
+}
+
+static void see(void *witness)
+{
+    wd_memory_witness *w = witness;
+    if (w->has_seen) return;
+    for (int d = 0; d < w->devices->count; d++) say_now(w->then[d], w->devices, d);
+    w->has_seen = true;
+}
+
+void wd_memory_witness_begin(wd_memory_witness *witness)
+{
+    wd_on_shortage(see, witness);
+}
+
+const char *wd_memory_witness_says(char out[160], const wd_memory_witness *witness, int device)
+{
+    if (witness->has_seen) return witness->then[device];
+    say_now(out, witness->devices, device);
     return out;
 }
 
-void wd_memory_report_note(void *devices, wd_watch_note *out)
+void wd_memory_report_note(void *witness, wd_watch_note *out)
 {
-    const wd_devices *d = devices;
+    const wd_memory_witness *w = witness;
     char text[160];
     size_t names = 0, lines = 0;
-    if (!d) {
+    if (!w) {
         snprintf(out->memory, sizeof out->memory, "host memory: reserved %s, free %s",
                  wd_bytes_text(text, 32, wd_host_memory_own()),
                  wd_bytes_text(text + 32, 32, wd_host_memory_available()));
         return;
     }
+    const wd_devices *d = w->devices;
     for (int i = 0; i < d->count; i++) {
         if (names < sizeof out->device)
             names += (size_t)snprintf(out->device + names, sizeof out->device - names, "%s%s",
                                       i ? ", " : "", d->name[i]);
         if (lines < sizeof out->memory)
             lines += (size_t)snprintf(out->memory + lines, sizeof out->memory - lines, "%s: %s\n",
-                                      d->name[i], wd_memory_report_now(text, sizeof text, d, i));
+                                      d->name[i], wd_memory_witness_says(text, w, i));
     }
 }
 

@@ -22,12 +22,23 @@ void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices
 void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *devices,
                                size_t host_bytes);
 
-/* "allocated 1 MB, reserved 2 MB, total 3 GB, free 1 GB": of a device, now. Any thread may ask. */
-const char *wd_memory_report_now(char *out, size_t out_bytes, const wd_devices *devices,
-                                 int device);
+/* What the devices have: now, or, once memory has run out, what they had then. A run that ends has
+ * freed everything by the time that it is reported. Any thread may ask. */
+typedef struct wd_memory_witness {
+    const wd_devices *devices;
+    _Atomic bool has_seen;
+    char then[WD_PLACED_DEVICES_MAX][160];
+} wd_memory_witness;
 
-/* What the watch says of this rank; `devices`: a wd_devices, or NULL while there are none. */
-void wd_memory_report_note(void *devices, wd_watch_note *out);
+/* From here until wd_on_shortage(NULL, NULL) a shortage of the calling thread is seen. */
+void wd_memory_witness_begin(wd_memory_witness *witness);
+
+/* "allocated 1 MB, reserved 2 MB, total 3 GB, free 1 GB" */
+const char *wd_memory_witness_says(char out[160], const wd_memory_witness *witness, int device);
+
+/* What the watch says of this rank; `witness`: a wd_memory_witness, or NULL: there are no
+ * devices. */
+void wd_memory_report_note(void *witness, wd_watch_note *out);
 
 /* A new object: bytes_peak, bytes_before, bytes_mapped of host memory, devices, items. */
 json_t *wd_memory_plan_json(const wd_memory_plan *plan, const wd_devices *devices, size_t before);

@@ -167,7 +167,8 @@ static wd_status run_planned(wd_train_setup *s, const wd_train_plan *where,
     return run_trainer(s, where, err);
 }
 
-static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
+static wd_status train(wd_train_setup *s, wd_devices *devices, wd_memory_witness *witness,
+                       wd_err *err)
 {
     wd_status status;
     wd_memory_plan plan;
@@ -180,8 +181,10 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_err *err)
     s->trainer.samples.decoder = devices->teacher[map.vae];
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
     if (s->trainer.machine.comm->rank == 0) WD_TRY_OUT(begin_folder(s, &plan, &where, err));
+    wd_memory_witness_begin(witness);
     status = run_planned(s, &where, &map, err);
-    if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, err);
+    wd_on_shortage(NULL, NULL);
+    if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, witness, err);
     if (status != WD_OK) goto out;
     if (meter) {
         const size_t most = wd_host_meter_peak(meter), before = s->bytes_before;
@@ -194,11 +197,12 @@ out:
     return status;
 }
 
-/* `watch` may be NULL. The failure of a rank ends it here, while it still has what it was made
- * with: the memory that the report shows is that of the failure. */
+/* `watch` may be NULL. The failure of a rank ends it here, while it still has its devices: the
+ * report shows their memory. */
 static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *watch, wd_err *err)
 {
     wd_devices devices = {0};
+    wd_memory_witness witness = {.devices = &devices};
     wd_train_setup *setup = NULL;
     wd_status status = wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err);
     if (status == WD_OK) status = wd_train_setup_open(setup, options, comm, err);
@@ -208,8 +212,8 @@ static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *w
                                         wd_ranks_threads(comm, options->num_threads), comm, err);
     }
     if (status == WD_OK) {
-        wd_watch_describe(watch, wd_memory_report_note, &devices);
-        status = train(setup, &devices, err);
+        wd_watch_describe(watch, wd_memory_report_note, &witness);
+        status = train(setup, &devices, &witness, err);
     }
     if (status != WD_OK && watch) wd_watch_fail(watch, err);
     wd_watch_describe(watch, wd_memory_report_note, NULL);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/memory_report.h"
 #include "api/train_command.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -153,7 +152,8 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
 
 /* ---- when memory is gone all the same ---- */
 
-void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, const wd_err *error)
+void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup,
+                       const wd_memory_witness *witness, const wd_err *error)
 {
     char text[160];
     const wd_devices *devices = plan->devices;
@@ -161,7 +161,7 @@ void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, c
     wd_log(WD_LOG_ERROR, "out of memory, though the plan fits: %s", error->message);
     for (int d = 0; d < devices->count && (!comm || comm->ranks == 1); d++)
         wd_log(WD_LOG_ERROR, "[Rank 0, %s] %s", devices->name[d],
-               wd_memory_report_now(text, sizeof text, devices, d));
+               wd_memory_witness_says(text, witness, d));
     wd_log(WD_LOG_ERROR,
            "somebody else has taken the memory since, or --host_memory said too much. "
            "What takes less, best first:");

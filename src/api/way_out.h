@@ -2,6 +2,7 @@
 #ifndef WD_API_WAY_OUT_H
 #define WD_API_WAY_OUT_H
 
+#include "api/memory_report.h"
 #include "api/train_plan.h"
 
 /* WD_DOES_NOT_FIT where the memory plan does not fit; logs what is missing, where, and up to five
@@ -10,8 +11,9 @@ wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memo
                            const wd_train_setup *setup, wd_err *err);
 
 /* Logs what there is to say when an allocation has failed all the same, for others took the memory:
- * what was asked for and by whom (`error`), every device's memory (where there are ranks, the watch
- * says it of all of them), and the commands that take clearly less. */
-void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup, const wd_err *error);
+ * what was asked for and by whom (`error`), every device's memory at that moment (where there are
+ * ranks, the watch says it of all of them), and the commands that take clearly less. */
+void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup,
+                       const wd_memory_witness *witness, const wd_err *error);
 
 #endif

@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+static _Thread_local struct {
+    wd_shortage_fn *fn;
+    void *context;
+} shortage;
+
 const char *wd_status_text(wd_status status)
 {
     switch (status) {
@@ -24,8 +29,20 @@ static void fill(wd_err *err, int of_rank, wd_status status, const char *format,
     vsnprintf(err->message, sizeof err->message, format, list);
 }
 
+void wd_on_shortage(wd_shortage_fn *fn, void *context)
+{
+    shortage.fn = fn;
+    shortage.context = context;
+}
+
+static void notice(wd_status status)
+{
+    if (status == WD_OUT_OF_MEMORY && shortage.fn) shortage.fn(shortage.context);
+}
+
 wd_status wd_fail(wd_err *err, wd_status status, const char *format, ...)
 {
+    notice(status);
     if (!err) return status;
     va_list list;
     va_start(list, format);
@@ -36,6 +53,7 @@ wd_status wd_fail(wd_err *err, wd_status status, const char *format, ...)
 
 wd_status wd_fail_of(wd_err *err, int rank, wd_status status, const char *format, ...)
 {
+    notice(status);
     if (!err) return status;
     va_list list;
     va_start(list, format);

@@ -16,6 +16,12 @@ wd_status wd_fail_of(wd_err *err, int rank, wd_status status, const char *format
 /* Puts "prefix: " in front of the message that is already in `err`; returns err->status. */
 wd_status wd_fail_in(wd_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* `fn` is told of every WD_OUT_OF_MEMORY that is said in this thread, before anything is freed:
+ * memory is then as it was when there was none left. It must not call what may say it again. fn
+ * NULL: nobody is told. */
+typedef void wd_shortage_fn(void *context);
+void wd_on_shortage(wd_shortage_fn *fn, void *context);
+
 /* Hands a failure on to the caller, when there is nothing to clean up. */
 #define WD_TRY(call)                                                                               \
     do {                                                                                           \
