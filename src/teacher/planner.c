@@ -29,6 +29,8 @@ struct wd_planner {
     wd_planner_input input;
     known_need known[NEEDS_MAX];
     int count;
+    bool planned[WD_STRATEGY_auto];
+    wd_strategy_plan plan[WD_STRATEGY_auto]; /* of those: the same is asked for more than once */
 };
 
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err)
@@ -433,11 +435,10 @@ static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, wd_strategy 
     return WD_OK;
 }
 
-wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
-                          wd_err *err)
+static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
+                           wd_err *err)
 {
     const wd_planner_input *in = &planner->input;
-    assert(strategy != WD_STRATEGY_auto);
     *out = (wd_strategy_plan){.strategy = strategy};
     out->objection = wd_strategy_objection(strategy, &in->site);
     if (strategy == WD_STRATEGY_custom && !in->custom)
@@ -450,6 +451,17 @@ wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strateg
         WD_TRY(plan_window(&smaller, planner, strategy, window = (window + 1) / 2, err));
         if (improves(&smaller, out)) *out = smaller;
     }
+    return WD_OK;
+}
+
+wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
+                          wd_err *err)
+{
+    assert(strategy != WD_STRATEGY_auto);
+    if (!planner->planned[strategy])
+        WD_TRY(plan_anew(&planner->plan[strategy], planner, strategy, err));
+    planner->planned[strategy] = true;
+    *out = planner->plan[strategy];
     return WD_OK;
 }
 
