@@ -168,6 +168,19 @@ static void a_plan_holds_to_the_byte(void **state)
     assert_same_student("host", "short");
 }
 
+/* Nor does a run need more that has measured the devices first. */
+static void measuring_leaves_no_memory(void **state)
+{
+    (void)state;
+    char devices[64];
+    wd_program_run(&program, RUN("known"), "--devices", "sim:2x1GiB", "--teacher_rank", "1");
+    wd_program_succeeded(&program);
+    snprintf(devices, sizeof devices, "sim:%lldB,1GiB", (long long)planned_peak("known"));
+    wd_program_run(&program, RUN("measured"), "--devices", devices, "--teacher_rank", "1",
+                   "--measure_rates");
+    wd_program_succeeded(&program);
+}
+
 /* What libraries take counts as what is planned: whatever is offered has room for that, too. */
 static void ways_out_of_host_memory_fit(void **state)
 {
@@ -413,6 +426,7 @@ int main(void)
         cmocka_unit_test(a_map_gives_the_same_student),
         cmocka_unit_test(a_run_may_change_its_strategy),
         cmocka_unit_test(a_plan_holds_to_the_byte),
+        cmocka_unit_test(measuring_leaves_no_memory),
         cmocka_unit_test(ways_out_of_host_memory_fit),
         cmocka_unit_test(a_smaller_window_is_a_way_out),
         cmocka_unit_test(a_way_out_is_whole),

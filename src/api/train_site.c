@@ -228,23 +228,25 @@ static wd_status take_rate(double *per_s, gauge *g, const char *key, int i, wd_s
     return WD_OK;
 }
 
-/* FLOP/s of device `i`. */
+/* FLOP/s of device `i`, on a queue of its own: what that keeps as workspace is in no plan. */
 static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_err *err)
 {
     char key[WD_RATE_KEY_MAX], model[96];
     const wd_sweep_options *o = &g->plan->input.sweep;
     const wd_dit_shape one = {.samples = 1, .frames = 1, .height = o->height, .width = o->width};
     const int64_t rows = 2 * wd_dit_tokens(&o->config, &one), width = wd_dit_width(&o->config);
-    wd_queue *queue = g->plan->devices->teacher[i];
+    wd_queue *queue;
     snprintf(key, sizeof key, "%s products %dx%dx%d, %s, %s, %d of a host",
              o->dtype == WD_BF16 ? "bf16" : "fp32", (int)rows, (int)width, (int)o->config.ffn_dim,
              device_kind(g, i), processor_model(model),
              has_others(g->setup) ? host_ranks(g->setup) : 1);
     *flops_per_s = known_rate(g, key);
     if (*flops_per_s > 0) return WD_OK;
-    return take_rate(
-        flops_per_s, g, key, i,
-        wd_rate_of_products(flops_per_s, queue, o->dtype, rows, width, o->config.ffn_dim, err));
+    WD_TRY(wd_queue_open(&queue, g->plan->devices->device[i], err));
+    const wd_status measured =
+        wd_rate_of_products(flops_per_s, queue, o->dtype, rows, width, o->config.ffn_dim, err);
+    wd_queue_close(queue);
+    return take_rate(flops_per_s, g, key, i, measured);
 }
 
 static wd_status link_rate(double *bytes_per_s, gauge *g, int i, wd_err *err)
