@@ -182,6 +182,12 @@ static void profiles_say_what_was_planned(void **state)
     check_profile("encoding", 1);
     check_profile("training", 10);
     check_profile("sampling", 5);
+    wd_test_ok(wd_folder_remove(wd_test_path("cache"), &err), &err);
+    wd_program_run_(&program, RUN("--num_steps", "2", "--profile_memory", "--devices",
+                                  "sim:1x200MiB", "--log_level", "info"));
+    wd_program_succeeded(&program);
+    check_profile("encoding", 3);
+    check_profile("opening", 1);
 }
 
 /* With so much address space, as `ulimit -v` gives it. */

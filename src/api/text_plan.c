@@ -71,7 +71,7 @@ wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devi
     WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, dry_queue, err));
     wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, place, wd_device_bytes_peak(dry));
     wd_plan_add_parts(plan, WD_PLAN_TEXT, place, dry);
-    wd_plan_add(plan, "text encoder's workspace", WD_PLAN_TEXT, place,
+    wd_plan_add(plan, "workspace of a queue", WD_PLAN_TEXT, place,
                 wd_queue_workspace_bytes(dry_queue));
     wd_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
                 (size_t)(wd_memory_peak() - before));

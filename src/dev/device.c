@@ -147,7 +147,10 @@ size_t wd_device_bytes_max(const wd_device *device)
 }
 void wd_device_restart_peak(wd_device *device)
 {
+    pthread_mutex_lock(&device->lock);
     device->bytes_peak = device->bytes;
+    for (int i = 0; i < device->sums; i++) device->sum[i].peak = device->sum[i].bytes;
+    pthread_mutex_unlock(&device->lock);
 }
 int64_t wd_device_alloc_count(const wd_device *device)
 {
@@ -175,7 +178,8 @@ void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *conte
 void wd_device_each_peak(wd_device *device, wd_device_block_fn *fn, void *context)
 {
     pthread_mutex_lock(&device->lock);
-    for (int i = 0; i < device->sums; i++) fn(context, device->sum[i].what, device->sum[i].peak);
+    for (int i = 0; i < device->sums; i++)
+        if (device->sum[i].peak) fn(context, device->sum[i].what, device->sum[i].peak);
     pthread_mutex_unlock(&device->lock);
 }
 

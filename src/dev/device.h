@@ -74,8 +74,8 @@ wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const cha
 /* Work that uses the block must be done. NULL is allowed. */
 void wd_device_free(wd_device *device, void *block);
 
-/* Bytes allocated now, and the most there were since the device was opened or the peak was
- * restarted. */
+/* Bytes allocated now, and the most there were since the device was opened or the peak, with those
+ * of all names of blocks, was restarted. */
 size_t wd_device_bytes(const wd_device *device);
 size_t wd_device_bytes_peak(const wd_device *device);
 void wd_device_restart_peak(wd_device *device);
@@ -84,7 +84,8 @@ size_t wd_device_bytes_max(const wd_device *device);
 /* Calls `fn` for every block that is allocated now, with what wd_device_alloc was told of it. */
 typedef void wd_device_block_fn(void *context, const char *what, size_t bytes);
 void wd_device_each_block(wd_device *device, wd_device_block_fn *fn, void *context);
-/* Calls `fn` for every name of blocks that there were, with the most bytes of it at a time. */
+/* Calls `fn` for every name of blocks that there were since, with the most bytes of it at a
+ * time. */
 void wd_device_each_peak(wd_device *device, wd_device_block_fn *fn, void *context);
 /* Calls of wd_device_alloc so far. */
 int64_t wd_device_alloc_count(const wd_device *device);

@@ -180,9 +180,13 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
 {
     WD_TRY(wd_residency_open_placed(out, options->teacher, placement, options->teacher_dtype,
                                     devices->teacher, devices->host, options->comm, err));
-    for (int d = 0; d < devices->count; d++)
-        wd_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, wd_plan_place(devices, d),
-                    wd_device_bytes_peak(devices->device[d]));
+    for (int d = 0; d < devices->count; d++) {
+        wd_device *device = devices->device[d];
+        const int place = wd_plan_place(devices, d);
+        wd_plan_add(plan, "teacher weights, converted", WD_PLAN_OPENING, place,
+                    wd_device_bytes_peak(device));
+        wd_plan_add_parts(plan, WD_PLAN_OPENING, place, device);
+    }
     const bool shares = options->comm && options->comm->host_ranks > 1 && placement->each;
     wd_plan_add(plan,
                 shares ? "part of the host's teacher weights" : "teacher weights in host memory",

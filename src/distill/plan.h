@@ -9,7 +9,7 @@
 #include "distill/devices.h"
 #include "distill/samples.h"
 
-enum { WD_PLAN_ITEMS_MAX = 160, WD_PLAN_PARTS_MAX = 64, WD_PLAN_HOST = -1 };
+enum { WD_PLAN_ITEMS_MAX = 160, WD_PLAN_PARTS_MAX = 160, WD_PLAN_HOST = -1 };
 
 /* When an item is there. */
 typedef enum wd_plan_phase {
