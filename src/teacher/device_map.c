@@ -141,6 +141,34 @@ static int component_of(const char **rest, const char *key)
     return COMPONENTS;
 }
 
+/* Whether all of a key but its end would have been a module: accelerate may cut these, too. */
+static bool find_whole(char out[KEY_MAX], const reader *r, const char *key)
+{
+    int first, last;
+    const char *module;
+    snprintf(out, KEY_MAX, "%s", key);
+    for (char *dot; (dot = strrchr(out, '.'));) {
+        *dot = 0;
+        const int component = component_of(&module, out);
+        if (component == TEXT_ENCODER || component == VAE) return !*module;
+        if (*module && strcmp(module, "blocks") && strcmp(module, "layer") &&
+            find_module(&first, &last, r, module))
+            return true;
+    }
+    return false;
+}
+
+static void list_unknown(reader *r, const char *key)
+{
+    char whole[KEY_MAX];
+    if (!strncmp(key, "unet", 4))
+        list(r->unknown, "\"%s\" (here it is \"transformer\")", key);
+    else if (find_whole(whole, r, key))
+        list(r->unknown, "\"%s\" (\"%s\" goes as a whole)", key, whole);
+    else
+        list(r->unknown, "\"%s\"", key);
+}
+
 static void read_entry(reader *r, const char *key, const json_t *value)
 {
     wd_place place;
@@ -166,9 +194,7 @@ static void read_entry(reader *r, const char *key, const json_t *value)
         for (int c = TRANSFORMER; known && c < TRANSFORMER + r->experts; c++)
             cover(r, c, first, last, place);
     }
-    if (!known)
-        list(r->unknown,
-             !strncmp(key, "unet", 4) ? "\"%s\" (here it is \"transformer\")" : "\"%s\"", key);
+    if (!known) list_unknown(r, key);
 }
 
 static void read_level(reader *r, const char *prefix, const json_t *level)

@@ -94,6 +94,12 @@ static void refusals(void **state)
     refused("{\"\": 0, \"transformer.blocks.6\": 0}", "\"transformer.blocks.6\"");
     refused("{\"\": 0, \"transformer.blocks.3-2\": 0}", "blocks.3-2");
     refused("{\"\": 0, \"vae.decoder\": 0}", "vae.decoder");
+    refused("{\"condition_embedder.time_embedder.linear_1\": 0}",
+            "time_embedder.linear_1\" (\"condition_embedder\" goes as a whole)");
+    refused("{\"transformer\": {\"blocks.5.attn1\": 0}}",
+            "\"transformer.blocks.5.attn1\" (\"transformer.blocks.5\" goes as a whole)");
+    refused("{\"vae.decoder\": 0}", "\"vae.decoder\" (\"vae\" goes as a whole)");
+    refused("{\"transformer.blocks.6\": 0}", "unknown: \"transformer.blocks.6\". Expected");
     refused("{\"\": 2}", "\"\": 2");
     refused("{\"\": \"cuda:7\"}", "cuda:7");
     refused("{\"\": 0.5}", "no such place");
