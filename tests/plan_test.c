@@ -408,6 +408,12 @@ static void plan_prints_tables(void **state)
     assert_non_null(strstr(program.out, "sim:0 to sim:1 67.1 MB each"));
     assert_non_null(strstr(program.out, "* the fastest that fits"));
     assert_null(strstr(program.out, " \n"));
+    assert_null(strstr(program.out, "train takes"));
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
+                   "sim:64MiB@link=1GB/s,compute=1GFLOP/s,cpu=1TFLOP/s");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "train takes gpu, for there is one device; "
+                                        "--teacher_device_strategy cpu takes the fastest\n"));
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
                    "sim:1MiB,2MiB", "--host_memory", "1MiB");
     wd_program_succeeded(&program);

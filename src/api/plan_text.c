@@ -125,6 +125,16 @@ static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
     wd_page_say(p, "\n");
 }
 
+/* Whoever reads that there is a faster plan shall not get another one. */
+static void say_default(wd_page *p, const wd_plan_table *t)
+{
+    const wd_strategy_plan *best = &t->strategy[t->recommended], *taken = &t->plan->chosen;
+    if (!t->plan->reason || !best->fits || taken->strategy == best->strategy) return;
+    wd_page_say(p, "train takes %s, for %s; --teacher_device_strategy %s takes the fastest\n",
+                wd_strategy_name(taken->strategy), t->plan->reason,
+                wd_strategy_name(best->strategy));
+}
+
 static void say_strategies(wd_page *p, const wd_plan_table *t)
 {
     const wd_devices *d = t->plan->devices;
@@ -150,6 +160,7 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
         wd_page_say(p, "to take less: a smaller student (--student_config), --mixed_precision, "
                        "--gradient_checkpointing, --teacher_dtype bfloat16,\nfewer --trajectories, "
                        "smaller pictures (--height, --width)\n");
+    say_default(p, t);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];
         if (wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
@@ -278,7 +289,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                                                "while", wd_plan_phase_name(beside->item[i].phase),
                                                "bytes", (json_int_t)beside->item[i].bytes));
     return json_pack(
-        "{s:s, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s}", "teacher",
+        "{s:s, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s, s:s}", "teacher",
         table->teacher, "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
@@ -286,5 +297,6 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         "devices", devices, "host_bytes", (json_int_t)site->host_bytes, "disk_bytes_per_s",
         site->disk_bytes_per_s, "memory_bytes_per_s", site->memory_bytes_per_s,
         "network_bytes_per_s", site->network_bytes_per_s, "beside", items, "strategies", strategies,
-        "recommended", wd_strategy_name((wd_strategy)table->recommended));
+        "recommended", wd_strategy_name((wd_strategy)table->recommended), "train_takes",
+        wd_strategy_name(table->plan->chosen.strategy));
 }
