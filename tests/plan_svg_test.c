@@ -133,7 +133,8 @@ static void assert_inside(const char *picture)
     assert_true(n > 10);
 }
 
-/* A text takes some height, and some width for each letter: no two share any of it. */
+/* A text takes some height, and some width for each letter: no two share any of it, and none of it
+ * is cut. */
 static void assert_apart(const char *picture)
 {
     static const double LETTER = 5.9, LETTER_BOLD = 8, HEIGHT = 10;
@@ -153,6 +154,8 @@ static void assert_apart(const char *picture)
         if (right && right < words) text[n].x0 -= width;
         if (middle && middle < words) text[n].x0 -= width / 2;
         text[n].x1 = text[n].x0 + width;
+        if (text[n].x0 < 0 || text[n].x1 > attribute(picture, "width"))
+            fail_msg("a text that is cut: %.60s", words);
         for (int i = 0; i < n; i++)
             if (fabs(text[i].y - text[n].y) < HEIGHT && text[i].x0 < text[n].x1 &&
                 text[n].x0 < text[i].x1)
@@ -246,6 +249,25 @@ static void what_was_asked_for_is_drawn(void **state)
     wd_free(picture);
 }
 
+/* Of a teacher that many ranks share, as many lanes as a page takes, which is said: with 42 stages,
+ * each on a device. */
+static void many_ranks_are_drawn(void **state)
+{
+    (void)state;
+    PLAN("--ranks", "64", "--hosts", "8", "--teacher_device_strategy", "balanced", "--host_memory",
+         "512GiB", "--devices",
+         "sim:8x80GiB@link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s,memory=80GB/s", "--svg",
+         wd_test_path("ranks.svg"));
+    wd_program_succeeded(&program);
+    char *picture = read_picture("ranks.svg");
+    assert_well_formed(picture);
+    assert_inside(picture);
+    assert_apart(picture);
+    assert_non_null(strstr(picture, ">sim:0 of rank 23 computes<"));
+    assert_non_null(strstr(picture, ">the first 24 of 42 devices at work<"));
+    wd_free(picture);
+}
+
 /* Names from outside are escaped. */
 static void names_are_escaped(void **state)
 {
@@ -275,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_picture_shows_all),
         cmocka_unit_test(what_was_asked_for_is_drawn),
+        cmocka_unit_test(many_ranks_are_drawn),
         cmocka_unit_test(names_are_escaped),
         cmocka_unit_test(a_path_that_cannot_be_written_is_refused),
     };

@@ -12,8 +12,9 @@
 #include "api/svg.h"
 
 enum {
-    NAMES = 130, /* what lanes' names take, at the left, and how busy they are, at the right */
-    BUSY = 44,
+    NAMES = 130, /* what lanes' names take, at the left, */
+    RANKS = 40,  /* more of it with "of rank 23", */
+    BUSY = 44,   /* and how busy they are, at the right */
     LANE = 14,
     PITCH = 18,
     TICKS = 5,
@@ -45,7 +46,7 @@ typedef struct drawing {
     wd_page *page;
     const wd_plan_table *table;
     int device[DRAWN_MAX]; /* that are drawn, [devices] */
-    int devices;
+    int devices, devices_there;
     lane lane[LANES_MAX];
     double begin, seconds, x, width;
 } drawing;
@@ -83,9 +84,12 @@ static void choose_devices(drawing *d)
     const wd_strategy_plan *of = d->table->shown;
     const wd_devices *devices = d->table->plan->devices;
     const bool all = of->placement.each || of->placement.ranks < 2;
-    for (int i = 0; i < of->bytes.devices && d->devices < DRAWN_MAX; i++)
-        if (computes(&of->placement, i) || (all && i != devices->processor))
-            d->device[d->devices++] = i;
+    for (int i = 0; i < of->bytes.devices; i++) {
+        if (!computes(&of->placement, i) && (!all || i == devices->processor)) continue;
+        d->devices_there++;
+        if (d->devices < DRAWN_MAX) d->device[d->devices++] = i;
+    }
+    if (!all) d->x += RANKS, d->width -= RANKS;
 }
 
 /* A processor's link where others compute, too. Returns where lanes end. */
@@ -229,6 +233,8 @@ static void draw_head(drawing *d, double y)
         wd_svg_rect(d->page, (wd_svg_box){x, y + 3, 10, 10}, e ? "low" : "high", "");
         wd_svg_text(d->page, x + 15, y + 12, "", e ? "low-noise expert" : "high-noise expert");
     }
+    snprintf(line, sizeof line, "the first %d of %d devices at work", d->devices, d->devices_there);
+    if (d->devices < d->devices_there) wd_svg_text(d->page, 620, y + 12, "", line);
     wd_svg_text(d->page, WD_PLAN_SVG_WIDTH - WD_PLAN_SVG_MARGIN, y + 12, "small right", "busy");
 }
 
