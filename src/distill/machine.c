@@ -198,12 +198,16 @@ static wd_status run_micro_batch(wd_machine *m, int64_t first, wd_student_ready_
 
 /* The gradients of all micro-batches of a step, of all ranks. Where they are added micro-batch by
  * micro-batch each begins with zeros and is on its way to the others while the next is computed;
- * else this rank's are added where they come to be, and the last of them begins to send. */
+ * else this rank's are added where they come to be, and the last of them begins to send.
+ *
+ * The next step's targets are made meanwhile, those of a micro-batch after this step's own: so the
+ * teacher has work while the student computes, and both while gradients are on their way. */
 static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
 {
     const wd_machine_options *o = &m->options;
     const int64_t ranks = wd_machine_ranks(o), rank = o->comm ? o->comm->rank : 0;
     const bool each = m->reduce && o->deterministic_reduce;
+    const int64_t ahead = first + wd_machine_step_samples(o);
     for (int64_t round = 0; round < o->accumulation; round++) {
         const bool begins = each || round == 0, last = round + 1 == o->accumulation;
         const bool reduces = m->reduce && (each || last);
@@ -215,11 +219,10 @@ static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
                             m->queue);
         WD_TRY(run_micro_batch(m, first + (round * ranks + rank) * o->batch,
                                reduces ? reduce_stage : NULL, err));
+        if (!m->pauses)
+            WD_TRY(wd_objective_prepare(m->objective, ahead + (round + 1) * ranks * o->batch, err));
         if (reduces && !last) wd_reduce_finish(m->reduce);
     }
-    /* the next step's targets are on their way while the last gradients are */
-    if (ranks > 1 && !m->pauses)
-        WD_TRY(wd_objective_prepare(m->objective, first + 2 * wd_machine_step_samples(o), err));
     if (m->reduce) wd_reduce_finish(m->reduce);
     return WD_OK;
 }

@@ -24,6 +24,7 @@ typedef struct outcome {
     int64_t steady_allocs; /* of host and device, after the first steps */
     size_t planned, measured;
     int64_t acquires;
+    int64_t targets; /* once the first step is launched */
 } outcome;
 
 typedef wd_status opener(wd_device **out, int threads, wd_err *err);
@@ -85,6 +86,7 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == 2) allocs = wd_alloc_count() + wd_device_alloc_count(device);
         wd_test_ok(wd_machine_step(&m, step, 1e-3, &err), &err);
+        if (step == 0) out->targets = m.objective->targets;
         while (wd_machine_results_pending(&m) > (step + 1 < STEPS)) {
             wd_step_result r = wd_machine_take_result(&m);
             out->loss[r.step] = r.loss;
@@ -173,6 +175,21 @@ static void a_round_is_one_sweep(void **state)
     int64_t rounds = 0;
     while (wd_trajectory_first_target(&options.trajectory, rounds) <= last) rounds++;
     assert_int_equal(got.acquires, rounds * wd_dit_stages(&one.dit));
+    wd_free(got.weights);
+}
+
+/* What a step's batches and the next one's need is made, and no more: the rest of a round is made
+ * beside the steps that follow. */
+static void targets_are_made_a_step_ahead(void **state)
+{
+    (void)state;
+    wd_machine_options options = options_of(&teacher);
+    options.batch = 2; /* four targets for two steps, of rounds that end after two and six */
+    options.window = options.micro_batch = 1;
+    outcome got;
+    run(&got, &options, wd_device_open_cpu, 2);
+    const int64_t samples = 2 * wd_machine_step_samples(&options);
+    assert_int_equal(got.targets, wd_stream_target_last(samples, options.reuse) + 1);
     wd_free(got.weights);
 }
 
@@ -280,6 +297,7 @@ int main(void)
         cmocka_unit_test(window_threads_and_device_change_nothing_f32),
         cmocka_unit_test(window_threads_and_device_change_nothing_bf16),
         cmocka_unit_test(a_round_is_one_sweep),
+        cmocka_unit_test(targets_are_made_a_step_ahead),
         cmocka_unit_test(checkpointing_changes_nothing),
         cmocka_unit_test(memory_is_planned_and_steady),
         cmocka_unit_test(one_rank_writes),

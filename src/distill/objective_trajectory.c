@@ -4,6 +4,13 @@
 #include "core/memory.h"
 #include "distill/objective_trajectory_impl.h"
 
+/* When the batches of the step that has a sample are filled; before, when those are of the step
+ * before last. */
+static wd_event **filled_of(wd_trajectory_objective *o, int64_t sample)
+{
+    return &o->filled[sample / o->options.step_samples % 2];
+}
+
 static wd_status trajectory_prepare(wd_objective *self, int64_t end, wd_err *err)
 {
     wd_trajectory_objective *o = (wd_trajectory_objective *)self;
@@ -11,8 +18,8 @@ static wd_status trajectory_prepare(wd_objective *self, int64_t end, wd_err *err
     if (end <= o->end) return WD_OK;
     o->end = end;
     /* the pool has room for what the step before this one may still read, not for earlier ones */
-    wd_event_wait_on(o->home, o->filled[++o->prepared % 2]);
-    while (self->targets <= last) WD_TRY(wd_targets_round(o, err));
+    wd_event_wait_on(o->home, *filled_of(o, end - 1));
+    while (self->targets <= last) WD_TRY(wd_targets_window(o, err));
     return WD_OK;
 }
 
@@ -31,6 +38,7 @@ static wd_status trajectory_fill(wd_objective *self, wd_batch *out, float *sigma
         assert(number < self->targets && number >= self->targets - o->capacity);
         wd_target_info t = wd_trajectory_target(&p->trajectory, number);
         int64_t at = wd_target_place(o, number);
+        wd_targets_await(o, number + 1);
         if (o->shipments) wd_targets_take_until(o, o->shipment[at]);
         wd_queue_copy(o->queue, o->batch_latents + i * n, o->pool_latents + at * n,
                       wd_state_bytes(o));
@@ -45,7 +53,7 @@ static wd_status trajectory_fill(wd_objective *self, wd_batch *out, float *sigma
                   (size_t)samples * sizeof(float));
     wd_queue_copy(o->queue, o->batch_text, o->host_batch_text, (size_t)samples * text_bytes);
     wd_event_record(o->batch_uploaded, o->queue);
-    wd_event_record(o->filled[o->prepared % 2], o->queue);
+    wd_event_record(*filled_of(o, first), o->queue);
     *out = (wd_batch){.samples = samples,
                       .latents = o->batch_latents,
                       .timestep = o->batch_timestep,
@@ -58,14 +66,15 @@ static void trajectory_close(wd_objective *self)
 {
     wd_trajectory_objective *o = (wd_trajectory_objective *)self;
     wd_shipments_close(o->shipments);
+    wd_targets_await(o, o->base.targets); /* sweeps still write them */
     wd_queue_wait(o->home);
     wd_queue_wait(o->queue);
     void *device[] = {o->latents,       o->pool_latents, o->pool_target,    o->dt,
                       o->batch_latents, o->batch_target, o->batch_timestep, o->batch_text};
     void *host[] = {o->host_dt,         o->host_timestep, o->next_timestep, o->host_noise,
                     o->host_prompt,     o->info,          o->delivered,     o->host_batch_timestep,
-                    o->host_batch_text, o->pending,       o->begun,         o->shipment,
-                    o->slot_shipment,   o->come_info,     o->come_state};
+                    o->host_batch_text, o->arrival,       o->pending,       o->begun,
+                    o->shipment,        o->slot_shipment, o->come_info,     o->come_state};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         wd_device_free(o->device, device[i]);
     for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
@@ -109,6 +118,7 @@ static wd_status allocate_host(wd_trajectory_objective *o, wd_err *err)
     const char *what = "staging of trajectories";
     size_t slots = (size_t)p->trajectory.slots;
     WD_TRY(wd_alloc((void **)&o->host_dt, window, f, what, err));
+    WD_TRY(wd_alloc((void **)&o->arrival, (size_t)o->capacity, sizeof *o->arrival, what, err));
     WD_TRY(wd_alloc((void **)&o->pending, slots, sizeof *o->pending, what, err));
     for (size_t i = 0; i < slots; i++) o->pending[i].at = -1;
     WD_TRY(wd_alloc((void **)&o->delivered, window, sizeof *o->delivered, what, err));

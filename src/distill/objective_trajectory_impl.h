@@ -3,8 +3,9 @@
  * Data flow: slot latents -> (copied) pool of states -> sweep -> pool of velocities = targets ->
  * Euler step of the slot's latents, made when they are wanted next; batches are gathered from the
  * pool. The pool is a ring by target number, as long as the stream can look back, plus the round
- * that is under way. Targets are made in whole rounds, so a saved state does not depend on the
- * window. */
+ * that is under way. Targets are made window by window, as batches need them, so that the student
+ * works meanwhile; a round is made whole before it is saved, so that what is saved does not depend
+ * on the window. */
 #ifndef WD_DISTILL_OBJECTIVE_TRAJECTORY_IMPL_H
 #define WD_DISTILL_OBJECTIVE_TRAJECTORY_IMPL_H
 
@@ -25,7 +26,7 @@ typedef struct wd_trajectory_objective {
     wd_sweep *sweep;
     wd_queue *home, *queue;
     wd_device *device;
-    int64_t round;    /* the next one; base.targets is its first target */
+    int64_t round;    /* that base.targets, the next one to make, is of */
     int64_t capacity; /* of the pool: whole rounds, so that none lies around the ring's end */
     int64_t shift;    /* of a target's place from its number, for rounds to begin where they do */
     /* device */
@@ -42,12 +43,13 @@ typedef struct wd_trajectory_objective {
     int64_t first, at;        /* the window's first target, and its place in the pool */
     int64_t own;              /* the first state of the window that the sweep has */
     wd_event **delivered;     /* [window] */
+    wd_event **arrival;       /* [capacity] of a target; NULL: it comes by shipment, or is there */
+    int64_t awaited;          /* targets that the queue of batches has been told to wait for */
     wd_pending_step *pending; /* [slots] */
     float *host_batch_timestep;
     void *host_batch_text;
     wd_event *window_uploaded, *batch_uploaded;
-    wd_event *filled[2]; /* the batches of this step, and of the one before */
-    int64_t prepared;    /* steps */
+    wd_event *filled[2]; /* the batches of even steps, and of odd ones */
     int64_t end;         /* of the samples that are prepared */
     /* of several ranks; NULL: there is one */
     wd_shipments *shipments;
@@ -85,8 +87,15 @@ void wd_states_settle(wd_trajectory_objective *o);
 
 /* ---- targets: objective_trajectory_round.c ---- */
 
-/* One round: all slots that have begun, window by window. */
-wd_status wd_targets_round(wd_trajectory_objective *o, wd_err *err);
+/* The next window. A round is all slots that have begun; no window has targets of two. */
+wd_status wd_targets_window(wd_trajectory_objective *o, wd_err *err);
+
+/* The queue of batches waits for the targets before `end`, and for no later ones: those are on
+ * their way while the student computes. */
+void wd_targets_await(wd_trajectory_objective *o, int64_t end);
+
+/* What is left of a round that has begun. */
+wd_status wd_targets_complete(wd_trajectory_objective *o, wd_err *err);
 
 /* ---- targets of several ranks: objective_trajectory_ranks.c ---- */
 

@@ -24,8 +24,17 @@ static void note_targets(wd_trajectory_objective *o, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         o->pending[o->info[i].slot] = (wd_pending_step){o->at + i, o->delivered[i]};
-        if (!i || o->delivered[i] != o->delivered[i - 1])
-            wd_event_wait_on(o->queue, o->delivered[i]);
+        o->arrival[o->at + i] = o->delivered[i];
+    }
+}
+
+void wd_targets_await(wd_trajectory_objective *o, int64_t end)
+{
+    const wd_event *last = NULL;
+    for (; o->awaited < end; o->awaited++) {
+        wd_event *arrival = o->arrival[wd_target_place(o, o->awaited)];
+        if (arrival && arrival != last) wd_event_wait_on(o->queue, arrival);
+        last = arrival;
     }
 }
 
@@ -46,11 +55,16 @@ static void open_window(wd_trajectory_objective *o, int64_t first, int64_t count
     wd_queue_copy(o->home, o->dt + o->at, o->host_dt, (size_t)count * sizeof(float));
 }
 
+static int64_t end_of_round(const wd_trajectory_objective *o, int64_t round)
+{
+    return wd_trajectory_first_target(&o->options.trajectory, round + 1);
+}
+
 /* Targets of the window that begins with target `first`, of `round`. Only in a round before all
  * have begun does one lie around the ring's end, where a sweep more is needed. */
 static int64_t window_at(const wd_trajectory_objective *o, int64_t round, int64_t first)
 {
-    const int64_t left = wd_trajectory_first_target(&o->options.trajectory, round + 1) - first;
+    const int64_t left = end_of_round(o, round) - first;
     const int64_t whole = o->capacity - wd_target_place(o, first);
     int64_t count = o->options.window;
     if (count > left) count = left;
@@ -61,8 +75,7 @@ static int64_t window_at(const wd_trajectory_objective *o, int64_t round, int64_
 static int64_t next_window(const wd_trajectory_objective *o, int64_t first)
 {
     const wd_trajectory_objective_options *p = &o->options;
-    if (first < wd_trajectory_first_target(&p->trajectory, o->round + 1))
-        return window_at(o, o->round, first);
+    if (first < end_of_round(o, o->round)) return window_at(o, o->round, first);
     if (p->samples_end && first > wd_stream_target_last(p->samples_end, p->reuse)) return 0;
     return window_at(o, o->round + 1, first);
 }
@@ -118,16 +131,18 @@ static wd_status run_window(wd_trajectory_objective *o, int64_t first, int64_t c
     return WD_OK;
 }
 
-wd_status wd_targets_round(wd_trajectory_objective *o, wd_err *err)
+wd_status wd_targets_window(wd_trajectory_objective *o, wd_err *err)
 {
-    int64_t next = o->base.targets;
-    int64_t end = wd_trajectory_first_target(&o->options.trajectory, o->round + 1);
-    while (next < end) {
-        const int64_t count = window_at(o, o->round, next);
-        WD_TRY(run_window(o, next, count, err));
-        next += count;
-    }
-    o->round++;
-    o->base.targets = end;
+    const int64_t first = o->base.targets, count = window_at(o, o->round, first);
+    WD_TRY(run_window(o, first, count, err));
+    o->base.targets = first + count;
+    o->round += o->base.targets == end_of_round(o, o->round);
+    return WD_OK;
+}
+
+wd_status wd_targets_complete(wd_trajectory_objective *o, wd_err *err)
+{
+    while (o->base.targets > wd_trajectory_first_target(&o->options.trajectory, o->round))
+        WD_TRY(wd_targets_window(o, err));
     return WD_OK;
 }

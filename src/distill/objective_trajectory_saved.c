@@ -9,6 +9,7 @@ wd_status wd_trajectory_save(wd_objective *self, json_t **json,
 {
     wd_trajectory_objective *o = (wd_trajectory_objective *)self;
     const wd_trajectory_options *t = &o->options.trajectory;
+    WD_TRY(wd_targets_complete(o, err));
     json_t *object = json_pack(
         "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "objective", self->name, "round",
         (json_int_t)o->round, "seed", (json_int_t)t->seed, "trajectories", (json_int_t)t->slots,
@@ -17,6 +18,7 @@ wd_status wd_trajectory_save(wd_objective *self, json_t **json,
         "step_samples", (json_int_t)o->options.step_samples, "flow_shift", t->flow_shift);
     if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the objective's state");
     wd_states_settle(o);
+    wd_targets_await(o, self->targets);
     *json = object;
     *tensors = o->saved;
     *count = WD_TRAJECTORY_SAVED;
@@ -67,6 +69,6 @@ wd_status wd_trajectory_restore(wd_objective *self, const json_t *json, wd_err *
     const wd_json_reader r = {.object = json, .where = "stream"};
     WD_TRY(wd_objective_check_trajectory(&o->options, json, err));
     WD_TRY(wd_json_int(&o->round, r, "round", 0, INT64_MAX / 2, WD_JSON_REQUIRED, err));
-    self->targets = wd_trajectory_first_target(&o->options.trajectory, o->round);
+    self->targets = o->awaited = wd_trajectory_first_target(&o->options.trajectory, o->round);
     return WD_OK;
 }
