@@ -183,6 +183,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
     }
     in.teacher_rank = c->strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
     in.step_targets = (double)o->batch / (double)o->reuse;
+    in.steps_ahead = wd_machine_steps_ahead(o);
     in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
     in.student_step_bytes = wd_machine_step_bytes(o);
     WD_TRY_OUT(wd_planner_open(&planner, &in, err));

@@ -208,8 +208,8 @@ static void a_picture_shows_all(void **state)
     for (size_t i = 0; i < sizeof machine / sizeof *machine; i++) {
         json_t *plan;
         wd_err err;
-        PLAN("--devices", machine[i].devices, "--host_memory", "128GiB", "--json", "--svg",
-             wd_test_path("plan.svg"));
+        PLAN("--devices", machine[i].devices, "--host_memory", "128GiB", "--teacher_window", "64",
+             "--json", "--svg", wd_test_path("plan.svg")); /* a sweep with states of both experts */
         wd_program_succeeded(&program);
         wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
         char *picture = read_picture("plan.svg");

@@ -82,6 +82,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     const double samples = (double)(m->batch * m->accumulation);
     p->step_samples = samples * wd_train_ranks(s);
     in->step_targets = p->step_samples / (double)m->reuse;
+    in->steps_ahead = wd_machine_steps_ahead(m);
     in->student_step_flops = samples * beside->student_flops_per_sample;
     in->student_step_bytes = wd_machine_step_bytes(m);
     /* gradients become final in backward, two thirds of a pass: of the last one, or of each */

@@ -71,6 +71,7 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
         .trajectories = s->machine.trajectory.slots,
         .slots = s->slots,
         .step_targets = (double)s->machine.trajectory.slots,
+        .steps_ahead = 1,
         .student_step_flops = 1,
     };
     for (int i = 0; i < d->count; i++) {

@@ -32,6 +32,11 @@ double wd_machine_step_bytes(const wd_machine_options *o)
            begun * (double)state_count(o) * sizeof(float);
 }
 
+double wd_machine_steps_ahead(const wd_machine_options *o)
+{
+    return wd_machine_ranks(o) > 1 ? 1 : 1 + 1.0 / (double)o->accumulation;
+}
+
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
 {
     const wd_pipeline *teacher = o->teacher;

@@ -91,6 +91,11 @@ wd_status wd_machine_check_stream(const wd_machine_options *options, const json_
  * batches, the noise of trajectories that begin. */
 double wd_machine_step_bytes(const wd_machine_options *options);
 
+/* Steps of the student beside which a window of targets is made before its own step: those of a
+ * micro-batch are asked for one step before it, while the micro-batch before that is computed; with
+ * several ranks a step's gradients have been added up by then. */
+double wd_machine_steps_ahead(const wd_machine_options *options);
+
 /* The sweeps that such a machine runs. */
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
 

@@ -185,11 +185,29 @@ typedef struct sweep_kind {
 
 enum { SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX };
 
-/* Of a step, in seconds: the teacher's part, what of it the student's device computes, and what
+/* What the teacher does at a time, and how many of the student's steps are computed beside it.
+ * Windows that follow one another closely are made all the time: a step's share of them in each
+ * step. Else a window is made in the steps that it is ahead of its use, and in those that are left
+ * until the next one the student is alone. */
+typedef struct teacher_spell {
+    double targets, steps;
+    double left; /* steps in which nothing is made */
+} teacher_spell;
+
+static teacher_spell spell_of(const wd_planner_input *in, int64_t window)
+{
+    const double targets = (double)(window < in->trajectories ? window : in->trajectories);
+    const double apart = targets / in->step_targets;
+    assert(in->steps_ahead > 0);
+    if (apart <= in->steps_ahead) return (teacher_spell){.targets = in->step_targets, .steps = 1};
+    return (teacher_spell){targets, in->steps_ahead, apart - in->steps_ahead};
+}
+
+/* Of a spell, in seconds: the teacher's part, what of it the student's device computes, and what
  * velocities and activations are on their way from rank to rank. */
-typedef struct step_parts {
+typedef struct spell_parts {
     double seconds, beside, network;
-} step_parts;
+} spell_parts;
 
 /* Cuts the rounds that there are into windows. */
 static void find_kinds(sweep_kind kind[SWEEP_KINDS], const wd_planner_input *in, int64_t window)
@@ -219,7 +237,7 @@ static int batches_of(double states, int64_t micro)
 }
 
 static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *plan,
-                             const wd_planner_input *in)
+                             const wd_planner_input *in, const teacher_spell *spell)
 {
     const wd_sweep_options *o = &in->sweep;
     const wd_dit_config *c = &o->config;
@@ -233,6 +251,7 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
         .text_bytes = (double)text_bytes,
         .latent_bytes = (double)latents * sizeof(float),
         .home = in->student_device,
+        .apart = spell->left > 0,
     };
     const double share =
         (double)wd_placed_window(&plan->placement, plan->window) / (double)plan->window;
@@ -260,12 +279,13 @@ typedef struct device_share {
     double compute, link;
 } device_share;
 
-/* What the teacher does for a step, where the student leaves it such a share of its device. */
-static step_parts play_step(wd_strategy_plan *plan, const wd_planner_input *in,
-                            const wd_teacher_size *size, const wd_site *site, device_share share)
+/* What the teacher does in a spell, where the student leaves it such a share of its device. */
+static spell_parts play_spell(wd_strategy_plan *plan, const wd_planner_input *in,
+                              const wd_teacher_size *size, const wd_site *site,
+                              const teacher_spell *spell, device_share share)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
-    step_parts parts = {0};
+    spell_parts parts = {0};
     wd_site shared = *site;
     double most = 0;
     shared.device[in->student_device].flops_per_s *= share.compute;
@@ -276,16 +296,17 @@ static step_parts play_step(wd_strategy_plan *plan, const wd_planner_input *in,
     plan->step_bytes_copied = plan->step_bytes_read = plan->step_bytes_sent = 0;
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
-        const double sweeps = in->step_targets * kind[k].sweeps;
-        const wd_sweep_load load = load_of(&kind[k], plan, in);
+        const double sweeps = spell->targets * kind[k].sweeps;
+        const double step_sweeps = in->step_targets * kind[k].sweeps;
+        const wd_sweep_load load = load_of(&kind[k], plan, in, spell);
         const wd_timeline t = wd_timeline_play(&plan->placement, size, &shared, &load, NULL, NULL);
         const double seconds = t.sweep_seconds * sweeps;
         parts.seconds += seconds;
         parts.beside += beside_student(&t, plan, in) * sweeps;
         parts.network += t.network_seconds * sweeps;
-        plan->step_bytes_copied += t.bytes_copied * sweeps * ranks;
-        plan->step_bytes_read += t.bytes_read * sweeps * hosts;
-        plan->step_bytes_sent += t.bytes_sent * sweeps;
+        plan->step_bytes_copied += t.bytes_copied * step_sweeps * ranks;
+        plan->step_bytes_read += t.bytes_read * step_sweeps * hosts;
+        plan->step_bytes_sent += t.bytes_sent * step_sweeps;
         if (seconds < most) continue;
         most = seconds;
         plan->load = load;
@@ -321,41 +342,38 @@ static double reduce_seconds(const wd_planner_input *in)
            exchange_seconds(&in->site, in->gathered_bytes, in->gathered_flat);
 }
 
-/* A processor does one after the other. Another device computes for both, side by side, and its
- * link brings what both need: a step takes as long as the teacher does with the share that a
- * student leaves it which is busy for its part of that time. The longer, the larger the share:
- * found by halving.
- *
- * Gradients are on their way while backward goes on and while the next targets are made: what is
- * left of that time the student's device waits. */
-static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd_teacher_size *size,
-                    const wd_site *site)
+/* What the student's device and the network do for the student: in one step. */
+typedef struct student_step {
+    double compute, brought, reduce;
+} student_step;
+
+/* What is left of the time that gradients take, while backward goes on and while the next targets
+ * are made: the student's device waits for it. */
+static double exposed(const wd_planner_input *in, const student_step *s, double teacher)
 {
-    const wd_site_device *device = &site->device[in->student_device];
-    const double student = in->student_step_flops / device->flops_per_s;
-    const double brought = in->student_step_bytes / device->link_bytes_per_s;
-    const step_parts alone = play_step(plan, in, size, site, (device_share){1, 1});
-    const double teacher = device->reads_host ? alone.seconds : alone.beside;
-    plan->reduce_seconds = reduce_seconds(in);
-    plan->exposed_seconds = fmax(0, plan->reduce_seconds - in->final_share * student - teacher);
-    const double busy = student + teacher + plan->exposed_seconds;
-    const double network = plan->reduce_seconds + alone.network;
-    double least = fmax(fmax(busy, network), alone.seconds);
-    plan->network_limits = network >= least || plan->exposed_seconds > least / 2;
-    plan->student_limits = busy > alone.seconds && !plan->network_limits;
-    plan->step_seconds = least;
-    plan->step_bytes_sent += rank_sends(in);
-    if (device->reads_host || !(alone.beside > 0)) return;
+    return fmax(0, s->reduce - in->final_share * s->compute - teacher);
+}
+
+/* Seconds of a spell, found by halving. A processor does one after the other. Another device
+ * computes for both, side by side, and its link brings what both need: it takes as long as the
+ * teacher does with the share that a student leaves it which is busy for its part of that time. The
+ * longer, the larger the share. */
+static double share_device(wd_strategy_plan *plan, const wd_planner_input *in,
+                           const wd_teacher_size *size, const wd_site *site,
+                           const teacher_spell *spell, const student_step *student, double least,
+                           double most)
+{
     const wd_sweep_load load = plan->load;
     const wd_timeline timeline = plan->timeline;
     const double sent = plan->step_bytes_sent;
-    double most = alone.seconds + student + brought + plan->exposed_seconds;
+    const double compute = spell->steps * student->compute,
+                 brought = spell->steps * student->brought;
     if (most < least) most = least;
     for (int i = 0; i < HALVINGS && most > least / FASTER; i++) {
         const double seconds = i ? (least + most) / 2 : least;
-        const device_share share = {1 - student / seconds, 1 - brought / seconds};
+        const device_share share = {1 - compute / seconds, 1 - brought / seconds};
         if (share.link <= 0 ||
-            play_step(plan, in, size, site, share).seconds > seconds * (1 + 1e-9))
+            play_spell(plan, in, size, site, spell, share).seconds > seconds * (1 + 1e-9))
             least = seconds;
         else
             most = seconds;
@@ -363,7 +381,34 @@ static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd
     plan->load = load;
     plan->timeline = timeline;
     plan->step_bytes_sent = sent;
-    plan->step_seconds = most;
+    return most;
+}
+
+static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd_teacher_size *size,
+                    const wd_site *site)
+{
+    const wd_site_device *device = &site->device[in->student_device];
+    const student_step student = {in->student_step_flops / device->flops_per_s,
+                                  in->student_step_bytes / device->link_bytes_per_s,
+                                  reduce_seconds(in)};
+    const teacher_spell spell = spell_of(in, plan->window);
+    const spell_parts alone = play_spell(plan, in, size, site, &spell, (device_share){1, 1});
+    const double teacher = device->reads_host ? alone.seconds : alone.beside;
+    const double waits = exposed(in, &student, teacher / spell.steps);
+    const double left = spell.left * (student.compute + exposed(in, &student, 0));
+    const double busy = spell.steps * (student.compute + waits) + teacher;
+    const double network = spell.steps * student.reduce + alone.network;
+    double seconds = fmax(fmax(busy, network), alone.seconds);
+    plan->reduce_seconds = student.reduce;
+    plan->exposed_seconds = waits;
+    plan->network_limits = network >= seconds || spell.steps * waits > seconds / 2;
+    plan->student_limits = busy + left > alone.seconds && !plan->network_limits;
+    plan->step_bytes_sent += rank_sends(in);
+    if (!device->reads_host && alone.beside > 0)
+        seconds =
+            share_device(plan, in, size, site, &spell, &student, seconds,
+                         alone.seconds + spell.steps * (student.compute + student.brought + waits));
+    plan->step_seconds = (seconds + left) / (spell.steps + spell.left);
 }
 
 /* ---- one plan ---- */

@@ -24,6 +24,7 @@ typedef struct wd_planner_input {
     /* the student */
     int student_device;        /* of every rank */
     double step_targets;       /* for all ranks */
+    double steps_ahead;        /* see wd_machine_steps_ahead */
     double student_step_flops; /* of one rank */
     double student_step_bytes; /* that come over the link of its device beside the teacher's */
     /* what ranks tell one another of it in a step: gradients, each adding up a share of them, and

@@ -173,6 +173,7 @@ static void random_scene(scene *s)
                                  : 0;
     in->slots = (int)between(0, 1) * (int)between(2, 5);
     in->step_targets = (double)between(1, 64);
+    in->steps_ahead = 1 + 1 / (double)between(1, 4);
     in->student_step_flops = magnitude(1e5, 1e9);
     in->student_step_bytes = magnitude(1e3, 1e7);
     in->reduced_bytes = in->gathered_bytes = magnitude(1e3, 1e7);
@@ -405,14 +406,39 @@ static void experts_apart(void **state)
     assert_true(fabs(copied[0] - copied[1] - sweeps * weights / 2) < 1e-9 * copied[0]);
 }
 
+/* A teacher on a device of its own: a window that the student needs every eighth step is made
+ * beside two of these, and then the teacher waits for six. One that is needed in each step is made
+ * beside it. */
+static void windows_far_apart(void **state)
+{
+    (void)state;
+    scene s;
+    do random_scene(&s);
+    while (s.input.site.devices < 3);
+    wd_planner_input *in = &s.input;
+    in->site.ranks = in->site.hosts = 1;
+    in->teacher_rank = 1;
+    in->sweep.window_max = in->trajectories = in->rounds = 8;
+    in->expert = NULL;
+    in->steps_ahead = 2;
+    in->step_targets = 8;
+    in->student_step_flops = in->student_step_bytes = 1;
+    const double teacher = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
+    const double student = teacher / 4;
+    in->student_step_flops = student * in->site.device[0].flops_per_s;
+    double seconds = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
+    assert_true(fabs(seconds - teacher) < 1e-6 * teacher);
+    in->step_targets = 1;
+    seconds = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
+    assert_true(fabs(8 * seconds - (teacher + 6 * student)) < 1e-6 * teacher);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_is_the_best),
-        cmocka_unit_test(peaks_are_exact),
-        cmocka_unit_test(experts_apart),
-        cmocka_unit_test(balanced_leaves_a_student_alone),
-        cmocka_unit_test(a_link_for_both),
+        cmocka_unit_test(auto_is_the_best), cmocka_unit_test(peaks_are_exact),
+        cmocka_unit_test(experts_apart),    cmocka_unit_test(balanced_leaves_a_student_alone),
+        cmocka_unit_test(a_link_for_both),  cmocka_unit_test(windows_far_apart),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -40,6 +40,7 @@ typedef struct player {
     lane disk;
     double *place; /* of the micro-batch that goes through a pipeline; NULL: it needs none */
     int sweep, sweeps, apart;
+    double from; /* when the sweep may begin */
     wd_timeline *out;
     double ready[WD_PLACED_EXPERTS_MAX]
                 [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; of `apart` sweeps */
@@ -257,6 +258,8 @@ static void tell(player *p, int device, int expert, int batch)
 static void enter(player *p, int expert, int batch)
 {
     const int device = p->placement->place[expert][0].device;
+    double *ready = ready_of(p, expert, batch);
+    *ready = later(*ready, p->from);
     carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
     carry(p, device, HOST, p->load->text_bytes, expert, batch);
 }
@@ -384,6 +387,7 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
     p.apart = sweeps_apart(load);
     p.sweeps = BEFORE + p.apart;
     for (p.sweep = 0; p.sweep < p.sweeps; p.sweep++) {
+        p.from = load->apart ? end : 0;
         end = play_sweep(&p);
         if (p.sweep == BEFORE - 1) begun = end;
     }

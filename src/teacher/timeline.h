@@ -22,7 +22,8 @@ typedef struct wd_sweep_load {
     /* of each state: both streams, the same way; what comes from host memory to the device of the
      * embedding; latents from home there, velocity back */
     double hop_bytes, text_bytes, latent_bytes;
-    int home; /* device of every rank where trajectories are */
+    int home;   /* device of every rank where trajectories are */
+    bool apart; /* a sweep begins when the one before has ended; only weights come earlier */
 } wd_sweep_load;
 
 typedef enum wd_lane_kind {

@@ -297,6 +297,20 @@ static void places(void **state)
     assert_seconds(t.compute_seconds[1], 100);
 }
 
+/* Sweeps of other states fill devices that one micro-batch at a time goes through; where each
+ * begins when the one before has ended, nothing does. */
+static void sweeps_one_by_one(void **state)
+{
+    (void)state;
+    const wd_placement p = placed(WD_HOME_DEVICE, 4);
+    const wd_teacher_size size = twelve();
+    const wd_site site = site_of(4);
+    wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .sweeps_apart = 8};
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 3);
+    load.apart = true;
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, BLOCKS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +321,7 @@ int main(void)
         cmocka_unit_test(disk),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(sweeps_of_other_states),
+        cmocka_unit_test(sweeps_one_by_one),
         cmocka_unit_test(converted_from_disk),
         cmocka_unit_test(from_home_and_back),
         cmocka_unit_test(processor_streams_from_disk),
