@@ -65,9 +65,9 @@ typedef struct wd_machine {
     float *sigma;        /* [batch] host: noise levels of the last batch */
     float *losses;       /* [ranks, accumulation, batch] host: of a result */
     int64_t state_count; /* elements of one state's latents */
-    bool pauses; /* to be set before a step that a checkpoint or the end follows: several ranks then
-                  * do not yet prepare the next one's targets, so that what is saved is the same for
-                  * any number of them */
+    bool pauses; /* to be set before a step that a checkpoint or the end follows: the next one's
+                  * targets are then not yet made, so that what is saved is the same for any number
+                  * of ranks */
 } wd_machine;
 
 /* Opens in place: *out must not be moved while it is open. The student trains on `queue`

@@ -347,6 +347,20 @@ typedef struct student_step {
     double compute, brought, reduce;
 } student_step;
 
+/* Between ranks gradients are in host memory: over its link a device gives all that it has made and
+ * gets what came of them, bucket by bucket, while others are on their way from rank to rank. */
+static student_step student_step_of(const wd_planner_input *in)
+{
+    const wd_site_device *device = &in->site.device[in->student_device];
+    const double carried =
+        wd_site_ranks(&in->site) > 1 ? in->reduced_bytes + in->gathered_bytes : 0;
+    return (student_step){
+        .compute = in->student_step_flops / device->flops_per_s,
+        .brought = (in->student_step_bytes + carried) / device->link_bytes_per_s,
+        .reduce = fmax(reduce_seconds(in), carried / device->link_bytes_per_s),
+    };
+}
+
 /* What is left of the time that gradients take, while backward goes on and while the next targets
  * are made: the student's device waits for it. */
 static double exposed(const wd_planner_input *in, const student_step *s, double teacher)
@@ -388,9 +402,7 @@ static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd
                     const wd_site *site)
 {
     const wd_site_device *device = &site->device[in->student_device];
-    const student_step student = {in->student_step_flops / device->flops_per_s,
-                                  in->student_step_bytes / device->link_bytes_per_s,
-                                  reduce_seconds(in)};
+    const student_step student = student_step_of(in);
     const teacher_spell spell = spell_of(in, plan->window);
     const spell_parts alone = play_spell(plan, in, size, site, &spell, (device_share){1, 1});
     const double teacher = device->reads_host ? alone.seconds : alone.beside;

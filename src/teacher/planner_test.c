@@ -382,6 +382,28 @@ static void a_link_for_both(void **state)
         fail_msg("%g s, %g s alone", both, alone.step_seconds);
 }
 
+/* Gradients leave a device over its link, and what came of them comes back over it. */
+static void gradients_take_the_link(void **state)
+{
+    (void)state;
+    scene s;
+    do random_scene(&s);
+    while (s.input.site.devices < 2);
+    wd_planner_input *in = &s.input;
+    in->site.ranks = 2;
+    in->site.hosts = 1;
+    in->site.memory_bytes_per_s = 1e12;
+    in->site.device[0].link_bytes_per_s = 1e6;
+    in->reduced_bytes = 2e6;
+    in->gathered_bytes = 3e6;
+    in->teacher_rank = 0;
+    const wd_strategy_plan plan = plan_of(in, WD_STRATEGY_gpu);
+    assert_true(fabs(plan.reduce_seconds - 5) < 1e-9);
+    assert_true(plan.step_seconds >= 5);
+    in->site.ranks = 1;
+    assert_true(plan_of(in, WD_STRATEGY_gpu).reduce_seconds == 0);
+}
+
 /* An expert that no state of a sweep needs is not brought. */
 static void experts_apart(void **state)
 {
@@ -436,9 +458,13 @@ static void windows_far_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_is_the_best), cmocka_unit_test(peaks_are_exact),
-        cmocka_unit_test(experts_apart),    cmocka_unit_test(balanced_leaves_a_student_alone),
-        cmocka_unit_test(a_link_for_both),  cmocka_unit_test(windows_far_apart),
+        cmocka_unit_test(auto_is_the_best),
+        cmocka_unit_test(peaks_are_exact),
+        cmocka_unit_test(experts_apart),
+        cmocka_unit_test(balanced_leaves_a_student_alone),
+        cmocka_unit_test(a_link_for_both),
+        cmocka_unit_test(gradients_take_the_link),
+        cmocka_unit_test(windows_far_apart),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }
