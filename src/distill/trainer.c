@@ -22,12 +22,6 @@
 enum { NOT_FINITE_MAX = 20, LOSS_WINDOW = 100 };
 enum { OTHER_S = 3600, OTHER_STEPS = 100 }; /* what is no step may take the longer of these */
 
-/* Rows of the steps whose results are still on their way. */
-typedef struct step_note {
-    double lr;
-    int64_t targets;
-} step_note;
-
 /* What a rank tells the others before a step. */
 typedef struct word {
     double elapsed_s;
@@ -50,8 +44,8 @@ typedef struct trainer {
     double saved_s;        /* elapsed at the last checkpoint */
     bool save;             /* the time for one has come, as all ranks have agreed */
     int64_t shown_step;
-    step_note note[4]; /* by step modulo 4 */
-    int not_finite;    /* steps in a row */
+    double lr[4];   /* of steps whose results are still on their way, by step modulo 4 */
+    int not_finite; /* steps in a row */
     double loss[LOSS_WINDOW];
     double steps_per_s;
 } trainer;
@@ -131,8 +125,8 @@ static void show_progress(trainer *t, double loss)
 /* What a step says of itself, in the metrics and on the progress line. */
 static wd_status write_row(trainer *t, const wd_step_result *result, wd_err *err)
 {
-    const step_note *note = &t->note[result->step % 4];
     const wd_machine_options *m = &t->options->machine;
+    const int64_t samples = (result->step + 1) * wd_machine_step_samples(m);
     double seconds = elapsed_s(t);
     WD_TRY(wd_metrics_write(
         t->metrics,
@@ -140,9 +134,9 @@ static wd_status write_row(trainer *t, const wd_step_result *result, wd_err *err
             .step = result->step + 1,
             .loss = result->loss,
             .grad_norm = result->grad_norm,
-            .lr = note->lr,
-            .samples = (result->step + 1) * wd_machine_step_samples(m),
-            .targets = note->targets,
+            .lr = t->lr[result->step % 4],
+            .samples = samples,
+            .targets = wd_stream_target_last(samples, m->reuse) + 1,
             .seconds = seconds,
             .steps_per_s = t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, wd_clock_s()),
         },
@@ -315,8 +309,7 @@ static wd_status run_step(trainer *t, wd_err *err)
     double lr = wd_lr_at(&o->lr, t->step, progress_of(t));
     t->machine.pauses = next_is_saved(t);
     WD_TRY(wd_machine_step(&t->machine, t->step, lr, err));
-    t->note[t->step % 4] = (step_note){.lr = lr, .targets = t->machine.objective->targets};
-    t->step++;
+    t->lr[t->step++ % 4] = lr;
     WD_TRY(take_results(t, 1, err));
     watch_other(t);
     if (is_due(t->step, o->checkpoint_interval) || t->save) WD_TRY(write_checkpoint(t, err));
