@@ -23,16 +23,16 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     wd_status status = WD_OK;
     wd_memory_plan prompts = {0};
     wd_train_plan where = {0};
-    wd_strategy_plan *all = NULL, best;
+    const wd_strategy_plan *all;
+    wd_strategy_plan best;
     const bool has_text =
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
     wd_teacher_map map;
     WD_TRY(wd_teacher_map_open(&map, s, devices, err));
     s->trainer.samples.decoder = devices->teacher[map.vae];
     if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, map.text_encoder, err));
-    WD_TRY(wd_alloc((void **)&all, WD_STRATEGY_auto, sizeof *all, "plans", err));
     WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &map, &prompts, err));
-    WD_TRY_OUT(wd_planner_all(all, where.planner, err));
+    WD_TRY_OUT(wd_planner_all(&all, where.planner, err));
     best = wd_planner_best(all);
     const wd_plan_table table = {.plan = &where,
                                  .setup = s,
@@ -45,7 +45,6 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     status = say(text, &table, options->json, err);
 out:
     wd_train_plan_close(&where);
-    wd_free(all);
     return status;
 }
 
@@ -56,8 +55,8 @@ static wd_status describe_ranks(wd_comm *out, const wd_plan_options *o, wd_err *
     const int hosts = (int)o->hosts;
     WD_TRY(wd_ranks_wanted(&of_host, &o->train, err));
     if (!ranks) ranks = hosts * (of_host ? of_host : 1);
-    *out = (wd_comm){
-        .ranks = ranks, .hosts = hosts, .host_ranks = ranks / hosts, .in_blocks = true};
+    *out =
+        (wd_comm){.ranks = ranks, .hosts = hosts, .host_ranks = ranks / hosts, .in_blocks = true};
     if (ranks % hosts)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--ranks %d --hosts %d: expected as many ranks on each host", ranks, hosts);

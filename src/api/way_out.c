@@ -114,15 +114,16 @@ static void choose_window(wd_train_setup *s)
 }
 
 /* The ways with one set of changes; returns how many. */
-static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, wd_strategy_plan *all,
-                    const change *c, size_t below, int most)
+static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, const change *c, size_t below,
+                    int most)
 {
     int order[WD_STRATEGY_auto], count = 0, said = 0;
+    const wd_strategy_plan *all;
     wd_train_plan other;
     wd_train_options given = copy->given;
     if (!apply(&given, &copy->trainer.machine, c)) return 0;
     if (wd_train_plan_open_like(&other, copy, plan, NULL) != WD_OK) return 0;
-    if (wd_planner_all(all, other.planner, NULL) == WD_OK)
+    if (wd_planner_all(&all, other.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &other, all, below);
     for (; said < count && said < most; said++) say_way(&given, &all[order[said]]);
     wd_train_plan_close(&other);
@@ -135,17 +136,14 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
 {
     int said = 0;
     change c;
-    wd_strategy_plan *all = NULL;
     wd_train_setup *copy = NULL; /* borrows all that *setup has */
-    if (wd_alloc((void **)&all, WD_STRATEGY_auto, sizeof *all, "plans", NULL) == WD_OK &&
-        wd_alloc((void **)&copy, 1, sizeof *copy, "a plan", NULL) == WD_OK)
+    if (wd_alloc((void **)&copy, 1, sizeof *copy, "a plan", NULL) == WD_OK)
         for (int n = 0; said < WAYS_MAX && nth_change(&c, n); n++) {
             *copy = *setup;
             choose_window(copy);
             copy->trainer.machine.text_context = NULL; /* nothing is computed */
-            said += say_ways(plan, copy, all, &c, below, WAYS_MAX - said);
+            said += say_ways(plan, copy, &c, below, WAYS_MAX - said);
         }
-    wd_free(all);
     wd_free(copy);
     return said;
 }

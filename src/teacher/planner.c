@@ -7,12 +7,10 @@
 #include <stdlib.h>
 
 #include "core/memory.h"
+#include "teacher/planner_predict.h"
 #include "teacher/station.h"
 
-enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32, HALVINGS = 8 };
-
-/* What takes more of the time of another plan than this is no faster. */
-static const double FASTER = 0.999;
+enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 
 /* Bytes that differ by less, in parts of one, are sums of the same terms in another order. */
 static const double EQUAL = 1e-9;
@@ -30,7 +28,7 @@ struct wd_planner {
     known_need known[NEEDS_MAX];
     int count;
     bool planned[WD_STRATEGY_auto];
-    wd_strategy_plan plan[WD_STRATEGY_auto]; /* of those: the same is asked for more than once */
+    wd_strategy_plan plan[WD_STRATEGY_auto]; /* of those */
 };
 
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err)
@@ -147,7 +145,7 @@ static bool may_span(wd_strategy strategy)
            strategy == WD_STRATEGY_custom;
 }
 
-/* ---- one plan: its bytes ---- */
+/* ---- one plan's bytes ---- */
 
 static size_t shortfall(size_t needed, size_t there)
 {
@@ -173,254 +171,6 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
 bool wd_planner_is_uncached(const wd_strategy_plan *plan)
 {
     return plan->mapped_bytes > plan->cache_bytes;
-}
-
-/* ---- one plan: its time ---- */
-
-/* Sweeps are alike that have states of the same experts: weights of the others are not brought. */
-typedef struct sweep_kind {
-    double sweeps; /* per target of all */
-    double states[WD_PLACED_EXPERTS_MAX];
-} sweep_kind;
-
-enum { SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX };
-
-/* What the teacher does at a time, and how many of the student's steps are computed beside it.
- * Windows that follow one another closely are made all the time: a step's share of them in each
- * step. Else a window is made in the steps that it is ahead of its use, and in those that are left
- * until the next one the student is alone. */
-typedef struct teacher_spell {
-    double targets, steps;
-    double left; /* steps in which nothing is made */
-} teacher_spell;
-
-static teacher_spell spell_of(const wd_planner_input *in, int64_t window)
-{
-    const double targets = (double)(window < in->trajectories ? window : in->trajectories);
-    const double apart = targets / in->step_targets;
-    assert(in->steps_ahead > 0);
-    if (apart <= in->steps_ahead) return (teacher_spell){.targets = in->step_targets, .steps = 1};
-    return (teacher_spell){targets, in->steps_ahead, apart - in->steps_ahead};
-}
-
-/* Of a spell, in seconds: the teacher's part, what of it the student's device computes, and what
- * velocities and activations are on their way from rank to rank. */
-typedef struct spell_parts {
-    double seconds, beside, network;
-} spell_parts;
-
-/* Cuts the rounds that there are into windows. */
-static void find_kinds(sweep_kind kind[SWEEP_KINDS], const wd_planner_input *in, int64_t window)
-{
-    const int64_t rounds = in->expert ? in->rounds : 1;
-    for (int64_t first = 0; first < rounds * in->trajectories; first += in->trajectories)
-        for (int64_t at = 0; at < in->trajectories; at += window) {
-            double states[WD_PLACED_EXPERTS_MAX] = {0};
-            for (int64_t i = at; i < at + window && i < in->trajectories; i++)
-                states[in->expert ? in->expert[first + i] : 0]++;
-            sweep_kind *k = &kind[(states[0] > 0) + 2 * (states[1] > 0)];
-            k->sweeps++;
-            for (int e = 0; e < WD_PLACED_EXPERTS_MAX; e++) k->states[e] += states[e];
-        }
-    for (int k = 0; k < SWEEP_KINDS; k++) {
-        for (int e = 0; e < WD_PLACED_EXPERTS_MAX && kind[k].sweeps > 0; e++)
-            kind[k].states[e] /= kind[k].sweeps;
-        kind[k].sweeps /= (double)(rounds * in->trajectories);
-    }
-}
-
-static int batches_of(double states, int64_t micro)
-{
-    int64_t n = (int64_t)((states + (double)micro - 1e-9) / (double)micro);
-    if (n < 1) n = 1;
-    return n < WD_TIMELINE_BATCHES_MAX ? (int)n : WD_TIMELINE_BATCHES_MAX;
-}
-
-static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *plan,
-                             const wd_planner_input *in, const teacher_spell *spell)
-{
-    const wd_sweep_options *o = &in->sweep;
-    const wd_dit_config *c = &o->config;
-    const int64_t latents = c->in_channels * o->frames * o->height * o->width;
-    const size_t text_bytes = (size_t)(o->text_tokens * c->text_dim) * wd_dtype_bytes(o->dtype);
-    const wd_sweep_hop hop = wd_sweep_hop_of(o);
-    wd_sweep_load load = {
-        .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
-        .hop_bytes = (double)hop.state,
-        .hop_batch_bytes = (double)hop.batch,
-        .text_bytes = (double)text_bytes,
-        .latent_bytes = (double)latents * sizeof(float),
-        .home = in->student_device,
-        .apart = spell->left > 0,
-    };
-    const double share =
-        (double)wd_placed_window(&plan->placement, plan->window) / (double)plan->window;
-    for (int e = 0; e < plan->placement.experts; e++) {
-        const double states = kind->states[e] * share;
-        if (states <= 0) continue;
-        load.batches[e] = batches_of(states, plan->micro_batch);
-        load.batch_targets[e] = states / load.batches[e];
-    }
-    return load;
-}
-
-/* Of a sweep: on the students' device that is busiest with it. */
-static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
-                             const wd_planner_input *in)
-{
-    double most = 0;
-    for (int d = in->student_device; d < plan->bytes.devices; d += in->site.devices)
-        most = fmax(most, t->compute_seconds[d]);
-    return most;
-}
-
-/* Shares of the rates of the student's device. */
-typedef struct device_share {
-    double compute, link;
-} device_share;
-
-/* What the teacher does in a spell, where the student leaves it such a share of its device. */
-static spell_parts play_spell(wd_strategy_plan *plan, const wd_planner_input *in,
-                              const wd_teacher_size *size, const wd_site *site,
-                              const teacher_spell *spell, device_share share)
-{
-    sweep_kind kind[SWEEP_KINDS] = {0};
-    spell_parts parts = {0};
-    wd_site shared = *site;
-    double most = 0;
-    shared.device[in->student_device].flops_per_s *= share.compute;
-    shared.device[in->student_device].link_bytes_per_s *= share.link;
-    find_kinds(kind, in, plan->window);
-    const double ranks = plan->placement.each ? wd_site_ranks(site) : 1;
-    const double hosts = plan->placement.each ? ranks / wd_site_host_ranks(site) : 1;
-    plan->step_bytes_copied = plan->step_bytes_read = plan->step_bytes_sent = 0;
-    for (int k = 0; k < SWEEP_KINDS; k++) {
-        if (!(kind[k].sweeps > 0)) continue;
-        const double sweeps = spell->targets * kind[k].sweeps;
-        const double step_sweeps = in->step_targets * kind[k].sweeps;
-        const wd_sweep_load load = load_of(&kind[k], plan, in, spell);
-        const wd_timeline t = wd_timeline_play(&plan->placement, size, &shared, &load, NULL, NULL);
-        const double seconds = t.sweep_seconds * sweeps;
-        parts.seconds += seconds;
-        parts.beside += beside_student(&t, plan, in) * sweeps;
-        parts.network += t.network_seconds * sweeps;
-        plan->step_bytes_copied += t.bytes_copied * step_sweeps * ranks;
-        plan->step_bytes_read += t.bytes_read * step_sweeps * hosts;
-        plan->step_bytes_sent += t.bytes_sent * step_sweeps;
-        if (seconds < most) continue;
-        most = seconds;
-        plan->load = load;
-        plan->timeline = t;
-    }
-    return parts;
-}
-
-/* Every rank sends each other one its share of gradients, and later what has come of its own. */
-static double rank_sends(const wd_planner_input *in)
-{
-    const int ranks = wd_site_ranks(&in->site);
-    return (in->reduced_bytes + in->gathered_bytes) * (ranks - 1) / ranks;
-}
-
-/* How long `bytes` take that all ranks have of one another, the ranks of a host at the same time.
- * Flat, each sends each other one its share; or hosts do, once for all their ranks, which exchange
- * the rest among themselves. */
-static double exchange_seconds(const wd_site *site, double bytes, bool flat)
-{
-    const double ranks = wd_site_ranks(site), near = wd_site_host_ranks(site);
-    const double within = flat ? near * (near - 1) / ranks : near - 1;
-    const double across = (flat ? near : 1) * (ranks - near) / ranks;
-    double seconds = 0;
-    if (site->memory_bytes_per_s > 0) seconds += bytes * within / site->memory_bytes_per_s;
-    if (site->network_bytes_per_s > 0) seconds += bytes * across / site->network_bytes_per_s;
-    return seconds;
-}
-
-static double reduce_seconds(const wd_planner_input *in)
-{
-    return exchange_seconds(&in->site, in->reduced_bytes, in->reduced_flat) +
-           exchange_seconds(&in->site, in->gathered_bytes, in->gathered_flat);
-}
-
-/* What the student's device and the network do for the student: in one step. */
-typedef struct student_step {
-    double compute, brought, reduce;
-} student_step;
-
-/* Between ranks gradients are in host memory: over its link a device gives all that it has made and
- * gets what came of them, bucket by bucket, while others are on their way from rank to rank. */
-static student_step student_step_of(const wd_planner_input *in)
-{
-    const wd_site_device *device = &in->site.device[in->student_device];
-    const double carried =
-        wd_site_ranks(&in->site) > 1 ? in->reduced_bytes + in->gathered_bytes : 0;
-    return (student_step){
-        .compute = in->student_step_flops / device->flops_per_s,
-        .brought = (in->student_step_bytes + carried) / device->link_bytes_per_s,
-        .reduce = fmax(reduce_seconds(in), carried / device->link_bytes_per_s),
-    };
-}
-
-/* What is left of the time that gradients take, while backward goes on and while the next targets
- * are made: the student's device waits for it. */
-static double exposed(const wd_planner_input *in, const student_step *s, double teacher)
-{
-    return fmax(0, s->reduce - in->final_share * s->compute - teacher);
-}
-
-/* Seconds of a spell, found by halving. A processor does one after the other. Another device
- * computes for both, side by side, and its link brings what both need: it takes as long as the
- * teacher does with the share that a student leaves it which is busy for its part of that time. The
- * longer, the larger the share. */
-static double share_device(wd_strategy_plan *plan, const wd_planner_input *in,
-                           const wd_teacher_size *size, const wd_site *site,
-                           const teacher_spell *spell, const student_step *student, double least,
-                           double most)
-{
-    const wd_sweep_load load = plan->load;
-    const wd_timeline timeline = plan->timeline;
-    const double sent = plan->step_bytes_sent;
-    const double compute = spell->steps * student->compute,
-                 brought = spell->steps * student->brought;
-    if (most < least) most = least;
-    for (int i = 0; i < HALVINGS && most > least / FASTER; i++) {
-        const double seconds = i ? (least + most) / 2 : least;
-        const device_share share = {1 - compute / seconds, 1 - brought / seconds};
-        if (share.link <= 0 ||
-            play_spell(plan, in, size, site, spell, share).seconds > seconds * (1 + 1e-9))
-            least = seconds;
-        else
-            most = seconds;
-    }
-    plan->load = load;
-    plan->timeline = timeline;
-    plan->step_bytes_sent = sent;
-    return most;
-}
-
-static void predict(wd_strategy_plan *plan, const wd_planner_input *in, const wd_teacher_size *size,
-                    const wd_site *site)
-{
-    const wd_site_device *device = &site->device[in->student_device];
-    const student_step student = student_step_of(in);
-    const teacher_spell spell = spell_of(in, plan->window);
-    const spell_parts alone = play_spell(plan, in, size, site, &spell, (device_share){1, 1});
-    const double teacher = device->reads_host ? alone.seconds : alone.beside;
-    const double waits = exposed(in, &student, teacher / spell.steps);
-    const double left = spell.left * (student.compute + exposed(in, &student, 0));
-    const double busy = spell.steps * (student.compute + waits) + teacher;
-    const double network = spell.steps * student.reduce + alone.network;
-    double seconds = fmax(fmax(busy, network), alone.seconds);
-    plan->reduce_seconds = student.reduce;
-    plan->exposed_seconds = waits;
-    plan->network_limits = network >= seconds || spell.steps * waits > seconds / 2;
-    plan->student_limits = busy + left > alone.seconds && !plan->network_limits;
-    plan->step_bytes_sent += rank_sends(in);
-    if (!device->reads_host && alone.beside > 0)
-        seconds =
-            share_device(plan, in, size, site, &spell, &student, seconds,
-                         alone.seconds + spell.steps * (student.compute + student.brought + waits));
-    plan->step_seconds = (seconds + left) / (spell.steps + spell.left);
 }
 
 /* ---- one plan ---- */
@@ -452,7 +202,7 @@ static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) return all_missing(a) < all_missing(b);
-    return a->step_seconds < FASTER * b->step_seconds;
+    return a->step_seconds < WD_PLANNER_FASTER * b->step_seconds;
 }
 
 /* States of a window that a rank's sweep has. */
@@ -473,7 +223,7 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     WD_TRY(place(&out->placement, &p->input, strategy, &size, &site, err));
     account(out, &size, &site);
     site.uncached = wd_planner_is_uncached(out);
-    predict(out, &p->input, &size, &site);
+    wd_planner_predict(out, &p->input, &size, &site);
     return WD_OK;
 }
 
@@ -511,13 +261,19 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
     return WD_OK;
 }
 
+/* The same is asked for more than once. */
+static wd_status plan_once(wd_planner *p, wd_strategy strategy, wd_err *err)
+{
+    assert(strategy != WD_STRATEGY_auto);
+    if (!p->planned[strategy]) WD_TRY(plan_anew(&p->plan[strategy], p, strategy, err));
+    p->planned[strategy] = true;
+    return WD_OK;
+}
+
 wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err)
 {
-    assert(strategy != WD_STRATEGY_auto);
-    if (!planner->planned[strategy])
-        WD_TRY(plan_anew(&planner->plan[strategy], planner, strategy, err));
-    planner->planned[strategy] = true;
+    WD_TRY(plan_once(planner, strategy, err));
     *out = planner->plan[strategy];
     return WD_OK;
 }
@@ -563,10 +319,10 @@ bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
     return all_bytes(a) < all_bytes(b);
 }
 
-wd_status wd_planner_all(wd_strategy_plan *out, wd_planner *planner, wd_err *err)
+wd_status wd_planner_all(const wd_strategy_plan **out, wd_planner *planner, wd_err *err)
 {
-    for (int i = 0; i < WD_STRATEGY_auto; i++)
-        WD_TRY(wd_planner_plan(&out[i], planner, (wd_strategy)i, err));
+    for (int i = 0; i < WD_STRATEGY_auto; i++) WD_TRY(plan_once(planner, (wd_strategy)i, err));
+    *out = planner->plan;
     return WD_OK;
 }
 
@@ -585,10 +341,8 @@ wd_strategy_plan wd_planner_best(const wd_strategy_plan *all)
 
 wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err)
 {
-    wd_strategy_plan *all;
-    WD_TRY(wd_alloc((void **)&all, WD_STRATEGY_auto, sizeof *all, "plans", err));
-    const wd_status status = wd_planner_all(all, planner, err);
-    if (status == WD_OK) *out = wd_planner_best(all);
-    wd_free(all);
-    return status;
+    const wd_strategy_plan *all;
+    WD_TRY(wd_planner_all(&all, planner, err));
+    *out = wd_planner_best(all);
+    return WD_OK;
 }

@@ -82,8 +82,8 @@ bool wd_planner_is_uncached(const wd_strategy_plan *plan);
  * what does not fit, what misses less. */
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b);
 
-/* All strategies that placements can have, without auto: out[WD_STRATEGY_auto]. */
-wd_status wd_planner_all(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
+/* All strategies that placements can have, without auto: [WD_STRATEGY_auto], the planner's own. */
+wd_status wd_planner_all(const wd_strategy_plan **out, wd_planner *planner, wd_err *err);
 
 /* The best of all of them; of equally good ones the first by wd_strategy. */
 wd_strategy_plan wd_planner_best(const wd_strategy_plan *all);

@@ -1,0 +1,16 @@
+/* How long a plan's steps take: the teacher's sweeps, played through, beside the student's. */
+#ifndef WD_TEACHER_PLANNER_PREDICT_H
+#define WD_TEACHER_PLANNER_PREDICT_H
+
+#include "teacher/planner.h"
+
+/* What takes more of the time of another plan than this is no faster. */
+#define WD_PLANNER_FASTER 0.999
+
+/* Fills in all of a plan that is of time, bytes that move and what limits them, from its placement,
+ * window and micro-batch. `size` and `site`: with what sweeps of these need, and whether mapped
+ * weights are read again. */
+void wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *input,
+                        const wd_teacher_size *size, const wd_site *site);
+
+#endif
