@@ -89,7 +89,9 @@ static void choose_devices(drawing *d)
         d->devices_there++;
         if (d->devices < DRAWN_MAX) d->device[d->devices++] = i;
     }
-    if (!all) d->x += RANKS, d->width -= RANKS;
+    if (all) return;
+    d->x += RANKS;
+    d->width -= RANKS;
 }
 
 /* A processor's link where others compute, too. Returns where lanes end. */

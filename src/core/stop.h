@@ -11,6 +11,7 @@ void wd_stop_as_one_of_many(bool many);
  * signals before it has begun a job, and what is asked then is for that. */
 void wd_stop_begin(void);
 
+/* Nobody has asked for one. */
 void wd_stop_forget(void);
 
 #endif

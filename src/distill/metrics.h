@@ -13,9 +13,9 @@ typedef struct wd_metrics wd_metrics;
 typedef struct wd_metrics_row {
     int64_t step;               /* from 1: steps done */
     double loss, grad_norm, lr; /* not finite: null in JSON */
-    int64_t samples,
-        targets;    /* so far: student samples seen, teacher velocities that they are of */
-    double seconds; /* since the run began, earlier parts included */
+    int64_t samples;            /* that the student has seen so far */
+    int64_t targets;            /* teacher velocities that they are of */
+    double seconds;             /* since the run began, earlier parts included */
     double steps_per_s;
 } wd_metrics_row;
 
