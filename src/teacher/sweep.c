@@ -62,7 +62,7 @@ wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options)
     wd_sweep_options o = *options;
     assert(o.micro_batch > 0 && o.window_max > 0);
     if (o.micro_batch > o.window_max) o.micro_batch = o.window_max;
-    o.micro_batch -= o.micro_batch % wd_sweep_size_step(o.micro_batch);
+    while (o.micro_batch % wd_sweep_size_step(o.micro_batch)) o.micro_batch--;
     return o;
 }
 

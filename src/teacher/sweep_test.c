@@ -242,6 +242,19 @@ static void memory_is_as_planned(void **state)
     }
 }
 
+/* What was fitted once is fitted: planner and sweep may both do it. */
+static void micro_batches_are_fitted_once(void **state)
+{
+    (void)state;
+    wd_sweep_options o = {.window_max = 400};
+    for (int64_t asked = 1; asked <= 500; asked++) {
+        o.micro_batch = asked;
+        const int64_t fitted = o.micro_batch = wd_sweep_micro_fitted(&o);
+        assert_true(fitted > 0 && fitted <= asked && fitted <= o.window_max);
+        assert_int_equal(wd_sweep_micro_fitted(&o), fitted);
+    }
+}
+
 /* Where weights live between sweeps never changes a bit, whatever they are kept in. */
 static void residencies_agree(void **state)
 {
@@ -341,6 +354,7 @@ int main(void)
         cmocka_unit_test(window_never_changes_a_velocity_f16),
         cmocka_unit_test(one_acquire_per_stage_and_expert),
         cmocka_unit_test(guarded_memory_gives_the_same_bits),
+        cmocka_unit_test(micro_batches_are_fitted_once),
         cmocka_unit_test(memory_is_as_planned),
         cmocka_unit_test(ends_are_told_apart),
     };
