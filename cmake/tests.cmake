@@ -46,9 +46,9 @@ foreach(source IN LISTS WD_TEST_SOURCES)
                        WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endforeach()
 
-# This one sees what is pushed to arenas, who touches it, and what sweeps are about.
+# This one sees what is pushed to arenas, and who touches it.
 target_link_options(test_distill_live PRIVATE -Wl,--wrap=wd_arena_push
-    -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_sweep_run)
+    -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy)
 target_link_options(test_distill_brought PRIVATE
     -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_file_reader_read)
 

@@ -71,8 +71,11 @@ size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         if (sweep->kind[k]) most(&scratch, need->scratch[k]);
     if (!sweep->streams) return 0;
+    const wd_place_need *place = wd_placed_head_alone(sweep) ? &need->head : &need->stream;
     return need->tables + scratch + (sweep->kind[WD_STAGE_EMBED] ? need->entry : 0) +
-           (sweep->kind[WD_STAGE_HEAD] ? need->exit : 0) + (size_t)sweep->streams * need->stream;
+           (sweep->kind[WD_STAGE_HEAD] ? need->exit : 0) +
+           (size_t)(sweep->streams - 1) * place->each +
+           (sweep->windows ? place->first : place->each);
 }
 
 size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *device)
@@ -139,7 +142,7 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
         host.reading += add_streaming(to, placement, size, site, d, WD_HOME_HOST);
         host.reading += add_streaming(to, placement, size, site, d, WD_HOME_DISK);
         host.crossing += (size_t)(WD_CROSSINGS_UNDER_WAY * (crossings.out + crossings.in)) *
-                         wd_site_at(site, d)->need.stream;
+                         wd_site_at(site, d)->need.stream.each;
         to->widening = widening(placement, size, d);
         to->activations = wd_placed_activations(&sweep, &wd_site_at(site, d)->need);
         to->workspace = wd_placed_workspace(&sweep, wd_site_at(site, d));
@@ -217,26 +220,66 @@ wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
     return leg;
 }
 
-int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool begin)
+/* Where micro-batches of a window pass. */
+static int passing(const wd_site *site, bool sent)
 {
-    return !takes_batches(size, site, device) ? site->batches : begin ? 1 : WD_PIPELINE_STREAMS;
+    return !sent ? 1 : site->batches < WD_PIPELINE_STREAMS ? site->batches : WD_PIPELINE_STREAMS;
 }
 
-/* Of one expert. A device sends a micro-batch on before it begins another: only where they come do
- * several meet. */
+wd_placed_sweep wd_pipeline_sweep(const wd_teacher_size *size, const wd_site *site, int device,
+                                  const bool kind[WD_STAGE_KINDS], bool sent)
+{
+    const bool by_batch = takes_batches(size, site, device);
+    wd_placed_sweep sweep = {.streams = site->batches};
+    for (int k = 0; k < WD_STAGE_KINDS; k++) sweep.kind[k] = kind[k];
+    if (by_batch)
+        sweep.streams = sent ? WD_PIPELINE_STREAMS : 1;
+    else if (wd_placed_head_alone(&sweep))
+        sweep.streams = passing(site, sent);
+    sweep.windows = !by_batch && sweep.streams == site->batches;
+    return sweep;
+}
+
+/* Whether an expert's micro-batches go through all of its stages, those of one sweep after those of
+ * another. */
+static bool flows(const wd_placement *p, int expert)
+{
+    return wd_placement_leg(p, expert, 0).end == p->stages;
+}
+
+/* Whether an expert's whole window is on a device between two legs. Else its micro-batches pass. */
+static bool waits(const wd_placement *p, int expert, int device)
+{
+    for (int s = 0; s < p->stages;) {
+        s = wd_placement_leg(p, expert, s).end;
+        if (s < p->stages && p->place[expert][s - 1].device == device) return true;
+    }
+    return false;
+}
+
+/* Whether other devices send it micro-batches, which it has not asked for. What another rank sent
+ * waits in host memory, as does what a processor has, until the device itself fetches it in the
+ * order of its work, when nothing else is in its place. */
+static bool is_sent(const wd_placement *p, const wd_site *site, int from, int to)
+{
+    return from != to && wd_placed_rank(p, from) == wd_placed_rank(p, to) &&
+           (!wd_site_at(site, from)->reads_host || wd_site_at(site, to)->reads_host);
+}
+
+/* Of one expert. A device sends a micro-batch on before it begins another: only where they are sent
+ * do several meet. */
 static int streams_of(const wd_placement *p, const wd_site *site, int expert, int device)
 {
     const wd_place *place = p->place[expert];
-    const wd_leg leg = wd_placement_leg(p, expert, 0);
-    bool here = place[0].device == device, come = false;
+    bool here = place[0].device == device, sent = false;
     for (int s = 1; s < p->stages; s++) {
         if (place[s].device != device) continue;
         here = true;
-        come |= place[s - 1].device != device;
+        sent |= is_sent(p, site, place[s - 1].device, device);
     }
     if (!here) return 0;
-    if (leg.end < p->stages || !goes_by_batch(p, place[0])) return site->batches;
-    return come ? WD_PIPELINE_STREAMS : 1;
+    if (flows(p, expert)) return sent ? WD_PIPELINE_STREAMS : 1;
+    return waits(p, expert, device) ? site->batches : passing(site, sent);
 }
 
 wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device)
@@ -255,13 +298,14 @@ wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int de
 
 wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device)
 {
-    wd_placed_sweep sweep = {.streams = 0};
+    wd_placed_sweep sweep = {.windows = true};
     for (int e = 0; e < placement->experts; e++) {
         for (int s = 0; s < placement->stages; s++)
             if (placement->place[e][s].device == device)
                 sweep.kind[wd_stage_kind_of(s, placement->stages)] = true;
         const int streams = streams_of(placement, site, e, device);
         if (streams > sweep.streams) sweep.streams = streams;
+        if (streams) sweep.windows &= !flows(placement, e) && streams == site->batches;
     }
     return sweep;
 }

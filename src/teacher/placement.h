@@ -19,8 +19,8 @@ enum {
     WD_PLACED_SLOTS_MAX = 8,
     WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
                                  * copied, one is sent, one waits */
-    WD_PIPELINE_STREAMS = 3,    /* micro-batches on a device to which others send them one after
-                                 * another: one is computed, one comes, one leaves */
+    WD_PIPELINE_STREAMS = 3,    /* micro-batches on a device to which others of its rank send them
+                                 * one after another: one is computed, one comes, one leaves */
     WD_WIDENED_SLOTS = 2        /* stages of those that stay that are widened at a time */
 };
 
@@ -111,10 +111,15 @@ static inline int wd_placed_slots(wd_stage_kind kind, int slots)
     return kind == WD_STAGE_BLOCK ? slots : 1;
 }
 
+/* Places of micro-batches that are on their way. */
+typedef struct wd_place_need {
+    size_t each, first; /* of any; of the first one of a whole window, which may be smaller */
+} wd_place_need;
+
 /* What a sweep needs on a device beside weights. */
 typedef struct wd_sweep_need {
     size_t tables;                    /* wherever there is a stage */
-    size_t stream;                    /* of a micro-batch that is on its way */
+    wd_place_need stream, head;       /* a head by itself reads less of a micro-batch */
     size_t entry, exit;               /* that stays where an embedding is, where a head is */
     size_t scratch[WD_STAGE_KINDS];   /* while a stage of the kind runs */
     size_t workspace[WD_STAGE_KINDS]; /* of the queue that runs it */
@@ -212,8 +217,15 @@ size_t wd_placed_total(const wd_placed_device *device);
  * that are on it at once. */
 typedef struct wd_placed_sweep {
     bool kind[WD_STAGE_KINDS];
+    bool windows; /* all of a window's are, each in a place of its own */
     int streams;
 } wd_placed_sweep;
+
+static inline bool wd_placed_head_alone(const wd_placed_sweep *sweep)
+{
+    return sweep->kind[WD_STAGE_HEAD] && !sweep->kind[WD_STAGE_EMBED] &&
+           !sweep->kind[WD_STAGE_BLOCK];
+}
 
 /* What of the device's pool it takes, and what of the queue's workspace beyond what is there. */
 size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need);
@@ -260,8 +272,9 @@ wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int de
 
 wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device);
 
-/* The streams on a device where everything stays on devices, and where micro-batches begin or come
- * from another. */
-int wd_pipeline_streams(const wd_teacher_size *size, const wd_site *site, int device, bool begin);
+/* The same of a device with stages of these kinds, one after another, where everything stays on
+ * devices; `sent`: another of its rank has those before them. */
+wd_placed_sweep wd_pipeline_sweep(const wd_teacher_size *size, const wd_site *site, int device,
+                                  const bool kind[WD_STAGE_KINDS], bool sent);
 
 #endif

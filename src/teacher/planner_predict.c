@@ -75,6 +75,7 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
         .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
         .hop_bytes = (double)hop.state,
         .hop_batch_bytes = (double)hop.batch,
+        .hop_head_bytes = (double)hop.head,
         .text_bytes = (double)text_bytes,
         .latent_bytes = (double)latents * sizeof(float),
         .home = in->student_device,

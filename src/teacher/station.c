@@ -58,40 +58,83 @@ static wd_status open_entry(wd_station *s, wd_err *err)
 
 static void open_exit(wd_station *s)
 {
-    const wd_sweep_options *o = s->options;
-    const size_t micro = (size_t)o->micro_batch;
     for (int e = 0; e < 2; e++) {
-        s->scale[e] = wd_arena_push(&s->arena, micro * sizeof(float));
+        s->scale[e] = wd_arena_push(&s->arena, sizeof(float));
         wd_op_fill(s->queue, &(wd_fill_args){.to = s->scale[e],
                                              .type = WD_F32,
-                                             .count = o->micro_batch,
-                                             .value = (float)o->guidance_scale[e]});
+                                             .count = 1,
+                                             .value = (float)s->options->guidance_scale[e]});
     }
+}
+
+/* States of the first micro-batch of a whole window. */
+static int64_t first_batch(const wd_sweep_options *o)
+{
+    const int64_t step = wd_sweep_size_step(o->micro_batch);
+    const int64_t padded = (o->window_max + step - 1) / step * step;
+    return padded - (wd_sweep_batches(o) - 1) * o->micro_batch;
+}
+
+/* Pushes the parts of a stream that are wanted there. */
+static void push_stream(wd_dit_stream *out, wd_arena *arena, const wd_dit_context *of,
+                        bool head_alone)
+{
+    const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(of);
+    *out = (wd_dit_stream){.x = wd_arena_push(arena, bytes.x),
+                           .temb = wd_arena_push(arena, bytes.temb)};
+    if (head_alone) return;
+    out->tp = wd_arena_push(arena, bytes.tp);
+    out->ctx = wd_arena_push(arena, bytes.ctx);
+}
+
+static void push_place(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o,
+                       int64_t samples, bool head_alone)
+{
+    for (int u = 0; u <= (int)is_guided(o); u++) {
+        const wd_dit_context context = shape_of(o, samples, u);
+        push_stream(&out->stream[u], arena, &context, head_alone);
+    }
+}
+
+static wd_place_need measure_place(const wd_sweep_options *o, bool head_alone)
+{
+    wd_station_slot slot;
+    wd_arena each = wd_arena_over(NULL, SIZE_MAX), first = each;
+    push_place(&slot, &each, o, o->micro_batch, head_alone);
+    push_place(&slot, &first, o, first_batch(o), head_alone);
+    return (wd_place_need){each.used, first.used};
+}
+
+void wd_sweep_need_places(wd_sweep_need *need, const wd_sweep_options *options)
+{
+    const wd_sweep_options o = wd_sweep_fitted(options);
+    need->stream = measure_place(&o, false);
+    need->head = measure_place(&o, true);
 }
 
 static wd_status open_slots(wd_station *s, wd_err *err)
 {
-    WD_TRY(wd_alloc((void **)&s->slot, (size_t)s->slots, sizeof *s->slot, "teacher sweep", err));
-    for (int i = 0; i < s->slots; i++) {
+    const wd_sweep_options *o = s->options;
+    const int slots = s->sweep.streams;
+    WD_TRY(wd_alloc((void **)&s->slot, (size_t)slots, sizeof *s->slot, "teacher sweep", err));
+    for (int i = 0; i < slots; i++) {
+        const bool first = s->sweep.windows && i == 0;
         WD_TRY(wd_event_open(&s->slot[i].left, s->device, err));
-        for (int u = 0; u <= (int)s->guided; u++) {
-            const wd_dit_context context = context_of(s, s->options->micro_batch, u);
-            wd_dit_stream_push(&s->slot[i].stream[u], &context);
-        }
+        push_place(&s->slot[i], &s->arena, o, first ? first_batch(o) : o->micro_batch,
+                   wd_placed_head_alone(&s->sweep));
     }
     return WD_OK;
 }
 
-static wd_status open_parts(wd_station *s, const wd_placed_sweep *sweep, size_t arena_bytes,
-                            wd_err *err)
+static wd_status open_parts(wd_station *s, size_t arena_bytes, wd_err *err)
 {
     const wd_dit_context context = context_of(s, 1, false);
     WD_TRY(wd_dit_rope_open(&s->rope, &s->options->config, &context.shape, s->queue, err));
     if (arena_bytes)
         WD_TRY(wd_device_alloc(&s->block, s->device, arena_bytes, "teacher activations", err));
     s->arena = wd_arena_over(s->block, arena_bytes ? arena_bytes : SIZE_MAX);
-    if (sweep->kind[WD_STAGE_EMBED]) WD_TRY(open_entry(s, err));
-    if (sweep->kind[WD_STAGE_HEAD]) open_exit(s);
+    if (s->sweep.kind[WD_STAGE_EMBED]) WD_TRY(open_entry(s, err));
+    if (s->sweep.kind[WD_STAGE_HEAD]) open_exit(s);
     WD_TRY(open_slots(s, err));
     s->mark = wd_arena_mark(&s->arena);
     return WD_OK;
@@ -108,9 +151,9 @@ wd_status wd_station_open(wd_station *s, const wd_sweep_options *options,
         .guided = is_guided(options),
         .state_count =
             options->config.in_channels * options->frames * options->height * options->width,
-        .slots = sweep->streams,
+        .sweep = *sweep,
     };
-    const wd_status status = open_parts(s, sweep, arena_bytes, err);
+    const wd_status status = open_parts(s, arena_bytes, err);
     if (status != WD_OK) wd_station_close(s);
     return status;
 }
@@ -118,7 +161,7 @@ wd_status wd_station_open(wd_station *s, const wd_sweep_options *options,
 void wd_station_close(wd_station *s)
 {
     if (s->queue) wd_queue_wait(s->queue);
-    for (int i = 0; s->slot && i < s->slots; i++) wd_event_close(s->slot[i].left);
+    for (int i = 0; s->slot && i < s->sweep.streams; i++) wd_event_close(s->slot[i].left);
     wd_event_close(s->uploaded);
     wd_dit_rope_close(&s->rope);
     if (s->block) wd_device_free(s->device, s->block);
@@ -130,30 +173,74 @@ void wd_station_close(wd_station *s)
 
 /* ---- stages ---- */
 
+/* Where a sweep takes whole windows each micro-batch has a place of its own; else they come round.
+ */
+wd_station_slot *wd_station_take_slot(wd_station *s, int behind)
+{
+    const int slots = s->sweep.streams;
+    return &s->slot[s->sweep.windows ? slots - 1 - behind : s->slot_next++ % slots];
+}
+
 void wd_station_begin(wd_station *s, wd_stage_kind kind)
 {
     const wd_sweep_options *o = s->options;
-    const size_t micro = (size_t)o->micro_batch, values = micro * (size_t)s->state_count;
+    const size_t micro = (size_t)o->micro_batch, values = (size_t)s->state_count;
     wd_arena_reset(&s->arena, s->mark);
     if (kind == WD_STAGE_EMBED) {
         s->latents = wd_arena_push(&s->arena, values * sizeof(float));
-        s->timestep = wd_arena_push(&s->arena, micro * sizeof(float));
-        s->text = wd_arena_push(&s->arena, micro * text_bytes(o));
     } else if (kind == WD_STAGE_HEAD) {
+        s->guided_velocity = wd_arena_push(&s->arena, micro * values * sizeof(float));
         for (int u = 0; u <= (int)s->guided; u++)
             s->velocity[u] = wd_arena_push(&s->arena, values * wd_dtype_bytes(o->dtype));
-        s->guided_velocity = wd_arena_push(&s->arena, values * sizeof(float));
     }
 }
 
-static void run_embed(wd_station *s, wd_station_slot *slot, int64_t samples,
+static void *at(void *part, int64_t state, size_t bytes)
+{
+    return part ? (char *)part + (size_t)state * bytes : NULL;
+}
+
+/* Of one state of a stream: embedding and head take them one after another, so that what these
+ * need beside is of one; blocks, where the work is, take all. */
+static wd_dit_stream stream_of(const wd_dit_stream *all, int64_t state, const wd_dit_context *one)
+{
+    const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(one);
+    return (wd_dit_stream){.x = at(all->x, state, bytes.x),
+                           .temb = at(all->temb, state, bytes.temb),
+                           .tp = at(all->tp, state, bytes.tp),
+                           .ctx = at(all->ctx, state, bytes.ctx)};
+}
+
+void wd_station_enter(wd_station *s, wd_station_slot *slot, int64_t samples,
                       const wd_dit_stage *weights)
 {
+    const size_t bytes = (size_t)samples * sizeof(float), mark = wd_arena_mark(&s->arena);
+    float *timestep = wd_arena_push(&s->arena, bytes);
+    wd_queue_copy(s->queue, timestep, s->host_timestep, bytes);
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
-        wd_dit_embed_forward(&slot->stream[u], NULL, s->latents, s->timestep,
-                             u ? s->text_negative : s->text, weights, &context);
+        wd_dit_embed_time(&slot->stream[u], timestep, weights, &context);
+        if (u) wd_dit_embed_text(&slot->stream[u], s->text_negative, weights, &context);
     }
+    wd_arena_reset(&s->arena, mark);
+}
+
+/* Its latents are done with when its text comes. */
+void wd_station_enter_state(wd_station *s, wd_station_slot *slot, int64_t state,
+                            const wd_dit_stage *weights)
+{
+    const wd_dit_context one = context_of(s, 1, false);
+    const size_t bytes = text_bytes(s->options);
+    for (int u = 0; u <= (int)s->guided; u++) {
+        wd_dit_stream stream = stream_of(&slot->stream[u], state, &one);
+        wd_dit_embed_image(&stream, s->latents, weights, &one);
+    }
+    wd_dit_stream stream = stream_of(&slot->stream[0], state, &one);
+    wd_arena_reset(&s->arena, s->mark);
+    void *text = wd_arena_push(&s->arena, bytes);
+    wd_queue_copy(s->queue, text, (char *)s->host_text + (size_t)state * bytes, bytes);
+    wd_dit_embed_text(&stream, text, weights, &one);
+    wd_station_begin(s, WD_STAGE_EMBED);
 }
 
 static void run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
@@ -168,37 +255,35 @@ static void run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
 static void run_head(wd_station *s, wd_station_slot *slot, int expert, int64_t samples,
                      const wd_dit_stage *weights)
 {
-    for (int u = 0; u <= (int)s->guided; u++) {
-        const wd_dit_context context = context_of(s, samples, u);
-        wd_dit_head_forward(s->velocity[u], NULL, &slot->stream[u], weights, &context);
+    const wd_dit_context one = context_of(s, 1, false);
+    for (int64_t i = 0; i < samples; i++) {
+        for (int u = 0; u <= (int)s->guided; u++) {
+            const wd_dit_stream stream = stream_of(&slot->stream[u], i, &one);
+            wd_dit_head_forward(s->velocity[u], NULL, &stream, weights, &one);
+        }
+        wd_op_guidance(s->queue,
+                       &(wd_guidance_args){.v = s->guided_velocity + i * s->state_count,
+                                           .c = s->velocity[0],
+                                           .u = s->guided ? s->velocity[1] : NULL,
+                                           .scale = s->scale[expert],
+                                           .type = s->options->dtype,
+                                           .samples = 1,
+                                           .width = s->state_count});
     }
-    wd_op_guidance(s->queue, &(wd_guidance_args){.v = s->guided_velocity,
-                                                 .c = s->velocity[0],
-                                                 .u = s->guided ? s->velocity[1] : NULL,
-                                                 .scale = s->scale[expert],
-                                                 .type = s->options->dtype,
-                                                 .samples = samples,
-                                                 .width = s->state_count});
 }
 
 void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind kind, int expert,
                     int64_t samples, const wd_dit_stage *weights)
 {
-    switch (kind) {
-    case WD_STAGE_EMBED:
-        run_embed(station, slot, samples, weights);
-        return;
-    case WD_STAGE_BLOCK:
+    if (kind == WD_STAGE_BLOCK)
         run_block(station, slot, samples, weights);
-        return;
-    default:
+    else
         run_head(station, slot, expert, samples, weights);
-    }
 }
 
 /* The parts of a stream, and what they take. */
 typedef struct parts {
-    void *at[4];
+    void *at[4]; /* NULL: it is not wanted there */
     size_t bytes[4];
 } parts;
 
@@ -225,7 +310,8 @@ void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
     for (int u = 0; u <= (int)from->guided; u++) {
         const parts in = parts_of(from, from_slot, u, samples);
         const parts out = parts_of(from, to_slot, u, samples);
-        for (int i = 0; i < 4; i++) wd_queue_copy(by->queue, out.at[i], in.at[i], in.bytes[i]);
+        for (int i = 0; i < 4; i++)
+            if (out.at[i]) wd_queue_copy(by->queue, out.at[i], in.at[i], in.bytes[i]);
     }
     if (fetched) {
         wd_event_record(to_slot->left, to->queue);
@@ -241,6 +327,7 @@ wd_sweep_hop wd_sweep_hop_of(const wd_sweep_options *options)
     for (int u = 0; u <= (int)is_guided(options); u++) {
         const wd_dit_context context = shape_of(options, 1, u);
         const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
+        hop.head += bytes.x + bytes.temb;
         hop.state += bytes.x + bytes.temb + bytes.tp;
         *(u ? &hop.batch : &hop.state) += bytes.ctx;
     }
@@ -267,6 +354,6 @@ void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from,
     for (int u = 0; u <= (int)to->guided; u++) {
         const parts p = parts_of(to, slot, u, samples);
         for (int i = 0; i < 4; from += p.bytes[i++])
-            wd_queue_copy(to->queue, p.at[i], from, p.bytes[i]);
+            if (p.at[i]) wd_queue_copy(to->queue, p.at[i], from, p.bytes[i]);
     }
 }

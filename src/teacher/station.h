@@ -25,20 +25,19 @@ typedef struct wd_station {
     wd_arena arena;
     size_t mark; /* of the arena: what is for one stage at a time begins here */
     wd_station_slot *slot;
-    int slots, slot_next;
-    /* entry; device */
+    wd_placed_sweep sweep; /* what it is for */
+    int slot_next;
+    /* entry; device. States come one after another: a long text is more than many a stream */
     void *text_negative; /* [1, S, text_dim] dtype, where guided; uploaded once */
-    float *latents;      /* [micro_batch, C, F, H, W], gathered */
-    float *timestep;     /* [micro_batch] */
-    void *text;          /* [micro_batch, S, text_dim] dtype */
+    float *latents;      /* [1, C, F, H, W] */
     /* entry; host, read by copies: not touched until `uploaded` */
-    float *host_timestep;
-    void *host_text;
+    float *host_timestep; /* [micro_batch] */
+    void *host_text;      /* [micro_batch, S, text_dim] dtype */
     wd_event *uploaded;
     /* exit; device */
-    void *velocity[2];      /* [micro_batch, C, F, H, W] dtype */
+    void *velocity[2];      /* [1, C, F, H, W] dtype */
     float *guided_velocity; /* [micro_batch, C, F, H, W] */
-    float *scale[2];        /* [micro_batch] of each expert, uploaded once */
+    float *scale[2];        /* [1] of each expert, uploaded once */
 } wd_station;
 
 /* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device
@@ -55,6 +54,7 @@ wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
  * have the unconditional text in common. */
 typedef struct wd_sweep_hop {
     size_t state, batch;
+    size_t head; /* of each state, all that a head by itself wants */
 } wd_sweep_hop;
 
 wd_sweep_hop wd_sweep_hop_of(const wd_sweep_options *options);
@@ -66,12 +66,24 @@ wd_status wd_station_open(wd_station *out, const wd_sweep_options *options,
                           wd_err *err);
 void wd_station_close(wd_station *station); /* a zeroed one is fine */
 
+/* The place of a micro-batch that so many of its sweep come behind; what was in it has gone on, in
+ * the order of launches. */
+wd_station_slot *wd_station_take_slot(wd_station *station, int behind);
+
 /* Before a micro-batch's turn at a stage: its scratch memory, and the buffers of the entry or the
  * exit, are where those of the last stage were. */
 void wd_station_begin(wd_station *station, wd_stage_kind kind);
 
-/* Runs a stage for the micro-batch of `samples` in `slot`. The entry's buffers hold its latents,
- * timesteps and text; the exit's get its velocity. */
+/* The embedding of the micro-batch of `samples` in `slot`, whose timesteps and text are in the
+ * entry's host memory: first what its states have in common, then each of them, whose latents are
+ * in the entry's buffer. */
+void wd_station_enter(wd_station *station, wd_station_slot *slot, int64_t samples,
+                      const wd_dit_stage *weights);
+void wd_station_enter_state(wd_station *station, wd_station_slot *slot, int64_t state,
+                            const wd_dit_stage *weights);
+
+/* Runs another stage for the micro-batch of `samples` in `slot`. The exit's buffers get its
+ * velocity. */
 void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind kind, int expert,
                     int64_t samples, const wd_dit_stage *weights);
 

@@ -128,32 +128,37 @@ static void prepend(run *r, const wd_teacher_size *size, int stage, bool in_host
     r->stages++;
 }
 
-/* Whether it fits there, the rest being on others. */
-static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site, int device)
+/* Whether it fits there, the rest being on others; `sent`: another of its rank has the stages before
+ * it. */
+static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site, int device,
+                  bool sent)
 {
     const wd_site_device *d = wd_site_at(site, device);
     wd_placed_device bytes = {.widening = WD_WIDENED_SLOTS * r->widened};
-    wd_placed_sweep sweep = {
-        .streams = wd_pipeline_streams(size, site, device, r->kind[WD_STAGE_EMBED])};
+    const wd_placed_sweep sweep = wd_pipeline_sweep(size, site, device, r->kind, sent);
     if (!r->stages) return true;
     for (int e = 0; e < size->experts; e++) {
         const size_t opening = bytes.weights + r->opening[e];
         if (opening > bytes.opening) bytes.opening = opening;
         bytes.weights += r->weights[e];
     }
-    memcpy(sweep.kind, r->kind, sizeof sweep.kind);
     bytes.activations = wd_placed_activations(&sweep, &d->need);
     bytes.workspace = wd_placed_workspace(&sweep, d);
     return bytes.opening <= d->bytes && wd_placed_total(&bytes) + d->taken <= d->bytes;
 }
 
 static bool holds_stages(const wd_teacher_size *size, const wd_site *site, int device, int from,
-                         int end)
+                         int end, bool sent)
 {
     run r = {0};
     for (int s = end - 1; s >= from; s--)
         prepend(&r, size, s, wd_site_at(site, device)->reads_host);
-    return holds(&r, size, site, device);
+    return holds(&r, size, site, device, sent);
+}
+
+static bool are_of_one_rank(const wd_site *site, int a, int b)
+{
+    return a / site->devices == b / site->devices;
 }
 
 /* Stages [0, cut[0]) go to device[0], [cut[0], cut[1]) to device[1], ... */
@@ -171,9 +176,13 @@ static void place_sequential(wd_placement *out, const wd_teacher_size *size, con
                              const int *device, int n)
 {
     int cut[WD_SITE_DEVICES_MAX];
+    bool sent = false;
     for (int i = 0, from = 0; i < n; i++) {
         int end = size->stages;
-        while (i + 1 < n && end > from && !holds_stages(size, site, device[i], from, end)) end--;
+        sent &= i > 0 && are_of_one_rank(site, device[i - 1], device[i]);
+        while (i + 1 < n && end > from && !holds_stages(size, site, device[i], from, end, sent))
+            end--;
+        sent |= end > from;
         cut[i] = from = end;
     }
     place_cut(out, cut, device, n);
@@ -189,18 +198,26 @@ typedef struct division {
                 [WD_PLACED_STAGES_MAX + 1]; /* where the last of these begins */
 } division;
 
+/* Whether of stages [0, end) on devices [0, i) any are on one of device i's rank. */
+static bool is_sent(const division *best, const wd_site *site, const int *device, int i, int end)
+{
+    for (int k = i - 1; k >= 0 && are_of_one_rank(site, device[k], device[i]); k--)
+        if (best->from[k][end] < end) return true;
+    return false;
+}
+
 /* The best of stages [0, end) on devices [0, i]. */
 static void divide(division *best, const wd_teacher_size *size, const wd_site *site, int i,
-                   int device, int end)
+                   const int *device, int end)
 {
-    const wd_site_device *d = wd_site_at(site, device);
+    const wd_site_device *d = wd_site_at(site, device[i]);
     const double *before = best->slowest[(i + 1) % 2];
     double flops = 0, slowest = -1;
     run r = {0};
     best->from[i][end] = (uint8_t)end;
     for (int from = end; from >= 0; from--) {
         if (from < end) flops += size->flops[from], prepend(&r, size, from, d->reads_host);
-        if (!holds(&r, size, site, device)) continue;
+        if (!holds(&r, size, site, device[i], is_sent(best, site, device, i, from))) continue;
         const double others = i ? before[from] : from ? -1 : 0;
         double seconds = from < end ? (flops + d->student_flops) / d->flops_per_s : 0;
         if (others < 0) continue;
@@ -220,7 +237,7 @@ static void place_balanced(wd_placement *out, const wd_teacher_size *size, const
     int cut[WD_SITE_DEVICES_MAX], end = size->stages;
     best.slowest[0][end] = best.slowest[1][end] = -1;
     for (int i = 0; i < n; i++)
-        for (int s = 0; s <= size->stages; s++) divide(&best, size, site, i, device[i], s);
+        for (int s = 0; s <= size->stages; s++) divide(&best, size, site, i, device, s);
     if (best.slowest[(n - 1) % 2][end] < 0) {
         place_sequential(out, size, site, device, n);
         return;

@@ -44,7 +44,7 @@ static wd_site random_site(int devices, int64_t bytes_max)
         site.device[d].taken = (size_t)between(0, (int64_t)site.device[d].bytes / 4);
         wd_sweep_need *need = &site.device[d].need;
         need->tables = (size_t)between(0, 2);
-        need->stream = (size_t)between(0, 6);
+        need->stream.each = need->stream.first = (size_t)between(0, 6);
         need->entry = (size_t)between(0, 9), need->exit = (size_t)between(0, 9);
         for (int k = 0; k < WD_STAGE_KINDS; k++) {
             need->scratch[k] = (size_t)between(0, 9);
@@ -214,8 +214,11 @@ static void many_ranks(void **state)
         size.stage[0][s] = (wd_stage_size){.device = 10, .host = 10, .file = 10, .reading = 7};
     }
     for (int d = 0; d < 3; d++)
-        site.device[d] = (wd_site_device){
-            .bytes = 1000, .flops_per_s = 1, .reads_host = d == 2, .need.stream = 3};
+        site.device[d] = (wd_site_device){.bytes = 1000,
+                                          .flops_per_s = 1,
+                                          .reads_host = d == 2,
+                                          .need.stream = {3, 3},
+                                          .need.head = {3, 3}};
     site.batches = 1;
 
     /* each: weights once per host, all else for each of its ranks */
@@ -243,9 +246,9 @@ static void many_ranks(void **state)
         assert_int_equal(wd_placed_rank(&p, p.place[0][s].device), s / 2);
     }
     bytes = wd_placement_bytes(&p, &size, &site);
-    for (int d = 0; d < 9; d++)
+    for (int d = 0; d < 9; d++) /* the second of a rank is sent to by the first */
         assert_int_equal(wd_placed_total(&bytes.device[d]),
-                         d % 3 == 2 ? 0 : 10 + 3 * (d == 0 ? 1 : 3));
+                         d % 3 == 2 ? 0 : 10 + 3 * (d % 3 == 0 ? 1 : 3));
 
     /* without other devices the processor of a rank can have it for all, and nobody hop */
     site.device[0] = site.device[2], site.devices = 1;
@@ -292,9 +295,21 @@ static void streams(void **state)
     site.batches = 1;
     assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
     site.batches = 9;
+    assert_false(wd_placement_sweep(&p, &site, 0).windows);
+    p.ranks = 2, p.devices = 1; /* it fetches them itself, one after another */
+    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 1);
+    p.ranks = p.devices = 0;
     p.place[0][3].home = WD_HOME_HOST;
     assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 9);
     assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 9);
+    assert_true(wd_placement_sweep(&p, &site, 1).windows);
+
+    /* it waits where a leg ends, and passes through other devices */
+    p.place[0][3] = (wd_place){WD_HOME_HOST, 0};
+    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 9);
+    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
+    site.device[0].reads_host = true; /* which others fetch from */
+    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 1);
 }
 
 static void objections(void **state)

@@ -127,13 +127,14 @@ static void sort_window(int64_t count[EXPERTS_MAX], wd_sweep *sweep, const wd_wi
     }
 }
 
-/* Cuts [first, first + count) of `order` into micro-batches. */
+/* Cuts [first, first + count) of `order` into micro-batches. If one is smaller it is the first:
+ * while it is computed there is room to spare, and all others find it in its place. */
 static int cut(wd_sweep *sweep, int64_t first, int64_t count)
 {
     int n = 0;
     for (int64_t done = 0; done < count; n++) {
-        int64_t size = sweep->options.micro_batch;
-        if (size > count - done) size = count - done;
+        int64_t size = (count - done) % sweep->options.micro_batch;
+        if (!size) size = sweep->options.micro_batch;
         assert(n < sweep->batches_max);
         sweep->batch[n] = (micro_batch){.first = first + done, .samples = size, .device = -1};
         done += size;
@@ -143,34 +144,42 @@ static int cut(wd_sweep *sweep, int64_t first, int64_t count)
 
 /* ---- a micro-batch's way ---- */
 
-/* Its states' latents, timesteps and text come into the entry's buffers. */
-static void enter(wd_sweep *sweep, wd_station *s, const micro_batch *batch, const share *of)
+/* The latents of a state come into the entry's buffer. */
+static void bring_latents(wd_sweep *sweep, wd_station *s, const float *latents)
+{
+    const size_t bytes = (size_t)sweep->state_count * sizeof(float);
+    bool pulls = !wd_device_reads_host(s->device) || s->queue == sweep->home;
+    if (pulls) {
+        wd_queue_copy(s->queue, s->latents, latents, bytes);
+        return;
+    }
+    wd_queue_copy(sweep->home, s->latents, latents, bytes); /* a processor's see its own pool */
+    wd_event_record(sweep->ready, sweep->home);
+    wd_event_wait_on(s->queue, sweep->ready);
+}
+
+/* Its states go through the embedding. */
+static void enter(wd_sweep *sweep, wd_station *s, const micro_batch *batch, const share *of,
+                  const wd_dit_stage *weights)
 {
     const wd_sweep_options *o = &sweep->options;
     const wd_window *window = of->window;
     const int64_t *state = sweep->order + batch->first;
-    size_t bytes = (size_t)sweep->state_count * sizeof(float);
-    size_t text = (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
-    bool pulls = !wd_device_reads_host(s->device) || s->queue == sweep->home;
-    wd_queue *by = pulls ? s->queue : sweep->home; /* a processor's copies see its own pool */
+    const size_t text = (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
     if (window->begin) window->begin(window->context, state, batch->samples);
     wd_event_record(sweep->ready, sweep->home);
-    if (pulls) wd_event_wait_on(s->queue, sweep->ready);
-    for (int64_t i = 0; i < batch->samples; i++)
-        wd_queue_copy(by, s->latents + i * sweep->state_count,
-                      window->latents + state[i] * sweep->state_count, bytes);
-    if (!pulls) {
-        wd_event_record(sweep->ready, sweep->home);
-        wd_event_wait_on(s->queue, sweep->ready);
-    }
+    wd_event_wait_on(s->queue, sweep->ready);
     wd_event_wait(s->uploaded);
     for (int64_t i = 0; i < batch->samples; i++) {
         s->host_timestep[i] = window->timestep[state[i]];
         o->text(o->text_context, (char *)s->host_text + (size_t)i * text, window->prompt[state[i]],
                 o->dtype);
     }
-    wd_queue_copy(s->queue, s->timestep, s->host_timestep, (size_t)batch->samples * sizeof(float));
-    wd_queue_copy(s->queue, s->text, s->host_text, (size_t)batch->samples * text);
+    wd_station_enter(s, batch->slot, batch->samples, weights);
+    for (int64_t i = 0; i < batch->samples; i++) {
+        bring_latents(sweep, s, window->latents + state[i] * sweep->state_count);
+        wd_station_enter_state(s, batch->slot, i, weights);
+    }
     wd_event_record(s->uploaded, s->queue);
 }
 
@@ -195,14 +204,8 @@ static void leave(wd_sweep *sweep, wd_station *s, const micro_batch *batch, cons
     wd_event_record(delivered, s->queue);
 }
 
-/* A free place at a station; what was in it has gone on, in the order of launches. */
-static wd_station_slot *take_slot(wd_station *s)
-{
-    return &s->slot[s->slot_next++ % s->slots];
-}
-
 /* The micro-batch comes to the device of a stage, as far as this rank has part in it. */
-static void arrive(wd_sweep *sweep, micro_batch *batch, int device)
+static void arrive(wd_sweep *sweep, micro_batch *batch, const share *of, int device)
 {
     const wd_placement *p = &sweep->placement;
     const int from = batch->device;
@@ -211,7 +214,9 @@ static void arrive(wd_sweep *sweep, micro_batch *batch, int device)
     const bool is_here = wd_placed_rank(p, device) == sweep->rank;
     wd_station_slot *left = batch->slot;
     batch->device = device;
-    if (is_here) batch->slot = take_slot(station_at(sweep, device));
+    if (is_here)
+        batch->slot = wd_station_take_slot(station_at(sweep, device),
+                                           of->batches - 1 - (int)(batch - sweep->batch));
     if (was_here && is_here)
         wd_station_hop(station_at(sweep, device), batch->slot, station_at(sweep, from), left,
                        batch->samples);
@@ -236,11 +241,13 @@ static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int 
 {
     const wd_stage_kind kind = wd_stage_kind_of(stage, sweep->placement.stages);
     wd_station *s = station_of(sweep, of->expert, stage);
-    arrive(sweep, batch, sweep->placement.place[of->expert][stage].device);
+    arrive(sweep, batch, of, sweep->placement.place[of->expert][stage].device);
     if (!is_here(sweep, of->expert, stage)) return;
     wd_station_begin(s, kind);
-    if (kind == WD_STAGE_EMBED) enter(sweep, s, batch, of);
-    wd_station_run(s, batch->slot, kind, of->expert, batch->samples, &sweep->weights[stage]);
+    if (kind == WD_STAGE_EMBED)
+        enter(sweep, s, batch, of, &sweep->weights[stage]);
+    else
+        wd_station_run(s, batch->slot, kind, of->expert, batch->samples, &sweep->weights[stage]);
     if (kind != WD_STAGE_HEAD) return;
     wd_event_record(batch->slot->left, s->queue);
     leave(sweep, s, batch, of);
@@ -380,7 +387,12 @@ static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err 
     double flops[WD_STAGE_KINDS];
     const int each = sweep->placement.devices; /* of the ranks before this one are those before */
     const int first = wd_sweep_is_shared(sweep) ? sweep->rank * each : 0;
-    for (int d = 0; d < (each ? each : WD_PLACED_DEVICES_MAX); d++) {
+    const int own = each ? each : WD_PLACED_DEVICES_MAX;
+    for (int d = 0; d < own; d++)
+        if (wd_placement_sweep(&sweep->placement, &site, first + d).streams)
+            site.device[(first + d) % site.devices].reads_host =
+                wd_device_reads_host(wd_queue_device(queues[d]));
+    for (int d = 0; d < own; d++) {
         const wd_placed_sweep part = wd_placement_sweep(&sweep->placement, &site, first + d);
         if (!part.streams) continue;
         wd_device *device = wd_queue_device(queues[d]);

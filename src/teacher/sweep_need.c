@@ -3,6 +3,17 @@
 #include "teacher/residency_kinds.h"
 #include "teacher/station.h"
 
+static void run_kind(wd_station *s, wd_stage_kind kind, int64_t samples, const wd_dit_stage *stage)
+{
+    wd_station_begin(s, kind);
+    if (kind != WD_STAGE_EMBED) {
+        wd_station_run(s, &s->slot[0], kind, 0, samples, stage);
+        return;
+    }
+    wd_station_enter(s, &s->slot[0], samples, stage);
+    for (int64_t i = 0; i < samples; i++) wd_station_enter_state(s, &s->slot[0], i, stage);
+}
+
 /* One stage of a kind on a dry device, in all sizes that micro-batches have. */
 static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind kind,
                               const wd_sweep_options *o, wd_residency *weights, wd_device *dry,
@@ -21,8 +32,7 @@ static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind 
     WD_TRY_OUT(wd_residency_acquire(weights, &stage, 0, number, queue, err));
     for (int64_t size = o->micro_batch; size > 0; size -= wd_sweep_size_step(o->micro_batch)) {
         double sum = wd_queue_total(queue).flops;
-        wd_station_begin(&station, kind);
-        wd_station_run(&station, &station.slot[0], kind, 0, size, &stage);
+        run_kind(&station, kind, size, &stage);
         if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
     }
     if (station.arena.peak - before > need->scratch[kind])
@@ -40,13 +50,13 @@ static wd_status measure_memory(wd_sweep_need *need, const wd_sweep_options *o, 
                                 wd_err *err)
 {
     wd_queue *queue;
-    size_t used[4];
+    size_t used[3];
     WD_TRY(wd_queue_open(&queue, dry, err));
     wd_status status = WD_OK;
-    for (int i = 0; i < 4 && status == WD_OK; i++) {
+    for (int i = 0; i < 3 && status == WD_OK; i++) {
         wd_station station;
-        const wd_placed_sweep part = {.kind = {[WD_STAGE_EMBED] = i == 2, [WD_STAGE_HEAD] = i == 3},
-                                      .streams = i > 0};
+        const wd_placed_sweep part = {
+            .kind = {[WD_STAGE_EMBED] = i == 1, [WD_STAGE_HEAD] = i == 2}};
         status = wd_station_open(&station, o, &part, 0, queue, err);
         if (status != WD_OK) break;
         used[i] = station.arena.used;
@@ -55,9 +65,9 @@ static wd_status measure_memory(wd_sweep_need *need, const wd_sweep_options *o, 
     }
     wd_queue_close(queue);
     if (status != WD_OK) return status;
-    need->stream = used[1] - used[0];
-    need->entry = used[2] - used[1];
-    need->exit = used[3] - used[1];
+    need->entry = used[1] - used[0];
+    need->exit = used[2] - used[0];
+    wd_sweep_need_places(need, o);
     return WD_OK;
 }
 

@@ -255,6 +255,31 @@ static void micro_batches_are_fitted_once(void **state)
     }
 }
 
+/* What embedding and head need beside micro-batches is of a state, however many there are; the
+ * smaller micro-batch of a window has a smaller place. */
+static void ends_take_a_state_at_a_time(void **state)
+{
+    (void)state;
+    enum { MICRO = 8 };
+    wd_err err;
+    setup s;
+    wd_sweep_need one, many;
+    double flops[WD_STAGE_KINDS];
+    open_setup(&s, WD_F32, false, RESIDENT);
+    const wd_sweep_options single = options_of(&s, WD_F32, 1, 1);
+    const wd_sweep_options batch = options_of(&s, WD_F32, 2 * MICRO + 1, MICRO);
+    const size_t times = MICRO * 3 * wd_dit_width(&s.pipeline.dit) * sizeof(float) + 4096;
+    const size_t guided = MICRO * STATE_COUNT * sizeof(float);
+    wd_test_ok(wd_sweep_need_of(&one, flops, &single, s.device, &err), &err);
+    wd_test_ok(wd_sweep_need_of(&many, flops, &batch, s.device, &err), &err);
+    assert_true(many.scratch[WD_STAGE_EMBED] <= one.scratch[WD_STAGE_EMBED] + times);
+    assert_true(many.scratch[WD_STAGE_HEAD] <= one.scratch[WD_STAGE_HEAD] + guided);
+    assert_int_equal(many.stream.first, one.stream.each);
+    assert_int_equal(many.head.first, one.head.each);
+    assert_true(one.head.each < one.stream.each && one.stream.each < many.stream.each);
+    close_setup(&s);
+}
+
 /* Where weights live between sweeps never changes a bit, whatever they are kept in. */
 static void residencies_agree(void **state)
 {
@@ -355,6 +380,7 @@ int main(void)
         cmocka_unit_test(one_acquire_per_stage_and_expert),
         cmocka_unit_test(guarded_memory_gives_the_same_bits),
         cmocka_unit_test(micro_batches_are_fitted_once),
+        cmocka_unit_test(ends_take_a_state_at_a_time),
         cmocka_unit_test(memory_is_as_planned),
         cmocka_unit_test(ends_are_told_apart),
     };

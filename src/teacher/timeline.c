@@ -26,6 +26,7 @@ typedef struct part {
     int staging_next;
     double place[WD_PIPELINE_STREAMS]; /* of a micro-batch, too */
     int places, place_next;            /* 0: all have one */
+    bool head_alone;
     double sent;                       /* bytes, to other ranks, in the last sweep */
 } part;
 
@@ -201,13 +202,16 @@ static void hop(player *p, int expert, int stage, int batch)
     int from = p->placement->place[expert][stage - 1].device;
     const wd_timeline_event event = {WD_LANE_LINK, to, 0, expert, -1, batch, 0, 0};
     double *ready = ready_of(p, expert, batch);
-    const double bytes =
-        p->load->hop_bytes * p->load->batch_targets[expert] + p->load->hop_batch_bytes;
+    const double states = p->load->batch_targets[expert];
+    const bool near = are_of_one_rank(p, from, to);
+    const double bytes = near && p->part[to].head_alone
+                             ? p->load->hop_head_bytes * states
+                             : p->load->hop_bytes * states + p->load->hop_batch_bytes;
     if (from == to) return;
     if (is_last(p)) p->out->bytes_copied += bytes;
     double *left = p->place;
     if (left) p->place = take_place(&p->part[to]);
-    if (are_of_one_rank(p, from, to)) {
+    if (near) {
         if (p->place) *ready = later(*ready, *p->place);
         *ready = work(p, &p->part[to].link, later(*ready, p->part[from].compute.free),
                       bytes / rate_between(p, from, to), event);
@@ -381,8 +385,9 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
     p.parts = placement->each ? site->devices : wd_site_devices(site);
     memset(p.part, 0, (size_t)p.parts * sizeof *p.part);
     for (int d = 0; d < p.parts; d++) {
-        const int streams = wd_placement_sweep(placement, site, d).streams;
-        p.part[d].places = streams <= WD_PIPELINE_STREAMS ? streams : 0;
+        const wd_placed_sweep sweep = wd_placement_sweep(placement, site, d);
+        p.part[d].places = sweep.streams <= WD_PIPELINE_STREAMS ? sweep.streams : 0;
+        p.part[d].head_alone = wd_placed_head_alone(&sweep);
     }
     p.apart = sweeps_apart(load);
     p.sweeps = BEFORE + p.apart;

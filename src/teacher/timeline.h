@@ -19,9 +19,9 @@ typedef struct wd_sweep_load {
     double batch_targets[WD_PLACED_EXPERTS_MAX]; /* states of a micro-batch, on average */
     int sweeps_apart;       /* from one that a state is in to its next; 0 is 1 */
     double hop_batch_bytes; /* of each micro-batch, where it goes from device to device */
-    /* of each state: both streams, the same way; what comes from host memory to the device of the
-     * embedding; latents from home there, velocity back */
-    double hop_bytes, text_bytes, latent_bytes;
+    /* of each state: both streams, the same way; what a head by itself wants of them; what comes
+     * from host memory to the device of the embedding; latents from home there, velocity back */
+    double hop_bytes, hop_head_bytes, text_bytes, latent_bytes;
     int home;   /* device of every rank where trajectories are */
     bool apart; /* a sweep begins when the one before has ended; only weights come earlier */
 } wd_sweep_load;

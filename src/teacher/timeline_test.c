@@ -140,6 +140,25 @@ static void from_home_and_back(void **state)
     assert_seconds(t.sweep_seconds, 6 * BLOCKS);
 }
 
+/* A head by itself gets no more of a micro-batch than it reads. */
+static void to_a_head_alone(void **state)
+{
+    (void)state;
+    wd_placement p = placed(WD_HOME_DEVICE, 1);
+    const wd_teacher_size size = twelve();
+    const wd_site site = site_of(2);
+    const wd_sweep_load load = {.batches = {2},
+                                .batch_targets = {3},
+                                .hop_bytes = 75,
+                                .hop_batch_bytes = 50,
+                                .hop_head_bytes = 30};
+    p.place[0][BLOCKS - 1].device = 1;
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).bytes_copied, 2 * 3 * 30);
+    p.place[0][BLOCKS - 2].device = 1;
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).bytes_copied,
+                   2 * (3 * 75 + 50));
+}
+
 /* Two ranks of a device each, on one host or two. */
 static wd_site two_ranks(int hosts)
 {
@@ -326,6 +345,7 @@ int main(void)
         cmocka_unit_test(from_home_and_back),
         cmocka_unit_test(processor_streams_from_disk),
         cmocka_unit_test(mapped_again_and_again),
+        cmocka_unit_test(to_a_head_alone),
         cmocka_unit_test(from_rank_to_rank),
         cmocka_unit_test(a_teacher_each),
         cmocka_unit_test(lanes_are_in_order),

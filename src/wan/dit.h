@@ -128,6 +128,15 @@ void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved,
                           const void *text,      /* [T, S, text_dim] dtype */
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
+/* The parts of it, which need not have the same samples: image to x, time to temb and tp, text to
+ * ctx. Nothing is kept. */
+void wd_dit_embed_image(wd_dit_stream *stream, const float *latents, /* [B, C, F, H, W] */
+                        const wd_dit_stage *weights, const wd_dit_context *context);
+void wd_dit_embed_time(wd_dit_stream *stream, const float *timestep, /* [B] */
+                       const wd_dit_stage *weights, const wd_dit_context *context);
+void wd_dit_embed_text(wd_dit_stream *stream, const void *text, /* [T, S, text_dim] dtype */
+                       const wd_dit_stage *weights, const wd_dit_context *context);
+
 /* stream.x = block(stream), in place; with `saved` x moves to new memory, which is x3, and x0 stays
  * in saved (with context.checkpoint it is all that does). */
 void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,

@@ -47,26 +47,31 @@ static void activate_backward(void *dy, const void *x, wd_dtype type, wd_act act
 
 /* ---- forward ---- */
 
-/* All that backward wants, pushed whether it is kept or not. */
-static wd_dit_embed_saved push_saved(const wd_dit_context *c, wd_dit_dims d, const void *text)
+/* Each part of the embedding pushes what backward wants of it, whether it is kept or not. */
+
+static void embed_image(wd_dit_stream *stream, wd_dit_embed_saved *s, const float *latents,
+                        const wd_dit_stage *weights, const wd_dit_context *c)
 {
+    const wd_dit_dims d = wd_dit_dims_of(c);
     const int64_t *patch = c->config->patch;
-    int64_t patch_width = c->config->in_channels * patch[0] * patch[1] * patch[2];
-    return (wd_dit_embed_saved){.text = text,
-                                .patches = wd_dit_push(c, d.rows * patch_width, d.type),
-                                .sinusoid = wd_dit_push(c, d.samples * c->config->freq_dim, WD_F32),
-                                .time1 = wd_dit_push(c, d.samples * d.width, WD_F32),
-                                .temb_act = wd_dit_push(c, d.samples * d.width, d.type),
-                                .text1 = wd_dit_push(c, d.text_rows * d.width, d.type)};
+    const wd_dit_patch_layout layout = patch_layout(c, d.type);
+    s->patches =
+        wd_dit_push(c, d.rows * c->config->in_channels * patch[0] * patch[1] * patch[2], d.type);
+    wd_dit_patchify(s->patches, latents, &layout, c);
+    wd_linear_forward(stream->x, d.width, s->patches, layer(weights, WD_DIT_EMBED_PATCH_W), d.rows,
+                      WD_ACT_NONE, c->queue);
 }
 
-static void time_forward(wd_dit_stream *stream, const wd_dit_embed_saved *s, const float *timestep,
-                         const wd_dit_stage *weights, const wd_dit_context *c)
+static void embed_time(wd_dit_stream *stream, wd_dit_embed_saved *s, const float *timestep,
+                       const wd_dit_stage *weights, const wd_dit_context *c)
 {
-    wd_dit_dims d = wd_dit_dims_of(c);
+    const wd_dit_dims d = wd_dit_dims_of(c);
+    const int64_t count = d.samples * d.width;
     wd_queue *queue = c->queue;
-    size_t mark = wd_arena_mark(c->arena);
-    int64_t count = d.samples * d.width;
+    s->sinusoid = wd_dit_push(c, d.samples * c->config->freq_dim, WD_F32);
+    s->time1 = wd_dit_push(c, count, WD_F32);
+    s->temb_act = wd_dit_push(c, count, d.type);
+    const size_t mark = wd_arena_mark(c->arena);
     float *act = wd_dit_push(c, count, WD_F32);
     float *time2 = d.type == WD_F32 ? stream->temb : wd_dit_push(c, count, WD_F32);
     wd_op_timestep_embed(queue, &(wd_timestep_embed_args){.y = s->sinusoid,
@@ -86,13 +91,15 @@ static void time_forward(wd_dit_stream *stream, const wd_dit_embed_saved *s, con
 }
 
 /* `fused`: text1 need not be kept, so it may be activated by the product that makes it. */
-static void text_forward(wd_dit_stream *stream, const wd_dit_embed_saved *s, bool fused,
-                         const wd_dit_stage *weights, const wd_dit_context *c)
+static void embed_text(wd_dit_stream *stream, wd_dit_embed_saved *s, const void *text, bool fused,
+                       const wd_dit_stage *weights, const wd_dit_context *c)
 {
-    wd_dit_dims d = wd_dit_dims_of(c);
-    size_t mark = wd_arena_mark(c->arena);
-    int64_t count = d.text_rows * d.width;
-    wd_linear_forward(s->text1, d.width, s->text, layer(weights, WD_DIT_EMBED_TEXT1_W), d.text_rows,
+    const wd_dit_dims d = wd_dit_dims_of(c);
+    const int64_t count = d.text_rows * d.width;
+    s->text = text;
+    s->text1 = wd_dit_push(c, count, d.type);
+    const size_t mark = wd_arena_mark(c->arena);
+    wd_linear_forward(s->text1, d.width, text, layer(weights, WD_DIT_EMBED_TEXT1_W), d.text_rows,
                       fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, c->queue);
     void *act = s->text1;
     if (!fused) {
@@ -104,23 +111,46 @@ static void text_forward(wd_dit_stream *stream, const wd_dit_embed_saved *s, boo
     wd_arena_reset(c->arena, mark);
 }
 
+void wd_dit_embed_image(wd_dit_stream *stream, const float *latents, const wd_dit_stage *weights,
+                        const wd_dit_context *c)
+{
+    wd_dit_embed_saved s;
+    const size_t mark = wd_arena_mark(c->arena);
+    embed_image(stream, &s, latents, weights, c);
+    wd_arena_reset(c->arena, mark);
+}
+
+void wd_dit_embed_time(wd_dit_stream *stream, const float *timestep, const wd_dit_stage *weights,
+                       const wd_dit_context *c)
+{
+    wd_dit_embed_saved s;
+    const size_t mark = wd_arena_mark(c->arena);
+    embed_time(stream, &s, timestep, weights, c);
+    wd_arena_reset(c->arena, mark);
+}
+
+void wd_dit_embed_text(wd_dit_stream *stream, const void *text, const wd_dit_stage *weights,
+                       const wd_dit_context *c)
+{
+    wd_dit_embed_saved s;
+    const size_t mark = wd_arena_mark(c->arena);
+    embed_text(stream, &s, text, true, weights, c);
+    wd_arena_reset(c->arena, mark);
+}
+
 void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved, const float *latents,
                           const float *timestep, const void *text, const wd_dit_stage *weights,
                           const wd_dit_context *c)
 {
-    wd_dit_dims d = wd_dit_dims_of(c);
-    size_t mark = wd_arena_mark(c->arena);
-    wd_dit_embed_saved s = push_saved(c, d, text);
-    wd_dit_patch_layout layout = patch_layout(c, d.type);
-    wd_dit_patchify(s.patches, latents, &layout, c);
-    wd_linear_forward(stream->x, d.width, s.patches, layer(weights, WD_DIT_EMBED_PATCH_W), d.rows,
-                      WD_ACT_NONE, c->queue);
-    time_forward(stream, &s, timestep, weights, c);
-    text_forward(stream, &s, !saved, weights, c);
-    if (saved)
-        *saved = s;
-    else
-        wd_arena_reset(c->arena, mark);
+    if (!saved) {
+        wd_dit_embed_image(stream, latents, weights, c);
+        wd_dit_embed_time(stream, timestep, weights, c);
+        wd_dit_embed_text(stream, text, weights, c);
+        return;
+    }
+    embed_image(stream, saved, latents, weights, c);
+    embed_time(stream, saved, timestep, weights, c);
+    embed_text(stream, saved, text, false, weights, c);
 }
 
 /* ---- backward ---- */
