@@ -251,6 +251,39 @@ static void a_map_may_be_what_does_not_fit(void **state)
     }
 }
 
+/* A device has one workspace for teacher and VAE: the planner counts it as the dry run does, once.
+ */
+static void what_a_map_puts_together_has_one_workspace(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[256];
+    size_t d;
+    json_t *device;
+    static const char map[] = "{\"text_encoder\": 1, \"vae\": 1, \"transformer\": 1, "
+                              "\"transformer_2\": \"disk\"}";
+    const char *file = wd_test_path("together.json");
+    wd_test_ok(wd_file_write(file, map, sizeof map - 1, &err), &err);
+    wd_program_run(&program, RUN("together"), "--devices", "sim:2x64MiB", "--save_samples",
+                   "--teacher_device_map", file);
+    wd_program_succeeded(&program);
+    snprintf(path, sizeof path, "%s/run.json", wd_test_path("together"));
+    json_t *run = load(path);
+    const json_t *memory = json_object_get(json_object_get(run, "memory"), "devices");
+    const json_t *devices = json_object_get(json_object_get(run, "teacher"), "devices");
+    assert_int_equal(json_object_size(memory), 2);
+    assert_int_equal(json_array_size(devices), 3);
+    json_array_foreach(devices, d, device)
+    {
+        const char *name = json_string_value(json_object_get(device, "name"));
+        const json_t *peak = json_object_get(memory, name);
+        if (peak)
+            assert_int_equal(json_integer_value(json_object_get(device, "peak")),
+                             json_integer_value(peak));
+    }
+    json_decref(run);
+}
+
 static void a_host_budget_holds_too(void **state)
 {
     (void)state;
@@ -437,6 +470,7 @@ int main(void)
         cmocka_unit_test(a_smaller_window_is_a_way_out),
         cmocka_unit_test(a_way_out_is_whole),
         cmocka_unit_test(a_map_may_be_what_does_not_fit),
+        cmocka_unit_test(what_a_map_puts_together_has_one_workspace),
         cmocka_unit_test(a_host_budget_holds_too),
         cmocka_unit_test(memory_that_is_gone_is_reported),
         cmocka_unit_test(a_published_model_is_planned),

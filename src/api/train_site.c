@@ -146,7 +146,7 @@ wd_status wd_train_site_budgets(wd_train_plan *p, const wd_train_setup *s,
         to->reads_host = i == d->processor;
         to->bytes = SIZE_MAX;
         to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->beside, i);
-        if (i == 0 && to->reads_host) to->workspace = p->beside.student_workspace;
+        to->workspace = p->beside.workspace[i];
     }
     if (!like) return agree_on_room(p, s, err);
     for (int i = 0; i < d->count; i++) site->device[i].bytes = like->input.site.device[i].bytes;

@@ -200,14 +200,12 @@ static void add_devices(wd_memory_plan *out, wd_devices *devices)
     for (int d = 0; d < devices->count; d++) {
         account to = {out, wd_plan_place(devices, d)};
         wd_device_each_block(devices->device[d], add_block, &to);
-        wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, to.place,
-                    d == devices->processor && devices->student == devices->host
-                        ? 0
-                        : wd_queue_workspace_bytes(devices->teacher[d]));
+        out->workspace[d] = wd_queue_workspace_bytes(devices->teacher[d]);
+        if (devices->teacher[d] == devices->student) continue;
+        wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, to.place, out->workspace[d]);
     }
-    out->student_workspace = wd_queue_workspace_bytes(devices->student);
     wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_plan_place(devices, 0),
-                out->student_workspace);
+                wd_queue_workspace_bytes(devices->student));
 }
 
 wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,

@@ -37,7 +37,8 @@ typedef struct wd_memory_plan {
                                            * their parts are there at once; in no sum */
     int parts;
     size_t mapped_bytes;      /* of checkpoint files that are read in place: not counted as ours */
-    size_t student_workspace; /* of the items: of the student's queue */
+    size_t workspace[WD_PLACED_DEVICES_MAX]; /* of the items: of each device's queue that a teacher
+                                              * has, for what else runs there */
     double student_flops_per_sample;
     int64_t student_weights, student_islands; /* elements, padding included; in fp32 beside BF16 */
 } wd_memory_plan;
