@@ -105,17 +105,22 @@ static json_t *load(const char *path)
     return json;
 }
 
-static int64_t planned_peak(const char *run)
+static int64_t planned_peak_of(const char *run, const char *device)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/run.json", wd_test_path(run));
     json_t *json = load(path);
     const json_t *memory = json_object_get(json, "memory");
     const int64_t peak =
-        json_integer_value(json_object_get(json_object_get(memory, "devices"), "sim:0"));
+        json_integer_value(json_object_get(json_object_get(memory, "devices"), device));
     json_decref(json);
     assert_true(peak > 0);
     return peak;
+}
+
+static int64_t planned_peak(const char *run)
+{
+    return planned_peak_of(run, "sim:0");
 }
 
 /* Runs the commands that a refusal offers, the first `most` of them, the best one last: its student
@@ -282,6 +287,29 @@ static void what_a_map_puts_together_has_one_workspace(void **state)
                              json_integer_value(peak));
     }
     json_decref(run);
+}
+
+/* What encoding had of a device is gone when the teacher comes: a budget of what is planned is
+ * enough where that is next to nothing. */
+static void a_text_encoder_leaves_nothing(void **state)
+{
+    (void)state;
+    wd_err err;
+    char devices[64];
+    static const char map[] =
+        "{\"text_encoder\": 1, \"vae\": \"cpu\", \"transformer\": {\"patch_embedding\": 0, "
+        "\"condition_embedder\": 0, \"rope\": 0, \"blocks\": 0, \"norm_out\": 1, "
+        "\"proj_out\": 1, \"scale_shift_table\": 1}, \"transformer_2\": 0}";
+    const char *file = wd_test_path("head.json");
+    wd_test_ok(wd_file_write(file, map, sizeof map - 1, &err), &err);
+    for (int tight = 0; tight < 2; tight++) {
+        snprintf(devices, sizeof devices, "sim:64MiB,%lldB",
+                 tight ? (long long)planned_peak_of("encoded", "sim:1") : 1LL << 26);
+        wd_program_run(&program, RUN(tight ? "encoded-tight" : "encoded"), "--devices", devices,
+                       "--cache_dir", wd_test_path(tight ? "cache-tight" : "cache"),
+                       "--teacher_device_map", file);
+        wd_program_succeeded(&program);
+    }
 }
 
 static void a_host_budget_holds_too(void **state)
@@ -471,6 +499,7 @@ int main(void)
         cmocka_unit_test(a_way_out_is_whole),
         cmocka_unit_test(a_map_may_be_what_does_not_fit),
         cmocka_unit_test(what_a_map_puts_together_has_one_workspace),
+        cmocka_unit_test(a_text_encoder_leaves_nothing),
         cmocka_unit_test(a_host_budget_holds_too),
         cmocka_unit_test(memory_that_is_gone_is_reported),
         cmocka_unit_test(a_published_model_is_planned),

@@ -57,6 +57,7 @@ wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devi
     wd_device *dry = NULL;
     wd_queue *dry_queue = NULL;
     wd_status status;
+    int64_t before;
     WD_TRY(wd_prompt_embeds_open(&s->embeds, s->cache_dir, &s->teacher, s->prompt,
                                  s->data.count + s->samples, s->options.negative_prompt,
                                  s->options.max_sequence_length, s->encoder_dtype, err));
@@ -65,9 +66,9 @@ wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devi
     wd_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
                 wd_text_cache_tokenizer_bytes(s->embeds.cache));
     WD_TRY_OUT(wd_device_open_dry(&dry, devices->device[device], err));
-    WD_TRY_OUT(wd_queue_open(&dry_queue, dry, err));
-    const int64_t before = wd_memory_held();
+    before = wd_memory_held();
     wd_memory_restart_peak();
+    WD_TRY_OUT(wd_queue_open(&dry_queue, dry, err));
     WD_TRY_OUT(wd_text_cache_encode(s->embeds.cache, dry_queue, err));
     wd_plan_add(plan, "text encoder", WD_PLAN_TEXT, place, wd_device_bytes_peak(dry));
     wd_plan_add_parts(plan, WD_PLAN_TEXT, place, dry);

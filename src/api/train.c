@@ -157,11 +157,21 @@ static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_e
     return WD_OK;
 }
 
+/* On a queue of its own, whose workspace goes with it. */
+static wd_status encode(wd_text_cache *cache, wd_device *device, wd_err *err)
+{
+    wd_queue *queue;
+    WD_TRY(wd_queue_open(&queue, device, err));
+    const wd_status status = wd_text_cache_encode(cache, queue, err);
+    wd_queue_close(queue);
+    return status;
+}
+
 /* As planned: the prompts are encoded, then the student is trained. */
 static wd_status run_planned(wd_train_setup *s, const wd_train_plan *where,
                              const wd_teacher_map *map, wd_err *err)
 {
-    WD_TRY(wd_text_cache_encode(s->embeds.cache, where->devices->teacher[map->text_encoder], err));
+    WD_TRY(encode(s->embeds.cache, where->devices->device[map->text_encoder], err));
     wd_host_memory_trim();
     s->trainer.step_s_max = step_s_max(&s->options, &where->chosen);
     return run_trainer(s, where, err);
