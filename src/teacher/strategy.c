@@ -128,8 +128,8 @@ static void prepend(run *r, const wd_teacher_size *size, int stage, bool in_host
     r->stages++;
 }
 
-/* Whether it fits there, the rest being on others; `sent`: another of its rank has the stages before
- * it. */
+/* Whether it fits there, the rest being on others; `sent`: another of its rank has the stages
+ * before it. */
 static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site, int device,
                   bool sent)
 {
