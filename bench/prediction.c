@@ -186,6 +186,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
     in.steps_ahead = wd_machine_steps_ahead(o);
     in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
     in.student_step_bytes = wd_machine_step_bytes(o);
+    in.student_back_bytes = wd_machine_back_bytes(o);
     WD_TRY_OUT(wd_planner_open(&planner, &in, err));
     WD_TRY_OUT(wd_planner_need(out, planner, c->strategy, err));
 out:

@@ -91,6 +91,22 @@ static void assert_near(double got, double expected)
     assert_product(1, got, expected);
 }
 
+/* Of a strategy's links from one name to another, all alike. */
+static double link_number(const json_t *strategy, const char *from, const char *to,
+                          const char *name)
+{
+    size_t i;
+    json_t *link;
+    json_array_foreach(json_object_get(strategy, "links"), i, link)
+    {
+        if (!strcmp(json_string_value(json_object_get(link, "from")), from) &&
+            !strcmp(json_string_value(json_object_get(link, "to")), to))
+            return number(link, name);
+    }
+    fail_msg("no link from %s to %s", from, to);
+    return 0;
+}
+
 static void bytes_follow_from_the_formulas(void **state)
 {
     (void)state;
@@ -104,6 +120,19 @@ static void bytes_follow_from_the_formulas(void **state)
                 gradients + targets / ranks * latent * (ranks - 1));
     assert_near(number(strategy_of(plan, "gpu0"), "bytes_sent_per_step"),
                 gradients + targets * latent * (ranks - 1));
+    /* one sum of each host goes to others, by all its ranks together */
+    const json_t *each = strategy_of(plan, "gpu"), *shared = strategy_of(plan, "gpu0");
+    const double far = 2 * 7.0 / 8 / 8 * sizeof(float) * weights_of(plan);
+    static const char gradients_are[] = "of_these_gradients", bytes_are[] = "bytes_per_step";
+    assert_near(link_number(each, "each rank", "other hosts", "links"), ranks);
+    assert_near(link_number(each, "each rank", "other hosts", gradients_are), far);
+    assert_near(link_number(each, "each rank", "others of its host", gradients_are),
+                gradients - far);
+    assert_near(link_number(shared, "rank 5", "other hosts", bytes_are), far);
+    assert_near(link_number(shared, "rank 0", "other hosts", bytes_are),
+                far + targets * latent * (ranks - 8));
+    assert_near(link_number(shared, "sim:0 of rank 5", "host memory", gradients_are),
+                sizeof(float) * weights_of(plan));
     /* one host copy on each host; each rank has a teacher, or all of them one */
     const double bytes = sum_of_weights(strategy_of(plan, "gpu"));
     assert_true(bytes > 2 * 28.57e9 && bytes < 2 * 28.8e9);

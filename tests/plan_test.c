@@ -484,6 +484,9 @@ static void plan_prints_tables(void **state)
     const char *items = strstr(program.out, "by what it is:\n");
     assert_non_null(items);
     assert_memory_equal(items + strcspn(items, "\n") + 48, "     host     sim:0     sim:1\n", 30);
+    const char *links = strstr(items, "by what moves in a step:\n");
+    assert_non_null(links);
+    assert_non_null(strstr(links, "\n  host memory to sim:0 "));
 }
 
 int main(void)

@@ -15,7 +15,7 @@ extern char **environ;
 
 typedef struct wd_program {
     int code;          /* exit code; 128 + n: ended by signal n */
-    char out[1 << 18]; /* what it printed, cut to this size */
+    char out[1 << 19]; /* what it printed, cut to this size */
     char err[1 << 16];
 } wd_program;
 

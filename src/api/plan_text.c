@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/memory_report.h"
+#include "api/plan_links.h"
 #include "core/page.h"
 #include "student/params.h"
 
@@ -19,6 +20,11 @@ static double billions(const wd_dit_config *config)
 static bool is_pool(const wd_devices *d, int device)
 {
     return device != d->processor;
+}
+
+static bool has_pools(const wd_devices *d)
+{
+    return d->count > 1;
 }
 
 /* ---- what is planned ---- */
@@ -116,8 +122,12 @@ static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
     if (many) wd_page_say(p, " %9.4g", wd_train_plan_samples_per_s(t->plan, s));
     wd_page_say(p, "  %-*s", many ? LIMIT_OF_RANKS : LIMIT,
                 wd_train_plan_limit(limit, sizeof limit, t->plan, s));
-    say_bytes(p, s->step_bytes_copied);
-    say_bytes(p, s->step_bytes_read);
+    say_bytes(p, s->step_bytes[WD_LINK_READ]);
+    if (has_pools(d)) {
+        say_bytes(p, s->step_bytes[WD_LINK_IN]);
+        say_bytes(p, s->step_bytes[WD_LINK_OUT]);
+        say_bytes(p, s->step_bytes[WD_LINK_ACROSS]);
+    }
     if (many) say_bytes(p, s->step_bytes_sent);
     say_bytes(p, (double)wd_placed_host_peak(&s->bytes, &t->plan->input.site));
     for (int i = 0; i < d->count; i++)
@@ -141,7 +151,8 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     const bool many = t->plan->input.site.ranks > 1;
     wd_page_say(p, "  %-11s %-24s %8s %9s", "strategy", "fits", "window", "s/step");
     if (many) wd_page_say(p, " %9s", "samples/s");
-    wd_page_say(p, "  %-*s %9s %9s", many ? LIMIT_OF_RANKS : LIMIT, "limited by", "copied", "read");
+    wd_page_say(p, "  %-*s %9s", many ? LIMIT_OF_RANKS : LIMIT, "limited by", "read");
+    if (has_pools(d)) wd_page_say(p, " %9s %9s %9s", "in", "out", "across");
     if (many) wd_page_say(p, " %9s", "sent");
     wd_page_say(p, " %9s", "host");
     for (int i = 0; i < d->count; i++)
@@ -149,13 +160,17 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     wd_page_say(p, "\n");
     for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
     wd_page_say(p,
-                "\n%s; window: trajectories per sweep / states at a time; copied, read: per step",
+                "\n%s; window: trajectories per sweep / states at a time\n"
+                "bytes per step%s: read from disk%s%s\n",
                 t->strategy[t->recommended].fits ? "* the fastest that fits"
-                                                 : "nothing fits, * lacks least");
-    if (many)
-        wd_page_say(p, ", of all ranks;\nsent: to other ranks, by the one that sends most; host: "
-                       "of all its ranks; devices: of the fullest rank");
-    wd_page_say(p, "\n");
+                                                 : "nothing fits, * lacks least",
+                many ? " of all ranks" : "",
+                has_pools(d) ? ", in from host memory to devices, out to it, across from device to "
+                               "device"
+                             : "",
+                many ? ";\nsent to other ranks by the one that sends most; host: of all its ranks; "
+                       "devices: of the fullest rank"
+                     : "");
     if (!t->strategy[t->recommended].fits)
         wd_page_say(p, "to take less: a smaller student (--student_config), --mixed_precision, "
                        "--gradient_checkpointing, --teacher_dtype bfloat16,\nfewer --trajectories, "
@@ -261,6 +276,7 @@ wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err
     say_head(&p, table);
     say_strategies(&p, table);
     say_items(&p, table);
+    wd_plan_links_say(&p, table->plan, table->shown);
     return wd_page_take(out, &p);
 }
 

@@ -1,5 +1,5 @@
 /* A strategy's plan as JSON: see api/train_plan.h. */
-#include "api/train_plan.h"
+#include "api/plan_links.h"
 
 static const char *const home_name[] = {
     [WD_HOME_DEVICE] = "device", [WD_HOME_HOST] = "host memory", [WD_HOME_DISK] = "disk"};
@@ -42,8 +42,8 @@ static json_t *device_json(const wd_train_plan *plan, const wd_strategy_plan *of
 /* Per step. */
 static json_t *moved_json(const wd_strategy_plan *of)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "bytes_copied_per_step", of->step_bytes_copied,
-                     "bytes_read_per_step", of->step_bytes_read, "bytes_sent_per_step",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "bytes_copied_per_step", wd_planner_copied(of),
+                     "bytes_read_per_step", of->step_bytes[WD_LINK_READ], "bytes_sent_per_step",
                      of->step_bytes_sent, "seconds_of_gradients", of->reduce_seconds,
                      "of_these_waited_for", of->exposed_seconds);
 }
@@ -76,6 +76,7 @@ json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan 
                              wd_train_plan_limit(limit, sizeof limit, plan, of));
     json_object_update_new(json, moved_json(of));
     json_object_update_new(json, host_json(plan, of));
+    json_object_set_new(json, "links", wd_plan_links_json(plan, of));
     json_object_set_new(json, "devices", devices);
     json_object_set_new(json, "placement", placement_json(plan, of));
     return json;

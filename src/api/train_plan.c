@@ -69,6 +69,22 @@ static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *
     return weights * 2 + (double)beside->student_islands * sizeof(float) + sums;
 }
 
+/* Gradients go to host memory where there is somebody to add them up with, and what comes of them
+ * comes from there. Of a student that ranks share, in between, a rank's share of sums comes, and
+ * its share of weights goes. */
+static void fill_gradients(wd_planner_input *in, const wd_machine_options *m)
+{
+    const double ranks = wd_machine_ranks(m);
+    if (!m->comm || (ranks == 1 && !m->deterministic_reduce)) return;
+    const double sums = m->deterministic_reduce ? in->reduced_bytes / (double)m->accumulation
+                                                : in->reduced_bytes;
+    in->gradients_out_bytes = in->reduced_bytes;
+    in->gradients_in_bytes = in->gathered_bytes;
+    if (!m->shard_optimizer) return;
+    in->gradients_out_bytes += in->gathered_bytes / ranks;
+    in->gradients_in_bytes += sums / ranks;
+}
+
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
     const wd_machine_options *m = &s->trainer.machine;
@@ -85,10 +101,12 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->steps_ahead = wd_machine_steps_ahead(m);
     in->student_step_flops = samples * beside->student_flops_per_sample;
     in->student_step_bytes = wd_machine_step_bytes(m);
+    in->student_back_bytes = wd_machine_back_bytes(m);
     /* gradients become final in backward, two thirds of a pass: of the last one, or of each */
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
     in->reduced_bytes = rounds * (double)beside->student_weights * sizeof(float);
     in->gathered_bytes = gathered_bytes(m, beside);
+    fill_gradients(in, m);
     in->gathered_flat = m->comm && !m->comm->in_blocks;
     in->reduced_flat = in->gathered_flat || m->deterministic_reduce;
     in->final_share = 2.0 / 3 * rounds / (double)m->accumulation;

@@ -138,10 +138,10 @@ static void check(const scene *s)
     const sums more = run(s, &d, &plan.placement, 2 * rounds);
     const double read = (double)(more.read - less.read) / (double)rounds;
     const double brought = (double)(more.brought - less.brought) / (double)rounds;
-    assert_true(fabs(read - plan.step_bytes_read) <= EQUAL * read);
+    assert_true(fabs(read - plan.step_bytes[WD_LINK_READ]) <= EQUAL * read);
     if (s->strategy == WD_STRATEGY_offload) {
         const wd_strategy_plan stays = plan_of(s, &d, WD_STRATEGY_gpu);
-        const double planned = plan.step_bytes_copied - stays.step_bytes_copied;
+        const double planned = wd_planner_copied(&plan) - wd_planner_copied(&stays);
         assert_true(fabs(brought - planned) <= EQUAL * brought);
     }
     wd_devices_close(&d);

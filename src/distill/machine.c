@@ -26,10 +26,22 @@ int64_t wd_machine_step_samples(const wd_machine_options *o)
 double wd_machine_step_bytes(const wd_machine_options *o)
 {
     const int64_t text = o->text_tokens * o->student.text_dim;
-    const double begun =
-        (double)wd_machine_step_samples(o) / (double)(o->reuse * o->trajectory.steps);
-    return (double)(o->batch * o->accumulation * text) * (double)wd_dtype_bytes(o->student_dtype) +
-           begun * (double)state_count(o) * sizeof(float);
+    const double samples = (double)(o->batch * o->accumulation);
+    const double targets = (double)wd_machine_step_samples(o) / (double)o->reuse;
+    const double begun = targets / (double)o->trajectory.steps;
+    return samples * (double)text * (double)wd_dtype_bytes(o->student_dtype) +
+           (samples + targets + begun * (double)state_count(o)) * sizeof(float);
+}
+
+/* The values of a step's result. */
+static int64_t step_values(const wd_machine_options *o)
+{
+    return o->batch * o->accumulation + 1;
+}
+
+double wd_machine_back_bytes(const wd_machine_options *o)
+{
+    return (double)step_values(o) * sizeof(float);
 }
 
 double wd_machine_steps_ahead(const wd_machine_options *o)
@@ -103,8 +115,7 @@ static wd_status open_student(wd_machine *m, wd_err *err)
     WD_TRY(
         wd_device_alloc((void **)&m->loss, device, (size_t)o->batch * sizeof(float), "batch", err));
     WD_TRY(wd_alloc((void **)&m->sigma, (size_t)o->batch, sizeof(float), "a batch", err));
-    return wd_readback_open(&m->readback, device, RESULTS_UNDER_WAY + 1,
-                            o->batch * o->accumulation + 1, err);
+    return wd_readback_open(&m->readback, device, RESULTS_UNDER_WAY + 1, step_values(o), err);
 }
 
 /* Where gradients of several ranks are added, and losses come together. */

@@ -87,9 +87,12 @@ int64_t wd_machine_step_samples(const wd_machine_options *options);
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
                                   wd_err *err);
 
-/* Bytes that a step brings to the student's device of a rank beside the teacher's: the text of its
- * batches, the noise of trajectories that begin. */
+/* Bytes that a step brings to the student's device of a rank beside the teacher's: text and
+ * timesteps of its batches, the noise of trajectories that begin, and how far all others go. */
 double wd_machine_step_bytes(const wd_machine_options *options);
+
+/* Bytes that a step reads back from there: losses and the norm of gradients. */
+double wd_machine_back_bytes(const wd_machine_options *options);
 
 /* Steps of the student beside which a window of targets is made before its own step: those of a
  * micro-batch are asked for one step before it, while the micro-batch before that is computed; with

@@ -80,6 +80,7 @@ static inline int64_t wd_placed_window(const wd_placement *placement, int64_t wi
 /* A stage of one expert in bytes. */
 typedef struct wd_stage_size {
     size_t device;  /* in a device's pool, in the dtype the teacher is kept in */
+    size_t padding; /* of these, between tensors */
     size_t host;    /* in host memory, or on a device that reads it: what is not used as mapped */
     size_t file;    /* in the checkpoint */
     size_t reading; /* in host memory while it is read from disk */
@@ -242,6 +243,13 @@ size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site);
 static inline size_t wd_stage_mapped(const wd_stage_size *stage)
 {
     return stage->device > stage->host ? stage->device - stage->host : 0;
+}
+
+/* What is copied to a device that a stage is streamed to: from disk it comes as it is there, and is
+ * converted on the device. */
+static inline size_t wd_stage_sent(const wd_stage_size *stage, wd_home home)
+{
+    return home == WD_HOME_DISK ? stage->file : stage->device - stage->padding;
 }
 
 /* Of all stages that are there. */

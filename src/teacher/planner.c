@@ -29,17 +29,28 @@ struct wd_planner {
     int count;
     bool planned[WD_STRATEGY_auto];
     wd_strategy_plan plan[WD_STRATEGY_auto]; /* of those */
+    wd_traffic traffic;                      /* of the plan that was last looked at */
 };
 
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err)
 {
-    WD_TRY(wd_alloc((void **)out, 1, sizeof **out, "a planner", err));
-    (*out)->input = *input;
-    return WD_OK;
+    const int links = wd_traffic_room(&input->size, &input->site);
+    wd_planner *p;
+    WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a planner", err));
+    p->input = *input;
+    p->traffic.room = links;
+    const wd_status status = wd_alloc((void **)&p->traffic.link, (size_t)links,
+                                      sizeof *p->traffic.link, "links of a plan", err);
+    if (status == WD_OK)
+        *out = p;
+    else
+        wd_planner_close(p);
+    return status;
 }
 
 void wd_planner_close(wd_planner *planner)
 {
+    if (planner) wd_free(planner->traffic.link);
     wd_free(planner);
 }
 
@@ -101,6 +112,21 @@ wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_
     site.uncached = wd_planner_is_uncached(plan);
     wd_timeline_play(&plan->placement, &size, &site, &plan->load, fn, context);
     return WD_OK;
+}
+
+double wd_planner_copied(const wd_strategy_plan *plan)
+{
+    const double *bytes = plan->step_bytes;
+    return bytes[WD_LINK_IN] + bytes[WD_LINK_OUT] + bytes[WD_LINK_ACROSS];
+}
+
+const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan *plan)
+{
+    wd_site site = planner->input.site;
+    site.uncached = wd_planner_is_uncached(plan);
+    wd_planner_move(&planner->traffic, plan, &planner->input, &planner->input.size, &site);
+    wd_traffic_sort(&planner->traffic);
+    return &planner->traffic;
 }
 
 /* ---- windows ---- */
@@ -224,7 +250,7 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     WD_TRY(place(&out->placement, &p->input, strategy, &size, &site, err));
     account(out, &size, &site);
     site.uncached = wd_planner_is_uncached(out);
-    wd_planner_predict(out, &p->input, &size, &site);
+    wd_planner_predict(out, &p->traffic, &p->input, &size, &site);
     return WD_OK;
 }
 
@@ -314,8 +340,8 @@ bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
     if (!a->fits) return all_missing(a) < all_missing(b);
     const double seconds_a = known_of(a->step_seconds), seconds_b = known_of(b->step_seconds);
     if (seconds_a != seconds_b) return seconds_a < seconds_b;
-    const double moved_a = a->step_bytes_copied + a->step_bytes_read;
-    const double moved_b = b->step_bytes_copied + b->step_bytes_read;
+    const double moved_a = wd_planner_copied(a) + a->step_bytes[WD_LINK_READ];
+    const double moved_b = wd_planner_copied(b) + b->step_bytes[WD_LINK_READ];
     if (fabs(moved_a - moved_b) > EQUAL * moved_b) return moved_a < moved_b;
     return all_bytes(a) < all_bytes(b);
 }

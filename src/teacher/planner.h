@@ -9,6 +9,7 @@
 #include "teacher/strategy.h"
 #include "teacher/sweep.h"
 #include "teacher/timeline.h"
+#include "teacher/traffic.h"
 
 typedef struct wd_planner_input {
     wd_teacher_size size;                     /* its FLOPs are found here */
@@ -26,7 +27,10 @@ typedef struct wd_planner_input {
     double step_targets;       /* for all ranks */
     double steps_ahead;        /* see wd_machine_steps_ahead */
     double student_step_flops; /* of one rank */
-    double student_step_bytes; /* that come over the link of its device beside the teacher's */
+    /* what comes over the link of its device beside the teacher's, and leaves over it, in a step of
+     * one rank; then the same of gradients, on their way to other ranks */
+    double student_step_bytes, student_back_bytes;
+    double gradients_in_bytes, gradients_out_bytes;
     /* what ranks tell one another of it in a step: gradients, each adding up a share of them, and
      * what comes of that (gradients again, or weights), in bytes of all shares; and the share of a
      * step's FLOPs during which gradients become final */
@@ -47,8 +51,7 @@ typedef struct wd_strategy_plan {
     double step_seconds;                    /* predicted, of all ranks' step */
     bool student_limits, network_limits;    /* what limits it is the student's device, or what ranks
                                              * tell one another; else what the timeline says */
-    double step_bytes_copied;               /* over links, of all ranks */
-    double step_bytes_read;                 /* from disks, of all hosts */
+    double step_bytes[WD_LINKS];            /* over all links of a kind, of all ranks */
     double step_bytes_sent;                 /* by the rank that sends most to others */
     double reduce_seconds, exposed_seconds; /* of gradients: on the way; of these what nothing else
                                              * is done in */
@@ -90,6 +93,13 @@ wd_strategy_plan wd_planner_best(const wd_strategy_plan *all);
 
 /* The same, planned for it. */
 wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
+
+/* Over the links of devices: all that is copied to them, from them and between them. */
+double wd_planner_copied(const wd_strategy_plan *plan);
+
+/* What moves in a step of the plan, link by link; good until the planner is asked for something
+ * else. */
+const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan *plan);
 
 /* Plays the plan's sweeps once more, for `fn` to see: see teacher/timeline.h. */
 wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,

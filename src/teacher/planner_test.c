@@ -177,6 +177,7 @@ static void random_scene(scene *s)
     in->student_step_flops = magnitude(1e5, 1e9);
     in->student_step_bytes = magnitude(1e3, 1e7);
     in->reduced_bytes = in->gathered_bytes = magnitude(1e3, 1e7);
+    in->gradients_out_bytes = in->gradients_in_bytes = ranks > 1 ? in->reduced_bytes : 0;
     in->final_share = 0.6;
 }
 
@@ -394,13 +395,14 @@ static void gradients_take_the_link(void **state)
     in->site.hosts = 1;
     in->site.memory_bytes_per_s = 1e12;
     in->site.device[0].link_bytes_per_s = 1e6;
-    in->reduced_bytes = 2e6;
-    in->gathered_bytes = 3e6;
+    in->reduced_bytes = in->gradients_out_bytes = 2e6;
+    in->gathered_bytes = in->gradients_in_bytes = 3e6;
     in->teacher_rank = 0;
     const wd_strategy_plan plan = plan_of(in, WD_STRATEGY_gpu);
     assert_true(fabs(plan.reduce_seconds - 5) < 1e-9);
     assert_true(plan.step_seconds >= 5);
     in->site.ranks = 1;
+    in->gradients_out_bytes = in->gradients_in_bytes = 0;
     assert_true(plan_of(in, WD_STRATEGY_gpu).reduce_seconds == 0);
 }
 
@@ -420,7 +422,7 @@ static void experts_apart(void **state)
     for (int apart = 0; apart < 2; apart++) {
         for (int64_t i = 0; i < 2 * in->trajectories; i++)
             s.expert[i] = apart ? i >= in->trajectories : i % in->trajectories > 0;
-        copied[apart] = plan_of(in, WD_STRATEGY_offload).step_bytes_copied;
+        copied[apart] = plan_of(in, WD_STRATEGY_offload).step_bytes[WD_LINK_IN];
     }
     for (int i = 0; i < 2 * in->size.stages; i++)
         weights += (double)in->size.stage[i % 2][i / 2].device;

@@ -28,9 +28,10 @@ static void add_tensor(wd_stage_size *size, const wd_tensor_spec *spec, wd_dtype
 {
     wd_dtype stored = wd_spec_dtype(spec, storage);
     size_t file_bytes = bytes_as(spec, file);
-    size_t stored_bytes = wd_round_up(bytes_as(spec, stored), ALIGN);
+    size_t bytes = bytes_as(spec, stored), stored_bytes = wd_round_up(bytes, ALIGN);
     wd_dtype computed = stored == WD_F16 ? WD_F32 : stored;
     size->device += stored_bytes;
+    size->padding += stored_bytes - bytes;
     size->file += file_bytes;
     size->reading += wd_round_up(file_bytes, ALIGN);
     if (storage == WD_F16) size->widened += wd_round_up(bytes_as(spec, computed), ALIGN);

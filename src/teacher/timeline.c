@@ -27,7 +27,6 @@ typedef struct part {
     double place[WD_PIPELINE_STREAMS]; /* of a micro-batch, too */
     int places, place_next;            /* 0: all have one */
     bool head_alone;
-    double sent;                       /* bytes, to other ranks, in the last sweep */
 } part;
 
 typedef struct player {
@@ -77,7 +76,6 @@ static double work(player *p, lane *on, double from, double seconds, wd_timeline
 static double read_bytes(player *p, int expert, int stage, double bytes, double from)
 {
     const wd_timeline_event read = {WD_LANE_DISK, -1, 0, expert, stage, -1, 0, 0};
-    if (is_last(p)) p->out->bytes_read += bytes;
     return work(p, &p->disk, from, bytes / p->site->disk_bytes_per_s, read);
 }
 
@@ -94,15 +92,13 @@ static double fault_in(player *p, int expert, int stage, double from)
     return read_bytes(p, expert, stage, (double)mapped, from);
 }
 
-/* From disk it comes as it is there, and is converted on the device. */
 static double copy_over(player *p, int expert, int stage, double from)
 {
     const wd_place *place = &p->placement->place[expert][stage];
     const wd_stage_size *size = &p->size->stage[expert][stage];
     const int device = place->device;
-    const double bytes = (double)(place->home == WD_HOME_DISK ? size->file : size->device);
+    const double bytes = (double)wd_stage_sent(size, place->home);
     const wd_timeline_event copy = {WD_LANE_LINK, device, 0, expert, stage, -1, 0, 0};
-    if (is_last(p)) p->out->bytes_copied += bytes;
     if (place->home == WD_HOME_HOST)
         from = fault_in(p, expert, stage, later(from, p->part[device].link.free));
     return work(p, &p->part[device].link, from,
@@ -183,7 +179,6 @@ static double send(player *p, int from, int to, double bytes, double ready, wd_t
     ready = work(p, &p->part[from].network, ready, bytes / network_rate(p, from, to), event);
     event.lane = WD_LANE_LINK;
     event.device = to;
-    if (is_last(p)) p->part[from].sent += bytes;
     return work(p, &p->part[to].link, ready, bytes / link_rate(p, to), event);
 }
 
@@ -208,7 +203,6 @@ static void hop(player *p, int expert, int stage, int batch)
                              ? p->load->hop_head_bytes * states
                              : p->load->hop_bytes * states + p->load->hop_batch_bytes;
     if (from == to) return;
-    if (is_last(p)) p->out->bytes_copied += bytes;
     double *left = p->place;
     if (left) p->place = take_place(&p->part[to]);
     if (near) {
@@ -234,7 +228,6 @@ static void carry(player *p, int device, int other, double state_bytes, int expe
     if (!is_last(p)) return;
     if (has_link(p, device)) p->part[device].link.busy += seconds;
     if (other != HOST && has_link(p, other)) p->part[other].link.busy += seconds;
-    p->out->bytes_copied += bytes;
 }
 
 /* Where trajectories are, of the rank that has the device. */
@@ -256,7 +249,6 @@ static void tell(player *p, int device, int expert, int batch)
                            ((near - 1) / known_rate(p->site->memory_bytes_per_s) +
                             (ranks - near) / known_rate(p->site->network_bytes_per_s));
     work(p, &p->part[device].network, *ready_of(p, expert, batch), seconds, event);
-    if (is_last(p)) p->part[device].sent += bytes * (ranks - 1);
 }
 
 static void enter(player *p, int expert, int batch)
@@ -326,12 +318,9 @@ static void sum_up(const player *p)
     wd_timeline *out = p->out;
     for (int d = 0; d < p->parts; d++) out->compute_seconds[d] = p->part[d].compute.busy;
     for (int first = 0; first < p->parts; first += p->site->devices) {
-        double sent = 0, seconds = 0;
-        for (int d = first; d < first + p->site->devices; d++) {
-            sent += p->part[d].sent;
+        double seconds = 0;
+        for (int d = first; d < first + p->site->devices; d++)
             seconds += p->part[d].network.busy;
-        }
-        out->bytes_sent = fmax(out->bytes_sent, sent);
         out->network_seconds = fmax(out->network_seconds, seconds);
     }
 }

@@ -17,6 +17,7 @@ enum { WD_TIMELINE_BATCHES_MAX = 1024 };
 typedef struct wd_sweep_load {
     int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert, at most the above */
     double batch_targets[WD_PLACED_EXPERTS_MAX]; /* states of a micro-batch, on average */
+    double batches_mean[WD_PLACED_EXPERTS_MAX];  /* where such sweeps differ: for bytes */
     int sweeps_apart;       /* from one that a state is in to its next; 0 is 1 */
     double hop_batch_bytes; /* of each micro-batch, where it goes from device to device */
     /* of each state: both streams, the same way; what a head by itself wants of them; what comes
@@ -50,9 +51,7 @@ typedef struct wd_timeline {
     int limit_device;
     double busy;                                 /* its share of the time */
     double compute_seconds[WD_SITE_DEVICES_MAX]; /* of a sweep, on each device */
-    double bytes_read, bytes_copied;             /* per sweep: from disk; over all links */
-    double bytes_sent, network_seconds;          /* the same, of the rank that sends most to others:
-                                                  * activations, velocities */
+    double network_seconds; /* per sweep: of the rank that is longest about sending to others */
 } wd_timeline;
 
 /* `fn` (or NULL) sees every event but what is brought to the embedding and from the head, each

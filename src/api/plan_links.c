@@ -1,0 +1,146 @@
+/* See api/plan_links.h. */
+#include "api/plan_links.h"
+
+#include <stdio.h>
+
+#include "api/memory_report.h"
+
+enum { NAME = 48, CELL = 32 };
+
+static bool is_between_ranks(const wd_link *link)
+{
+    return link->kind == WD_LINK_NEAR || link->kind == WD_LINK_FAR;
+}
+
+/* ---- in words ---- */
+
+/* Its ends, as those of every rank are called. */
+static void name_of(char out[2 * NAME], const wd_link *link, const wd_train_plan *plan,
+                    const wd_strategy_plan *of)
+{
+    const wd_devices *d = plan->devices;
+    static const char *const host = "host memory";
+    const char *from = link->kind == WD_LINK_READ ? "disk" : host, *to = host;
+    if (link->kind == WD_LINK_OUT || link->kind == WD_LINK_ACROSS)
+        from = d->name[wd_placed_local(&of->placement, link->from)];
+    if (link->kind == WD_LINK_IN || link->kind == WD_LINK_ACROSS)
+        to = d->name[wd_placed_local(&of->placement, link->to)];
+    if (is_between_ranks(link)) {
+        from = "a rank";
+        to = link->kind == WD_LINK_NEAR ? "others of its host" : "other hosts";
+    }
+    snprintf(out, 2 * NAME, "%s to %s", from, to);
+}
+
+/* Whether both are the same link of a rank. */
+static bool are_of_one_name(const wd_link *a, const wd_link *b, const wd_placement *p)
+{
+    if (a->kind != b->kind) return false;
+    if (a->kind == WD_LINK_READ || is_between_ranks(a)) return true;
+    return (a->from < 0 || wd_placed_local(p, a->from) == wd_placed_local(p, b->from)) &&
+           (a->to < 0 || wd_placed_local(p, a->to) == wd_placed_local(p, b->to));
+}
+
+static void say_cell(wd_page *page, double bytes)
+{
+    char cell[CELL];
+    wd_page_say(page, " %9s", wd_bytes_text(cell, sizeof cell, (size_t)bytes));
+}
+
+/* What all links from `first` on have that are of one name with it. */
+static void say_links(wd_page *page, const wd_train_plan *plan, const wd_strategy_plan *of,
+                      const wd_traffic *traffic, int first)
+{
+    char name[2 * NAME];
+    wd_link most = traffic->link[first];
+    int links = 0;
+    for (int i = first; i < traffic->links; i++) {
+        const wd_link *link = &traffic->link[i];
+        if (!are_of_one_name(link, &most, &of->placement)) continue;
+        links += link->alike;
+        if (link->bytes > most.bytes) most = *link;
+    }
+    name_of(name, &most, plan, of);
+    wd_page_say(page, "  %-44s", name);
+    say_cell(page, most.bytes);
+    if (plan->input.site.ranks > 1) {
+        wd_page_say(page, " %9d", links);
+        if (most.gradients > 0) say_cell(page, most.gradients);
+    }
+    wd_page_say(page, "\n");
+}
+
+void wd_plan_links_say(wd_page *page, const wd_train_plan *plan, const wd_strategy_plan *of)
+{
+    const wd_traffic *traffic = wd_planner_traffic(plan->planner, of);
+    const bool many = plan->input.site.ranks > 1;
+    if (!traffic->links) return;
+    wd_page_say(page, "\n%s, by what moves in a step%s:\n  %-44s %9s%s\n",
+                wd_strategy_name(of->strategy), many ? ", over the link that has most of it" : "",
+                "", "bytes", many ? "     links gradients" : "");
+    for (int i = 0; i < traffic->links; i++) {
+        bool again = false;
+        for (int k = 0; k < i && !again; k++)
+            again = are_of_one_name(&traffic->link[k], &traffic->link[i], &of->placement);
+        if (!again) say_links(page, plan, of, traffic, i);
+    }
+}
+
+/* ---- JSON ---- */
+
+/* "host memory", "the disk of host 1", "rank 3"; where all have it, without a number. */
+static const char *numbered(char out[NAME], const char *what, const char *of, int number, bool all)
+{
+    if (all)
+        snprintf(out, NAME, "%s", what);
+    else
+        snprintf(out, NAME, "%s%s %d", what, of, number);
+    return out;
+}
+
+static const char *begin_of(char out[NAME], const wd_link *link, const wd_train_plan *plan,
+                            const wd_strategy_plan *of)
+{
+    char name[32];
+    const bool alike = of->placement.each || plan->input.site.ranks <= 1;
+    switch (link->kind) {
+    case WD_LINK_READ:
+        return numbered(out, "disk", " of host", link->from, alike || plan->input.site.hosts <= 1);
+    case WD_LINK_NEAR:
+    case WD_LINK_FAR:
+        if (alike) return numbered(out, "each rank", "", 0, true);
+        return numbered(out, "rank", "", link->from, false);
+    case WD_LINK_IN:
+        return numbered(out, "host memory", "", 0, true);
+    default:
+        return numbered(out, wd_train_plan_device(name, plan, of, link->from), "", 0, true);
+    }
+}
+
+static const char *end_of(char out[NAME], const wd_link *link, const wd_train_plan *plan,
+                          const wd_strategy_plan *of)
+{
+    char name[32];
+    if (is_between_ranks(link) && link->to == WD_LINK_ALL)
+        return numbered(out, link->kind == WD_LINK_NEAR ? "others of its host" : "other hosts", "",
+                        0, true);
+    if (is_between_ranks(link)) return numbered(out, "rank", "", link->to, false);
+    if (link->kind == WD_LINK_IN || link->kind == WD_LINK_ACROSS)
+        return numbered(out, wd_train_plan_device(name, plan, of, link->to), "", 0, true);
+    return numbered(out, "host memory", "", 0, true);
+}
+
+json_t *wd_plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *of)
+{
+    char from[NAME], to[NAME];
+    const wd_traffic *traffic = wd_planner_traffic(plan->planner, of);
+    json_t *links = json_array();
+    for (int i = 0; i < traffic->links; i++) {
+        const wd_link *link = &traffic->link[i];
+        json_array_append_new(
+            links, json_pack("{s:s, s:s, s:f, s:f, s:i}", "from", begin_of(from, link, plan, of),
+                             "to", end_of(to, link, plan, of), "bytes_per_step", link->bytes,
+                             "of_these_gradients", link->gradients, "links", link->alike));
+    }
+    return links;
+}

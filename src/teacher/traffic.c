@@ -1,0 +1,204 @@
+/* Bytes by link: see teacher/traffic.h. */
+#include "teacher/traffic.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { HOST = -1 }; /* its memory */
+
+/* What is added to, and how often what is found in one sweep moves. */
+typedef struct walk {
+    wd_traffic *traffic;
+    const wd_placement *placement;
+    const wd_teacher_size *size;
+    const wd_site *site;
+    const wd_sweep_load *load;
+    double times;
+} walk;
+
+int wd_traffic_room(const wd_teacher_size *size, const wd_site *site)
+{
+    const int ranks = wd_site_ranks(site); /* read, in, out, near, far: of each */
+    const int stages = size->experts * size->stages; /* its weights come, and what it computes on */
+    return 5 * ranks + 5 * stages + 4 * size->experts;
+}
+
+static void add(const walk *w, wd_link_kind kind, int from, int to, double bytes, double gradients)
+{
+    wd_traffic *t = w->traffic;
+    const int ranks = wd_site_ranks(w->site), near = wd_site_host_ranks(w->site);
+    const int alike = kind == WD_LINK_READ ? ranks / near : ranks;
+    if (!(bytes > 0)) return;
+    int i = 0;
+    while (i < t->links &&
+           (t->link[i].kind != kind || t->link[i].from != from || t->link[i].to != to))
+        i++;
+    if (i == t->links) {
+        assert(t->links < t->room);
+        t->link[t->links++] = (wd_link){
+            .kind = kind, .from = from, .to = to, .alike = w->placement->each ? alike : 1};
+    }
+    t->link[i].bytes += w->times * bytes;
+    t->link[i].gradients += w->times * gradients;
+}
+
+/* ---- within a rank ---- */
+
+/* Between devices, or host memory. */
+static void move_of(const walk *w, int from, int to, double bytes, double gradients)
+{
+    if (from != HOST && wd_site_at(w->site, from)->reads_host) from = HOST;
+    if (to != HOST && wd_site_at(w->site, to)->reads_host) to = HOST;
+    if (from == to) return;
+    add(w, from == HOST ? WD_LINK_IN : to == HOST ? WD_LINK_OUT : WD_LINK_ACROSS, from, to, bytes,
+        gradients);
+}
+
+static void move(const walk *w, int from, int to, double bytes)
+{
+    move_of(w, from, to, bytes, 0);
+}
+
+/* A stage's weights. */
+static void bring(const walk *w, int expert, int stage)
+{
+    const wd_place *place = &w->placement->place[expert][stage];
+    const wd_stage_size *size = &w->size->stage[expert][stage];
+    const bool mapped =
+        place->home == WD_HOME_HOST || wd_site_at(w->site, place->device)->reads_host;
+    size_t read = 0;
+    if (place->home == WD_HOME_DISK)
+        read = size->file;
+    else if (w->site->uncached && mapped)
+        read = wd_stage_mapped(size);
+    add(w, WD_LINK_READ, wd_site_host(w->site, place->device), HOST, (double)read, 0);
+    if (place->home != WD_HOME_DEVICE)
+        move(w, HOST, place->device, (double)wd_stage_sent(size, place->home));
+}
+
+/* ---- between ranks ---- */
+
+static int rank_of(const walk *w, int device)
+{
+    return wd_placed_rank(w->placement, device);
+}
+
+/* Where trajectories are, of a rank. */
+static int home_of(const walk *w, int rank)
+{
+    return rank * w->placement->devices + w->load->home;
+}
+
+/* All of a stream is sent; `wanted` of it goes on to the device. */
+static void send(const walk *w, int from, int to, double bytes, double wanted)
+{
+    const bool near = wd_site_host(w->site, from) == wd_site_host(w->site, to);
+    move(w, from, HOST, bytes);
+    add(w, near ? WD_LINK_NEAR : WD_LINK_FAR, rank_of(w, from), rank_of(w, to), bytes, 0);
+    move(w, HOST, to, wanted);
+}
+
+/* Velocities go from a rank to all others. Where each has a teacher, all of them do so. */
+static void tell(const walk *w, int rank, double bytes)
+{
+    const int ranks = wd_site_ranks(w->site), near = wd_site_host_ranks(w->site);
+    if (ranks == 1) return;
+    move(w, home_of(w, rank), HOST, bytes);
+    add(w, WD_LINK_NEAR, rank, WD_LINK_ALL, bytes * (near - 1), 0);
+    add(w, WD_LINK_FAR, rank, WD_LINK_ALL, bytes * (ranks - near), 0);
+    if (w->placement->each) move(w, HOST, home_of(w, rank), bytes * (ranks - 1));
+    for (int r = 0; r < ranks && !w->placement->each; r++)
+        if (r != rank) move(w, HOST, home_of(w, r), bytes);
+}
+
+/* ---- a sweep ---- */
+
+/* States of an expert go through its stages. */
+static void go_through(const walk *w, int expert)
+{
+    const wd_sweep_load *load = w->load;
+    const wd_place *place = w->placement->place[expert];
+    const int last = w->placement->stages - 1;
+    const double states = load->batches[expert] * load->batch_targets[expert];
+    const double hop =
+        states * load->hop_bytes + load->batches_mean[expert] * load->hop_batch_bytes;
+    move(w, home_of(w, rank_of(w, place[0].device)), place[0].device, states * load->latent_bytes);
+    move(w, HOST, place[0].device, states * load->text_bytes);
+    for (int s = 1; s <= last; s++) {
+        const int from = place[s - 1].device, to = place[s].device;
+        if (from == to) continue;
+        const wd_placed_sweep sweep = wd_placement_sweep(w->placement, w->site, to);
+        const double wanted = wd_placed_head_alone(&sweep) ? states * load->hop_head_bytes : hop;
+        if (rank_of(w, from) == rank_of(w, to))
+            move(w, from, to, wanted);
+        else
+            send(w, from, to, hop, wanted);
+    }
+    const int rank = rank_of(w, place[last].device);
+    move(w, place[last].device, home_of(w, rank), states * load->latent_bytes);
+    tell(w, rank, states * load->latent_bytes);
+}
+
+void wd_traffic_sweeps(wd_traffic *traffic, const wd_placement *placement,
+                       const wd_teacher_size *size, const wd_site *site, const wd_sweep_load *load,
+                       double sweeps)
+{
+    const walk w = {traffic, placement, size, site, load, sweeps};
+    for (int e = 0; e < placement->experts; e++) {
+        if (!load->batches[e]) continue;
+        for (int s = 0; s < placement->stages; s++) bring(&w, e, s);
+        go_through(&w, e);
+    }
+}
+
+/* ---- the student ---- */
+
+void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement, const wd_site *site,
+                        const wd_student_traffic *student)
+{
+    const walk w = {.traffic = traffic, .placement = placement, .site = site, .times = 1};
+    const int ranks = placement->each ? 1 : wd_site_ranks(site);
+    const double in = student->gradients_in, out = student->gradients_out;
+    const double near = student->gradients_near, far = student->gradients_far;
+    for (int r = 0; r < ranks; r++) {
+        const int device = r * site->devices + student->device;
+        move_of(&w, HOST, device, student->in + in, in);
+        move_of(&w, device, HOST, student->out + out, out);
+        add(&w, WD_LINK_NEAR, r, WD_LINK_ALL, near, near);
+        add(&w, WD_LINK_FAR, r, WD_LINK_ALL, far, far);
+    }
+}
+
+/* ---- order, sums ---- */
+
+static int compare(const void *a, const void *b)
+{
+    const wd_link *x = a, *y = b;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    return x->from != y->from ? x->from - y->from : x->to - y->to;
+}
+
+void wd_traffic_sort(wd_traffic *traffic)
+{
+    qsort(traffic->link, (size_t)traffic->links, sizeof *traffic->link, compare);
+}
+
+double wd_traffic_bytes(const wd_traffic *traffic, wd_link_kind kind)
+{
+    double bytes = 0;
+    for (int i = 0; i < traffic->links; i++)
+        if (traffic->link[i].kind == kind) bytes += traffic->link[i].alike * traffic->link[i].bytes;
+    return bytes;
+}
+
+double wd_traffic_sent(const wd_traffic *traffic)
+{
+    double sent[WD_SITE_DEVICES_MAX] = {0}, most = 0;
+    for (int i = 0; i < traffic->links; i++) {
+        const wd_link *link = &traffic->link[i];
+        if (link->kind != WD_LINK_NEAR && link->kind != WD_LINK_FAR) continue;
+        most = fmax(most, sent[link->from] += link->bytes);
+    }
+    return most;
+}
