@@ -372,7 +372,27 @@ const wd_option *wd_option_find(wd_job job, const char *name, wd_err *err);
  * error with what was expected and found. */
 wd_status wd_option_set(void *options, const wd_option *option, const char *value, wd_err *err);
 
-/* Whether the required options are there and all values are in range: what every job does first. */
+enum { WD_OPTIONS_MAX = 128 }; /* of a job */
+
+/* What one source gives of a job's options: a command line, a file. A later source replaces what an
+ * earlier one has said; within one, options must not contradict one another. Zeroed: nothing. */
+typedef struct wd_option_source {
+    const wd_option *given[WD_OPTIONS_MAX]; /* [count], one for each field: the last */
+    int64_t count;
+} wd_option_source;
+
+/* As wd_option_set, for a source. Another name of a field that the source has already given another
+ * value (--teacher_on_cpu, --balance_teacher) is an error that names both. */
+wd_status wd_option_give(wd_option_source *source, void *options, const wd_option *option,
+                         const char *value, wd_err *err);
+
+/* The source has given all that it gives, of `job`: options of it that contradict one another are
+ * an error that names both; what earlier sources have said and it contradicts is taken back. */
+wd_status wd_option_source_end(const wd_option_source *source, wd_job job, void *options,
+                               wd_err *err);
+
+/* Whether the required options are there, all values are in range, and none contradicts another:
+ * what every job does first. */
 wd_status wd_options_check(wd_job job, const void *options, wd_err *err);
 
 /* Writes the option's value as a user would give it ("" : not given, texts joined by ", ") into
@@ -388,8 +408,8 @@ typedef struct wd_config wd_config;
 wd_status wd_config_open(wd_config **out, const char *path, wd_err *err);
 void wd_config_close(wd_config *config); /* NULL is allowed */
 
-/* Sets the options that the file names; an unknown name or unusable value is an error that names
- * the file and the option. */
+/* Sets the options that the file names, as one source; an unknown name, an unusable value, or a
+ * contradiction is an error that names the file and the option. */
 wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd_err *err);
 
 #ifdef __cplusplus

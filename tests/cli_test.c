@@ -131,6 +131,31 @@ static void the_command_line_wins_over_a_file(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "forward needs --model");
 }
 
+/* Of one source; the command line may still say other than a file. */
+static void contradictions_are_refused(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"teacher_device_strategy\": \"gpu0\", \"teacher_rank\": 1}";
+    const char *path = wd_test_path("gpu0.json");
+    wd_err err;
+    wd_test_ok(wd_file_write(path, json, sizeof json - 1, &err), &err);
+    wd_program_run(&program, "train", "--teacher-on-cpu", "--balance_teacher");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--teacher_on_cpu (cpu) and --balance_teacher (balanced)");
+    wd_program_run(&program, "plan", "--teacher_rank", "0", "--teacher_device_strategy=gpu");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--teacher_device_strategy (gpu) and --teacher_rank");
+    wd_program_run(&program, "plan", "--teacher_device_map", "m.json", "--teacher_on_cpu");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--teacher_on_cpu (cpu) and --teacher_device_map");
+    wd_program_run(&program, "plan", "--config", path, "--teacher_rank=2", "--teacher_preset",
+                   "wan2.1-1.3b", "--devices", "sim:2x80GiB@link=50GB/s,compute=500TFLOP/s");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "teacher_rank: 2 is no device");
+    wd_program_run(&program, "plan", "--config", path, "--teacher_on_cpu", "--teacher_preset",
+                   "wan2.1-1.3b", "--devices", "sim:2x80GiB@link=50GB/s,compute=500TFLOP/s");
+    assert_prints("\ncpu, by what it is");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +165,7 @@ int main(void)
         cmocka_unit_test(wrong_words_are_refused),
         cmocka_unit_test(values_go_to_their_options),
         cmocka_unit_test(the_command_line_wins_over_a_file),
+        cmocka_unit_test(contradictions_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

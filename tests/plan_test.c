@@ -237,7 +237,7 @@ static void a_way_out_is_whole(void **state)
     assert_true(wd_path_exists(wd_test_path("whole/run.json")));
 }
 
-/* Text encoder and VAE stay where a map has them, whatever the strategy. */
+/* What a map says of text encoder and VAE is left out with it. */
 static void a_map_may_be_what_does_not_fit(void **state)
 {
     (void)state;
@@ -251,6 +251,12 @@ static void a_map_may_be_what_does_not_fit(void **state)
         wd_test_ok(wd_file_write(file, maps[i], strlen(maps[i]), &err), &err);
         wd_program_run(&program, RUN("small"), "--devices", "sim:64MiB,100kB", "--save_samples",
                        "--teacher_device_map", file);
+        wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+        assert_null(strstr(program.err, " --teacher_device_map "));
+        run_the_ways_out(5);
+        assert_same_student("host", "small");
+        wd_program_run(&program, RUN("small"), "--devices", "sim:64MiB,100kB", "--save_samples",
+                       "--teacher_device_map", file, "--host_memory", "1MiB");
         wd_program_refused(&program, WD_DOES_NOT_FIT, "elsewhere in --teacher_device_map");
         assert_null(strstr(program.err, "  wandistiller train "));
     }
@@ -310,6 +316,16 @@ static void a_text_encoder_leaves_nothing(void **state)
                        "--teacher_device_map", file);
         wd_program_succeeded(&program);
     }
+}
+
+/* So is the device of gpu0. */
+static void a_rank_may_be_what_does_not_fit(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN("ranked"), "--devices", "sim:64MiB,100kB", "--teacher_rank", "1");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+    run_the_ways_out(5);
+    assert_same_student("host", "ranked");
 }
 
 static void a_host_budget_holds_too(void **state)
@@ -503,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_map_may_be_what_does_not_fit),
         cmocka_unit_test(what_a_map_puts_together_has_one_workspace),
         cmocka_unit_test(a_text_encoder_leaves_nothing),
+        cmocka_unit_test(a_rank_may_be_what_does_not_fit),
         cmocka_unit_test(a_host_budget_holds_too),
         cmocka_unit_test(memory_that_is_gone_is_reported),
         cmocka_unit_test(a_published_model_is_planned),

@@ -108,7 +108,7 @@ static void strategies_change_nothing(void **state)
 {
     (void)state;
     static const char *const places[][2] = {
-        {"gpu", "0"}, {"gpu0", "1"}, {"balanced", "0"}, {"offload", "0"}, {"disk", "0"}};
+        {"gpu", "-1"}, {"gpu0", "1"}, {"balanced", "-1"}, {"offload", "-1"}, {"disk", "-1"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const char *out = wd_test_path(places[i][0]), *ranks = i % 2 ? "2" : "4";
         wd_program_run(&program, RUN(out), "--nproc_per_node", ranks,
@@ -162,10 +162,10 @@ static void machines_may_have_folders_of_their_own(void **state)
 {
     (void)state;
     const char *first = wd_test_path("first"), *second = wd_test_path("second");
-    const char *const *all = MPIRUN("1", RUN(first), "--distributed", "--num_steps", "12",
-                                    "--resume", ":", "-n", "1", WD_PROGRAM, RUN(second),
-                                    "--distributed", "--num_steps", "12", "--resume",
-                                    "--cache_dir", wd_test_path("first/cache"));
+    const char *const *all =
+        MPIRUN("1", RUN(first), "--distributed", "--num_steps", "12", "--resume", ":", "-n", "1",
+               WD_PROGRAM, RUN(second), "--distributed", "--num_steps", "12", "--resume",
+               "--cache_dir", wd_test_path("first/cache"));
     run_ranks(all);
     wd_program_succeeded(&program);
     assert_true(wd_path_exists(wd_test_path("first/model_index.json")));

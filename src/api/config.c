@@ -58,27 +58,28 @@ static wd_status other_type(wd_err *err, const wd_option *o, const json_t *value
                    expected[o->type], found[json_typeof(value)]);
 }
 
-static wd_status apply_one(void *options, const wd_option *o, const json_t *value, wd_err *err)
+static wd_status apply_one(wd_option_source *source, void *options, const wd_option *o,
+                           const json_t *value, wd_err *err)
 {
     char number[64];
     const bool numeric = o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT;
     switch (json_typeof(value)) {
     case JSON_STRING:
-        return wd_option_set(options, o, json_string_value(value), err);
+        return wd_option_give(source, options, o, json_string_value(value), err);
     case JSON_INTEGER:
         if (!numeric) break;
         snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-        return wd_option_set(options, o, number, err);
+        return wd_option_give(source, options, o, number, err);
     case JSON_REAL:
         if (!numeric) break;
         snprintf(number, sizeof number, "%.17g", json_real_value(value));
-        return wd_option_set(options, o, number, err);
+        return wd_option_give(source, options, o, number, err);
     case JSON_TRUE:
         if (!o->bare) break;
-        return wd_option_set(options, o, o->bare, err);
+        return wd_option_give(source, options, o, o->bare, err);
     case JSON_FALSE:
         if (o->type != WD_OPTION_FLAG) break;
-        return wd_option_set(options, o, "false", err);
+        return wd_option_give(source, options, o, "false", err);
     case JSON_NULL:
         return WD_OK; /* not given */
     default:
@@ -87,14 +88,15 @@ static wd_status apply_one(void *options, const wd_option *o, const json_t *valu
     return other_type(err, o, value);
 }
 
-static wd_status apply_list(void *options, const wd_option *o, const json_t *list, wd_err *err)
+static wd_status apply_list(wd_option_source *source, void *options, const wd_option *o,
+                            const json_t *list, wd_err *err)
 {
     size_t i;
     json_t *item;
     json_array_foreach(list, i, item)
     {
         if (!json_is_string(item)) return other_type(err, o, item);
-        WD_TRY(wd_option_set(options, o, json_string_value(item), err));
+        WD_TRY(wd_option_give(source, options, o, json_string_value(item), err));
     }
     return WD_OK;
 }
@@ -103,19 +105,20 @@ wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd
 {
     const char *key;
     json_t *value;
+    wd_status status = WD_OK;
+    wd_option_source file = {0};
     json_object_foreach(config->options, key, value)
     {
         const wd_option *o = wd_option_find(job, key, err);
-        wd_status status = !o ? WD_INVALID_ARGUMENT
-                           : o->type == WD_OPTION_TEXTS && json_is_array(value)
-                               ? apply_list(options, o, value, err)
-                               : apply_one(options, o, value, err);
-        if (status != WD_OK) {
-            wd_fail_in(err, "%s", config->path);
-            return status;
-        }
+        status = !o ? WD_INVALID_ARGUMENT
+                 : o->type == WD_OPTION_TEXTS && json_is_array(value)
+                     ? apply_list(&file, options, o, value, err)
+                     : apply_one(&file, options, o, value, err);
+        if (status != WD_OK) break;
     }
-    return WD_OK;
+    if (status == WD_OK) status = wd_option_source_end(&file, job, options, err);
+    if (status != WD_OK) wd_fail_in(err, "%s", config->path);
+    return status;
 }
 
 static json_t *value_json(const void *options, const wd_option *o)

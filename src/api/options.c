@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "api/tables.h"
+#include "api/teacher_choice.h"
 #include "core/error.h"
 
 static wd_option_table table_of(wd_job job)
@@ -356,5 +357,6 @@ wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
             return wd_fail(err, WD_INVALID_ARGUMENT, "%s needs --%s: %s", wd_job_name(job), o->name,
                            o->help);
     }
-    return WD_OK;
+    if (job != WD_JOB_TRAIN && job != WD_JOB_PLAN) return WD_OK;
+    return wd_teacher_choice_check(options, "teacher_device_strategy", err);
 }

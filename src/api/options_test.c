@@ -110,6 +110,108 @@ static void python_flags_choose_a_strategy(void **state)
     assert_string_equal(t.teacher_device_strategy, "balanced");
 }
 
+/* ---- what contradicts ---- */
+
+/* Gives "name=value" ..., as one source. */
+static wd_status give(wd_train_options *t, const char *const *words, wd_err *err)
+{
+    wd_option_source source = {0};
+    wd_status status = WD_OK;
+    for (; *words && status == WD_OK; words++) {
+        char name[64];
+        const char *value = strchr(*words, '=');
+        snprintf(name, sizeof name, "%.*s", (int)(value - *words), *words);
+        status =
+            wd_option_give(&source, t, wd_option_find(WD_JOB_TRAIN, name, NULL), value + 1, err);
+    }
+    return status == WD_OK ? wd_option_source_end(&source, WD_JOB_TRAIN, t, err) : status;
+}
+
+static void a_source_agrees_with_itself(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option[4], *says;
+    } cases[] = {
+        {{"teacher_on_cpu=cpu", "balance_teacher=balanced"},
+         "--teacher_on_cpu (cpu) and --balance_teacher (balanced) contradict one another: leave "
+         "one of them out"},
+        {{"teacher_device_strategy=gpu", "sequential=sequential"},
+         "--teacher_device_strategy (gpu) and --sequential (sequential) contradict"},
+        {{"teacher_rank=0", "teacher_device_strategy=gpu"},
+         "--teacher_device_strategy (gpu) and --teacher_rank contradict one another: a rank is for "
+         "the strategy gpu0; leave"},
+        {{"balanced_teacher=balanced", "teacher_rank=1"},
+         "--balanced_teacher (balanced) and --teacher_rank"},
+        {{"teacher_device_map=m.json", "teacher_on_cpu=cpu"},
+         "--teacher_on_cpu (cpu) and --teacher_device_map contradict one another: a map is for the "
+         "strategy custom; leave"},
+        {{"teacher_device_map=m.json", "teacher_rank=1"},
+         "--teacher_device_map and --teacher_rank contradict"},
+        {{"teacher_device_strategy=cpu", "teacher_on_cpu=cpu"}, NULL},
+        {{"balance_teacher=balanced", "balanced_teacher=balanced"}, NULL},
+        {{"teacher_device_strategy=cpu", "teacher_device_strategy=gpu"}, NULL}, /* the last */
+        {{"share_teacher=gpu0", "teacher_rank=1"}, NULL},
+        {{"teacher_device_strategy=custom", "teacher_device_map=m.json"}, NULL},
+        {{"teacher_device_strategy=auto", "teacher_device_map=m.json", "teacher_rank=1"}, NULL},
+        {{"teacher_device_strategy=gpu", "teacher_rank=-1"}, NULL}, /* as by default */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_err err = {0};
+        wd_train_options t = wd_train_defaults();
+        const wd_status status = give(&t, cases[i].option, &err);
+        assert_int_equal(status, cases[i].says ? WD_INVALID_ARGUMENT : WD_OK);
+        if (cases[i].says) assert_says(&err, cases[i].says);
+    }
+    wd_err err;
+    wd_train_options t = wd_train_defaults(); /* a program that uses the library is a source, too */
+    t.teacher_path = t.data_path = "x";
+    t.teacher_device_strategy = "disk";
+    assert_int_equal(wd_options_check(WD_JOB_TRAIN, &t, &err), WD_OK);
+    t.teacher_rank = 1;
+    assert_int_equal(wd_options_check(WD_JOB_TRAIN, &t, &err), WD_INVALID_ARGUMENT);
+    assert_says(&err, "--teacher_device_strategy (disk) and --teacher_rank");
+}
+
+/* What was said first does not stand in the way. */
+static void a_later_source_replaces_an_earlier_one(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *first[4], *then[4];
+        const char *strategy, *map;
+        int64_t rank;
+    } cases[] = {
+        {{"teacher_on_cpu=cpu"}, {"balance_teacher=balanced"}, "balanced", NULL, -1},
+        {{"share_teacher=gpu0", "teacher_rank=1"}, {"teacher_on_cpu=cpu"}, "cpu", NULL, -1},
+        {{"share_teacher=gpu0", "teacher_rank=1"}, {"teacher_rank=2"}, "gpu0", NULL, 2},
+        {{"teacher_rank=1"}, {"share_teacher=gpu0"}, "gpu0", NULL, 1},
+        {{"teacher_on_cpu=cpu"}, {"teacher_rank=1"}, NULL, NULL, 1},
+        {{"teacher_device_map=m"}, {"teacher_rank=1"}, NULL, NULL, 1},
+        {{"teacher_device_map=m"}, {"teacher_device_strategy=gpu"}, "gpu", NULL, -1},
+        {{"teacher_device_map=m"}, {"teacher_device_strategy=custom"}, "custom", "m", -1},
+        {{"teacher_device_strategy=auto", "teacher_device_map=m"},
+         {"teacher_rank=1"},
+         "auto",
+         "m",
+         1},
+        {{"share_teacher=gpu0", "teacher_rank=1"}, {"teacher_device_map=m"}, NULL, "m", -1},
+        {{"teacher_device_map=m"}, {"batch_size=3"}, NULL, "m", -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_err err = {0};
+        wd_train_options t = wd_train_defaults();
+        t.teacher_path = t.data_path = "x";
+        assert_int_equal(give(&t, cases[i].first, &err), WD_OK);
+        assert_int_equal(give(&t, cases[i].then, &err), WD_OK);
+        assert_int_equal(!t.teacher_device_strategy, !cases[i].strategy);
+        if (cases[i].strategy) assert_string_equal(t.teacher_device_strategy, cases[i].strategy);
+        assert_int_equal(!t.teacher_device_map, !cases[i].map);
+        assert_int_equal(t.teacher_rank, cases[i].rank);
+        assert_int_equal(wd_options_check(WD_JOB_TRAIN, &t, &err), WD_OK);
+    }
+}
+
 static void unusable_values_are_refused(void **state)
 {
     (void)state;
@@ -207,6 +309,10 @@ static void bad_files_are_refused(void **state)
         {"{\"save_samples\": 1.5}", "--save_samples: expected true or false, found a number"},
         {"{\"sample_prompts\": [\"a\", 1]}", "expected a text or an array of texts"},
         {"{\"lr\": {}}", "--lr: expected a number, found an object"},
+        {"{\"teacher_on_cpu\": true, \"sequential\": true}",
+         "options_test.json: --teacher_on_cpu (cpu) and --sequential (sequential) contradict"},
+        {"{\"teacher_device_strategy\": \"gpu\", \"teacher_rank\": 1}",
+         "options_test.json: --teacher_device_strategy (gpu) and --teacher_rank contradict"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wd_train_options t = wd_train_defaults();
@@ -237,6 +343,8 @@ int main(void)
         cmocka_unit_test(defaults_are_those_of_the_tables),
         cmocka_unit_test(values_are_read_by_type),
         cmocka_unit_test(python_flags_choose_a_strategy),
+        cmocka_unit_test(a_source_agrees_with_itself),
+        cmocka_unit_test(a_later_source_replaces_an_earlier_one),
         cmocka_unit_test(unusable_values_are_refused),
         cmocka_unit_test(structs_are_checked),
         cmocka_unit_test(files_set_options),

@@ -24,9 +24,9 @@ static const wd_option own[] = {
              "device's memory, and one sweep over the teacher"},
 };
 
-enum { OWN = sizeof own / sizeof *own, ROWS_MAX = 128 };
+enum { OWN = sizeof own / sizeof *own };
 
-static wd_option table[ROWS_MAX];
+static wd_option table[WD_OPTIONS_MAX];
 static int64_t rows;
 
 /* The struct of `train` is the first part of that of `plan`, so its lines serve as they are. Own
@@ -36,7 +36,7 @@ static void make_table(void)
     static_assert(offsetof(wd_plan_options, train) == 0, "offsets of train's lines");
     const wd_option_table train = wd_table_train();
     const char *group = "";
-    assert(train.count + OWN <= ROWS_MAX);
+    assert(train.count + OWN <= WD_OPTIONS_MAX);
     for (int64_t i = 0; i < train.count; i++) {
         const wd_option *line = &train.option[i];
         const bool begins = strcmp(line->group, group) && !(line->flags & WD_OPTION_LEGACY);

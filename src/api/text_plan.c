@@ -53,16 +53,22 @@ static wd_status share_text(wd_train_setup *s, wd_err *err)
 wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devices, int device,
                        wd_err *err)
 {
-    const int place = wd_plan_place(devices, device);
-    wd_device *dry = NULL;
-    wd_queue *dry_queue = NULL;
-    wd_status status;
-    int64_t before;
     WD_TRY(wd_prompt_embeds_open(&s->embeds, s->cache_dir, &s->teacher, s->prompt,
                                  s->data.count + s->samples, s->options.negative_prompt,
                                  s->options.max_sequence_length, s->encoder_dtype, err));
     WD_TRY(choose_text(s, err));
     WD_TRY(share_text(s, err));
+    return wd_text_plan_encoding(plan, s, devices, device, err);
+}
+
+wd_status wd_text_plan_encoding(wd_memory_plan *plan, const wd_train_setup *s,
+                                const wd_devices *devices, int device, wd_err *err)
+{
+    const int place = wd_plan_place(devices, device);
+    wd_device *dry = NULL;
+    wd_queue *dry_queue = NULL;
+    wd_status status;
+    int64_t before;
     wd_plan_add(plan, "tokenizer", WD_PLAN_TOKENS, WD_PLAN_HOST,
                 wd_text_cache_tokenizer_bytes(s->embeds.cache));
     WD_TRY_OUT(wd_device_open_dry(&dry, devices->device[device], err));

@@ -11,4 +11,8 @@
 wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *setup, wd_devices *devices, int device,
                        wd_err *err);
 
+/* The last of it alone, by embeddings that are open: what encoding takes. */
+wd_status wd_text_plan_encoding(wd_memory_plan *plan, const wd_train_setup *setup,
+                                const wd_devices *devices, int device, wd_err *err);
+
 #endif

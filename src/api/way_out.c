@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/teacher_choice.h"
+#include "api/text_plan.h"
 #include "api/train_command.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -78,13 +80,19 @@ static size_t all_bytes(const wd_train_plan *where, const wd_strategy_plan *plan
     return sum;
 }
 
+/* A map is for custom alone, and is tried by itself. */
+static bool is_tried(const wd_train_plan *where, const wd_strategy_plan *plan, int i)
+{
+    return where->map.given ? i == WD_STRATEGY_custom : !is_another_name(plan, i);
+}
+
 /* Those that fit and take less than `below`, the fastest first. */
 static void sort_fitting(int *order, int *count, const wd_train_plan *where,
                          const wd_strategy_plan *plan, size_t below)
 {
     *count = 0;
     for (int i = 0; i < WD_STRATEGY_auto; i++) {
-        if (plan[i].objection || !plan[i].fits || is_another_name(plan, i) ||
+        if (plan[i].objection || !plan[i].fits || !is_tried(where, plan, i) ||
             all_bytes(where, &plan[i]) >= below)
             continue;
         int at = (*count)++;
@@ -98,7 +106,7 @@ static void say_way(const wd_train_options *options, const wd_strategy_plan *pla
 {
     char command[COMMAND_MAX];
     wd_train_options o = *options;
-    o.teacher_device_strategy = wd_strategy_name(plan->strategy);
+    wd_teacher_choose(&o, wd_strategy_name(plan->strategy));
     wd_train_command(command, sizeof command, &o);
     wd_log(WD_LOG_ERROR, "  # %.3g s per step, window %" PRId64, plan->step_seconds, plan->window);
     wd_log(WD_LOG_ERROR, "  %s", command);
@@ -130,19 +138,62 @@ static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, const chang
     return said;
 }
 
-/* Up to WAYS_MAX of them, the fewest changes first, then the fastest; returns how many. `below`:
- * bytes of all places together that a plan must stay under. */
+/* At a place; of a host by all its ranks, which are alike. */
+static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, int place)
+{
+    const int ranks = place == WD_PLAN_HOST ? wd_site_host_ranks(&plan->input.site) : 1;
+    return (size_t)ranks * wd_plan_peak(memory, place);
+}
+
+/* The prompts are encoded in the same place whatever the strategy: NULL, or the place that has no
+ * room for it. */
+static const char *too_small_to_encode(const wd_train_plan *plan)
+{
+    const wd_devices *d = plan->devices;
+    wd_memory_plan text = plan->text;
+    wd_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor && wd_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
+            return d->name[i];
+    return peak_of(plan, &text, WD_PLAN_HOST) > plan->host_budget ? "host memory" : NULL;
+}
+
+/* The ways with one set of changes, the teacher's map (or none) being that of `plan`. */
+static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, wd_train_setup *copy,
+                       const change *c, size_t below, int most)
+{
+    *copy = *setup;
+    choose_window(copy);
+    copy->trainer.machine.text_context = NULL; /* nothing is computed */
+    copy->options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
+    copy->trainer.samples.decoder = plan->devices->teacher[plan->map.vae];
+    return too_small_to_encode(plan) ? 0 : say_ways(plan, copy, c, below, most);
+}
+
+/* The plan without its map: the processor encodes and decodes then. */
+static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
+                               const wd_train_setup *setup)
+{
+    const int processor = plan->devices->processor;
+    *out = *plan;
+    out->map = (wd_teacher_map){.text_encoder = processor, .vae = processor};
+    out->text = (wd_memory_plan){0};
+    return wd_text_plan_encoding(&out->text, setup, plan->devices, processor, NULL);
+}
+
+/* Up to WAYS_MAX of them, the fewest changes first (a map is kept before it is left out), then the
+ * fastest; returns how many. `below`: bytes of all places together that a plan must stay under. */
 static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
 {
     int said = 0;
     change c;
+    wd_train_plan plain;
     wd_train_setup *copy = NULL; /* borrows all that *setup has */
+    const bool both = plan->map.given && leave_map_out(&plain, plan, setup) == WD_OK;
     if (wd_alloc((void **)&copy, 1, sizeof *copy, "a plan", NULL) == WD_OK)
         for (int n = 0; said < WAYS_MAX && nth_change(&c, n); n++) {
-            *copy = *setup;
-            choose_window(copy);
-            copy->trainer.machine.text_context = NULL; /* nothing is computed */
-            said += say_ways(plan, copy, &c, below, WAYS_MAX - said);
+            said += say_changed(plan, setup, copy, &c, below, WAYS_MAX - said);
+            if (both) said += say_changed(&plain, setup, copy, &c, below, WAYS_MAX - said);
         }
     wd_free(copy);
     return said;
@@ -168,13 +219,6 @@ void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup,
 
 /* ---- the refusal ---- */
 
-/* At a place; of a host by all its ranks, which are alike. */
-static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, int place)
-{
-    const int ranks = place == WD_PLAN_HOST ? wd_site_host_ranks(&plan->input.site) : 1;
-    return (size_t)ranks * wd_plan_peak(memory, place);
-}
-
 static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory, int place,
                         size_t there)
 {
@@ -190,19 +234,6 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
                    memory->item[i].name, wd_bytes_text(item, sizeof item, memory->item[i].bytes));
 }
 
-/* The prompts are encoded in the same place whatever the strategy: NULL, or the place that has no
- * room for it. */
-static const char *too_small_to_encode(const wd_train_plan *plan)
-{
-    const wd_devices *d = plan->devices;
-    wd_memory_plan text = plan->text;
-    wd_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
-    for (int i = 0; i < d->count; i++)
-        if (i != d->processor && wd_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
-            return d->name[i];
-    return peak_of(plan, &text, WD_PLAN_HOST) > plan->host_budget ? "host memory" : NULL;
-}
-
 wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memory,
                            const wd_train_setup *setup, wd_err *err)
 {
@@ -216,7 +247,7 @@ wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memo
         if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
     wd_log(WD_LOG_ERROR, "what would fit, best first:");
     const char *small = too_small_to_encode(plan);
-    if (!small && say_all(plan, setup, SIZE_MAX))
+    if (say_all(plan, setup, SIZE_MAX))
         return wd_fail(
             err, WD_DOES_NOT_FIT,
             "the run does not fit under --teacher_device_strategy %s; the commands above "

@@ -2,16 +2,21 @@
  *
  * --name VALUE, --name=VALUE, --flag, --list VALUE VALUE ...; '-' and '_' in names are the same;
  * "--" ends the options. --config is read before the others wherever it stands, so that the command
- * line wins over the file. */
+ * line wins over the file: they are two sources. */
 #include <stdarg.h>
 #include <string.h>
 
 #include "cli/cli.h"
 
+/* Options of the job, or of every command: where they go, and which the command line gives. */
+typedef struct target {
+    void *options;
+    wd_option_source given;
+} target;
+
 typedef struct reader {
     wd_job job;
-    void *options;
-    wd_cli_input *input;
+    target own, common;
     int argc, at;
     char **argv;
     int positional; /* arguments without a name so far */
@@ -43,23 +48,27 @@ static const wd_option *find(bool *is_common, wd_job job, const char *name, wd_e
     return o ? o : wd_option_find(job, name, err);
 }
 
+static wd_status give(target *to, const wd_option *o, const char *value, wd_err *err)
+{
+    return wd_option_give(&to->given, to->options, o, value, err);
+}
+
 /* Values of `o` behind its name: as many as its type takes. */
-static wd_status read_values(reader *r, void *target, const wd_option *o, wd_err *err)
+static wd_status read_values(reader *r, target *to, const wd_option *o, wd_err *err)
 {
     const bool next = r->at < r->argc;
-    if (o->type == WD_OPTION_FLAG) return wd_option_set(target, o, o->bare, err);
-    if (o->bare && (!next || is_name(r->argv[r->at])))
-        return wd_option_set(target, o, o->bare, err);
+    if (o->type == WD_OPTION_FLAG) return give(to, o, o->bare, err);
+    if (o->bare && (!next || is_name(r->argv[r->at]))) return give(to, o, o->bare, err);
     if (!next || (o->type == WD_OPTION_TEXTS && is_name(r->argv[r->at]))) {
         char value[256];
         return refuse(err, "--%s: expected %s behind it, found nothing", o->name,
                       wd_cli_value_text(value, sizeof value, o));
     }
     if (o->type == WD_OPTION_TEXTS) /* what the command line gives replaces the file's */
-        ((wd_texts *)((char *)target + o->offset))->count = 0;
+        ((wd_texts *)((char *)to->options + o->offset))->count = 0;
     wd_status status;
     do {
-        status = wd_option_set(target, o, r->argv[r->at++], err);
+        status = give(to, o, r->argv[r->at++], err);
     } while (status == WD_OK && o->type == WD_OPTION_TEXTS && r->at < r->argc &&
              !is_name(r->argv[r->at]));
     return status;
@@ -80,8 +89,8 @@ static wd_status read_named(reader *r, char *arg, wd_err *err)
     bool is_common;
     const wd_option *o = find(&is_common, r->job, name, err);
     if (!o) return WD_INVALID_ARGUMENT;
-    void *target = is_common ? (void *)&r->input->common : r->options;
-    return value ? wd_option_set(target, o, value, err) : read_values(r, target, o, err);
+    target *to = is_common ? &r->common : &r->own;
+    return value ? give(to, o, value, err) : read_values(r, to, o, err);
 }
 
 static wd_status read_positional(reader *r, const char *arg, wd_err *err)
@@ -92,7 +101,7 @@ static wd_status read_positional(reader *r, const char *arg, wd_err *err)
     for (int64_t i = 0; i < count; i++)
         if (table[i].flags & WD_OPTION_POSITIONAL && seen++ == r->positional) {
             r->positional++;
-            return wd_option_set(r->options, &table[i], arg, err);
+            return give(&r->own, &table[i], arg, err);
         }
     return refuse(err, "%s: unexpected argument \"%s\"; options begin with --", wd_job_name(r->job),
                   arg);
@@ -112,7 +121,7 @@ static wd_status read_all(reader *r, wd_err *err)
             status = read_positional(r, arg, err);
         if (status != WD_OK) return status;
     }
-    return WD_OK;
+    return wd_option_source_end(&r->own.given, r->job, r->own.options, err);
 }
 
 /* The value of --config, or NULL. */
@@ -164,7 +173,12 @@ wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, ch
         if (status == WD_OK) status = wd_config_apply(out->config, job, options, err);
         if (status != WD_OK) return status;
     }
-    reader r = {.job = job, .options = options, .input = out, .argc = argc, .at = 1, .argv = argv};
+    reader r = {.job = job,
+                .own.options = options,
+                .common.options = &out->common,
+                .argc = argc,
+                .at = 1,
+                .argv = argv};
     wd_status status = read_all(&r, err);
     if (status == WD_OK) direct_log(out->common.log_level);
     return status;
