@@ -67,10 +67,18 @@ static void cell_name(char out[KEY_MAX], const reader *r, int component, int i)
 
 /* ---- values ---- */
 
+/* 1, or "1", which is what some writers of JSON make of it. */
+static bool read_index(json_int_t *index, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    *index = text ? strtoll(text, NULL, 10) : json_integer_value(value);
+    return text ? *text && !text[strspn(text, "0123456789")] : json_is_integer(value);
+}
+
 static bool read_place(wd_place *out, const json_t *value, const wd_map_devices *devices)
 {
-    if (json_is_integer(value)) {
-        json_int_t index = json_integer_value(value);
+    json_int_t index;
+    if (read_index(&index, value)) {
         *out = (wd_place){WD_HOME_DEVICE, (int)index};
         return index >= 0 && index < devices->count;
     }

@@ -62,6 +62,22 @@ static void components(void **state)
     assert_place(map.placement.place[1][STAGES - 1], WD_HOME_DISK, 0);
 }
 
+/* A number in quotes is that number. */
+static void numbers_may_be_texts(void **state)
+{
+    (void)state;
+    const wd_device_map map = taken("{\"\": \"1\"}", 1);
+    assert_place(map.vae, WD_HOME_DEVICE, 1);
+    assert_place(map.placement.place[0][0], WD_HOME_DEVICE, 1);
+    refused("{\"\": \"2\"}", "no such place: \"\": \"2\". Expected");
+    refused("{\"\": \"4294967296\"}", "no such place");
+    refused("{\"\": \"18446744073709551616\"}", "no such place");
+    refused("{\"\": \"-1\"}", "no such place");
+    refused("{\"\": \" 1\"}", "no such place");
+    refused("{\"\": \"1.0\"}", "no such place");
+    refused("{\"\": \"\"}", "no such place");
+}
+
 /* What accelerate's infer_auto_device_map gives, and nested, with ranges and names. */
 static void blocks(void **state)
 {
@@ -124,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything),
         cmocka_unit_test(components),
+        cmocka_unit_test(numbers_may_be_texts),
         cmocka_unit_test(blocks),
         cmocka_unit_test(refusals),
     };
