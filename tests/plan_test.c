@@ -496,13 +496,21 @@ static void plan_prints_tables(void **state)
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "sim:0 1.05 MB ("));
     assert_non_null(strstr(program.out, "nothing fits, * lacks least"));
-    assert_non_null(strstr(program.out, "to take less: a smaller student (--student_config)"));
+    assert_non_null(strstr(program.out, "to take less: a smaller student (--student_config), "
+                                        "--mixed_precision, --gradient_checkpointing, "
+                                        "--teacher_dtype bfloat16,\nfewer --trajectories"));
     const char *items = strstr(program.out, "by what it is:\n");
     assert_non_null(items);
     assert_memory_equal(items + strcspn(items, "\n") + 48, "     host     sim:0     sim:1\n", 30);
     const char *links = strstr(items, "by what moves in a step:\n");
     assert_non_null(links);
     assert_non_null(strstr(links, "\n  host memory to sim:0 "));
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
+                   "sim:1MiB,2MiB", "--host_memory", "1MiB", "--mixed_precision",
+                   "--gradient_checkpointing", "--teacher_dtype", "bfloat16");
+    wd_program_succeeded(&program); /* what is asked for already is no advice */
+    assert_non_null(strstr(program.out, "to take less: a smaller student (--student_config),\n"
+                                        "fewer --trajectories"));
 }
 
 int main(void)

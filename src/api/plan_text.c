@@ -145,6 +145,17 @@ static void say_default(wd_page *p, const wd_plan_table *t)
                 wd_strategy_name(best->strategy));
 }
 
+/* What takes less, but for what has been asked for already. */
+static void say_less(wd_page *p, const wd_machine_options *m)
+{
+    wd_page_say(p,
+                "to take less: a smaller student (--student_config)%s%s%s,\nfewer --trajectories, "
+                "smaller pictures (--height, --width)\n",
+                m->student_dtype == WD_BF16 ? "" : ", --mixed_precision",
+                m->checkpointing ? "" : ", --gradient_checkpointing",
+                m->teacher_dtype == WD_BF16 ? "" : ", --teacher_dtype bfloat16");
+}
+
 static void say_strategies(wd_page *p, const wd_plan_table *t)
 {
     const wd_devices *d = t->plan->devices;
@@ -171,10 +182,7 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
                 many ? ";\nsent to other ranks by the one that sends most; host: of all its ranks; "
                        "devices: of the fullest rank"
                      : "");
-    if (!t->strategy[t->recommended].fits)
-        wd_page_say(p, "to take less: a smaller student (--student_config), --mixed_precision, "
-                       "--gradient_checkpointing, --teacher_dtype bfloat16,\nfewer --trajectories, "
-                       "smaller pictures (--height, --width)\n");
+    if (!t->strategy[t->recommended].fits) say_less(p, &t->setup->trainer.machine);
     say_default(p, t);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];

@@ -217,18 +217,34 @@ static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strateg
     return WD_OK;
 }
 
-static size_t all_missing(const wd_strategy_plan *plan)
+/* What is missing at the place that lacks most, and everywhere. */
+typedef struct lack {
+    size_t most, sum;
+} lack;
+
+static lack lack_of(const wd_strategy_plan *plan)
 {
-    size_t sum = plan->host_missing;
-    for (int d = 0; d < plan->bytes.devices; d++) sum += plan->missing[d];
-    return sum;
+    lack all = {plan->host_missing, plan->host_missing};
+    for (int d = 0; d < plan->bytes.devices; d++) {
+        if (plan->missing[d] > all.most) all.most = plan->missing[d];
+        all.sum += plan->missing[d];
+    }
+    return all;
+}
+
+/* Which is nearer to fit: every place must, so the one that lacks most says how far it is. Others
+ * decide between those where that is the same, as where a student alone is too large. */
+static bool lacks_less(const wd_strategy_plan *a, const wd_strategy_plan *b)
+{
+    const lack x = lack_of(a), y = lack_of(b);
+    return x.most != y.most ? x.most < y.most : x.sum < y.sum;
 }
 
 /* Whether `a`, of smaller pieces than `b`, is worth it. */
 static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
     if (a->fits != b->fits) return a->fits;
-    if (!a->fits) return all_missing(a) < all_missing(b);
+    if (!a->fits) return lacks_less(a, b);
     return a->step_seconds < WD_PLANNER_FASTER * b->step_seconds;
 }
 
@@ -337,7 +353,7 @@ static double known_of(double seconds)
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
     if (a->fits != b->fits) return a->fits;
-    if (!a->fits) return all_missing(a) < all_missing(b);
+    if (!a->fits) return lacks_less(a, b);
     const double seconds_a = known_of(a->step_seconds), seconds_b = known_of(b->step_seconds);
     if (seconds_a != seconds_b) return seconds_a < seconds_b;
     const double moved_a = wd_planner_copied(a) + a->step_bytes[WD_LINK_READ];

@@ -82,7 +82,7 @@ wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strateg
 bool wd_planner_is_uncached(const wd_strategy_plan *plan);
 
 /* What fits, then what is faster (by what three digits show), moves fewer bytes, takes fewer; of
- * what does not fit, what misses less. */
+ * what does not fit, what lacks less at its worst place, then at all together. */
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b);
 
 /* All strategies that placements can have, without auto: [WD_STRATEGY_auto], the planner's own. */
