@@ -315,7 +315,9 @@ static void rates_are_kept(void **state)
     strcpy(first, program.out);
     wd_program_run_(&program, plan);
     wd_program_succeeded(&program);
-    assert_string_equal(program.out, first);
+    const char *rates = strstr(first, "\ndevices  ");
+    assert_non_null(rates);
+    assert_memory_equal(strstr(program.out, "\ndevices  "), rates, strcspn(rates + 1, "\n") + 1);
 
     /* a faster one that is known stays: this machine was busy when it was measured again */
     wd_err err;

@@ -32,6 +32,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     s->trainer.samples.decoder = devices->teacher[map.vae];
     if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, map.text_encoder, err));
     WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &map, &prompts, err));
+    WD_TRY_OUT(wd_train_plan_count_program(&where, s, err));
     WD_TRY_OUT(wd_planner_all(&all, where.planner, err));
     best = wd_planner_best(all);
     const wd_plan_table table = {.plan = &where,

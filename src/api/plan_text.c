@@ -248,9 +248,9 @@ static void say_row(wd_page *p, const wd_devices *d, const wd_memory_plan *items
         *(item->place == WD_PLAN_HOST ? &host : &bytes[item->place]) = item->bytes;
         if (item->place >= end) end = item->place + 1;
     }
-    bool training = row->phase == WD_PLAN_TRAINING;
-    snprintf(name, sizeof name, "%s%s%s", row->name, training ? "" : ", while ",
-             training ? "" : wd_plan_phase_name(row->phase));
+    const bool always = row->phase == WD_PLAN_TRAINING || row->phase == WD_PLAN_PROGRAM;
+    snprintf(name, sizeof name, "%s%s%s", row->name, always ? "" : ", while ",
+             always ? "" : wd_plan_phase_name(row->phase));
     wd_page_say(p, "  %-44s %9s", name, host ? wd_bytes_text(cell, sizeof cell, host) : "");
     for (int i = 0; i < end; i++)
         if (is_pool(d, i))

@@ -173,6 +173,8 @@ wd_status wd_train_site_count_program(wd_train_plan *p, const wd_train_setup *s,
         wd_free(all);
     }
     p->program_bytes = most + PROGRAM_SLACK;
+    wd_plan_add(&p->beside, "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
+                p->program_bytes);
     p->input.site.host_taken += p->program_bytes;
     return WD_OK;
 }
