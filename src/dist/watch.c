@@ -52,13 +52,14 @@ static void meet_others(wd_watch *w, double now)
     pthread_setname_np(pthread_self(), "wd-watch"); /* for whoever looks: it is connected */
 }
 
-static void take_frame(wd_watch *w, wd_watch_peer *p, const wd_frame *f)
+static void take_frame(wd_watch *w, wd_watch_peer *p, const wd_frame *f, double now)
 {
     switch (f->kind) {
     case WD_FRAME_BEAT:
         memcpy(&p->is, f->data, f->bytes < sizeof p->is ? f->bytes : sizeof p->is);
         p->is.note.device[sizeof p->is.note.device - 1] = 0;
         p->is.note.memory[sizeof p->is.note.memory - 1] = 0;
+        p->noted_s = now - p->is.beat.note_s;
         break;
     case WD_FRAME_FAIL: {
         wd_watch_failure heard = {0};
@@ -82,7 +83,7 @@ static void hear(wd_watch *w, wd_watch_peer *p, double now)
     bool open = wd_link_receive(&p->link);
     if (p->link.in_bytes != before) p->heard_s = now;
     while ((state = wd_link_take(&p->link, &w->frame)) == WD_LINK_FRAME)
-        take_frame(w, p, &w->frame);
+        take_frame(w, p, &w->frame, now);
     if (open && state != WD_LINK_DAMAGED) return;
     wd_link_close(&p->link);
     p->gone = true;
@@ -105,6 +106,7 @@ static void describe(wd_watch *w, double now)
     w->described = false;
     if (w->describe && now >= w->next_note) {
         w->next_note = now + describe_s;
+        w->peer[w->o.rank].noted_s = now;
         w->describe(w->context, &w->peer[w->o.rank].is.note);
     }
     pthread_mutex_unlock(&w->lock);
@@ -115,8 +117,11 @@ static void see_self(wd_watch *w, double now)
     wd_watch_beat *b = &w->peer[w->o.rank].is.beat;
     w->peer[w->o.rank].heard_s = now;
     pthread_mutex_lock(&w->lock);
-    *b = (wd_watch_beat){
-        .step = w->step, .step_s = now - w->step_begun, .allowed_s = w->allowed_s, .wait = -1};
+    *b = (wd_watch_beat){.step = w->step,
+                         .step_s = now - w->step_begun,
+                         .allowed_s = w->allowed_s,
+                         .note_s = now - w->peer[w->o.rank].noted_s,
+                         .wait = -1};
     if (w->comm) b->collectives = atomic_load(&w->comm->collectives);
     if (w->comm) b->brought = atomic_load(&w->comm->brought);
     for (int i = 0; w->comm && i < WD_WAITS; i++) {

@@ -18,16 +18,26 @@ static const double linger_s = 1.5; /* for the others to end, before they are ki
 
 /* ---- the end ---- */
 
-static void say_lines(char *text, const char *prefix)
+static void say_lines(char *text, const char *prefix, const char *suffix)
 {
     char *rest, *line = strtok_r(text, "\n", &rest);
-    for (; line; line = strtok_r(NULL, "\n", &rest)) wd_log_report("%s%s", prefix, line);
+    for (; line; line = strtok_r(NULL, "\n", &rest)) wd_log_report("%s%s%s", prefix, line, suffix);
+}
+
+/* Ranks say what memory they have every few beats, and whoever is stopped says nothing: how old it
+ * is tells whether it can be what has gone wrong. */
+static void say_memory(wd_watch *w, int rank)
+{
+    char prefix[32], age[32];
+    wd_watch_peer *p = &w->peer[rank];
+    snprintf(prefix, sizeof prefix, "[Rank %d] ", rank);
+    snprintf(age, sizeof age, " (%.1f s ago)", wd_clock_s() - p->noted_s);
+    say_lines(p->is.note.memory, prefix, age);
 }
 
 /* Whoever cannot write, because what reads it hangs, is ended by the alarm. */
 static void say_report(wd_watch *w)
 {
-    char prefix[128];
     wd_watch_failure *f = &w->first;
     signal(SIGALRM, SIG_DFL);
     alarm((unsigned)ceil(report_s));
@@ -36,11 +46,8 @@ static void say_report(wd_watch *w)
     const wd_watch_note *note = &w->peer[f->rank].is.note;
     wd_log_report("[Rank %d, host %s, device %s] %s", (int)f->rank, w->all[f->rank].host,
                   *note->device ? note->device : "none yet", f->text);
-    for (int r = 0; r < w->o.ranks; r++) {
-        snprintf(prefix, sizeof prefix, "[Rank %d] ", r);
-        say_lines(w->peer[r].is.note.memory, prefix);
-    }
-    if (rest) say_lines(rest, "");
+    for (int r = 0; r < w->o.ranks; r++) say_memory(w, r);
+    if (rest) say_lines(rest, "", "");
     alarm(0);
 }
 

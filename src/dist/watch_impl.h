@@ -16,6 +16,7 @@ typedef struct wd_watch_beat {
     int64_t collectives;      /* that it has posted */
     double step_s, allowed_s; /* spent on it, and what it may take */
     double wait_s;            /* for other ranks */
+    double note_s;            /* since its note was made */
     int64_t brought;          /* of what one rank of a host reads for all */
     int32_t wait;             /* for what: a lane, WD_WAIT_READER; -1: it does not wait */
 } wd_watch_beat;
@@ -29,6 +30,7 @@ typedef struct wd_watch_peer {
     wd_link link;
     bool met, left, gone, silent, told;
     double heard_s; /* clock */
+    double noted_s; /* the same, when its note was made */
     wd_watch_report is;
 } wd_watch_peer;
 
