@@ -71,6 +71,19 @@ static void ranks_are_started(void **state)
     assert_same_weights(out, wd_test_path("two"));
 }
 
+/* mpirun hands no environment on to other hosts by itself. */
+static void threads_may_be_said_to_some(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("threads");
+    run_ranks((const char *const[]){"--oversubscribe", "--bind-to", "none", "-n", "1", "env",
+                                    "OMP_NUM_THREADS=1", WD_PROGRAM, RUN(out), "--distributed",
+                                    ":", "-n", "1", "env", "-u", "OMP_NUM_THREADS", WD_PROGRAM,
+                                    RUN(out), "--distributed", NULL});
+    wd_program_succeeded(&program);
+    assert_same_weights(out, wd_test_path("two"));
+}
+
 static void stopped_ranks_go_on_bit_for_bit(void **state)
 {
     (void)state;
@@ -267,6 +280,7 @@ int main(void)
         cmocka_unit_test(one_of_them_writes_and_speaks),
         cmocka_unit_test(one_rank_sees_the_same_samples),
         cmocka_unit_test(ranks_are_started),
+        cmocka_unit_test(threads_may_be_said_to_some),
         cmocka_unit_test(stopped_ranks_go_on_bit_for_bit),
         cmocka_unit_test(ranks_change_nothing),
         cmocka_unit_test(strategies_change_nothing),

@@ -171,25 +171,31 @@ static int64_t share_cores(const wd_comm *comm, const cores *all)
     return threads > 1 ? threads : 1;
 }
 
+/* Whether the user has said how many, by option or environment. */
+static bool is_said(int64_t wanted)
+{
+    return wanted || getenv("OMP_NUM_THREADS");
+}
+
 int64_t wd_threads_alone(int64_t wanted)
 {
     cpu_set_t own;
     const int said = wd_launch_cores(1);
-    if (wanted || getenv("OMP_NUM_THREADS") || sched_getaffinity(0, sizeof own, &own))
-        return wanted;
+    if (is_said(wanted) || sched_getaffinity(0, sizeof own, &own)) return wanted;
     return said < CPU_COUNT(&own) ? said : 0;
 }
 
+/* Ranks tell one another what they have even where it is said: the environment of another host may
+ * say nothing. */
 int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted)
 {
     if (comm->ranks == 1) return wd_threads_alone(wanted);
-    if (wanted || getenv("OMP_NUM_THREADS")) return wanted;
     cores all[comm->ranks];
     memset(all, 0, sizeof all);
     all[comm->rank].host = comm->host;
     sched_getaffinity(0, sizeof all->set, &all[comm->rank].set);
     wd_comm_tell(comm, all, sizeof *all);
-    return share_cores(comm, all);
+    return is_said(wanted) ? wanted : share_cores(comm, all);
 }
 
 /* ---- starting them ---- */
