@@ -536,6 +536,31 @@ static void plan_prints_tables(void **state)
                                         "fewer --trajectories"));
 }
 
+/* The prompts are encoded by what the map says: a device without room for it is no plan. */
+static void plan_says_what_cannot_encode(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char map[] = "{\"text_encoder\": 1, \"vae\": \"cpu\", \"transformer\": 0, "
+                              "\"transformer_2\": 0}";
+    const char *file = wd_test_path("encoder.json");
+    wd_test_ok(wd_file_write(file, map, sizeof map - 1, &err), &err);
+    for (int enough = 0; enough < 2; enough++) {
+        wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts,
+                       "--cache_dir", wd_test_path("none"), "--devices",
+                       enough ? "sim:256MiB,1MiB" : "sim:256MiB,512KiB", "--teacher_device_map",
+                       file);
+        wd_program_succeeded(&program);
+        const char *said = strstr(program.out, "train refuses custom: sim:1 has no room for what "
+                                               "encodes the prompts\n");
+        assert_true(enough == !said);
+    }
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts,
+                   "--cache_dir", wd_test_path("none"), "--host_memory", "1MiB", "--json");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "\"no_room_to_encode\": \"host memory\""));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -560,6 +585,7 @@ int main(void)
         cmocka_unit_test(a_device_may_be_too_small_to_measure),
         cmocka_unit_test(plan_needs_a_teacher),
         cmocka_unit_test(plan_prints_tables),
+        cmocka_unit_test(plan_says_what_cannot_encode),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

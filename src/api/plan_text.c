@@ -160,6 +160,7 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
 {
     const wd_devices *d = t->plan->devices;
     const bool many = t->plan->input.site.ranks > 1;
+    const char *small = wd_train_plan_lacks_to_encode(t->plan);
     wd_page_say(p, "  %-11s %-24s %8s %9s", "strategy", "fits", "window", "s/step");
     if (many) wd_page_say(p, " %9s", "samples/s");
     wd_page_say(p, "  %-*s %9s", many ? LIMIT_OF_RANKS : LIMIT, "limited by", "read");
@@ -183,6 +184,9 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
                        "devices: of the fullest rank"
                      : "");
     if (!t->strategy[t->recommended].fits) say_less(p, &t->setup->trainer.machine);
+    if (small)
+        wd_page_say(p, "train refuses %s: %s has no room for what encodes the prompts\n",
+                    t->plan->map.given ? "custom" : "them all", small);
     say_default(p, t);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];
@@ -313,8 +317,8 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                                                "while", wd_plan_phase_name(beside->item[i].phase),
                                                "bytes", (json_int_t)beside->item[i].bytes));
     return json_pack(
-        "{s:s, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s, s:s}", "teacher",
-        table->teacher, "teacher_parameters",
+        "{s:s, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s, s:s, s:s?}",
+        "teacher", table->teacher, "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
         "ranks", site->ranks, "hosts", site->hosts, "samples_per_step", table->plan->step_samples,
@@ -322,5 +326,6 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         site->disk_bytes_per_s, "memory_bytes_per_s", site->memory_bytes_per_s,
         "network_bytes_per_s", site->network_bytes_per_s, "beside", items, "strategies", strategies,
         "recommended", wd_strategy_name((wd_strategy)table->recommended), "train_takes",
-        wd_strategy_name(table->plan->chosen.strategy));
+        wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
+        wd_train_plan_lacks_to_encode(table->plan));
 }

@@ -228,6 +228,18 @@ size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *of,
     return most;
 }
 
+const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan)
+{
+    const wd_devices *d = plan->devices;
+    const size_t ranks = (size_t)wd_site_host_ranks(&plan->input.site);
+    wd_memory_plan text = plan->text;
+    wd_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
+    for (int i = 0; i < d->count; i++)
+        if (i != d->processor && wd_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
+            return d->name[i];
+    return ranks * wd_plan_peak(&text, WD_PLAN_HOST) > plan->host_budget ? "host memory" : NULL;
+}
+
 /* Why it is this strategy. */
 static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan *plan,
                                const wd_strategy_plan *of)

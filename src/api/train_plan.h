@@ -65,6 +65,10 @@ const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
 /* Of all ranks, as predicted. */
 double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *of);
 
+/* The prompts are encoded in the same place whatever the strategy: the one that has no room for it
+ * and for what the program takes, or NULL. */
+const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan);
+
 /* The most of a device in any rank. */
 size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *of, int device);
 

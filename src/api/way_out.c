@@ -145,19 +145,6 @@ static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, i
     return (size_t)ranks * wd_plan_peak(memory, place);
 }
 
-/* The prompts are encoded in the same place whatever the strategy: NULL, or the place that has no
- * room for it. */
-static const char *too_small_to_encode(const wd_train_plan *plan)
-{
-    const wd_devices *d = plan->devices;
-    wd_memory_plan text = plan->text;
-    wd_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
-    for (int i = 0; i < d->count; i++)
-        if (i != d->processor && wd_plan_peak(&text, i) > wd_device_bytes_max(d->device[i]))
-            return d->name[i];
-    return peak_of(plan, &text, WD_PLAN_HOST) > plan->host_budget ? "host memory" : NULL;
-}
-
 /* The ways with one set of changes, the teacher's map (or none) being that of `plan`. */
 static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, wd_train_setup *copy,
                        const change *c, size_t below, int most)
@@ -167,7 +154,7 @@ static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, w
     copy->trainer.machine.text_context = NULL; /* nothing is computed */
     copy->options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
     copy->trainer.samples.decoder = plan->devices->teacher[plan->map.vae];
-    return too_small_to_encode(plan) ? 0 : say_ways(plan, copy, c, below, most);
+    return wd_train_plan_lacks_to_encode(plan) ? 0 : say_ways(plan, copy, c, below, most);
 }
 
 /* The plan without its map: the processor encodes and decodes then. */
@@ -246,7 +233,7 @@ wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memo
     for (int i = 0; i < d->count; i++)
         if (i != d->processor) say_missing(plan, memory, i, wd_device_bytes_max(d->device[i]));
     wd_log(WD_LOG_ERROR, "what would fit, best first:");
-    const char *small = too_small_to_encode(plan);
+    const char *small = wd_train_plan_lacks_to_encode(plan);
     if (say_all(plan, setup, SIZE_MAX))
         return wd_fail(
             err, WD_DOES_NOT_FIT,
