@@ -6,8 +6,6 @@
 
 #include "teacher/station.h"
 
-enum { HALVINGS = 8 };
-
 /* ---- sweeps of a plan ---- */
 
 /* Sweeps are alike that have states of the same experts: weights of the others are not brought. */
@@ -17,24 +15,6 @@ typedef struct sweep_kind {
 } sweep_kind;
 
 enum { SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX };
-
-/* What the teacher does at a time, and how many of the student's steps are computed beside it.
- * Windows that follow one another closely are made all the time: a step's share of them in each
- * step. Else a window is made in the steps that it is ahead of its use, and in those that are left
- * until the next one the student is alone. */
-typedef struct teacher_spell {
-    double targets, steps;
-    double left; /* steps in which nothing is made */
-} teacher_spell;
-
-static teacher_spell spell_of(const wd_planner_input *in, int64_t window)
-{
-    const double targets = (double)(window < in->trajectories ? window : in->trajectories);
-    const double apart = targets / in->step_targets;
-    assert(in->steps_ahead > 0);
-    if (apart <= in->steps_ahead) return (teacher_spell){.targets = in->step_targets, .steps = 1};
-    return (teacher_spell){targets, in->steps_ahead, apart - in->steps_ahead};
-}
 
 static int batches_of(double states, int64_t micro)
 {
@@ -78,7 +58,7 @@ static void find_kinds(sweep_kind kind[SWEEP_KINDS], const wd_planner_input *in,
 }
 
 static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *plan,
-                             const wd_planner_input *in, const teacher_spell *spell)
+                             const wd_planner_input *in, const wd_student_load *student)
 {
     const wd_sweep_options *o = &in->sweep;
     const wd_dit_config *c = &o->config;
@@ -94,7 +74,8 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
         .text_bytes = (double)(text_bytes + timestep_bytes),
         .latent_bytes = (double)latents * sizeof(float),
         .home = in->student_device,
-        .apart = spell->left > 0,
+        .window = (double)(plan->window < in->trajectories ? plan->window : in->trajectories),
+        .student = *student,
     };
     for (int e = 0; e < plan->placement.experts; e++) {
         const double states = kind->states[e];
@@ -104,77 +85,6 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
         load.batch_targets[e] = states / load.batches[e];
     }
     return load;
-}
-
-/* Of a sweep: on the students' device that is busiest with it. */
-static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
-                             const wd_planner_input *in)
-{
-    double most = 0;
-    for (int d = in->student_device; d < plan->bytes.devices; d += in->site.devices)
-        most = fmax(most, t->compute_seconds[d]);
-    return most;
-}
-
-/* ---- a spell of the teacher ---- */
-
-/* What the student's device and the network do for the student: in one step. */
-typedef struct student_step {
-    double compute, brought, reduce;
-} student_step;
-
-/* A plan whose time is looked for, and what that follows from. */
-typedef struct prediction {
-    const wd_strategy_plan *plan;
-    const wd_planner_input *in;
-    const wd_teacher_size *size;
-    const wd_site *site;
-    teacher_spell spell;
-    student_step student;
-} prediction;
-
-/* Shares of the rates of the student's device. */
-typedef struct device_share {
-    double compute, link;
-} device_share;
-
-/* Of a spell, in seconds: the teacher's part, what of it the student's device computes, and what
- * velocities and activations are on their way from rank to rank. Of the kind of sweep that most of
- * the time goes into, what it is and how it went. */
-typedef struct spell_play {
-    double seconds, beside, network;
-    wd_sweep_load load;
-    wd_timeline timeline;
-} spell_play;
-
-/* What the teacher does in a spell, where the student leaves it such a share of its device. */
-static spell_play play_spell(const prediction *p, device_share share)
-{
-    const wd_strategy_plan *plan = p->plan;
-    const wd_planner_input *in = p->in;
-    sweep_kind kind[SWEEP_KINDS] = {0};
-    spell_play play = {0};
-    wd_site shared = *p->site;
-    double most = 0;
-    shared.device[in->student_device].flops_per_s *= share.compute;
-    shared.device[in->student_device].link_bytes_per_s *= share.link;
-    find_kinds(kind, in, plan);
-    for (int k = 0; k < SWEEP_KINDS; k++) {
-        if (!(kind[k].sweeps > 0)) continue;
-        const double sweeps = p->spell.targets * kind[k].sweeps;
-        const wd_sweep_load load = load_of(&kind[k], plan, in, &p->spell);
-        const wd_timeline t =
-            wd_timeline_play(&plan->placement, p->size, &shared, &load, NULL, NULL);
-        const double seconds = t.sweep_seconds * sweeps;
-        play.seconds += seconds;
-        play.beside += beside_student(&t, plan, in) * sweeps;
-        play.network += t.network_seconds * sweeps;
-        if (seconds < most) continue;
-        most = seconds;
-        play.load = load;
-        play.timeline = t;
-    }
-    return play;
 }
 
 /* ---- a step of the student ---- */
@@ -213,45 +123,26 @@ static double reduce_seconds(const wd_planner_input *in)
 
 /* Between ranks gradients are in host memory: over its link a device gives all that it has made and
  * gets what came of them, bucket by bucket, while others are on their way from rank to rank. */
-static student_step student_step_of(const wd_planner_input *in)
+static double carried_seconds(const wd_planner_input *in)
+{
+    return (in->gradients_in_bytes + in->gradients_out_bytes) /
+           in->site.device[in->student_device].link_bytes_per_s;
+}
+
+static wd_student_load student_of(const wd_planner_input *in)
 {
     const wd_site_device *device = &in->site.device[in->student_device];
-    const double carried = in->gradients_in_bytes + in->gradients_out_bytes;
+    const double compute = in->student_step_flops / device->flops_per_s;
     const double own = in->student_step_bytes + in->student_back_bytes;
-    return (student_step){
-        .compute = in->student_step_flops / device->flops_per_s,
-        .brought = (own + carried) / device->link_bytes_per_s,
-        .reduce = fmax(reduce_seconds(in), carried / device->link_bytes_per_s),
+    const bool told = wd_site_ranks(&in->site) > 1;
+    return (wd_student_load){
+        .targets = in->step_targets,
+        .ahead = in->steps_ahead,
+        .compute_seconds = compute,
+        .after_seconds = told ? (1 - in->final_share) * compute : 0,
+        .link_seconds = own / device->link_bytes_per_s + carried_seconds(in),
+        .network_seconds = reduce_seconds(in),
     };
-}
-
-/* What is left of the time that gradients take, while backward goes on and while the next targets
- * are made: the student's device waits for it. */
-static double exposed(const wd_planner_input *in, const student_step *s, double teacher)
-{
-    return fmax(0, s->reduce - in->final_share * s->compute - teacher);
-}
-
-/* ---- both ---- */
-
-/* Seconds of a spell, found by halving. A processor does one after the other. Another device
- * computes for both, side by side, and its link brings what both need: it takes as long as the
- * teacher does with the share that a student leaves it which is busy for its part of that time. The
- * longer, the larger the share. */
-static double share_device(const prediction *p, double least, double most)
-{
-    const double compute = p->spell.steps * p->student.compute;
-    const double brought = p->spell.steps * p->student.brought;
-    if (most < least) most = least;
-    for (int i = 0; i < HALVINGS && most > least / WD_PLANNER_FASTER; i++) {
-        const double seconds = i ? (least + most) / 2 : least;
-        const device_share share = {1 - compute / seconds, 1 - brought / seconds};
-        if (share.link <= 0 || play_spell(p, share).seconds > seconds * (1 + 1e-9))
-            least = seconds;
-        else
-            most = seconds;
-    }
-    return most;
 }
 
 /* ---- bytes ---- */
@@ -275,48 +166,79 @@ void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_pla
                      const wd_teacher_size *size, const wd_site *site)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
-    const teacher_spell spell = spell_of(in, plan->window);
-    const wd_student_traffic student = student_traffic_of(in);
+    const wd_student_load student = student_of(in);
+    const wd_student_traffic beside = student_traffic_of(in);
     out->links = 0;
     find_kinds(kind, in, plan);
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
-        const wd_sweep_load load = load_of(&kind[k], plan, in, &spell);
+        const wd_sweep_load load = load_of(&kind[k], plan, in, &student);
         wd_traffic_sweeps(out, &plan->placement, size, site, &load,
                           in->step_targets * kind[k].sweeps);
     }
-    wd_traffic_student(out, &plan->placement, site, &student);
+    wd_traffic_student(out, &plan->placement, site, &beside);
 }
 
-/* ---- all of it ---- */
+/* ---- both ---- */
+
+/* Of a step: what of sweeps goes into it. */
+typedef struct step_play {
+    double seconds, busiest; /* of it; that the busiest lane has work in */
+    double compute, network; /* of the student's device; from rank to rank */
+} step_play;
+
+/* Of a sweep: on the students' device that is busiest with it. */
+static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
+                             const wd_planner_input *in)
+{
+    double most = 0;
+    for (int d = in->student_device; d < plan->bytes.devices; d += in->site.devices)
+        most = fmax(most, t->compute_seconds[d]);
+    return most;
+}
+
+/* Plays all kinds of sweeps. The plan gets the one that most of the time goes into. */
+static step_play play_step(wd_strategy_plan *plan, const wd_planner_input *in,
+                           const wd_teacher_size *size, const wd_site *site,
+                           const wd_student_load *student)
+{
+    sweep_kind kind[SWEEP_KINDS] = {0};
+    step_play step = {0};
+    double most = 0;
+    find_kinds(kind, in, plan);
+    for (int k = 0; k < SWEEP_KINDS; k++) {
+        if (!(kind[k].sweeps > 0)) continue;
+        const double sweeps = in->step_targets * kind[k].sweeps;
+        const wd_sweep_load load = load_of(&kind[k], plan, in, student);
+        const wd_timeline t = wd_timeline_play(&plan->placement, size, site, &load, NULL, NULL);
+        const double seconds = t.sweep_seconds * sweeps;
+        step.seconds += seconds;
+        step.busiest += t.busy * seconds;
+        step.compute += beside_student(&t, plan, in) * sweeps;
+        step.network += t.network_seconds * sweeps;
+        if (seconds < most) continue;
+        most = seconds;
+        plan->load = load;
+        plan->timeline = t;
+    }
+    return step;
+}
 
 void wd_planner_predict(wd_strategy_plan *plan, wd_traffic *traffic, const wd_planner_input *in,
                         const wd_teacher_size *size, const wd_site *site)
 {
-    const wd_site_device *device = &site->device[in->student_device];
-    const teacher_spell spell = spell_of(in, plan->window);
-    const student_step student = student_step_of(in);
-    const prediction p = {plan, in, size, site, spell, student};
-    const spell_play alone = play_spell(&p, (device_share){1, 1});
-    const double teacher = device->reads_host ? alone.seconds : alone.beside;
-    const double waits = exposed(in, &student, teacher / spell.steps);
-    const double left = spell.left * (student.compute + exposed(in, &student, 0));
-    const double busy = spell.steps * (student.compute + waits) + teacher;
-    const double network = spell.steps * student.reduce + alone.network;
-    double seconds = fmax(fmax(busy, network), alone.seconds);
-    plan->reduce_seconds = student.reduce;
-    plan->exposed_seconds = waits;
-    plan->network_limits = network >= seconds || spell.steps * waits > seconds / 2;
-    plan->student_limits = busy + left > alone.seconds && !plan->network_limits;
+    const wd_student_load student = student_of(in);
+    const step_play step = play_step(plan, in, size, site, &student);
+    plan->reduce_seconds = fmax(student.network_seconds, carried_seconds(in));
+    plan->exposed_seconds =
+        fmax(0, plan->reduce_seconds - in->final_share * student.compute_seconds - step.compute);
+    const double network = plan->reduce_seconds + step.network;
+    const double busy = student.compute_seconds + step.compute;
+    plan->step_seconds = fmax(step.seconds, fmax(busy, network));
+    plan->network_limits = network >= step.seconds || plan->exposed_seconds > step.seconds / 2;
+    plan->student_limits = busy > step.busiest && !plan->network_limits;
     wd_planner_move(traffic, plan, in, size, site);
     for (int k = 0; k < WD_LINKS; k++)
         plan->step_bytes[k] = wd_traffic_bytes(traffic, (wd_link_kind)k);
     plan->step_bytes_sent = wd_traffic_sent(traffic);
-    plan->load = alone.load;
-    plan->timeline = alone.timeline;
-    if (!device->reads_host && alone.beside > 0) {
-        const double apart = spell.steps * (student.compute + student.brought + waits);
-        seconds = share_device(&p, seconds, alone.seconds + apart);
-    }
-    plan->step_seconds = (seconds + left) / (spell.steps + spell.left);
 }

@@ -432,9 +432,9 @@ static void experts_apart(void **state)
     assert_true(fabs(copied[0] - copied[1] - sweeps * weights / 2) < 1e-9 * copied[0]);
 }
 
-/* A teacher on a device of its own: a window that the student needs every eighth step is made
- * beside two of these, and then the teacher waits for six. One that is needed in each step is made
- * beside it. */
+/* A teacher on a device of its own, which takes as long for eight states as the student for four
+ * steps. Needed in each step, they are made beside it. Where one is needed in each, the window is
+ * begun two steps ahead, and the student waits for as long as two more. */
 static void windows_far_apart(void **state)
 {
     (void)state;
@@ -444,10 +444,11 @@ static void windows_far_apart(void **state)
     wd_planner_input *in = &s.input;
     in->site.ranks = in->site.hosts = 1;
     in->teacher_rank = 1;
-    in->sweep.window_max = in->trajectories = in->rounds = 8;
+    in->sweep.window_max = in->sweep.micro_batch = in->trajectories = in->rounds = 8;
     in->expert = NULL;
     in->steps_ahead = 2;
     in->step_targets = 8;
+    in->site.device[0].link_bytes_per_s = in->site.device[1].link_bytes_per_s = 1e15;
     in->student_step_flops = in->student_step_bytes = 1;
     const double teacher = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
     const double student = teacher / 4;

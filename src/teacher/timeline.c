@@ -7,14 +7,19 @@
 #include <string.h>
 
 enum {
-    BEFORE = 3, /* sweeps that are played until one is as all that follow */
+    BEFORE = 3, /* sweeps, and steps, that are played until one is as all that follow */
+    TRIED = 16, /* numbers of sweeps of which one may be whole steps */
     HOMES = 3,
     STAGINGS = 2, /* of what is read for a device: one is sent while one is read */
     HOST = -1     /* its memory */
 };
 
+/* Numbers that differ by less are the same, sums of fractions. */
+static const double WHOLE = 1e-9;
+
 typedef struct lane {
-    double free, busy; /* busy: in the last sweep */
+    double free, busy;                 /* busy: in the last sweep */
+    double student_begin, student_end; /* when the student is at work there, too */
 } lane;
 
 /* What a device has. */
@@ -29,6 +34,14 @@ typedef struct part {
     bool head_alone;
 } part;
 
+/* The student's steps. */
+typedef struct student {
+    int64_t begun;
+    double ready;    /* when targets of the next one are there, as far as they are made */
+    double begin[2]; /* of the last one, of the one before it */
+    double told;     /* when ranks have told one another what comes of the last one */
+} student;
+
 typedef struct player {
     const wd_placement *placement;
     const wd_teacher_size *size;
@@ -38,9 +51,12 @@ typedef struct player {
     void *context;
     int parts;
     lane disk;
+    student student;
     double *place; /* of the micro-batch that goes through a pipeline; NULL: it needs none */
     int sweep, sweeps, apart;
-    double from; /* when the sweep may begin */
+    double from;               /* when the sweep may begin */
+    double uploaded, launched; /* when its last micro-batch so far has come to the embedding; when
+                                * it could be launched: not before the one before it had */
     wd_timeline *out;
     double ready[WD_PLACED_EXPERTS_MAX]
                 [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; of `apart` sweeps */
@@ -62,11 +78,22 @@ static bool is_last(const player *p)
     return p->sweep == p->sweeps - 1;
 }
 
+/* How long `seconds` of work take on a lane that has half of it for the student, as long as that is
+ * at work there, which then takes longer by as much. */
+static double halve(lane *on, double begin, double seconds)
+{
+    const double from = later(begin, on->student_begin);
+    const double both = fmin(on->student_end - from, begin + seconds - from);
+    if (!(both > 0)) return seconds;
+    on->student_end += both;
+    return seconds + both;
+}
+
 /* Work of `seconds` on a lane, not before `from`; returns when it is done. */
 static double work(player *p, lane *on, double from, double seconds, wd_timeline_event event)
 {
     event.begin = later(on->free, from);
-    event.end = on->free = event.begin + seconds;
+    event.end = on->free = event.begin + halve(on, event.begin, seconds);
     event.sweep = p->sweep;
     if (is_last(p)) on->busy += seconds;
     if (p->fn) p->fn(p->context, &event);
@@ -258,6 +285,8 @@ static void enter(player *p, int expert, int batch)
     *ready = later(*ready, p->from);
     carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
     carry(p, device, HOST, p->load->text_bytes, expert, batch);
+    p->launched = p->uploaded;
+    p->uploaded = later(*ready, p->part[device].compute.free);
 }
 
 static void leave(player *p, int expert, int batch)
@@ -267,6 +296,94 @@ static void leave(player *p, int expert, int batch)
     carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
     tell(p, device, expert, batch);
 }
+
+/* ---- the student ---- */
+
+/* When the first `targets` of the sweep that was played are there. States of both experts are
+ * spread over a window, while those of the first are computed first. */
+static double arrival_of(player *p, double targets)
+{
+    const wd_sweep_load *load = p->load;
+    double all = 0, there = 0;
+    for (int e = 0; e < p->placement->experts; e++)
+        all += load->batches[e] * load->batch_targets[e];
+    for (int e = 0; e < p->placement->experts; e++) {
+        if (!load->batches[e]) continue;
+        const double portion = load->batches[e] * load->batch_targets[e] / all;
+        const double states = ceil((targets + 0.5) * portion - 0.5 - WHOLE);
+        const int batch = (int)ceil(states / load->batch_targets[e] - WHOLE);
+        const int batches = batch < load->batches[e] ? batch : load->batches[e];
+        if (batches > 0) there = later(there, *ready_of(p, e, batches - 1));
+    }
+    return there;
+}
+
+/* Work of the student on a lane. It follows what is there of the step before, or begins anew. */
+static void occupy(lane *on, double from, double seconds)
+{
+    if (from > on->student_end) on->student_begin = on->student_end = from;
+    on->student_end += seconds;
+}
+
+static bool is_home(const player *p, int device)
+{
+    return device % p->site->devices == p->load->home;
+}
+
+/* When the last step is over, as far as is known: sweeps beside it make it longer. */
+static double step_end(const player *p)
+{
+    double end = p->student.told;
+    for (int d = 0; d < p->parts; d++) {
+        if (!is_home(p, d)) continue;
+        end = later(end, p->part[d].compute.student_end);
+        end = later(end, p->part[d].link.student_end);
+    }
+    return end;
+}
+
+static void begin_step(player *p)
+{
+    const wd_student_load *load = &p->load->student;
+    student *s = &p->student;
+    const double begin = later(step_end(p), s->ready), then = begin + load->after_seconds;
+    for (int d = 0; d < p->parts; d++) {
+        if (!is_home(p, d)) continue;
+        occupy(&p->part[d].compute, begin, load->compute_seconds);
+        occupy(&p->part[d].link, then, load->link_seconds);
+    }
+    s->told = then + load->network_seconds;
+    s->begin[1] = s->begin[0];
+    s->begin[0] = begin;
+    s->ready = 0;
+    s->begun++;
+}
+
+/* Begins those steps that have all their targets with this sweep's. They are launched after it. */
+static void play_steps(player *p)
+{
+    const double step = p->load->student.targets, window = p->load->window;
+    const double first = p->sweep * window, end = first + window;
+    student *s = &p->student;
+    while (step > 0) {
+        const double needed = (double)(s->begun + 1) * step;
+        s->ready = later(s->ready, later(p->launched, arrival_of(p, fmin(needed, end) - first)));
+        if (needed > end + WHOLE * step) return;
+        begin_step(p);
+    }
+}
+
+/* When states of the next sweep may begin: the step that needs its first target is the next one. */
+static double release_of(const player *p)
+{
+    const double ahead = p->load->student.ahead, *begin = p->student.begin;
+    if (!(p->load->student.targets > 0)) return 0;
+    assert(ahead >= 0 && ahead <= 2);
+    return ahead > 1 ? begin[1] + (2 - ahead) * (begin[0] - begin[1])
+                     : begin[0] + (1 - ahead) * (step_end(p) - begin[0]);
+}
+
+/* ---- the sweep ---- */
 
 /* Stages that stay take a micro-batch at a time; another one takes them all while it is there. */
 static void play_leg(player *p, int expert, wd_leg leg)
@@ -343,6 +460,25 @@ static double play_sweep(player *p)
     return end;
 }
 
+/* Sweeps of the longer of a sweep and a step. */
+static int sweeps_of_one(const wd_sweep_load *load)
+{
+    const double sweeps = load->student.targets > 0 ? load->student.targets / load->window : 1;
+    return sweeps > 1 ? (int)ceil(sweeps - WHOLE) : 1;
+}
+
+/* Sweeps until steps are at the same place of a sweep again, or nearly, `least` or more. */
+static int whole_steps(const wd_sweep_load *load, int least)
+{
+    if (!(load->student.targets > 0)) return least;
+    const int most = least + TRIED + sweeps_of_one(load);
+    for (int n = least; n < most; n++) {
+        const double steps = n * load->window / load->student.targets;
+        if (fabs(steps - round(steps)) < WHOLE * steps) return n;
+    }
+    return most;
+}
+
 /* Sweeps between two of a state, as far as there is room for their micro-batches: more of these
  * than there are devices never wait for one another. */
 static int sweeps_apart(const wd_sweep_load *load)
@@ -355,13 +491,25 @@ static int sweeps_apart(const wd_sweep_load *load)
     return load->sweeps_apart < room ? load->sweeps_apart : room;
 }
 
+/* So many sweeps have been needed, or, without a student, have ended, by then. */
+typedef struct mark {
+    double sweeps, seconds;
+} mark;
+
+static mark mark_of(const player *p, double end)
+{
+    const student *s = &p->student;
+    const double sweeps = (double)s->begun * p->load->student.targets / p->load->window;
+    return s->begun ? (mark){sweeps, s->begin[0]} : (mark){p->sweep + 1, end};
+}
+
 wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
                              const wd_site *site, const wd_sweep_load *load, wd_timeline_fn *fn,
                              void *context)
 {
     wd_timeline out;
     player p; /* large: of devices only those that there are get their zeros */
-    double end = 0, begun = 0;
+    mark first = {0}, last = {0};
     memset(&out, 0, sizeof out);
     memset(&p, 0, offsetof(player, part));
     p.placement = placement;
@@ -379,14 +527,17 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
         p.part[d].head_alone = wd_placed_head_alone(&sweep);
     }
     p.apart = sweeps_apart(load);
-    p.sweeps = BEFORE + p.apart;
+    const int before = BEFORE * sweeps_of_one(load);
+    p.sweeps = before + whole_steps(load, p.apart);
     for (p.sweep = 0; p.sweep < p.sweeps; p.sweep++) {
-        p.from = load->apart ? end : 0;
-        end = play_sweep(&p);
-        if (p.sweep == BEFORE - 1) begun = end;
+        p.from = release_of(&p);
+        const double end = play_sweep(&p);
+        play_steps(&p);
+        last = mark_of(&p, end);
+        if (p.sweep == before - 1) first = last;
     }
     sum_up(&p);
-    out.sweep_seconds = (end - begun) / p.apart;
+    out.sweep_seconds = (last.seconds - first.seconds) / (last.sweeps - first.sweeps);
     find_limit(&p, out.sweep_seconds);
     return out;
 }

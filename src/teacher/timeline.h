@@ -4,14 +4,27 @@
  * Every device computes in order, every link copies in order, the disk reads in order; a stage's
  * weights may come as soon as a slot is free, a micro-batch goes on as soon as it has its weights
  * and its device, and where devices follow one another a place on the next one. Sweeps follow one
- * another without a break: a micro-batch's next sweep, which may be some sweeps later, begins when
- * its states have moved on. Pure, like the placement. */
+ * another: a micro-batch's next sweep, which may be some sweeps later, begins when its states have
+ * moved on. Where the student is played, too, its steps follow one another, each when its targets
+ * are there, and a sweep begins no earlier than so many steps before the one that needs it. While
+ * both compute on a device, or both have something on its link, each gets half of it. Pure, like
+ * the placement. */
 #ifndef WD_TEACHER_TIMELINE_H
 #define WD_TEACHER_TIMELINE_H
 
 #include "teacher/placement.h"
 
 enum { WD_TIMELINE_BATCHES_MAX = 1024 };
+
+/* What one step of the student has to do, on the device of every rank where trajectories are. */
+typedef struct wd_student_load {
+    double targets; /* that it needs, of all ranks; 0: no student is played */
+    double ahead;   /* how long before the first step that needs any of its targets states of a
+                     * sweep may begin, in steps, 2 at most */
+    double compute_seconds;
+    /* from so long after it began, what it has on the link, what ranks tell one another */
+    double after_seconds, link_seconds, network_seconds;
+} wd_student_load;
 
 /* What one sweep has to do. */
 typedef struct wd_sweep_load {
@@ -23,8 +36,9 @@ typedef struct wd_sweep_load {
     /* of each state: both streams, the same way; what a head by itself wants of them; what comes
      * from host memory to the device of the embedding; latents from home there, velocity back */
     double hop_bytes, hop_head_bytes, text_bytes, latent_bytes;
-    int home;   /* device of every rank where trajectories are */
-    bool apart; /* a sweep begins when the one before has ended; only weights come earlier */
+    int home;      /* device of every rank where trajectories are */
+    double window; /* targets from one sweep to the next: of all ranks */
+    wd_student_load student;
 } wd_sweep_load;
 
 typedef enum wd_lane_kind {

@@ -304,18 +304,117 @@ static void places(void **state)
     assert_seconds(t.compute_seconds[1], 100);
 }
 
-/* Sweeps of other states fill devices that one micro-batch at a time goes through; where each
- * begins when the one before has ended, nothing does. */
-static void sweeps_one_by_one(void **state)
+static double seconds_on_four(const wd_sweep_load *load)
 {
-    (void)state;
     const wd_placement p = placed(WD_HOME_DEVICE, 4);
     const wd_teacher_size size = twelve();
-    const wd_site site = site_of(4);
+    const wd_site site = site_of(5);
+    return wd_timeline_play(&p, &size, &site, load, NULL, NULL).sweep_seconds;
+}
+
+/* Sweeps of other states fill devices that one micro-batch at a time goes through; where each
+ * begins with the step before the one that needs it, as many do as there are in a step: two take
+ * 12 s and 3 s more. Three sweeps of two targets are two steps, of 12 and of 15 s. */
+static void sweeps_step_by_step(void **state)
+{
+    (void)state;
     wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .sweeps_apart = 8};
-    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 3);
-    load.apart = true;
-    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, BLOCKS);
+    assert_seconds(seconds_on_four(&load), 3);
+    load.window = load.student.targets = load.student.ahead = 1;
+    assert_seconds(seconds_on_four(&load), BLOCKS);
+    load.student.targets = 2;
+    assert_seconds(seconds_on_four(&load), (BLOCKS + 3) / 2.0);
+    load.window = 2;
+    load.student.targets = 3;
+    assert_seconds(seconds_on_four(&load), (BLOCKS + BLOCKS + 3) / 3.0);
+}
+
+/* Of a window for four steps the first target comes 12 s after it began, the next ones 3 s each
+ * later. Begun two steps before it is needed it keeps the first of them waiting, if these take
+ * less, and no other. A teacher that takes as long as the steps has no time to wait for them. */
+static void windows_of_several_steps(void **state)
+{
+    (void)state;
+    wd_sweep_load load = {.batches = {4},
+                          .batch_targets = {1},
+                          .sweeps_apart = 8,
+                          .window = 4,
+                          .home = 4,
+                          .student = {.targets = 1, .ahead = 2}};
+    load.student.compute_seconds = 6;
+    assert_seconds(seconds_on_four(&load), 4 * 6);
+    load.student.compute_seconds = 4;
+    assert_seconds(seconds_on_four(&load), 4 * 4 + (12 - 2 * 4));
+    load.student.ahead = 1.5;
+    assert_seconds(seconds_on_four(&load), 4 * 4 + (12 - 1.5 * 4));
+    load.student.ahead = 0.5;
+    assert_seconds(seconds_on_four(&load), 4 * 4 + (12 - 0.5 * 4));
+}
+
+/* A step that is launched after a sweep begins when the last micro-batch could be launched: of
+ * sixteen, 3 s apart, that is 42 s after the first began. */
+static void steps_are_launched_after_sweeps(void **state)
+{
+    (void)state;
+    const wd_sweep_load load = {.batches = {16},
+                                .batch_targets = {1},
+                                .sweeps_apart = 1,
+                                .window = 16,
+                                .home = 4,
+                                .student = {.targets = 1, .compute_seconds = 4, .ahead = 2}};
+    assert_seconds(seconds_on_four(&load), 16 * 4 + (42 - 2 * 4));
+}
+
+/* While a student computes on the only device each gets half of it: a sweep of 12 s, begun with the
+ * step before the one that needs it, takes 16 s where that has 4 s to do and 24 s where it has 20,
+ * which then take 32. A link is shared in the same way. */
+static void halves(void **state)
+{
+    (void)state;
+    const wd_placement p = placed(WD_HOME_DEVICE, 1);
+    const wd_teacher_size size = twelve();
+    const wd_site site = site_of(1);
+    wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .window = 1};
+    load.student = (wd_student_load){.targets = 1, .compute_seconds = 4, .ahead = 1};
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 16);
+    load.student.compute_seconds = 20;
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 32);
+    const wd_placement brought = placed(WD_HOME_HOST, 1);
+    load.student = (wd_student_load){.targets = 1, .link_seconds = 100, .ahead = 1};
+    assert_seconds(wd_timeline_play(&brought, &size, &site, &load, NULL, NULL).sweep_seconds,
+                   100 + 4 * BLOCKS);
+}
+
+/* What ranks tell one another begins within a step, and the next one begins when it is done. */
+static void steps_of_many_ranks(void **state)
+{
+    (void)state;
+    wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .window = 1, .home = 4};
+    load.student = (wd_student_load){.targets = 1,
+                                     .compute_seconds = 30,
+                                     .after_seconds = 10,
+                                     .network_seconds = 45,
+                                     .ahead = 1};
+    assert_seconds(seconds_on_four(&load), 10 + 45);
+    load.student.link_seconds = 50;
+    assert_seconds(seconds_on_four(&load), 10 + 50);
+}
+
+/* A step needs states of both experts, of which those of the second come last: the first step waits
+ * for three micro-batches of the four, 3 s each. */
+static void steps_of_both_experts(void **state)
+{
+    (void)state;
+    const wd_teacher_size size = {.experts = 2, .stages = 3, .flops = {10, 10, 10}};
+    const wd_site site = site_of(2);
+    const wd_placement p = {.experts = 2, .stages = 3, .slots = 2, .by_batch = ~0u};
+    const wd_sweep_load load = {.batches = {2, 2},
+                                .batch_targets = {1, 1},
+                                .window = 4,
+                                .home = 1,
+                                .student = {.targets = 2, .compute_seconds = 4, .ahead = 1}};
+    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
+                   2 * 4 + (3 * 3 - 4));
 }
 
 int main(void)
@@ -328,7 +427,12 @@ int main(void)
         cmocka_unit_test(disk),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(sweeps_of_other_states),
-        cmocka_unit_test(sweeps_one_by_one),
+        cmocka_unit_test(sweeps_step_by_step),
+        cmocka_unit_test(windows_of_several_steps),
+        cmocka_unit_test(steps_of_both_experts),
+        cmocka_unit_test(steps_are_launched_after_sweeps),
+        cmocka_unit_test(halves),
+        cmocka_unit_test(steps_of_many_ranks),
         cmocka_unit_test(converted_from_disk),
         cmocka_unit_test(from_home_and_back),
         cmocka_unit_test(processor_streams_from_disk),
