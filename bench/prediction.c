@@ -33,32 +33,42 @@ typedef struct prediction_case {
     const char *what; /* of custom: for each stage of both experts its device, or H, D: it comes
                        * to the first one from host memory, from disk */
     int64_t window, reuse;
+    int64_t batch; /* 0: SLOTS, a round of targets */
 } prediction_case;
 
 static const prediction_case cases[] = {
-    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "teacher", SLOTS, 1},
-    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "student", SLOTS, 4},
-    {WD_STRATEGY_gpu0, "sim:2x256MiB@link=2MB/s,compute=2GFLOP/s", "apart", SLOTS, 1},
-    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "compute", SLOTS, 1},
-    {WD_STRATEGY_balanced, "sim:2x256MiB@link=500kB/s,compute=2GFLOP/s", "hops", SLOTS, 1},
-    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "window 2", 2, 1},
-    {WD_STRATEGY_sequential, "sim:32MiB,12MiB,32MiB@link=5MB/s,compute=1GFLOP/s", "fill", SLOTS, 1},
-    {WD_STRATEGY_custom, "sim:3x256MiB@link=5MB/s,compute=1GFLOP/s", "00000122 01111222", SLOTS, 1},
-    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", SLOTS, 1},
-    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", 4, 1},
-    {WD_STRATEGY_custom, "sim:3x256MiB@link=5MB/s,compute=1GFLOP/s", "11111111 22222222", SLOTS, 1},
-    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "1HHH1111 0000DDD0", SLOTS, 1},
-    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1},
-    {WD_STRATEGY_offload, "sim:256MiB@link=10MB/s,compute=2GFLOP/s", "link", SLOTS, 1},
-    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1},
-    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1},
-    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1},
-    {WD_STRATEGY_disk, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1},
-    {WD_STRATEGY_disk, "sim:256MiB@link=5MB/s,compute=2GFLOP/s", "link", SLOTS, 1},
-    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1},
-    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1},
-    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1},
-    {WD_STRATEGY_cpu, "sim:256MiB@link=500kB/s,compute=500MFLOP/s", "apart", SLOTS, 1},
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "teacher", SLOTS, 1, 0},
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "student", SLOTS, 4, 0},
+    {WD_STRATEGY_gpu0, "sim:2x256MiB@link=2MB/s,compute=2GFLOP/s", "apart", SLOTS, 1, 0},
+    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "compute", SLOTS, 1, 0},
+    {WD_STRATEGY_balanced, "sim:2x256MiB@link=500kB/s,compute=2GFLOP/s", "hops", SLOTS, 1, 0},
+    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0},
+    {WD_STRATEGY_balanced, "sim:2x256MiB@link=100MB/s,compute=1GFLOP/s", "4 steps", SLOTS, 1, 2},
+    {WD_STRATEGY_balanced, "sim:2x256MiB@link=100MB/s,compute=1GFLOP/s", "4 small steps", 4, 1, 1},
+    {WD_STRATEGY_balanced, "sim:3x256MiB@link=100MB/s,compute=1GFLOP/s", "8 steps", SLOTS, 1, 1},
+    {WD_STRATEGY_sequential, "sim:32MiB,12MiB,32MiB@link=5MB/s,compute=1GFLOP/s", "fill", SLOTS, 1,
+     0},
+    {WD_STRATEGY_custom, "sim:3x256MiB@link=5MB/s,compute=1GFLOP/s", "00000122 01111222", SLOTS, 1,
+     0},
+    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", SLOTS, 1,
+     0},
+    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", 4, 1, 0},
+    {WD_STRATEGY_custom, "sim:3x256MiB@link=5MB/s,compute=1GFLOP/s", "11111111 22222222", SLOTS, 1,
+     0},
+    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "1HHH1111 0000DDD0", SLOTS, 1,
+     0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=10MB/s,compute=2GFLOP/s", "link", SLOTS, 1, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=2GFLOP/s", "4 steps", SLOTS, 1, 2},
+    {WD_STRATEGY_disk, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=5MB/s,compute=2GFLOP/s", "link", SLOTS, 1, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1, 0},
+    {WD_STRATEGY_cpu, "sim:256MiB@link=500kB/s,compute=500MFLOP/s", "apart", SLOTS, 1, 0},
 };
 
 static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
@@ -90,7 +100,7 @@ static wd_machine_options options_of(const wd_pipeline *teacher, const predictio
         .replay = 128 * SLOTS,
         .window = c->window,
         .guidance_scale = {4, 3},
-        .batch = SLOTS,
+        .batch = c->batch ? c->batch : SLOTS,
         .accumulation = 1,
         .optimizer = wd_optimizer_defaults(),
         .text = no_text,
@@ -183,7 +193,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
     }
     in.teacher_rank = c->strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
     in.step_targets = (double)o->batch / (double)o->reuse;
-    in.steps_ahead = wd_machine_steps_ahead(o);
+    in.steps_ahead = wd_machine_steps_ahead(o, beside->student_weights);
     in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
     in.student_step_bytes = wd_machine_step_bytes(o);
     in.student_back_bytes = wd_machine_back_bytes(o);
@@ -201,13 +211,14 @@ out:
 static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machine_options *o,
                             wd_devices *d, wd_err *err)
 {
-    const int64_t first = WARM_UP * o->reuse, last = first + STEPS * o->reuse;
+    const int64_t round = SLOTS * o->reuse / o->batch; /* steps that need a round of targets */
+    const int64_t first = WARM_UP * round, last = first + STEPS * round, end = last + AFTER * round;
     double begun = 0;
     WD_TRY(wd_student_init(&m->params, o->teacher, wd_student_expert(o->teacher), NULL, d->student,
                            err));
-    for (int64_t step = 0; step <= last + AFTER; step++) { /* at both ends others are under way */
+    for (int64_t step = 0; step <= end; step++) { /* at both ends others are under way */
         WD_TRY(wd_machine_step(m, step, 1e-4, err));
-        while (wd_machine_results_pending(m) > (step < last + AFTER)) {
+        while (wd_machine_results_pending(m) > (step < end)) {
             const int64_t done = wd_machine_take_result(m).step;
             if (done == first) begun = wd_clock_s();
             if (done == last) *step_seconds = (wd_clock_s() - begun) / (double)(last - first);

@@ -98,18 +98,18 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     const double samples = (double)(m->batch * m->accumulation);
     p->step_samples = samples * wd_train_ranks(s);
     in->step_targets = p->step_samples / (double)m->reuse;
-    in->steps_ahead = wd_machine_steps_ahead(m);
+    in->steps_ahead = wd_machine_steps_ahead(m, beside->student_weights);
     in->student_step_flops = samples * beside->student_flops_per_sample;
     in->student_step_bytes = wd_machine_step_bytes(m);
     in->student_back_bytes = wd_machine_back_bytes(m);
-    /* gradients become final in backward, two thirds of a pass: of the last one, or of each */
+    /* gradients become final in backward: of the last micro-batch, or of each */
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
     in->reduced_bytes = rounds * (double)beside->student_weights * sizeof(float);
     in->gathered_bytes = gathered_bytes(m, beside);
     fill_gradients(in, m);
     in->gathered_flat = m->comm && !m->comm->in_blocks;
     in->reduced_flat = in->gathered_flat || m->deterministic_reduce;
-    in->final_share = 2.0 / 3 * rounds / (double)m->accumulation;
+    in->final_share = WD_BACKWARD_SHARE * rounds / (double)m->accumulation;
 }
 
 static wd_status choose(wd_train_plan *p, wd_machine_options *m, wd_err *err)

@@ -14,6 +14,7 @@
 #include "dist/reduce.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -86,6 +87,29 @@ static void close_slot(slot *s)
     wd_free(s->ticket);
 }
 
+/* By hosts, and then through two tiers, or flat. */
+static int tiers_of(const wd_comm *c)
+{
+    return c->in_blocks && c->hosts > 1 && c->host_ranks > 1 ? TIERS : 1;
+}
+
+static int adds_of(const wd_reduce_options *o)
+{
+    return o->by_round ? 1 : tiers_of(o->comm);
+}
+
+/* Buckets that may be in one of so many stages. */
+static int most_in(int stages)
+{
+    return SLOTS / stages;
+}
+
+double wd_reduce_left(const wd_reduce_options *o)
+{
+    const int most = most_in(adds_of(o) + tiers_of(o->comm));
+    return fmin(1, (double)most / (double)wd_pieces_buckets(&o->pieces));
+}
+
 /* Whose sums and pieces go by which ranks. */
 static void choose_tiers(wd_reduce *r)
 {
@@ -102,10 +126,9 @@ static void choose_tiers(wd_reduce *r)
                            .first = c->host_rank,
                            .step = near,
                            .member = c->host};
-    const bool by_host = c->in_blocks && c->hosts > 1 && near > 1;
-    const int tiers = by_host ? TIERS : 1;
-    const tier *all = by_host ? r->by_host : &r->flat;
-    r->adds = r->options.by_round ? 1 : tiers;
+    const int tiers = tiers_of(c);
+    const tier *all = tiers > 1 ? r->by_host : &r->flat;
+    r->adds = adds_of(&r->options);
     r->stages = r->adds + tiers;
     for (int i = 0; i < r->adds; i++) r->tier[i] = r->options.by_round ? &r->flat : &all[i];
     for (int i = 0; i < tiers; i++) r->tier[r->adds + i] = &all[tiers - 1 - i];
@@ -280,7 +303,7 @@ static void pass(wd_reduce *r, int stage)
 
 static void post(wd_reduce *r, int64_t bucket)
 {
-    const int last = r->stages - 1, most = SLOTS / r->stages;
+    const int last = r->stages - 1, most = most_in(r->stages);
     while (r->passed[0] - r->passed[r->stages] >= SLOTS) pass(r, last);
     slot *s = &r->slot[r->passed[0]++ % SLOTS];
     const wd_range range = wd_pieces_bucket(&r->options.pieces, bucket);

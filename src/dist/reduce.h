@@ -46,6 +46,10 @@ wd_status wd_reduce_open(wd_reduce **out, const wd_reduce_options *options, wd_d
  * and staging that others may still write to is left to the end of the process. */
 void wd_reduce_close(wd_reduce *reduce);
 
+/* Of a round's elements, in parts of one, those of buckets that may still be on their way to be
+ * exchanged when the last is posted: for the others wd_reduce_ready has waited by then. */
+double wd_reduce_left(const wd_reduce_options *options);
+
 const wd_pieces *wd_reduce_pieces(const wd_reduce *reduce);
 
 /* A round begins: data [count] device, written by `queue` from now on. Rounds that are not the last

@@ -44,9 +44,15 @@ double wd_machine_back_bytes(const wd_machine_options *o)
     return (double)step_values(o) * sizeof(float);
 }
 
-double wd_machine_steps_ahead(const wd_machine_options *o)
+double wd_machine_steps_ahead(const wd_machine_options *o, int64_t weights)
 {
-    return wd_machine_ranks(o) > 1 ? 1 : 1 + 1.0 / (double)o->accumulation;
+    if (wd_machine_ranks(o) == 1) return 1 + 1.0 / (double)o->accumulation;
+    if (o->accumulation > 1 && !o->deterministic_reduce) return 1;
+    const wd_reduce_options reduce = {.comm = o->comm,
+                                      .pieces = wd_params_cut(weights, o->comm->ranks),
+                                      .by_round = o->deterministic_reduce};
+    const double left = WD_BACKWARD_SHARE * wd_reduce_left(&reduce);
+    return 1 - (1 - left) / (double)o->accumulation;
 }
 
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)

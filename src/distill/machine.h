@@ -19,6 +19,9 @@
 #include "student/shard.h"
 #include "teacher/residency_kinds.h"
 
+/* Of a pass of the student, in parts of one: backward, in which its gradients become final. */
+#define WD_BACKWARD_SHARE (2.0 / 3)
+
 typedef struct wd_machine_options {
     const wd_pipeline *teacher; /* borrowed */
     wd_comm *comm;              /* borrowed; NULL: a run without ranks */
@@ -94,10 +97,12 @@ double wd_machine_step_bytes(const wd_machine_options *options);
 /* Bytes that a step reads back from there: losses and the norm of gradients. */
 double wd_machine_back_bytes(const wd_machine_options *options);
 
-/* Steps of the student beside which a window of targets is made before its own step: those of a
- * micro-batch are asked for one step before it, while the micro-batch before that is computed; with
- * several ranks a step's gradients have been added up by then. */
-double wd_machine_steps_ahead(const wd_machine_options *options);
+/* How long before a step of the student, in steps, the teacher may begin with its targets. They are
+ * asked for while the step before is launched: behind its first micro-batch, and the launch is up
+ * to a micro-batch ahead of the device. With several ranks the first micro-batch whose gradients
+ * leave holds the launch until all but the last few buckets have been exchanged. `weights`: of the
+ * student. */
+double wd_machine_steps_ahead(const wd_machine_options *options, int64_t weights);
 
 /* The sweeps that such a machine runs. */
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);

@@ -291,9 +291,30 @@ static void seed_changes_the_run(void **state)
     wd_free(b.weights);
 }
 
+/* Launched behind the first micro-batch of the step before, which is up to one ahead of the device.
+ * Of two ranks' eight buckets of gradients two may be on their way when the launch goes on: a
+ * quarter of backward is left. */
+static void how_far_ahead(void **state)
+{
+    (void)state;
+    wd_comm comm = {.ranks = 2, .hosts = 1, .host_ranks = 2};
+    wd_machine_options o = {.accumulation = 1};
+    assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 2);
+    o.accumulation = 4;
+    assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 1.25);
+    o.comm = &comm;
+    assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 1);
+    o.accumulation = 1;
+    assert_true(fabs(wd_machine_steps_ahead(&o, 1 << 20) - 2.0 / 3 / 4) < 1e-12);
+    o.accumulation = 4;
+    o.deterministic_reduce = true;
+    assert_true(fabs(wd_machine_steps_ahead(&o, 1 << 20) - (3 + 2.0 / 3 / 4) / 4) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(how_far_ahead),
         cmocka_unit_test(window_threads_and_device_change_nothing_f32),
         cmocka_unit_test(window_threads_and_device_change_nothing_bf16),
         cmocka_unit_test(a_round_is_one_sweep),

@@ -29,9 +29,14 @@ static wd_status lay_out(wd_params *params, wd_err *err)
  * student that has more than one of them. */
 enum { BUCKET_MAX = 1 << 22 };
 
+wd_pieces wd_params_cut(int64_t count, int ranks)
+{
+    return wd_pieces_cut(count, WD_SUM_CHUNK, BUCKET_MAX, ranks);
+}
+
 wd_pieces wd_params_pieces(const wd_params *params, int ranks)
 {
-    return wd_pieces_cut(params->count, WD_SUM_CHUNK, BUCKET_MAX, ranks);
+    return wd_params_cut(params->count, ranks);
 }
 
 bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer)

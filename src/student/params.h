@@ -94,8 +94,9 @@ size_t wd_params_bytes(const wd_params *params);
 void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage);
 void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage);
 
-/* How gradients and shares are cut for `ranks`. */
+/* How gradients and shares are cut for `ranks`; those of `count` elements. */
 wd_pieces wd_params_pieces(const wd_params *params, int ranks);
+wd_pieces wd_params_cut(int64_t count, int ranks);
 
 /* Whether a buffer is packed. */
 bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer);
