@@ -88,46 +88,40 @@ void wd_plan_links_say(wd_page *page, const wd_train_plan *plan, const wd_strate
 
 /* ---- JSON ---- */
 
-/* "host memory", "the disk of host 1", "rank 3"; where all have it, without a number. */
-static const char *numbered(char out[NAME], const char *what, const char *of, int number, bool all)
+static const char *numbered(char out[NAME], const char *what, int number)
 {
-    if (all)
-        snprintf(out, NAME, "%s", what);
-    else
-        snprintf(out, NAME, "%s%s %d", what, of, number);
+    snprintf(out, NAME, "%s %d", what, number);
     return out;
 }
 
+/* "disk of host 1", "rank 3"; where all have it, without a number. */
 static const char *begin_of(char out[NAME], const wd_link *link, const wd_train_plan *plan,
                             const wd_strategy_plan *of)
 {
-    char name[32];
     const bool alike = of->placement.each || plan->input.site.ranks <= 1;
     switch (link->kind) {
     case WD_LINK_READ:
-        return numbered(out, "disk", " of host", link->from, alike || plan->input.site.hosts <= 1);
+        return alike || plan->input.site.hosts <= 1 ? "disk"
+                                                    : numbered(out, "disk of host", link->from);
     case WD_LINK_NEAR:
     case WD_LINK_FAR:
-        if (alike) return numbered(out, "each rank", "", 0, true);
-        return numbered(out, "rank", "", link->from, false);
+        return alike ? "each rank" : numbered(out, "rank", link->from);
     case WD_LINK_IN:
-        return numbered(out, "host memory", "", 0, true);
+        return "host memory";
     default:
-        return numbered(out, wd_train_plan_device(name, plan, of, link->from), "", 0, true);
+        return wd_train_plan_device(out, plan, of, link->from);
     }
 }
 
 static const char *end_of(char out[NAME], const wd_link *link, const wd_train_plan *plan,
                           const wd_strategy_plan *of)
 {
-    char name[32];
     if (is_between_ranks(link) && link->to == WD_LINK_ALL)
-        return numbered(out, link->kind == WD_LINK_NEAR ? "others of its host" : "other hosts", "",
-                        0, true);
-    if (is_between_ranks(link)) return numbered(out, "rank", "", link->to, false);
+        return link->kind == WD_LINK_NEAR ? "others of its host" : "other hosts";
+    if (is_between_ranks(link)) return numbered(out, "rank", link->to);
     if (link->kind == WD_LINK_IN || link->kind == WD_LINK_ACROSS)
-        return numbered(out, wd_train_plan_device(name, plan, of, link->to), "", 0, true);
-    return numbered(out, "host memory", "", 0, true);
+        return wd_train_plan_device(out, plan, of, link->to);
+    return "host memory";
 }
 
 json_t *wd_plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *of)
