@@ -266,7 +266,7 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     WD_TRY(place(&out->placement, &p->input, strategy, &size, &site, err));
     account(out, &size, &site);
     site.uncached = wd_planner_is_uncached(out);
-    wd_planner_predict(out, &p->traffic, &p->input, &size, &site);
+    wd_planner_predict(out, &p->input, &size, &site);
     return WD_OK;
 }
 
@@ -285,6 +285,14 @@ static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, wd_strategy 
     return WD_OK;
 }
 
+static void count_bytes(wd_strategy_plan *plan, wd_planner *planner)
+{
+    const wd_traffic *traffic = wd_planner_traffic(planner, plan);
+    for (int k = 0; k < WD_LINKS; k++)
+        plan->step_bytes[k] = wd_traffic_bytes(traffic, (wd_link_kind)k);
+    plan->step_bytes_sent = wd_traffic_sent(traffic);
+}
+
 static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                            wd_err *err)
 {
@@ -301,6 +309,7 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
         WD_TRY(plan_window(&smaller, planner, strategy, window = (window + 1) / 2, err));
         if (improves(&smaller, out)) *out = smaller;
     }
+    count_bytes(out, planner);
     return WD_OK;
 }
 

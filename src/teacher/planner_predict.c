@@ -224,7 +224,7 @@ static step_play play_step(wd_strategy_plan *plan, const wd_planner_input *in,
     return step;
 }
 
-void wd_planner_predict(wd_strategy_plan *plan, wd_traffic *traffic, const wd_planner_input *in,
+void wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
                         const wd_teacher_size *size, const wd_site *site)
 {
     const wd_student_load student = student_of(in);
@@ -237,8 +237,4 @@ void wd_planner_predict(wd_strategy_plan *plan, wd_traffic *traffic, const wd_pl
     plan->step_seconds = fmax(step.seconds, fmax(busy, network));
     plan->network_limits = network >= step.seconds || plan->exposed_seconds > step.seconds / 2;
     plan->student_limits = busy > step.busiest && !plan->network_limits;
-    wd_planner_move(traffic, plan, in, size, site);
-    for (int k = 0; k < WD_LINKS; k++)
-        plan->step_bytes[k] = wd_traffic_bytes(traffic, (wd_link_kind)k);
-    plan->step_bytes_sent = wd_traffic_sent(traffic);
 }

@@ -7,13 +7,13 @@
 /* What takes more of the time of another plan than this is no faster. */
 #define WD_PLANNER_FASTER 0.999
 
-/* Fills in all of a plan that is of time, bytes that move and what limits them, from its placement,
- * window and micro-batch. `traffic`: its links, =. `size` and `site`: with what sweeps of these
- * need, and whether mapped weights are read again. */
-void wd_planner_predict(wd_strategy_plan *plan, wd_traffic *traffic, const wd_planner_input *input,
+/* Fills in all of a plan that is of time and what limits it, from its placement, window and
+ * micro-batch. `size` and `site`: with what sweeps of these need, and whether mapped weights are
+ * read again. */
+void wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *input,
                         const wd_teacher_size *size, const wd_site *site);
 
-/* The links alone, for which sizes are all that is looked at. */
+/* What moves, link by link; of `size` and `site` neither FLOPs nor rates are looked at. */
 void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_planner_input *input,
                      const wd_teacher_size *size, const wd_site *site);
 
