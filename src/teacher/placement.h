@@ -83,9 +83,10 @@ typedef struct wd_stage_size {
     size_t padding; /* of these, between tensors */
     size_t host;    /* in host memory, or on a device that reads it: what is not used as mapped */
     size_t file;    /* in the checkpoint */
-    size_t reading; /* in host memory while it is read from disk */
-    size_t casting; /* on a device, for the largest tensor that is converted on its way there */
-    size_t widened; /* on a device, in the dtype that is computed in; 0: as it is kept */
+    size_t reading; /* in host memory while it is read from disk for another device */
+    size_t converting; /* the same for the processor, which reads the rest to where it is used */
+    size_t casting;    /* on a device, for the largest tensor that is converted on its way there */
+    size_t widened;    /* on a device, in the dtype that is computed in; 0: as it is kept */
 } wd_stage_size;
 
 typedef struct wd_teacher_size {

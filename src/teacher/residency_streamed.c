@@ -147,7 +147,7 @@ static wd_status convert(wd_streamed *r, const wd_pipeline *pipeline, const wd_t
 
 /* What all stages together need. */
 typedef struct needs {
-    size_t block[WD_STAGE_KINDS], file, casting, widened;
+    size_t block[WD_STAGE_KINDS], file, converting, casting, widened;
 } needs;
 
 static void need(size_t *most, size_t bytes)
@@ -177,6 +177,7 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
         if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
         need(&n->block[wd_stage_kind_of(s, r->base.stages)], layout->block_bytes);
         need(&n->file, layout->reading_bytes);
+        need(&n->converting, layout->converting_bytes);
         need(&n->casting, layout->staging_bytes);
         need(&n->widened, layout->widened_bytes);
     }
@@ -227,7 +228,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
         WD_TRY_OUT(lay_out_expert(r, &n, pipeline, &table, e, options, err));
     if (!r->dry) wd_host_copy_seal(&r->copy);
     WD_TRY_OUT(open_slots(r, &n, options->slots, err));
-    if (r->from_disk) WD_TRY_OUT(wd_streamed_open_disk(r, n.file, options, err));
+    if (r->from_disk) WD_TRY_OUT(wd_streamed_open_disk(r, n.file, n.converting, options, err));
     *out = &r->base;
 out:
     wd_dit_table_close(&table);

@@ -95,25 +95,26 @@ static wd_status open_host_reader(wd_streamed *r, size_t stage_bytes, const wd_s
     return start(r, follow, err);
 }
 
-static wd_status open_reader(wd_streamed *r, size_t stage_bytes, wd_err *err)
+static wd_status open_reader(wd_streamed *r, size_t staging_bytes, wd_err *err)
 {
     r->stagings =
         r->reads_host ? 1 : WD_STREAMED_STAGINGS; /* a processor's copies are done at once */
     for (int i = 0; i < r->stagings; i++) {
         WD_TRY(wd_event_open(&r->sent[i], r->device, err));
-        WD_TRY(wd_streamed_take_host(&r->staging[i], r, stage_bytes, "teacher weights being read",
+        WD_TRY(wd_streamed_take_host(&r->staging[i], r, staging_bytes, "teacher weights being read",
                                      err));
     }
     WD_TRY(wd_file_reader_open(&r->reader, err));
     return r->dry ? WD_OK : start(r, read_ahead, err);
 }
 
-wd_status wd_streamed_open_disk(wd_streamed *r, size_t stage_bytes, const wd_streamed_options *o,
-                                wd_err *err)
+wd_status wd_streamed_open_disk(wd_streamed *r, size_t stage_bytes, size_t converting_bytes,
+                                const wd_streamed_options *o, wd_err *err)
 {
     const wd_comm *comm = o->part ? o->part->sharers : NULL;
     if (comm) WD_TRY(open_host_reader(r, stage_bytes, o, err));
-    return comm && comm->host_ranks > 1 ? WD_OK : open_reader(r, stage_bytes, err);
+    if (comm && comm->host_ranks > 1) return WD_OK;
+    return open_reader(r, r->reads_host ? converting_bytes : stage_bytes, err);
 }
 
 void wd_streamed_end_disk(wd_streamed *r)

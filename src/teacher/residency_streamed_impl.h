@@ -102,9 +102,10 @@ void wd_slots_drop_unwanted(wd_streamed *r);
 
 /* ---- reading ahead: residency_streamed_disk.c ---- */
 
-/* For stages of at most so many bytes in the files, in `slots` of blocks; starts the thread. */
-wd_status wd_streamed_open_disk(wd_streamed *r, size_t stage_bytes, const wd_streamed_options *o,
-                                wd_err *err);
+/* For stages of at most so many bytes in the files, at most `converting_bytes` of them in another
+ * dtype than is kept, in `slots` of blocks; starts the thread. */
+wd_status wd_streamed_open_disk(wd_streamed *r, size_t stage_bytes, size_t converting_bytes,
+                                const wd_streamed_options *o, wd_err *err);
 
 /* Ends the thread; then nothing but close may be called. */
 void wd_streamed_end_disk(wd_streamed *r);

@@ -38,6 +38,7 @@ wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
         wide.dtype = widened(wide.dtype);
         out->widened_bytes += wd_round_up(wd_tensor_bytes(&wide), ALIGN);
         out->reading_bytes += wd_round_up(file_bytes, ALIGN);
+        if (!same) out->converting_bytes += wd_round_up(file_bytes, ALIGN);
         if (keeping.in_place && same && aligned) {
             out->mapped_bytes += bytes;
             continue;

@@ -14,10 +14,11 @@ typedef struct wd_stage_layout {
     wd_tensor file[WD_DIT_BLOCK_SLOTS];                    /* as mapped */
     wd_tensor stored[WD_DIT_BLOCK_SLOTS]; /* dtype and shape when kept; data mapped or NULL */
     size_t block_bytes;
-    size_t reading_bytes; /* of all its tensors, as in the file */
-    size_t mapped_bytes;  /* of those used where they are mapped */
-    size_t staging_bytes; /* for the largest tensor that is converted on its way to a device */
-    size_t widened_bytes; /* of the stage in the dtype that is computed in */
+    size_t reading_bytes;    /* of all its tensors, as in the file */
+    size_t converting_bytes; /* of those that are in another dtype there */
+    size_t mapped_bytes;     /* of those used where they are mapped */
+    size_t staging_bytes;    /* for the largest tensor that is converted on its way to a device */
+    size_t widened_bytes;    /* of the stage in the dtype that is computed in */
 } wd_stage_layout;
 
 /* How a stage is to be kept. */

@@ -37,6 +37,7 @@ static void add_tensor(wd_stage_size *size, const wd_tensor_spec *spec, wd_dtype
     if (storage == WD_F16) size->widened += wd_round_up(bytes_as(spec, computed), ALIGN);
     if (file == stored) return;
     size->host += stored_bytes;
+    size->converting += wd_round_up(file_bytes, ALIGN);
     if (file_bytes > size->casting) size->casting = file_bytes;
 }
 

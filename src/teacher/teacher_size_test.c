@@ -73,6 +73,29 @@ static void bytes_are_those_of_residencies(void **state)
         }
 }
 
+/* A processor reads what is kept as it is in the files to where it is used: beside that it needs
+ * room for what it converts, and none if that is nothing. */
+static void a_processor_reads_in_place(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    const wd_site site = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_safetensors_entry *entry = wd_safetensors_find(files[0].weights, "proj_out.weight");
+    const wd_dtype stored = entry->tensor.dtype;
+    for (int converts = 0; converts < 2; converts++) {
+        wd_teacher_size size;
+        wd_placement p;
+        const wd_dtype storage = !converts ? stored : stored == WD_F32 ? WD_BF16 : WD_F32;
+        wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage, &err), &err);
+        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &site, 0, &err), &err);
+        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+        if (converts)
+            assert_true(bytes.host_reading >= size.stage[0][1].file / 2);
+        else
+            assert_int_equal(bytes.host_reading, 0);
+    }
+}
+
 /* Bytes that a rank counts as its part of a host's, of a dry run. */
 static size_t planned(const wd_placement *p, wd_dtype storage, const wd_comm *like)
 {
@@ -157,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_those_of_residencies),
+        cmocka_unit_test(a_processor_reads_in_place),
         cmocka_unit_test(ranks_add_up_to_their_host),
         cmocka_unit_test(a_published_model),
     };
