@@ -212,11 +212,18 @@ static bool goes_by_batch(const wd_placement *p, wd_place place)
     return place.home == WD_HOME_DEVICE && p->by_batch >> wd_placed_local(p, place.device) & 1;
 }
 
+/* Whether the embedding's device would only keep a window that goes on as it is. */
+static bool embeds_for_another(const wd_place *place, int first)
+{
+    return first == 0 && place[0].device != place[1].device;
+}
+
 wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
 {
     const wd_place *place = placement->place[expert];
-    wd_leg leg = {first, first + 1};
-    if (!goes_by_batch(placement, place[first])) return leg;
+    const int from = first + embeds_for_another(place, first);
+    wd_leg leg = {first, from + 1};
+    if (!goes_by_batch(placement, place[from])) return leg;
     while (leg.end < placement->stages && goes_by_batch(placement, place[leg.end])) leg.end++;
     return leg;
 }
@@ -235,7 +242,7 @@ wd_placed_sweep wd_pipeline_sweep(const wd_teacher_size *size, const wd_site *si
     for (int k = 0; k < WD_STAGE_KINDS; k++) sweep.kind[k] = kind[k];
     if (by_batch)
         sweep.streams = sent ? WD_PIPELINE_STREAMS : 1;
-    else if (wd_placed_head_alone(&sweep))
+    else if (!kind[WD_STAGE_BLOCK])
         sweep.streams = passing(site, sent);
     sweep.windows = !by_batch && sweep.streams == site->batches;
     return sweep;

@@ -183,16 +183,9 @@ wd_station_slot *wd_station_take_slot(wd_station *s, int behind)
 
 void wd_station_begin(wd_station *s, wd_stage_kind kind)
 {
-    const wd_sweep_options *o = s->options;
-    const size_t micro = (size_t)o->micro_batch, values = (size_t)s->state_count;
     wd_arena_reset(&s->arena, s->mark);
-    if (kind == WD_STAGE_EMBED) {
-        s->latents = wd_arena_push(&s->arena, values * sizeof(float));
-    } else if (kind == WD_STAGE_HEAD) {
-        s->guided_velocity = wd_arena_push(&s->arena, micro * values * sizeof(float));
-        for (int u = 0; u <= (int)s->guided; u++)
-            s->velocity[u] = wd_arena_push(&s->arena, values * wd_dtype_bytes(o->dtype));
-    }
+    if (kind == WD_STAGE_EMBED)
+        s->latents = wd_arena_push(&s->arena, (size_t)s->state_count * sizeof(float));
 }
 
 static void *at(void *part, int64_t state, size_t bytes)
@@ -243,8 +236,8 @@ void wd_station_enter_state(wd_station *s, wd_station_slot *slot, int64_t state,
     wd_station_begin(s, WD_STAGE_EMBED);
 }
 
-static void run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
-                      const wd_dit_stage *weights)
+void wd_station_run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
+                          const wd_dit_stage *weights)
 {
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
@@ -252,33 +245,32 @@ static void run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
     }
 }
 
-static void run_head(wd_station *s, wd_station_slot *slot, int expert, int64_t samples,
-                     const wd_dit_stage *weights)
+/* Guidance is of patches: what it gives lies where the normed states were, which are more, and the
+ * velocity where the patches were. */
+void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, int expert,
+                           const wd_dit_stage *weights)
 {
     const wd_dit_context one = context_of(s, 1, false);
-    for (int64_t i = 0; i < samples; i++) {
-        for (int u = 0; u <= (int)s->guided; u++) {
-            const wd_dit_stream stream = stream_of(&slot->stream[u], i, &one);
-            wd_dit_head_forward(s->velocity[u], NULL, &stream, weights, &one);
-        }
-        wd_op_guidance(s->queue,
-                       &(wd_guidance_args){.v = s->guided_velocity + i * s->state_count,
-                                           .c = s->velocity[0],
-                                           .u = s->guided ? s->velocity[1] : NULL,
-                                           .scale = s->scale[expert],
-                                           .type = s->options->dtype,
-                                           .samples = 1,
-                                           .width = s->state_count});
+    const size_t normed = wd_dit_stream_sizes(&one).x;
+    const size_t guided = (size_t)s->state_count * sizeof(float);
+    void *patches[2] = {NULL, NULL};
+    wd_arena_reset(&s->arena, s->mark);
+    void *low = wd_arena_push(&s->arena, normed > guided ? normed : guided);
+    const size_t mark = wd_arena_mark(&s->arena);
+    for (int u = 0; u <= (int)s->guided; u++) {
+        const wd_dit_stream stream = stream_of(&slot->stream[u], state, &one);
+        patches[u] = wd_dit_head_patches(low, &stream, weights, &one);
     }
-}
-
-void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind kind, int expert,
-                    int64_t samples, const wd_dit_stage *weights)
-{
-    if (kind == WD_STAGE_BLOCK)
-        run_block(station, slot, samples, weights);
-    else
-        run_head(station, slot, expert, samples, weights);
+    wd_op_guidance(s->queue, &(wd_guidance_args){.v = low,
+                                                 .c = patches[0],
+                                                 .u = patches[1],
+                                                 .scale = s->scale[expert],
+                                                 .type = s->options->dtype,
+                                                 .samples = 1,
+                                                 .width = s->state_count});
+    wd_arena_reset(&s->arena, mark);
+    s->velocity = wd_arena_push(&s->arena, guided);
+    wd_dit_head_unpatchify(s->velocity, low, &one);
 }
 
 /* The parts of a stream, and what they take. */

@@ -35,9 +35,8 @@ typedef struct wd_station {
     void *host_text;      /* [micro_batch, S, text_dim] dtype */
     wd_event *uploaded;
     /* exit; device */
-    void *velocity[2];      /* [1, C, F, H, W] dtype */
-    float *guided_velocity; /* [micro_batch, C, F, H, W] */
-    float *scale[2];        /* [1] of each expert, uploaded once */
+    float *scale[2]; /* [1] of each expert, uploaded once */
+    float *velocity; /* [1, C, F, H, W], guided; in scratch memory */
 } wd_station;
 
 /* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device
@@ -70,8 +69,8 @@ void wd_station_close(wd_station *station); /* a zeroed one is fine */
  * the order of launches. */
 wd_station_slot *wd_station_take_slot(wd_station *station, int behind);
 
-/* Before a micro-batch's turn at a stage: its scratch memory, and the buffers of the entry or the
- * exit, are where those of the last stage were. */
+/* Before a micro-batch's turn at a stage: its scratch memory, and the buffers of the entry, are
+ * where those of the last stage were. */
 void wd_station_begin(wd_station *station, wd_stage_kind kind);
 
 /* The embedding of the micro-batch of `samples` in `slot`, whose timesteps and text are in the
@@ -82,10 +81,14 @@ void wd_station_enter(wd_station *station, wd_station_slot *slot, int64_t sample
 void wd_station_enter_state(wd_station *station, wd_station_slot *slot, int64_t state,
                             const wd_dit_stage *weights);
 
-/* Runs another stage for the micro-batch of `samples` in `slot`. The exit's buffers get its
- * velocity. */
-void wd_station_run(wd_station *station, wd_station_slot *slot, wd_stage_kind kind, int expert,
-                    int64_t samples, const wd_dit_stage *weights);
+/* Runs a block for the micro-batch of `samples` in `slot`. */
+void wd_station_run_block(wd_station *station, wd_station_slot *slot, int64_t samples,
+                          const wd_dit_stage *weights);
+
+/* Runs an expert's head for a state of the micro-batch in `slot`: `station->velocity` is the
+ * state's, until the next one's. */
+void wd_station_exit_state(wd_station *station, wd_station_slot *slot, int64_t state, int expert,
+                           const wd_dit_stage *weights);
 
 /* The micro-batch of `samples` goes from a slot to one of another station, or of the same. */
 void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,

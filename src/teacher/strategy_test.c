@@ -258,7 +258,8 @@ static void many_ranks(void **state)
     assert_non_null(wd_strategy_objection(WD_STRATEGY_balanced, &site));
 }
 
-/* What stays on accelerators is one leg, whatever comes, or is a processor's, is one each. */
+/* What stays on accelerators is one leg, whatever comes, or is a processor's, is one each, but for
+ * an embedding for another device. */
 static void legs(void **state)
 {
     (void)state;
@@ -274,6 +275,15 @@ static void legs(void **state)
     }
     for (int s = 0; s < 6; s++) p.place[0][s] = (wd_place){WD_HOME_DEVICE, s / 3};
     assert_int_equal(wd_placement_leg(&p, 0, 0).end, 6);
+
+    /* what another device embeds comes one by one, from where no window waits */
+    p.place[0][0] = (wd_place){WD_HOME_DEVICE, 2};
+    assert_int_equal(wd_placement_leg(&p, 0, 0).end, 6);
+    p.place[0][1].home = WD_HOME_HOST;
+    assert_int_equal(wd_placement_leg(&p, 0, 0).end, 2);
+    const wd_site site = {.devices = 3, .batches = 9};
+    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 9);
+    assert_int_equal(wd_placement_sweep(&p, &site, 2).streams, 1);
 }
 
 /* A device to which micro-batches come needs room for few of them, also where a sweep has but one:

@@ -183,24 +183,30 @@ static void enter(wd_sweep *sweep, wd_station *s, const micro_batch *batch, cons
     wd_event_record(s->uploaded, s->queue);
 }
 
-/* The exit's velocities go home. */
-static void leave(wd_sweep *sweep, wd_station *s, const micro_batch *batch, const share *of)
+/* The exit's velocity of a state goes home. */
+static void bring_velocity(wd_sweep *sweep, wd_station *s, float *velocity)
+{
+    const size_t bytes = (size_t)sweep->state_count * sizeof(float);
+    const bool pushes = !wd_device_reads_host(s->device) || s->queue == sweep->home;
+    wd_queue_copy(pushes ? s->queue : sweep->home, velocity, s->velocity, bytes);
+    if (pushes) return;
+    wd_event_record(sweep->ready, sweep->home);
+    wd_event_wait(sweep->ready); /* the buffer is free again */
+}
+
+/* Its states go through the head. */
+static void leave(wd_sweep *sweep, wd_station *s, const micro_batch *batch, const share *of,
+                  const wd_dit_stage *weights)
 {
     const wd_window *window = of->window;
     const int64_t *state = sweep->order + batch->first;
     wd_event *delivered = of->delivered[batch - sweep->batch];
-    size_t bytes = (size_t)sweep->state_count * sizeof(float);
-    bool pushes = !wd_device_reads_host(s->device) || s->queue == sweep->home;
     for (int64_t i = 0; i < batch->samples; i++) {
-        wd_queue_copy(pushes ? s->queue : sweep->home,
-                      window->velocity + state[i] * sweep->state_count,
-                      s->guided_velocity + i * sweep->state_count, bytes);
+        wd_station_exit_state(s, batch->slot, i, of->expert, weights);
+        bring_velocity(sweep, s, window->velocity + state[i] * sweep->state_count);
         if (window->delivered) window->delivered[state[i]] = delivered;
     }
-    if (!pushes) { /* the buffer is free again */
-        wd_event_record(sweep->ready, sweep->home);
-        wd_event_wait(sweep->ready);
-    }
+    wd_event_record(batch->slot->left, s->queue);
     wd_event_record(delivered, s->queue);
 }
 
@@ -240,17 +246,17 @@ static void end_batch(const wd_sweep *sweep, const micro_batch *batch, const sha
 static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int stage)
 {
     const wd_stage_kind kind = wd_stage_kind_of(stage, sweep->placement.stages);
+    const wd_dit_stage *weights = &sweep->weights[stage];
     wd_station *s = station_of(sweep, of->expert, stage);
     arrive(sweep, batch, of, sweep->placement.place[of->expert][stage].device);
     if (!is_here(sweep, of->expert, stage)) return;
     wd_station_begin(s, kind);
     if (kind == WD_STAGE_EMBED)
-        enter(sweep, s, batch, of, &sweep->weights[stage]);
+        enter(sweep, s, batch, of, weights);
+    else if (kind == WD_STAGE_BLOCK)
+        wd_station_run_block(s, batch->slot, batch->samples, weights);
     else
-        wd_station_run(s, batch->slot, kind, of->expert, batch->samples, &sweep->weights[stage]);
-    if (kind != WD_STAGE_HEAD) return;
-    wd_event_record(batch->slot->left, s->queue);
-    leave(sweep, s, batch, of);
+        leave(sweep, s, batch, of, weights);
 }
 
 /* ---- an expert's way ---- */

@@ -5,13 +5,14 @@
 
 static void run_kind(wd_station *s, wd_stage_kind kind, int64_t samples, const wd_dit_stage *stage)
 {
+    wd_station_slot *slot = &s->slot[0];
     wd_station_begin(s, kind);
-    if (kind != WD_STAGE_EMBED) {
-        wd_station_run(s, &s->slot[0], kind, 0, samples, stage);
-        return;
-    }
-    wd_station_enter(s, &s->slot[0], samples, stage);
-    for (int64_t i = 0; i < samples; i++) wd_station_enter_state(s, &s->slot[0], i, stage);
+    if (kind == WD_STAGE_EMBED) wd_station_enter(s, slot, samples, stage);
+    if (kind == WD_STAGE_BLOCK) wd_station_run_block(s, slot, samples, stage);
+    for (int64_t i = 0; kind == WD_STAGE_EMBED && i < samples; i++)
+        wd_station_enter_state(s, slot, i, stage);
+    for (int64_t i = 0; kind == WD_STAGE_HEAD && i < samples; i++)
+        wd_station_exit_state(s, slot, i, 0, stage);
 }
 
 /* One stage of a kind on a dry device, in all sizes that micro-batches have. */

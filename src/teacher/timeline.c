@@ -292,8 +292,8 @@ static void enter(player *p, int expert, int batch)
 static void leave(player *p, int expert, int batch)
 {
     const int device = p->placement->place[expert][p->placement->stages - 1].device;
-    if (p->place) *p->place = *ready_of(p, expert, batch);
     carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
+    if (p->place) *p->place = *ready_of(p, expert, batch);
     tell(p, device, expert, batch);
 }
 
@@ -385,28 +385,36 @@ static double release_of(const player *p)
 
 /* ---- the sweep ---- */
 
+/* When a stage's weights may be used; *slot: that they are in, or NULL. */
+static double come(player *p, int expert, int stage, double **slot)
+{
+    const wd_place *place = &p->placement->place[expert][stage];
+    *slot = NULL;
+    if (place->home != WD_HOME_DEVICE) return bring(p, expert, stage, slot);
+    if (!wd_site_at(p->site, place->device)->reads_host) return 0;
+    return fault_in(p, expert, stage, p->part[place->device].compute.free);
+}
+
 /* Stages that stay take a micro-batch at a time; another one takes them all while it is there. */
 static void play_leg(player *p, int expert, wd_leg leg)
 {
-    const wd_place *place = &p->placement->place[expert][leg.first];
-    double *slot = NULL, weights = 0;
-    if (place->home != WD_HOME_DEVICE)
-        weights = bring(p, expert, leg.first, &slot);
-    else if (wd_site_at(p->site, place->device)->reads_host)
-        weights = fault_in(p, expert, leg.first, p->part[place->device].compute.free);
+    const wd_place *place = p->placement->place[expert];
+    double *slot[WD_PLACED_STAGES_MAX], weights[WD_PLACED_STAGES_MAX];
+    for (int s = leg.first; s < leg.end; s++) weights[s] = come(p, expert, s, &slot[s]);
     const bool flows = leg.end - leg.first == p->placement->stages;
     for (int b = 0; b < p->load->batches[expert]; b++) {
-        p->place = flows ? take_place(&p->part[place->device]) : NULL;
+        p->place = flows ? take_place(&p->part[place[0].device]) : NULL;
         for (int s = leg.first; s < leg.end; s++) {
             if (s == 0)
                 enter(p, expert, b);
             else
                 hop(p, expert, s, b);
-            compute(p, expert, s, b, weights);
+            compute(p, expert, s, b, weights[s]);
             if (s + 1 == p->placement->stages) leave(p, expert, b);
         }
     }
-    if (slot) *slot = p->part[place->device].compute.free;
+    for (int s = leg.first; s < leg.end; s++)
+        if (slot[s]) *slot[s] = p->part[place[s].device].compute.free;
 }
 
 static void find_limit(const player *p, double seconds)

@@ -82,6 +82,20 @@ static void small_stages_at_the_ends(void **state)
     assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 2));
 }
 
+/* The first block, too, comes to its device where another one embeds for it. */
+static void embedded_for_another(void **state)
+{
+    (void)state;
+    wd_placement p = placed(WD_HOME_HOST, 2);
+    const wd_teacher_size size = twelve();
+    const wd_site site = site_of(2);
+    const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}};
+    p.place[0][0] = (wd_place){WD_HOME_DEVICE, 0};
+    for (int s = 1; s < BLOCKS; s++) p.place[0][s].device = 1;
+    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 1));
+}
+
 /* A stage is read while its slot is in use: reading and sending hide behind one another. */
 static void disk(void **state)
 {
@@ -424,6 +438,7 @@ int main(void)
         cmocka_unit_test(one_device),
         cmocka_unit_test(offload),
         cmocka_unit_test(small_stages_at_the_ends),
+        cmocka_unit_test(embedded_for_another),
         cmocka_unit_test(disk),
         cmocka_unit_test(pipeline),
         cmocka_unit_test(sweeps_of_other_states),

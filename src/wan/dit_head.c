@@ -10,10 +10,10 @@ static wd_linear projection(const wd_dit_stage *stage)
     return wd_linear_of(&stage->t[WD_DIT_HEAD_PROJ_W], &stage->t[WD_DIT_HEAD_PROJ_B]);
 }
 
-static wd_dit_patch_layout patch_layout(const wd_dit_context *c)
+static wd_dit_patch_layout patch_layout(const wd_dit_context *c, wd_dtype type)
 {
-    return (wd_dit_patch_layout){.patch_type = c->dtype,
-                                 .latent_type = c->dtype,
+    return (wd_dit_patch_layout){.patch_type = type,
+                                 .latent_type = type,
                                  .channels = c->config->out_channels,
                                  .order = WD_DIT_CHANNEL_FASTEST};
 }
@@ -25,17 +25,10 @@ static void norm(void *n, const void *x, const float *m, const wd_dit_context *c
     wd_modulate_forward(n, x, m, m + c->shape.samples * shape.width, &shape, c->queue);
 }
 
-void wd_dit_head_forward(void *velocity, wd_dit_head_saved *saved, const wd_dit_stream *stream,
-                         const wd_dit_stage *weights, const wd_dit_context *c)
+static void modulate(float *m, const wd_dit_stream *stream, const wd_dit_stage *weights,
+                     const wd_dit_context *c)
 {
-    wd_dit_dims d = wd_dit_dims_of(c);
-    wd_linear proj = projection(weights);
-    size_t mark = wd_arena_mark(c->arena);
-    float *m = wd_dit_push(c, 2 * d.samples * d.width, WD_F32);
-    if (saved) {
-        saved->m = m;
-        mark = wd_arena_mark(c->arena);
-    }
+    const wd_dit_dims d = wd_dit_dims_of(c);
     const float *table = weights->t[WD_DIT_HEAD_TABLE].data;
     for (int i = 0; i < 2; i++)
         wd_op_add_table(c->queue, &(wd_add_table_args){.y = m + i * d.samples * d.width,
@@ -45,13 +38,52 @@ void wd_dit_head_forward(void *velocity, wd_dit_head_saved *saved, const wd_dit_
                                                        .rows = d.samples,
                                                        .width = d.width,
                                                        .x_stride = d.width});
-    void *n = wd_dit_push(c, d.rows * d.width, d.type);
+}
+
+/* patches = n W + b, new in the arena. */
+static void *project(const void *n, const wd_dit_stage *weights, const wd_dit_context *c)
+{
+    const wd_dit_dims d = wd_dit_dims_of(c);
+    const wd_linear proj = projection(weights);
     void *patches = wd_dit_push(c, d.rows * proj.out, d.type);
-    norm(n, stream->x, m, c);
     wd_linear_forward(patches, proj.out, n, proj, d.rows, WD_ACT_NONE, c->queue);
-    wd_dit_patch_layout layout = patch_layout(c);
-    wd_dit_unpatchify(velocity, patches, &layout, c);
+    return patches;
+}
+
+void wd_dit_head_forward(void *velocity, wd_dit_head_saved *saved, const wd_dit_stream *stream,
+                         const wd_dit_stage *weights, const wd_dit_context *c)
+{
+    const wd_dit_dims d = wd_dit_dims_of(c);
+    const wd_dit_patch_layout layout = patch_layout(c, d.type);
+    size_t mark = wd_arena_mark(c->arena);
+    float *m = wd_dit_push(c, 2 * d.samples * d.width, WD_F32);
+    if (saved) {
+        saved->m = m;
+        mark = wd_arena_mark(c->arena);
+    }
+    modulate(m, stream, weights, c);
+    void *n = wd_dit_push(c, d.rows * d.width, d.type);
+    norm(n, stream->x, m, c);
+    wd_dit_unpatchify(velocity, project(n, weights, c), &layout, c);
     wd_arena_reset(c->arena, mark);
+}
+
+void *wd_dit_head_patches(void *normed, const wd_dit_stream *stream, const wd_dit_stage *weights,
+                          const wd_dit_context *c)
+{
+    const wd_dit_dims d = wd_dit_dims_of(c);
+    const size_t mark = wd_arena_mark(c->arena);
+    float *m = wd_dit_push(c, 2 * d.samples * d.width, WD_F32);
+    modulate(m, stream, weights, c);
+    norm(normed, stream->x, m, c);
+    wd_arena_reset(c->arena, mark); /* m is done with */
+    return project(normed, weights, c);
+}
+
+void wd_dit_head_unpatchify(float *velocity, const float *patches, const wd_dit_context *c)
+{
+    const wd_dit_patch_layout layout = patch_layout(c, WD_F32);
+    wd_dit_unpatchify(velocity, patches, &layout, c);
 }
 
 void wd_dit_head_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweights,
@@ -69,7 +101,7 @@ void wd_dit_head_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweights
     float *dm = wd_dit_push(c, 2 * plane, WD_F32);
     void *dpatches = wd_dit_push(c, d.rows * proj.out, d.type);
     void *n = wd_dit_push(c, d.rows * d.width, d.type);
-    wd_dit_patch_layout layout = patch_layout(c);
+    wd_dit_patch_layout layout = patch_layout(c, d.type);
     wd_dit_patchify(dpatches, dvelocity, &layout, c);
     norm(n, stream->x, saved->m, c);
     wd_linear_backward_weights(dproj, dpatches, proj.out, n, proj, d.rows, queue);
