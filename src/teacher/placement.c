@@ -218,13 +218,23 @@ static bool embeds_for_another(const wd_place *place, int first)
     return first == 0 && place[0].device != place[1].device;
 }
 
+/* Whether a window that comes to the last blocks, from stage `from` on, would only wait there for
+ * the head. It does for a processor's head, which would keep several devices waiting. */
+static bool head_follows(const wd_placement *p, const wd_place *place, int from)
+{
+    const int head = place[p->stages - 1].device;
+    if (!goes_by_batch(p, place[from])) return place[from - 1].device != place[from].device;
+    return head == place[p->stages - 2].device || p->by_batch >> wd_placed_local(p, head) & 1;
+}
+
 wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
 {
     const wd_place *place = placement->place[expert];
-    const int from = first + embeds_for_another(place, first);
+    const int head = placement->stages - 1, from = first + embeds_for_another(place, first);
     wd_leg leg = {first, from + 1};
-    if (!goes_by_batch(placement, place[from])) return leg;
-    while (leg.end < placement->stages && goes_by_batch(placement, place[leg.end])) leg.end++;
+    if (goes_by_batch(placement, place[from]))
+        while (leg.end < head && goes_by_batch(placement, place[leg.end])) leg.end++;
+    if (leg.end == head && head_follows(placement, place, from)) leg.end++;
     return leg;
 }
 

@@ -265,8 +265,8 @@ bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *siz
 
 /* Stages [first, end) that a sweep goes through together: where all of them stay, a micro-batch
  * goes through all, then the next, so that several devices are at work; where weights come, are
- * widened or are mapped, one stage takes the whole window while they are there. What another device
- * embeds comes to it one by one. */
+ * widened or are mapped, one stage takes the whole window while they are there. No window waits
+ * where only an embedding is, for another device, or for a head. */
 typedef struct wd_leg {
     int first, end;
 } wd_leg;

@@ -213,12 +213,14 @@ void wd_station_enter(wd_station *s, wd_station_slot *slot, int64_t samples,
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
         wd_dit_embed_time(&slot->stream[u], timestep, weights, &context);
-        if (u) wd_dit_embed_text(&slot->stream[u], s->text_negative, weights, &context);
+        if (!u) continue;
+        wd_dit_embed_text_first(&slot->stream[u], s->text_negative, weights, &context);
+        wd_dit_embed_text_second(&slot->stream[u], weights, &context);
     }
     wd_arena_reset(&s->arena, mark);
 }
 
-/* Its latents are done with when its text comes. */
+/* Its latents are done with when its text comes, its text when the second layer does. */
 void wd_station_enter_state(wd_station *s, wd_station_slot *slot, int64_t state,
                             const wd_dit_stage *weights)
 {
@@ -232,7 +234,9 @@ void wd_station_enter_state(wd_station *s, wd_station_slot *slot, int64_t state,
     wd_arena_reset(&s->arena, s->mark);
     void *text = wd_arena_push(&s->arena, bytes);
     wd_queue_copy(s->queue, text, (char *)s->host_text + (size_t)state * bytes, bytes);
-    wd_dit_embed_text(&stream, text, weights, &one);
+    wd_dit_embed_text_first(&stream, text, weights, &one);
+    wd_arena_reset(&s->arena, s->mark);
+    wd_dit_embed_text_second(&stream, weights, &one);
     wd_station_begin(s, WD_STAGE_EMBED);
 }
 

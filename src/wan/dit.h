@@ -129,13 +129,16 @@ void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved,
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
 /* The parts of it, which need not have the same samples: image to x, time to temb and tp, text to
- * ctx. Nothing is kept. */
+ * ctx, layer by layer: what is between them lies in ctx, so that the text may go. Nothing is kept.
+ */
 void wd_dit_embed_image(wd_dit_stream *stream, const float *latents, /* [B, C, F, H, W] */
                         const wd_dit_stage *weights, const wd_dit_context *context);
 void wd_dit_embed_time(wd_dit_stream *stream, const float *timestep, /* [B] */
                        const wd_dit_stage *weights, const wd_dit_context *context);
-void wd_dit_embed_text(wd_dit_stream *stream, const void *text, /* [T, S, text_dim] dtype */
-                       const wd_dit_stage *weights, const wd_dit_context *context);
+void wd_dit_embed_text_first(wd_dit_stream *stream, const void *text, /* [T, S, text_dim] dtype */
+                             const wd_dit_stage *weights, const wd_dit_context *context);
+void wd_dit_embed_text_second(wd_dit_stream *stream, const wd_dit_stage *weights,
+                              const wd_dit_context *context);
 
 /* stream.x = block(stream), in place; with `saved` x moves to new memory, which is x3, and x0 stays
  * in saved (with context.checkpoint it is all that does). */

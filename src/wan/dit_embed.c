@@ -90,8 +90,14 @@ static void embed_time(wd_dit_stream *stream, wd_dit_embed_saved *s, const float
     wd_arena_reset(c->arena, mark);
 }
 
-/* `fused`: text1 need not be kept, so it may be activated by the product that makes it. */
-static void embed_text(wd_dit_stream *stream, wd_dit_embed_saved *s, const void *text, bool fused,
+static void text_layer(void *to, const void *from, int slot, wd_act activation,
+                       const wd_dit_stage *weights, const wd_dit_context *c)
+{
+    const wd_dit_dims d = wd_dit_dims_of(c);
+    wd_linear_forward(to, d.width, from, layer(weights, slot), d.text_rows, activation, c->queue);
+}
+
+static void embed_text(wd_dit_stream *stream, wd_dit_embed_saved *s, const void *text,
                        const wd_dit_stage *weights, const wd_dit_context *c)
 {
     const wd_dit_dims d = wd_dit_dims_of(c);
@@ -99,15 +105,10 @@ static void embed_text(wd_dit_stream *stream, wd_dit_embed_saved *s, const void 
     s->text = text;
     s->text1 = wd_dit_push(c, count, d.type);
     const size_t mark = wd_arena_mark(c->arena);
-    wd_linear_forward(s->text1, d.width, text, layer(weights, WD_DIT_EMBED_TEXT1_W), d.text_rows,
-                      fused ? WD_ACT_GELU_TANH : WD_ACT_NONE, c->queue);
-    void *act = s->text1;
-    if (!fused) {
-        act = wd_dit_push(c, count, d.type);
-        activate(act, s->text1, d.type, WD_ACT_GELU_TANH, count, c->queue);
-    }
-    wd_linear_forward(stream->ctx, d.width, act, layer(weights, WD_DIT_EMBED_TEXT2_W), d.text_rows,
-                      WD_ACT_NONE, c->queue);
+    text_layer(s->text1, text, WD_DIT_EMBED_TEXT1_W, WD_ACT_NONE, weights, c);
+    void *act = wd_dit_push(c, count, d.type);
+    activate(act, s->text1, d.type, WD_ACT_GELU_TANH, count, c->queue);
+    text_layer(stream->ctx, act, WD_DIT_EMBED_TEXT2_W, WD_ACT_NONE, weights, c);
     wd_arena_reset(c->arena, mark);
 }
 
@@ -129,12 +130,21 @@ void wd_dit_embed_time(wd_dit_stream *stream, const float *timestep, const wd_di
     wd_arena_reset(c->arena, mark);
 }
 
-void wd_dit_embed_text(wd_dit_stream *stream, const void *text, const wd_dit_stage *weights,
-                       const wd_dit_context *c)
+void wd_dit_embed_text_first(wd_dit_stream *stream, const void *text, const wd_dit_stage *weights,
+                             const wd_dit_context *c)
 {
-    wd_dit_embed_saved s;
+    text_layer(stream->ctx, text, WD_DIT_EMBED_TEXT1_W, WD_ACT_GELU_TANH, weights, c);
+}
+
+void wd_dit_embed_text_second(wd_dit_stream *stream, const wd_dit_stage *weights,
+                              const wd_dit_context *c)
+{
+    const wd_dit_dims d = wd_dit_dims_of(c);
     const size_t mark = wd_arena_mark(c->arena);
-    embed_text(stream, &s, text, true, weights, c);
+    void *ctx = wd_dit_push(c, d.text_rows * d.width, d.type);
+    text_layer(ctx, stream->ctx, WD_DIT_EMBED_TEXT2_W, WD_ACT_NONE, weights, c);
+    wd_queue_copy(c->queue, stream->ctx, ctx,
+                  (size_t)(d.text_rows * d.width) * wd_dtype_bytes(d.type));
     wd_arena_reset(c->arena, mark);
 }
 
@@ -145,12 +155,13 @@ void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved, cons
     if (!saved) {
         wd_dit_embed_image(stream, latents, weights, c);
         wd_dit_embed_time(stream, timestep, weights, c);
-        wd_dit_embed_text(stream, text, weights, c);
+        wd_dit_embed_text_first(stream, text, weights, c);
+        wd_dit_embed_text_second(stream, weights, c);
         return;
     }
     embed_image(stream, saved, latents, weights, c);
     embed_time(stream, saved, timestep, weights, c);
-    embed_text(stream, saved, text, false, weights, c);
+    embed_text(stream, saved, text, weights, c);
 }
 
 /* ---- backward ---- */
