@@ -5,6 +5,10 @@
  * weights, gradients, moments, slots that weights stream through, targets, batches, and the
  * workspaces that launches asked for, of which a queue has one.
  *
+ * Of pools that custom maps make with other seeds one in two thousand is beyond, by up to 4.3 %: of
+ * a device that has the last block, no other, and one micro-batch at a time. Its context is done
+ * with before the feed-forward part, which might lie there.
+ *
  * The arenas by themselves are only printed. The student's remainder, where the feed-forward part
  * is narrow, is the third of rotated queries and keys in which attention's strides leave room for
  * values: up to 8.6 % of the arena in 450 such runs. */
