@@ -236,6 +236,27 @@ static void a_processor_streams_from_disk(void **state)
     wd_free(want.weights);
 }
 
+/* Micro-batches of the first expert come back to a device, on which all of them wait for a stage
+ * that streams; the other expert's only pass there. No one gets the place of one that waits. */
+static void who_waits_keeps_its_place(void **state)
+{
+    (void)state;
+    wd_machine_options options = options_of(&teacher);
+    outcome want = expected(options), got;
+    const wd_teacher_size size = size_of(WD_F32);
+    const wd_site site = {.devices = 3};
+    wd_placement p = wd_placement_begin(&size, &site);
+    for (int e = 0; e < 2; e++)
+        for (int s = 0; s < p.stages; s++) p.place[e][s] = (wd_place){WD_HOME_DEVICE, 1};
+    p.place[0][0].device = p.place[0][2].device = p.place[1][0].device = 0;
+    p.place[0][3].home = WD_HOME_HOST;
+    options.window = SLOTS;
+    options.micro_batch = 1;
+    run(&got, &options, "sim:2x256MiB", &p);
+    assert_same(&got, &want);
+    wd_free(want.weights);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +264,7 @@ int main(void)
         cmocka_unit_test(strategies_change_nothing_bf16),
         cmocka_unit_test(strategies_change_nothing_f16),
         cmocka_unit_test(a_processor_streams_from_disk),
+        cmocka_unit_test(who_waits_keeps_its_place),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

@@ -322,6 +322,7 @@ wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site 
             if (placement->place[e][s].device == device)
                 sweep.kind[wd_stage_kind_of(s, placement->stages)] = true;
         const int streams = streams_of(placement, site, e, device);
+        sweep.waits[e] = waits(placement, e, device);
         if (streams > sweep.streams) sweep.streams = streams;
         if (streams) sweep.windows &= !flows(placement, e) && streams == site->batches;
     }

@@ -220,6 +220,7 @@ size_t wd_placed_total(const wd_placed_device *device);
 typedef struct wd_placed_sweep {
     bool kind[WD_STAGE_KINDS];
     bool windows; /* all of a window's are, each in a place of its own */
+    bool waits[WD_PLACED_EXPERTS_MAX]; /* the same of this expert's */
     int streams;
 } wd_placed_sweep;
 

@@ -173,12 +173,13 @@ void wd_station_close(wd_station *s)
 
 /* ---- stages ---- */
 
-/* Where a sweep takes whole windows each micro-batch has a place of its own; else they come round.
- */
-wd_station_slot *wd_station_take_slot(wd_station *s, int behind)
+/* Where whole windows are, or wait, each micro-batch has a place of its own, however often it comes
+ * back: another one waits in the next. Else they come round. */
+wd_station_slot *wd_station_take_slot(wd_station *s, int expert, int behind)
 {
     const int slots = s->sweep.streams;
-    return &s->slot[s->sweep.windows ? slots - 1 - behind : s->slot_next++ % slots];
+    const bool own = s->sweep.windows || s->sweep.waits[expert];
+    return &s->slot[own ? slots - 1 - behind : s->slot_next++ % slots];
 }
 
 void wd_station_begin(wd_station *s, wd_stage_kind kind)

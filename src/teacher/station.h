@@ -65,9 +65,9 @@ wd_status wd_station_open(wd_station *out, const wd_sweep_options *options,
                           wd_err *err);
 void wd_station_close(wd_station *station); /* a zeroed one is fine */
 
-/* The place of a micro-batch that so many of its sweep come behind; what was in it has gone on, in
- * the order of launches. */
-wd_station_slot *wd_station_take_slot(wd_station *station, int behind);
+/* The place of a micro-batch that so many of its expert's come behind; what was in it has gone on,
+ * in the order of launches. */
+wd_station_slot *wd_station_take_slot(wd_station *station, int expert, int behind);
 
 /* Before a micro-batch's turn at a stage: its scratch memory, and the buffers of the entry, are
  * where those of the last stage were. */

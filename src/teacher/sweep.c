@@ -221,7 +221,7 @@ static void arrive(wd_sweep *sweep, micro_batch *batch, const share *of, int dev
     wd_station_slot *left = batch->slot;
     batch->device = device;
     if (is_here)
-        batch->slot = wd_station_take_slot(station_at(sweep, device),
+        batch->slot = wd_station_take_slot(station_at(sweep, device), of->expert,
                                            of->batches - 1 - (int)(batch - sweep->batch));
     if (was_here && is_here)
         wd_station_hop(station_at(sweep, device), batch->slot, station_at(sweep, from), left,
