@@ -207,9 +207,14 @@ bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *siz
 
 /* ---- the way through ---- */
 
+static bool takes_by_batch(const wd_placement *p, int device)
+{
+    return p->by_batch >> wd_placed_local(p, device) & 1;
+}
+
 static bool goes_by_batch(const wd_placement *p, wd_place place)
 {
-    return place.home == WD_HOME_DEVICE && p->by_batch >> wd_placed_local(p, place.device) & 1;
+    return place.home == WD_HOME_DEVICE && takes_by_batch(p, place.device);
 }
 
 /* Whether the embedding's device would only keep a window that goes on as it is. */
@@ -219,12 +224,14 @@ static bool embeds_for_another(const wd_place *place, int first)
 }
 
 /* Whether a window that comes to the last blocks, from stage `from` on, would only wait there for
- * the head. It does for a processor's head, which would keep several devices waiting. */
+ * the head. It does for a processor's head, which would keep several devices waiting, and where
+ * stages are widened, one at a time. */
 static bool head_follows(const wd_placement *p, const wd_place *place, int from)
 {
-    const int head = place[p->stages - 1].device;
-    if (!goes_by_batch(p, place[from])) return place[from - 1].device != place[from].device;
-    return head == place[p->stages - 2].device || p->by_batch >> wd_placed_local(p, head) & 1;
+    const int device = place[from].device, head = place[p->stages - 1].device;
+    if (!takes_by_batch(p, device)) return false;
+    if (place[from].home != WD_HOME_DEVICE) return place[from - 1].device != device;
+    return head == place[p->stages - 2].device || takes_by_batch(p, head);
 }
 
 wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)

@@ -263,7 +263,7 @@ static void many_ranks(void **state)
 static void legs(void **state)
 {
     (void)state;
-    static const int device[] = {0, 0, 1, 1, 2, 0}, end[] = {2, 3, 4, 6};
+    static const int device[] = {0, 0, 1, 1, 2, 0}, end[] = {2, 3, 4, 5, 6};
     wd_placement p = {.experts = 1, .stages = 6, .slots = 2, .by_batch = 3};
     for (int s = 0; s < 6; s++) p.place[0][s].device = device[s];
     p.place[0][2].home = WD_HOME_DISK;
@@ -275,6 +275,15 @@ static void legs(void **state)
     }
     for (int s = 0; s < 6; s++) p.place[0][s] = (wd_place){WD_HOME_DEVICE, s / 3};
     assert_int_equal(wd_placement_leg(&p, 0, 0).end, 6);
+
+    /* a head takes what comes to a streamed last block, not where both are one device's anyway */
+    p.place[0][4] = (wd_place){WD_HOME_HOST, 1};
+    assert_int_equal(wd_placement_leg(&p, 0, 4).end, 5);
+    p.place[0][3].device = 0;
+    assert_int_equal(wd_placement_leg(&p, 0, 4).end, 6);
+    p.by_batch = 0;
+    assert_int_equal(wd_placement_leg(&p, 0, 4).end, 5);
+    p.place[0][3].device = 1, p.place[0][4].home = WD_HOME_DEVICE, p.by_batch = 3;
 
     /* what another device embeds comes one by one, from where no window waits */
     p.place[0][0] = (wd_place){WD_HOME_DEVICE, 2};
