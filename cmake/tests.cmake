@@ -53,6 +53,8 @@ target_link_options(test_distill_brought PRIVATE
     -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_file_reader_read)
 target_link_options(test_distill_links PRIVATE -Wl,--wrap=wd_queue_copy
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_comm_send)
+target_link_options(test_teacher_rates PRIVATE -Wl,--wrap=clock_gettime
+    -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read)
 
 # Where memory ends first depends on whether there are threads.
 if(WD_OPENMP)

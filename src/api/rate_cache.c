@@ -7,7 +7,7 @@
 
 #include "core/log.h"
 
-enum { DAYS_KEPT = 14, SECONDS_A_DAY = 24 * 60 * 60 };
+enum { SECONDS_KEPT = 24 * 60 * 60 };
 
 static void find_path(char path[WD_PATH_MAX])
 {
@@ -28,7 +28,7 @@ static double number_of(const json_t *entry, const char *name)
 static bool is_known(const json_t *entry, double now)
 {
     const double age = now - number_of(entry, "measured");
-    return number_of(entry, "per_s") > 0 && age >= 0 && age < DAYS_KEPT * (double)SECONDS_A_DAY;
+    return number_of(entry, "per_s") > 0 && age >= 0 && age < SECONDS_KEPT;
 }
 
 void wd_rate_cache_open(wd_rate_cache *out)

@@ -2,8 +2,9 @@
  * ~/.cache. So a second start is quicker, and its plan is that of the first.
  *
  * Others may load a machine while it is measured: of two measurements the faster is kept, so that
- * `--measure_rates` on a quiet machine puts right what was measured on a busy one. What is some
- * days old is forgotten. A cache that cannot be read or written is none. */
+ * `--measure_rates` on a quiet machine puts right what was measured on a busy one. What is a day
+ * old is forgotten, so that no mistake lives long. A cache that cannot be read or written is
+ * none. */
 #ifndef WD_API_RATE_CACHE_H
 #define WD_API_RATE_CACHE_H
 

@@ -60,9 +60,9 @@ static void old_ones_are_forgotten(void **state)
 {
     (void)state;
     const int64_t now = time(NULL), day = 24 * 60 * 60;
-    write_entry(5, now - 2 * day);
+    write_entry(5, now - day / 2);
     assert_true(get("old") == 5);
-    write_entry(5, now - 30 * day);
+    write_entry(5, now - 2 * day);
     assert_true(get("old") == 0);
     assert_true(put("old", 3) == 3); /* not the 5 of then */
     write_entry(5, now + day);       /* of a clock that was wrong */

@@ -1,6 +1,7 @@
 /* Rates: see teacher/rates.h. A measurement begins small and grows until it takes long enough to be
  * trusted: so a slow device is not kept busy, and a fast one is not misjudged. Others may be at
- * work on the machine: the fastest of several is taken. */
+ * work on the machine: the fastest of several samples is taken, and that all of them were long is
+ * what ends growth. */
 #include "teacher/rates.h"
 
 #include <fcntl.h>
@@ -16,32 +17,60 @@
 
 enum {
     SIDE_MAX = 1024,
+    ROWS_LEAST = 16,
     COPY_LEAST = 64 << 10,
     COPY_MOST = 16 << 20,
+    READ_LEAST = 64 << 10,
     READ_MOST = 8 << 20,
-    SAMPLES = 4
+    SAMPLES = 5 /* the first of a size may have things to make or to find */
 };
 
-static const double LONG_ENOUGH_S = 0.01;
+/* Several slices of a scheduler: threads that wait for one another take one or two where others are
+ * at work, however little they have to do. */
+static const double LONG_ENOUGH_S = 0.05;
 
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-/* ---- products ---- */
+/* Takes one sample of `size`: how many seconds. */
+typedef wd_status sample_fn(double *seconds, void *context, int64_t size, wd_err *err);
 
-static double faster(double a, double b)
+/* `size` per second, of the first size from `from` to `most` whose fastest sample is long. */
+static wd_status measure(double *per_s, sample_fn *sample, void *context, int64_t from,
+                         int64_t most, wd_err *err)
 {
-    return a < b ? a : b;
+    for (int64_t size = least(from, most);; size = least(2 * size, most)) {
+        double fastest = INFINITY;
+        for (int i = 0; i < SAMPLES; i++) {
+            double seconds;
+            WD_TRY(sample(&seconds, context, size, err));
+            fastest = fmin(fastest, seconds);
+            if (size < most && fastest <= LONG_ENOUGH_S) break;
+        }
+        *per_s = (double)size / fastest;
+        if (size == most || fastest > LONG_ENOUGH_S) return WD_OK;
+    }
 }
 
-static double time_product(wd_queue *queue, const wd_matmul_args *args)
+/* ---- products ---- */
+
+typedef struct product {
+    wd_queue *queue;
+    wd_matmul_args args;
+} product;
+
+static wd_status sample_product(double *seconds, void *context, int64_t rows, wd_err *err)
 {
-    double begun = wd_clock_s();
-    wd_op_matmul(queue, args);
-    wd_queue_wait(queue);
-    return wd_clock_s() - begun;
+    product *p = context;
+    (void)err;
+    p->args.m = rows;
+    const double begun = wd_clock_s();
+    wd_op_matmul(p->queue, &p->args);
+    wd_queue_wait(p->queue);
+    *seconds = wd_clock_s() - begun;
+    return WD_OK;
 }
 
 wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dtype, int64_t m,
@@ -55,28 +84,23 @@ wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dty
     WD_TRY_OUT(wd_device_alloc(&a, device, (size_t)(m * k) * item, "a measurement", err));
     WD_TRY_OUT(wd_device_alloc(&b, device, (size_t)(n * k) * item, "a measurement", err));
     WD_TRY_OUT(wd_device_alloc(&c, device, (size_t)(m * n) * item, "a measurement", err));
-    wd_matmul_args args = {.c = c,
-                           .a = a,
-                           .b = b,
-                           .c_type = dtype,
-                           .a_type = dtype,
-                           .b_type = dtype,
-                           .transpose_b = true,
-                           .m = 1,
-                           .n = n,
-                           .k = k,
-                           .lda = k,
-                           .ldb = k,
-                           .ldc = n,
-                           .batch = 1};
-    double seconds = 0;
-    for (args.m = least(m, 16);; args.m = least(m, 4 * args.m)) {
-        time_product(queue, &args); /* makes the kernel */
-        seconds = time_product(queue, &args);
-        if (args.m == m || seconds > LONG_ENOUGH_S) break;
-    }
-    for (int i = 1; i < SAMPLES; i++) seconds = faster(seconds, time_product(queue, &args));
-    *flops_per_s = 2.0 * (double)args.m * (double)n * (double)k / seconds;
+    product p = {queue,
+                 {.c = c,
+                  .a = a,
+                  .b = b,
+                  .c_type = dtype,
+                  .a_type = dtype,
+                  .b_type = dtype,
+                  .transpose_b = true,
+                  .n = n,
+                  .k = k,
+                  .lda = k,
+                  .ldb = k,
+                  .ldc = n,
+                  .batch = 1}};
+    double rows_per_s;
+    WD_TRY_OUT(measure(&rows_per_s, sample_product, &p, ROWS_LEAST, m, err));
+    *flops_per_s = 2.0 * rows_per_s * (double)n * (double)k;
 out:
     wd_device_free(device, a);
     wd_device_free(device, b);
@@ -86,32 +110,35 @@ out:
 
 /* ---- links ---- */
 
-static double time_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
+typedef struct copy {
+    wd_queue *queue;
+    void *to, *from;
+} copy;
+
+static wd_status sample_copy(double *seconds, void *context, int64_t bytes, wd_err *err)
 {
-    double begun = wd_clock_s();
-    wd_queue_copy(queue, to, from, bytes);
-    wd_queue_wait(queue);
-    return wd_clock_s() - begun;
+    const copy *c = context;
+    (void)err;
+    const double begun = wd_clock_s();
+    wd_queue_copy(c->queue, c->to, c->from, (size_t)bytes);
+    wd_queue_wait(c->queue);
+    *seconds = wd_clock_s() - begun;
+    return WD_OK;
 }
 
 wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err)
 {
     wd_status status;
     wd_device *device = wd_queue_device(queue);
-    void *to = NULL, *from = NULL;
+    copy c = {.queue = queue};
     size_t most = COPY_MOST, free = wd_device_bytes_max(device) - wd_device_bytes(device);
     if (free < most) most = free;
-    WD_TRY_OUT(wd_device_alloc(&to, device, most, "a measurement", err));
-    WD_TRY_OUT(wd_alloc(&from, most, 1, "a measurement", err));
-    size_t bytes = most < COPY_LEAST ? most : COPY_LEAST;
-    double seconds;
-    while (seconds = time_copy(queue, to, from, bytes), bytes < most && seconds < LONG_ENOUGH_S)
-        bytes = 4 * bytes < most ? 4 * bytes : most;
-    for (int i = 1; i < SAMPLES; i++) seconds = faster(seconds, time_copy(queue, to, from, bytes));
-    *bytes_per_s = (double)bytes / seconds;
+    WD_TRY_OUT(wd_device_alloc(&c.to, device, most, "a measurement", err));
+    WD_TRY_OUT(wd_alloc(&c.from, most, 1, "a measurement", err));
+    WD_TRY_OUT(measure(bytes_per_s, sample_copy, &c, COPY_LEAST, (int64_t)most, err));
 out:
-    wd_free(from);
-    wd_device_free(device, to);
+    wd_free(c.from);
+    wd_device_free(device, c.to);
     return status;
 }
 
@@ -123,7 +150,7 @@ wd_status wd_rate_of_memory(double *bytes_per_s, wd_err *err)
     for (int i = 0; i < SAMPLES; i++) {
         const double begun = wd_clock_s();
         memcpy(to + i % 2 * COPY_MOST, to + (i + 1) % 2 * COPY_MOST, COPY_MOST);
-        seconds = faster(seconds, wd_clock_s() - begun);
+        seconds = fmin(seconds, wd_clock_s() - begun);
     }
     *bytes_per_s = COPY_MOST / seconds;
     wd_free(to);
@@ -144,32 +171,39 @@ static uint64_t forget_pages(const char *path)
     return (uint64_t)about.st_size;
 }
 
+typedef struct disk {
+    wd_file_reader *reader;
+    const char *path;
+    void *to;
+    int64_t at, whole;
+} disk;
+
+/* No sample reads what one has read before, unless the file has no more: then it is forgotten. */
+static wd_status sample_read(double *seconds, void *context, int64_t bytes, wd_err *err)
+{
+    disk *d = context;
+    if (bytes > d->whole - d->at) {
+        forget_pages(d->path);
+        d->at = 0;
+    }
+    const double begun = wd_clock_s();
+    WD_TRY(wd_file_reader_read(d->reader, d->to, d->path, (uint64_t)d->at, (size_t)bytes, err));
+    *seconds = wd_clock_s() - begun;
+    d->at += bytes;
+    return WD_OK;
+}
+
 wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err)
 {
     wd_status status;
-    wd_file_reader *reader = NULL;
-    void *to = NULL;
-    uint64_t whole = forget_pages(path), at = 0;
-    if (!whole) return wd_fail(err, WD_IO, "%s: cannot be read", path);
-    size_t piece = whole < COPY_LEAST ? (size_t)whole : COPY_LEAST;
-    WD_TRY_OUT(wd_file_reader_open(&reader, err));
-    WD_TRY_OUT(wd_alloc(&to, READ_MOST, 1, "a measurement", err));
-    *bytes_per_s = 0;
-    for (int samples = 0; samples < SAMPLES && at < whole;) {
-        if (piece > whole - at) piece = (size_t)(whole - at);
-        const double begun = wd_clock_s();
-        WD_TRY_OUT(wd_file_reader_read(reader, to, path, at, piece, err));
-        const double seconds = wd_clock_s() - begun, rate = (double)piece / seconds;
-        const bool grows = !samples && piece < READ_MOST && seconds <= LONG_ENOUGH_S;
-        if (!samples || rate > *bytes_per_s) *bytes_per_s = rate;
-        at += piece;
-        if (grows)
-            piece = 4 * piece < READ_MOST ? 4 * piece : READ_MOST;
-        else
-            samples++;
-    }
+    disk d = {.path = path, .whole = (int64_t)forget_pages(path)};
+    if (!d.whole) return wd_fail(err, WD_IO, "%s: cannot be read", path);
+    const int64_t most = least(READ_MOST, d.whole);
+    WD_TRY_OUT(wd_file_reader_open(&d.reader, err));
+    WD_TRY_OUT(wd_alloc(&d.to, READ_MOST, 1, "a measurement", err));
+    WD_TRY_OUT(measure(bytes_per_s, sample_read, &d, READ_LEAST, most, err));
 out:
-    wd_file_reader_close(reader);
-    wd_free(to);
+    wd_file_reader_close(d.reader);
+    wd_free(d.to);
     return status;
 }

@@ -1,12 +1,94 @@
-/* What is measured is a rate, and a measurement stays in its buffers, however fast the disk is. */
+/* What is measured is a rate, whatever else the machine does meanwhile, and a measurement stays in
+ * its buffers, however fast the disk is.
+ *
+ * Linked with --wrap=clock_gettime, --wrap=wd_queue_launch, --wrap=wd_queue_copy and
+ * --wrap=wd_file_reader_read: a machine can be made up, whose clock is moved on by what it does. */
 #include "teacher/rates.h"
 
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "dev/ops.h"
+#include "io/file_reader.h"
 #include "testing.h"
 
 enum { TRIES = 20 };
+
+/* ---- a machine that is made up ---- */
+
+/* It takes some time about anything, and much more about what it is kept from by others, which is
+ * all but every fourth thing. */
+static const double START_S = 1e-3, KEPT_S = 0.2;
+
+static struct {
+    double per_s; /* FLOPs or bytes; 0: there is none, but the real one */
+    bool busy;
+    double now, work; /* seconds since it was made up; FLOPs or bytes that were done */
+    int64_t things;
+} machine;
+
+static void make_up(double per_s, bool busy)
+{
+    memset(&machine, 0, sizeof machine);
+    machine.per_s = per_s;
+    machine.busy = busy;
+}
+
+static void spend(double work)
+{
+    const bool kept = machine.busy && machine.things++ % 4 < 3;
+    machine.now += START_S + work / machine.per_s + (kept ? KEPT_S : 0);
+    machine.work += work;
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    if (!(machine.per_s > 0)) return __real_clock_gettime(clock, now);
+    now->tv_sec = (time_t)machine.now;
+    now->tv_nsec = (long)(1e9 * (machine.now - (double)now->tv_sec));
+    return 0;
+}
+
+void __real_wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes);
+void __wrap_wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes);
+
+void __wrap_wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes)
+{
+    const wd_matmul_args *a = args;
+    if (!(machine.per_s > 0))
+        __real_wd_queue_launch(queue, op, args, bytes);
+    else
+        spend(2.0 * (double)a->m * (double)a->n * (double)a->k);
+}
+
+void __real_wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
+void __wrap_wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
+
+void __wrap_wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
+{
+    if (!(machine.per_s > 0))
+        __real_wd_queue_copy(queue, to, from, bytes);
+    else
+        spend((double)bytes);
+}
+
+wd_status __real_wd_file_reader_read(wd_file_reader *reader, void *to, const char *path,
+                                     uint64_t offset, size_t bytes, wd_err *err);
+wd_status __wrap_wd_file_reader_read(wd_file_reader *reader, void *to, const char *path,
+                                     uint64_t offset, size_t bytes, wd_err *err);
+
+wd_status __wrap_wd_file_reader_read(wd_file_reader *reader, void *to, const char *path,
+                                     uint64_t offset, size_t bytes, wd_err *err)
+{
+    if (machine.per_s > 0) spend((double)bytes);
+    return __real_wd_file_reader_read(reader, to, path, offset, bytes, err);
+}
+
+/* ---- files ---- */
 
 /* Sparse: read as fast as memory goes, so that pieces grow to their most. */
 static const char *sparse_file(off_t bytes)
@@ -20,13 +102,78 @@ static const char *sparse_file(off_t bytes)
     return path;
 }
 
+/* ---- tests ---- */
+
+/* What is asked of each kind of measurement, of the machine that is made up. */
+typedef wd_status measurement(double *per_s, wd_queue *queue, wd_err *err);
+
+static wd_status products(double *per_s, wd_queue *queue, wd_err *err)
+{
+    return wd_rate_of_products(per_s, queue, WD_F32, 4096, 4096, 4096, err);
+}
+
+static wd_status reads(double *per_s, wd_queue *queue, wd_err *err)
+{
+    (void)queue;
+    return wd_rate_of_disk(per_s, sparse_file(256 << 20), err);
+}
+
+static const struct {
+    measurement *take;
+    double fast, slow;
+} kinds[] = {{products, 1e11, 2e9}, {wd_rate_of_link, 1e9, 2e6}, {reads, 1e9, 2e6}};
+
+/* Takes one of a processor's queue. */
+static double take(int kind, double per_s, bool busy)
+{
+    wd_err err;
+    wd_device *device;
+    wd_queue *queue;
+    double found = 0;
+    wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+    make_up(per_s, busy);
+    wd_test_ok(kinds[kind].take(&found, queue, &err), &err);
+    machine.per_s = 0;
+    wd_queue_close(queue);
+    wd_device_close(device);
+    return found;
+}
+
+/* However little of what is measured is let alone. */
+static void others_are_at_work(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++)
+        for (int busy = 0; busy < 2; busy++) {
+            const double per_s = kinds[kind].fast, found = take(kind, per_s, busy);
+            if (found < 0.85 * per_s || found > per_s)
+                fail_msg("kind %d: %g per second, it is %g", kind, found, per_s);
+        }
+}
+
+/* The slow are not kept busy for long, and of a disk not much is read in any case. */
+static void little_is_done(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        const double per_s = kinds[kind].slow, found = take(kind, per_s, false);
+        assert_true(found > 0.9 * per_s && found <= per_s);
+        if (machine.now > 1) fail_msg("kind %d takes %g s", kind, machine.now);
+    }
+    for (int busy = 0; busy < 2; busy++) {
+        take(2, kinds[2].fast, busy);
+        assert_true(machine.work <= 80 << 20);
+    }
+}
+
 static void disks(void **state)
 {
     (void)state;
     wd_err err;
     static const off_t sizes[] = {1, 100 << 10, 12 << 20, 256 << 20};
     for (int i = 0; i < 4; i++)
-        for (int repeat = 0; repeat < 4; repeat++) { /* a busy machine ends one early */
+        for (int repeat = 0; repeat < 4; repeat++) {
             double rate = 0;
             wd_test_ok(wd_rate_of_disk(&rate, sparse_file(sizes[i]), &err), &err);
             assert_true(rate > 0);
@@ -45,7 +192,7 @@ static void devices(void **state)
     const wd_sim_options options = {.bytes = 64 << 20, .link_bytes_per_s = 1e8, .flops_per_s = 1e9};
     wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    /* never above the device's rate; a busy machine ends some measurements early, below it */
+    /* never above the device's rate; on a busy machine some are below it */
     for (int i = 0; i < TRIES && !(flops > 0.5e9); i++) {
         wd_test_ok(wd_rate_of_products(&flops, queue, WD_F32, 256, 256, 256, &err), &err);
         assert_true(flops < 1.01e9);
@@ -62,6 +209,8 @@ static void devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_are_at_work),
+        cmocka_unit_test(little_is_done),
         cmocka_unit_test(disks),
         cmocka_unit_test(devices),
     };
