@@ -366,6 +366,41 @@ static void balanced_leaves_a_student_alone(void **state)
     assert_true(plan.student_limits);
 }
 
+/* Of one device, which makes targets in such micro-batches and learns from them. */
+static double work_seconds(const scene *s, int64_t micro_batch)
+{
+    wd_err err;
+    wd_sweep_need need;
+    double flops[WD_STAGE_KINDS];
+    const wd_planner_input *in = &s->input;
+    wd_sweep_options o = in->sweep;
+    o.window_max = o.micro_batch = micro_batch;
+    wd_test_ok(wd_sweep_need_of(&need, flops, &o, accelerator, &err), &err);
+    const double target = flops[WD_STAGE_EMBED] + flops[WD_STAGE_HEAD] +
+                          (double)(in->size.stages - 2) * flops[WD_STAGE_BLOCK];
+    return (in->step_targets * target + in->student_step_flops) / in->site.device[0].flops_per_s;
+}
+
+/* A step that begins in the midst of a sweep has its device together with the rest of that, which
+ * has been played by then: it counts all the same. */
+static void no_step_is_shorter_than_its_work(void **state)
+{
+    (void)state;
+    int tight = 0;
+    for (int i = 0; i < SCENES; i++) {
+        scene s;
+        random_scene(&s);
+        if (s.input.site.devices < 2) continue;
+        s.input.site.ranks = s.input.site.hosts = 1;
+        const wd_strategy_plan plan = plan_of(&s.input, WD_STRATEGY_gpu);
+        const double work = work_seconds(&s, plan.micro_batch);
+        if (plan.step_seconds < (1 - 1e-9) * work)
+            fail_msg("scene %d: %g s, its work takes %g", i, plan.step_seconds, work);
+        tight += plan.step_seconds < 1.001 * work;
+    }
+    assert_true(tight > SCENES / 10);
+}
+
 /* Weights that stream and what the student needs share the link that is busy all the time. */
 static void a_link_for_both(void **state)
 {
@@ -466,7 +501,7 @@ int main(void)
         cmocka_unit_test(auto_is_the_best),  cmocka_unit_test(peaks_are_exact),
         cmocka_unit_test(experts_apart),     cmocka_unit_test(balanced_leaves_a_student_alone),
         cmocka_unit_test(a_link_for_both),   cmocka_unit_test(gradients_take_the_link),
-        cmocka_unit_test(windows_far_apart),
+        cmocka_unit_test(windows_far_apart), cmocka_unit_test(no_step_is_shorter_than_its_work),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }
