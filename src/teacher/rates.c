@@ -21,8 +21,8 @@ enum {
     COPY_LEAST = 64 << 10,
     COPY_MOST = 16 << 20,
     READ_LEAST = 64 << 10,
-    READ_MOST = 8 << 20,
-    SAMPLES = 5 /* the first of a size may have things to make or to find */
+    READ_MOST = 8 << 20, /* systems seldom read more ahead */
+    SAMPLES = 5          /* the first of a size may have things to make or to find */
 };
 
 /* Several slices of a scheduler: threads that wait for one another take one or two where others are
@@ -178,18 +178,17 @@ typedef struct disk {
     int64_t at, whole;
 } disk;
 
-/* No sample reads what one has read before, unless the file has no more: then it is forgotten. */
+/* Finds nothing in memory: what others left there is forgotten, and what the system read ahead for
+ * the one before, or still does, is not asked for. */
 static wd_status sample_read(double *seconds, void *context, int64_t bytes, wd_err *err)
 {
     disk *d = context;
-    if (bytes > d->whole - d->at) {
-        forget_pages(d->path);
-        d->at = 0;
-    }
+    if (bytes > d->whole - d->at) d->at = 0;
+    forget_pages(d->path);
     const double begun = wd_clock_s();
     WD_TRY(wd_file_reader_read(d->reader, d->to, d->path, (uint64_t)d->at, (size_t)bytes, err));
     *seconds = wd_clock_s() - begun;
-    d->at += bytes;
+    d->at += bytes + READ_MOST;
     return WD_OK;
 }
 
