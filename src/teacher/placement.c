@@ -34,18 +34,22 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
                             wd_home home)
 {
     size_t slot[WD_STAGE_KINDS] = {0}, casting = 0, reading = 0, converting = 0;
+    int stages[WD_STAGE_KINDS] = {0};
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
             const wd_stage_size *stage = &size->stage[e][s];
+            const wd_stage_kind kind = wd_stage_kind_of(s, p->stages);
             if (place->device != device || place->home != home) continue;
-            most(&slot[wd_stage_kind_of(s, p->stages)], stage->device);
+            stages[kind]++;
+            most(&slot[kind], stage->device);
             most(&reading, stage->reading);
             most(&converting, stage->converting);
             most(&casting, stage->casting);
         }
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        bytes->streaming += (size_t)wd_placed_slots((wd_stage_kind)k, p->slots) * slot[k];
+        bytes->streaming +=
+            (size_t)wd_placed_slots((wd_stage_kind)k, p->slots, stages[k]) * slot[k];
     if (home != WD_HOME_DISK) return 0;
     const bool shared = p->each && wd_site_host_ranks(site) > 1; /* by the host's ranks, a ring */
     if (wd_site_at(site, device)->reads_host && !shared) return converting;

@@ -107,10 +107,12 @@ static inline wd_stage_kind wd_stage_kind_of(int stage, int stages)
     return stage == 0 ? WD_STAGE_EMBED : stage + 1 < stages ? WD_STAGE_BLOCK : WD_STAGE_HEAD;
 }
 
-/* Streamed stages of a kind that are on a device at a time, of a placement's `slots`. */
-static inline int wd_placed_slots(wd_stage_kind kind, int slots)
+/* Streamed stages of a kind that are on a device at a time, of `stages` that come there and a
+ * placement's `slots`. */
+static inline int wd_placed_slots(wd_stage_kind kind, int slots, int stages)
 {
-    return kind == WD_STAGE_BLOCK ? slots : 1;
+    const int most = kind == WD_STAGE_BLOCK ? slots : 1;
+    return stages < most ? stages : most;
 }
 
 /* Places of micro-batches that are on their way. */

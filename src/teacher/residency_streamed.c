@@ -147,6 +147,7 @@ static wd_status convert(wd_streamed *r, const wd_pipeline *pipeline, const wd_t
 
 /* What all stages together need. */
 typedef struct needs {
+    int stages[WD_STAGE_KINDS];
     size_t block[WD_STAGE_KINDS], file, converting, casting, widened;
 } needs;
 
@@ -171,11 +172,13 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
     const wd_stage_keeping keeping = {o->storage, false, r->reads_host};
     for (int s = 0; s < r->base.stages; s++) {
         wd_stage_layout *layout = &r->layout[expert][s];
+        const wd_stage_kind kind = wd_stage_kind_of(s, r->base.stages);
         if (!wd_residency_part_has(o->part, expert, s)) continue;
         WD_TRY(
             wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
         if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
-        need(&n->block[wd_stage_kind_of(s, r->base.stages)], layout->block_bytes);
+        n->stages[kind]++;
+        need(&n->block[kind], layout->block_bytes);
         need(&n->file, layout->reading_bytes);
         need(&n->converting, layout->converting_bytes);
         need(&n->casting, layout->staging_bytes);
@@ -187,7 +190,7 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
 static wd_status open_slots(wd_streamed *r, const needs *n, int slots, wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        for (int i = 0; n->block[k] && i < wd_placed_slots((wd_stage_kind)k, slots); i++)
+        for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
             WD_TRY(wd_slot_open(r, (wd_stage_kind)k, n->block[k], err));
     for (; r->widens && r->wides < slots; r->wides++)
         WD_TRY(wd_device_alloc(&r->wide[r->wides], r->device, n->widened, "widened teacher weights",

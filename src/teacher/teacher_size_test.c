@@ -96,15 +96,15 @@ static void a_processor_reads_in_place(void **state)
     }
 }
 
-/* Bytes that a rank counts as its part of a host's, of a dry run. */
+/* Bytes that a rank counts as its part of a host's, of a dry run; `like` NULL: it is alone. */
 static size_t planned(const wd_placement *p, wd_dtype storage, const wd_comm *like)
 {
     wd_err err = {0};
     wd_device *device, *dry;
     wd_queue *queue;
     wd_residency *r;
-    wd_comm *comm;
-    wd_test_ok(wd_comm_open_dry(&comm, like, &err), &err);
+    wd_comm *comm = NULL;
+    if (like) wd_test_ok(wd_comm_open_dry(&comm, like, &err), &err);
     wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_device_open_dry(&dry, device, &err), &err);
     wd_test_ok(wd_queue_open(&queue, dry, &err), &err);
@@ -118,6 +118,28 @@ static size_t planned(const wd_placement *p, wd_dtype storage, const wd_comm *li
     return bytes;
 }
 
+/* Of the blocks of one expert so many come from disk, the rest stays where it is mapped: there is
+ * no place that none of them would ever be in. */
+static void few_blocks_need_few_slots(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_teacher_size size;
+    const wd_site site = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_safetensors_entry *entry = wd_safetensors_find(files[0].weights, "proj_out.weight");
+    const wd_dtype storage = entry->tensor.dtype;
+    wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage, &err), &err);
+    for (int blocks = 1; blocks <= size.stages - 2; blocks++) {
+        wd_placement p;
+        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &site, 0, &err), &err);
+        p.slots = WD_PLACED_SLOTS_MAX;
+        for (int s = 1; s <= blocks; s++) p.place[1][s].home = WD_HOME_DISK;
+        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+        assert_int_equal(wd_placed_host(&bytes), (size_t)blocks * size.stage[1][1].device);
+        assert_int_equal(planned(&p, storage, NULL), wd_placed_host(&bytes));
+    }
+}
+
 /* What the ranks of a host count together is what its placement says of the host. */
 static void ranks_add_up_to_their_host(void **state)
 {
@@ -125,8 +147,8 @@ static void ranks_add_up_to_their_host(void **state)
     enum { RANKS = 6, HOSTS = 2, HERE = RANKS / HOSTS, PAGES = 3 * 4096 }; /* of a ring */
     static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
     static const wd_strategy strategy[] = {WD_STRATEGY_cpu, WD_STRATEGY_disk};
-    const wd_comm like = {.rank = 1, .ranks = RANKS, .hosts = HOSTS, .host_rank = 1,
-                          .host_ranks = HERE};
+    const wd_comm like = {
+        .rank = 1, .ranks = RANKS, .hosts = HOSTS, .host_rank = 1, .host_ranks = HERE};
     const wd_site site = {.ranks = RANKS,
                           .hosts = HOSTS,
                           .devices = 1,
@@ -181,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_those_of_residencies),
         cmocka_unit_test(a_processor_reads_in_place),
+        cmocka_unit_test(few_blocks_need_few_slots),
         cmocka_unit_test(ranks_add_up_to_their_host),
         cmocka_unit_test(a_published_model),
     };

@@ -26,7 +26,7 @@ typedef struct lane {
 typedef struct part {
     lane compute, link, network;
     double slot[HOMES][WD_STAGE_KINDS][WD_PLACED_SLOTS_MAX]; /* when each is free again */
-    int slot_next[HOMES][WD_STAGE_KINDS];
+    int slots[HOMES][WD_STAGE_KINDS], slot_next[HOMES][WD_STAGE_KINDS];
     double staging[STAGINGS]; /* too */
     int staging_next;
     double place[WD_PIPELINE_STREAMS]; /* of a micro-batch, too */
@@ -139,10 +139,10 @@ static double bring(player *p, int expert, int stage, double **slot)
     const wd_place *place = &p->placement->place[expert][stage];
     const int d = place->device;
     const wd_stage_kind kind = wd_stage_kind_of(stage, p->placement->stages);
-    const int slots = wd_placed_slots(kind, p->placement->slots);
     const bool from_disk = place->home == WD_HOME_DISK;
     part *on = &p->part[d];
-    *slot = &on->slot[place->home][kind][on->slot_next[place->home][kind]++ % slots];
+    const int next = on->slot_next[place->home][kind]++ % on->slots[place->home][kind];
+    *slot = &on->slot[place->home][kind][next];
     if (wd_site_at(p->site, d)->reads_host)
         return from_disk ? read_file(p, expert, stage, **slot) : **slot;
     if (!from_disk) return copy_over(p, expert, stage, **slot);
@@ -444,8 +444,7 @@ static void sum_up(const player *p)
     for (int d = 0; d < p->parts; d++) out->compute_seconds[d] = p->part[d].compute.busy;
     for (int first = 0; first < p->parts; first += p->site->devices) {
         double seconds = 0;
-        for (int d = first; d < first + p->site->devices; d++)
-            seconds += p->part[d].network.busy;
+        for (int d = first; d < first + p->site->devices; d++) seconds += p->part[d].network.busy;
         out->network_seconds = fmax(out->network_seconds, seconds);
     }
 }
@@ -511,6 +510,18 @@ static mark mark_of(const player *p, double end)
     return s->begun ? (mark){sweeps, s->begin[0]} : (mark){p->sweep + 1, end};
 }
 
+static void count_slots(player *p)
+{
+    const wd_placement *to = p->placement;
+    for (int e = 0; e < to->experts; e++)
+        for (int s = 0; s < to->stages; s++) {
+            const wd_place *place = &to->place[e][s];
+            const wd_stage_kind kind = wd_stage_kind_of(s, to->stages);
+            int *slots = &p->part[place->device].slots[place->home][kind];
+            *slots = wd_placed_slots(kind, to->slots, *slots + 1);
+        }
+}
+
 wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
                              const wd_site *site, const wd_sweep_load *load, wd_timeline_fn *fn,
                              void *context)
@@ -534,6 +545,7 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
         p.part[d].places = sweep.streams <= WD_PIPELINE_STREAMS ? sweep.streams : 0;
         p.part[d].head_alone = wd_placed_head_alone(&sweep);
     }
+    count_slots(&p);
     p.apart = sweeps_apart(load);
     const int before = BEFORE * sweeps_of_one(load);
     p.sweeps = before + whole_steps(load, p.apart);

@@ -66,6 +66,20 @@ static void offload(void **state)
     assert_int_equal(t.limit, WD_LANE_LINK);
 }
 
+/* One block that comes for every sweep has one slot: it comes once it is used. */
+static void a_block_that_comes_alone(void **state)
+{
+    (void)state;
+    const wd_site site = site_of(1);
+    const wd_sweep_load load = {.batches = {1}, .batch_targets = {1, 1}};
+    wd_placement p = placed(WD_HOME_DEVICE, 1);
+    wd_teacher_size size = twelve();
+    p.place[0][5].home = WD_HOME_HOST;
+    size.stage[0][5].device = 4000;
+    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(t.sweep_seconds, 40 + 1);
+}
+
 /* Embedding and head take no block's place: the first block comes while the last is computed. */
 static void small_stages_at_the_ends(void **state)
 {
@@ -437,6 +451,7 @@ int main(void)
         cmocka_unit_test(places),
         cmocka_unit_test(one_device),
         cmocka_unit_test(offload),
+        cmocka_unit_test(a_block_that_comes_alone),
         cmocka_unit_test(small_stages_at_the_ends),
         cmocka_unit_test(embedded_for_another),
         cmocka_unit_test(disk),
