@@ -33,7 +33,8 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
                             const wd_teacher_size *size, const wd_site *site, int device,
                             wd_home home)
 {
-    size_t slot[WD_STAGE_KINDS] = {0}, casting = 0, reading = 0, converting = 0;
+    size_t slot[WD_STAGE_KINDS] = {0}, reading[WD_PLACED_STAGINGS] = {0};
+    size_t casting = 0, converting = 0;
     int stages[WD_STAGE_KINDS] = {0};
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
@@ -43,7 +44,7 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
             if (place->device != device || place->home != home) continue;
             stages[kind]++;
             most(&slot[kind], stage->device);
-            most(&reading, stage->reading);
+            wd_placed_read(reading, stage->reading);
             most(&converting, stage->converting);
             most(&casting, stage->casting);
         }
@@ -54,7 +55,7 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
     const bool shared = p->each && wd_site_host_ranks(site) > 1; /* by the host's ranks, a ring */
     if (wd_site_at(site, device)->reads_host && !shared) return converting;
     if (!wd_site_at(site, device)->reads_host) bytes->streaming += casting;
-    return 2 * reading; /* one is sent while one is read */
+    return reading[0] + (shared ? reading[0] : reading[1]);
 }
 
 /* Buffers for what is widened before it is computed: two for what stays, one for each slot. */

@@ -17,6 +17,8 @@ enum {
     WD_PLACED_DEVICES_MAX = 16, /* of a rank */
     WD_SITE_DEVICES_MAX = 1024, /* of all ranks */
     WD_PLACED_SLOTS_MAX = 8,
+    WD_PLACED_STAGINGS = 2, /* in host memory, of what is read for a device: one is sent while one
+                             * is read */
     WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
                                  * copied, one is sent, one waits */
     WD_PIPELINE_STREAMS = 3,    /* micro-batches on a device to which others of its rank send them
@@ -113,6 +115,15 @@ static inline int wd_placed_slots(wd_stage_kind kind, int slots, int stages)
 {
     const int most = kind == WD_STAGE_BLOCK ? slots : 1;
     return stages < most ? stages : most;
+}
+
+/* Adds a stage to what is read from disk for a device, which has stagings as large as the largest
+ * and the second largest of them. */
+static inline void wd_placed_read(size_t staging[WD_PLACED_STAGINGS], size_t bytes)
+{
+    if (bytes <= staging[1]) return;
+    staging[1] = bytes < staging[0] ? bytes : staging[0];
+    if (bytes > staging[0]) staging[0] = bytes;
 }
 
 /* Places of micro-batches that are on their way. */

@@ -148,7 +148,7 @@ static wd_status convert(wd_streamed *r, const wd_pipeline *pipeline, const wd_t
 /* What all stages together need. */
 typedef struct needs {
     int stages[WD_STAGE_KINDS];
-    size_t block[WD_STAGE_KINDS], file, converting, casting, widened;
+    size_t block[WD_STAGE_KINDS], file[WD_PLACED_STAGINGS], converting, casting, widened;
 } needs;
 
 static void need(size_t *most, size_t bytes)
@@ -179,7 +179,7 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
         if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
         n->stages[kind]++;
         need(&n->block[kind], layout->block_bytes);
-        need(&n->file, layout->reading_bytes);
+        wd_placed_read(n->file, layout->reading_bytes);
         need(&n->converting, layout->converting_bytes);
         need(&n->casting, layout->staging_bytes);
         need(&n->widened, layout->widened_bytes);

@@ -4,6 +4,13 @@
 #include "core/memory.h"
 #include "teacher/residency_streamed_impl.h"
 
+/* They take turns, but for the second, which may be too small. */
+static int next_staging(wd_streamed *r, const wd_stage_layout *layout)
+{
+    const int next = r->staging_next++ % r->stagings;
+    return layout->reading_bytes <= r->staging_bytes[next] ? next : 0;
+}
+
 /* Reads the stage's tensors: those that stay as they are into the slot of a processor, others into
  * a staging, from which they are brought while the next stage is read into the other. So for
  * another device a stage is read while its slot is still in use. */
@@ -11,7 +18,7 @@ static wd_status read_stage(wd_streamed *r, wd_slot *s, wd_err *err)
 {
     wd_stage_layout layout = r->layout[s->expert][s->stage];
     wd_dit_stage view;
-    const int k = r->staging_next++ % r->stagings;
+    const int k = next_staging(r, &layout);
     char *staging = r->staging[k];
     if (r->reads_host) wd_event_wait(s->released);
     wd_event_wait(r->sent[k]);
@@ -95,26 +102,28 @@ static wd_status open_host_reader(wd_streamed *r, size_t stage_bytes, const wd_s
     return start(r, follow, err);
 }
 
-static wd_status open_reader(wd_streamed *r, size_t staging_bytes, wd_err *err)
+/* A processor's copies are done at once: it has one staging. */
+static wd_status open_reader(wd_streamed *r, const size_t file_bytes[WD_PLACED_STAGINGS],
+                             size_t converting_bytes, wd_err *err)
 {
-    r->stagings =
-        r->reads_host ? 1 : WD_STREAMED_STAGINGS; /* a processor's copies are done at once */
+    r->stagings = r->reads_host ? 1 : WD_PLACED_STAGINGS;
     for (int i = 0; i < r->stagings; i++) {
+        r->staging_bytes[i] = r->reads_host ? converting_bytes : file_bytes[i];
         WD_TRY(wd_event_open(&r->sent[i], r->device, err));
-        WD_TRY(wd_streamed_take_host(&r->staging[i], r, staging_bytes, "teacher weights being read",
-                                     err));
+        WD_TRY(wd_streamed_take_host(&r->staging[i], r, r->staging_bytes[i],
+                                     "teacher weights being read", err));
     }
     WD_TRY(wd_file_reader_open(&r->reader, err));
     return r->dry ? WD_OK : start(r, read_ahead, err);
 }
 
-wd_status wd_streamed_open_disk(wd_streamed *r, size_t stage_bytes, size_t converting_bytes,
-                                const wd_streamed_options *o, wd_err *err)
+wd_status wd_streamed_open_disk(wd_streamed *r, const size_t file_bytes[WD_PLACED_STAGINGS],
+                                size_t converting_bytes, const wd_streamed_options *o, wd_err *err)
 {
     const wd_comm *comm = o->part ? o->part->sharers : NULL;
-    if (comm) WD_TRY(open_host_reader(r, stage_bytes, o, err));
+    if (comm) WD_TRY(open_host_reader(r, file_bytes[0], o, err));
     if (comm && comm->host_ranks > 1) return WD_OK;
-    return open_reader(r, r->reads_host ? converting_bytes : stage_bytes, err);
+    return open_reader(r, file_bytes, converting_bytes, err);
 }
 
 void wd_streamed_end_disk(wd_streamed *r)
@@ -132,7 +141,7 @@ void wd_streamed_end_disk(wd_streamed *r)
 
 void wd_streamed_close_disk(wd_streamed *r)
 {
-    for (int i = 0; i < WD_STREAMED_STAGINGS; i++) wd_event_close(r->sent[i]);
+    for (int i = 0; i < WD_PLACED_STAGINGS; i++) wd_event_close(r->sent[i]);
     for (int i = 0; i < r->stagings; i++) wd_streamed_give_host(r, r->staging[i]);
     wd_file_reader_close(r->reader);
 }

@@ -16,7 +16,7 @@
 #include "teacher/host_copy.h"
 #include "teacher/host_reader.h"
 
-enum { WD_STREAMED_SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2, WD_STREAMED_STAGINGS = 2 };
+enum { WD_STREAMED_SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2 };
 
 typedef enum wd_slot_state {
     WD_SLOT_EMPTY,
@@ -58,8 +58,9 @@ typedef struct wd_streamed {
     int wides, wide_next;
     /* disk */
     wd_file_reader *reader;
-    void *staging[WD_STREAMED_STAGINGS];  /* host: what is read and is not used as it was read */
-    wd_event *sent[WD_STREAMED_STAGINGS]; /* from there */
+    void *staging[WD_PLACED_STAGINGS]; /* host: what is read and is not used as it was read */
+    size_t staging_bytes[WD_PLACED_STAGINGS]; /* the first one takes any stage */
+    wd_event *sent[WD_PLACED_STAGINGS];       /* from there */
     int stagings, staging_next;
     wd_host_reader *host_reader; /* instead, where ranks share one */
     pthread_t thread;
@@ -102,10 +103,10 @@ void wd_slots_drop_unwanted(wd_streamed *r);
 
 /* ---- reading ahead: residency_streamed_disk.c ---- */
 
-/* For stages of at most so many bytes in the files, at most `converting_bytes` of them in another
- * dtype than is kept, in `slots` of blocks; starts the thread. */
-wd_status wd_streamed_open_disk(wd_streamed *r, size_t stage_bytes, size_t converting_bytes,
-                                const wd_streamed_options *o, wd_err *err);
+/* For stages of so many bytes in the files, as wd_placed_read has them, at most `converting_bytes`
+ * of one in another dtype than is kept, in `slots` of blocks; starts the thread. */
+wd_status wd_streamed_open_disk(wd_streamed *r, const size_t file_bytes[WD_PLACED_STAGINGS],
+                                size_t converting_bytes, const wd_streamed_options *o, wd_err *err);
 
 /* Ends the thread; then nothing but close may be called. */
 void wd_streamed_end_disk(wd_streamed *r);

@@ -140,6 +140,52 @@ static void few_blocks_need_few_slots(void **state)
     }
 }
 
+/* Bytes of a simulated device and of host memory, of a dry run. */
+static size_t planned_for_device(const wd_placement *p, wd_dtype storage)
+{
+    wd_err err = {0};
+    wd_device *device, *dry;
+    wd_queue *queue;
+    wd_residency *r;
+    const wd_sim_options options = {.bytes = (size_t)1 << 30};
+    wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
+    wd_test_ok(wd_device_open_dry(&dry, device, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, dry, &err), &err);
+    wd_test_ok(wd_residency_open_placed(&r, &tiny, p, storage, &queue, NULL, NULL, &err), &err);
+    const size_t bytes = wd_device_bytes(dry) + r->host_bytes;
+    wd_residency_close(r);
+    wd_queue_close(queue);
+    wd_device_close(dry);
+    wd_device_close(device);
+    return bytes;
+}
+
+/* What is read for a device has two stagings, of which the second is no larger than there is a
+ * second stage for. */
+static void stagings_are_for_the_largest_stages(void **state)
+{
+    (void)state;
+    static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
+    const wd_site site = {.devices = 1, .device = {{.flops_per_s = 1}}};
+    for (int i = 0; i < 3; i++)
+        for (int ends = 0; ends < 2; ends++) {
+            wd_err err = {0};
+            wd_teacher_size size;
+            wd_placement p;
+            wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
+            const wd_stage_size *stage = size.stage[0];
+            const int head = size.stages - 1;
+            wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err);
+            p.place[0][ends ? 0 : 1].home = WD_HOME_DISK;
+            if (ends) p.place[0][head].home = WD_HOME_DISK;
+            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+            assert_int_equal(bytes.host_reading,
+                             ends ? stage[0].reading + stage[head].reading : stage[1].reading);
+            assert_int_equal(planned_for_device(&p, storage[i]),
+                             wd_placed_total(&bytes.device[0]) + wd_placed_host(&bytes));
+        }
+}
+
 /* What the ranks of a host count together is what its placement says of the host. */
 static void ranks_add_up_to_their_host(void **state)
 {
@@ -204,6 +250,7 @@ int main(void)
         cmocka_unit_test(bytes_are_those_of_residencies),
         cmocka_unit_test(a_processor_reads_in_place),
         cmocka_unit_test(few_blocks_need_few_slots),
+        cmocka_unit_test(stagings_are_for_the_largest_stages),
         cmocka_unit_test(ranks_add_up_to_their_host),
         cmocka_unit_test(a_published_model),
     };

@@ -10,8 +10,7 @@ enum {
     BEFORE = 3, /* sweeps, and steps, that are played until one is as all that follow */
     TRIED = 16, /* numbers of sweeps of which one may be whole steps */
     HOMES = 3,
-    STAGINGS = 2, /* of what is read for a device: one is sent while one is read */
-    HOST = -1     /* its memory */
+    HOST = -1 /* its memory */
 };
 
 /* Numbers that differ by less are the same, sums of fractions. */
@@ -27,7 +26,7 @@ typedef struct part {
     lane compute, link, network;
     double slot[HOMES][WD_STAGE_KINDS][WD_PLACED_SLOTS_MAX]; /* when each is free again */
     int slots[HOMES][WD_STAGE_KINDS], slot_next[HOMES][WD_STAGE_KINDS];
-    double staging[STAGINGS]; /* too */
+    double staging[WD_PLACED_STAGINGS]; /* too */
     int staging_next;
     double place[WD_PIPELINE_STREAMS]; /* of a micro-batch, too */
     int places, place_next;            /* 0: all have one */
@@ -146,7 +145,7 @@ static double bring(player *p, int expert, int stage, double **slot)
     if (wd_site_at(p->site, d)->reads_host)
         return from_disk ? read_file(p, expert, stage, **slot) : **slot;
     if (!from_disk) return copy_over(p, expert, stage, **slot);
-    double *staging = &on->staging[on->staging_next++ % STAGINGS];
+    double *staging = &on->staging[on->staging_next++ % WD_PLACED_STAGINGS];
     const double there = read_file(p, expert, stage, *staging);
     return *staging = copy_over(p, expert, stage, later(there, **slot));
 }
