@@ -58,7 +58,7 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
     return reading[0] + (shared ? reading[0] : reading[1]);
 }
 
-/* Buffers for what is widened before it is computed: two for what stays, one for each slot. */
+/* Buffers for what is widened before it is computed: one for what has one home. */
 static size_t widening(const wd_placement *p, const wd_teacher_size *size, int device)
 {
     size_t widened[3] = {0};
@@ -67,8 +67,7 @@ static size_t widening(const wd_placement *p, const wd_teacher_size *size, int d
             const wd_place *place = &p->place[e][s];
             if (place->device == device) most(&widened[place->home], size->stage[e][s].widened);
         }
-    return WD_WIDENED_SLOTS * widened[WD_HOME_DEVICE] +
-           (size_t)p->slots * (widened[WD_HOME_HOST] + widened[WD_HOME_DISK]);
+    return widened[WD_HOME_DEVICE] + widened[WD_HOME_HOST] + widened[WD_HOME_DISK];
 }
 
 size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need)

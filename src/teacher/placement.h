@@ -21,9 +21,8 @@ enum {
                              * is read */
     WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
                                  * copied, one is sent, one waits */
-    WD_PIPELINE_STREAMS = 3,    /* micro-batches on a device to which others of its rank send them
+    WD_PIPELINE_STREAMS = 3     /* micro-batches on a device to which others of its rank send them
                                  * one after another: one is computed, one comes, one leaves */
-    WD_WIDENED_SLOTS = 2        /* stages of those that stay that are widened at a time */
 };
 
 /* Where weights are between uses. */

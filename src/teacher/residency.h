@@ -21,8 +21,8 @@ typedef struct wd_residency_vtable {
     void (*begin)(wd_residency *self, wd_sweep_experts sweep, unsigned next);
     /* May start to bring the stage, where nothing has to go for it; returns at once. */
     void (*prefetch)(wd_residency *self, int expert, int stage);
-    /* Work that is launched on `queue` from now on sees the stage's weights at *out; on a dry queue
-     * only the addresses count. */
+    /* Work that is launched on `queue` from now on sees the stage's weights at *out; if they are
+     * widened, until another stage is acquired. On a dry queue only the addresses count. */
     wd_status (*acquire)(wd_residency *self, wd_dit_stage *out, int expert, int stage,
                          wd_queue *queue, wd_err *err);
     /* Work launched on `queue` so far was the last to use them. */

@@ -1,8 +1,8 @@
 /* The `resident` residency: all stages stay on the computing device.
  *
  * Data flow: mapped file -> (in place | copied and cast into one block per stage) -> views at
- * acquire; where the storage dtype is only for storage (F16), acquire widens the stage into one of
- * two slots, which the queue's order makes safe to use again.
+ * acquire; where the storage dtype is only for storage (F16), acquire widens the stage into a
+ * buffer, which the queue's order makes safe to use again.
  *
  * Why in place: a checkpoint in the compute dtype then costs no memory of ours and no start-up, and
  * all processes of a host share its pages. What a processor needs converted, the ranks of a host
@@ -15,7 +15,7 @@
 #include "core/memory.h"
 #include "teacher/host_copy.h"
 
-enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX, SLOTS = WD_WIDENED_SLOTS };
+enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
 typedef struct resident {
     wd_residency base;
@@ -25,9 +25,7 @@ typedef struct resident {
     wd_dit_stage *stored[EXPERTS_MAX]; /* [stages] */
     void **block[EXPERTS_MAX];         /* [stages], NULL: all in place, or in the host's copy */
     wd_host_copy copy;
-    bool widens;
-    void *slot[SLOTS];
-    int slot_next;
+    void *wide; /* NULL: nothing is widened */
 } resident;
 
 int wd_teacher_experts(const wd_pipeline *pipeline)
@@ -58,9 +56,7 @@ static wd_status resident_acquire(wd_residency *self, wd_dit_stage *out, int exp
     (void)err;
     resident *r = (resident *)self;
     *out = r->stored[expert][stage];
-    if (!r->widens) return WD_OK;
-    wd_stage_widen(out, r->slot[r->slot_next], queue);
-    r->slot_next = (r->slot_next + 1) % SLOTS;
+    if (r->wide) wd_stage_widen(out, r->wide, queue);
     return WD_OK;
 }
 
@@ -79,7 +75,7 @@ static void resident_close(wd_residency *self)
         wd_free(r->stored[e]);
         wd_safetensors_close(r->weights[e]);
     }
-    for (int i = 0; i < SLOTS; i++) wd_device_free(r->device, r->slot[i]);
+    wd_device_free(r->device, r->wide);
     wd_host_copy_close(&r->copy);
     wd_free(r);
 }
@@ -169,7 +165,6 @@ static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
                              .stages = wd_dit_stages(&pipeline->dit)};
     r->device = wd_queue_device(queue);
     memcpy(r->component, component, (size_t)experts * sizeof *component);
-    r->widens = storage == WD_F16;
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int e = 0; e < experts; e++) WD_TRY_OUT(open_expert(r, pipeline, part, e, err));
     if (wd_device_reads_host(r->device))
@@ -179,9 +174,9 @@ static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
     for (int e = 0; e < experts; e++)
         WD_TRY_OUT(bring_expert(r, pipeline, part, &table, e, storage, queue, &widened_max, err));
     if (!wd_device_is_dry(r->device)) wd_host_copy_seal(&r->copy);
-    for (int i = 0; r->widens && i < SLOTS; i++)
+    if (storage == WD_F16)
         WD_TRY_OUT(
-            wd_device_alloc(&r->slot[i], r->device, widened_max, "widened teacher weights", err));
+            wd_device_alloc(&r->wide, r->device, widened_max, "widened teacher weights", err));
     *out = &r->base;
 out:
     wd_dit_table_close(&table);

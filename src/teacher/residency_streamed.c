@@ -21,13 +21,6 @@ static void streamed_prefetch(wd_residency *self, int expert, int stage)
     if (!r->host_reader) wd_slot_ask(r, expert, stage, false); /* which goes its own way ahead */
 }
 
-static void widen(wd_streamed *r, wd_dit_stage *stage, wd_queue *queue)
-{
-    if (!r->widens) return;
-    wd_stage_widen(stage, r->wide[r->wide_next], queue);
-    r->wide_next = (r->wide_next + 1) % r->wides;
-}
-
 /* A dry run sees addresses, those of a slot for such stages: nothing is brought. */
 static void view_dry(wd_dit_stage *out, const wd_streamed *r, int expert, int stage)
 {
@@ -48,7 +41,7 @@ static wd_status streamed_acquire(wd_residency *self, wd_dit_stage *out, int exp
         wd_event_wait_on(queue, s->arrived);
         *out = s->view;
     }
-    widen(r, out, queue);
+    if (r->wide) wd_stage_widen(out, r->wide, queue);
     return WD_OK;
 }
 
@@ -78,7 +71,7 @@ static void streamed_close(wd_residency *self)
     wd_streamed_end_disk(r);
     wd_queue_close(r->copies);
     wd_slots_close(r);
-    for (int i = 0; i < r->wides; i++) wd_device_free(r->device, r->wide[i]);
+    wd_device_free(r->device, r->wide);
     for (int e = 0; e < EXPERTS_MAX; e++) {
         for (int s = 0; r->converted[e] && s < r->base.stages; s++)
             wd_streamed_give_host(r, r->converted[e][s]);
@@ -187,14 +180,13 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
     return WD_OK;
 }
 
-static wd_status open_slots(wd_streamed *r, const needs *n, int slots, wd_err *err)
+static wd_status open_slots(wd_streamed *r, const needs *n, int slots, bool widens, wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
             WD_TRY(wd_slot_open(r, (wd_stage_kind)k, n->block[k], err));
-    for (; r->widens && r->wides < slots; r->wides++)
-        WD_TRY(wd_device_alloc(&r->wide[r->wides], r->device, n->widened, "widened teacher weights",
-                               err));
+    if (widens)
+        WD_TRY(wd_device_alloc(&r->wide, r->device, n->widened, "widened teacher weights", err));
     if (n->casting)
         WD_TRY(wd_device_alloc(&r->casting, r->device, n->casting,
                                "teacher weights being converted", err));
@@ -219,7 +211,6 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     r->from_disk = options->from_disk;
     r->dry = wd_device_is_dry(options->device);
     r->reads_host = wd_device_reads_host(options->device);
-    r->widens = options->storage == WD_F16;
     WD_TRY_OUT(wd_queue_open(&r->copies, r->device, err));
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int e = 0; e < r->base.experts; e++) WD_TRY_OUT(open_expert(r, pipeline, e, err));
@@ -230,7 +221,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     for (int e = 0; e < r->base.experts; e++)
         WD_TRY_OUT(lay_out_expert(r, &n, pipeline, &table, e, options, err));
     if (!r->dry) wd_host_copy_seal(&r->copy);
-    WD_TRY_OUT(open_slots(r, &n, options->slots, err));
+    WD_TRY_OUT(open_slots(r, &n, options->slots, options->storage == WD_F16, err));
     if (r->from_disk) WD_TRY_OUT(wd_streamed_open_disk(r, n.file, n.converting, options, err));
     *out = &r->base;
 out:

@@ -42,7 +42,7 @@ typedef struct wd_streamed {
     wd_residency base;
     wd_device *device;
     wd_queue *copies; /* of `device`, ours */
-    bool from_disk, reads_host, widens;
+    bool from_disk, reads_host;
     bool dry; /* memory is counted, not taken */
     wd_safetensors *weights[WD_PLACED_EXPERTS_MAX];
     wd_stage_layout *layout[WD_PLACED_EXPERTS_MAX]; /* [stages]: from where it is to a slot */
@@ -54,8 +54,7 @@ typedef struct wd_streamed {
     pthread_mutex_t lock; /* of slots' states and `closing` */
     pthread_cond_t changed;
     void *casting; /* device: a tensor that is converted there */
-    void *wide[WD_PLACED_SLOTS_MAX];
-    int wides, wide_next;
+    void *wide;    /* device: the stage that is computed, if it is widened */
     /* disk */
     wd_file_reader *reader;
     void *staging[WD_PLACED_STAGINGS]; /* host: what is read and is not used as it was read */

@@ -134,7 +134,7 @@ static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site
                   bool sent)
 {
     const wd_site_device *d = wd_site_at(site, device);
-    wd_placed_device bytes = {.widening = WD_WIDENED_SLOTS * r->widened};
+    wd_placed_device bytes = {.widening = r->widened};
     const wd_placed_sweep sweep = wd_pipeline_sweep(size, site, device, r->kind, sent);
     if (!r->stages) return true;
     for (int e = 0; e < size->experts; e++) {
