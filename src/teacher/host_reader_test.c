@@ -121,6 +121,41 @@ static void who_waits_for_the_reader_says_so(void **state)
     run_threads((part){.simulated = true}, run_stopped);
 }
 
+/* A block comes to the slot that was given back first: of the other one, work that was launched may
+ * still be under way. */
+static void *run_in_turns(void *context)
+{
+    part *p = context;
+    rank r;
+    const void *last = NULL;
+    open_devices(&r, true);
+    wd_residency *shared = open_teacher(&r, &large, WD_HOME_DISK, WD_BF16, p->comm);
+    for (int i = 0; i < SWEEPS; i++) {
+        wd_residency_begin(shared, one, i + 1 < SWEEPS);
+        for (int s = 0; s < shared->stages; s++) {
+            wd_dit_stage view;
+            wd_err err = {0};
+            HARNESS_CHECK(!wd_residency_acquire(shared, &view, 0, s, r.queue, &err));
+            wd_residency_release(shared, 0, s, r.queue);
+            if (wd_stage_kind_of(s, shared->stages) != WD_STAGE_BLOCK) continue;
+            HARNESS_CHECK(view.t[0].data != last);
+            last = view.t[0].data;
+        }
+    }
+    wd_queue_wait(r.queue);
+    wd_comm_barrier(p->comm);
+    wd_residency_close(shared);
+    close_devices(&r);
+    wd_comm_close(p->comm);
+    return NULL;
+}
+
+static void slots_take_turns(void **state)
+{
+    (void)state;
+    run_threads((part){.simulated = true}, run_in_turns);
+}
+
 /* ---- processes: what is read ---- */
 
 /* Bytes that this process has read so far, from the page cache or not. */
@@ -280,6 +315,7 @@ int main(void)
         cmocka_unit_test(a_host_reads_once_for_each_sweep), /* before there are threads */
         cmocka_unit_test(whoever_has_a_part_gets_the_same_bits),
         cmocka_unit_test(who_waits_for_the_reader_says_so),
+        cmocka_unit_test(slots_take_turns),
         cmocka_unit_test(a_file_that_ends_is_an_error_on_all),
         cmocka_unit_test(a_rank_plans_its_part),
     };

@@ -91,7 +91,8 @@ void wd_slot_give_back(wd_streamed *r, int expert, int stage, wd_queue *queue);
 /* For the thread that reads: the wanted one that was asked for first; NULL: it is closing. */
 wd_slot *wd_slot_await_wanted(wd_streamed *r);
 
-/* The same that follows a host's reader: an empty one for what it brings; NULL: it is closing. */
+/* The same that follows a host's reader: an empty one for what it brings, of several the one that
+ * was used first, whose work is done first; NULL: it is closing. */
 wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *of);
 
 /* What came to it is there, or has failed with slot->error; or nobody wants it any more. */

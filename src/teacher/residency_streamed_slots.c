@@ -170,8 +170,11 @@ wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *of)
     wd_slot *empty = NULL;
     pthread_mutex_lock(&r->lock);
     while (!empty && !r->closing) {
-        for (int i = 0; i < r->slots; i++)
-            if (r->slot[i].state == WD_SLOT_EMPTY && r->slot[i].kind == kind) empty = &r->slot[i];
+        for (int i = 0; i < r->slots; i++) {
+            wd_slot *s = &r->slot[i];
+            if (s->state != WD_SLOT_EMPTY || s->kind != kind) continue;
+            if (!empty || s->asked < empty->asked) empty = s;
+        }
         if (!empty) pthread_cond_wait(&r->changed, &r->lock);
     }
     if (empty) {
