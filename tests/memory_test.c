@@ -6,7 +6,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "bench/random_transformer.h"
+#include "io/json.h"
 #include "sanitized.h"
+#include "wan/pipeline.h"
 
 enum { TOLERANCE_PERCENT = 3, BEFORE_MAX = 4 << 20, LOOK_NS = 500 * 1000 };
 
@@ -110,6 +113,53 @@ static void samples(void **state)
               "--trajectory_steps", "2", "--num_steps", "2", "--target_replay", "8",
               "--save_samples", "--sample_steps", "2"),
           100 << 20);
+}
+
+/* wan-tiny, but for a teacher of one expert with two blocks of 38 MB; and a small student. */
+static void write_large_teacher(void)
+{
+    static const char *const linked[] = {"text_encoder", "tokenizer", "vae", "scheduler"};
+    char from[256];
+    wd_err err;
+    wd_pipeline tiny;
+    wd_test_ok(wd_pipeline_open(&tiny, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    wd_dit_config config = tiny.dit;
+    config.heads = 6;
+    config.head_dim = 128;
+    config.ffn_dim = 3072;
+    config.layers = 2;
+    wd_test_ok(wd_bench_write_transformer(wd_test_path("large/transformer"), &config, WD_F32, &err),
+               &err);
+    for (size_t i = 0; i < sizeof linked / sizeof *linked; i++) {
+        char to[64];
+        snprintf(from, sizeof from, WD_SOURCE_DIR "/models/wan-tiny/%s", linked[i]);
+        snprintf(to, sizeof to, "large/%s", linked[i]);
+        assert_int_equal(symlink(from, wd_test_path(to)), 0);
+    }
+    json_t *index = json_load_file(WD_SOURCE_DIR "/models/wan-tiny/model_index.json", 0, NULL);
+    json_object_del(index, "boundary_ratio");
+    json_object_del(index, "transformer_2");
+    wd_test_ok(wd_json_save(index, wd_test_path("large/model_index.json"), &err), &err);
+    json_decref(index);
+    json_t *student = json_pack("{s:i, s:i, s:i, s:i}", "hidden_size", 128, "depth", 1, "num_heads",
+                                1, "projection_factor", 4);
+    wd_test_ok(wd_json_save(student, wd_test_path("large/student.json"), &err), &err);
+    json_decref(student);
+}
+
+/* A teacher that dominates: streamed from disk, by slots, of which no more are planned than there
+ * are blocks, and no room to read what stays as it is. */
+static void large_teacher(void **state)
+{
+    (void)state;
+    if (WD_TEST_SANITIZED) skip();
+    write_large_teacher();
+    check(RUN("--num_steps", "1", "--height", "64", "--width", "64", "--batch_size", "2",
+              "--trajectories", "2", "--trajectory_steps", "2", "--teacher_path",
+              wd_test_path("large"), "--student_config", wd_test_path("large/student.json"),
+              "--teacher_device_strategy", "disk", "--teacher_dtype", "float32",
+              "--teacher_prefetch", "7"),
+          90 << 20);
 }
 
 static int64_t planned_while(const char *phase)
@@ -299,6 +349,7 @@ static void limited_components(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_teacher),
         cmocka_unit_test(demo),
         cmocka_unit_test(large_batches),
         cmocka_unit_test(checkpointing),
