@@ -443,7 +443,8 @@ static void sum_up(const player *p)
     for (int d = 0; d < p->parts; d++) out->compute_seconds[d] = p->part[d].compute.busy;
     for (int first = 0; first < p->parts; first += p->site->devices) {
         double seconds = 0;
-        for (int d = first; d < first + p->site->devices; d++) seconds += p->part[d].network.busy;
+        for (int d = first; d < first + p->site->devices; d++)
+            seconds += p->part[d].network.busy;
         out->network_seconds = fmax(out->network_seconds, seconds);
     }
 }
