@@ -25,10 +25,12 @@ static void norm(void *n, const void *x, const float *m, const wd_dit_context *c
     wd_modulate_forward(n, x, m, m + c->shape.samples * shape.width, &shape, c->queue);
 }
 
-static void modulate(float *m, const wd_dit_stream *stream, const wd_dit_stage *weights,
-                     const wd_dit_context *c)
+/* [2, B, D], new in the arena. */
+static float *modulation(const wd_dit_stream *stream, const wd_dit_stage *weights,
+                         const wd_dit_context *c)
 {
     const wd_dit_dims d = wd_dit_dims_of(c);
+    float *m = wd_dit_push(c, 2 * d.samples * d.width, WD_F32);
     const float *table = weights->t[WD_DIT_HEAD_TABLE].data;
     for (int i = 0; i < 2; i++)
         wd_op_add_table(c->queue, &(wd_add_table_args){.y = m + i * d.samples * d.width,
@@ -38,6 +40,7 @@ static void modulate(float *m, const wd_dit_stream *stream, const wd_dit_stage *
                                                        .rows = d.samples,
                                                        .width = d.width,
                                                        .x_stride = d.width});
+    return m;
 }
 
 /* patches = n W + b, new in the arena. */
@@ -56,12 +59,11 @@ void wd_dit_head_forward(void *velocity, wd_dit_head_saved *saved, const wd_dit_
     const wd_dit_dims d = wd_dit_dims_of(c);
     const wd_dit_patch_layout layout = patch_layout(c, d.type);
     size_t mark = wd_arena_mark(c->arena);
-    float *m = wd_dit_push(c, 2 * d.samples * d.width, WD_F32);
+    float *m = modulation(stream, weights, c);
     if (saved) {
         saved->m = m;
         mark = wd_arena_mark(c->arena);
     }
-    modulate(m, stream, weights, c);
     void *n = wd_dit_push(c, d.rows * d.width, d.type);
     norm(n, stream->x, m, c);
     wd_dit_unpatchify(velocity, project(n, weights, c), &layout, c);
@@ -71,12 +73,9 @@ void wd_dit_head_forward(void *velocity, wd_dit_head_saved *saved, const wd_dit_
 void *wd_dit_head_patches(void *normed, const wd_dit_stream *stream, const wd_dit_stage *weights,
                           const wd_dit_context *c)
 {
-    const wd_dit_dims d = wd_dit_dims_of(c);
     const size_t mark = wd_arena_mark(c->arena);
-    float *m = wd_dit_push(c, 2 * d.samples * d.width, WD_F32);
-    modulate(m, stream, weights, c);
-    norm(normed, stream->x, m, c);
-    wd_arena_reset(c->arena, mark); /* m is done with */
+    norm(normed, stream->x, modulation(stream, weights, c), c);
+    wd_arena_reset(c->arena, mark); /* its modulation is done with */
     return project(normed, weights, c);
 }
 
