@@ -73,6 +73,12 @@ static void bytes_are_those_of_residencies(void **state)
         }
 }
 
+/* That of the files. */
+static wd_dtype stored_dtype(void)
+{
+    return wd_safetensors_find(files[0].weights, "proj_out.weight")->tensor.dtype;
+}
+
 /* A processor reads what is kept as it is in the files to where it is used: beside that it needs
  * room for what it converts, and none if that is nothing. */
 static void a_processor_reads_in_place(void **state)
@@ -80,8 +86,7 @@ static void a_processor_reads_in_place(void **state)
     (void)state;
     wd_err err = {0};
     const wd_site site = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
-    const wd_safetensors_entry *entry = wd_safetensors_find(files[0].weights, "proj_out.weight");
-    const wd_dtype stored = entry->tensor.dtype;
+    const wd_dtype stored = stored_dtype();
     for (int converts = 0; converts < 2; converts++) {
         wd_teacher_size size;
         wd_placement p;
@@ -96,19 +101,22 @@ static void a_processor_reads_in_place(void **state)
     }
 }
 
-/* Bytes that a rank counts as its part of a host's, of a dry run; `like` NULL: it is alone. */
-static size_t planned(const wd_placement *p, wd_dtype storage, const wd_comm *like)
+/* Bytes of a device, which is closed, and of host memory, of a dry run: what a rank counts as its
+ * part of a host's; `like` NULL: it is alone. */
+static size_t planned(const wd_placement *p, wd_dtype storage, wd_device *device,
+                      const wd_comm *like)
 {
     wd_err err = {0};
-    wd_device *device, *dry;
+    wd_device *dry;
     wd_queue *queue;
     wd_residency *r;
     wd_comm *comm = NULL;
     if (like) wd_test_ok(wd_comm_open_dry(&comm, like, &err), &err);
-    wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_device_open_dry(&dry, device, &err), &err);
     wd_test_ok(wd_queue_open(&queue, dry, &err), &err);
-    wd_test_ok(wd_residency_open_placed(&r, &tiny, p, storage, &queue, queue, comm, &err), &err);
+    wd_queue *processor = wd_device_reads_host(device) ? queue : NULL;
+    wd_test_ok(wd_residency_open_placed(&r, &tiny, p, storage, &queue, processor, comm, &err),
+               &err);
     const size_t bytes = wd_device_bytes(dry) + r->host_bytes;
     wd_residency_close(r);
     wd_queue_close(queue);
@@ -116,6 +124,23 @@ static size_t planned(const wd_placement *p, wd_dtype storage, const wd_comm *li
     wd_device_close(device);
     wd_comm_close(comm);
     return bytes;
+}
+
+static wd_device *processor(void)
+{
+    wd_err err;
+    wd_device *device;
+    wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
+    return device;
+}
+
+static wd_device *simulated(void)
+{
+    wd_err err;
+    wd_device *device;
+    const wd_sim_options options = {.bytes = (size_t)1 << 30};
+    wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
+    return device;
 }
 
 /* Of the blocks of one expert so many come from disk, the rest stays where it is mapped: there is
@@ -126,8 +151,7 @@ static void few_blocks_need_few_slots(void **state)
     wd_err err = {0};
     wd_teacher_size size;
     const wd_site site = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
-    const wd_safetensors_entry *entry = wd_safetensors_find(files[0].weights, "proj_out.weight");
-    const wd_dtype storage = entry->tensor.dtype;
+    const wd_dtype storage = stored_dtype();
     wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage, &err), &err);
     for (int blocks = 1; blocks <= size.stages - 2; blocks++) {
         wd_placement p;
@@ -136,28 +160,8 @@ static void few_blocks_need_few_slots(void **state)
         for (int s = 1; s <= blocks; s++) p.place[1][s].home = WD_HOME_DISK;
         const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
         assert_int_equal(wd_placed_host(&bytes), (size_t)blocks * size.stage[1][1].device);
-        assert_int_equal(planned(&p, storage, NULL), wd_placed_host(&bytes));
+        assert_int_equal(planned(&p, storage, processor(), NULL), wd_placed_host(&bytes));
     }
-}
-
-/* Bytes of a simulated device and of host memory, of a dry run. */
-static size_t planned_for_device(const wd_placement *p, wd_dtype storage)
-{
-    wd_err err = {0};
-    wd_device *device, *dry;
-    wd_queue *queue;
-    wd_residency *r;
-    const wd_sim_options options = {.bytes = (size_t)1 << 30};
-    wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
-    wd_test_ok(wd_device_open_dry(&dry, device, &err), &err);
-    wd_test_ok(wd_queue_open(&queue, dry, &err), &err);
-    wd_test_ok(wd_residency_open_placed(&r, &tiny, p, storage, &queue, NULL, NULL, &err), &err);
-    const size_t bytes = wd_device_bytes(dry) + r->host_bytes;
-    wd_residency_close(r);
-    wd_queue_close(queue);
-    wd_device_close(dry);
-    wd_device_close(device);
-    return bytes;
 }
 
 /* What is read for a device has two stagings, of which the second is no larger than there is a
@@ -181,7 +185,7 @@ static void stagings_are_for_the_largest_stages(void **state)
             const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
             assert_int_equal(bytes.host_reading,
                              ends ? stage[0].reading + stage[head].reading : stage[1].reading);
-            assert_int_equal(planned_for_device(&p, storage[i]),
+            assert_int_equal(planned(&p, storage[i], simulated(), NULL),
                              wd_placed_total(&bytes.device[0]) + wd_placed_host(&bytes));
         }
 }
@@ -208,7 +212,8 @@ static void ranks_add_up_to_their_host(void **state)
             wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &site, 0, &err), &err);
             const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
             const size_t host = wd_placed_host(&bytes);
-            assert_in_range(HERE * planned(&p, storage[i], &like), host, host + HERE + PAGES);
+            const size_t counted = HERE * planned(&p, storage[i], processor(), &like);
+            assert_in_range(counted, host, host + HERE + PAGES);
         }
 }
 
