@@ -6,9 +6,10 @@
 wd_status wd_crossing_open(wd_crossing *out, wd_comm *comm, wd_station *station, wd_err *err)
 {
     wd_status status;
+    const int64_t most = station->options->micro_batch;
     *out = (wd_crossing){.comm = comm,
                          .queue = station->queue,
-                         .bytes = wd_station_stream_bytes(station, station->options->micro_batch)};
+                         .bytes = wd_station_stream_bytes(station, most, WD_STAGE_BLOCK)};
     WD_TRY_OUT(wd_alloc((void **)&out->staging, WD_CROSSINGS_UNDER_WAY, out->bytes,
                         "activations on their way", err));
     for (int i = 0; i < WD_CROSSINGS_UNDER_WAY; i++)
@@ -30,26 +31,26 @@ void wd_crossing_close(wd_crossing *crossing)
 }
 
 void wd_crossing_leave(wd_crossing *c, wd_station *from, wd_station_slot *slot, int64_t samples,
-                       int to)
+                       wd_stage_kind next, int to)
 {
     const int i = (int)(c->left % WD_CROSSINGS_UNDER_WAY);
     char *staging = c->staging + (size_t)i * c->bytes;
     if (c->left++ >= WD_CROSSINGS_UNDER_WAY) wd_comm_wait(c->comm, c->sent[i]);
-    wd_station_copy_out(from, staging, slot, samples);
+    wd_station_copy_out(from, staging, slot, samples, next);
     wd_event_record(c->copied[i], from->queue);
     wd_event_record(slot->left, from->queue);
     c->sent[i] = wd_comm_send(c->comm, WD_LANE_ACTIVATIONS, staging,
-                              wd_station_stream_bytes(from, samples), to, c->copied[i]);
+                              wd_station_stream_bytes(from, samples, next), to, c->copied[i]);
 }
 
 void wd_crossing_come(wd_crossing *c, wd_station *to, wd_station_slot *slot, int64_t samples,
-                      int from)
+                      wd_stage_kind next, int from)
 {
     const int i = (int)(c->come++ % WD_CROSSINGS_UNDER_WAY);
     char *staging = c->staging + (size_t)i * c->bytes;
     wd_event_wait(c->copied[i]);
     wd_comm_wait(c->comm, wd_comm_receive(c->comm, WD_LANE_ACTIVATIONS, staging,
-                                          wd_station_stream_bytes(to, samples), from));
-    wd_station_copy_in(to, slot, staging, samples);
+                                          wd_station_stream_bytes(to, samples, next), from));
+    wd_station_copy_in(to, slot, staging, samples, next);
     wd_event_record(c->copied[i], to->queue);
 }

@@ -32,12 +32,13 @@ typedef struct wd_crossing {
 wd_status wd_crossing_open(wd_crossing *out, wd_comm *comm, wd_station *station, wd_err *err);
 void wd_crossing_close(wd_crossing *crossing); /* a zeroed one is fine */
 
-/* The micro-batch of `samples` leaves a slot of the station for rank `to`. */
+/* What the next stage reads of a micro-batch of `samples` leaves a slot of the station for rank
+ * `to`. */
 void wd_crossing_leave(wd_crossing *crossing, wd_station *from, wd_station_slot *slot,
-                       int64_t samples, int to);
+                       int64_t samples, wd_stage_kind next, int to);
 
 /* It comes from rank `from` to a slot of the station. */
 void wd_crossing_come(wd_crossing *crossing, wd_station *to, wd_station_slot *slot, int64_t samples,
-                      int from);
+                      wd_stage_kind next, int from);
 
 #endif

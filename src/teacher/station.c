@@ -278,24 +278,28 @@ void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, 
     wd_dit_head_unpatchify(s->velocity, low, &one);
 }
 
-/* The parts of a stream, and what they take. */
+/* The parts of a stream that a stage reads, and what they take. */
 typedef struct parts {
-    void *at[4]; /* NULL: it is not wanted there */
+    int count;
+    void *at[4];
     size_t bytes[4];
 } parts;
 
-static parts parts_of(wd_station *s, const wd_station_slot *slot, int stream, int64_t samples)
+static parts parts_of(wd_station *s, const wd_station_slot *slot, int stream, int64_t samples,
+                      wd_stage_kind next)
 {
     const wd_dit_context context = context_of(s, samples, stream);
     const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
     const wd_dit_stream *of = &slot->stream[stream];
-    return (parts){{of->x, of->temb, of->tp, of->ctx}, {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
+    return (parts){.count = next == WD_STAGE_HEAD ? 2 : 4,
+                   .at = {of->x, of->temb, of->tp, of->ctx},
+                   .bytes = {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
 }
 
 /* By the one that has it, in order with what was computed there. A processor's copies see its own
  * pool only: what leaves it is fetched by the other. */
 void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
-                    wd_station_slot *from_slot, int64_t samples)
+                    wd_station_slot *from_slot, int64_t samples, wd_stage_kind next)
 {
     const bool fetched = wd_device_reads_host(from->device) && !wd_device_reads_host(to->device);
     wd_station *by = fetched ? to : from;
@@ -305,10 +309,10 @@ void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
     }
     wd_event_wait_on(by->queue, to_slot->left);
     for (int u = 0; u <= (int)from->guided; u++) {
-        const parts in = parts_of(from, from_slot, u, samples);
-        const parts out = parts_of(from, to_slot, u, samples);
-        for (int i = 0; i < 4; i++)
-            if (out.at[i]) wd_queue_copy(by->queue, out.at[i], in.at[i], in.bytes[i]);
+        const parts in = parts_of(from, from_slot, u, samples, next);
+        const parts out = parts_of(from, to_slot, u, samples, next);
+        for (int i = 0; i < in.count; i++)
+            wd_queue_copy(by->queue, out.at[i], in.at[i], in.bytes[i]);
     }
     if (fetched) {
         wd_event_record(to_slot->left, to->queue);
@@ -331,26 +335,29 @@ wd_sweep_hop wd_sweep_hop_of(const wd_sweep_options *options)
     return hop;
 }
 
-size_t wd_station_stream_bytes(const wd_station *station, int64_t samples)
+size_t wd_station_stream_bytes(const wd_station *station, int64_t samples, wd_stage_kind next)
 {
     const wd_sweep_hop hop = wd_sweep_hop_of(station->options);
-    return (size_t)samples * hop.state + hop.batch;
+    return next == WD_STAGE_HEAD ? (size_t)samples * hop.head
+                                  : (size_t)samples * hop.state + hop.batch;
 }
 
-void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples)
+void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples,
+                         wd_stage_kind next)
 {
     for (int u = 0; u <= (int)from->guided; u++) {
-        const parts p = parts_of(from, slot, u, samples);
-        for (int i = 0; i < 4; to += p.bytes[i++])
+        const parts p = parts_of(from, slot, u, samples, next);
+        for (int i = 0; i < p.count; to += p.bytes[i++])
             wd_queue_copy(from->queue, to, p.at[i], p.bytes[i]);
     }
 }
 
-void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from, int64_t samples)
+void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from, int64_t samples,
+                        wd_stage_kind next)
 {
     for (int u = 0; u <= (int)to->guided; u++) {
-        const parts p = parts_of(to, slot, u, samples);
-        for (int i = 0; i < 4; from += p.bytes[i++])
-            if (p.at[i]) wd_queue_copy(to->queue, p.at[i], from, p.bytes[i]);
+        const parts p = parts_of(to, slot, u, samples, next);
+        for (int i = 0; i < p.count; from += p.bytes[i++])
+            wd_queue_copy(to->queue, p.at[i], from, p.bytes[i]);
     }
 }

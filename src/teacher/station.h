@@ -53,7 +53,7 @@ wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
  * have the unconditional text in common. */
 typedef struct wd_sweep_hop {
     size_t state, batch;
-    size_t head; /* of each state, all that a head by itself wants */
+    size_t head; /* of each state, all that a head reads */
 } wd_sweep_hop;
 
 wd_sweep_hop wd_sweep_hop_of(const wd_sweep_options *options);
@@ -90,13 +90,16 @@ void wd_station_run_block(wd_station *station, wd_station_slot *slot, int64_t sa
 void wd_station_exit_state(wd_station *station, wd_station_slot *slot, int64_t state, int expert,
                            const wd_dit_stage *weights);
 
-/* The micro-batch of `samples` goes from a slot to one of another station, or of the same. */
+/* What the next stage reads of a micro-batch of `samples` goes from a slot to one of another
+ * station, or of the same. */
 void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
-                    wd_station_slot *from_slot, int64_t samples);
+                    wd_station_slot *from_slot, int64_t samples, wd_stage_kind next);
 
 /* The same by way of host memory: out of a slot, into one. Bytes of it. */
-size_t wd_station_stream_bytes(const wd_station *station, int64_t samples);
-void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples);
-void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from, int64_t samples);
+size_t wd_station_stream_bytes(const wd_station *station, int64_t samples, wd_stage_kind next);
+void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples,
+                         wd_stage_kind next);
+void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from, int64_t samples,
+                        wd_stage_kind next);
 
 #endif

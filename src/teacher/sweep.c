@@ -211,10 +211,11 @@ static void leave(wd_sweep *sweep, wd_station *s, const micro_batch *batch, cons
 }
 
 /* The micro-batch comes to the device of a stage, as far as this rank has part in it. */
-static void arrive(wd_sweep *sweep, micro_batch *batch, const share *of, int device)
+static void arrive(wd_sweep *sweep, micro_batch *batch, const share *of, int stage)
 {
     const wd_placement *p = &sweep->placement;
-    const int from = batch->device;
+    const wd_stage_kind kind = wd_stage_kind_of(stage, p->stages);
+    const int from = batch->device, device = p->place[of->expert][stage].device;
     if (from == device) return;
     const bool was_here = from >= 0 && wd_placed_rank(p, from) == sweep->rank;
     const bool is_here = wd_placed_rank(p, device) == sweep->rank;
@@ -225,13 +226,13 @@ static void arrive(wd_sweep *sweep, micro_batch *batch, const share *of, int dev
                                            of->batches - 1 - (int)(batch - sweep->batch));
     if (was_here && is_here)
         wd_station_hop(station_at(sweep, device), batch->slot, station_at(sweep, from), left,
-                       batch->samples);
+                       batch->samples, kind);
     else if (was_here)
         wd_crossing_leave(&sweep->out[wd_placed_local(p, from)], station_at(sweep, from), left,
-                          batch->samples, wd_placed_rank(p, device));
+                          batch->samples, kind, wd_placed_rank(p, device));
     else if (is_here && from >= 0)
         wd_crossing_come(&sweep->in[wd_placed_local(p, device)], station_at(sweep, device),
-                         batch->slot, batch->samples, wd_placed_rank(p, from));
+                         batch->slot, batch->samples, kind, wd_placed_rank(p, from));
 }
 
 /* All ranks that share the teacher are told when a micro-batch ends. */
@@ -248,7 +249,7 @@ static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int 
     const wd_stage_kind kind = wd_stage_kind_of(stage, sweep->placement.stages);
     const wd_dit_stage *weights = &sweep->weights[stage];
     wd_station *s = station_of(sweep, of->expert, stage);
-    arrive(sweep, batch, of, sweep->placement.place[of->expert][stage].device);
+    arrive(sweep, batch, of, stage);
     if (!is_here(sweep, of->expert, stage)) return;
     wd_station_begin(s, kind);
     if (kind == WD_STAGE_EMBED)

@@ -30,7 +30,6 @@ typedef struct part {
     int staging_next;
     double place[WD_PIPELINE_STREAMS]; /* of a micro-batch, too */
     int places, place_next;            /* 0: all have one */
-    bool head_alone;
 } part;
 
 /* The student's steps. */
@@ -225,7 +224,7 @@ static void hop(player *p, int expert, int stage, int batch)
     double *ready = ready_of(p, expert, batch);
     const double states = p->load->batch_targets[expert];
     const bool near = are_of_one_rank(p, from, to);
-    const double bytes = near && p->part[to].head_alone
+    const double bytes = stage == p->placement->stages - 1
                              ? p->load->hop_head_bytes * states
                              : p->load->hop_bytes * states + p->load->hop_batch_bytes;
     if (from == to) return;
@@ -543,7 +542,6 @@ wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_siz
     for (int d = 0; d < p.parts; d++) {
         const wd_placed_sweep sweep = wd_placement_sweep(placement, site, d);
         p.part[d].places = sweep.streams <= WD_PIPELINE_STREAMS ? sweep.streams : 0;
-        p.part[d].head_alone = wd_placed_head_alone(&sweep);
     }
     count_slots(&p);
     p.apart = sweeps_apart(load);

@@ -33,7 +33,7 @@ typedef struct wd_sweep_load {
     double batches_mean[WD_PLACED_EXPERTS_MAX];  /* where such sweeps differ: for bytes */
     int sweeps_apart;       /* from one that a state is in to its next; 0 is 1 */
     double hop_batch_bytes; /* of each micro-batch, where it goes from device to device */
-    /* of each state: both streams, the same way; what a head by itself wants of them; what comes
+    /* of each state: both streams, the same way; what a head reads of them; what comes
      * from host memory to the device of the embedding; latents from home there, velocity back */
     double hop_bytes, hop_head_bytes, text_bytes, latent_bytes;
     int home;      /* device of every rank where trajectories are */

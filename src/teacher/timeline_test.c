@@ -164,8 +164,8 @@ static void from_home_and_back(void **state)
     assert_seconds(t.sweep_seconds, 6 * BLOCKS);
 }
 
-/* A head by itself gets no more of a micro-batch than it reads. The device that sends it waits. */
-static void to_a_head_alone(void **state)
+/* A head gets no more of a micro-batch than it reads. The device that sends it waits. */
+static void to_a_head(void **state)
 {
     (void)state;
     wd_placement p = placed(WD_HOME_DEVICE, 1);
@@ -467,7 +467,7 @@ int main(void)
         cmocka_unit_test(from_home_and_back),
         cmocka_unit_test(processor_streams_from_disk),
         cmocka_unit_test(mapped_again_and_again),
-        cmocka_unit_test(to_a_head_alone),
+        cmocka_unit_test(to_a_head),
         cmocka_unit_test(from_rank_to_rank),
         cmocka_unit_test(a_teacher_each),
         cmocka_unit_test(lanes_are_in_order),

@@ -90,13 +90,12 @@ static int home_of(const walk *w, int rank)
     return rank * w->placement->devices + w->load->home;
 }
 
-/* All of a stream is sent; `wanted` of it goes on to the device. */
-static void send(const walk *w, int from, int to, double bytes, double wanted)
+static void send(const walk *w, int from, int to, double bytes)
 {
     const bool near = wd_site_host(w->site, from) == wd_site_host(w->site, to);
     move(w, from, HOST, bytes);
     add(w, near ? WD_LINK_NEAR : WD_LINK_FAR, rank_of(w, from), rank_of(w, to), bytes, 0);
-    move(w, HOST, to, wanted);
+    move(w, HOST, to, bytes);
 }
 
 /* Velocities go from a rank to all others. Where each has a teacher, all of them do so. */
@@ -128,12 +127,11 @@ static void go_through(const walk *w, int expert)
     for (int s = 1; s <= last; s++) {
         const int from = place[s - 1].device, to = place[s].device;
         if (from == to) continue;
-        const wd_placed_sweep sweep = wd_placement_sweep(w->placement, w->site, to);
-        const double wanted = wd_placed_head_alone(&sweep) ? states * load->hop_head_bytes : hop;
+        const double bytes = s == last ? states * load->hop_head_bytes : hop;
         if (rank_of(w, from) == rank_of(w, to))
-            move(w, from, to, wanted);
+            move(w, from, to, bytes);
         else
-            send(w, from, to, hop, wanted);
+            send(w, from, to, bytes);
     }
     const int rank = rank_of(w, place[last].device);
     move(w, place[last].device, home_of(w, rank), states * load->latent_bytes);

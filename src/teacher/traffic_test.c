@@ -93,7 +93,8 @@ static void links_of_one_rank(void **state)
         {WD_LINK_ACROSS, 0, 1, 1, 2 * (LATENTS + HOP)}, {WD_LINK_ACROSS, 1, 0, 1, 2 * HOP});
 }
 
-/* What is mapped is read again where the page cache cannot keep it. */
+/* What is mapped is read again where the page cache cannot keep it. A head gets what it reads, also
+ * where there is room for more. */
 static void mapped_weights_are_read(void **state)
 {
     (void)state;
@@ -101,13 +102,13 @@ static void mapped_weights_are_read(void **state)
     wd_site site = site_of(1, 1, 2);
     const wd_placement p = placed(&site, (const wd_place[]){{WD_HOME_HOST, 0},
                                                             {WD_HOME_DEVICE, 1},
-                                                            {WD_HOME_DEVICE, 0},
+                                                            {WD_HOME_DEVICE, 1},
                                                             {WD_HOME_DEVICE, 0}});
     for (int uncached = 0; uncached < 2; uncached++) {
         site.uncached = uncached;
         const wd_traffic t = sweep(link, &p, &site);
-        assert_true(wd_traffic_bytes(&t, WD_LINK_READ) == uncached * 2 * (100 + 100));
-        assert_true(wd_traffic_bytes(&t, WD_LINK_IN) == 2 * (384 + TEXT + HOP));
+        assert_true(wd_traffic_bytes(&t, WD_LINK_READ) == uncached * 2 * (100 + 2 * 100));
+        assert_true(wd_traffic_bytes(&t, WD_LINK_IN) == 2 * (384 + TEXT + TO_HEAD));
         assert_true(wd_traffic_bytes(&t, WD_LINK_OUT) == 2 * HOP);
     }
 }
@@ -129,9 +130,9 @@ static void links_between_ranks(void **state)
         &t, {WD_LINK_READ, 1, -1, 1, 2 * 700}, {WD_LINK_IN, -1, 0, 1, 2 * (TEXT + LATENTS)},
         {WD_LINK_IN, -1, 2, 1, 2 * (HOP + LATENTS)}, {WD_LINK_IN, -1, 4, 1, 2 * LATENTS},
         {WD_LINK_IN, -1, 6, 1, 2 * (TO_HEAD + 700)}, {WD_LINK_OUT, 0, -1, 1, 2 * HOP},
-        {WD_LINK_OUT, 2, -1, 1, 2 * HOP}, {WD_LINK_OUT, 6, -1, 1, 2 * LATENTS},
+        {WD_LINK_OUT, 2, -1, 1, 2 * TO_HEAD}, {WD_LINK_OUT, 6, -1, 1, 2 * LATENTS},
         {WD_LINK_NEAR, 0, 1, 1, 2 * HOP}, {WD_LINK_NEAR, 3, WD_LINK_ALL, 1, 2 * LATENTS},
-        {WD_LINK_FAR, 1, 3, 1, 2 * HOP}, {WD_LINK_FAR, 3, WD_LINK_ALL, 1, 2 * 2 * LATENTS});
+        {WD_LINK_FAR, 1, 3, 1, 2 * TO_HEAD}, {WD_LINK_FAR, 3, WD_LINK_ALL, 1, 2 * 2 * LATENTS});
     assert_true(wd_traffic_sent(&t) == 2 * 3 * LATENTS);
 }
 
