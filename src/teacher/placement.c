@@ -72,11 +72,15 @@ static size_t widening(const wd_placement *p, const wd_teacher_size *size, int d
 
 size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need)
 {
+    const wd_place_need *place = sweep->contexts > 1 ? &need->stream : &need->head;
+    const size_t context = sweep->contexts == 1 ? need->stream.each - need->head.each : 0;
     size_t scratch = 0;
-    for (int k = 0; k < WD_STAGE_KINDS; k++)
-        if (sweep->kind[k]) most(&scratch, need->scratch[k]);
+    for (int k = 0; k < WD_STAGE_KINDS; k++) {
+        const bool last = sweep->last_block && k == WD_STAGE_BLOCK;
+        const size_t bytes = last ? need->last_block : need->scratch[k];
+        if (sweep->kind[k]) most(&scratch, bytes + (k == WD_STAGE_HEAD ? 0 : context));
+    }
     if (!sweep->streams) return 0;
-    const wd_place_need *place = wd_placed_head_alone(sweep) ? &need->head : &need->stream;
     return need->tables + scratch + (sweep->kind[WD_STAGE_EMBED] ? need->entry : 0) +
            (sweep->kind[WD_STAGE_HEAD] ? need->exit : 0) +
            (size_t)(sweep->streams - 1) * place->each +
@@ -221,10 +225,10 @@ static bool goes_by_batch(const wd_placement *p, wd_place place)
     return place.home == WD_HOME_DEVICE && takes_by_batch(p, place.device);
 }
 
-/* Whether the embedding's device would only keep a window that goes on as it is. */
-static bool embeds_for_another(const wd_place *place, int first)
+/* Whether a window would only wait where it was embedded. */
+static bool embeds_on_the_way(const wd_placement *p, const wd_place *place, int first)
 {
-    return first == 0 && place[0].device != place[1].device;
+    return first == 0 && (place[0].device != place[1].device || goes_by_batch(p, place[1]));
 }
 
 /* Whether a window that comes to the last blocks, from stage `from` on, would only wait there for
@@ -241,7 +245,7 @@ static bool head_follows(const wd_placement *p, const wd_place *place, int from)
 wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
 {
     const wd_place *place = placement->place[expert];
-    const int head = placement->stages - 1, from = first + embeds_for_another(place, first);
+    const int head = placement->stages - 1, from = first + embeds_on_the_way(placement, place, first);
     wd_leg leg = {first, from + 1};
     if (goes_by_batch(placement, place[from]))
         while (leg.end < head && goes_by_batch(placement, place[leg.end])) leg.end++;
@@ -256,16 +260,20 @@ static int passing(const wd_site *site, bool sent)
 }
 
 wd_placed_sweep wd_pipeline_sweep(const wd_teacher_size *size, const wd_site *site, int device,
-                                  const bool kind[WD_STAGE_KINDS], bool sent)
+                                  int first, int end, bool sent)
 {
     const bool by_batch = takes_batches(size, site, device);
     wd_placed_sweep sweep = {.streams = site->batches};
-    for (int k = 0; k < WD_STAGE_KINDS; k++) sweep.kind[k] = kind[k];
+    for (int s = first; s < end; s++) sweep.kind[wd_stage_kind_of(s, size->stages)] = true;
     if (by_batch)
         sweep.streams = sent ? WD_PIPELINE_STREAMS : 1;
-    else if (!kind[WD_STAGE_BLOCK])
+    else if (!sweep.kind[WD_STAGE_BLOCK])
         sweep.streams = passing(site, sent);
     sweep.windows = !by_batch && sweep.streams == site->batches;
+    const bool last = sweep.kind[WD_STAGE_BLOCK] && (first ? first : 1) == size->stages - 2;
+    sweep.contexts = last && first && !sent ? 1 : sweep.streams;
+    if (first == size->stages - 1) sweep.contexts = 0;
+    sweep.last_block = last && sweep.contexts == 1;
     return sweep;
 }
 
@@ -293,6 +301,33 @@ static bool is_sent(const wd_placement *p, const wd_site *site, int from, int to
 {
     return from != to && wd_placed_rank(p, from) == wd_placed_rank(p, to) &&
            (!wd_site_at(site, from)->reads_host || wd_site_at(site, to)->reads_host);
+}
+
+/* Of an expert's micro-batches those that have a context on a device at once: none, one, or more.
+ * What waits for a head has none. */
+static int contexts_of(const wd_placement *p, const wd_site *site, int expert, int device)
+{
+    const wd_place *place = p->place[expert];
+    const int head = p->stages - 1;
+    int contexts = 0;
+    for (int s = 0; s < head; s++) {
+        if (place[s].device != device) continue;
+        if (s && is_sent(p, site, place[s - 1].device, device)) return WD_PIPELINE_STREAMS;
+        contexts = 1;
+    }
+    for (int s = 0; s < head;) {
+        s = wd_placement_leg(p, expert, s).end;
+        if (s < head && place[s - 1].device == device) return site->batches;
+    }
+    return contexts;
+}
+
+static bool has_earlier_block(const wd_placement *p, int device)
+{
+    for (int e = 0; e < p->experts; e++)
+        for (int s = 1; s < p->stages - 2; s++)
+            if (p->place[e][s].device == device) return true;
+    return false;
 }
 
 /* Of one expert. A device sends a micro-batch on before it begins another: only where they are sent
@@ -333,9 +368,14 @@ wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site 
             if (placement->place[e][s].device == device)
                 sweep.kind[wd_stage_kind_of(s, placement->stages)] = true;
         const int streams = streams_of(placement, site, e, device);
+        const int contexts = contexts_of(placement, site, e, device);
         sweep.waits[e] = waits(placement, e, device);
         if (streams > sweep.streams) sweep.streams = streams;
+        if (contexts > sweep.contexts) sweep.contexts = contexts;
         if (streams) sweep.windows &= !flows(placement, e) && streams == site->batches;
     }
+    if (sweep.contexts > 1) sweep.contexts = sweep.streams;
+    sweep.last_block = sweep.contexts == 1 && sweep.kind[WD_STAGE_BLOCK] &&
+                       !has_earlier_block(placement, device);
     return sweep;
 }

@@ -133,9 +133,10 @@ typedef struct wd_place_need {
 /* What a sweep needs on a device beside weights. */
 typedef struct wd_sweep_need {
     size_t tables;                    /* wherever there is a stage */
-    wd_place_need stream, head;       /* a head by itself reads less of a micro-batch */
+    wd_place_need stream, head;       /* a head reads less of a micro-batch */
     size_t entry, exit;               /* that stays where an embedding is, where a head is */
     size_t scratch[WD_STAGE_KINDS];   /* while a stage of the kind runs */
+    size_t last_block;                /* the same of a last block, in part where its context was */
     size_t workspace[WD_STAGE_KINDS]; /* of the queue that runs it */
 } wd_sweep_need;
 
@@ -234,13 +235,9 @@ typedef struct wd_placed_sweep {
     bool windows; /* all of a window's are, each in a place of its own */
     bool waits[WD_PLACED_EXPERTS_MAX]; /* the same of this expert's */
     int streams;
+    int contexts;    /* of them, what heads do not read: of each, of who comes last, or of none */
+    bool last_block; /* of blocks it has the last alone, in which the only context ends */
 } wd_placed_sweep;
-
-static inline bool wd_placed_head_alone(const wd_placed_sweep *sweep)
-{
-    return sweep->kind[WD_STAGE_HEAD] && !sweep->kind[WD_STAGE_EMBED] &&
-           !sweep->kind[WD_STAGE_BLOCK];
-}
 
 /* What of the device's pool it takes, and what of the queue's workspace beyond what is there. */
 size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need);
@@ -279,7 +276,7 @@ bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *siz
 /* Stages [first, end) that a sweep goes through together: where all of them stay, a micro-batch
  * goes through all, then the next, so that several devices are at work; where weights come, are
  * widened or are mapped, one stage takes the whole window while they are there. No window waits
- * where only an embedding is, for another device, or for a head. */
+ * for another device or for stages that stay where it was embedded, nor for a head. */
 typedef struct wd_leg {
     int first, end;
 } wd_leg;
@@ -295,9 +292,9 @@ wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int de
 
 wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device);
 
-/* The same of a device with stages of these kinds, one after another, where everything stays on
- * devices; `sent`: another of its rank has those before them. */
+/* The same of a device with stages [first, end), where everything stays on devices; `sent`: another
+ * of its rank has those before them. */
 wd_placed_sweep wd_pipeline_sweep(const wd_teacher_size *size, const wd_site *site, int device,
-                                  const bool kind[WD_STAGE_KINDS], bool sent);
+                                  int first, int end, bool sent);
 
 #endif

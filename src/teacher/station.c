@@ -75,41 +75,49 @@ static int64_t first_batch(const wd_sweep_options *o)
     return padded - (wd_sweep_batches(o) - 1) * o->micro_batch;
 }
 
-/* Pushes the parts of a stream that are wanted there. */
-static void push_stream(wd_dit_stream *out, wd_arena *arena, const wd_dit_context *of,
-                        bool head_alone)
-{
-    const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(of);
-    *out = (wd_dit_stream){.x = wd_arena_push(arena, bytes.x),
-                           .temb = wd_arena_push(arena, bytes.temb)};
-    if (head_alone) return;
-    out->tp = wd_arena_push(arena, bytes.tp);
-    out->ctx = wd_arena_push(arena, bytes.ctx);
-}
-
-static void push_place(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o,
-                       int64_t samples, bool head_alone)
+/* What a head reads of a micro-batch. */
+static void push_head(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o,
+                      int64_t samples)
 {
     for (int u = 0; u <= (int)is_guided(o); u++) {
         const wd_dit_context context = shape_of(o, samples, u);
-        push_stream(&out->stream[u], arena, &context, head_alone);
+        const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
+        out->stream[u] = (wd_dit_stream){.x = wd_arena_push(arena, bytes.x),
+                                         .temb = wd_arena_push(arena, bytes.temb)};
     }
 }
 
-static wd_place_need measure_place(const wd_sweep_options *o, bool head_alone)
+/* What blocks read besides. The conditional context, the largest part, lies behind the others. */
+static void push_context(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o,
+                         int64_t samples)
+{
+    for (int u = is_guided(o); u >= 0; u--) {
+        const wd_dit_context context = shape_of(o, samples, u);
+        const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
+        out->stream[u].tp = wd_arena_push(arena, bytes.tp);
+        out->stream[u].ctx = wd_arena_push(arena, bytes.ctx);
+    }
+}
+
+static wd_place_need measure_place(const wd_sweep_options *o, bool context)
 {
     wd_station_slot slot;
-    wd_arena each = wd_arena_over(NULL, SIZE_MAX), first = each;
-    push_place(&slot, &each, o, o->micro_batch, head_alone);
-    push_place(&slot, &first, o, first_batch(o), head_alone);
-    return (wd_place_need){each.used, first.used};
+    const int64_t samples[2] = {o->micro_batch, first_batch(o)};
+    size_t bytes[2];
+    for (int i = 0; i < 2; i++) {
+        wd_arena arena = wd_arena_over(NULL, SIZE_MAX);
+        push_head(&slot, &arena, o, samples[i]);
+        if (context) push_context(&slot, &arena, o, samples[i]);
+        bytes[i] = arena.used;
+    }
+    return (wd_place_need){bytes[0], bytes[1]};
 }
 
 void wd_sweep_need_places(wd_sweep_need *need, const wd_sweep_options *options)
 {
     const wd_sweep_options o = wd_sweep_fitted(options);
-    need->stream = measure_place(&o, false);
-    need->head = measure_place(&o, true);
+    need->stream = measure_place(&o, true);
+    need->head = measure_place(&o, false);
 }
 
 static wd_status open_slots(wd_station *s, wd_err *err)
@@ -119,10 +127,14 @@ static wd_status open_slots(wd_station *s, wd_err *err)
     WD_TRY(wd_alloc((void **)&s->slot, (size_t)slots, sizeof *s->slot, "teacher sweep", err));
     for (int i = 0; i < slots; i++) {
         const bool first = s->sweep.windows && i == 0;
+        const int64_t samples = first ? first_batch(o) : o->micro_batch;
         WD_TRY(wd_event_open(&s->slot[i].left, s->device, err));
-        push_place(&s->slot[i], &s->arena, o, first ? first_batch(o) : o->micro_batch,
-                   wd_placed_head_alone(&s->sweep));
+        push_head(&s->slot[i], &s->arena, o, samples);
+        if (s->sweep.contexts > 1) push_context(&s->slot[i], &s->arena, o, samples);
     }
+    s->head_mark = wd_arena_mark(&s->arena);
+    if (s->sweep.contexts == 1) push_context(&s->slot[0], &s->arena, o, o->micro_batch);
+    s->mark = wd_arena_mark(&s->arena);
     return WD_OK;
 }
 
@@ -135,9 +147,7 @@ static wd_status open_parts(wd_station *s, size_t arena_bytes, wd_err *err)
     s->arena = wd_arena_over(s->block, arena_bytes ? arena_bytes : SIZE_MAX);
     if (s->sweep.kind[WD_STAGE_EMBED]) WD_TRY(open_entry(s, err));
     if (s->sweep.kind[WD_STAGE_HEAD]) open_exit(s);
-    WD_TRY(open_slots(s, err));
-    s->mark = wd_arena_mark(&s->arena);
-    return WD_OK;
+    return open_slots(s, err);
 }
 
 wd_status wd_station_open(wd_station *s, const wd_sweep_options *options,
@@ -174,17 +184,22 @@ void wd_station_close(wd_station *s)
 /* ---- stages ---- */
 
 /* Where whole windows are, or wait, each micro-batch has a place of its own, however often it comes
- * back: another one waits in the next. Else they come round. */
+ * back: another one waits in the next. Else they come round. The only context is of who comes. */
 wd_station_slot *wd_station_take_slot(wd_station *s, int expert, int behind)
 {
     const int slots = s->sweep.streams;
     const bool own = s->sweep.windows || s->sweep.waits[expert];
-    return &s->slot[own ? slots - 1 - behind : s->slot_next++ % slots];
+    wd_station_slot *slot = &s->slot[own ? slots - 1 - behind : s->slot_next++ % slots];
+    if (s->sweep.contexts == 1) {
+        wd_arena_reset(&s->arena, s->head_mark);
+        push_context(slot, &s->arena, s->options, s->options->micro_batch);
+    }
+    return slot;
 }
 
 void wd_station_begin(wd_station *s, wd_stage_kind kind)
 {
-    wd_arena_reset(&s->arena, s->mark);
+    wd_arena_reset(&s->arena, kind == WD_STAGE_HEAD ? s->head_mark : s->mark);
     if (kind == WD_STAGE_EMBED)
         s->latents = wd_arena_push(&s->arena, (size_t)s->state_count * sizeof(float));
 }
@@ -246,7 +261,10 @@ void wd_station_run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
 {
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
-        wd_dit_block_forward(&slot->stream[u], NULL, weights, &context);
+        if (s->sweep.last_block && u == 0)
+            wd_dit_last_block_forward(&slot->stream[u], weights, &context);
+        else
+            wd_dit_block_forward(&slot->stream[u], NULL, weights, &context);
     }
 }
 
@@ -259,7 +277,7 @@ void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, 
     const size_t normed = wd_dit_stream_sizes(&one).x;
     const size_t guided = (size_t)s->state_count * sizeof(float);
     void *patches[2] = {NULL, NULL};
-    wd_arena_reset(&s->arena, s->mark);
+    wd_arena_reset(&s->arena, s->head_mark);
     void *low = wd_arena_push(&s->arena, normed > guided ? normed : guided);
     const size_t mark = wd_arena_mark(&s->arena);
     for (int u = 0; u <= (int)s->guided; u++) {

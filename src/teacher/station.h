@@ -23,7 +23,8 @@ typedef struct wd_station {
     wd_dit_rope rope;
     void *block;
     wd_arena arena;
-    size_t mark; /* of the arena: what is for one stage at a time begins here */
+    size_t mark;      /* of the arena: what is for one stage at a time begins here */
+    size_t head_mark; /* the same of a head: where there is one context, in its place */
     wd_station_slot *slot;
     wd_placed_sweep sweep; /* what it is for */
     int slot_next;

@@ -108,15 +108,15 @@ static void place_all(wd_placement *out, wd_home home, int device)
 
 /* What a run of stages of both experts, which are cut alike, has on a device. */
 typedef struct run {
-    int stages;
-    bool kind[WD_STAGE_KINDS];
+    int first, end;
     size_t weights[WD_PLACED_EXPERTS_MAX], opening[WD_PLACED_EXPERTS_MAX], widened;
 } run;
 
 /* Adds the stage before those that are there: what was the most while these came is now on top of
  * its weights. See wd_placed_keep. */
-static void prepend(run *r, const wd_teacher_size *size, int stage, bool in_host)
+static void prepend(run *r, const wd_teacher_size *size, bool in_host)
 {
+    const int stage = --r->first;
     for (int e = 0; e < size->experts; e++) {
         const wd_stage_size *s = &size->stage[e][stage];
         const size_t weights = in_host ? s->host : s->device, casting = in_host ? 0 : s->casting;
@@ -124,8 +124,6 @@ static void prepend(run *r, const wd_teacher_size *size, int stage, bool in_host
         r->weights[e] += weights;
         if (s->widened > r->widened) r->widened = s->widened;
     }
-    r->kind[wd_stage_kind_of(stage, size->stages)] = true;
-    r->stages++;
 }
 
 /* Whether it fits there, the rest being on others; `sent`: another of its rank has the stages
@@ -135,8 +133,8 @@ static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site
 {
     const wd_site_device *d = wd_site_at(site, device);
     wd_placed_device bytes = {.widening = r->widened};
-    const wd_placed_sweep sweep = wd_pipeline_sweep(size, site, device, r->kind, sent);
-    if (!r->stages) return true;
+    const wd_placed_sweep sweep = wd_pipeline_sweep(size, site, device, r->first, r->end, sent);
+    if (r->first == r->end) return true;
     for (int e = 0; e < size->experts; e++) {
         const size_t opening = bytes.weights + r->opening[e];
         if (opening > bytes.opening) bytes.opening = opening;
@@ -150,9 +148,8 @@ static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site
 static bool holds_stages(const wd_teacher_size *size, const wd_site *site, int device, int from,
                          int end, bool sent)
 {
-    run r = {0};
-    for (int s = end - 1; s >= from; s--)
-        prepend(&r, size, s, wd_site_at(site, device)->reads_host);
+    run r = {.first = end, .end = end};
+    while (r.first > from) prepend(&r, size, wd_site_at(site, device)->reads_host);
     return holds(&r, size, site, device, sent);
 }
 
@@ -213,10 +210,10 @@ static void divide(division *best, const wd_teacher_size *size, const wd_site *s
     const wd_site_device *d = wd_site_at(site, device[i]);
     const double *before = best->slowest[(i + 1) % 2];
     double flops = 0, slowest = -1;
-    run r = {0};
+    run r = {.first = end, .end = end};
     best->from[i][end] = (uint8_t)end;
     for (int from = end; from >= 0; from--) {
-        if (from < end) flops += size->flops[from], prepend(&r, size, from, d->reads_host);
+        if (from < end) flops += size->flops[from], prepend(&r, size, d->reads_host);
         if (!holds(&r, size, site, device[i], is_sent(best, site, device, i, from))) continue;
         const double others = i ? before[from] : from ? -1 : 0;
         double seconds = from < end ? (flops + d->student_flops) / d->flops_per_s : 0;

@@ -15,7 +15,18 @@ static void run_kind(wd_station *s, wd_stage_kind kind, int64_t samples, const w
         wd_station_exit_state(s, slot, i, 0, stage);
 }
 
-/* One stage of a kind on a dry device, in all sizes that micro-batches have. */
+/* In all sizes that micro-batches have. */
+static void measure_scratch(size_t *most, wd_station *s, wd_stage_kind kind, int64_t micro_batch,
+                            const wd_dit_stage *stage)
+{
+    const size_t mark = kind == WD_STAGE_HEAD ? s->head_mark : s->mark;
+    s->arena.peak = mark;
+    for (int64_t size = micro_batch; size > 0; size -= wd_sweep_size_step(micro_batch))
+        run_kind(s, kind, size, stage);
+    if (s->arena.peak - mark > *most) *most = s->arena.peak - mark;
+}
+
+/* One stage of a kind on a dry device. */
 static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind kind,
                               const wd_sweep_options *o, wd_residency *weights, wd_device *dry,
                               wd_err *err)
@@ -23,21 +34,20 @@ static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind 
     wd_status status;
     wd_queue *queue = NULL;
     wd_station station = {0};
-    wd_placed_sweep part = {.streams = 1};
+    wd_placed_sweep part = {.streams = 1, .contexts = 1};
     wd_dit_stage stage;
     part.kind[kind] = true;
     const int number = kind == WD_STAGE_HEAD ? weights->stages - 1 : (int)kind;
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
     WD_TRY_OUT(wd_station_open(&station, o, &part, 0, queue, err));
-    size_t before = station.arena.used;
     WD_TRY_OUT(wd_residency_acquire(weights, &stage, 0, number, queue, err));
-    for (int64_t size = o->micro_batch; size > 0; size -= wd_sweep_size_step(o->micro_batch)) {
-        double sum = wd_queue_total(queue).flops;
-        run_kind(&station, kind, size, &stage);
-        if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
-    }
-    if (station.arena.peak - before > need->scratch[kind])
-        need->scratch[kind] = station.arena.peak - before;
+    const double before = wd_queue_total(queue).flops;
+    run_kind(&station, kind, o->micro_batch, &stage);
+    *flops = (wd_queue_total(queue).flops - before) / (double)o->micro_batch;
+    measure_scratch(&need->scratch[kind], &station, kind, o->micro_batch, &stage);
+    station.sweep.last_block = kind == WD_STAGE_BLOCK;
+    if (station.sweep.last_block)
+        measure_scratch(&need->last_block, &station, kind, o->micro_batch, &stage);
     if (wd_queue_workspace_bytes(queue) > need->workspace[kind])
         need->workspace[kind] = wd_queue_workspace_bytes(queue);
 out:

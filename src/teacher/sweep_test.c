@@ -280,6 +280,23 @@ static void ends_take_a_state_at_a_time(void **state)
     close_setup(&s);
 }
 
+/* Where nobody reads it any more a text's context is no memory beside the feed-forward part's. */
+static void a_last_block_needs_less(void **state)
+{
+    (void)state;
+    wd_err err;
+    setup s;
+    wd_sweep_need need;
+    double flops[WD_STAGE_KINDS];
+    open_setup(&s, WD_F32, false, RESIDENT);
+    wd_sweep_options options = options_of(&s, WD_F32, 3, 3);
+    options.height = options.width = 4 * LATENT;
+    const size_t context = 3 * TEXT * wd_dit_width(&s.pipeline.dit) * sizeof(float);
+    wd_test_ok(wd_sweep_need_of(&need, flops, &options, s.device, &err), &err);
+    assert_int_equal(need.scratch[WD_STAGE_BLOCK] - need.last_block, context);
+    close_setup(&s);
+}
+
 /* Where weights live between sweeps never changes a bit, whatever they are kept in. */
 static void residencies_agree(void **state)
 {
@@ -381,6 +398,7 @@ int main(void)
         cmocka_unit_test(guarded_memory_gives_the_same_bits),
         cmocka_unit_test(micro_batches_are_fitted_once),
         cmocka_unit_test(ends_take_a_state_at_a_time),
+        cmocka_unit_test(a_last_block_needs_less),
         cmocka_unit_test(memory_is_as_planned),
         cmocka_unit_test(ends_are_told_apart),
     };

@@ -46,6 +46,7 @@ typedef struct harness_results {
 /* How a pass is run. */
 typedef struct harness_mode {
     bool backward, checkpoint;
+    bool last; /* without backward: the last block gives its context back */
     size_t arena_bytes; /* 0: measured by a dry run first */
 } harness_mode;
 
@@ -270,9 +271,10 @@ static inline void harness_io_close(const harness *h, harness_io *io)
 }
 
 /* The pass itself, as the student runs it. */
-static inline void harness_pass(const harness *h, const harness_io *io, bool backward,
+static inline void harness_pass(const harness *h, const harness_io *io, const harness_mode *mode,
                                 const wd_dit_context *c)
 {
+    const bool backward = mode->backward;
     int layers = (int)h->config.layers;
     wd_dit_stage w, dw;
     wd_dit_stream stream;
@@ -288,7 +290,10 @@ static inline void harness_pass(const harness *h, const harness_io *io, bool bac
                          c);
     for (int i = 0; i < layers; i++) {
         harness_stage(&w, h, h->weight, 1 + i);
-        wd_dit_block_forward(&stream, backward ? &block[i] : NULL, &w, c);
+        if (mode->last && i == layers - 1)
+            wd_dit_last_block_forward(&stream, &w, c);
+        else
+            wd_dit_block_forward(&stream, backward ? &block[i] : NULL, &w, c);
     }
     harness_stage(&w, h, h->weight, layers + 1);
     wd_dit_head_forward(io->velocity, backward ? &head : NULL, &stream, &w, c);
@@ -367,7 +372,7 @@ static inline harness_results harness_run(harness *h, const harness_inputs *in, 
     wd_test_ok(wd_dit_rope_open(&c.rope, &h->config, &in->shape, h->queue, &err), &err);
     int64_t allocs = wd_device_alloc_count(h->device);
     wd_queue_totals before = wd_queue_total(h->queue);
-    harness_pass(h, &io, mode.backward, &c);
+    harness_pass(h, &io, &mode, &c);
     wd_queue_wait(h->queue);
     r.allocs = wd_device_alloc_count(h->device) - allocs;
     r.totals = wd_queue_total(h->queue);
