@@ -245,7 +245,8 @@ static bool head_follows(const wd_placement *p, const wd_place *place, int from)
 wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first)
 {
     const wd_place *place = placement->place[expert];
-    const int head = placement->stages - 1, from = first + embeds_on_the_way(placement, place, first);
+    const int head = placement->stages - 1;
+    const int from = first + embeds_on_the_way(placement, place, first);
     wd_leg leg = {first, from + 1};
     if (goes_by_batch(placement, place[from]))
         while (leg.end < head && goes_by_batch(placement, place[leg.end])) leg.end++;

@@ -235,8 +235,9 @@ typedef struct wd_placed_sweep {
     bool windows; /* all of a window's are, each in a place of its own */
     bool waits[WD_PLACED_EXPERTS_MAX]; /* the same of this expert's */
     int streams;
-    int contexts;    /* of them, what heads do not read: of each, of who comes last, or of none */
-    bool last_block; /* of blocks it has the last alone, in which the only context ends */
+    int contexts;    /* of them those that have what blocks read and heads do not: all, the one that
+                      * came last, or none */
+    bool last_block; /* of blocks it has the last alone, and one context, which ends there */
 } wd_placed_sweep;
 
 /* What of the device's pool it takes, and what of the queue's workspace beyond what is there. */

@@ -87,7 +87,7 @@ static void push_head(wd_station_slot *out, wd_arena *arena, const wd_sweep_opti
     }
 }
 
-/* What blocks read besides. The conditional context, the largest part, lies behind the others. */
+/* What blocks read besides. The conditional context, the largest part, lies on top. */
 static void push_context(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o,
                          int64_t samples)
 {
@@ -268,8 +268,8 @@ void wd_station_run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
     }
 }
 
-/* Guidance is of patches: what it gives lies where the normed states were, which are more, and the
- * velocity where the patches were. */
+/* Guidance is of patches, which lie where their states were; what it gives, where the normed states
+ * were; the velocity, where patches were. */
 void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, int expert,
                            const wd_dit_stage *weights)
 {
@@ -279,10 +279,10 @@ void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, 
     void *patches[2] = {NULL, NULL};
     wd_arena_reset(&s->arena, s->head_mark);
     void *low = wd_arena_push(&s->arena, normed > guided ? normed : guided);
-    const size_t mark = wd_arena_mark(&s->arena);
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_stream stream = stream_of(&slot->stream[u], state, &one);
-        patches[u] = wd_dit_head_patches(low, &stream, weights, &one);
+        patches[u] = normed < guided ? wd_arena_push(&s->arena, guided) : stream.x;
+        wd_dit_head_patches(patches[u], low, &stream, weights, &one);
     }
     wd_op_guidance(s->queue, &(wd_guidance_args){.v = low,
                                                  .c = patches[0],
@@ -291,8 +291,7 @@ void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, 
                                                  .type = s->options->dtype,
                                                  .samples = 1,
                                                  .width = s->state_count});
-    wd_arena_reset(&s->arena, mark);
-    s->velocity = wd_arena_push(&s->arena, guided);
+    s->velocity = patches[0];
     wd_dit_head_unpatchify(s->velocity, low, &one);
 }
 

@@ -37,7 +37,7 @@ typedef struct wd_station {
     wd_event *uploaded;
     /* exit; device */
     float *scale[2]; /* [1] of each expert, uploaded once */
-    float *velocity; /* [1, C, F, H, W], guided; in scratch memory */
+    float *velocity; /* [1, C, F, H, W], guided; until the next stage begins */
 } wd_station;
 
 /* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device

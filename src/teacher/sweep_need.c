@@ -45,9 +45,10 @@ static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind 
     run_kind(&station, kind, o->micro_batch, &stage);
     *flops = (wd_queue_total(queue).flops - before) / (double)o->micro_batch;
     measure_scratch(&need->scratch[kind], &station, kind, o->micro_batch, &stage);
-    station.sweep.last_block = kind == WD_STAGE_BLOCK;
-    if (station.sweep.last_block)
+    if (kind == WD_STAGE_BLOCK) {
+        station.sweep.last_block = true;
         measure_scratch(&need->last_block, &station, kind, o->micro_batch, &stage);
+    }
     if (wd_queue_workspace_bytes(queue) > need->workspace[kind])
         need->workspace[kind] = wd_queue_workspace_bytes(queue);
 out:

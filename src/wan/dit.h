@@ -154,11 +154,11 @@ void wd_dit_head_forward(void *velocity, /* [B, C, F, H, W] dtype, = */
                          wd_dit_head_saved *saved, const wd_dit_stream *stream,
                          const wd_dit_stage *weights, const wd_dit_context *context);
 
-/* The same in two steps, between which velocities can be combined as patches: these are pushed to
- * the arena, where they stay; nothing is kept. */
-void *wd_dit_head_patches(void *normed, /* [B, N, D] dtype, scratch: overwritten */
-                          const wd_dit_stream *stream, const wd_dit_stage *weights,
-                          const wd_dit_context *context);
+/* The same in two steps, between which velocities can be combined as patches; nothing is kept. */
+void wd_dit_head_patches(void *patches, /* [B, N, C * patch] dtype, =; may be where stream.x is */
+                         void *normed,  /* [B, N, D] dtype, scratch: overwritten */
+                         const wd_dit_stream *stream, const wd_dit_stage *weights,
+                         const wd_dit_context *context);
 void wd_dit_head_unpatchify(float *velocity,      /* [B, C, F, H, W], = */
                             const float *patches, /* [B, N, C * patch] */
                             const wd_dit_context *context);

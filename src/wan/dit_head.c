@@ -43,14 +43,12 @@ static float *modulation(const wd_dit_stream *stream, const wd_dit_stage *weight
     return m;
 }
 
-/* patches = n W + b, new in the arena. */
-static void *project(const void *n, const wd_dit_stage *weights, const wd_dit_context *c)
+/* patches = n W + b. */
+static void project(void *patches, const void *n, const wd_dit_stage *weights,
+                    const wd_dit_context *c)
 {
-    const wd_dit_dims d = wd_dit_dims_of(c);
     const wd_linear proj = projection(weights);
-    void *patches = wd_dit_push(c, d.rows * proj.out, d.type);
-    wd_linear_forward(patches, proj.out, n, proj, d.rows, WD_ACT_NONE, c->queue);
-    return patches;
+    wd_linear_forward(patches, proj.out, n, proj, wd_dit_dims_of(c).rows, WD_ACT_NONE, c->queue);
 }
 
 void wd_dit_head_forward(void *velocity, wd_dit_head_saved *saved, const wd_dit_stream *stream,
@@ -65,18 +63,20 @@ void wd_dit_head_forward(void *velocity, wd_dit_head_saved *saved, const wd_dit_
         mark = wd_arena_mark(c->arena);
     }
     void *n = wd_dit_push(c, d.rows * d.width, d.type);
+    void *patches = wd_dit_push(c, d.rows * projection(weights).out, d.type);
     norm(n, stream->x, m, c);
-    wd_dit_unpatchify(velocity, project(n, weights, c), &layout, c);
+    project(patches, n, weights, c);
+    wd_dit_unpatchify(velocity, patches, &layout, c);
     wd_arena_reset(c->arena, mark);
 }
 
-void *wd_dit_head_patches(void *normed, const wd_dit_stream *stream, const wd_dit_stage *weights,
-                          const wd_dit_context *c)
+void wd_dit_head_patches(void *patches, void *normed, const wd_dit_stream *stream,
+                         const wd_dit_stage *weights, const wd_dit_context *c)
 {
     const size_t mark = wd_arena_mark(c->arena);
     norm(normed, stream->x, modulation(stream, weights, c), c);
     wd_arena_reset(c->arena, mark); /* its modulation is done with */
-    return project(normed, weights, c);
+    project(patches, normed, weights, c);
 }
 
 void wd_dit_head_unpatchify(float *velocity, const float *patches, const wd_dit_context *c)
