@@ -74,9 +74,10 @@ double wd_rate_cache_get(const wd_rate_cache *cache, const char *key)
 double wd_rate_cache_put(wd_rate_cache *cache, const char *key, double per_s)
 {
     const double known = wd_rate_cache_get(cache, key);
-    const double best = per_s > known ? per_s : known;
-    json_object_set_new(cache->rates, key,
-                        json_pack("{s:f, s:I}", "per_s", best, "measured", (json_int_t)time(NULL)));
+    if (known >= per_s) return known; /* and as old as it is */
+    json_object_set_new(
+        cache->rates, key,
+        json_pack("{s:f, s:I}", "per_s", per_s, "measured", (json_int_t)time(NULL)));
     cache->changed = true;
-    return best;
+    return per_s;
 }

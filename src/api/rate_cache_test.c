@@ -56,12 +56,26 @@ static void write_entry(double per_s, int64_t measured)
     json_decref(json);
 }
 
+static int64_t written_at(void)
+{
+    wd_err err;
+    json_t *json;
+    wd_test_ok(wd_json_load(&json, file, &err), &err);
+    const json_t *entry = json_object_get(json_object_get(json, "rates"), "old");
+    const int64_t at = json_integer_value(json_object_get(entry, "measured"));
+    json_decref(json);
+    return at;
+}
+
 static void old_ones_are_forgotten(void **state)
 {
     (void)state;
     const int64_t now = time(NULL), day = 24 * 60 * 60;
     write_entry(5, now - day / 2);
     assert_true(get("old") == 5);
+    write_entry(5, now - day / 2);
+    assert_true(put("old", 3) == 5); /* which makes the 5 no younger */
+    assert_true(written_at() == now - day / 2);
     write_entry(5, now - 2 * day);
     assert_true(get("old") == 0);
     assert_true(put("old", 3) == 3); /* not the 5 of then */
