@@ -285,14 +285,15 @@ static bool flows(const wd_placement *p, int expert)
     return wd_placement_leg(p, expert, 0).end == p->stages;
 }
 
-/* Whether an expert's whole window is on a device between two legs. Else its micro-batches pass. */
-static bool waits(const wd_placement *p, int expert, int device)
+/* The stage for which an expert's whole window first waits on a device, between two legs. 0: its
+ * micro-batches pass. */
+static int waits_for(const wd_placement *p, int expert, int device)
 {
     for (int s = 0; s < p->stages;) {
         s = wd_placement_leg(p, expert, s).end;
-        if (s < p->stages && p->place[expert][s - 1].device == device) return true;
+        if (s < p->stages && p->place[expert][s - 1].device == device) return s;
     }
-    return false;
+    return 0;
 }
 
 /* Whether other devices send it micro-batches, which it has not asked for. What another rank sent
@@ -304,47 +305,50 @@ static bool is_sent(const wd_placement *p, const wd_site *site, int from, int to
            (!wd_site_at(site, from)->reads_host || wd_site_at(site, to)->reads_host);
 }
 
-/* Of an expert's micro-batches those that have a context on a device at once: none, one, or more.
- * What waits for a head has none. */
-static int contexts_of(const wd_placement *p, const wd_site *site, int expert, int device)
+/* An expert's stages on a device, and how its micro-batches come to them. */
+typedef struct stay {
+    int stages;
+    bool kind[WD_STAGE_KINDS];
+    bool earlier_block; /* than the last one */
+    bool sent, context_sent;   /* whether others of its rank send them; to what is no head */
+    bool waits, context_waits; /* whether a whole window does, between two legs; for no head */
+} stay;
+
+static stay stay_of(const wd_placement *p, const wd_site *site, int expert, int device)
 {
     const wd_place *place = p->place[expert];
-    const int head = p->stages - 1;
-    int contexts = 0;
-    for (int s = 0; s < head; s++) {
+    stay out = {.stages = 0};
+    for (int s = 0; s < p->stages; s++) {
         if (place[s].device != device) continue;
-        if (s && is_sent(p, site, place[s - 1].device, device)) return WD_PIPELINE_STREAMS;
-        contexts = 1;
+        const wd_stage_kind kind = wd_stage_kind_of(s, p->stages);
+        const bool sent = s && is_sent(p, site, place[s - 1].device, device);
+        out.stages++;
+        out.kind[kind] = true;
+        out.earlier_block |= kind == WD_STAGE_BLOCK && s < p->stages - 2;
+        out.sent |= sent;
+        out.context_sent |= sent && kind != WD_STAGE_HEAD;
     }
-    for (int s = 0; s < head;) {
-        s = wd_placement_leg(p, expert, s).end;
-        if (s < head && place[s - 1].device == device) return site->batches;
-    }
-    return contexts;
+    const int next = out.stages ? waits_for(p, expert, device) : 0;
+    out.waits = next;
+    out.context_waits = next && next < p->stages - 1;
+    return out;
 }
 
-static bool has_earlier_block(const wd_placement *p, int device)
+/* A device sends a micro-batch on before it begins another: only where they are sent do several
+ * meet. */
+static int streams_of(const stay *of, const wd_site *site, bool flows)
 {
-    for (int e = 0; e < p->experts; e++)
-        for (int s = 1; s < p->stages - 2; s++)
-            if (p->place[e][s].device == device) return true;
-    return false;
+    if (!of->stages) return 0;
+    if (flows) return of->sent ? WD_PIPELINE_STREAMS : 1;
+    return of->waits ? site->batches : passing(site, of->sent);
 }
 
-/* Of one expert. A device sends a micro-batch on before it begins another: only where they are sent
- * do several meet. */
-static int streams_of(const wd_placement *p, const wd_site *site, int expert, int device)
+/* Of these, with a context: none, one, or more. */
+static int contexts_of(const stay *of, const wd_site *site)
 {
-    const wd_place *place = p->place[expert];
-    bool here = place[0].device == device, sent = false;
-    for (int s = 1; s < p->stages; s++) {
-        if (place[s].device != device) continue;
-        here = true;
-        sent |= is_sent(p, site, place[s - 1].device, device);
-    }
-    if (!here) return 0;
-    if (flows(p, expert)) return sent ? WD_PIPELINE_STREAMS : 1;
-    return waits(p, expert, device) ? site->batches : passing(site, sent);
+    if (!of->kind[WD_STAGE_EMBED] && !of->kind[WD_STAGE_BLOCK]) return 0;
+    if (of->context_sent) return WD_PIPELINE_STREAMS;
+    return of->context_waits ? site->batches : 1;
 }
 
 wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device)
@@ -363,20 +367,20 @@ wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int de
 
 wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device)
 {
-    wd_placed_sweep sweep = {.windows = true};
+    wd_placed_sweep sweep = {.windows = true, .last_block = true};
     for (int e = 0; e < placement->experts; e++) {
-        for (int s = 0; s < placement->stages; s++)
-            if (placement->place[e][s].device == device)
-                sweep.kind[wd_stage_kind_of(s, placement->stages)] = true;
-        const int streams = streams_of(placement, site, e, device);
-        const int contexts = contexts_of(placement, site, e, device);
-        sweep.waits[e] = waits(placement, e, device);
+        const bool flow = flows(placement, e);
+        const stay here = stay_of(placement, site, e, device);
+        const int streams = streams_of(&here, site, flow);
+        const int contexts = contexts_of(&here, site);
+        for (int k = 0; k < WD_STAGE_KINDS; k++) sweep.kind[k] |= here.kind[k];
+        sweep.waits[e] = here.waits;
         if (streams > sweep.streams) sweep.streams = streams;
         if (contexts > sweep.contexts) sweep.contexts = contexts;
-        if (streams) sweep.windows &= !flows(placement, e) && streams == site->batches;
+        if (streams) sweep.windows &= !flow && streams == site->batches;
+        sweep.last_block &= !here.earlier_block;
     }
     if (sweep.contexts > 1) sweep.contexts = sweep.streams;
-    sweep.last_block = sweep.contexts == 1 && sweep.kind[WD_STAGE_BLOCK] &&
-                       !has_earlier_block(placement, device);
+    sweep.last_block &= sweep.contexts == 1 && sweep.kind[WD_STAGE_BLOCK];
     return sweep;
 }

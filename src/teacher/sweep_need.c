@@ -15,18 +15,12 @@ static void run_kind(wd_station *s, wd_stage_kind kind, int64_t samples, const w
         wd_station_exit_state(s, slot, i, 0, stage);
 }
 
-/* In all sizes that micro-batches have. */
-static void measure_scratch(size_t *most, wd_station *s, wd_stage_kind kind, int64_t micro_batch,
-                            const wd_dit_stage *stage)
+static void keep_most(size_t *most, size_t bytes)
 {
-    const size_t mark = kind == WD_STAGE_HEAD ? s->head_mark : s->mark;
-    s->arena.peak = mark;
-    for (int64_t size = micro_batch; size > 0; size -= wd_sweep_size_step(micro_batch))
-        run_kind(s, kind, size, stage);
-    if (s->arena.peak - mark > *most) *most = s->arena.peak - mark;
+    if (bytes > *most) *most = bytes;
 }
 
-/* One stage of a kind on a dry device. */
+/* One stage of a kind on a dry device, in all sizes that micro-batches have. */
 static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind kind,
                               const wd_sweep_options *o, wd_residency *weights, wd_device *dry,
                               wd_err *err)
@@ -41,16 +35,21 @@ static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind 
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
     WD_TRY_OUT(wd_station_open(&station, o, &part, 0, queue, err));
     WD_TRY_OUT(wd_residency_acquire(weights, &stage, 0, number, queue, err));
-    const double before = wd_queue_total(queue).flops;
-    run_kind(&station, kind, o->micro_batch, &stage);
-    *flops = (wd_queue_total(queue).flops - before) / (double)o->micro_batch;
-    measure_scratch(&need->scratch[kind], &station, kind, o->micro_batch, &stage);
-    if (kind == WD_STAGE_BLOCK) {
-        station.sweep.last_block = true;
-        measure_scratch(&need->last_block, &station, kind, o->micro_batch, &stage);
+    const size_t mark = kind == WD_STAGE_HEAD ? station.head_mark : station.mark;
+    station.arena.peak = mark;
+    for (int64_t size = o->micro_batch; size > 0; size -= wd_sweep_size_step(o->micro_batch)) {
+        double sum = wd_queue_total(queue).flops;
+        run_kind(&station, kind, size, &stage);
+        if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
     }
-    if (wd_queue_workspace_bytes(queue) > need->workspace[kind])
-        need->workspace[kind] = wd_queue_workspace_bytes(queue);
+    keep_most(&need->scratch[kind], station.arena.peak - mark);
+    if (kind == WD_STAGE_BLOCK) { /* of its memory the largest size takes most */
+        station.sweep.last_block = true;
+        station.arena.peak = mark;
+        run_kind(&station, kind, o->micro_batch, &stage);
+        keep_most(&need->last_block, station.arena.peak - mark);
+    }
+    keep_most(&need->workspace[kind], wd_queue_workspace_bytes(queue));
 out:
     wd_station_close(&station);
     wd_queue_close(queue);
