@@ -196,6 +196,19 @@ static void most(result *all, const result *some)
     all->over_percent = fmax(all->over_percent, some->over_percent);
 }
 
+static void compare_run(results *all, int run, const char *name, const wd_machine_options *o,
+                        const wd_placement *p)
+{
+    results r = {0};
+    measure(&r, o, p);
+    print_message("run %d, %s: planned over the largest live set: student %.2f %%, "
+                  "teacher %.2f %%, pools %.2f %%\n",
+                  run, name, r.student.over_percent, r.teacher.over_percent, r.pool.over_percent);
+    most(&all->student, &r.student);
+    most(&all->teacher, &r.teacher);
+    most(&all->pool, &r.pool);
+}
+
 static void peaks_are_largest_live_sets(void **state)
 {
     (void)state;
@@ -204,20 +217,14 @@ static void peaks_are_largest_live_sets(void **state)
         wd_machine_options o;
         const wd_pipeline teacher = random_teacher(i);
         large_run(&o, &teacher);
-        for (int k = 0; k <= WD_STRATEGY_auto; k++) {
-            results r = {0};
+        for (int k = 0; k < WD_STRATEGY_auto; k++) {
             random_window(&o);
-            const bool apart = k == WD_STRATEGY_auto;
-            const wd_placement p = apart ? last_block_apart(&o) : place((wd_strategy)k, &o);
-            measure(&r, &o, &p);
-            print_message("run %d, %s: planned over the largest live set: student %.2f %%, "
-                          "teacher %.2f %%, pools %.2f %%\n",
-                          i, apart ? "last block apart" : wd_strategy_name((wd_strategy)k),
-                          r.student.over_percent, r.teacher.over_percent, r.pool.over_percent);
-            most(&all.student, &r.student);
-            most(&all.teacher, &r.teacher);
-            most(&all.pool, &r.pool);
+            const wd_placement p = place((wd_strategy)k, &o);
+            compare_run(&all, i, wd_strategy_name((wd_strategy)k), &o, &p);
         }
+        random_window(&o);
+        const wd_placement apart = last_block_apart(&o);
+        compare_run(&all, i, "last block apart", &o, &apart);
     }
     print_message("at most: %d student arenas %.2f %%, %d teacher arenas %.2f %%, %d pools "
                   "%.2f %%\n",

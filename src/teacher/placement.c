@@ -22,11 +22,6 @@ wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_site *site
 
 /* ---- bytes ---- */
 
-static void most(size_t *most, size_t bytes)
-{
-    if (bytes > *most) *most = bytes;
-}
-
 /* Slots that the streamed stages of a device share that have one home, and other buffers. Returns
  * what of host memory files are read into. */
 static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
@@ -43,10 +38,10 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
             const wd_stage_kind kind = wd_stage_kind_of(s, p->stages);
             if (place->device != device || place->home != home) continue;
             stages[kind]++;
-            most(&slot[kind], stage->device);
+            wd_placed_most(&slot[kind], stage->device);
             wd_placed_read(reading, stage->reading);
-            most(&converting, stage->converting);
-            most(&casting, stage->casting);
+            wd_placed_most(&converting, stage->converting);
+            wd_placed_most(&casting, stage->casting);
         }
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         bytes->streaming +=
@@ -65,7 +60,8 @@ static size_t widening(const wd_placement *p, const wd_teacher_size *size, int d
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
-            if (place->device == device) most(&widened[place->home], size->stage[e][s].widened);
+            if (place->device != device) continue;
+            wd_placed_most(&widened[place->home], size->stage[e][s].widened);
         }
     return widened[WD_HOME_DEVICE] + widened[WD_HOME_HOST] + widened[WD_HOME_DISK];
 }
@@ -78,7 +74,7 @@ size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *
     for (int k = 0; k < WD_STAGE_KINDS; k++) {
         const bool last = sweep->last_block && k == WD_STAGE_BLOCK;
         const size_t bytes = last ? need->last_block : need->scratch[k];
-        if (sweep->kind[k]) most(&scratch, bytes + (k == WD_STAGE_HEAD ? 0 : context));
+        if (sweep->kind[k]) wd_placed_most(&scratch, bytes + (k == WD_STAGE_HEAD ? 0 : context));
     }
     if (!sweep->streams) return 0;
     return need->tables + scratch + (sweep->kind[WD_STAGE_EMBED] ? need->entry : 0) +
@@ -91,14 +87,14 @@ size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *d
 {
     size_t bytes = device->workspace;
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        if (sweep->kind[k]) most(&bytes, device->need.workspace[k]);
+        if (sweep->kind[k]) wd_placed_most(&bytes, device->need.workspace[k]);
     return bytes - device->workspace;
 }
 
 void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage, bool in_host)
 {
     bytes->weights += in_host ? stage->host : stage->device;
-    most(&bytes->opening, bytes->weights + (in_host ? 0 : stage->casting));
+    wd_placed_most(&bytes->opening, bytes->weights + (in_host ? 0 : stage->casting));
 }
 
 /* Weights that stay; returns what of them is in host memory. */
@@ -181,7 +177,7 @@ size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int dev
 {
     const wd_placed_device *d = &bytes->device[device];
     size_t peak = wd_placed_total(d) + wd_site_at(site, device)->taken;
-    most(&peak, d->opening);
+    wd_placed_most(&peak, d->opening);
     return peak;
 }
 
@@ -307,9 +303,9 @@ static bool is_sent(const wd_placement *p, const wd_site *site, int from, int to
 
 /* An expert's stages on a device, and how its micro-batches come to them. */
 typedef struct stay {
-    int stages;
+    bool any; /* there are some */
     bool kind[WD_STAGE_KINDS];
-    bool earlier_block; /* than the last one */
+    bool earlier_block;        /* than the last one */
     bool sent, context_sent;   /* whether others of its rank send them; to what is no head */
     bool waits, context_waits; /* whether a whole window does, between two legs; for no head */
 } stay;
@@ -317,18 +313,17 @@ typedef struct stay {
 static stay stay_of(const wd_placement *p, const wd_site *site, int expert, int device)
 {
     const wd_place *place = p->place[expert];
-    stay out = {.stages = 0};
+    stay out = {.any = false};
     for (int s = 0; s < p->stages; s++) {
         if (place[s].device != device) continue;
         const wd_stage_kind kind = wd_stage_kind_of(s, p->stages);
         const bool sent = s && is_sent(p, site, place[s - 1].device, device);
-        out.stages++;
-        out.kind[kind] = true;
+        out.any = out.kind[kind] = true;
         out.earlier_block |= kind == WD_STAGE_BLOCK && s < p->stages - 2;
         out.sent |= sent;
         out.context_sent |= sent && kind != WD_STAGE_HEAD;
     }
-    const int next = out.stages ? waits_for(p, expert, device) : 0;
+    const int next = out.any ? waits_for(p, expert, device) : 0;
     out.waits = next;
     out.context_waits = next && next < p->stages - 1;
     return out;
@@ -338,7 +333,7 @@ static stay stay_of(const wd_placement *p, const wd_site *site, int expert, int 
  * meet. */
 static int streams_of(const stay *of, const wd_site *site, bool flows)
 {
-    if (!of->stages) return 0;
+    if (!of->any) return 0;
     if (flows) return of->sent ? WD_PIPELINE_STREAMS : 1;
     return of->waits ? site->batches : passing(site, of->sent);
 }

@@ -116,6 +116,12 @@ static inline int wd_placed_slots(wd_stage_kind kind, int slots, int stages)
     return stages < most ? stages : most;
 }
 
+/* Of what takes turns in one place, the largest counts. */
+static inline void wd_placed_most(size_t *most, size_t bytes)
+{
+    if (bytes > *most) *most = bytes;
+}
+
 /* Adds a stage to what is read from disk for a device, which has stagings as large as the largest
  * and the second largest of them. */
 static inline void wd_placed_read(size_t staging[WD_PLACED_STAGINGS], size_t bytes)

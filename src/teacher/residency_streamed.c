@@ -144,11 +144,6 @@ typedef struct needs {
     size_t block[WD_STAGE_KINDS], file[WD_PLACED_STAGINGS], converting, casting, widened;
 } needs;
 
-static void need(size_t *most, size_t bytes)
-{
-    if (bytes > *most) *most = bytes;
-}
-
 static wd_status open_expert(wd_streamed *r, const wd_pipeline *pipeline, int expert, wd_err *err)
 {
     size_t stages = (size_t)r->base.stages;
@@ -171,11 +166,11 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
             wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
         if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
         n->stages[kind]++;
-        need(&n->block[kind], layout->block_bytes);
+        wd_placed_most(&n->block[kind], layout->block_bytes);
         wd_placed_read(n->file, layout->reading_bytes);
-        need(&n->converting, layout->converting_bytes);
-        need(&n->casting, layout->staging_bytes);
-        need(&n->widened, layout->widened_bytes);
+        wd_placed_most(&n->converting, layout->converting_bytes);
+        wd_placed_most(&n->casting, layout->staging_bytes);
+        wd_placed_most(&n->widened, layout->widened_bytes);
     }
     return WD_OK;
 }

@@ -15,11 +15,6 @@ static void run_kind(wd_station *s, wd_stage_kind kind, int64_t samples, const w
         wd_station_exit_state(s, slot, i, 0, stage);
 }
 
-static void keep_most(size_t *most, size_t bytes)
-{
-    if (bytes > *most) *most = bytes;
-}
-
 /* One stage of a kind on a dry device, in all sizes that micro-batches have. */
 static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind kind,
                               const wd_sweep_options *o, wd_residency *weights, wd_device *dry,
@@ -42,14 +37,14 @@ static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind 
         run_kind(&station, kind, size, &stage);
         if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
     }
-    keep_most(&need->scratch[kind], station.arena.peak - mark);
+    wd_placed_most(&need->scratch[kind], station.arena.peak - mark);
     if (kind == WD_STAGE_BLOCK) { /* of its memory the largest size takes most */
         station.sweep.last_block = true;
         station.arena.peak = mark;
         run_kind(&station, kind, o->micro_batch, &stage);
-        keep_most(&need->last_block, station.arena.peak - mark);
+        wd_placed_most(&need->last_block, station.arena.peak - mark);
     }
-    keep_most(&need->workspace[kind], wd_queue_workspace_bytes(queue));
+    wd_placed_most(&need->workspace[kind], wd_queue_workspace_bytes(queue));
 out:
     wd_station_close(&station);
     wd_queue_close(queue);
