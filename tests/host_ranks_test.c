@@ -10,6 +10,7 @@
 
 #include "bench/random_transformer.h"
 #include "sanitized.h"
+#include "teacher_copy.h"
 
 enum { RANKS = 4, LOOK_NS = 20 * 1000 * 1000, STOP_NS = 5 * 1000 * 1000, PLANNED_PERCENT = 3 };
 
@@ -32,11 +33,9 @@ static int prepare(void **state)
                                          .cross_attn_norm = true,
                                          .eps = 1e-6};
     static const char student[] = "{\"depth\": 1}", prompts[] = "red apple\nfox\n";
-    char command[512];
+    char copy[WD_PATH_MAX];
     wd_err err;
-    snprintf(command, sizeof command, "cp -r %s/models/wan-tiny %s", WD_SOURCE_DIR,
-             wd_test_path("teacher"));
-    assert_int_equal(system(command), 0);
+    wd_test_copy_teacher(copy, "teacher");
     wd_test_ok(
         wd_bench_write_transformer(wd_test_path("teacher/transformer"), &config, WD_BF16, &err),
         &err);

@@ -54,6 +54,12 @@ wd_status wd_path_beside(char out[WD_PATH_MAX], const char *path, const char *na
     return wd_path_join(out, folder, name, err);
 }
 
+const char *wd_path_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 bool wd_path_exists(const char *path)
 {
     struct stat info;

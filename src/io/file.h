@@ -12,6 +12,9 @@ wd_status wd_path_join(char out[WD_PATH_MAX], const char *folder, const char *na
 /* The path of `name` in the folder that `path` is in. */
 wd_status wd_path_beside(char out[WD_PATH_MAX], const char *path, const char *name, wd_err *err);
 
+/* The last name of a path: what is behind its last slash. */
+const char *wd_path_name(const char *path);
+
 bool wd_path_exists(const char *path);
 bool wd_path_is_folder(const char *path);
 

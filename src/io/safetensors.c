@@ -113,8 +113,7 @@ static wd_status check_weight_map(const wd_safetensors *set, json_t *weight_map,
         if (!entry)
             return wd_fail(err, WD_NOT_FOUND, "%s: tensor \"%s\" is missing in shard \"%s\"",
                            index_path, tensor, shard);
-        const char *slash = strrchr(entry->file, '/');
-        if (strcmp(slash ? slash + 1 : entry->file, shard))
+        if (strcmp(wd_path_name(entry->file), shard))
             return wd_fail(err, WD_BAD_FORMAT,
                            "%s: tensor \"%s\" is said to be in \"%s\", but is in %s", index_path,
                            tensor, shard, entry->file);
@@ -250,6 +249,11 @@ const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const
 int64_t wd_safetensors_file_count(const wd_safetensors *set)
 {
     return set->files;
+}
+
+const char *wd_safetensors_file_at(const wd_safetensors *set, int64_t i)
+{
+    return set->file[i].path;
 }
 
 uint64_t wd_safetensors_file_bytes(const wd_safetensors *set)

@@ -35,8 +35,9 @@ int64_t wd_safetensors_count(const wd_safetensors *set);
 const wd_safetensors_entry *wd_safetensors_at(const wd_safetensors *set, int64_t i);
 const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const char *name);
 
-/* Files of the set, and bytes of all of them. */
+/* Files of the set, the path of one, and bytes of all of them. */
 int64_t wd_safetensors_file_count(const wd_safetensors *set);
+const char *wd_safetensors_file_at(const wd_safetensors *set, int64_t i);
 uint64_t wd_safetensors_file_bytes(const wd_safetensors *set);
 /* Value of a string key of __metadata__ in the first file, or NULL. */
 const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key);

@@ -1,14 +1,10 @@
 /* The student's pipeline folder: see export.h. */
 #include "student/export.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/log.h"
 #include "core/memory.h"
@@ -19,7 +15,7 @@
 /* In transformer/config.json: who wrote it. Only such a transformer is ever replaced. */
 static const char mark[] = "WanDistiller student";
 
-enum { STAGING_FLOATS = 1 << 18, COPIED_BYTES_MAX = 64 << 20 };
+enum { STAGING_FLOATS = 1 << 18 };
 
 wd_export_options wd_export_defaults(void)
 {
@@ -204,111 +200,82 @@ out:
     return status;
 }
 
-/* ---- the teacher's components ---- */
+/* ---- what is made from the teacher's files ---- */
 
-static wd_status bring_file(const char *to, const char *from, const wd_export_options *options,
-                            wd_err *err)
+/* A copy of the teacher's scheduler with another shift: UniPC calls it flow_shift, Euler shift. */
+static wd_status make_scheduler(json_t **out, const wd_pipeline *teacher, double flow_shift,
+                                wd_err *err)
 {
-    char real[PATH_MAX]; /* the Hub cache has symbolic links to its blobs */
-    struct stat info;
-    if (!realpath(from, real) || stat(real, &info)) {
-        return wd_fail(err, WD_IO, "%s: cannot be read: %s", from, strerror(errno));
+    char path[WD_PATH_MAX];
+    json_t *config;
+    WD_TRY(wd_pipeline_config_path(path, teacher, WD_COMPONENT_SCHEDULER, err));
+    WD_TRY(wd_json_load(&config, path, err));
+    const char *key = teacher->scheduler.kind == WD_SCHEDULER_UNIPC ? "flow_shift" : "shift";
+    if (json_object_set_new(config, key, json_real(flow_shift))) {
+        json_decref(config);
+        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to copy it", path);
     }
-    if (!S_ISREG(info.st_mode)) return WD_OK;
-    if (options->components == WD_EXPORT_LINK && !link(real, to)) return WD_OK;
-    if (options->components == WD_EXPORT_COPY || info.st_size < COPIED_BYTES_MAX) {
-        return wd_file_copy(to, real, err);
-    }
-    if (symlink(real, to)) {
-        return wd_fail(err, WD_IO, "%s: cannot be linked to %s: %s", to, real, strerror(errno));
-    }
-    wd_log(WD_LOG_WARNING,
-           "%s is a symbolic link to %s, on another file system: the student needs the teacher's "
-           "file there; to be rid of that, copy it",
-           to, real);
+    *out = config;
     return WD_OK;
 }
 
-static wd_status bring_component(const char *to, const wd_pipeline *teacher,
-                                 wd_component component, const wd_export_options *options,
-                                 wd_err *err)
+/* The teacher's model_index.json without its second expert: components are [library, class]. */
+static wd_status make_model_index(json_t **out, const wd_pipeline *teacher, wd_err *err)
 {
-    char from[WD_PATH_MAX], source[WD_PATH_MAX], target[WD_PATH_MAX];
-    wd_status status = WD_OK;
-    WD_TRY(wd_pipeline_folder(from, teacher, component, err));
-    WD_TRY(wd_folder_make(to, err));
-    DIR *folder = opendir(from);
-    if (!folder) return wd_fail(err, WD_IO, "%s: cannot be listed: %s", from, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (entry->d_name[0] == '.') continue;
-        WD_TRY_OUT(wd_path_join(source, from, entry->d_name, err));
-        WD_TRY_OUT(wd_path_join(target, to, entry->d_name, err));
-        WD_TRY_OUT(bring_file(target, source, options, err));
-    }
-    status = wd_folder_sync(to, err);
-out:
-    closedir(folder);
-    return status;
-}
-
-/* The teacher's scheduler with another shift: UniPC calls it flow_shift, Euler shift. */
-static wd_status write_scheduler(const char *to, const wd_pipeline *teacher,
-                                 const wd_export_options *options, wd_err *err)
-{
-    static const char name[] = "scheduler_config.json";
-    char from[WD_PATH_MAX], path[WD_PATH_MAX];
-    json_t *config = NULL;
-    wd_status status = WD_OK;
-    WD_TRY(wd_pipeline_folder(from, teacher, WD_COMPONENT_SCHEDULER, err));
-    WD_TRY(wd_path_join(path, from, name, err));
-    WD_TRY(wd_json_load(&config, path, err));
-    const char *key = teacher->scheduler.kind == WD_SCHEDULER_UNIPC ? "flow_shift" : "shift";
-    if (json_object_set_new(config, key, json_real(options->flow_shift))) {
-        status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
-        goto out;
-    }
-    WD_TRY_OUT(wd_folder_make(to, err));
-    WD_TRY_OUT(wd_path_join(path, to, name, err));
-    WD_TRY_OUT(wd_json_save(config, path, err));
-out:
-    json_decref(config);
-    return status;
-}
-
-/* ---- model_index.json ---- */
-
-/* The teacher's index without its second expert: components are [library, class]. */
-static wd_status write_model_index(const char *folder, const wd_pipeline *teacher, wd_err *err)
-{
-    static const char name[] = "model_index.json";
-    static const char *const components[] = {"scheduler", "text_encoder", "tokenizer",
-                                             "transformer", "vae"};
+    static const wd_component kept[] = {WD_COMPONENT_SCHEDULER, WD_COMPONENT_TEXT_ENCODER,
+                                        WD_COMPONENT_TOKENIZER, WD_COMPONENT_TRANSFORMER,
+                                        WD_COMPONENT_VAE};
     char path[WD_PATH_MAX];
-    json_t *from = NULL;
-    wd_status status = WD_OK;
-    WD_TRY(wd_path_join(path, teacher->path, name, err));
+    json_t *from = NULL, *index = NULL;
+    wd_status status;
+    WD_TRY(wd_path_join(path, teacher->path, "model_index.json", err));
     WD_TRY(wd_json_load(&from, path, err));
-    json_t *index = json_pack("{s:s, s:O*}", "_class_name", "WanPipeline", "_diffusers_version",
-                              json_object_get(from, "_diffusers_version"));
-    int failed = !index;
-    failed = failed || json_object_set_new(index, "boundary_ratio", json_null()) ||
-             json_object_set_new(index, "expand_timesteps",
-                                 json_boolean(teacher->expand_timesteps));
-    for (int i = 0; i < 5 && !failed; i++) {
-        failed = json_object_set(index, components[i], json_object_get(from, components[i]));
+    index = json_pack("{s:s, s:O*, s:n, s:b, s:[nn]}", "_class_name", "WanPipeline",
+                      "_diffusers_version", json_object_get(from, "_diffusers_version"),
+                      "boundary_ratio", "expand_timesteps", (int)teacher->expand_timesteps,
+                      "transformer_2");
+    bool failed = !index;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept && !failed; i++) {
+        const char *name = wd_component_name(kept[i]);
+        json_t *entry = json_object_get(from, name);
+        if (!entry || json_is_null(entry)) {
+            status = wd_fail(err, WD_BAD_FORMAT, "%s: has no entry \"%s\": [library, class]", path,
+                             name);
+            goto out;
+        }
+        failed = json_object_set(index, name, entry);
     }
-    failed = failed || json_object_set_new(index, "transformer_2", json_pack("[n, n]"));
-    if (failed) {
-        status = wd_fail(err, WD_BAD_FORMAT, "%s: has no entry for each of scheduler, "
-                         "text_encoder, tokenizer, transformer and vae", path);
-        goto out;
-    }
-    WD_TRY_OUT(wd_path_join(path, folder, name, err));
-    WD_TRY_OUT(wd_json_save(index, path, err));
+    status = failed ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to copy it", path) : WD_OK;
+    if (status == WD_OK) *out = json_incref(index);
 out:
     json_decref(index);
     json_decref(from);
     return status;
+}
+
+static wd_status save(json_t *json, const char *folder, const char *name, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    wd_status status = wd_folder_make(folder, err);
+    if (status == WD_OK) status = wd_path_join(path, folder, name, err);
+    if (status == WD_OK) status = wd_json_save(json, path, err);
+    json_decref(json);
+    return status;
+}
+
+static wd_status write_scheduler(const char *folder, const wd_pipeline *teacher,
+                                 const wd_export_options *options, wd_err *err)
+{
+    json_t *config = NULL;
+    WD_TRY(make_scheduler(&config, teacher, options->flow_shift, err));
+    return save(config, folder, "scheduler_config.json", err);
+}
+
+static wd_status write_model_index(const char *folder, const wd_pipeline *teacher, wd_err *err)
+{
+    json_t *index = NULL;
+    WD_TRY(make_model_index(&index, teacher, err));
+    return save(index, folder, "model_index.json", err);
 }
 
 /* ---- the whole ---- */
@@ -334,7 +301,18 @@ void wd_export_warn_of_guidance(const char *name, double guidance_scale)
                name, guidance_scale);
 }
 
-wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err *err)
+/* All that the folder is made of is there. */
+static wd_status check_teacher(const wd_pipeline *teacher, wd_err *err)
+{
+    json_t *index;
+    WD_TRY(wd_pipeline_require(teacher, WD_COMPONENT_SCHEDULER, err));
+    WD_TRY(wd_components_check(teacher, err));
+    WD_TRY(make_model_index(&index, teacher, err));
+    json_decref(index);
+    return WD_OK;
+}
+
+static wd_status check_output(const char *output, const wd_pipeline *teacher, wd_err *err)
 {
     char path[WD_PATH_MAX], a[PATH_MAX], b[PATH_MAX];
     if (realpath(output, a) && realpath(teacher->path, b) && !strcmp(a, b)) {
@@ -352,15 +330,10 @@ wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err
                    output);
 }
 
-static const wd_component kept_components[] = {WD_COMPONENT_VAE, WD_COMPONENT_TEXT_ENCODER,
-                                               WD_COMPONENT_TOKENIZER};
-
-enum { KEPT = sizeof kept_components / sizeof *kept_components };
-
-static wd_status check_teacher(const wd_pipeline *teacher, wd_err *err)
+wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err *err)
 {
-    for (int i = 0; i < KEPT; i++) WD_TRY(wd_pipeline_require(teacher, kept_components[i], err));
-    return wd_pipeline_require(teacher, WD_COMPONENT_SCHEDULER, err);
+    WD_TRY(check_output(output, teacher, err));
+    return check_teacher(teacher, err);
 }
 
 static wd_status write_all(const char *fresh, const wd_params *params, const wd_pipeline *teacher,
@@ -371,10 +344,7 @@ static wd_status write_all(const char *fresh, const wd_params *params, const wd_
     WD_TRY(write_transformer(path, params, options, queue, err));
     WD_TRY(wd_path_join(path, fresh, "scheduler", err));
     WD_TRY(write_scheduler(path, teacher, options, err));
-    for (int i = 0; i < KEPT; i++) {
-        WD_TRY(wd_path_join(path, fresh, wd_component_name(kept_components[i]), err));
-        WD_TRY(bring_component(path, teacher, kept_components[i], options, err));
-    }
+    WD_TRY(wd_components_take(fresh, teacher, options->components, err));
     WD_TRY(wd_student_write_card(fresh, params, options, err));
     return write_model_index(fresh, teacher, err);
 }
@@ -404,8 +374,7 @@ wd_status wd_export_student(const char *output, const wd_params *params,
 {
     char fresh[WD_PATH_MAX];
     wd_status status;
-    WD_TRY(check_teacher(teacher, err));
-    WD_TRY(wd_export_check(output, teacher, err));
+    WD_TRY(check_output(output, teacher, err));
     WD_TRY(wd_path_join(fresh, output, ".tmp-student", err));
     WD_TRY(wd_folder_remove(fresh, err)); /* what a kill left */
     WD_TRY(wd_folder_make(fresh, err));

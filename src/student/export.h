@@ -3,7 +3,7 @@
  * <output>/
  *     transformer/   the student: config.json, safetensors (sharded above 5 GB, with an index)
  *     scheduler/     the teacher's, with the training's flow shift
- *     vae/ text_encoder/ tokenizer/   the teacher's files
+ *     vae/ text_encoder/ tokenizer/   the teacher's files (student/components.h)
  *     README.md      a model card: how to sample, what it was made of
  *     model_index.json   WanPipeline, one transformer, no boundary_ratio
  *
@@ -13,14 +13,9 @@
 #ifndef WD_STUDENT_EXPORT_H
 #define WD_STUDENT_EXPORT_H
 
+#include "student/components.h"
 #include "student/params.h"
 #include "wan/pipeline.h"
-
-/* How the teacher's component files get into the folder. LINK: hard links, which cost no space and
- * stay good when the teacher or the student is moved or deleted; where they cannot be made (another
- * file system), files below 64 MiB are copied, and larger ones linked symbolically by absolute
- * path, of which the log warns. COPY: always copied. */
-typedef enum wd_export_components { WD_EXPORT_LINK, WD_EXPORT_COPY } wd_export_components;
 
 typedef struct wd_export_options {
     wd_dtype dtype;               /* of the transformer: F32, F16 or BF16; islands stay F32 */
@@ -47,8 +42,9 @@ wd_status wd_export_student(const char *output, const wd_params *params,
                             const wd_pipeline *teacher, const wd_export_options *options,
                             wd_queue *queue, wd_err *err);
 
-/* Refuses an `output` that is the teacher's folder, or has a transformer that is not a student of
- * ours: to be asked before a run, and asked again by the function above. */
+/* What a run checks before it starts: refuses an `output` that is the teacher's folder or has a
+ * transformer that is not a student of ours, and a teacher of which a part is missing or damaged
+ * that the student's folder gets. */
 wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err *err);
 
 /* Whether the pipeline in `folder` is a student that wd_export_student wrote: it is sampled with

@@ -1,6 +1,7 @@
 /* The ranks of a host read files once, whichever of them have a part in a sweep, and get the bits
  * that one alone reads. */
 #include "teacher/host_harness.h"
+#include "teacher_copy.h"
 
 enum { RANKS = 4, THREADS = 3, SWEEPS = 6 };
 
@@ -273,11 +274,9 @@ static void *read_what_ends(void *context)
 static void a_file_that_ends_is_an_error_on_all(void **state)
 {
     (void)state;
-    char folder[128], command[512];
+    char folder[WD_PATH_MAX];
     wd_err err = {0};
-    snprintf(folder, sizeof folder, "%s/broken", wd_test_folder());
-    snprintf(command, sizeof command, "cp -r %s/models/wan-tiny %s", WD_SOURCE_DIR, folder);
-    assert_int_equal(system(command), 0);
+    wd_test_copy_teacher(folder, "broken");
     wd_test_ok(wd_pipeline_open(&broken, folder, &err), &err);
     run_threads((part){.simulated = true}, read_what_ends);
 }

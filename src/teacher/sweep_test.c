@@ -1,6 +1,6 @@
 /* Tests of the sweep on wan-tiny, both experts: the window, the micro-batch and the device never
  * change a velocity; a stage is acquired once per sweep and expert; memory is as planned. */
-#include "testing.h"
+#include "teacher_copy.h"
 
 #include <unistd.h>
 
@@ -357,15 +357,13 @@ static void ends_are_told_apart(void **state)
 static void a_file_that_ends_is_an_error(void **state)
 {
     (void)state;
-    char model[128], file[256], command[512];
+    char model[WD_PATH_MAX], file[WD_PATH_MAX + 64];
     setup s;
     wd_err err = {0};
     wd_sweep *sweep;
     const float timestep = 999;
     const int64_t prompt = 0;
-    snprintf(model, sizeof model, "%s/model", wd_test_folder());
-    snprintf(command, sizeof command, "cp -r %s/models/wan-tiny %s", WD_SOURCE_DIR, model);
-    assert_int_equal(system(command), 0);
+    wd_test_copy_teacher(model, "model");
     open_setup(&s, WD_F32, false, RESIDENT);
     wd_residency_close(s.residency);
     wd_test_ok(wd_pipeline_open(&s.pipeline, model, &err), &err);
