@@ -55,6 +55,12 @@ target_link_options(test_distill_links PRIVATE -Wl,--wrap=wd_queue_copy
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_comm_send)
 target_link_options(test_teacher_rates PRIVATE -Wl,--wrap=clock_gettime
     -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read)
+# A file system that cannot exchange two names, and an end of the process before any change of one.
+target_link_options(test_student_checkpoint_list PRIVATE -Wl,--wrap=renameat2 -Wl,--wrap=rename
+    -Wl,--wrap=remove)
+
+# How often a checkpoint is written.
+target_link_options(test_distill_ranks_trainer PRIVATE -Wl,--wrap=wd_checkpoint_write)
 
 # Where memory ends first depends on whether there are threads.
 if(WD_OPENMP)

@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
-#include "student/checkpoint.h"
+#include "student/checkpoint_list.h"
 #include "wan/preset.h"
 
 enum { SAMPLES_DEFAULT = 8, EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };

@@ -3,6 +3,7 @@
 #include "distill/ranks_harness.h"
 #include "distill/trainer.h"
 
+#include "student/checkpoint.h"
 #include "tiny_teacher.h"
 
 enum { STEPS = 5, STOPPED = 3 };
@@ -219,6 +220,42 @@ static void checkpoints_by_time_change_nothing(void **state)
     assert_same_run("by-steps", "by-time");
 }
 
+/* ---- how often a checkpoint is written ---- */
+
+static int checkpoints_written; /* one rank writes, one run at a time */
+
+wd_status __real_wd_checkpoint_write(const char *, int64_t, const wd_params *,
+                                     const wd_checkpoint_tensor *, int64_t, const json_t *,
+                                     wd_queue *, wd_err *);
+wd_status __wrap_wd_checkpoint_write(const char *, int64_t, const wd_params *,
+                                     const wd_checkpoint_tensor *, int64_t, const json_t *,
+                                     wd_queue *, wd_err *);
+
+wd_status __wrap_wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,
+                                     const wd_checkpoint_tensor *extra, int64_t extra_count,
+                                     const json_t *run, wd_queue *queue, wd_err *err)
+{
+    checkpoints_written++;
+    return __real_wd_checkpoint_write(folder, step, params, extra, extra_count, run, queue, err);
+}
+
+/* Also where the last step is one that a checkpoint follows anyway, and where it is none. */
+static void every_checkpoint_is_written_once(void **state)
+{
+    (void)state;
+    static const int64_t interval[] = {1, 2, STEPS};
+    static const int written[] = {STEPS, STEPS / 2 + 1, 1};
+    for (int i = 0; i < 3; i++) {
+        char path[WD_PATH_MAX];
+        wd_trainer_options o = trainer_options();
+        o.checkpoint_interval = interval[i];
+        checkpoints_written = 0;
+        run_into("once", &o, 1 + i, false, CPU, -1);
+        assert_int_equal(checkpoints_written, written[i]);
+        assert_true(wd_path_exists(path_of(path, "once", "/checkpoints/step-00000005")));
+    }
+}
+
 /* Of a run that is named so: other prompts, another teacher or text encoder, where its checkpoint
  * says which they were, and where it does not. */
 static void resumed_runs_have_the_inputs_that_they_say(void **state)
@@ -278,6 +315,7 @@ int main(void)
         cmocka_unit_test(another_number_of_ranks_goes_on),
         cmocka_unit_test(samples_do_not_keep_a_run_from_ending),
         cmocka_unit_test(checkpoints_by_time_change_nothing),
+        cmocka_unit_test(every_checkpoint_is_written_once),
         cmocka_unit_test(resumed_runs_have_the_inputs_that_they_say),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);

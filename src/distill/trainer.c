@@ -16,7 +16,7 @@
 #include "distill/metrics.h"
 #include "distill/trainer_saved.h"
 #include "io/file.h"
-#include "student/checkpoint.h"
+#include "student/checkpoint_list.h"
 #include "student/init.h"
 
 enum { NOT_FINITE_MAX = 20, LOSS_WINDOW = 100 };
@@ -42,6 +42,8 @@ typedef struct trainer {
     bool stop;             /* the same */
     word *words;           /* [ranks] */
     double saved_s;        /* elapsed at the last checkpoint */
+    int64_t saved_step;    /* of the last checkpoint that this run wrote; -1: it wrote none */
+    int64_t whole_from;    /* checkpoints of this step and later are known to be whole */
     bool save;             /* the time for one has come, as all ranks have agreed */
     int64_t shown_step;
     double lr[4];   /* of steps whose results are still on their way, by step modulo 4 */
@@ -188,8 +190,10 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     else
         wd_checkpoint_assist(&t->machine.params, t->machine.queue);
     json_decref(run);
-    if (status != WD_OK || !writes(t)) return status;
-    return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, err);
+    if (status != WD_OK) return status;
+    t->saved_step = t->step;
+    if (!writes(t)) return WD_OK;
+    return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, t->whole_from, err);
 }
 
 /* Goes on where a checkpoint ends. */
@@ -211,7 +215,7 @@ static wd_status resume(trainer *t, wd_err *err)
     WD_TRY_OUT(
         wd_checkpoint_load(&checkpoint, &t->machine.params, tensors, count, t->machine.queue, err));
     wd_params_show(&t->machine.params, WD_PARAMS_P, t->machine.queue);
-    t->step = checkpoint.step;
+    t->step = t->whole_from = checkpoint.step;
     t->machine.optimizer.step = optimizer_steps;
     if (writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
@@ -324,7 +328,7 @@ static wd_status finish(trainer *t, bool interrupted, wd_err *err)
     wd_export_options export = t->options->export;
     export.trained_steps = t->step;
     export.buffer = t->options->machine.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
-    WD_TRY(write_checkpoint(t, err));
+    if (t->saved_step != t->step) WD_TRY(write_checkpoint(t, err));
     wd_params_collect(&t->machine.params, export.buffer, t->machine.queue);
     if (writes(t))
         WD_TRY(wd_export_student(t->options->output_dir, &t->machine.params,
@@ -345,7 +349,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
 {
     wd_status status;
-    trainer t = {.options = options};
+    trainer t = {.options = options, .saved_step = -1};
     bool interrupted = false;
     WD_TRY_OUT(begin(&t, teacher, queue, err));
     t.begun = t.shown = wd_clock_s();

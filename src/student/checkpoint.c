@@ -5,8 +5,6 @@
  * synced), state.json, checksums.xxh128; folder synced; renamed; parent synced. */
 #include "student/checkpoint.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +13,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/json.h"
+#include "student/checkpoint_list.h"
 #include "student/swap.h"
 
 static const char state_name[] = "state.safetensors";
@@ -157,27 +156,17 @@ static wd_status write_sums(const char *folder, wd_err *err)
     return wd_file_write(path, text, (size_t)used, err);
 }
 
-static wd_status step_path(char out[WD_PATH_MAX], const char *folder, const char *prefix,
-                           int64_t step, wd_err *err)
-{
-    char name[64];
-    snprintf(name, sizeof name, "%sstep-%08" PRId64, prefix, step);
-    return wd_path_join(out, folder, name, err);
-}
-
-static wd_status remove_unfinished(const char *folder, wd_err *err);
-
 wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,
                               const wd_checkpoint_tensor *extra, int64_t extra_count,
                               const json_t *run, wd_queue *queue, wd_err *err)
 {
     char path[WD_PATH_MAX], fresh[WD_PATH_MAX], state[WD_PATH_MAX];
     wd_status status;
-    WD_TRY(step_path(path, folder, "", step, err));
-    WD_TRY(step_path(fresh, folder, ".tmp-", step, err));
+    WD_TRY(wd_checkpoint_list_path(path, folder, "", step, err));
+    WD_TRY(wd_checkpoint_list_path(fresh, folder, WD_CHECKPOINT_UNFINISHED, step, err));
     WD_TRY(wd_path_join(state, fresh, state_name, err));
     WD_TRY(wd_folder_make(folder, err));
-    WD_TRY(remove_unfinished(folder, err));
+    WD_TRY(wd_checkpoint_list_tidy(folder, err));
     WD_TRY(wd_folder_make(fresh, err));
     WD_TRY_OUT(write_tensors(state, params, extra, extra_count, queue, err));
     WD_TRY_OUT(write_state(fresh, step, run, err));
@@ -362,104 +351,4 @@ wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
 out:
     wd_queue_wait(queue); /* the mapped file may be closed now */
     return status;
-}
-
-/* ---- the folder of checkpoints ---- */
-
-static int is_checkpoint(const struct dirent *entry)
-{
-    const char *digits = entry->d_name + 5;
-    return !strncmp(entry->d_name, "step-", 5) && *digits &&
-           strspn(digits, "0123456789") == strlen(digits);
-}
-
-static int is_unfinished(const struct dirent *entry)
-{
-    return !strncmp(entry->d_name, ".tmp-step-", 10);
-}
-
-static int64_t step_of(const char *name) { return strtoll(name + 5, NULL, 10); }
-
-static int newest_first(const struct dirent **a, const struct dirent **b)
-{
-    int64_t left = step_of((*a)->d_name), right = step_of((*b)->d_name);
-    return (left < right) - (left > right);
-}
-
-/* Names in `folder` that pass `filter`: scandir's memory, one free for each and one for the list. A
- * folder that is not there has none. */
-static wd_status list_folder(struct dirent ***out, int *count, const char *folder,
-                             int (*filter)(const struct dirent *), wd_err *err)
-{
-    *out = NULL;
-    *count = scandir(folder, out, filter, newest_first);
-    if (*count >= 0) return WD_OK;
-    *count = 0;
-    if (errno == ENOENT) return WD_OK;
-    return wd_fail(err, WD_IO, "%s: cannot be listed: %s", folder, strerror(errno));
-}
-
-static void free_list(struct dirent **list, int count)
-{
-    for (int i = 0; i < count; i++) free(list[i]);
-    free(list);
-}
-
-/* Removes all of `filter` but the first `keep`. A folder takes an unfinished one's name first, so
- * that a kill leaves none that looks whole. */
-static wd_status remove_listed(const char *folder, int (*filter)(const struct dirent *), int keep,
-                               wd_err *err)
-{
-    struct dirent **list;
-    int count;
-    wd_status status = WD_OK;
-    WD_TRY(list_folder(&list, &count, folder, filter, err));
-    for (int i = keep; i < count; i++) {
-        char path[WD_PATH_MAX], doomed[WD_PATH_MAX];
-        WD_TRY_OUT(wd_path_join(path, folder, list[i]->d_name, err));
-        if (filter == is_checkpoint) {
-            WD_TRY_OUT(step_path(doomed, folder, ".tmp-", step_of(list[i]->d_name), err));
-            WD_TRY_OUT(wd_folder_swap_in(doomed, path, err));
-            WD_TRY_OUT(wd_folder_remove(doomed, err));
-        } else {
-            WD_TRY_OUT(wd_folder_remove(path, err));
-        }
-    }
-out:
-    free_list(list, count);
-    return status;
-}
-
-static wd_status remove_unfinished(const char *folder, wd_err *err)
-{
-    return remove_listed(folder, is_unfinished, 0, err);
-}
-
-wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err)
-{
-    struct dirent **list;
-    int count;
-    WD_TRY(list_folder(&list, &count, folder, is_checkpoint, err));
-    wd_status status = wd_fail(err, WD_NOT_FOUND, "%s: no checkpoint is there%s", folder,
-                               count ? " that is whole" : "");
-    for (int i = 0; i < count; i++) {
-        char path[WD_PATH_MAX];
-        wd_err damage = {0};
-        wd_status opened = wd_path_join(path, folder, list[i]->d_name, &damage);
-        if (opened == WD_OK) opened = wd_checkpoint_open(out, path, &damage);
-        if (opened == WD_OK || opened == WD_OUT_OF_MEMORY) {
-            status = opened;
-            if (opened != WD_OK && err) *err = damage;
-            break;
-        }
-        wd_log(WD_LOG_WARNING, "passing over a checkpoint: %s", damage.message);
-    }
-    free_list(list, count);
-    return status;
-}
-
-wd_status wd_checkpoint_prune(const char *folder, int keep, wd_err *err)
-{
-    WD_TRY(remove_unfinished(folder, err));
-    return remove_listed(folder, is_checkpoint, keep < 1 ? 1 : keep, err);
 }

@@ -7,7 +7,8 @@
  *     checksums.xxh128    of both, as `xxh128sum -c` reads them
  *
  * Written as <folder>/.tmp-step-00000020, synced, renamed: a kill at any moment leaves the earlier
- * ones and, at worst, a .tmp folder, which the next write removes. Tensors are stored by name, so a
+ * ones and, at worst, a .tmp folder, which the next write removes. checkpoint_list.h says what else
+ * the folder of checkpoints may hold, and which checkpoints stay. Tensors are stored by name, so a
  * checkpoint knows nothing of ranks, placement, padding or compute dtype. */
 #ifndef WD_STUDENT_CHECKPOINT_H
 #define WD_STUDENT_CHECKPOINT_H
@@ -62,12 +63,5 @@ wd_status wd_checkpoint_read_run(json_t **run, const char *path, wd_err *err);
 wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
                              const wd_checkpoint_tensor *extra, int64_t extra_count,
                              wd_queue *queue, wd_err *err);
-
-/* Opens the newest checkpoint in `folder` that is whole; the log warns of damaged ones that were
- * passed over. None: WD_NOT_FOUND. */
-wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err);
-
-/* Removes all but the newest `keep` >= 1 checkpoints, and what unfinished writes left. */
-wd_status wd_checkpoint_prune(const char *folder, int keep, wd_err *err);
 
 #endif

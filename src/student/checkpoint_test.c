@@ -1,6 +1,6 @@
 /* Checkpoints come back bit for bit, say what does not agree, are damaged visibly, and survive a
  * kill, a full disk and a folder that cannot be written to. */
-#include "student/checkpoint.h"
+#include "student/checkpoint_list.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,6 @@
 
 #include "core/log.h"
 #include "io/json.h"
-#include "student/swap.h"
 #include "student_fixture.h"
 
 enum { ALL = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA };
@@ -237,37 +236,6 @@ static void test_damage(void **state)
     bench_close(&b);
 }
 
-static void test_prune(void **state)
-{
-    (void)state;
-    wd_err err;
-    char path[256];
-    const char *folder = new_folder();
-    bench b = bench_on(wd_device_open_cpu, 1);
-    wd_params p = open_params(&b, WD_F32, 0);
-    const int64_t steps[] = {5, 100000000, 7, 99999999};
-    for (int i = 0; i < 4; i++) write_step(&b, folder, &p, steps[i]);
-    snprintf(path, sizeof path, "%s/step-latest", folder); /* not ours: stays */
-    assert_int_equal(mkdir(path, 0777), 0);
-    snprintf(path, sizeof path, "%s/.tmp-step-00000008", folder);
-    assert_int_equal(mkdir(path, 0777), 0);
-    wd_test_ok(wd_checkpoint_prune(folder, 2, &err), &err);
-    assert_false(wd_path_exists(path));
-    const char *const left[] = {"step-100000000", "step-99999999", "step-latest"};
-    const char *const gone[] = {"step-00000005", "step-00000007"};
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, left[i]);
-        assert_true(wd_path_exists(path));
-    }
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, gone[i]);
-        assert_false(wd_path_exists(path));
-    }
-    assert_int_equal(latest(folder), 100000000);
-    wd_params_close(&p);
-    bench_close(&b);
-}
-
 /* ---- a hostile world ---- */
 
 static int entries_of(const char *folder, const char *prefix)
@@ -359,7 +327,7 @@ static int write_until_killed(const char *folder)
         fill_all(&b, &p, (uint64_t)step * 16);
         write_step(&b, folder, &p, step);
         if (step % 3 == 0) write_step(&b, folder, &p, step);
-        wd_test_ok(wd_checkpoint_prune(folder, 2, &err), &err);
+        wd_test_ok(wd_checkpoint_prune(folder, 2, 0, &err), &err);
         if (write(STDOUT_FILENO, &step, sizeof step) != sizeof step) return 1;
     }
     return 0;
@@ -445,49 +413,14 @@ static void test_allocation_fails(void **state)
     bench_close(&b);
 }
 
-/* ---- folders that change places ---- */
-
-static void put_text(const char *folder, const char *text)
-{
-    char path[256];
-    wd_err err;
-    snprintf(path, sizeof path, "%s/file", folder);
-    wd_test_ok(wd_folder_make(folder, &err), &err);
-    wd_test_ok(wd_file_write(path, text, strlen(text), &err), &err);
-}
-
-static void test_swap(void **state)
-{
-    (void)state;
-    wd_err err;
-    char a[256], b[256], path[256], *text;
-    size_t bytes;
-    const char *folder = new_folder();
-    snprintf(a, sizeof a, "%s/a", folder);
-    snprintf(b, sizeof b, "%s/b", folder);
-    put_text(b, "first");
-    wd_test_ok(wd_folder_swap_in(a, b, &err), &err);
-    assert_false(wd_path_exists(b));
-    put_text(b, "second");
-    wd_test_ok(wd_folder_swap_in(a, b, &err), &err);
-    assert_false(wd_path_exists(b));
-    snprintf(path, sizeof path, "%s/file", a);
-    wd_test_ok(wd_file_read(&text, &bytes, path, 100, &err), &err);
-    assert_string_equal(text, "second");
-    wd_free(text);
-    wd_test_refused(wd_folder_swap_in(a, b, &err), &err, WD_IO, a);
-    assert_true(wd_path_exists(a));
-}
-
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--write")) return write_until_killed(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_damage),       cmocka_unit_test(test_prune),
-        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_read_only),
-        cmocka_unit_test(test_kill),         cmocka_unit_test(test_allocation_fails),
-        cmocka_unit_test(test_swap),
+        cmocka_unit_test(test_damage),       cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_read_only),    cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,11 +30,32 @@ static wd_status sync_parent(const char *path, wd_err *err)
     return wd_folder_sync(parent, err);
 }
 
+static wd_status aside_of(char out[WD_PATH_MAX], const char *path, wd_err *err)
+{
+    char name[WD_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const int n = snprintf(name, sizeof name, "%s%s", WD_FOLDER_ASIDE, slash ? slash + 1 : path);
+    if (n >= (int)sizeof name)
+        return wd_fail(err, WD_INVALID_ARGUMENT, "%.400s...: path is too long", path);
+    return wd_path_beside(out, path, name, err);
+}
+
+wd_status wd_folder_settle(const char *path, wd_err *err)
+{
+    char aside[WD_PATH_MAX];
+    WD_TRY(aside_of(aside, path, err));
+    if (wd_path_exists(path)) return wd_folder_remove(aside, err);
+    if (!wd_path_exists(aside)) return WD_OK;
+    if (rename(aside, path))
+        return wd_fail(err, WD_IO, "%s: cannot be renamed to %s: %s", aside, path, strerror(errno));
+    return sync_parent(path, err);
+}
+
 /* Without exchange: the old folder steps aside first. */
 static int swap_in_two_steps(const char *path, const char *fresh, const char *aside)
 {
     if (rename(path, aside)) return -1;
-    if (!rename(fresh, path)) return rename(aside, fresh);
+    if (!rename(fresh, path)) return 0;
     int cause = errno;
     (void)!rename(aside, path);
     errno = cause;
@@ -44,28 +65,21 @@ static int swap_in_two_steps(const char *path, const char *fresh, const char *as
 wd_status wd_folder_swap_in(const char *path, const char *fresh, wd_err *err)
 {
     char aside[WD_PATH_MAX];
-    bool replaced = false;
-    if (snprintf(aside, sizeof aside, "%s.old", fresh) >= (int)sizeof aside) {
-        return wd_fail(err, WD_INVALID_ARGUMENT, "%s: path is too long", fresh);
-    }
+    bool exchanged = false;
+    WD_TRY(aside_of(aside, path, err));
+    WD_TRY(wd_folder_settle(path, err));
     int failed = renameat2(AT_FDCWD, fresh, AT_FDCWD, path, RENAME_EXCHANGE);
-    if (!failed) {
-        replaced = true;
-    } else if (errno == ENOENT) {
+    if (!failed)
+        exchanged = true;
+    else if (errno == ENOENT || !wd_path_exists(path))
         failed = rename(fresh, path);
-    } else if (errno == ENOSYS || errno == EINVAL) {
-        if (!wd_path_exists(path)) {
-            failed = rename(fresh, path);
-        } else {
-            replaced = true;
-            failed = swap_in_two_steps(path, fresh, aside);
-        }
-    }
+    else if (errno == ENOSYS || errno == EINVAL)
+        failed = swap_in_two_steps(path, fresh, aside);
     if (failed) {
         return wd_fail(err, WD_IO, "%s: cannot be put in place from %s: %s", path, fresh,
                        strerror(errno));
     }
     WD_TRY(sync_parent(path, err));
-    if (replaced) WD_TRY(wd_folder_remove(fresh, err));
+    WD_TRY(wd_folder_remove(exchanged ? fresh : aside, err));
     return sync_parent(fresh, err);
 }

@@ -1,0 +1,220 @@
+/* The checkpoints of a run: see checkpoint_list.h. */
+#include "student/checkpoint_list.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "student/swap.h"
+
+static const char step_prefix[] = "step-";
+
+wd_status wd_checkpoint_list_path(char out[WD_PATH_MAX], const char *folder, const char *prefix,
+                                  int64_t step, wd_err *err)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s%08" PRId64, prefix, step_prefix, step);
+    return wd_path_join(out, folder, name, err);
+}
+
+/* The name behind `prefix`, or NULL where it begins otherwise. */
+static const char *behind(const char *name, const char *prefix)
+{
+    const size_t length = strlen(prefix);
+    return strncmp(name, prefix, length) ? NULL : name + length;
+}
+
+static bool is_aside(const char *name)
+{
+    return behind(name, WD_FOLDER_ASIDE) != NULL;
+}
+
+int64_t wd_checkpoint_list_step(const char *name)
+{
+    const char *digits = behind(is_aside(name) ? behind(name, WD_FOLDER_ASIDE) : name, step_prefix);
+    if (!digits || !*digits || strspn(digits, "0123456789") != strlen(digits)) return -1;
+    return strtoll(digits, NULL, 10);
+}
+
+/* ---- listing ---- */
+
+static int names_checkpoint(const struct dirent *entry)
+{
+    return wd_checkpoint_list_step(entry->d_name) >= 0;
+}
+
+static int names_checkpoint_aside(const struct dirent *entry)
+{
+    return names_checkpoint(entry) && is_aside(entry->d_name);
+}
+
+static int names_unfinished(const struct dirent *entry)
+{
+    const char *name = behind(entry->d_name, WD_CHECKPOINT_UNFINISHED);
+    return name && behind(name, step_prefix);
+}
+
+/* The newest first; of one step, the one that has its own name. */
+static int newest_first(const struct dirent **a, const struct dirent **b)
+{
+    const int64_t left = wd_checkpoint_list_step((*a)->d_name),
+                  right = wd_checkpoint_list_step((*b)->d_name);
+    if (left != right) return left < right ? 1 : -1;
+    return is_aside((*a)->d_name) - is_aside((*b)->d_name);
+}
+
+/* Names in `folder` that pass `filter`: scandir's memory, one free for each and one for the list. A
+ * folder that is not there has none. */
+static wd_status list_folder(struct dirent ***out, int *count, const char *folder,
+                             int (*filter)(const struct dirent *), wd_err *err)
+{
+    *out = NULL;
+    *count = scandir(folder, out, filter, newest_first);
+    if (*count >= 0) return WD_OK;
+    *count = 0;
+    if (errno == ENOENT) return WD_OK;
+    return wd_fail(err, WD_IO, "%s: cannot be listed: %s", folder, strerror(errno));
+}
+
+static void free_list(struct dirent **list, int count)
+{
+    for (int i = 0; i < count; i++) free(list[i]);
+    free(list);
+}
+
+/* ---- what a kill left ---- */
+
+static wd_status remove_unfinished(const char *folder, wd_err *err)
+{
+    struct dirent **list;
+    int count;
+    char path[WD_PATH_MAX];
+    wd_status status = WD_OK;
+    WD_TRY(list_folder(&list, &count, folder, names_unfinished, err));
+    for (int i = 0; i < count; i++) {
+        WD_TRY_OUT(wd_path_join(path, folder, list[i]->d_name, err));
+        WD_TRY_OUT(wd_folder_remove(path, err));
+    }
+out:
+    free_list(list, count);
+    return status;
+}
+
+static wd_status name_back(const char *folder, wd_err *err)
+{
+    struct dirent **list;
+    int count;
+    char path[WD_PATH_MAX];
+    wd_status status = WD_OK;
+    WD_TRY(list_folder(&list, &count, folder, names_checkpoint_aside, err));
+    for (int i = 0; i < count; i++) {
+        WD_TRY_OUT(wd_path_join(path, folder, behind(list[i]->d_name, WD_FOLDER_ASIDE), err));
+        WD_TRY_OUT(wd_folder_settle(path, err));
+    }
+out:
+    free_list(list, count);
+    return status;
+}
+
+wd_status wd_checkpoint_list_tidy(const char *folder, wd_err *err)
+{
+    WD_TRY(remove_unfinished(folder, err));
+    return name_back(folder, err);
+}
+
+/* ---- the newest ---- */
+
+/* Names of damaged checkpoints, as far as there is room. */
+typedef struct damage {
+    char names[512];
+    wd_err first; /* what is wrong with the first */
+    int count;
+} damage;
+
+static void add_damage(damage *d, const char *name, const wd_err *why)
+{
+    const size_t used = strlen(d->names);
+    snprintf(d->names + used, sizeof d->names - used, "%s%s", used ? ", " : "", name);
+    if (!d->count++) d->first = *why;
+    wd_log(WD_LOG_WARNING, "passing over a checkpoint: %s", why->message);
+}
+
+static wd_status none_is_whole(const damage *d, const char *folder, wd_err *err)
+{
+    if (!d->count) return wd_fail(err, WD_NOT_FOUND, "%s: no checkpoint is there", folder);
+    return wd_fail(err, WD_BAD_FORMAT,
+                   "%s: every checkpoint in it is damaged: %s (%.600s). Put a good copy of one in "
+                   "its place; or begin a new run, without --resume: it moves these aside",
+                   folder, d->names, d->first.message);
+}
+
+wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err)
+{
+    struct dirent **list;
+    int count;
+    damage damaged = {0};
+    wd_status status = WD_NOT_FOUND;
+    WD_TRY(list_folder(&list, &count, folder, names_checkpoint, err));
+    for (int i = 0; i < count && status != WD_OK && status != WD_OUT_OF_MEMORY; i++) {
+        char path[WD_PATH_MAX];
+        wd_err why = {0};
+        status = wd_path_join(path, folder, list[i]->d_name, &why);
+        if (status == WD_OK) status = wd_checkpoint_open(out, path, &why);
+        if (status == WD_OUT_OF_MEMORY && err) *err = why;
+        if (status != WD_OK && status != WD_OUT_OF_MEMORY)
+            add_damage(&damaged, list[i]->d_name, &why);
+    }
+    if (status != WD_OK && status != WD_OUT_OF_MEMORY)
+        status = none_is_whole(&damaged, folder, err);
+    free_list(list, count);
+    return status;
+}
+
+/* ---- which stay ---- */
+
+/* *out = whether the files of the checkpoint `path` have the hashes that it states. */
+static wd_status check_whole(bool *out, const char *path, wd_err *err)
+{
+    wd_checkpoint checkpoint = {0};
+    wd_err why = {0};
+    const wd_status status = wd_checkpoint_open(&checkpoint, path, &why);
+    wd_checkpoint_close(&checkpoint);
+    *out = status == WD_OK;
+    if (status == WD_OUT_OF_MEMORY && err) *err = why;
+    return status == WD_OUT_OF_MEMORY ? status : WD_OK;
+}
+
+/* The folder takes an unfinished one's name first, so that a kill leaves none that looks whole. */
+static wd_status remove_step(const char *folder, const char *path, int64_t step, wd_err *err)
+{
+    char doomed[WD_PATH_MAX];
+    WD_TRY(wd_checkpoint_list_path(doomed, folder, WD_CHECKPOINT_UNFINISHED, step, err));
+    WD_TRY(wd_folder_swap_in(doomed, path, err));
+    return wd_folder_remove(doomed, err);
+}
+
+wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t whole_from, wd_err *err)
+{
+    struct dirent **list;
+    int count, kept = 0;
+    wd_status status = WD_OK;
+    WD_TRY(wd_checkpoint_list_tidy(folder, err));
+    WD_TRY(list_folder(&list, &count, folder, names_checkpoint, err));
+    for (int i = 0; i < count; i++) {
+        char path[WD_PATH_MAX];
+        const int64_t step = wd_checkpoint_list_step(list[i]->d_name);
+        bool whole = step >= whole_from;
+        WD_TRY_OUT(wd_path_join(path, folder, list[i]->d_name, err));
+        if (!whole) WD_TRY_OUT(check_whole(&whole, path, err));
+        if (!whole) continue;
+        if (kept < keep || kept < 1) kept++;
+        else WD_TRY_OUT(remove_step(folder, path, step, err));
+    }
+out:
+    free_list(list, count);
+    return status;
+}
