@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/require.h"
 #include "dev/device_impl.h"
 
 /* ---- devices ---- */
@@ -124,7 +125,7 @@ void wd_device_free(wd_device *device, void *address)
     pthread_mutex_lock(&device->lock);
     size_t i = device->blocks; /* the youngest first: blocks mostly go in reverse order */
     while (i > 0 && device->block[i - 1].address != address) i--;
-    assert(i > 0 && "not a block of this device");
+    WD_REQUIRE(i > 0, "%s: %p is not one of its blocks", device->name, address);
     wd_block block = device->block[i - 1];
     device->block[i - 1] = device->block[--device->blocks];
     device->bytes -= block.bytes;
@@ -256,8 +257,8 @@ void wd_queue_wait(wd_queue *queue)
 
 void wd_queue_launch(wd_queue *queue, int op, const void *args, size_t bytes)
 {
-    assert(op >= 0 && op < WD_OP_COUNT && bytes == wd_op_args_bytes((wd_op)op));
-    (void)bytes;
+    WD_REQUIRE(op >= 0 && op < WD_OP_COUNT && bytes == wd_op_args_bytes((wd_op)op),
+               "operation %d with arguments of %zu bytes", op, bytes);
     queue->total.launches++;
     queue->total.flops += wd_op_flops((wd_op)op, args);
     queue->device->kind->launch(queue, (wd_op)op, args);
@@ -291,7 +292,8 @@ void wd_event_close(wd_event *event)
 
 void wd_event_record(wd_event *event, wd_queue *queue)
 {
-    assert(event->device == queue->device);
+    WD_REQUIRE(event->device == queue->device, "an event of %s is recorded on a queue of %s",
+               event->device->name, queue->device->name);
     event->device->kind->event_record(event, queue);
 }
 

@@ -1,7 +1,8 @@
 /* The trajectory objective as the trainer sees it: see distill/objective_trajectory.h. */
-#include <assert.h>
-
 #include "core/memory.h"
+
+#include <inttypes.h>
+#include "core/require.h"
 #include "distill/objective_trajectory_impl.h"
 
 /* When the batches of the step that has a sample are filled; before, when those are of the step
@@ -29,13 +30,16 @@ static wd_status trajectory_fill(wd_objective *self, wd_batch *out, float *sigma
     (void)err;
     wd_trajectory_objective *o = (wd_trajectory_objective *)self;
     const wd_trajectory_objective_options *p = &o->options;
-    assert(samples <= p->samples_max);
+    WD_REQUIRE(samples <= p->samples_max, "a batch of %" PRId64 " samples has room for %" PRId64,
+               samples, p->samples_max);
     int64_t n = p->state_count;
     size_t text_bytes = (size_t)(p->text_tokens * p->text_dim) * wd_dtype_bytes(p->student_dtype);
     wd_event_wait(o->batch_uploaded);
     for (int64_t i = 0; i < samples; i++) {
         int64_t number = wd_stream_target(&p->trajectory, first + i, p->reuse, p->replay);
-        assert(number < self->targets && number >= self->targets - o->capacity);
+        WD_REQUIRE(number >= 0 && number < self->targets && number >= self->targets - o->capacity,
+                   "target %" PRId64 " is not among the %" PRId64 " before target %" PRId64,
+                   number, o->capacity, self->targets);
         wd_target_info t = wd_trajectory_target(&p->trajectory, number);
         int64_t at = wd_target_place(o, number);
         wd_targets_await(o, number + 1);

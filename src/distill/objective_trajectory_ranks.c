@@ -37,18 +37,25 @@ void wd_targets_take_until(wd_trajectory_objective *o, int64_t shipment)
     while (wd_shipments_taken(o->shipments) < shipment) take_oldest(o);
 }
 
+/* Whether states[i] is not the state before it once more. */
+static bool is_new(const int64_t *states, int64_t i)
+{
+    return !states || !i || states[i] != states[i - 1];
+}
+
 /* Those states of the window, each of which may come more than once in a row, will be sent. */
 static wd_shipment *pack(wd_trajectory_objective *o, const int64_t *states, int64_t count,
                          int64_t *packed)
 {
     if (wd_shipments_is_full(o->shipments)) take_oldest(o);
-    wd_shipment *to = wd_shipments_pack(o->shipments);
     *packed = 0;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++) *packed += is_new(states, i);
+    wd_shipment *to = wd_shipments_pack(o->shipments, *packed);
+    for (int64_t i = 0, n = 0; i < count; i++) {
         const int64_t state = states ? states[i] : i;
-        if (i && states && state == states[i - 1]) continue;
-        to->target[*packed] = o->first + state;
-        to->place[(*packed)++] = o->at + state;
+        if (!is_new(states, i)) continue;
+        to->target[n] = o->first + state;
+        to->place[n++] = o->at + state;
     }
     return to;
 }

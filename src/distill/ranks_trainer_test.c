@@ -30,7 +30,9 @@ static void *run_part(void *context)
     wd_devices d;
     wd_residency *residency;
     wd_trainer_options o = *p->options;
-    const wd_placement all = whole_on_first(&teacher);
+    wd_placement all = whole_on_first(&teacher);
+    all.each = true; /* so that a rank's sweep has room for its share of a window, and no more */
+    all.ranks = p->at.comm->ranks;
     o.machine.comm = p->at.comm;
     o.stop = stop;
     o.stop_context = p;

@@ -1,15 +1,16 @@
 /* Shipments of velocities: see distill/shipment.h. */
 #include "distill/shipment.h"
 
-#include <assert.h>
+#include <inttypes.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 
 struct wd_shipments {
     wd_comm *comm;
     wd_queue *home, *carrier; /* carrier: home, where a processor does one thing at a time */
     size_t state_bytes;
-    int64_t state_count, count;
+    int64_t state_count, states_max, count;
     int64_t packed, sent, taken;
     wd_shipment *ring; /* [count] */
 };
@@ -34,9 +35,13 @@ bool wd_shipments_is_full(const wd_shipments *shipments)
     return shipments->sent - shipments->taken == shipments->count;
 }
 
-wd_shipment *wd_shipments_pack(wd_shipments *s)
+wd_shipment *wd_shipments_pack(wd_shipments *s, int64_t states)
 {
-    assert(!wd_shipments_is_full(s) && s->packed == s->sent);
+    WD_REQUIRE(!wd_shipments_is_full(s) && s->packed == s->sent,
+               "%" PRId64 " shipments are under way, and there is room for %" PRId64,
+               s->packed - s->taken, s->count);
+    WD_REQUIRE(states <= s->states_max, "a shipment of %" PRId64 " states has room for %" PRId64,
+               states, s->states_max);
     wd_shipment *next = number(s, s->packed++);
     wd_event_wait(next->unpacked);
     return next;
@@ -64,7 +69,7 @@ static void copy(const wd_shipments *s, const wd_shipment *of, int64_t from, int
 void wd_shipments_send(wd_shipments *s, float *ring)
 {
     const int rank = s->comm->rank;
-    assert(s->packed == s->sent + 1);
+    WD_REQUIRE(s->packed == s->sent + 1, "a shipment is sent that was not packed");
     wd_shipment *next = number(s, s->sent++);
     for (int r = 0; r <= s->comm->ranks; r++) next->at[r] = (size_t)next->first[r] * s->state_bytes;
     copy(s, next, next->first[rank], next->first[rank + 1], ring, true);
@@ -75,7 +80,7 @@ void wd_shipments_send(wd_shipments *s, float *ring)
 
 const wd_shipment *wd_shipments_await(wd_shipments *s)
 {
-    assert(s->taken < s->sent);
+    WD_REQUIRE(s->taken < s->sent, "a shipment is awaited that was not sent");
     const wd_shipment *oldest = number(s, s->taken);
     wd_comm_wait(s->comm, oldest->ticket);
     return oldest;
@@ -120,6 +125,7 @@ wd_status wd_shipments_open(wd_shipments **out, wd_comm *comm, wd_queue *home, i
                         .home = home,
                         .state_bytes = (size_t)state_count * sizeof(float),
                         .state_count = state_count,
+                        .states_max = states_max,
                         .count = count};
     WD_TRY_OUT(wd_alloc((void **)&s->ring, (size_t)count, sizeof *s->ring, what, err));
     for (int64_t i = 0; i < count; i++)

@@ -35,8 +35,8 @@ int64_t wd_shipments_sent(const wd_shipments *shipments);
 int64_t wd_shipments_taken(const wd_shipments *shipments);
 bool wd_shipments_is_full(const wd_shipments *shipments);
 
-/* The next one, to be filled; there must be room for it. */
-wd_shipment *wd_shipments_pack(wd_shipments *shipments);
+/* The next one, to be filled with `states` states; there must be room for it. */
+wd_shipment *wd_shipments_pack(wd_shipments *shipments, int64_t states);
 
 /* What is sent next is there when the event has happened. */
 void wd_shipments_wait_on(wd_shipments *shipments, wd_event *event);

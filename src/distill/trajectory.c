@@ -1,10 +1,11 @@
 /* Trajectories: see distill/trajectory.h. */
 #include "distill/trajectory.h"
 
-#include <assert.h>
+#include <inttypes.h>
 
 #include "core/memory.h"
 #include "core/random.h"
+#include "core/require.h"
 #include "wan/schedule.h"
 
 enum { EXPERTS_ENOUGH = 4096 };
@@ -102,7 +103,7 @@ static float timestep_of(const wd_trajectory_options *o, float sigma)
 
 wd_target_info wd_trajectory_target(const wd_trajectory_options *o, int64_t target)
 {
-    assert(target >= 0);
+    WD_REQUIRE(target >= 0, "there is no target %" PRId64, target);
     int64_t ramp_end = wd_trajectory_first_target(o, o->steps - 1), round = 0, left = target;
     if (target >= ramp_end) {
         round = o->steps - 1 + (target - ramp_end) / o->slots;

@@ -19,12 +19,13 @@
  * teacher's modulation made it worse (by 0.04), so neither is done. */
 #include "student/init.h"
 
-#include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/require.h"
 #include "student/config.h"
 
 /* Sets of channels. */
@@ -197,7 +198,8 @@ static void keep_largest(transfer *t, axis a, double *made, const double *read, 
         if (before >= kept) continue;
         for (int64_t i = 0; i < group; i++) t->keep[a][n++] = g * group + i;
     }
-    assert(n == extent(t->to, a));
+    WD_REQUIRE(n == extent(t->to, a), "%" PRId64 " of %" PRId64 " places of the student are filled",
+               n, extent(t->to, a));
 }
 
 /* Norms number `i`, zeroed. */
@@ -284,7 +286,9 @@ static wd_status copy_tensor(transfer *t, int to_stage, int from_stage, int slot
     int64_t from_cols = is->cols == ALL ? to_cols : extent(t->from, is->cols);
     if (is->rows == ALL) from_set = to_set = from_count / from_cols;
     int64_t rows = to_set * is->repeat;
-    assert(rows * to_cols == to_count && from_set * is->repeat * from_cols == from_count);
+    WD_REQUIRE(rows * to_cols == to_count && from_set * is->repeat * from_cols == from_count,
+               "a tensor of %" PRId64 " elements is to be made of one of %" PRId64, to_count,
+               from_count);
 
     const int64_t *keep_row = t->keep[is->rows], *keep_col = t->keep[is->cols];
     int64_t piece = STAGING_FLOATS / to_cols > 0 ? STAGING_FLOATS / to_cols : 1;
@@ -316,7 +320,8 @@ static wd_status copy_stage(transfer *t, int to_stage, int from_stage, wd_err *e
 
 void wd_student_choose_blocks(int64_t *block, int64_t layers, int64_t teacher_layers)
 {
-    assert(layers >= 1 && layers <= teacher_layers);
+    WD_REQUIRE(layers >= 1 && layers <= teacher_layers,
+               "a student of %" PRId64 " blocks, a teacher of %" PRId64, layers, teacher_layers);
     if (layers == 1) {
         block[0] = 0;
         return;

@@ -7,6 +7,7 @@
 #include <assert.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "dev/ops.h"
 
 struct wd_student {
@@ -222,7 +223,9 @@ const wd_student_plan *wd_student_planned(const wd_student *student) { return &s
 void wd_student_forward_backward(float *loss, wd_student *student, const wd_student_batch *batch,
                                  wd_student_ready_fn *ready, void *ready_context)
 {
-    assert(student->mode != WD_STUDENT_SAMPLE && student->params->shown == WD_PARAMS_P);
+    WD_REQUIRE(student->mode != WD_STUDENT_SAMPLE,
+               "a student that was opened to sample has no room to be trained");
+    assert(student->params->shown == WD_PARAMS_P);
     run_training(loss, student, batch, ready, ready_context);
 }
 

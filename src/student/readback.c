@@ -2,9 +2,10 @@
  * and an event that happens when its copies are done. */
 #include "student/readback.h"
 
-#include <assert.h>
+#include <inttypes.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 
 typedef struct slot {
     float *value;
@@ -25,7 +26,7 @@ struct wd_readback {
 wd_status wd_readback_open(wd_readback **out, wd_device *device, int slots, int64_t values_max,
                            wd_err *err)
 {
-    assert(slots >= 2 && values_max >= 1);
+    WD_REQUIRE(slots >= 2 && values_max >= 1, "%d slots of %" PRId64 " values", slots, values_max);
     wd_readback *readback = NULL;
     wd_status status = WD_OK;
     WD_TRY(wd_alloc((void **)&readback, 1, sizeof *readback, "readback ring", err));
@@ -56,17 +57,26 @@ void wd_readback_close(wd_readback *readback)
     wd_free(readback);
 }
 
+static void require_open_slot(const wd_readback *readback)
+{
+    WD_REQUIRE(readback->pending < readback->slots, "all %d slots are on their way",
+               readback->slots);
+}
+
 void wd_readback_gather(wd_readback *readback, const float *from, int64_t count, wd_queue *queue)
 {
     slot *s = &readback->slot[readback->open];
-    assert(readback->pending < readback->slots && s->count + count <= readback->values_max);
+    require_open_slot(readback);
+    WD_REQUIRE(count >= 0 && s->count + count <= readback->values_max,
+               "a slot has room for %" PRId64 " values and gets %" PRId64, readback->values_max,
+               s->count + count);
     wd_queue_copy(queue, s->value + s->count, from, (size_t)count * sizeof(float));
     s->count += count;
 }
 
 void wd_readback_commit(wd_readback *readback, int64_t tag, wd_queue *queue)
 {
-    assert(readback->pending < readback->slots);
+    require_open_slot(readback);
     slot *s = &readback->slot[readback->open];
     s->tag = tag;
     wd_event_record(s->done, queue);
@@ -78,7 +88,7 @@ int wd_readback_pending(const wd_readback *readback) { return readback->pending;
 
 wd_readback_values wd_readback_take(wd_readback *readback)
 {
-    assert(readback->pending > 0);
+    WD_REQUIRE(readback->pending > 0, "a result is taken, and none is on its way");
     int oldest = (readback->open - readback->pending + readback->slots) % readback->slots;
     slot *s = &readback->slot[oldest];
     wd_event_wait(s->done);

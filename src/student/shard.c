@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "dev/ops.h"
 
 /* A part of an island that one rank owns. */
@@ -124,7 +125,9 @@ static wd_status open_sums(wd_shard *s, wd_err *err)
 wd_status wd_shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd_comm *comm,
                         wd_err *err)
 {
-    assert(params->pieces.ranks == comm->ranks && params->rank == comm->rank);
+    WD_REQUIRE(params->pieces.ranks == comm->ranks && params->rank == comm->rank,
+               "a student shared as by rank %d of %d, on rank %d of %d", params->rank,
+               params->pieces.ranks, comm->rank, comm->ranks);
     wd_shard *s;
     wd_status status;
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "a shared student", err));

@@ -1,9 +1,10 @@
 /* Guided velocities of a pipeline: see teacher/guided.h. */
 #include "teacher/guided.h"
 
-#include <assert.h>
+#include <inttypes.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 
 struct wd_guided {
     wd_queue *queue;
@@ -70,7 +71,9 @@ void wd_guided_close(wd_guided *guided)
 
 void wd_guided_select(wd_guided *guided, int64_t first_prompt, int64_t pictures)
 {
-    assert(pictures > 0 && pictures <= guided->pictures_max);
+    WD_REQUIRE(pictures > 0 && pictures <= guided->pictures_max,
+               "%" PRId64 " pictures, and there is room for %" PRId64, pictures,
+               guided->pictures_max);
     guided->pictures = pictures;
     for (int64_t i = 0; i < pictures; i++) guided->prompt[i] = first_prompt + i;
 }

@@ -1,12 +1,12 @@
 /* The planner: see teacher/planner.h. */
 #include "teacher/planner.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "teacher/planner_predict.h"
 #include "teacher/station.h"
 
@@ -316,7 +316,7 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
 /* The same is asked for more than once. */
 static wd_status plan_once(wd_planner *p, wd_strategy strategy, wd_err *err)
 {
-    assert(strategy != WD_STRATEGY_auto);
+    WD_REQUIRE(strategy >= 0 && strategy < WD_STRATEGY_auto, "no plan has strategy %d", strategy);
     if (!p->planned[strategy]) WD_TRY(plan_anew(&p->plan[strategy], p, strategy, err));
     p->planned[strategy] = true;
     return WD_OK;

@@ -7,7 +7,7 @@
 /* They take turns, but for the second, which may be too small. */
 static int next_staging(wd_streamed *r, const wd_stage_layout *layout)
 {
-    const int next = r->staging_next++ % r->stagings;
+    const int next = (int)(r->staged++ % r->stagings);
     return layout->reading_bytes <= r->staging_bytes[next] ? next : 0;
 }
 

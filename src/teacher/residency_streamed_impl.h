@@ -60,7 +60,8 @@ typedef struct wd_streamed {
     void *staging[WD_PLACED_STAGINGS]; /* host: what is read and is not used as it was read */
     size_t staging_bytes[WD_PLACED_STAGINGS]; /* the first one takes any stage */
     wd_event *sent[WD_PLACED_STAGINGS];       /* from there */
-    int stagings, staging_next;
+    int stagings;
+    int64_t staged; /* stages that were read so far */
     wd_host_reader *host_reader; /* instead, where ranks share one */
     pthread_t thread;
     bool threaded, closing;

@@ -1,7 +1,10 @@
 /* Stations of a sweep: see teacher/station.h. */
 #include "teacher/station.h"
 
+#include <inttypes.h>
+
 #include "core/memory.h"
+#include "core/require.h"
 #include "dev/ops.h"
 
 static wd_dit_context shape_of(const wd_sweep_options *o, int64_t samples, bool negative)
@@ -189,7 +192,9 @@ wd_station_slot *wd_station_take_slot(wd_station *s, int expert, int behind)
 {
     const int slots = s->sweep.streams;
     const bool own = s->sweep.windows || s->sweep.waits[expert];
-    wd_station_slot *slot = &s->slot[own ? slots - 1 - behind : s->slot_next++ % slots];
+    const int64_t at = own ? slots - 1 - behind : s->taken++ % slots;
+    WD_REQUIRE(at >= 0 && at < slots, "slot %" PRId64 " of %d of a device", at, slots);
+    wd_station_slot *slot = &s->slot[at];
     if (s->sweep.contexts == 1) {
         wd_arena_reset(&s->arena, s->head_mark);
         push_context(slot, &s->arena, s->options, s->options->micro_batch);

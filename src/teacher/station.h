@@ -27,7 +27,7 @@ typedef struct wd_station {
     size_t head_mark; /* the same of a head: where there is one context, in its place */
     wd_station_slot *slot;
     wd_placed_sweep sweep; /* what it is for */
-    int slot_next;
+    int64_t taken; /* slots so far, of those that come round */
     /* entry; device. States come one after another: a long text is more than many a stream */
     void *text_negative; /* [1, S, text_dim] dtype, where guided; uploaded once */
     float *latents;      /* [1, C, F, H, W] */

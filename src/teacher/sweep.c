@@ -1,10 +1,11 @@
 /* The sweep: see teacher/sweep.h. */
 #include "teacher/sweep.h"
 
-#include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "teacher/crossing.h"
 #include "teacher/residency_kinds.h"
 
@@ -60,7 +61,9 @@ int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_
 wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options)
 {
     wd_sweep_options o = *options;
-    assert(o.micro_batch > 0 && o.window_max > 0);
+    WD_REQUIRE(o.micro_batch > 0 && o.window_max > 0,
+               "a sweep of windows of %" PRId64 " states in micro-batches of %" PRId64,
+               o.window_max, o.micro_batch);
     if (o.micro_batch > o.window_max) o.micro_batch = o.window_max;
     while (o.micro_batch % wd_sweep_size_step(o.micro_batch)) o.micro_batch--;
     return o;
@@ -111,6 +114,11 @@ int64_t wd_sweep_micro_batch_of(const wd_sweep *sweep)
     return sweep->options.micro_batch;
 }
 
+int64_t wd_sweep_window_max(const wd_sweep *sweep)
+{
+    return sweep->options.window_max;
+}
+
 /* ---- the window ---- */
 
 /* Sorts its states by expert. Where an expert's make no whole number of steps, the last one is
@@ -135,7 +143,8 @@ static int cut(wd_sweep *sweep, int64_t first, int64_t count)
     for (int64_t done = 0; done < count; n++) {
         int64_t size = (count - done) % sweep->options.micro_batch;
         if (!size) size = sweep->options.micro_batch;
-        assert(n < sweep->batches_max);
+        WD_REQUIRE(n < sweep->batches_max, "a sweep has room for %d micro-batches",
+                   sweep->batches_max);
         sweep->batch[n] = (micro_batch){.first = first + done, .samples = size, .device = -1};
         done += size;
     }
@@ -343,7 +352,9 @@ void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 {
     int64_t count[EXPERTS_MAX], first = 0;
-    assert(window->count > 0 && window->count <= sweep->options.window_max);
+    WD_REQUIRE(window->count > 0 && window->count <= sweep->options.window_max,
+               "a sweep of at most %" PRId64 " states was given %" PRId64,
+               sweep->options.window_max, window->count);
     WD_TRY(wd_sweep_expect(sweep, window->queue, err));
     if (!sweep->announced)
         wd_sweep_announce(

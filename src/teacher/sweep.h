@@ -118,6 +118,9 @@ bool wd_sweep_is_shared(const wd_sweep *sweep);
 /* States of a micro-batch, at most. */
 int64_t wd_sweep_micro_batch_of(const wd_sweep *sweep);
 
+/* States of one run, at most. */
+int64_t wd_sweep_window_max(const wd_sweep *sweep);
+
 /* One sweep. Returns when everything is launched; the window's host arrays may then be reused. */
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);
 

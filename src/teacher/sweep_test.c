@@ -1,8 +1,7 @@
 /* Tests of the sweep on wan-tiny, both experts: the window, the micro-batch and the device never
  * change a velocity; a stage is acquired once per sweep and expert; memory is as planned. */
+#include "aborts.h"
 #include "teacher_copy.h"
-
-#include <unistd.h>
 
 #include "core/random.h"
 #include "teacher/residency_kinds.h"
@@ -384,6 +383,34 @@ static void a_file_that_ends_is_an_error(void **state)
     close_setup(&s);
 }
 
+/* A window that is larger than the sweep was opened for would write behind its order of states. */
+static void run_too_many(void *context)
+{
+    setup *s = context;
+    wd_err err;
+    wd_sweep *sweep;
+    const wd_sweep_options options = options_of(s, WD_F32, STATES - 1, 2);
+    static const float timestep[STATES];
+    static const int64_t prompt[STATES];
+    const wd_window window = {.count = STATES,
+                              .queue = s->queue,
+                              .latents = s->latents,
+                              .velocity = s->velocity,
+                              .timestep = timestep,
+                              .prompt = prompt};
+    if (wd_sweep_open(&sweep, &options, s->residency, NULL, &s->queue, &err)) return;
+    wd_sweep_run(sweep, &window, &err);
+}
+
+static void a_window_too_large_ends_the_process(void **state)
+{
+    (void)state;
+    setup s;
+    open_setup(&s, WD_F32, false, RESIDENT);
+    wd_test_aborts(run_too_many, &s, "a sweep of at most 10 states was given 11");
+    close_setup(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +426,7 @@ int main(void)
         cmocka_unit_test(a_last_block_needs_less),
         cmocka_unit_test(memory_is_as_planned),
         cmocka_unit_test(ends_are_told_apart),
+        cmocka_unit_test(a_window_too_large_ends_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

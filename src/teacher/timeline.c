@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "core/require.h"
+
 enum {
     BEFORE = 3, /* sweeps, and steps, that are played until one is as all that follow */
     TRIED = 16, /* numbers of sweeps of which one may be whole steps */
@@ -454,7 +456,9 @@ static double play_sweep(player *p)
     const wd_placement *placement = p->placement;
     double end = 0;
     for (int e = 0; e < placement->experts; e++) {
-        assert(p->load->batches[e] <= WD_TIMELINE_BATCHES_MAX);
+        WD_REQUIRE(p->load->batches[e] <= WD_TIMELINE_BATCHES_MAX,
+                   "%d micro-batches of an expert, and there is room for %d", p->load->batches[e],
+                   WD_TIMELINE_BATCHES_MAX);
         if (!p->load->batches[e]) continue;
         for (int s = 0; s < placement->stages;) {
             const wd_leg leg = wd_placement_leg(placement, e, s);

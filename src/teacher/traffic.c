@@ -1,9 +1,10 @@
 /* Bytes by link: see teacher/traffic.h. */
 #include "teacher/traffic.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+
+#include "core/require.h"
 
 enum { HOST = -1 }; /* its memory */
 
@@ -35,7 +36,7 @@ static void add(const walk *w, wd_link_kind kind, int from, int to, double bytes
            (t->link[i].kind != kind || t->link[i].from != from || t->link[i].to != to))
         i++;
     if (i == t->links) {
-        assert(t->links < t->room);
+        WD_REQUIRE(t->links < t->room, "there is room for %d links", t->room);
         t->link[t->links++] = (wd_link){
             .kind = kind, .from = from, .to = to, .alike = w->placement->each ? alike : 1};
     }

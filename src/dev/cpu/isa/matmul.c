@@ -3,6 +3,8 @@
 #include <assert.h>
 
 #include "dev/cpu/isa/isa.h"
+
+#include "core/require.h"
 #include "dev/cpu/isa/math.h"
 #include "dev/cpu/isa/product.h"
 
@@ -119,6 +121,7 @@ void KERNEL(matmul)(const void *args, wd_cpu_context *context)
     assert(a->beta == 0 || a->act == WD_ACT_NONE);
     job w = {a, wd_product_plan_make(a->batch, a->m, a->n, a->k, wd_parallel_threads()),
              context->workspace};
-    assert((size_t)w.plan.parts * w.plan.part_bytes <= context->workspace_bytes);
+    WD_REQUIRE((size_t)w.plan.parts * w.plan.part_bytes <= context->workspace_bytes,
+               "a product in a workspace of %zu bytes", context->workspace_bytes);
     wd_parallel_for(w.plan.parts, 1, make_part, &w);
 }

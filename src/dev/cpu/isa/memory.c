@@ -1,7 +1,9 @@
 /* Copies that change layout or dtype: casts, strided copies, gathered rows, constants. */
-#include <assert.h>
-
 #include "dev/cpu/isa/isa.h"
+
+#include <inttypes.h>
+
+#include "core/require.h"
 #include "dev/cpu/isa/rows.h"
 
 /* ---- cast ---- */
@@ -54,11 +56,12 @@ static void gather_part(int64_t begin, int64_t end, void *context)
 {
     const wd_gather_rows_args *a = context;
     float buffer[CHUNK];
-    for (int64_t r = begin; r < end; r++)
+    for (int64_t r = begin; r < end; r++) {
+        const int64_t from = a->index[r];
+        WD_REQUIRE(from >= -1 && from < a->table_rows, "row %" PRId64 " of a table of %" PRId64,
+                   from, a->table_rows);
         for (int64_t column = 0; column < a->width; column += CHUNK) {
             int64_t n = least(CHUNK, a->width - column), to = r * a->width + column;
-            int64_t from = a->index[r];
-            assert(from >= -1 && from < a->table_rows);
             const float *x = buffer;
             if (from < 0)
                 memset(buffer, 0, (size_t)n * sizeof *buffer);
@@ -69,6 +72,7 @@ static void gather_part(int64_t begin, int64_t end, void *context)
             else
                 narrow(a->to, a->to_type, to, x, n);
         }
+    }
 }
 
 void KERNEL(gather_rows)(const void *args, wd_cpu_context *context)

@@ -20,6 +20,8 @@
 #include <assert.h>
 
 #include "dev/cpu/isa/isa.h"
+
+#include "core/require.h"
 #include "dev/cpu/isa/product.h"
 #include "dev/cpu/winograd_plan.h"
 
@@ -261,7 +263,8 @@ void KERNEL(conv)(const void *args, wd_cpu_context *context)
     job w = {.args = a, .plan = wd_winograd_plan_make(a, wd_parallel_threads())};
     const wd_winograd_plan *p = &w.plan;
     assert(a->type == WD_F32 && a->w_type == WD_F32 && wd_winograd_takes(a));
-    assert(p->weight_bytes + (size_t)p->parts * p->part_bytes <= context->workspace_bytes);
+    WD_REQUIRE(p->weight_bytes + (size_t)p->parts * p->part_bytes <= context->workspace_bytes,
+               "a convolution in a workspace of %zu bytes", context->workspace_bytes);
     w.weights = context->workspace;
     w.workspace = (char *)context->workspace + p->weight_bytes;
     for (; w.co0 < a->co; w.co0 = w.co1) {

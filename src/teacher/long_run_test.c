@@ -1,0 +1,56 @@
+/* Counters that rise with every sweep of a run: they go on behind INT_MAX, and the places that they
+ * choose stay inside their rings. */
+#include "testing.h"
+
+#include <limits.h>
+
+#include "teacher/residency_streamed_impl.h"
+#include "teacher/station.h"
+
+static void slots_come_round_behind_int_max(void **state)
+{
+    (void)state;
+    enum { SLOTS = 3, TURNS = 7 };
+    wd_station_slot slot[SLOTS] = {0};
+    wd_station station = {.slot = slot, .sweep = {.streams = SLOTS, .contexts = SLOTS}};
+    station.taken = INT_MAX - 2;
+    for (int i = 0; i < TURNS; i++)
+        assert_ptr_equal(wd_station_take_slot(&station, 0, 0), &slot[(INT_MAX - 2 + i % 3) % 3]);
+}
+
+static void readings_go_on_behind_int_max(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_pipeline pipeline;
+    wd_device *device;
+    wd_queue *queue;
+    wd_residency *residency;
+    wd_dit_stage stage;
+    wd_test_ok(wd_pipeline_open(&pipeline, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    wd_test_ok(wd_device_open_sim(&device, &(wd_sim_options){.bytes = 1 << 28}, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+    const wd_streamed_options options = {
+        .storage = WD_F32, .from_disk = true, .slots = 2, .device = device};
+    wd_test_ok(wd_residency_open_streamed(&residency, &pipeline, &options, &err), &err);
+    wd_streamed *streamed = (wd_streamed *)residency;
+    assert_int_equal(streamed->stagings, 2);
+    streamed->staged = INT_MAX - 1;
+    for (int i = 1; i + 1 < residency->stages; i++) {
+        wd_test_ok(wd_residency_acquire(residency, &stage, 0, i, queue, &err), &err);
+        wd_residency_release(residency, 0, i, queue);
+    }
+    assert_int_equal(streamed->staged, (int64_t)INT_MAX - 1 + residency->stages - 2);
+    wd_residency_close(residency);
+    wd_queue_close(queue);
+    wd_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_come_round_behind_int_max),
+        cmocka_unit_test(readings_go_on_behind_int_max),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
