@@ -1,7 +1,7 @@
 # What every source file is compiled with.
 include(GNUInstallDirs)
 add_library(wd_flags INTERFACE)
-target_compile_definitions(wd_flags INTERFACE _GNU_SOURCE WD_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(wd_flags INTERFACE _GNU_SOURCE)
 target_compile_options(wd_flags INTERFACE -Wall -Wextra -Wshadow -Wpointer-arith
   # Messages are cut at the end of their buffer on purpose.
   $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>

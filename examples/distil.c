@@ -15,6 +15,13 @@ static void say(void *context, wd_log_level level, const char *message)
     fprintf(stderr, "%s\n", message);
 }
 
+static void show(void *context, const wd_progress *p)
+{
+    (void)context;
+    fprintf(stderr, "\r%s: %s %lld of %lld  ", p->what, p->unit, (long long)p->done,
+            (long long)p->total);
+}
+
 /* Ctrl-C ends the run with a checkpoint and a student. */
 static void stop(int signal_number)
 {
@@ -38,17 +45,23 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s TEACHER PROMPTS OUTPUT [name=value ...]\n", argv[0]);
         return WD_INVALID_ARGUMENT;
     }
-    wd_log_to(say, NULL, WD_LOG_INFO);
+    wd_log_to(say, NULL, WD_LOG_WARNING);
+    wd_progress_to(show, NULL);
     signal(SIGINT, stop);
 
     wd_err err;
+    wd_train_result result = {0};
     wd_status status = WD_OK;
     wd_train_options options = wd_train_defaults();
     options.teacher_path = argv[1];
     options.data_path = argv[2];
     options.output_dir = argv[3];
     for (int i = 4; i < argc && status == WD_OK; i++) status = set(&options, argv[i], &err);
-    if (status == WD_OK) status = wd_train(&options, &err);
-    if (status != WD_OK) fprintf(stderr, "%s\n", err.message);
+    if (status == WD_OK) status = wd_train(&result, &options, &err);
+    if (status != WD_OK)
+        fprintf(stderr, "\n%s\n", err.message);
+    else
+        fprintf(stderr, "\n%s after %lld steps, loss %.3g\n", result.stopped ? "stopped" : "done",
+                (long long)result.steps, result.loss);
     return (int)status;
 }

@@ -5,7 +5,12 @@
  * includes nothing of the library, and shows no model constant.
  *
  * Ownership: options are plain values; the strings in them are borrowed and must live until the
- * call returns. Threads: one job at a time per process, unless a function says otherwise.
+ * call returns. Threads: one job at a time per process, unless a function says otherwise. Errors:
+ * wherever a function takes a wd_err, NULL is allowed and means that the status is enough.
+ *
+ * Later versions: option structs and results keep their size. New fields take the place of
+ * `reserved`, and wd_<job>_defaults() fills them, so a program that is linked with a newer library
+ * needs no new compilation. A job refuses a struct that does not come from wd_<job>_defaults().
  *
  * The process is its owner's. What the program sets for itself a program of your own may set, too:
  * GOMP_SPINCOUNT=2000 in the environment before it starts, or threads that wait spin for
@@ -22,6 +27,13 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define WD_VERSION_MAJOR 0
+#define WD_VERSION_MINOR 1
+#define WD_VERSION_PATCH 0
+#define WD_VERSION "0.1.0"
+/* To compare: WD_VERSION_NUMBER >= 200 is 0.2.0 or later. */
+#define WD_VERSION_NUMBER (WD_VERSION_MAJOR * 10000 + WD_VERSION_MINOR * 100 + WD_VERSION_PATCH)
 
 /* Every way in which a call can end: name, exit code of the command line, what it means. */
 #define WD_STATUS_MAP(X)                                                                           \
@@ -40,9 +52,9 @@ extern "C" {
     X(RANK_LOST, 13, "a rank of the job is gone, or does not answer")
 
 typedef enum wd_status {
-#define X(name, code, text) WD_##name = code,
-    WD_STATUS_MAP(X)
-#undef X
+#define WD_STATUS_LINE_(name, code, text) WD_##name = code,
+    WD_STATUS_MAP(WD_STATUS_LINE_)
+#undef WD_STATUS_LINE_
 } wd_status;
 
 /* What went wrong: filled by the call that failed, untouched by one that succeeds. */
@@ -64,8 +76,42 @@ typedef void wd_log_fn(void *context, wd_log_level level, const char *message);
 /* Sends messages up to `level` to `fn`; NULL: to nowhere (the default). */
 void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level);
 
-/* The library's version, "0.1.0". */
+/* What the job that is running is at, and how far it is with that. */
+typedef struct wd_progress {
+    const char *what;    /* "training", "encoding prompts": lives until the function returns */
+    const char *unit;    /* what is counted: "step", "prompt" */
+    int64_t done, total; /* total 0: the end is set by time, or not known */
+    double seconds;      /* since this part of the job began */
+    double rate;         /* what is counted, per second; NaN: not known yet */
+    double seconds_left; /* NaN: not known yet */
+    double loss;         /* of the last step of training; NaN elsewhere */
+    uint64_t reserved[8];
+} wd_progress;
+
+/* Hears of progress: after each step, prompt, picture and so on, and with done == total once a part
+ * is complete. Called by the thread that runs the job, of several ranks by that of the first. */
+typedef void wd_progress_fn(void *context, const wd_progress *progress);
+
+/* Sends progress to `fn`. NULL (the default): to the log, as lines of WD_LOG_INFO that become rarer
+ * the longer a part lasts. */
+void wd_progress_to(wd_progress_fn *fn, void *context);
+
+/* A picture that a job has drawn and written: of `sample`, `eval`, or a sample sheet of `train`. */
+typedef struct wd_picture {
+    const char *path;   /* its PNG file */
+    const uint8_t *rgb; /* [height, width, 3] from the top; lives until the function returns */
+    int64_t height, width;
+    uint64_t reserved[4];
+} wd_picture;
+
+/* Sees every picture once its file is written. Called as a wd_progress_fn is. */
+typedef void wd_picture_fn(void *context, const wd_picture *picture);
+void wd_pictures_to(wd_picture_fn *fn, void *context); /* NULL: to nowhere (the default) */
+
+/* The version of the library that is linked, as WD_VERSION and WD_VERSION_NUMBER say it of this
+ * header: a header that is newer than the library has options that the library does not know. */
 const char *wd_version(void);
+int wd_version_number(void);
 
 /* Asks the job that is running to stop soon, as Ctrl-C does: training writes its checkpoint and its
  * student first and succeeds, other jobs end with WD_INTERRUPTED. May be called from a signal
@@ -81,10 +127,10 @@ void wd_text_free(char *text);
 
 /* ---- options: one struct per job ----
  *
- * Start from wd_<job>_defaults(), set fields, run the job. Strings are borrowed; NULL means not
- * given. A number that may be left open has a value that says so: 0, or NaN for those whose comment
- * says "NaN:". What each option does, and the range it may have, is in its table (wd_options_of),
- * which is also what the command line, --config files, the manual and the completions are made of.
+ * Start from wd_<job>_defaults(), which sets `bytes`, set fields, run the job. Strings are
+ * borrowed; NULL means not given. A number that may be left open has a value that says so: 0, or
+ * NaN where the comment says "NaN:". What each option does, and the range it may have, is in its
+ * table (wd_options_of), from which command line, --config files, manual and completions are made.
  */
 
 enum { WD_TEXTS_MAX = 64 };
@@ -97,6 +143,7 @@ typedef struct wd_texts {
 
 /* Distils a student from a teacher. */
 typedef struct wd_train_options {
+    size_t bytes; /* of this struct */
     /* teacher */
     const char *teacher_path;  /* pipeline folder or Hub id; required */
     const char *teacher_dtype; /* "float32", "float16", "bfloat16": its weights */
@@ -167,21 +214,25 @@ typedef struct wd_train_options {
     int64_t nproc_per_node; /* start so many ranks: the same; 0: none */
     int64_t local_rank;     /* accepted for scripts of the Python version; means nothing */
     double step_timeout;    /* seconds that a step of several ranks may take; 0: by the plan */
+    uint64_t reserved[32];
 } wd_train_options;
 
 /* Says what a run of `train` would take, under every strategy, without loading a weight. */
 typedef struct wd_plan_options {
     wd_train_options train;     /* teacher_path and data_path may be NULL */
+    size_t bytes;               /* of this struct */
     const char *teacher_preset; /* a published model instead of teacher_path: "wan2.1-1.3b",
                                  * "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b" */
     int64_t ranks, hosts;       /* of the run that is planned; ranks 0: as `train` says, or one for
                                  * each host */
     bool json;
     const char *svg; /* file that gets a drawing of the plan; NULL: none */
+    uint64_t reserved[8];
 } wd_plan_options;
 
 /* Makes pictures with a teacher or a student. */
 typedef struct wd_sample_options {
+    size_t bytes; /* of this struct */
     const char *model;   /* pipeline folder or Hub id; required */
     wd_texts prompt;     /* prompts, or ... */
     const char *prompts; /* ... a file, one per line; one of the two is required */
@@ -200,10 +251,12 @@ typedef struct wd_sample_options {
     const char *trace;           /* safetensors file to write all stages to */
     const char *out;             /* folder, or a .png file for one picture; required */
     int64_t num_threads;
+    uint64_t reserved[8];
 } wd_sample_options;
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */
 typedef struct wd_forward_options {
+    size_t bytes; /* of this struct */
     const char *model;     /* pipeline folder, or one with the component's subfolder; required */
     const char *component; /* "transformer", "transformer_2", "text_encoder", "vae_decoder",
                             * "vae_encoder"; required */
@@ -214,16 +267,20 @@ typedef struct wd_forward_options {
     bool grad;             /* gradients of sum(sample * grad_sample), too */
     const char *dtype;     /* "float32", "bfloat16" */
     int64_t num_threads;
+    uint64_t reserved[8];
 } wd_forward_options;
 
 /* Describes a model folder or a file. */
 typedef struct wd_inspect_options {
+    size_t bytes; /* of this struct */
     const char *path; /* pipeline folder, Hub id, component folder, safetensors file; required */
     bool json;
+    uint64_t reserved[8];
 } wd_inspect_options;
 
 /* Compares a student with its teacher. */
 typedef struct wd_eval_options {
+    size_t bytes; /* of this struct */
     const char *teacher, *student; /* pipeline folders or Hub ids; required */
     const char *prompts;           /* file, one per line; required */
     const char *negative_prompt;   /* NULL: as in the student's run */
@@ -238,41 +295,38 @@ typedef struct wd_eval_options {
     const char *out; /* folder: eval.json, side-by-side.png; NULL: only the text */
     bool json;       /* the text is JSON instead of a table */
     int64_t num_threads;
+    uint64_t reserved[8];
 } wd_eval_options;
 
 /* Writes a transformer in another format. */
 typedef struct wd_convert_options {
+    size_t bytes; /* of this struct */
     const char *model;     /* pipeline folder or Hub id; to "diffusers": a file; required */
     const char *to;        /* "comfyui", "diffusers"; required */
     const char *component; /* "transformer", "transformer_2" */
     const char *dtype;     /* "float32", "float16", "bfloat16" */
     const char *out;       /* file; to "diffusers": a folder; required */
+    uint64_t reserved[8];
 } wd_convert_options;
 
 /* Measures this machine and this program. */
 typedef struct wd_bench_options {
+    size_t bytes; /* of this struct */
     const char *only; /* the cases whose name has this in it; NULL: all */
     int64_t num_threads;
     /* Gets each line of the report as soon as it is there, without a newline; required. */
     void (*print)(void *context, const char *line);
     void *print_context;
+    uint64_t reserved[8];
 } wd_bench_options;
 
 /* What every command takes, besides the options of its job. */
 typedef struct wd_common_options {
+    size_t bytes; /* of this struct */
     const char *config;    /* file of options: see wd_config_open */
     const char *log_level; /* "error", "warning", "info", "debug" */
+    uint64_t reserved[8];
 } wd_common_options;
-
-/* Every value as its table says; required ones are NULL. */
-wd_train_options wd_train_defaults(void);
-wd_plan_options wd_plan_defaults(void);
-wd_sample_options wd_sample_defaults(void);
-wd_forward_options wd_forward_defaults(void);
-wd_inspect_options wd_inspect_defaults(void);
-wd_eval_options wd_eval_defaults(void);
-wd_convert_options wd_convert_defaults(void);
-wd_bench_options wd_bench_defaults(void);
 
 /* ---- jobs ----
  *
@@ -283,7 +337,18 @@ wd_bench_options wd_bench_defaults(void);
  * process of every one, with its status as exit code: it does not return. Texts (*text) are the
  * caller's to wd_text_free, and only set on success. */
 
-wd_status wd_train(const wd_train_options *options, wd_err *err);
+/* How a run of `train` has ended. */
+typedef struct wd_train_result {
+    bool stopped;    /* by wd_request_stop or stop_at_step, before it was done */
+    int64_t steps;   /* of the run, those before it was resumed counted */
+    int64_t targets; /* velocities that the teacher has computed for it */
+    double loss;     /* mean of the last hundred steps; NaN: there was none since it was resumed */
+    double seconds;  /* of training, those before it was resumed counted */
+    uint64_t reserved[8];
+} wd_train_result;
+
+/* *result: set on success; NULL is allowed. */
+wd_status wd_train(wd_train_result *result, const wd_train_options *options, wd_err *err);
 /* For a rank that cannot even read its options: tells `error` as the failure of wd_train, and does
  * not return. Returns where this process was started alone. */
 void wd_train_fail(const wd_err *error);
@@ -315,9 +380,9 @@ wd_status wd_bench(const wd_bench_options *options, wd_err *err);
     X(BENCH, bench, "measure this machine and this program")
 
 typedef enum wd_job {
-#define X(job, name, summary) WD_JOB_##job,
-    WD_JOB_MAP(X)
-#undef X
+#define WD_JOB_LINE_(job, name, summary) WD_JOB_##job,
+    WD_JOB_MAP(WD_JOB_LINE_)
+#undef WD_JOB_LINE_
         WD_JOB_COUNT,
     WD_JOB_COMMON = WD_JOB_COUNT /* not a job: the table of wd_common_options */
 } wd_job;
@@ -335,7 +400,11 @@ enum {
     WD_OPTION_REQUIRED = 1,
     WD_OPTION_POSITIONAL = 2, /* may be given without its name */
     WD_OPTION_FILE = 4,       /* a path: for completions */
-    WD_OPTION_LEGACY = 8      /* kept for scripts of the Python version; not in the help */
+    WD_OPTION_LEGACY = 8,     /* kept for scripts of the Python version; not in the help */
+    /* Every option of `train` is one of these two: its value may make another student, or never
+     * does. */
+    WD_OPTION_STUDENT = 16,
+    WD_OPTION_SAME_STUDENT = 32
 };
 
 /* One option of a job. Everything is static. */
@@ -359,9 +428,24 @@ const char *wd_job_summary(wd_job job); /* one line */
 /* The table of a job, in the order of its help. */
 const wd_option *wd_options_of(wd_job job, int64_t *count);
 
-/* Bytes of the job's options struct, and the struct filled with the defaults. */
+/* Bytes of the job's options struct. */
 size_t wd_options_bytes(wd_job job);
-void wd_options_default(void *options, wd_job job);
+
+/* Fills the job's options struct, which has `bytes` bytes, with the defaults: every value as its
+ * table says, required ones NULL. Where the library's struct has another size all is zero, which
+ * every job refuses. */
+void wd_options_default(void *options, size_t bytes, wd_job job);
+
+/* wd_train_options wd_train_defaults(void), and so on for each job. */
+#define WD_DEFAULTS_LINE_(JOB, job, summary)                                                       \
+    static inline wd_##job##_options wd_##job##_defaults(void)                                     \
+    {                                                                                              \
+        wd_##job##_options options;                                                                \
+        wd_options_default(&options, sizeof options, WD_JOB_##JOB);                                \
+        return options;                                                                            \
+    }
+WD_JOB_MAP(WD_DEFAULTS_LINE_)
+#undef WD_DEFAULTS_LINE_
 
 /* The option called `name`, without leading dashes. Unknown: NULL, and an error with the nearest
  * name there is. */
@@ -381,8 +465,9 @@ typedef struct wd_option_source {
     int64_t count;
 } wd_option_source;
 
-/* As wd_option_set, for a source. Another name of a field that the source has already given another
- * value (--teacher_on_cpu, --balance_teacher) is an error that names both. */
+/* As wd_option_set, for a source. Of a WD_OPTION_TEXTS the first text that a source gives replaces
+ * those of earlier sources, the next ones are appended. Another name of a field that the source has
+ * already given another value (--teacher_on_cpu, --balance_teacher) is an error that names both. */
 wd_status wd_option_give(wd_option_source *source, void *options, const wd_option *option,
                          const char *value, wd_err *err);
 
@@ -401,7 +486,8 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
                            const wd_option *option);
 
 /* A file of options: a JSON object of option names and values (numbers, true and false, texts, and
- * arrays of texts), or the run.json of a run. It owns the strings that apply puts into options:
+ * arrays of texts), or the run.json of a run, of which it takes "options": what that run was told,
+ * and not what followed from it. It owns the strings that apply puts into options:
  * close it after they were used. */
 typedef struct wd_config wd_config;
 

@@ -113,7 +113,7 @@ static figures train(int64_t steps)
     o.num_threads = 2;
     long long calls = atomic_load(&large_calls), before = atomic_load(&live);
     atomic_store(&peak, before);
-    wd_test_ok(wd_train(&o, &err), &err);
+    wd_test_ok(wd_train(NULL, &o, &err), &err);
     return (figures){atomic_load(&large_calls) - calls, atomic_load(&peak) - before};
 }
 

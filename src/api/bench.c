@@ -5,6 +5,7 @@
 wd_status wd_bench(const wd_bench_options *options, wd_err *err)
 {
     wd_run run;
+    WD_TRY(wd_options_check(WD_JOB_BENCH, options, err));
     if (!options->print)
         return wd_fail(err, WD_INVALID_ARGUMENT, "bench needs a function that takes its lines");
     WD_TRY(wd_run_open(&run, WD_JOB_BENCH, options, options->num_threads, err));

@@ -49,7 +49,7 @@ static wd_status train(wd_err *err)
     o.sample_prompts = (wd_texts){.item = {"a fox"}, .count = 1};
     o.sample_steps = 1;
     o.num_threads = 1;
-    return wd_train(&o, err);
+    return wd_train(NULL, &o, err);
 }
 
 static wd_status eval(wd_err *err)

@@ -8,7 +8,7 @@
 #include "api/teacher_choice.h"
 #include "core/error.h"
 
-/* What has given the field at `offset`: NULL, nothing has. */
+/* The option that has given the field at `offset`; NULL: none has. */
 static const wd_option *given(const wd_option_source *source, size_t offset)
 {
     for (int64_t i = 0; i < source->count; i++)
@@ -30,6 +30,8 @@ wd_status wd_option_give(wd_option_source *source, void *options, const wd_optio
 {
     char before[128], after[128];
     const wd_option *other = given(source, option->offset);
+    if (option->type == WD_OPTION_TEXTS && !other)
+        ((wd_texts *)(void *)((char *)options + option->offset))->count = 0;
     wd_option_text(before, sizeof before, options, option);
     WD_TRY(wd_option_set(options, option, value, err));
     wd_option_text(after, sizeof after, options, option);

@@ -247,10 +247,19 @@ wd_status wd_option_set(void *options, const wd_option *option, const char *valu
     return WD_OK;
 }
 
-void wd_options_default(void *options, wd_job job)
+/* The struct's field that says how large it is. */
+static size_t *bytes_of(void *options, const wd_option_table *table)
+{
+    return (size_t *)(void *)((char *)options + table->bytes_at);
+}
+
+void wd_options_default(void *options, size_t bytes, wd_job job)
 {
     const wd_option_table table = table_of(job);
-    memset(options, 0, table.bytes);
+    memset(options, 0, bytes);
+    if (bytes != table.bytes) return;
+    *bytes_of(options, &table) = bytes;
+    if (job == WD_JOB_PLAN) ((wd_plan_options *)options)->train.bytes = sizeof(wd_train_options);
     for (int64_t i = 0; i < table.count; i++) {
         const wd_option *o = &table.option[i];
         if (*o->default_text) {
@@ -262,16 +271,6 @@ void wd_options_default(void *options, wd_job job)
         }
     }
 }
-
-#define X(JOB, job, summary)                                                                       \
-    wd_##job##_options wd_##job##_defaults(void)                                                   \
-    {                                                                                              \
-        wd_##job##_options options;                                                                \
-        wd_options_default(&options, WD_JOB_##JOB);                                                \
-        return options;                                                                            \
-    }
-WD_JOB_MAP(X)
-#undef X
 
 static bool is_given(const void *field, const wd_option *o)
 {
@@ -345,9 +344,23 @@ static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
     return not_usable(err, o, text, range_text(expected, sizeof expected, o));
 }
 
+/* A struct of another size is not what the library reads. */
+static wd_status check_bytes(const void *options, const wd_option_table *table, wd_job job,
+                             wd_err *err)
+{
+    size_t found;
+    memcpy(&found, (const char *)options + table->bytes_at, sizeof found);
+    if (found == table->bytes) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "wd_%s_options: expected %zu bytes, found %zu: start from wd_%s_defaults(), and "
+                   "build with the wandistiller.h of this library, version %s",
+                   wd_job_name(job), table->bytes, found, wd_job_name(job), wd_version());
+}
+
 wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
 {
     const wd_option_table table = table_of(job);
+    WD_TRY(check_bytes(options, &table, job, err));
     for (int64_t i = 0; i < table.count; i++) {
         const wd_option *o = &table.option[i];
         const void *field = (const char *)options + o->offset;

@@ -29,7 +29,7 @@ static void refuses(wd_job job, const char *name, const char *value, const char 
 {
     char options[4096];
     wd_err err = {0};
-    wd_options_default(options, job);
+    wd_options_default(options, wd_options_bytes(job), job);
     const wd_option *o = wd_option_find(job, name, &err);
     assert_int_equal(o ? wd_option_set(options, o, value, &err) : err.status, WD_INVALID_ARGUMENT);
     assert_says(&err, text);
@@ -51,6 +51,12 @@ static void tables_are_sound(void **state)
             assert_true((o->type == WD_OPTION_CHOICE) == (o->choices != NULL));
             assert_true(o->choices || o->metavar || o->type == WD_OPTION_FLAG);
             assert_true(o->offset < wd_options_bytes((wd_job)job));
+            const unsigned student = o->flags & (WD_OPTION_STUDENT | WD_OPTION_SAME_STUDENT);
+            if (job == WD_JOB_TRAIN && student != WD_OPTION_STUDENT &&
+                student != WD_OPTION_SAME_STUDENT)
+                fail_msg("--%s: decide in its table whether it may change the student", o->name);
+            if (job == WD_JOB_TRAIN && strstr(o->help, "Never changes the student"))
+                assert_int_equal(student, WD_OPTION_SAME_STUDENT);
             if (o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT)
                 assert_true(o->min < o->max);
         }

@@ -136,7 +136,7 @@ wd_status wd_ranks_check(const wd_comm *comm, const wd_train_options *o, wd_err 
 {
     const wd_launch launch = wd_launch_detect();
     const wd_status status = check(comm, &launch, o, err);
-    if (status != WD_OK && comm->ranks == 1 && launch.rank > 0) err->message[0] = 0;
+    if (status != WD_OK && err && comm->ranks == 1 && launch.rank > 0) err->message[0] = 0;
     return status;
 }
 
@@ -210,9 +210,9 @@ wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *o, int ar
                        (launch.launcher == WD_LAUNCHER_SRUN && launch.ranks == 1);
     *exit_code = -1;
     if (!alone) return WD_OK;
+    WD_TRY(wd_options_check(WD_JOB_TRAIN, o, err));
     WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
     if (host_ranks <= 1) return WD_OK;
     WD_TRY(need_mpi(&launch, o, err));
-    WD_TRY(wd_options_check(WD_JOB_TRAIN, o, err));
     return wd_launch_run(exit_code, host_ranks, argc, argv, err);
 }

@@ -54,5 +54,5 @@ wd_option_table wd_table_plan(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_table);
-    return (wd_option_table){table, rows, sizeof(OPTIONS)};
+    return (wd_option_table){table, rows, sizeof(OPTIONS), offsetof(OPTIONS, bytes)};
 }

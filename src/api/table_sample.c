@@ -114,17 +114,20 @@ static const wd_option forward_table[] = {
 wd_option_table wd_table_sample(void)
 {
     return (wd_option_table){sample_table, sizeof sample_table / sizeof *sample_table,
-                             sizeof(wd_sample_options)};
+                             sizeof(wd_sample_options),
+                             offsetof(wd_sample_options, bytes)};
 }
 
 wd_option_table wd_table_eval(void)
 {
     return (wd_option_table){eval_table, sizeof eval_table / sizeof *eval_table,
-                             sizeof(wd_eval_options)};
+                             sizeof(wd_eval_options),
+                             offsetof(wd_eval_options, bytes)};
 }
 
 wd_option_table wd_table_forward(void)
 {
     return (wd_option_table){forward_table, sizeof forward_table / sizeof *forward_table,
-                             sizeof(wd_forward_options)};
+                             sizeof(wd_forward_options),
+                             offsetof(wd_forward_options, bytes)};
 }

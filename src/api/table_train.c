@@ -12,177 +12,193 @@
 #define STRATEGY_ALIAS(name_, strategy)                                                            \
     .name = name_, .type = WD_OPTION_CHOICE, .choices = WD_CHOICES(STRATEGIES),                    \
     .default_text = "", .offset = offsetof(OPTIONS, teacher_device_strategy), .bare = strategy,    \
-    .group = "Teacher", .flags = WD_OPTION_LEGACY,                                                 \
+    .group = "Teacher", .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,                        \
     .help = "Short for --teacher_device_strategy " strategy
 
 static const wd_option table[] = {
     {WD_TEXT_LINE(teacher_path, "", "PATH"), .group = "Teacher",
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help = "Diffusers Wan pipeline folder, or a Hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers "
              "that lies in the local Hub cache"},
     {WD_CHOICE_LINE(teacher_dtype, "float32", "float32", "float16", "bfloat16"), .group = "Teacher",
+     .flags = WD_OPTION_STUDENT,
      .help = "How the teacher's weights are kept. It computes in bfloat16 with bfloat16, else in "
              "float32: on the CPU float16 is widened block by block"},
     {WD_CHOICE_LINE(teacher_device_strategy, "", STRATEGIES), .group = "Teacher",
+     .flags = WD_OPTION_SAME_STUDENT,
      .help =
          "Where the teacher's weights live, and who computes (docs/strategies.md); default: cpu "
          "where there is no other device, gpu with one, auto with several or with several ranks. "
          "Never changes the student"},
-    {WD_TEXT_LINE(teacher_device_map, "", "FILE"), .group = "Teacher", .flags = WD_OPTION_FILE,
+    {WD_TEXT_LINE(teacher_device_map, "", "FILE"), .group = "Teacher",
+     .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
      .help = "JSON file that says where each part of the teacher goes, for custom: names of "
              "components and blocks, and devices, cpu or disk"},
-    {WD_INT_LINE(teacher_rank, "-1", -1, 1024), .group = "Teacher",
+    {WD_INT_LINE(teacher_rank, "-1", -1, 1024), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help = "The device that has the teacher under gpu0, or, of several ranks, the rank; -1: the "
              "first. Without a strategy it means gpu0"},
-    {WD_INT_LINE(teacher_prefetch, "1", 1, 7), .group = "Teacher",
+    {WD_INT_LINE(teacher_prefetch, "1", 1, 7), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Blocks that offload and disk bring ahead of use. Never changes the student"},
-    {WD_INT_LINE(teacher_window, "0", 0, 1e6), .group = "Teacher",
+    {WD_INT_LINE(teacher_window, "0", 0, 1e6), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Trajectories that one sweep over the teacher's weights moves on together, all ranks' "
              "shares counted where each has a teacher; 0: as many as fit, all of them at most. "
              "Never changes the student"},
     {WD_INT_LINE(teacher_micro_batch, "0", 0, 1e6), .group = "Teacher",
+     .flags = WD_OPTION_SAME_STUDENT,
      .help = "States that go through a block of the teacher together; 0: chosen. Never changes the "
              "student"},
 
-    {WD_TEXT_LINE(student_config, "", "FILE"), .group = "Student", .flags = WD_OPTION_FILE,
+    {WD_TEXT_LINE(student_config, "", "FILE"), .group = "Student",
+     .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help = "JSON file that says what the student is; without it: half the teacher's depth, same "
              "width"},
     {WD_CHOICE_LINE(mixed_precision, "no", "no", "bf16", "fp16"), .bare = "bf16",
-     .group = "Student",
+     .group = "Student", .flags = WD_OPTION_STUDENT,
      .help = "What the student computes in while it trains. On the CPU fp16 computes in bf16"},
-    {WD_FLAG_LINE(gradient_checkpointing), .group = "Student",
+    {WD_FLAG_LINE(gradient_checkpointing), .group = "Student", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Keep only the blocks' inputs and compute the rest again: less memory, more time"},
 
     {WD_TEXT_LINE(data_path, "", "PATH"), .group = "Prompts",
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help =
          "Prompts: a text file with one per line, a .jsonl file, or a folder with such files or "
          "captions"},
-    {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Prompts",
+    {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Prompts", .flags = WD_OPTION_STUDENT,
      .help = "What guidance leads away from"},
-    {WD_INT_LINE(height, "0", 0, 16384), .group = "Prompts",
+    {WD_INT_LINE(height, "0", 0, 16384), .group = "Prompts", .flags = WD_OPTION_STUDENT,
      .help = "Pixels; 0: the student configuration's, else the teacher's"},
-    {WD_INT_LINE(width, "0", 0, 16384), .group = "Prompts",
+    {WD_INT_LINE(width, "0", 0, 16384), .group = "Prompts", .flags = WD_OPTION_STUDENT,
      .help = "Pixels; 0: the student configuration's, else the teacher's"},
-    {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Prompts",
+    {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Prompts", .flags = WD_OPTION_STUDENT,
      .help = "Text tokens; 0: the student configuration's, else the smaller of 512 and the "
              "tokenizer's maximum"},
-    {WD_TEXT_LINE(cache_dir, "", "DIR"), .group = "Prompts", .flags = WD_OPTION_FILE,
+    {WD_TEXT_LINE(cache_dir, "", "DIR"), .group = "Prompts",
+     .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
      .help = "Where prompt embeddings are kept between runs; default: OUTPUT_DIR/cache"},
 
-    {WD_INT_LINE(trajectories, "64", 1, 65536), .group = "Objective",
+    {WD_INT_LINE(trajectories, "64", 1, 65536), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Teacher trajectories under way at any time, staggered"},
-    {WD_INT_LINE(trajectory_steps, "16", 1, 1000), .group = "Objective",
+    {WD_INT_LINE(trajectory_steps, "16", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Steps of a trajectory from noise to picture"},
-    {WD_INT_LINE(target_reuse, "2", 1, 1000), .group = "Objective",
+    {WD_INT_LINE(target_reuse, "2", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How often the student sees each of the teacher's velocities, on average"},
-    {WD_INT_LINE(target_replay, "1024", 1, 1e7), .group = "Objective",
+    {WD_INT_LINE(target_replay, "1024", 1, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How many of the latest targets the repeated ones are drawn from"},
-    {WD_FLOAT_LINE(guidance_scale, "5", 0, 100), .group = "Objective",
+    {WD_FLOAT_LINE(guidance_scale, "5", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Guidance folded into the student, which then needs none"},
-    {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Objective",
+    {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "The same for the low-noise expert; default: GUIDANCE_SCALE"},
-    {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Objective",
+    {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How far noise levels are shifted towards noise; default: the teacher's scheduler's"},
 
-    {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Training",
+    {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Samples of a micro-batch; 0: 2, or as many more as make 512 image tokens"},
     {WD_INT_LINE(gradient_accumulation_steps, "1", 1, 65536), .group = "Training",
-     .help = "Micro-batches of an optimiser step, of each rank"},
-    {WD_FLAG_LINE(deterministic_reduce), .group = "Training",
+     .flags = WD_OPTION_STUDENT, .help = "Micro-batches of an optimiser step, of each rank"},
+    {WD_FLAG_LINE(deterministic_reduce), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Adds gradients in the order of the micro-batches: the same bits for any number of "
              "ranks with the same samples per step"},
-    {WD_FLAG_LINE(shard_optimizer), .group = "Training",
+    {WD_FLAG_LINE(shard_optimizer), .group = "Training", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Each rank keeps the optimiser's moments, the EMA and, in bf16, the master weights of "
              "its share alone: the same student, for less memory (ZeRO-1)"},
-    {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training",
+    {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help =
          "Ends after so many passes over the prompts; 0: no such limit. The first limit reached "
          "ends the run; without any it is 10 epochs"},
-    {WD_INT_LINE(num_steps, "0", 0, WD_INT_MAX), .group = "Training",
+    {WD_INT_LINE(num_steps, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Ends after so many optimiser steps; 0: no such limit"},
-    {WD_FLOAT_LINE(max_minutes, "0", 0, 1e9), .group = "Training",
+    {WD_FLOAT_LINE(max_minutes, "0", 0, 1e9), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Ends after so many minutes of training; 0: no such limit"},
-    {WD_FLOAT_LINE(lr, "", 0, 1), .group = "Training",
+    {WD_FLOAT_LINE(lr, "", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Highest learning rate; default: 0.24 over the student's width (1.6e-4 at 1536)"},
     {WD_CHOICE_LINE(lr_schedule, "cosine", "cosine", "constant"), .group = "Training",
+     .flags = WD_OPTION_STUDENT,
      .help = "How the learning rate falls after the warm-up: by steps, or by time where only "
              "MAX_MINUTES ends the run"},
     {WD_INT_LINE(warmup_steps, "50", 0, WD_INT_MAX), .group = "Training",
-     .help = "Steps over which the learning rate rises"},
-    {WD_FLOAT_LINE(min_lr_ratio, "0.03", 0, 1), .group = "Training",
+     .flags = WD_OPTION_STUDENT, .help = "Steps over which the learning rate rises"},
+    {WD_FLOAT_LINE(min_lr_ratio, "0.03", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "What is left of the learning rate at the end"},
-    {WD_FLOAT_LINE(weight_decay, "0", 0, 1), .group = "Training",
+    {WD_FLOAT_LINE(weight_decay, "0", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "AdamW's decoupled weight decay"},
-    {WD_FLOAT_LINE(adam_beta1, "0.9", 0, 0.999999), .group = "Training",
+    {WD_FLOAT_LINE(adam_beta1, "0.9", 0, 0.999999), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Decay of AdamW's first moment"},
     {WD_FLOAT_LINE(adam_beta2, "0.99", 0, 0.9999999), .group = "Training",
-     .help = "Decay of AdamW's second moment"},
-    {WD_FLOAT_LINE(adam_eps, "1e-8", 1e-20, 1), .group = "Training", .help = "AdamW's epsilon"},
-    {WD_FLOAT_LINE(max_grad_norm, "1", 0, 1e9), .group = "Training",
+     .flags = WD_OPTION_STUDENT, .help = "Decay of AdamW's second moment"},
+    {WD_FLOAT_LINE(adam_eps, "1e-8", 1e-20, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
+     .help = "AdamW's epsilon"},
+    {WD_FLOAT_LINE(max_grad_norm, "1", 0, 1e9), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Norm to which gradients are clipped; 0: none"},
     {WD_FLOAT_LINE(ema_decay, "0.999", 0, 0.9999999), .group = "Training",
+     .flags = WD_OPTION_STUDENT,
      .help = "Decay of the moving average of the weights, which is the student that is written; 0: "
              "the latest weights"},
-    {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Training",
+    {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Same seed and options, same student, bit for bit"},
 
-    {WD_TEXT_LINE(output_dir, "./outputs", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
+    {WD_TEXT_LINE(output_dir, "./outputs", "DIR"), .group = "Output",
+     .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
      .help = "Gets the student's pipeline folder, metrics, checkpoints and samples"},
     {WD_TEXT_LINE(resume, "", "PATH|auto"), .bare = "auto", .group = "Output",
-     .flags = WD_OPTION_FILE,
+     .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help =
          "Goes on from a checkpoint's folder; auto: the latest in OUTPUT_DIR, or from the start "
          "if there is none"},
     {WD_INT_LINE(checkpoint_interval, "0", 0, WD_INT_MAX), .group = "Output",
+     .flags = WD_OPTION_SAME_STUDENT,
      .help =
          "Steps from checkpoint to checkpoint; 0: one every 15 minutes. The last one is written "
          "at the end"},
-    {WD_INT_LINE(keep_checkpoints, "2", 1, 1e6), .group = "Output",
+    {WD_INT_LINE(keep_checkpoints, "2", 1, 1e6), .group = "Output", .flags = WD_OPTION_SAME_STUDENT,
      .help = "How many checkpoints stay"},
-    {WD_FLAG_LINE(save_samples), .group = "Output",
+    {WD_FLAG_LINE(save_samples), .group = "Output", .flags = WD_OPTION_STUDENT,
      .help = "Draw sample sheets: the teacher's pictures above the student's"},
     {WD_FIELD(sample_prompts), .type = WD_OPTION_TEXTS, .default_text = "", .metavar = "TEXT",
-     .group = "Output",
+     .group = "Output", .flags = WD_OPTION_STUDENT,
      .help =
          "Prompts of the sample sheets, or one file of prompts; default: the first of the data"},
     {WD_INT_LINE(sample_interval, "0", 0, WD_INT_MAX), .group = "Output",
+     .flags = WD_OPTION_SAME_STUDENT,
      .help = "Steps from sheet to sheet; 0: ten sheets in the run, or one at its end where only "
              "MAX_MINUTES ends it"},
-    {WD_INT_LINE(sample_steps, "20", 1, 1000), .group = "Output",
+    {WD_INT_LINE(sample_steps, "20", 1, 1000), .group = "Output", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Sampling steps of the sheets"},
-    {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
+    {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output",
+     .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
      .help = "Where sample sheets go; default: OUTPUT_DIR/samples"},
 
-    {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine",
+    {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Devices to compute on, the student on the first: auto, cpu, or simulated ones, "
              "sim:4x24GiB@link=25GB/s,compute=20GFLOP/s. To plan for another machine, cpu=3TFLOP/s "
              "behind the @, or cpu@compute=3TFLOP/s, says what its processor does, memory=80GB/s "
              "what its ranks send one another"},
-    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine",
+    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Memory that the run may have of a host, such as 60GiB, its ranks together; default: "
              "what is free"},
     {WD_TEXT_LINE(network_bandwidth, "12.5GB/s", "SPEED"), .group = "Machine",
+     .flags = WD_OPTION_SAME_STUDENT,
      .help = "What plans take a host to send to others, with many ranks"},
-    {WD_FLAG_LINE(measure_rates), .group = "Machine",
+    {WD_FLAG_LINE(measure_rates), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Measure this machine's speeds anew, though an earlier run has"},
-    {WD_FLAG_LINE(profile_memory), .group = "Machine",
+    {WD_FLAG_LINE(profile_memory), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Say at the end what was planned and what was measured, device by device, and what "
              "ranks have sent one another"},
-    {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine",
+    {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Threads; 0: all cores. Never changes the student"},
-    {WD_INT_LINE(stop_at_step, "0", 0, WD_INT_MAX), .group = "Machine",
+    {WD_INT_LINE(stop_at_step, "0", 0, WD_INT_MAX), .group = "Machine", .flags = WD_OPTION_STUDENT,
      .help = "Ends after this step as Ctrl-C would, to be resumed; 0: never"},
 
-    {WD_FLAG_LINE(distributed), .group = "Ranks",
+    {WD_FLAG_LINE(distributed), .group = "Ranks", .flags = WD_OPTION_STUDENT,
      .help = "This is one of several processes, started by mpirun or srun, that train one student "
              "(docs/ranks.md)"},
-    {WD_INT_LINE(nproc_per_node, "0", 0, 1024), .group = "Ranks",
+    {WD_INT_LINE(nproc_per_node, "0", 0, 1024), .group = "Ranks", .flags = WD_OPTION_STUDENT,
      .help = "Start so many ranks on this machine, by mpirun, as --distributed"},
-    {WD_FLAG_LINE(multi_gpu), .group = "Ranks", .help = "The same with a rank for each of DEVICES"},
-    {WD_INT_LINE(local_rank, "-1", -1, WD_INT_MAX), .group = "Ranks", .flags = WD_OPTION_LEGACY,
+    {WD_FLAG_LINE(multi_gpu), .group = "Ranks", .flags = WD_OPTION_STUDENT,
+     .help = "The same with a rank for each of DEVICES"},
+    {WD_INT_LINE(local_rank, "-1", -1, WD_INT_MAX), .group = "Ranks",
+     .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,
      .help = "Not needed: ranks know where they are"},
-    {WD_FLOAT_LINE(step_timeout, "0", 0, 1e9), .group = "Ranks",
+    {WD_FLOAT_LINE(step_timeout, "0", 0, 1e9), .group = "Ranks", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Seconds that a step may take before ranks that wait for one another end the job; 0: "
              "ten times what the plan expects of a step and a sweep, and a minute"},
 
@@ -193,13 +209,15 @@ static const wd_option table[] = {
     {STRATEGY_ALIAS("sequential", "sequential")},
     {STRATEGY_ALIAS("share_teacher", "gpu0")},
     {WD_TEXT_LINE(offload_folder, "", "DIR"), .group = "Machine",
-     .flags = WD_OPTION_LEGACY | WD_OPTION_FILE,
+     .flags = WD_OPTION_LEGACY | WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
      .help = "Not needed: disk reads the checkpoint's own files"},
-    {WD_INT_LINE(num_workers, "0", 0, WD_INT_MAX), .group = "Machine", .flags = WD_OPTION_LEGACY,
+    {WD_INT_LINE(num_workers, "0", 0, WD_INT_MAX), .group = "Machine",
+     .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,
      .help = "Not needed: prompts are read once, at the start"},
 };
 
 wd_option_table wd_table_train(void)
 {
-    return (wd_option_table){table, sizeof table / sizeof *table, sizeof(OPTIONS)};
+    return (wd_option_table){table, sizeof table / sizeof *table, sizeof(OPTIONS),
+                             offsetof(OPTIONS, bytes)};
 }

@@ -8,7 +8,8 @@
 typedef struct wd_option_table {
     const wd_option *option;
     int64_t count;
-    size_t bytes; /* of the options struct */
+    size_t bytes;    /* of the options struct */
+    size_t bytes_at; /* of the struct's field that says so */
 } wd_option_table;
 
 wd_option_table wd_table_train(void);

@@ -134,7 +134,8 @@ static double step_s_max(const wd_train_options *o, const wd_strategy_plan *plan
     return 60 + 10 * (plan->step_seconds + plan->timeline.sweep_seconds);
 }
 
-static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_err *err)
+static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
+                             wd_err *err)
 {
     wd_trainer_result result;
     wd_residency *residency;
@@ -154,6 +155,11 @@ static wd_status run_trainer(wd_train_setup *s, const wd_train_plan *where, wd_e
            result.interrupted ? "stopped" : "done", result.steps, result.steps == 1 ? "" : "s",
            result.targets, result.seconds, loss, s->options.output_dir);
     if (result.interrupted) wd_log(WD_LOG_INFO, "--resume auto goes on from here");
+    *out = (wd_train_result){.stopped = result.interrupted,
+                             .steps = result.steps,
+                             .targets = result.targets,
+                             .loss = result.loss,
+                             .seconds = result.seconds};
     return WD_OK;
 }
 
@@ -168,17 +174,17 @@ static wd_status encode(wd_text_cache *cache, wd_device *device, wd_err *err)
 }
 
 /* As planned: the prompts are encoded, then the student is trained. */
-static wd_status run_planned(wd_train_setup *s, const wd_train_plan *where,
+static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
                              const wd_teacher_map *map, wd_err *err)
 {
     WD_TRY(encode(s->embeds.cache, where->devices->device[map->text_encoder], err));
     wd_host_memory_trim();
     s->trainer.step_s_max = step_s_max(&s->options, &where->chosen);
-    return run_trainer(s, where, err);
+    return run_trainer(out, s, where, err);
 }
 
-static wd_status train(wd_train_setup *s, wd_devices *devices, wd_memory_witness *witness,
-                       wd_err *err)
+static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devices,
+                       wd_memory_witness *witness, wd_err *err)
 {
     wd_status status;
     wd_memory_plan plan;
@@ -192,7 +198,7 @@ static wd_status train(wd_train_setup *s, wd_devices *devices, wd_memory_witness
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
     if (s->trainer.machine.comm->rank == 0) WD_TRY_OUT(begin_folder(s, &plan, &where, err));
     wd_memory_witness_begin(witness);
-    status = run_planned(s, &where, &map, err);
+    status = run_planned(out, s, &where, &map, err);
     wd_on_shortage(NULL, NULL);
     if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, witness, err);
     if (status != WD_OK) goto out;
@@ -209,7 +215,8 @@ out:
 
 /* `watch` may be NULL. The failure of a rank ends it here, while it still has its devices: the
  * report shows their memory. */
-static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *watch, wd_err *err)
+static wd_status run(wd_train_result *out, const wd_train_options *options, wd_comm *comm,
+                     wd_watch *watch, wd_err *err)
 {
     wd_devices devices = {0};
     wd_memory_witness witness = {.devices = &devices};
@@ -223,7 +230,7 @@ static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *w
     }
     if (status == WD_OK) {
         wd_watch_describe(watch, wd_memory_report_note, &witness);
-        status = train(setup, &devices, &witness, err);
+        status = train(out, setup, &devices, &witness, err);
     }
     if (status != WD_OK && watch) wd_watch_fail(watch, err);
     wd_watch_describe(watch, wd_memory_report_note, NULL);
@@ -235,8 +242,9 @@ static wd_status run(const wd_train_options *options, wd_comm *comm, wd_watch *w
 
 /* Ranks meet before anything is looked at, so that whatever is wrong is one report. Closing the
  * communicator is watched, too: MPI waits there for all ranks. */
-wd_status wd_train(const wd_train_options *options, wd_err *err)
+wd_status wd_train(wd_train_result *result, const wd_train_options *options, wd_err *err)
 {
+    wd_train_result done;
     wd_comm *comm;
     wd_watch *watch;
     wd_stop_begin();
@@ -244,10 +252,11 @@ wd_status wd_train(const wd_train_options *options, wd_err *err)
     wd_status status = wd_options_check(WD_JOB_TRAIN, options, err);
     if (status == WD_OK) status = wd_ranks_check(comm, options, err);
     if (status != WD_OK && watch) wd_watch_fail(watch, err);
-    if (status == WD_OK) status = run(options, comm, watch, err);
+    if (status == WD_OK) status = run(&done, options, comm, watch, err);
     wd_watch_follow(watch, NULL);
     wd_ranks_close(comm);
     wd_watch_close(watch);
+    if (status == WD_OK && result) *result = done;
     return status;
 }
 

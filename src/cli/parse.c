@@ -64,8 +64,6 @@ static wd_status read_values(reader *r, target *to, const wd_option *o, wd_err *
         return refuse(err, "--%s: expected %s behind it, found nothing", o->name,
                       wd_cli_value_text(value, sizeof value, o));
     }
-    if (o->type == WD_OPTION_TEXTS) /* what the command line gives replaces the file's */
-        ((wd_texts *)((char *)to->options + o->offset))->count = 0;
     wd_status status;
     do {
         status = give(to, o, r->argv[r->at++], err);
@@ -159,8 +157,8 @@ wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, ch
                       wd_err *err)
 {
     *out = (wd_cli_input){0};
-    wd_options_default(&out->common, WD_JOB_COMMON);
-    wd_options_default(options, job);
+    wd_options_default(&out->common, sizeof out->common, WD_JOB_COMMON);
+    wd_options_default(options, wd_options_bytes(job), job);
     direct_log(out->common.log_level);
     if (asks_for_help(argc, argv)) {
         wd_cli_print_help(stdout, job);

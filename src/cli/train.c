@@ -14,7 +14,7 @@ wd_status wd_cli_train(int argc, char **argv, wd_err *err)
         err->message[0] = 0;
         status = err->status = (wd_status)exit_code;
     }
-    if (status == WD_OK && !input.done && exit_code < 0) status = wd_train(&options, err);
+    if (status == WD_OK && !input.done && exit_code < 0) status = wd_train(NULL, &options, err);
     wd_cli_close(&input);
     return status;
 }

@@ -70,6 +70,14 @@ void wd_log_as_rank(int rank)
     pthread_mutex_unlock(&sink.lock);
 }
 
+int wd_log_rank(void)
+{
+    pthread_mutex_lock(&sink.lock);
+    const int rank = sink.rank;
+    pthread_mutex_unlock(&sink.lock);
+    return rank;
+}
+
 static bool is_heard(wd_log_level level)
 {
     return sink.fn && level <= sink.level && (!sink.rank || level <= WD_LOG_WARNING);

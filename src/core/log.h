@@ -20,5 +20,6 @@ void wd_log_report(const char *format, ...) __attribute__((format(printf, 1, 2))
 /* Of rank `rank` of a job: those behind the first say warnings and errors only, "[Rank 2] " in
  * front. */
 void wd_log_as_rank(int rank);
+int wd_log_rank(void); /* 0: the first, or there are no others */
 
 #endif

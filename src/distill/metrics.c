@@ -1,4 +1,4 @@
-/* Rows and lines: see metrics.h. A number is written with as many digits as its precision has (9
+/* Rows: see metrics.h. A number is written with as many digits as its precision has (9
  * for a float, 17 for a double), so equal bits are equal text. */
 #include "distill/metrics.h"
 
@@ -117,39 +117,4 @@ wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_er
         WD_TRY(wd_tensorboard_scalar(metrics->board, scalars[i].tag, scalars[i].value, row->step,
                                      err));
     return WD_OK;
-}
-
-/* ---- progress line ---- */
-
-static const char *time_text(char out[32], double seconds)
-{
-    if (!(seconds >= 0) || seconds > 1e9) return "--:--";
-    long long s = (long long)(seconds + 0.5);
-    if (s < 3600) snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
-    else snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    return out;
-}
-
-static const char *memory_text(char out[32], size_t bytes)
-{
-    double mb = (double)bytes / 1e6;
-    if (mb < 9999.5) snprintf(out, 32, "%.0f MB", mb);
-    else snprintf(out, 32, "%.1f GB", mb / 1e3);
-    return out;
-}
-
-const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *progress)
-{
-    char steps[48], left[32], memory[32];
-    if (progress->steps > 0) {
-        int width = snprintf(NULL, 0, "%" PRId64, progress->steps);
-        snprintf(steps, sizeof steps, "%*" PRId64 "/%" PRId64, width, progress->step,
-                 progress->steps);
-    } else {
-        snprintf(steps, sizeof steps, "%" PRId64, progress->step);
-    }
-    snprintf(out, out_bytes, "step %s  loss %.4g  %.3g steps/s  ETA %s  memory %s", steps,
-             progress->loss, progress->steps_per_s, time_text(left, progress->seconds_left),
-             memory_text(memory, progress->memory_bytes));
-    return out;
 }

@@ -1,4 +1,4 @@
-/* What a run says about itself while it runs: metrics.jsonl, TensorBoard events, a progress line.
+/* What a run says about itself while it runs: metrics.jsonl and TensorBoard events.
  *
  * metrics.jsonl has one JSON object per optimiser step, flushed line by line; everything before
  * "seconds" is a function of seed and options, what follows are times. When a run is resumed, lines
@@ -26,17 +26,5 @@ void wd_metrics_close(wd_metrics *metrics); /* NULL is allowed */
 
 /* The row as a line, and as scalars of the event file: train/loss, grad_norm, lr, steps_per_s. */
 wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err);
-
-/* ---- progress line ---- */
-
-typedef struct wd_progress {
-    int64_t step, steps; /* steps 0: the end is set by time */
-    double loss, steps_per_s;
-    double seconds_left; /* below 0: not known yet */
-    size_t memory_bytes; /* of the host, now */
-} wd_progress;
-
-/* "step   120/2000  loss 0.0312  8.4 steps/s  ETA 3:44  memory 412 MB" into `out`; returns it. */
-const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *progress);
 
 #endif

@@ -1,4 +1,4 @@
-/* metrics.jsonl is cut back on resume, the progress line says what it shall. */
+/* metrics.jsonl is cut back on resume. */
 #include "testing.h"
 
 #include "distill/metrics.h"
@@ -76,29 +76,11 @@ static void test_unwritable(void **state)
     assert_non_null(strstr(err.message, "/dev/null/x"));
 }
 
-static void test_progress(void **state)
-{
-    (void)state;
-    char text[128];
-    wd_progress p = {.step = 120, .steps = 2000, .loss = 0.03121, .steps_per_s = 8.44,
-                     .seconds_left = 224.2, .memory_bytes = 412345678};
-    assert_string_equal(wd_progress_text(text, sizeof text, &p),
-                        "step  120/2000  loss 0.03121  8.44 steps/s  ETA 3:44  memory 412 MB");
-    p = (wd_progress){.step = 7, .loss = 2, .steps_per_s = 0.051, .seconds_left = 7384,
-                      .memory_bytes = 23456789012};
-    assert_string_equal(wd_progress_text(text, sizeof text, &p),
-                        "step 7  loss 2  0.051 steps/s  ETA 2:03:04  memory 23.5 GB");
-    p.seconds_left = -1;
-    assert_non_null(strstr(wd_progress_text(text, sizeof text, &p), "ETA --:--"));
-    assert_int_equal(strlen(wd_progress_text(text, 10, &p)), 9);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

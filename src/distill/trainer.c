@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "distill/metrics.h"
 #include "distill/trainer_saved.h"
 #include "io/file.h"
@@ -37,7 +37,8 @@ typedef struct trainer {
     int64_t step;          /* optimiser steps launched */
     int64_t losses;        /* of this part of the run */
     double seconds_before; /* of earlier parts of the run */
-    double begun, shown;   /* clock */
+    double begun;          /* clock */
+    wd_progress_part progress;
     double elapsed_s;      /* of training, as all ranks have agreed before this step */
     bool stop;             /* the same */
     word *words;           /* [ranks] */
@@ -45,11 +46,12 @@ typedef struct trainer {
     int64_t saved_step;    /* of the last checkpoint that this run wrote; -1: it wrote none */
     int64_t whole_from;    /* checkpoints of this step and later are known to be whole */
     bool save;             /* the time for one has come, as all ranks have agreed */
-    int64_t shown_step;
     double lr[4];   /* of steps whose results are still on their way, by step modulo 4 */
     int not_finite; /* steps in a row */
     double loss[LOSS_WINDOW];
-    double steps_per_s;
+    double rated;       /* clock: when steps_per_s was last measured */
+    int64_t rated_step; /* and after which step */
+    double steps_per_s; /* 0: not measured yet */
 } trainer;
 
 static double elapsed_s(const trainer *t)
@@ -94,34 +96,24 @@ static double progress_of(const trainer *t)
     return progress < 1 ? progress : 1;
 }
 
-/* Since progress was last shown. */
-static double steps_per_s(const trainer *t, double now)
+/* Of the last second or more; before one is over, since the beginning. */
+static double measure_rate(trainer *t)
 {
-    return (double)(t->step - t->shown_step) / (now - t->shown);
+    const double now = wd_clock_s(), since = now - t->rated;
+    if (since < 1 && t->steps_per_s > 0) return t->steps_per_s;
+    const double rate = (double)(t->step - t->rated_step) / since;
+    if (since < 1) return rate;
+    t->rated = now;
+    t->rated_step = t->step;
+    return t->steps_per_s = rate;
 }
 
-static void show_progress(trainer *t, double loss)
+static void begin_progress(trainer *t)
 {
-    double now = wd_clock_s();
-    if (now - t->shown < 1.0) return;
-    t->steps_per_s = steps_per_s(t, now);
-    t->shown = now;
-    t->shown_step = t->step;
     const wd_trainer_options *o = t->options;
-    const int sharers = o->machine.comm ? o->machine.comm->host_ranks : 1;
-    double left = -1;
-    if (o->steps) left = (double)(o->steps - t->step) / t->steps_per_s;
-    double time_left = o->seconds_max - elapsed_s(t);
-    if (o->seconds_max > 0 && (left < 0 || time_left < left)) left = time_left;
-    char line[256];
-    wd_progress_text(line, sizeof line,
-                     &(wd_progress){.step = t->step,
-                                    .steps = o->steps,
-                                    .loss = loss,
-                                    .steps_per_s = t->steps_per_s,
-                                    .seconds_left = left,
-                                    .memory_bytes = wd_host_memory_part(sharers)});
-    wd_log(WD_LOG_INFO, "%s", line);
+    t->progress = wd_progress_begin("training", "step", t->step, o->steps);
+    t->progress.sharers = o->machine.comm ? o->machine.comm->host_ranks : 1;
+    if (o->seconds_max > 0) t->progress.seconds_max = o->seconds_max - t->seconds_before;
 }
 
 /* What a step says of itself, in the metrics and on the progress line. */
@@ -140,10 +132,11 @@ static wd_status write_row(trainer *t, const wd_step_result *result, wd_err *err
             .samples = samples,
             .targets = wd_stream_target_last(samples, m->reuse) + 1,
             .seconds = seconds,
-            .steps_per_s = t->steps_per_s > 0 ? t->steps_per_s : steps_per_s(t, wd_clock_s()),
+            .steps_per_s = measure_rate(t),
         },
         err));
-    show_progress(t, result->loss);
+    t->progress.now.loss = result->loss;
+    wd_progress_at(&t->progress, result->step + 1);
     return WD_OK;
 }
 
@@ -352,9 +345,10 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     trainer t = {.options = options, .saved_step = -1};
     bool interrupted = false;
     WD_TRY_OUT(begin(&t, teacher, queue, err));
-    t.begun = t.shown = wd_clock_s();
-    t.shown_step = t.step;
+    t.begun = t.rated = wd_clock_s();
+    t.rated_step = t.step;
     t.saved_s = t.seconds_before;
+    begin_progress(&t);
     agree(&t);
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
         WD_TRY_OUT(run_step(&t, err));

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/progress.h"
 #include "io/file.h"
 
 enum { FILE_BYTES_MAX = 512 << 20, MESSAGE_MAX = 128 };
@@ -170,6 +171,7 @@ out:
     if (c.png) png_destroy_write_struct(&c.png, &c.info);
     wd_free(c.rows);
     wd_free(c.bytes);
+    if (status == WD_OK) wd_picture_show(path, rgb, height, width);
     return status;
 }
 

@@ -20,7 +20,8 @@ void wd_image_close(wd_image *image);
  * numpy_to_pil does; below 0 and not a number give 0, above 1 gives 255. */
 void wd_png_from_unit(uint8_t *rgb, const float *planes, int64_t height, int64_t width);
 
-/* Writes rgb [height, width, 3]; the file appears whole or not at all. */
+/* Writes rgb [height, width, 3]; the file appears whole or not at all. Once it is there the picture
+ * is shown to the function that asked for pictures (wd_pictures_to). */
 wd_status wd_png_write(const char *path, const uint8_t *rgb, int64_t height, int64_t width,
                        wd_err *err);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "io/file.h"
+#include "wandistiller.h"
 
 /* "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": the Hub can link it; it cannot link a path. */
 static bool is_hub_id(const char *name)

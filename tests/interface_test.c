@@ -1,0 +1,200 @@
+/* The public header, used as a program of somebody else's uses it. */
+#define X(a) ((a) + 1)
+#include <wandistiller.h>
+_Static_assert(X(1) == 2, "a macro X of the caller's is left alone");
+#undef X
+
+#include "testing.h"
+
+static char folder[128], prompts[160], config[160];
+
+/* A run of 6 steps of one block. */
+static wd_train_options small_run(const char *out)
+{
+    static char path[192];
+    snprintf(path, sizeof path, "%s/%s", folder, out);
+    wd_train_options o = wd_train_defaults();
+    o.teacher_path = WD_SOURCE_DIR "/models/wan-tiny";
+    o.data_path = prompts;
+    o.student_config = config;
+    o.output_dir = path;
+    o.height = o.width = 16;
+    o.batch_size = 1;
+    o.trajectories = o.trajectory_steps = 2;
+    o.num_steps = 6;
+    o.sample_steps = 1;
+    o.num_threads = 1;
+    return o;
+}
+
+static void versions_agree(void **state)
+{
+    (void)state;
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d.%d", WD_VERSION_MAJOR, WD_VERSION_MINOR, WD_VERSION_PATCH);
+    assert_string_equal(text, WD_VERSION);
+    assert_string_equal(wd_version(), WD_VERSION);
+    assert_int_equal(wd_version_number(), WD_VERSION_NUMBER);
+}
+
+/* A struct that grows breaks programs that were built before: a new field takes the place of one of
+ * `reserved`. */
+static void structs_keep_their_size(void **state)
+{
+    (void)state;
+    static const size_t bytes[] = {
+        [WD_JOB_TRAIN] = 1264,  [WD_JOB_PLAN] = 1376,   [WD_JOB_SAMPLE] = 736,
+        [WD_JOB_EVAL] = 208,    [WD_JOB_INSPECT] = 88,  [WD_JOB_CONVERT] = 112,
+        [WD_JOB_FORWARD] = 128, [WD_JOB_BENCH] = 104,   [WD_JOB_COMMON] = 88,
+    };
+    for (int job = 0; job <= WD_JOB_COMMON; job++)
+        assert_int_equal(wd_options_bytes((wd_job)job), bytes[job]);
+    assert_int_equal(sizeof(wd_train_result), 104);
+    assert_int_equal(sizeof(wd_progress), 128);
+    assert_int_equal(sizeof(wd_picture), 64);
+}
+
+static void foreign_structs_are_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    char *text = NULL;
+    const wd_train_options train = {0};
+    const wd_plan_options plan = {.train = wd_train_defaults()};
+    const wd_sample_options sample = {0};
+    const wd_forward_options forward = {0};
+    const wd_inspect_options inspect = {0};
+    const wd_eval_options eval = {0};
+    const wd_convert_options convert = {0};
+    const wd_bench_options bench = {0};
+    int exit_code;
+    static const char says[] = "bytes, found 0: start from wd_";
+    wd_test_refused(wd_train(NULL, &train, &err), &err, WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_train_start_ranks(&exit_code, &train, 0, NULL, &err), &err,
+                    WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_plan(&text, &plan, &err), &err, WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_sample(&sample, &err), &err, WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_forward(&forward, &err), &err, WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_inspect(&text, &inspect, &err), &err, WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_eval(&text, &eval, &err), &err, WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_convert(&convert, &err), &err, WD_INVALID_ARGUMENT, says);
+    wd_test_refused(wd_bench(&bench, &err), &err, WD_INVALID_ARGUMENT, says);
+    assert_null(text);
+    wd_train_options older;
+    memset(&older, 1, sizeof older);
+    wd_options_default(&older, sizeof older - 8, WD_JOB_TRAIN); /* as of another header */
+    assert_int_equal(older.bytes, 0);
+}
+
+/* ---- what a run tells ---- */
+
+typedef struct seen {
+    wd_progress training;
+    int64_t steps; /* of training that were told */
+    int drawing;   /* calls about pictures */
+    char picture[256];
+    int64_t pixels;
+} seen;
+
+static void hear(void *context, const wd_progress *p)
+{
+    seen *s = context;
+    assert_true(p->total == 0 || p->done <= p->total);
+    if (!strcmp(p->what, "training")) {
+        s->training = *p;
+        s->steps++;
+    }
+}
+
+static void see(void *context, const wd_picture *p)
+{
+    seen *s = context;
+    snprintf(s->picture, sizeof s->picture, "%s", p->path);
+    s->pixels = p->height * p->width;
+    assert_true(wd_path_exists(p->path));
+    assert_in_range(p->rgb[3 * s->pixels - 1], 0, 255); /* the last byte is there */
+}
+
+static void a_run_tells_how_it_goes_and_how_it_ended(void **state)
+{
+    (void)state;
+    wd_err err;
+    seen s = {0};
+    wd_train_result result = {.steps = -1};
+    wd_train_options o = small_run("told");
+    o.save_samples = true;
+    o.stop_at_step = 4;
+    wd_progress_to(hear, &s);
+    wd_pictures_to(see, &s);
+    wd_test_ok(wd_train(&result, &o, &err), &err);
+    assert_true(result.stopped);
+    assert_int_equal(result.steps, 4);
+    assert_true(result.targets > 0 && result.loss > 0 && result.seconds > 0);
+    assert_int_equal(s.steps, 4);
+    assert_int_equal(s.training.total, 6);
+    const wd_train_result part = result;
+    o.stop_at_step = 0;
+    o.resume = "auto";
+    wd_test_ok(wd_train(&result, &o, &err), &err);
+    assert_false(result.stopped);
+    assert_int_equal(result.steps, 6);
+    assert_true(result.seconds > part.seconds && result.targets >= part.targets);
+    assert_int_equal(s.steps, 6); /* two more */
+    assert_int_equal(s.training.done, 6);
+    assert_true(s.training.loss > 0);
+    assert_non_null(strstr(s.picture, "told/samples/step-00000006.png"));
+    assert_true(s.pixels >= 2 * 2 * 16 * 16); /* two prompts, teacher above student */
+    result.steps = -1;
+    o.teacher_path = "no/such/folder";
+    assert_int_equal(wd_train(&result, &o, &err), WD_NOT_FOUND);
+    assert_int_equal(result.steps, -1); /* only set on success */
+    wd_progress_to(NULL, NULL);
+    wd_pictures_to(NULL, NULL);
+}
+
+static void errors_need_no_place(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    wd_config *file = NULL;
+    wd_train_options train = small_run("none"), other = train;
+    wd_sample_options sample = wd_sample_defaults();
+    wd_inspect_options inspect = wd_inspect_defaults();
+    train.teacher_path = sample.model = inspect.path = "no/such/folder";
+    sample.out = "none.png";
+    assert_int_equal(wd_train(NULL, &train, NULL), WD_NOT_FOUND);
+    assert_int_equal(wd_sample(&sample, NULL), WD_NOT_FOUND);
+    assert_int_equal(wd_inspect(&text, &inspect, NULL), WD_NOT_FOUND);
+    assert_int_equal(wd_config_open(&file, "no/such/file", NULL), WD_NOT_FOUND);
+    other.distributed = true; /* and nobody has started ranks */
+    assert_int_equal(wd_train(NULL, &other, NULL), WD_INVALID_ARGUMENT);
+    assert_null(wd_option_find(WD_JOB_TRAIN, "no_such_option", NULL));
+    const wd_option *lr = wd_option_find(WD_JOB_TRAIN, "lr", NULL);
+    assert_int_equal(wd_option_set(&other, lr, "much", NULL), WD_INVALID_ARGUMENT);
+    wd_train_fail(NULL); /* this process is no rank */
+}
+
+static int prepare(void **state)
+{
+    (void)state;
+    static const char text[] = "red apple\nfox\n", one_block[] = "{\"depth\": 1}";
+    wd_err err;
+    snprintf(folder, sizeof folder, "%s", wd_test_folder());
+    snprintf(prompts, sizeof prompts, "%s/prompts.txt", folder);
+    snprintf(config, sizeof config, "%s/student.json", folder);
+    wd_test_ok(wd_file_write(prompts, text, sizeof text - 1, &err), &err);
+    wd_test_ok(wd_file_write(config, one_block, sizeof one_block - 1, &err), &err);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(versions_agree),
+        cmocka_unit_test(structs_keep_their_size),
+        cmocka_unit_test(foreign_structs_are_refused),
+        cmocka_unit_test(a_run_tells_how_it_goes_and_how_it_ended),
+        cmocka_unit_test(errors_need_no_place),
+    };
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
