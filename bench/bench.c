@@ -1,9 +1,9 @@
 /* Benchmarks: see bench/bench.h. */
 #include "bench/bench.h"
 
-#include <stdio.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "dev/ops.h"
@@ -14,11 +14,12 @@ void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, 
                      double flops)
 {
     char line[160];
-    int n = snprintf(line, sizeof line, "%-34s %-5s %10.2f ms %9.1f GFLOP/s", name,
-                     wd_dtype_file_name(dtype), seconds * 1e3, flops / seconds * 1e-9);
-    if (bench->peak[dtype] > 0 && n > 0)
-        snprintf(line + n, sizeof line - (size_t)n, " %5.1f %% of peak",
-                 100 * flops / seconds / bench->peak[dtype]);
+    const size_t n =
+        wd_append(line, sizeof line, 0, "%-34s %-5s %10.2f ms %9.1f GFLOP/s", name,
+                  wd_dtype_file_name(dtype), seconds * 1e3, flops / seconds * 1e-9);
+    if (bench->peak[dtype] > 0)
+        wd_append(line, sizeof line, n, " %5.1f %% of peak",
+                  100 * flops / seconds / bench->peak[dtype]);
     bench->print(bench->context, line);
 }
 

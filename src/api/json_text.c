@@ -5,7 +5,7 @@
 
 wd_status wd_json_text_of(char **out, const json_t *json, wd_err *err)
 {
-    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9) | JSON_ENSURE_ASCII;
     const size_t bytes = json_dumpb(json, NULL, 0, flags);
     if (!bytes) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for JSON");
     WD_TRY(wd_alloc((void **)out, bytes + 2, 1, "JSON text", err));

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/host.h"
 #include "core/log.h"
 
@@ -137,12 +138,10 @@ void wd_memory_report_note(void *witness, wd_watch_note *out)
     }
     const wd_devices *d = w->devices;
     for (int i = 0; i < d->count; i++) {
-        if (names < sizeof out->device)
-            names += (size_t)snprintf(out->device + names, sizeof out->device - names, "%s%s",
-                                      i ? ", " : "", d->name[i]);
-        if (lines < sizeof out->memory)
-            lines += (size_t)snprintf(out->memory + lines, sizeof out->memory - lines, "%s: %s\n",
-                                      d->name[i], wd_memory_witness_says(text, w, i));
+        names = wd_append(out->device, sizeof out->device, names, "%s%s", i ? ", " : "",
+                          d->name[i]);
+        lines = wd_append(out->memory, sizeof out->memory, lines, "%s: %s\n", d->name[i],
+                          wd_memory_witness_says(text, w, i));
     }
 }
 

@@ -14,6 +14,7 @@
 
 #include "api/tables.h"
 #include "api/teacher_choice.h"
+#include "core/append.h"
 #include "core/error.h"
 
 static wd_option_table table_of(wd_job job)
@@ -169,12 +170,12 @@ static const char *choices_text(char *out, size_t bytes, const wd_option *o)
 {
     size_t used = 0;
     out[0] = 0;
-    for (const char *const *c = o->choices; *c && used < bytes; c++)
-        used += (size_t)snprintf(out + used, bytes - used, "%s%s",
-                                 c == o->choices ? ""
-                                 : c[1]          ? ", "
-                                                 : " or ",
-                                 *c);
+    for (const char *const *c = o->choices; *c; c++)
+        used = wd_append(out, bytes, used, "%s%s",
+                         c == o->choices ? ""
+                         : c[1]          ? ", "
+                                         : " or ",
+                         *c);
     return out;
 }
 
@@ -312,9 +313,8 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
     case WD_OPTION_TEXTS: {
         const wd_texts *texts = field;
         size_t used = 0;
-        for (int64_t i = 0; i < texts->count && used < out_bytes; i++)
-            used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", i ? ", " : "",
-                                     texts->item[i]);
+        for (int64_t i = 0; i < texts->count; i++)
+            used = wd_append(out, out_bytes, used, "%s%s", i ? ", " : "", texts->item[i]);
         break;
     }
     }

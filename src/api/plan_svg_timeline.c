@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/svg.h"
+#include "core/append.h"
 
 enum {
     NAMES = 130, /* what lanes' names take, at the left, */
@@ -152,18 +153,17 @@ static void say_run(char *out, size_t bytes, const drawing *d, const run *r)
     const wd_placement *p = &d->table->shown->placement;
     size_t used = 0;
     if (p->experts > 1)
-        used = (size_t)snprintf(out, bytes, "%s noise, ", e->expert ? "low" : "high");
+        used = wd_append(out, bytes, 0, "%s noise, ", e->expert ? "low" : "high");
     if (e->stage < 0) {
-        snprintf(out + used, bytes - used, "activations");
+        wd_append(out, bytes, used, "activations");
         return;
     }
     say_stage(first, e->stage, p->stages);
     say_stage(last, r->last_stage, p->stages);
-    used += (size_t)snprintf(out + used, bytes - used, "%s%s%s", first,
-                             r->last_stage == e->stage ? "" : " to ",
-                             r->last_stage == e->stage ? "" : last);
+    used = wd_append(out, bytes, used, "%s%s%s", first, r->last_stage == e->stage ? "" : " to ",
+                     r->last_stage == e->stage ? "" : last);
     if (e->batch >= 0 && e->batch == r->last_batch)
-        snprintf(out + used, bytes - used, ", micro-batch %d", e->batch);
+        wd_append(out, bytes, used, ", micro-batch %d", e->batch);
 }
 
 static void close_run(drawing *d, lane *l)

@@ -1,9 +1,9 @@
 /* See api/tensor_file.h. */
 #include "api/tensor_file.h"
 
-#include <stdio.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/checked.h"
 #include "core/memory.h"
 
@@ -12,12 +12,10 @@ static const char *names_text(char *out, size_t bytes, const wd_safetensors *fil
 {
     const int64_t count = wd_safetensors_count(file);
     size_t used = 0;
-    snprintf(out, bytes, "none");
-    for (int64_t i = 0; i < count && i < 8 && used < bytes; i++)
-        used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? ", " : "",
-                                 wd_safetensors_at(file, i)->name);
-    if (count > 8 && used < bytes)
-        snprintf(out + used, bytes - used, " and %lld more", (long long)(count - 8));
+    if (!count) wd_append(out, bytes, 0, "none");
+    for (int64_t i = 0; i < count && i < 8; i++)
+        used = wd_append(out, bytes, used, "%s%s", i ? ", " : "", wd_safetensors_at(file, i)->name);
+    if (count > 8) wd_append(out, bytes, used, " and %lld more", (long long)(count - 8));
     return out;
 }
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/plain.h"
+
 static _Thread_local struct {
     wd_shortage_fn *fn;
     void *context;
@@ -27,6 +29,7 @@ static void fill(wd_err *err, int of_rank, wd_status status, const char *format,
     err->status = status;
     err->of_rank = of_rank;
     vsnprintf(err->message, sizeof err->message, format, list);
+    wd_make_plain(err->message);
 }
 
 void wd_on_shortage(wd_shortage_fn *fn, void *context)
@@ -74,5 +77,6 @@ wd_status wd_fail_in(wd_err *err, const char *format, ...)
     if (n >= 0 && (size_t)n < sizeof err->message) {
         snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s", old);
     }
+    wd_make_plain(err->message);
     return err->status;
 }

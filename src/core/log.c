@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/append.h"
+#include "core/plain.h"
+
 enum { MESSAGE_MAX = 1 << 15, KEPT_MAX = 14 << 10 }; /* a command to paste may be long */
 
 static struct {
@@ -89,9 +92,10 @@ static void say(wd_log_level level, bool always, const char *format, va_list lis
     pthread_mutex_lock(&sink.lock);
     if (is_heard(level)) {
         const bool report = always || (sink.keep && level == WD_LOG_ERROR); /* names its rank */
-        const int n =
-            sink.rank && !report ? snprintf(message, MESSAGE_MAX, "[Rank %d] ", sink.rank) : 0;
-        vsnprintf(message + n, (size_t)(MESSAGE_MAX - n), format, list);
+        const size_t n =
+            sink.rank && !report ? wd_append(message, MESSAGE_MAX, 0, "[Rank %d] ", sink.rank) : 0;
+        vsnprintf(message + n, MESSAGE_MAX - n, format, list);
+        wd_make_plain(message);
         if (sink.keep && level == WD_LOG_ERROR && !always)
             keep(message);
         else

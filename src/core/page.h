@@ -13,7 +13,8 @@ typedef struct wd_page {
 
 __attribute__((format(printf, 2, 3))) void wd_page_say(wd_page *page, const char *format, ...);
 
-/* Takes the text: *out is the caller's to wd_free; on failure nothing is. */
+/* Takes the text, without what a terminal would obey (core/plain.h): *out is the caller's to
+ * wd_free; on failure nothing is. */
 wd_status wd_page_take(char **out, wd_page *page);
 
 #endif

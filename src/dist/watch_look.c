@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/append.h"
+
 #include "dist/watch_impl.h"
 
 static const char *const wait_name[WD_WAITS] = {"control", "gradients", "targets", "activations",
@@ -97,12 +99,12 @@ static void look_for_late(wd_watch *w, double now)
     for (int r = 1; r < w->o.ranks; r++)
         if (is_later(w, r, late)) late = r;
     const wd_watch_beat *b = &w->peer[late].is.beat;
-    for (int r = 0; r < w->o.ranks && n < sizeof others; r++) {
+    for (int r = 0; r < w->o.ranks; r++) {
         const wd_watch_beat *waits = &w->peer[r].is.beat;
         if (waits->wait >= 0 && waits->wait < WD_WAITS)
-            n += (size_t)snprintf(
-                others + n, sizeof others - n, "\nrank %d, at step %lld, has waited %.0f s for %s",
-                r, (long long)waits->step, waited_s(w, r, now), wait_name[waits->wait]);
+            n = wd_append(others, sizeof others, n,
+                          "\nrank %d, at step %lld, has waited %.0f s for %s", r,
+                          (long long)waits->step, waited_s(w, r, now), wait_name[waits->wait]);
     }
     wd_watch_failed(
         &f, late, WD_RANK_LOST, WD_WATCH_LATE,

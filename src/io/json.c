@@ -1,5 +1,5 @@
-/* JSON: see io/json.h. jansson parses; depth is checked before it does, since its own limit is
- * meant for its stack, not for what a configuration may look like. */
+/* JSON: see io/json.h. jansson parses. Size, depth and number of values are checked before it does:
+ * it takes up to 240 bytes of memory for a value of two characters. */
 #include "io/json.h"
 
 #include <inttypes.h>
@@ -10,13 +10,16 @@
 #include "core/memory.h"
 #include "io/file.h"
 
-enum { FILE_BYTES_MAX = 64 << 20, DEPTH_MAX = 64, SHOWN_MAX = 80 };
+enum { BYTES_MAX = 16 << 20, DEPTH_MAX = 64, VALUES_MAX = 1 << 18, SHOWN_MAX = 80 };
 
-/* How deep the brackets outside of strings nest. */
-static int depth_of(const char *text, size_t bytes)
+/* Counts brackets and commas outside of strings: they tell how deep the values nest, and that there
+ * are no more of them than *values. */
+static void measure(int *deepest, int64_t *values, const char *text, size_t bytes)
 {
-    int depth = 0, deepest = 0;
+    int depth = 0;
     bool in_text = false;
+    *deepest = 0;
+    *values = 1;
     for (size_t i = 0; i < bytes; i++) {
         char c = text[i];
         if (in_text) {
@@ -27,20 +30,36 @@ static int depth_of(const char *text, size_t bytes)
         } else if (c == '"') {
             in_text = true;
         } else if (c == '{' || c == '[') {
-            if (++depth > deepest) deepest = depth;
+            ++*values;
+            if (++depth > *deepest) *deepest = depth;
         } else if (c == '}' || c == ']') {
             depth--;
+        } else if (c == ',') {
+            ++*values;
         }
-        if (deepest > DEPTH_MAX) break;
+        if (*deepest > DEPTH_MAX || *values > VALUES_MAX) break;
     }
-    return deepest;
+}
+
+static wd_status check_limits(const char *text, size_t bytes, const char *name, wd_err *err)
+{
+    int deepest;
+    int64_t values;
+    if (bytes > BYTES_MAX)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: JSON of %zu bytes, expected at most %d", name,
+                       bytes, BYTES_MAX);
+    measure(&deepest, &values, text, bytes);
+    if (deepest > DEPTH_MAX)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: JSON nests deeper than %d levels", name, DEPTH_MAX);
+    if (values > VALUES_MAX)
+        return wd_fail(err, WD_BAD_FORMAT, "%s: JSON has more than %d values", name, VALUES_MAX);
+    return WD_OK;
 }
 
 wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name, wd_err *err)
 {
     json_error_t what;
-    if (depth_of(text, bytes) > DEPTH_MAX)
-        return wd_fail(err, WD_BAD_FORMAT, "%s: JSON nests deeper than %d levels", name, DEPTH_MAX);
+    WD_TRY(check_limits(text, bytes, name, err));
     json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &what);
     /* transformers writes "no limit" as the integer 10^30. */
     if (!json && json_error_code(&what) == json_error_numeric_overflow)
@@ -59,7 +78,7 @@ wd_status wd_json_load(json_t **out, const char *path, wd_err *err)
 {
     char *text;
     size_t bytes;
-    WD_TRY(wd_file_read(&text, &bytes, path, FILE_BYTES_MAX, err));
+    WD_TRY(wd_file_read(&text, &bytes, path, BYTES_MAX, err));
     wd_status status = wd_json_parse(out, text, bytes, path, err);
     wd_free(text);
     return status;
@@ -76,15 +95,30 @@ wd_status wd_json_save(const json_t *json, const char *path, wd_err *err)
     return status;
 }
 
-/* A value as JSON, cut to fit into a message. */
-static const char *shown(char out[SHOWN_MAX], const json_t *value)
+typedef struct shown {
+    char *text;
+    size_t used, room;
+} shown;
+
+/* Takes what jansson writes; -1 once the room is full, so that it stops. */
+static int show_piece(const char *piece, size_t bytes, void *context)
 {
-    size_t n = json_dumpb(value, out, SHOWN_MAX - 4, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (n == 0) return "?";
-    if (n > SHOWN_MAX - 4)
-        strcpy(out + SHOWN_MAX - 4, "...");
-    else
-        out[n] = '\0';
+    shown *s = context;
+    const size_t n = bytes < s->room - s->used ? bytes : s->room - s->used;
+    memcpy(s->text + s->used, piece, n);
+    s->used += n;
+    return n < bytes ? -1 : 0;
+}
+
+const char *wd_json_show(char *out, size_t out_bytes, const json_t *value)
+{
+    static const char cut[] = "...";
+    shown s = {.text = out, .room = out_bytes - sizeof cut};
+    const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9);
+    const bool whole = !json_dump_callback(value, show_piece, &s, flags);
+    while (!whole && s.used && ((unsigned char)out[s.used - 1] & 0xc0) == 0x80) s.used--;
+    if (!whole && s.used && (unsigned char)out[s.used - 1] >= 0xc0) s.used--;
+    memcpy(out + s.used, whole ? "" : cut, whole ? 1 : sizeof cut);
     return out;
 }
 
@@ -93,7 +127,7 @@ static wd_status refuse(wd_json_reader r, const char *key, const char *expected,
 {
     char text[SHOWN_MAX];
     return wd_fail(err, WD_BAD_FORMAT, "%s: \"%s\": expected %s, found %s", r.where, key, expected,
-                   shown(text, found));
+                   wd_json_show(text, sizeof text, found));
 }
 
 /* *out = the value, or NULL if it is absent or null and may be. */

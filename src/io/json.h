@@ -6,14 +6,19 @@
 
 #include "core/error.h"
 
-/* Parses a file of at most 64 MiB, nested at most 64 deep; duplicate keys are refused. Where an
- * integer is beyond int64_t, all numbers of the file are reals. json_decref *out. */
+/* Parses a file of at most 16 MiB, nested at most 64 deep, of at most 262,144 values; duplicate
+ * keys are refused. Where an integer is beyond int64_t, all numbers of the file are reals.
+ * json_decref *out. */
 wd_status wd_json_load(json_t **out, const char *path, wd_err *err);
 /* The same from memory; `name` stands for the file in errors. */
 wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name,
                         wd_err *err);
 /* Writes it, indented, keys in insertion order, whole or not at all. */
 wd_status wd_json_save(const json_t *json, const char *path, wd_err *err);
+
+/* A value as compact JSON for a message; one that is too long for `out` (more than 4 bytes) is cut
+ * and ends with "...". Returns `out`. */
+const char *wd_json_show(char *out, size_t out_bytes, const json_t *value);
 
 /* A reader of one object: `where` names it in errors ("models/x/vae/config.json"). The getters
  * leave *out untouched where the key is absent or null and `required` is not set: put the default

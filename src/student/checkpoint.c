@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/json.h"
@@ -146,14 +147,14 @@ static wd_status write_sums(const char *folder, wd_err *err)
 {
     const char *const names[] = {state_name, json_name};
     char path[WD_PATH_MAX], hash[33], text[256];
-    int used = 0;
+    size_t used = 0;
     for (int i = 0; i < 2; i++) {
         WD_TRY(wd_path_join(path, folder, names[i], err));
         WD_TRY(wd_file_hash(hash, path, err));
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s  %s\n", hash, names[i]);
+        used = wd_append(text, sizeof text, used, "%s  %s\n", hash, names[i]);
     }
     WD_TRY(wd_path_join(path, folder, sums_name, err));
-    return wd_file_write(path, text, (size_t)used, err);
+    return wd_file_write(path, text, used, err);
 }
 
 wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,

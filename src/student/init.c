@@ -20,9 +20,9 @@
 #include "student/init.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/require.h"
@@ -408,9 +408,8 @@ void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *teac
     int64_t *block;
     if (wd_alloc((void **)&block, (size_t)student->layers, sizeof *block, "blocks", NULL)) return;
     wd_student_choose_blocks(block, student->layers, teacher->dit.layers);
-    for (int64_t i = 0; i < student->layers && used < sizeof text; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i ? ", " : "",
-                                 (long long)block[i]);
+    for (int64_t i = 0; i < student->layers; i++)
+        used = wd_append(text, sizeof text, used, "%s%lld", i ? ", " : "", (long long)block[i]);
     wd_log(WD_LOG_INFO, "the student starts from blocks %s of the teacher's %s", text,
            wd_component_name(wd_student_expert(teacher)));
     wd_free(block);

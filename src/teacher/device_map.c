@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/append.h"
+
 /* Cells of a transformer: the modules of the embedding, the blocks, the modules of the head. */
 static const char *const embedding[] = {"patch_embedding", "condition_embedder", "rope"};
 static const char *const head[] = {"norm_out", "proj_out", "scale_shift_table"};
@@ -41,9 +43,9 @@ static void list(char out[LIST_MAX], const char *format, ...)
     va_end(args);
     const char *comma = used ? ", " : "";
     if (used + strlen(item) + sizeof ", , ..." <= LIST_MAX)
-        snprintf(out + used, LIST_MAX - used, "%s%s", comma, item);
+        wd_append(out, LIST_MAX, used, "%s%s", comma, item);
     else if (used < 3 || strcmp(out + used - 3, "..."))
-        snprintf(out + used, LIST_MAX - used, "%s...", comma);
+        wd_append(out, LIST_MAX, used, "%s...", comma);
 }
 
 static int cells_of(const reader *r, int component)

@@ -1,8 +1,9 @@
 /* Placements by strategy: see teacher/strategy.h. */
 #include "teacher/strategy.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "core/append.h"
 
 static const char *const names[] = {
 #define X(name, what) #name,
@@ -88,11 +89,11 @@ bool wd_strategy_is_each(wd_strategy strategy, const wd_site *site)
 wd_status wd_strategy_check(wd_strategy strategy, const wd_site *site, wd_err *err)
 {
     char can[128] = "";
+    size_t used = 0;
     if (!wd_strategy_objection(strategy, site)) return WD_OK;
     for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
         if (wd_strategy_objection((wd_strategy)i, site)) continue;
-        size_t used = strlen(can);
-        snprintf(can + used, sizeof can - used, "%s%s", used ? ", " : "", names[i]);
+        used = wd_append(can, sizeof can, used, "%s%s", used ? ", " : "", names[i]);
     }
     return wd_fail(err, WD_UNSUPPORTED, "teacher_device_strategy: %s; these devices can serve %s",
                    wd_strategy_objection(strategy, site), can);

@@ -31,13 +31,11 @@ wd_status wd_config_refuse_set(wd_json_reader r, const char *const *keys, size_t
                    (json_is_number(value) && json_number_value(value) == 0) ||
                    (json_is_array(value) && json_array_size(value) == 0);
         if (off) continue;
-        char text[64] = "?";
-        size_t n = json_dumpb(value, text, sizeof text - 1, JSON_ENCODE_ANY | JSON_COMPACT);
-        text[n < sizeof text ? n : sizeof text - 1] = '\0';
+        char text[64];
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: \"%s\" is %s: this would change the result and is not implemented; "
                        "expected false, null or absent",
-                       r.where, keys[i], text);
+                       r.where, keys[i], wd_json_show(text, sizeof text, value));
     }
     return WD_OK;
 }

@@ -129,6 +129,39 @@ static void refuses_as_use_would(void **state)
     wd_test_refused(wd_inspect_tree(&tree, root, &err), &err, WD_BAD_FORMAT, "5 bytes long");
 }
 
+/* Keys, values and names of any length are cut, and what a terminal would obey is not printed. */
+static void hostile_configurations_are_only_text(void **state)
+{
+    (void)state;
+    enum { LONG = 4000 };
+    wd_err err;
+    json_t *tree, *config;
+    char root[WD_PATH_MAX], *text, *written;
+    wd_test_below(root, wd_test_folder(), "hostile");
+    for (size_t length = 120; length < LONG; length += length < 200 ? 1 : 997) {
+        char key[LONG + 1];
+        memset(key, 'k', length);
+        key[length] = '\0';
+        config = json_pack("{s:s, s:s, s:s, s:s}", "_class_name",
+                           "FlowMatchEulerDiscreteScheduler", key, key, "escape",
+                           "\x1b]0;title\x07", "turned", "\xe2\x80\xae");
+        written = json_dumps(config, 0);
+        wd_test_write(root, "scheduler_config.json", written);
+        wd_test_ok(wd_inspect_tree(&tree, root, &err), &err);
+        wd_test_ok(wd_inspect_text(&text, tree, &err), &err);
+        const char *found = strstr(text, "kkkkkkkk");
+        assert_non_null(found);
+        assert_int_equal(strspn(found, "k"), 60);
+        assert_non_null(strstr(text, "turned"));
+        assert_null(strchr(text, '\x1b'));
+        assert_null(strstr(text, "\xe2\x80\xae"));
+        wd_free(text);
+        json_decref(tree);
+        json_decref(config);
+        free(written);
+    }
+}
+
 static void survives_every_failing_allocation(void **state)
 {
     (void)state;
@@ -156,6 +189,7 @@ int main(void)
         cmocka_unit_test(wan_tiny_as_text),
         cmocka_unit_test(single_files_and_components),
         cmocka_unit_test(refuses_as_use_would),
+        cmocka_unit_test(hostile_configurations_are_only_text),
         cmocka_unit_test(survives_every_failing_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

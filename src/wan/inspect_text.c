@@ -3,8 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/memory.h"
 #include "core/page.h"
+#include "core/require.h"
+#include "core/tensor.h"
+#include "io/json.h"
 #include "wan/inspect.h"
 
 enum { TENSORS_SHOWN_MAX = 200, TIMESTEPS_DEFAULT = 1000 };
@@ -121,22 +125,17 @@ static void say_config(wd_page *p, const char *component, const json_t *config)
     enum { COLUMNS = 96 };
     const char *key;
     json_t *value;
-    char item[160];
+    char item[160], shown[96];
     size_t column = COLUMNS;
     wd_page_say(p, "\n%s", component);
     json_object_foreach((json_t *)config, key, value)
     {
         if (key[0] == '_' || json_is_object(value)) continue;
-        size_t n = (size_t)snprintf(item, sizeof item, "%s ", key);
-        size_t m = json_dumpb(value, item + n, sizeof item - n - 1,
-                              JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
-        if (m > sizeof item - n - 1)
-            snprintf(item + n, sizeof item - n, "...");
-        else
-            item[n + m] = '\0';
-        column += strlen(item) + 2;
+        const size_t n = wd_append(item, sizeof item, 0, "%.60s %s", key,
+                                   wd_json_show(shown, sizeof shown, value));
+        column += n + 2;
         wd_page_say(p, "%s%s", column > COLUMNS ? "\n  " : ", ", item);
-        if (column > COLUMNS) column = 2 + strlen(item);
+        if (column > COLUMNS) column = 2 + n;
     }
     wd_page_say(p, "\n");
 }
@@ -165,10 +164,19 @@ static void say_pipeline(wd_page *p, const json_t *tree)
                 number(tree, "size_multiple"));
 }
 
+static const char *shape_text(char *out, size_t out_bytes, const json_t *shape)
+{
+    int64_t dim[WD_DIMS_MAX] = {0};
+    const int ndim = (int)json_array_size(shape);
+    WD_REQUIRE(ndim <= WD_DIMS_MAX, "a tensor of %d dimensions is described", ndim);
+    for (int d = 0; d < ndim; d++) dim[d] = json_integer_value(json_array_get(shape, (size_t)d));
+    return wd_dims_text(out, out_bytes, dim, ndim);
+}
+
 static void say_tensors(wd_page *p, const json_t *tree)
 {
     const json_t *list = json_object_get(tree, "tensor_list"), *line;
-    char a[32], b[32], shape[128];
+    char a[32], b[32], shape[256];
     size_t i;
     wd_page_say(p, "%" PRId64 " tensors, %s values, %s on disk: ", number(tree, "tensors"),
                 grouped(a, number(tree, "parameters")), sized(b, number(tree, "bytes_on_disk")));
@@ -180,9 +188,8 @@ static void say_tensors(wd_page *p, const json_t *tree)
             wd_page_say(p, "  ... and %zu more\n", json_array_size(list) - i);
             return;
         }
-        size_t n = json_dumpb(json_object_get(line, "shape"), shape, sizeof shape - 1, 0);
-        shape[n < sizeof shape ? n : 0] = '\0';
-        wd_page_say(p, "  %-48s %-5s %s\n", text(line, "name"), text(line, "dtype"), shape);
+        wd_page_say(p, "  %-48s %-5s %s\n", text(line, "name"), text(line, "dtype"),
+                    shape_text(shape, sizeof shape, json_object_get(line, "shape")));
     }
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/hub.h"
@@ -307,11 +308,11 @@ wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_e
 {
     if (p->has[component]) return WD_OK;
     char there[256] = "";
+    size_t used = 0;
     for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
-        size_t used = strlen(there);
         if (p->has[c])
-            snprintf(there + used, sizeof there - used, "%s%s", used ? ", " : "",
-                     components[c].folder);
+            used = wd_append(there, sizeof there, used, "%s%s", used ? ", " : "",
+                             components[c].folder);
     }
     return wd_fail(err, WD_NOT_FOUND, "%s: has no %s/%s%s; there is: %s", p->path,
                    components[component].folder, components[component].config,

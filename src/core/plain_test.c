@@ -1,0 +1,93 @@
+/* Nothing that a terminal obeys leaves the program: not in errors, messages or pages; and text in
+ * buffers of fixed size stays in them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "core/append.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/page.h"
+#include "core/plain.h"
+
+/* Escape, 8-bit escape, right-to-left override, carriage return, a byte that is not UTF-8. */
+#define HOSTILE "a\x1b[2Jb\xc2\x9b" "c\xe2\x80\xae" "d\re\xff" "f"
+#define PLAIN "a?[2Jb?c?d?e?f"
+
+static void what_a_terminal_obeys_is_replaced(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *expected;
+    } cases[] = {
+        {HOSTILE, PLAIN},
+        {"line one\n\tline two", "line one\n\tline two"},
+        {"\xc3\xa9\xe6\x97\xa5\xf0\x9f\x90\xb1", "\xc3\xa9\xe6\x97\xa5\xf0\x9f\x90\xb1"},
+        {"\xd7\xa9\xd7\x9c", "\xd7\xa9\xd7\x9c"}, /* Hebrew needs no marks */
+        {"\xe2\x81\xa6x\xe2\x81\xa9\x7f\xd8\x9c", "?x???"},
+        {"\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80", "?????????"}, /* not UTF-8 */
+        {"cut \xe6\x97", "cut ??"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[64];
+        strcpy(text, cases[i].text);
+        wd_make_plain(text);
+        assert_string_equal(text, cases[i].expected);
+    }
+}
+
+static void hear(void *context, wd_log_level level, const char *message)
+{
+    (void)level;
+    strcpy(context, message);
+}
+
+static void whatever_leaves_is_plain(void **state)
+{
+    (void)state;
+    char heard[256] = "", *text;
+    wd_err err;
+    wd_log_to(hear, heard, WD_LOG_INFO);
+    wd_log(WD_LOG_INFO, "found \"%s\"", HOSTILE);
+    wd_log_to(NULL, NULL, WD_LOG_INFO);
+    assert_string_equal(heard, "found \"" PLAIN "\"");
+    wd_fail(&err, WD_BAD_FORMAT, "found \"%s\"", HOSTILE);
+    assert_string_equal(err.message, "found \"" PLAIN "\"");
+    wd_fail_in(&err, "%s", HOSTILE);
+    assert_string_equal(err.message, PLAIN ": found \"" PLAIN "\"");
+    wd_page page = {.err = &err};
+    wd_page_say(&page, "name %s\n", HOSTILE);
+    assert_int_equal(wd_page_take(&text, &page), WD_OK);
+    assert_string_equal(text, "name " PLAIN "\n");
+    wd_free(text);
+}
+
+static void appended_text_stays_in_its_buffer(void **state)
+{
+    (void)state;
+    char out[8];
+    memset(out, 'x', sizeof out);
+    size_t used = wd_append(out, 6, 0, "%s", "ab");
+    assert_int_equal(used, 2);
+    used = wd_append(out, 6, used, "%s", "cdefghij");
+    assert_int_equal(used, 5);
+    assert_string_equal(out, "abcde");
+    assert_int_equal(wd_append(out, 6, used, "%d", 7), 5);
+    assert_string_equal(out, "abcde");
+    assert_memory_equal(out + 6, "xx", 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_terminal_obeys_is_replaced),
+        cmocka_unit_test(whatever_leaves_is_plain),
+        cmocka_unit_test(appended_text_stays_in_its_buffer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
