@@ -113,6 +113,11 @@ add_test(NAME checks/rooms COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_rooms.sh
 add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_headers.sh
          ${PROJECT_SOURCE_DIR} "${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_ARG1}"
          "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_ARG1}")
+# The program is hardened against hostile files; sanitizers and debug builds go other ways.
+if(NOT WD_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  add_test(NAME checks/hardening COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_hardening.sh
+           $<TARGET_FILE:wandistiller_cli>)
+endif()
 # What is installed works for somebody else's program.
 set(WD_SANITIZE_FLAG)
 if(WD_SANITIZE)
