@@ -26,6 +26,8 @@ if(MPI_C_FOUND AND WD_MPIRUN) # ranks can be seen, or that there are none
 else()
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/(host_)?ranks(_ended|_refused)?_test\\.c$")
 endif()
+set(WD_CLI_SOURCES_TESTED ${WD_CLI_SOURCES})
+list(FILTER WD_CLI_SOURCES_TESTED EXCLUDE REGEX "/main\\.c$")
 foreach(source IN LISTS WD_TEST_SOURCES)
   file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${source})
   string(REGEX REPLACE "^src/|_test\\.c$" "" name ${name})
@@ -39,6 +41,9 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(name MATCHES "^tests/") # these may run the program
     add_dependencies(${target} wandistiller_cli)
+  endif()
+  if(name MATCHES "^cli/") # the program's own files are not in the library
+    target_sources(${target} PRIVATE ${WD_CLI_SOURCES_TESTED})
   endif()
   add_test(NAME ${name} COMMAND ${target})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}

@@ -118,7 +118,7 @@ static void the_command_line_wins_over_a_file(void **state)
     static const char json[] = "{\"steps\": 0, \"component\": \"text_encoder\"}";
     wd_err err;
     wd_test_ok(wd_file_write(path, json, sizeof json - 1, &err), &err);
-    wd_program_run(&program, "forward", "--component", "unet", "--config", path);
+    wd_program_run(&program, "forward", "--config", path, "--component", "unet");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "config.json: forward has no option --steps");
     wd_test_ok(wd_file_write(path, json + 0, 0, &err), &err);
     wd_program_run(&program, "forward", "--config", path);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/options_json.h"
+#include "api/tables.h"
 #include "core/memory.h"
 
 struct wd_config {
@@ -10,6 +11,29 @@ struct wd_config {
     json_t *options; /* in it: borrowed */
     char *path;
 };
+
+/* What a run.json has beside its options: see write_run in api/train.c. */
+static const char *const of_a_run[] = {"command", "version", "options", "resolved",    "student",
+                                       "device",  "prompts", "teacher", "text_tokens", "memory"};
+
+/* Options beside "options" would be silently ignored. */
+static wd_status check_neighbours(const json_t *file, const char *path, wd_err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)file, key, value)
+    {
+        bool known = false;
+        for (size_t i = 0; i < sizeof of_a_run / sizeof *of_a_run; i++)
+            known |= !strcmp(key, of_a_run[i]);
+        if (!known)
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "%s: \"%s\" stands beside \"options\": expected it in there, or that a "
+                           "run has written it",
+                           path, key);
+    }
+    return WD_OK;
+}
 
 wd_status wd_config_open(wd_config **out, const char *path, wd_err *err)
 {
@@ -19,7 +43,10 @@ wd_status wd_config_open(wd_config **out, const char *path, wd_err *err)
     WD_TRY_OUT(wd_copy_text(&config->path, path, err));
     WD_TRY_OUT(wd_json_load(&config->file, path, err));
     config->options = json_object_get(config->file, "options"); /* a run.json */
-    if (!config->options) config->options = config->file;
+    if (config->options)
+        WD_TRY_OUT(check_neighbours(config->file, path, err));
+    else
+        config->options = config->file;
     if (!json_is_object(config->options)) {
         status =
             wd_fail(err, WD_BAD_FORMAT,
@@ -148,13 +175,15 @@ static json_t *value_json(const void *options, const wd_option *o)
     return list;
 }
 
-json_t *wd_options_json(wd_job job, const void *options)
+json_t *wd_train_options_json(const wd_train_options *options, const wd_train_options *but)
 {
     int64_t count;
-    const wd_option *table = wd_options_of(job, &count);
+    const wd_option *table = wd_options_of(WD_JOB_TRAIN, &count);
     json_t *object = json_object();
-    for (int64_t i = 0; i < count; i++)
-        if (!(table[i].flags & WD_OPTION_LEGACY))
-            json_object_set_new(object, table[i].name, value_json(options, &table[i]));
+    for (int64_t i = 0; i < count; i++) {
+        const wd_option *o = &table[i];
+        if (o->flags & WD_OPTION_LEGACY || (but && wd_option_same(o, options, but))) continue;
+        json_object_set_new(object, o->name, value_json(options, o));
+    }
     return object;
 }

@@ -85,7 +85,7 @@ static wd_status choose_teacher(job *j, wd_err *err)
         wd_log(WD_LOG_WARNING,
                "%s is not there: the teacher is guided with %g; say --guidance_scale", path,
                scale[0]);
-    const wd_json_reader r = {.object = json_object_get(j->trained, "options"), .where = path};
+    const wd_json_reader r = {.object = json_object_get(j->trained, "resolved"), .where = path};
     if (json_is_object(r.object)) {
         WD_TRY(wd_json_float(&scale[0], r, "guidance_scale", WD_JSON_OPTIONAL, err));
         scale[1] = scale[0];

@@ -290,6 +290,15 @@ static bool is_given(const void *field, const wd_option *o)
     return true;
 }
 
+/* The fewest digits that are read as the same number. */
+static void float_text(char *out, size_t bytes, double value)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, bytes, "%.*g", digits, value);
+        if (strtod(out, NULL) == value) break;
+    }
+}
+
 const char *wd_option_text(char *out, size_t out_bytes, const void *options,
                            const wd_option *option)
 {
@@ -304,7 +313,7 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
         snprintf(out, out_bytes, "%lld", (long long)*(const int64_t *)field);
         break;
     case WD_OPTION_FLOAT:
-        snprintf(out, out_bytes, "%.15g", *(const double *)field);
+        float_text(out, out_bytes, *(const double *)field);
         break;
     case WD_OPTION_TEXT:
     case WD_OPTION_CHOICE:
@@ -319,6 +328,36 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
     }
     }
     return out;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+bool wd_option_same(const wd_option *option, const void *a, const void *b)
+{
+    const void *x = (const char *)a + option->offset, *y = (const char *)b + option->offset;
+    const wd_texts *list = x, *other = y;
+    bool same = true;
+    switch (option->type) {
+    case WD_OPTION_FLAG:
+        return *(const bool *)x == *(const bool *)y;
+    case WD_OPTION_INT:
+        return *(const int64_t *)x == *(const int64_t *)y;
+    case WD_OPTION_FLOAT:
+        return is_given(x, option) ? *(const double *)x == *(const double *)y
+                                   : !is_given(y, option);
+    case WD_OPTION_TEXT:
+    case WD_OPTION_CHOICE:
+        return same_text(*(const char *const *)x, *(const char *const *)y);
+    case WD_OPTION_TEXTS:
+        break;
+    }
+    same = list->count == other->count;
+    for (int64_t i = 0; i < list->count && same; i++)
+        same = same_text(list->item[i], other->item[i]);
+    return same;
 }
 
 /* A value that was put into the struct without wd_option_set. */

@@ -4,8 +4,8 @@
 
 #include "io/json.h"
 
-/* All options of a job by name: a new object. What is not given is null. It can be read back with
- * --config. */
-json_t *wd_options_json(wd_job job, const void *options);
+/* The options of `train` by name: a new object that --config can read back. What is not given is
+ * null. Those that have the same value in `but` are left out; NULL: none is. */
+json_t *wd_train_options_json(const wd_train_options *options, const wd_train_options *but);
 
 #endif

@@ -286,7 +286,7 @@ static void files_set_options(void **state)
     assert_string_equal(t.mixed_precision, "bf16");
     assert_string_equal(t.data_path, "p.txt");
     assert_int_equal(t.sample_prompts.count, 2);
-    json_t *json = wd_options_json(WD_JOB_TRAIN, &t);
+    json_t *json = wd_train_options_json(&t, NULL);
     assert_int_equal(json_integer_value(json_object_get(json, "num_steps")), 1000);
     assert_true(json_is_null(json_object_get(json, "flow_shift")));
     assert_null(json_object_get(json, "num_workers"));
@@ -294,7 +294,7 @@ static void files_set_options(void **state)
     wd_train_options again = wd_train_defaults();
     wd_config *second = NULL;
     assert_int_equal(apply(&again, &second, text, &err), WD_OK);
-    json_t *json_again = wd_options_json(WD_JOB_TRAIN, &again);
+    json_t *json_again = wd_train_options_json(&again, NULL);
     assert_true(json_equal(json, json_again));
     free(text);
     json_decref(json);

@@ -14,7 +14,7 @@
 #include "dist/launch.h"
 #include "dist/sentry.h"
 
-enum { COMMAND_BYTES = 1024 };
+enum { COMMAND_BYTES = 512 }; /* an error has room for three of them */
 
 wd_status wd_ranks_wanted(int *out, const wd_train_options *o, wd_err *err)
 {
@@ -126,7 +126,9 @@ static wd_status check(const wd_comm *comm, const wd_launch *launch, const wd_tr
 {
     int host_ranks;
     WD_TRY(wd_ranks_wanted(&host_ranks, o, err));
-    const bool wanted = o->distributed || host_ranks > 1;
+    /* one rank that nobody has to start is this process */
+    const bool is_it = launch->launcher == WD_LAUNCHER_NONE && host_ranks == 1;
+    const bool wanted = (o->distributed && !is_it) || host_ranks > 1;
     if (wanted || launch->ranks > 1) WD_TRY(need_mpi(launch, o, err));
     WD_TRY(check_launch(launch, wanted, host_ranks, o, err));
     return wanted ? check_met(comm, launch, host_ranks, err) : WD_OK;

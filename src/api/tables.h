@@ -22,6 +22,9 @@ wd_option_table wd_table_forward(void);
 wd_option_table wd_table_bench(void);
 wd_option_table wd_table_common(void);
 
+/* Whether an option has the same value in two of its job's structs: for texts the same letters. */
+bool wd_option_same(const wd_option *option, const void *a, const void *b);
+
 /* Lines of a table, for a struct that OPTIONS names. */
 #define WD_FIELD(field) .name = #field, .offset = offsetof(OPTIONS, field)
 #define WD_TEXT_LINE(field, default_, metavar_)                                                    \

@@ -79,20 +79,22 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
 
 /* ---- run.json ---- */
 
-/* Everything that the run follows from: --config takes it again. */
+/* What the run was told, which --config takes again, and what it follows from in the end: values
+ * that were left open have those that were chosen. */
 static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
                            const wd_train_plan *where, wd_err *err)
 {
     char path[WD_PATH_MAX];
+    const wd_train_options usual = wd_train_defaults();
     WD_TRY(wd_path_join(path, s->options.output_dir, "run.json", err));
-    json_t *run =
-        json_pack("{s:s, s:s, s:o, s:o, s:s, s:I, s:I, s:o, s:o}", "command", "train", "version",
-                  wd_version(), "options", wd_options_json(WD_JOB_TRAIN, &s->options), "student",
-                  wd_dit_config_json(&s->student.dit), "device",
-                  wd_device_name(where->devices->device[0]), "prompts", (json_int_t)s->data.count,
-                  "text_tokens", (json_int_t)s->trainer.machine.text_tokens, "teacher",
-                  wd_strategy_plan_json(where, &where->chosen), "memory",
-                  wd_memory_plan_json(plan, where->devices, s->bytes_before));
+    json_t *run = json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:s, s:I, s:I, s:o, s:o}", "command", "train", "version",
+        wd_version(), "options", wd_train_options_json(&s->given, &usual), "resolved",
+        wd_train_options_json(&s->options, NULL), "student", wd_dit_config_json(&s->student.dit),
+        "device", wd_device_name(where->devices->device[0]), "prompts", (json_int_t)s->data.count,
+        "text_tokens", (json_int_t)s->trainer.machine.text_tokens, "teacher",
+        wd_strategy_plan_json(where, &where->chosen), "memory",
+        wd_memory_plan_json(plan, where->devices, s->bytes_before));
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
     const wd_status status = wd_json_save(run, path, err);
     json_decref(run);

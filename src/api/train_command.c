@@ -6,45 +6,79 @@
 
 #include "api/tables.h"
 
-enum { TEXT_MAX = 1 << 14 };
+static const char program[] = "wandistiller train";
 
-static void append(char *out, size_t out_bytes, const char *text)
+/* A text that grows as long as there is room. */
+typedef struct text {
+    char *out;
+    size_t bytes, used;
+    bool full;
+} text;
+
+static void append(text *t, const char *more)
 {
-    const size_t used = strlen(out), more = strlen(text);
-    if (used + more < out_bytes)
-        memcpy(out + used, text, more + 1);
-    else if (out_bytes > used + 4)
-        strcpy(out + used, "...");
+    const size_t n = strlen(more);
+    t->full |= n >= t->bytes - t->used;
+    if (t->full) return;
+    memcpy(t->out + t->used, more, n + 1);
+    t->used += n;
 }
 
-static bool is_plain(const char *text)
+static bool is_plain(const char *value)
 {
-    return *text && !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                       "0123456789_-./:=,@+%")];
+    return *value && !value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_-./:=,@+%")];
 }
 
 /* In single quotes where it needs any. */
-static void append_quoted(char *out, size_t out_bytes, const char *text)
+static void append_quoted(text *t, const char *value)
 {
-    if (is_plain(text)) {
-        append(out, out_bytes, text);
+    if (is_plain(value)) {
+        append(t, value);
         return;
     }
-    append(out, out_bytes, "'");
-    for (; *text; text++) {
-        const char one[] = {*text, 0};
-        append(out, out_bytes, *text == '\'' ? "'\\''" : one);
+    append(t, "'");
+    for (; *value; value++) {
+        const char one[] = {*value, 0};
+        append(t, *value == '\'' ? "'\\''" : one);
     }
-    append(out, out_bytes, "'");
+    append(t, "'");
 }
 
-static void append_option(char *out, size_t out_bytes, const wd_option *o, const char *value)
+/* A flag takes no word behind it, and a word that begins with "--" would be taken for a name. */
+static void append_option(text *t, const wd_option *o, const char *value)
 {
-    append(out, out_bytes, " --");
-    append(out, out_bytes, o->name);
+    append(t, " --");
+    append(t, o->name);
     if (o->type == WD_OPTION_FLAG && !strcmp(value, "true")) return;
-    append(out, out_bytes, " ");
-    append_quoted(out, out_bytes, value);
+    append(t, o->type == WD_OPTION_FLAG || !strncmp(value, "--", 2) ? "=" : " ");
+    append_quoted(t, value);
+}
+
+static void append_value(text *t, const wd_option *o, const void *options)
+{
+    char number[64];
+    const void *field = (const char *)options + o->offset;
+    const wd_texts *texts = field;
+    switch (o->type) {
+    case WD_OPTION_TEXTS:
+        for (int64_t i = 0; i < texts->count; i++) append_option(t, o, texts->item[i]);
+        break;
+    case WD_OPTION_TEXT:
+    case WD_OPTION_CHOICE:
+        if (*(const char *const *)field) append_option(t, o, *(const char *const *)field);
+        break;
+    default:
+        append_option(t, o, wd_option_text(number, sizeof number, options, o));
+    }
+}
+
+/* Whether a line above is another name of the same field. */
+static bool is_alias(const wd_option *table, int64_t i)
+{
+    for (int64_t k = 0; k < i; k++)
+        if (table[k].offset == table[i].offset) return true;
+    return false;
 }
 
 void wd_train_command(char *out, size_t out_bytes, const wd_train_options *options)
@@ -52,22 +86,10 @@ void wd_train_command(char *out, size_t out_bytes, const wd_train_options *optio
     int64_t count;
     const wd_train_options usual = wd_train_defaults();
     const wd_option *table = wd_options_of(WD_JOB_TRAIN, &count);
-    snprintf(out, out_bytes, "wandistiller train");
-    for (int64_t i = 0; i < count; i++) {
-        char now[TEXT_MAX], then[TEXT_MAX];
-        const wd_option *o = &table[i];
-        bool again = false; /* another name of a field that was there */
-        for (int64_t k = 0; k < i && !again; k++) again = table[k].offset == o->offset;
-        if (again) continue;
-        if (o->type == WD_OPTION_TEXTS) {
-            const wd_texts *texts =
-                (const wd_texts *)(const void *)((const char *)options + o->offset);
-            for (int64_t k = 0; k < texts->count; k++)
-                append_option(out, out_bytes, o, texts->item[k]);
-            continue;
-        }
-        wd_option_text(now, sizeof now, options, o);
-        wd_option_text(then, sizeof then, &usual, o);
-        if (strcmp(now, then)) append_option(out, out_bytes, o, now);
-    }
+    text t = {.out = out, .bytes = out_bytes};
+    append(&t, program);
+    for (int64_t i = 0; i < count; i++)
+        if (!is_alias(table, i) && !wd_option_same(&table[i], options, &usual))
+            append_value(&t, &table[i], options);
+    if (t.full) snprintf(out, out_bytes, "%s ...", program);
 }

@@ -5,7 +5,7 @@
 #include "wandistiller.h"
 
 /* "wandistiller train --teacher_path ... ": what differs from the defaults, quoted for a shell.
- * What is too long ends with "...". */
+ * Pasted, it gives the same options. Where it is too long "wandistiller train ..." is all. */
 void wd_train_command(char *out, size_t out_bytes, const wd_train_options *options);
 
 #endif

@@ -1,8 +1,8 @@
 /* From arguments to options.
  *
  * --name VALUE, --name=VALUE, --flag, --list VALUE VALUE ...; '-' and '_' in names are the same;
- * "--" ends the options. --config is read before the others wherever it stands, so that the command
- * line wins over the file: they are two sources. */
+ * "--" ends the options. Arguments are read twice: what the first reading finds says which --config
+ * there is, whose values the second one then replaces: file and command line are two sources. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -122,14 +122,30 @@ static wd_status read_all(reader *r, wd_err *err)
     return wd_option_source_end(&r->own.given, r->job, r->own.options, err);
 }
 
-/* The value of --config, or NULL. */
-static const char *config_path(int argc, char **argv)
+static reader begin(wd_job job, void *options, wd_common_options *common, int argc, char **argv)
 {
-    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
-        if (!strcmp(argv[i], "--config") && i + 1 < argc) return argv[i + 1];
-        if (!strncmp(argv[i], "--config=", 9)) return argv[i] + 9;
-    }
-    return NULL;
+    wd_options_default(common, sizeof *common, WD_JOB_COMMON);
+    wd_options_default(options, wd_options_bytes(job), job);
+    return (reader){.job = job,
+                    .own.options = options,
+                    .common.options = common,
+                    .argc = argc,
+                    .at = 1,
+                    .argv = argv};
+}
+
+/* Applies the file that the last --config names. What is wrong with the arguments is found again,
+ * and said, when they are read for good. */
+static wd_status apply_config(wd_cli_input *out, reader *first, wd_err *err)
+{
+    wd_err ignored;
+    const wd_common_options *common = first->common.options;
+    void *options = first->own.options;
+    read_all(first, &ignored);
+    wd_options_default(options, wd_options_bytes(first->job), first->job);
+    if (!common->config) return WD_OK;
+    const wd_status status = wd_config_open(&out->config, common->config, err);
+    return status == WD_OK ? wd_config_apply(out->config, first->job, options, err) : status;
 }
 
 static void to_stderr(void *context, wd_log_level level, const char *message)
@@ -157,27 +173,16 @@ wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, ch
                       wd_err *err)
 {
     *out = (wd_cli_input){0};
-    wd_options_default(&out->common, sizeof out->common, WD_JOB_COMMON);
-    wd_options_default(options, wd_options_bytes(job), job);
+    reader r = begin(job, options, &out->common, argc, argv);
     direct_log(out->common.log_level);
     if (asks_for_help(argc, argv)) {
         wd_cli_print_help(stdout, job);
         out->done = true;
         return WD_OK;
     }
-    const char *path = config_path(argc, argv);
-    if (path) {
-        wd_status status = wd_config_open(&out->config, path, err);
-        if (status == WD_OK) status = wd_config_apply(out->config, job, options, err);
-        if (status != WD_OK) return status;
-    }
-    reader r = {.job = job,
-                .own.options = options,
-                .common.options = &out->common,
-                .argc = argc,
-                .at = 1,
-                .argv = argv};
-    wd_status status = read_all(&r, err);
+    reader first = r;
+    wd_status status = apply_config(out, &first, err);
+    if (status == WD_OK) status = read_all(&r, err);
     if (status == WD_OK) direct_log(out->common.log_level);
     return status;
 }
