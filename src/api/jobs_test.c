@@ -1,5 +1,5 @@
 /* Jobs called as a library: the n-th allocation fails, whatever n is, and all is given back. */
-#include "testing.h"
+#include "failing.h"
 
 #include "api/run.h"
 #include "core/random.h"
@@ -89,62 +89,59 @@ static wd_status inspect(wd_err *err)
 
 typedef wd_status job_fn(wd_err *err);
 
-/* Every n at first, then ever wider apart: a job has a thousand allocations. */
-static void survives(job_fn *job)
+typedef struct job {
+    job_fn *run;
+} job;
+
+static wd_status attempt(void *context, wd_err *err)
+{
+    return ((const job *)context)->run(err);
+}
+
+static void survives(job_fn *run, int64_t allocations)
 {
     wd_err err;
-    wd_status status;
-    int64_t n = 0, failures = 0;
-    do {
-        n += 1 + n / 12;
-        err = (wd_err){0};
-        wd_alloc_fail_at(n);
-        status = job(&err);
-        if (status != WD_OK && status != WD_OUT_OF_MEMORY)
-            fail_msg("allocation %d: %s: %s", (int)n, wd_status_text(status), err.message);
-        failures += status != WD_OK;
-    } while (status != WD_OK);
-    wd_alloc_fail_at(0);
-    assert_true(failures > 10);
-    wd_test_ok(job(&err), &err);
+    job j = {run};
+    wd_test_failing_job(attempt, &j, 12, allocations);
+    wd_test_ok(run(&err), &err);
 }
 
 static void forward_survives(void **state)
 {
     (void)state;
-    survives(forward);
+    survives(forward, 40);
 }
 
 static void sample_survives(void **state)
 {
     (void)state;
     snprintf(out, sizeof out, "%s/out.png", wd_test_folder());
-    survives(sample);
+    survives(sample, 100);
 }
 
 static void train_survives(void **state)
 {
     (void)state;
-    survives(train);
+    survives(train, 500);
 }
 
 /* The student of the last test. */
 static void eval_survives(void **state)
 {
     (void)state;
-    survives(eval);
+    survives(eval, 100);
 }
 
 static void convert_survives(void **state)
 {
     (void)state;
-    survives(convert);
+    survives(convert, 20);
 }
 
 static void inspect_survives(void **state)
 {
     (void)state;
-    survives(inspect);
+    survives(inspect, 15);
 }
 
 static void a_request_to_stop_ends_a_job_and_is_forgotten(void **state)

@@ -9,8 +9,10 @@
 
 #include "core/checked.h"
 
-static _Atomic int64_t calls;   /* so far */
-static _Atomic int64_t fail_at; /* value of `calls` whose call fails; 0: none */
+static _Atomic int64_t calls; /* so far */
+
+/* The first and the last value of `calls` whose call fails; first 0: none does. */
+static _Atomic int64_t fail_first, fail_last;
 
 static _Thread_local int64_t held, held_peak; /* bytes */
 
@@ -54,7 +56,8 @@ static bool add_header(size_t *out, size_t count, size_t size)
 
 static bool must_fail(void)
 {
-    return atomic_fetch_add(&calls, 1) + 1 == atomic_load(&fail_at);
+    const int64_t call = atomic_fetch_add(&calls, 1) + 1, first = atomic_load(&fail_first);
+    return first && call >= first && call <= atomic_load(&fail_last);
 }
 
 static wd_status refuse(size_t count, size_t size, const char *what, wd_err *err)
@@ -133,7 +136,20 @@ int64_t wd_alloc_count(void)
     return atomic_load(&calls);
 }
 
+static void fail_calls(int64_t first, int64_t last)
+{
+    atomic_store(&fail_first, 0); /* no mixture of the old range and the new one */
+    atomic_store(&fail_last, last);
+    atomic_store(&fail_first, first);
+}
+
 void wd_alloc_fail_at(int64_t n)
 {
-    atomic_store(&fail_at, n ? atomic_load(&calls) + n : 0);
+    const int64_t call = n ? atomic_load(&calls) + n : 0;
+    fail_calls(call, call);
+}
+
+void wd_alloc_fail_from(int64_t n)
+{
+    fail_calls(atomic_load(&calls) + n, INT64_MAX);
 }

@@ -31,4 +31,7 @@ void wd_memory_restart_peak(void);
 /* Call number `n` from now (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none does. */
 void wd_alloc_fail_at(int64_t n);
 
+/* Call number `n` from now and every later one fail, until wd_alloc_fail_at says otherwise. */
+void wd_alloc_fail_from(int64_t n);
+
 #endif

@@ -1,16 +1,11 @@
 /* Tests of the devices: books, copies, the guard's locked pool, and what a dry run counts. */
-#include <setjmp.h>
+#include "failing.h"
+
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
-#include "core/memory.h"
 #include "dev/ops.h"
 
 typedef wd_status opener(wd_device **out, int threads, wd_err *err);
@@ -320,33 +315,31 @@ static void isa_can_be_lowered(void **state)
     unsetenv("WD_CPU_ISA");
 }
 
-/* Every host allocation on the way fails once, is reported, and leaves nothing behind. */
-static void check_allocations(opener *open)
+static wd_status open_all_and_close(void *context, wd_err *err)
 {
-    wd_status status = WD_OUT_OF_MEMORY;
-    for (int n = 1; status != WD_OK; n++) {
-        wd_device *device = NULL;
-        wd_queue *queue = NULL;
-        wd_event *event = NULL;
-        void *block = NULL;
-        assert_true(n < 20);
-        wd_alloc_fail_at(n);
-        status = open(&device, 1, NULL);
-        if (status == WD_OK) status = wd_queue_open(&queue, device, NULL);
-        if (status == WD_OK) status = wd_event_open(&event, device, NULL);
-        if (status == WD_OK) status = wd_device_alloc(&block, device, 100, "x", NULL);
-        wd_alloc_fail_at(0);
-        if (block) wd_device_free(device, block);
-        wd_event_close(event);
-        wd_queue_close(queue);
-        wd_device_close(device);
-    }
+    opener *const *open = context;
+    wd_device *device = NULL;
+    wd_queue *queue = NULL;
+    wd_event *event = NULL;
+    void *block = NULL;
+    wd_status status = (*open)(&device, 1, err);
+    if (status == WD_OK) status = wd_queue_open(&queue, device, err);
+    if (status == WD_OK) status = wd_event_open(&event, device, err);
+    if (status == WD_OK) status = wd_device_alloc(&block, device, 100, "x", err);
+    if (block) wd_device_free(device, block);
+    wd_event_close(event);
+    wd_queue_close(queue);
+    wd_device_close(device);
+    return status;
 }
 
 static void allocations_may_fail(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < KINDS; kind++) check_allocations(openers[kind]);
+    for (int kind = 0; kind < KINDS; kind++) {
+        opener *open = openers[kind];
+        wd_test_failing_allocations(open_all_and_close, NULL, &open, 3);
+    }
 }
 
 int main(void)

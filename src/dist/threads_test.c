@@ -1,5 +1,5 @@
 /* Tests of ranks that are threads, and of the one rank of a run without any. */
-#include "testing.h"
+#include "failing.h"
 
 #include <pthread.h>
 
@@ -66,22 +66,19 @@ static void what_is_sent_is_counted(void **state)
     wd_comm_close(comm);
 }
 
-/* Every allocation of the opening fails once; what was allocated before is freed. */
+static wd_status open_and_close(void *context, wd_err *err)
+{
+    (void)context;
+    wd_comm *comm[3];
+    WD_TRY(wd_comm_open_threads(comm, 3, err));
+    for (int r = 0; r < 3; r++) wd_comm_close(comm[r]);
+    return WD_OK;
+}
+
 static void opening_fails_cleanly(void **state)
 {
     (void)state;
-    wd_comm *comm[3];
-    for (int64_t n = 1;; n++) {
-        wd_alloc_fail_at(n);
-        const wd_status status = wd_comm_open_threads(comm, 3, NULL);
-        wd_alloc_fail_at(0);
-        if (status == WD_OK) {
-            assert_true(n > 9);
-            break;
-        }
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
-    for (int r = 0; r < 3; r++) wd_comm_close(comm[r]);
+    wd_test_failing_allocations(open_and_close, NULL, NULL, 9);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* Ranks that are processes of this test: how a job ends, and what is said of it. */
-#include "testing.h"
+#include "failing.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -520,24 +520,21 @@ static void who_does_not_come_is_named(void **state)
     assert_report(&j, 2, "no connection between its watch and that of rank");
 }
 
-/* Every allocation fails once; what was allocated before is freed. */
-static void opening_fails_cleanly(void **state)
+static wd_status open_and_close(void *context, wd_err *err)
 {
-    (void)state;
+    (void)context;
     const wd_watch_options o = {.ranks = 2};
     wd_watch_address mine;
     wd_watch *watch;
-    for (int64_t n = 1;; n++) {
-        wd_alloc_fail_at(n);
-        const wd_status status = wd_watch_listen(&watch, &o, &mine, NULL);
-        wd_alloc_fail_at(0);
-        if (status == WD_OK) {
-            assert_true(n > 7);
-            break;
-        }
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
+    WD_TRY(wd_watch_listen(&watch, &o, &mine, err));
     wd_watch_close(watch);
+    return WD_OK;
+}
+
+static void opening_fails_cleanly(void **state)
+{
+    (void)state;
+    wd_test_failing_allocations(open_and_close, NULL, NULL, 7);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* Tests of PNG files: what is written is read again, hostile files are refused, faults are
  * reported. */
-#include "testing.h"
+#include "failing.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -197,33 +197,35 @@ static void faults_leave_the_old_file(void **state)
     wd_image_close(&image);
 }
 
+typedef struct picture_file {
+    wd_image image;
+    char path[WD_PATH_MAX];
+} picture_file;
+
+static wd_status write_picture(void *context, wd_err *err)
+{
+    const picture_file *p = context;
+    return wd_png_write(p->path, p->image.rgb, 40, 40, err);
+}
+
+static wd_status read_picture(void *context, wd_err *err)
+{
+    const picture_file *p = context;
+    wd_image back;
+    WD_TRY(wd_png_read(&back, p->path, err));
+    assert_memory_equal(back.rgb, p->image.rgb, 40 * 40 * 3);
+    wd_image_close(&back);
+    return WD_OK;
+}
+
 static void nth_allocation_fails(void **state)
 {
     (void)state;
-    wd_err err;
-    char path[WD_PATH_MAX];
-    wd_image image = noise(40, 40), back = {0};
-    int64_t n = 1;
-    in_folder(path, "memory.png");
-    for (;; n++) {
-        wd_alloc_fail_at(n);
-        wd_status status = wd_png_write(path, image.rgb, 40, 40, &err);
-        wd_alloc_fail_at(0);
-        if (status == WD_OK) break;
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
-    assert_true(n > 5);
-    for (n = 1;; n++) {
-        wd_alloc_fail_at(n);
-        wd_status status = wd_png_read(&back, path, &err);
-        wd_alloc_fail_at(0);
-        if (status == WD_OK) break;
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
-    assert_true(n > 5);
-    assert_memory_equal(back.rgb, image.rgb, 40 * 40 * 3);
-    wd_image_close(&back);
-    wd_image_close(&image);
+    picture_file p = {.image = noise(40, 40)};
+    in_folder(p.path, "memory.png");
+    wd_test_failing_allocations(write_picture, NULL, &p, 5);
+    wd_test_failing_allocations(read_picture, NULL, &p, 5);
+    wd_image_close(&p.image);
 }
 
 int main(void)

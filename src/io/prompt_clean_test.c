@@ -1,6 +1,6 @@
 /* Tests of prompt cleaning. What is expected is what diffusers 0.42.1's prompt_clean gave, with
  * ftfy 6.3.1 and Python 3.11. */
-#include "testing.h"
+#include "failing.h"
 
 #include "io/html.h"
 #include "io/prompts.h"
@@ -162,22 +162,20 @@ static void refuses_what_is_not_utf8(void **state)
         wd_test_refused(wd_prompt_clean(&clean, bad[i], &err), &err, WD_BAD_FORMAT, "not UTF-8");
 }
 
+static wd_status clean_one(void *context, wd_err *err)
+{
+    (void)context;
+    char *clean;
+    WD_TRY(wd_prompt_clean(&clean, "e\u0301 &amp;amp; \ufb01\n\u201cx\u201d", err));
+    assert_string_equal(clean, "\u00e9 & fi \"x\"");
+    wd_free(clean);
+    return WD_OK;
+}
+
 static void nth_allocation_fails(void **state)
 {
     (void)state;
-    wd_err err;
-    char *clean = NULL;
-    int64_t n = 1;
-    for (;; n++) {
-        wd_alloc_fail_at(n);
-        wd_status status = wd_prompt_clean(&clean, "e\u0301 &amp;amp; \ufb01\n\u201cx\u201d", &err);
-        wd_alloc_fail_at(0);
-        if (status == WD_OK) break;
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
-    assert_true(n > 5);
-    assert_string_equal(clean, "\u00e9 & fi \"x\"");
-    wd_free(clean);
+    wd_test_failing_allocations(clean_one, NULL, NULL, 5);
 }
 
 int main(void)

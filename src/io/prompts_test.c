@@ -1,5 +1,5 @@
 /* Tests of reading prompts: text, JSON lines and folders as users have them, and hostile bytes. */
-#include "testing.h"
+#include "failing.h"
 
 #include "io/prompts.h"
 
@@ -132,6 +132,16 @@ static void reads_a_mebibyte_and_no_more(void **state)
     wd_free(text);
 }
 
+static wd_status read_many(void *path, wd_err *err)
+{
+    wd_prompts p;
+    WD_TRY(wd_prompts_open(&p, path, err));
+    assert_int_equal(p.count, 1000);
+    wd_prompts_close(&p);
+    wd_prompts_close(&p); /* twice is fine */
+    return WD_OK;
+}
+
 static void nth_allocation_fails(void **state)
 {
     (void)state;
@@ -143,18 +153,7 @@ static void nth_allocation_fails(void **state)
     wd_test_ok(read_text(&p, "many.txt", text, &err), &err);
     wd_prompts_close(&p);
     wd_test_ok(wd_path_join(path, wd_test_folder(), "many.txt", &err), &err);
-    int64_t n = 1;
-    for (;; n++) {
-        wd_alloc_fail_at(n);
-        wd_status status = wd_prompts_open(&p, path, &err);
-        wd_alloc_fail_at(0);
-        if (status == WD_OK) break;
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
-    assert_true(n > 3);
-    assert_int_equal(p.count, 1000);
-    wd_prompts_close(&p);
-    wd_prompts_close(&p); /* twice is fine */
+    wd_test_failing_allocations(read_many, NULL, path, 3);
 }
 
 int main(void)

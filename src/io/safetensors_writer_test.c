@@ -1,5 +1,5 @@
 /* Tests of the safetensors writer: what it writes is read back, and a failure leaves nothing. */
-#include "testing.h"
+#include "failing.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -130,23 +130,20 @@ static void a_full_disk_is_said_with_the_path(void **state)
     free(data);
 }
 
+static wd_status create_and_abandon(void *path, wd_err *err)
+{
+    wd_safetensors_writer *writer;
+    WD_TRY(wd_safetensors_create(&writer, path, items, ITEMS, NULL, err));
+    wd_safetensors_abandon(writer);
+    return WD_OK;
+}
+
 static void survives_every_failing_allocation(void **state)
 {
     (void)state;
-    wd_err err;
     char path[WD_PATH_MAX];
-    wd_safetensors_writer *writer;
-    wd_status status;
-    int n = 0;
     in_folder(path, "w.safetensors");
-    do {
-        wd_alloc_fail_at(++n);
-        status = wd_safetensors_create(&writer, path, items, ITEMS, NULL, &err);
-        wd_alloc_fail_at(0);
-        assert_true(status == WD_OK || status == WD_OUT_OF_MEMORY);
-    } while (status != WD_OK);
-    assert_true(n > 3);
-    wd_safetensors_abandon(writer);
+    wd_test_failing_allocations(create_and_abandon, NULL, path, 3);
     assert_int_equal(entries(), 0);
 }
 

@@ -10,6 +10,7 @@
 
 #include "student/init.h"
 #include "student_fixture.h"
+#include "failing.h"
 
 static wd_pipeline teacher;
 static bench cpu;
@@ -252,34 +253,34 @@ static void test_full_disk(void **state)
     }
 }
 
-/* Every allocation of init and export fails in its turn; the older student stays. */
+static wd_status initialise(void *context, wd_err *err)
+{
+    (void)context;
+    return wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, cpu.queue, err);
+}
+
+static wd_status export_again(void *folder, wd_err *err)
+{
+    const wd_export_options o = wd_export_defaults();
+    return wd_export_student(folder, &params, &teacher, &o, cpu.queue, err);
+}
+
+static void check_student(void *folder, wd_status status)
+{
+    (void)status;
+    check_weights(folder, WD_PARAMS_EMA, WD_F32, 1);
+}
+
+/* Whichever allocation of init or export fails: the older student stays. */
 static void test_allocation_fails(void **state)
 {
     (void)state;
-    wd_err err;
-    wd_status status = WD_OK;
     wd_export_options o = wd_export_defaults();
     char folder[128];
     snprintf(folder, sizeof folder, "%s", new_folder());
     export_to(folder, &o);
-    int tried = 0;
-    do {
-        wd_alloc_fail_at(++tried);
-        status = wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, cpu.queue,
-                                 &err);
-        wd_alloc_fail_at(0);
-        if (status != WD_OK) assert_int_equal(status, WD_OUT_OF_MEMORY);
-    } while (status != WD_OK);
-    assert_true(tried > 5);
-    tried = 0;
-    do {
-        wd_alloc_fail_at(++tried);
-        status = wd_export_student(folder, &params, &teacher, &o, cpu.queue, &err);
-        wd_alloc_fail_at(0);
-        if (status != WD_OK) assert_int_equal(status, WD_OUT_OF_MEMORY);
-        check_weights(folder, WD_PARAMS_EMA, WD_F32, 1);
-    } while (status != WD_OK);
-    assert_true(tried > 5);
+    wd_test_failing_allocations(initialise, NULL, NULL, 5);
+    wd_test_failing_allocations(export_again, check_student, folder, 5);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* Tests of shares by themselves: what the ranks keep is, together, all of it once; openings that
  * fail leave nothing. What is trained with shares is tested in distill/ranks_test.c. */
-#include "testing.h"
+#include "failing.h"
 
 #include "student/shard.h"
 #include "tiny_teacher.h"
@@ -14,15 +14,15 @@ typedef struct part {
     wd_shard *shard;
 } part;
 
-static wd_status open_part(part *p, wd_dtype dtype, wd_comm *comm, wd_device *device)
+static wd_status open_part(part *p, wd_dtype dtype, wd_comm *comm, wd_device *device, wd_err *err)
 {
     *p = (part){0};
     WD_TRY(wd_params_open_shared(&p->params, &teacher.dit, dtype,
                                  WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA,
-                                 (wd_params_ranks){comm->rank, comm->ranks}, device, NULL));
+                                 (wd_params_ranks){comm->rank, comm->ranks}, device, err));
     const wd_reduce_options options = {.comm = comm, .pieces = p->params.pieces, .scatter = true};
-    WD_TRY(wd_reduce_open(&p->reduce, &options, device, NULL));
-    return wd_shard_open(&p->shard, &p->params, p->reduce, comm, NULL);
+    WD_TRY(wd_reduce_open(&p->reduce, &options, device, err));
+    return wd_shard_open(&p->shard, &p->params, p->reduce, comm, err);
 }
 
 static void close_part(part *p)
@@ -44,7 +44,7 @@ static void shares_are_all_of_it_once(void **state)
         wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
         wd_test_ok(wd_comm_open_threads(comm, RANKS, &err), &err);
         for (int r = 0; r < RANKS; r++) {
-            assert_int_equal(open_part(&parts[r], bf16 ? WD_BF16 : WD_F32, comm[r], device), WD_OK);
+            wd_test_ok(open_part(&parts[r], bf16 ? WD_BF16 : WD_F32, comm[r], device, &err), &err);
             shares += parts[r].params.share;
         }
         const wd_params *p = &parts[0].params;
@@ -62,30 +62,26 @@ static void shares_are_all_of_it_once(void **state)
     }
 }
 
-/* Every allocation of the opening fails once. */
+static wd_status open_and_close(void *comm, wd_err *err)
+{
+    wd_device *device;
+    part p;
+    WD_TRY(wd_device_open_cpu(&device, 1, err));
+    const wd_status status = open_part(&p, WD_BF16, comm, device, err);
+    close_part(&p);
+    assert_int_equal(wd_device_bytes(device), 0);
+    wd_device_close(device);
+    return status;
+}
+
 static void opening_fails_cleanly(void **state)
 {
     (void)state;
     wd_err err = {0};
     wd_comm *comm[RANKS];
-    wd_device *device;
-    part p;
-    wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_comm_open_threads(comm, RANKS, &err), &err);
-    for (int64_t n = 1;; n++) {
-        wd_alloc_fail_at(n);
-        const wd_status status = open_part(&p, WD_BF16, comm[1], device);
-        wd_alloc_fail_at(0);
-        close_part(&p);
-        assert_int_equal(wd_device_bytes(device), 0);
-        if (status == WD_OK) {
-            assert_true(n > 30);
-            break;
-        }
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
+    wd_test_failing_allocations(open_and_close, NULL, comm[1], 30);
     for (int r = 0; r < RANKS; r++) wd_comm_close(comm[r]);
-    wd_device_close(device);
 }
 
 int main(void)

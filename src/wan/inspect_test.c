@@ -1,5 +1,6 @@
 /* Tests of the description of models: counts and sizes of known ones, as data and as text. */
 #include "published.h"
+#include "failing.h"
 
 #include "io/json.h"
 #include "wan/inspect.h"
@@ -162,24 +163,22 @@ static void hostile_configurations_are_only_text(void **state)
     }
 }
 
+static wd_status inspect_tiny(void *context, wd_err *err)
+{
+    (void)context;
+    json_t *tree = NULL;
+    char *text = NULL;
+    wd_status status = wd_inspect_tree(&tree, WD_SOURCE_DIR "/models/wan-tiny", err);
+    if (status == WD_OK) status = wd_inspect_text(&text, tree, err);
+    json_decref(tree);
+    wd_free(text);
+    return status;
+}
+
 static void survives_every_failing_allocation(void **state)
 {
     (void)state;
-    wd_err err;
-    wd_status status;
-    int64_t n = 0;
-    do {
-        json_t *tree = NULL;
-        char *text = NULL;
-        wd_alloc_fail_at(++n);
-        status = wd_inspect_tree(&tree, WD_SOURCE_DIR "/models/wan-tiny", &err);
-        if (status == WD_OK) status = wd_inspect_text(&text, tree, &err);
-        wd_alloc_fail_at(0);
-        json_decref(tree);
-        wd_free(text);
-        assert_true(status == WD_OK || status == WD_OUT_OF_MEMORY);
-    } while (status != WD_OK);
-    assert_true(n > 30);
+    wd_test_failing_allocations(inspect_tiny, NULL, NULL, 30);
 }
 
 int main(void)

@@ -1,16 +1,9 @@
 /* The loop and the solvers against diffusers: schedules.json (a velocity that depends on the
  * latents) and solvers.json (orders, forms, bf16; recorded velocities), on cpu and guard. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "failing.h"
 
-#include <cmocka.h>
 #include <jansson.h>
 
-#include "core/memory.h"
 #include "dev/ops.h"
 #include "wan/sampler.h"
 
@@ -183,40 +176,46 @@ static wd_status zero_velocity(void *context, float *velocity, const float *late
     return WD_OK;
 }
 
+/* A schedule, and latents on a device's queue. */
+typedef struct sampling {
+    wd_device *device;
+    wd_queue *queue;
+    wd_schedule schedule;
+    float *latents;
+} sampling;
+
+static wd_status sample_once(void *context, wd_err *err)
+{
+    sampling *s = context;
+    const size_t bytes = wd_device_bytes(s->device);
+    const wd_status status = wd_sampler_run(s->latents, N, &s->schedule, WD_F32, zero_velocity,
+                                            s->queue, NULL, NULL, s->queue, err);
+    assert_int_equal(wd_device_bytes(s->device), bytes);
+    return status;
+}
+
 static void who_looks_may_stop_and_failures_leak_nothing(void **state)
 {
     (void)state;
     const wd_scheduler_config config = {
         .kind = WD_SCHEDULER_EULER, .num_train_timesteps = 1000, .flow_shift = 3};
-    wd_device *device;
-    wd_queue *queue;
-    wd_schedule schedule;
-    float *latents;
-    assert_int_equal(wd_device_open_cpu(&device, 1, NULL), WD_OK);
-    assert_int_equal(wd_queue_open(&queue, device, NULL), WD_OK);
-    assert_int_equal(wd_device_alloc((void **)&latents, device, 32, "x", NULL), WD_OK);
-    assert_int_equal(wd_schedule_open(&schedule, &config, 5, NULL), WD_OK);
-    const size_t bytes = wd_device_bytes(device);
+    sampling s;
+    assert_int_equal(wd_device_open_cpu(&s.device, 1, NULL), WD_OK);
+    assert_int_equal(wd_queue_open(&s.queue, s.device, NULL), WD_OK);
+    assert_int_equal(wd_device_alloc((void **)&s.latents, s.device, 32, "x", NULL), WD_OK);
+    assert_int_equal(wd_schedule_open(&s.schedule, &config, 5, NULL), WD_OK);
+    const size_t bytes = wd_device_bytes(s.device);
     int64_t seen = -1;
-    wd_status status = wd_sampler_run(latents, N, &schedule, WD_F32, zero_velocity, queue,
-                                      stop_at_two, &seen, queue, NULL);
+    wd_status status = wd_sampler_run(s.latents, N, &s.schedule, WD_F32, zero_velocity, s.queue,
+                                      stop_at_two, &seen, s.queue, NULL);
     assert_int_equal(status, WD_INTERRUPTED);
     assert_int_equal(seen, 2);
-    assert_int_equal(wd_device_bytes(device), bytes);
-    int64_t n = 0;
-    do {
-        wd_alloc_fail_at(++n);
-        status = wd_sampler_run(latents, N, &schedule, WD_F32, zero_velocity, queue, NULL, NULL,
-                                queue, NULL);
-        assert_int_equal(wd_device_bytes(device), bytes);
-    } while (status == WD_OUT_OF_MEMORY);
-    wd_alloc_fail_at(0);
-    assert_int_equal(status, WD_OK);
-    assert_true(n > 1);
-    wd_schedule_close(&schedule);
-    wd_device_free(device, latents);
-    wd_queue_close(queue);
-    wd_device_close(device);
+    assert_int_equal(wd_device_bytes(s.device), bytes);
+    wd_test_failing_allocations(sample_once, NULL, &s, 1);
+    wd_schedule_close(&s.schedule);
+    wd_device_free(s.device, s.latents);
+    wd_queue_close(s.queue);
+    wd_device_close(s.device);
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* The UMT5 encoder against transformers' own outputs (tests/fixtures/umt5): fp32 and bf16, padded
  * and ragged, weights in place and converted, on the guarded device. */
-#include "testing.h"
+#include "failing.h"
 
 #include "wan/umt5_table.h"
 
@@ -282,17 +282,32 @@ static void refusals(void **state)
     wrong.d_ff = 97;
     wd_test_refused(wd_umt5_open(&none, &wrong, s.weights, WD_F32, s.queue, &err), &err,
                     WD_MISMATCH, "wi_0");
-    for (int n = 1; n <= 3; n++) { /* the n-th allocation fails */
-        wd_alloc_fail_at(n);
-        wd_status status = wd_umt5_open(&none, &config, s.weights, WD_F32, s.queue, &err);
-        wd_alloc_fail_at(0);
-        if (status == WD_OK) wd_umt5_close(none);
-        assert_true(status == WD_OUT_OF_MEMORY || n > 3);
-        wd_alloc_fail_at(n);
-        status = wd_umt5_encode(s.encoder, out, f->ids, NULL, 1, 1, &err);
-        wd_alloc_fail_at(0);
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
+    close_session(&s);
+}
+
+/* On a device of its own: opens an encoder, encodes four tokens, closes it. */
+static wd_status encode_four(void *weights, wd_err *err)
+{
+    static const int32_t ids[4] = {5, 6, 7, 1};
+    static float out[4 * 256];
+    session s = {0};
+    assert_true(4 * config.d_model <= (int64_t)(sizeof out / sizeof *out));
+    WD_TRY(wd_device_open_cpu(&s.device, 1, err));
+    wd_status status = wd_queue_open(&s.queue, s.device, err);
+    if (status == WD_OK) status = wd_umt5_open(&s.encoder, &config, weights, WD_F32, s.queue, err);
+    if (status == WD_OK) status = wd_umt5_encode(s.encoder, out, ids, NULL, 1, 4, err);
+    if (s.encoder) wd_umt5_close(s.encoder);
+    if (s.queue) wd_queue_close(s.queue);
+    assert_int_equal(wd_device_bytes(s.device), 0);
+    wd_device_close(s.device);
+    return status;
+}
+
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    session s = open_session(WD_F32, WD_F32, false);
+    wd_test_failing_allocations(encode_four, NULL, s.weights, 10);
     close_session(&s);
 }
 
@@ -302,7 +317,7 @@ int main(void)
         cmocka_unit_test(fp32),     cmocka_unit_test(long_prompt),
         cmocka_unit_test(bf16),     cmocka_unit_test(file_dtypes),
         cmocka_unit_test(ragged),   cmocka_unit_test(many_prompts),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(refusals), cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

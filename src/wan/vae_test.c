@@ -1,6 +1,7 @@
 /* The VAE against diffusers' own outputs (tests/fixtures/vae-*): both layouts, pictures and video,
  * decode and encode, on the guarded device; and its memory against what it says it needs. */
 #include "test_preset.h"
+#include "failing.h"
 
 #include "core/random.h"
 #include "io/json.h"
@@ -240,12 +241,25 @@ static void refusals(void **state)
     wrong.base_dim = 5;
     wd_test_refused(wd_vae_open(&none, &wrong, s.weights, WD_VAE_BOTH, s.queue, &err), &err,
                     WD_MISMATCH, "encoder.conv_in.weight");
-    for (int n = 1; n <= 3; n++) { /* the n-th allocation fails */
-        wd_alloc_fail_at(n);
-        wd_status status = wd_vae_open(&none, &s.config, s.weights, WD_VAE_BOTH, s.queue, &err);
-        wd_alloc_fail_at(0);
-        assert_int_equal(status, WD_OUT_OF_MEMORY);
-    }
+    close_session(&s);
+}
+
+static wd_status open_and_close(void *context, wd_err *err)
+{
+    const session *s = context;
+    wd_vae *vae;
+    WD_TRY(wd_vae_open(&vae, &s->config, s->weights, WD_VAE_BOTH, s->queue, err));
+    wd_vae_close(vae);
+    return WD_OK;
+}
+
+static void allocations_may_fail(void **state)
+{
+    (void)state;
+    session s = open_session("tests/fixtures/vae-2.2", WD_VAE_BOTH, false);
+    const size_t bytes = wd_device_bytes(s.device);
+    wd_test_failing_allocations(open_and_close, NULL, &s, 3);
+    assert_int_equal(wd_device_bytes(s.device), bytes);
     close_session(&s);
 }
 
@@ -261,6 +275,7 @@ int main(void)
         cmocka_unit_test(real_bytes),
         cmocka_unit_test(normalisation),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
