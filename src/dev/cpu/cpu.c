@@ -158,7 +158,7 @@ wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err)
     wd_cpu_kernels kernels;
     cpu_device *cpu;
     WD_TRY(wd_cpu_kernels_choose(&kernels, threads, err));
-    WD_TRY(wd_parallel_start(kernels.threads, err));
+    WD_TRY(wd_parallel_start(&kernels.threads, kernels.threads, err));
     WD_TRY(wd_device_create(&cpu, sizeof *cpu, &cpu_kind, err));
     cpu->kernels = kernels;
     cpu->guarded = guarded;

@@ -10,13 +10,18 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "core/log.h"
+
 #if defined(WD_OPENMP) && defined(_OPENMP)
 #include <omp.h>
 #elif defined(WD_OPENMP)
 int omp_get_max_threads(void);
 int omp_get_num_threads(void);
 int omp_get_thread_num(void);
+int omp_get_max_active_levels(void);
 void omp_set_num_threads(int threads);
+void omp_set_dynamic(int on);
+void omp_set_max_active_levels(int levels);
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
 #endif
 
@@ -28,7 +33,7 @@ typedef struct loop {
     void *context;
 } loop;
 
-/* This thread's part. The team may be smaller than asked for: inside another parallel region. */
+/* This thread's part. The team is smaller than asked for inside another parallel region. */
 static void run_part(void *data)
 {
     const loop *l = data;
@@ -57,7 +62,16 @@ void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context
 }
 
 int wd_parallel_threads(void) { return omp_get_max_threads(); }
-void wd_parallel_set_threads(int threads) { omp_set_num_threads(threads); }
+
+/* OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS let OpenMP start fewer threads than omp_get_max_threads()
+ * says. oneDNN divides its work by that number and does not look at the team that it gets, so parts
+ * of its results would never be computed. Both settings belong to the calling thread. */
+void wd_parallel_set_threads(int threads)
+{
+    omp_set_dynamic(0);
+    if (omp_get_max_active_levels() < 1) omp_set_max_active_levels(1);
+    omp_set_num_threads(threads);
+}
 
 /* ---- a team ---- */
 
@@ -88,16 +102,23 @@ static wd_status try_threads(int count, wd_err *err)
                    count + 1, made + 2, strerror(refused));
 }
 
-static void do_nothing(int64_t begin, int64_t end, void *context)
+static void count_team(int64_t begin, int64_t end, void *threads)
 {
-    (void)begin, (void)end, (void)context;
+    if (begin == 0 && end > 0) *(int *)threads = omp_get_num_threads();
 }
 
-wd_status wd_parallel_start(int threads, wd_err *err)
+wd_status wd_parallel_start(int *out, int threads, wd_err *err)
 {
     if (threads > 1) WD_TRY(try_threads(threads - 1, err));
     wd_parallel_set_threads(threads);
-    wd_parallel_for(threads, 1, do_nothing, NULL);
+    *out = 1; /* one thread needs no team */
+    wd_parallel_for(threads, 1, count_team, out);
+    if (*out == threads) return WD_OK;
+    wd_log(WD_LOG_WARNING,
+           "%d threads are wanted, but OpenMP gives a team of %d: %d are used. Is OMP_THREAD_LIMIT "
+           "set, or is this called from inside a parallel region?",
+           threads, *out, *out);
+    wd_parallel_set_threads(*out);
     return WD_OK;
 }
 
@@ -113,9 +134,10 @@ void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context
 int wd_parallel_threads(void) { return 1; }
 void wd_parallel_set_threads(int threads) { (void)threads; }
 
-wd_status wd_parallel_start(int threads, wd_err *err)
+wd_status wd_parallel_start(int *out, int threads, wd_err *err)
 {
-    (void)threads, (void)err;
+    (void)err;
+    *out = threads;
     return WD_OK;
 }
 

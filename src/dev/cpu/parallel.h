@@ -21,8 +21,10 @@ void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context
 int wd_parallel_threads(void);
 void wd_parallel_set_threads(int threads); /* > 0 */
 
-/* Starts the calling thread's team of `threads` (> 0). WD_OUT_OF_MEMORY where the system refuses
- * so many: a loop that meets that has libgomp end the process. */
-wd_status wd_parallel_start(int threads, wd_err *err);
+/* Starts the calling thread's team of `threads` (> 0). *out is the number of threads that OpenMP
+ * really gives, which is smaller under OMP_THREAD_LIMIT and inside a parallel region; a warning
+ * says so, and loops then use that many. Nothing may ask for more from then on. WD_OUT_OF_MEMORY
+ * where the system refuses so many: a loop that meets that has libgomp end the process. */
+wd_status wd_parallel_start(int *out, int threads, wd_err *err);
 
 #endif
