@@ -148,20 +148,41 @@ static void rows_do_not_depend_on_rows(void **state)
         }
 }
 
-/* A weight's gradient sums over the rows: the same bits for any number of threads. */
+/* A weight's gradient sums over the rows: the same bits for any number of threads, also where the
+ * rows lie apart, as they do in the gradients of queries, keys and values. */
 static void weight_gradients(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{160, 64, 1024}, {16, 64, 4096}, {32, 32, 16384}};
+    static const int64_t sizes[][4] = {{160, 64, 1024, 0}, {16, 64, 4096, 0}, {32, 32, 16384, 0},
+                                       {24, 24, 1500, 48}, {72, 72, 384, 144}, {16, 64, 1024, 8}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int t = 0; t < 2; t++)
             check_matrix(WD_OP_MATMUL, make_matmul,
                          &(params){.m = sizes[i][0],
                                    .n = sizes[i][1],
                                    .k = sizes[i][2],
+                                   .gap = sizes[i][3],
                                    .batch = 1,
                                    .transpose_a = true,
                                    .beta = 1,
+                                   .type = types[t][0],
+                                   .c_type = WD_F32},
+                         product_tolerance);
+}
+
+/* The gradient of a layer's input sums over its width, of rows that lie apart. */
+static void input_gradients(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][2] = {{72, 384}, {24, 1536}, {1000, 1000}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int t = 0; t < 2; t++)
+            check_matrix(WD_OP_MATMUL, make_matmul,
+                         &(params){.m = 16,
+                                   .n = sizes[i][0],
+                                   .k = sizes[i][1],
+                                   .gap = 2 * sizes[i][1],
+                                   .batch = 1,
                                    .type = types[t][0],
                                    .c_type = WD_F32},
                          product_tolerance);
@@ -176,6 +197,7 @@ int main(void)
         cmocka_unit_test(nasty_inputs),
         cmocka_unit_test(rows_do_not_depend_on_rows),
         cmocka_unit_test(weight_gradients),
+        cmocka_unit_test(input_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,8 +10,9 @@
 
 #include "dev/cpu/kernels_check.h"
 
-/* More threads than the machine has, too: cuts for many threads must work anywhere. */
-static const int matrix_threads[] = {1, 2, 4, 13};
+/* More threads than the machine has, too: cuts for many threads must work anywhere. oneDNN (2.6)
+ * shares sums among 12 threads where it does not among 13. */
+static const int matrix_threads[] = {1, 2, 5, 12};
 enum { MATRIX_THREADS = sizeof matrix_threads / sizeof *matrix_threads };
 
 static inline void check_matrix(wd_op op, make_fn *make, const void *params, tolerance t)

@@ -24,7 +24,7 @@ typedef struct wd_onednn_product {
     int64_t transpose_a, transpose_b, add, gelu, threads;
 } wd_onednn_product;
 
-/* Whether its bits are the same for any number of threads; asked of bf16 only. */
+/* Whether its bits are the same for any number of threads. */
 bool wd_onednn_product_is_exact(const wd_onednn_product *product);
 size_t wd_onednn_product_scratch(const wd_onednn_product *product);
 void wd_onednn_product_run(void *c, const void *a, const void *b, const void *bias,
