@@ -1,5 +1,5 @@
-/* `wandistiller train` where OpenMP gives a smaller team of threads than it promises: oneDNN divides
- * its work by the promise, so a run that believed it would compute wrong numbers without a word. */
+/* `wandistiller train` where OpenMP gives a smaller team of threads than it promises: oneDNN
+ * divides its work by the promise, so a run that believed it would compute wrong numbers. */
 #include "runs.h"
 
 static wd_program program;
