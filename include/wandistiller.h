@@ -46,7 +46,7 @@ extern "C" {
     X(IO, 7, "reading or writing failed")                                                          \
     X(OUT_OF_MEMORY, 8, "an allocation failed")                                                    \
     X(DOES_NOT_FIT, 9, "the plan needs more memory than there is")                                 \
-    X(NOT_FINITE, 10, "training diverged: a loss or gradient is not finite")                       \
+    X(NOT_FINITE, 10, "training diverged, or a model makes what is not finite")                    \
     X(INTERRUPTED, 11, "stopped on request before it was done")                                    \
     X(INTERNAL, 12, "a bug in this library")                                                       \
     X(RANK_LOST, 13, "a rank of the job is gone, or does not answer")

@@ -117,7 +117,7 @@ static void what_cannot_be_is_refused_by_name(void **state)
     wd_program_run(&program, "sample", "--model", model, "--prompt", "a", "b", "--out", "x.png");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected a folder for 2 pictures");
     refuse(WD_INVALID_ARGUMENT, "pictures are written as PNG", "--out", "x.jpg");
-    refuse(WD_IO, "no-folder/x.png: cannot be written", "--out", "no-folder/x.png");
+    refuse(WD_NOT_FOUND, "no-folder/x.png: cannot be written", "--out", "no-folder/x.png");
     wd_program_run(&program, "sample", "--model", model, "--out", "x.png");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--prompts FILE or --prompt TEXT");
     wd_program_run(&program, "sample", "--model", WD_SOURCE_DIR "/tests/fixtures/umt5", "--prompt",

@@ -17,6 +17,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/prompts.h"
+#include "io/writable.h"
 #include "teacher/residency_kinds.h"
 #include "wan/picture.h"
 
@@ -53,12 +54,11 @@ static wd_status disagree(wd_err *err, const char *what, int64_t teacher, int64_
 static wd_status open_pipelines(job *j, wd_err *err)
 {
     const char *const name[SIDES] = {j->options->teacher, j->options->student};
-    const wd_component needed[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_VAE,
-                                   WD_COMPONENT_SCHEDULER};
     for (int s = 0; s < SIDES; s++) {
         WD_TRY(wd_pipeline_open(&j->pipeline[s], name[s], err));
-        for (int i = 0; i < 3; i++) WD_TRY(wd_pipeline_require(&j->pipeline[s], needed[i], err));
+        WD_TRY(wd_painter_check_model(&j->pipeline[s], err));
     }
+    WD_TRY(wd_pipeline_check_weights(&j->pipeline[TEACHER], WD_COMPONENT_TEXT_ENCODER, err));
     const wd_pipeline *t = &j->pipeline[TEACHER], *s = &j->pipeline[STUDENT];
     if (t->dit.in_channels != s->dit.in_channels)
         return disagree(err, "latent channels", t->dit.in_channels, s->dit.in_channels);
@@ -106,6 +106,7 @@ static wd_status choose(job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
     const wd_pipeline *student = &j->pipeline[STUDENT];
+    if (o->out) WD_TRY(wd_folder_check_writable(o->out, "--out", err));
     WD_TRY(open_pipelines(j, err));
     WD_TRY(wd_prompts_open(&j->prompts, o->prompts, err));
     j->count = o->count && o->count < j->prompts.count ? o->count : j->prompts.count;
@@ -279,6 +280,8 @@ static wd_status compare_pictures(job *j, wd_err *err)
         WD_TRY(wd_pictures_decode(j->image[s], j->latents[s], j->count, j->height, j->width,
                                   &j->pipeline[s], j->run.queue, err));
         side->decode_s = (wd_clock_s() - begun) / (double)j->count;
+        WD_TRY(wd_pictures_check(j->image[s], 0, j->count, pixels, "pixels", j->pipeline[s].path,
+                                 err));
     }
     const double mse = squares(j->image[STUDENT], j->image[TEACHER], j->count * pixels) /
                        (double)(j->count * pixels);

@@ -8,6 +8,7 @@
 
 #include "api/tensor_file.h"
 #include "core/memory.h"
+#include "io/writable.h"
 #include "wan/umt5.h"
 #include "wan/vae.h"
 
@@ -168,6 +169,7 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
     wd_dtype_parse(&call.dtype, options->dtype);
     wd_status status;
     WD_TRY_OUT(wd_pipeline_open(&pipeline, options->model, err));
+    WD_TRY_OUT(wd_file_check_writable(options->out, "--out", err));
     WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));
     call.in = in;
     status = dispatch(&call, err);

@@ -1,16 +1,15 @@
 /* See api/gallery.h. A sheet shows what one can take in at a glance: a few dozen pictures. */
 #include "api/gallery.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include "core/memory.h"
 #include "io/file.h"
 #include "io/sheet.h"
+#include "io/writable.h"
 
 enum { SHEET_PICTURES_MAX = 64, PAIR_COLUMNS_MAX = 8 };
 
@@ -26,17 +25,6 @@ static bool is_file(const char *path)
     return ends_with(path, ".png");
 }
 
-static wd_status check_file(const char *path, wd_err *err)
-{
-    const char *slash = strrchr(path, '/');
-    char folder[WD_PATH_MAX];
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
-             slash ? path : ".");
-    if (access(folder, W_OK))
-        return wd_fail(err, WD_IO, "--out %s: cannot be written: %s", path, strerror(errno));
-    return WD_OK;
-}
-
 wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err)
 {
     static const char *const others[] = {".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff"};
@@ -46,12 +34,12 @@ wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err)
                            "--out %s: expected a folder or a .png file: pictures are written as "
                            "PNG",
                            path);
-    if (!is_file(path)) return wd_folder_make(path, err);
+    if (!is_file(path)) return wd_folder_check_writable(path, "--out", err);
     if (count > 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--out %s: expected a folder for %lld pictures, found a file name", path,
                        (long long)count);
-    return check_file(path, err);
+    return wd_file_check_writable(path, "--out", err);
 }
 
 /* Pictures as bytes, side by side in one block: *pictures[i] = rgb [height, width, 3]. */

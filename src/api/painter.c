@@ -5,6 +5,7 @@
 #include "core/memory.h"
 #include "core/random.h"
 #include "teacher/guided.h"
+#include "wan/picture.h"
 
 enum { BATCH_MAX = 64 };
 
@@ -20,6 +21,14 @@ struct wd_painter {
     int64_t step;              /* of it */
     size_t bytes;              /* of its latents */
 };
+
+wd_status wd_painter_check_model(const wd_pipeline *p, wd_err *err)
+{
+    WD_TRY(wd_pipeline_require_experts(p, err));
+    WD_TRY(wd_pipeline_require(p, WD_COMPONENT_SCHEDULER, err));
+    WD_TRY(wd_pipeline_check_weights(p, WD_COMPONENT_TRANSFORMER, err));
+    return wd_pipeline_check_weights(p, WD_COMPONENT_VAE, err);
+}
 
 static wd_status open_parts(wd_painter *p, wd_err *err)
 {
@@ -38,7 +47,7 @@ static wd_status open_parts(wd_painter *p, wd_err *err)
         .text = wd_prompt_embeds_text,
         .text_context = (void *)(uintptr_t)o->embeds,
     };
-    WD_TRY(wd_pipeline_require(o->pipeline, WD_COMPONENT_TRANSFORMER, err));
+    WD_TRY(wd_pipeline_require_experts(o->pipeline, err));
     WD_TRY(wd_schedule_open(&p->schedule, scheduler, o->steps, err));
     WD_TRY(wd_device_alloc((void **)&p->latents, p->device, bytes, "latents", err));
     WD_TRY(wd_device_alloc((void **)&p->velocity, p->device, bytes, "velocity", err));
@@ -121,7 +130,8 @@ wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_t
     WD_TRY(wd_sampler_run(p->latents, count * p->each, &p->schedule, wd_guided_dtype(p->model),
                           velocity, p, look, p, p->queue, err));
     end(p, latents, p->latents);
-    return WD_OK;
+    return wd_pictures_check(latents, first, count, p->each, "latents", p->options.pipeline->path,
+                             err);
 }
 
 wd_status wd_painter_velocity(wd_painter *painter, float *out, const float *latents, float timestep,

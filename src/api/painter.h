@@ -17,6 +17,9 @@ typedef struct wd_painter_options {
     int64_t batch_max;        /* pictures at a time; 0: chosen */
 } wd_painter_options;
 
+/* What painting with a model needs is there and whole: experts, scheduler, VAE, with weights. */
+wd_status wd_painter_check_model(const wd_pipeline *pipeline, wd_err *err);
+
 typedef struct wd_painter wd_painter;
 
 wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, wd_queue *queue,
@@ -32,7 +35,7 @@ typedef struct wd_painter_trace {
 } wd_painter_trace;
 
 /* Paints prompts [first, first + count), count <= the batch: latents [count, C, 1, H, W] (host),
- * noise in, clean latents out. `trace` may be NULL. */
+ * noise in, clean latents out; WD_NOT_FINITE if these are not finite. `trace` may be NULL. */
 wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_trace *trace,
                          int64_t first, int64_t count, wd_err *err);
 

@@ -7,6 +7,7 @@
 #include "api/text_plan.h"
 #include "core/memory.h"
 #include "core/stop.h"
+#include "io/writable.h"
 
 static wd_status say(char **text, const wd_plan_table *table, bool as_json, wd_err *err)
 {
@@ -28,6 +29,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     const bool has_text =
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
     wd_teacher_map map;
+    if (options->svg) WD_TRY(wd_file_check_writable(options->svg, "--svg", err));
     WD_TRY(wd_teacher_map_open(&map, s, devices, err));
     s->trainer.samples.decoder = devices->teacher[map.vae];
     if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, map.text_encoder, err));

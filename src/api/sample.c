@@ -19,6 +19,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/prompts.h"
+#include "io/writable.h"
 #include "student/export.h"
 #include "wan/picture.h"
 
@@ -119,15 +120,15 @@ static void choose_scheduler(job *j)
 
 static wd_status choose(job *j, wd_err *err)
 {
-    const wd_component needed[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_VAE,
-                                   WD_COMPONENT_SCHEDULER};
     WD_TRY(wd_pipeline_open(&j->pipeline, j->options->model, err));
-    for (int i = 0; i < 3; i++) WD_TRY(wd_pipeline_require(&j->pipeline, needed[i], err));
+    WD_TRY(wd_painter_check_model(&j->pipeline, err));
+    WD_TRY(wd_pipeline_check_weights(&j->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
     wd_dtype_parse(&j->dtype, j->options->dtype);
     WD_TRY(read_prompts(j, err));
     WD_TRY(choose_size(j, err));
     WD_TRY(choose_guidance(j, err));
     choose_scheduler(j);
+    if (j->options->trace) WD_TRY(wd_file_check_writable(j->options->trace, "--trace", err));
     return wd_gallery_check(j->options->out, j->count, err);
 }
 
@@ -151,7 +152,9 @@ static wd_status given_latents(job *j, wd_err *err)
                          j->options->latents, wd_dims_text(expected, sizeof expected, want, 5),
                          wd_dims_text(found, sizeof found, dim, 5));
     wd_safetensors_close(file);
-    return status;
+    if (status != WD_OK) return status;
+    return wd_pictures_check(j->latents, 0, j->count, latents_each(j), "latents",
+                             j->options->latents, err);
 }
 
 /* The noise to start from, and room for what is kept on the way. */
@@ -216,7 +219,8 @@ static wd_status decode(job *j, wd_err *err)
     WD_TRY(wd_pictures_decode(j->image, j->latents, j->count, j->height, j->width, &j->pipeline,
                               j->run.queue, err));
     j->decode_s = wd_clock_s() - begun;
-    return WD_OK;
+    return wd_pictures_check(j->image, 0, j->count, (int64_t)pixels / j->count, "pixels",
+                             j->pipeline.path, err);
 }
 
 /* ---- what comes of it ---- */

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
+#include "io/writable.h"
 #include "student/checkpoint_list.h"
 #include "wan/preset.h"
 
@@ -280,13 +281,22 @@ static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+/* What the run writes, the first rank writes. */
+static wd_status check_folders(const wd_train_setup *s, wd_err *err)
+{
+    if (s->comm && s->comm->rank) return WD_OK;
+    WD_TRY(wd_folder_check_writable(s->options.output_dir, "--output_dir", err));
+    WD_TRY(wd_folder_check_writable(s->cache_dir, "--cache_dir", err));
+    if (!s->samples) return WD_OK;
+    return wd_folder_check_writable(s->sample_dir, "--sample_dir", err);
+}
+
 static wd_status open_parts(wd_train_setup *s, wd_err *err)
 {
     say_unneeded(&s->options);
     WD_TRY(wd_pipeline_open(&s->teacher, s->options.teacher_path, err));
     WD_TRY(check_guidance(s, err));
-    for (wd_component c = 0; c < WD_COMPONENT_COUNT; c++)
-        if (c != WD_COMPONENT_TRANSFORMER_2) WD_TRY(wd_pipeline_require(&s->teacher, c, err));
+    WD_TRY(wd_pipeline_require_experts(&s->teacher, err));
     WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));
     WD_TRY(wd_student_config_load(&s->student, s->options.student_config, &s->teacher, err));
     WD_TRY(read_prompts(s, err));
@@ -295,6 +305,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     resolve_length(s);
     s->encoder_dtype = strcmp(s->options.teacher_dtype, "float32") ? WD_BF16 : WD_F32;
     WD_TRY(choose_folders(s, err));
+    WD_TRY(check_folders(s, err));
     fill_trainer(s);
     return WD_OK;
 }
@@ -311,7 +322,7 @@ static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "plan needs --teacher_path PATH or --teacher_preset NAME");
     WD_TRY(wd_pipeline_open(&s->teacher, path, err));
-    return wd_pipeline_require(&s->teacher, WD_COMPONENT_TRANSFORMER, err);
+    return wd_pipeline_require_experts(&s->teacher, err);
 }
 
 static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_err *err)

@@ -466,6 +466,10 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     sweep->options = wd_sweep_fitted(options);
     sweep->residency = residency;
     sweep->placement = placement ? *placement : all_on_one(residency);
+    WD_REQUIRE(sweep->placement.stages <= WD_PLACED_STAGES_MAX &&
+                   sweep->placement.experts <= WD_PLACED_EXPERTS_MAX,
+               "a sweep of %d experts, %d stages", sweep->placement.experts,
+               sweep->placement.stages);
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
     sweep->told_apart = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;

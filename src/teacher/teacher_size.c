@@ -3,8 +3,11 @@
 #include "teacher/teacher_size.h"
 
 #include "core/checked.h"
+#include "core/require.h"
 
 enum { ALIGN = 64 };
+
+_Static_assert(WD_PLACED_STAGES_MAX == WD_DIT_LAYERS_MAX + 2, "every configuration has its places");
 
 static size_t bytes_as(const wd_tensor_spec *spec, wd_dtype dtype)
 {
@@ -46,9 +49,7 @@ wd_status wd_teacher_size_of(wd_teacher_size *out, const wd_dit_config *config, 
 {
     wd_tensor_table table;
     *out = (wd_teacher_size){.experts = experts, .stages = wd_dit_stages(config)};
-    if (out->stages > WD_PLACED_STAGES_MAX)
-        return wd_fail(err, WD_UNSUPPORTED, "a teacher of %d blocks: at most %d can be placed",
-                       out->stages - 2, WD_PLACED_STAGES_MAX - 2);
+    WD_REQUIRE(out->stages <= WD_PLACED_STAGES_MAX, "a teacher of %d stages", out->stages);
     WD_TRY(wd_dit_table_open(&table, config, err));
     for (int e = 0; e < experts; e++)
         for (int s = 0; s < out->stages; s++) {

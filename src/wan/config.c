@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { EXTENT_MAX = 1 << 20, CHANNELS_MAX = 1 << 14, LAYERS_MAX = 1 << 10, PATCH_MAX = 64 };
+enum { EXTENT_MAX = 1 << 20, CHANNELS_MAX = 1 << 14, UMT5_LAYERS_MAX = 1 << 10, PATCH_MAX = 64 };
 
 wd_status wd_config_check_class(wd_json_reader r, const char *key, const char *expected,
                                 wd_json_need need, wd_err *err)
@@ -65,7 +65,7 @@ wd_status wd_dit_config_read(wd_dit_config *out, const json_t *json, const char 
         {"num_attention_heads", &c.heads, CHANNELS_MAX},
         {"attention_head_dim", &c.head_dim, CHANNELS_MAX},
         {"ffn_dim", &c.ffn_dim, EXTENT_MAX},
-        {"num_layers", &c.layers, LAYERS_MAX},
+        {"num_layers", &c.layers, WD_DIT_LAYERS_MAX},
         {"freq_dim", &c.freq_dim, EXTENT_MAX},
         {"text_dim", &c.text_dim, EXTENT_MAX},
         {"rope_max_seq_len", &c.rope_max_seq_len, EXTENT_MAX},
@@ -165,7 +165,7 @@ wd_status wd_umt5_config_read(wd_umt5_config *out, const json_t *json, const cha
         {"d_kv", &c.d_kv, CHANNELS_MAX},
         {"d_ff", &c.d_ff, EXTENT_MAX},
         {"num_heads", &c.heads, CHANNELS_MAX},
-        {"num_layers", &c.layers, LAYERS_MAX},
+        {"num_layers", &c.layers, UMT5_LAYERS_MAX},
         {"relative_attention_num_buckets", &c.buckets, 1 << 16},
         {"relative_attention_max_distance", &c.max_distance, EXTENT_MAX},
     };

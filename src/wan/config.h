@@ -9,6 +9,10 @@
 #include "core/tensor.h"
 #include "io/json.h"
 
+/* The most blocks that a transformer may have: what places a stage of it (embedding, blocks, head)
+ * has room for these. */
+enum { WD_DIT_LAYERS_MAX = 126 };
+
 /* WanTransformer3DModel. Width D = heads * head_dim. */
 typedef struct wd_dit_config {
     int64_t in_channels, out_channels;

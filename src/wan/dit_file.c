@@ -69,7 +69,10 @@ static wd_status config_of_shapes(wd_dit_config *c, wd_dit_file *file, wd_err *e
     WD_TRY(extent(&out, file, "proj_out.bias", 1, 0, err));
     do {
         snprintf(name, sizeof name, "blocks.%d.scale_shift_table", (int)c->layers);
-    } while (wd_dit_file_find(file, name) && ++c->layers < INT32_MAX);
+    } while (wd_dit_file_find(file, name) && ++c->layers <= WD_DIT_LAYERS_MAX);
+    if (c->layers > WD_DIT_LAYERS_MAX)
+        return wd_fail(err, WD_UNSUPPORTED, "%s: has tensor \"%s\": expected at most %d blocks",
+                       wd_safetensors_at(file->set, 0)->file, name, WD_DIT_LAYERS_MAX);
     if (__builtin_mul_overflow(c->patch[0], c->patch[1], &volume) ||
         __builtin_mul_overflow(volume, c->patch[2], &volume) || !volume || out % volume)
         return wd_fail(err, WD_MISMATCH,

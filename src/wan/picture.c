@@ -1,6 +1,9 @@
 /* From latents to pictures: see wan/picture.h. */
 #include "wan/picture.h"
 
+#include <inttypes.h>
+#include <math.h>
+
 #include "wan/vae.h"
 
 /* Latent pixels decoded together: small pictures in batches. */
@@ -39,4 +42,17 @@ out:
     wd_vae_close(vae);
     wd_safetensors_close(weights);
     return status;
+}
+
+wd_status wd_pictures_check(const float *values, int64_t first, int64_t count, int64_t each,
+                            const char *what, const char *from, wd_err *err)
+{
+    for (int64_t i = 0; i < count * each; i++) {
+        if (isfinite(values[i])) continue;
+        return wd_fail(err, WD_NOT_FINITE,
+                       "%s: %s of picture %" PRId64 ": expected finite numbers, found %g at value "
+                       "%" PRId64,
+                       from, what, first + i / each + 1, (double)values[i], i % each);
+    }
+    return WD_OK;
 }

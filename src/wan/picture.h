@@ -12,4 +12,9 @@ wd_status wd_pictures_decode(float *image, float *latents, int64_t count, int64_
                              int64_t width, const wd_pipeline *pipeline, wd_queue *queue,
                              wd_err *err);
 
+/* WD_NOT_FINITE where one of the values of pictures [first, first + count), `each` values per
+ * picture, is not finite. `what` names the values ("latents"), `from` where they come from. */
+wd_status wd_pictures_check(const float *values, int64_t first, int64_t count, int64_t each,
+                            const char *what, const char *from, wd_err *err);
+
 #endif

@@ -321,6 +321,18 @@ wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_e
                    there[0] ? there : "nothing");
 }
 
+wd_status wd_pipeline_require_experts(const wd_pipeline *p, wd_err *err)
+{
+    const wd_component second = WD_COMPONENT_TRANSFORMER_2;
+    WD_TRY(wd_pipeline_require(p, WD_COMPONENT_TRANSFORMER, err));
+    if (p->listed[second] && p->boundary_ratio > 0) return wd_pipeline_require(p, second, err);
+    if (p->listed[second] || !p->has[second]) return WD_OK;
+    return wd_fail(err, WD_NOT_FOUND,
+                   "%s: has transformer and transformer_2, but no model_index.json, which says "
+                   "from which noise level on the second one is used (an incomplete download?)",
+                   p->path);
+}
+
 int64_t wd_pipeline_vae_scale(const wd_pipeline *p)
 {
     return p->has[WD_COMPONENT_VAE] ? p->vae.scale_factor_spatial : SIZE_MULTIPLE_DEFAULT;

@@ -48,6 +48,10 @@ wd_status wd_pipeline_open(wd_pipeline *out, const char *name, wd_err *err);
 /* WD_NOT_FOUND, saying what is there, unless the pipeline has the component. */
 wd_status wd_pipeline_require(const wd_pipeline *pipeline, wd_component component, wd_err *err);
 
+/* The transformer, and the second expert wherever there should be one: a download that lacks it, or
+ * lacks model_index.json, which says from which noise level on it is used, is an error. */
+wd_status wd_pipeline_require_experts(const wd_pipeline *pipeline, wd_err *err);
+
 /* The tensor table of a component with weights. */
 wd_status wd_pipeline_table_open(wd_tensor_table *out, const wd_pipeline *pipeline,
                                  wd_component component, wd_err *err);
@@ -58,6 +62,11 @@ void wd_pipeline_table_close(wd_tensor_table *table, wd_component component);
  * embedder, VACE, added k/v projections), else a warning in the log. */
 wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
                                    wd_component component, wd_err *err);
+
+/* Opens a component's weights and closes them again; of the transformer, those of all experts that
+ * are used. */
+wd_status wd_pipeline_check_weights(const wd_pipeline *pipeline, wd_component component,
+                                    wd_err *err);
 
 /* Folder of a component. */
 wd_status wd_pipeline_folder(char out[WD_PATH_MAX], const wd_pipeline *pipeline,

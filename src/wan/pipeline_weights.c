@@ -107,3 +107,13 @@ out:
     wd_safetensors_close(set);
     return status;
 }
+
+wd_status wd_pipeline_check_weights(const wd_pipeline *p, wd_component component, wd_err *err)
+{
+    wd_safetensors *set;
+    const bool two = component == WD_COMPONENT_TRANSFORMER && p->boundary_ratio > 0 &&
+                     p->has[WD_COMPONENT_TRANSFORMER_2];
+    WD_TRY(wd_pipeline_open_weights(&set, p, component, err));
+    wd_safetensors_close(set);
+    return two ? wd_pipeline_check_weights(p, WD_COMPONENT_TRANSFORMER_2, err) : WD_OK;
+}

@@ -1,0 +1,44 @@
+/* See io/writable.h. */
+#include "io/writable.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "io/file.h"
+
+static wd_status try_beside(const char *path, const char *option, wd_err *err)
+{
+    char temporary[WD_PATH_MAX];
+    const wd_status status = wd_file_temporary(temporary, path, err);
+    if (status != WD_OK) return wd_fail_in(err, "%s", option);
+    wd_file_abandon(temporary);
+    return WD_OK;
+}
+
+wd_status wd_file_check_writable(const char *path, const char *option, wd_err *err)
+{
+    if (*path && !wd_path_is_folder(path)) return try_beside(path, option, err);
+    return wd_fail(err, WD_IO, "%s: expected the name of a file, found %s%s", option,
+                   *path ? "the folder " : "nothing", path);
+}
+
+/* "a/b" becomes "a", "b" becomes ".", "/b" becomes "/". */
+static void go_up(char path[WD_PATH_MAX])
+{
+    char *slash = strrchr(path, '/');
+    if (!slash) snprintf(path, WD_PATH_MAX, ".");
+    else slash[slash == path] = '\0';
+}
+
+wd_status wd_folder_check_writable(const char *path, const char *option, wd_err *err)
+{
+    char folder[WD_PATH_MAX], probe[WD_PATH_MAX];
+    WD_TRY(wd_path_join(folder, "", path, err));
+    WD_TRY(wd_path_join(probe, path, "", err)); /* ends with a slash: in the folder */
+    while (!wd_path_exists(folder)) {
+        memcpy(probe, folder, sizeof probe);
+        go_up(folder);
+    }
+    if (wd_path_is_folder(folder)) return try_beside(probe, option, err);
+    return wd_fail(err, WD_IO, "%s: %s: is a file, expected a folder", option, folder);
+}

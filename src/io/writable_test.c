@@ -1,0 +1,67 @@
+/* Places that can be written to and places that cannot; a check leaves nothing behind. */
+#include "io/writable.h"
+
+#include <dirent.h>
+
+#include "testing.h"
+
+static const char *below(const char *name)
+{
+    static char path[8][256];
+    static int next;
+    char *out = path[next++ % 8];
+    snprintf(out, sizeof path[0], "%s/%s", wd_test_folder(), name);
+    return out;
+}
+
+static int entries(const char *path)
+{
+    int count = 0;
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    while (readdir(folder)) count++;
+    closedir(folder);
+    return count;
+}
+
+static void says_yes_and_leaves_nothing(void **state)
+{
+    (void)state;
+    wd_err err;
+    const int before = entries(wd_test_folder());
+    wd_test_ok(wd_file_check_writable(below("file"), "--out", &err), &err);
+    wd_test_ok(wd_folder_check_writable(below("new/deeper"), "--out", &err), &err);
+    wd_test_ok(wd_folder_check_writable(below("new/"), "--out", &err), &err);
+    wd_test_ok(wd_folder_check_writable(wd_test_folder(), "--out", &err), &err);
+    wd_test_ok(wd_folder_check_writable("none-of-this", "--out", &err), &err);
+    assert_int_equal(entries(wd_test_folder()), before);
+}
+
+static void says_no(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_test_ok(wd_file_write(below("taken"), "x", 1, &err), &err);
+    wd_test_refused(wd_file_check_writable(below("none/file"), "--trace", &err), &err,
+                    WD_NOT_FOUND, "--trace: ");
+    wd_test_refused(wd_file_check_writable(wd_test_folder(), "--trace", &err), &err,
+                    WD_IO, "found the folder /tmp/");
+    wd_test_refused(wd_file_check_writable("", "--trace", &err), &err, WD_IO,
+                    "found nothing");
+    wd_test_refused(wd_folder_check_writable(below("taken"), "--out", &err), &err, WD_IO,
+                    "taken: is a file, expected a folder");
+    wd_test_refused(wd_folder_check_writable(below("taken/x/y"), "--out", &err), &err, WD_IO,
+                    "taken: is a file, expected a folder");
+    /* nobody, root included, makes files there */
+    wd_test_refused(wd_folder_check_writable("/proc/wandistiller/out", "--out", &err), &err,
+                    WD_NOT_FOUND, "--out: /proc/wandistiller: cannot be written");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_yes_and_leaves_nothing),
+        cmocka_unit_test(says_no),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
