@@ -17,7 +17,7 @@ static void fill_layer(wd_tensor_spec *spec, int64_t layer, const wd_umt5_config
 #undef X
     };
     for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++) {
-        spec[i] = (wd_tensor_spec){.ndim = slot[i].columns == 1 ? 1 : 2,
+        spec[i] = (wd_tensor_spec){.ndim = slot[i].columns ? 2 : 1,
                                    .dim = {slot[i].rows, slot[i].columns},
                                    .stage = (int)layer + 1};
         snprintf(spec[i].name, sizeof spec[i].name, "encoder.block.%d.layer.%s", (int)layer,

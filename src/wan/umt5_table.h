@@ -7,15 +7,15 @@
 
 #include "wan/umt5.h"
 
-/* X(slot, name behind "encoder.block.<i>.layer.", rows, columns); 1 column: a vector. */
+/* X(slot, name behind "encoder.block.<i>.layer.", rows, columns); 0 columns: a vector. */
 #define WD_UMT5_LAYER_MAP(X)                                                                       \
-    X(NORM1, "0.layer_norm.weight", c->d_model, 1)                                                 \
+    X(NORM1, "0.layer_norm.weight", c->d_model, 0)                                                 \
     X(Q, "0.SelfAttention.q.weight", inner, c->d_model)                                            \
     X(K, "0.SelfAttention.k.weight", inner, c->d_model)                                            \
     X(V, "0.SelfAttention.v.weight", inner, c->d_model)                                            \
     X(BIAS, "0.SelfAttention.relative_attention_bias.weight", c->buckets, c->heads)                \
     X(O, "0.SelfAttention.o.weight", c->d_model, inner)                                            \
-    X(NORM2, "1.layer_norm.weight", c->d_model, 1)                                                 \
+    X(NORM2, "1.layer_norm.weight", c->d_model, 0)                                                 \
     X(WI0, "1.DenseReluDense.wi_0.weight", c->d_ff, c->d_model)                                    \
     X(WI1, "1.DenseReluDense.wi_1.weight", c->d_ff, c->d_model)                                    \
     X(WO, "1.DenseReluDense.wo.weight", c->d_model, c->d_ff)

@@ -52,9 +52,35 @@ static void names_of_the_fixture(void **state)
     wd_umt5_table_close(&table);
 }
 
+/* A matrix stays one where a size is 1: PyTorch writes the bias of one head as [32, 1]. */
+static void matrices_of_one_column(void **state)
+{
+    (void)state;
+    const wd_umt5_config config = {.vocab_size = 300,
+                                   .d_model = 1,
+                                   .d_kv = 1,
+                                   .d_ff = 1,
+                                   .heads = 1,
+                                   .layers = 1,
+                                   .buckets = 32,
+                                   .max_distance = 128};
+    wd_tensor_table table;
+    wd_err err;
+    wd_test_ok(wd_umt5_table_open(&table, &config, &err), &err);
+    for (int i = 0; i < WD_UMT5_LAYER_SLOTS; i++) {
+        const wd_tensor_spec *spec = &table.spec[wd_umt5_layer_line(0) + i];
+        const bool is_vector = i == WD_UMT5_NORM1 || i == WD_UMT5_NORM2;
+        assert_int_equal(spec->ndim, is_vector ? 1 : 2);
+        assert_int_equal(spec->dim[0], i == WD_UMT5_BIAS ? 32 : 1);
+        if (!is_vector) assert_int_equal(spec->dim[1], 1);
+    }
+    wd_umt5_table_close(&table);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(real_size),
-                                       cmocka_unit_test(names_of_the_fixture)};
+                                       cmocka_unit_test(names_of_the_fixture),
+                                       cmocka_unit_test(matrices_of_one_column)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
