@@ -121,7 +121,8 @@ static meaning named(const int32_t *at, int64_t count)
     return (meaning){0};
 }
 
-/* "&EACUTE;" for "&eacute;": the capitals of what the small name stands for. */
+/* "&EACUTE;" for "&eacute;": the capitals of what the small name stands for. Only of a name that
+ * HTML decodes no part of: "&GTCC;" begins with "&GT", so it is not "&gtcc;" in capitals. */
 static meaning named_in_capitals(char *name, int64_t used)
 {
     for (char *c = name; *c; c++) {
@@ -162,7 +163,9 @@ static meaning whole(const int32_t *at, int64_t count)
     int64_t n = name_behind(name, WHOLE_MAX_CHARS, at, count);
     if (n == 0 || n + 1 == count || at[n + 1] != ';') return (meaning){0};
     const wd_html_entity *entity = find(name);
-    return entity ? meaning_of_entity(n + 2, entity) : named_in_capitals(name, n + 2);
+    if (entity) return meaning_of_entity(n + 2, entity);
+    if (named(at, n + 2).used) return (meaning){0};
+    return named_in_capitals(name, n + 2);
 }
 
 static meaning any(const int32_t *at, int64_t count)

@@ -44,6 +44,13 @@ static const struct {
     {"a < b\n&amp;amp; c", "a < b & c"},
     {"&amp;amp; c\na < b &amp;amp;amp; d", "& c a < b &amp; d"},
     {"&eacute; &EACUTE; &eACUTE; &SZLIG; &FILIG; &NTILDE;", "\u00e9 \u00c9 &eACUTE; SS FI \u00d1"},
+    /* All names whose capitals ftfy leaves alone, for HTML decodes what they begin with. */
+    {"&COPYSR; &GTCC; &GTCIR; &GTDOT; &GTQUEST; &GTRAPPROX; &GTRARR; &GTRDOT; &GTREQLESS; "
+     "&GTREQQLESS; &GTRLESS; &GTRSIM; &LTCC; &LTCIR; &LTDOT; &LTHREE; &LTIMES; &LTLARR; "
+     "&LTQUEST; &LTRI; &LTRIE; &LTRIF;",
+     "\u00a9SR; >CC; >CIR; >DOT; >QUEST; >RAPPROX; >RARR; >RDOT; >REQLESS; >REQQLESS; >RLESS; "
+     ">RSIM; <CC; <CIR; <DOT; <HREE; <IMES; <LARR; <QUEST; <RI; <RIE; <RIF;"},
+    {"&REGX; &QUOTX; &GEQ; &NUM;", "\u00aeX; \"X; \u2265 #"},
     {"&copy 2024 &notit; &notin; &not", "\u00a9 2024 \u00acit; \u2209 \u00ac"},
     {"&ampamp; &ampx", "& &x"},
     {"&acE; &NotEqualTilde; &fjlig;", "\u223e\u0333 \u2242\u0338 fj"},
