@@ -351,9 +351,11 @@ typedef struct wd_sum_squares_chunks_args {
 } wd_sum_squares_chunks_args;
 
 /* norm[0] = sqrt(sum[0]); factor[0] = min(1, norm_max / (norm + 1e-6)) (torch clip_grad_norm_),
- * 1 where norm_max is 0. A norm that is not finite gives factor 0: such a step changes nothing. */
+ * 1 where norm_max is 0. A norm that is not finite gives factor 0: such a step is dropped, and
+ * changes nothing. steps[0] counts those that are taken. */
 typedef struct wd_clip_factor_args {
     float *norm, *factor; /* [1], = */
+    int64_t *steps;       /* [1], += 1, or 0 where the step is dropped */
     const float *sum;     /* [1] */
     float norm_max;
 } wd_clip_factor_args;
@@ -361,7 +363,7 @@ typedef struct wd_clip_factor_args {
 /* One AdamW step on a range (Loshchilov & Hutter; torch.optim.AdamW, decoupled decay):
  *   g = factor grad; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   p = p (1 - lr decay) - lr / (1-b1^t) m / (sqrt(v / (1-b2^t)) + eps)
- *   ema = ema + (1 - ema_decay) (p - ema)
+ *   ema = ema + (1 - min(ema_decay, (1 + t) / (10 + t))) (p - ema)
  * With factor[0] == 0 (step not finite) nothing changes. */
 typedef struct wd_adamw_args {
     float *p, *m, *v;    /* [count], in place */
@@ -369,10 +371,10 @@ typedef struct wd_adamw_args {
     float *ema;          /* [count], in place; or NULL */
     const float *grad;   /* [count] */
     const float *factor; /* [1] */
+    const int64_t *step; /* [1]: t, from 1 */
     wd_dtype copy_type;
     int64_t count;
     float lr, beta1, beta2, eps, decay, ema_decay;
-    int64_t step; /* t, from 1 */
 } wd_adamw_args;
 
 #define X(op, name)                                                                                \

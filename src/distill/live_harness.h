@@ -161,8 +161,8 @@ static const struct {
     [WD_OP_STEP_SAMPLES] = {1, 3},
     [WD_OP_MSE] = {2, 4},
     [WD_OP_SUM_SQUARES] = {1, 2},
-    [WD_OP_CLIP_FACTOR] = {2, 3},
-    [WD_OP_ADAMW] = {5, 7},
+    [WD_OP_CLIP_FACTOR] = {3, 4},
+    [WD_OP_ADAMW] = {5, 8},
 };
 
 /* What of an output's tensor is written, as live_touch has it. */

@@ -174,8 +174,8 @@ static wd_status write_checkpoint(trainer *t, wd_err *err)
     WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
     t->saved_s = t->elapsed_s;
-    WD_TRY(
-        wd_trainer_save_run(&run, t->options, state, elapsed_s(t), t->machine.optimizer.step, err));
+    const int64_t taken = wd_optimizer_steps(&t->machine.optimizer, t->machine.queue);
+    WD_TRY(wd_trainer_save_run(&run, t->options, state, elapsed_s(t), taken, err));
     wd_status status = WD_OK;
     if (writes(t))
         status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors, count,
@@ -209,7 +209,7 @@ static wd_status resume(trainer *t, wd_err *err)
         wd_checkpoint_load(&checkpoint, &t->machine.params, tensors, count, t->machine.queue, err));
     wd_params_show(&t->machine.params, WD_PARAMS_P, t->machine.queue);
     t->step = t->whole_from = checkpoint.step;
-    t->machine.optimizer.step = optimizer_steps;
+    wd_optimizer_set_steps(&t->machine.optimizer, optimizer_steps, t->machine.queue);
     if (writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
     json_decref(unused);

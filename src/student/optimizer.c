@@ -26,15 +26,16 @@ wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *optio
 {
     assert(params->kinds & WD_PARAMS_TRAINED);
     wd_optimizer optimizer = {.options = *options, .params = params};
-    WD_TRY(wd_device_alloc((void **)&optimizer.scalars, params->device,
-                           SCALARS * sizeof(float), "gradient norm", err));
+    WD_TRY(wd_device_alloc((void **)&optimizer.steps, params->device,
+                           sizeof(int64_t) + SCALARS * sizeof(float), "gradient norm", err));
+    optimizer.scalars = (float *)(optimizer.steps + 1);
     *out = optimizer;
     return WD_OK;
 }
 
 void wd_optimizer_close(wd_optimizer *optimizer)
 {
-    if (optimizer->scalars) wd_device_free(optimizer->params->device, optimizer->scalars);
+    if (optimizer->steps) wd_device_free(optimizer->params->device, optimizer->steps);
     *optimizer = (wd_optimizer){0};
 }
 
@@ -57,6 +58,20 @@ void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
                   (size_t)params->count * sizeof(float));
 }
 
+int64_t wd_optimizer_steps(const wd_optimizer *optimizer, wd_queue *queue)
+{
+    int64_t steps;
+    wd_queue_copy(queue, &steps, optimizer->steps, sizeof steps);
+    wd_queue_wait(queue);
+    return steps;
+}
+
+void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *queue)
+{
+    wd_queue_copy(queue, optimizer->steps, &steps, sizeof steps);
+    wd_queue_wait(queue);
+}
+
 /* Elements from `first` on, which are `packed` on in packed buffers. */
 static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t packed,
                          int64_t count, double decay, double lr, wd_queue *queue)
@@ -65,7 +80,6 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t p
     const wd_optimizer_options *o = &optimizer->options;
     float *ema = params->buffer[WD_PARAMS_EMA];
     const int64_t weight = wd_params_is_packed(params, WD_PARAMS_P) ? packed : first;
-    double t = (double)optimizer->step;
     wd_op_adamw(queue, &(wd_adamw_args){
                            .p = params->buffer[WD_PARAMS_P] + weight,
                            .m = params->buffer[WD_PARAMS_M] + packed,
@@ -75,14 +89,14 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t p
                            .copy_type = WD_BF16,
                            .ema = ema ? ema + packed : NULL,
                            .factor = wd_optimizer_factor(optimizer),
+                           .step = optimizer->steps,
                            .count = count,
                            .lr = (float)lr,
                            .beta1 = (float)o->beta1,
                            .beta2 = (float)o->beta2,
                            .eps = (float)o->eps,
                            .decay = (float)decay,
-                           .ema_decay = (float)fmin(o->ema_decay, (1 + t) / (10 + t)),
-                           .step = optimizer->step,
+                           .ema_decay = (float)o->ema_decay,
                        });
 }
 
@@ -135,7 +149,6 @@ static void step_ranges(const wd_optimizer *optimizer, double lr, wd_queue *queu
 void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
-    optimizer->step++;
     if (params->shard)
         wd_shard_sum_squares(params->shard, optimizer->scalars + SUM_SQUARES, queue);
     else
@@ -145,6 +158,7 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
     wd_op_clip_factor(queue,
                       &(wd_clip_factor_args){.norm = optimizer->scalars + NORM,
                                              .factor = optimizer->scalars + FACTOR,
+                                             .steps = optimizer->steps,
                                              .sum = optimizer->scalars + SUM_SQUARES,
                                              .norm_max = (float)optimizer->options.grad_norm_max});
     step_ranges(optimizer, lr, queue);

@@ -2,7 +2,8 @@
  *
  * Data flow: gradients g (all micro-batches, all ranks) -> norm -> clip factor -> AdamW on p, m, v
  * and the bf16 copy -> EMA. Norm and factor stay on the device: a launch reads them, the host reads
- * them a step later (student/readback.h). A step whose norm is not finite changes no weight.
+ * them a step later (student/readback.h). A step whose norm is not finite is dropped: it changes no
+ * weight, and is not among those that bias correction and EMA count, on the device, too.
  *
  * Of parameters that ranks share each rank steps its own pieces; norm and factor are those of the
  * whole, and the new weights are then everybody's (student/shard.h): start_ema and step are called
@@ -32,8 +33,8 @@ wd_optimizer_options wd_optimizer_defaults(void);
 typedef struct wd_optimizer {
     wd_optimizer_options options;
     wd_params *params; /* borrowed */
-    int64_t step;      /* steps done: set it after loading a checkpoint */
-    float *scalars;    /* [3] device: sum of squares, norm, factor; owned */
+    int64_t *steps;    /* [1] device: taken so far; owned, and the scalars behind it */
+    float *scalars;    /* [3] device: sum of squares, norm, factor */
 } wd_optimizer;
 
 wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *options,
@@ -42,6 +43,11 @@ void wd_optimizer_close(wd_optimizer *optimizer); /* a zeroed one is fine */
 
 /* The EMA starts as a copy of the weights: once, after they were initialised. */
 void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue);
+
+/* The steps that were taken so far, the earlier ones of a resumed run among them: the caller sets
+ * those when it has loaded a checkpoint. Both wait for `queue`. */
+int64_t wd_optimizer_steps(const wd_optimizer *optimizer, wd_queue *queue);
+void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *queue);
 
 /* One step with learning rate `lr`; gradients stay as they are. */
 void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue);

@@ -102,34 +102,84 @@ static void test_steps(void **state)
     compare_steps(WD_BF16, WD_DECAY_MATRICES, 0.5);
 }
 
-/* A gradient that is not finite changes nothing, and says so. */
-static void test_not_finite(void **state)
+/* Three steps of a new student, with so many steps in between whose gradient is not finite; returns
+ * P, M, V and EMA [4, *count]. */
+static float *step_between_bad_ones(int64_t *count, int bad_steps)
 {
-    (void)state;
+    static const float bad[] = {NAN, INFINITY, 1e30f};
+    static const wd_params_buffer all[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_EMA};
     wd_err err;
     bench b = bench_on(wd_device_open_cpu, 1);
     wd_dit_config config = small_config();
     wd_params p;
     wd_optimizer adamw;
     wd_optimizer_options options = wd_optimizer_defaults();
-    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA, b.device,
+                              &err), &err);
     wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
     fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
-    fill_buffer(&b, &p, WD_PARAMS_G, 2, 1, 0);
-    wd_optimizer_step(&adamw, 0.01, b.queue);
-    float *before = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
-    float bad[] = {NAN, INFINITY, 1e30f};
-    for (int i = 0; i < 3; i++) {
-        wd_queue_copy(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i], sizeof bad[i]);
+    wd_optimizer_start_ema(&adamw, b.queue);
+    for (uint64_t step = 0; step < 3; step++) {
+        for (int i = 0; i < bad_steps; i++) {
+            float *before = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+            fill_buffer(&b, &p, WD_PARAMS_G, 9, 1, 0);
+            wd_queue_copy(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i % 3], sizeof bad[0]);
+            wd_optimizer_step(&adamw, 0.01, b.queue);
+            float *after = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
+            float *factor = read_floats(&b, wd_optimizer_factor(&adamw), 1);
+            assert_memory_equal(before, after, (size_t)p.count * sizeof *before);
+            assert_true(*factor == 0);
+            assert_int_equal(wd_optimizer_steps(&adamw, b.queue), step);
+            wd_free(before);
+            wd_free(after);
+            wd_free(factor);
+        }
+        fill_buffer(&b, &p, WD_PARAMS_G, 2 + step, 1, 0);
         wd_optimizer_step(&adamw, 0.01, b.queue);
-        float *after = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
-        float *factor = read_floats(&b, wd_optimizer_factor(&adamw), 1);
-        assert_memory_equal(before, after, (size_t)p.count * sizeof *before);
-        assert_true(*factor == 0);
-        wd_free(after);
-        wd_free(factor);
     }
-    wd_free(before);
+    assert_int_equal(wd_optimizer_steps(&adamw, b.queue), 3);
+    float *out;
+    const size_t bytes = (size_t)p.count * sizeof *out;
+    wd_test_ok(wd_alloc((void **)&out, 4, bytes, "buffers", &err), &err);
+    for (int i = 0; i < 4; i++)
+        wd_queue_copy(b.queue, out + i * p.count, p.buffer[all[i]], bytes);
+    wd_queue_wait(b.queue);
+    *count = 4 * p.count;
+    wd_optimizer_close(&adamw);
+    wd_params_close(&p);
+    bench_close(&b);
+    return out;
+}
+
+/* A gradient that is not finite changes nothing, and says so: neither weights nor moments, nor how
+ * the steps after it are corrected and averaged. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    int64_t count, other;
+    float *alone = step_between_bad_ones(&count, 0), *between = step_between_bad_ones(&other, 3);
+    assert_int_equal(count, other);
+    assert_memory_equal(alone, between, (size_t)count * sizeof *alone);
+    wd_free(alone);
+    wd_free(between);
+}
+
+/* A run that is resumed counts on from where it was. */
+static void test_steps_are_set(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_guard, 1);
+    wd_dit_config config = small_config();
+    wd_params p;
+    wd_optimizer adamw;
+    wd_optimizer_options options = wd_optimizer_defaults();
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
+    assert_int_equal(wd_optimizer_steps(&adamw, b.queue), 0);
+    wd_optimizer_set_steps(&adamw, (int64_t)1 << 40, b.queue);
+    wd_optimizer_step(&adamw, 0.01, b.queue);
+    assert_int_equal(wd_optimizer_steps(&adamw, b.queue), ((int64_t)1 << 40) + 1);
     wd_optimizer_close(&adamw);
     wd_params_close(&p);
     bench_close(&b);
@@ -188,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_steps_are_set),
         cmocka_unit_test(test_lr),
         cmocka_unit_test(test_readback),
     };

@@ -59,6 +59,7 @@ void wd_ref_clip_factor(const void *args, wd_cpu_context *context)
     if (a->norm_max > 0) factor = fminf(1, a->norm_max / (norm + 1e-6f));
     *a->norm = norm;
     *a->factor = isfinite(norm) ? factor : 0;
+    *a->steps += isfinite(norm) != 0;
 }
 
 void wd_ref_adamw(const void *args, wd_cpu_context *context)
@@ -66,8 +67,9 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
     (void)context;
     const wd_adamw_args *a = args;
     if (a->factor[0] == 0) return;
-    double b1 = a->beta1, b2 = a->beta2, rate = a->lr / (1 - pow(b1, (double)a->step));
-    double correction = 1 / (1 - pow(b2, (double)a->step));
+    const double t = (double)a->step[0];
+    double b1 = a->beta1, b2 = a->beta2, rate = a->lr / (1 - pow(b1, t));
+    double correction = 1 / (1 - pow(b2, t)), ema_decay = fmin(a->ema_decay, (1 + t) / (10 + t));
     for (int64_t i = 0; i < a->count; i++) {
         double g = a->factor[0] * a->grad[i];
         double m = b1 * a->m[i] + (1 - b1) * g, v = b2 * a->v[i] + (1 - b2) * g * g;
@@ -76,6 +78,6 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
         a->v[i] = (float)v;
         a->p[i] = (float)(p - rate * m / (sqrt(v * correction) + a->eps));
         if (a->copy) wd_store(a->copy, a->copy_type, i, a->p[i]);
-        if (a->ema) a->ema[i] += (1 - a->ema_decay) * (a->p[i] - a->ema[i]);
+        if (a->ema) a->ema[i] += (1 - ema_decay) * (a->p[i] - a->ema[i]);
     }
 }

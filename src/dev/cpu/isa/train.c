@@ -172,7 +172,8 @@ void KERNEL(adamw)(const void *args, wd_cpu_context *context)
     (void)context;
     const wd_adamw_args *a = args;
     if (a->factor[0] == 0) return;
-    double step = (double)a->step;
+    double step = (double)a->step[0];
+    float ema_decay = (float)fmin(a->ema_decay, (1 + step) / (10 + step));
     adamw_work work = {
         .args = a,
         .grad_factor = a->factor[0],
@@ -181,7 +182,7 @@ void KERNEL(adamw)(const void *args, wd_cpu_context *context)
         .correction = (float)(1 / sqrt(1 - pow(a->beta2, step))),
         .m_new = (float)(1 - (double)a->beta1),
         .v_new = (float)(1 - (double)a->beta2),
-        .ema_new = (float)(1 - (double)a->ema_decay),
+        .ema_new = (float)(1 - (double)ema_decay),
     };
     wd_parallel_for(a->count, GRAIN, adamw_part, &work);
 }
