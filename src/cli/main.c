@@ -2,6 +2,7 @@
  *
  * Results go to standard output; errors and what is reported on the way to standard error. The exit
  * code is the status (WD_STATUS_MAP in wandistiller.h). */
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -29,6 +30,18 @@ static void catch_signals(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); /* what mpirun hands on to its ranks */
+}
+
+/* Whoever reads the log may go before the run does: Ctrl-C ends `tee` first in
+ * `train 2>&1 | tee log`. What is written then is lost, and nothing else. Where a standard stream
+ * was closed /dev/null takes its place, or the log would go into a file that is opened later. */
+static void settle_streams(void)
+{
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 static bool find_job(wd_job *job, const char *name)
@@ -99,6 +112,7 @@ static void settle_heap(void)
 
 int main(int argc, char **argv)
 {
+    settle_streams();
     settle_spinning(argv);
     settle_heap();
     static wd_status (*const run[])(int, char **, wd_err *) = {

@@ -1,0 +1,86 @@
+/* A run whose standard streams nobody reads, or that has none, is a run like any other. */
+#include "runs.h"
+
+static wd_program program;
+
+#define RUN(out)                                                                                   \
+    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
+        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
+        wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
+        "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--seed", "3"
+
+/* Starts the program with `out` as its standard output and error, or without any standard stream
+ * where it is -1. */
+static pid_t start_with(int out, const char *const *arguments)
+{
+    const char *argv[64] = {WD_PROGRAM};
+    int n = 1;
+    while (*arguments && n < 63) argv[n++] = *arguments++;
+    assert_null(*arguments);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid) return pid;
+    for (int fd = 0; fd < 3; fd++)
+        if (out < 0)
+            close(fd);
+        else if (fd)
+            dup2(out, fd);
+    execv(WD_PROGRAM, (char *const *)argv);
+    _exit(127);
+}
+
+static int code_of(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* As `train 2>&1 | tee log`, where Ctrl-C ends tee before the run has said that it stops. */
+static void a_log_that_nobody_reads_ends_no_run(void **state)
+{
+    (void)state;
+    int ends[2];
+    const char *out = wd_test_path("unread");
+    assert_int_equal(pipe(ends), 0);
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    const char *arguments[] = {RUN(out), "--num_steps", "1000000", NULL};
+    const pid_t pid = start_with(ends[1], arguments);
+    close(ends[1]);
+    wait_for_steps(wd_test_path("unread/metrics.jsonl"));
+    close(ends[0]);
+    kill(pid, SIGINT);
+    assert_int_equal(code_of(pid), 0);
+    wd_program_run(&program, RUN(out), "--num_steps", "1000000", "--max_minutes", "0.0001",
+                   "--resume");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "going on from"));
+}
+
+/* A file that is opened in the place of a stream that is not there would get the log. */
+static void closed_streams_are_no_files(void **state)
+{
+    (void)state;
+    const char *whole = wd_test_path("whole"), *closed = wd_test_path("closed");
+    wd_program_run(&program, RUN(whole), "--num_steps", "8");
+    wd_program_succeeded(&program);
+    const char *arguments[] = {RUN(closed), "--num_steps", "8", NULL};
+    assert_int_equal(code_of(start_with(-1, arguments)), 0);
+    assert_same_weights(whole, closed);
+    json_t *a = metrics(whole), *b = metrics(closed);
+    assert_int_equal(json_array_size(a), 8);
+    assert_true(json_equal(a, b));
+    json_decref(a);
+    json_decref(b);
+    wd_program_run(&program, RUN(closed), "--num_steps", "9", "--resume");
+    wd_program_succeeded(&program);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_log_that_nobody_reads_ends_no_run),
+        cmocka_unit_test(closed_streams_are_no_files),
+    };
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
