@@ -66,6 +66,7 @@ target_link_options(test_teacher_rates PRIVATE -Wl,--wrap=clock_gettime
 # A file system that cannot exchange two names, and an end of the process before any change of one.
 target_link_options(test_student_checkpoint_list PRIVATE -Wl,--wrap=renameat2 -Wl,--wrap=rename
     -Wl,--wrap=remove)
+target_link_options(test_student_earlier PRIVATE -Wl,--wrap=rename)
 
 # How often a checkpoint is written.
 target_link_options(test_distill_ranks_trainer PRIVATE -Wl,--wrap=wd_checkpoint_write)

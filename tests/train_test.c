@@ -239,16 +239,6 @@ static void students_are_not_guided_twice(void **state)
     assert_null(strstr(program.err, "guides"));
 }
 
-static void earlier_runs_are_moved_aside(void **state)
-{
-    (void)state;
-    const char *out = wd_test_path("parts");
-    wd_program_run(&program, RUN(out), "--stop_at_step", "1");
-    wd_program_succeeded(&program);
-    assert_true(wd_path_exists(wd_test_path("parts/checkpoints.1/step-00000008")));
-    assert_true(wd_path_exists(wd_test_path("parts/checkpoints/step-00000001")));
-}
-
 static void refuse(wd_status status, const char *text, const char *option, const char *value)
 {
     wd_program_run(&program, RUN(wd_test_path("never")), option, value);
@@ -291,7 +281,6 @@ int main(void)
         cmocka_unit_test(interrupted_runs_leave_a_student),
         cmocka_unit_test(killed_runs_go_on),
         cmocka_unit_test(students_are_not_guided_twice),
-        cmocka_unit_test(earlier_runs_are_moved_aside),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

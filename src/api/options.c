@@ -375,6 +375,9 @@ static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
         break;
     case WD_OPTION_CHOICE:
         return set_choice(&choice, o, *(const char *const *)field, err);
+    case WD_OPTION_TEXT: /* with nothing before its names a path would be of the current folder */
+        if (!(o->flags & WD_OPTION_FILE) || **(const char *const *)field) return WD_OK;
+        return not_usable(err, o, "", "a path");
     default:
         return WD_OK;
     }

@@ -254,6 +254,9 @@ static void structs_are_checked(void **state)
     assert_says(&err, "--num_threads: expected a whole number from 0 to 4096, found \"-1\"");
     f.num_threads = 0;
     assert_int_equal(wd_options_check(WD_JOB_FORWARD, &f, &err), WD_OK);
+    f.out = ""; /* a path, as all of those that a job reads or writes */
+    assert_int_equal(wd_options_check(WD_JOB_FORWARD, &f, &err), WD_INVALID_ARGUMENT);
+    assert_says(&err, "--out: expected a path, found \"\"");
 }
 
 static wd_status apply(wd_train_options *t, wd_config **config, const char *json, wd_err *err)

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "api/agreement.h"
 #include "api/memory_report.h"
@@ -101,29 +100,11 @@ static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
     return status;
 }
 
-/* A new run where another one was: its checkpoints are moved aside, so that --resume never takes
- * one for the other. */
-static wd_status move_checkpoints(const wd_train_setup *s, wd_err *err)
-{
-    char aside[WD_PATH_MAX + 16];
-    int n = 1;
-    if (*s->resume || !wd_path_exists(s->checkpoints)) return WD_OK;
-    do snprintf(aside, sizeof aside, "%s.%d", s->checkpoints, n++);
-    while (wd_path_exists(aside));
-    if (rename(s->checkpoints, aside))
-        return wd_fail(err, WD_IO, "%s: cannot be renamed to %s", s->checkpoints, aside);
-    wd_log(WD_LOG_WARNING,
-           "%s are of an earlier run, moved to %s; to go on with a run, say --resume auto",
-           s->checkpoints, aside);
-    return WD_OK;
-}
-
-/* The first rank's part. */
-static wd_status begin_folder(const wd_train_setup *s, const wd_memory_plan *plan,
+/* The first rank's part. What an earlier run left is moved aside before anything is written. */
+static wd_status begin_folder(wd_train_setup *s, const wd_memory_plan *plan,
                               const wd_train_plan *where, wd_err *err)
 {
-    WD_TRY(wd_folder_make(s->options.output_dir, err));
-    WD_TRY(move_checkpoints(s, err));
+    WD_TRY(wd_output_begin(&s->output, s->first_step, err));
     return write_run(s, plan, where, err);
 }
 

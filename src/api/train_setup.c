@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/host.h"
@@ -125,32 +126,38 @@ static void resolve_length(wd_train_setup *s)
 
 /* ---- folders ---- */
 
-/* The checkpoint to go on from: PATH is one, or a run's folder; "auto": the output's latest. */
-static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
+/* PATH is a checkpoint, or a run's folder; "auto": the output folder. */
+static wd_status open_checkpoint(wd_checkpoint *out, const wd_train_setup *s, wd_err *err)
 {
     const char *path = s->options.resume;
     char folder[WD_PATH_MAX], state[WD_PATH_MAX];
+    if (!strcmp(path, "auto")) return wd_checkpoint_open_latest(out, s->checkpoints, err);
+    WD_TRY(wd_path_join(state, path, "state.json", err));
+    if (wd_path_exists(state)) return wd_checkpoint_open(out, path, err);
+    WD_TRY(wd_path_join(folder, path, "checkpoints", err));
+    if (wd_path_exists(folder)) return wd_checkpoint_open_latest(out, folder, err);
+    return wd_fail(err, WD_NOT_FOUND,
+                   "--resume %s: expected auto, a run's folder, which has checkpoints/, or a "
+                   "checkpoint's, which has state.json; found %s",
+                   path, wd_path_exists(path) ? "neither" : "no such folder");
+}
+
+/* The checkpoint to go on from. If it is one of the run in the output folder, that run stays up to
+ * its step; else all of that run is moved aside, and a link in its place must not lead here. */
+static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
+{
     wd_checkpoint checkpoint = {0};
-    if (!path) return WD_OK;
-    const bool automatic = !strcmp(path, "auto");
-    if (!automatic) {
-        WD_TRY(wd_path_join(state, path, "state.json", err));
-        if (wd_path_exists(state)) return wd_path_join(s->resume, "", path, err);
-        WD_TRY(wd_path_join(folder, path, "checkpoints", err));
-        if (!wd_path_exists(folder))
-            return wd_fail(err, WD_NOT_FOUND,
-                           "--resume %s: expected auto, a run's folder, which has checkpoints/, or "
-                           "a checkpoint's, which has state.json; found %s",
-                           path, wd_path_exists(path) ? "neither" : "no such folder");
-    }
-    const wd_status status =
-        wd_checkpoint_open_latest(&checkpoint, automatic ? s->checkpoints : folder, err);
-    if (status == WD_NOT_FOUND && automatic) {
+    if (!s->options.resume) return WD_OK;
+    const wd_status status = open_checkpoint(&checkpoint, s, err);
+    if (status == WD_NOT_FOUND && !strcmp(s->options.resume, "auto")) {
         wd_log(WD_LOG_INFO, "--resume auto: no checkpoint in %s, a new run begins", s->checkpoints);
         return WD_OK;
     }
     if (status != WD_OK) return status;
-    memcpy(s->resume, checkpoint.path, sizeof s->resume);
+    const bool own = wd_path_is_inside(checkpoint.path, s->checkpoints);
+    if (own) s->first_step = checkpoint.step + 1;
+    if (own || !realpath(checkpoint.path, s->resume))
+        memcpy(s->resume, checkpoint.path, sizeof s->resume);
     wd_checkpoint_close(&checkpoint);
     return WD_OK;
 }
@@ -298,6 +305,8 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(check_guidance(s, err));
     WD_TRY(wd_pipeline_require_experts(&s->teacher, err));
     WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));
+    if (!s->comm || !s->comm->rank)
+        WD_TRY(wd_output_open(&s->output, s->options.output_dir, &s->teacher, err));
     WD_TRY(wd_student_config_load(&s->student, s->options.student_config, &s->teacher, err));
     WD_TRY(read_prompts(s, err));
     WD_TRY(resolve_sizes(s, err));
@@ -385,6 +394,7 @@ wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *optio
 
 void wd_train_setup_close(wd_train_setup *setup)
 {
+    wd_output_close(&setup->output);
     wd_prompt_embeds_close(&setup->embeds);
     wd_free((void *)setup->prompt);
     wd_prompts_close(&setup->sample_file);

@@ -7,6 +7,7 @@
 #include "distill/trainer.h"
 #include "io/prompts.h"
 #include "io/safetensors_key.h"
+#include "student/output.h"
 
 typedef struct wd_train_setup {
     wd_comm *comm;            /* borrowed; NULL: planned alone */
@@ -20,7 +21,9 @@ typedef struct wd_train_setup {
     int64_t samples;
     wd_dtype encoder_dtype;
     char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
+    wd_output output;                     /* the first rank's */
     char resume[WD_PATH_MAX];             /* a checkpoint's folder; "": a new run */
+    int64_t first_step; /* of what is moved aside in the output folder; 0: all of a run */
     wd_prompt_embeds embeds;              /* opened by the caller; closed here */
     char prompts_key[WD_PROMPTS_KEY_MAX]; /* of data; made by the caller */
     char teacher_key[WD_SAFETENSORS_KEY_MAX]; /* of its experts' weights; "": not made yet */

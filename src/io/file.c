@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,6 +72,28 @@ bool wd_path_is_folder(const char *path)
 {
     struct stat info;
     return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+/* `out`: the real path of `path`, or of the nearest folder above it that is there. */
+static bool real_path(char out[PATH_MAX], const char *path)
+{
+    char part[WD_PATH_MAX];
+    if (wd_path_join(part, "", path, NULL) != WD_OK) return false;
+    while (!realpath(part, out)) {
+        char *slash = strrchr(part, '/');
+        if (!slash && !strcmp(part, ".")) return false;
+        if (!slash) strcpy(part, ".");
+        else slash[slash == part] = 0; /* of "/name" the slash stays */
+    }
+    return true;
+}
+
+bool wd_path_is_inside(const char *path, const char *folder)
+{
+    char inner[PATH_MAX], outer[PATH_MAX];
+    if (!realpath(folder, outer) || !real_path(inner, path)) return false;
+    const size_t length = strcmp(outer, "/") ? strlen(outer) : 0;
+    return !strncmp(inner, outer, length) && (!inner[length] || inner[length] == '/');
 }
 
 wd_status wd_folder_make(const char *path, wd_err *err)

@@ -18,6 +18,10 @@ const char *wd_path_name(const char *path);
 bool wd_path_exists(const char *path);
 bool wd_path_is_folder(const char *path);
 
+/* Whether `path` is `folder` or lies in it, by whatever names. What is not there yet lies where the
+ * nearest folder above it does. */
+bool wd_path_is_inside(const char *path, const char *folder);
+
 /* Creates the folder and its parents where missing. */
 wd_status wd_folder_make(const char *path, wd_err *err);
 

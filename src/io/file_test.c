@@ -44,6 +44,25 @@ static void joins_paths(void **state)
     wd_test_refused(wd_path_join(path, "a", long_name, &err), &err, WD_INVALID_ARGUMENT, "4097");
 }
 
+static void tells_what_is_inside(void **state)
+{
+    (void)state;
+    wd_err err;
+    char a[WD_PATH_MAX], b[WD_PATH_MAX], link[WD_PATH_MAX];
+    in_folder(a, "outer");
+    wd_test_ok(wd_folder_make(in_folder(b, "outer/inner"), &err), &err);
+    wd_test_ok(wd_folder_make(in_folder(link, "outer-2"), &err), &err);
+    assert_true(wd_path_is_inside(a, a) && wd_path_is_inside(b, a) && wd_path_is_inside(b, "/"));
+    assert_false(wd_path_is_inside(a, b) || wd_path_is_inside(link, a));
+    assert_true(wd_path_is_inside(in_folder(b, "outer/not/yet/"), a));
+    assert_true(wd_path_is_inside(in_folder(b, "outer-2/../outer/x"), a));
+    assert_false(wd_path_is_inside(in_folder(b, "not-yet"), a));
+    assert_false(wd_path_is_inside(a, in_folder(b, "not-yet")));
+    assert_int_equal(symlink(a, in_folder(link, "outer-3")), 0);
+    assert_true(wd_path_is_inside(in_folder(b, "outer-3/x"), a));
+    assert_true(wd_path_is_inside("no-such-name", ".") && !wd_path_is_inside("no-such-name", a));
+}
+
 static void writes_reads_copies_hashes(void **state)
 {
     (void)state;
@@ -177,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_paths),
+        cmocka_unit_test(tells_what_is_inside),
         cmocka_unit_test(writes_reads_copies_hashes),
         cmocka_unit_test(names_what_cannot_be_done),
         cmocka_unit_test(full_disk_leaves_the_old_file),

@@ -1,14 +1,13 @@
 /* The checkpoints of a run: see checkpoint_list.h. */
 #include "student/checkpoint_list.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
+#include "io/folder_list.h"
 #include "student/swap.h"
 
 static const char step_prefix[] = "step-";
@@ -67,56 +66,35 @@ static int newest_first(const struct dirent **a, const struct dirent **b)
     return is_aside((*a)->d_name) - is_aside((*b)->d_name);
 }
 
-/* Names in `folder` that pass `filter`: scandir's memory, one free for each and one for the list. A
- * folder that is not there has none. */
-static wd_status list_folder(struct dirent ***out, int *count, const char *folder,
-                             int (*filter)(const struct dirent *), wd_err *err)
-{
-    *out = NULL;
-    *count = scandir(folder, out, filter, newest_first);
-    if (*count >= 0) return WD_OK;
-    *count = 0;
-    if (errno == ENOENT) return WD_OK;
-    return wd_fail(err, WD_IO, "%s: cannot be listed: %s", folder, strerror(errno));
-}
-
-static void free_list(struct dirent **list, int count)
-{
-    for (int i = 0; i < count; i++) free(list[i]);
-    free(list);
-}
-
 /* ---- what a kill left ---- */
 
 static wd_status remove_unfinished(const char *folder, wd_err *err)
 {
-    struct dirent **list;
-    int count;
+    wd_folder_list list;
     char path[WD_PATH_MAX];
     wd_status status = WD_OK;
-    WD_TRY(list_folder(&list, &count, folder, names_unfinished, err));
-    for (int i = 0; i < count; i++) {
-        WD_TRY_OUT(wd_path_join(path, folder, list[i]->d_name, err));
+    WD_TRY(wd_folder_list_open(&list, folder, names_unfinished, newest_first, err));
+    for (int i = 0; i < list.count; i++) {
+        WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
         WD_TRY_OUT(wd_folder_remove(path, err));
     }
 out:
-    free_list(list, count);
+    wd_folder_list_close(&list);
     return status;
 }
 
 static wd_status name_back(const char *folder, wd_err *err)
 {
-    struct dirent **list;
-    int count;
+    wd_folder_list list;
     char path[WD_PATH_MAX];
     wd_status status = WD_OK;
-    WD_TRY(list_folder(&list, &count, folder, names_checkpoint_aside, err));
-    for (int i = 0; i < count; i++) {
-        WD_TRY_OUT(wd_path_join(path, folder, behind(list[i]->d_name, WD_FOLDER_ASIDE), err));
+    WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint_aside, newest_first, err));
+    for (int i = 0; i < list.count; i++) {
+        WD_TRY_OUT(wd_path_join(path, folder, behind(list.entry[i]->d_name, WD_FOLDER_ASIDE), err));
         WD_TRY_OUT(wd_folder_settle(path, err));
     }
 out:
-    free_list(list, count);
+    wd_folder_list_close(&list);
     return status;
 }
 
@@ -124,6 +102,26 @@ wd_status wd_checkpoint_list_tidy(const char *folder, wd_err *err)
 {
     WD_TRY(remove_unfinished(folder, err));
     return name_back(folder, err);
+}
+
+wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err)
+{
+    wd_folder_list list;
+    wd_status status = WD_OK;
+    *out = false;
+    WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
+    for (int i = 0; i < list.count && !*out; i++) {
+        char path[WD_PATH_MAX];
+        json_t *run = NULL;
+        WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
+        const wd_status read = wd_checkpoint_read_run(&run, path, err);
+        *out = read == WD_OK;
+        json_decref(run);
+        if (read == WD_OUT_OF_MEMORY) WD_TRY_OUT(read);
+    }
+out:
+    wd_folder_list_close(&list);
+    return status;
 }
 
 /* ---- the newest ---- */
@@ -154,23 +152,22 @@ static wd_status none_is_whole(const damage *d, const char *folder, wd_err *err)
 
 wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err)
 {
-    struct dirent **list;
-    int count;
+    wd_folder_list list;
     damage damaged = {0};
     wd_status status = WD_NOT_FOUND;
-    WD_TRY(list_folder(&list, &count, folder, names_checkpoint, err));
-    for (int i = 0; i < count && status != WD_OK && status != WD_OUT_OF_MEMORY; i++) {
+    WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
+    for (int i = 0; i < list.count && status != WD_OK && status != WD_OUT_OF_MEMORY; i++) {
         char path[WD_PATH_MAX];
         wd_err why = {0};
-        status = wd_path_join(path, folder, list[i]->d_name, &why);
+        status = wd_path_join(path, folder, list.entry[i]->d_name, &why);
         if (status == WD_OK) status = wd_checkpoint_open(out, path, &why);
         if (status == WD_OUT_OF_MEMORY && err) *err = why;
         if (status != WD_OK && status != WD_OUT_OF_MEMORY)
-            add_damage(&damaged, list[i]->d_name, &why);
+            add_damage(&damaged, list.entry[i]->d_name, &why);
     }
     if (status != WD_OK && status != WD_OUT_OF_MEMORY)
         status = none_is_whole(&damaged, folder, err);
-    free_list(list, count);
+    wd_folder_list_close(&list);
     return status;
 }
 
@@ -199,22 +196,22 @@ static wd_status remove_step(const char *folder, const char *path, int64_t step,
 
 wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t whole_from, wd_err *err)
 {
-    struct dirent **list;
-    int count, kept = 0;
+    wd_folder_list list;
+    int kept = 0;
     wd_status status = WD_OK;
     WD_TRY(wd_checkpoint_list_tidy(folder, err));
-    WD_TRY(list_folder(&list, &count, folder, names_checkpoint, err));
-    for (int i = 0; i < count; i++) {
+    WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
+    for (int i = 0; i < list.count; i++) {
         char path[WD_PATH_MAX];
-        const int64_t step = wd_checkpoint_list_step(list[i]->d_name);
+        const int64_t step = wd_checkpoint_list_step(list.entry[i]->d_name);
         bool whole = step >= whole_from;
-        WD_TRY_OUT(wd_path_join(path, folder, list[i]->d_name, err));
+        WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
         if (!whole) WD_TRY_OUT(check_whole(&whole, path, err));
         if (!whole) continue;
         if (kept < keep || kept < 1) kept++;
         else WD_TRY_OUT(remove_step(folder, path, step, err));
     }
 out:
-    free_list(list, count);
+    wd_folder_list_close(&list);
     return status;
 }

@@ -24,6 +24,9 @@ int64_t wd_checkpoint_list_step(const char *name);
  * the one process that writes. A folder that is not there is fine. */
 wd_status wd_checkpoint_list_tidy(const char *folder, wd_err *err);
 
+/* *out = whether there is a checkpoint in `folder`; no hash is checked. */
+wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err);
+
 /* Opens the newest checkpoint in `folder` that is whole; the log warns of damaged ones that were
  * passed over. WD_NOT_FOUND: there is none at all. WD_BAD_FORMAT: all of them are damaged; the
  * message has their names. */

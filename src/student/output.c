@@ -1,0 +1,150 @@
+/* The output folder of a run: see output.h. */
+#include "student/output.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "io/json.h"
+#include "student/checkpoint_list.h"
+#include "student/earlier.h"
+#include "student/export.h"
+
+/* ---- whose it is ---- */
+
+/* *out = whether a run's run.json is there. */
+static wd_status has_run_file(bool *out, const char *folder, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    json_t *run = NULL;
+    WD_TRY(wd_path_join(path, folder, "run.json", err));
+    const wd_status status = wd_json_load(&run, path, err);
+    const char *command = json_string_value(json_object_get(run, "command"));
+    *out = command && !strcmp(command, "train") && json_is_object(json_object_get(run, "options"));
+    json_decref(run);
+    return status == WD_OUT_OF_MEMORY ? status : WD_OK;
+}
+
+static wd_status is_a_runs(bool *out, const char *folder, wd_err *err)
+{
+    char checkpoints[WD_PATH_MAX];
+    WD_TRY(has_run_file(out, folder, err));
+    if (!*out) WD_TRY(wd_export_is_student(out, folder, err));
+    if (*out) return WD_OK;
+    WD_TRY(wd_path_join(checkpoints, folder, "checkpoints", err));
+    return wd_checkpoint_list_has_one(out, checkpoints, err);
+}
+
+static wd_status check_owner(const char *folder, wd_err *err)
+{
+    bool ours;
+    const char *part = wd_earlier_part(folder);
+    if (!part) return WD_OK;
+    WD_TRY(is_a_runs(&ours, folder, err));
+    if (ours) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s/%s is not of a run of this program, and this run would put its own there: "
+                   "move it away, or choose another --output_dir",
+                   folder, part);
+}
+
+static wd_status check_place(const char *path, const wd_pipeline *teacher, wd_err *err)
+{
+    if (wd_path_exists(path) && !wd_path_is_folder(path))
+        return wd_fail(err, WD_IO, "%s: is a file, expected a folder", path);
+    if (wd_path_is_inside(path, teacher->path))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s lies in the teacher's folder %s; choose another --output_dir", path,
+                       teacher->path);
+    return check_owner(path, err);
+}
+
+/* ---- who writes into it ---- */
+
+static wd_status refuse_second(const char *folder, int lock, wd_err *err)
+{
+    char holder[128];
+    const ssize_t n = pread(lock, holder, sizeof holder - 1, 0);
+    holder[n > 0 ? n : 0] = 0;
+    holder[strcspn(holder, "\n")] = 0;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s: another run writes into this folder (%s): wait until it has ended, or "
+                   "choose another --output_dir",
+                   folder, *holder ? holder : "its process is not known");
+}
+
+/* For whoever finds the lock taken. */
+static void say_holder(int lock)
+{
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    if (!ftruncate(lock, 0)) dprintf(lock, "process %ld on %s\n", (long)getpid(), host);
+}
+
+/* Holds the lock on a file that is open; some file systems have none. */
+static wd_status hold(wd_output *o, int lock, wd_err *err)
+{
+    int failed;
+    do failed = flock(lock, LOCK_EX | LOCK_NB);
+    while (failed && errno == EINTR);
+    if (failed && errno == EWOULDBLOCK) return refuse_second(o->path, lock, err);
+    if (failed)
+        wd_log(WD_LOG_WARNING,
+               "%s: cannot be locked: %s; see to it that no other run writes into it", o->path,
+               strerror(errno));
+    say_holder(lock);
+    o->locked = true;
+    o->lock = lock;
+    return WD_OK;
+}
+
+/* `create`: O_CREAT, or 0: where there is no file no run has the folder. */
+static wd_status take_lock(wd_output *o, int create, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    if (o->locked) return WD_OK;
+    WD_TRY(wd_path_join(path, o->path, ".lock", err));
+    const int lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | create, 0666);
+    if (lock < 0 && !create && errno == ENOENT) return WD_OK;
+    if (lock < 0)
+        return wd_fail(err, WD_IO,
+                       "%s: cannot be opened for writing: %s; choose an --output_dir that this "
+                       "user may write to",
+                       path, strerror(errno));
+    const wd_status status = hold(o, lock, err);
+    if (status != WD_OK) close(lock);
+    return status;
+}
+
+/* ---- a run's ---- */
+
+wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *teacher, wd_err *err)
+{
+    wd_output output = {0};
+    WD_TRY(wd_path_join(output.path, "", path, err));
+    WD_TRY(check_place(path, teacher, err));
+    WD_TRY(take_lock(&output, 0, err));
+    const wd_status status = output.locked ? wd_earlier_finish(path, err) : WD_OK;
+    if (status == WD_OK) *out = output;
+    else wd_output_close(&output);
+    return status;
+}
+
+void wd_output_close(wd_output *output)
+{
+    if (output->locked) close(output->lock);
+    *output = (wd_output){0};
+}
+
+wd_status wd_output_begin(wd_output *output, int64_t first_step, wd_err *err)
+{
+    WD_TRY(wd_folder_make(output->path, err));
+    WD_TRY(take_lock(output, O_CREAT, err));
+    return wd_earlier_move(output->path, first_step, err);
+}

@@ -1,0 +1,234 @@
+/* The output folder of `wandistiller train`, with what a user may find or do there: a forgotten
+ * --resume, going back to an earlier checkpoint, damage, other things, a second run. */
+#include "runs.h"
+
+static wd_program program;
+
+/* Eight steps of one block at 32x32, with a checkpoint after every second. */
+#define RUN(out)                                                                                   \
+    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
+        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
+        wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
+        "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
+        "--num_steps", "8", "--checkpoint_interval", "2", "--keep_checkpoints", "9", "--seed",     \
+        "3", "--log_level", "warning"
+
+static bool has(const char *run, const char *name)
+{
+    char path[WD_PATH_MAX];
+    return wd_path_join(path, run, name, NULL) == WD_OK && wd_path_exists(path);
+}
+
+/* The run has checkpoints of these steps and of no others. */
+static void assert_steps(const char *run, const int *steps, int count)
+{
+    int found = 0;
+    char name[64];
+    for (int step = 0; step <= 16; step++) {
+        bool wanted = false;
+        for (int i = 0; i < count; i++) wanted |= steps[i] == step;
+        snprintf(name, sizeof name, "checkpoints/step-%08d/state.json", step);
+        if (has(run, name) != wanted)
+            fail_msg("%s/%s: %s", run, name, wanted ? "is missing" : "should not be there");
+        found += wanted;
+    }
+    assert_int_equal(found, count);
+}
+
+#define assert_steps_are(run, ...)                                                                 \
+    assert_steps(run, (const int[]){__VA_ARGS__}, sizeof(int[]){__VA_ARGS__} / sizeof(int))
+
+static void assert_rows(const char *run, size_t count)
+{
+    json_t *rows = metrics(run);
+    assert_int_equal(json_array_size(rows), count);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, i), "step")),
+                         i + 1);
+    json_decref(rows);
+}
+
+static void damage(const char *run, int step)
+{
+    char name[64], path[WD_PATH_MAX];
+    wd_err err;
+    snprintf(name, sizeof name, "checkpoints/step-%08d/state.safetensors", step);
+    wd_test_ok(wd_path_join(path, run, name, &err), &err);
+    assert_int_equal(truncate(path, 5000), 0);
+}
+
+/* The run that the others are compared with. */
+static void a_whole_run(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN(wd_test_path("whole")), "--save_samples", "--sample_prompts",
+                   "a fox", "--sample_steps", "1");
+    wd_program_succeeded(&program);
+    assert_steps_are(wd_test_path("whole"), 2, 4, 6, 8);
+}
+
+/* A new run in a folder that has one: nothing of the earlier one is lost, and it can go on. */
+static void a_forgotten_resume_destroys_nothing(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("forgotten"), *earlier = wd_test_path("forgotten/earlier-1");
+    wd_program_run(&program, RUN(out), "--stop_at_step", "5", "--save_samples", "--sample_prompts",
+                   "a fox", "--sample_steps", "1", "--sample_interval", "4");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN(out), "--stop_at_step", "1");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "the earlier run in this folder was moved to"));
+    assert_steps_are(out, 1);
+    assert_rows(out, 1);
+    assert_false(has(out, "samples"));
+    assert_steps_are(earlier, 2, 4, 5);
+    assert_rows(earlier, 5);
+    assert_true(has(earlier, "samples/step-00000004.png") && has(earlier, "run.json"));
+    wd_program_run(&program, RUN(earlier), "--resume");
+    wd_program_succeeded(&program);
+    assert_rows(earlier, 8);
+    assert_same_weights(earlier, wd_test_path("whole"));
+    wd_program_run(&program, RUN(out), "--resume", "--keep_checkpoints", "1");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "moved"));
+    assert_steps_are(out, 8);
+    assert_same_weights(out, wd_test_path("whole"));
+}
+
+/* What was made after the checkpoint is a branch of its own, and `auto` goes on from where the run
+ * is now. */
+static void going_back_leaves_a_branch(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("back"), *branch = wd_test_path("back/earlier-1");
+    wd_program_run(&program, RUN(out));
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN(out), "--resume", wd_test_path("back/checkpoints/step-00000004"),
+                   "--stop_at_step", "5", "--keep_checkpoints", "2");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "goes on from step 4; its later checkpoints"));
+    assert_steps_are(out, 4, 5);
+    assert_rows(out, 5);
+    assert_steps_are(branch, 6, 8);
+    assert_rows(branch, 8);
+    assert_same_weights(branch, wd_test_path("whole"));
+    wd_program_run(&program, RUN(out), "--resume", "auto", "--stop_at_step", "7");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "moved"));
+    assert_steps_are(out, 4, 5, 6, 7);
+    assert_rows(out, 7);
+    wd_program_run(&program, RUN(out), "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_rows(out, 8);
+    assert_same_weights(out, branch);
+}
+
+/* From a checkpoint of another folder: the run here is not the one that goes on. */
+static void a_run_from_elsewhere_moves_all_aside(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("elsewhere"), *from = wd_test_path("whole");
+    wd_program_run(&program, RUN(out), "--stop_at_step", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN(out), "--resume", from);
+    wd_program_succeeded(&program);
+    assert_steps_are(wd_test_path("elsewhere/earlier-1"), 2);
+    assert_steps_are(out, 8);
+    assert_same_weights(out, from);
+}
+
+/* A damaged checkpoint is passed over, and does not count; where there is no other it is an error,
+ * and all stays as it was. */
+static void damaged_checkpoints_are_no_reason_to_begin_anew(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("damaged");
+    wd_program_run(&program, RUN(out), "--stop_at_step", "4");
+    wd_program_succeeded(&program);
+    damage(out, 4);
+    wd_program_run(&program, RUN(out), "--resume", "--stop_at_step", "6", "--keep_checkpoints",
+                   "2");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "passing over a checkpoint"));
+    assert_steps_are(wd_test_path("damaged/earlier-1"), 4);
+    assert_steps_are(out, 4, 6);
+    damage(out, 4);
+    damage(out, 6);
+    wd_program_run(&program, RUN(out), "--resume", "auto");
+    wd_program_refused(&program, WD_BAD_FORMAT, "is damaged: step-00000006, step-00000004 (");
+    wd_program_run(&program, RUN(out), "--resume", out);
+    wd_program_refused(&program, WD_BAD_FORMAT, "is damaged: step-00000006, step-00000004 (");
+    wd_program_run(&program, RUN(out), "--resume",
+                   wd_test_path("damaged/checkpoints/step-00000004"));
+    wd_program_refused(&program, WD_BAD_FORMAT, "step-00000004/state.safetensors: damaged");
+    assert_steps_are(out, 4, 6);
+    assert_rows(out, 6);
+    assert_false(has(out, "earlier-2"));
+}
+
+static void what_is_not_a_runs_is_not_replaced(void **state)
+{
+    (void)state;
+    wd_err err;
+    const char *out = wd_test_path("sources"), *file = wd_test_path("sources/scheduler/main.c");
+    wd_test_ok(wd_folder_make(wd_test_path("sources/scheduler"), &err), &err);
+    wd_test_ok(wd_file_write(file, "int main;", 9, &err), &err);
+    wd_program_run(&program, RUN(out));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "sources/scheduler is not of a run");
+    assert_true(wd_path_exists(file));
+    assert_false(has(out, "run.json") || has(out, "cache"));
+
+    wd_test_ok(wd_folder_make(wd_test_path("noted"), &err), &err);
+    wd_test_ok(wd_file_write(wd_test_path("noted/train.log"), "", 0, &err), &err);
+    wd_program_run(&program, RUN(wd_test_path("noted")), "--stop_at_step", "1");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "moved"));
+    assert_true(has(wd_test_path("noted"), "train.log"));
+}
+
+static void some_paths_are_refused(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN(""));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--output_dir: expected a path");
+    wd_program_run(&program, RUN(wd_test_path("never")), "--cache_dir", "");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--cache_dir: expected a path");
+    wd_program_run(&program, RUN(WD_SOURCE_DIR "/models/wan-tiny/transformer"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "lies in the teacher's folder");
+    assert_false(wd_path_exists(wd_test_path("never")));
+}
+
+/* Also after the first run was killed. */
+static void one_run_at_a_time_has_the_folder(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("shared");
+    const char *arguments[] = {RUN(out), "--num_steps", "1000000", NULL};
+    char process[64];
+    const pid_t pid = wd_program_start(arguments);
+    wait_for_steps(wd_test_path("shared/metrics.jsonl"));
+    wd_program_run(&program, RUN(out), "--resume");
+    snprintf(process, sizeof process, "another run writes into this folder (process %ld on ",
+             (long)pid);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, process);
+    kill(pid, SIGKILL);
+    wd_program_wait(&program, pid);
+    assert_int_equal(program.code, 128 + SIGKILL);
+    wd_program_run(&program, RUN(out), "--num_steps", "1000000", "--resume", "--stop_at_step", "1");
+    wd_program_succeeded(&program);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_whole_run),
+        cmocka_unit_test(a_forgotten_resume_destroys_nothing),
+        cmocka_unit_test(going_back_leaves_a_branch),
+        cmocka_unit_test(a_run_from_elsewhere_moves_all_aside),
+        cmocka_unit_test(damaged_checkpoints_are_no_reason_to_begin_anew),
+        cmocka_unit_test(what_is_not_a_runs_is_not_replaced),
+        cmocka_unit_test(some_paths_are_refused),
+        cmocka_unit_test(one_run_at_a_time_has_the_folder),
+    };
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
