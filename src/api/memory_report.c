@@ -91,25 +91,37 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
     }
 }
 
-static void say_now(char out[160], const wd_devices *d, int device)
+/* Host memory: what this process has of it, and what is still free. */
+typedef struct host_memory {
+    size_t own, free;
+} host_memory;
+
+/* Both figures cost the same however much memory there is: the watch of a running job asks for them
+ * every two seconds. (wd_host_memory_own walks the page tables: 20 ms for each GiB.) */
+static host_memory see_host(int sharers)
+{
+    return (host_memory){wd_host_memory_part(sharers), wd_host_memory_available()};
+}
+
+static void say_now(char out[160], const wd_devices *d, int device, const host_memory *host)
 {
     char allocated[32], reserved[32], total[32], free[32];
     const size_t now = wd_device_bytes(d->device[device]);
     const bool is_host = device == d->processor;
-    const size_t there = wd_host_memory_available(), own = wd_host_memory_own();
-    const size_t most = is_host ? there + own : wd_device_bytes_max(d->device[device]);
+    const size_t most = is_host ? host->free + host->own : wd_device_bytes_max(d->device[device]);
     snprintf(out, 160, "allocated %s, reserved %s, total %s, free %s",
              wd_bytes_text(allocated, sizeof allocated, now),
-             wd_bytes_text(reserved, sizeof reserved, is_host ? own : now),
+             wd_bytes_text(reserved, sizeof reserved, is_host ? host->own : now),
              wd_bytes_text(total, sizeof total, most),
-             wd_bytes_text(free, sizeof free, is_host ? there : most - now));
+             wd_bytes_text(free, sizeof free, is_host ? host->free : most - now));
 }
 
 static void see(void *witness)
 {
     wd_memory_witness *w = witness;
     if (w->has_seen) return;
-    for (int d = 0; d < w->devices->count; d++) say_now(w->then[d], w->devices, d);
+    const host_memory host = see_host(w->sharers);
+    for (int d = 0; d < w->devices->count; d++) say_now(w->then[d], w->devices, d, &host);
     w->has_seen = true;
 }
 
@@ -118,22 +130,30 @@ void wd_memory_witness_begin(wd_memory_witness *witness)
     wd_on_shortage(see, witness);
 }
 
-const char *wd_memory_witness_says(char out[160], const wd_memory_witness *witness, int device)
+/* What a device had when memory ran out, or, where it has not, has now. */
+static const char *witness_says(char out[160], const wd_memory_witness *witness, int device,
+                                const host_memory *host)
 {
     if (witness->has_seen) return witness->then[device];
-    say_now(out, witness->devices, device);
+    say_now(out, witness->devices, device, host);
     return out;
+}
+
+const char *wd_memory_witness_says(char out[160], const wd_memory_witness *witness, int device)
+{
+    const host_memory host = see_host(witness->sharers);
+    return witness_says(out, witness, device, &host);
 }
 
 void wd_memory_report_note(void *witness, wd_watch_note *out)
 {
     const wd_memory_witness *w = witness;
+    const host_memory host = see_host(w ? w->sharers : 1);
     char text[160];
     size_t names = 0, lines = 0;
     if (!w) {
         snprintf(out->memory, sizeof out->memory, "host memory: reserved %s, free %s",
-                 wd_bytes_text(text, 32, wd_host_memory_own()),
-                 wd_bytes_text(text + 32, 32, wd_host_memory_available()));
+                 wd_bytes_text(text, 32, host.own), wd_bytes_text(text + 32, 32, host.free));
         return;
     }
     const wd_devices *d = w->devices;
@@ -141,7 +161,7 @@ void wd_memory_report_note(void *witness, wd_watch_note *out)
         names = wd_append(out->device, sizeof out->device, names, "%s%s", i ? ", " : "",
                           d->name[i]);
         lines = wd_append(out->memory, sizeof out->memory, lines, "%s: %s\n", d->name[i],
-                          wd_memory_witness_says(text, w, i));
+                          witness_says(text, w, i, &host));
     }
 }
 

@@ -26,6 +26,7 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
  * freed everything by the time that it is reported. Any thread may ask. */
 typedef struct wd_memory_witness {
     const wd_devices *devices;
+    int sharers; /* ranks of this host, which share memory; 1: none */
     _Atomic bool has_seen;
     char then[WD_PLACED_DEVICES_MAX][160];
 } wd_memory_witness;

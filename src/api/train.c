@@ -202,7 +202,7 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
                      wd_watch *watch, wd_err *err)
 {
     wd_devices devices = {0};
-    wd_memory_witness witness = {.devices = &devices};
+    wd_memory_witness witness = {.devices = &devices, .sharers = comm->host_ranks};
     wd_train_setup *setup = NULL;
     wd_status status = wd_alloc((void **)&setup, 1, sizeof *setup, "training set-up", err);
     if (status == WD_OK) status = wd_train_setup_open(setup, options, comm, err);

@@ -99,17 +99,19 @@ static void add_errors(wd_watch_failure *f)
     if (!wd_log_take_errors(f->text + n + 1, sizeof f->text - n - 1)) f->text[n] = 0;
 }
 
-static void describe(wd_watch *w, double now)
+/* Whether there is a new note of this rank's memory. */
+static bool describe(wd_watch *w, double now)
 {
-    pthread_mutex_lock(&w->lock);
-    if (w->described) w->next_note = w->next_beat = 0;
+    pthread_mutex_lock(&w->note_lock);
+    const bool due = w->describe && (w->described || now >= w->next_note);
     w->described = false;
-    if (w->describe && now >= w->next_note) {
+    if (due) {
         w->next_note = now + describe_s;
         w->peer[w->o.rank].noted_s = now;
         w->describe(w->context, &w->peer[w->o.rank].is.note);
     }
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->note_lock);
+    return due;
 }
 
 static void see_self(wd_watch *w, double now)
@@ -134,15 +136,21 @@ static void see_self(wd_watch *w, double now)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void say_alive(wd_watch *w, double now)
+static void send_beat(wd_watch *w, double now)
 {
-    describe(w, now);
-    if (now < w->next_beat) return;
     w->next_beat = now + w->o.beat_s;
     see_self(w, now);
     const wd_watch_report *is = &w->peer[w->o.rank].is;
     const size_t bytes = offsetof(wd_watch_report, note.memory) + strlen(is->note.memory) + 1;
     for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_BEAT, is, bytes);
+}
+
+/* The sign of life comes first: the note of this rank's memory, which goes with the next one, takes
+ * some time to make. */
+static void say_alive(wd_watch *w, double now)
+{
+    if (now >= w->next_beat) send_beat(w, now);
+    if (describe(w, now)) send_beat(w, wd_clock_s());
 }
 
 static void take_orders(wd_watch *w, double now)
@@ -193,10 +201,28 @@ static void wait_for_news(wd_watch *w)
     for (int r = 0; r < w->o.ranks; r++) wd_link_flush(&w->peer[r].link);
 }
 
-static void forgive(wd_watch *w, double absent)
+/* A time that lies so many seconds later, but not in the future. */
+static double later(double time, double seconds, double now)
 {
-    w->begun += absent;
-    for (int r = 0; r < w->o.ranks; r++) w->peer[r].heard_s += absent;
+    return fmin(time + seconds, now);
+}
+
+/* This process did not run for so many seconds: neither it nor the others have used them for their
+ * work. What began since it runs again keeps its beginning. */
+static void forgive(wd_watch *w, double absent, double now)
+{
+    w->begun = later(w->begun, absent, now);
+    for (int r = 0; r < w->o.ranks; r++)
+        w->peer[r].heard_s = later(w->peer[r].heard_s, absent, now);
+    pthread_mutex_lock(&w->lock);
+    w->step_begun = later(w->step_begun, absent, now);
+    for (int i = 0; w->comm && i < WD_WAITS; i++) {
+        double since = atomic_load(&w->comm->waits_since[i]);
+        if (since > 0) /* a wait that has ended meanwhile stays ended */
+            atomic_compare_exchange_strong(&w->comm->waits_since[i], &since,
+                                           later(since, absent, now));
+    }
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void *run(void *context)
@@ -206,7 +232,7 @@ static void *run(void *context)
     while (!is_over(w)) {
         wait_for_news(w);
         const double now = wd_clock_s();
-        if (now - last > absent_s) forgive(w, now - last);
+        if (now - last > absent_s) forgive(w, now - last, now);
         last = now;
         if (w->meet) meet_others(w, now);
         for (int r = 0; r < w->o.ranks; r++) hear(w, &w->peer[r], now);
@@ -238,6 +264,7 @@ static void free_watch(wd_watch *w)
     wd_meet_close(w->meet);
     if (w->wake >= 0) close(w->wake);
     pthread_mutex_destroy(&w->lock);
+    pthread_mutex_destroy(&w->note_lock);
     pthread_cond_destroy(&w->changed);
     wd_free(w->all);
     wd_free(w->peer);
@@ -259,6 +286,7 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
     w->met = 1;
     w->allowed_s = INFINITY;
     pthread_mutex_init(&w->lock, NULL);
+    pthread_mutex_init(&w->note_lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->wake < 0)
@@ -354,15 +382,15 @@ static void wake(const wd_watch *w)
 void wd_watch_describe(wd_watch *w, wd_watch_describe_fn *fn, void *context)
 {
     if (!w) return;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->note_lock);
     w->describe = fn;
     w->context = context;
     w->described = true;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->note_lock);
     wake(w);
 }
 
-void wd_watch_follow(wd_watch *w, const wd_comm *comm)
+void wd_watch_follow(wd_watch *w, wd_comm *comm)
 {
     if (!w) return;
     pthread_mutex_lock(&w->lock);

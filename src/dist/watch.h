@@ -64,11 +64,13 @@ wd_status wd_watch_meet(wd_watch *watch, const wd_watch_address *all, wd_err *er
 
 /* Says from now on what `fn` says of this rank: it is called by the watch's thread, every few beats
  * and when something fails, never after this function was called with another. NULL: nothing
- * new. */
+ * new. While it runs this rank gives no sign of life, so it must be quick; only this function waits
+ * for it. */
 void wd_watch_describe(wd_watch *watch, wd_watch_describe_fn *fn, void *context);
 
-/* Sees from now on for how long this rank waits for others; NULL: no more. */
-void wd_watch_follow(wd_watch *watch, const wd_comm *comm);
+/* Sees from now on for how long this rank waits for others; NULL: no more. After a pause of the
+ * whole process it puts off the beginnings of these waits. */
+void wd_watch_follow(wd_watch *watch, wd_comm *comm);
 
 /* The rank begins `step` (or goes on with it in another way), for which it is allowed so many
  * seconds; INFINITY: as many as it takes. The job fails once every rank is stuck: it has computed

@@ -60,7 +60,10 @@ struct wd_watch {
     wd_watch_failure own;
     int64_t step;
     double step_begun, allowed_s;
-    const wd_comm *comm;
+    wd_comm *comm;
+    /* Under a lock of its own, which is held while the function runs: that may take long, and who
+     * begins a step must not wait for it. */
+    pthread_mutex_t note_lock;
     wd_watch_describe_fn *describe;
     bool described; /* by another function since */
     void *context;

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,7 +13,7 @@
 #include "core/log.h"
 #include "dist/watch.h"
 
-enum { RANKS = 3, RANKS_MAX = 4 };
+enum { RANKS = 3, RANKS_MAX = 4, WORK_MS = 1500, SLICE_MS = 50 };
 static const double end_s_max = 10; /* what is promised */
 
 typedef enum act {
@@ -27,6 +28,9 @@ typedef enum act {
     WAIT_READER,  /* the same, for what is read for its host */
     WAIT_BEHIND,  /* the same, and has brought less than the others */
     COMPUTE,      /* without end, and may */
+    WORK,         /* for WORK_MS of the time that it is not stopped, then ends in order */
+    WORK_WAITING, /* the same, and waits for other ranks meanwhile */
+    DESCRIBE,     /* begins a step while its memory is described, then ends in order */
     FAIL_EARLY,   /* as soon as it is connected itself */
     NO_MEET       /* never connects */
 } act;
@@ -58,6 +62,33 @@ static void describe_rank(void *context, wd_watch_note *note)
     snprintf(note->device, sizeof note->device, "device %d", *(int *)context);
     snprintf(note->memory, sizeof note->memory, "host: %d bytes\nsim: %d bytes",
              1000 + *(int *)context, 2000 + *(int *)context);
+}
+
+/* Two threads that wait for one another: the watch's, which describes, and the rank's. */
+typedef struct meeting {
+    sem_t described, begun;
+} meeting;
+
+static void describe_until_begun(void *context, wd_watch_note *note)
+{
+    meeting *m = context;
+    (void)note;
+    sem_post(&m->described);
+    sem_wait(&m->begun);
+    sem_post(&m->begun); /* for the next time */
+}
+
+static void begin_while_described(wd_watch *watch, wd_comm *comm)
+{
+    meeting m;
+    sem_init(&m.described, 0, 0);
+    sem_init(&m.begun, 0, 0);
+    wd_watch_describe(watch, describe_until_begun, &m);
+    sem_wait(&m.described);
+    wd_watch_step(watch, 11, INFINITY);
+    wd_watch_follow(watch, comm);
+    sem_post(&m.begun);
+    wd_watch_describe(watch, NULL, NULL);
 }
 
 static void pass_all(int fd, void *data, size_t bytes, ssize_t (*fn)(int, void *, size_t))
@@ -124,6 +155,16 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     case HANG:
     case COMPUTE:
         for (;;) pause();
+    case WORK_WAITING:
+        atomic_store(&comm.waits_since[WD_LANE_GRADIENTS], wd_clock_s());
+        /* fall through */
+    case WORK:
+        for (int ms = 0; ms < WORK_MS; ms += SLICE_MS) usleep(SLICE_MS * 1000);
+        wd_watch_step(watch, 20, INFINITY);
+        break;
+    case DESCRIBE:
+        begin_while_described(watch, &comm);
+        break;
     default:
         break;
     }
@@ -315,6 +356,39 @@ static void stopped_and_continued_ranks_go_on(void **state)
     for (int r = 0; r < RANKS; r++) kill(j.pid[r], SIGSTOP);
     sleep(3);
     for (int r = 0; r < RANKS; r++) kill(j.pid[r], SIGCONT);
+    see_end(&j, code);
+    assert_codes(code, 0, 0, 0);
+    assert_string_equal(j.report, "");
+}
+
+/* What a job has not used while it was stopped as a whole counts neither as its work nor as its
+ * waiting. It is stopped for longer than a step may take. */
+static void paused_ranks_have_not_used_the_time(void **state)
+{
+    (void)state;
+    static const act acts[] = {WORK, WORK_WAITING};
+    for (int i = 0; i < 2; i++) {
+        int code[RANKS];
+        job j = {.act = {acts[i], acts[i], acts[i]}, .one_step = true, .allowed_s = 4};
+        start(&j);
+        go(&j);
+        for (int r = 0; r < RANKS; r++) kill(j.pid[r], SIGSTOP);
+        sleep(5);
+        for (int r = 0; r < RANKS; r++) kill(j.pid[r], SIGCONT);
+        see_end(&j, code);
+        assert_string_equal(j.report, "");
+        assert_codes(code, 0, 0, 0);
+    }
+}
+
+/* However long that takes. */
+static void steps_begin_while_memory_is_described(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    job j = {.act = {DESCRIBE, DESCRIBE, DESCRIBE}};
+    start(&j);
+    go(&j);
     see_end(&j, code);
     assert_codes(code, 0, 0, 0);
     assert_string_equal(j.report, "");
@@ -544,6 +618,8 @@ int main(void)
         cmocka_unit_test(killed_ranks_end_all),
         cmocka_unit_test(stopped_ranks_end_all),
         cmocka_unit_test(stopped_and_continued_ranks_go_on),
+        cmocka_unit_test(paused_ranks_have_not_used_the_time),
+        cmocka_unit_test(steps_begin_while_memory_is_described),
         cmocka_unit_test(errors_end_all_with_their_code),
         cmocka_unit_test(errors_of_all_are_one_report),
         cmocka_unit_test(failures_of_others_are_theirs),
