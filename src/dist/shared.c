@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/file_space.h"
 #include "core/memory.h"
 
 struct wd_shared {
@@ -39,15 +40,6 @@ static int map(wd_shared *s, int fd)
     return 0;
 }
 
-/* Every page is taken now: later there is nobody to tell that there is none. */
-static int fill(const wd_shared *s, int fd)
-{
-    int error;
-    do error = posix_fallocate(fd, 0, (off_t)s->bytes);
-    while (error == EINTR);
-    return error;
-}
-
 static void make(offer *own, wd_shared *s)
 {
     struct stat file;
@@ -60,7 +52,8 @@ static void make(offer *own, wd_shared *s)
     own->device = file.st_dev;
     own->file = file.st_ino;
     own->error = map(s, own->fd);
-    if (!own->error) own->error = fill(s, own->fd);
+    /* every page now: later there is nobody to tell that there is none */
+    if (!own->error) own->error = wd_file_take_space(own->fd, s->bytes);
 }
 
 static int join(wd_shared *s, const offer *first)

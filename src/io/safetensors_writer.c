@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "core/checked.h"
+#include "core/file_space.h"
 #include "core/memory.h"
 #include "io/file.h"
 #include "io/safetensors.h"
@@ -131,8 +132,8 @@ wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
     w->fd = open(w->temporary, O_WRONLY | O_CLOEXEC);
     if (w->fd < 0) status = refuse(w, err);
     if (status != WD_OK) goto out;
-    if (fallocate(w->fd, 0, 0, (off_t)(length + w->bytes_expected)) && errno != EOPNOTSUPP &&
-        errno != ENOSYS && errno != EINVAL) {
+    errno = wd_file_take_space(w->fd, length + w->bytes_expected);
+    if (errno && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
         status = refuse(w, err);
         goto out;
     }

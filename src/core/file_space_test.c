@@ -1,0 +1,74 @@
+/* Room for files, while signals come: the system's part is played by this test, as Linux up to 6.10
+ * does it on a tmpfs. */
+#include "core/file_space.h"
+
+#include "testing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A signal comes after so many bytes, again and again; a call that it ends has taken nothing. */
+enum { SIGNAL_BYTES = 40 << 20, BLOCK = 512 };
+static int64_t until_signal; /* bytes; negative: none comes */
+static int refused_with;     /* errno of the next calls; 0: none */
+
+int __real_fallocate(int fd, int mode, off_t at, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t at, off_t bytes);
+
+int __wrap_fallocate(int fd, int mode, off_t at, off_t bytes)
+{
+    if (refused_with) {
+        errno = refused_with;
+        return -1;
+    }
+    if (until_signal >= 0 && bytes > until_signal) {
+        until_signal = SIGNAL_BYTES;
+        errno = EINTR;
+        return -1;
+    }
+    if (until_signal >= 0) until_signal -= bytes;
+    return __real_fallocate(fd, mode, at, bytes);
+}
+
+static void signals_do_not_keep_space_from_being_taken(void **state)
+{
+    (void)state;
+    enum { BYTES = (200 << 20) + 12345 };
+    struct stat is;
+    const int fd = memfd_create("space", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    until_signal = SIGNAL_BYTES;
+    assert_int_equal(wd_file_take_space(fd, BYTES), 0);
+    until_signal = -1;
+    assert_int_equal(fstat(fd, &is), 0);
+    assert_int_equal(is.st_size, BYTES);
+    assert_true((int64_t)is.st_blocks * BLOCK >= BYTES);
+    close(fd);
+}
+
+static void other_errors_are_told(void **state)
+{
+    (void)state;
+    static const int errors[] = {ENOSPC, EOPNOTSUPP};
+    const int fd = memfd_create("space", MFD_CLOEXEC);
+    for (int i = 0; i < 2; i++) {
+        refused_with = errors[i];
+        assert_int_equal(wd_file_take_space(fd, 1), errors[i]);
+    }
+    refused_with = 0;
+    assert_int_equal(wd_file_take_space(fd, 0), 0);
+    close(fd);
+    assert_int_equal(wd_file_take_space(fd, 1), EBADF);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(signals_do_not_keep_space_from_being_taken),
+        cmocka_unit_test(other_errors_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
