@@ -67,9 +67,10 @@ static void asked_early_they_end(void **state)
     }
 }
 
-/* A job that does not end by itself: its mpirun, and the folder of what that and ranks share. */
+/* A job that does not end by itself: its mpirun, the folder of what that and ranks share, and the
+ * process that removes it. */
 typedef struct job {
-    pid_t pid, mpirun;
+    pid_t pid, mpirun, keeper;
     char folder[64];
 } job;
 
@@ -81,9 +82,11 @@ static void find_mpirun(job *j)
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)j->pid, (int)j->pid);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
-    while (!j->mpirun && fscanf(file, "%d", &child) == 1) {
-        snprintf(path, sizeof path, "/dev/shm/wandistiller-*/ompi.*/pid.%d", child);
-        if (glob(path, 0, NULL, &found) == 0) {
+    while (fscanf(file, "%d", &child) == 1) {
+        snprintf(path, sizeof path, "/dev/shm/wandistiller-ranks-*/ompi.*/pid.%d", child);
+        if (glob(path, 0, NULL, &found)) {
+            j->keeper = child;
+        } else {
             j->mpirun = child;
             *strstr(found.gl_pathv[0], "/ompi.") = 0;
             snprintf(j->folder, sizeof j->folder, "%s", found.gl_pathv[0]);
@@ -91,7 +94,7 @@ static void find_mpirun(job *j)
         globfree(&found);
     }
     fclose(file);
-    assert_true(j->mpirun > 0);
+    assert_true(j->mpirun > 0 && j->keeper > 0);
 }
 
 /* `name` is new: its first steps are waited for. */
@@ -131,6 +134,99 @@ static void a_killed_start_leaves_nothing(void **state)
     }
 }
 
+/* Nobody is left who could remove what they had: the next start does. */
+static void what_all_killed_leave_goes_at_the_next_start(void **state)
+{
+    (void)state;
+    const job j = start_job("killed-all"), other = start_job("not-killed");
+    const pid_t all[] = {j.keeper, j.pid, j.mpirun};
+    for (int i = 0; i < 3; i++) kill(all[i], SIGSTOP); /* so that none sees another end */
+    for (int i = 0; i < 3; i++) kill(all[i], SIGKILL);
+    wd_program_wait(&program, j.pid);
+    assert_true(wd_path_exists(j.folder));
+    wd_program_run(&program, RUN(wd_test_path("never")), "--nproc_per_node", "2", "--teacher_path",
+                   "no-such-teacher");
+    refused(WD_NOT_FOUND, "no-such-teacher");
+    assert_false(wd_path_exists(j.folder));
+    assert_true(wd_path_exists(other.folder));
+    kill(other.pid, SIGTERM);
+    wd_program_wait(&program, other.pid);
+    wd_program_succeeded(&program);
+}
+
+/* ---- Ctrl-Z ---- */
+
+static char state_of(pid_t pid)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    const size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file) fclose(file);
+    const char *end = n ? strrchr(text, ')') : NULL;
+    return end ? end[2] : 0;
+}
+
+/* Whether all ranks are in that state of the kernel's, 'T': stopped, or none is. */
+static bool ranks_are(const job *j, char wanted, bool all)
+{
+    char path[64];
+    int child, ranks = 0, such = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)j->mpirun, (int)j->mpirun);
+    FILE *file = fopen(path, "r");
+    while (file && fscanf(file, "%d", &child) == 1) {
+        ranks++;
+        such += state_of(child) == wanted;
+    }
+    if (file) fclose(file);
+    return ranks == 2 && such == (all ? ranks : 0);
+}
+
+static void wait_for_ranks(const job *j, char wanted, bool all)
+{
+    for (int i = 0; i < 3000; i++) {
+        if (ranks_are(j, wanted, all)) return;
+        usleep(10 * 1000);
+    }
+    fail_msg("ranks are not %c in half a minute", wanted);
+}
+
+static void a_paused_job_pauses_its_ranks(void **state)
+{
+    (void)state;
+    int status;
+    const job j = start_job("paused");
+    kill(j.pid, SIGTSTP);
+    assert_int_equal(waitpid(j.pid, &status, WUNTRACED), j.pid);
+    assert_true(WIFSTOPPED(status));
+    wait_for_ranks(&j, 'T', true);
+    kill(j.pid, SIGCONT);
+    wait_for_ranks(&j, 'T', false);
+    kill(j.pid, SIGTERM);
+    wd_program_wait(&program, j.pid);
+    wd_program_succeeded(&program);
+}
+
+/* `wandistiller train ... 2>&1 | head -1` */
+static void nobody_need_read_what_ranks_say(void **state)
+{
+    (void)state;
+    char *code = NULL;
+    size_t bytes;
+    wd_err err;
+    static const char script[] = "file=$1; shift; { \"$@\"; echo $? >$file; } 2>&1 | head -1";
+    const char *file = wd_test_path("unread-code"), *out = wd_test_path("unread");
+    const char *all[] = {
+        "-c", script,        "sh",    file, WD_PROGRAM, RUN(out), "--nproc_per_node",
+        "2",  "--log_level", "debug", NULL};
+    wd_program_wait(&program, wd_program_start_as("sh", all));
+    wd_test_ok(wd_file_read(&code, &bytes, file, 16, &err), &err);
+    assert_string_equal(code, "0\n");
+    wd_free(code);
+    assert_true(wd_path_exists(wd_test_path("unread/checkpoints/step-00000040")));
+    assert_true(wd_path_exists(wd_test_path("unread/model_index.json")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +234,9 @@ int main(void)
         cmocka_unit_test(asked_early_they_end),
         cmocka_unit_test(a_killed_mpirun_leaves_nothing),
         cmocka_unit_test(a_killed_start_leaves_nothing),
+        cmocka_unit_test(what_all_killed_leave_goes_at_the_next_start),
+        cmocka_unit_test(a_paused_job_pauses_its_ranks),
+        cmocka_unit_test(nobody_need_read_what_ranks_say),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -12,6 +12,7 @@
 #include "dev/device_list.h"
 #include "dist/fuse.h"
 #include "dist/launch.h"
+#include "dist/launch_folder.h"
 #include "dist/sentry.h"
 
 enum { COMMAND_BYTES = 512 }; /* an error has room for three of them */
@@ -110,6 +111,7 @@ wd_status wd_ranks_open(wd_comm **comm, wd_watch **watch, wd_err *err)
     *watch = NULL;
     if (!can_meet || wd_comm_need_mpi(NULL) != WD_OK) return wd_comm_open_single(comm, err);
     wd_stop_as_one_of_many(l.ranks > 1);
+    if (wd_launch_folder_says_stop()) (void)wd_request_stop();
     if (l.ranks > 1 && l.launcher == WD_LAUNCHER_MPIRUN) wd_sentry_post(l.rank);
     const wd_roll roll = wd_roll_open();
     const wd_status status = open_both(comm, watch, &l, &roll, err);

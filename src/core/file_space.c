@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
-/* Until Linux 6.10 a signal ended fallocate() on a tmpfs, which then gave back all that the call had
- * taken: at one signal a second, what takes more than a second was never there. A piece takes
+/* Until Linux 6.10 a signal ended fallocate() on a tmpfs, which then gave back all that the call
+ * had taken: at one signal a second, what takes more than a second was never there. A piece takes
  * milliseconds, and those before it stay. */
 static const uint64_t piece_bytes = 16 << 20;
 

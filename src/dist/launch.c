@@ -3,19 +3,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/statvfs.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
+#include "dist/launch_folder.h"
 
 /* A number that the environment has; -1: none. */
 static int number_of(const char *name)
@@ -165,124 +165,138 @@ static wd_status make_arguments(const char ***out, char *self, size_t self_bytes
     return WD_OK;
 }
 
-static bool has_room(const char *folder, int64_t bytes)
+/* ---- signals ---- */
+
+/* What signals do to the launching process while it waits for mpirun, and did before. An inherited
+ * SIG_IGN of SIGCHLD would hide how mpirun ends; SIGPIPE would end the job when nobody reads what
+ * is said of it. */
+typedef struct signals {
+    sigset_t awaited, before;
+    struct sigaction child, pipe;
+} signals;
+
+static void take_signals(signals *s)
 {
-    struct statvfs s;
-    return statvfs(folder, &s) == 0 && (double)s.f_bavail * (double)s.f_frsize >= (double)bytes;
+    static const int awaited[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGTSTP};
+    const struct sigaction usual = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
+    sigemptyset(&s->awaited);
+    for (size_t i = 0; i < sizeof awaited / sizeof *awaited; i++)
+        sigaddset(&s->awaited, awaited[i]);
+    sigprocmask(SIG_BLOCK, &s->awaited, &s->before);
+    sigaction(SIGCHLD, &usual, &s->child);
+    sigaction(SIGPIPE, &ignored, &s->pipe);
 }
 
-/* Where mpirun and ranks put what they share. mpirun removes it at its end, but nobody does where
- * mpirun itself is killed, so it is a folder of our own. Where mpirun finds too little room it
- * waits for ever (Open MPI 4.1 needs 8 MiB, and 4 for each rank). */
-static wd_status open_folder(char out[32], int ranks, wd_err *err)
+static void give_back_signals(const signals *s)
 {
-    static const char *const places[] = {"/dev/shm", "/tmp"};
-    const int64_t mib = 16 + 8 * (int64_t)ranks;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(out, 32, "%s/wandistiller-XXXXXX", places[i]);
-        if (has_room(places[i], mib << 20) && mkdtemp(out)) return WD_OK;
-    }
+    sigaction(SIGCHLD, &s->child, NULL);
+    sigaction(SIGPIPE, &s->pipe, NULL);
+    sigprocmask(SIG_SETMASK, &s->before, NULL);
+}
+
+/* ---- files ---- */
+
+/* What mpirun and a rank have open at once, with some to spare (mpirun of Open MPI 4.1: 27, and 4
+ * for each rank; a rank two for each of the others while they meet, and the model's files). */
+static rlim_t files_needed(int ranks)
+{
+    return 64 + 8 * (rlim_t)ranks;
+}
+
+/* Where mpirun may open too few files, it starts no rank and waits for ever. */
+static wd_status check_files(int ranks, wd_err *err)
+{
+    struct rlimit is;
+    if (getrlimit(RLIMIT_NOFILE, &is) || is.rlim_max >= files_needed(ranks)) return WD_OK;
     return wd_fail(err, WD_IO,
-                   "neither /dev/shm nor /tmp can be written and has %lld MiB free, for what %d "
-                   "ranks share",
-                   (long long)mib, ranks);
+                   "a process may have %llu files open here (ulimit -Hn): expected at least %llu, "
+                   "for %d ranks",
+                   (unsigned long long)is.rlim_max, (unsigned long long)files_needed(ranks), ranks);
 }
 
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+static void raise_files(int ranks)
 {
-    (void)is, (void)kind, (void)at;
-    remove(path); /* what cannot be removed stays */
-    return 0;
+    struct rlimit is;
+    if (getrlimit(RLIMIT_NOFILE, &is) || is.rlim_cur >= files_needed(ranks)) return;
+    is.rlim_cur = files_needed(ranks);
+    setrlimit(RLIMIT_NOFILE, &is);
 }
 
-static void remove_folder(const char *folder)
-{
-    enum { FOLDERS_OPEN_MAX = 16 };
-    nftw(folder, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS);
-}
+/* ---- the child ---- */
 
-/* Who removes it: a process that waits until we and mpirun have ended, which have the other end of
- * its pipe, so that either may be killed, or both. Neither Ctrl-C nor a SIGTERM reaches it, and it
- * keeps none of our files open. */
-typedef struct keeper {
-    pid_t pid;
-    int pipe; /* our end */
-} keeper;
-
-static void be_keeper(const char *folder, int end)
-{
-    char nothing;
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
-    setpgid(0, 0);
-    dup2(end, 0);
-    closefrom(1);
-    if (read(0, &nothing, 1) == 0) remove_folder(folder); /* its end: nobody writes */
-    _exit(0);
-}
-
-static void open_keeper(keeper *k, const char *folder)
-{
-    int end[2];
-    *k = (keeper){.pid = -1, .pipe = -1};
-    if (pipe(end)) return;
-    k->pipe = end[1];
-    k->pid = fork();
-    if (k->pid == 0) {
-        close(end[1]);
-        be_keeper(folder, end[0]);
-    }
-    close(end[0]);
-}
-
-/* Returns when the folder is gone. */
-static void close_keeper(const keeper *k, const char *folder)
-{
-    if (k->pipe >= 0) close(k->pipe);
-    if (k->pid > 0)
-        waitpid(k->pid, NULL, 0);
-    else
-        remove_folder(folder);
-}
-
-/* In the child, with `mask` as it was. A process group of its own keeps Ctrl-C from it, of which it
- * would kill the ranks; SIGUSR1 would end it while it does not hand it on yet, and when it does no
- * more. Exits with NOT_RUN + errno where there is no mpirun. */
 enum { NOT_RUN = 100, OF_SIGNAL = 128 };
-static void become_mpirun(const char **all, const char *folder, const sigset_t *mask)
+
+static void set_environment(const char *folder)
 {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    signal(SIGUSR1, SIG_IGN);
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
+    setenv("OMPI_MCA_orte_forward_job_control", "1", 0); /* SIGTSTP and SIGCONT */
     unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated */
     setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
     setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
-    const int nothing = open("/dev/null", O_RDONLY);
+    setenv(wd_launch_folder_variable, folder, 1);
+}
+
+/* In the child. A process group of its own keeps Ctrl-C from it, of which it would kill the ranks;
+ * SIGUSR1 would end it while it does not hand it on yet, and when it does no more. It ends when its
+ * parent does, of which it is not told if that has ended already. Exits with NOT_RUN + errno where
+ * there is no mpirun. */
+static _Noreturn void become_mpirun(const char **all, int ranks, pid_t parent,
+                                    const wd_launch_folder *folder, const signals *s)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(NOT_RUN);
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGPIPE, SIG_DFL);
+    raise_files(ranks);
+    set_environment(folder->path);
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-    sigprocmask(SIG_SETMASK, mask, NULL);
+    dup2(folder->errors, STDERR_FILENO);
+    close(folder->errors);
+    sigprocmask(SIG_SETMASK, &s->before, NULL);
     execvp(all[0], (char *const *)all);
     _exit(NOT_RUN + (errno == ENOENT));
 }
 
-/* Until it ends: its status, and whether it was asked to. mpirun hands SIGUSR1 on to the ranks and
- * goes on; of SIGTERM it kills them, which is what Ctrl-C after a first request is for. It is asked
- * again and again, for what comes before it has ranks is lost, and so is what comes before those
- * look. */
-static int tend(bool *asked, pid_t child, const sigset_t *awaited)
+/* ---- the parent ---- */
+
+/* mpirun hands SIGUSR1 on to the ranks and goes on. It is asked once: ranks that have not begun see
+ * it in their folder. */
+static void ask_to_stop(pid_t child, const wd_launch_folder *folder)
 {
-    static const struct timespec second = {.tv_sec = 1};
+    wd_log(WD_LOG_WARNING, "stopping; Ctrl-C ends at once");
+    wd_launch_folder_stop(folder);
+    kill(child, SIGUSR1);
+}
+
+/* Ctrl-Z stops the ranks, too, which are in process groups of their own; this process goes on when
+ * the shell lets it. */
+static void pause_all(pid_t child)
+{
+    kill(child, SIGTSTP);
+    raise(SIGSTOP);
+    kill(child, SIGCONT);
+}
+
+/* Until the child has ended: its status, and whether it was asked to. Of SIGTERM mpirun kills the
+ * ranks, which is what Ctrl-C after a first request is for. */
+static int tend(bool *asked, pid_t child, const wd_launch_folder *folder, const signals *s)
+{
     int status;
+    pid_t ended;
     *asked = false;
-    while (waitpid(child, &status, WNOHANG) == 0) {
-        const int number = sigtimedwait(awaited, NULL, &second);
-        if (number == SIGCHLD || (number < 0 && !*asked)) continue;
-        if (!*asked) wd_log(WD_LOG_WARNING, "stopping; Ctrl-C ends at once");
-        kill(child, *asked && number == SIGINT ? SIGTERM : SIGUSR1);
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
+        const int number = sigwaitinfo(&s->awaited, NULL);
+        if (number == SIGTSTP) pause_all(child);
+        if (number != SIGINT && number != SIGTERM && number != SIGUSR1) continue;
+        if (!*asked)
+            ask_to_stop(child, folder);
+        else if (number == SIGINT)
+            kill(child, SIGTERM);
         *asked = true;
     }
-    return status;
+    return ended == child ? status : W_EXITCODE(NOT_RUN, 0);
 }
 
 static wd_status stopped_early(wd_err *err)
@@ -290,30 +304,9 @@ static wd_status stopped_early(wd_err *err)
     return wd_fail(err, WD_INTERRUPTED, "stopped on request before all ranks had begun");
 }
 
-static wd_status run_child(int *exit_code, const char **all, int ranks, wd_err *err)
+/* What the child's end means. */
+static wd_status judge(int *exit_code, int status, bool asked, wd_err *err)
 {
-    sigset_t awaited, before;
-    sigemptyset(&awaited);
-    sigaddset(&awaited, SIGCHLD);
-    sigaddset(&awaited, SIGINT);
-    sigaddset(&awaited, SIGTERM);
-    sigaddset(&awaited, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &awaited, &before);
-    bool asked = false;
-    char folder[32];
-    keeper k;
-    const wd_status begun =
-        wd_stop_requested() ? stopped_early(err) : open_folder(folder, ranks, err);
-    if (begun != WD_OK) {
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        return begun;
-    }
-    open_keeper(&k, folder);
-    const pid_t child = fork();
-    if (child == 0) become_mpirun(all, folder, &before);
-    const int status = child < 0 ? W_EXITCODE(NOT_RUN, 0) : tend(&asked, child, &awaited);
-    close_keeper(&k, folder);
-    sigprocmask(SIG_SETMASK, &before, NULL);
     if (WIFSIGNALED(status))
         return wd_fail(
             err, WD_RANK_LOST,
@@ -331,13 +324,31 @@ static wd_status run_child(int *exit_code, const char **all, int ranks, wd_err *
     return WD_OK;
 }
 
+static wd_status run_child(int *exit_code, const char **all, int ranks, const signals *s,
+                           wd_err *err)
+{
+    wd_launch_folder folder;
+    bool asked = false;
+    if (wd_stop_requested()) return stopped_early(err);
+    WD_TRY(wd_launch_folder_open(&folder, ranks, err));
+    const pid_t parent = getpid(), child = fork();
+    if (child == 0) become_mpirun(all, ranks, parent, &folder, s);
+    const int status = child < 0 ? W_EXITCODE(NOT_RUN, 0) : tend(&asked, child, &folder, s);
+    wd_launch_folder_close(&folder);
+    return judge(exit_code, status, asked, err);
+}
+
 wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, wd_err *err)
 {
     char self[4096], count[16];
     const char **all = NULL;
+    signals s;
     snprintf(count, sizeof count, "%d", ranks);
+    WD_TRY(check_files(ranks, err));
     WD_TRY(make_arguments(&all, self, sizeof self, count, argc, argv, err));
-    const wd_status status = run_child(exit_code, all, ranks, err);
+    take_signals(&s);
+    const wd_status status = run_child(exit_code, all, ranks, &s, err);
+    give_back_signals(&s);
     wd_free(all);
     return status;
 }

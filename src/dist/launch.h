@@ -48,7 +48,8 @@ extern const double wd_launch_hosts_s;
  * ask the ranks to stop (they get SIGUSR1), SIGINT then ends them. argv[argc] are the program's
  * arguments without its own name. The process must have one thread. WD_NOT_FOUND: no mpirun;
  * WD_RANK_LOST: it was killed; WD_INTERRUPTED: asked before all ranks had begun; WD_IO: no room for
- * what ranks share. Nothing of it is left behind. */
+ * what ranks share, or too few files may be open. Nothing of it is left behind. SIGTSTP (Ctrl-Z)
+ * pauses the ranks, too. */
 wd_status wd_launch_run(int *exit_code, int ranks, int argc, char *const *argv, wd_err *err);
 
 #endif

@@ -1,13 +1,19 @@
 /* Tests of what the environment says of who started a process, and of what is refused then. */
 #include "testing.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "dist/launch.h"
+#include "dist/launch_folder.h"
 
 static const char *const names[] = {
     "OMPI_COMM_WORLD_RANK",
@@ -175,43 +181,239 @@ static void ranks_are_counted_when_they_meet(void **state)
                     "expected 4 ranks on this machine, found 1, which srun has started");
 }
 
-/* Not the ranks' own program, but what stands in PATH as mpirun: what it is given, how it ends. */
+/* ---- what stands in PATH as mpirun: a script of the test's, which has $folder ---- */
+
+typedef struct fake {
+    char folder[32], path[64], *path_before;
+} fake;
+
+static fake open_fake(const char *script)
+{
+    fake f = {.folder = "/tmp/wd_launch_XXXXXX"};
+    assert_non_null(mkdtemp(f.folder));
+    snprintf(f.path, sizeof f.path, "%s/mpirun", f.folder);
+    FILE *file = fopen(f.path, "w");
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\nfolder=%s\n%s", f.folder, script);
+    fclose(file);
+    assert_int_equal(chmod(f.path, 0700), 0);
+    f.path_before = strdup(getenv("PATH"));
+    assert_non_null(f.path_before);
+    char *with = NULL;
+    assert_true(asprintf(&with, "%s:%s", f.folder, f.path_before) > 0);
+    setenv("PATH", with, 1);
+    free(with);
+    return f;
+}
+
+/* What the script has written to $folder/seen. */
+static void close_fake(fake *f, char *seen, size_t bytes)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/seen", f->folder);
+    FILE *file = fopen(path, "r");
+    const size_t n = file ? fread(seen, 1, bytes - 1, file) : 0;
+    seen[n] = 0;
+    if (file) fclose(file);
+    unlink(path);
+    unlink(f->path);
+    rmdir(f->folder);
+    setenv("PATH", f->path_before, 1);
+    free(f->path_before);
+}
+
+static char *const arguments[] = {(char *)"train", (char *)"--batch_size", (char *)"a b"};
+
+static int run_fake(int ranks)
+{
+    wd_err err = {0};
+    int code = -1;
+    wd_test_ok(wd_launch_run(&code, ranks, 3, arguments, &err), &err);
+    return code;
+}
+
 static void mpirun_is_run(void **state)
 {
     (void)state;
-    wd_err err = {0};
-    char folder[] = "/tmp/wd_launch_XXXXXX", path[64], text[4096] = "";
-    char *const argv[] = {(char *)"train", (char *)"--batch_size", (char *)"a b"};
-    int code = -1;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/mpirun", folder);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fprintf(file, "#!/bin/sh\nfor a; do echo \"[$a]\"; done >%s/seen\nexit 7\n", folder);
-    fclose(file);
-    assert_int_equal(chmod(path, 0700), 0);
-    char *before = strdup(getenv("PATH"));
-    assert_non_null(before);
-    setenv("PATH", folder, 1);
-    wd_test_ok(wd_launch_run(&code, 3, 3, argv, &err), &err);
-    assert_int_equal(code, 7);
-    assert_int_equal(unlink(path), 0);
-    wd_test_refused(wd_launch_run(&code, 3, 3, argv, &err), &err, WD_NOT_FOUND, "openmpi-bin");
-    setenv("PATH", before, 1);
-    free(before);
-    snprintf(path, sizeof path, "%s/seen", folder);
-    file = fopen(path, "r");
-    assert_non_null(file);
-    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
-    fclose(file);
-    assert_memory_equal(text, "[-n]\n[3]\n[--oversubscribe]\n[--bind-to]\n[none]\n", 45);
-    assert_non_null(strstr(text, "test_dist_launch]\n[train]\n[--batch_size]\n[a b]\n"));
-    unlink(path);
-    rmdir(folder);
+    char seen[4096];
+    fake f = open_fake("for a; do echo \"[$a]\"; done >$folder/seen\nexit 7\n");
+    assert_int_equal(run_fake(3), 7);
+    close_fake(&f, seen, sizeof seen);
+    assert_memory_equal(seen, "[-n]\n[3]\n[--oversubscribe]\n[--bind-to]\n[none]\n", 45);
+    assert_non_null(strstr(seen, "test_dist_launch]\n[train]\n[--batch_size]\n[a b]\n"));
 }
 
-int main(void)
+static void a_missing_mpirun_is_named(void **state)
 {
+    (void)state;
+    wd_err err = {0};
+    int code = -1;
+    char *before = strdup(getenv("PATH"));
+    assert_non_null(before);
+    setenv("PATH", wd_test_folder(), 1);
+    wd_test_refused(wd_launch_run(&code, 3, 3, arguments, &err), &err, WD_NOT_FOUND, "openmpi-bin");
+    setenv("PATH", before, 1);
+    free(before);
+}
+
+/* Some who start programs ignore SIGCHLD, and what they start inherits that. */
+static void the_exit_code_is_known_where_children_are_ignored(void **state)
+{
+    (void)state;
+    char seen[8];
+    fake f = open_fake("exit 7\n");
+    signal(SIGCHLD, SIG_IGN);
+    for (int i = 0; i < 3; i++) assert_int_equal(run_fake(2), 7);
+    assert_ptr_equal(signal(SIGCHLD, SIG_DFL), SIG_IGN);
+    close_fake(&f, seen, sizeof seen);
+}
+
+/* mpirun for the test below: a shell cannot catch a signal that is ignored when it starts. */
+static _Atomic int requests;
+
+static void count_request(int number)
+{
+    (void)number;
+    requests++;
+}
+
+static int be_asked(const char *seen)
+{
+    char stop[128];
+    signal(SIGUSR1, count_request);
+    for (int i = 0; i < 30; i++) { /* well after another request would come */
+        if (i < 2) kill(getppid(), SIGTERM);
+        nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+    }
+    snprintf(stop, sizeof stop, "%s/stop", getenv(wd_launch_folder_variable));
+    FILE *file = fopen(seen, "w");
+    if (!file) return 1;
+    fprintf(file, "%d requests, %s", requests, access(stop, F_OK) ? "no file" : "a file");
+    return fclose(file);
+}
+
+/* Two SIGTERMs, as Slurm sends them: it is asked once, and that is said in the ranks' folder, for
+ * those who were not there yet. */
+static void ranks_are_asked_to_stop_once(void **state)
+{
+    (void)state;
+    char seen[256], self[512], script[1024];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = 0;
+    snprintf(script, sizeof script, "exec %s be_asked $folder/seen\n", self);
+    fake f = open_fake(script);
+    assert_int_equal(run_fake(2), 0);
+    close_fake(&f, seen, sizeof seen);
+    assert_string_equal(seen, "1 requests, a file");
+}
+
+static void ranks_see_that_they_are_to_stop(void **state)
+{
+    (void)state;
+    wd_launch_folder folder;
+    wd_err err = {0};
+    wd_test_ok(wd_launch_folder_open(&folder, 2, &err), &err);
+    unsetenv(wd_launch_folder_variable);
+    assert_false(wd_launch_folder_says_stop());
+    setenv(wd_launch_folder_variable, folder.path, 1);
+    assert_false(wd_launch_folder_says_stop());
+    wd_launch_folder_stop(&folder);
+    assert_true(wd_launch_folder_says_stop());
+    unsetenv(wd_launch_folder_variable);
+    wd_launch_folder_close(&folder);
+}
+
+/* mpirun would wait for ever. */
+static void too_few_files_are_refused(void **state)
+{
+    (void)state;
+    char seen[64];
+    wd_err err = {0};
+    int status;
+    fake f = open_fake("ulimit -Sn >$folder/seen\n");
+    const pid_t pid = fork();
+    if (!pid) {
+        int code = -1;
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){32, 32});
+        _exit(wd_launch_run(&code, 2, 3, arguments, &err) == WD_IO &&
+                      strstr(err.message, "ulimit -Hn")
+                  ? 7
+                  : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), 7);
+    struct rlimit before, few;
+    getrlimit(RLIMIT_NOFILE, &before);
+    few = (struct rlimit){32, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    assert_int_equal(run_fake(2), 0);
+    setrlimit(RLIMIT_NOFILE, &before);
+    close_fake(&f, seen, sizeof seen);
+    assert_string_equal(seen, "80\n");
+}
+
+/* `wandistiller train 2>&1 | head -1`: what is said then is lost, and nothing else. */
+static void nobody_need_read_what_is_said(void **state)
+{
+    (void)state;
+    char seen[64];
+    int end[2];
+    fake f = open_fake("kill -TERM $PPID\nfor i in 1 2 3 4; do echo line $i >&2; done\n"
+                       "echo $? >$folder/seen\nexit 7\n");
+    const int errors = dup(STDERR_FILENO);
+    assert_int_equal(pipe(end), 0);
+    dup2(end[1], STDERR_FILENO);
+    close(end[1]);
+    close(end[0]);
+    const int code = run_fake(2);
+    dup2(errors, STDERR_FILENO);
+    close(errors);
+    close_fake(&f, seen, sizeof seen);
+    assert_int_equal(code, 7);
+    assert_string_equal(seen, "0\n");
+}
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* The launching process, mpirun and the keeper are killed together: whoever starts ranks next
+ * removes what they had, and nothing of those that live. */
+static void what_is_abandoned_goes_at_the_next_start(void **state)
+{
+    (void)state;
+    wd_launch_folder living, next, *dead;
+    wd_err err = {0};
+    int status;
+    dead = mmap(NULL, sizeof *dead, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(dead, MAP_FAILED);
+    wd_test_ok(wd_launch_folder_open(&living, 2, &err), &err);
+    const pid_t pid = fork();
+    if (!pid) {
+        if (wd_launch_folder_open(dead, 2, &err) != WD_OK) _exit(1);
+        kill(dead->keeper, SIGKILL);
+        waitpid(dead->keeper, NULL, 0);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(is_there(dead->path));
+    wd_test_ok(wd_launch_folder_open(&next, 2, &err), &err);
+    assert_false(is_there(dead->path));
+    assert_true(is_there(living.path));
+    wd_launch_folder_close(&living);
+    assert_false(is_there(living.path));
+    assert_true(is_there(next.path));
+    wd_launch_folder_close(&next);
+    assert_false(is_there(next.path));
+    munmap(dead, sizeof *dead);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "be_asked")) return be_asked(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_known),
         cmocka_unit_test(cores_of_a_rank_are_what_slurm_has_for_it),
@@ -220,6 +422,13 @@ int main(void)
         cmocka_unit_test(errors_say_what_to_run),
         cmocka_unit_test(ranks_are_counted_when_they_meet),
         cmocka_unit_test(mpirun_is_run),
+        cmocka_unit_test(a_missing_mpirun_is_named),
+        cmocka_unit_test(the_exit_code_is_known_where_children_are_ignored),
+        cmocka_unit_test(ranks_are_asked_to_stop_once),
+        cmocka_unit_test(ranks_see_that_they_are_to_stop),
+        cmocka_unit_test(too_few_files_are_refused),
+        cmocka_unit_test(nobody_need_read_what_is_said),
+        cmocka_unit_test(what_is_abandoned_goes_at_the_next_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,191 @@
+/* See dist/launch_folder.h. */
+#include "dist/launch_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char prefix[] = "wandistiller-ranks-", stop_name[] = "stop";
+static const char *const places[] = {"/dev/shm", "/tmp"};
+enum { PLACES = sizeof places / sizeof *places, TRIES = 10 };
+
+const char wd_launch_folder_variable[] = "WANDISTILLER_RANKS_FOLDER";
+
+/* ---- removing ---- */
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+{
+    (void)is, (void)kind, (void)at;
+    remove(path); /* what cannot be removed stays */
+    return 0;
+}
+
+static void remove_folder(const char *path)
+{
+    enum { FOLDERS_OPEN_MAX = 16 };
+    nftw(path, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A folder of this user's that nobody has locked is one whose processes have all been killed. */
+static void remove_if_abandoned(const char *place, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat is;
+    snprintf(path, sizeof path, "%s/%s", place, name);
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return;
+    if (!fstat(fd, &is) && is.st_uid == geteuid() && !flock(fd, LOCK_EX | LOCK_NB))
+        remove_folder(path);
+    close(fd);
+}
+
+static void remove_abandoned(const char *place)
+{
+    const struct dirent *entry;
+    DIR *dir = opendir(place);
+    while (dir && (entry = readdir(dir)))
+        if (!strncmp(entry->d_name, prefix, sizeof prefix - 1))
+            remove_if_abandoned(place, entry->d_name);
+    if (dir) closedir(dir);
+}
+
+/* ---- making ---- */
+
+static bool has_room(const char *folder, int64_t bytes)
+{
+    struct statvfs s;
+    return statvfs(folder, &s) == 0 && (double)s.f_bavail * (double)s.f_frsize >= (double)bytes;
+}
+
+/* Somebody who removes what is abandoned may see it before it is locked: then another is made. */
+static bool make(wd_launch_folder *f, const char *place)
+{
+    struct stat is;
+    for (int i = 0; i < TRIES; i++) {
+        snprintf(f->path, sizeof f->path, "%s/%sXXXXXX", place, prefix);
+        if (!mkdtemp(f->path)) return false;
+        f->lock = open(f->path, O_RDONLY | O_DIRECTORY);
+        if (f->lock >= 0 && !flock(f->lock, LOCK_EX) && !fstat(f->lock, &is) && is.st_nlink)
+            return true;
+        if (f->lock >= 0) close(f->lock);
+        rmdir(f->path);
+    }
+    return false;
+}
+
+/* ---- the keeper ---- */
+
+/* All of it, or as much as is taken; false: nobody takes any more. */
+static bool pass_on(const char *text, size_t bytes)
+{
+    while (bytes) {
+        const ssize_t n = write(STDERR_FILENO, text, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) { /* somebody else has made it so */
+            poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
+            continue;
+        }
+        if (n <= 0) return false;
+        text += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+/* Waits until nobody can write to the pipe any more. Neither Ctrl-C nor a SIGTERM reaches the
+ * keeper, nor does SIGPIPE, so that a job goes on when nobody reads what it says; of our files it
+ * has only the lock and standard error. */
+static _Noreturn void be_keeper(const wd_launch_folder *f, int end)
+{
+    char text[4096];
+    bool is_read = true;
+    ssize_t n;
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    setpgid(0, 0);
+    dup2(end, STDIN_FILENO);
+    dup2(f->lock, STDOUT_FILENO);
+    closefrom(STDERR_FILENO + 1);
+    while ((n = read(STDIN_FILENO, text, sizeof text)) > 0)
+        is_read = is_read && pass_on(text, (size_t)n);
+    close(STDERR_FILENO); /* who reads it need not wait for us */
+    remove_folder(f->path);
+    _exit(0);
+}
+
+static wd_status start_keeper(wd_launch_folder *f, wd_err *err)
+{
+    int end[2];
+    if (pipe(end))
+        return wd_fail(err, WD_IO, "no pipe for what the ranks say: %s", strerror(errno));
+    f->errors = end[1];
+    f->keeper = fork();
+    if (f->keeper == 0) {
+        close(end[1]);
+        be_keeper(f, end[0]);
+    }
+    close(end[0]);
+    if (f->keeper > 0) return WD_OK;
+    close(end[1]);
+    return wd_fail(err, WD_IO, "no process to look after what the ranks share: %s",
+                   strerror(errno));
+}
+
+wd_status wd_launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err)
+{
+    /* with less mpirun waits for ever: Open MPI 4.1 needs 8 MiB, and 4 for each rank */
+    const int64_t mib = 16 + 8 * (int64_t)ranks;
+    bool made = false;
+    for (int i = 0; i < PLACES; i++) remove_abandoned(places[i]);
+    for (int i = 0; i < PLACES && !made; i++)
+        made = has_room(places[i], mib << 20) && make(out, places[i]);
+    if (!made)
+        return wd_fail(err, WD_IO,
+                       "neither /dev/shm nor /tmp can be written and has %lld MiB free, for what "
+                       "%d ranks share",
+                       (long long)mib, ranks);
+    const wd_status status = start_keeper(out, err);
+    if (status == WD_OK) return WD_OK;
+    rmdir(out->path);
+    close(out->lock);
+    return status;
+}
+
+void wd_launch_folder_close(wd_launch_folder *folder)
+{
+    close(folder->errors);
+    close(folder->lock);
+    waitpid(folder->keeper, NULL, 0);
+}
+
+/* ---- the request to stop ---- */
+
+void wd_launch_folder_stop(const wd_launch_folder *folder)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", folder->path, stop_name);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) close(fd); /* else the signal alone has to do */
+}
+
+bool wd_launch_folder_says_stop(void)
+{
+    char path[PATH_MAX];
+    const char *folder = getenv(wd_launch_folder_variable);
+    if (!folder) return false;
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, stop_name);
+    return n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
+}
