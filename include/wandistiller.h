@@ -425,6 +425,9 @@ typedef struct wd_option {
 const char *wd_job_name(wd_job job);    /* "train" */
 const char *wd_job_summary(wd_job job); /* one line */
 
+/* The job called `name`. Unknown: an error with the nearest name there is. */
+wd_status wd_job_find(wd_job *out, const char *name, wd_err *err);
+
 /* The table of a job, in the order of its help. */
 const wd_option *wd_options_of(wd_job job, int64_t *count);
 

@@ -69,7 +69,13 @@ static void wrong_words_are_refused(void **state)
 {
     (void)state;
     wd_program_run(&program, "tarin");
-    wd_program_refused(&program, WD_INVALID_ARGUMENT, "there is no command \"tarin\"");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "no command \"tarin\"; is train meant?");
+    wd_program_run(&program, "traim");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "no command \"traim\"; is train meant?");
+    wd_program_run(&program, "help", "samples");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "is sample meant?");
+    wd_program_run(&program, "draw-me-a-picture");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "`wandistiller --help` lists");
     wd_program_run(&program, "train", "--teacher_pth", "x");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "is --teacher_path meant?");
     wd_program_run(&program, "bench", "--only", "speed");

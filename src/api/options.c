@@ -114,6 +114,26 @@ static size_t distance(const char *a, const char *b)
     return row[n];
 }
 
+wd_status wd_job_find(wd_job *out, const char *name, wd_err *err)
+{
+    const char *near = NULL;
+    size_t near_distance = strlen(name) / 3 + 2;
+    for (int i = 0; i < WD_JOB_COUNT; i++) {
+        const char *job = wd_job_name((wd_job)i);
+        const size_t d = *name && starts_with(job, name) ? 1 : distance(name, job);
+        if (same_name(job, name)) {
+            *out = (wd_job)i;
+            return WD_OK;
+        }
+        if (d < near_distance) near = job, near_distance = d;
+    }
+    if (near)
+        return wd_fail(err, WD_INVALID_ARGUMENT, "there is no command \"%s\"; is %s meant?", name,
+                       near);
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "there is no command \"%s\"; `wandistiller --help` lists those there are", name);
+}
+
 /* The name of the job or of every command that is nearest to `name`, one that begins with it first;
  * NULL if none is near. */
 static const char *nearest(wd_job job, const char *name)

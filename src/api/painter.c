@@ -3,6 +3,7 @@
 
 #include "api/run.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "core/random.h"
 #include "teacher/guided.h"
 #include "wan/picture.h"
@@ -19,6 +20,8 @@ struct wd_painter {
     float *latents, *velocity; /* [batch, each] device */
     wd_painter_trace trace;    /* of the run that is under way */
     int64_t step;              /* of it */
+    int64_t first;             /* picture of it */
+    wd_progress_part progress; /* over all pictures */
     size_t bytes;              /* of its latents */
 };
 
@@ -104,12 +107,14 @@ static wd_status look(void *context, int64_t step, const float *latents, wd_err 
     wd_painter *p = context;
     (void)err;
     p->step = step;
+    wd_progress_at(&p->progress, p->first / p->batch * p->options.steps + step);
     if (p->trace.latents) wd_queue_copy(p->queue, p->trace.latents[step], latents, p->bytes);
     return WD_OK;
 }
 
 static void begin(wd_painter *p, const float *latents, int64_t first, int64_t count)
 {
+    p->first = first;
     p->bytes = (size_t)(count * p->each) * sizeof(float);
     wd_guided_select(p->model, first, count);
     wd_queue_copy(p->queue, p->latents, latents, p->bytes);
@@ -127,6 +132,10 @@ wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_t
     wd_painter *p = painter;
     p->trace = trace ? *trace : (wd_painter_trace){0};
     begin(p, latents, first, count);
+    if (!first) {
+        const int64_t batches = (p->options.embeds->count + p->batch - 1) / p->batch;
+        p->progress = wd_progress_begin("drawing", "step", 0, batches * p->options.steps);
+    }
     WD_TRY(wd_sampler_run(p->latents, count * p->each, &p->schedule, wd_guided_dtype(p->model),
                           velocity, p, look, p, p->queue, err));
     end(p, latents, p->latents);

@@ -1,8 +1,9 @@
 /* `wandistiller bench`: prints figures as they come. */
-#include "cli/cli.h"
+#include "cli/progress.h"
 
 static void print(void *context, const char *line)
 {
+    wd_cli_progress_hide();
     fprintf(context, "%s\n", line);
     fflush(context);
 }

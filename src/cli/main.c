@@ -44,20 +44,17 @@ static void settle_streams(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static bool find_job(wd_job *job, const char *name)
+static int fail(const wd_err *err)
 {
-    for (int i = 0; i < WD_JOB_COUNT; i++)
-        if (!strcmp(wd_job_name((wd_job)i), name)) {
-            *job = (wd_job)i;
-            return true;
-        }
-    return false;
+    if (*err->message) fprintf(stderr, "wandistiller: %s\n", err->message);
+    return (int)err->status;
 }
 
 /* `wandistiller help [COMMAND]`; the others are for the build, which installs what they print. */
 static int help(int argc, char **argv)
 {
     wd_job job;
+    wd_err err;
     const char *what = argc > 1 ? argv[1] : "";
     if (!strcmp(what, "--man"))
         wd_cli_print_man(stdout);
@@ -65,25 +62,13 @@ static int help(int argc, char **argv)
         wd_cli_print_bash(stdout);
     else if (!strcmp(what, "--zsh"))
         wd_cli_print_zsh(stdout);
-    else if (find_job(&job, what))
+    else if (!*what)
+        wd_cli_print_usage(stdout);
+    else if (wd_job_find(&job, what, &err) == WD_OK)
         wd_cli_print_help(stdout, job);
     else
-        wd_cli_print_usage(stdout);
+        return fail(&err);
     return fflush(stdout) == 0 ? WD_OK : WD_IO;
-}
-
-static int fail(const wd_err *err)
-{
-    if (*err->message) fprintf(stderr, "wandistiller: %s\n", err->message);
-    return (int)err->status;
-}
-
-static int unknown(const char *name)
-{
-    wd_err err = {.status = WD_INVALID_ARGUMENT};
-    snprintf(err.message, sizeof err.message,
-             "there is no command \"%s\"; `wandistiller --help` lists those there are", name);
-    return fail(&err);
 }
 
 /* OpenMP's threads wait for one another by spinning, for milliseconds: while another program has
@@ -132,9 +117,9 @@ int main(int argc, char **argv)
     if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
         return help(argc - 1, argv + 1);
     wd_job job;
-    if (!find_job(&job, name)) return unknown(name);
-    catch_signals();
     wd_err err = {.status = WD_INTERNAL, .message = "failed without saying why"};
+    if (wd_job_find(&job, name, &err) != WD_OK) return fail(&err);
+    catch_signals();
     wd_status status = run[job](argc - 1, argv + 1, &err);
     return status == WD_OK ? WD_OK : fail(&err);
 }

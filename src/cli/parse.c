@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/progress.h"
 
 /* Options of the job, or of every command: where they go, and which the command line gives. */
 typedef struct target {
@@ -152,6 +152,7 @@ static void to_stderr(void *context, wd_log_level level, const char *message)
 {
     (void)context;
     static const char *const prefix[] = {"wandistiller: ", "wandistiller: warning: ", "", ""};
+    wd_cli_progress_hide();
     fprintf(stderr, "%s%s\n", prefix[level], message);
 }
 
@@ -183,17 +184,22 @@ wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, ch
     reader first = r;
     wd_status status = apply_config(out, &first, err);
     if (status == WD_OK) status = read_all(&r, err);
-    if (status == WD_OK) direct_log(out->common.log_level);
+    if (status != WD_OK) return status;
+    direct_log(out->common.log_level);
+    if (strcmp(out->common.log_level, "error") && strcmp(out->common.log_level, "warning"))
+        wd_cli_progress_begin();
     return status;
 }
 
 void wd_cli_close(wd_cli_input *input)
 {
+    wd_cli_progress_end();
     wd_config_close(input->config);
 }
 
 wd_status wd_cli_print(char *text, wd_err *err)
 {
+    wd_cli_progress_hide();
     const bool good = fputs(text, stdout) >= 0 && fflush(stdout) == 0;
     wd_text_free(text);
     if (good) return WD_OK;

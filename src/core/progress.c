@@ -110,16 +110,18 @@ const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *p, 
 wd_progress_part wd_progress_begin(const char *what, const char *unit, int64_t done, int64_t total)
 {
     const double now = wd_clock_s();
-    return (wd_progress_part){.now = {.what = what,
-                                      .unit = unit,
-                                      .done = done,
-                                      .total = total,
-                                      .rate = NAN,
-                                      .seconds_left = NAN,
-                                      .loss = NAN},
-                              .first = done,
-                              .begun = now,
-                              .said = now};
+    const wd_progress_part part = {.now = {.what = what,
+                                           .unit = unit,
+                                           .done = done,
+                                           .total = total,
+                                           .rate = NAN,
+                                           .seconds_left = NAN,
+                                           .loss = NAN},
+                                   .first = done,
+                                   .begun = now,
+                                   .said = now};
+    if (!wd_log_rank()) tell(&part.now);
+    return part;
 }
 
 static double seconds_left(const wd_progress_part *part)
@@ -140,7 +142,7 @@ void wd_progress_at(wd_progress_part *part, int64_t done)
 {
     char line[256];
     wd_progress *p = &part->now;
-    if (wd_log_rank()) return;
+    if (!p->what || wd_log_rank()) return;
     p->done = done;
     p->seconds = wd_clock_s() - part->begun;
     if (done > part->first && p->seconds > 0) p->rate = (double)(done - part->first) / p->seconds;

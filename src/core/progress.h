@@ -20,11 +20,12 @@ typedef struct wd_progress_part {
     int sharers; /* lines name the memory of the host that is each of so many processes'; 0: none */
 } wd_progress_part;
 
-/* `what` and `unit` (singular) are borrowed as long as the part lasts. `done` is more than 0 where
- * earlier work counts; total 0: not known. */
+/* Tells that a part begins. `what` and `unit` (singular) are borrowed as long as it lasts. `done`
+ * is more than 0 where earlier work counts; total 0: not known. */
 wd_progress_part wd_progress_begin(const char *what, const char *unit, int64_t done, int64_t total);
 
-/* Tells that `done` are done. Of several ranks only the first tells anything. */
+/* Tells that `done` are done. Of several ranks only the first tells anything. A zeroed part tells
+ * nothing: it is that of a dry run. */
 void wd_progress_at(wd_progress_part *part, int64_t done);
 
 /* "training: step  120/2000  loss 0.0312  8.4 steps/s  ETA 3:44  memory 412 MB" into `out`; memory

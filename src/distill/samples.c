@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/log.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "core/random.h"
 #include "dev/ops.h"
 #include "io/file.h"
@@ -17,8 +16,6 @@
 #include "wan/sampler.h"
 #include "wan/vae.h"
 
-static const double say_s = 10; /* what takes longer is said to go on */
-
 struct wd_samples {
     wd_samples_options options;
     wd_machine *machine;
@@ -27,7 +24,6 @@ struct wd_samples {
     float *noise;          /* [count, state] host */
     uint8_t *teacher;      /* [count, H, W, 3], NULL until drawn */
     bool given_up;         /* the sheet that was begun */
-    double said;           /* clock: when progress was last shown */
 };
 
 wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_machine *machine,
@@ -71,7 +67,9 @@ typedef struct group {
     wd_samples *samples;
     bool student;
     int64_t first, count;
-    float *host_timestep; /* [window or batch] */
+    int64_t number;            /* groups before it */
+    wd_progress_part progress; /* of the sampler's steps over all groups */
+    float *host_timestep;      /* [window or batch] */
     int64_t *prompt;
     float *timestep; /* device, student only */
     void *text;      /* device, student only: [batch, S, text_dim] */
@@ -134,17 +132,11 @@ static bool is_writer(const wd_samples *s)
 /* After each step of the sampler: says how far it is, and stops where that is wanted. */
 static wd_status look(void *context, int64_t step, const float *latents, wd_err *err)
 {
-    const group *g = context;
+    group *g = context;
     wd_samples *s = g->samples;
     const wd_samples_options *o = &s->options;
     (void)latents;
-    if (is_writer(s) && wd_clock_s() - s->said > say_s) {
-        s->said = wd_clock_s();
-        wd_log(WD_LOG_INFO,
-               "samples of the %s: %" PRId64 " of %" PRId64 " are drawn, the next %" PRId64
-               " at step %" PRId64 " of %" PRId64,
-               g->student ? "student" : "teacher", g->first, o->count, g->count, step, o->steps);
-    }
+    wd_progress_at(&g->progress, g->number * o->steps + step);
     s->given_up = o->stop && o->stop(o->stop_context, !g->student);
     return s->given_up ? wd_fail(err, WD_INTERRUPTED, "the samples were given up") : WD_OK;
 }
@@ -180,9 +172,7 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
     const wd_machine_options *o = &m->options;
     wd_device *device = wd_queue_device(m->queue);
     /* A rank's sweep may have room for less than the window of all ranks. */
-    int64_t group_max = student    ? o->batch
-                        : m->sweep ? wd_sweep_window_max(m->sweep)
-                                   : o->window;
+    int64_t group_max = student ? o->batch : m->sweep ? wd_sweep_window_max(m->sweep) : o->window;
     wd_dtype dtype = student ? o->student_dtype : wd_teacher_compute_dtype(o->teacher_dtype);
     size_t text = (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(dtype);
     group g = {.samples = s, .student = student};
@@ -195,9 +185,14 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
             wd_device_alloc((void **)&g.timestep, device, batch * sizeof(float), "samples", err));
         WD_TRY_OUT(wd_device_alloc(&g.text, device, batch * text, "samples", err));
     }
+    if (is_writer(s) && !wd_device_is_dry(device))
+        g.progress = wd_progress_begin(
+            student ? "drawing the student's samples" : "drawing the teacher's samples", "step", 0,
+            (s->options.count + group_max - 1) / group_max * s->options.steps);
     for (g.first = 0; g.first < s->options.count; g.first += g.count) {
         int64_t left = s->options.count - g.first;
         g.count = left < group_max ? left : group_max;
+        g.number = g.first / group_max;
         for (int64_t i = 0; i < g.count; i++) g.prompt[i] = s->options.text_first + g.first + i;
         if (student) WD_TRY_OUT(upload_text(&g, err));
         WD_TRY_OUT(sample_group(&g, latents + g.first * s->state, schedule, dtype,
@@ -288,7 +283,6 @@ wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
     size_t bytes = (size_t)(s->options.count * s->picture_bytes);
     uint8_t *student = NULL, *teacher = NULL;
     s->given_up = false;
-    s->said = wd_clock_s();
     wd_params_show(params, params->buffer[WD_PARAMS_EMA] ? WD_PARAMS_EMA : WD_PARAMS_P,
                    s->machine->queue);
     if (!s->teacher) {

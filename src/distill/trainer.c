@@ -348,7 +348,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     t.begun = t.rated = wd_clock_s();
     t.rated_step = t.step;
     t.saved_s = t.seconds_before;
-    begin_progress(&t);
+    if (writes(&t)) begin_progress(&t);
     agree(&t);
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
         WD_TRY_OUT(run_step(&t, err));

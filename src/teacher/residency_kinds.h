@@ -2,6 +2,7 @@
 #ifndef WD_TEACHER_RESIDENCY_KINDS_H
 #define WD_TEACHER_RESIDENCY_KINDS_H
 
+#include "core/progress.h"
 #include "dist/comm.h"
 #include "teacher/placement.h"
 #include "teacher/residency.h"
@@ -24,6 +25,9 @@ typedef struct wd_residency_part {
 } wd_residency_part;
 
 bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage);
+
+/* Progress of bringing a part's stages, of which none has come. */
+wd_progress_part wd_residency_loading(const wd_residency *residency, const wd_residency_part *part);
 
 /* `resident`: every stage stays where `queue`'s device computes, in dtype `storage` (fp32 islands
  * stay fp32). A tensor that the device can read in the mapped file, as it is, is used there; others

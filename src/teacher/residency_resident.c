@@ -26,6 +26,7 @@ typedef struct resident {
     void **block[EXPERTS_MAX];         /* [stages], NULL: all in place, or in the host's copy */
     wd_host_copy copy;
     void *wide; /* NULL: nothing is widened */
+    wd_progress_part loading;
 } resident;
 
 int wd_teacher_experts(const wd_pipeline *pipeline)
@@ -38,6 +39,14 @@ bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage)
     if (!part) return true;
     const wd_place *place = &part->placement->place[expert][stage];
     return place->home == part->home && place->device == part->device;
+}
+
+wd_progress_part wd_residency_loading(const wd_residency *residency, const wd_residency_part *part)
+{
+    int64_t stages = 0;
+    for (int e = 0; e < residency->experts; e++)
+        for (int s = 0; s < residency->stages; s++) stages += wd_residency_part_has(part, e, s);
+    return wd_progress_begin("loading weights", "part", 0, stages);
 }
 
 wd_dtype wd_teacher_compute_dtype(wd_dtype storage)
@@ -146,6 +155,7 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
         if (layout.widened_bytes > *widened_max) *widened_max = layout.widened_bytes;
         r->base.mapped_bytes += layout.mapped_bytes;
         WD_TRY(bring_stage(r, expert, s, &layout, queue, err));
+        wd_progress_at(&r->loading, r->loading.now.done + 1);
     }
     return WD_OK;
 }
@@ -171,6 +181,7 @@ static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
         WD_TRY_OUT(wd_host_copy_open(&r->copy, part, &pipeline->dit, &table, r->weights, storage,
                                      wd_device_is_dry(r->device), err));
     r->base.host_bytes = r->copy.share_bytes;
+    if (!wd_device_is_dry(r->device)) r->loading = wd_residency_loading(&r->base, part);
     for (int e = 0; e < experts; e++)
         WD_TRY_OUT(bring_expert(r, pipeline, part, &table, e, storage, queue, &widened_max, err));
     if (!wd_device_is_dry(r->device)) wd_host_copy_seal(&r->copy);

@@ -165,6 +165,7 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
         WD_TRY(
             wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
         if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
+        wd_progress_at(&r->loading, r->loading.now.done + 1);
         n->stages[kind]++;
         wd_placed_most(&n->block[kind], layout->block_bytes);
         wd_placed_read(n->file, layout->reading_bytes);
@@ -213,6 +214,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
         WD_TRY_OUT(wd_host_copy_open(&r->copy, options->part, &pipeline->dit, &table, r->weights,
                                      options->storage, r->dry, err));
     r->base.host_bytes = r->copy.share_bytes;
+    if (!r->dry && !r->from_disk) r->loading = wd_residency_loading(&r->base, options->part);
     for (int e = 0; e < r->base.experts; e++)
         WD_TRY_OUT(lay_out_expert(r, &n, pipeline, &table, e, options, err));
     if (!r->dry) wd_host_copy_seal(&r->copy);

@@ -48,6 +48,7 @@ typedef struct wd_streamed {
     wd_stage_layout *layout[WD_PLACED_EXPERTS_MAX]; /* [stages]: from where it is to a slot */
     void **converted[WD_PLACED_EXPERTS_MAX]; /* [stages] host memory, if it is this rank's own */
     wd_host_copy copy;
+    wd_progress_part loading; /* into host memory */
     wd_slot slot[WD_STREAMED_SLOTS_MAX];
     int slots;
     int64_t asked;

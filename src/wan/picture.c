@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "core/progress.h"
 #include "wan/vae.h"
 
 /* Latent pixels decoded together: small pictures in batches. */
@@ -31,11 +32,15 @@ wd_status wd_pictures_decode(float *image, float *latents, int64_t count, int64_
     if (group < 1) group = 1;
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, pipeline, WD_COMPONENT_VAE, err));
     WD_TRY_OUT(wd_vae_open(&vae, &pipeline->vae, weights, WD_VAE_DECODER, queue, err));
+    wd_progress_part progress = {0};
+    if (!wd_device_is_dry(wd_queue_device(queue)))
+        progress = wd_progress_begin("decoding", "picture", 0, count);
     for (int64_t i = 0; i < count; i += group) {
         int64_t n = count - i < group ? count - i : group;
         const int64_t dim[5] = {n, pipeline->vae.z_dim, 1, height, width};
         wd_vae_unnormalize(latents + i * in, &pipeline->vae, dim);
         WD_TRY_OUT(wd_vae_decode(vae, image + i * out, latents + i * in, dim, err));
+        wd_progress_at(&progress, i + n);
     }
     to_unit(image, count * out);
 out:

@@ -12,6 +12,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "wan/umt5.h"
 
 /* Rows of a batch: enough that a sweep over the encoder's weights is well used, few enough that
@@ -227,12 +228,14 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
     const bool dry = wd_device_is_dry(wd_queue_device(queue));
     wd_umt5 *encoder = NULL;
     wd_status status;
+    wd_progress_part progress = {0};
     if (!dry) {
         wd_log(WD_LOG_INFO,
                "text encoder: %" PRId64 " of %" PRId64
                " texts to encode in %s, the negative prompt counted",
                count, c->count, wd_dtype_option_name(c->dtype));
         if (c->folder && (!is_shared(c) || c->share.writes)) WD_TRY(wd_folder_make(c->folder, err));
+        progress = wd_progress_begin("encoding prompts", "prompt", 0, count);
     }
     WD_TRY_OUT(wd_umt5_open(&encoder, &c->pipeline->umt5, c->weights, c->dtype, queue, err));
     for (int64_t begin = 0, end; begin < count; begin = end) {
@@ -247,8 +250,7 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
         for (end = begin + 1; end < count && rows + list[end]->tokens <= BATCH_ROWS; end++)
             rows += list[end]->tokens;
         WD_TRY_OUT(encode_batch(c, encoder, dry, list + begin, end - begin, rows, err));
-        if (!dry)
-            wd_log(WD_LOG_DEBUG, "text encoder: %" PRId64 " of %" PRId64 " prompts", end, count);
+        wd_progress_at(&progress, end);
     }
 out:
     wd_umt5_close(encoder);
