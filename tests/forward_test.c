@@ -167,6 +167,37 @@ static void what_cannot_be_is_refused_by_name(void **state)
     assert_false(wd_path_exists(out));
 }
 
+/* Only results of earlier runs are, as in all the tests above. */
+static void nothing_else_is_replaced(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char file[] = "dit-image/in.safetensors";
+    const char *model = fixture("dit-image"), *in = wd_test_path("in.safetensors");
+    const char *weights = wd_test_path("weights.safetensors"), *notes = wd_test_path("notes.txt");
+    char hash[2][33];
+    wd_test_ok(wd_file_copy(in, fixture(file), &err), &err);
+    wd_test_ok(wd_file_copy(
+                   weights,
+                   fixture("dit-image/transformer/diffusion_pytorch_model.safetensors"), &err),
+               &err);
+    wd_test_ok(wd_file_hash(hash[0], weights, &err), &err);
+    wd_test_ok(wd_file_write(notes, "notes", 5, &err), &err);
+    refuse(WD_INVALID_ARGUMENT, "in.safetensors: this file is what is read", model, "transformer",
+           in, in, NULL);
+    refuse(WD_INVALID_ARGUMENT, "weights.safetensors: is there already", model, "transformer", in,
+           weights, NULL);
+    refuse(WD_INVALID_ARGUMENT, "notes.txt: is there already", model, "transformer", in, notes,
+           NULL);
+    wd_test_ok(wd_file_hash(hash[1], weights, &err), &err);
+    assert_string_equal(hash[0], hash[1]);
+    for (int i = 0; i < 2; i++) {
+        wd_program_run(&program, "forward", "--model", model, "--component", "transformer", "--in",
+                       in, "--out", wd_test_path("result.safetensors"));
+        wd_program_succeeded(&program);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +207,7 @@ int main(void)
         cmocka_unit_test(vae_both_ways),
         cmocka_unit_test(second_expert),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
+        cmocka_unit_test(nothing_else_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,7 +169,7 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
     wd_dtype_parse(&call.dtype, options->dtype);
     wd_status status;
     WD_TRY_OUT(wd_pipeline_open(&pipeline, options->model, err));
-    WD_TRY_OUT(wd_file_check_writable(options->out, "--out", err));
+    WD_TRY_OUT(wd_tensor_file_check(options->out, "--out", options->in, err));
     WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));
     call.in = in;
     status = dispatch(&call, err);

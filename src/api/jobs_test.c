@@ -74,6 +74,7 @@ static wd_status convert(wd_err *err)
     o.model = student;
     o.to = "comfyui";
     o.out = out;
+    wd_file_abandon(out); /* which is not replaced */
     return wd_convert(&o, err);
 }
 

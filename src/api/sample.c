@@ -128,7 +128,8 @@ static wd_status choose(job *j, wd_err *err)
     WD_TRY(choose_size(j, err));
     WD_TRY(choose_guidance(j, err));
     choose_scheduler(j);
-    if (j->options->trace) WD_TRY(wd_file_check_writable(j->options->trace, "--trace", err));
+    if (j->options->trace)
+        WD_TRY(wd_tensor_file_check(j->options->trace, "--trace", j->options->latents, err));
     return wd_gallery_check(j->options->out, j->count, err);
 }
 

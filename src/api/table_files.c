@@ -26,7 +26,7 @@ static const wd_option convert_table[] = {
     {WD_CHOICE_LINE(dtype, "", "float32", "float16", "bfloat16"),
      .help = "Of the weights; default: as they are stored"},
     {WD_TEXT_LINE(out, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "File to write; to diffusers: folder"},
+     .help = "File to write, which must not be there yet; to diffusers: folder without a model"},
 };
 
 #undef OPTIONS

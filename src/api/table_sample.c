@@ -103,7 +103,7 @@ static const wd_option forward_table[] = {
              "for gradients, grad_sample; or input_ids and attention_mask; or latents; or image"},
     {WD_TEXT_LINE(out, "", "FILE"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
      .help = "safetensors file for sample, last_hidden_state or encoded_mean, and for grad.*; all "
-             "float32"},
+             "float32. Only an earlier result is replaced"},
     {WD_FLAG_LINE(grad),
      .help = "Also write grad.NAME of sum(sample * grad_sample) for every parameter and input of a "
              "transformer"},

@@ -6,6 +6,8 @@
 #include "core/append.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "io/file.h"
+#include "io/writable.h"
 
 /* Names of up to a few tensors of the file, for errors. */
 static const char *names_text(char *out, size_t bytes, const wd_safetensors *file)
@@ -129,6 +131,36 @@ static size_t item_bytes(const wd_safetensors_item *item)
     return bytes;
 }
 
+/* The metadata by which a file of tensors is known again: another one may replace it. */
+static const char *const mark[] = {"wandistiller.file", "tensors", NULL};
+
+/* *out = whether `path` is such a file; what cannot be read is none. */
+static wd_status look_for_mark(bool *out, const char *path, wd_err *err)
+{
+    wd_safetensors *file = NULL;
+    const wd_status status = wd_safetensors_open(&file, path, err);
+    const char *value = status == WD_OK ? wd_safetensors_metadata(file, mark[0]) : NULL;
+    *out = value && !strcmp(value, mark[1]);
+    wd_safetensors_close(file);
+    return status == WD_OUT_OF_MEMORY ? status : WD_OK;
+}
+
+wd_status wd_tensor_file_check(const char *path, const char *option, const char *in, wd_err *err)
+{
+    bool replaceable;
+    WD_TRY(wd_file_check_writable(path, option, err));
+    if (!wd_path_exists(path)) return WD_OK;
+    if (in && wd_path_is_inside(path, in))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s %s: this file is what is read; choose another %s", option, path, option);
+    WD_TRY(look_for_mark(&replaceable, path, err));
+    if (replaceable) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s %s: is there already, and only a file of tensors that this program wrote is "
+                   "replaced; choose another %s",
+                   option, path, option);
+}
+
 wd_status wd_tensor_file_write(const char *path, const wd_tensor_out *tensors, int64_t count,
                                wd_err *err)
 {
@@ -136,7 +168,7 @@ wd_status wd_tensor_file_write(const char *path, const wd_tensor_out *tensors, i
     wd_safetensors_writer *writer = NULL;
     WD_TRY(wd_alloc((void **)&items, (size_t)count, sizeof *items, "tensor list", err));
     for (int64_t i = 0; i < count; i++) items[i] = tensors[i].item;
-    wd_status status = wd_safetensors_create(&writer, path, items, count, NULL, err);
+    wd_status status = wd_safetensors_create(&writer, path, items, count, mark, err);
     for (int64_t i = 0; i < count && status == WD_OK; i++)
         status = wd_safetensors_put(writer, tensors[i].data, item_bytes(&items[i]), err);
     if (status == WD_OK) {

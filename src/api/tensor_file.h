@@ -24,6 +24,11 @@ typedef struct wd_tensor_out {
 wd_tensor_out wd_tensor_out_of(const char *name, wd_dtype dtype, const void *data,
                                const int64_t *dim, int ndim);
 
+/* Before anything is computed: refuses a `path` that cannot be written, or at which there is a file
+ * that wd_tensor_file_write did not write, such as a model, or the one that is read (`in`; NULL:
+ * none). `option` is where the path comes from. */
+wd_status wd_tensor_file_check(const char *path, const char *option, const char *in, wd_err *err);
+
 wd_status wd_tensor_file_write(const char *path, const wd_tensor_out *tensors, int64_t count,
                                wd_err *err);
 

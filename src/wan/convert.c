@@ -7,10 +7,14 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "io/folder_list.h"
 #include "wan/dit_file.h"
 #include "wan/names.h"
 
 enum { CHUNK_VALUES = 1 << 20, HEAD_DIM = 128 };
+
+/* What diffusers calls a transformer's weights, and their shards and index, begins so. */
+static const char weights_stem[] = "diffusion_pytorch_model";
 
 /* One tensor on its way. */
 typedef struct line {
@@ -146,6 +150,36 @@ static void warn_of_comfyui(const char *path, const wd_dit_config *c)
                    path, rule[i].what, (long long)rule[i].assumed, (long long)rule[i].found);
 }
 
+/* ---- what is there already ---- */
+
+static wd_status refuse_replacing(const char *path, wd_err *err)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s: is there already, and convert replaces nothing: remove it, or choose "
+                   "another --out",
+                   path);
+}
+
+static int is_of_a_model(const struct dirent *entry)
+{
+    return !strcmp(entry->d_name, "config.json") ||
+           !strncmp(entry->d_name, weights_stem, sizeof weights_stem - 1);
+}
+
+/* The folder has no configuration and no weights: not the shards of another model either, nor their
+ * index, which readers prefer to the file that would be written. */
+static wd_status check_no_model(const char *folder, wd_err *err)
+{
+    wd_folder_list list;
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_folder_list_open(&list, folder, is_of_a_model, alphasort, err));
+    wd_status status = WD_OK;
+    if (list.count) status = wd_path_join(path, folder, list.entry[0]->d_name, err);
+    if (list.count && status == WD_OK) status = refuse_replacing(path, err);
+    wd_folder_list_close(&list);
+    return status;
+}
+
 wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
                                  wd_component component, const wd_dtype *dtype, wd_err *err)
 {
@@ -158,6 +192,7 @@ wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "only a transformer is converted, not the component %s",
                        wd_component_name(component));
+    if (wd_path_exists(path)) return refuse_replacing(path, err);
     WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
     const wd_dit_file file = {.set = set, .prefix = "", .config = pipeline->dit};
     WD_TRY_OUT(plan_lines(&lines, &count, &file, true, dtype, err));
@@ -194,6 +229,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd
                        "%s: is a folder, expected a safetensors file; a pipeline folder has its "
                        "transformer as diffusers wants it, in transformer/",
                        path);
+    WD_TRY(check_no_model(folder, err));
     WD_TRY_OUT(wd_safetensors_open(&set, path, err));
     WD_TRY_OUT(wd_dit_file_read(&file, set, err));
     if (!file.heads_known) {

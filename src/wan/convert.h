@@ -1,6 +1,7 @@
 /* A transformer's weights in another layout: a diffusers folder as one file with the original key
  * names (what ComfyUI loads), and back. Streams: one tensor at a time goes from the mapped source
- * to the file, so memory does not grow with the model. */
+ * to the file, so memory does not grow with the model. Nothing is replaced: what is there already,
+ * the file or a model in the folder, is refused by name. */
 #ifndef WD_WAN_CONVERT_H
 #define WD_WAN_CONVERT_H
 

@@ -72,9 +72,9 @@ static void to_other_dtypes(void **state)
     wd_test_ok(wd_pipeline_open_weights(&from, &p, WD_COMPONENT_TRANSFORMER, &err), &err);
     for (size_t d = 0; d < 3; d++) {
         wd_safetensors *to;
-        wd_test_ok(wd_convert_to_original(below(file, "as.safetensors"), &p,
-                                          WD_COMPONENT_TRANSFORMER, &dtypes[d], &err),
-                   &err);
+        wd_file_abandon(below(file, "as.safetensors")); /* which is not replaced */
+        wd_test_ok(
+            wd_convert_to_original(file, &p, WD_COMPONENT_TRANSFORMER, &dtypes[d], &err), &err);
         wd_test_ok(wd_safetensors_open(&to, file, &err), &err);
         for (int64_t i = 0; i < wd_safetensors_count(from); i++) {
             const wd_tensor *x = &wd_safetensors_at(from, i)->tensor;
@@ -202,6 +202,40 @@ static void refuses_what_float16_cannot_hold(void **state)
     wd_test_ok(wd_convert_to_diffusers(folder, huge, &brain, &err), &err);
 }
 
+/* Also not what reading would prefer to what is written: the index of an older model in shards. */
+static void nothing_is_replaced(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_pipeline p;
+    char file[WD_PATH_MAX], folder[WD_PATH_MAX], path[WD_PATH_MAX], hash[2][33];
+    wd_test_ok(wd_pipeline_open(&p, wan_tiny, &err), &err);
+    below(file, "kept.safetensors");
+    const wd_component c = WD_COMPONENT_TRANSFORMER;
+    wd_test_ok(wd_convert_to_original(file, &p, c, NULL, &err), &err);
+    wd_test_ok(wd_file_hash(hash[0], file, &err), &err);
+    wd_test_refused(wd_convert_to_original(file, &p, c, NULL, &err), &err, WD_INVALID_ARGUMENT,
+                    "kept.safetensors: is there already");
+    static const char *const older[] = {"diffusion_pytorch_model.safetensors.index.json",
+                                        "diffusion_pytorch_model-00001-of-00002.safetensors",
+                                        "diffusion_pytorch_model.safetensors", "config.json"};
+    wd_test_ok(wd_folder_make(below(folder, "older"), &err), &err);
+    for (int i = 0; i < 4; i++) {
+        wd_test_ok(wd_path_join(path, folder, older[i], &err), &err);
+        wd_test_ok(wd_file_write(path, "older", 5, &err), &err);
+        wd_test_refused(wd_convert_to_diffusers(folder, file, NULL, &err), &err,
+                        WD_INVALID_ARGUMENT, older[i]);
+        wd_file_abandon(path);
+    }
+    wd_test_ok(wd_file_write(below(path, "older/notes.txt"), "notes", 5, &err), &err);
+    wd_test_ok(wd_convert_to_diffusers(folder, file, NULL, &err), &err);
+    below(path, "older/diffusion_pytorch_model.safetensors"); /* what was written: its own input */
+    wd_test_refused(wd_convert_to_diffusers(folder, path, NULL, &err), &err, WD_INVALID_ARGUMENT,
+                    "older/config.json: is there already");
+    wd_test_ok(wd_file_hash(hash[1], file, &err), &err);
+    assert_string_equal(hash[0], hash[1]);
+}
+
 /* Shapes do not tell heads that are not of 128; a config.json beside the file does. */
 static void heads_of_another_width(void **state)
 {
@@ -238,6 +272,7 @@ int main(void)
         cmocka_unit_test(to_other_dtypes),
         cmocka_unit_test(reads_files_of_others),
         cmocka_unit_test(refuses_what_float16_cannot_hold),
+        cmocka_unit_test(nothing_is_replaced),
         cmocka_unit_test(heads_of_another_width),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
