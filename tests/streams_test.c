@@ -1,4 +1,4 @@
-/* A run whose standard streams nobody reads, or that has none, is a run like any other. */
+/* A run whose log nobody reads, or that has no standard error, is a run like any other. */
 #include "runs.h"
 
 static wd_program program;
@@ -9,8 +9,8 @@ static wd_program program;
         wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
         "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--seed", "3"
 
-/* Starts the program with `out` as its standard output and error, or without any standard stream
- * where it is -1. */
+/* Starts the program with `out` as its standard output and error, or without a standard error where
+ * it is -1. */
 static pid_t start_with(int out, const char *const *arguments)
 {
     const char *argv[64] = {WD_PROGRAM};
@@ -20,11 +20,9 @@ static pid_t start_with(int out, const char *const *arguments)
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid) return pid;
-    for (int fd = 0; fd < 3; fd++)
-        if (out < 0)
-            close(fd);
-        else if (fd)
-            dup2(out, fd);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (out >= 0) dup2(out, fd);
+    if (out < 0) close(STDERR_FILENO);
     execv(WD_PROGRAM, (char *const *)argv);
     _exit(127);
 }
@@ -57,22 +55,18 @@ static void a_log_that_nobody_reads_ends_no_run(void **state)
     assert_non_null(strstr(program.err, "going on from"));
 }
 
-/* A file that is opened in the place of a stream that is not there would get the log. */
-static void closed_streams_are_no_files(void **state)
+/* The next file that is opened gets the number of a stream that was closed: of metrics.jsonl, which
+ * the log would go into. */
+static void a_closed_stream_is_no_file(void **state)
 {
     (void)state;
-    const char *whole = wd_test_path("whole"), *closed = wd_test_path("closed");
-    wd_program_run(&program, RUN(whole), "--num_steps", "8");
-    wd_program_succeeded(&program);
-    const char *arguments[] = {RUN(closed), "--num_steps", "8", NULL};
+    const char *out = wd_test_path("closed");
+    const char *arguments[] = {RUN(out), "--num_steps", "1000000", "--max_minutes", "0.04", NULL};
     assert_int_equal(code_of(start_with(-1, arguments)), 0);
-    assert_same_weights(whole, closed);
-    json_t *a = metrics(whole), *b = metrics(closed);
-    assert_int_equal(json_array_size(a), 8);
-    assert_true(json_equal(a, b));
-    json_decref(a);
-    json_decref(b);
-    wd_program_run(&program, RUN(closed), "--num_steps", "9", "--resume");
+    json_t *rows = metrics(out);
+    assert_true(json_array_size(rows) > 0);
+    json_decref(rows);
+    wd_program_run(&program, RUN(out), "--num_steps", "1", "--resume");
     wd_program_succeeded(&program);
 }
 
@@ -80,7 +74,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_log_that_nobody_reads_ends_no_run),
-        cmocka_unit_test(closed_streams_are_no_files),
+        cmocka_unit_test(a_closed_stream_is_no_file),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -3,22 +3,19 @@
 #include "distill/metrics.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/memory.h"
 #include "distill/tensorboard.h"
-#include "io/file.h"
+#include "io/append.h"
 
 struct wd_metrics {
-    FILE *file;
-    char path[WD_PATH_MAX];
+    wd_append rows;
     wd_tensorboard *board;
 };
 
@@ -59,18 +56,12 @@ wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_s
 {
     wd_metrics *metrics = NULL;
     wd_status status = WD_OK;
+    char path[WD_PATH_MAX];
+    WD_TRY(wd_path_join(path, folder, "metrics.jsonl", err));
     WD_TRY(wd_alloc((void **)&metrics, 1, sizeof *metrics, "metrics", err));
-    int length = snprintf(metrics->path, sizeof metrics->path, "%s/metrics.jsonl", folder);
-    if (length >= (int)sizeof metrics->path) {
-        status = wd_fail(err, WD_INVALID_ARGUMENT, "%s: path is too long", folder);
-        goto out;
-    }
-    WD_TRY_OUT(cut_back(metrics->path, resume_step, err));
-    metrics->file = fopen(metrics->path, "a");
-    if (!metrics->file) {
-        status = wd_fail(err, WD_IO, "%s: cannot be written: %s", metrics->path, strerror(errno));
-        goto out;
-    }
+    metrics->rows.fd = -1;
+    WD_TRY_OUT(cut_back(path, resume_step, err));
+    WD_TRY_OUT(wd_append_open(&metrics->rows, path, err));
     WD_TRY_OUT(wd_tensorboard_open(&metrics->board, folder, resume_step + 1, err));
 out:
     if (status == WD_OK) *out = metrics;
@@ -81,7 +72,7 @@ out:
 void wd_metrics_close(wd_metrics *metrics)
 {
     if (!metrics) return;
-    if (metrics->file) fclose(metrics->file); /* every line was flushed */
+    wd_append_close(&metrics->rows);
     wd_tensorboard_close(metrics->board);
     wd_free(metrics);
 }
@@ -93,19 +84,22 @@ static const char *number_text(char out[32], double v, int digits)
     return out;
 }
 
+static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
+{
+    char line[512], loss[32], norm[32], lr[32], seconds[32], rate[32];
+    const int bytes = snprintf(
+        line, sizeof line,
+        "{\"step\": %" PRId64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
+        "\"samples\": %" PRId64 ", \"targets\": %" PRId64 ", "
+        "\"seconds\": %s, \"steps_per_s\": %s}\n",
+        row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
+        number_text(lr, row->lr, 17), row->samples, row->targets,
+        number_text(seconds, row->seconds, 7), number_text(rate, row->steps_per_s, 4));
+    return wd_append_write(&metrics->rows, line, (size_t)bytes, err);
+}
+
 wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
 {
-    char loss[32], norm[32], lr[32], seconds[32], rate[32];
-    fprintf(metrics->file,
-            "{\"step\": %" PRId64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
-            "\"samples\": %" PRId64 ", \"targets\": %" PRId64 ", "
-            "\"seconds\": %s, \"steps_per_s\": %s}\n",
-            row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
-            number_text(lr, row->lr, 17), row->samples, row->targets,
-            number_text(seconds, row->seconds, 7), number_text(rate, row->steps_per_s, 4));
-    if (fflush(metrics->file) || ferror(metrics->file)) {
-        return wd_fail(err, WD_IO, "%s: cannot be written: %s", metrics->path, strerror(errno));
-    }
     const struct {
         const char *tag;
         double value;
@@ -113,6 +107,7 @@ wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_er
                    {"train/grad_norm", row->grad_norm},
                    {"train/lr", row->lr},
                    {"train/steps_per_s", row->steps_per_s}};
+    WD_TRY(write_line(metrics, row, err));
     for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
         WD_TRY(wd_tensorboard_scalar(metrics->board, scalars[i].tag, scalars[i].value, row->step,
                                      err));

@@ -1,6 +1,6 @@
 /* What a run says about itself while it runs: metrics.jsonl and TensorBoard events.
  *
- * metrics.jsonl has one JSON object per optimiser step, flushed line by line; everything before
+ * metrics.jsonl has one JSON object per optimiser step, written line by line; everything before
  * "seconds" is a function of seed and options, what follows are times. When a run is resumed, lines
  * past the checkpoint's step are cut off, and TensorBoard is told to forget them. */
 #ifndef WD_DISTILL_METRICS_H
@@ -24,7 +24,8 @@ typedef struct wd_metrics_row {
 wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_step, wd_err *err);
 void wd_metrics_close(wd_metrics *metrics); /* NULL is allowed */
 
-/* The row as a line, and as scalars of the event file: train/loss, grad_norm, lr, steps_per_s. */
+/* The row as a line, and as scalars of the event file: train/loss, grad_norm, lr, steps_per_s. What
+ * a failure leaves out is whole lines and whole scalars; the next row may be written. */
 wd_status wd_metrics_write(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err);
 
 #endif

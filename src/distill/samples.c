@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/progress.h"
 #include "core/random.h"
@@ -24,6 +25,7 @@ struct wd_samples {
     float *noise;          /* [count, state] host */
     uint8_t *teacher;      /* [count, H, W, 3], NULL until drawn */
     bool given_up;         /* the sheet that was begun */
+    bool warned;           /* that a sheet could not be written */
 };
 
 wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, wd_machine *machine,
@@ -276,6 +278,21 @@ out:
     return status;
 }
 
+/* Training is worth more than a sheet: where the disk does not take one it goes on without. */
+static wd_status write_or_warn(wd_samples *s, const uint8_t *student, int64_t step, wd_err *err)
+{
+    wd_err why = {0};
+    const wd_status status = write_sheet(s, student, step, &why);
+    if (status != WD_IO) {
+        if (status != WD_OK && err) *err = why;
+        return status;
+    }
+    if (!s->warned)
+        wd_log(WD_LOG_WARNING, "%s; training goes on without this sheet of samples", why.message);
+    s->warned = true;
+    return WD_OK;
+}
+
 wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
 {
     wd_status status = WD_OK;
@@ -294,7 +311,7 @@ wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
     if (!is_writer(s)) goto out;
     WD_TRY_OUT(wd_alloc((void **)&student, bytes, 1, "pictures of the student", err));
     WD_TRY_OUT(draw(s, student, true, err));
-    WD_TRY_OUT(write_sheet(s, student, step, err));
+    WD_TRY_OUT(write_or_warn(s, student, step, err));
 out:
     wd_params_show(params, WD_PARAMS_P, s->machine->queue);
     wd_free(student);

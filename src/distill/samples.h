@@ -28,8 +28,8 @@ void wd_samples_close(wd_samples *samples); /* NULL is allowed */
 
 /* Draws the student's pictures with its EMA weights (if it has any) and writes the sheet of `step`;
  * the teacher's are drawn the first time. A sheet that is given up is not written. The weights
- * shown are those of training again when it returns. With a machine on a dry device nothing is
- * written. All ranks; rank 0 writes. */
+ * shown are those of training again when it returns. A sheet that cannot be written is a warning,
+ * once. With a machine on a dry device nothing is written. All ranks; rank 0 writes. */
 wd_status wd_samples_write(wd_samples *samples, int64_t step, wd_err *err);
 
 #endif

@@ -9,20 +9,18 @@
  *                                              event's step on. */
 #include "distill/tensorboard.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/memory.h"
-#include "io/file.h"
+#include "io/append.h"
 
-enum { MESSAGE_MAX = 512, TAG_MAX = 255 };
+enum { MESSAGE_MAX = 512, TAG_MAX = 255 }; /* a framed message, too, has room */
 
 struct wd_tensorboard {
-    FILE *file;
-    char path[WD_PATH_MAX];
+    wd_append records;
 };
 
 uint32_t wd_crc32c(const void *data, size_t bytes)
@@ -109,17 +107,13 @@ static double wall_time(void)
 
 static wd_status write_record(wd_tensorboard *board, const message *data, wd_err *err)
 {
-    message frame = {0};
-    put_fixed(&frame, data->count, 8);
-    put_fixed(&frame, wd_crc32c_masked(frame.bytes, 8), 4);
-    message tail = {0};
-    put_fixed(&tail, wd_crc32c_masked(data->bytes, data->count), 4);
-    if (fwrite(frame.bytes, 1, frame.count, board->file) != frame.count ||
-        fwrite(data->bytes, 1, data->count, board->file) != data->count ||
-        fwrite(tail.bytes, 1, tail.count, board->file) != tail.count || fflush(board->file)) {
-        return wd_fail(err, WD_IO, "%s: cannot be written: %s", board->path, strerror(errno));
-    }
-    return WD_OK;
+    message record = {0};
+    put_fixed(&record, data->count, 8);
+    put_fixed(&record, wd_crc32c_masked(record.bytes, 8), 4);
+    memcpy(record.bytes + record.count, data->bytes, data->count);
+    record.count += data->count;
+    put_fixed(&record, wd_crc32c_masked(data->bytes, data->count), 4);
+    return wd_append_write(&board->records, record.bytes, record.count, err);
 }
 
 static wd_status write_head(wd_tensorboard *board, int64_t purge_step, wd_err *err)
@@ -143,24 +137,17 @@ wd_status wd_tensorboard_open(wd_tensorboard **out, const char *folder, int64_t 
 {
     wd_tensorboard *board = NULL;
     wd_status status = WD_OK;
-    char host[64] = "localhost";
+    char host[64] = "localhost", name[160], path[WD_PATH_MAX];
+    int n = 0;
     gethostname(host, sizeof host - 1);
     WD_TRY(wd_alloc((void **)&board, 1, sizeof *board, "event file", err));
-    for (int n = 0; !board->file; n++) {
-        int length = snprintf(board->path, sizeof board->path,
-                              "%s/events.out.tfevents.%010lld.%s.%ld.%d", folder,
-                              (long long)time(NULL), host, (long)getpid(), n);
-        if (length >= (int)sizeof board->path) {
-            status = wd_fail(err, WD_INVALID_ARGUMENT, "%s: path is too long", folder);
-            goto out;
-        }
-        board->file = fopen(board->path, "wbx");
-        if (!board->file && errno != EEXIST) {
-            status = wd_fail(err, WD_IO, "%s: cannot be created: %s", board->path,
-                             strerror(errno));
-            goto out;
-        }
-    }
+    board->records.fd = -1;
+    do {
+        snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld.%d", (long long)time(NULL),
+                 host, (long)getpid(), n++);
+        WD_TRY_OUT(wd_path_join(path, folder, name, err));
+    } while (wd_path_exists(path));
+    WD_TRY_OUT(wd_append_open(&board->records, path, err));
     WD_TRY_OUT(write_head(board, purge_step, err));
 out:
     if (status == WD_OK) *out = board;
@@ -171,7 +158,7 @@ out:
 void wd_tensorboard_close(wd_tensorboard *board)
 {
     if (!board) return;
-    if (board->file) fclose(board->file); /* every record was flushed */
+    wd_append_close(&board->records);
     wd_free(board);
 }
 

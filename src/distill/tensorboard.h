@@ -14,7 +14,7 @@ wd_status wd_tensorboard_open(wd_tensorboard **out, const char *folder, int64_t 
                               wd_err *err);
 void wd_tensorboard_close(wd_tensorboard *board); /* NULL is allowed */
 
-/* Writes and flushes one value; `tag` is shorter than 256 bytes. */
+/* Writes one value; `tag` is shorter than 256 bytes. */
 wd_status wd_tensorboard_scalar(wd_tensorboard *board, const char *tag, double value, int64_t step,
                                 wd_err *err);
 

@@ -9,76 +9,29 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/progress.h"
-#include "distill/metrics.h"
+#include "distill/trainer_impl.h"
 #include "distill/trainer_saved.h"
 #include "io/file.h"
-#include "student/checkpoint_list.h"
 #include "student/init.h"
 
-enum { NOT_FINITE_MAX = 20, LOSS_WINDOW = 100 };
 enum { OTHER_S = 3600, OTHER_STEPS = 100 }; /* what is no step may take the longer of these */
 
-/* What a rank tells the others before a step. */
-typedef struct word {
-    double elapsed_s;
-    int64_t stop;
-} word;
-
-typedef struct trainer {
-    const wd_trainer_options *options;
-    wd_machine machine;
-    wd_metrics *metrics;
-    wd_samples *samples;
-    char checkpoints[WD_PATH_MAX];
-    int64_t step;          /* optimiser steps launched */
-    int64_t losses;        /* of this part of the run */
-    double seconds_before; /* of earlier parts of the run */
-    double begun;          /* clock */
-    wd_progress_part progress;
-    double elapsed_s;      /* of training, as all ranks have agreed before this step */
-    bool stop;             /* the same */
-    word *words;           /* [ranks] */
-    double saved_s;        /* elapsed at the last checkpoint */
-    int64_t saved_step;    /* of the last checkpoint that this run wrote; -1: it wrote none */
-    int64_t whole_from;    /* checkpoints of this step and later are known to be whole */
-    bool save;             /* the time for one has come, as all ranks have agreed */
-    double lr[4];   /* of steps whose results are still on their way, by step modulo 4 */
-    int not_finite; /* steps in a row */
-    double loss[LOSS_WINDOW];
-    double rated;       /* clock: when steps_per_s was last measured */
-    int64_t rated_step; /* and after which step */
-    double steps_per_s; /* 0: not measured yet */
-} trainer;
-
-static double elapsed_s(const trainer *t)
-{
-    return t->seconds_before + wd_clock_s() - t->begun;
-}
-
-/* Whether this rank writes files and lines. */
-static bool writes(const trainer *t)
-{
-    const wd_comm *comm = t->options->machine.comm;
-    return !comm || comm->rank == 0;
-}
-
-static wd_status open_words(trainer *t, wd_err *err)
+static wd_status open_words(wd_trainer *t, wd_err *err)
 {
     const size_t ranks = (size_t)wd_machine_ranks(&t->options->machine);
     return wd_alloc((void **)&t->words, ranks, sizeof *t->words, "ranks", err);
 }
 
 /* What clocks and signals say, the same on all ranks until the next call. */
-static void agree(trainer *t)
+static void agree(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->machine.comm;
     t->words[comm ? comm->rank : 0] =
-        (word){.elapsed_s = elapsed_s(t), .stop = o->stop && o->stop(o->stop_context)};
+        (wd_trainer_word){.elapsed_s = wd_trainer_elapsed_s(t),
+                          .stop = o->stop && o->stop(o->stop_context)};
     if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
     t->elapsed_s = t->words[0].elapsed_s;
     t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
@@ -87,7 +40,7 @@ static void agree(trainer *t)
 }
 
 /* How much of the run is over, in [0, 1]: by steps, or by time. */
-static double progress_of(const trainer *t)
+static double progress_of(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     double by_steps = o->steps ? (double)t->step / (double)o->steps : 0;
@@ -96,19 +49,7 @@ static double progress_of(const trainer *t)
     return progress < 1 ? progress : 1;
 }
 
-/* Of the last second or more; before one is over, since the beginning. */
-static double measure_rate(trainer *t)
-{
-    const double now = wd_clock_s(), since = now - t->rated;
-    if (since < 1 && t->steps_per_s > 0) return t->steps_per_s;
-    const double rate = (double)(t->step - t->rated_step) / since;
-    if (since < 1) return rate;
-    t->rated = now;
-    t->rated_step = t->step;
-    return t->steps_per_s = rate;
-}
-
-static void begin_progress(trainer *t)
+static void begin_progress(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     t->progress = wd_progress_begin("training", "step", t->step, o->steps);
@@ -116,81 +57,37 @@ static void begin_progress(trainer *t)
     if (o->seconds_max > 0) t->progress.seconds_max = o->seconds_max - t->seconds_before;
 }
 
-/* What a step says of itself, in the metrics and on the progress line. */
-static wd_status write_row(trainer *t, const wd_step_result *result, wd_err *err)
-{
-    const wd_machine_options *m = &t->options->machine;
-    const int64_t samples = (result->step + 1) * wd_machine_step_samples(m);
-    double seconds = elapsed_s(t);
-    WD_TRY(wd_metrics_write(
-        t->metrics,
-        &(wd_metrics_row){
-            .step = result->step + 1,
-            .loss = result->loss,
-            .grad_norm = result->grad_norm,
-            .lr = t->lr[result->step % 4],
-            .samples = samples,
-            .targets = wd_stream_target_last(samples, m->reuse) + 1,
-            .seconds = seconds,
-            .steps_per_s = measure_rate(t),
-        },
-        err));
-    t->progress.now.loss = result->loss;
-    wd_progress_at(&t->progress, result->step + 1);
-    return WD_OK;
-}
-
-/* Takes the oldest result: writes its metrics, and ends the run where training has diverged. */
-static wd_status take_result(trainer *t, wd_err *err)
-{
-    wd_step_result result = wd_machine_take_result(&t->machine);
-    t->loss[t->losses++ % LOSS_WINDOW] = result.loss;
-    if (writes(t)) WD_TRY(write_row(t, &result, err));
-    if (isfinite(result.loss) && isfinite(result.grad_norm)) {
-        t->not_finite = 0;
-        return WD_OK;
-    }
-    if (++t->not_finite < NOT_FINITE_MAX) return WD_OK;
-    return wd_fail(err, WD_NOT_FINITE,
-                   "training diverged: the loss of steps %" PRId64 " to %" PRId64
-                   " is not finite. Lower --lr (now %g), or go on from the last checkpoint in %s "
-                   "with a lower one",
-                   result.step + 2 - NOT_FINITE_MAX, result.step + 1, t->options->lr.lr,
-                   t->checkpoints);
-}
-
-static wd_status take_results(trainer *t, int leave, wd_err *err)
-{
-    while (wd_machine_results_pending(&t->machine) > leave) WD_TRY(take_result(t, err));
-    return WD_OK;
-}
-
-/* All ranks take part; one of them writes. */
-static wd_status write_checkpoint(trainer *t, wd_err *err)
+/* All ranks take part; one of them writes. While steps are dropped none is written: what made them
+ * so may be what would be saved. The next step that is taken is followed by one. */
+static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
 {
     const wd_checkpoint_tensor *tensors;
     int64_t count;
     json_t *state = NULL, *run;
-    WD_TRY(take_results(t, 0, err)); /* a checkpoint's own step has its row in the metrics */
+    WD_TRY(wd_trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
+    t->owed = t->not_finite > 0;
+    if (t->owed) return WD_OK;
     WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
+    wd_status status = wd_machine_check_finite(&t->machine, tensors, count, err);
+    if (status != WD_OK) {
+        json_decref(state);
+        return status;
+    }
     t->saved_s = t->elapsed_s;
     const int64_t taken = wd_optimizer_steps(&t->machine.optimizer, t->machine.queue);
-    WD_TRY(wd_trainer_save_run(&run, t->options, state, elapsed_s(t), taken, err));
-    wd_status status = WD_OK;
-    if (writes(t))
+    WD_TRY(wd_trainer_save_run(&run, t->options, state, wd_trainer_elapsed_s(t), taken, err));
+    if (wd_trainer_writes(t))
         status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors, count,
                                      run, t->machine.queue, err);
     else
         wd_checkpoint_assist(&t->machine.params, t->machine.queue);
     json_decref(run);
-    if (status != WD_OK) return status;
-    t->saved_step = t->step;
-    if (!writes(t)) return WD_OK;
-    return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, t->whole_from, err);
+    if (status == WD_OK) t->saved_step = t->step;
+    return status;
 }
 
 /* Goes on where a checkpoint ends. */
-static wd_status resume(trainer *t, wd_err *err)
+static wd_status resume(wd_trainer *t, wd_err *err)
 {
     wd_status status;
     wd_checkpoint checkpoint = {0};
@@ -210,7 +107,7 @@ static wd_status resume(trainer *t, wd_err *err)
     wd_params_show(&t->machine.params, WD_PARAMS_P, t->machine.queue);
     t->step = t->whole_from = checkpoint.step;
     wd_optimizer_set_steps(&t->machine.optimizer, optimizer_steps, t->machine.queue);
-    if (writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
+    if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
     json_decref(unused);
     wd_checkpoint_close(&checkpoint);
@@ -225,7 +122,7 @@ static int64_t steps_of(const wd_trainer_options *o)
 }
 
 /* What is no step is allowed longer. */
-static void watch_other(const trainer *t)
+static void watch_other(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_watch_step(o->watch, t->step, fmax(OTHER_S, OTHER_STEPS * o->step_s_max));
@@ -234,7 +131,7 @@ static void watch_other(const trainer *t)
 /* While samples are drawn: see wd_samples_options. */
 static bool stops_samples(void *context, bool together)
 {
-    trainer *t = context;
+    wd_trainer *t = context;
     const wd_trainer_options *o = t->options;
     watch_other(t);
     if (!together) return o->stop && o->stop(o->stop_context);
@@ -242,7 +139,7 @@ static bool stops_samples(void *context, bool together)
     return t->stop;
 }
 
-static wd_status open_samples(trainer *t, wd_err *err)
+static wd_status open_samples(wd_trainer *t, wd_err *err)
 {
     wd_samples_options samples = t->options->samples;
     if (!samples.count) return WD_OK;
@@ -251,14 +148,31 @@ static wd_status open_samples(trainer *t, wd_err *err)
     return wd_samples_open(&t->samples, &samples, &t->machine, err);
 }
 
-static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
+/* A student that is not finite at the start never will be. */
+static wd_status check_start(const wd_trainer *t, wd_err *err)
+{
+    const wd_machine *m = &t->machine;
+    if (wd_optimizer_finds_finite(&m->optimizer, m->params.buffer[WD_PARAMS_P],
+                                  wd_params_elements(&m->params, WD_PARAMS_P), m->queue))
+        return WD_OK;
+    if (t->options->resume)
+        return wd_fail(err, WD_NOT_FINITE, "%s: its weights are not finite: resume another one",
+                       t->options->resume);
+    return wd_fail(err, WD_NOT_FINITE,
+                   "%s/%s: its weights, which the student starts from, are not finite: the "
+                   "teacher is damaged",
+                   t->options->machine.teacher->path,
+                   wd_component_name(wd_student_expert(t->options->machine.teacher)));
+}
+
+static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
     const wd_pipeline *teacher = o->machine.teacher;
     wd_machine_options machine = o->machine;
     machine.steps = steps_of(o);
     WD_TRY(open_words(t, err));
-    if (writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
+    if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, o->output_dir, "checkpoints", err));
     WD_TRY(wd_machine_open(&t->machine, &machine, where, queue, err));
     if (o->resume) {
@@ -269,18 +183,19 @@ static wd_status begin(trainer *t, const wd_machine_teacher *where, wd_queue *qu
                                err));
         if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
     }
+    WD_TRY(check_start(t, err));
     WD_TRY(open_samples(t, err));
-    return writes(t) ? wd_metrics_open(&t->metrics, o->output_dir, t->step, err) : WD_OK;
+    return wd_trainer_writes(t) ? wd_metrics_open(&t->metrics, o->output_dir, t->step, err) : WD_OK;
 }
 
-static bool is_over(const trainer *t)
+static bool is_over(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     return (o->steps && t->step >= o->steps) ||
            (o->seconds_max > 0 && t->elapsed_s >= o->seconds_max);
 }
 
-static bool is_stopped(const trainer *t)
+static bool is_stopped(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     return (o->stop_at_step && t->step >= o->stop_at_step) || t->stop;
@@ -292,14 +207,15 @@ static bool is_due(int64_t step, int64_t interval)
 }
 
 /* Whether what is known now says that the next step is followed by a checkpoint. */
-static bool next_is_saved(const trainer *t)
+static bool next_is_saved(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     const int64_t end = t->step + 1;
-    return (steps_of(o) && end >= steps_of(o)) || is_due(end, o->checkpoint_interval) || t->save;
+    return (steps_of(o) && end >= steps_of(o)) || is_due(end, o->checkpoint_interval) || t->save ||
+           t->owed;
 }
 
-static wd_status run_step(trainer *t, wd_err *err)
+static wd_status run_step(wd_trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
     wd_watch_step(o->watch, t->step, o->step_s_max);
@@ -307,60 +223,55 @@ static wd_status run_step(trainer *t, wd_err *err)
     t->machine.pauses = next_is_saved(t);
     WD_TRY(wd_machine_step(&t->machine, t->step, lr, err));
     t->lr[t->step++ % 4] = lr;
-    WD_TRY(take_results(t, 1, err));
+    WD_TRY(wd_trainer_take_results(t, 1, err));
     watch_other(t);
-    if (is_due(t->step, o->checkpoint_interval) || t->save) WD_TRY(write_checkpoint(t, err));
+    if (is_due(t->step, o->checkpoint_interval) || t->save || t->owed)
+        WD_TRY(write_checkpoint(t, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
         WD_TRY(wd_samples_write(t->samples, t->step, err));
     return WD_OK;
 }
 
 /* A checkpoint, the student's folder, a last sheet. */
-static wd_status finish(trainer *t, bool interrupted, wd_err *err)
+static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 {
     wd_export_options export = t->options->export;
     export.trained_steps = t->step;
     export.buffer = t->options->machine.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
     if (t->saved_step != t->step) WD_TRY(write_checkpoint(t, err));
+    if (t->not_finite) return wd_trainer_diverged(t, err);
+    WD_TRY(wd_trainer_prune(t, err));
     wd_params_collect(&t->machine.params, export.buffer, t->machine.queue);
-    if (writes(t))
+    if (wd_trainer_writes(t))
         WD_TRY(wd_export_student(t->options->output_dir, &t->machine.params,
                                  t->options->machine.teacher, &export, t->machine.queue, err));
     if (t->samples && !interrupted) WD_TRY(wd_samples_write(t->samples, t->step, err));
     return WD_OK;
 }
 
-static double mean_loss(const trainer *t)
-{
-    int64_t n = t->losses < LOSS_WINDOW ? t->losses : LOSS_WINDOW;
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += t->loss[i];
-    return n ? sum / (double)n : NAN;
-}
-
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err)
 {
     wd_status status;
-    trainer t = {.options = options, .saved_step = -1};
+    wd_trainer t = {.options = options, .saved_step = -1, .proven_step = -1};
     bool interrupted = false;
     WD_TRY_OUT(begin(&t, teacher, queue, err));
     t.begun = t.rated = wd_clock_s();
     t.rated_step = t.step;
     t.saved_s = t.seconds_before;
-    if (writes(&t)) begin_progress(&t);
+    if (wd_trainer_writes(&t)) begin_progress(&t);
     agree(&t);
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
         WD_TRY_OUT(run_step(&t, err));
         agree(&t);
     }
-    double seconds = elapsed_s(&t);
+    double seconds = wd_trainer_elapsed_s(&t);
     WD_TRY_OUT(finish(&t, interrupted, err));
     const wd_machine_options *m = &options->machine;
     *out = (wd_trainer_result){.steps = t.step,
                                .samples = t.step * wd_machine_step_samples(m),
                                .targets = t.machine.objective->targets,
-                               .loss = mean_loss(&t),
+                               .loss = wd_trainer_mean_loss(&t),
                                .seconds = seconds,
                                .interrupted = interrupted};
 out:

@@ -56,8 +56,10 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
 
 /* Trains on `queue` (borrowed) with the teacher where `teacher` says (borrowed). Whatever
  * ends it but an error, a checkpoint and the student's folder are written. A step that is not
- * finite changes no weight; many in a row end the run with WD_NOT_FINITE. All ranks: they stop
- * after the same step, and rank 0 writes. */
+ * finite changes no weight; many in a row end the run with WD_NOT_FINITE, and so does one at its
+ * end, or a teacher or a student that is not finite: then no checkpoint is written, and the
+ * student's folder stays as it was. Metrics and sheets that cannot be written are a warning. All
+ * ranks: they stop after the same step, and rank 0 writes. */
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 

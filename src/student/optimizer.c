@@ -9,6 +9,7 @@
 #include "student/shard.h"
 
 enum { SUM_SQUARES, NORM, FACTOR, SCALARS };
+enum { LOOKED_AT = 64 * WD_SUM_CHUNK }; /* elements at a time: more would need more workspace */
 
 wd_optimizer_options wd_optimizer_defaults(void)
 {
@@ -163,6 +164,19 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
                                              .norm_max = (float)optimizer->options.grad_norm_max});
     step_ranges(optimizer, lr, queue);
     if (params->shard) wd_shard_publish(params->shard, queue);
+}
+
+bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,
+                               wd_queue *queue)
+{
+    float *sum = optimizer->scalars + SUM_SQUARES, found = 0;
+    for (int64_t at = 0; at < count && isfinite(found); at += LOOKED_AT) {
+        const int64_t n = count - at < LOOKED_AT ? count - at : LOOKED_AT;
+        wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = sum, .x = x + at, .count = n});
+        wd_queue_copy(queue, &found, sum, sizeof found);
+        wd_queue_wait(queue);
+    }
+    return isfinite(found);
 }
 
 double wd_lr_at(const wd_lr_schedule *schedule, int64_t step, double progress)

@@ -56,6 +56,11 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue);
 const float *wd_optimizer_norm(const wd_optimizer *optimizer);   /* before clipping */
 const float *wd_optimizer_factor(const wd_optimizer *optimizer); /* 0: the step was dropped */
 
+/* Whether x [count] (device) is finite, and small enough for the sum of its squares to be. Uses the
+ * place of the gradients' sum, and waits for `queue`. */
+bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,
+                               wd_queue *queue);
+
 /* ---- learning rate ---- */
 
 typedef enum wd_lr_shape { WD_LR_CONSTANT, WD_LR_COSINE } wd_lr_shape;

@@ -45,8 +45,7 @@ bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer)
     return buffer != WD_PARAMS_P || params->dtype == WD_BF16;
 }
 
-/* At least one: a buffer that is wanted is there, even where a rank has nothing of it. */
-static int64_t count_of(const wd_params *params, wd_params_buffer buffer)
+int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer)
 {
     const int64_t packed = params->share ? params->share : 1;
     return wd_params_is_packed(params, buffer) ? packed : params->count;
@@ -110,7 +109,8 @@ wd_status wd_params_open_shared(wd_params *out, const wd_dit_config *config, wd_
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
         if (!wants(&params, (wd_params_buffer)i)) continue;
         WD_TRY_OUT(wd_device_alloc((void **)&params.buffer[i], device,
-                                   (size_t)count_of(&params, (wd_params_buffer)i) * sizeof(float),
+                                   (size_t)wd_params_elements(&params, (wd_params_buffer)i) *
+                                       sizeof(float),
                                    what[i], err));
     }
     if (dtype == WD_BF16) {
@@ -142,7 +142,7 @@ size_t wd_params_bytes(const wd_params *params)
     size_t bytes = params->copy ? (size_t)params->count * sizeof(uint16_t) : 0;
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
         if (params->buffer[i])
-            bytes += (size_t)count_of(params, (wd_params_buffer)i) * sizeof(float);
+            bytes += (size_t)wd_params_elements(params, (wd_params_buffer)i) * sizeof(float);
     }
     return bytes + (size_t)params->islands_count * sizeof(float);
 }

@@ -98,6 +98,9 @@ void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage);
 wd_pieces wd_params_pieces(const wd_params *params, int ranks);
 wd_pieces wd_params_cut(int64_t count, int ranks);
 
+/* Elements that a buffer has on this rank: all, or its share where it is packed, at least one. */
+int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer);
+
 /* Whether a buffer is packed. */
 bool wd_params_is_packed(const wd_params *params, wd_params_buffer buffer);
 

@@ -1,0 +1,74 @@
+/* Inside the trainer: what its files share. */
+#ifndef WD_DISTILL_TRAINER_IMPL_H
+#define WD_DISTILL_TRAINER_IMPL_H
+
+#include "core/clock.h"
+#include "core/progress.h"
+#include "distill/metrics.h"
+#include "distill/trainer.h"
+
+enum { WD_TRAINER_LOSSES = 100 }; /* that a run's loss is the mean of */
+
+/* What a rank tells the others before a step. */
+typedef struct wd_trainer_word {
+    double elapsed_s;
+    int64_t stop;
+} wd_trainer_word;
+
+typedef struct wd_trainer {
+    const wd_trainer_options *options;
+    wd_machine machine;
+    wd_metrics *metrics;
+    wd_samples *samples;
+    char checkpoints[WD_PATH_MAX];
+    int64_t step;          /* optimiser steps launched */
+    int64_t losses;        /* that are finite, of this part of the run */
+    double seconds_before; /* of earlier parts of the run */
+    double begun;          /* clock */
+    wd_progress_part progress;
+    double elapsed_s;       /* of training, as all ranks have agreed before this step */
+    bool stop;              /* the same */
+    wd_trainer_word *words; /* [ranks] */
+    double saved_s;         /* elapsed at the last checkpoint */
+    int64_t saved_step;     /* of the last checkpoint that this run wrote; -1: it wrote none */
+    int64_t whole_from;     /* checkpoints of this step and later are known to be whole */
+    int64_t proven_step;    /* of the newest checkpoint that a finite loss followed; -1: of none */
+    bool save;              /* the time for one has come, as all ranks have agreed */
+    bool owed;              /* one was due, and the last step was dropped */
+    bool metrics_warned;    /* that they cannot be written */
+    double lr[4];           /* of steps whose results are still on their way, by step modulo 4 */
+    int not_finite;         /* steps in a row */
+    double loss[WD_TRAINER_LOSSES];
+    double rated;       /* clock: when steps_per_s was last measured */
+    int64_t rated_step; /* and after which step */
+    double steps_per_s; /* 0: not measured yet */
+} wd_trainer;
+
+static inline double wd_trainer_elapsed_s(const wd_trainer *t)
+{
+    return t->seconds_before + wd_clock_s() - t->begun;
+}
+
+/* Whether this rank writes files and lines. */
+static inline bool wd_trainer_writes(const wd_trainer *t)
+{
+    const wd_comm *comm = t->options->machine.comm;
+    return !comm || comm->rank == 0;
+}
+
+/* ---- results of steps: trainer_results.c ---- */
+
+/* Takes results until `leave` are still on their way: writes their metrics, and ends the run where
+ * training has diverged. */
+wd_status wd_trainer_take_results(wd_trainer *t, int leave, wd_err *err);
+
+/* The end of a run whose last steps were dropped. */
+wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err);
+
+/* Removes what is more than the checkpoints that are kept. */
+wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err);
+
+/* Of the last steps that were taken; NaN: there were none. */
+double wd_trainer_mean_loss(const wd_trainer *t);
+
+#endif

@@ -1,0 +1,62 @@
+/* Files that grow record by record: see io/append.h. */
+#include "io/append.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static wd_status fail(const wd_append *append, wd_err *err)
+{
+    return wd_fail(err, WD_IO, "%s: cannot be written: %s", append->path, strerror(errno));
+}
+
+wd_status wd_append_open(wd_append *out, const char *path, wd_err *err)
+{
+    struct stat file;
+    *out = (wd_append){.fd = -1};
+    snprintf(out->path, sizeof out->path, "%s", path);
+    out->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (out->fd < 0) return fail(out, err);
+    if (fstat(out->fd, &file)) {
+        const wd_status status = fail(out, err);
+        wd_append_close(out);
+        return status;
+    }
+    out->bytes = file.st_size;
+    return WD_OK;
+}
+
+void wd_append_close(wd_append *append)
+{
+    if (append->fd >= 0) close(append->fd); /* every record was written by then */
+    append->fd = -1;
+}
+
+/* Cuts off what a failed write has left behind the last whole record. */
+static bool mend(wd_append *append)
+{
+    append->torn = ftruncate(append->fd, append->bytes) != 0;
+    return !append->torn;
+}
+
+wd_status wd_append_write(wd_append *append, const void *record, size_t bytes, wd_err *err)
+{
+    size_t done = 0;
+    if (append->torn && !mend(append)) return fail(append, err);
+    while (done < bytes) {
+        const ssize_t n = pwrite(append->fd, (const char *)record + done, bytes - done,
+                                 append->bytes + (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            const wd_status status = fail(append, err);
+            mend(append);
+            return status;
+        }
+        done += (size_t)n;
+    }
+    append->bytes += (int64_t)bytes;
+    return WD_OK;
+}

@@ -1,0 +1,58 @@
+/* Runs of a teacher that is not finite: they end with the exit code of that, name what is not, and
+ * write neither checkpoint nor student. */
+#include "runs.h"
+
+#include "teacher_copy.h"
+
+static wd_program program;
+
+#define RUN(out)                                                                                   \
+    "train", "--data_path", wd_test_path("prompts.txt"), "--student_config",                       \
+        wd_test_path("student.json"), "--output_dir", out, "--cache_dir", wd_test_path("cache"),   \
+        "--height", "32", "--width", "32", "--batch_size", "2", "--trajectories", "4",             \
+        "--trajectory_steps", "4", "--num_steps", "8", "--seed", "3", "--log_level", "warning",    \
+        "--checkpoint_interval", "1"
+
+/* NaN in the last 4 KiB of a file of weights. */
+static void spoil(const char *path)
+{
+    unsigned char all_ones[4096];
+    memset(all_ones, 0xff, sizeof all_ones);
+    const int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0 && lseek(fd, -(off_t)sizeof all_ones, SEEK_END) > 0);
+    assert_int_equal(write(fd, all_ones, sizeof all_ones), sizeof all_ones);
+    close(fd);
+}
+
+/* A copy of the teacher, one of whose experts has NaN among its weights. */
+static const char *teacher_with_nan(const char *expert)
+{
+    static char model[WD_PATH_MAX];
+    char file[128];
+    snprintf(file, sizeof file, "%s/diffusion_pytorch_model.safetensors", expert);
+    wd_test_copy_teacher(model, expert);
+    spoil(wd_test_in(model, file));
+    return model;
+}
+
+/* The student starts from the expert of low noise, and the first targets are of the other. */
+static void a_teacher_that_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("of-nan");
+    wd_program_run(&program, RUN(out), "--teacher_path", teacher_with_nan("transformer_2"));
+    wd_program_refused(&program, WD_NOT_FINITE,
+                       "transformer_2: its weights, which the student starts from, are not finite");
+    wd_program_run(&program, RUN(out), "--teacher_path", teacher_with_nan("transformer"));
+    wd_program_refused(&program, WD_NOT_FINITE, "the teacher's velocities are not finite");
+    assert_false(wd_path_exists(wd_test_path("of-nan/model_index.json")));
+    assert_false(wd_path_exists(wd_test_path("of-nan/checkpoints")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_teacher_that_is_not_finite_is_named),
+    };
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
