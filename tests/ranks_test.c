@@ -84,6 +84,38 @@ static void threads_may_be_said_to_some(void **state)
     assert_same_weights(out, wd_test_path("two"));
 }
 
+static json_t *run_json(const char *run)
+{
+    char path[WD_PATH_MAX];
+    json_t *json;
+    wd_err err;
+    wd_test_ok(wd_path_join(path, run, "run.json", &err), &err);
+    wd_test_ok(wd_json_load(&json, path, &err), &err);
+    return json;
+}
+
+/* One host's processor has fewer instructions than the other's: both use what both have. */
+static void ranks_agree_on_their_kernels(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("unlike"), *lowest = wd_test_path("lowest");
+    run_ranks((const char *const[]){"-n", "1", "--oversubscribe", "--bind-to", "none", WD_PROGRAM,
+                                    RUN(out), "--distributed", ":", "-n", "1", "env",
+                                    "WD_CPU_ISA=generic", WD_PROGRAM, RUN(out), "--distributed",
+                                    NULL});
+    wd_program_succeeded(&program);
+    json_t *run = run_json(out);
+    const char *kernels = json_string_value(json_object_get(run, "kernels"));
+    assert_non_null(kernels);
+    assert_memory_equal(kernels, "generic, oneDNN ", strlen("generic, oneDNN "));
+    json_decref(run);
+    setenv("WD_CPU_ISA", "generic", 1);
+    run_ranks(MPIRUN("2", RUN(lowest), "--distributed"));
+    unsetenv("WD_CPU_ISA");
+    wd_program_succeeded(&program);
+    assert_same_weights(out, lowest);
+}
+
 static void stopped_ranks_go_on_bit_for_bit(void **state)
 {
     (void)state;
@@ -207,16 +239,6 @@ static int64_t targets_made(void)
     return targets;
 }
 
-static json_t *run_json(const char *run)
-{
-    char path[WD_PATH_MAX];
-    json_t *json;
-    wd_err err;
-    wd_test_ok(wd_path_join(path, run, "run.json", &err), &err);
-    wd_test_ok(wd_json_load(&json, path, &err), &err);
-    return json;
-}
-
 static int64_t gradient_bytes(const json_t *run)
 {
     size_t i;
@@ -281,6 +303,7 @@ int main(void)
         cmocka_unit_test(one_rank_sees_the_same_samples),
         cmocka_unit_test(ranks_are_started),
         cmocka_unit_test(threads_may_be_said_to_some),
+        cmocka_unit_test(ranks_agree_on_their_kernels),
         cmocka_unit_test(stopped_ranks_go_on_bit_for_bit),
         cmocka_unit_test(ranks_change_nothing),
         cmocka_unit_test(strategies_change_nothing),

@@ -1,5 +1,6 @@
 /* `wandistiller train` as a user runs it, on a few steps of wan-tiny: what it leaves behind, that a
  * run is one run however often it is stopped, and what is refused. */
+#include "dev/device.h"
 #include "runs.h"
 
 static wd_program program;
@@ -95,6 +96,28 @@ static int64_t text_tokens_of(const char *run)
 
 /* How much padding is computed follows from the prompts; a run goes on with what it was begun with.
  */
+/* A run may go on on a processor with other instructions, and says what that means. */
+static void other_kernels_are_said(void **state)
+{
+    (void)state;
+    static const char warning[] = "the student will not be, bit for bit";
+    const char *out = wd_test_path("kernels");
+    setenv("WD_CPU_ISA", "generic", 1);
+    wd_program_run(&program, RUN(out), "--stop_at_step", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN(out), "--resume", "auto", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, warning));
+    unsetenv("WD_CPU_ISA");
+    int best;
+    assert_int_equal(wd_device_kernel_set(&best, NULL), WD_OK);
+    if (!best) skip(); /* this processor has no other kernels */
+    wd_program_run(&program, RUN(out), "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "computed with generic, oneDNN"));
+    assert_non_null(strstr(program.err, warning));
+}
+
 static void resumed_runs_keep_their_text(void **state)
 {
     (void)state;
@@ -274,6 +297,7 @@ int main(void)
         cmocka_unit_test(a_run_leaves_a_pipeline),
         cmocka_unit_test(threads_and_windows_change_nothing),
         cmocka_unit_test(a_stopped_run_goes_on_bit_for_bit),
+        cmocka_unit_test(other_kernels_are_said),
         cmocka_unit_test(resumed_runs_keep_their_text),
         cmocka_unit_test(resumed_runs_keep_their_samples),
         cmocka_unit_test(a_run_says_what_it_does),

@@ -226,9 +226,12 @@ wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup,
     wd_comm *comm = setup->trainer.machine.comm;
     wd_agreement *a;
     wd_status status;
+    char kernels[WD_KERNELS_TEXT];
     if (wd_train_ranks(setup) == 1) return WD_OK;
+    WD_TRY(wd_device_kernels(kernels, err));
     WD_TRY(wd_alloc((void **)&a, 1, sizeof *a, "what ranks say", err));
     wd_agree_on_text(a, "the program's version", wd_version());
+    wd_agree_on_text(a, "the kernels", kernels);
     add_options(a, &setup->options);
     add_teacher(a, setup);
     add_prompts(a, setup);

@@ -13,8 +13,9 @@ struct wd_config {
 };
 
 /* What a run.json has beside its options: see write_run in api/train.c. */
-static const char *const of_a_run[] = {"command", "version", "options", "resolved",    "student",
-                                       "device",  "prompts", "teacher", "text_tokens", "memory"};
+static const char *const of_a_run[] = {"command", "version", "options", "resolved",
+                                       "student", "device",  "kernels", "prompts",
+                                       "teacher", "memory",  "text_tokens"};
 
 /* Options beside "options" would be silently ignored. */
 static wd_status check_neighbours(const json_t *file, const char *path, wd_err *err)

@@ -9,6 +9,7 @@
 #include "api/train_command.h"
 #include "core/log.h"
 #include "core/stop.h"
+#include "dev/device.h"
 #include "dev/device_list.h"
 #include "dist/fuse.h"
 #include "dist/launch.h"
@@ -200,6 +201,26 @@ int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted)
     sched_getaffinity(0, sizeof all->set, &all[comm->rank].set);
     wd_comm_tell(comm, all, sizeof *all);
     return is_said(wanted) ? wanted : share_cores(comm, all);
+}
+
+/* ---- kernels ---- */
+
+wd_status wd_ranks_kernels(wd_comm *comm, wd_err *err)
+{
+    char kernels[WD_KERNELS_TEXT];
+    int all[comm->ranks], least, most;
+    WD_TRY(wd_device_kernel_set(&all[comm->rank], err));
+    wd_comm_tell(comm, all, sizeof *all);
+    least = most = all[0];
+    for (int r = 1; r < comm->ranks; r++) {
+        if (all[r] < least) least = all[r];
+        if (all[r] > most) most = all[r];
+    }
+    wd_device_limit_kernels(least);
+    if (least == most) return WD_OK;
+    WD_TRY(wd_device_kernels(kernels, err));
+    wd_log(WD_LOG_INFO, "the ranks' processors differ: all ranks compute with %s", kernels);
+    return WD_OK;
 }
 
 /* ---- starting them ---- */

@@ -26,4 +26,9 @@ int64_t wd_threads_alone(int64_t wanted);
  * it. */
 int64_t wd_ranks_threads(wd_comm *comm, int64_t wanted);
 
+/* Lets all ranks compute with the best kernels that each of them has, so that they get the same
+ * bits. Comes before the first device is opened. WD_UNSUPPORTED, WD_INVALID_ARGUMENT: what
+ * WD_CPU_ISA asks for cannot be had. All ranks call it. */
+wd_status wd_ranks_kernels(wd_comm *comm, wd_err *err);
+
 #endif

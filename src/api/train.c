@@ -83,16 +83,17 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
 static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
                            const wd_train_plan *where, wd_err *err)
 {
-    char path[WD_PATH_MAX];
+    char path[WD_PATH_MAX], kernels[WD_KERNELS_TEXT];
     const wd_train_options usual = wd_train_defaults();
     WD_TRY(wd_path_join(path, s->options.output_dir, "run.json", err));
+    WD_TRY(wd_device_kernels(kernels, err));
     json_t *run = json_pack(
-        "{s:s, s:s, s:o, s:o, s:o, s:s, s:I, s:I, s:o, s:o}", "command", "train", "version",
+        "{s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:I, s:I, s:o, s:o}", "command", "train", "version",
         wd_version(), "options", wd_train_options_json(&s->given, &usual), "resolved",
         wd_train_options_json(&s->options, NULL), "student", wd_dit_config_json(&s->student.dit),
-        "device", wd_device_name(where->devices->device[0]), "prompts", (json_int_t)s->data.count,
-        "text_tokens", (json_int_t)s->trainer.machine.text_tokens, "teacher",
-        wd_strategy_plan_json(where, &where->chosen), "memory",
+        "device", wd_device_name(where->devices->device[0]), "kernels", kernels, "prompts",
+        (json_int_t)s->data.count, "text_tokens", (json_int_t)s->trainer.machine.text_tokens,
+        "teacher", wd_strategy_plan_json(where, &where->chosen), "memory",
         wd_memory_plan_json(plan, where->devices, s->bytes_before));
     if (!run) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
     const wd_status status = wd_json_save(run, path, err);
@@ -208,9 +209,11 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
     if (status == WD_OK) status = wd_train_setup_open(setup, options, comm, err);
     if (status == WD_OK) {
         setup->trainer.watch = watch;
+        status = wd_ranks_kernels(comm, err);
+    }
+    if (status == WD_OK)
         status = wd_devices_open_shared(&devices, options->devices,
                                         wd_ranks_threads(comm, options->num_threads), comm, err);
-    }
     if (status == WD_OK) {
         wd_watch_describe(watch, wd_memory_report_note, &witness);
         status = train(out, setup, &devices, &witness, err);

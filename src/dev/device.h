@@ -58,6 +58,22 @@ const char *wd_device_name(const wd_device *device);
 /* Whether this device's kernels may read host memory in place, such as a mapped checkpoint. */
 bool wd_device_reads_host(const wd_device *device);
 
+/* ---- what the bits of a result depend on, beside what is computed ---- */
+
+enum { WD_KERNELS_TEXT = 64 };
+
+/* *out = the best set of kernels that this processor and WD_CPU_ISA allow. Sets are numbered: each
+ * one can be used wherever a higher one can. */
+wd_status wd_device_kernel_set(int *out, wd_err *err);
+
+/* Devices that are opened from now on in this process use kernel set `most` at the highest. Comes
+ * before the first device: oneDNN does not change its choice later. */
+void wd_device_limit_kernels(int most);
+
+/* The kernel set and the library that devices opened from now on compute with, such as
+ * "avx512_bf16, oneDNN 2.6.3". Where it is the same, so are the bits of a result. */
+wd_status wd_device_kernels(char out[WD_KERNELS_TEXT], wd_err *err);
+
 /* WD_OUT_OF_MEMORY if the processor could not make a kernel that a dry launch, for any device whose
  * kernels are the processor's, has asked about since the last call: what was planned is void. */
 wd_status wd_device_check_kernels(wd_err *err);

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/log.h"
+
 /* Of the teacher beside its weights. Its scheduler says in which timesteps states are given to it:
  * UniPC in whole ones, Euler not. */
 static json_t *teacher_of(const wd_pipeline *p)
@@ -47,11 +49,17 @@ wd_status wd_trainer_save_run(json_t **out, const wd_trainer_options *o, json_t 
                               double seconds, int64_t optimizer_steps, wd_err *err)
 {
     json_t *facts = NULL;
-    json_t *run = json_pack("{s:o, s:f, s:I, s:I, s:I}", "stream", stream, "seconds", seconds,
+    char kernels[WD_KERNELS_TEXT];
+    wd_status status = wd_device_kernels(kernels, err);
+    if (status != WD_OK) {
+        json_decref(stream);
+        return status;
+    }
+    json_t *run = json_pack("{s:o, s:f, s:I, s:I, s:I, s:s}", "stream", stream, "seconds", seconds,
                             "optimizer_steps", (json_int_t)optimizer_steps, "text_tokens",
                             (json_int_t)o->machine.text_tokens, "text_repeat",
-                            (json_int_t)o->machine.text_repeat);
-    wd_status status = wd_trainer_facts(&facts, o, err);
+                            (json_int_t)o->machine.text_repeat, "kernels", kernels);
+    status = wd_trainer_facts(&facts, o, err);
     if (status == WD_OK && (!run || json_object_update(run, facts)))
         status = wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
     json_decref(facts);
@@ -122,6 +130,20 @@ static wd_status take_text(wd_machine_options *m, wd_json_reader r, wd_err *err)
     return WD_OK;
 }
 
+/* Other kernels give other bits, which is no mistake: a run may go on on another machine. */
+static wd_status compare_kernels(const json_t *run, const char *where, wd_err *err)
+{
+    char now[WD_KERNELS_TEXT];
+    const char *then = json_string_value(json_object_get(run, "kernels"));
+    WD_TRY(wd_device_kernels(now, err));
+    if (then && strcmp(then, now))
+        wd_log(WD_LOG_WARNING,
+               "%s was written by a run that computed with %.60s, and this one computes with %s: "
+               "the student will not be, bit for bit, that of a run that was never stopped",
+               where, then, now);
+    return WD_OK;
+}
+
 wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
 {
     wd_status status;
@@ -135,7 +157,8 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     }
     WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
-    status = compare(run, now, "", options->resume, err);
+    WD_TRY_OUT(compare(run, now, "", options->resume, err));
+    status = compare_kernels(run, options->resume, err);
 out:
     json_decref(now);
     json_decref(run);

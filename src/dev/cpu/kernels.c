@@ -1,13 +1,17 @@
 /* The kernels of this machine: see cpu/cpu.h. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/require.h"
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/onednn.h"
 #include "dev/cpu/parallel.h"
 
+static _Atomic int most = WD_CPU_ISA_COUNT - 1; /* see wd_device_limit_kernels */
+
 /* The machine's best instruction set, or the lower one that WD_CPU_ISA asks for. */
-static wd_status choose_isa(wd_cpu_isa *isa, wd_err *err)
+static wd_status best_isa(wd_cpu_isa *isa, wd_err *err)
 {
     *isa = wd_cpu_isa_best();
     const char *asked = getenv("WD_CPU_ISA");
@@ -23,6 +27,37 @@ static wd_status choose_isa(wd_cpu_isa *isa, wd_err *err)
     }
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "WD_CPU_ISA=%s: expected generic, avx2, avx512 or avx512_bf16", asked);
+}
+
+static wd_status choose_isa(wd_cpu_isa *isa, wd_err *err)
+{
+    WD_TRY(best_isa(isa, err));
+    if ((int)*isa > most) *isa = (wd_cpu_isa)most;
+    return WD_OK;
+}
+
+wd_status wd_device_kernel_set(int *out, wd_err *err)
+{
+    wd_cpu_isa isa;
+    WD_TRY(best_isa(&isa, err));
+    *out = (int)isa;
+    return WD_OK;
+}
+
+void wd_device_limit_kernels(int limit)
+{
+    WD_REQUIRE(limit >= 0 && limit < WD_CPU_ISA_COUNT, "kernel set %d", limit);
+    most = limit;
+}
+
+wd_status wd_device_kernels(char out[WD_KERNELS_TEXT], wd_err *err)
+{
+    wd_cpu_isa isa;
+    char library[32];
+    WD_TRY(choose_isa(&isa, err));
+    wd_onednn_version(library);
+    snprintf(out, WD_KERNELS_TEXT, "%s, %s", wd_cpu_isa_name(isa), library);
+    return WD_OK;
 }
 
 wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err)

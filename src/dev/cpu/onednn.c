@@ -180,6 +180,12 @@ void wd_onednn_limit_isa(wd_cpu_isa isa)
 #endif
 }
 
+void wd_onednn_version(char out[32])
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(out, 32, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+}
+
 static dnnl_data_type_t type_of(int64_t dtype)
 {
     return dtype == WD_BF16 ? dnnl_bf16 : dnnl_f32;
