@@ -165,14 +165,14 @@ static json_t *value_json(const void *options, const wd_option *o)
     case WD_OPTION_TEXT:
     case WD_OPTION_CHOICE:
         text = *(const char *const *)field;
-        return text ? json_string_nocheck(text) : json_null();
+        return text ? wd_json_string(text) : json_null();
     case WD_OPTION_TEXTS:
         break;
     }
     const wd_texts *texts = field;
     json_t *list = json_array();
     for (int64_t i = 0; i < texts->count; i++)
-        json_array_append_new(list, json_string_nocheck(texts->item[i]));
+        json_array_append_new(list, wd_json_string(texts->item[i]));
     return list;
 }
 

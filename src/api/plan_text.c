@@ -317,8 +317,8 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                                                "while", wd_plan_phase_name(beside->item[i].phase),
                                                "bytes", (json_int_t)beside->item[i].bytes));
     return json_pack(
-        "{s:s, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s, s:s, s:s?}",
-        "teacher", table->teacher, "teacher_parameters",
+        "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s, s:s, s:s?}",
+        "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
         "ranks", site->ranks, "hosts", site->hosts, "samples_per_step", table->plan->step_samples,

@@ -64,8 +64,8 @@ json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan 
     json_t *devices = json_array();
     const char *name = wd_strategy_name(of->strategy);
     if (of->objection)
-        return json_pack("{s:s, s:b, s:s, s:o}", "strategy", name, "possible", 0, "because",
-                         of->objection, "devices", devices);
+        return json_pack("{s:s, s:b, s:o, s:o}", "strategy", name, "possible", 0, "because",
+                         wd_json_string(of->objection), "devices", devices);
     for (int d = 0; d < of->bytes.devices; d++)
         json_array_append_new(devices, device_json(plan, of, d));
     json_t *json = json_pack("{s:s, s:b, s:b, s:b, s:I, s:I, s:f, s:f, s:s}", "strategy", name,

@@ -9,6 +9,7 @@
 
 #include "core/memory.h"
 #include "io/file.h"
+#include "io/unicode.h"
 
 enum { BYTES_MAX = 16 << 20, DEPTH_MAX = 64, VALUES_MAX = 1 << 18, SHOWN_MAX = 80 };
 
@@ -82,6 +83,33 @@ wd_status wd_json_load(json_t **out, const char *path, wd_err *err)
     wd_status status = wd_json_parse(out, text, bytes, path, err);
     wd_free(text);
     return status;
+}
+
+json_t *wd_json_string(const char *text)
+{
+    static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+    enum { LONGER = sizeof replacement - 1 };
+    const size_t bytes = strlen(text);
+    void *block;
+    wd_err ignored;
+    if (wd_utf8_check(text, bytes) < 0) return json_string(text);
+    if (wd_alloc(&block, bytes, LONGER, "a string", &ignored) != WD_OK) return NULL;
+    char *out = block;
+    size_t used = 0;
+    for (size_t i = 0; i < bytes;) {
+        const int64_t wrong = wd_utf8_check(text + i, bytes - i);
+        const size_t fine = wrong < 0 ? bytes - i : (size_t)wrong;
+        memcpy(out + used, text + i, fine);
+        used += fine;
+        i += fine;
+        if (wrong < 0) break;
+        memcpy(out + used, replacement, LONGER);
+        used += LONGER;
+        i++;
+    }
+    json_t *json = json_stringn(out, used);
+    wd_free(block);
+    return json;
 }
 
 wd_status wd_json_save(const json_t *json, const char *path, wd_err *err)

@@ -13,6 +13,10 @@ wd_status wd_json_load(json_t **out, const char *path, wd_err *err);
 /* The same from memory; `name` stands for the file in errors. */
 wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char *name,
                         wd_err *err);
+/* A new string. Paths and command lines are bytes, JSON is UTF-8: U+FFFD takes the place of each
+ * byte that is not. NULL: no memory. */
+json_t *wd_json_string(const char *text);
+
 /* Writes it, indented, keys in insertion order, whole or not at all. */
 wd_status wd_json_save(const json_t *json, const char *path, wd_err *err);
 

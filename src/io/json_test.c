@@ -101,6 +101,31 @@ static void messages_show_the_value(void **state)
     json_decref(json);
 }
 
+/* A path may be Latin-1, or be cut within a character. */
+static void strings_are_made_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *json;
+    } cases[] = {
+        {"", ""},
+        {"caf\xc3\xa9", "caf\xc3\xa9"},
+        {"caf\xe9/x", "caf\xef\xbf\xbd/x"},
+        {"\xe9\xe9", "\xef\xbf\xbd\xef\xbf\xbd"},
+        {"cut \xe6\x97", "cut \xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xff\xc3\xa9", "\xef\xbf\xbd\xc3\xa9"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *json = wd_json_string(cases[i].text);
+        assert_non_null(json);
+        assert_string_equal(json_string_value(json), cases[i].json);
+        json_decref(json);
+    }
+    wd_alloc_fail_at(1);
+    assert_null(wd_json_string("\xe9"));
+    wd_alloc_fail_at(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +133,7 @@ int main(void)
         cmocka_unit_test(strings_count_once),
         cmocka_unit_test(shown_values_are_cut),
         cmocka_unit_test(messages_show_the_value),
+        cmocka_unit_test(strings_are_made_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

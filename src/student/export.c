@@ -169,7 +169,7 @@ static wd_status write_config(const char *folder, const wd_params *params,
     WD_TRY(wd_path_join(path, folder, "config.json", err));
     json_t *config = wd_dit_config_json(&params->config);
     snprintf(made_of, sizeof made_of, "%s of %s", mark, options->teacher_name);
-    if (!config || json_object_set_new(config, "_name_or_path", json_string(made_of))) {
+    if (!config || json_object_set_new(config, "_name_or_path", wd_json_string(made_of))) {
         json_decref(config);
         return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
     }

@@ -143,7 +143,7 @@ static wd_status put_component(json_t *components, const wd_pipeline *p, wd_comp
     wd_safetensors *set = NULL;
     json_t *to = json_object();
     WD_TRY(put(components, wd_component_name(c), to, err));
-    WD_TRY(put(to, "class", json_string(p->class_name[c]), err));
+    WD_TRY(put(to, "class", wd_json_string(p->class_name[c]), err));
     WD_TRY(put_config(to, p, c, err));
     if (c > WD_COMPONENT_VAE) return WD_OK;
     WD_TRY(wd_pipeline_table_open(&table, p, c, err));
@@ -159,7 +159,7 @@ static wd_status put_pipeline(json_t *tree, const wd_pipeline *p, wd_err *err)
     int64_t parameters = 0, bytes = 0;
     const char *name;
     json_t *components = json_object(), *component;
-    WD_TRY(put(tree, "path", json_string(p->path), err));
+    WD_TRY(put(tree, "path", wd_json_string(p->path), err));
     WD_TRY(put(tree, "kind", json_string(p->bare ? "component" : "pipeline"), err));
     WD_TRY(put(tree, "class", json_string(p->bare ? "" : "WanPipeline"), err));
     WD_TRY(put(tree, "components", components, err));
@@ -234,7 +234,7 @@ static wd_status put_file(json_t *tree, const char *path, wd_err *err)
 {
     wd_safetensors *set;
     wd_dit_file file;
-    WD_TRY(put(tree, "path", json_string(path), err));
+    WD_TRY(put(tree, "path", wd_json_string(path), err));
     WD_TRY(wd_safetensors_open(&set, path, err));
     bool transformer = !is_shard(path) && wd_dit_file_detect(&file, set);
     wd_status status = transformer ? wd_dit_file_read(&file, set, err) : WD_OK;
