@@ -70,11 +70,67 @@ static void a_closed_stream_is_no_file(void **state)
     wd_program_succeeded(&program);
 }
 
+/* What cannot be printed is an error, of a device that is full as of a disk. */
+static void output_that_is_lost_is_an_error(void **state)
+{
+    (void)state;
+    const char *const commands[][8] = {
+        {"--version"},
+        {"help", "train"},
+        {"sample", "--help"},
+        {"inspect", teacher},
+        {"plan", "--teacher_path", teacher, "--height", "32", "--width", "32"},
+    };
+    const int full = open("/dev/full", O_WRONLY);
+    assert_true(full >= 0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        assert_int_equal(code_of(start_with(full, commands[i])), WD_IO);
+    close(full);
+    wd_program_run(&program, "--version");
+    wd_program_succeeded(&program);
+}
+
+static void wait_for_output(const char *stream)
+{
+    char text[64] = "";
+    for (int i = 0; i < 3000 && !*text; i++) {
+        usleep(10000);
+        wd_program_read_(text, sizeof text, wd_test_path(stream));
+    }
+    assert_true(*text);
+}
+
+/* Jobs that would lose nothing by it, whatever they are at. */
+static void a_signal_ends_what_keeps_nothing(void **state)
+{
+    (void)state;
+    const struct {
+        const char *said_on, *arguments[16];
+    } jobs[] = {
+        {"stdout", {"bench", "--only", "peak"}},
+        {"stderr",
+         {"sample", "--model", teacher, "--prompt", "fox", "--steps", "1", "--height", "2048",
+          "--width", "2048", "--out", wd_test_path("fox.png")}},
+    };
+    const int signals[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+        for (int k = 0; k < 2; k++) {
+            unlink(wd_test_path(jobs[i].said_on));
+            const pid_t pid = wd_program_start(jobs[i].arguments);
+            wait_for_output(jobs[i].said_on);
+            kill(pid, signals[k]);
+            wd_program_wait(&program, pid);
+            assert_int_equal(program.code, 128 + signals[k]);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_log_that_nobody_reads_ends_no_run),
         cmocka_unit_test(a_closed_stream_is_no_file),
+        cmocka_unit_test(output_that_is_lost_is_an_error),
+        cmocka_unit_test(a_signal_ends_what_keeps_nothing),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -20,8 +20,8 @@ wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, ch
                       wd_err *err);
 void wd_cli_close(wd_cli_input *input);
 
-/* Prints a job's text and frees it. */
-wd_status wd_cli_print(char *text, wd_err *err);
+/* Prints a job's text, if there is one, and frees it. */
+void wd_cli_print(char *text);
 
 /* The commands: argv[0] is the command's name. */
 #define X(JOB, job, summary) wd_status wd_cli_##job(int argc, char **argv, wd_err *err);

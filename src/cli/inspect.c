@@ -8,7 +8,7 @@ wd_status wd_cli_inspect(int argc, char **argv, wd_err *err)
     char *text = NULL;
     wd_status status = wd_cli_open(&input, WD_JOB_INSPECT, &options, argc, argv, err);
     if (status == WD_OK && !input.done) status = wd_inspect(&text, &options, err);
-    if (text) status = wd_cli_print(text, err);
+    wd_cli_print(text);
     wd_cli_close(&input);
     return status;
 }

@@ -2,6 +2,7 @@
  *
  * Results go to standard output; errors and what is reported on the way to standard error. The exit
  * code is the status (WD_STATUS_MAP in wandistiller.h). */
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -23,6 +24,15 @@ static void on_signal(int number)
     (void)written;
 }
 
+/* Whether the job leaves something good behind when it is stopped: a checkpoint, or no half file.
+ * Signals end any other job at once. Whoever reads the log of such a job may go before it does:
+ * Ctrl-C ends `tee` first in `train 2>&1 | tee log`. What is written then is lost, and nothing
+ * else. */
+static bool stops_by_itself(wd_job job)
+{
+    return job == WD_JOB_TRAIN || job == WD_JOB_CONVERT;
+}
+
 static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -30,24 +40,33 @@ static void catch_signals(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); /* what mpirun hands on to its ranks */
+    signal(SIGPIPE, SIG_IGN);
 }
 
-/* Whoever reads the log may go before the run does: Ctrl-C ends `tee` first in
- * `train 2>&1 | tee log`. What is written then is lost, and nothing else. Where a standard stream
- * was closed /dev/null takes its place, or the log would go into a file that is opened later. */
+/* Where a standard stream was closed /dev/null takes its place, or the log would go into a file
+ * that is opened later. */
 static void settle_streams(void)
 {
     int fd;
     do fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
-    signal(SIGPIPE, SIG_IGN);
 }
 
 static int fail(const wd_err *err)
 {
     if (*err->message) fprintf(stderr, "wandistiller: %s\n", err->message);
     return (int)err->status;
+}
+
+/* What was printed is there only once nothing of it is left in memory. */
+static int finish(void)
+{
+    wd_err err = {.status = WD_IO};
+    if (fflush(stdout) == 0 && !ferror(stdout)) return WD_OK;
+    snprintf(err.message, sizeof err.message, "standard output: cannot be written: %s",
+             strerror(errno));
+    return fail(&err);
 }
 
 /* `wandistiller help [COMMAND]`; the others are for the build, which installs what they print. */
@@ -68,7 +87,7 @@ static int help(int argc, char **argv)
         wd_cli_print_help(stdout, job);
     else
         return fail(&err);
-    return fflush(stdout) == 0 ? WD_OK : WD_IO;
+    return finish();
 }
 
 /* OpenMP's threads wait for one another by spinning, for milliseconds: while another program has
@@ -112,14 +131,14 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     if (!strcmp(name, "--version")) {
         printf("wandistiller %s\n", wd_version());
-        return WD_OK;
+        return finish();
     }
     if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
         return help(argc - 1, argv + 1);
     wd_job job;
     wd_err err = {.status = WD_INTERNAL, .message = "failed without saying why"};
     if (wd_job_find(&job, name, &err) != WD_OK) return fail(&err);
-    catch_signals();
+    if (stops_by_itself(job)) catch_signals();
     wd_status status = run[job](argc - 1, argv + 1, &err);
-    return status == WD_OK ? WD_OK : fail(&err);
+    return status == WD_OK ? finish() : fail(&err);
 }

@@ -197,13 +197,9 @@ void wd_cli_close(wd_cli_input *input)
     wd_config_close(input->config);
 }
 
-wd_status wd_cli_print(char *text, wd_err *err)
+void wd_cli_print(char *text)
 {
     wd_cli_progress_hide();
-    const bool good = fputs(text, stdout) >= 0 && fflush(stdout) == 0;
+    if (text) fputs(text, stdout);
     wd_text_free(text);
-    if (good) return WD_OK;
-    err->status = WD_IO;
-    snprintf(err->message, sizeof err->message, "standard output: cannot be written");
-    return WD_IO;
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wandistiller.h"
+
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/folder_list.h"
@@ -45,6 +47,7 @@ static wd_status put_line(wd_safetensors_writer *writer, const line *l, void *ch
 {
     const wd_tensor *t = &l->from->tensor;
     size_t count = (size_t)wd_tensor_count(t);
+    if (wd_stop_requested()) return wd_fail(err, WD_INTERRUPTED, "stopped on request");
     if (t->dtype == l->dtype) return wd_safetensors_put(writer, t->data, wd_tensor_bytes(t), err);
     for (size_t at = 0; at < count; at += CHUNK_VALUES) {
         size_t n = count - at < CHUNK_VALUES ? count - at : CHUNK_VALUES;

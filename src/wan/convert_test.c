@@ -2,6 +2,7 @@
  * of other models are refused. */
 #include "sparse.h"
 
+#include "core/stop.h"
 #include "wan/convert.h"
 #include "wan/dit_file.h"
 #include "wan/names.h"
@@ -265,6 +266,24 @@ static void heads_of_another_width(void **state)
     wd_safetensors_close(set);
 }
 
+/* A stop leaves neither the file nor a part of it. */
+static void stops_on_request(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_pipeline pipeline;
+    char folder[WD_PATH_MAX], out[WD_PATH_MAX];
+    wd_test_ok(wd_pipeline_open(&pipeline, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    wd_test_ok(wd_folder_make(below(folder, "stopped"), &err), &err);
+    below(out, "stopped/out.safetensors");
+    wd_request_stop();
+    const wd_status status =
+        wd_convert_to_original(out, &pipeline, WD_COMPONENT_TRANSFORMER, NULL, &err);
+    wd_stop_forget();
+    wd_test_refused(status, &err, WD_INTERRUPTED, "stopped on request");
+    assert_int_equal(rmdir(folder), 0); /* it is empty */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +293,7 @@ int main(void)
         cmocka_unit_test(refuses_what_float16_cannot_hold),
         cmocka_unit_test(nothing_is_replaced),
         cmocka_unit_test(heads_of_another_width),
+        cmocka_unit_test(stops_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
