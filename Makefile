@@ -3,7 +3,7 @@
 #   make            builds build/release/wandistiller
 #   make demo       distils the embedded teacher, ends with a picture
 #   make test       builds and runs all tests, make fuzz among them
-#   make fuzz       attacks every reader of files for some seconds, sanitized
+#   make fuzz       attacks readers of files for some seconds each, sanitized
 #   make bench      measures this machine and this program
 #   make torture    injures ranks of training jobs, COUNT of them (300), and sees that nothing hangs
 #   make install    installs to PREFIX (/usr/local), below DESTDIR

@@ -1,10 +1,14 @@
-/* What the pages of docs/ tell people to type works: every line of their `sh` blocks is run, in a
+/* What the pages tell people to type works: every command of README.md and docs/ is run, in a
  * folder where the names that they use are those of a small teacher, a short file of prompts and so
- * on; every `json` block is a device map or a student of Wan2.2-A14B. */
+ * on; every `json` block is a device map, a student, or a file of options. Lists that are made of
+ * the program's own tables are whole. */
 #include "program.h"
+
+#include <dirent.h>
 
 #include "io/file.h"
 #include "io/json.h"
+#include "teacher/strategy.h"
 
 enum { WORDS_MAX = 60, TEXT_MAX = 4096, PAGE_MAX = 1 << 20 };
 
@@ -21,17 +25,19 @@ static int prepare(void **state)
 {
     (void)state;
     static const char prompts[] = "a red apple\na blue star\na yellow smiling face\n";
-    static const char *const folders[] = {"Wan-AI", "config", "data"};
+    static const char *const folders[] = {"Wan-AI", "config", "data", "shared"};
     static const char *const teachers[] = {"Wan-AI/Wan2.2-T2V-A14B-Diffusers",
-                                           "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"};
+                                           "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "shared/teacher"};
     wd_err err;
     if (chdir(wd_test_folder())) return -1;
-    for (int i = 0; i < 3; i++) wd_test_ok(wd_folder_make(folders[i], &err), &err);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 4; i++) wd_test_ok(wd_folder_make(folders[i], &err), &err);
+    for (int i = 0; i < 3; i++)
         if (symlink(WD_SOURCE_DIR "/models/wan-tiny", teachers[i])) return -1;
     write_file("prompts.txt", prompts);
     write_file("held-out.txt", prompts);
     write_file("data/static_prompts.txt", prompts);
+    write_file("shared/prompts.txt", prompts);
+    write_file("student.json", "{\"hidden_size\": 1536, \"depth\": 20}");
     write_file("config/student_config.json", "{\"hidden_size\": 96, \"depth\": 3}");
     write_file("config/device_map.json", "{\"text_encoder\": \"cpu\", \"vae\": \"cpu\", "
                                          "\"transformer\": 0, \"transformer_2\": 1}");
@@ -39,6 +45,17 @@ static int prepare(void **state)
 }
 
 /* ---- pages ---- */
+
+static char *read_page(const char *name)
+{
+    char path[256], *page;
+    size_t bytes;
+    wd_err err;
+    snprintf(path, sizeof path, "%s/%s", WD_SOURCE_DIR, name);
+    wd_test_ok(wd_file_read(&page, &bytes, path, PAGE_MAX, &err), &err);
+    page[bytes - 1] = 0; /* of the last line's end */
+    return page;
+}
 
 /* Cuts the next block that opens with `fence` out of *page, which goes on behind it; NULL: none. */
 static char *next_block(char **page, const char *fence)
@@ -53,22 +70,17 @@ static char *next_block(char **page, const char *fence)
     return begin;
 }
 
-static char *read_page(const char *name)
+static const char *next_line(const char *text)
 {
-    char path[256], *page;
-    size_t bytes;
-    wd_err err;
-    snprintf(path, sizeof path, "%s/%s", WD_SOURCE_DIR, name);
-    wd_test_ok(wd_file_read(&page, &bytes, path, PAGE_MAX, &err), &err);
-    page[bytes - 1] = 0; /* of the last line's end */
-    return page;
+    const char *end = strchr(text, '\n');
+    return end ? end + 1 : text + strlen(text);
 }
 
 /* ---- command lines ---- */
 
 typedef struct command {
     char text[TEXT_MAX];
-    const char *word[WORDS_MAX + 3];
+    const char *word[WORDS_MAX + 9];
     int words;
 } command;
 
@@ -104,100 +116,238 @@ static const char *read_command(command *c, const char *text)
     return *text ? text + 1 : text;
 }
 
+/* Whether a line outside of `sh` blocks is a command: of the program, or of what starts its ranks.
+ */
+static bool is_command(const char *line)
+{
+    static const char *const begins[] = {"wandistiller ", "mpirun ", "srun ", "exec mpirun "};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (!strncmp(line, begins[i], strlen(begins[i]))) return true;
+    return false;
+}
+
+/* What only stands for words of the reader's. */
+static bool is_template(const command *c)
+{
+    for (int i = 0; i < c->words; i++)
+        if (!strcmp(c->word[i], "...")) return true;
+    return false;
+}
+
+/* Leaves out who starts ranks, of which this machine need have one only: the command line itself
+ * asks for it. /shared is a folder here. A run is short, and of small pictures: of an option the
+ * last value counts. */
 static void run_command(command *c)
 {
-    assert_string_equal(c->word[0], "wandistiller");
-    if (!strcmp(c->word[1], "train")) {
-        c->word[c->words++] = "--num_steps"; /* the last one counts */
-        c->word[c->words++] = "2";
+    int at = 0;
+    bool ranks = false;
+    while (at < c->words && strcmp(c->word[at], "wandistiller")) at++;
+    assert_in_range(at, 0, c->words - 2);
+    for (int i = at; i < c->words; i++) {
+        const char *w = c->word[i];
+        if (!strncmp(w, "/shared/", 8)) c->word[i] = w + 1;
+        ranks |= !strcmp(w, "--distributed") || !strcmp(w, "--nproc_per_node");
     }
+    static const char *const shorter[] = {"--num_steps", "2",  "--height",         "64",
+                                          "--width",     "64", "--nproc_per_node", "1"};
+    if (!strcmp(c->word[at + 1], "train"))
+        for (int i = 0; i < (ranks ? 8 : 6); i++) c->word[c->words++] = shorter[i];
+    if (!strcmp(c->word[at + 1], "convert")) unlink(c->word[c->words - 1]); /* an earlier page's */
     c->word[c->words] = NULL;
-    wd_program_run_(&program, c->word + 1);
+    wd_program_run_(&program, c->word + at + 1);
     if (!program.code) return;
     for (int i = 0; i < c->words; i++) print_error("%s ", c->word[i]);
     fail_msg("exit code %d: %s", program.code, program.err);
 }
 
-/* All of a page; `least`: as many there are, or none would be missed. */
-static void run_page(const char *name, int least)
+/* All commands of a page: the lines of `sh` blocks, and those of other blocks with a language and
+ * of indented ones that are commands. A block without a language is what a program has printed. */
+static void run_page(const char *name, int commands)
 {
     static command c;
-    char *page = read_page(name), *rest = page;
-    int commands = 0;
-    for (const char *block; (block = next_block(&rest, "```sh\n"));)
-        while (*block) {
-            block = read_command(&c, block);
-            if (!c.words) continue;
+    int run = 0;
+    bool fence = false, shell = false, printed = false;
+    char *page = read_page(name);
+    for (const char *line = page; *line;) {
+        const char *text = line + strspn(line, " ");
+        if (!strncmp(line, "```", 3)) {
+            fence = !fence;
+            shell = fence && !strncmp(line, "```sh\n", 6);
+            printed = fence && line[3] == '\n';
+        } else if (!printed &&
+                   (shell ? *text != '\n' : (fence || text - line >= 4) && is_command(text))) {
+            line = read_command(&c, text);
+            if (is_template(&c)) continue;
             run_command(&c);
-            commands++;
+            run++;
+            continue;
         }
+        line = next_line(line);
+    }
     wd_free(page);
-    assert_in_range(commands, least, least + 20);
+    if (run != commands)
+        fail_msg("%s: expected %d commands, found %d: mend the number if they are all there", name,
+                 commands, run);
 }
 
-static void readme(void **state)
+/* How many commands each page has, lest one is not seen as one. */
+static const struct {
+    const char *name;
+    int commands;
+} pages[] = {
+    {"README.md", 6},
+    {"docs/design.md", 0},
+    {"docs/from-python.md", 18},
+    {"docs/glossary.md", 0},
+    {"docs/models.md", 3},
+    {"docs/options.md", 0},
+    {"docs/ranks.md", 6},
+    {"docs/recipe.md", 0},
+    {"docs/strategies.md", 1},
+    {"docs/student-config.md", 0},
+    {"docs/troubleshooting.md", 0},
+};
+
+enum { PAGES = sizeof pages / sizeof *pages };
+
+static void commands_work(void **state)
 {
     (void)state;
-    run_page("README.md", 6);
+    for (int i = 0; i < PAGES; i++) run_page(pages[i].name, pages[i].commands);
 }
 
-static void strategies(void **state)
+static void every_page_is_known(void **state)
 {
     (void)state;
-    run_page("docs/strategies.md", 1);
-}
-
-static void from_python(void **state)
-{
-    (void)state;
-    run_page("docs/from-python.md", 18);
+    DIR *folder = opendir(WD_SOURCE_DIR "/docs");
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        bool known = !strstr(entry->d_name, ".md");
+        for (int i = 0; i < PAGES; i++) known |= !strcmp(pages[i].name + 5, entry->d_name);
+        if (!known) fail_msg("docs/%s: name it in the test of the pages", entry->d_name);
+    }
+    closedir(folder);
 }
 
 /* ---- files ---- */
 
-static bool is_device_map(const char *text)
+static bool has(const char *text, const char *key)
 {
     wd_err err;
     json_t *json;
     wd_test_ok(wd_json_parse(&json, text, strlen(text), "a page", &err), &err);
-    const bool is = json_object_get(json, "transformer");
+    const bool is = json_object_get(json, key);
     json_decref(json);
     return is;
 }
 
-static void plan_files(const char *name, int maps, int students)
+static void plan_file(const char *text, const char *preset, const char *option)
+{
+    write_file("page.json", text);
+    wd_program_run(&program, "plan", "--teacher_preset", preset, option, "page.json", "--devices",
+                   "sim:2x80GiB@link=50GB/s,compute=500TFLOP/s");
+    wd_program_succeeded(&program);
+}
+
+static void plan_files(const char *name, int maps, int students, int options)
 {
     char *page = read_page(name), *rest = page;
     for (const char *block; (block = next_block(&rest, "```json\n"));) {
-        const bool map = is_device_map(block);
-        const char *option = map ? "--teacher_device_map" : "--student_config";
-        write_file("page.json", block);
-        wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", option, "page.json",
-                       "--devices", "sim:2x80GiB@link=50GB/s,compute=500TFLOP/s");
-        wd_program_succeeded(&program);
-        if (map) assert_null(strstr(program.out, "custom needs"));
-        maps -= map;
-        students -= !map;
+        if (has(block, "teacher_path")) {
+            write_file("page.json", block);
+            wd_program_run(&program, "plan", "--config", "page.json");
+            wd_program_succeeded(&program);
+            options--;
+        } else if (has(block, "transformer")) {
+            plan_file(block, "wan2.2-a14b", "--teacher_device_map");
+            assert_null(strstr(program.out, "custom needs"));
+            maps--;
+        } else {
+            plan_file(block, "wan2.2-a14b", "--student_config");
+            students--;
+        }
     }
     wd_free(page);
     assert_int_equal(maps, 0);
     assert_int_equal(students, 0);
+    assert_int_equal(options, 0);
 }
 
-static void files(void **state)
+/* Indented lines that are students: JSON, and what it is. */
+static void plan_lines(const char *name, int students)
+{
+    char *page = read_page(name);
+    for (const char *line = page; *line; line = next_line(line)) {
+        char text[256];
+        if (strncmp(line, "    {", 5)) continue;
+        snprintf(text, sizeof text, "%.*s}", (int)strcspn(line, "}"), line);
+        plan_file(text, "wan2.1-1.3b", "--student_config");
+        students--;
+    }
+    wd_free(page);
+    assert_int_equal(students, 0);
+}
+
+static void files_work(void **state)
 {
     (void)state;
-    plan_files("docs/strategies.md", 2, 0);
-    plan_files("docs/from-python.md", 1, 1);
+    plan_files("docs/strategies.md", 2, 0, 0);
+    plan_files("docs/from-python.md", 1, 1, 0);
+    plan_files("docs/options.md", 0, 0, 1);
+    plan_lines("docs/student-config.md", 2);
+}
+
+/* ---- lists ---- */
+
+/* The section that opens with `title`, cut at the next one. */
+static char *section_of(char *page, const char *title)
+{
+    char *begin = strstr(page, title);
+    assert_non_null(begin);
+    char *end = strstr(begin + strlen(title), "\n## ");
+    if (end) *end = 0;
+    return begin;
+}
+
+static void options_that_keep_the_student_are_listed(void **state)
+{
+    (void)state;
+    int64_t count;
+    char name[64], *page = read_page("docs/options.md");
+    const char *section = section_of(page, "## What never changes the student");
+    const wd_option *table = wd_options_of(WD_JOB_TRAIN, &count);
+    for (int64_t i = 0; i < count; i++) {
+        if (table[i].flags & WD_OPTION_LEGACY) continue;
+        const bool same = table[i].flags & WD_OPTION_SAME_STUDENT;
+        snprintf(name, sizeof name, "`--%s`", table[i].name);
+        if (same != (strstr(section, name) != NULL))
+            fail_msg("docs/options.md: %s is %s what never changes the student", name,
+                     same ? "missing in the list of" : "listed with, but is not,");
+    }
+    wd_free(page);
+}
+
+static void strategies_are_listed(void **state)
+{
+    (void)state;
+    char row[64], *page = read_page("docs/strategies.md");
+    const char *section = section_of(page, "## The nine strategies");
+    assert_int_equal(WD_STRATEGY_COUNT, 9);
+    for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
+        snprintf(row, sizeof row, "\n| `%s` |", wd_strategy_name((wd_strategy)i));
+        if (!strstr(section, row)) fail_msg("docs/strategies.md: no row \"%s\"", row);
+    }
+    wd_free(page);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readme),
-        cmocka_unit_test(strategies),
-        cmocka_unit_test(from_python),
-        cmocka_unit_test(files),
+        cmocka_unit_test(commands_work),
+        cmocka_unit_test(every_page_is_known),
+        cmocka_unit_test(files_work),
+        cmocka_unit_test(options_that_keep_the_student_are_listed),
+        cmocka_unit_test(strategies_are_listed),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

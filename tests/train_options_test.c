@@ -73,11 +73,110 @@ static void one_rank_is_this_process(void **state)
     assert_same_weights(wd_test_path("alone"), wd_test_path("one"));
 }
 
+/* ---- what never changes the student ---- */
+
+/* A value other than the default for each option that never changes the student. Options that
+ * contradict one another are in other runs. */
+enum { RUNS = 3 };
+static const struct {
+    int run; /* with the others of the same number */
+    const char *name, *value;
+} same[] = {
+    {0, "teacher_device_strategy", "disk"},
+    {0, "teacher_prefetch", "2"},
+    {0, "teacher_window", "3"},
+    {0, "teacher_micro_batch", "2"},
+    {0, "gradient_checkpointing", "true"},
+    {0, "shard_optimizer", "true"},
+    {0, "cache_dir", "other-cache"},
+    {0, "output_dir", "same-0"},
+    {0, "checkpoint_interval", "2"},
+    {0, "keep_checkpoints", "1"},
+    {0, "sample_interval", "3"},
+    {0, "sample_steps", "1"},
+    {0, "sample_dir", "other-samples"},
+    {0, "host_memory", "4GiB"},
+    {0, "network_bandwidth", "1GB/s"},
+    {0, "measure_rates", "true"},
+    {0, "profile_memory", "true"},
+    {0, "num_threads", "1"},
+    {0, "step_timeout", "500"},
+    {1, "devices", "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s"},
+    {1, "teacher_device_strategy", "gpu0"},
+    {1, "teacher_rank", "1"},
+    {1, "output_dir", "same-1"},
+    {2, "devices", "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s"},
+    {2, "teacher_device_map", "map.json"},
+    {2, "output_dir", "same-2"},
+};
+
+enum { SAME = sizeof same / sizeof *same };
+
+static void every_such_option_is_tried(void **state)
+{
+    (void)state;
+    int64_t count;
+    const wd_option *table = wd_options_of(WD_JOB_TRAIN, &count);
+    for (int64_t i = 0; i < count; i++) {
+        bool tried =
+            !(table[i].flags & WD_OPTION_SAME_STUDENT) || table[i].flags & WD_OPTION_LEGACY;
+        for (int k = 0; k < SAME; k++) tried |= !strcmp(same[k].name, table[i].name);
+        if (!tried) fail_msg("--%s: give it a value here, with which a run is made", table[i].name);
+    }
+    for (int k = 0; k < SAME; k++) {
+        const wd_option *o = wd_option_find(WD_JOB_TRAIN, same[k].name, NULL);
+        assert_true(o && o->flags & WD_OPTION_SAME_STUDENT &&
+                    strcmp(o->default_text, same[k].value));
+    }
+}
+
+/* Trains from a file of options: those of run `number`. */
+static void run_with(int number)
+{
+    wd_err err;
+    char name[32];
+    json_t *options = json_pack(
+        "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "teacher_path", teacher, "data_path",
+        "prompts.txt", "student_config", "student.json", "height", 32, "width", 32, "trajectories",
+        4, "trajectory_steps", 4, "num_steps", 6, "seed", 3, "output_dir", "usual");
+    for (int k = 0; k < SAME; k++)
+        if (same[k].run == number)
+            json_object_set_new(options, same[k].name,
+                                strcmp(same[k].value, "true") ? json_string(same[k].value)
+                                                              : json_true());
+    char *text = json_dumps(options, 0);
+    snprintf(name, sizeof name, "run-%d.json", number);
+    wd_test_ok(wd_file_write(name, text, strlen(text), &err), &err);
+    wd_program_run(&program, "train", "--config", name, "--log_level", "warning");
+    wd_program_succeeded(&program);
+    json_decref(options);
+    free(text);
+}
+
+static void they_never_change_the_student(void **state)
+{
+    (void)state;
+    static const char map[] = "{\"text_encoder\": \"cpu\", \"vae\": \"cpu\", "
+                              "\"transformer\": 1, \"transformer_2\": \"disk\"}";
+    wd_err err;
+    if (chdir(wd_test_folder())) fail();
+    wd_test_ok(wd_file_write("map.json", map, sizeof map - 1, &err), &err);
+    run_with(-1);
+    for (int r = 0; r < RUNS; r++) {
+        char out[16];
+        snprintf(out, sizeof out, "same-%d", r);
+        run_with(r);
+        assert_same_weights("usual", out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_keeps_what_was_said),
         cmocka_unit_test(one_rank_is_this_process),
+        cmocka_unit_test(every_such_option_is_tried),
+        cmocka_unit_test(they_never_change_the_student),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -2,17 +2,22 @@
 #include <stddef.h>
 
 #include "api/tables.h"
+#include "teacher/strategy.h"
 
 #define OPTIONS wd_train_options
 
-#define STRATEGIES                                                                                 \
-    "gpu", "cpu", "gpu0", "balanced", "sequential", "custom", "offload", "disk", "auto"
+static const char *const strategies[] = {
+#define X(name, what) #name,
+    WD_STRATEGY_MAP(X)
+#undef X
+        NULL,
+};
 
 /* A flag of the Python version that chose a strategy. */
 #define STRATEGY_ALIAS(name_, strategy)                                                            \
-    .name = name_, .type = WD_OPTION_CHOICE, .choices = WD_CHOICES(STRATEGIES),                    \
-    .default_text = "", .offset = offsetof(OPTIONS, teacher_device_strategy), .bare = strategy,    \
-    .group = "Teacher", .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,                        \
+    .name = name_, .type = WD_OPTION_CHOICE, .choices = strategies, .default_text = "",            \
+    .offset = offsetof(OPTIONS, teacher_device_strategy), .bare = strategy, .group = "Teacher",    \
+    .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,                                            \
     .help = "Short for --teacher_device_strategy " strategy
 
 static const wd_option table[] = {
@@ -24,8 +29,8 @@ static const wd_option table[] = {
      .flags = WD_OPTION_STUDENT,
      .help = "How the teacher's weights are kept. It computes in bfloat16 with bfloat16, else in "
              "float32: on the CPU float16 is widened block by block"},
-    {WD_CHOICE_LINE(teacher_device_strategy, "", STRATEGIES), .group = "Teacher",
-     .flags = WD_OPTION_SAME_STUDENT,
+    {WD_FIELD(teacher_device_strategy), .type = WD_OPTION_CHOICE, .default_text = "",
+     .choices = strategies, .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help =
          "Where the teacher's weights live, and who computes (docs/strategies.md); default: cpu "
          "where there is no other device, gpu with one, auto with several or with several ranks. "

@@ -23,10 +23,12 @@ wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err)
             *out = (wd_strategy)i;
             return WD_OK;
         }
-    return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "teacher_device_strategy: \"%s\" is not one of cpu, gpu, gpu0, balanced, "
-                   "sequential, custom, offload, disk, auto",
-                   name);
+    char all[128] = "";
+    size_t used = 0;
+    for (int i = 0; i < WD_STRATEGY_COUNT; i++)
+        used = wd_append(all, sizeof all, used, "%s%s", i ? ", " : "", names[i]);
+    return wd_fail(err, WD_INVALID_ARGUMENT, "teacher_device_strategy: \"%s\" is not one of %s",
+                   name, all);
 }
 
 /* ---- devices ---- */
