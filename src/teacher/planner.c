@@ -110,8 +110,9 @@ wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_
     WD_TRY(fill(&site, &size, planner, wd_placed_window(&plan->placement, plan->window),
                 plan->micro_batch, err));
     site.uncached = wd_planner_is_uncached(plan);
-    wd_timeline_play(&plan->placement, &size, &site, &plan->load, fn, context);
-    return WD_OK;
+    wd_timeline played;
+    return wd_timeline_play(&played, &plan->placement, &size, &site, &plan->load, fn, context,
+                            err);
 }
 
 double wd_planner_copied(const wd_strategy_plan *plan)
@@ -266,8 +267,7 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     WD_TRY(place(&out->placement, &p->input, strategy, &size, &site, err));
     account(out, &size, &site);
     site.uncached = wd_planner_is_uncached(out);
-    wd_planner_predict(out, &p->input, &size, &site);
-    return WD_OK;
+    return wd_planner_predict(out, &p->input, &size, &site, err);
 }
 
 /* With this window. What a micro-batch needs says how stages are placed, which says whether small

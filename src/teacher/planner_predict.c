@@ -198,9 +198,9 @@ static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
 }
 
 /* Plays all kinds of sweeps. The plan gets the one that most of the time goes into. */
-static step_play play_step(wd_strategy_plan *plan, const wd_planner_input *in,
+static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_planner_input *in,
                            const wd_teacher_size *size, const wd_site *site,
-                           const wd_student_load *student)
+                           const wd_student_load *student, wd_err *err)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
     step_play step = {0};
@@ -210,7 +210,8 @@ static step_play play_step(wd_strategy_plan *plan, const wd_planner_input *in,
         if (!(kind[k].sweeps > 0)) continue;
         const double sweeps = in->step_targets * kind[k].sweeps;
         const wd_sweep_load load = load_of(&kind[k], plan, in, student);
-        const wd_timeline t = wd_timeline_play(&plan->placement, size, site, &load, NULL, NULL);
+        wd_timeline t;
+        WD_TRY(wd_timeline_play(&t, &plan->placement, size, site, &load, NULL, NULL, err));
         const double seconds = t.sweep_seconds * sweeps;
         step.seconds += seconds;
         step.busiest += t.busy * seconds;
@@ -221,14 +222,16 @@ static step_play play_step(wd_strategy_plan *plan, const wd_planner_input *in,
         plan->load = load;
         plan->timeline = t;
     }
-    return step;
+    *out = step;
+    return WD_OK;
 }
 
-void wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
-                        const wd_teacher_size *size, const wd_site *site)
+wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
+                             const wd_teacher_size *size, const wd_site *site, wd_err *err)
 {
     const wd_student_load student = student_of(in);
-    const step_play step = play_step(plan, in, size, site, &student);
+    step_play step;
+    WD_TRY(play_step(&step, plan, in, size, site, &student, err));
     plan->reduce_seconds = fmax(student.network_seconds, carried_seconds(in));
     plan->exposed_seconds =
         fmax(0, plan->reduce_seconds - in->final_share * student.compute_seconds - step.compute);
@@ -237,4 +240,5 @@ void wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
     plan->step_seconds = fmax(step.seconds, fmax(busy, network));
     plan->network_limits = network >= step.seconds || plan->exposed_seconds > step.seconds / 2;
     plan->student_limits = busy > step.busiest && !plan->network_limits;
+    return WD_OK;
 }

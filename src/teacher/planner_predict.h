@@ -10,8 +10,8 @@
 /* Fills in all of a plan that is of time and what limits it, from its placement, window and
  * micro-batch. `size` and `site`: with what sweeps of these need, and whether mapped weights are
  * read again. */
-void wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *input,
-                        const wd_teacher_size *size, const wd_site *site);
+wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *input,
+                             const wd_teacher_size *size, const wd_site *site, wd_err *err);
 
 /* What moves, link by link; of `size` and `site` neither FLOPs nor rates are looked at. */
 void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_planner_input *input,

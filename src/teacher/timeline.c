@@ -3,9 +3,9 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
+#include "core/memory.h"
 #include "core/require.h"
 
 enum {
@@ -60,7 +60,7 @@ typedef struct player {
     wd_timeline *out;
     double ready[WD_PLACED_EXPERTS_MAX]
                 [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; of `apart` sweeps */
-    part part[WD_SITE_DEVICES_MAX];
+    part part[]; /* [parts] */
 } player;
 
 static double later(double a, double b)
@@ -525,41 +525,53 @@ static void count_slots(player *p)
         }
 }
 
-wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
-                             const wd_site *site, const wd_sweep_load *load, wd_timeline_fn *fn,
-                             void *context)
+/* The player of a placement's sweeps. It is too large for a stack. */
+static wd_status open_player(player **out, const wd_placement *placement, const wd_site *site,
+                             wd_err *err)
 {
-    wd_timeline out;
-    player p; /* large: of devices only those that there are get their zeros */
-    mark first = {0}, last = {0};
-    memset(&out, 0, sizeof out);
-    memset(&p, 0, offsetof(player, part));
-    p.placement = placement;
-    p.size = size;
-    p.site = site;
-    p.load = load;
-    p.fn = fn;
-    p.context = context;
-    p.out = &out;
-    p.parts = placement->each ? site->devices : wd_site_devices(site);
-    memset(p.part, 0, (size_t)p.parts * sizeof *p.part);
-    for (int d = 0; d < p.parts; d++) {
+    player *p;
+    const int parts = placement->each ? site->devices : wd_site_devices(site);
+    const size_t bytes = sizeof *p + (size_t)parts * sizeof *p->part;
+    WD_TRY(wd_alloc((void **)&p, 1, bytes, "a timeline", err));
+    p->placement = placement;
+    p->site = site;
+    p->parts = parts;
+    for (int d = 0; d < parts; d++) {
         const wd_placed_sweep sweep = wd_placement_sweep(placement, site, d);
-        p.part[d].places = sweep.streams <= WD_PIPELINE_STREAMS ? sweep.streams : 0;
+        p->part[d].places = sweep.streams <= WD_PIPELINE_STREAMS ? sweep.streams : 0;
     }
-    count_slots(&p);
-    p.apart = sweeps_apart(load);
+    count_slots(p);
+    *out = p;
+    return WD_OK;
+}
+
+wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
+                           const wd_teacher_size *size, const wd_site *site,
+                           const wd_sweep_load *load, wd_timeline_fn *fn, void *context,
+                           wd_err *err)
+{
+    player *p;
+    mark first = {0}, last = {0};
+    WD_TRY(open_player(&p, placement, site, err));
+    memset(out, 0, sizeof *out);
+    p->size = size;
+    p->load = load;
+    p->fn = fn;
+    p->context = context;
+    p->out = out;
+    p->apart = sweeps_apart(load);
     const int before = BEFORE * sweeps_of_one(load);
-    p.sweeps = before + whole_steps(load, p.apart);
-    for (p.sweep = 0; p.sweep < p.sweeps; p.sweep++) {
-        p.from = release_of(&p);
-        const double end = play_sweep(&p);
-        play_steps(&p);
-        last = mark_of(&p, end);
-        if (p.sweep == before - 1) first = last;
+    p->sweeps = before + whole_steps(load, p->apart);
+    for (p->sweep = 0; p->sweep < p->sweeps; p->sweep++) {
+        p->from = release_of(p);
+        const double end = play_sweep(p);
+        play_steps(p);
+        last = mark_of(p, end);
+        if (p->sweep == before - 1) first = last;
     }
-    sum_up(&p);
-    out.sweep_seconds = (last.seconds - first.seconds) / (last.sweeps - first.sweeps);
-    find_limit(&p, out.sweep_seconds);
-    return out;
+    sum_up(p);
+    out->sweep_seconds = (last.seconds - first.seconds) / (last.sweeps - first.sweeps);
+    find_limit(p, out->sweep_seconds);
+    wd_free(p);
+    return WD_OK;
 }

@@ -12,6 +12,7 @@
 #ifndef WD_TEACHER_TIMELINE_H
 #define WD_TEACHER_TIMELINE_H
 
+#include "core/error.h"
 #include "teacher/placement.h"
 
 enum { WD_TIMELINE_BATCHES_MAX = 1024 };
@@ -70,8 +71,9 @@ typedef struct wd_timeline {
 
 /* `fn` (or NULL) sees every event but what is brought to the embedding and from the head, each
  * lane's in order. */
-wd_timeline wd_timeline_play(const wd_placement *placement, const wd_teacher_size *size,
-                             const wd_site *site, const wd_sweep_load *load, wd_timeline_fn *fn,
-                             void *context);
+wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
+                           const wd_teacher_size *size, const wd_site *site,
+                           const wd_sweep_load *load, wd_timeline_fn *fn, void *context,
+                           wd_err *err);
 
 #endif

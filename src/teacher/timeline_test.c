@@ -32,13 +32,22 @@ static wd_placement placed(wd_home home, int devices)
     return p;
 }
 
+static wd_timeline played(const wd_placement *p, const wd_teacher_size *size, const wd_site *site,
+                          const wd_sweep_load *load, wd_timeline_fn *fn, void *context)
+{
+    wd_err err;
+    wd_timeline out;
+    wd_test_ok(wd_timeline_play(&out, p, size, site, load, fn, context, &err), &err);
+    return out;
+}
+
 static wd_timeline play(wd_home home, int devices, int batches)
 {
     const wd_placement p = placed(home, devices);
     const wd_teacher_size size = twelve();
     const wd_site site = site_of(devices);
     const wd_sweep_load load = {.batches = {batches}, .batch_targets = {1, 1}};
-    return wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    return played(&p, &size, &site, &load, NULL, NULL);
 }
 
 static void assert_seconds(double got, double expected)
@@ -76,7 +85,7 @@ static void a_block_that_comes_alone(void **state)
     wd_teacher_size size = twelve();
     p.place[0][5].home = WD_HOME_HOST;
     size.stage[0][5].device = 4000;
-    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 40 + 1);
 }
 
@@ -92,7 +101,7 @@ static void small_stages_at_the_ends(void **state)
         size.flops[s] = 0;
         size.stage[0][s].device = 0;
     }
-    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 2));
 }
 
@@ -106,7 +115,7 @@ static void embedded_for_another(void **state)
     const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}};
     p.place[0][0] = (wd_place){WD_HOME_DEVICE, 0};
     for (int s = 1; s < BLOCKS; s++) p.place[0][s].device = 1;
-    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 1));
 }
 
@@ -139,7 +148,7 @@ static void sweeps_of_other_states(void **state)
     const wd_site site = site_of(4);
     for (int apart = 0; apart < 8; apart++) {
         const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .sweeps_apart = apart};
-        const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+        const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
         const int under_way = apart < 1 ? 1 : apart < 4 ? apart : 4;
         assert_seconds(t.sweep_seconds, (double)BLOCKS / under_way);
     }
@@ -154,13 +163,13 @@ static void from_home_and_back(void **state)
     wd_site site = site_of(2);
     wd_sweep_load load = {
         .batches = {2}, .batch_targets = {3}, .text_bytes = 200, .latent_bytes = 100, .home = 1};
-    wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 6 * (BLOCKS + 2 + 1 + 1));
     load.home = 0;
-    t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 6 * (BLOCKS + 2));
     site.device[0].reads_host = true;
-    t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 6 * BLOCKS);
 }
 
@@ -177,10 +186,10 @@ static void to_a_head(void **state)
                                 .hop_batch_bytes = 6000,
                                 .hop_head_bytes = 5000};
     p.place[0][BLOCKS - 1].device = 1;
-    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
+    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
                    2 * 3 * (BLOCKS - 1 + 50));
     p.place[0][BLOCKS - 2].device = 1;
-    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
+    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
                    2 * (3 * (BLOCKS - 2 + 70) + 60));
 }
 
@@ -211,7 +220,7 @@ static void from_rank_to_rank(void **state)
     for (int hosts = 1; hosts <= 2; hosts++) {
         const wd_site site = two_ranks(hosts);
         const double rate = hosts > 1 ? 10 : 50;
-        const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+        const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
         assert_seconds(t.sweep_seconds, 2 * BLOCKS + 200 / 100 + 200 / rate + 200 / 100);
         assert_seconds(t.network_seconds, 200 / rate);
     }
@@ -226,10 +235,10 @@ static void a_teacher_each(void **state)
     const wd_teacher_size size = twelve();
     const wd_sweep_load load = {.batches = {4}, .batch_targets = {1}, .latent_bytes = 30};
     const wd_site near = two_ranks(1), far = two_ranks(2);
-    wd_timeline t = wd_timeline_play(&p, &size, &near, &load, NULL, NULL);
+    wd_timeline t = played(&p, &size, &near, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 4 * BLOCKS);
     assert_seconds(t.network_seconds, 2 * 4 * 30 / 50.0); /* both at a time */
-    t = wd_timeline_play(&p, &size, &far, &load, NULL, NULL);
+    t = played(&p, &size, &far, &load, NULL, NULL);
     assert_seconds(t.network_seconds, 4 * 30 / 10.0);
 }
 
@@ -243,7 +252,7 @@ static void converted_from_disk(void **state)
     const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}};
     for (int s = 0; s < BLOCKS; s++) size.stage[0][s].file = 800;
     site.disk_bytes_per_s = 1e6;
-    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 8 * BLOCKS);
 }
 
@@ -256,7 +265,7 @@ static void processor_streams_from_disk(void **state)
     const wd_sweep_load load = {.batches = {1}, .batch_targets = {1, 1}};
     wd_site site = site_of(1);
     site.device[0].reads_host = true;
-    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 8 * BLOCKS);
 }
 
@@ -272,13 +281,13 @@ static void mapped_again_and_again(void **state)
     for (int s = 0; s < BLOCKS; s++) size.stage[0][s].host = 300; /* the rest is mapped: 2 s */
     site.device[0].reads_host = true;
     p.by_batch = 0;
-    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 3 * BLOCKS);
+    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 3 * BLOCKS);
     site.uncached = true;
-    wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, (3 + 2) * BLOCKS);
     p = placed(WD_HOME_HOST, 1);
     site.device[0].reads_host = false;
-    t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, (2 + 4) * BLOCKS);
 }
 
@@ -307,7 +316,7 @@ static void lanes_are_in_order(void **state)
     const wd_site site = site_of(2);
     const wd_sweep_load load = {.batches = {3}, .batch_targets = {2, 2}, .hop_bytes = 15};
     watch w = {.events = 0};
-    wd_timeline_play(&p, &size, &site, &load, see, &w);
+    played(&p, &size, &site, &load, see, &w);
     /* four sweeps of: twelve stages and a hop for three micro-batches, a read, two copies */
     assert_int_equal(w.events, 4 * (3 * (BLOCKS + 1) + 1 + 2));
 }
@@ -327,7 +336,7 @@ static void places(void **state)
     const wd_sweep_load load = {.batches = {10, 10}, .batch_targets = {1, 1}};
     for (int e = 0; e < 2; e++)
         for (int s = 0; s < 3; s++) p.place[e][s] = (wd_place){WD_HOME_DEVICE, e || s};
-    const wd_timeline t = wd_timeline_play(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 90 + 7 * 8 + 1);
     assert_seconds(t.compute_seconds[1], 100);
 }
@@ -337,7 +346,7 @@ static double seconds_on_four(const wd_sweep_load *load)
     const wd_placement p = placed(WD_HOME_DEVICE, 4);
     const wd_teacher_size size = twelve();
     const wd_site site = site_of(5);
-    return wd_timeline_play(&p, &size, &site, load, NULL, NULL).sweep_seconds;
+    return played(&p, &size, &site, load, NULL, NULL).sweep_seconds;
 }
 
 /* Sweeps of other states fill devices that one micro-batch at a time goes through; where each
@@ -404,12 +413,12 @@ static void halves(void **state)
     const wd_site site = site_of(1);
     wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .window = 1};
     load.student = (wd_student_load){.targets = 1, .compute_seconds = 4, .ahead = 1};
-    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 16);
+    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 16);
     load.student.compute_seconds = 20;
-    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 32);
+    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 32);
     const wd_placement brought = placed(WD_HOME_HOST, 1);
     load.student = (wd_student_load){.targets = 1, .link_seconds = 100, .ahead = 1};
-    assert_seconds(wd_timeline_play(&brought, &size, &site, &load, NULL, NULL).sweep_seconds,
+    assert_seconds(played(&brought, &size, &site, &load, NULL, NULL).sweep_seconds,
                    100 + 4 * BLOCKS);
 }
 
@@ -441,7 +450,7 @@ static void steps_of_both_experts(void **state)
                                 .window = 4,
                                 .home = 1,
                                 .student = {.targets = 2, .compute_seconds = 4, .ahead = 1}};
-    assert_seconds(wd_timeline_play(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
+    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
                    2 * 4 + (3 * 3 - 4));
 }
 

@@ -1,0 +1,56 @@
+/* A stack of 1 MiB is enough, for the program and for its threads: `ulimit -s 1024` is what some
+ * systems give. What is large is on the heap. */
+#include "runs.h"
+
+#include <sys/resource.h>
+
+#include "sanitized.h"
+
+static wd_program program;
+
+#define SMALL "--height", "32", "--width", "32"
+
+static void run_with_small_stack(const char *const *arguments)
+{
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_STACK, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_STACK, &(struct rlimit){1 << 20, before.rlim_max}), 0);
+    const pid_t pid = wd_program_start(arguments);
+    assert_int_equal(setrlimit(RLIMIT_STACK, &before), 0);
+    wd_program_wait(&program, pid);
+}
+
+/* run(WD_OK, "inspect", path) */
+#define run(code_, ...)                                                                            \
+    do {                                                                                           \
+        run_with_small_stack((const char *const[]){__VA_ARGS__, NULL});                            \
+        if (program.code != (code_)) fail_msg("exit code %d: %s", program.code, program.err);      \
+    } while (0)
+
+static void every_command_runs(void **state)
+{
+    (void)state;
+    if (WD_TEST_SANITIZED) skip();
+    const char *data = wd_test_path("prompts.txt"), *out = wd_test_path("out");
+    run(WD_OK, "inspect", teacher);
+    run(WD_OK, "plan", "--teacher_path", teacher, "--data_path", data, SMALL);
+    run(WD_OK, "plan", "--teacher_preset", "wan2.2-a14b", "--ranks", "8", "--devices",
+        "sim:8x80GiB@link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s,memory=80GB/s");
+    run(WD_OK, "train", "--teacher_path", teacher, "--data_path", data, "--output_dir", out,
+        "--num_steps", "1", "--batch_size", "2", "--trajectories", "2", "--save_samples",
+        "--sample_steps", "1", SMALL);
+    run(WD_DOES_NOT_FIT, "train", "--teacher_path", teacher, "--data_path", data, "--output_dir",
+        wd_test_path("none"), "--devices", "sim:1x10MiB@link=50GB/s,compute=500GFLOP/s",
+        "--teacher_device_strategy", "gpu", SMALL);
+    run(WD_OK, "sample", "--model", out, "--prompt", "fox", "--steps", "1", "--out",
+        wd_test_path("fox.png"));
+    run(WD_OK, "eval", "--teacher", teacher, "--student", out, "--prompts", data, "--steps", "1");
+    run(WD_OK, "convert", "--model", out, "--to", "comfyui", "--out",
+        wd_test_path("out.safetensors"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_command_runs)};
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
