@@ -63,6 +63,12 @@ target_link_options(test_distill_links PRIVATE -Wl,--wrap=wd_queue_copy
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_comm_send)
 target_link_options(test_api_memory_report PRIVATE -Wl,--wrap=fopen)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
+# Calls of the system that fail: see tests/faults.h.
+foreach(test student_faults distill_faults)
+  foreach(call open read write pwrite fallocate ftruncate fsync close rename renameat2)
+    target_link_options(test_${test} PRIVATE -Wl,--wrap=${call})
+  endforeach()
+endforeach()
 target_link_options(test_distill_dropped PRIVATE -Wl,--wrap=wd_machine_take_result)
 target_link_options(test_teacher_rates PRIVATE -Wl,--wrap=clock_gettime
     -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read)

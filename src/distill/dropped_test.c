@@ -1,11 +1,6 @@
 /* What the training loop makes of steps that are dropped, because their loss is not finite: which
  * checkpoints it writes and keeps, and how the run ends. The losses are this test's. */
-#include "distill/machine_harness.h"
-#include "distill/trainer.h"
-
-#include "tiny_teacher.h"
-
-enum { STEPS = 8 };
+#include "distill/trainer_harness.h"
 
 static int64_t dropped[STEPS]; /* results of these steps, from 0, have no finite loss */
 static int drops;
@@ -24,51 +19,14 @@ wd_step_result __wrap_wd_machine_take_result(wd_machine *machine)
     return result;
 }
 
-static const char *path_of(char out[WD_PATH_MAX], const char *run, const char *file)
-{
-    snprintf(out, WD_PATH_MAX, "%s/%s%s", wd_test_folder(), run, file);
-    return out;
-}
-
-static bool has_checkpoint(const char *run, int64_t step)
-{
-    char path[WD_PATH_MAX], file[64];
-    snprintf(file, sizeof file, "/checkpoints/step-%08lld", (long long)step);
-    return wd_path_exists(path_of(path, run, file));
-}
-
 /* A run with a checkpoint after every `interval` steps, of which `keep` are kept. */
 static wd_status train(wd_trainer_result *result, const char *run, int64_t interval, int keep,
                        wd_err *err)
 {
-    char output[WD_PATH_MAX];
-    wd_device *device;
-    wd_queue *queue;
-    wd_residency *residency;
-    const wd_placement all = {
-        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
-    const wd_trainer_options options = {.machine = small_machine(&teacher),
-                                        .output_dir = path_of(output, run, ""),
-                                        .steps = STEPS,
-                                        .teacher_key = "small",
-                                        .text_encoder_key = "short",
-                                        .prompts_key = "five",
-                                        .negative_prompt = "",
-                                        .lr = {.shape = WD_LR_CONSTANT, .lr = 1e-3},
-                                        .checkpoint_interval = interval,
-                                        .keep_checkpoints = keep,
-                                        .export = wd_export_defaults()};
-    wd_test_ok(wd_device_open_cpu(&device, 2, err), err);
-    wd_test_ok(wd_queue_open(&queue, device, err), err);
-    wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, options.machine.teacher_dtype,
-                                        &queue, queue, NULL, err),
-               err);
-    const wd_machine_teacher where = {residency, &all, &queue, queue};
-    const wd_status status = wd_trainer_run(result, &options, &where, queue, err);
-    wd_residency_close(residency);
-    wd_queue_close(queue);
-    wd_device_close(device);
-    return status;
+    wd_trainer_options options = small_run();
+    options.checkpoint_interval = interval;
+    options.keep_checkpoints = keep;
+    return run_into(result, run, &options, err);
 }
 
 static void a_checkpoint_waits_for_a_step_that_is_taken(void **state)

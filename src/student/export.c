@@ -286,7 +286,7 @@ wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err)
     json_t *config = NULL;
     WD_TRY(wd_path_join(path, folder, "transformer/config.json", err));
     wd_status status = wd_json_load(&config, path, err);
-    if (status == WD_OUT_OF_MEMORY) return status;
+    if (status == WD_OUT_OF_MEMORY || status == WD_IO) return status; /* it cannot be told */
     const char *made_of = json_string_value(json_object_get(config, "_name_or_path"));
     *out = status == WD_OK && made_of && !strncmp(made_of, mark, sizeof mark - 1);
     json_decref(config);
