@@ -41,7 +41,7 @@ wd_status wd_spiece_open(wd_spiece **out, const void *model, size_t bytes, const
         delete spiece;
         return wd_fail(err, WD_BAD_FORMAT,
                        "%s: expected a SentencePiece model, found %zu bytes that are none: %s",
-                       path, bytes, status.ok() ? "no pieces" : status.error_message());
+                       path, bytes, status.ok() ? "no pieces" : status.ToString().c_str());
     } catch (...) {
         delete spiece;
         return refuse_exception(err);
@@ -76,7 +76,7 @@ wd_status wd_spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const
         std::vector<int> found;
         auto status = spiece->processor.Encode({text, bytes}, &found);
         if (!status.ok())
-            return wd_fail(err, WD_INTERNAL, "SentencePiece: %s", status.error_message());
+            return wd_fail(err, WD_INTERNAL, "SentencePiece: %s", status.ToString().c_str());
         *count = static_cast<int64_t>(found.size());
         for (int64_t i = 0; i < *count && i < capacity; i++) ids[i] = found[static_cast<size_t>(i)];
         return WD_OK;

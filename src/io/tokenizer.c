@@ -18,9 +18,10 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/spiece.h"
+#include "io/spiece_check.h"
 
 enum {
-    MODEL_BYTES_MAX = 256 << 20,
+    MODEL_BYTES_MAX = 64 << 20, /* of UMT5 5 MB */
     SPECIAL_MAX = 4096,      /* of real ones 303 */
     SPECIAL_BYTES_MAX = 128, /* of the text of one */
     EXTRA_IDS_DEFAULT = 100  /* of T5Tokenizer */
@@ -34,7 +35,7 @@ typedef struct special {
 
 struct wd_tokenizer {
     wd_spiece *spiece;
-    special *specials; /* [special_count], longest first */
+    special *specials; /* [special_count], by text once all are there */
     int64_t special_count;
     bool begins_special[256]; /* whether one begins with this byte */
     int32_t eos, pad;
@@ -147,11 +148,9 @@ static wd_status read_config(wd_tokenizer *t, json_t *config, const char *where,
     return read_role(&unknown, t, config, "unk_token", "<unk>", where, err);
 }
 
-static int longest_first(const void *a, const void *b)
+static int by_text(const void *a, const void *b)
 {
-    const special *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return strcmp(x->text, y->text);
+    return strcmp(((const special *)a)->text, ((const special *)b)->text);
 }
 
 static wd_status refuse_missing(const char *folder, wd_err *err)
@@ -185,12 +184,13 @@ wd_status wd_tokenizer_open(wd_tokenizer **out, const char *folder, wd_err *err)
     WD_TRY_OUT(wd_alloc(&block, SPECIAL_MAX, sizeof *t->specials, "special tokens", err));
     t->specials = block;
     WD_TRY_OUT(wd_file_read(&model, &bytes, path, MODEL_BYTES_MAX, err));
+    WD_TRY_OUT(wd_spiece_check(model, bytes, path, err));
     WD_TRY_OUT(wd_spiece_open(&t->spiece, model, bytes, path, err));
 
     WD_TRY_OUT(wd_path_join(path, folder, "tokenizer_config.json", err));
     if (wd_path_exists(path)) WD_TRY_OUT(wd_json_load(&config, path, err));
     WD_TRY_OUT(read_config(t, config, path, err));
-    qsort(t->specials, (size_t)t->special_count, sizeof *t->specials, longest_first);
+    qsort(t->specials, (size_t)t->special_count, sizeof *t->specials, by_text);
     *out = t;
     t = NULL;
 out:
@@ -208,13 +208,34 @@ void wd_tokenizer_close(wd_tokenizer *t)
     wd_free(t);
 }
 
-/* The special token that `text` begins with, or NULL. */
+/* The first of the special tokens [low, high), which are alike up to byte `at`, whose byte there is
+ * not below `byte`; `high` where there is none. */
+static int64_t first_from(const wd_tokenizer *t, int64_t low, int64_t high, size_t at, int byte)
+{
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if ((unsigned char)t->specials[middle].text[at] < byte)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The longest special token that `text` begins with, or NULL. Byte by byte it narrows down those
+ * that begin as the text does, so that it takes as long for thousands as for a few. */
 static const special *special_at(const wd_tokenizer *t, const char *text)
 {
+    const special *longest = NULL;
     if (!t->begins_special[(unsigned char)*text]) return NULL;
-    for (int64_t i = 0; i < t->special_count; i++)
-        if (!strncmp(text, t->specials[i].text, t->specials[i].bytes)) return &t->specials[i];
-    return NULL;
+    int64_t low = 0, high = t->special_count;
+    for (size_t at = 0; low < high && text[at]; at++) {
+        const int byte = (unsigned char)text[at];
+        low = first_from(t, low, high, at, byte);
+        high = first_from(t, low, high, at, byte + 1);
+        if (low < high && t->specials[low].bytes == at + 1) longest = &t->specials[low];
+    }
+    return longest;
 }
 
 wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *t, const char *text,

@@ -143,6 +143,11 @@ static void reads_configurations(void **state)
     /* counted from the vocabulary's end: 476 pieces, the last first */
     encodes("{\"extra_ids\": 2, \"model_max_length\": 512}", text, 5,
             (const int32_t[]){55, 476, 7, 477, 1});
+    /* the longest of those that the text begins with, whatever their order */
+    const char *nested = "{\"added_tokens_decoder\": {\"500\": \"<a\", \"501\": \"<abc\","
+                         " \"502\": \"<ab\", \"503\": \"<abd>\", \"504\": \"\u65e5\"}}";
+    encodes(nested, "<abc<ab<abd>\u65e5<a<ab<abc", 8,
+            (const int32_t[]){501, 502, 503, 504, 500, 502, 501, 1});
     encodes(NULL, "<extra_id_0><extra_id_99>", 3, (const int32_t[]){476 + 99, 476, 1});
     wd_err err;
     wd_tokenizer *t = NULL;

@@ -67,10 +67,13 @@ wd_status wd_pipeline_size_from_card(int64_t *height, int64_t *width, const wd_p
     wd_status status = wd_file_read(&card, &bytes, path, CARD_BYTES_MAX, NULL);
     if (status == WD_OUT_OF_MEMORY) return wd_fail(err, status, "%s: no memory to read it", path);
     if (status != WD_OK) return WD_OK; /* a model without a readable card is fine */
-    for (const char *p = card; (p = strcasestr(p, word)); p += length) {
+    for (const char *p = card; (p = strcasestr(p, word));) {
         bool begins = p == card || !(isalnum((unsigned char)p[-1]) || strchr("_-", p[-1]));
         bool ends = !(isalnum((unsigned char)p[length]) || p[length] == '_');
-        if (begins && ends && find_size(height, width, p + length)) break;
+        p += length;
+        if (!begins || !ends) continue;
+        if (find_size(height, width, p)) break;
+        p += strcspn(p, "\n"); /* the rest of the line has been looked at */
     }
     wd_free(card);
     return WD_OK;

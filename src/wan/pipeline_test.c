@@ -289,6 +289,28 @@ static void default_sizes(void **state)
     }
 }
 
+/* A hostile card: the word that a size stands behind 140,000 times on one line. Were the line
+ * looked through anew for each of them, this would take minutes, and the test's time would be
+ * over. */
+static void a_long_line_is_read_once(void **state)
+{
+    (void)state;
+    static const char word[] = "sample ";
+    const size_t bytes = sizeof word - 1, count = 140000;
+    char *card = malloc(bytes * count + 16), root[WD_PATH_MAX];
+    wd_err err;
+    wd_pipeline p;
+    for (size_t i = 0; i < count; i++) memcpy(card + i * bytes, word, bytes);
+    strcpy(card + bytes * count, "\nsample 96x128\n");
+    wd_test_below(root, wd_test_folder(), "long");
+    wd_test_write(root, "model_index.json", INDEX("\"x\":1"));
+    wd_test_write(root, "README.md", card);
+    wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
+    assert_int_equal(p.default_height, 128);
+    assert_int_equal(p.default_width, 96);
+    free(card);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +322,7 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit_together),
         cmocka_unit_test(refuses_wrong_weights),
         cmocka_unit_test(default_sizes),
+        cmocka_unit_test(a_long_line_is_read_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
