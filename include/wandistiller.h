@@ -122,6 +122,12 @@ int wd_version_number(void);
 bool wd_request_stop(void);
 bool wd_stop_requested(void);
 
+/* For a program's handler of SIGBUS, which is raised where a model's file was cut short while it is
+ * in use, or cannot be read from its disk: whether `address` (si_addr) lies in a file that a job
+ * has mapped; if so its path is in `out`, cut to `out_bytes`, at least 1. May be called from a
+ * signal handler and from any thread. */
+bool wd_mapped_file_at(char *out, size_t out_bytes, const void *address);
+
 /* Frees a text that a job returned; NULL is allowed. */
 void wd_text_free(char *text);
 

@@ -12,16 +12,20 @@
 
 #include "cli/cli.h"
 
+/* To standard error, as a signal handler may do it. */
+static void say(const char *text)
+{
+    const ssize_t written = write(STDERR_FILENO, text, strlen(text));
+    (void)written;
+}
+
 /* Asks the job to stop. Ctrl-C ends the program at once from then on; a second SIGTERM does not:
  * Slurm sends two where a job's time is over, one right behind the other. */
 static void on_signal(int number)
 {
-    static const char text[] = "\nstopping; Ctrl-C ends at once\n";
     (void)number;
     signal(SIGINT, SIG_DFL);
-    if (!wd_request_stop()) return;
-    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
-    (void)written;
+    if (wd_request_stop()) say("\nstopping; Ctrl-C ends at once\n");
 }
 
 /* Whether the job leaves something good behind when it is stopped: a checkpoint, or no half file.
@@ -31,6 +35,30 @@ static void on_signal(int number)
 static bool stops_by_itself(wd_job job)
 {
     return job == WD_JOB_TRAIN || job == WD_JOB_CONVERT;
+}
+
+/* A page of a mapped file cannot be read. Nothing can go on from here, in whatever thread it is:
+ * it is said which file it was, and the program ends as after any other failed read. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    char path[1024];
+    (void)context;
+    if (!wd_mapped_file_at(path, sizeof path, info->si_addr)) {
+        raise(number); /* SA_RESETHAND: as if nobody had caught it, when this handler returns */
+        return;
+    }
+    say("wandistiller: ");
+    say(path);
+    say(": became shorter while it was in use, or its disk cannot be read: leave a model's files "
+        "as they are while a job runs; replace one by renaming another to its name\n");
+    _exit(WD_IO);
+}
+
+static void catch_bus_errors(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
 }
 
 static void catch_signals(void)
@@ -138,6 +166,7 @@ int main(int argc, char **argv)
     wd_job job;
     wd_err err = {.status = WD_INTERNAL, .message = "failed without saying why"};
     if (wd_job_find(&job, name, &err) != WD_OK) return fail(&err);
+    catch_bus_errors();
     if (stops_by_itself(job)) catch_signals();
     wd_status status = run[job](argc - 1, argv + 1, &err);
     return status == WD_OK ? finish() : fail(&err);

@@ -3,7 +3,7 @@
  * A set is one file, or the shards that an index names. Every byte of a header is checked before a
  * pointer is formed from it: lengths, dtypes, shapes, offsets that overlap, overrun or leave holes
  * (as strict as the format's reference implementation). A file that shrinks while it is mapped
- * raises SIGBUS: checkpoints are replaced by rename, never rewritten in place. */
+ * raises SIGBUS (io/mapped.h): checkpoints are replaced by rename, never rewritten in place. */
 #ifndef WD_IO_SAFETENSORS_H
 #define WD_IO_SAFETENSORS_H
 

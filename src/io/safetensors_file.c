@@ -18,6 +18,7 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "io/json.h"
+#include "io/mapped.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is little endian");
 
@@ -55,6 +56,7 @@ static wd_status map_file(wd_safetensors_file *file, wd_err *err)
         } else {
             file->map = map;
             file->bytes = (size_t)info.st_size;
+            wd_mapped_note(map, file->bytes, path);
         }
     }
     close(fd);
@@ -298,7 +300,10 @@ out:
 
 void wd_safetensors_file_close(wd_safetensors_file *file)
 {
-    if (file->map) munmap(file->map, file->bytes);
+    if (file->map) {
+        wd_mapped_forget(file->map);
+        munmap(file->map, file->bytes);
+    }
     json_decref(file->metadata);
     wd_free(file->entry);
     wd_free(file->names);
