@@ -143,6 +143,16 @@ static void refuse(wd_status status, const char *text, const char *model, const 
     wd_program_refused(&program, status, text);
 }
 
+static void write_empty_ids(const char *path)
+{
+    const wd_safetensors_item items[] = {{"input_ids", WD_I64, 2, {2, 0}},
+                                         {"attention_mask", WD_I64, 2, {2, 0}}};
+    wd_safetensors_writer *writer;
+    wd_err err;
+    wd_test_ok(wd_safetensors_create(&writer, path, items, 2, NULL, &err), &err);
+    wd_test_ok(wd_safetensors_finish(writer, &err), &err);
+}
+
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     (void)state;
@@ -162,6 +172,9 @@ static void what_cannot_be_is_refused_by_name(void **state)
            fixture("umt5/in.safetensors"), out, "--grad");
     refuse(WD_UNSUPPORTED, "--dtype bfloat16", fixture("vae-2.1"), "vae_decoder",
            fixture("vae-2.1/in.safetensors"), out, "--dtype=bfloat16");
+    write_empty_ids(wd_test_path("empty.safetensors"));
+    refuse(WD_MISMATCH, "\"input_ids\" has no elements, but the shape [2, 0]", fixture("umt5"),
+           "text_encoder", wd_test_path("empty.safetensors"), out, NULL);
     refuse(WD_NOT_FOUND, "no/such/folder", model, "transformer", in,
            "no/such/folder/out.safetensors", NULL);
     assert_false(wd_path_exists(out));

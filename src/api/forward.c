@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/tensor_file.h"
+#include "core/checked.h"
 #include "core/memory.h"
 #include "io/writable.h"
 #include "wan/umt5.h"
@@ -67,9 +68,13 @@ static wd_status check_channels(const wd_forward_call *call, const char *name, c
                    wd_dims_text(text, sizeof text, dim, 5));
 }
 
-static int64_t volume(const int64_t dim[5])
+static wd_status alloc_floats(float **out, const int64_t dim[5], const char *what, wd_err *err)
 {
-    return dim[0] * dim[1] * dim[2] * dim[3] * dim[4];
+    size_t count = 1;
+    for (int i = 0; i < 5; i++)
+        if (dim[i] < 1 || !wd_mul_size(&count, count, (size_t)dim[i]))
+            return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for more than 2^63 %s", what);
+    return wd_alloc((void **)out, count, sizeof **out, what, err);
 }
 
 wd_status wd_forward_vae_decoder(const wd_forward_call *call, wd_err *err)
@@ -85,7 +90,7 @@ wd_status wd_forward_vae_decoder(const wd_forward_call *call, wd_err *err)
     WD_TRY_OUT(check_channels(call, "latents", dim, config->z_dim, err));
     const int64_t out_dim[5] = {dim[0], 3, config->scale_factor_temporal * (dim[2] - 1) + 1,
                                 dim[3] * s, dim[4] * s};
-    WD_TRY_OUT(wd_alloc((void **)&image, (size_t)volume(out_dim), sizeof *image, "pictures", err));
+    WD_TRY_OUT(alloc_floats(&image, out_dim, "values of pictures", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
     WD_TRY_OUT(wd_vae_open(&vae, config, weights, WD_VAE_DECODER, call->run->queue, err));
     WD_TRY_OUT(wd_vae_decode(vae, image, latents, dim, err));
@@ -121,7 +126,7 @@ wd_status wd_forward_vae_encoder(const wd_forward_call *call, wd_err *err)
     const int64_t out_dim[5] = {dim[0], config->z_dim,
                                 1 + (dim[2] - 1) / config->scale_factor_temporal, dim[3] / s,
                                 dim[4] / s};
-    WD_TRY_OUT(wd_alloc((void **)&mean, (size_t)volume(out_dim), sizeof *mean, "latents", err));
+    WD_TRY_OUT(alloc_floats(&mean, out_dim, "values of latents", err));
     WD_TRY_OUT(wd_pipeline_open_weights(&weights, call->pipeline, WD_COMPONENT_VAE, err));
     WD_TRY_OUT(wd_vae_open(&vae, config, weights, WD_VAE_ENCODER, call->run->queue, err));
     WD_TRY_OUT(wd_vae_encode(vae, mean, image, dim, err));

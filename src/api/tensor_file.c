@@ -38,6 +38,9 @@ static wd_status find(const wd_tensor **out, int64_t *dim, int ndim, const wd_sa
     if (t->ndim != ndim)
         return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected %d dimensions, found %s",
                        entry->file, name, ndim, wd_dims_text(text, sizeof text, t->dim, t->ndim));
+    if (!wd_tensor_count(t))
+        return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\" has no elements, but the shape %s",
+                       entry->file, name, wd_dims_text(text, sizeof text, t->dim, t->ndim));
     memcpy(dim, t->dim, (size_t)ndim * sizeof *dim);
     *out = t;
     return WD_OK;

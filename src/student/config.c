@@ -7,7 +7,12 @@
 #include <string.h>
 #include <strings.h>
 
-enum { VALUE_MAX = 1 << 24, LAYERS_MAX = 4096, TEXT_MAX = 4096 };
+enum {
+    VALUE_MAX = 1 << 20,
+    LAYERS_MAX = 4096,
+    TEXT_MAX = 4096,
+    SIDE_MAX = 1 << 14 /* pixels; as --height and --width */
+};
 
 /* What integer keys set. */
 typedef enum setting {
@@ -205,6 +210,11 @@ static wd_status read_ffn(wd_dit_config *c, const given g[SETTINGS], wd_json_rea
     if (g[FFN_DIM].key) c->ffn_dim = g[FFN_DIM].value;
     else if (has_factor) c->ffn_dim = by_factor;
     else c->ffn_dim = teacher->ffn_dim * c->heads / teacher->heads;
+    if (c->ffn_dim < 1)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "%s: with the teacher's proportion nothing is left of the feed-forward "
+                       "width; give \"ffn_dim\"",
+                       r.where);
     return WD_OK;
 }
 
@@ -241,6 +251,11 @@ static wd_status check_patch(wd_json_reader r, const wd_dit_config *t, wd_err *e
     return WD_MISMATCH;
 }
 
+static bool is_side(int64_t pixels, int64_t multiple)
+{
+    return pixels >= 1 && pixels <= SIDE_MAX && pixels % multiple == 0;
+}
+
 static wd_status read_image_size(wd_student_config *out, wd_json_reader r,
                                  const wd_pipeline *teacher, wd_err *err)
 {
@@ -255,13 +270,12 @@ static wd_status read_image_size(wd_student_config *out, wd_json_reader r,
         out->image_height = size[0];
         out->image_width = size[count - 1];
     }
-    if (out->image_height < 1 || out->image_height % multiple || out->image_width < 1 ||
-        out->image_width % multiple) {
+    if (!is_side(out->image_height, multiple) || !is_side(out->image_width, multiple)) {
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "%s: image_size is %lldx%lld; both must be multiples of %lld, the pixels "
-                       "that one patch of latents covers",
+                       "that one patch of latents covers, and at most %d",
                        r.where, (long long)out->image_height, (long long)out->image_width,
-                       (long long)multiple);
+                       (long long)multiple, SIDE_MAX);
     }
     return WD_OK;
 }

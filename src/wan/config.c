@@ -85,6 +85,11 @@ wd_status wd_dit_config_read(wd_dit_config *out, const json_t *json, const char 
                        "%s: \"patch_size\": expected three integers from 1 to %d", where,
                        PATCH_MAX);
     }
+    if (c.patch[0] != 1) /* a picture is one frame of latents */
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: \"patch_size\": expected patches of 1 frame, as every Wan model has "
+                       "them, found %lld",
+                       where, (long long)c.patch[0]);
     if (c.head_dim % 2 || c.freq_dim % 2)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: \"attention_head_dim\" and \"freq_dim\" must be even, found %lld and "

@@ -7,6 +7,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
+enum { SHIFT_MAX = 1000 }; /* of Wan's models 3 to 16 */
+
 static const char *const class_names[] = {
     [WD_SCHEDULER_UNIPC] = "UniPCMultistepScheduler",
     [WD_SCHEDULER_EULER] = "FlowMatchEulerDiscreteScheduler",
@@ -42,9 +44,10 @@ static wd_status read_choice(bool *second, wd_json_reader r, const char *key, co
 static wd_status read_shift(wd_scheduler_config *c, wd_json_reader r, const char *key, wd_err *err)
 {
     WD_TRY(wd_json_float(&c->flow_shift, r, key, WD_JSON_OPTIONAL, err));
-    if (c->flow_shift > 0) return WD_OK;
-    return wd_fail(err, WD_BAD_FORMAT, "%s: \"%s\": expected a positive number, found %g", r.where,
-                   key, c->flow_shift);
+    if (c->flow_shift > 0 && c->flow_shift <= SHIFT_MAX) return WD_OK;
+    return wd_fail(err, WD_BAD_FORMAT,
+                   "%s: \"%s\": expected a positive number up to %d, found %g", r.where, key,
+                   SHIFT_MAX, c->flow_shift);
 }
 
 /* "bh1" or "bh2"; the reference runs "bh2" for the names of other solvers, too. */

@@ -118,6 +118,11 @@ wd_status wd_vae_config_read(wd_vae_config *out, const json_t *json, const char 
                        where);
     }
     if (c.levels < 1) return wd_fail(err, WD_BAD_FORMAT, "%s: \"dim_mult\" is empty", where);
+    if (!c.is_residual && c.decoder_base_dim < 2) /* upsampling halves the channels */
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: \"base_dim\" or \"decoder_base_dim\" is %" PRId64
+                       ", expected at least 2 channels",
+                       where, c.decoder_base_dim);
     WD_TRY(read_temporal(&c, r, err));
     WD_TRY(read_statistics(c.latents_mean, r, "latents_mean", default_mean, c.z_dim, err));
     WD_TRY(read_statistics(c.latents_std, r, "latents_std", default_std, c.z_dim, err));

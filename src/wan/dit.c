@@ -3,12 +3,15 @@
 
 #include <assert.h>
 
+#include "core/require.h"
 #include "wan/dit_impl.h"
 
 int64_t wd_dit_tokens(const wd_dit_config *config, const wd_dit_shape *shape)
 {
-    assert(shape->frames % config->patch[0] == 0 && shape->height % config->patch[1] == 0 &&
-           shape->width % config->patch[2] == 0);
+    WD_REQUIRE(shape->frames % config->patch[0] == 0 && shape->height % config->patch[1] == 0 &&
+                   shape->width % config->patch[2] == 0,
+               "latents of %lld x %lld x %lld are no whole number of patches",
+               (long long)shape->frames, (long long)shape->height, (long long)shape->width);
     return shape->frames / config->patch[0] * (shape->height / config->patch[1]) *
            (shape->width / config->patch[2]);
 }

@@ -340,7 +340,8 @@ int64_t wd_pipeline_vae_scale(const wd_pipeline *p)
 
 int64_t wd_pipeline_size_multiple(const wd_pipeline *p)
 {
-    int64_t height = p->dit.patch[1], width = p->dit.patch[2];
-    int64_t patch = height > width ? height : width;
-    return wd_pipeline_vae_scale(p) * (patch ? patch : 1);
+    const int64_t height = p->dit.patch[1], width = p->dit.patch[2];
+    int64_t patch = 1;
+    while (height && width && (patch % height || patch % width)) patch++; /* of at most 64 each */
+    return wd_pipeline_vae_scale(p) * patch;
 }
