@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/memory.h"
+#include "core/plain.h"
 #include "io/file.h"
 #include "wandistiller.h"
 
@@ -52,14 +54,36 @@ static void write_facts(FILE *out, const wd_params *p, const wd_export_options *
 }
 
 /* As a Python string. */
-static void write_quoted(FILE *out, const char *text)
+static void write_for_python(FILE *out, const char *text)
 {
     fputc('"', out);
-    for (; *text; text++) {
-        if (*text == '\n') fputs("\\n", out);
-        else fprintf(out, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-    }
+    for (; *text; text++) fprintf(out, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
     fputc('"', out);
+}
+
+/* As one word of a shell's command: in single quotes nothing has a meaning. */
+static void write_for_shell(FILE *out, const char *text)
+{
+    fputc('\'', out);
+    for (; *text; text++) {
+        if (*text == '\'') fputs("'\\''", out);
+        else fputc(*text, out);
+    }
+    fputc('\'', out);
+}
+
+/* A name or prompt as a part of one line: no line break, nothing that a terminal obeys when it is
+ * pasted, and no row of backquotes, which would end a code block. *out is the caller's to wd_free.
+ */
+static wd_status copy_line(char **out, const char *text, wd_err *err)
+{
+    WD_TRY(wd_copy_text(out, text, err));
+    wd_make_plain(*out);
+    for (char *c = *out; *c; c++) {
+        if (*c == '\n' || *c == '\t') *c = ' ';
+        if (!strncmp(c, "```", 3)) memcpy(c, "'''", 3);
+    }
+    return WD_OK;
 }
 
 static void write_usage(FILE *out, const wd_export_options *o)
@@ -68,7 +92,7 @@ static void write_usage(FILE *out, const wd_export_options *o)
                  "pipe = WanPipeline.from_pretrained(\"path/to/this/folder\", "
                  "torch_dtype=torch.%s)\npipe.to(\"cuda\")  # or \"cpu\"\nout = pipe(\n    prompt=",
             wd_dtype_option_name(o->dtype));
-    write_quoted(out, o->prompt);
+    write_for_python(out, o->prompt);
     fprintf(out,
             ",\n    height=%lld, width=%lld, num_frames=1,\n    num_inference_steps=%lld, "
             "guidance_scale=1.0, max_sequence_length=%lld,\n    output_type=\"pil\",\n)\n"
@@ -78,7 +102,7 @@ static void write_usage(FILE *out, const wd_export_options *o)
             (long long)o->height, (long long)o->width, (long long)o->sampling_steps,
             (long long)o->text_tokens, (long long)o->sampling_steps, (long long)o->height,
             (long long)o->width, (long long)o->text_tokens);
-    write_quoted(out, o->prompt);
+    write_for_shell(out, o->prompt);
     fprintf(out, " --out picture.png\n```\n");
 }
 
@@ -86,18 +110,29 @@ wd_status wd_student_write_card(const char *folder, const wd_params *params,
                                 const wd_export_options *options, wd_err *err)
 {
     char path[WD_PATH_MAX];
-    char *text = NULL; /* open_memstream's, so free'd */
+    char *text = NULL, *prompt = NULL, *teacher = NULL; /* text: open_memstream's, so free'd */
     size_t bytes = 0;
+    wd_status status;
     WD_TRY(wd_path_join(path, folder, "README.md", err));
+    WD_TRY_OUT(copy_line(&prompt, options->prompt, err));
+    WD_TRY_OUT(copy_line(&teacher, options->teacher_name, err));
+    wd_export_options o = *options;
+    o.prompt = prompt;
+    o.teacher_name = teacher;
     FILE *out = open_memstream(&text, &bytes);
-    if (!out) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path);
-    write_front_matter(out, options);
-    write_facts(out, params, options);
-    write_usage(out, options);
-    bool failed = ferror(out);
-    failed = fclose(out) || failed;
-    wd_status status = failed ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path)
-                              : wd_file_write(path, text, bytes, err);
+    bool failed = !out;
+    if (out) {
+        write_front_matter(out, &o);
+        write_facts(out, params, &o);
+        write_usage(out, &o);
+        failed = ferror(out);
+        failed = fclose(out) || failed;
+    }
+    status = failed ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path)
+                    : wd_file_write(path, text, bytes, err);
+out:
+    wd_free(teacher);
+    wd_free(prompt);
     free(text);
     return status;
 }

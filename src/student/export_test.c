@@ -176,7 +176,7 @@ static void test_card(void **state)
     export_to(folder, &o);
     char *card = read_file(folder, "README.md");
     const char *const expected[] = {"base_model: Wan-AI/Wan2.2-T2V-A14B-Diffusers\n",
-                                    "prompt=\"a \\\"red\\\" apple\\n\\\\\",",
+                                    "prompt=\"a \\\"red\\\" apple \\\\\",",
                                     "height=96, width=64, num_frames=1",
                                     "num_inference_steps=12, guidance_scale=1.0",
                                     "max_sequence_length=24",
@@ -197,6 +197,32 @@ static void test_card(void **state)
     card = read_file(folder, "README.md");
     assert_null(strstr(card, "base_model"));
     wd_free(card);
+}
+
+/* The card's command is pasted by people who did not write its prompt: a shell makes the prompt of
+ * it, whatever is in there, and runs nothing else. */
+static void the_cards_command_is_quoted(void **state)
+{
+    (void)state;
+    static const char expected[] = "$(touch gone) `id` 'a' \"b\" \\ ?[201~ ''' ; ${HOME} !!";
+    wd_export_options o = wd_export_defaults();
+    const char *folder = new_folder();
+    char command[512], found[512], text[8192];
+    o.prompt = "$(touch gone) `id` 'a' \"b\" \\ \x1b[201~\n```\t; ${HOME} !!";
+    export_to(folder, &o);
+    char *card = read_file(folder, "README.md");
+    snprintf(text, sizeof text, "%s", card);
+    wd_free(card);
+    char *word = strstr(text, "--prompt "), *end = strstr(text, " --out picture.png\n```\n");
+    assert_true(word && end);
+    *end = '\0';
+    snprintf(command, sizeof command, "cd %s && printf %%s %s", folder,
+             word + strlen("--prompt "));
+    FILE *shell = popen(command, "r");
+    const size_t n = fread(found, 1, sizeof found - 1, shell);
+    found[n] = '\0';
+    assert_int_equal(pclose(shell), 0);
+    assert_string_equal(found, expected);
 }
 
 /* A run's own files stay; a folder that holds something else is left alone. */
@@ -287,7 +313,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights), cmocka_unit_test(test_components),
-        cmocka_unit_test(test_card),    cmocka_unit_test(test_output),
+        cmocka_unit_test(test_card),
+        cmocka_unit_test(the_cards_command_is_quoted),
+        cmocka_unit_test(test_output),
         cmocka_unit_test(test_full_disk), cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
