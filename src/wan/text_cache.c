@@ -145,6 +145,7 @@ wd_status wd_text_cache_take_file(wd_text_cache *c, const char *path, wd_err *er
         c->source[c->sources++] = (wd_text_source){.set = set};
     else
         wd_safetensors_close(set);
+    wd_free(rows.index);
     return WD_OK;
 }
 

@@ -179,7 +179,12 @@ static wd_status encode_part(wd_text_cache *c, wd_umt5 *encoder, const batch *b,
 static wd_status keep_batch(wd_text_cache *c, batch *b, int64_t count, wd_err *err)
 {
     char path[WD_PATH_MAX];
-    const wd_text_rows r = {b->hash, b->first, b->row, count, c->text_dim, c->dtype};
+    const wd_text_rows r = {.hash = b->hash,
+                            .first = b->first,
+                            .row = b->row,
+                            .count = count,
+                            .text_dim = c->text_dim,
+                            .dtype = c->dtype};
     c->computed += count;
     if (!c->folder) {
         wd_text_cache_take_memory(c, &r, b->row);

@@ -6,6 +6,8 @@
 #define XXH_STATIC_LINKING_ONLY /* the state on the stack */
 #include <xxhash.h>
 
+#include "core/memory.h"
+
 /* Raised when what a file means changes. */
 static const char format[] = "wandistiller text cache 1";
 static const char prefix[] = "text-", suffix[] = ".safetensors";
@@ -110,8 +112,18 @@ static const void *tensor_of(int64_t *dim, const wd_safetensors *set, const char
     return e->tensor.data;
 }
 
-/* Fills `r` from the file's tensors; false: they are not what a file of ours has. */
-static bool read_tensors(wd_text_rows *r, const wd_safetensors *set)
+/* Puts copies in the place of the mapped `hash` and `first`. */
+static wd_status copy_index(wd_text_rows *r, wd_err *err)
+{
+    const size_t count = (size_t)r->count, first_bytes = (count + 1) * sizeof *r->first;
+    WD_TRY(wd_alloc(&r->index, 1, first_bytes + count * sizeof *r->hash, "prompt rows", err));
+    r->first = memcpy(r->index, r->first, first_bytes);
+    r->hash = memcpy((char *)r->index + first_bytes, r->hash, count * sizeof *r->hash);
+    return WD_OK;
+}
+
+/* Fills `r` from the file's tensors; WD_BAD_FORMAT: they are not what a file of ours has. */
+static wd_status read_tensors(wd_text_rows *r, const wd_safetensors *set, wd_err *err)
 {
     int64_t hashes[2] = {-1, WD_TEXT_HASH_BYTES}, firsts[1], rows[2] = {-1, r->text_dim};
     int64_t check[1] = {WD_TEXT_HASH_BYTES};
@@ -120,21 +132,23 @@ static bool read_tensors(wd_text_rows *r, const wd_safetensors *set)
     r->first = tensor_of(firsts, set, "first", WD_I64, 1);
     r->row = tensor_of(rows, set, "embeddings", r->dtype, 2);
     const void *checksum = tensor_of(check, set, "checksum", WD_U8, 1);
-    if (!r->hash || !r->first || !r->row || !checksum) return false;
+    if (!r->hash || !r->first || !r->row || !checksum) return WD_BAD_FORMAT;
     r->count = hashes[0];
-    if (r->first[0] != 0 || r->first[r->count] != rows[0]) return false;
+    WD_TRY(copy_index(r, err));
+    if (r->first[0] != 0 || r->first[r->count] != rows[0]) return WD_BAD_FORMAT;
     for (int64_t i = 0; i < r->count; i++) {
-        if (r->first[i + 1] <= r->first[i]) return false;
+        if (r->first[i + 1] <= r->first[i]) return WD_BAD_FORMAT;
     }
     wd_text_hash expected = checksum_of(r);
-    return !memcmp(&expected, checksum, sizeof expected);
+    return memcmp(&expected, checksum, sizeof expected) ? WD_BAD_FORMAT : WD_OK;
 }
 
 wd_status wd_text_file_open(wd_safetensors **out, wd_text_rows *rows, const char *path,
                             const char *key, wd_err *err)
 {
     wd_safetensors *set;
-    wd_status status = WD_OK;
+    wd_status status;
+    rows->index = NULL;
     WD_TRY(wd_safetensors_open(&set, path, err));
     const char *found_format = wd_safetensors_metadata(set, "format");
     const char *found_key = wd_safetensors_metadata(set, "key");
@@ -143,12 +157,16 @@ wd_status wd_text_file_open(wd_safetensors **out, wd_text_rows *rows, const char
                          found_format ? found_format : "");
     else if (!found_key || strcmp(found_key, key))
         status = wd_fail(err, WD_MISMATCH, "%s: is of another text encoder", path);
-    else if (!read_tensors(rows, set))
-        status =
-            wd_fail(err, WD_BAD_FORMAT, "%s: is damaged: checksum or tensors do not agree", path);
-    if (status == WD_OK)
-        *out = set;
     else
-        wd_safetensors_close(set);
+        status = read_tensors(rows, set, err);
+    if (status == WD_BAD_FORMAT)
+        wd_fail(err, status, "%s: is damaged: checksum or tensors do not agree", path);
+    if (status == WD_OK) {
+        *out = set;
+        return WD_OK;
+    }
+    wd_safetensors_close(set);
+    wd_free(rows->index);
+    rows->index = NULL;
     return status;
 }

@@ -28,6 +28,7 @@ typedef struct wd_text_rows {
     const char *row;          /* [first[count], text_dim] dtype */
     int64_t count, text_dim;
     wd_dtype dtype;
+    void *index; /* memory of `hash` and `first`, where wd_text_file_open made it */
 } wd_text_rows;
 
 wd_text_hash wd_text_hash_of(const int32_t *ids, int64_t count);
@@ -43,8 +44,10 @@ bool wd_text_file_is_named(const char *name, const char *key);
 wd_status wd_text_file_write(char path[WD_PATH_MAX], const char *folder, const char *key,
                              const wd_text_rows *rows, wd_err *err);
 
-/* Maps and checks a file: `rows` says which dtype and text_dim are expected, and gets the rest,
- * which lives as long as *set. WD_MISMATCH: another format or encoder; WD_BAD_FORMAT: damaged. */
+/* Maps and checks a file: `rows` says which dtype and text_dim are expected, and gets the rest. Its
+ * rows live as long as *set; what they are found by is a copy, the caller's to wd_free
+ * (rows->index), since others may write to the file once it has been checked. WD_MISMATCH: another
+ * format or encoder; WD_BAD_FORMAT: damaged. */
 wd_status wd_text_file_open(wd_safetensors **set, wd_text_rows *rows, const char *path,
                             const char *key, wd_err *err);
 

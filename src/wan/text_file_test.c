@@ -1,0 +1,53 @@
+/* A file of the text cache may lie in a folder that others write to: what was checked stays as it
+ * was. */
+#include "testing.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "wan/text_file.h"
+
+enum { PROMPTS = 3, ROWS = 6, WIDTH = 2 };
+
+static const char key[] = "0123456789abcdef0123456789abcdef";
+
+static void what_was_checked_is_not_read_again(void **state)
+{
+    (void)state;
+    static const int64_t first[PROMPTS + 1] = {0, 1, 3, ROWS};
+    const wd_text_hash hash[PROMPTS] = {{{1}}, {{2}}, {{3}}};
+    const float row[ROWS * WIDTH] = {0};
+    const wd_text_rows written = {hash, first, (const char *)row, PROMPTS, WIDTH, WD_F32, NULL};
+    char path[WD_PATH_MAX], bytes[4096];
+    wd_err err;
+    wd_safetensors *set;
+    wd_text_rows found = {.dtype = WD_F32, .text_dim = WIDTH};
+    wd_test_ok(wd_text_file_write(path, wd_test_folder(), key, &written, &err), &err);
+    wd_test_ok(wd_text_file_open(&set, &found, path, key, &err), &err);
+    /* somebody else writes to all of the data, which is mapped */
+    memset(bytes, 0x7f, sizeof bytes);
+    const wd_safetensors_entry *e = wd_safetensors_find(set, "first");
+    const uint64_t end = wd_safetensors_file_bytes(set);
+    const int fd = open(path, O_WRONLY);
+    const size_t left = (size_t)(end - e->file_offset);
+    assert_int_equal(pwrite(fd, bytes, left, (off_t)e->file_offset), left);
+    close(fd);
+    assert_int_equal(*(const int8_t *)e->tensor.data, 0x7f);
+    assert_int_equal(found.count, PROMPTS);
+    assert_memory_equal(found.first, first, sizeof first);
+    assert_memory_equal(found.hash, hash, sizeof hash);
+    wd_free(found.index);
+    wd_safetensors_close(set);
+    /* such a file is not opened */
+    wd_test_refused(wd_text_file_open(&set, &found, path, key, &err), &err, WD_BAD_FORMAT,
+                    "is damaged");
+    assert_null(found.index);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_checked_is_not_read_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
