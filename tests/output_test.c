@@ -4,14 +4,8 @@
 
 static wd_program program;
 
-/* Eight steps of one block at 32x32, with a checkpoint after every second. */
-#define RUN(out)                                                                                   \
-    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
-        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
-        wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
-        "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
-        "--num_steps", "8", "--checkpoint_interval", "2", "--keep_checkpoints", "9", "--seed",     \
-        "3", "--log_level", "warning"
+/* Eight steps, with a checkpoint after every second. */
+#define RUN(out) SMALL_RUN(out), "--checkpoint_interval", "2", "--keep_checkpoints", "9"
 
 static bool has(const char *run, const char *name)
 {

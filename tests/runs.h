@@ -9,6 +9,14 @@
 
 static const char teacher[] = WD_SOURCE_DIR "/models/wan-tiny";
 
+/* Options of a run small enough to be repeated: one block at 32x32. */
+#define SMALL_RUN(out)                                                                             \
+    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
+        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
+        wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
+        "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
+        "--num_steps", "8", "--seed", "3", "--log_level", "warning"
+
 /* A group's set-up: prompts.txt and student.json, one block, in the test folder. */
 static inline int prepare(void **state)
 {

@@ -5,13 +5,7 @@
 
 static wd_program program;
 
-/* A run small enough to be repeated: 16 steps of one block at 32x32. */
-#define RUN(out)                                                                                   \
-    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
-        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
-        wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
-        "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
-        "--num_steps", "8", "--seed", "3", "--log_level", "warning"
+#define RUN SMALL_RUN
 
 static void assert_same_metrics(const char *a, const char *b)
 {

@@ -46,15 +46,12 @@ static int names_checkpoint(const struct dirent *entry)
     return wd_checkpoint_list_step(entry->d_name) >= 0;
 }
 
-static int names_checkpoint_aside(const struct dirent *entry)
+/* An unfinished checkpoint, or one that has made room. */
+static int names_leftover(const struct dirent *entry)
 {
-    return names_checkpoint(entry) && is_aside(entry->d_name);
-}
-
-static int names_unfinished(const struct dirent *entry)
-{
-    const char *name = behind(entry->d_name, WD_CHECKPOINT_UNFINISHED);
-    return name && behind(name, step_prefix);
+    const char *unfinished = behind(entry->d_name, WD_CHECKPOINT_UNFINISHED);
+    if (unfinished) return behind(unfinished, step_prefix) != NULL;
+    return is_aside(entry->d_name) && names_checkpoint(entry);
 }
 
 /* The newest first; of one step, the one that has its own name. */
@@ -66,42 +63,22 @@ static int newest_first(const struct dirent **a, const struct dirent **b)
     return is_aside((*a)->d_name) - is_aside((*b)->d_name);
 }
 
-/* ---- what a kill left ---- */
-
-static wd_status remove_unfinished(const char *folder, wd_err *err)
-{
-    wd_folder_list list;
-    char path[WD_PATH_MAX];
-    wd_status status = WD_OK;
-    WD_TRY(wd_folder_list_open(&list, folder, names_unfinished, newest_first, err));
-    for (int i = 0; i < list.count; i++) {
-        WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
-        WD_TRY_OUT(wd_folder_remove(path, err));
-    }
-out:
-    wd_folder_list_close(&list);
-    return status;
-}
-
-static wd_status name_back(const char *folder, wd_err *err)
-{
-    wd_folder_list list;
-    char path[WD_PATH_MAX];
-    wd_status status = WD_OK;
-    WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint_aside, newest_first, err));
-    for (int i = 0; i < list.count; i++) {
-        WD_TRY_OUT(wd_path_join(path, folder, behind(list.entry[i]->d_name, WD_FOLDER_ASIDE), err));
-        WD_TRY_OUT(wd_folder_settle(path, err));
-    }
-out:
-    wd_folder_list_close(&list);
-    return status;
-}
+/* ---- what is there ---- */
 
 wd_status wd_checkpoint_list_tidy(const char *folder, wd_err *err)
 {
-    WD_TRY(remove_unfinished(folder, err));
-    return name_back(folder, err);
+    wd_folder_list list;
+    wd_status status = WD_OK;
+    WD_TRY(wd_folder_list_open(&list, folder, names_leftover, alphasort, err));
+    for (int i = 0; i < list.count; i++) {
+        char path[WD_PATH_MAX];
+        const char *name = list.entry[i]->d_name, *own = behind(name, WD_FOLDER_ASIDE);
+        WD_TRY_OUT(wd_path_join(path, folder, own ? own : name, err));
+        WD_TRY_OUT(own ? wd_folder_settle(path, err) : wd_folder_remove(path, err));
+    }
+out:
+    wd_folder_list_close(&list);
+    return status;
 }
 
 wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err)
