@@ -1,0 +1,119 @@
+/* A run on a disk that is full, or that cannot be written to: it ends with an error that names the
+ * file, earlier checkpoints are whole, and it goes on once there is room. The disk is a small tmpfs
+ * of this test's own name space: where none can be made, the test is skipped and says why. */
+#include "runs.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+
+static wd_program program;
+static char disk[256];
+
+#define RUN(out)                                                                                   \
+    "train", "--teacher_path", teacher, "--data_path", wd_test_path("prompts.txt"),                \
+        "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
+        wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
+        "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
+        "--num_steps", "8", "--checkpoint_interval", "2", "--keep_checkpoints", "9", "--seed", "3"
+
+/* Mounts a disk of so many bytes, or changes the one that is there. */
+static int mount_disk(size_t bytes, unsigned long flags)
+{
+    char size[64];
+    snprintf(size, sizeof size, "size=%zu", bytes);
+    return mount("wandistiller-test", disk, "tmpfs", flags, size);
+}
+
+static void unmount(void)
+{
+    umount2(disk, MNT_DETACH);
+}
+
+/* Says why, and skips the test, where this user may not mount. */
+static void open_disk(size_t bytes)
+{
+    static bool is_open;
+    const bool root = geteuid() == 0;
+    wd_err err;
+    snprintf(disk, sizeof disk, "%s", wd_test_path("disk"));
+    if (is_open) {
+        assert_int_equal(mount_disk(bytes, MS_REMOUNT), 0);
+        return;
+    }
+    wd_test_ok(wd_folder_make(disk, &err), &err);
+    if (unshare(root ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount_disk(bytes, 0)) {
+        print_message("skipped: no tmpfs can be mounted: %s\n", strerror(errno));
+        skip();
+    }
+    is_open = true;
+    atexit(unmount);
+}
+
+static size_t used_bytes(void)
+{
+    struct statvfs now;
+    assert_int_equal(statvfs(disk, &now), 0);
+    return (now.f_blocks - now.f_bfree) * now.f_frsize;
+}
+
+static void a_run_ends_where_the_disk_is_full_and_goes_on(void **state)
+{
+    (void)state;
+    const char *whole = wd_test_path("disk/whole"), *out = wd_test_path("disk/out");
+    wd_err err;
+    open_disk(1 << 30);
+    wd_program_run(&program, RUN(whole));
+    wd_program_succeeded(&program);
+    const char *saved = wd_test_path("whole");
+    const char *copy[] = {"-r", whole, saved, NULL};
+    wd_program_wait(&program, wd_program_start_as("cp", copy));
+    wd_program_succeeded(&program);
+    const size_t all = used_bytes();
+    wd_test_ok(wd_folder_remove(whole, &err), &err);
+    for (size_t share = 1; share < 8; share++) {
+        open_disk(all * share / 8);
+        wd_program_run(&program, RUN(out), "--resume", "auto");
+        if (!program.code) fail_msg("a disk of %zu of %zu bytes was enough", all * share / 8, all);
+        wd_program_refused(&program, WD_IO, strerror(ENOSPC));
+        assert_non_null(strstr(strstr(program.err, "\nwandistiller: "), out)); /* names the file */
+        assert_false(wd_path_exists(wd_test_path("disk/out/model_index.json")));
+        if (share > 4)
+            assert_true(wd_path_exists(wd_test_path("disk/out/checkpoints/step-00000002")));
+    }
+    open_disk(1 << 30);
+    wd_program_run(&program, RUN(out), "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "going on from"));
+    assert_same_weights(saved, out);
+    json_t *x = metrics(saved), *y = metrics(out);
+    assert_int_equal(json_array_size(x), 8);
+    assert_true(json_equal(x, y));
+    json_decref(x);
+    json_decref(y);
+}
+
+static void a_disk_that_is_read_only_is_refused_at_the_start(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("disk/read-only");
+    wd_err err;
+    open_disk(1 << 30);
+    wd_test_ok(wd_folder_make(out, &err), &err);
+    assert_int_equal(mount_disk(1 << 30, MS_REMOUNT | MS_RDONLY), 0);
+    wd_program_run(&program, RUN(out));
+    assert_int_equal(mount_disk(1 << 30, MS_REMOUNT), 0);
+    wd_program_refused(&program, WD_IO, out);
+    assert_null(strstr(program.err, "student: ")); /* before anything was planned */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_ends_where_the_disk_is_full_and_goes_on),
+        cmocka_unit_test(a_disk_that_is_read_only_is_refused_at_the_start),
+    };
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
