@@ -1,6 +1,7 @@
 # Fuzz targets: x_fuzz.c beside what it attacks, built with clang's libFuzzer, address and undefined
 # behaviour sanitizers (preset "fuzz"). Each becomes a test "fuzz/room/x" that runs for
-# WD_FUZZ_SECONDS; run the binary by hand for longer. Only the rooms that read files are built.
+# WD_FUZZ_SECONDS, from the seeds in tests/corpus/room/x and what earlier runs found (below the
+# build folder); run the binary by hand for longer. Only what readers need is built.
 option(WD_FUZZ "Build the fuzz targets (needs clang)" OFF)
 set(WD_FUZZ_SECONDS 5 CACHE STRING "How long each fuzz target runs as a test")
 if(WD_FUZZ)
@@ -9,7 +10,11 @@ if(WD_FUZZ)
   endif()
   target_compile_options(wd_flags INTERFACE -fsanitize=fuzzer-no-link)
   set(WD_READER_SOURCES ${WD_SOURCES})
-  list(FILTER WD_READER_SOURCES INCLUDE REGEX "/src/(core|io|wan)/")
+  set(WD_READER_FILES "/src/(core|io|wan|nn|dev|dist|student)/"
+      "/src/teacher/device_map\\.c" "/src/distill/(metrics|tensorboard)\\.c"
+      "/src/api/(api|config|option|table|teacher_choice)[a-z_]*\\.c")
+  list(JOIN WD_READER_FILES "|" WD_READER_FILES)
+  list(FILTER WD_READER_SOURCES INCLUDE REGEX "${WD_READER_FILES}")
   add_library(wd_readers STATIC EXCLUDE_FROM_ALL ${WD_READER_SOURCES})
   target_include_directories(wd_readers PUBLIC ${PROJECT_SOURCE_DIR}/src
                              ${PROJECT_SOURCE_DIR}/include)
@@ -26,9 +31,14 @@ if(WD_FUZZ)
     target_link_libraries(${target} PRIVATE wd_readers)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
     add_dependencies(fuzz_targets ${target})
-    add_test(NAME fuzz/${name} COMMAND ${target} -max_total_time=${WD_FUZZ_SECONDS} -timeout=10
-             -rss_limit_mb=2048 -print_final_stats=1)
-    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+    set(corpus ${PROJECT_SOURCE_DIR}/tests/corpus/${name})
+    if(NOT IS_DIRECTORY ${corpus})
+      message(FATAL_ERROR "${source}: expected seeds in ${corpus}: see make_corpus.py there")
+    endif()
+    set(found ${PROJECT_BINARY_DIR}/fuzz/corpus/${name})
+    file(MAKE_DIRECTORY ${found})
+    add_test(NAME fuzz/${name} COMMAND ${target} ${found} ${corpus} -timeout=10 -rss_limit_mb=2048
+             -max_total_time=${WD_FUZZ_SECONDS} -print_final_stats=1)
     set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 240
                          WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
   endforeach()

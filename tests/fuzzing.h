@@ -1,4 +1,5 @@
-/* What fuzz targets share: what libFuzzer calls, and seeds that are made in code. */
+/* What fuzz targets share: what libFuzzer calls, and folders and files that are made of its bytes.
+ * Seeds lie in tests/corpus/<target>/. */
 #ifndef WD_TESTS_FUZZING_H
 #define WD_TESTS_FUZZING_H
 
@@ -6,17 +7,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "io/file.h"
 
-/* Each target defines the second, and the first if it has seeds. */
-int LLVMFuzzerInitialize(int *argc, char ***argv);
+/* Each target defines it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-typedef struct wd_fuzz_seed {
-    const void *data;
-    size_t bytes;
-} wd_fuzz_seed;
+/* Takes what was made of bytes that were read, so that the compiler leaves the reads there. */
+static inline void wd_fuzz_use(unsigned sum)
+{
+    static volatile unsigned used;
+    used = sum;
+    (void)used;
+}
 
 static char wd_fuzz_folder_[64];
 
@@ -25,26 +30,57 @@ static inline void wd_fuzz_folder_remove_(void)
     wd_folder_remove(wd_fuzz_folder_, NULL);
 }
 
-/* To be called by LLVMFuzzerInitialize: writes the seeds to a temporary folder, and adds that
- * folder to the arguments as a corpus, unless the caller named files or folders. */
-static inline int wd_fuzz_begin(int *argc, char ***argv, const wd_fuzz_seed *seeds, int count)
+/* A temporary folder of this process, removed at its end; in memory where there is /dev/shm. */
+static inline const char *wd_fuzz_folder(void)
 {
-    static char *arguments[64];
-    for (int i = 1; i < *argc; i++) {
-        if ((*argv)[i][0] != '-') return 0;
-    }
-    strcpy(wd_fuzz_folder_, "/tmp/wandistiller-fuzz-XXXXXX");
-    if (*argc > 60 || !mkdtemp(wd_fuzz_folder_)) abort();
+    if (wd_fuzz_folder_[0]) return wd_fuzz_folder_;
+    snprintf(wd_fuzz_folder_, sizeof wd_fuzz_folder_, "%s/wandistiller-fuzz-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    if (!mkdtemp(wd_fuzz_folder_)) abort();
     atexit(wd_fuzz_folder_remove_);
-    for (int i = 0; i < count; i++) {
-        char path[WD_PATH_MAX];
-        snprintf(path, sizeof path, "%s/seed-%d", wd_fuzz_folder_, i);
-        if (wd_file_write(path, seeds[i].data, seeds[i].bytes, NULL) != WD_OK) abort();
+    return wd_fuzz_folder_;
+}
+
+/* "<folder>/name"; the text lives until the next call. */
+static inline const char *wd_fuzz_path(const char *name)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", wd_fuzz_folder(), name);
+    return path;
+}
+
+/* Writes a file into the folder; its folders are made. */
+static inline const char *wd_fuzz_file(const char *name, const uint8_t *data, size_t bytes)
+{
+    const char *path = wd_fuzz_path(name);
+    for (char *slash = strchr(path + strlen(wd_fuzz_folder_) + 1, '/'); slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
     }
-    memcpy(arguments, *argv, (size_t)*argc * sizeof *arguments);
-    arguments[(*argc)++] = wd_fuzz_folder_;
-    *argv = arguments;
-    return 0;
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(data, 1, bytes, file) != bytes || fclose(file)) abort();
+    return path;
+}
+
+/* Makes the folder's files of the bytes. "@@" and a letter begin a file: 'a' is names[0], and so
+ * on; what is before the first is the first file's. A file that is not there is removed. */
+static inline void wd_fuzz_files(const char *const *names, int count, const uint8_t *data,
+                                 size_t bytes)
+{
+    const uint8_t *end = data + bytes, *begin = data;
+    int file = 0;
+    for (int i = 0; i < count; i++) unlink(wd_fuzz_path(names[i]));
+    for (const uint8_t *at = data; at < end; at++) {
+        const bool marks =
+            end - at >= 3 && at[0] == '@' && at[1] == '@' && at[2] >= 'a' && at[2] < 'a' + count;
+        if (!marks) continue;
+        if (at > begin) wd_fuzz_file(names[file], begin, (size_t)(at - begin));
+        file = at[2] - 'a';
+        begin = at + 3;
+    }
+    if (end > begin) wd_fuzz_file(names[file], begin, (size_t)(end - begin));
 }
 
 #endif

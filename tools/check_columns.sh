@@ -4,6 +4,7 @@
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 files=$(find src bench tests include examples tools cmake Makefile CMakeLists.txt -type f \
+    ! -path "tests/corpus/*/*" \
     ! -name '*.md' ! -name '*.json' ! -name '*.safetensors' ! -path '*/__pycache__/*')
 # shellcheck disable=SC2086
 if LC_ALL=C.UTF-8 grep -nEI '^.{101,}' $files; then

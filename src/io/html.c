@@ -3,9 +3,10 @@
  * Both decoders go through the text once, reading at `from` and writing at `to` <= `from`. */
 #include "io/html.h"
 
-#include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
+
+#include "core/require.h"
 
 enum { NAME_MAX_CHARS = 31, WHOLE_MAX_CHARS = 24 };
 
@@ -188,7 +189,7 @@ static void decode(wd_points *text, meaning (*read)(const int32_t *, int64_t), b
             text->at[from] = '&';
         } else {
             from += m.used;
-            assert(m.points <= m.used);
+            WD_REQUIRE(m.points <= m.used, "a reference grows by what it stands for");
             for (int i = 0; i < m.points; i++) text->at[to++] = m.point[i];
         }
     }

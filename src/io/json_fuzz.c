@@ -3,22 +3,6 @@
 
 #include "io/json.h"
 
-#define SEED(text)                                                                                 \
-    {                                                                                              \
-        text, sizeof(text) - 1                                                                     \
-    }
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    static const wd_fuzz_seed seeds[] = {
-        SEED("{}"),
-        SEED("{\"a\":1,\"b\":-2.5e3,\"c\":[1,2,3],\"d\":null,\"e\":true,\"f\":\"\\u00e9\\n\"}"),
-        SEED("{\"big\":1000000000000000019884624838656,\"deep\":[[[[[[[[]]]]]]]]}"),
-        SEED("{\"weight_map\":{\"a\":\"x.safetensors\"},\"metadata\":{\"total_size\":4}}"),
-    };
-    return wd_fuzz_begin(argc, argv, seeds, sizeof seeds / sizeof *seeds);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     json_t *json, *value;

@@ -9,12 +9,12 @@
  */
 #include "io/tokenizer.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/spiece.h"
@@ -241,7 +241,7 @@ static const special *special_at(const wd_tokenizer *t, const char *text)
 wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *t, const char *text,
                               int64_t max_length, wd_err *err)
 {
-    assert(max_length >= 1);
+    WD_REQUIRE(max_length >= 1, "room for %lld tokens", (long long)max_length);
     int64_t used = 0, room = max_length - 1; /* one is for </s> */
     while (*text && used < room) {
         const special *found = NULL;

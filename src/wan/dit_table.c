@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 
 /* Extents that shapes are made of. */
 typedef enum extent { ONE, TWO, SIX, D, D6, E, FREQ, TEXT, IN, PF, PH, PW, OUT, EXTENTS } extent;
@@ -78,14 +79,16 @@ static bool is_island(const char *name)
 
 int wd_dit_stage_slots(const wd_dit_config *config, int stage)
 {
-    assert(stage >= 0 && stage < wd_dit_stages(config));
+    WD_REQUIRE(stage >= 0 && stage < wd_dit_stages(config), "stage %d of %d", stage,
+               wd_dit_stages(config));
     if (stage == 0) return WD_DIT_EMBED_SLOTS;
     return stage == wd_dit_stages(config) - 1 ? WD_DIT_HEAD_SLOTS : WD_DIT_BLOCK_SLOTS;
 }
 
 int64_t wd_dit_stage_first(const wd_dit_config *config, int stage)
 {
-    assert(stage >= 0 && stage < wd_dit_stages(config));
+    WD_REQUIRE(stage >= 0 && stage < wd_dit_stages(config), "stage %d of %d", stage,
+               wd_dit_stages(config));
     (void)config;
     return stage == 0 ? 0 : WD_DIT_EMBED_SLOTS + (int64_t)(stage - 1) * WD_DIT_BLOCK_SLOTS;
 }

@@ -8,10 +8,10 @@
  *
  * Method: Zhao et al., "UniPC: A Unified Predictor-Corrector Framework for Fast Sampling of
  * Diffusion Models", 2023; B(h) is h (bh1) or e^h - 1 (bh2). */
-#include <assert.h>
 #include <math.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "dev/ops.h"
 #include "wan/schedule.h"
 
@@ -227,7 +227,8 @@ static void step_unipc(wd_solver *s, float *latents, const float *velocity)
 void wd_solver_step(wd_solver *solver, float *latents, const float *velocity)
 {
     const wd_schedule *schedule = solver->schedule;
-    assert(solver->step < schedule->steps);
+    WD_REQUIRE(solver->step < schedule->steps, "a schedule of %lld steps has ended",
+               (long long)schedule->steps);
     if (schedule->config.kind == WD_SCHEDULER_UNIPC) {
         step_unipc(solver, latents, velocity);
     } else {

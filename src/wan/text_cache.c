@@ -13,6 +13,7 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/require.h"
 #include "io/prompts.h"
 #include "io/tokenizer.h"
 
@@ -224,7 +225,7 @@ void wd_text_cache_close(wd_text_cache *c)
 
 static const wd_text_prompt *prompt_at(const wd_text_cache *c, int64_t i)
 {
-    assert(i >= 0 && i < c->count);
+    WD_REQUIRE(i >= 0 && i < c->count, "prompt %" PRId64 " of %" PRId64, i, c->count);
     return &c->prompt[c->sorted[i]];
 }
 
@@ -268,7 +269,8 @@ void wd_text_cache_fill(void *out, const wd_text_cache *c, int64_t i, int64_t ro
     const float *wide = (const float *)(const void *)p->row;
     const uint16_t *narrow = (const uint16_t *)(const void *)p->row;
     assert(dtype == WD_F32 || dtype == WD_BF16);
-    assert(p->tokens <= rows);
+    WD_REQUIRE(p->tokens <= rows, "%" PRId64 " tokens are put into %" PRId64 " rows", p->tokens,
+               rows);
     if (dtype == c->dtype)
         memcpy(out, p->row, bytes);
     else if (dtype == WD_F32)

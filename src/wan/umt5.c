@@ -7,13 +7,13 @@
  *
  * x [R, D] of all prompts stays on the device; everything else exists for a piece of PIECE_ROWS
  * rows at a time. Unlike T5, every layer has a bias table of its own. The scores are not scaled. */
-#include <assert.h>
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "nn/linear.h"
 #include "wan/umt5_impl.h"
 
@@ -385,7 +385,8 @@ wd_status wd_umt5_encode(wd_umt5 *e, float *out, const int32_t *ids, const int32
                          int64_t samples, int64_t tokens, wd_err *err)
 {
     void *first;
-    assert(samples >= 0 && tokens > 0);
+    WD_REQUIRE(samples >= 0 && tokens > 0, "%" PRId64 " texts of %" PRId64 " tokens", samples,
+               tokens);
     WD_TRY(wd_alloc(&first, (size_t)samples + 1, sizeof(int64_t), "prompt lengths", err));
     for (int64_t i = 0; i <= samples; i++) ((int64_t *)first)[i] = i * tokens;
     batch b = {.ids = ids, .first = first, .mask = mask, .samples = samples, .tokens_max = tokens};
@@ -398,10 +399,11 @@ wd_status wd_umt5_encode_rows(wd_umt5 *e, void *out, const int32_t *ids, const i
                               int64_t samples, wd_err *err)
 {
     batch b = {.ids = ids, .first = first, .samples = samples};
-    assert(samples >= 0 && first[0] == 0);
+    WD_REQUIRE(samples >= 0 && first[0] == 0, "%" PRId64 " texts from row %" PRId64, samples,
+               first[0]);
     for (int64_t i = 0; i < samples; i++) {
         int64_t tokens = first[i + 1] - first[i];
-        assert(tokens > 0);
+        WD_REQUIRE(tokens > 0, "text %" PRId64 " has %" PRId64 " tokens", i, tokens);
         if (tokens > b.tokens_max) b.tokens_max = tokens;
     }
     return encode(e, out, e->dtype, &b, err);

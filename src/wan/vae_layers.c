@@ -2,12 +2,12 @@
  * autoencoder_kl_wan.py of diffusers builds them. */
 #include "wan/vae_layers.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 
 enum { TABLE_MAX = WD_VAE_LAYERS_MAX * WD_VAE_SLOTS * 2, PREFIX_MAX = 96 };
 
@@ -25,7 +25,7 @@ typedef struct build {
 
 static int add_spec(build *b, const char *name, int ndim, const int64_t *dim)
 {
-    assert(b->specs < TABLE_MAX);
+    WD_REQUIRE(b->specs < TABLE_MAX, "the VAE has more than %d tensors", TABLE_MAX);
     if (!b->spec) return (int)b->specs++;
     wd_tensor_spec *spec = &b->spec[b->specs];
     *spec = (wd_tensor_spec){.ndim = ndim, .stage = b->stage};
@@ -60,7 +60,8 @@ static void add_gamma(build *b, wd_vae_layer *layer, wd_vae_slot slot, const cha
 
 static wd_vae_layer *add_layer(build *b, wd_vae_kind kind, int64_t in, int64_t out)
 {
-    assert(b->layers->count < WD_VAE_LAYERS_MAX);
+    WD_REQUIRE(b->layers->count < WD_VAE_LAYERS_MAX, "the VAE has more than %d layers",
+               WD_VAE_LAYERS_MAX);
     wd_vae_layer *layer = &b->layers->layer[b->layers->count++];
     *layer = (wd_vae_layer){.kind = kind, .in = in, .out = out, .time = 1, .space = 1};
     for (int i = 0; i < WD_VAE_SLOTS; i++) layer->line[i] = -1;

@@ -1,11 +1,11 @@
 /* Blocks of a VAE pass: see wan/vae_pool.h. */
 #include "wan/vae_pool.h"
 
-#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/require.h"
 
 enum { ALIGN = 64 };
 
@@ -19,7 +19,8 @@ void *wd_vae_pool_take(wd_vae_pool *pool, size_t bytes)
 {
     size_t start = 0, rounded = wd_round_up(bytes ? bytes : 1, ALIGN);
     int at = 0;
-    assert(pool->count < WD_VAE_POOL_BLOCKS);
+    WD_REQUIRE(pool->count < WD_VAE_POOL_BLOCKS, "the VAE needs more than %d blocks",
+               WD_VAE_POOL_BLOCKS);
     while (at < pool->count && pool->used[at].offset - start < rounded) {
         start = pool->used[at].offset + pool->used[at].bytes;
         at++;
@@ -29,7 +30,8 @@ void *wd_vae_pool_take(wd_vae_pool *pool, size_t bytes)
     pool->used[at].bytes = rounded;
     pool->count++;
     if (start + rounded > pool->peak) pool->peak = start + rounded;
-    assert(pool->peak <= pool->capacity);
+    WD_REQUIRE(pool->peak <= pool->capacity, "the VAE needs %zu bytes, planned were %zu",
+               pool->peak, pool->capacity);
     return pool->base + start;
 }
 
@@ -37,7 +39,7 @@ void wd_vae_pool_give(wd_vae_pool *pool, const void *block)
 {
     int at = 0;
     while (at < pool->count && pool->base + pool->used[at].offset != block) at++;
-    assert(at < pool->count);
+    WD_REQUIRE(at < pool->count, "a block of the VAE is given back twice");
     pool->count--;
     memmove(&pool->used[at], &pool->used[at + 1], (size_t)(pool->count - at) * sizeof *pool->used);
 }

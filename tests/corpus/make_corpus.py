@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets: a folder beside this file per target, src/<name>_fuzz.c.
+
+Each seed is small and valid, or nearly so: a fuzzer changes it. A target that reads a folder takes
+its files from one input: "@@a", "@@b", ... begin the files that the target names. Run it after a
+change here; nothing but Python is needed."""
+import json
+import os
+import struct
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def put(target, name, data):
+    path = os.path.join(HERE, target, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data if isinstance(data, bytes) else data.encode())
+
+
+def dumps(value):
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def files(**named):
+    """One input of several files: a=..., b=..."""
+    return b"".join(b"@@" + name.encode() + (data if isinstance(data, bytes) else data.encode())
+                    for name, data in sorted(named.items()))
+
+
+def safetensors(tensors, metadata=None, pad=0):
+    """tensors: {name: (dtype, shape, data)}, in the order of their data."""
+    header, at = {}, 0
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = dumps(header) + b" " * pad
+    return struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values())
+
+
+# ---- configurations ----
+
+DIT = {"_class_name": "WanTransformer3DModel", "attention_head_dim": 4, "cross_attn_norm": True,
+       "eps": 1e-6, "ffn_dim": 8, "freq_dim": 4, "in_channels": 1, "out_channels": None,
+       "num_attention_heads": 1, "num_layers": 1, "patch_size": [1, 2, 2], "text_dim": 4,
+       "rope_max_seq_len": 16}
+UMT5 = {"model_type": "umt5", "num_layers": 1, "d_model": 4, "d_ff": 8, "d_kv": 2, "num_heads": 2,
+        "vocab_size": 8, "torch_dtype": "float16"}
+VAE = {"_class_name": "AutoencoderKLWan", "z_dim": 1, "base_dim": 4, "dim_mult": [1, 2],
+       "latents_mean": [0], "latents_std": [1], "temperal_downsample": [True],
+       "scale_factor_spatial": 2, "scale_factor_temporal": 2, "num_res_blocks": 1}
+UNIPC = {"_class_name": "UniPCMultistepScheduler", "use_flow_sigmas": True, "flow_shift": 3.0,
+         "prediction_type": "flow_prediction", "solver_type": "bh1", "disable_corrector": [1, 2]}
+EULER = {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0}
+INDEX = {"_class_name": "WanPipeline", "transformer": ["diffusers", "WanTransformer3DModel"],
+         "vae": ["diffusers", "AutoencoderKLWan"], "scheduler": ["diffusers", UNIPC["_class_name"]],
+         "text_encoder": ["transformers", "UMT5EncoderModel"],
+         "tokenizer": ["transformers", "T5TokenizerFast"], "sample_size": [64, 64]}
+
+
+def dit_tensors(original=False):
+    """The tensors of DIT, as diffusers or the original names them: enough for one block."""
+    width, shapes = 4, {}
+    shapes["patch_embedding.weight"] = [width, 1, 1, 2, 2]
+    shapes["patch_embedding.bias"] = [width]
+    for name, out, into in (("time_embedder.linear_1", width, 4),
+                            ("time_embedder.linear_2", width, width),
+                            ("time_proj", 6 * width, width), ("text_embedder.linear_1", width, 4),
+                            ("text_embedder.linear_2", width, width)):
+        shapes["condition_embedder.%s.weight" % name] = [out, into]
+        shapes["condition_embedder.%s.bias" % name] = [out]
+    shapes["blocks.0.scale_shift_table"] = [1, 6, width]
+    for attention in ("attn1", "attn2"):
+        for part in ("to_q", "to_k", "to_v", "to_out.0"):
+            shapes["blocks.0.%s.%s.weight" % (attention, part)] = [width, width]
+            shapes["blocks.0.%s.%s.bias" % (attention, part)] = [width]
+        for part in ("norm_q", "norm_k"):
+            shapes["blocks.0.%s.%s.weight" % (attention, part)] = [width]
+    shapes["blocks.0.norm2.weight"] = shapes["blocks.0.norm2.bias"] = [width]
+    shapes["blocks.0.ffn.net.0.proj.weight"] = [8, width]
+    shapes["blocks.0.ffn.net.0.proj.bias"] = [8]
+    shapes["blocks.0.ffn.net.2.weight"] = [width, 8]
+    shapes["blocks.0.ffn.net.2.bias"] = [width]
+    shapes["scale_shift_table"] = [1, 2, width]
+    shapes["proj_out.weight"] = [4, width]
+    shapes["proj_out.bias"] = [4]
+    out = {}
+    for name, shape in shapes.items():
+        count = 1
+        for extent in shape:
+            count *= extent
+        out[name] = ("BF16", shape, bytes(2 * count))
+    return out
+
+
+def configurations():
+    for name, config in (("dit", DIT), ("umt5", UMT5), ("vae", VAE), ("unipc", UNIPC),
+                         ("euler", EULER), ("vae-22", dict(VAE, is_residual=True))):
+        put("wan/config", name, dumps(config))
+    put("io/json", "empty", "{}")
+    put("io/json", "kinds", '{"a":1,"b":-2.5e3,"c":[1,2,3],"d":null,"e":true,"f":"\\u00e9\\n"}')
+    put("io/json", "large", '{"big":1000000000000000019884624838656,"deep":[[[[[[[[]]]]]]]]}')
+    put("student/config", "hidden", '{"hidden_size":96,"depth":3,"num_heads":3,"image_size":128}')
+    put("student/config", "diffusers", dumps(dict(DIT, num_layers=2, attention_head_dim=32,
+                                                  num_attention_heads=2, in_channels=16,
+                                                  text_dim=96, freq_dim=64, ffn_dim=64)))
+    put("student/config", "factor", '{"projection_factor":2.5,"image_size":[64,32],"patch_size":2}')
+    put("teacher/device_map", "whole", '{"text_encoder":"cpu","vae":0,"transformer":1}')
+    put("teacher/device_map", "parts", dumps({
+        "": "cpu", "transformer": {"blocks.0-3": 0, "blocks.4": "1", "patch_embedding": "disk"}}))
+    put("teacher/device_map", "pieces", dumps({
+        "text_encoder": "sim:1", "vae": "cpu", "patch_embedding": 0, "condition_embedder": 0,
+        "rope": 0, "blocks": "disk", "norm_out": 1, "proj_out": 1, "scale_shift_table": 1}))
+    put("api/config", "options", '{"batch_size":4,"lr":1e-3,"teacher_path":"x","resume":true}')
+    put("api/config", "run", '{"options":{"sample_prompts":["a","b"],"mixed_precision":"bf16"}}')
+
+
+# ---- files ----
+
+def tensors():
+    two = safetensors({"a": ("F32", [2], bytes(8))})
+    put("io/safetensors", "none", safetensors({}))
+    put("io/safetensors", "one", two)
+    put("io/safetensors", "kinds", safetensors({"a": ("BF16", [2, 3], bytes(12)),
+                                                "b": ("U8", [], b"\1"),
+                                                "c": ("F16", [0, 9], b"")}, {"format": "pt"}))
+    put("io/safetensors", "unaligned", safetensors({"a": ("I32", [1], bytes(4))}, pad=1))
+    index = {"metadata": {"total_size": 12}, "weight_map": {"a": "a.safetensors",
+                                                           "b": "b.safetensors"}}
+    put("io/safetensors_index", "two", files(
+        a=dumps(index), b=two, c=safetensors({"b": ("F16", [2], bytes(4))})))
+    put("io/safetensors_index", "single", files(d=two))
+    put("io/safetensors_index", "up", files(a='{"weight_map":{"a":"../a.safetensors"}}', b=two))
+
+
+def text_cache():
+    key = "0123456789abcdef0123456789abcdef"
+    rows = {"first": ("I64", [3], struct.pack("<3q", 0, 1, 3)),
+            "embeddings": ("F32", [3, 2], bytes(24)),
+            "prompt_hash": ("U8", [2, 16], bytes(range(32))),
+            # XXH3-128 of the three above; the fuzzer does not find it by itself
+            "checksum": ("U8", [16], bytes.fromhex("cd0b23951c4f130ab7cbc7c953cdc6a6"))}
+    put("wan/text_file", "two", safetensors(rows, {"format": "wandistiller text cache 1",
+                                                   "key": key}, pad=6))
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def charsmap():
+    """"a" becomes "b": a double array of 3 x 256 units, which nothing else leads into."""
+    unit = [1 << 31] * 768
+    unit[0] = 256 << 10
+    at = 256 ^ ord("a")
+    unit[at] = (at ^ 512) << 10 | 1 << 8 | ord("a")
+    array = struct.pack("<768I", *unit)
+    return struct.pack("<I", len(array)) + array + b"b\0"
+
+
+def spiece(map_of_characters=b""):
+    pieces = [("<pad>", 0, 3), ("</s>", 0, 3), ("<unk>", 0, 2), ("\u2581", -1, 1), ("a", -2, 1),
+              ("b", -2.5, 1), ("\u2581a", -1.5, 1), ("aaaa", -3, 4), ("caf\u00e9", -3, 1)]
+    out = b"".join(field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", score) +
+                         b"\x18" + varint(kind)) for text, score, kind in pieces)
+    out += field(2, b"\x18\1\x20" + varint(len(pieces)))
+    return out + field(3, field(1, b"seed") + (field(2, map_of_characters)
+                                               if map_of_characters else b""))
+
+
+def tokenizers():
+    config = {"eos_token": "</s>", "pad_token": {"content": "<pad>"}, "unk_token": "<unk>",
+              "added_tokens_decoder": {"0": {"content": "<pad>"}, "20": "<a>"},
+              "model_max_length": 512}
+    put("io/tokenizer", "plain", files(a=spiece(), b='{"extra_ids":2}'))
+    put("io/tokenizer", "config", files(a=spiece(), b=dumps(config)))
+    put("io/tokenizer", "map", files(a=spiece(charsmap())))
+
+
+def png(kind, depth, row):
+    """Of 2 x 2 pixels, each row with filter 0."""
+    def chunk(name, data):
+        return (struct.pack(">I", len(data)) + name + data +
+                struct.pack(">I", zlib.crc32(name + data)))
+    out = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", 2, 2, depth, kind, 0, 0, 0))
+    if kind == 3:
+        out += chunk(b"PLTE", bytes(range(12)))
+    return out + chunk(b"IDAT", zlib.compress(2 * (b"\0" + row))) + chunk(b"IEND", b"")
+
+
+def pictures():
+    put("io/png", "grey", png(0, 8, b"\1\2"))
+    put("io/png", "colour", png(2, 8, bytes(6)))
+    put("io/png", "palette", png(3, 2, b"\x10"))
+    put("io/png", "deep", png(6, 16, bytes(16)))
+
+
+def prompts():
+    for name, text in (("plain", "red apple, blue background"),
+                       ("references", "&amp;lt;b&GT;&#233;&#x41; &EACUTE;&filig; &notit;"),
+                       ("characters", "caf\u00e9 \ufb01 \uff21 \u201cq\u201d\u2026\x1b[31m"),
+                       ("mixed", "ΓΌ Ã© â€œ \u0301\u0323a\r\nb\tc")):
+        put("io/prompt_clean", name, text)
+    put("io/prompts", "lines", files(a="one\r\ntwo\n\nthr\u00e9e\rfour"))
+    put("io/prompts", "json", files(b='{"prompt":"a"}\n{"caption":"b","x":[1]}\n{"text":"c"}\n'))
+    put("io/prompts", "folder", files(c="a fox", d='{"text":"c"}'))
+    put("io/prompts", "mark", files(a=b"\xef\xbb\xbfone", e="two"))
+
+
+def folders():
+    weights = safetensors(dit_tensors())
+    put("wan/inspect", "incomplete", files(
+        a=dumps(INDEX), b=dumps(DIT), e=dumps(VAE), f=dumps(UMT5), h='{"model_max_length":24}',
+        i=dumps(UNIPC), j="Sample with 20 steps, 64x64."))
+    parts = {name: value for name, value in INDEX.items() if name not in ("vae", "text_encoder",
+                                                                          "sample_size")}
+    put("wan/inspect", "pipeline", files(
+        a=dumps(parts), b=dumps(DIT), c=weights, h='{"model_max_length":24}', i=dumps(UNIPC),
+        j="Sample with 20 steps, 64x64."))
+    put("wan/inspect", "transformer", files(b=dumps(DIT), c=weights))
+    put("wan/inspect", "experts", files(
+        a=dumps(dict(parts, boundary_ratio=0.875,
+                     transformer_2=["diffusers", "WanTransformer3DModel"])),
+        b=dumps(DIT), c=weights, d=dumps(DIT), h="{}", i=dumps(EULER), m=weights))
+    put("wan/inspect", "component", files(k=dumps(dict(EULER, _class_name="AutoencoderKLWan"))))
+    put("wan/inspect", "file", files(l=weights))
+    put("wan/inspect", "other", files(l=safetensors({"x": ("F32", [1, 2], bytes(8))})))
+    state = {"format": "wandistiller checkpoint 1", "step": 2, "run": {"seed": 3}}
+    put("student/checkpoint", "whole", files(
+        a=dumps(state), b=safetensors({"p.x": ("F32", [2], bytes(8))})))
+    put("student/checkpoint", "sums", files(a=dumps(state), b=safetensors({}),
+                                            c="0" * 32 + "  state.safetensors\n"))
+    put("student/checkpoint", "earlier", files(d=dumps(state)))
+    row = '{"step": %d, "loss": 0.5, "grad_norm": null, "lr": 0.001}\n'
+    put("distill/metrics", "rows", row % 1 + row % 2)
+    put("distill/metrics", "later", row % 40 + row % 41 + row % 42)
+    put("distill/metrics", "cut", row % 1 + row[:20] % 2)
+
+
+if __name__ == "__main__":
+    configurations()
+    tensors()
+    text_cache()
+    tokenizers()
+    pictures()
+    prompts()
+    folders()
