@@ -148,7 +148,7 @@ set_tests_properties(checks/install PROPERTIES TIMEOUT 240)
 # The readers of files against hostile ones, in a build of its own.
 if(NOT WD_SANITIZE)
   add_test(NAME checks/fuzz COMMAND make fuzz WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(checks/fuzz PROPERTIES TIMEOUT 600)
+  set_tests_properties(checks/fuzz PROPERTIES TIMEOUT 900)
 endif()
 
 # What must hold on every instruction set: the lower ones that this machine has, too.

@@ -5,29 +5,6 @@
 #include "wan/umt5.h"
 #include "wan/vae.h"
 
-#define SEED(text)                                                                                 \
-    {                                                                                              \
-        text, sizeof(text) - 1                                                                     \
-    }
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    static const wd_fuzz_seed seeds[] = {
-        SEED("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":2,\"patch_size\":[1,2,2],"
-             "\"eps\":1e-6,\"out_channels\":null,\"ffn_dim\":64,\"cross_attn_norm\":true}"),
-        SEED(
-            "{\"model_type\":\"umt5\",\"num_layers\":2,\"d_model\":8,\"torch_dtype\":\"float16\"}"),
-        SEED("{\"_class_name\":\"AutoencoderKLWan\",\"z_dim\":1,\"latents_mean\":[0],"
-             "\"latents_std\":[1],\"dim_mult\":[1,2],\"temperal_downsample\":[true],"
-             "\"scale_factor_spatial\":2,\"scale_factor_temporal\":2,\"is_residual\":true}"),
-        SEED("{\"_class_name\":\"UniPCMultistepScheduler\",\"use_flow_sigmas\":true,"
-             "\"prediction_type\":\"flow_prediction\",\"disable_corrector\":[1,2],"
-             "\"solver_type\":\"bh1\",\"final_sigmas_type\":\"sigma_min\"}"),
-        SEED("{\"_class_name\":\"FlowMatchEulerDiscreteScheduler\",\"shift\":3.0}"),
-    };
-    return wd_fuzz_begin(argc, argv, seeds, sizeof seeds / sizeof *seeds);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     json_t *json;
