@@ -192,7 +192,8 @@ out:
 wd_status wd_student_open(wd_student **out, wd_params *params, const wd_dit_shape *shape,
                           wd_student_mode mode, wd_queue *queue, wd_err *err)
 {
-    assert(mode == WD_STUDENT_SAMPLE || params->kinds & WD_PARAMS_TRAINED);
+    WD_REQUIRE(mode == WD_STUDENT_SAMPLE || params->kinds & WD_PARAMS_TRAINED,
+               "a student without gradients is to be trained");
     wd_student *s = NULL;
     wd_status status = WD_OK;
     wd_student_plan plan;

@@ -2,9 +2,9 @@
  * a weight decay; elements between tensors take part and stay zero. */
 #include "student/optimizer.h"
 
-#include <assert.h>
 #include <math.h>
 
+#include "core/require.h"
 #include "dev/ops.h"
 #include "student/shard.h"
 
@@ -25,7 +25,7 @@ wd_optimizer_options wd_optimizer_defaults(void)
 wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *options,
                             wd_params *params, wd_err *err)
 {
-    assert(params->kinds & WD_PARAMS_TRAINED);
+    WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a student without moments is to be trained");
     wd_optimizer optimizer = {.options = *options, .params = params};
     WD_TRY(wd_device_alloc((void **)&optimizer.steps, params->device,
                            sizeof(int64_t) + SCALARS * sizeof(float), "gradient norm", err));

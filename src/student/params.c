@@ -6,6 +6,7 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/require.h"
 #include "dev/ops.h"
 #include "student/shard.h"
 
@@ -179,7 +180,7 @@ void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage)
 {
     int64_t first = wd_dit_stage_first(&params->config, stage);
     int slots = wd_dit_stage_slots(&params->config, stage);
-    assert(params->buffer[WD_PARAMS_G]);
+    WD_REQUIRE(params->buffer[WD_PARAMS_G], "a student without gradients is asked for them");
     *out = (wd_dit_stage){0};
     for (int slot = 0; slot < slots; slot++) {
         out->t[slot] = wd_params_tensor(params, WD_PARAMS_G, first + slot);
@@ -211,7 +212,8 @@ void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *
 
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    assert((buffer == WD_PARAMS_P || buffer == WD_PARAMS_EMA) && params->buffer[buffer]);
+    WD_REQUIRE((buffer == WD_PARAMS_P || buffer == WD_PARAMS_EMA) && params->buffer[buffer],
+               "weights of buffer %d are to be shown", (int)buffer);
     if (params->shard) wd_shard_show(params->shard, buffer, queue);
     params->shown = buffer;
     if (params->shard) return;
