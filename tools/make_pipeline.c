@@ -1,32 +1,26 @@
 /* Writes a pipeline folder whose transformer has random weights and the size of a published model:
- * what bench/placement.py trains with. Text encoder, tokenizer, VAE and scheduler are links to
+ * what bench/placement.py trains with. Text encoder, tokenizer, VAE and scheduler are copies of
  * those of another pipeline, whose text width the transformer gets.
  *
  * Usage: make_pipeline OUTPUT BASE PRESET DTYPE [LAYERS]
  *        make_pipeline /data/14b models/wan-tiny wan2.1-14b bfloat16 */
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/random_transformer.h"
+#include "student/components.h"
 #include "wan/pipeline.h"
 #include "wan/preset.h"
 
-static wd_status link_component(const char *output, const char *name, const char *base, wd_err *err)
+static wd_status copy_scheduler(const char *output, const wd_pipeline *base, wd_err *err)
 {
-    char from[WD_PATH_MAX], to[WD_PATH_MAX], real[PATH_MAX];
-    WD_TRY(wd_path_join(from, base, name, err));
-    WD_TRY(wd_path_join(to, output, name, err));
-    if (!realpath(from, real))
-        return wd_fail(err, WD_IO, "%s: cannot be found: %s", from, strerror(errno));
-    if (unlink(to) && errno != ENOENT)
-        return wd_fail(err, WD_IO, "%s: cannot be replaced: %s", to, strerror(errno));
-    if (symlink(real, to))
-        return wd_fail(err, WD_IO, "%s: cannot be made: %s", to, strerror(errno));
-    return WD_OK;
+    char from[WD_PATH_MAX], folder[WD_PATH_MAX], to[WD_PATH_MAX];
+    WD_TRY(wd_pipeline_config_path(from, base, WD_COMPONENT_SCHEDULER, err));
+    WD_TRY(wd_path_join(folder, output, wd_component_name(WD_COMPONENT_SCHEDULER), err));
+    WD_TRY(wd_folder_make(folder, err));
+    WD_TRY(wd_path_join(to, folder, wd_path_name(from), err));
+    return wd_file_copy(to, from, err);
 }
 
 /* The base's, with one expert. */
@@ -44,17 +38,16 @@ static wd_status write_index(const char *output, const char *base, wd_err *err)
     return status;
 }
 
-static wd_status make(const char *output, const char *base, const wd_dit_config *config,
+static wd_status make(const char *output, const wd_pipeline *base, const wd_dit_config *config,
                       wd_dtype dtype, wd_err *err)
 {
-    static const char *const linked[] = {"text_encoder", "tokenizer", "vae", "scheduler"};
     char folder[WD_PATH_MAX];
     WD_TRY(wd_folder_make(output, err));
-    for (size_t i = 0; i < sizeof linked / sizeof *linked; i++)
-        WD_TRY(link_component(output, linked[i], base, err));
+    WD_TRY(wd_components_take(output, base, WD_EXPORT_COPY, err));
+    WD_TRY(copy_scheduler(output, base, err));
     WD_TRY(wd_path_join(folder, output, "transformer", err));
     WD_TRY(wd_bench_write_transformer(folder, config, dtype, err));
-    return write_index(output, base, err);
+    return write_index(output, base->path, err);
 }
 
 int main(int argc, char **argv)
@@ -72,7 +65,7 @@ int main(int argc, char **argv)
     if (status == WD_OK) {
         preset.dit.text_dim = base.dit.text_dim;
         if (layers) preset.dit.layers = layers;
-        status = make(argv[1], argv[2], &preset.dit, dtype, &err);
+        status = make(argv[1], &base, &preset.dit, dtype, &err);
     }
     if (status != WD_OK) fprintf(stderr, "make_pipeline: %s\n", err.message);
     return status != WD_OK;

@@ -27,6 +27,7 @@
 #include "core/clock.h"
 #include "core/memory.h"
 #include "io/file.h"
+#include "student/components.h"
 
 enum { RANKS = 3, TEXT_MAX = 1 << 18, ARGUMENTS_MAX = 256 };
 static const double end_s_max = 10, start_s_max = 60;
@@ -152,6 +153,17 @@ static void link_all(const torture *t, const char *to, const char *from)
     closedir(d);
 }
 
+/* What a student's folder gets of its teacher's must not be links that lead elsewhere. */
+static void copy_kept(const torture *t, const char *to, const char *from)
+{
+    static const char *const kept[] = {"vae", "text_encoder", "tokenizer"};
+    wd_pipeline teacher;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) unlink(path_in(to, kept[i]));
+    if (wd_pipeline_open(&teacher, from, NULL) != WD_OK ||
+        wd_components_take(to, &teacher, WD_EXPORT_COPY, NULL) != WD_OK)
+        die(t, "the teacher cannot be copied");
+}
+
 /* A teacher with half a file of weights, in a folder of the same name. */
 static void make_teachers(const torture *t)
 {
@@ -165,6 +177,7 @@ static void make_teachers(const torture *t)
     wd_folder_make(path_in(t->folder, "damaged"), NULL);
     if (symlink(models, path_in(t->folder, "sound/teacher"))) die(t, "no link to the teacher");
     link_all(t, damaged, models);
+    copy_kept(t, damaged, models);
     unlink(part);
     link_all(t, part, path_in(models, "transformer"));
     if (wd_file_read(&data, &bytes, path_in(part, weights), (size_t)1 << 30, NULL) != WD_OK)

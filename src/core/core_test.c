@@ -196,6 +196,29 @@ static void memory_is_metered(void **state)
     assert_int_equal(wd_memory_peak(), before);
 }
 
+/* More than any machine has, of which little is touched. */
+static void planned_blocks_may_be_larger_than_memory(void **state)
+{
+    (void)state;
+    const size_t bytes = (size_t)1 << 44;
+    const int64_t before = wd_memory_held();
+    char *block = NULL;
+    wd_err err;
+    if (WD_TEST_SANITIZED) skip(); /* which have room of their own for addresses */
+    assert_int_equal(wd_alloc((void **)&block, bytes, 1, "a block", &err), WD_OUT_OF_MEMORY);
+    wd_memory_plan_only(true);
+    assert_int_equal(wd_alloc((void **)&block, bytes, 1, "a block", &err), WD_OK);
+    assert_int_equal((uintptr_t)block % 64, 0);
+    block[9] = block[bytes - 1] = 7;
+    assert_in_range(wd_memory_held() - before, bytes, bytes + 64);
+    wd_memory_plan_only(false);
+    assert_int_equal(wd_resize((void **)&block, 10, 1, "a block", &err), WD_OK);
+    assert_int_equal(block[9], 7);
+    assert_in_range(wd_memory_held() - before, 10, 10 + 64);
+    wd_free(block);
+    assert_int_equal(wd_memory_held(), before);
+}
+
 enum { BYTES = 64 << 20, SLACK = 8 << 20 };
 
 /* A sanitizer has memory beside all that there is. */
@@ -281,6 +304,7 @@ int main(void)
         cmocka_unit_test(nth_allocation_fails),
         cmocka_unit_test(blocks_are_aligned),
         cmocka_unit_test(memory_is_metered),
+        cmocka_unit_test(planned_blocks_may_be_larger_than_memory),
         cmocka_unit_test(resident_memory_is_known),
         cmocka_unit_test(shared_memory_is_divided),
         cmocka_unit_test(host_meter_sees_the_most),

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "core/checked.h"
 
@@ -16,12 +17,17 @@ static _Atomic int64_t fail_first, fail_last;
 
 static _Thread_local int64_t held, held_peak; /* bytes */
 
+static _Thread_local bool only_planned;
+
+enum { PLANNED_BYTES_MIN = 1 << 20 }; /* of a block that is only planned */
+
 /* Stands before each block: what it takes. (malloc_usable_size differs with what was freed before,
  * and two runs of the same code must count the same.) As long as the alignment. */
 typedef union header {
     struct {
         int64_t bytes; /* with the header */
-        void *start;   /* what calloc gave, which is aligned to less */
+        void *start;   /* what the system gave, which is aligned to less */
+        size_t mapped; /* bytes of pages that are only planned; 0: it is calloc's or realloc's */
     };
     char room[64];
 } header;
@@ -38,6 +44,29 @@ static header *header_in(void *start)
 {
     const uintptr_t past = (uintptr_t)start % sizeof(header);
     return (header *)((char *)start + (past ? sizeof(header) - past : 0));
+}
+
+/* Zeroed bytes with a header. Where they are only planned the system does not ask whether it has as
+ * much memory. */
+static header *take(size_t bytes)
+{
+    const size_t mapped = only_planned && bytes >= PLANNED_BYTES_MIN ? bytes + SLACK : 0;
+    void *start = mapped ? mmap(NULL, mapped, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                         : calloc(1, bytes + SLACK);
+    if (!start || start == MAP_FAILED) return NULL;
+    header *h = header_in(start);
+    h->start = start;
+    h->mapped = mapped;
+    return h;
+}
+
+static void give_back(header *h)
+{
+    if (h->mapped)
+        munmap(h->start, h->mapped);
+    else
+        free(h->start);
 }
 
 static void hold(int64_t bytes)
@@ -72,29 +101,42 @@ wd_status wd_alloc(void **out, size_t count, size_t size, const char *what, wd_e
 {
     size_t bytes;
     if (must_fail() || !add_header(&bytes, count, size)) return refuse(count, size, what, err);
-    void *start = calloc(1, bytes + SLACK);
-    if (!start) return refuse(count, size, what, err);
-    header *h = header_in(start);
+    header *h = take(bytes);
+    if (!h) return refuse(count, size, what, err);
     h->bytes = (int64_t)bytes;
-    h->start = start;
     hold(h->bytes);
     *out = h + 1;
     return WD_OK;
+}
+
+/* The block of `old` with so many bytes; NULL: no memory, and `old` is as it was. */
+static header *grow(header *old, size_t bytes)
+{
+    const size_t before = (size_t)old->bytes;
+    const ptrdiff_t at = (const char *)old - (const char *)old->start;
+    char *start = realloc(old->start, bytes + SLACK);
+    if (!start) return NULL;
+    header *h = header_in(start);
+    memmove(h, start + at, before < bytes ? before : bytes);
+    h->start = start;
+    h->mapped = 0;
+    return h;
 }
 
 wd_status wd_resize(void **block, size_t count, size_t size, const char *what, wd_err *err)
 {
     size_t bytes;
     if (must_fail() || !add_header(&bytes, count, size)) return refuse(count, size, what, err);
-    const header *old = *block ? header_of(*block) : NULL;
+    header *old = *block ? header_of(*block) : NULL;
     const size_t before = old ? (size_t)old->bytes : 0;
-    const ptrdiff_t at = old ? (const char *)old - (const char *)old->start : 0;
-    char *start = realloc(old ? old->start : NULL, bytes + SLACK);
-    if (!start) return refuse(count, size, what, err);
-    header *h = header_in(start);
-    memmove(h, start + at, before < bytes ? before : bytes);
+    const bool moves = old && old->mapped;
+    header *h = old && !moves ? grow(old, bytes) : take(bytes);
+    if (!h) return refuse(count, size, what, err);
+    if (moves) {
+        memcpy(h + 1, old + 1, (before < bytes ? before : bytes) - sizeof *h);
+        give_back(old);
+    }
     h->bytes = (int64_t)bytes;
-    h->start = start;
     hold((int64_t)bytes - (int64_t)before);
     *block = h + 1;
     return WD_OK;
@@ -115,7 +157,12 @@ void wd_free(void *block)
     if (!block) return;
     header *h = header_of(block);
     hold(-h->bytes);
-    free(h->start);
+    give_back(h);
+}
+
+void wd_memory_plan_only(bool on)
+{
+    only_planned = on;
 }
 
 int64_t wd_memory_held(void)

@@ -28,6 +28,10 @@ int64_t wd_memory_held(void);
 int64_t wd_memory_peak(void);
 void wd_memory_restart_peak(void);
 
+/* While it is on, large blocks of the calling thread are given out even where the machine has less
+ * memory: for a dry run, which writes to next to nothing of what it plans. */
+void wd_memory_plan_only(bool on);
+
 /* Call number `n` from now (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none does. */
 void wd_alloc_fail_at(int64_t n);
 

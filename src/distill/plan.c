@@ -224,6 +224,7 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     machine_options.comm = comm;
     WD_TRY_OUT(wd_devices_open_dry(&dry, devices, err));
     before = wd_memory_held(); /* the run has its devices already */
+    wd_memory_plan_only(true);
     if (placement)
         WD_TRY_OUT(plan_weights(&residency, out, &machine_options, &dry, placement, err));
     const wd_machine_teacher teacher = {residency, placement, dry.teacher, dry.home};
@@ -242,6 +243,7 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     WD_TRY_OUT(wd_device_check_kernels(err));
     add_devices(out, &dry);
 out:
+    wd_memory_plan_only(false);
     wd_machine_close(&machine);
     wd_residency_close(residency);
     wd_devices_close(&dry);
