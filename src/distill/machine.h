@@ -120,8 +120,8 @@ typedef struct wd_step_result {
 } wd_step_result;
 
 /* Whether what a checkpoint would hold is finite, `tensors` of wd_objective_save too. WD_NOT_FINITE
- * names what is not, the cause before what follows from it. All ranks: where they share the student
- * each looks at its share. Waits for the machine's queue. */
+ * names what is not; of several the one that made the others so. All ranks: where they share the
+ * student each looks at its share. Waits for the machine's queue. */
 wd_status wd_machine_check_finite(const wd_machine *machine, const wd_checkpoint_tensor *tensors,
                                   int64_t count, wd_err *err);
 

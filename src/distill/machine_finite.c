@@ -1,9 +1,9 @@
-/* What of a machine is not finite: see wd_machine_check_finite in distill/machine.h. */
+/* Finds values that are not finite: see wd_machine_check_finite in distill/machine.h. */
 #include <string.h>
 
 #include "distill/machine.h"
 
-/* Of the objective's tensors, with the cause before what follows from it. */
+/* Tensors of the objective. One that makes another not finite comes before it. */
 static const struct {
     const char *tensor, *what, *advice;
 } states[] = {

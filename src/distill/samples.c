@@ -278,7 +278,7 @@ out:
     return status;
 }
 
-/* Training is worth more than a sheet: where the disk does not take one it goes on without. */
+/* Writes the sheet. If the disk does not take it this warns, once, and training goes on. */
 static wd_status write_or_warn(wd_samples *s, const uint8_t *student, int64_t step, wd_err *err)
 {
     wd_err why = {0};

@@ -27,8 +27,8 @@ static double measure_rate(wd_trainer *t)
     return t->steps_per_s = rate;
 }
 
-/* What a step says of itself, in the metrics and on the progress line. Training is worth more than
- * metrics: where the disk does not take them it goes on without. */
+/* Writes a step's row of the metrics, and shows progress. If the disk does not take the row this
+ * warns, once, and training goes on. */
 static void write_row(wd_trainer *t, const wd_step_result *result)
 {
     const wd_machine_options *m = &t->options->machine;
@@ -69,8 +69,8 @@ wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err)
                    t->not_finite, t->step, t->options->lr.lr, from);
 }
 
-/* A step was dropped, the first after one that was taken: ends the run where all others would be,
- * too, and names what is not finite. */
+/* For the first of dropped steps in a row: ends the run if the teacher or the student is not
+ * finite, for then all later steps would be dropped, too; else warns. */
 static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *err)
 {
     const wd_checkpoint_tensor *tensors;
@@ -100,8 +100,8 @@ wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err)
     return wd_checkpoint_prune(t->checkpoints, t->options->keep_checkpoints, t->whole_from, err);
 }
 
-/* A step was taken: the weights of the newest checkpoint, which it began with, are good ones.
- * Checkpoints before it go only now, so that a run that diverges leaves one that can be used. */
+/* For a step that was taken from the newest checkpoint's weights or later ones: they are good. The
+ * checkpoints before it are removed only now, so that a run that diverges leaves a good one. */
 static wd_status prove(wd_trainer *t, wd_err *err)
 {
     const int64_t newest = newest_checkpoint(t);
