@@ -74,8 +74,9 @@ void wd_device_limit_kernels(int most);
  * "avx512_bf16, oneDNN 2.6.3". Where it is the same, so are the bits of a result. */
 wd_status wd_device_kernels(char out[WD_KERNELS_TEXT], wd_err *err);
 
-/* WD_OUT_OF_MEMORY if the processor could not make a kernel that a dry launch, for any device whose
- * kernels are the processor's, has asked about since the last call: what was planned is void. */
+/* WD_OUT_OF_MEMORY if the processor could not make a kernel that a dry launch of this thread, for
+ * any device whose kernels are the processor's, has asked about since its last call: what was
+ * planned is void. */
 wd_status wd_device_check_kernels(wd_err *err);
 
 /* Whether this is a dry device: callers skip what needs values, such as reading back a loss. */

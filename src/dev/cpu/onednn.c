@@ -161,8 +161,11 @@ static struct {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     entry *bucket[BUCKETS];
-    bool missed; /* an entry, for want of memory */
 } onednn = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Whether this thread has asked for an entry that could not be made, for want of memory. Who plans
+ * asks and takes in one thread; ranks that are threads plan at the same time. */
+static _Thread_local bool missed;
 
 void wd_onednn_limit_isa(wd_cpu_isa isa)
 {
@@ -348,7 +351,7 @@ static entry *find_or_miss(const void *key, size_t bytes)
     if (!*at && has_room())
         *at = make(key, bytes);
     else if (!*at)
-        onednn.missed = true;
+        missed = true;
     entry *found = *at;
     pthread_mutex_unlock(&onednn.lock);
     return found;
@@ -365,11 +368,9 @@ static wd_status refuse(wd_err *err)
 
 wd_status wd_onednn_take_miss(wd_err *err)
 {
-    pthread_mutex_lock(&onednn.lock);
-    const bool missed = onednn.missed;
-    onednn.missed = false;
-    pthread_mutex_unlock(&onednn.lock);
-    return missed ? refuse(err) : WD_OK;
+    const bool has_missed = missed;
+    missed = false;
+    return has_missed ? refuse(err) : WD_OK;
 }
 
 /* For a launch, which cannot do without. */

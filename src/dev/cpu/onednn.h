@@ -15,8 +15,9 @@ void wd_onednn_limit_isa(wd_cpu_isa isa);
 /* "oneDNN 2.6.3": the library that the process has loaded. */
 void wd_onednn_version(char out[32]);
 
-/* WD_OUT_OF_MEMORY if a primitive that was asked about since the last call could not be made: what
- * was said of it (no scratch, not exact) is void. A run of such a one ends the process. */
+/* WD_OUT_OF_MEMORY if a primitive that the calling thread has asked about since its last call could
+ * not be made: what was said of it (no scratch, not exact) is void. A run of such a one ends the
+ * process. */
 wd_status wd_onednn_take_miss(wd_err *err);
 
 /* Everything that tells one product from another but its pointers. All members are 8 bytes wide, so

@@ -2,6 +2,11 @@
  * the bits of a row depend neither on how many rows there are nor on the number of threads. */
 #include "dev/cpu/kernels_check.h"
 
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include "dev/cpu/onednn.h"
+
 /* fp32 sums of up to some thousand products in another order than the reference's double. */
 static const tolerance product_tolerance = {2e-5, 1e-6};
 
@@ -212,6 +217,40 @@ static void convolutions(void **state)
         check(WD_OP_CONV, make_conv, &cases[i]);
 }
 
+/* ---- memory ---- */
+
+static void *take_none(void *context)
+{
+    wd_err err;
+    *(bool *)context = wd_onednn_take_miss(&err) == WD_OK;
+    return NULL;
+}
+
+/* Ranks that are threads plan at the same time: none takes what another has missed. */
+static void a_miss_is_the_thread_s_that_asked(void **state)
+{
+    (void)state;
+    wd_err err;
+    bool none = false;
+    pthread_t other;
+    struct rlimit before, now;
+    const wd_onednn_product unknown = {.m = 12345, .n = 7, .k = 7, .lda = 7, .ldb = 7, .ldc = 7,
+                                       .type = WD_F32, .c_type = WD_F32, .bias_type = -1,
+                                       .threads = 1};
+    assert_int_equal(wd_onednn_take_miss(&err), WD_OK);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    now = (struct rlimit){32 << 20, before.rlim_max}; /* less than there is already */
+    assert_int_equal(setrlimit(RLIMIT_AS, &now), 0);
+    const size_t scratch = wd_onednn_product_scratch(&unknown);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(scratch, 0);
+    assert_int_equal(pthread_create(&other, NULL, take_none, &none), 0);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_true(none);
+    assert_int_equal(wd_onednn_take_miss(&err), WD_OUT_OF_MEMORY);
+    assert_int_equal(wd_onednn_take_miss(&err), WD_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +259,7 @@ int main(void)
         cmocka_unit_test(a_row_does_not_depend_on_others),
         cmocka_unit_test(weight_gradients_do_not_depend_on_threads),
         cmocka_unit_test(convolutions),
+        cmocka_unit_test(a_miss_is_the_thread_s_that_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
