@@ -20,6 +20,8 @@
 static const double turn_s = 0.2, stopped_s = 1; /* whose turn comes later than this */
 static const double launcher_s = 3;              /* for the launcher to end a rank */
 
+enum { LOOKS = 20, LOOK_NS = 10 * 1000 * 1000 };
+
 struct wd_fuse {
     pthread_t thread;
     pthread_mutex_t lock; /* of all below */
@@ -31,13 +33,35 @@ struct wd_fuse {
     wd_watch *watch; /* borrowed; NULL: none */
 };
 
+/* Whether a process of this user has the name and listens. One that has just taken it is about to;
+ * whoever else has it may have taken it to keep this job from reporting. */
+static bool is_ours(const struct sockaddr_un *name)
+{
+    bool ours = false;
+    for (int i = 0; i < LOOKS && !ours; i++) {
+        struct ucred owner = {.uid = (uid_t)-1};
+        socklen_t bytes = sizeof owner;
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        ours = fd >= 0 && !connect(fd, (const struct sockaddr *)name, sizeof *name) &&
+               !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &bytes) && owner.uid == geteuid();
+        if (fd >= 0) close(fd);
+        if (!ours) nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+    return ours;
+}
+
 /* They have one name that only one of them can have. */
 bool wd_fuse_is_first(pid_t launcher)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "wandistiller-fuse-%d", (int)launcher);
-    return fd < 0 || bind(fd, (struct sockaddr *)&name, sizeof name) == 0;
+    if (fd < 0 || !bind(fd, (struct sockaddr *)&name, sizeof name)) {
+        listen(fd, SOMAXCONN);
+        return true;
+    }
+    close(fd);
+    return !is_ours(&name);
 }
 
 static _Noreturn void burn(const wd_fuse *f)
