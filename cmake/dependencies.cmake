@@ -2,6 +2,7 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(PNG REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.13)
 # Of Debian 12 it is 0.1.97, which believes what a model says of itself: src/io/spiece_check.c looks
 # first. Where PKG_CONFIG_PATH names a newer one, that is taken.

@@ -1,6 +1,6 @@
 # make install: program, library, header, pkg-config file; manual page and completions, which the
 # program itself writes from its option tables.
-set(WD_PKGCONFIG_REQUIRES "jansson sentencepiece libutf8proc libxxhash libpng")
+set(WD_PKGCONFIG_REQUIRES "jansson sentencepiece libutf8proc libxxhash libpng libcrypto")
 set(WD_PKGCONFIG_LIBS -ldnnl)
 if(WD_OPENMP)
   string(APPEND WD_PKGCONFIG_LIBS " -lgomp")

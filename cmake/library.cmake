@@ -18,10 +18,10 @@ target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include
                            PRIVATE ${PROJECT_SOURCE_DIR} ${DNNL_INCLUDE})
 target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConfig::UTF8PROC
-                      PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG)
+                      PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG OpenSSL::Crypto)
 
 set(WD_LINK ${DNNL_LIBRARY} PkgConfig::JANSSON PkgConfig::SENTENCEPIECE PkgConfig::UTF8PROC
-    PkgConfig::XXHASH PNG::PNG Threads::Threads m stdc++)
+    PkgConfig::XXHASH PNG::PNG OpenSSL::Crypto Threads::Threads m stdc++)
 if(MPI_C_FOUND)
   target_link_libraries(wd_core_objects PRIVATE MPI::MPI_C)
   list(APPEND WD_LINK MPI::MPI_C)

@@ -207,6 +207,62 @@ static void a_paused_job_pauses_its_ranks(void **state)
     wd_program_succeeded(&program);
 }
 
+/* ---- ports ---- */
+
+/* Whether a socket that `pid` has is in a table of the kernel's as one that listens, and where. */
+static bool listens_at(char *address, size_t bytes, pid_t pid, const char *table)
+{
+    char path[300], line[512], target[64], local[128], wanted[80];
+    unsigned state, inode;
+    const struct dirent *e;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    FILE *file = fopen(table, "r");
+    assert_non_null(file);
+    while (!found && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%*d: %127s %*s %x %*s %*s %*s %*u %*d %u", local, &state, &inode) != 3 ||
+            state != 0x0A)
+            continue;
+        snprintf(wanted, sizeof wanted, "socket:[%u]", inode);
+        DIR *dir = opendir(path);
+        while (dir && !found && (e = readdir(dir))) {
+            char name[300];
+            snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+            const ssize_t n = readlink(name, target, sizeof target - 1);
+            target[n > 0 ? n : 0] = 0;
+            found = !strcmp(target, wanted) && strncmp(local, "0100007F:", 9) &&
+                    strncmp(local, "00000000000000000000000001000000:", 33);
+        }
+        if (dir) closedir(dir);
+    }
+    fclose(file);
+    if (found) snprintf(address, bytes, "%s", local);
+    return found;
+}
+
+/* No rank listens where other machines can connect: neither the watch nor Open MPI. (mpirun 4.1
+ * itself does, whatever it is told.) */
+static void a_job_of_one_machine_listens_to_itself(void **state)
+{
+    (void)state;
+    static const char *const tables[] = {"/proc/net/tcp", "/proc/net/tcp6"};
+    char path[64], address[128];
+    int pid, ranks = 0;
+    const job j = start_job("ports");
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)j.mpirun, (int)j.mpirun);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (; fscanf(file, "%d", &pid) == 1; ranks++)
+        for (int t = 0; t < 2; t++)
+            if (listens_at(address, sizeof address, pid, tables[t]))
+                fail_msg("a rank listens at %s", address);
+    fclose(file);
+    assert_int_equal(ranks, 2);
+    kill(j.pid, SIGTERM);
+    wd_program_wait(&program, j.pid);
+    wd_program_succeeded(&program);
+}
+
 /* `wandistiller train ... 2>&1 | head -1` */
 static void nobody_need_read_what_ranks_say(void **state)
 {
@@ -236,6 +292,7 @@ int main(void)
         cmocka_unit_test(a_killed_start_leaves_nothing),
         cmocka_unit_test(what_all_killed_leave_goes_at_the_next_start),
         cmocka_unit_test(a_paused_job_pauses_its_ranks),
+        cmocka_unit_test(a_job_of_one_machine_listens_to_itself),
         cmocka_unit_test(nobody_need_read_what_ranks_say),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -263,6 +263,7 @@ static void free_watch(wd_watch *w)
     for (int r = 0; w->peer && r < w->o.ranks; r++) wd_link_close(&w->peer[r].link);
     wd_meet_close(w->meet);
     if (w->wake >= 0) close(w->wake);
+    wd_watch_life_close(&w->life);
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->note_lock);
     pthread_cond_destroy(&w->changed);
@@ -284,6 +285,7 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
     if (!w->o.silent_s) w->o.silent_s = 5;
     if (!w->o.open_s) w->o.open_s = 6;
     w->met = 1;
+    w->life.fd = -1;
     w->allowed_s = INFINITY;
     pthread_mutex_init(&w->lock, NULL);
     pthread_mutex_init(&w->note_lock, NULL);
@@ -298,7 +300,9 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
         w->peer[r].link.fd = -1;
         w->peer[r].is.beat = (wd_watch_beat){.allowed_s = INFINITY, .wait = -1};
     }
-    WD_TRY_OUT(wd_meet_listen(&w->meet, w->o.rank, w->o.ranks, mine, err));
+    WD_TRY_OUT(wd_meet_listen(&w->meet, w->o.rank, w->o.ranks, w->o.one_machine, mine, err));
+    WD_TRY_OUT(wd_watch_life_open(&w->life, err));
+    mine->life = w->life;
     *out = w;
 out:
     if (status != WD_OK) free_watch(w);
@@ -327,17 +331,16 @@ wd_status wd_watch_meet(wd_watch *w, const wd_watch_address *all, wd_err *err)
 /* Tells the others where this rank's watch is, and hears where theirs are. */
 typedef wd_status tell(void *context, wd_watch *w, wd_watch_address *all, wd_err *err);
 
-static wd_status open_watch(wd_watch **out, int rank, int ranks, tell *fn, void *context,
-                            wd_err *err)
+static wd_status open_watch(wd_watch **out, const wd_watch_options *options, tell *fn,
+                            void *context, wd_err *err)
 {
     wd_status status;
     wd_watch_address *all = NULL;
     wd_watch *w = NULL;
-    const wd_watch_options options = {.rank = rank, .ranks = ranks};
     *out = NULL;
-    if (ranks <= 1) return WD_OK;
-    WD_TRY_OUT(wd_alloc((void **)&all, (size_t)ranks, sizeof *all, "the watch", err));
-    WD_TRY_OUT(wd_watch_listen(&w, &options, &all[rank], err));
+    if (options->ranks <= 1) return WD_OK;
+    WD_TRY_OUT(wd_alloc((void **)&all, (size_t)options->ranks, sizeof *all, "the watch", err));
+    WD_TRY_OUT(wd_watch_listen(&w, options, &all[options->rank], err));
     WD_TRY_OUT(fn(context, w, all, err));
     WD_TRY_OUT(wd_watch_meet(w, all, err));
     *out = w;
@@ -358,7 +361,9 @@ static wd_status tell_comm(void *context, wd_watch *w, wd_watch_address *all, wd
 
 wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err)
 {
-    return open_watch(out, comm->rank, comm->ranks, tell_comm, comm, err);
+    const wd_watch_options options = {
+        .rank = comm->rank, .ranks = comm->ranks, .one_machine = comm->hosts == 1};
+    return open_watch(out, &options, tell_comm, comm, err);
 }
 
 static wd_status tell_roll(void *context, wd_watch *w, wd_watch_address *all, wd_err *err)
@@ -369,7 +374,9 @@ static wd_status tell_roll(void *context, wd_watch *w, wd_watch_address *all, wd
 
 wd_status wd_watch_open_early(wd_watch **out, const wd_roll *roll, wd_err *err)
 {
-    return open_watch(out, roll->rank, roll->ranks, tell_roll, (void *)roll, err);
+    const wd_watch_options options = {
+        .rank = roll->rank, .ranks = roll->ranks, .one_machine = roll->host_ranks == roll->ranks};
+    return open_watch(out, &options, tell_roll, (void *)roll, err);
 }
 
 static void wake(const wd_watch *w)

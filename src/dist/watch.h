@@ -18,6 +18,8 @@
 
 #include "dist/comm.h"
 #include "dist/roll.h"
+#include "dist/watch_life.h"
+#include "dist/watch_word.h"
 
 typedef struct wd_watch wd_watch;
 
@@ -26,19 +28,20 @@ enum { WD_WATCH_ADDRESSES_MAX = 8 };
 /* Where a rank's watch is found: plain data, exchanged once. */
 typedef struct wd_watch_address {
     char host[64];    /* its name */
-    char machine[96]; /* equal where a process id means the same process */
-    int32_t pid;
+    char machine[96]; /* different where it is another one; copies of one may look alike */
+    wd_watch_life life;
     int32_t port, count;
     char address[WD_WATCH_ADDRESSES_MAX][48]; /* numeric */
-    unsigned char secret[16];                 /* rank 0's is the job's */
+    unsigned char secret[WD_SECRET_BYTES];    /* rank 0's is the job's */
 } wd_watch_address;
 
 /* How long things may take; 0: what is said here. */
 typedef struct wd_watch_options {
     int rank, ranks;
-    double beat_s;   /* 0.5: between signs of life */
-    double silent_s; /* 5: without one */
-    double open_s;   /* 6: until all ranks are connected */
+    bool one_machine; /* all ranks are on it */
+    double beat_s;    /* 0.5: between signs of life */
+    double silent_s;  /* 5: without one */
+    double open_s;    /* 6: until all ranks are connected */
 } wd_watch_options;
 
 /* What a rank says of itself. */

@@ -59,13 +59,12 @@ static void be_quiet(const wd_watch *w)
     if (nothing >= 0) dup2(nothing, STDERR_FILENO);
 }
 
-/* Process ids mean something on the own machine only, and nothing once the link is closed. */
+/* Those of this machine. */
 static void kill_those(const wd_watch *w, bool silent_only)
 {
     for (int r = 0; r < w->o.ranks; r++)
-        if (r != w->o.rank && w->peer[r].link.fd >= 0 && (w->peer[r].silent || !silent_only) &&
-            !strcmp(w->all[r].machine, w->all[w->o.rank].machine))
-            kill(w->all[r].pid, SIGKILL);
+        if (r != w->o.rank && w->peer[r].link.fd >= 0 && (w->peer[r].silent || !silent_only))
+            wd_watch_life_end(&w->all[r].life);
 }
 
 static void wait_for_ends(wd_watch *w)

@@ -50,6 +50,7 @@ struct wd_watch {
     wd_watch_options o;
     pthread_t thread;
     int wake;
+    wd_watch_life life; /* of this process */
     bool running;
     pthread_mutex_t lock;
     pthread_cond_t changed;

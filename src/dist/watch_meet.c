@@ -1,9 +1,12 @@
 /* See dist/watch_meet.h.
  *
- * The lower rank listens. Three words: who connects says what it is and what it knows (a hello), is
- * answered with the same, and confirms it; only then are both sure that the other has not given up
- * meanwhile. What a rank's address is seen from elsewhere is tried out: all that it has, one after
- * the other, again and again. */
+ * The lower rank listens. The three words of dist/watch_word.h make both sides sure of the other;
+ * who listens then takes the connection for one, and who has called does so when it hears something
+ * on it: so neither has one that the other has given up. What a rank's address is seen from
+ * elsewhere is tried out: all that it has, one after the other, again and again.
+ *
+ * Anybody may connect meanwhile, as often as they like. So no more of them are taken than there are
+ * places, what they say is heard first, and whoever goes to make room has had a turn to say it. */
 #include "dist/watch_meet.h"
 
 #include <arpa/inet.h>
@@ -22,42 +25,39 @@
 
 #include "core/memory.h"
 
-static const char greeting[8] = "wd-rank";
 static const double connect_s = 1, answer_s = 3, pause_s = 0.05;
 
-enum { STRANGERS_MORE = 8 }; /* room for connections beyond those of the ranks */
+enum { STRANGERS_MORE = 128 }; /* room for connections beyond those of the ranks */
+enum { ROUNDS_MAX = 16 };      /* of hearing and taking strangers, in a turn */
 
-typedef struct hello {
-    char greeting[sizeof greeting];
-    unsigned char secret[16];
-    int32_t from, to;
-} hello;
-
-/* A hello that is on its way here. */
+/* A word that is on its way here. */
 typedef struct incoming {
-    hello data;
+    wd_watch_word word;
     size_t bytes;
 } incoming;
 
-typedef enum stage { IDLE, CONNECTING, ASKING, DONE } stage;
+typedef enum stage { IDLE, CONNECTING, CALLED, CONFIRMED, DONE } stage;
 
 /* The way to a lower rank. */
 typedef struct attempt {
     stage stage;
     int fd, next; /* which address is tried next; -1: the loopback */
     double since_s;
+    wd_watch_talk talk;
     incoming in;
 } attempt;
 
 /* Somebody who has connected. */
 typedef struct stranger {
-    int fd, rank; /* -1: has not said yet */
+    int fd, rank; /* -1: has not called yet */
     double since_s;
+    wd_watch_talk talk;
     incoming in;
 } stranger;
 
 struct wd_meet {
     int rank, ranks, fd;
+    bool one_machine;
     const wd_watch_address *all;
     bool *met;        /* [ranks] */
     attempt *attempt; /* [rank] */
@@ -67,23 +67,33 @@ struct wd_meet {
 
 /* ---- listening ---- */
 
+static bool bind_to(wd_meet *m, const void *address, socklen_t bytes)
+{
+    const int family = ((const struct sockaddr *)address)->sa_family, off = 0;
+    m->fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (m->fd < 0) return false;
+    if (family == AF_INET6) setsockopt(m->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (!bind(m->fd, address, bytes)) return true;
+    close(m->fd);
+    m->fd = -1;
+    return false;
+}
+
 static wd_status listen_at(wd_meet *m, wd_watch_address *mine, wd_err *err)
 {
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    const struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
+    const struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    const struct sockaddr_in own = {.sin_family = AF_INET,
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_storage bound;
     socklen_t bytes = sizeof bound;
-    const int flags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, off = 0;
-    m->fd = socket(AF_INET6, flags, 0);
-    if (m->fd >= 0) setsockopt(m->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (m->fd < 0 || bind(m->fd, (struct sockaddr *)&six, sizeof six)) {
-        if (m->fd >= 0) close(m->fd);
-        m->fd = socket(AF_INET, flags, 0);
-        if (m->fd < 0 || bind(m->fd, (struct sockaddr *)&four, sizeof four))
-            return wd_fail(err, WD_IO, "the watch of rank %d gets no port: %s", m->rank,
-                           strerror(errno));
-    }
-    if (listen(m->fd, 128) || getsockname(m->fd, (struct sockaddr *)&bound, &bytes))
+    const bool is_bound = m->one_machine
+                              ? bind_to(m, &own, sizeof own)
+                              : bind_to(m, &six, sizeof six) || bind_to(m, &four, sizeof four);
+    if (!is_bound)
+        return wd_fail(err, WD_IO, "the watch of rank %d gets no port: %s", m->rank,
+                       strerror(errno));
+    if (listen(m->fd, SOMAXCONN) || getsockname(m->fd, (struct sockaddr *)&bound, &bytes))
         return wd_fail(err, WD_IO, "the watch of rank %d cannot listen: %s", m->rank,
                        strerror(errno));
     mine->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
@@ -124,13 +134,14 @@ static void find_machine(wd_watch_address *mine)
     snprintf(mine->machine, sizeof mine->machine, "%s %s", boot, space);
 }
 
-wd_status wd_meet_listen(wd_meet **out, int rank, int ranks, wd_watch_address *mine, wd_err *err)
+wd_status wd_meet_listen(wd_meet **out, int rank, int ranks, bool one_machine,
+                         wd_watch_address *mine, wd_err *err)
 {
     wd_status status;
     wd_meet *m = NULL;
-    *mine = (wd_watch_address){.pid = getpid()};
+    *mine = (wd_watch_address){0};
     WD_TRY(wd_alloc((void **)&m, 1, sizeof *m, "the watch's meeting", err));
-    *m = (wd_meet){.rank = rank, .ranks = ranks, .fd = -1};
+    *m = (wd_meet){.rank = rank, .ranks = ranks, .fd = -1, .one_machine = one_machine};
     WD_TRY_OUT(wd_alloc((void **)&m->met, (size_t)ranks, sizeof *m->met, "the watch", err));
     WD_TRY_OUT(wd_alloc((void **)&m->attempt, (size_t)ranks, sizeof *m->attempt, "the watch", err));
     WD_TRY_OUT(wd_alloc((void **)&m->stranger, (size_t)(ranks + STRANGERS_MORE),
@@ -140,7 +151,7 @@ wd_status wd_meet_listen(wd_meet **out, int rank, int ranks, wd_watch_address *m
     if (getrandom(mine->secret, sizeof mine->secret, 0) != (ssize_t)sizeof mine->secret)
         WD_TRY_OUT(wd_fail(err, WD_IO, "no random bytes: %s", strerror(errno)));
     if (gethostname(mine->host, sizeof mine->host - 1)) *mine->host = 0;
-    find_addresses(mine);
+    if (!one_machine) find_addresses(mine);
     find_machine(mine);
 out:
     if (status == WD_OK)
@@ -155,34 +166,31 @@ void wd_meet_begin(wd_meet *meet, const wd_watch_address *all)
     meet->all = all;
 }
 
-/* ---- hellos ---- */
+/* ---- words ---- */
 
-/* Small enough for every socket's buffer; false: the other side is gone. */
-static bool say_hello(const wd_meet *m, int fd, int to)
+static const unsigned char *secret_of(const wd_meet *m)
 {
-    hello h = {.from = m->rank, .to = to};
-    memcpy(h.greeting, greeting, sizeof greeting);
-    memcpy(h.secret, m->all[0].secret, sizeof h.secret);
-    return send(fd, &h, sizeof h, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof h;
+    return m->all[0].secret;
 }
 
-typedef enum heard { NOTHING_YET, HELLO, NO_HELLO } heard;
+/* Small enough for every socket's buffer; false: the other side is gone. */
+static bool say(int fd, const wd_watch_word *word)
+{
+    return send(fd, word, sizeof *word, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *word;
+}
 
-static heard hear_hello(const wd_meet *m, int fd, incoming *in)
+typedef enum heard { NOTHING_YET, WORD, GONE } heard;
+
+static heard hear_word(int fd, incoming *in)
 {
     const ssize_t n =
-        recv(fd, (char *)&in->data + in->bytes, sizeof in->data - in->bytes, MSG_DONTWAIT);
+        recv(fd, (char *)&in->word + in->bytes, sizeof in->word - in->bytes, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return NOTHING_YET;
-    if (n <= 0) return NO_HELLO;
+    if (n <= 0) return GONE;
     in->bytes += (size_t)n;
-    if (in->bytes < sizeof in->data) return NOTHING_YET;
-    const hello *h = &in->data;
+    if (in->bytes < sizeof in->word) return NOTHING_YET;
     in->bytes = 0;
-    return !memcmp(h->greeting, greeting, sizeof greeting) && h->to == m->rank && h->from >= 0 &&
-                   h->from < m->ranks && h->from != m->rank &&
-                   !memcmp(h->secret, m->all[0].secret, sizeof h->secret)
-               ? HELLO
-               : NO_HELLO;
+    return WORD;
 }
 
 static int hand_over(wd_meet *m, int rank, int from, int *fd)
@@ -206,7 +214,7 @@ static void give_up(attempt *a, double now_s)
 static const char *next_address(const wd_meet *m, int rank, attempt *a)
 {
     const wd_watch_address *there = &m->all[rank];
-    const bool is_here = !strcmp(there->machine, m->all[m->rank].machine);
+    const bool is_here = m->one_machine || !strcmp(there->machine, m->all[m->rank].machine);
     const int i = a->next < 0 && !is_here ? 0 : a->next;
     a->next = i + 1 < there->count ? i + 1 : -1;
     return i < 0 ? "127.0.0.1" : i < there->count ? there->address[i] : NULL;
@@ -229,6 +237,12 @@ static void begin_attempt(const wd_meet *m, int rank, attempt *a, double now_s)
     freeaddrinfo(info);
 }
 
+static bool call_rank(const wd_meet *m, int rank, attempt *a)
+{
+    wd_watch_word call;
+    return wd_watch_call(&call, &a->talk, m->rank, rank) && say(a->fd, &call);
+}
+
 static void see_connected(const wd_meet *m, int rank, attempt *a, double now_s)
 {
     struct pollfd p = {.fd = a->fd, .events = POLLOUT};
@@ -239,24 +253,49 @@ static void see_connected(const wd_meet *m, int rank, attempt *a, double now_s)
         return;
     }
     if (getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) || error ||
-        !say_hello(m, a->fd, rank)) {
+        !call_rank(m, rank, a)) {
         give_up(a, now_s);
         return;
     }
-    a->stage = ASKING;
+    a->stage = CALLED;
     a->since_s = now_s;
 }
 
-/* Whether the rank has answered. */
+/* Whether what has answered is the rank, and is told that this is one. */
+static bool confirm(const wd_meet *m, attempt *a)
+{
+    wd_watch_word end;
+    if (!wd_watch_is_answer(&a->in.word, &a->talk, secret_of(m))) return false;
+    wd_watch_confirm(&end, &a->talk, secret_of(m));
+    return say(a->fd, &end);
+}
+
+static void hear_answer(const wd_meet *m, attempt *a, double now_s)
+{
+    const heard h = hear_word(a->fd, &a->in);
+    if (h == WORD && confirm(m, a))
+        a->stage = CONFIRMED;
+    else if (h != NOTHING_YET || now_s - a->since_s > answer_s)
+        give_up(a, now_s);
+}
+
+/* Whether the rank has begun to give signs of life, which are left where they are. */
+static bool is_heard(attempt *a, double now_s)
+{
+    char byte;
+    const ssize_t n = recv(a->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+        give_up(a, now_s);
+    return n > 0;
+}
+
+/* Whether the rank is connected. */
 static bool step_attempt(const wd_meet *m, int rank, attempt *a, double now_s)
 {
     if (a->stage == IDLE) begin_attempt(m, rank, a, now_s);
     if (a->stage == CONNECTING) see_connected(m, rank, a, now_s);
-    if (a->stage != ASKING) return false;
-    const heard h = hear_hello(m, a->fd, &a->in);
-    if (h == HELLO && a->in.data.from == rank && say_hello(m, a->fd, rank)) return true;
-    if (h != NOTHING_YET || now_s - a->since_s > answer_s) give_up(a, now_s);
-    return false;
+    if (a->stage == CALLED) hear_answer(m, a, now_s);
+    return a->stage == CONFIRMED && is_heard(a, now_s);
 }
 
 /* ---- from the higher ones, and whoever else ---- */
@@ -267,42 +306,69 @@ static void turn_away(wd_meet *m, int i)
     m->stranger[i] = m->stranger[--m->strangers];
 }
 
-/* Where there is no room, who has waited longest without a word goes. */
-static void take_strangers(wd_meet *m, double now_s)
+/* Who goes to make room: of those who were here in an earlier turn the oldest, and those who have
+ * called only if there are no others. -1: nobody. */
+static int find_to_turn_away(const wd_meet *m, double now_s)
 {
-    int fd;
-    while ((fd = accept4(m->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        if (m->strangers == m->ranks + STRANGERS_MORE) {
-            int oldest = 0;
-            for (int i = 1; i < m->strangers; i++)
-                if (m->stranger[i].rank < 0 &&
-                    (m->stranger[oldest].rank >= 0 ||
-                     m->stranger[i].since_s < m->stranger[oldest].since_s))
-                    oldest = i;
-            turn_away(m, oldest);
-        }
-        m->stranger[m->strangers++] = (stranger){.fd = fd, .rank = -1, .since_s = now_s};
+    int found = -1;
+    for (int i = 0; i < m->strangers; i++) {
+        const stranger *s = &m->stranger[i], *other = &m->stranger[found < 0 ? i : found];
+        if (s->since_s >= now_s) continue;
+        const bool calls = s->rank >= 0, other_calls = other->rank >= 0;
+        if (found < 0 || (calls == other_calls ? s->since_s < other->since_s : other_calls))
+            found = i;
     }
+    return found;
+}
+
+static bool make_room(wd_meet *m, double now_s)
+{
+    const int i = find_to_turn_away(m, now_s);
+    if (i >= 0) turn_away(m, i);
+    return i >= 0;
+}
+
+/* Whether somebody has come. */
+static bool take_strangers(wd_meet *m, double now_s)
+{
+    bool some = false;
+    for (;;) {
+        if (m->strangers == m->ranks + STRANGERS_MORE && !make_room(m, now_s)) return some;
+        const int fd = accept4(m->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && make_room(m, now_s)) continue;
+        if (fd < 0) return some;
+        m->stranger[m->strangers++] = (stranger){.fd = fd, .rank = -1, .since_s = now_s};
+        some = true;
+    }
+}
+
+/* Whether the stranger is a rank that calls, and gets its answer. */
+static bool answer(const wd_meet *m, stranger *s)
+{
+    wd_watch_word word;
+    if (!wd_watch_is_call(&s->in.word, m->rank, m->ranks) || m->met[s->in.word.from] ||
+        !wd_watch_answer(&word, &s->talk, &s->in.word, secret_of(m)))
+        return false;
+    s->rank = s->in.word.from;
+    return say(s->fd, &word);
 }
 
 /* Whether the stranger is now a rank that is connected; *gone: is nobody. */
 static bool step_stranger(const wd_meet *m, stranger *s, bool *gone, double now_s)
 {
-    const heard h = hear_hello(m, s->fd, &s->in);
-    *gone = h == NO_HELLO || (s->rank < 0 && now_s - s->since_s > answer_s);
-    if (h != HELLO || *gone) return false;
-    const int from = s->in.data.from;
-    if (s->rank >= 0) return from == s->rank && !m->met[from];
-    s->rank = from;
-    *gone = from < m->rank || m->met[from] || !say_hello(m, s->fd, from);
-    return false;
+    const heard h = hear_word(s->fd, &s->in);
+    *gone = h == GONE || now_s - s->since_s > answer_s;
+    if (h != WORD || *gone) return false;
+    const bool called = s->rank >= 0;
+    const bool is_rank =
+        called && !m->met[s->rank] && wd_watch_is_close(&s->in.word, &s->talk, secret_of(m));
+    *gone = called ? !is_rank : !answer(m, s);
+    return is_rank;
 }
 
-/* ---- all together ---- */
-
-int wd_meet_step(wd_meet *m, int *fd, double now_s)
+/* A rank that is connected now; -1: none. */
+static int step_strangers(wd_meet *m, int *fd, double now_s)
 {
-    take_strangers(m, now_s);
     for (int i = 0; i < m->strangers;) {
         bool gone;
         stranger *s = &m->stranger[i];
@@ -315,6 +381,18 @@ int wd_meet_step(wd_meet *m, int *fd, double now_s)
             turn_away(m, i);
         else
             i++;
+    }
+    return -1;
+}
+
+/* ---- all together ---- */
+
+int wd_meet_step(wd_meet *m, int *fd, double now_s)
+{
+    for (int round = 0; round < ROUNDS_MAX; round++) {
+        const int rank = step_strangers(m, fd, now_s);
+        if (rank >= 0) return rank;
+        if (!take_strangers(m, now_s)) break;
     }
     for (int r = 0; r < m->rank; r++) {
         attempt *a = &m->attempt[r];

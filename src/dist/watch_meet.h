@@ -1,6 +1,6 @@
 /* How the ranks' watches find one another: every rank listens, says where, and connects to those
- * of lower numbers. Who connects must know the job's secret, so that whatever else comes to the
- * port is turned away; the port is closed as soon as all are there. */
+ * of lower numbers. Both sides prove that they know the job's secret (dist/watch_word.h), so that
+ * whatever else comes to the port is turned away; the port is closed as soon as all are there. */
 #ifndef WD_DIST_WATCH_MEET_H
 #define WD_DIST_WATCH_MEET_H
 
@@ -8,8 +8,10 @@
 
 typedef struct wd_meet wd_meet;
 
-/* Listens; *mine is what the other ranks must be told. */
-wd_status wd_meet_listen(wd_meet **out, int rank, int ranks, wd_watch_address *mine, wd_err *err);
+/* Listens; *mine is what the other ranks must be told. `one_machine`: none is elsewhere, and nobody
+ * from elsewhere can connect. */
+wd_status wd_meet_listen(wd_meet **out, int rank, int ranks, bool one_machine,
+                         wd_watch_address *mine, wd_err *err);
 
 /* `all`: [ranks], borrowed. */
 void wd_meet_begin(wd_meet *meet, const wd_watch_address *all);

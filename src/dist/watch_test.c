@@ -579,6 +579,89 @@ static void strangers_are_turned_away(void **state)
     assert_string_equal(j.report, "");
 }
 
+/* A rank of one machine listens where only processes of that machine can connect. */
+static void one_machine_listens_to_itself(void **state)
+{
+    (void)state;
+    static const char *const elsewhere = "127.0.0.2"; /* as good as any that is not 127.0.0.1 */
+    for (int alone = 0; alone < 2; alone++) {
+        int code[RANKS];
+        job j = {.act = {CLOSE, CLOSE, CLOSE}, .o = {.one_machine = alone}};
+        start(&j);
+        for (int r = 0; r < RANKS; r++) {
+            struct sockaddr_in to = {.sin_family = AF_INET,
+                                     .sin_port = htons((uint16_t)j.address[r].port)};
+            inet_pton(AF_INET, elsewhere, &to.sin_addr);
+            const int fd = socket(AF_INET, SOCK_STREAM, 0);
+            assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), alone ? -1 : 0);
+            close(fd);
+        }
+        go(&j);
+        see_end(&j, code);
+        assert_codes(code, 0, 0, 0);
+    }
+}
+
+/* Whoever stands where a rank should be hears who calls, and nothing that proves it. */
+static void an_impostor_learns_nothing(void **state)
+{
+    (void)state;
+    int code[RANKS];
+    char heard[4096];
+    job j = {.act = {NO_MEET, HANG, HANG}, .o = {.open_s = 2}};
+    start(&j);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    j.address[0].port = ntohs(at.sin_port);
+    for (int r = 0; r < RANKS; r++)
+        pass_all(j.to[r], j.address, sizeof *j.address * RANKS, write_some);
+    const int caller = accept(fd, NULL, NULL);
+    assert_true(caller >= 0);
+    wd_watch_word answer = {.from = 0};
+    memcpy(answer.greeting, "wd-rank", sizeof answer.greeting);
+    ssize_t n = recv(caller, heard, sizeof(wd_watch_word), MSG_WAITALL);
+    assert_int_equal(n, sizeof(wd_watch_word));
+    answer.to = ((const wd_watch_word *)heard)->from;
+    assert_int_equal(send(caller, &answer, sizeof answer, MSG_NOSIGNAL), sizeof answer);
+    n += recv(caller, heard + n, sizeof heard - (size_t)n, 0);
+    assert_int_equal(n, sizeof(wd_watch_word)); /* it has hung up */
+    assert_null(memmem(heard, (size_t)n, j.address[0].secret, WD_SECRET_BYTES / 2));
+    close(caller);
+    close(fd);
+    kill(j.pid[0], SIGKILL);
+    see_end(&j, code);
+    assert_int_equal(code[1], WD_RANK_LOST);
+}
+
+/* Of a host that looks like this one, a process id is that of somebody else here. */
+static void processes_of_other_hosts_are_not_killed(void **state)
+{
+    (void)state;
+    int code[RANKS], status;
+    job j = {.act = {HANG, HANG, HANG}, .o = {.silent_s = 1.5}};
+    const pid_t innocent = fork();
+    assert_true(innocent >= 0);
+    if (!innocent)
+        for (;;) pause();
+    start(&j);
+    j.address[1].life.pid = innocent;
+    go(&j);
+    kill(j.pid[1], SIGSTOP);
+    usleep(100 * 1000);
+    assert_int_equal(waitpid(j.pid[0], &status, 0), j.pid[0]);
+    assert_int_equal(code_of(status), WD_RANK_LOST);
+    j.pid[0] = 0;
+    assert_int_equal(waitpid(innocent, NULL, WNOHANG), 0);
+    kill(innocent, SIGKILL);
+    assert_int_equal(waitpid(innocent, NULL, 0), innocent);
+    kill(j.pid[1], SIGKILL); /* its own host would */
+    see_end(&j, code);
+}
+
 static void who_does_not_come_is_named(void **state)
 {
     (void)state;
@@ -631,6 +714,9 @@ int main(void)
         cmocka_unit_test(who_is_stopped_is_not_late),
         cmocka_unit_test(who_may_take_long_holds_up_nobody),
         cmocka_unit_test(strangers_are_turned_away),
+        cmocka_unit_test(one_machine_listens_to_itself),
+        cmocka_unit_test(an_impostor_learns_nothing),
+        cmocka_unit_test(processes_of_other_hosts_are_not_killed),
         cmocka_unit_test(who_does_not_come_is_named),
         cmocka_unit_test(opening_fails_cleanly),
     };
