@@ -272,13 +272,14 @@ static void a_map_may_be_what_does_not_fit(void **state)
     for (int i = 0; i < 2; i++) {
         wd_test_ok(wd_file_write(file, maps[i], strlen(maps[i]), &err), &err);
         wd_program_run(&program, RUN("small"), "--devices", "sim:64MiB,100kB", "--save_samples",
-                       "--teacher_device_map", file);
+                       "--sample_steps", "2", "--teacher_device_map", file);
         wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
         assert_null(strstr(program.err, " --teacher_device_map "));
         run_the_ways_out(5);
         assert_same_student("host", "small");
         wd_program_run(&program, RUN("small"), "--devices", "sim:64MiB,100kB", "--save_samples",
-                       "--teacher_device_map", file, "--host_memory", "1MiB");
+                       "--sample_steps", "2", "--teacher_device_map", file, "--host_memory",
+                       "1MiB");
         wd_program_refused(&program, WD_DOES_NOT_FIT, "elsewhere in --teacher_device_map");
         assert_null(strstr(program.err, "  wandistiller train "));
     }
