@@ -14,7 +14,9 @@ static double number(const char *key)
 {
     json_t *json = json_loads(program.out, 0, NULL);
     assert_non_null(json);
-    const double value = json_number_value(json_object_get(json, key));
+    const json_t *found = json_object_get(json, key);
+    if (!json_is_number(found)) fail_msg("the report has no number \"%s\"", key);
+    const double value = json_number_value(found);
     json_decref(json);
     return value;
 }

@@ -17,7 +17,7 @@ clean_up() {
 }
 trap clean_up EXIT
 skip() {
-    echo "skipped: $1"
+    echo "not tested here: $(basename "$0" .sh): $1"
     exit 77
 }
 [ "$(id -u)" -eq 0 ] || skip "not root"

@@ -85,7 +85,7 @@ static void check(const char *const *arguments, int64_t least)
 static void demo(void **state)
 {
     (void)state;
-    if (WD_TEST_SANITIZED) skip();
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     check(RUN("--teacher_dtype", "bfloat16", "--mixed_precision", "bf16", "--num_steps", "3"),
           50 << 20);
 }
@@ -94,14 +94,14 @@ static void demo(void **state)
 static void large_batches(void **state)
 {
     (void)state;
-    if (WD_TEST_SANITIZED) skip();
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     check(RUN("--batch_size", "512", "--num_steps", "1"), 300 << 20);
 }
 
 static void checkpointing(void **state)
 {
     (void)state;
-    if (WD_TEST_SANITIZED) skip();
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     check(RUN("--batch_size", "512", "--num_steps", "1", "--gradient_checkpointing"), 100 << 20);
 }
 
@@ -109,7 +109,7 @@ static void checkpointing(void **state)
 static void samples(void **state)
 {
     (void)state;
-    if (WD_TEST_SANITIZED) skip();
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     check(RUN("--height", "256", "--width", "256", "--batch_size", "2", "--trajectories", "2",
               "--trajectory_steps", "2", "--num_steps", "2", "--target_replay", "8",
               "--save_samples", "--sample_steps", "2"),
@@ -148,7 +148,7 @@ static void write_large_teacher(void)
 static void large_teacher(void **state)
 {
     (void)state;
-    if (WD_TEST_SANITIZED) skip();
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     write_large_teacher();
     check(RUN("--num_steps", "1", "--height", "64", "--width", "64", "--batch_size", "2",
               "--trajectories", "2", "--trajectory_steps", "2", "--teacher_path",
@@ -179,7 +179,7 @@ static void progress_says_what_there_is(void **state)
 {
     (void)state;
     double mb = 0;
-    if (WD_TEST_SANITIZED) skip();
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     wd_program_run_(&program,
                     RUN("--height", "256", "--width", "256", "--batch_size", "2", "--trajectories",
                         "2", "--trajectory_steps", "2", "--max_minutes", "0.05", "--target_replay",
@@ -276,7 +276,7 @@ static void check_limits(const char *const *arguments, const char *refusal)
 {
     enum { STEP = 6 << 20, MOST = 112 << 20 };
     bool refused = false;
-    if (WD_TEST_SANITIZED) skip();
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     const rlim_t least = least_to_start();
     for (rlim_t bytes = least; bytes < least + MOST; bytes += STEP) {
         run_within(bytes, arguments);

@@ -30,6 +30,14 @@ static inline void wd_test_refused(wd_status status, const wd_err *err, wd_statu
                  wd_status_text(status), status == WD_OK ? "" : err->message);
 }
 
+/* Ends a test that this machine or this build cannot do. tools/report_skips.sh collects the lines
+ * that say so. */
+#define wd_test_skip(why)                                                                          \
+    do {                                                                                           \
+        printf("not tested here: %s: %s\n", __func__, why);                                        \
+        skip();                                                                                    \
+    } while (0)
+
 static char wd_test_folder_[64];
 
 static inline void wd_test_folder_remove_(void)

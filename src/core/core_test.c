@@ -1,13 +1,9 @@
 /* Tests of core: known answers, limits, and the n-th allocation failing. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <string.h>
+#include "testing.h"
+
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "sanitized.h"
 
@@ -16,7 +12,6 @@
 #include "core/dtype.h"
 #include "core/host.h"
 #include "core/host_meter.h"
-#include "core/memory.h"
 #include "core/random.h"
 #include "core/tensor.h"
 
@@ -233,7 +228,7 @@ static void resident_memory_is_known(void **state)
     (void)state;
     const size_t before = wd_host_memory_own();
     void *block = NULL;
-    if (!before) skip(); /* no /proc */
+    if (!before) wd_test_skip("there is no /proc");
     assert_int_equal(wd_alloc(&block, BYTES, 1, "a block", NULL), WD_OK);
     memset(block, 1, BYTES); /* a large block is not there before it is used */
     assert_true(wd_host_memory_own() >= before + BYTES - SLACK);
@@ -250,7 +245,7 @@ static void shared_memory_is_divided(void **state)
     int touched[2], over[2];
     char byte = 0;
     const size_t before = wd_host_memory_own();
-    if (!before) skip(); /* no /proc */
+    if (!before) wd_test_skip("there is no /proc");
     char *data = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(data, MAP_FAILED);
     memset(data, 1, BYTES);
@@ -275,7 +270,7 @@ static void host_meter_sees_the_most(void **state)
     (void)state;
     enum { SHARERS = 4, PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS };
     static const int kinds[] = {PRIVATE, MAP_SHARED | MAP_ANONYMOUS};
-    if (!wd_host_memory_own()) skip(); /* no /proc */
+    if (!wd_host_memory_own()) wd_test_skip("there is no /proc");
     for (int i = 0; i < 2; i++) {
         wd_host_meter *meter;
         const size_t before = wd_host_memory_part(SHARERS);

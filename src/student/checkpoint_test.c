@@ -371,6 +371,7 @@ static void test_kill(void **state)
     const char *folder = new_folder();
     bench b = bench_on(wd_device_open_cpu, 1);
     wd_params p = open_params(&b, WD_F32, ALL), expected = open_params(&b, WD_F32, ALL);
+    int cut_short = 0;
     for (int i = 0; i < 40; i++) {
         uint64_t us = wd_random_below((wd_random){7, WD_RANDOM_TEST, 0}, (uint64_t)i, 12000);
         int64_t reported = kill_one(folder, (long)us);
@@ -379,10 +380,11 @@ static void test_kill(void **state)
         assert_true(c.step == reported || c.step == reported + 1);
         wd_test_ok(wd_checkpoint_load(&c, &p, NULL, 0, b.queue, &err), &err);
         fill_all(&b, &expected, (uint64_t)c.step * 16);
-        assert_true(same_buffer(&b, &p, &expected, WD_PARAMS_P));
-        assert_true(same_buffer(&b, &p, &expected, WD_PARAMS_EMA));
+        assert_same(&b, &p, &expected);
         wd_checkpoint_close(&c);
+        cut_short += entries_of(folder, "\\.tmp") > 0;
     }
+    assert_true(cut_short > 0); /* some were killed while they wrote */
     wd_params_close(&p);
     wd_params_close(&expected);
     bench_close(&b);
