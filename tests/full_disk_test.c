@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 
 static wd_program program;
@@ -17,6 +18,23 @@ static char disk[256];
         wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
         "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
         "--num_steps", "8", "--checkpoint_interval", "2", "--keep_checkpoints", "9", "--seed", "3"
+
+/* A limit of the size of files (`ulimit -f`) is an error that names the file, too, not a signal. */
+static void a_limit_of_file_sizes_is_an_error(void **state)
+{
+    (void)state;
+    struct rlimit files;
+    const char *out = wd_test_path("limited");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &files), 0);
+    const rlim_t before = files.rlim_cur;
+    files.rlim_cur = 1 << 20;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &files), 0); /* which the program inherits */
+    wd_program_run(&program, RUN(out));
+    files.rlim_cur = before;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &files), 0);
+    wd_program_refused(&program, WD_IO, strerror(EFBIG));
+    assert_non_null(strstr(program.err, "limited/checkpoints/"));
+}
 
 /* Mounts a disk of so many bytes, or changes the one that is there. */
 static int mount_disk(size_t bytes, unsigned long flags)
@@ -112,6 +130,7 @@ static void a_disk_that_is_read_only_is_refused_at_the_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_of_file_sizes_is_an_error),
         cmocka_unit_test(a_run_ends_where_the_disk_is_full_and_goes_on),
         cmocka_unit_test(a_disk_that_is_read_only_is_refused_at_the_start),
     };

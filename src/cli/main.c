@@ -69,6 +69,7 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); /* what mpirun hands on to its ranks */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* who writes a file that is too long sees it, as on a full disk */
 }
 
 /* Where a standard stream was closed /dev/null takes its place, or the log would go into a file

@@ -45,7 +45,8 @@ void wd_crash_mind(int wake)
     sigfillset(&action.sa_mask);
     atomic_store(&wake_fd, wake);
     for (int i = 0; i < FATAL; i++) {
-        minded[i] = !sigaction(fatal[i], NULL, &now) && (!sanitized || now.sa_handler == SIG_DFL);
+        minded[i] = !sigaction(fatal[i], NULL, &now) && now.sa_handler != SIG_IGN &&
+                    (!sanitized || now.sa_handler == SIG_DFL);
         if (minded[i]) sigaction(fatal[i], &action, NULL);
     }
 }
