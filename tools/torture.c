@@ -454,14 +454,21 @@ static void wait_for_end(torture *t)
     }
 }
 
-static bool has_checkpoint(const torture *t)
+/* The step of the newest checkpoint of all jobs so far; -1: there is none. */
+static long newest_checkpoint(const torture *t)
 {
-    bool found = false;
+    long newest = -1, step;
     struct dirent *e;
     DIR *d = opendir(path_in(t->folder, "run/checkpoints"));
-    while (d && (e = readdir(d))) found |= !strncmp(e->d_name, "step-", 5);
+    while (d && (e = readdir(d)))
+        if (sscanf(e->d_name, "step-%ld", &step) == 1 && step > newest) newest = step;
     if (d) closedir(d);
-    return found;
+    return newest;
+}
+
+static bool has_checkpoint(const torture *t)
+{
+    return newest_checkpoint(t) >= 0;
 }
 
 static void see_resumed(torture *t, bool had_checkpoint)
@@ -577,6 +584,28 @@ static void end_in_order(torture *t)
     if (t->code) die(t, "the last job failed");
 }
 
+/* All jobs together have trained what one trains that nobody injures: weights, moments, EMA,
+ * trajectories and targets are the same. */
+static void see_same_student(torture *t)
+{
+    static const char *const runs[] = {"run", "alone"};
+    char steps[32], file[64], hash[2][33];
+    const char *const more[] = {"--output_dir", "../alone", "--stop_at_step", steps, NULL};
+    const long step = newest_checkpoint(t);
+    snprintf(steps, sizeof steps, "%ld", step);
+    start(t, INJURY_kill, -1, more);
+    while (look(t) || t->code < 0) nap(10);
+    read_some(t->text, sizeof t->text, path_in(t->folder, "errors"));
+    if (t->code) die(t, "the job that nobody injures failed");
+    for (int i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "%s/checkpoints/step-%08ld/state.safetensors", runs[i], step);
+        if (wd_file_hash(hash[i], path_in(t->folder, file), NULL) != WD_OK)
+            die(t, "a last checkpoint cannot be read");
+    }
+    if (strcmp(hash[0], hash[1])) die(t, "injured jobs have trained another student");
+    printf("after %ld steps the student is that of a job that nobody injures\n", step);
+}
+
 int main(int argc, char **argv)
 {
     static torture t;
@@ -604,6 +633,7 @@ int main(int argc, char **argv)
         torture_once(&t, only < 0 ? (injury)what : (injury)only);
     }
     end_in_order(&t);
+    see_same_student(&t);
     wd_folder_remove(t.folder, NULL);
     printf("%d injuries, the slowest end took %.2f s\n", count, t.slowest_s);
     return 0;
