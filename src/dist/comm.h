@@ -50,7 +50,7 @@ static inline int wd_group_rank(const wd_group *group, int member)
 }
 
 /* What is whose in an operation's memory: member i of its group has the bytes
- * [at[i * step], at[i * step + 1]). Ascending, below 2 GiB each. */
+ * [at[i * step], at[i * step + 1]). Ascending. */
 typedef struct wd_parts {
     const size_t *at;
     int step;
@@ -110,7 +110,7 @@ struct wd_comm {
 /* ---- operations ----
  *
  * `at` arrays are [ranks + 1] ascending offsets in bytes: part r is [at[r], at[r + 1]). `after`
- * (NULL: at once) must not be recorded again until the ticket is done. A part is below 2 GiB. */
+ * (NULL: at once) must not be recorded again until the ticket is done. */
 
 /* Part r of `from` goes to rank r; what rank r sends here becomes part r of `to`. */
 wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *to_at,

@@ -9,8 +9,9 @@
  * because several ranks may share a core; with nothing under way it waits to be woken.
  *
  * Why parts go as messages and not by MPI_Ialltoallv: that counts offsets with an int, and buffers
- * may be larger than 2 GiB. Collective operations meet in the order in which a lane begins them, on
- * a tag of their own, so that messages between two ranks may lie between them. */
+ * may be larger than 2 GiB. MPI counts a message's elements with an int, too: one that is larger is
+ * one element of a type as long as it. Collective operations meet in the order in which a lane
+ * begins them, on a tag of their own, so that messages between two ranks may lie between them. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -20,8 +21,10 @@
 #include <time.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "core/thread.h"
 #include "dist/comm.h"
+#include "dist/mpi_impl.h"
 
 enum { TAG_COLLECTIVE, TAG_PAIR };
 enum { SLEEP_NS_MIN = 20000, SLEEP_NS_MAX = 500000 };
@@ -59,16 +62,46 @@ typedef struct mpi_comm {
 
 /* ---- operations: the thread's part ---- */
 
+size_t wd_comm_mpi_count_max = INT_MAX;
+
+/* So many bytes, more than MPI counts, as one element: whole units, and what is left. To be freed
+ * once it is used, which MPI allows while the message is on its way. */
+static MPI_Datatype type_of(size_t bytes)
+{
+    MPI_Datatype part[2] = {MPI_DATATYPE_NULL, MPI_BYTE}, type;
+    const size_t unit = wd_comm_mpi_count_max, units = bytes / unit;
+    WD_REQUIRE(units <= INT_MAX, "a message of %zu bytes", bytes);
+    const int count[2] = {(int)units, (int)(bytes % unit)};
+    const MPI_Aint at[2] = {0, (MPI_Aint)(units * unit)};
+    MPI_Type_contiguous((int)unit, MPI_BYTE, &part[0]);
+    MPI_Type_create_struct(2, count, at, part, &type);
+    MPI_Type_commit(&type);
+    MPI_Type_free(&part[0]);
+    return type;
+}
+
 static void send_part(place *p, MPI_Comm comm, const char *from, size_t bytes, int peer, int tag)
 {
-    assert(bytes <= INT_MAX);
-    MPI_Isend(from, (int)bytes, MPI_BYTE, peer, tag, comm, &p->request[p->requests++]);
+    MPI_Request *request = &p->request[p->requests++];
+    if (bytes <= wd_comm_mpi_count_max) {
+        MPI_Isend(from, (int)bytes, MPI_BYTE, peer, tag, comm, request);
+        return;
+    }
+    MPI_Datatype type = type_of(bytes);
+    MPI_Isend(from, 1, type, peer, tag, comm, request);
+    MPI_Type_free(&type);
 }
 
 static void receive_part(place *p, MPI_Comm comm, char *to, size_t bytes, int peer, int tag)
 {
-    assert(bytes <= INT_MAX);
-    MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, tag, comm, &p->request[p->requests++]);
+    MPI_Request *request = &p->request[p->requests++];
+    if (bytes <= wd_comm_mpi_count_max) {
+        MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, tag, comm, request);
+        return;
+    }
+    MPI_Datatype type = type_of(bytes);
+    MPI_Irecv(to, 1, type, peer, tag, comm, request);
+    MPI_Type_free(&type);
 }
 
 /* Each other member's part of `to`; no message without bytes. */

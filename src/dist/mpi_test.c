@@ -2,9 +2,11 @@
  * or, in a build without MPI, with none. */
 #include "testing.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "dist/comm_harness.h"
+#include "dist/mpi_impl.h"
 
 #ifdef WD_HAVE_MPI
 
@@ -70,6 +72,30 @@ static void large_parts_travel(void **state)
     }
 }
 
+/* Messages of more than 2 GiB, with the limit that makes them so lowered: of less than one unit, of
+ * whole units, of units and a rest, and what the harness sends. */
+static void messages_may_be_longer_than_mpi_counts(void **state)
+{
+    wd_comm_mpi_count_max = 1000;
+    const size_t me = (size_t)comm->rank, ranks = (size_t)comm->ranks;
+    const size_t parts[] = {999, 1000, 1001, 5000, 12345};
+    for (size_t n = 0; n < sizeof parts / sizeof *parts; n++) {
+        size_t at[HARNESS_RANKS_MAX + 1] = {0};
+        for (size_t r = 0; r < ranks; r++) at[r + 1] = at[r] + parts[n];
+        uint8_t *data = calloc(ranks, parts[n]);
+        assert_non_null(data);
+        for (size_t i = 0; i < parts[n]; i++) data[me * parts[n] + i] = (uint8_t)(i * 7 + me);
+        wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_TARGETS, data, at, NULL));
+        for (size_t i = 0; i < ranks * parts[n]; i++)
+            HARNESS_CHECK(data[i] == (uint8_t)(i % parts[n] * 7 + i / parts[n]));
+        free(data);
+    }
+    ranks_talk(state);
+    large_parts_travel(state);
+    wd_comm_barrier(comm);
+    wd_comm_mpi_count_max = INT_MAX;
+}
+
 static void posting_allocates_nothing(void **state)
 {
     (void)state;
@@ -91,7 +117,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_is_there), cmocka_unit_test(ranks_talk),
-        cmocka_unit_test(large_parts_travel),  cmocka_unit_test(posting_allocates_nothing),
+        cmocka_unit_test(large_parts_travel),
+        cmocka_unit_test(messages_may_be_longer_than_mpi_counts),
+        cmocka_unit_test(posting_allocates_nothing),
         cmocka_unit_test(it_is_entered_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
