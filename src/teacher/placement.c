@@ -94,7 +94,8 @@ size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *d
 void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage, bool in_host)
 {
     bytes->weights += in_host ? stage->host : stage->device;
-    wd_placed_most(&bytes->opening, bytes->weights + (in_host ? 0 : stage->casting));
+    wd_placed_most(&bytes->opening,
+                   bytes->weights + (in_host ? stage->host_casting : stage->casting));
 }
 
 /* Weights that stay; returns what of them is in host memory. */

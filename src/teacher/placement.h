@@ -87,6 +87,7 @@ typedef struct wd_stage_size {
     size_t reading; /* in host memory while it is read from disk for another device */
     size_t converting; /* the same for the processor, which reads the rest to where it is used */
     size_t casting;    /* on a device, for the largest tensor that is converted on its way there */
+    size_t host_casting; /* in host memory, of those that are not aligned in the file */
     size_t widened;    /* on a device, in the dtype that is computed in; 0: as it is kept */
 } wd_stage_size;
 

@@ -17,6 +17,27 @@ static bool is_aligned(const wd_tensor *t)
     return (uintptr_t)t->data % wd_dtype_bytes(t->dtype) == 0;
 }
 
+wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool unaligned,
+                             wd_stage_keeping keeping)
+{
+    size_t count = 1;
+    for (int i = 0; i < spec->ndim; i++) count *= (size_t)spec->dim[i];
+    const wd_dtype stored = wd_spec_dtype(spec, keeping.storage);
+    const bool same = file == stored;
+    /* what is not used in place has been read to where it is aligned */
+    const bool is_read = keeping.reads_host && !(keeping.in_place && unaligned);
+    wd_kept_tensor kept = {.stored = stored,
+                           .bytes = count * wd_dtype_bytes(stored),
+                           .file = count * wd_dtype_bytes(file)};
+    kept.mapped = keeping.in_place && same && !unaligned;
+    kept.room = kept.mapped ? 0 : wd_round_up(kept.bytes, ALIGN);
+    kept.reading = wd_round_up(kept.file, ALIGN);
+    kept.converting = same ? 0 : kept.reading;
+    kept.staging = same || is_read ? 0 : kept.file;
+    kept.widened = wd_round_up(count * wd_dtype_bytes(widened(stored)), ALIGN);
+    return kept;
+}
+
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_safetensors *weights, int stage,
                            wd_stage_keeping keeping, wd_err *err)
@@ -25,29 +46,26 @@ wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
     int64_t first = wd_dit_stage_first(config, stage);
     for (int i = 0; i < out->tensors; i++) {
         const wd_tensor_spec *spec = &table->spec[first + i];
+        const wd_safetensors_entry *entry = wd_safetensors_find(weights, spec->name);
         out->offset[i] = SIZE_MAX;
-        out->entry[i] = wd_safetensors_find(weights, spec->name);
-        if (spec->may_miss && !out->entry[i]) continue;
-        wd_tensor *file = &out->file[i];
-        WD_TRY(wd_safetensors_expect(file, weights, spec, err));
-        out->stored[i] = *file;
-        out->stored[i].dtype = wd_spec_dtype(spec, keeping.storage);
-        bool same = file->dtype == out->stored[i].dtype, aligned = is_aligned(file);
-        size_t bytes = wd_tensor_bytes(&out->stored[i]), file_bytes = wd_tensor_bytes(file);
-        wd_tensor wide = out->stored[i];
-        wide.dtype = widened(wide.dtype);
-        out->widened_bytes += wd_round_up(wd_tensor_bytes(&wide), ALIGN);
-        out->reading_bytes += wd_round_up(file_bytes, ALIGN);
-        if (!same) out->converting_bytes += wd_round_up(file_bytes, ALIGN);
-        if (keeping.in_place && same && aligned) {
-            out->mapped_bytes += bytes;
+        out->entry[i] = entry;
+        if (spec->may_miss && !entry) continue;
+        WD_TRY(wd_safetensors_expect(&out->file[i], weights, spec, err));
+        const wd_kept_tensor kept =
+            wd_stage_keep(spec, out->file[i].dtype, entry->unaligned, keeping);
+        out->stored[i] = out->file[i];
+        out->stored[i].dtype = kept.stored;
+        out->widened_bytes += kept.widened;
+        out->reading_bytes += kept.reading;
+        out->converting_bytes += kept.converting;
+        if (kept.staging > out->staging_bytes) out->staging_bytes = kept.staging;
+        if (kept.mapped) {
+            out->mapped_bytes += kept.bytes;
             continue;
         }
         out->stored[i].data = NULL;
         out->offset[i] = out->block_bytes;
-        out->block_bytes += wd_round_up(bytes, ALIGN);
-        if (!(same || (keeping.reads_host && aligned)) && file_bytes > out->staging_bytes)
-            out->staging_bytes = file_bytes;
+        out->block_bytes += kept.room;
     }
     return WD_OK;
 }

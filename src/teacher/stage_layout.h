@@ -28,6 +28,23 @@ typedef struct wd_stage_keeping {
     bool reads_host; /* the device that converts may read the mapped file */
 } wd_stage_keeping;
 
+/* What one tensor takes. Layouts and sizes (teacher/teacher_size.h) are sums of these. */
+typedef struct wd_kept_tensor {
+    wd_dtype stored;
+    bool mapped;       /* used where it is mapped, so that it takes no room */
+    size_t bytes;      /* as it is kept */
+    size_t file;       /* as it is in the file */
+    size_t room;       /* of a block, with what separates it from the next one */
+    size_t reading;    /* room as it is in the file */
+    size_t converting; /* the same, if it is in another dtype there, or 0 */
+    size_t staging;    /* of a device, to convert it on its way there */
+    size_t widened;    /* room in the dtype that is computed in */
+} wd_kept_tensor;
+
+/* `file`: its dtype in the file. `unaligned`: it lies there where it cannot be used. */
+wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool unaligned,
+                             wd_stage_keeping keeping);
+
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_safetensors *weights, int stage,
                            wd_stage_keeping keeping, wd_err *err);

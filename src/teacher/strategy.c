@@ -122,7 +122,8 @@ static void prepend(run *r, const wd_teacher_size *size, bool in_host)
     const int stage = --r->first;
     for (int e = 0; e < size->experts; e++) {
         const wd_stage_size *s = &size->stage[e][stage];
-        const size_t weights = in_host ? s->host : s->device, casting = in_host ? 0 : s->casting;
+        const size_t weights = in_host ? s->host : s->device;
+        const size_t casting = in_host ? s->host_casting : s->casting;
         r->opening[e] = weights + (r->opening[e] > casting ? r->opening[e] : casting);
         r->weights[e] += weights;
         if (s->widened > r->widened) r->widened = s->widened;

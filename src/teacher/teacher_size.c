@@ -1,47 +1,42 @@
-/* Sizes of a teacher's stages: see teacher/teacher_size.h. What is added up here is what
- * teacher/stage_layout.c lays out, and the residencies allocate. */
+/* Sizes of a teacher's stages: see teacher/teacher_size.h. They are sums of what
+ * teacher/stage_layout.h says of each tensor, as layouts are, which residencies allocate. */
 #include "teacher/teacher_size.h"
 
-#include "core/checked.h"
 #include "core/require.h"
-
-enum { ALIGN = 64 };
+#include "teacher/host_copy.h"
 
 _Static_assert(WD_PLACED_STAGES_MAX == WD_DIT_LAYERS_MAX + 2, "every configuration has its places");
 
-static size_t bytes_as(const wd_tensor_spec *spec, wd_dtype dtype)
+/* A tensor as the file has it; false: the file has none. Where there are no files yet those that
+ * will come are taken to be aligned. */
+static bool in_file(wd_dtype *dtype, bool *unaligned, const wd_tensor_spec *spec,
+                    const wd_teacher_files *files)
 {
-    size_t count = 1;
-    for (int i = 0; i < spec->ndim; i++) count *= (size_t)spec->dim[i];
-    return count * wd_dtype_bytes(dtype);
-}
-
-/* The dtype that the file has a tensor in; false: the file has none. */
-static bool file_dtype(wd_dtype *out, const wd_tensor_spec *spec, const wd_teacher_files *files)
-{
-    *out = spec->keep_f32 ? WD_F32 : files->dtype;
+    *dtype = spec->keep_f32 ? WD_F32 : files->dtype;
+    *unaligned = false;
     if (!files->weights) return !spec->may_miss;
     const wd_safetensors_entry *entry = wd_safetensors_find(files->weights, spec->name);
-    if (entry) *out = entry->tensor.dtype;
-    return entry;
+    if (!entry) return false;
+    *dtype = entry->tensor.dtype;
+    *unaligned = entry->unaligned;
+    return true;
 }
 
 static void add_tensor(wd_stage_size *size, const wd_tensor_spec *spec, wd_dtype file,
-                       wd_dtype storage)
+                       bool unaligned, wd_dtype storage)
 {
-    wd_dtype stored = wd_spec_dtype(spec, storage);
-    size_t file_bytes = bytes_as(spec, file);
-    size_t bytes = bytes_as(spec, stored), stored_bytes = wd_round_up(bytes, ALIGN);
-    wd_dtype computed = stored == WD_F16 ? WD_F32 : stored;
-    size->device += stored_bytes;
-    size->padding += stored_bytes - bytes;
-    size->file += file_bytes;
-    size->reading += wd_round_up(file_bytes, ALIGN);
-    if (storage == WD_F16) size->widened += wd_round_up(bytes_as(spec, computed), ALIGN);
-    if (file == stored) return;
-    size->host += stored_bytes;
-    size->converting += wd_round_up(file_bytes, ALIGN);
-    if (file_bytes > size->casting) size->casting = file_bytes;
+    const wd_kept_tensor device =
+        wd_stage_keep(spec, file, unaligned, (wd_stage_keeping){.storage = storage});
+    const wd_kept_tensor host = wd_stage_keep(spec, file, unaligned, wd_host_keeping(storage));
+    size->device += device.room;
+    size->padding += device.room - device.bytes;
+    size->file += device.file;
+    size->reading += device.reading;
+    if (storage == WD_F16) size->widened += device.widened;
+    size->host += host.room;
+    size->converting += device.converting;
+    wd_placed_most(&size->casting, device.staging);
+    wd_placed_most(&size->host_casting, host.staging);
 }
 
 wd_status wd_teacher_size_of(wd_teacher_size *out, const wd_dit_config *config, int experts,
@@ -56,9 +51,10 @@ wd_status wd_teacher_size_of(wd_teacher_size *out, const wd_dit_config *config, 
             int64_t first = wd_dit_stage_first(config, s);
             for (int i = 0; i < wd_dit_stage_slots(config, s); i++) {
                 wd_dtype file;
+                bool unaligned;
                 const wd_tensor_spec *spec = &table.spec[first + i];
-                if (file_dtype(&file, spec, &files[e]))
-                    add_tensor(&out->stage[e][s], spec, file, storage);
+                if (in_file(&file, &unaligned, spec, &files[e]))
+                    add_tensor(&out->stage[e][s], spec, file, unaligned, storage);
             }
         }
     wd_dit_table_close(&table);

@@ -1,7 +1,7 @@
 /* What a placement says in bytes is what the residencies allocate; and the published models. */
 #include "teacher/teacher_size.h"
 
-#include "testing.h"
+#include "teacher_copy.h"
 
 #include "teacher/residency_kinds.h"
 #include "teacher/strategy.h"
@@ -9,12 +9,11 @@
 static wd_pipeline tiny;
 static wd_teacher_files files[2];
 
-static int open_tiny(void **state)
+static int open_model(const char *path)
 {
-    (void)state;
     wd_err err = {0};
     wd_safetensors *weights;
-    wd_test_ok(wd_pipeline_open(&tiny, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    wd_test_ok(wd_pipeline_open(&tiny, path, &err), &err);
     for (int e = 0; e < 2; e++) {
         wd_test_ok(
             wd_pipeline_open_weights(
@@ -22,6 +21,47 @@ static int open_tiny(void **state)
             &err);
         files[e] = (wd_teacher_files){.weights = weights};
     }
+    return 0;
+}
+
+static int open_tiny(void **state)
+{
+    (void)state;
+    return open_model(WD_SOURCE_DIR "/models/wan-tiny");
+}
+
+/* One more space at the end of its header, and no tensor of a file is aligned any more. */
+static void shift_tensors(const char *path)
+{
+    wd_err err;
+    char *data, *shifted;
+    size_t bytes;
+    uint64_t header;
+    wd_test_ok(wd_file_read(&data, &bytes, path, (size_t)1 << 30, &err), &err);
+    wd_test_ok(wd_alloc((void **)&shifted, bytes + 1, 1, "a file", &err), &err);
+    memcpy(&header, data, sizeof header);
+    const size_t end = sizeof header + (size_t)header++;
+    memcpy(shifted, &header, sizeof header);
+    memcpy(shifted + sizeof header, data + sizeof header, end - sizeof header);
+    shifted[end] = ' ';
+    memcpy(shifted + end + 1, data + end, bytes - end);
+    wd_test_ok(wd_file_write(path, shifted, bytes + 1, &err), &err);
+    wd_free(shifted);
+    wd_free(data);
+}
+
+static int open_unaligned(void **state)
+{
+    static const char *const files_of[] = {"transformer", "transformer_2"};
+    char model[WD_PATH_MAX], file[64];
+    (void)state;
+    wd_test_copy_teacher(model, "unaligned");
+    for (int e = 0; e < 2; e++) {
+        snprintf(file, sizeof file, "%s/diffusion_pytorch_model.safetensors", files_of[e]);
+        shift_tensors(wd_test_in(model, file));
+    }
+    open_model(model);
+    assert_true(wd_safetensors_find(files[0].weights, "proj_out.weight")->unaligned);
     return 0;
 }
 
@@ -259,5 +299,12 @@ int main(void)
         cmocka_unit_test(ranks_add_up_to_their_host),
         cmocka_unit_test(a_published_model),
     };
-    return cmocka_run_group_tests(tests, open_tiny, close_tiny);
+    const struct CMUnitTest unaligned[] = {
+        cmocka_unit_test(bytes_are_those_of_residencies),
+        cmocka_unit_test(a_processor_reads_in_place),
+        cmocka_unit_test(stagings_are_for_the_largest_stages),
+        cmocka_unit_test(ranks_add_up_to_their_host),
+    };
+    return cmocka_run_group_tests(tests, open_tiny, close_tiny) +
+           cmocka_run_group_tests(unaligned, open_unaligned, close_tiny);
 }
