@@ -17,14 +17,14 @@
 #include "core/memory.h"
 
 enum {
-    PIECES_MAX = 1 << 20,     /* of UMT5 256,000 */
-    PIECE_BYTES_MAX = 1024,   /* of real ones below 100 */
+    PIECES_MAX = 1 << 20,      /* of UMT5 256,000 */
+    PIECE_BYTES_MAX = 1024,    /* of real ones below 100 */
     USER_PIECE_BYTES_MAX = 64, /* so that at most 64 are beginnings of one another */
-    MAP_BYTES_MAX = 4 << 20,  /* of real ones 300 kB */
+    MAP_BYTES_MAX = 4 << 20,   /* of real ones 250 kB */
     OTHER_BYTES_MAX = 1 << 20,
     KEYS_AT_ONE_PLACE_MAX = 32,
     KEY_BYTES_MAX = 128, /* of a rule of the map; of real ones below 30 */
-    RULE_BYTES_MAX = 256 /* of what a rule puts in the place of its key; of real ones 54 */
+    RULE_BYTES_MAX = 64  /* of what a rule puts in the place of its key; of real ones 33 */
 };
 
 /* Bytes that are still to be read. */
