@@ -12,7 +12,7 @@ if(WD_FUZZ)
   set(WD_READER_SOURCES ${WD_SOURCES})
   set(WD_READER_FILES "/src/(core|io|wan|nn|dev|dist|student)/"
       "/src/teacher/device_map\\.c" "/src/distill/(metrics|tensorboard)\\.c"
-      "/src/api/(api|config|option|table|teacher_choice)[a-z_]*\\.c")
+      "/src/api/(api|config|option|table|teacher_choice|tensor_file)[a-z_]*\\.c")
   list(JOIN WD_READER_FILES "|" WD_READER_FILES)
   list(FILTER WD_READER_SOURCES INCLUDE REGEX "${WD_READER_FILES}")
   add_library(wd_readers STATIC EXCLUDE_FROM_ALL ${WD_READER_SOURCES})

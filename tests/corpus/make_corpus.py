@@ -136,6 +136,15 @@ def tensors():
     put("io/safetensors_index", "up", files(a='{"weight_map":{"a":"../a.safetensors"}}', b=two))
 
 
+def inputs():
+    ids = struct.pack("<4q", 1, 2, 3, 4)
+    put("api/tensor_file", "ids", safetensors({"input_ids": ("I64", [2, 2], ids)}))
+    put("api/tensor_file", "bytes", safetensors({"input_ids": ("BOOL", [1, 2], b"\0\1")}))
+    put("api/tensor_file", "states", safetensors({
+        "hidden_states": ("F16", [1, 1, 1, 2, 2], bytes(8))}))
+    put("api/tensor_file", "empty", safetensors({"input_ids": ("I64", [2, 0], b"")}))
+
+
 def text_cache():
     key = "0123456789abcdef0123456789abcdef"
     rows = {"first": ("I64", [3], struct.pack("<3q", 0, 1, 3)),
@@ -232,6 +241,8 @@ def folders():
         a=dumps(dict(parts, boundary_ratio=0.875,
                      transformer_2=["diffusers", "WanTransformer3DModel"])),
         b=dumps(DIT), c=weights, d=dumps(DIT), h="{}", i=dumps(EULER), m=weights))
+    put("wan/convert", "shapes", files(a=weights))
+    put("wan/convert", "config", files(a=weights, b=dumps(DIT)))
     put("wan/inspect", "component", files(k=dumps(dict(EULER, _class_name="AutoencoderKLWan"))))
     put("wan/inspect", "file", files(l=weights))
     put("wan/inspect", "other", files(l=safetensors({"x": ("F32", [1, 2], bytes(8))})))
@@ -250,6 +261,7 @@ def folders():
 if __name__ == "__main__":
     configurations()
     tensors()
+    inputs()
     text_cache()
     tokenizers()
     pictures()
