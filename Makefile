@@ -2,8 +2,10 @@
 #
 #   make            builds build/release/wandistiller
 #   make demo       distils the embedded teacher, ends with a picture
-#   make test       builds and runs all tests, make fuzz among them
+#   make test       builds and runs all tests, then make fuzz, test-asan and test-tsan
 #   make fuzz       attacks readers of files for some seconds each, sanitized
+#   make test-asan  runs under the address sanitizer the tests that end soon there
+#   make test-tsan  runs tests of ranks, devices and readers under the thread sanitizer
 #   make bench      measures this machine and this program
 #   make torture    injures ranks of training jobs, COUNT of them (300), and sees that nothing hangs
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
@@ -14,6 +16,10 @@ PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 COUNT ?= 300
 BUILD = build/release
+# Tests at a time: one more than there are cores, for some of them wait.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 1 : 8)))
+# Sanitizers need their places in the address space free, which random addresses may take.
+FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 all: build
 
@@ -34,8 +40,17 @@ build-all: build
 demo: build
 	@sh tools/demo.sh $(BUILD)/wandistiller
 
-test: setup-fuzz build-all
-	@ctest --preset release
+test: test-release fuzz test-asan test-tsan
+	@sh tools/report_skips.sh build/release/Testing/Temporary/LastTest.log \
+		build/asan/Testing/Temporary/LastTest.log build/tsan/Testing/Temporary/LastTest.log
+
+test-release: build-all
+	@ctest --preset release -j $(JOBS)
+
+test-asan test-tsan: test-%: setup
+	@cmake --preset $* $(CMAKE_FLAGS) >$(if $(V),/dev/stdout,/dev/null)
+	@cmake --build --preset $* --target sanitized_tests
+	@$(FIXED_ADDRESSES) ctest --preset $* -L sanitized -j $(JOBS)
 
 fuzz: setup-fuzz
 	@cmake --preset fuzz $(CMAKE_FLAGS) >$(if $(V),/dev/stdout,/dev/null)
@@ -56,4 +71,5 @@ clean:
 	@rm -rf $(BUILD)
 
 .NOTPARALLEL:
-.PHONY: all setup setup-fuzz build build-all demo test fuzz bench torture install clean
+.PHONY: all setup setup-fuzz build build-all demo test test-release test-asan test-tsan fuzz bench \
+	torture install clean

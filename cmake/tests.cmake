@@ -6,7 +6,7 @@ if(NOT BUILD_TESTING)
 endif()
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
-set(WD_TEST_SECONDS 240)
+set(WD_TEST_SECONDS 600)
 set(WD_TEST_ENVIRONMENT GOMP_SPINCOUNT=2000) # a short spin: see settle_spinning in src/cli/main.c
 # what the machine can do is measured by tests for tests
 list(APPEND WD_TEST_ENVIRONMENT XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/cache)
@@ -25,16 +25,33 @@ if(MPI_C_FOUND AND WD_MPIRUN) # ranks can be seen, or that there are none
   set(WD_TESTS_OF_RANKS tests/ranks tests/ranks_ended tests/ranks_refused tests/host_ranks)
 else()
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/(host_)?ranks(_ended|_refused)?_test\\.c$")
+  set(WD_NO_RANKS ON)
 endif()
 set(WD_CLI_SOURCES_TESTED ${WD_CLI_SOURCES})
 list(FILTER WD_CLI_SOURCES_TESTED EXCLUDE REGEX "/main\\.c$")
 if(NOT WD_OPENMP) # there are no teams
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/threads_test\\.c$")
 endif()
+# A test that this machine cannot have: it says so and is skipped. tools/report_skips.sh lists them.
+function(wd_test_not_here name why)
+  add_test(NAME ${name} COMMAND sh -c "echo 'not tested here: ${name}: ${why}'; exit 77")
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+endfunction()
+
+# The name of a source's test, "room/x", and of the target that builds it.
+function(wd_test_name name target source)
+  file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
+  string(REGEX REPLACE "^src/|_test\\.c$" "" path ${path})
+  set(${name} ${path} PARENT_SCOPE)
+  string(REPLACE "/" "_" path "test_${path}")
+  set(${target} ${path} PARENT_SCOPE)
+endfunction()
+
+if(WD_NO_RANKS)
+  wd_test_not_here(tests/ranks "there is no MPI, or no mpirun")
+endif()
 foreach(source IN LISTS WD_TEST_SOURCES)
-  file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${source})
-  string(REGEX REPLACE "^src/|_test\\.c$" "" name ${name})
-  string(REPLACE "/" "_" target "test_${name}")
+  wd_test_name(name target ${source})
   add_executable(${target} ${source})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src
                              ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
@@ -145,17 +162,14 @@ add_test(NAME checks/install COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_instal
          ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER} ${WD_SANITIZE_FLAG})
 set_tests_properties(checks/install PROPERTIES TIMEOUT 240)
 
-# The readers of files against hostile ones, in a build of its own.
-if(NOT WD_SANITIZE)
-  add_test(NAME checks/fuzz COMMAND make fuzz WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(checks/fuzz PROPERTIES TIMEOUT 900)
-endif()
-
-# What must hold on every instruction set: the lower ones that this machine has, too.
+# What must hold on every instruction set: the lower ones that this machine has, too. The highest is
+# what all other tests run on.
 file(STRINGS /proc/cpuinfo WD_CPU_FLAGS REGEX "^flags" LIMIT_COUNT 1)
-foreach(isa generic avx2 avx512)
-  string(REPLACE avx512 avx512vl flag ${isa})
-  if(isa STREQUAL generic OR WD_CPU_FLAGS MATCHES " ${flag}( |$)")
+foreach(isa generic avx2 avx512 avx512_bf16)
+  string(REGEX REPLACE "avx512$" "avx512vl" flag ${isa})
+  if(NOT isa STREQUAL generic AND NOT WD_CPU_FLAGS MATCHES " ${flag}( |$)")
+    wd_test_not_here(checks/${isa} "this processor has no ${isa}")
+  elseif(NOT isa STREQUAL avx512_bf16)
     foreach(name wan/dit_exact wan/dit distill/machine)
       string(REPLACE "/" "_" target "test_${name}")
       add_test(NAME ${name}-${isa} COMMAND ${target})
@@ -165,3 +179,15 @@ foreach(isa generic avx2 avx512)
     endforeach()
   endif()
 endforeach()
+
+# Tests run beside one another. The longest begin first; of those that start jobs of ranks and wait
+# for their ends there is one at a time, since such a job has more threads than most machines cores.
+set_tests_properties(tests/plan dist/watch distill/machine tests/steady tests/memory distill/links
+                     distill/strategies distill/strategies_ranks distill/ranks distill/teacher_ranks
+                     PROPERTIES COST 30)
+if(WD_TESTS_OF_RANKS)
+  set_tests_properties(${WD_TESTS_OF_RANKS} tests/hosts tests/slurm PROPERTIES
+                       COST 40 RESOURCE_LOCK ranks)
+endif()
+
+include(cmake/sanitized.cmake)

@@ -63,8 +63,9 @@ static void open_disk(size_t bytes)
     wd_test_ok(wd_folder_make(disk, &err), &err);
     if (unshare(root ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) ||
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount_disk(bytes, 0)) {
-        print_message("skipped: no tmpfs can be mounted: %s\n", strerror(errno));
-        skip();
+        char why[128];
+        snprintf(why, sizeof why, "no tmpfs can be mounted: %s", strerror(errno));
+        wd_test_skip(why);
     }
     is_open = true;
     atexit(unmount);

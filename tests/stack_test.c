@@ -30,7 +30,7 @@ static void run_with_small_stack(const char *const *arguments)
 static void every_command_runs(void **state)
 {
     (void)state;
-    if (WD_TEST_SANITIZED) skip();
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer needs more stack");
     const char *data = wd_test_path("prompts.txt"), *out = wd_test_path("out");
     run(WD_OK, "inspect", teacher);
     run(WD_OK, "plan", "--teacher_path", teacher, "--data_path", data, SMALL);

@@ -199,7 +199,7 @@ static void planned_blocks_may_be_larger_than_memory(void **state)
     const int64_t before = wd_memory_held();
     char *block = NULL;
     wd_err err;
-    if (WD_TEST_SANITIZED) skip(); /* which have room of their own for addresses */
+    if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     assert_int_equal(wd_alloc((void **)&block, bytes, 1, "a block", &err), WD_OUT_OF_MEMORY);
     wd_memory_plan_only(true);
     assert_int_equal(wd_alloc((void **)&block, bytes, 1, "a block", &err), WD_OK);

@@ -93,7 +93,7 @@ static void others_do_not_silence_it(void **state)
     enum { NOBODY = 65534 };
     char byte, text[1024] = "";
     int taken[2];
-    if (geteuid()) skip();
+    if (geteuid()) wd_test_skip("not root, who can become somebody else");
     assert_int_equal(pipe(taken), 0);
     const pid_t other = fork();
     assert_true(other >= 0);

@@ -1,0 +1,28 @@
+# The tests that `make test` also runs under sanitizers: those that end soon there. The build target
+# sanitized_tests makes them, the label "sanitized" names them; `ctest --preset asan` and
+# `ctest --preset tsan` run all tests.
+
+# Memory: what reads files, keeps books or frees what an error left half made.
+set(WD_ASAN_TESTS "^(api|cli|core|io|nn|student|wan)/|^dev/(device|device_list|sim/sim)$"
+    "|^dist/(dry|launch|ring|shared|threads)$"
+    "|^teacher/(device_map|host_copy|host_reader|strategy|teacher_size|timeline|traffic)$"
+    "|^distill/(metrics|tensorboard|trajectory)$")
+# Threads: ranks, devices with threads of their own, and what reads while others compute.
+set(WD_TSAN_TESTS "^(core/core|core/stop|io/file_reader)$|^dev/(device|sim/sim)$"
+    "|^dist/(dry|reduce|ring|shared|threads|watch)$"
+    "|^teacher/host_reader$")
+
+set(WD_SANITIZED_TESTS "^$")
+if(WD_SANITIZE MATCHES address)
+  string(JOIN "" WD_SANITIZED_TESTS ${WD_ASAN_TESTS})
+elseif(WD_SANITIZE MATCHES thread)
+  string(JOIN "" WD_SANITIZED_TESTS ${WD_TSAN_TESTS})
+endif()
+add_custom_target(sanitized_tests)
+foreach(source IN LISTS WD_TEST_SOURCES)
+  wd_test_name(name target ${source})
+  if(name MATCHES "${WD_SANITIZED_TESTS}")
+    add_dependencies(sanitized_tests ${target})
+    set_tests_properties(${name} PROPERTIES LABELS sanitized)
+  endif()
+endforeach()
