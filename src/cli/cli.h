@@ -34,6 +34,11 @@ void wd_cli_print_man(FILE *to);              /* wandistiller(1) */
 void wd_cli_print_bash(FILE *to);             /* completions */
 void wd_cli_print_zsh(FILE *to);
 
+/* Puts a formatted text behind the one in `out`, a buffer of `out_bytes`; what does not fit is left
+ * out. */
+void wd_cli_append(char *out, size_t out_bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* "PATH", "N", or the choices: what stands behind an option's name. "" for a flag. */
 const char *wd_cli_value_text(char *out, size_t out_bytes, const wd_option *option);
 

@@ -1,14 +1,23 @@
 /* Help on the terminal, and the manual page: both walk the option tables. */
 #include <ctype.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "cli/cli.h"
 
 enum { COLUMNS = 92, HELP_COLUMN = 34 };
 
+void wd_cli_append(char *out, size_t out_bytes, const char *format, ...)
+{
+    const size_t used = strlen(out);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(out + used, out_bytes - used, format, list);
+    va_end(list);
+}
+
 const char *wd_cli_value_text(char *out, size_t out_bytes, const wd_option *option)
 {
-    size_t used = 0;
     out[0] = 0;
     if (option->type == WD_OPTION_FLAG) return out;
     if (option->metavar) {
@@ -16,9 +25,8 @@ const char *wd_cli_value_text(char *out, size_t out_bytes, const wd_option *opti
                  option->type == WD_OPTION_TEXTS ? " ..." : "");
         return out;
     }
-    for (const char *const *c = option->choices; *c && used < out_bytes; c++)
-        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s",
-                                 c == option->choices ? "" : "|", *c);
+    for (const char *const *c = option->choices; *c; c++)
+        wd_cli_append(out, out_bytes, "%s%s", c == option->choices ? "" : "|", *c);
     return out;
 }
 

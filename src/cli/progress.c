@@ -40,27 +40,24 @@ static double share_of(const wd_progress *p)
 
 static void append_time(char *out, size_t bytes, double seconds)
 {
-    const size_t used = strlen(out);
     if (!(seconds >= 0 && seconds < 1e8)) return;
     const long long s = (long long)(seconds + 0.5);
     if (s < 3600)
-        snprintf(out + used, bytes - used, "  %lld:%02lld left", s / 60, s % 60);
+        wd_cli_append(out, bytes, "  %lld:%02lld left", s / 60, s % 60);
     else
-        snprintf(out + used, bytes - used, "  %lld:%02lld:%02lld left", s / 3600, s / 60 % 60,
-                 s % 60);
+        wd_cli_append(out, bytes, "  %lld:%02lld:%02lld left", s / 3600, s / 60 % 60, s % 60);
 }
 
 /* "step 450/1000  loss 0.0123  3.1 steps/s  3:04 left" */
 static void write_figures(char *out, size_t bytes, const wd_progress *p)
 {
-    size_t used = (size_t)snprintf(out, bytes, "%s %lld", p->unit, (long long)p->done);
-    if (p->total > 0)
-        used += (size_t)snprintf(out + used, bytes - used, "/%lld", (long long)p->total);
-    if (!isnan(p->loss)) used += (size_t)snprintf(out + used, bytes - used, "  loss %.4g", p->loss);
+    snprintf(out, bytes, "%s %lld", p->unit, (long long)p->done);
+    if (p->total > 0) wd_cli_append(out, bytes, "/%lld", (long long)p->total);
+    if (!isnan(p->loss)) wd_cli_append(out, bytes, "  loss %.4g", p->loss);
     if (p->rate >= 0.1)
-        snprintf(out + used, bytes - used, "  %.3g %ss/s", p->rate, p->unit);
+        wd_cli_append(out, bytes, "  %.3g %ss/s", p->rate, p->unit);
     else if (p->rate > 0)
-        snprintf(out + used, bytes - used, "  %.3g s/%s", 1 / p->rate, p->unit);
+        wd_cli_append(out, bytes, "  %.3g s/%s", 1 / p->rate, p->unit);
     append_time(out, bytes, p->seconds_left);
 }
 

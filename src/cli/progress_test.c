@@ -24,6 +24,10 @@ static void lines_fit_the_terminal(void **state)
         assert_in_range(strlen(wd_cli_progress_text(text, sizeof text, columns, &p)), 0,
                         columns - 1);
     assert_int_equal(strlen(wd_cli_progress_text(text, 20, 80, &p)), 19);
+    char unit[400] = "";
+    memset(unit, 'u', sizeof unit - 1);
+    p.unit = unit; /* figures that do not fit are cut, too */
+    assert_in_range(strlen(wd_cli_progress_text(text, sizeof text, 200, &p)), 100, 199);
 }
 
 static void unknown_figures_are_left_out(void **state)
