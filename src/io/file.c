@@ -5,6 +5,7 @@
  * new. */
 #include "io/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -14,13 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #define XXH_STATIC_LINKING_ONLY /* the state's size, so that wd_alloc can give its memory */
 #include <xxhash.h>
 
 #include "core/memory.h"
 
-enum { CHUNK_BYTES = 1 << 20, FOLDERS_OPEN_MAX = 16 };
+enum { CHUNK_BYTES = 1 << 20, FOLDERS_OPEN_MAX = 16, DAY_S = 24 * 60 * 60 };
+
+static const char temporary_suffix[] = ".tmp";
 
 /* The failure that errno describes. */
 static wd_status refuse(wd_err *err, const char *path, const char *verb)
@@ -150,19 +154,16 @@ static ssize_t read_some(int fd, void *data, size_t bytes)
     return n;
 }
 
-wd_status wd_file_temporary(char temporary[WD_PATH_MAX], const char *path, wd_err *err)
+wd_status wd_file_temporary(int *fd, char temporary[WD_PATH_MAX], const char *path, wd_err *err)
 {
     static _Atomic unsigned serial;
     for (int attempt = 0; attempt < 100; attempt++) {
-        int n = snprintf(temporary, WD_PATH_MAX, "%s.%ld-%u.tmp", path, (long)getpid(),
-                         atomic_fetch_add(&serial, 1));
+        int n = snprintf(temporary, WD_PATH_MAX, "%s.%ld-%u%s", path, (long)getpid(),
+                         atomic_fetch_add(&serial, 1), temporary_suffix);
         if (n < 0 || n >= WD_PATH_MAX)
             return wd_fail(err, WD_INVALID_ARGUMENT, "%.400s...: path is too long", path);
-        int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0) {
-            close(fd);
-            return WD_OK;
-        }
+        *fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (*fd >= 0) return WD_OK;
         if (errno != EEXIST) break;
     }
     return refuse(err, path, "written");
@@ -171,6 +172,26 @@ wd_status wd_file_temporary(char temporary[WD_PATH_MAX], const char *path, wd_er
 void wd_file_abandon(const char *temporary)
 {
     unlink(temporary);
+}
+
+/* By their age: a process id means nothing where machines share the folder. */
+void wd_file_remove_abandoned(const char *folder, const char *begin)
+{
+    const struct dirent *entry;
+    struct stat is;
+    const time_t now = time(NULL);
+    const size_t suffix = sizeof temporary_suffix - 1;
+    DIR *dir = opendir(folder);
+    while (dir && (entry = readdir(dir))) {
+        const size_t n = strlen(entry->d_name);
+        if (n < suffix || strcmp(entry->d_name + n - suffix, temporary_suffix) ||
+            strncmp(entry->d_name, begin, strlen(begin)) ||
+            fstatat(dirfd(dir), entry->d_name, &is, AT_SYMLINK_NOFOLLOW))
+            continue;
+        if (S_ISREG(is.st_mode) && now - is.st_mtime > DAY_S)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir) closedir(dir);
 }
 
 /* Makes a rename in the folder of `path` last. Where folders cannot be flushed it is EINVAL. */
@@ -189,7 +210,7 @@ static wd_status flush_folder_of(const char *path, wd_err *err)
 wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err)
 {
     wd_status status = WD_OK;
-    int fd = open(temporary, O_RDONLY | O_CLOEXEC);
+    int fd = open(temporary, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || fsync(fd)) status = refuse(err, path, "written");
     if (fd >= 0) close(fd);
     if (status == WD_OK && rename(temporary, path)) status = refuse(err, path, "written");
@@ -202,12 +223,12 @@ wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err)
 
 wd_status wd_file_write(const char *path, const void *data, size_t bytes, wd_err *err)
 {
+    int fd;
     char temporary[WD_PATH_MAX];
-    WD_TRY(wd_file_temporary(temporary, path, err));
-    int fd = open(temporary, O_WRONLY | O_CLOEXEC);
-    bool written = fd >= 0 && write_all(fd, data, bytes);
+    WD_TRY(wd_file_temporary(&fd, temporary, path, err));
+    bool written = write_all(fd, data, bytes);
     wd_status status = written ? WD_OK : refuse(err, path, "written");
-    if (fd >= 0 && close(fd) && status == WD_OK) status = refuse(err, path, "written");
+    if (close(fd) && status == WD_OK) status = refuse(err, path, "written");
     if (status == WD_OK) return wd_file_commit(temporary, path, err);
     wd_file_abandon(temporary);
     return status;
@@ -271,22 +292,19 @@ wd_status wd_file_copy(const char *to, const char *from, wd_err *err)
     size_t bytes;
     ssize_t n;
     wd_status status;
-    temporary[0] = '\0';
     WD_TRY(open_file(&in, &bytes, from, err));
     WD_TRY_OUT(wd_alloc(&chunk, CHUNK_BYTES, 1, "copying a file", err));
-    WD_TRY_OUT(wd_file_temporary(temporary, to, err));
-    out = open(temporary, O_WRONLY | O_CLOEXEC);
-    if (out < 0) status = refuse(err, to, "written");
+    WD_TRY_OUT(wd_file_temporary(&out, temporary, to, err));
     while (status == WD_OK && (n = read_some(in, chunk, CHUNK_BYTES)) != 0) {
         if (n < 0)
             status = refuse(err, from, "read");
         else if (!write_all(out, chunk, (size_t)n))
             status = refuse(err, to, "written");
     }
-    if (out >= 0 && close(out) && status == WD_OK) status = refuse(err, to, "written");
+    if (close(out) && status == WD_OK) status = refuse(err, to, "written");
     if (status == WD_OK)
         status = wd_file_commit(temporary, to, err);
-    else if (temporary[0])
+    else
         wd_file_abandon(temporary);
 out:
     wd_free(chunk);

@@ -38,12 +38,17 @@ wd_status wd_file_read(char **out, size_t *bytes, const char *path, size_t bytes
 /* Replaces `path`: temporary file beside it, fsync, rename, fsync of the folder. */
 wd_status wd_file_write(const char *path, const void *data, size_t bytes, wd_err *err);
 
-/* The same in two steps, for writers that stream. `temporary` gets the name of a new empty file
- * beside `path`, to write to; commit flushes it and renames it to `path`, or removes it on failure;
- * abandon removes it. */
-wd_status wd_file_temporary(char temporary[WD_PATH_MAX], const char *path, wd_err *err);
+/* The same in two steps, for writers that stream. *fd is a new empty file beside `path`, to write
+ * to and to close, and `temporary` gets its name, which is not to be opened again: in a folder that
+ * others may write to it may be another file by then. commit flushes it and renames it to `path`,
+ * or removes it on failure; abandon removes it. */
+wd_status wd_file_temporary(int *fd, char temporary[WD_PATH_MAX], const char *path, wd_err *err);
 wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err);
 void wd_file_abandon(const char *temporary);
+
+/* Removes temporary files in `folder`, of paths that begin so, which have not been written to for a
+ * day: their writers were killed. */
+void wd_file_remove_abandoned(const char *folder, const char *begin);
 
 /* XXH3-128 of a file's content as 32 hex digits. */
 wd_status wd_file_hash(char out[33], const char *path, wd_err *err);

@@ -3,7 +3,6 @@
  * The header is known before the first byte of data, so data goes straight to a temporary file,
  * small pieces by way of a buffer, and its room is reserved first: a full disk is said at once. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,9 +127,8 @@ wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
     w->buffer = block;
     WD_TRY_OUT(
         make_header(&header, &length, &w->bytes_expected, path, items, count, metadata, err));
-    WD_TRY_OUT(wd_file_temporary(w->temporary, path, err));
-    w->fd = open(w->temporary, O_WRONLY | O_CLOEXEC);
-    if (w->fd < 0) status = refuse(w, err);
+    status = wd_file_temporary(&w->fd, w->temporary, path, err);
+    if (status != WD_OK) w->temporary[0] = '\0'; /* there is none to remove */
     if (status != WD_OK) goto out;
     errno = wd_file_take_space(w->fd, length + w->bytes_expected);
     if (errno && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {

@@ -3,14 +3,17 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/file.h"
 
 static wd_status try_beside(const char *path, const char *option, wd_err *err)
 {
+    int fd;
     char temporary[WD_PATH_MAX];
-    const wd_status status = wd_file_temporary(temporary, path, err);
+    const wd_status status = wd_file_temporary(&fd, temporary, path, err);
     if (status != WD_OK) return wd_fail_in(err, "%s", option);
+    close(fd);
     wd_file_abandon(temporary);
     return WD_OK;
 }

@@ -239,7 +239,8 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
                "text encoder: %" PRId64 " of %" PRId64
                " texts to encode in %s, the negative prompt counted",
                count, c->count, wd_dtype_option_name(c->dtype));
-        if (c->folder && (!is_shared(c) || c->share.writes)) WD_TRY(wd_folder_make(c->folder, err));
+        if (c->folder && (!is_shared(c) || c->share.writes))
+            WD_TRY(wd_text_folder_prepare(c->folder, err));
         progress = wd_progress_begin("encoding prompts", "prompt", 0, count);
     }
     WD_TRY_OUT(wd_umt5_open(&encoder, &c->pipeline->umt5, c->weights, c->dtype, queue, err));

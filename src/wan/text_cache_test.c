@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -194,6 +195,33 @@ static void padding_left_out(void **state)
     }
     assert_int_equal(longest, most);
     wd_text_cache_close(c);
+}
+
+/* A temporary file in the folder, last written to so many hours ago. */
+static void leave(char path[512], const char *folder, const char *name, int hours)
+{
+    const struct timespec then = {.tv_sec = time(NULL) - hours * 3600};
+    wd_err err;
+    snprintf(path, 512, "%s/%s", folder, name);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd_file_write(path, "half", 4, &err), &err);
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){then, then}, 0), 0);
+}
+
+/* Writers that were killed leave temporary files, which others remove once nobody can be at it any
+ * more. */
+static void what_killed_writers_left_goes(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    char old[512], fresh[512], strange[512];
+    leave(old, folder, "text-1-2.safetensors.123-0.tmp", 25);
+    leave(fresh, folder, "text-1-3.safetensors.124-0.tmp", 23);
+    leave(strange, folder, "notes.tmp", 25);
+    wd_text_cache_close(open_cache(folder, 2, WD_F32));
+    assert_false(wd_path_exists(old));
+    assert_true(wd_path_exists(fresh));
+    assert_true(wd_path_exists(strange));
 }
 
 /* Only new prompts are computed, each once; dtypes and lengths do not share. */
@@ -547,6 +575,7 @@ int main(void)
         cmocka_unit_test(reference),
         cmocka_unit_test(memory_and_bf16),
         cmocka_unit_test(padding_left_out),
+        cmocka_unit_test(what_killed_writers_left_goes),
         cmocka_unit_test(grows),
         cmocka_unit_test(damaged),
         cmocka_unit_test(other_encoder),

@@ -67,6 +67,12 @@ static wd_text_hash checksum_of(const wd_text_rows *r)
     return canonical(XXH3_128bits_digest(&state));
 }
 
+wd_status wd_text_folder_prepare(const char *folder, wd_err *err)
+{
+    wd_file_remove_abandoned(folder, prefix);
+    return wd_folder_make(folder, err);
+}
+
 wd_status wd_text_file_write(char path[WD_PATH_MAX], const char *folder, const char *key,
                              const wd_text_rows *r, wd_err *err)
 {

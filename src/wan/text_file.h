@@ -40,6 +40,9 @@ void wd_text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *config,
 /* Whether a file's name is one that the cache gives to files of this key. */
 bool wd_text_file_is_named(const char *name, const char *key);
 
+/* Makes the folder, or removes from it what writers that were killed have left there. */
+wd_status wd_text_folder_prepare(const char *folder, wd_err *err);
+
 /* Writes them into `folder`, whole or not at all; *path gets the file's path. */
 wd_status wd_text_file_write(char path[WD_PATH_MAX], const char *folder, const char *key,
                              const wd_text_rows *rows, wd_err *err);
