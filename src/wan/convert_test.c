@@ -266,6 +266,35 @@ static void heads_of_another_width(void **state)
     wd_safetensors_close(set);
 }
 
+/* Also where no configuration says how many blocks there are. */
+static void too_many_blocks_are_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_dit_file file;
+    wd_safetensors *set;
+    wd_tensor_table table;
+    wd_pipeline tiny;
+    char path[WD_PATH_MAX];
+    wd_test_ok(wd_pipeline_open(&tiny, wan_tiny, &err), &err);
+    for (int more = 0; more < 2; more++) {
+        tiny.dit.layers = WD_DIT_LAYERS_MAX + more;
+        wd_test_ok(wd_dit_table_open(&table, &tiny.dit, &err), &err);
+        below(path, more ? "more-blocks.safetensors" : "most-blocks.safetensors");
+        wd_test_sparse_file(path, &table, 0, 1, WD_BF16, NULL);
+        wd_dit_table_close(&table);
+        wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+        assert_true(wd_dit_file_detect(&file, set));
+        const wd_status status = wd_dit_file_read(&file, set, &err);
+        if (more)
+            wd_test_refused(status, &err, WD_UNSUPPORTED,
+                            "\"blocks.126.scale_shift_table\": expected at most 126 blocks");
+        else
+            wd_test_ok(status, &err);
+        wd_safetensors_close(set);
+    }
+}
+
 /* A stop leaves neither the file nor a part of it. */
 static void stops_on_request(void **state)
 {
@@ -294,6 +323,7 @@ int main(void)
         cmocka_unit_test(nothing_is_replaced),
         cmocka_unit_test(heads_of_another_width),
         cmocka_unit_test(stops_on_request),
+        cmocka_unit_test(too_many_blocks_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
