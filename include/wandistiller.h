@@ -152,7 +152,8 @@ typedef struct wd_train_options {
     size_t bytes; /* of this struct */
     /* teacher */
     const char *teacher_path;  /* pipeline folder or Hub id; required */
-    const char *teacher_dtype; /* "float32", "float16", "bfloat16": its weights */
+    const char *teacher_dtype; /* "float32", "float16", "bfloat16": its weights; NULL: "float32", or
+                                * "bfloat16" where the host's memory is too small for that */
     const char
         *teacher_device_strategy;   /* "cpu", "gpu", "gpu0", "balanced", "sequential", "custom",
                                      * "offload", "disk", "auto"; NULL: by the devices */
@@ -162,7 +163,7 @@ typedef struct wd_train_options {
     int64_t teacher_window; /* trajectories per sweep over the weights, of all ranks; 0: chosen */
     int64_t teacher_micro_batch;    /* states that go through a block together; 0: chosen */
     /* student */
-    const char *student_config;  /* JSON file; NULL: half the teacher's depth, same width */
+    const char *student_config;  /* JSON file; NULL: half the teacher's depth */
     const char *mixed_precision; /* "no", "bf16", "fp16": what the student computes in */
     /* data */
     const char *data_path; /* prompts: a file, or a folder with some; required */
@@ -175,8 +176,8 @@ typedef struct wd_train_options {
     int64_t trajectory_steps; /* steps of each from noise to picture, on average */
     int64_t target_reuse;     /* how often the student sees each target, on average */
     int64_t target_replay;    /* how many of the latest targets it sees again */
-    double guidance_scale;    /* folded into the targets */
-    double guidance_scale_2;  /* of the low-noise expert; NaN: guidance_scale */
+    double guidance_scale;    /* folded into the targets; NaN: what the teacher's authors use */
+    double guidance_scale_2;  /* of the low-noise expert; NaN: guidance_scale where that is given */
     double flow_shift;        /* NaN: the teacher's scheduler's */
     /* training */
     int64_t batch_size; /* samples per micro-batch; 0: chosen */
@@ -365,6 +366,7 @@ void wd_train_fail(const wd_err *error);
  * ranks meanwhile; the process must not have threads yet. */
 wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *options, int argc,
                                char *const *argv, wd_err *err);
+/* WD_DOES_NOT_FIT: no strategy fits; *text, which says what is missing, is set all the same. */
 wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err);
 wd_status wd_sample(const wd_sample_options *options, wd_err *err);
 wd_status wd_forward(const wd_forward_options *options, wd_err *err);

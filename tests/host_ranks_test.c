@@ -245,7 +245,7 @@ static void ranks_have_what_was_planned(void **state)
     static const char *const ranks[] = {"2", "4"};
     if (WD_TEST_SANITIZED) wd_test_skip("a sanitizer has memory of its own");
     for (int i = 0; i < 2; i++) {
-        double measured_mb = 0.0;
+        double measured_mib = 0.0;
         const char *run = wd_test_path(ranks[i]);
         const int64_t most =
             watch_parts(START(ranks[i], "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny",
@@ -258,12 +258,12 @@ static void ranks_have_what_was_planned(void **state)
         const double measured = (double)(most - memory_of(json, "bytes_before"));
         const char *said = strstr(program.err, "host memory: planned");
         if (!said ||
-            sscanf(said, "host memory: planned %*f MB, measured %lf MB", &measured_mb) != 1)
+            sscanf(said, "host memory: planned %*f MiB, measured %lf MiB", &measured_mib) != 1)
             fail_msg("no line of measured host memory: %s", program.err);
-        print_message("%s ranks: planned %.1f MB, measured %.1f MB, as said %g MB\n", ranks[i],
-                      1e-6 * planned, 1e-6 * measured, measured_mb);
+        print_message("%s ranks: planned %.1f MB, measured %.1f MB, as said %g MiB\n", ranks[i],
+                      1e-6 * planned, 1e-6 * measured, measured_mib);
         check_planned("from outside", measured, planned);
-        check_planned("by itself", 1e6 * measured_mb, planned);
+        check_planned("by itself", 1048576 * measured_mib, planned);
     }
 }
 

@@ -240,7 +240,7 @@ static void a_map_goes_over_all_ranks(void **state)
     json_decref(plan);
     wd_program_run(&program, PLAN("2", "1"), "--teacher_device_map", file);
     wd_program_succeeded(&program);
-    wd_program_run(&program, PLAN("8", "2"), "--devices", "sim:4x80GiB", "--teacher_device_map",
+    wd_program_run(&program, PLAN("8", "2"), "--devices", "sim:4xh100", "--teacher_device_map",
                    file); /* one device each: there is a sim:5 */
     wd_program_succeeded(&program);
 }
@@ -303,14 +303,8 @@ static void rates_are_kept(void **state)
 {
     (void)state;
     static char first[sizeof program.out];
-    const char *const plan[] = {"plan",
-                                "--teacher_path",
-                                WD_SOURCE_DIR "/models/wan-tiny",
-                                "--devices",
-                                "sim:2x64MiB",
-                                "--host_memory",
-                                "1GiB",
-                                NULL};
+    const char *const plan[] = {
+        "plan", "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny", "--host_memory", "1GiB", NULL};
     wd_program_run_(&program, plan);
     wd_program_succeeded(&program);
     assert_true(wd_path_exists(wd_test_path("cache/wandistiller/rates.json")));
@@ -333,9 +327,9 @@ static void rates_are_kept(void **state)
     wd_test_ok(wd_json_save(cache, file, &err), &err);
     json_decref(cache);
     wd_program_run(&program, "plan", "--teacher_path", WD_SOURCE_DIR "/models/wan-tiny",
-                   "--devices", "sim:2x64MiB", "--measure_rates");
+                   "--measure_rates");
     wd_program_succeeded(&program);
-    assert_non_null(strstr(program.out, "(1e+03 TFLOP/s, link 1e+06 GB/s)"));
+    assert_non_null(strstr(program.out, "cpu (1e+03 TFLOP/s)"));
 }
 
 int main(void)

@@ -53,7 +53,9 @@ static void every_strategy_gives_one_student(void **state)
     (void)state;
     wd_program_run(&program, RUN("host"));
     wd_program_succeeded(&program);
-    assert_non_null(strstr(program.err, "teacher: cpu, for there is no device but the processor"));
+    assert_non_null(strstr(program.err, "teacher: cpu, by auto as the fastest of 2 that fit"));
+    assert_non_null(strstr(program.err, "in all: 12 steps (--num_steps), 96 targets, each seen "));
+    assert_null(strstr(program.err, "simulated"));
     for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
         const char *strategy = wd_strategy_name((wd_strategy)i);
         if (i == WD_STRATEGY_custom) continue; /* see a_map_gives_the_same_student */
@@ -153,13 +155,14 @@ static void a_plan_holds_to_the_byte(void **state)
 {
     (void)state;
     char devices[64];
-    wd_program_run(&program, RUN("roomy"), "--devices", "sim:1GiB", "--teacher_window", "6");
+    wd_program_run(&program, RUN("roomy"), "--devices", "sim:1GiB", "--teacher_window", "6",
+                   "--teacher_device_strategy", "gpu");
     wd_program_succeeded(&program);
     int64_t peak = planned_peak("roomy");
     for (int less = 0; less < 2; less++) {
         snprintf(devices, sizeof devices, "sim:%lldB", (long long)(peak - less));
         wd_program_run(&program, RUN(less ? "short" : "exact"), "--devices", devices,
-                       "--teacher_window", "6");
+                       "--teacher_window", "6", "--teacher_device_strategy", "gpu");
         if (!less) {
             wd_program_succeeded(&program);
             assert_int_equal(planned_peak("exact"), peak);
@@ -192,7 +195,7 @@ static void ways_out_of_host_memory_fit(void **state)
 {
     (void)state;
     char bytes[32], path[256];
-    wd_program_run(&program, RUN("host-roomy"));
+    wd_program_run(&program, RUN("host-roomy"), "--teacher_device_strategy", "cpu");
     wd_program_succeeded(&program);
     snprintf(path, sizeof path, "%s/run.json", wd_test_path("host-roomy"));
     json_t *json = load(path);
@@ -200,7 +203,8 @@ static void ways_out_of_host_memory_fit(void **state)
         json_integer_value(json_object_get(json_object_get(json, "memory"), "bytes_peak"));
     json_decref(json);
     snprintf(bytes, sizeof bytes, "%lldB", (long long)(peak - (4 << 20)));
-    wd_program_run(&program, RUN("host-tight"), "--host_memory", bytes);
+    wd_program_run(&program, RUN("host-tight"), "--host_memory", bytes, "--teacher_device_strategy",
+                   "cpu");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
     run_the_ways_out(5);
 }
@@ -252,7 +256,8 @@ static void a_way_out_is_whole(void **state)
     char negative[6000];
     memset(negative, 'x', sizeof negative);
     negative[sizeof negative - 1] = 0;
-    wd_program_run(&program, RUN("whole"), "--devices", "sim:60MB", "--negative_prompt", negative);
+    wd_program_run(&program, RUN("whole"), "--devices", "sim:60MB", "--negative_prompt", negative,
+                   "--teacher_device_strategy", "gpu");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
     assert_non_null(strstr(program.err, negative));
     run_the_ways_out(1);
@@ -384,9 +389,9 @@ static void memory_that_is_gone_is_reported(void **state)
     const char *then = strstr(program.err, "[Rank 0, cpu] allocated ");
     assert_non_null(then);
     double allocated;
-    char unit[3]; /* the teacher and the student, which were there when there was no more */
-    assert_int_equal(sscanf(then, "[Rank 0, cpu] allocated %lf %2s", &allocated, unit), 2);
-    assert_string_equal(unit, "MB");
+    char unit[4]; /* the teacher and the student, which were there when there was no more */
+    assert_int_equal(sscanf(then, "[Rank 0, cpu] allocated %lf %3s", &allocated, unit), 2);
+    assert_string_equal(unit, "MiB");
     assert_true(allocated > 40);
     assert_non_null(strstr(program.err, "--gradient_checkpointing"));
     for (char *way = program.err; (way = strstr(way, "  wandistiller train "));) {
@@ -481,8 +486,8 @@ static void a_device_may_be_too_small_to_measure(void **state)
 {
     (void)state;
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--measure_rates", "--devices",
-                   "sim:1B");
-    wd_program_succeeded(&program);
+                   "sim:1B@link=1GB/s,compute=1GFLOP/s");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
     assert_non_null(strstr(program.out, "no, sim:0 lacks"));
     wd_program_run(&program, RUN("tiny"), "--measure_rates", "--devices", "sim:1B");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit, whatever the strategy");
@@ -502,6 +507,8 @@ static void plan_needs_a_teacher(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--teacher_device_map");
 }
 
+#define TOO_SMALL "sim:1MiB,2MiB@link=1GB/s,compute=1GFLOP/s"
+
 /* The table has a line for every strategy, and what the recommended one takes. */
 static void plan_prints_tables(void **state)
 {
@@ -514,20 +521,25 @@ static void plan_prints_tables(void **state)
         "disk ", "by what it is", "teacher weights", "student EMA", "sim:1"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(program.out, parts[i])) fail_msg("no \"%s\" in\n%s", parts[i], program.out);
-    assert_non_null(strstr(program.out, "sim:0 to sim:1 67.1 MB each"));
+    assert_memory_equal(program.out, "simulated: ", strlen("simulated: "));
+    assert_non_null(strstr(program.out, "sim:0 to sim:1 64 MiB each"));
+    assert_non_null(strstr(program.out, "\n* "));
+    assert_non_null(strstr(program.out, "\nin all under "));
     assert_non_null(strstr(program.out, "* the fastest that fits"));
     assert_null(strstr(program.out, " \n"));
-    assert_null(strstr(program.out, "train takes"));
+}
+
+/* A plan in which nothing fits recommends nothing, says what is missing, and is a failure. */
+static void plan_fails_where_nothing_fits(void **state)
+{
+    (void)state;
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   "sim:64MiB@link=1GB/s,compute=1GFLOP/s,cpu=1TFLOP/s");
-    wd_program_succeeded(&program);
-    assert_non_null(strstr(program.out, "train takes gpu, for there is one device; "
-                                        "--teacher_device_strategy cpu takes the fastest\n"));
-    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   "sim:1MiB,2MiB", "--host_memory", "1MiB");
-    wd_program_succeeded(&program);
-    assert_non_null(strstr(program.out, "sim:0 1.05 MB ("));
-    assert_non_null(strstr(program.out, "nothing fits, * lacks least"));
+                   TOO_SMALL, "--host_memory", "1MiB", "--teacher_dtype", "float32");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
+    assert_non_null(strstr(program.out, "sim:0 1 MiB ("));
+    assert_non_null(strstr(program.out, "nothing fits, "));
+    assert_null(strstr(program.out, "*"));
+    assert_null(strstr(program.out, "in all"));
     assert_non_null(strstr(program.out, "to take less: a smaller student (--student_config), "
                                         "--mixed_precision, --gradient_checkpointing, "
                                         "--teacher_dtype bfloat16,\nfewer --trajectories"));
@@ -538,11 +550,62 @@ static void plan_prints_tables(void **state)
     assert_non_null(links);
     assert_non_null(strstr(links, "\n  host memory to sim:0 "));
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   "sim:1MiB,2MiB", "--host_memory", "1MiB", "--mixed_precision",
+                   TOO_SMALL, "--host_memory", "1MiB", "--mixed_precision",
                    "--gradient_checkpointing", "--teacher_dtype", "bfloat16");
-    wd_program_succeeded(&program); /* what is asked for already is no advice */
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
+    /* what is asked for already is no advice */
     assert_non_null(strstr(program.out, "to take less: a smaller student (--student_config),\n"
                                         "fewer --trajectories"));
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", TOO_SMALL, "--json");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
+    assert_non_null(strstr(program.out, "\"recommended\": null"));
+}
+
+static void plan_says_how_long_a_run_takes(void **state)
+{
+    (void)state;
+    static const char devices[] = "sim:1GiB@link=1GB/s,compute=1GFLOP/s,cpu=1GFLOP/s";
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", devices);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, ": 10 epochs of the prompts, which --data_path names; "
+                                        "1000 steps take "));
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
+                   devices, "--num_epochs", "4", "--batch_size", "2", "--target_reuse", "1",
+                   "--ranks", "2", "--devices", "sim:2x1GiB@link=1GB/s,compute=1GFLOP/s");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, ": 4 steps (4 epochs of 3 prompts), 16 targets, each seen "
+                                        "once: "));
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
+                   devices, "--num_steps", "100000", "--max_minutes", "30");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, " (--max_minutes), "));
+    assert_non_null(strstr(program.out, ", each seen twice: 30 minutes at "));
+}
+
+/* What a newcomer says fits the machine: a teacher of 2 x 14 billion weights on one card. */
+static void defaults_fit_a_large_teacher(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--devices", "sim:rtx4090",
+                   "--host_memory", "64GiB");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "wan2.2-a14b, bfloat16: 2 x 14.3 billion weights"));
+    assert_non_null(strstr(program.out, "; 512x512 pixels, "));
+    assert_non_null(strstr(program.out, "\n* offload "));
+    wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--devices", "sim:rtx4090",
+                   "--host_memory", "512GiB");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "wan2.2-a14b, float32: 2 x 14.3 billion weights"));
+}
+
+static void plan_asks_for_speeds(void **state)
+{
+    (void)state;
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", "sim:2x64MiB");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "state both speeds");
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", "sim:h100");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "sim:0 80 GiB (494 TFLOP/s, link 50.4 GB/s)"));
 }
 
 /* The prompts are encoded by what the map says: a device without room for it is no plan. */
@@ -557,16 +620,17 @@ static void plan_says_what_cannot_encode(void **state)
     for (int enough = 0; enough < 2; enough++) {
         wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts,
                        "--cache_dir", wd_test_path("none"), "--devices",
-                       enough ? "sim:256MiB,4MiB" : "sim:256MiB,128KiB", "--teacher_device_map",
-                       file);
-        wd_program_succeeded(&program);
+                       enough ? "sim:256MiB,4MiB@link=1GB/s,compute=1GFLOP/s"
+                              : "sim:256MiB,128KiB@link=1GB/s,compute=1GFLOP/s",
+                       "--teacher_device_map", file);
+        assert_int_equal(program.code, enough ? WD_OK : WD_DOES_NOT_FIT);
         const char *said = strstr(program.out, "train refuses custom: sim:1 has no room for what "
                                                "encodes the prompts\n");
         assert_true(enough == !said);
     }
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts,
                    "--cache_dir", wd_test_path("none"), "--host_memory", "1MiB", "--json");
-    wd_program_succeeded(&program);
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "plan: nothing fits");
     assert_non_null(strstr(program.out, "\"no_room_to_encode\": \"host memory\""));
 }
 
@@ -594,6 +658,10 @@ int main(void)
         cmocka_unit_test(a_device_may_be_too_small_to_measure),
         cmocka_unit_test(plan_needs_a_teacher),
         cmocka_unit_test(plan_prints_tables),
+        cmocka_unit_test(plan_fails_where_nothing_fits),
+        cmocka_unit_test(plan_says_how_long_a_run_takes),
+        cmocka_unit_test(plan_asks_for_speeds),
+        cmocka_unit_test(defaults_fit_a_large_teacher),
         cmocka_unit_test(plan_says_what_cannot_encode),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -13,7 +13,7 @@ import tempfile
 STUDENT = {"hidden_size": 1536, "depth": 20}
 RUN = ("--teacher_preset wan2.2-a14b --teacher_dtype bfloat16 --student_config student.json "
        "--mixed_precision bf16 --height 512 --width 512 --trajectories 512 --host_memory 512GiB "
-       "--devices sim:8x80GiB@link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s,memory=80GB/s").split()
+       "--devices sim:8xh100@cpu=4TFLOP/s,memory=80GB/s").split()
 
 # Ranks, hosts, pictures of a rank, what else is asked for.
 SCALES = [(1, 1, 4, ""), (8, 1, 4, ""), (64, 8, 4, ""), (64, 8, 4, "--shard_optimizer"),

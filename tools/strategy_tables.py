@@ -17,35 +17,35 @@ STUDENT = {"hidden_size": 1536, "depth": 20}
 RUN = ("--teacher_preset wan2.2-a14b --teacher_dtype bfloat16 --student_config student.json "
        "--mixed_precision bf16 --batch_size 4 --height 512 --width 512").split()
 
-# What sustained bf16 products and copies reach on such GPUs, as measured by their users: about half
-# of what the data sheets promise.
+# Cards that --devices knows by name: memory, what they are, their host's processor.
 KINDS = {
-    "24": ("24 GiB", "GeForce RTX 4090, PCIe 4", "link=25GB/s,compute=90TFLOP/s,cpu=2TFLOP/s"),
-    "40": ("40 GiB", "A100 SXM, PCIe 4", "link=25GB/s,compute=180TFLOP/s,cpu=2TFLOP/s"),
-    "48": ("48 GiB", "L40S, PCIe 4", "link=25GB/s,compute=170TFLOP/s,cpu=2TFLOP/s"),
-    "80": ("80 GiB", "H100 SXM, PCIe 5", "link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s"),
-    "141": ("141 GiB", "H200 SXM, PCIe 5", "link=50GB/s,compute=500TFLOP/s,cpu=4TFLOP/s"),
+    "rtx4090": ("24 GiB", "GeForce RTX 4090, PCIe 4", "2TFLOP/s"),
+    "l40s": ("48 GiB", "L40S, PCIe 4", "2TFLOP/s"),
+    "a100": ("80 GiB", "A100 SXM, PCIe 4", "2TFLOP/s"),
+    "h100": ("80 GiB", "H100 SXM, PCIe 5", "4TFLOP/s"),
+    "h200": ("141 GiB", "H200 SXM, PCIe 5", "4TFLOP/s"),
 }
 CPU = "cpu@compute=4TFLOP/s"
 
 # Number of devices, their kind, host memory.
-MACHINES = [(1, "24", "64GiB"), (2, "24", "128GiB"), (4, "24", "128GiB"), (1, "48", "128GiB"),
-            (2, "48", "128GiB"), (4, "40", "256GiB"), (1, "80", "256GiB"), (4, "80", "512GiB"),
-            (8, "80", "512GiB"), (1, "141", "256GiB"), (0, "", "140GB")]
-WHOLE = [(1, "24", "64GiB"), (4, "24", "128GiB"), (0, "", "140GB")]
-DRAWN = (4, "24", "128GiB")
+MACHINES = [(1, "rtx4090", "64GiB"), (2, "rtx4090", "128GiB"), (4, "rtx4090", "128GiB"),
+            (1, "l40s", "128GiB"), (2, "l40s", "128GiB"), (1, "a100", "256GiB"),
+            (1, "h100", "256GiB"), (4, "h100", "512GiB"), (8, "h100", "512GiB"),
+            (1, "h200", "256GiB"), (0, "", "130GiB")]
+WHOLE = [(1, "rtx4090", "64GiB"), (4, "rtx4090", "128GiB"), (0, "", "130GiB")]
+DRAWN = (4, "rtx4090", "128GiB")
 STRATEGIES = ["cpu", "gpu", "balanced", "sequential", "offload", "disk"]
 
 
 def devices(machine):
     count, kind, _ = machine
-    return f"sim:{count}x{kind}GiB@{KINDS[kind][2]}" if count else CPU
+    return f"sim:{count}x{kind}@cpu={KINDS[kind][2]}" if count else CPU
 
 
 def title(machine):
     count, kind, host = machine
-    size = f"{count} x {KINDS[kind][0]}" if count else "CPU only"
-    return size, host.replace("GiB", " GiB").replace("GB", " GB")
+    size = f"{count} x {KINDS[kind][0]} ({kind})" if count else "CPU only"
+    return size, host.replace("GiB", " GiB")
 
 
 def plan(program, machine, *more):
@@ -65,7 +65,7 @@ def cell(strategy, recommended):
         return ""
     if not strategy["fits"]:
         missing = [strategy["host_missing"]] + [d["missing"] for d in strategy["devices"]]
-        return f"lacks {max(missing) / 1e9:.0f} GB"
+        return f"lacks {max(missing) / 2**30:.0f} GiB"
     text = seconds(strategy["seconds_per_step"])
     return f"**{text}**" if strategy["strategy"] == recommended else text
 
@@ -82,12 +82,14 @@ def summary(program):
         yield "| " + " | ".join([*title(machine), *cells]) + " |"
 
 
-def kinds():
-    yield "| device | such as | speeds given |"
-    yield "|---|---|---|"
-    for name, such_as, speeds in KINDS.values():
-        yield f"| {name} | {such_as} | `{speeds}` |"
-    yield f"| CPU only | a server of 64 cores with AVX512-BF16 | `{CPU}` |"
+def kinds(program):
+    yield "| device | memory | such as | products | link | processor |"
+    yield "|---|---|---|---|---|---|"
+    for kind, (memory, such_as, processor) in KINDS.items():
+        card = json.loads(plan(program, (1, kind, "256GiB"), "--json"))["devices"][0]
+        yield (f"| `sim:{kind}` | {memory} | {such_as} | {card['flops_per_s'] / 1e12:.3g} TFLOP/s "
+               f"| {card['link_bytes_per_s'] / 1e9:.3g} GB/s | `cpu={processor}` |")
+    yield f"| `{CPU}` | | a server of 64 cores with AVX512-BF16 | | | |"
 
 
 def whole(program):
@@ -109,7 +111,10 @@ def tables(program):
     yield "        " + " ".join(RUN[4:10]) + " \\"
     yield "        " + " ".join(RUN[10:]) + " --devices ... --host_memory ..."
     yield ""
-    yield from kinds()
+    yield from kinds(program)
+    yield ""
+    yield ("A card's speeds are what programs reach: half of the products of its data sheet (bf16, "
+           "dense), four fifths of its link (PCIe, 16 lanes, one way).")
     yield ""
     yield ("Predicted seconds per training step of four pictures; bold: what `auto` takes; "
            "*lacks*: does not fit, by so much; empty: this machine cannot have it. `gpu0` is `gpu` "

@@ -77,7 +77,7 @@ static wd_status choose_teacher(job *j, wd_err *err)
     const wd_eval_options *o = j->options;
     double *scale = j->report.teacher.guidance_scale;
     char path[WD_PATH_MAX];
-    scale[0] = scale[1] = 5;
+    memcpy(scale, j->pipeline[TEACHER].guidance_scale, 2 * sizeof *scale);
     WD_TRY(wd_path_join(path, j->pipeline[STUDENT].path, "run.json", err));
     if (wd_path_exists(path))
         WD_TRY(wd_json_load(&j->trained, path, err));

@@ -10,10 +10,10 @@
 
 const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes)
 {
-    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB"};
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double v = (double)bytes;
     int u = 0;
-    while (v >= 1000 && u < 4) v /= 1000, u++;
+    while (v >= 1000 && u < 4) v /= 1024, u++; /* three digits are enough */
     snprintf(out, out_bytes, "%.3g %s", v, unit[u]);
     return out;
 }

@@ -7,7 +7,7 @@
 #include "dist/watch.h"
 #include "distill/plan.h"
 
-/* "412 MB" */
+/* "412 MiB" */
 const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes);
 
 /* "host memory", or the device's name. */

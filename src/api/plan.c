@@ -26,6 +26,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     wd_train_plan where = {0};
     const wd_strategy_plan *all;
     wd_strategy_plan best;
+    bool fits;
     const bool has_text =
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
     wd_teacher_map map;
@@ -42,10 +43,13 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
                                  .teacher = options->teacher_preset ? options->teacher_preset
                                                                     : options->train.teacher_path,
                                  .strategy = all,
-                                 .recommended = (int)best.strategy,
-                                 .shown = where.reason ? &best : &where.chosen};
+                                 .best = &best,
+                                 .shown = &where.chosen};
     if (options->svg) WD_TRY_OUT(wd_plan_svg_write(options->svg, &table, err));
-    status = say(text, &table, options->json, err);
+    WD_TRY_OUT(say(text, &table, options->json, err));
+    fits = best.fits && !wd_train_plan_lacks_to_encode(&where);
+    if (!fits)
+        status = wd_fail(err, WD_DOES_NOT_FIT, "plan: nothing fits; the plan says what is missing");
 out:
     wd_train_plan_close(&where);
     return status;
@@ -66,6 +70,13 @@ static wd_status describe_ranks(wd_comm *out, const wd_plan_options *o, wd_err *
     return WD_OK;
 }
 
+static wd_status check_speeds(const wd_plan_options *o, wd_err *err)
+{
+    wd_device_list list;
+    WD_TRY(wd_device_list_parse(&list, o->train.devices, err));
+    return wd_device_list_need_speeds(&list, o->train.devices, err);
+}
+
 wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
 {
     wd_devices devices = {0};
@@ -73,11 +84,11 @@ wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
     wd_comm ranks;
     WD_TRY(wd_options_check(WD_JOB_PLAN, options, err));
     WD_TRY(describe_ranks(&ranks, options, err));
+    WD_TRY(check_speeds(options, err));
     wd_stop_begin();
     WD_TRY(wd_alloc((void **)&setup, 1, sizeof *setup, "a plan", err));
     wd_status status =
-        wd_train_setup_open_planned(setup, &options->train, options->teacher_preset, err);
-    setup->trainer.machine.comm = &ranks;
+        wd_train_setup_open_planned(setup, &options->train, &ranks, options->teacher_preset, err);
     if (status == WD_OK)
         status = wd_devices_open_shared(&devices, options->train.devices,
                                         wd_threads_alone(options->train.num_threads), &ranks, err);

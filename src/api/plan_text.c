@@ -7,6 +7,7 @@
 
 #include "api/memory_report.h"
 #include "api/plan_links.h"
+#include "api/run_length.h"
 #include "core/page.h"
 #include "student/params.h"
 
@@ -60,6 +61,9 @@ static void say_head(wd_page *p, const wd_plan_table *t)
     const wd_machine_options *m = &t->setup->trainer.machine;
     const wd_train_options *o = &t->setup->options;
     const int experts = wd_teacher_experts(&t->setup->teacher);
+    if (has_pools(d))
+        wd_page_say(p, "simulated: the devices below need not be there; what they can do is what "
+                       "--devices says\n");
     wd_page_say(p, "teacher  %s, %s: %s%.3g billion weights\n", t->teacher, o->teacher_dtype,
                 experts > 1 ? "2 x " : "", billions(&m->teacher->dit));
     wd_page_say(p,
@@ -112,7 +116,8 @@ static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
     const wd_devices *d = t->plan->devices;
     const wd_strategy_plan *s = &t->strategy[k];
     const bool many = t->plan->input.site.ranks > 1;
-    wd_page_say(p, "%c %-11s ", k == t->recommended ? '*' : ' ', wd_strategy_name(s->strategy));
+    const bool is_best = s->fits && s->strategy == t->best->strategy;
+    wd_page_say(p, "%c %-11s ", is_best ? '*' : ' ', wd_strategy_name(s->strategy));
     if (s->objection) {
         wd_page_say(p, "%s\n", s->objection);
         return;
@@ -135,16 +140,6 @@ static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
     wd_page_say(p, "\n");
 }
 
-/* Whoever reads that there is a faster plan shall not get another one. */
-static void say_default(wd_page *p, const wd_plan_table *t)
-{
-    const wd_strategy_plan *best = &t->strategy[t->recommended], *taken = &t->plan->chosen;
-    if (!t->plan->reason || !best->fits || taken->strategy == best->strategy) return;
-    wd_page_say(p, "train takes %s, for %s; --teacher_device_strategy %s takes the fastest\n",
-                wd_strategy_name(taken->strategy), t->plan->reason,
-                wd_strategy_name(best->strategy));
-}
-
 /* What takes less, but for what has been asked for already. */
 static void say_less(wd_page *p, const wd_machine_options *m)
 {
@@ -161,6 +156,7 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     const wd_devices *d = t->plan->devices;
     const bool many = t->plan->input.site.ranks > 1;
     const char *small = wd_train_plan_lacks_to_encode(t->plan);
+    char length[WD_RUN_LENGTH_TEXT];
     wd_page_say(p, "  %-11s %-24s %8s %9s", "strategy", "fits", "window", "s/step");
     if (many) wd_page_say(p, " %9s", "samples/s");
     wd_page_say(p, "  %-*s %9s", many ? LIMIT_OF_RANKS : LIMIT, "limited by", "read");
@@ -171,11 +167,13 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
         if (is_pool(d, i)) wd_page_say(p, " %9s", d->name[i]);
     wd_page_say(p, "\n");
     for (int k = 0; k < WD_STRATEGY_auto; k++) say_strategy(p, t, k);
+    if (t->best->fits)
+        wd_page_say(p, "\n* the fastest that fits; ");
+    else
+        wd_page_say(p, "\nnothing fits, %s lacks least; ", wd_strategy_name(t->best->strategy));
     wd_page_say(p,
-                "\n%s; window: trajectories per sweep / states at a time\n"
+                "window: trajectories per sweep / states at a time\n"
                 "bytes per step%s: read from disk%s%s\n",
-                t->strategy[t->recommended].fits ? "* the fastest that fits"
-                                                 : "nothing fits, * lacks least",
                 many ? " of all ranks" : "",
                 has_pools(d) ? ", in from host memory to devices, out to it, across from device to "
                                "device"
@@ -183,11 +181,13 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
                 many ? ";\nsent to other ranks by the one that sends most; host: of all its ranks; "
                        "devices: of the fullest rank"
                      : "");
-    if (!t->strategy[t->recommended].fits) say_less(p, &t->setup->trainer.machine);
+    if (!t->best->fits) say_less(p, &t->setup->trainer.machine);
     if (small)
         wd_page_say(p, "train refuses %s: %s has no room for what encodes the prompts\n",
                     t->plan->map.given ? "custom" : "them all", small);
-    say_default(p, t);
+    if (t->shown->fits)
+        wd_page_say(p, "in all under %s: %s\n", wd_strategy_name(t->shown->strategy),
+                    wd_run_length_text(length, t->plan, t->setup, t->shown));
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];
         if (wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
@@ -317,7 +317,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                                                "while", wd_plan_phase_name(beside->item[i].phase),
                                                "bytes", (json_int_t)beside->item[i].bytes));
     return json_pack(
-        "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s, s:s, s:s?}",
+        "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
@@ -325,7 +325,8 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         "devices", devices, "host_bytes", (json_int_t)site->host_bytes, "disk_bytes_per_s",
         site->disk_bytes_per_s, "memory_bytes_per_s", site->memory_bytes_per_s,
         "network_bytes_per_s", site->network_bytes_per_s, "beside", items, "strategies", strategies,
-        "recommended", wd_strategy_name((wd_strategy)table->recommended), "train_takes",
+        "recommended", table->best->fits ? wd_strategy_name(table->best->strategy) : NULL,
+        "train_takes",
         wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
         wd_train_plan_lacks_to_encode(table->plan));
 }

@@ -4,13 +4,13 @@
 
 #include "api/train_plan.h"
 
-/* All strategies' plans [WD_STRATEGY_auto] and the number of the recommended one. */
+/* All strategies' plans [WD_STRATEGY_auto], and the best of them. */
 typedef struct wd_plan_table {
     const wd_train_plan *plan;
     const wd_train_setup *setup;
     const char *teacher; /* its name */
     const wd_strategy_plan *strategy;
-    int recommended;
+    const wd_strategy_plan *best;  /* the fastest that fits, else the one that lacks least */
     const wd_strategy_plan *shown; /* by what it is: what was asked for, or recommended */
 } wd_plan_table;
 

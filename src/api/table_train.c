@@ -25,16 +25,16 @@ static const wd_option table[] = {
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help = "Diffusers Wan pipeline folder, or a Hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers "
              "that lies in the local Hub cache"},
-    {WD_CHOICE_LINE(teacher_dtype, "float32", "float32", "float16", "bfloat16"), .group = "Teacher",
+    {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16"), .group = "Teacher",
      .flags = WD_OPTION_STUDENT,
      .help = "How the teacher's weights are kept. It computes in bfloat16 with bfloat16, else in "
-             "float32: on the CPU float16 is widened block by block"},
+             "float32: on the CPU float16 is widened block by block; default: float32, or bfloat16 "
+             "for a teacher that is larger than the host's memory in float32"},
     {WD_FIELD(teacher_device_strategy), .type = WD_OPTION_CHOICE, .default_text = "",
      .choices = strategies, .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help =
-         "Where the teacher's weights live, and who computes (docs/strategies.md); default: cpu "
-         "where there is no other device, gpu with one, auto with several or with several ranks. "
-         "Never changes the student"},
+         "Where the teacher's weights live, and who computes (docs/strategies.md); default: auto, "
+         "the fastest that fits. Never changes the student"},
     {WD_TEXT_LINE(teacher_device_map, "", "FILE"), .group = "Teacher",
      .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
      .help = "JSON file that says where each part of the teacher goes, for custom: names of "
@@ -55,8 +55,8 @@ static const wd_option table[] = {
 
     {WD_TEXT_LINE(student_config, "", "FILE"), .group = "Student",
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
-     .help = "JSON file that says what the student is; without it: half the teacher's depth, same "
-             "width"},
+     .help = "JSON file that says what the student is; without it: half the teacher's depth, and "
+             "its width, but at most 1536"},
     {WD_CHOICE_LINE(mixed_precision, "no", "no", "bf16", "fp16"), .bare = "bf16",
      .group = "Student", .flags = WD_OPTION_STUDENT,
      .help = "What the student computes in while it trains. On the CPU fp16 computes in bf16"},
@@ -69,7 +69,8 @@ static const wd_option table[] = {
          "Prompts: a text file with one per line, a .jsonl file, or a folder with such files or "
          "captions"},
     {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Prompts", .flags = WD_OPTION_STUDENT,
-     .help = "What guidance leads away from"},
+     .help = "What guidance leads away from; default: for published Wan models their authors' "
+             "text, without the words against still pictures, else nothing"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Prompts", .flags = WD_OPTION_STUDENT,
      .help = "Pixels; 0: the student configuration's, else the teacher's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Prompts", .flags = WD_OPTION_STUDENT,
@@ -89,10 +90,11 @@ static const wd_option table[] = {
      .help = "How often the student sees each of the teacher's velocities, on average"},
     {WD_INT_LINE(target_replay, "1024", 1, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How many of the latest targets the repeated ones are drawn from"},
-    {WD_FLOAT_LINE(guidance_scale, "5", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "Guidance folded into the student, which then needs none"},
+    {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Guidance folded into the student, which then needs none; default: what the teacher's "
+             "authors use, 5, of Wan2.2-A14B 4 and 3"},
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "The same for the low-noise expert; default: GUIDANCE_SCALE"},
+     .help = "The same for the low-noise expert; default: GUIDANCE_SCALE where that is given"},
     {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How far noise levels are shifted towards noise; default: the teacher's scheduler's"},
 
@@ -174,10 +176,11 @@ static const wd_option table[] = {
 
     {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Devices to compute on, the student on the first: auto, cpu, or simulated ones, "
-             "sim:4x24GiB@link=25GB/s,compute=20GFLOP/s. To plan for another machine, cpu=3TFLOP/s "
+             "sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, or cards by name, sim:4xrtx4090, sim:h100 "
+             "(docs/strategies.md). To plan for another machine, cpu=3TFLOP/s "
              "behind the @, or cpu@compute=3TFLOP/s, says what its processor does, memory=80GB/s "
              "what its ranks send one another"},
-    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
+    {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine", .flags = WD_OPTION_STUDENT,
      .help = "Memory that the run may have of a host, such as 60GiB, its ranks together; default: "
              "what is free"},
     {WD_TEXT_LINE(network_bandwidth, "12.5GB/s", "SPEED"), .group = "Machine",

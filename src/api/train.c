@@ -11,6 +11,7 @@
 #include "api/memory_report.h"
 #include "api/options_json.h"
 #include "api/ranks.h"
+#include "api/run_length.h"
 #include "api/text_plan.h"
 #include "api/traffic_report.h"
 #include "api/train_plan.h"
@@ -56,7 +57,7 @@ static void say_run(const wd_train_setup *s)
 static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,
                            wd_devices *devices, const wd_teacher_map *map, wd_err *err)
 {
-    char line[256];
+    char line[WD_RUN_LENGTH_TEXT];
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
     WD_TRY(wd_text_plan(&text, s, devices, map->text_encoder, err));
@@ -70,6 +71,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     say_run(s);
     wd_train_plan_line(line, sizeof line, where, &where->chosen);
     wd_log(WD_LOG_INFO, "%s", line);
+    wd_log(WD_LOG_INFO, "in all: %s", wd_run_length_text(line, where, s, &where->chosen));
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
         wd_log(WD_LOG_WARNING, "%s", line);
     wd_memory_report_plan(plan, devices);
@@ -167,6 +169,15 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
     return run_trainer(out, s, where, err);
 }
 
+/* The first line of a run that has any. */
+static void say_simulated(const wd_devices *d)
+{
+    const int simulated = d->count - 1;
+    if (simulated)
+        wd_log(WD_LOG_INFO, "%d simulated device%s: this machine's processor computes for %s",
+               simulated, simulated == 1 ? "" : "s", simulated == 1 ? "it" : "them");
+}
+
 static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devices,
                        wd_memory_witness *witness, wd_err *err)
 {
@@ -216,6 +227,7 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
                                         wd_ranks_threads(comm, options->num_threads), comm, err);
     if (status == WD_OK) {
         wd_watch_describe(watch, wd_memory_report_note, &witness);
+        say_simulated(&devices);
         status = train(out, setup, &devices, &witness, err);
     }
     if (status != WD_OK && watch) wd_watch_fail(watch, err);

@@ -16,20 +16,10 @@
 static wd_status choose_strategy(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     const wd_train_options *o = &s->options;
-    const int others = p->devices->count - 1, ranks = wd_train_ranks(s);
     const char *name = o->teacher_device_strategy;
     if (!name && o->teacher_device_map) name = "custom";
     if (!name && o->teacher_rank >= 0) name = "gpu0";
-    if (name) return wd_strategy_of(&p->asked, name, err);
-    p->asked = ranks > 1     ? WD_STRATEGY_auto
-               : !others     ? WD_STRATEGY_cpu
-               : others == 1 ? WD_STRATEGY_gpu
-                             : WD_STRATEGY_auto;
-    p->reason = ranks > 1     ? "there are several ranks"
-                : !others     ? "there is no device but the processor"
-                : others == 1 ? "there is one device"
-                              : "there are several devices";
-    return WD_OK;
+    return wd_strategy_of(&p->asked, name ? name : wd_strategy_name(WD_STRATEGY_auto), err);
 }
 
 /* ---- sizes ---- */
@@ -249,8 +239,6 @@ static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan 
         snprintf(out, out_bytes, ", by auto as what misses least");
     else if (plan->asked == WD_STRATEGY_auto)
         snprintf(out, out_bytes, ", by auto as the fastest of %d that fit", of->rivals);
-    else if (plan->reason)
-        snprintf(out, out_bytes, ", for %s", plan->reason);
     return out;
 }
 

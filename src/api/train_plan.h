@@ -23,7 +23,6 @@ typedef struct wd_train_plan {
                            * prompts, and some slack. 0: not counted */
     double step_samples;  /* of all ranks */
     wd_strategy asked;    /* for, or by default */
-    const char *reason;   /* why the default is this one; NULL: it was asked for */
     wd_strategy_plan chosen;
 } wd_train_plan;
 

@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
+#include "dev/device_list.h"
 #include "io/writable.h"
 #include "student/checkpoint_list.h"
 #include "wan/preset.h"
@@ -98,7 +99,11 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
                        "--guidance_scale_2: %s has one expert (no boundary_ratio, or no "
                        "transformer_2); leave it out",
                        o->teacher_path);
-    if (isnan(o->guidance_scale_2)) o->guidance_scale_2 = o->guidance_scale;
+    const bool own = isnan(o->guidance_scale);
+    if (own) o->guidance_scale = s->teacher.guidance_scale[0];
+    if (isnan(o->guidance_scale_2))
+        o->guidance_scale_2 = own ? s->teacher.guidance_scale[1] : o->guidance_scale;
+    if (!o->negative_prompt) o->negative_prompt = s->teacher.negative_prompt;
     if (isnan(o->flow_shift)) o->flow_shift = s->teacher.scheduler.flow_shift;
     const wd_dit_shape picture = {.samples = 1,
                                   .frames = 1,
@@ -111,15 +116,34 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
-/* When it ends: an epoch is as many samples as there are prompts. */
+int64_t wd_train_epoch_steps(const wd_train_setup *s)
+{
+    const wd_train_options *o = &s->options;
+    const int64_t ranks = s->comm ? s->comm->ranks : 1;
+    const int64_t step = o->batch_size * o->gradient_accumulation_steps * ranks;
+    return (s->data.count + step - 1) / step;
+}
+
+/* Float32 unless the host's memory, all of it, is too small for that. */
+static wd_status resolve_teacher_dtype(wd_train_setup *s, wd_err *err)
+{
+    wd_train_options *o = &s->options;
+    size_t memory = wd_host_memory_total();
+    const double bytes = (double)sizeof(float) * (double)wd_dit_parameters(&s->teacher.dit) *
+                         wd_teacher_experts(&s->teacher);
+    if (o->host_memory) WD_TRY(wd_bytes_parse(&memory, "--host_memory", o->host_memory, err));
+    if (!o->teacher_dtype) o->teacher_dtype = bytes > (double)memory ? "bfloat16" : "float32";
+    s->encoder_dtype = strcmp(o->teacher_dtype, "float32") ? WD_BF16 : WD_F32;
+    return WD_OK;
+}
+
+/* When it ends: by epochs only where prompts are known. */
 static void resolve_length(wd_train_setup *s)
 {
     wd_train_options *o = &s->options;
-    const int64_t ranks = s->comm ? s->comm->ranks : 1;
-    const int64_t step = o->batch_size * o->gradient_accumulation_steps * ranks;
-    const int64_t per_epoch = (s->data.count + step - 1) / step;
+    const int64_t per_epoch = wd_train_epoch_steps(s);
     if (!o->num_steps && !o->num_epochs && !(o->max_minutes > 0)) o->num_epochs = EPOCHS_DEFAULT;
-    if (o->num_epochs && (!o->num_steps || o->num_epochs * per_epoch < o->num_steps))
+    if (o->num_epochs && per_epoch && (!o->num_steps || o->num_epochs * per_epoch < o->num_steps))
         o->num_steps = o->num_epochs * per_epoch;
     if (!o->sample_interval) o->sample_interval = o->num_steps / SHEETS_DEFAULT;
 }
@@ -284,7 +308,9 @@ static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
     bool student;
     WD_TRY(wd_export_is_student(&student, s->teacher.path, err));
     if (student && !(s->comm && s->comm->rank))
-        wd_export_warn_of_guidance(s->options.teacher_path, s->options.guidance_scale);
+        wd_export_warn_of_guidance(s->options.teacher_path, isnan(s->options.guidance_scale)
+                                                                ? s->teacher.guidance_scale[0]
+                                                                : s->options.guidance_scale);
     return WD_OK;
 }
 
@@ -312,7 +338,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
     resolve_length(s);
-    s->encoder_dtype = strcmp(s->options.teacher_dtype, "float32") ? WD_BF16 : WD_F32;
+    WD_TRY(resolve_teacher_dtype(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(check_folders(s, err));
     fill_trainer(s);
@@ -346,7 +372,8 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     }
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
-    s->encoder_dtype = strcmp(s->options.teacher_dtype, "float32") ? WD_BF16 : WD_F32;
+    resolve_length(s);
+    WD_TRY(resolve_teacher_dtype(s, err));
     WD_TRY(choose_folders(s, err));
     fill_trainer(s);
     wd_machine_options *m = &s->trainer.machine;
@@ -357,10 +384,12 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
 }
 
 wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
-                                      const char *preset, wd_err *err)
+                                      wd_comm *ranks, const char *preset, wd_err *err)
 {
-    *out = (wd_train_setup){
-        .given = *options, .options = *options, .bytes_before = wd_host_memory_own()};
+    *out = (wd_train_setup){.comm = ranks,
+                            .given = *options,
+                            .options = *options,
+                            .bytes_before = wd_host_memory_own()};
     const wd_status status = open_planned_parts(out, preset, err);
     if (status != WD_OK) wd_train_setup_close(out);
     return status;

@@ -10,7 +10,7 @@
 #include "student/output.h"
 
 typedef struct wd_train_setup {
-    wd_comm *comm;            /* borrowed; NULL: planned alone */
+    wd_comm *comm;            /* borrowed; without a vtable: the ranks are planned for only */
     size_t bytes_before;      /* of memory that the process had when the job began */
     wd_train_options given;   /* as they came */
     wd_train_options options; /* resolved: what was left open has its value */
@@ -41,7 +41,10 @@ wd_status wd_train_setup_open(wd_train_setup *out, const wd_train_options *optio
 /* The same for planning alone: nothing need be there but the teacher, which may be a preset (or
  * NULL); where there are no prompts, rows of text are as many as a prompt can have. */
 wd_status wd_train_setup_open_planned(wd_train_setup *out, const wd_train_options *options,
-                                      const char *preset, wd_err *err);
+                                      wd_comm *ranks, const char *preset, wd_err *err);
+/* Steps of one epoch: all ranks see as many samples as there are prompts; 0: there are none. */
+int64_t wd_train_epoch_steps(const wd_train_setup *setup);
+
 void wd_train_setup_close(wd_train_setup *setup); /* a zeroed one is fine */
 
 #endif

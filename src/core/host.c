@@ -34,21 +34,32 @@ static uint64_t number_in(const char *path)
     return value;
 }
 
-/* What the process's own cgroup (version 2) still allows; UINT64_MAX: no limit. */
-static uint64_t cgroup_left(void)
+/* The number in `file` of the process's own cgroup (version 2); UINT64_MAX: there is none. */
+static uint64_t cgroup_number(const char *name)
 {
     FILE *file = fopen("/proc/self/cgroup", "r");
     if (!file) return UINT64_MAX;
-    char line[1024], group[1000] = "";
+    char line[1024], group[1000] = "", path[1100];
     while (fgets(line, sizeof line, file)) sscanf(line, "0::%999[^\n]", group);
     fclose(file);
-    char path[1100];
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
-    uint64_t max = number_in(path);
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", group, name);
+    return number_in(path);
+}
+
+/* What the cgroup still allows; UINT64_MAX: no limit. */
+static uint64_t cgroup_left(void)
+{
+    const uint64_t max = cgroup_number("memory.max");
     if (max == UINT64_MAX) return max;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", group);
-    uint64_t now = number_in(path);
+    const uint64_t now = cgroup_number("memory.current");
     return now == UINT64_MAX || now > max ? 0 : max - now;
+}
+
+size_t wd_host_memory_total(void)
+{
+    const uint64_t kib = kib_of("/proc/meminfo", "MemTotal"), max = cgroup_number("memory.max");
+    const uint64_t bytes = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
+    return (size_t)(max < bytes ? max : bytes);
 }
 
 size_t wd_host_memory_available(void)

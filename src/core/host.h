@@ -8,6 +8,10 @@
  * allows less. SIZE_MAX where neither is known. */
 size_t wd_host_memory_available(void);
 
+/* All memory of the host, or what a cgroup allows this process in all. SIZE_MAX where neither is
+ * known. */
+size_t wd_host_memory_total(void);
+
 /* Anonymous and shared resident bytes of this process: what it owns, without mapped files; what
  * several processes share is divided among them. 0 where /proc does not tell. */
 size_t wd_host_memory_own(void);

@@ -134,19 +134,58 @@ static wd_status read_cpu(wd_device_list *list, part speed, wd_err *err)
     return WD_OK;
 }
 
-/* "4x24GiB" or "24GiB": appends so many. */
+typedef struct card {
+    const char *name;
+    double gib, tflops, link_gb_per_s;
+} card;
+
+/* NVIDIA's data sheets: memory; bf16 products of dense matrices, summed in fp32, in TFLOP/s; PCIe
+ * one way, 16 lanes of version 4 or 5, in GB/s. */
+static const card cards[] = {
+    {"rtx4090", 24, 165.2, 31.5}, /* Ada GPU Architecture whitepaper, table 2 */
+    {"a100", 80, 312, 31.5},      /* A100 80GB SXM */
+    {"l40s", 48, 362, 31.5},      /* L40S */
+    {"h100", 80, 989, 63},        /* H100 SXM */
+    {"h200", 141, 989, 63},       /* H200 SXM */
+};
+#define CARDS "rtx4090, a100, l40s, h100 and h200"
+
+/* What programs reach of that over minutes. */
+static const double PRODUCTS_SHARE = 0.5, LINK_SHARE = 0.8;
+
+static bool find_card(wd_device_spec *out, part p)
+{
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        const card *c = &cards[i];
+        if (!is(p, c->name)) continue;
+        out->bytes = (size_t)(c->gib * 1024 * 1024 * 1024);
+        out->flops_per_s = PRODUCTS_SHARE * c->tflops * 1e12;
+        out->link_bytes_per_s = LINK_SHARE * c->link_gb_per_s * 1e9;
+        return true;
+    }
+    return false;
+}
+
+/* Cuts "4x" off the front of "4x24GiB" or "4xrtx4090"; a name may have an x of its own. */
+static bool cut_count(double *out, part *p)
+{
+    part rest = *p, number = cut(&rest, 'x');
+    if (!rest.at || !cut_number(out, &number) || number.length) return false;
+    *p = rest;
+    return true;
+}
+
+/* "4x24GiB", "24GiB" or "4xrtx4090": appends so many. */
 static wd_status read_group(wd_device_list *list, part p, wd_err *err)
 {
     wd_device_spec spec = {.type = WD_DEVICE_SIM};
-    part size = p, number = cut(&size, 'x');
+    part size = p;
     double count = 1;
-    if (!size.at) {
-        size = p;
-    } else if (!cut_number(&count, &number) || number.length || count < 1 ||
-               count > WD_DEVICES_MAX || count != (int)count) {
+    if (cut_count(&count, &size) &&
+        (count < 1 || count > WD_DEVICES_MAX || count != (int)count))
         return EXPECTED(p, "a number of devices from 1 to 64 and their size, such as 4x24GiB");
-    }
-    WD_TRY(read_bytes(&spec.bytes, size, err));
+    if (!find_card(&spec, size) && read_bytes(&spec.bytes, size, NULL) != WD_OK)
+        return EXPECTED(size, "a size such as 24GiB, 500MB or 4096B, or a card (" CARDS ")");
     if (list->count + (int)count > WD_DEVICES_MAX)
         return EXPECTED(p, "at most 64 devices in all");
     for (int i = 0; i < (int)count; i++) list->device[list->count++] = spec;
@@ -164,8 +203,9 @@ static wd_status read_sim(wd_device_list *list, part p, wd_err *err)
         WD_TRY(read_group(list, group, err));
     }
     for (int i = 0; i < list->count; i++) {
-        list->device[i].link_bytes_per_s = all.link_bytes_per_s;
-        list->device[i].flops_per_s = all.flops_per_s;
+        wd_device_spec *d = &list->device[i];
+        if (all.link_bytes_per_s > 0) d->link_bytes_per_s = all.link_bytes_per_s;
+        if (all.flops_per_s > 0) d->flops_per_s = all.flops_per_s;
     }
     return WD_OK;
 }
@@ -188,6 +228,20 @@ wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *er
         return EXPECTED(all, "auto, cpu, or sim: with numbers and sizes such as sim:4x24GiB");
     }
     *out = list;
+    return WD_OK;
+}
+
+wd_status wd_device_list_need_speeds(const wd_device_list *list, const char *text, wd_err *err)
+{
+    for (int i = 0; i < list->count; i++) {
+        const wd_device_spec *d = &list->device[i];
+        if (d->type == WD_DEVICE_SIM && !(d->link_bytes_per_s > 0 && d->flops_per_s > 0))
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--devices %s: a plan needs to know what a simulated device can do: "
+                           "state both speeds, such as sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, "
+                           "or name a card, such as sim:4xrtx4090 (there are " CARDS ")",
+                           text);
+    }
     return WD_OK;
 }
 

@@ -4,6 +4,7 @@
  *     cpu                        the processor
  *     sim:4x24GiB                four simulated devices of 24 GiB each
  *     sim:2x24GiB,48GiB          two of 24 GiB and one of 48
+ *     sim:4xrtx4090, sim:h100    simulated cards: their memory, and the speeds that they reach
  *     sim:4x24GiB@link=25GB/s,compute=20GFLOP/s    the same speeds for all of the list
  *     cpu@compute=3TFLOP/s, sim:4x24GiB@cpu=3TFLOP/s    what plans take the processor to do
  *     sim:4x24GiB@memory=80GB/s                         and copies between the ranks of a host
@@ -39,6 +40,10 @@ typedef struct wd_device_list {
 /* Reads the value of --devices. An error names the part that is wrong, what was expected and what
  * was found: WD_INVALID_ARGUMENT. WD_UNSUPPORTED: CUDA devices, which this build has not. */
 wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err);
+
+/* WD_INVALID_ARGUMENT, saying how to state them, where a simulated device has no speeds: a plan for
+ * another machine must not take this processor's for them. */
+wd_status wd_device_list_need_speeds(const wd_device_list *list, const char *text, wd_err *err);
 
 /* Leaves of a host's devices those of its rank number `rank` of `ranks`: as many for each, in
  * order; a processor is everybody's. WD_INVALID_ARGUMENT, naming what was expected, where they

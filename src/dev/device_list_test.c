@@ -1,4 +1,6 @@
 /* Tests of what --devices and --host_memory say. */
+#include <math.h>
+
 #include "testing.h"
 
 #include "dev/device_list.h"
@@ -61,6 +63,53 @@ static void refuse(const char *devices, wd_status status, const char *text)
     assert_int_equal(list.count, -1);
 }
 
+/* A card is its memory, and half the products and four fifths of the link of its data sheet. */
+static void cards(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_device_list list;
+    wd_test_ok(wd_device_list_parse(&list, "sim:2xrtx4090,h100,1GiB", &err), &err);
+    assert_int_equal(list.count, 4);
+    for (int i = 0; i < 2; i++) {
+        assert_true(list.device[i].type == WD_DEVICE_SIM);
+        assert_true(list.device[i].bytes == (size_t)24 << 30);
+        assert_true(fabs(list.device[i].flops_per_s - 82.6e12) < 1e6);
+        assert_true(fabs(list.device[i].link_bytes_per_s - 25.2e9) < 1e3);
+    }
+    assert_true(list.device[2].bytes == (size_t)80 << 30);
+    assert_true(fabs(list.device[2].flops_per_s - 494.5e12) < 1e6);
+    assert_true(list.device[3].flops_per_s == 0);
+    wd_test_ok(wd_device_list_parse(&list, "sim:h200@compute=1TFLOP/s", &err), &err);
+    assert_true(list.device[0].flops_per_s == 1e12);
+    assert_true(fabs(list.device[0].link_bytes_per_s - 50.4e9) < 1e3);
+}
+
+static void check_speeds(const char *text, bool stated)
+{
+    wd_err err;
+    wd_device_list list;
+    wd_test_ok(wd_device_list_parse(&list, text, &err), &err);
+    if (stated)
+        wd_test_ok(wd_device_list_need_speeds(&list, text, &err), &err);
+    else
+        wd_test_refused(wd_device_list_need_speeds(&list, text, &err), &err, WD_INVALID_ARGUMENT,
+                        "state both speeds");
+}
+
+static void plans_need_speeds(void **state)
+{
+    (void)state;
+    check_speeds("auto", true);
+    check_speeds("cpu", true);
+    check_speeds("sim:4x24GiB", false);
+    check_speeds("sim:24GiB@link=1GB/s", false);
+    check_speeds("sim:24GiB@compute=1GFLOP/s", false);
+    check_speeds("sim:24GiB@link=1GB/s,compute=1GFLOP/s", true);
+    check_speeds("sim:2xl40s", true);
+    check_speeds("sim:2xl40s,1GiB", false);
+}
+
 static void gpus_are_refused(void **state)
 {
     (void)state;
@@ -84,7 +133,9 @@ static void errors_name_the_part(void **state)
         {"sim:1GiB@memory=1GB/s,memory=1GB/s", "each once, found \"memory=1GB/s\""},
         {"sim:1GiB@memory=1GFLOP/s", "found \"1GFLOP/s\""},
         {"sim", "found \"sim\""},
-        {"sim:", "expected a size such as 24GiB, 500MB or 4096B, found \"\""},
+        {"sim:", "expected a size such as 24GiB, 500MB or 4096B, or a card (rtx4090, "},
+        {"sim:rtx4091", "found \"rtx4091\""},
+        {"sim:2xh10", "found \"h10\""},
         {"sim:4", "found \"4\""},
         {"sim:4x", "found \"\""},
         {"sim:4x24", "found \"24\""},
@@ -104,7 +155,7 @@ static void errors_name_the_part(void **state)
         {"sim:4ax24GiB", "found \"4ax24GiB\""},
         {"sim:x24GiB", "found \"x24GiB\""},
         {"sim:40x1GiB,25x1GiB", "expected at most 64 devices in all, found \"25x1GiB\""},
-        {"sim:1GiB,", "expected a size such as 24GiB, 500MB or 4096B, found \"\""},
+        {"sim:1GiB,", "and h200), found \"\""},
         {"sim:1GiB@",
          "expected link=25GB/s, compute=20GFLOP/s, cpu=3TFLOP/s or memory=80GB/s, each once, "
          "found \"\""},
@@ -142,6 +193,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processor),
         cmocka_unit_test(simulated_devices),
+        cmocka_unit_test(cards),
+        cmocka_unit_test(plans_need_speeds),
         cmocka_unit_test(gpus_are_refused),
         cmocka_unit_test(errors_name_the_part),
         cmocka_unit_test(sizes),

@@ -11,7 +11,8 @@ enum {
     VALUE_MAX = 1 << 20,
     LAYERS_MAX = 4096,
     TEXT_MAX = 4096,
-    SIDE_MAX = 1 << 14 /* pixels; as --height and --width */
+    SIDE_MAX = 1 << 14, /* pixels; as --height and --width */
+    WIDTH_DEFAULT_MAX = 1536 /* what one device can train, whatever the teacher's width */
 };
 
 /* What integer keys set. */
@@ -338,6 +339,9 @@ wd_status wd_student_config_read(wd_student_config *out, const json_t *json, con
     wd_json_reader r = {json, where};
     given g[SETTINGS] = {0};
     dit->layers = (teacher->dit.layers + 1) / 2;
+    if (wd_dit_width(dit) > WIDTH_DEFAULT_MAX && dit->head_dim <= WIDTH_DEFAULT_MAX)
+        dit->heads = WIDTH_DEFAULT_MAX / dit->head_dim;
+    dit->ffn_dim = teacher->dit.ffn_dim * dit->heads / teacher->dit.heads;
     if (!json) {
         *out = config;
         return WD_OK;

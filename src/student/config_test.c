@@ -5,6 +5,7 @@
 
 #include "io/json.h"
 #include "tiny_teacher.h"
+#include "wan/preset.h"
 
 static wd_status read_text(wd_student_config *out, const char *text, wd_err *err)
 {
@@ -67,6 +68,24 @@ static void test_both_vocabularies(void **state)
     /* Said twice, and in agreement. */
     wd_test_ok(read_text(&a, "{\"depth\": 2, \"num_layers\": 2}", &err), &err);
     assert_int_equal(a.dit.layers, 2);
+}
+
+static void a_default_student_is_not_wide(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_pipeline large;
+    wd_student_config c;
+    wd_test_ok(wd_preset_pipeline(&large, "wan2.2-a14b", &err), &err);
+    wd_test_ok(wd_student_config_load(&c, NULL, &large, &err), &err);
+    assert_int_equal(wd_dit_width(&c.dit), 1536);
+    assert_int_equal(c.dit.ffn_dim, 13824 * 12 / 40);
+    assert_int_equal(c.dit.layers, 20);
+    assert_int_equal(c.image_height, 512);
+    wd_test_ok(wd_preset_pipeline(&large, "wan2.1-1.3b", &err), &err);
+    wd_test_ok(wd_student_config_load(&c, NULL, &large, &err), &err);
+    assert_int_equal(wd_dit_width(&c.dit), 1536);
+    assert_int_equal(c.dit.ffn_dim, 8960);
 }
 
 static void test_diffusers_file(void **state)
@@ -134,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_default),
         cmocka_unit_test(test_both_vocabularies),
+        cmocka_unit_test(a_default_student_is_not_wide),
         cmocka_unit_test(test_diffusers_file),
         cmocka_unit_test(test_refused),
     };

@@ -12,8 +12,9 @@
 #include "io/hub.h"
 #include "io/json.h"
 #include "wan/pipeline_card.h"
+#include "wan/preset.h"
 
-enum { TEXT_TOKENS_MAX = 512, DEFAULT_PIXELS = 512, SIZE_MULTIPLE_DEFAULT = 8 };
+enum { TEXT_TOKENS_MAX = 512, SIZE_MULTIPLE_DEFAULT = 8 };
 
 static const struct {
     const char *folder, *config;
@@ -287,7 +288,8 @@ static wd_status open_folder(wd_pipeline *p, wd_err *err)
     WD_TRY(check_widths(p, err));
     if (!p->default_height)
         WD_TRY(wd_pipeline_size_from_card(&p->default_height, &p->default_width, p, err));
-    if (!p->default_height) p->default_height = p->default_width = DEFAULT_PIXELS;
+    if (!p->default_height) p->default_height = p->default_width = WD_PIPELINE_DEFAULT_PIXELS;
+    wd_preset_advise(p);
     return WD_OK;
 }
 

@@ -23,6 +23,8 @@ typedef enum wd_component {
 
 const char *wd_component_name(wd_component component); /* its folder: "transformer_2" */
 
+enum { WD_PIPELINE_DEFAULT_PIXELS = 512 };
+
 typedef struct wd_pipeline {
     char path[WD_PATH_MAX];
     bool bare; /* path is not above its only component's folder, but that folder itself */
@@ -37,8 +39,11 @@ typedef struct wd_pipeline {
     bool expand_timesteps;
     /* Pixels: "sample_size" or "image_size" of model_index.json or transformer/config.json (a
      * number or [height, width]), else the first "<width>x<height>" behind the word "sample" on a
-     * line of the model card (README.md), else 512. */
+     * line of the model card (README.md), else WD_PIPELINE_DEFAULT_PIXELS: a picture's, also of a
+     * model whose videos are larger. */
     int64_t default_height, default_width;
+    double guidance_scale[2];    /* of each expert, as the model's authors use it; 5: unknown */
+    const char *negative_prompt; /* theirs, without what speaks against still pictures; "" */
     int64_t text_tokens; /* default text length: the tokenizer's model_max_length, at most 512 */
 } wd_pipeline;
 

@@ -7,9 +7,8 @@
 
 typedef struct preset {
     const char *name, *dit, *vae;
-    double boundary_ratio, flow_shift;
+    double boundary_ratio, flow_shift, guidance_scale[2];
     bool expand_timesteps;
-    int64_t height, width;
 } preset;
 
 #define DIT(channels, heads, ffn, layers)                                                          \
@@ -30,11 +29,19 @@ static const char vae_22[] =
     "\"z_dim\":48,\"is_residual\":true,\"in_channels\":12,\"out_channels\":12,\"patch_size\":2,"
     "\"scale_factor_spatial\":16,\"latents_mean\":" STATISTICS ",\"latents_std\":" STATISTICS "}";
 
+/* The negative prompt that Wan's authors publish (wan/configs/shared_config.py), without what would
+ * lead away from still pictures: static, picture, still, motionless picture. */
+static const char negative_prompt[] =
+    "色调艳丽，过曝，细节模糊不清，字幕，风格，作品，画作，整体发灰，最差质量，低质量，"
+    "JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，畸形的，毁容的，"
+    "形态畸形的肢体，手指融合，杂乱的背景，三条腿，背景人很多，倒着走";
+
+/* Guidance as wan/configs of Wan2.1 and Wan2.2 have it (A14B: the high-noise expert first). */
 static const preset presets[] = {
-    {"wan2.1-1.3b", DIT(16, 12, 8960, 30), vae_21, 0, 3, false, 480, 832},
-    {"wan2.1-14b", DIT(16, 40, 13824, 40), vae_21, 0, 5, false, 720, 1280},
-    {"wan2.2-a14b", DIT(16, 40, 13824, 40), vae_21, 0.875, 5, false, 720, 1280},
-    {"wan2.2-5b", DIT(48, 24, 14336, 30), vae_22, 0, 5, true, 704, 1280},
+    {"wan2.1-1.3b", DIT(16, 12, 8960, 30), vae_21, 0, 3, {5, 5}, false},
+    {"wan2.1-14b", DIT(16, 40, 13824, 40), vae_21, 0, 5, {5, 5}, false},
+    {"wan2.2-a14b", DIT(16, 40, 13824, 40), vae_21, 0.875, 5, {4, 3}, false},
+    {"wan2.2-5b", DIT(48, 24, 14336, 30), vae_22, 0, 5, {5, 5}, true},
 };
 
 enum { PRESETS = sizeof presets / sizeof *presets };
@@ -77,6 +84,31 @@ static wd_status read_configs(wd_pipeline *out, const preset *p, wd_err *err)
     return status;
 }
 
+static bool has_sizes(const wd_pipeline *p, const preset *of)
+{
+    json_t *json;
+    wd_dit_config dit;
+    const double boundary = p->has[WD_COMPONENT_TRANSFORMER_2] ? p->boundary_ratio : 0;
+    if (parse(&json, of->dit, NULL) != WD_OK) return false;
+    const wd_status status = wd_dit_config_read(&dit, json, of->name, NULL);
+    json_decref(json);
+    return status == WD_OK && boundary == of->boundary_ratio && p->dit.layers == dit.layers &&
+           p->dit.heads == dit.heads && p->dit.head_dim == dit.head_dim &&
+           p->dit.ffn_dim == dit.ffn_dim && p->dit.in_channels == dit.in_channels &&
+           p->dit.text_dim == dit.text_dim;
+}
+
+void wd_preset_advise(wd_pipeline *p)
+{
+    p->guidance_scale[0] = p->guidance_scale[1] = 5;
+    p->negative_prompt = "";
+    for (int i = 0; i < PRESETS; i++) {
+        if (!has_sizes(p, &presets[i])) continue;
+        memcpy(p->guidance_scale, presets[i].guidance_scale, sizeof p->guidance_scale);
+        p->negative_prompt = negative_prompt;
+    }
+}
+
 wd_status wd_preset_pipeline(wd_pipeline *out, const char *name, wd_err *err)
 {
     const preset *p = NULL;
@@ -89,10 +121,12 @@ wd_status wd_preset_pipeline(wd_pipeline *out, const char *name, wd_err *err)
                        name);
     *out = (wd_pipeline){.boundary_ratio = p->boundary_ratio,
                          .expand_timesteps = p->expand_timesteps,
-                         .default_height = p->height,
-                         .default_width = p->width,
+                         .default_height = WD_PIPELINE_DEFAULT_PIXELS,
+                         .default_width = WD_PIPELINE_DEFAULT_PIXELS,
                          .text_tokens = 512};
     for (wd_component c = 0; c < WD_COMPONENT_COUNT; c++) out->has[c] = true;
     out->has[WD_COMPONENT_TRANSFORMER_2] = p->boundary_ratio > 0;
-    return read_configs(out, p, err);
+    WD_TRY(read_configs(out, p, err));
+    wd_preset_advise(out);
+    return WD_OK;
 }

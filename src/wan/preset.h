@@ -12,4 +12,8 @@ extern const char *const wd_preset_names[];
  * WD_INVALID_ARGUMENT, with the names there are, for another one. */
 wd_status wd_preset_pipeline(wd_pipeline *out, const char *name, wd_err *err);
 
+/* Sets guidance_scale and negative_prompt of an open pipeline to those of the published model that
+ * has its sizes; guidance 5 and no negative prompt where there is none. */
+void wd_preset_advise(wd_pipeline *pipeline);
+
 #endif
