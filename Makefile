@@ -41,8 +41,7 @@ demo: build
 	@sh tools/demo.sh $(BUILD)/wandistiller
 
 test: test-release fuzz test-asan test-tsan
-	@sh tools/report_skips.sh build/release/Testing/Temporary/LastTest.log \
-		build/asan/Testing/Temporary/LastTest.log build/tsan/Testing/Temporary/LastTest.log
+	@sh tools/report_skips.sh $(BUILD)/Testing/Temporary/LastTest.log
 
 test-release: build-all
 	@ctest --preset release -j $(JOBS)
