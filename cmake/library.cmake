@@ -1,7 +1,8 @@
 # The library: every room under src/ but the command line, and bench/. A new file needs no line.
 file(GLOB_RECURSE WD_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c
      ${PROJECT_SOURCE_DIR}/src/*.cc ${PROJECT_SOURCE_DIR}/bench/*.c)
-list(FILTER WD_SOURCES EXCLUDE REGEX "(_test\\.c|_fuzz\\.c|/src/cli/.*|/src/dev/cpu/isa/.*)$")
+list(FILTER WD_SOURCES EXCLUDE REGEX
+     "(_test\\.c|_fuzz\\.c|/src/cli/.*|/src/dev/cpu/isa/.*|/src/dev/cuda/.*)$")
 if(MPI_C_FOUND)
   list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/absent\\.c$")
 else()

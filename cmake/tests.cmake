@@ -29,6 +29,9 @@ else()
 endif()
 set(WD_CLI_SOURCES_TESTED ${WD_CLI_SOURCES})
 list(FILTER WD_CLI_SOURCES_TESTED EXCLUDE REGEX "/main\\.c$")
+if(NOT WD_CUDA_INCLUDE)
+  list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/dev/cuda/abi_test\\.c$")
+endif()
 if(NOT WD_OPENMP) # there are no teams
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/threads_test\\.c$")
 endif()
@@ -47,6 +50,9 @@ function(wd_test_name name target source)
   set(${target} ${path} PARENT_SCOPE)
 endfunction()
 
+if(NOT WD_CUDA_INCLUDE)
+  wd_test_not_here(dev/cuda/abi "there is no CUDA toolkit, whose header cuda.h it reads")
+endif()
 if(WD_NO_RANKS)
   wd_test_not_here(tests/ranks "there is no MPI, or no mpirun")
 endif()
@@ -65,11 +71,31 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   if(name MATCHES "^cli/") # the program's own files are not in the library
     target_sources(${target} PRIVATE ${WD_CLI_SOURCES_TESTED})
   endif()
+  if(name MATCHES "^dev/cuda/")
+    target_link_libraries(${target} PRIVATE $<TARGET_OBJECTS:wd_cuda_objects> ${CMAKE_DL_LIBS})
+  endif()
   add_test(NAME ${name} COMMAND ${target})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
                        ENVIRONMENT "${WD_TEST_ENVIRONMENT}"
                        WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endforeach()
+
+# What the cuda device calls, as shared libraries that do nothing.
+foreach(list DRIVER LT CUDNN NCCL)
+  string(TOLOWER ${list} name)
+  add_library(cuda_library_${name} MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/library.c)
+  target_include_directories(cuda_library_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(cuda_library_${name} PRIVATE wd_flags)
+  target_compile_definitions(cuda_library_${name} PRIVATE
+                             WD_LIBRARY_LIST="dev/cuda/api_${name}.h"
+                             WD_LIBRARY_MAP=WD_CUDA_${list}_MAP)
+  target_compile_definitions(test_dev_cuda_api PRIVATE
+                             WD_LIBRARY_${list}="$<TARGET_FILE:cuda_library_${name}>")
+  add_dependencies(test_dev_cuda_api cuda_library_${name})
+endforeach()
+if(WD_CUDA_INCLUDE)
+  target_include_directories(test_dev_cuda_abi SYSTEM PRIVATE ${WD_CUDA_INCLUDE})
+endif()
 
 # This one sees what is pushed to arenas, and who touches it.
 target_link_options(test_distill_live PRIVATE -Wl,--wrap=wd_arena_push

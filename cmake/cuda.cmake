@@ -1,0 +1,13 @@
+# The cuda device, src/dev/cuda. Its C files need no CUDA toolkit: they call the driver and NVIDIA's
+# libraries through tables that are filled at run time (src/dev/cuda/api.h). So tests of the device
+# are built on every machine, and run on stand-ins.
+file(GLOB WD_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/dev/cuda/*.c)
+list(FILTER WD_CUDA_SOURCES EXCLUDE REGEX "(_test\\.c|/absent\\.c)$")
+add_library(wd_cuda_objects OBJECT EXCLUDE_FROM_ALL ${WD_CUDA_SOURCES})
+target_include_directories(wd_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR}/src
+                           ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(wd_cuda_objects PRIVATE wd_flags)
+
+# NVIDIA's own headers, which tests compare our declarations with.
+find_path(WD_CUDA_INCLUDE cuda.h HINTS $ENV{CUDA_HOME}/include $ENV{CUDA_PATH}/include
+          /usr/local/cuda/include)

@@ -1,0 +1,193 @@
+/* Tests of how NVIDIA's libraries are found: in the folders of pip and CUDA_HOME, what is said of a
+ * library that is missing or damaged, and the table that tests put in their place. The libraries
+ * here are made of the lists themselves, with functions that do nothing (standin/library.c), under
+ * names that no machine has. */
+#include "testing.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dev/cuda/api.h"
+#include "dev/cuda/lookup.h"
+
+static const char *const none[] = {"libwandistiller-none.so.9", NULL};
+static const char *const either[] = {"libwandistiller-none.so.9", "libwandistiller-some.so.8",
+                                     NULL};
+
+/* Makes the folder `below` of `root`, with all that lead to it. */
+static void make_folder(char out[512], const char *root, const char *below)
+{
+    snprintf(out, 512, "%s/%s", root, below);
+    for (char *at = out + 1; (at = strchr(at, '/')); *at++ = '/') {
+        *at = 0;
+        mkdir(out, 0700);
+    }
+    mkdir(out, 0700);
+}
+
+static void put(const char *folder, const char *name, const char *library)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(symlink(library, path), 0);
+}
+
+static void found_where_pip_puts_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variable, *below;
+    } place[] = {{"VIRTUAL_ENV", "lib/python3.11/site-packages/nvidia/cublas/lib"},
+                 {"CONDA_PREFIX", "lib/python3.12/site-packages/nvidia/cu13/lib"},
+                 {"CONDA_PREFIX", "lib"},
+                 {"HOME", ".local/lib/python3.9/site-packages/nvidia/cudnn/lib"},
+                 {"CUDA_HOME", "lib64"},
+                 {"CUDA_PATH", "lib"}};
+    for (size_t i = 0; i < sizeof place / sizeof *place; i++) {
+        char root[256], folder[512], path[1024];
+        wd_cuda_found found;
+        char *before = getenv(place[i].variable);
+        if (before) assert_non_null(before = strdup(before));
+        snprintf(root, sizeof root, "%s/root-%zu", wd_test_folder(), i);
+        make_folder(folder, root, place[i].below);
+        put(folder, either[1], WD_LIBRARY_LT);
+        setenv(place[i].variable, root, 1);
+        wd_cuda_lookup(&found, either);
+        snprintf(path, sizeof path, "%s/%s", folder, either[1]);
+        assert_non_null(found.handle);
+        assert_string_equal(found.path, path);
+        wd_cuda_lookup(&found, none);
+        assert_null(found.handle);
+        assert_non_null(strstr(found.looked, root));
+        if (before)
+            setenv(place[i].variable, before, 1);
+        else
+            unsetenv(place[i].variable);
+        free(before);
+    }
+}
+
+static void said_where_it_was_looked_for(void **state)
+{
+    (void)state;
+    wd_cuda_found found;
+    unsetenv("VIRTUAL_ENV");
+    setenv("CUDA_HOME", "/opt/no-such-cuda", 1);
+    wd_cuda_lookup(&found, none);
+    assert_null(found.handle);
+    assert_non_null(strstr(found.looked, "LD_LIBRARY_PATH"));
+    assert_non_null(strstr(found.looked, "VIRTUAL_ENV (not set)"));
+    assert_non_null(strstr(found.looked, "/opt/no-such-cuda/lib64, /opt/no-such-cuda/lib,"));
+    assert_non_null(strstr(found.looked, "/usr/local/cuda/lib64"));
+    wd_cuda_lookup_driver(&found, none);
+    assert_null(found.handle);
+    assert_null(strstr(found.looked, "CUDA_HOME"));
+    unsetenv("CUDA_HOME");
+}
+
+/* A relative path in the environment is not followed: it would mean another folder for each
+ * working folder. */
+static void relative_roots_are_passed_by(void **state)
+{
+    (void)state;
+    wd_cuda_found found;
+    setenv("CUDA_HOME", "cuda", 1);
+    wd_cuda_lookup(&found, none);
+    assert_non_null(strstr(found.looked, "CUDA_HOME (not set)"));
+    unsetenv("CUDA_HOME");
+}
+
+static void damaged_ones_are_named(void **state)
+{
+    (void)state;
+    char root[256], folder[512], path[1024];
+    wd_cuda_found found;
+    snprintf(root, sizeof root, "%s/damaged", wd_test_folder());
+    make_folder(folder, root, "lib64");
+    snprintf(path, sizeof path, "%s/%s", folder, none[0]);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("no library", file);
+    fclose(file);
+    setenv("CUDA_HOME", root, 1);
+    wd_cuda_lookup(&found, none);
+    assert_null(found.handle);
+    assert_non_null(strstr(found.looked, path));
+    assert_non_null(strstr(found.looked, "cannot be opened"));
+    unsetenv("CUDA_HOME");
+}
+
+/* All functions of a list are found in a library that has them, and the first that is missing is
+ * named for one that has others. */
+static void tables_are_filled(void **state)
+{
+    (void)state;
+    static const char *const library[] = {WD_LIBRARY_DRIVER, WD_LIBRARY_LT, WD_LIBRARY_CUDNN,
+                                          WD_LIBRARY_NCCL};
+    wd_cuda_api api = {0};
+    wd_err err = {0};
+    for (int i = 0; i < WD_CUDA_LIBRARIES; i++) {
+        void *handle = dlopen(library[i], RTLD_NOW),
+             *other = dlopen(library[(i + 1) % 4], RTLD_NOW);
+        assert_non_null(handle);
+        assert_non_null(other);
+        assert_int_equal(wd_cuda_api_fill(&api, (wd_cuda_library)i, other, "libother.so.1", &err),
+                         WD_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "libother.so.1 has no function "));
+        assert_false(api.has[i]);
+        wd_test_ok(wd_cuda_api_fill(&api, (wd_cuda_library)i, handle, library[i], &err), &err);
+        assert_true(api.has[i]);
+    }
+    int value = 7;
+    assert_int_equal(api.driver.driver_get_version(&value), 0);
+    assert_int_equal(api.cudnn.get_version(), 0);
+#define X(result, field, symbol, parameters) assert_non_null((void *)(size_t)api.driver.field);
+    WD_CUDA_DRIVER_MAP(X)
+#undef X
+}
+
+static void a_stand_in_is_used(void **state)
+{
+    (void)state;
+    static const wd_cuda_api mine = {.has = {[WD_CUDA_DRIVER] = true}};
+    const wd_cuda_api *api = NULL;
+    wd_err err = {0};
+    wd_cuda_api_use(&mine);
+    wd_test_ok(wd_cuda_api_need(&api, WD_CUDA_DRIVER, &err), &err);
+    assert_ptr_equal(api, &mine);
+    assert_int_equal(wd_cuda_api_need(&api, WD_CUDA_NCCL, &err), WD_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "NCCL"));
+    wd_cuda_api_use(NULL);
+}
+
+/* Where there is no driver the message says so, and what to do; where there is one it is used. */
+static void a_driver_is_found_or_asked_for(void **state)
+{
+    (void)state;
+    const wd_cuda_api *api = NULL;
+    wd_err err = {0};
+    const wd_status status = wd_cuda_api_need(&api, WD_CUDA_LT, &err);
+    if (status == WD_OK) {
+        assert_true(api->has[WD_CUDA_DRIVER] && api->has[WD_CUDA_LT]);
+        return;
+    }
+    assert_int_equal(status, WD_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "install"));
+    assert_null(api);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(found_where_pip_puts_them),
+        cmocka_unit_test(said_where_it_was_looked_for),
+        cmocka_unit_test(relative_roots_are_passed_by),
+        cmocka_unit_test(damaged_ones_are_named),
+        cmocka_unit_test(tables_are_filled),
+        cmocka_unit_test(a_stand_in_is_used),
+        cmocka_unit_test(a_driver_is_found_or_asked_for),
+    };
+    return cmocka_run_group_tests_name("api", tests, NULL, NULL);
+}
