@@ -1,0 +1,85 @@
+/* Operations that NVIDIA's libraries compute: matrix products by cuBLASLt (products.c), attention
+ * and convolutions by cuDNN (attention.c, conv.c). What they cannot do, our own kernels do.
+ *
+ * For each kind of operation the device asks three questions: whether the library can do it
+ * (`can`), how much workspace it takes (`workspace`), and to put it on a stream (`launch`). The
+ * answers of the first two depend on the arguments' shapes, dtypes and alignment only, so that a
+ * dry run asks with made-up addresses; they are the same before every launch of the same shape.
+ * All functions may be called by several threads at once.
+ */
+#ifndef WD_DEV_CUDA_LIBRARY_H
+#define WD_DEV_CUDA_LIBRARY_H
+
+#include "dev/cuda/api.h"
+#include "dev/ops.h"
+
+/* The GPU that an opened device computes on. */
+typedef struct wd_cuda_gpu {
+    const wd_cuda_api *api; /* with the driver, cuBLASLt and cuDNN */
+    wd_cu_device number;
+    wd_cu_context context; /* the primary one, retained */
+    int capability;        /* 10 times the compute capability: 90 is sm_90 */
+    int multiprocessors;
+    size_t shared_bytes_max; /* of shared memory that a block may ask for */
+} wd_cuda_gpu;
+
+/* Where an operation runs: the context of the GPU is the current one of the calling thread. */
+typedef struct wd_cuda_work {
+    const wd_cuda_gpu *gpu;
+    wd_cu_stream stream;
+    void *workspace;        /* device memory, 256-byte aligned; NULL: none */
+    size_t workspace_bytes; /* at least what `workspace` of the same arguments said */
+    wd_device *device;      /* for wd_cuda_kernels_launch */
+} wd_cuda_work;
+
+/* Puts operation `op` on the stream of `work` as our own kernels do it, such as a cast before a
+ * product. Fails as launches fail (see below). */
+wd_status wd_cuda_kernels_launch(const wd_cuda_work *work, wd_op op, const void *args, wd_err *err);
+
+/* ---- the libraries of one GPU: handles, cached plans, chosen algorithms ---- */
+
+typedef struct wd_cuda_products wd_cuda_products;   /* products.c */
+typedef struct wd_cuda_attention wd_cuda_attention; /* attention.c */
+typedef struct wd_cuda_conv wd_cuda_conv;           /* conv.c */
+
+/* `gpu` is borrowed until it is closed, and its context is the current one. WD_UNSUPPORTED: the
+ * library does not work on this GPU; WD_OUT_OF_MEMORY. */
+wd_status wd_cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, wd_err *err);
+wd_status wd_cuda_attention_open(wd_cuda_attention **out, const wd_cuda_gpu *gpu, wd_err *err);
+wd_status wd_cuda_conv_open(wd_cuda_conv **out, const wd_cuda_gpu *gpu, wd_err *err);
+void wd_cuda_products_close(wd_cuda_products *products);    /* NULL is allowed */
+void wd_cuda_attention_close(wd_cuda_attention *attention); /* NULL is allowed */
+void wd_cuda_conv_close(wd_cuda_conv *conv);                /* NULL is allowed */
+
+/* Appends what decides the bits of results to `out`, such as "cuBLASLt 13.1.0". */
+void wd_cuda_products_version(const wd_cuda_products *products, char *out, size_t bytes);
+void wd_cuda_attention_version(const wd_cuda_attention *attention, char *out, size_t bytes);
+
+/* ---- operations ----
+ *
+ * launch: WD_INTERNAL where the library or the driver refuses; the device then keeps the message as
+ * its fault. What `can` denies is not launched. */
+
+bool wd_cuda_products_can(wd_cuda_products *products, const wd_matmul_args *args);
+size_t wd_cuda_products_workspace(wd_cuda_products *products, const wd_matmul_args *args);
+wd_status wd_cuda_products_launch(wd_cuda_products *products, const wd_cuda_work *work,
+                                  const wd_matmul_args *args, wd_err *err);
+
+bool wd_cuda_attention_can(wd_cuda_attention *attention, const wd_attention_args *args);
+size_t wd_cuda_attention_workspace(wd_cuda_attention *attention, const wd_attention_args *args);
+wd_status wd_cuda_attention_launch(wd_cuda_attention *attention, const wd_cuda_work *work,
+                                   const wd_attention_args *args, wd_err *err);
+
+bool wd_cuda_attention_backward_can(wd_cuda_attention *attention,
+                                    const wd_attention_backward_args *args);
+size_t wd_cuda_attention_backward_workspace(wd_cuda_attention *attention,
+                                            const wd_attention_backward_args *args);
+wd_status wd_cuda_attention_backward_launch(wd_cuda_attention *attention, const wd_cuda_work *work,
+                                            const wd_attention_backward_args *args, wd_err *err);
+
+bool wd_cuda_conv_can(wd_cuda_conv *conv, const wd_conv_args *args);
+size_t wd_cuda_conv_workspace(wd_cuda_conv *conv, const wd_conv_args *args);
+wd_status wd_cuda_conv_launch(wd_cuda_conv *conv, const wd_cuda_work *work,
+                              const wd_conv_args *args, wd_err *err);
+
+#endif
