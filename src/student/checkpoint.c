@@ -5,10 +5,12 @@
  * synced), state.json, checksums.xxh128; folder synced; renamed; parent synced. */
 #include "student/checkpoint.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/append.h"
 #include "core/log.h"
@@ -247,7 +249,11 @@ out:
 
 static wd_status check_folder(const char *path, wd_err *err)
 {
-    if (wd_path_is_folder(path)) return WD_OK;
+    struct stat info;
+    const bool is_there = !stat(path, &info);
+    if (!is_there && errno != ENOENT && errno != ENOTDIR)
+        return wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
+    if (is_there && S_ISDIR(info.st_mode)) return WD_OK;
     return wd_fail(err, WD_NOT_FOUND, "%s: no such folder; a checkpoint is a folder such as "
                    "checkpoints/step-00000020", path);
 }

@@ -81,6 +81,13 @@ out:
     return status;
 }
 
+/* Whether a checkpoint that was refused is damaged, or incomplete. What could not be read for want
+ * of memory, of file descriptors or of a working disk may be whole. */
+static bool is_damaged(wd_status status)
+{
+    return status != WD_OK && status != WD_OUT_OF_MEMORY && status != WD_IO;
+}
+
 wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err)
 {
     wd_folder_list list;
@@ -94,7 +101,7 @@ wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err)
         const wd_status read = wd_checkpoint_read_run(&run, path, err);
         *out = read == WD_OK;
         json_decref(run);
-        if (read == WD_OUT_OF_MEMORY) WD_TRY_OUT(read);
+        if (read != WD_OK && !is_damaged(read)) WD_TRY_OUT(read);
     }
 out:
     wd_folder_list_close(&list);
@@ -127,23 +134,36 @@ static wd_status none_is_whole(const damage *d, const char *folder, wd_err *err)
                    folder, d->names, d->first.message);
 }
 
+/* The status of a checkpoint that may be whole, although it was refused. */
+static wd_status newest_is_unread(wd_status status, const wd_err *why, const char *folder,
+                                  wd_err *err)
+{
+    if (status == WD_IO)
+        return wd_fail(err, WD_IO,
+                       "%.1200s. It is of the newest checkpoint in %s: see that it can be read; or "
+                       "go on from an earlier one, by its name: --resume %s/step-...",
+                       why->message, folder, folder);
+    if (err) *err = *why;
+    return status;
+}
+
 wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err)
 {
     wd_folder_list list;
     damage damaged = {0};
+    wd_err why = {0};
     wd_status status = WD_NOT_FOUND;
     WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
-    for (int i = 0; i < list.count && status != WD_OK && status != WD_OUT_OF_MEMORY; i++) {
+    for (int i = 0; i < list.count && is_damaged(status); i++) {
         char path[WD_PATH_MAX];
-        wd_err why = {0};
         status = wd_path_join(path, folder, list.entry[i]->d_name, &why);
         if (status == WD_OK) status = wd_checkpoint_open(out, path, &why);
-        if (status == WD_OUT_OF_MEMORY && err) *err = why;
-        if (status != WD_OK && status != WD_OUT_OF_MEMORY)
-            add_damage(&damaged, list.entry[i]->d_name, &why);
+        if (is_damaged(status)) add_damage(&damaged, list.entry[i]->d_name, &why);
     }
-    if (status != WD_OK && status != WD_OUT_OF_MEMORY)
+    if (is_damaged(status))
         status = none_is_whole(&damaged, folder, err);
+    else if (status != WD_OK)
+        status = newest_is_unread(status, &why, folder, err);
     wd_folder_list_close(&list);
     return status;
 }

@@ -24,12 +24,14 @@ int64_t wd_checkpoint_list_step(const char *name);
  * the one process that writes. A folder that is not there is fine. */
 wd_status wd_checkpoint_list_tidy(const char *folder, wd_err *err);
 
-/* *out = whether there is a checkpoint in `folder`; no hash is checked. */
+/* *out = whether there is a checkpoint in `folder`; no hash is checked. WD_IO: that cannot be told,
+ * since one cannot be read. */
 wd_status wd_checkpoint_list_has_one(bool *out, const char *folder, wd_err *err);
 
 /* Opens the newest checkpoint in `folder` that is whole; the log warns of damaged ones that were
  * passed over. WD_NOT_FOUND: there is none at all. WD_BAD_FORMAT: all of them are damaged; the
- * message has their names. */
+ * message has their names. WD_IO: one cannot be read at this time, which does not mean that it is
+ * damaged; none is passed over for that. */
 wd_status wd_checkpoint_open_latest(wd_checkpoint *out, const char *folder, wd_err *err);
 
 /* Removes whole checkpoints, but for the newest `keep` >= 1 of them. A damaged one does not count,

@@ -136,6 +136,44 @@ static void a_checkpoint_is_flushed_before_it_has_its_name(void **state)
     wd_fault_assert_flushed_after_rename(path);
 }
 
+/* ---- the newest checkpoint ---- */
+
+static wd_status attempt_latest(void *context, wd_err *err)
+{
+    checkpoints *c = context;
+    wd_checkpoint checkpoint;
+    WD_TRY(wd_checkpoint_open_latest(&checkpoint, c->folder, err));
+    assert_int_equal(checkpoint.step, STEP);
+    wd_checkpoint_close(&checkpoint);
+    return WD_OK;
+}
+
+/* An error of the disk, or a lack of file descriptors. */
+static void check_latest(void *context, wd_status status)
+{
+    checkpoints *c = context;
+    assert_true(status == WD_OK || status == WD_IO);
+    c->failed += status != WD_OK;
+}
+
+static void the_newest_is_not_passed_over_because_it_cannot_be_read(void **state)
+{
+    (void)state;
+    wd_err err;
+    bool has_one;
+    checkpoints c = begin("latest", false);
+    wd_test_ok(write_version(&c, STEP, 1, &err), &err);
+    assert_true(wd_fault_each(WD_FAULT_open, attempt_latest, check_latest, &c) >= 5);
+    assert_true(wd_fault_each(WD_FAULT_read, attempt_latest, check_latest, &c) >= 5);
+    assert_true(c.failed >= 20);
+    wd_fault_arm(WD_FAULT_read, WD_FAULT_ONCE, 1, "state.json");
+    wd_test_refused(attempt_latest(&c, &err), &err, WD_IO, "or go on from an earlier one");
+    wd_fault_arm(WD_FAULT_open, WD_FAULT_FROM_THEN_ON, 1, NULL);
+    wd_test_refused(wd_checkpoint_list_has_one(&has_one, c.folder, &err), &err, WD_IO,
+                    "state.json");
+    wd_fault_disarm();
+}
+
 /* ---- the student's folder ---- */
 
 typedef struct student {
@@ -254,6 +292,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_is_there_whole_or_not_at_all),
         cmocka_unit_test(a_checkpoint_that_is_replaced_is_the_old_or_the_new_one),
         cmocka_unit_test(a_checkpoint_is_flushed_before_it_has_its_name),
+        cmocka_unit_test(the_newest_is_not_passed_over_because_it_cannot_be_read),
         cmocka_unit_test(a_student_is_the_old_or_the_new_one),
         cmocka_unit_test(a_student_is_flushed_before_it_has_its_name),
     };
