@@ -1,7 +1,6 @@
 /* Workspace of the kernels in cpu/isa, the same for every instruction set: partial sums. */
 #include "dev/cpu/isa/column_sums.h"
 #include "dev/cpu/isa/isa.h"
-#include "dev/cpu/isa/sums.h"
 
 static size_t column_sums_bytes(int64_t rows, int64_t group_rows, int64_t outputs, int64_t width)
 {

@@ -10,8 +10,8 @@
 
 #include "dev/cpu/attention_plan.h"
 #include "dev/cpu/isa/attention.h"
-#include "dev/cpu/isa/math.h"
 #include "dev/cpu/isa/product.h"
+#include "dev/math.h"
 
 enum { KEYS = WD_ATTENTION_KEYS };
 

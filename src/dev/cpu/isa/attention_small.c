@@ -16,8 +16,9 @@
 #include <math.h>
 
 #include "dev/cpu/attention_plan.h"
-#include "dev/cpu/isa/math.h"
+#include "dev/cpu/isa/rows.h"
 #include "dev/cpu/isa/vec.h"
+#include "dev/math.h"
 
 #if defined(__AVX512F__)
 enum { MIX_ROWS = 8 };

@@ -8,7 +8,7 @@
 
 #include "dev/cpu/isa/rows.h"
 
-enum { CHUNK_ROWS = 32, OUTPUTS_MAX = 2 };
+enum { OUTPUTS_MAX = 2 };
 
 /* Does rows [begin, end), and adds what is to be summed to sums [outputs, width], row by row. */
 typedef void column_sums_fn(float *sums, int64_t begin, int64_t end, const void *args);
@@ -22,11 +22,6 @@ typedef struct column_sums {
     const void *args;
     float *workspace; /* [chunks, outputs, width] */
 } column_sums;
-
-static inline int64_t column_sums_chunks(int64_t group_rows)
-{
-    return (group_rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
-}
 
 static inline void column_sums_rows(int64_t begin, int64_t end, void *context)
 {

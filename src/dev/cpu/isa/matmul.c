@@ -5,8 +5,8 @@
 #include "dev/cpu/isa/isa.h"
 
 #include "core/require.h"
-#include "dev/cpu/isa/math.h"
 #include "dev/cpu/isa/product.h"
+#include "dev/math.h"
 
 typedef struct job {
     const wd_matmul_args *args;

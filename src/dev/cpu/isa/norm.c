@@ -5,8 +5,8 @@
 
 #include "dev/cpu/isa/column_sums.h"
 #include "dev/cpu/isa/isa.h"
-#include "dev/cpu/isa/math.h"
 #include "dev/cpu/reference.h"
+#include "dev/math.h"
 
 /* ---- LayerNorm ---- */
 

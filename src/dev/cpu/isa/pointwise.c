@@ -3,7 +3,7 @@
 
 #include "dev/cpu/isa/column_sums.h"
 #include "dev/cpu/isa/isa.h"
-#include "dev/cpu/isa/math.h"
+#include "dev/math.h"
 
 /* ---- activations ---- */
 

@@ -7,14 +7,14 @@
 #define WD_DEV_CPU_ISA_ROWS_H
 
 #include "core/dtype.h"
+#include "dev/convert.h"
 #include "dev/cpu/parallel.h"
+#include "dev/sum_order.h"
 
 enum {
     CHUNK = 1024,    /* elements that elementwise kernels take at a time */
-    ROW_MAX = 8192,  /* the widest row that a buffer holds; wider ones take the plain C version */
     BLOCK_ROWS = 16, /* rows that are taken together, at most, */
     BLOCK = 2048,    /* and their elements: several such blocks fit the first-level cache */
-    LANES = 32,      /* partial sums of a row */
     GRAIN = 16384,   /* elements of light work that are worth a thread */
     GRAIN_HEAVY = 8192 /* the same with an exponential each */
 };
@@ -35,49 +35,7 @@ static inline int64_t grain_rows(int64_t grain, int64_t width)
     return width >= grain ? 1 : grain / (width > 0 ? width : 1);
 }
 
-/* ---- conversions: integer arithmetic, the same on every instruction set ---- */
-
-static inline uint32_t bits_of(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-/* The bits of `f` rounded to bf16, in the upper half; NaN stays NaN. */
-static inline uint32_t bf16_bits(float f)
-{
-    uint32_t bits = bits_of(f), nan = bits | 0x400000u;
-    uint32_t rounded = bits + 0x7fffu + (bits >> 16 & 1u);
-    return (bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
-}
-
-static inline float round_bf16(float f) { return float_of(bf16_bits(f) & 0xffff0000u); }
-
-static inline float f16_to_f32(uint16_t v)
-{
-    uint32_t magnitude = (uint32_t)(v & 0x7fffu) << 13, sign = (uint32_t)(v & 0x8000u) << 16;
-    uint32_t finite = bits_of(float_of(magnitude) * 0x1p112f); /* exact, subnormals too */
-    return float_of(sign | (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
-}
-
-static inline uint16_t f32_to_f16(float f)
-{
-    uint32_t bits = bits_of(f), magnitude = bits & 0x7fffffffu;
-    uint32_t normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-    uint32_t subnormal = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u; /* rounds at 2^-24 */
-    uint32_t out = magnitude < 0x38800000u ? subnormal : normal;
-    out = magnitude >= 0x477ff000u ? 0x7c00u : out;
-    out = magnitude > 0x7f800000u ? 0x7e00u : out;
-    return (uint16_t)(out | (bits >> 16 & 0x8000u));
-}
+/* ---- arrays of any dtype ---- */
 
 /* `n` elements from element `at` on as fp32: where they are, or in `buffer`. */
 static inline const float *widen(float *restrict buffer, const void *data, wd_dtype type,

@@ -4,7 +4,6 @@
 
 #include "dev/cpu/isa/column_sums.h"
 #include "dev/cpu/isa/isa.h"
-#include "dev/cpu/isa/sums.h"
 
 /* ---- a bias' gradient ---- */
 
@@ -51,13 +50,13 @@ static void mse_chunks(int64_t begin, int64_t end, void *context)
     const mse_work *w = context;
     const wd_mse_args *a = w->args;
     int64_t per_sample = sum_chunks(a->width);
-    float in[CHUNK], out[CHUNK], slope = 2.0f * a->factor / (float)a->width;
+    float in[SUM_RUN], out[SUM_RUN], slope = 2.0f * a->factor / (float)a->width;
     for (int64_t chunk = begin; chunk < end; chunk++) {
         int64_t first = chunk % per_sample * WD_SUM_CHUNK, sample = chunk / per_sample * a->width;
         int64_t last = least(first + WD_SUM_CHUNK, a->width);
         double total = 0;
-        for (int64_t i = first; i < last; i += CHUNK) {
-            int64_t n = least(CHUNK, last - i), at = sample + i;
+        for (int64_t i = first; i < last; i += SUM_RUN) {
+            int64_t n = least(SUM_RUN, last - i), at = sample + i;
             const float *y = widen(in, a->y, a->type, at, n), *to = a->target + at;
             float squares;
             SUM_OF(squares, n, j, (y[j] - to[j]) * (y[j] - to[j]));
@@ -99,10 +98,10 @@ static void squares_chunks(int64_t begin, int64_t end, void *context)
     for (int64_t chunk = begin; chunk < end; chunk++) {
         int64_t last = least((chunk + 1) * WD_SUM_CHUNK, w->count);
         double total = 0;
-        for (int64_t at = chunk * WD_SUM_CHUNK; at < last; at += CHUNK) {
+        for (int64_t at = chunk * WD_SUM_CHUNK; at < last; at += SUM_RUN) {
             const float *x = w->x + at;
             float squares;
-            SUM_OF(squares, least(CHUNK, last - at), i, x[i] * x[i]);
+            SUM_OF(squares, least(SUM_RUN, last - at), i, x[i] * x[i]);
             total += squares;
         }
         w->partial[chunk] = total;

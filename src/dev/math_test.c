@@ -1,4 +1,4 @@
-/* exp and tanh of isa/math.h against libm in double, over all of fp32 in steps, in ulps. */
+/* exp and tanh of dev/math.h against libm in double, over all of fp32 in steps, in ulps. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "dev/cpu/isa/math.h"
+#include "dev/math.h"
 
 /* Distance of `got` from `expected` in units of the latter's last place, denormals included. */
 static double ulps(float got, double expected)

@@ -1,16 +1,16 @@
 /* exp, tanh and the activations as code that vectorises: no branches, no tables, no calls, and no
- * fused multiply-add, so that all instruction sets give the same bits. Errors are measured over the
- * whole range by isa/math_test.c; NaN, infinities and denormal results are right.
+ * fused multiply-add, so that all instruction sets and GPUs give the same bits. Errors are measured
+ * over the whole range by dev/math_test.c; NaN, infinities and denormal results are right.
  */
-#ifndef WD_DEV_CPU_ISA_MATH_H
-#define WD_DEV_CPU_ISA_MATH_H
+#ifndef WD_DEV_MATH_H
+#define WD_DEV_MATH_H
 
-#include "dev/cpu/isa/rows.h"
+#include "dev/convert.h"
 
 /* x held between -bound and bound; NaN gives a bound. By integer minima of the bits, since gcc
  * turns comparisons of floats into branches, and what follows them into code done twice: positive
  * floats are ordered as signed integers, negative ones by magnitude as unsigned ones. */
-static inline float clamp_f32(float x, float bound)
+WD_ANYWHERE float clamp_f32(float x, float bound)
 {
     int32_t above = (int32_t)bits_of(x), most = (int32_t)bits_of(bound);
     uint32_t below = (uint32_t)(above < most ? above : most), least_bits = bits_of(-bound);
@@ -19,7 +19,7 @@ static inline float clamp_f32(float x, float bound)
 
 /* e^x: at most 1 ulp off. x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial for e^r (fitted to 0.05
  * ulp), then times 2^n in two factors, so that denormals and overflow come out right. */
-static inline float exp_f32(float x)
+WD_ANYWHERE float exp_f32(float x)
 {
     float held = clamp_f32(x, 105.0f);                     /* where it overflows or is 0 anyway */
     float shifted = held * 0x1.715476p+0f + 0x1.8p23f;     /* n in the low bits of the mantissa */
@@ -39,7 +39,7 @@ static inline float exp_f32(float x)
 }
 
 /* tanh(x): at most 1.5 ulp off. */
-static inline float tanh_f32(float x)
+WD_ANYWHERE float tanh_f32(float x)
 {
     float a = float_of(bits_of(x) & 0x7fffffffu), z = a * a;
     float p = -0x1.75e1a8p-8f; /* a < 0.625: a + a^3 P(a^2) */
@@ -56,23 +56,23 @@ static inline float tanh_f32(float x)
  * nothing cancels where x is negative. */
 static const float gelu_2c = 1.5957691216057308f, gelu_k = 0.044715f;
 
-static inline float gelu_f32(float x)
+WD_ANYWHERE float gelu_f32(float x)
 {
     float u2 = gelu_2c * (x + gelu_k * (x * x * x));
     return x / (1.0f + exp_f32(-u2));
 }
 
-static inline float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
+WD_ANYWHERE float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
 
 /* Derivatives. Where the sigmoid s is 0 or 1 the second term is 0, and stays so since x is held. */
-static inline float gelu_slope_f32(float x)
+WD_ANYWHERE float gelu_slope_f32(float x)
 {
     float s = 1.0f / (1.0f + exp_f32(-gelu_2c * (x + gelu_k * (x * x * x))));
     float held = clamp_f32(x, 30.0f);
     return s + held * (s * (1.0f - s)) * (gelu_2c * (1.0f + 3.0f * gelu_k * (held * held)));
 }
 
-static inline float silu_slope_f32(float x)
+WD_ANYWHERE float silu_slope_f32(float x)
 {
     float s = 1.0f / (1.0f + exp_f32(-x));
     return s + clamp_f32(x, 120.0f) * (s * (1.0f - s));
