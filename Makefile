@@ -8,6 +8,7 @@
 #   make test-tsan  runs tests of ranks, devices and readers under the thread sanitizer
 #   make bench      measures this machine and this program
 #   make torture    injures ranks of training jobs, COUNT of them (300), and sees that nothing hangs
+#   make bundle     packs program and libraries for machines where nothing can be installed
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
 #
 # What is missing on a Debian machine is installed first (tools/setup.sh).
@@ -62,6 +63,9 @@ bench: build
 torture: build-all
 	@$(BUILD)/torture $(BUILD)/wandistiller . $(COUNT) $(SEED)
 
+bundle: build
+	@sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-linux-$$(uname -m).tar.xz
+
 install: build
 	@cmake --build --preset release --target wandistiller_manual
 	@cmake --install $(BUILD)
@@ -71,4 +75,4 @@ clean:
 
 .NOTPARALLEL:
 .PHONY: all setup setup-fuzz build build-all demo test test-release test-asan test-tsan fuzz bench \
-	torture install clean
+	torture bundle install clean

@@ -180,6 +180,12 @@ if(NOT WD_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_test(NAME checks/hardening COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_hardening.sh
            $<TARGET_FILE:wandistiller_cli>)
 endif()
+# The bundle for machines where nothing can be installed runs by itself; it starts ranks with MPI.
+if(MPI_C_FOUND AND WD_MPIRUN AND NOT WD_SANITIZE)
+  add_test(NAME checks/bundle COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_bundle.sh
+           ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  set_tests_properties(checks/bundle PROPERTIES TIMEOUT 240)
+endif()
 # What is installed works for somebody else's program.
 set(WD_SANITIZE_FLAG)
 if(WD_SANITIZE)

@@ -230,7 +230,8 @@ static void set_environment(const char *folder)
 {
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
     setenv("OMPI_MCA_orte_forward_job_control", "1", 0); /* SIGTSTP and SIGCONT */
-    unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated */
+    unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated: */
+    setenv("OMPI_MCA_plm", "isolated", 0); /* which needs no ssh */
     setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0); /* nobody elsewhere has to connect; */
     setenv("OMPI_MCA_btl", "self,vader", 0);        /* tcp would listen to all the same */
     setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);

@@ -243,6 +243,17 @@ static void mpirun_is_run(void **state)
     assert_non_null(strstr(seen, "test_dist_launch]\n[train]\n[--batch_size]\n[a b]\n"));
 }
 
+/* Containers often have no ssh, without which mpirun would refuse to start. */
+static void no_ssh_is_needed(void **state)
+{
+    (void)state;
+    char seen[4096];
+    fake f = open_fake("echo \"[$OMPI_MCA_plm]\" >$folder/seen\n");
+    assert_int_equal(run_fake(2), 0);
+    close_fake(&f, seen, sizeof seen);
+    assert_string_equal(seen, "[isolated]\n");
+}
+
 static void a_missing_mpirun_is_named(void **state)
 {
     (void)state;
@@ -422,6 +433,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(errors_say_what_to_run),
         cmocka_unit_test(ranks_are_counted_when_they_meet),
         cmocka_unit_test(mpirun_is_run),
+        cmocka_unit_test(no_ssh_is_needed),
         cmocka_unit_test(a_missing_mpirun_is_named),
         cmocka_unit_test(the_exit_code_is_known_where_children_are_ignored),
         cmocka_unit_test(ranks_are_asked_to_stop_once),
