@@ -49,7 +49,8 @@ extern "C" {
     X(NOT_FINITE, 10, "training diverged, or a model makes what is not finite")                    \
     X(INTERRUPTED, 11, "stopped on request before it was done")                                    \
     X(INTERNAL, 12, "a bug in this library")                                                       \
-    X(RANK_LOST, 13, "a rank of the job is gone, or does not answer")
+    X(RANK_LOST, 13, "a rank of the job is gone, or does not answer")                              \
+    X(DEVICE_FAULT, 14, "a device failed while it was computing")
 
 typedef enum wd_status {
 #define WD_STATUS_LINE_(name, code, text) WD_##name = code,

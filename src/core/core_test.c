@@ -187,6 +187,13 @@ static void memory_is_metered(void **state)
     wd_free(b);
     wd_free(NULL);
     assert_int_equal(wd_memory_held(), before);
+    assert_int_equal(wd_alloc(&a, 1000, 1, "a", NULL), WD_OK);
+    const int64_t own = wd_memory_held() - before;
+    wd_free(a);
+    wd_memory_hold_elsewhere(1000, true);
+    assert_int_equal(wd_memory_held() - before, own);
+    wd_memory_hold_elsewhere(1000, false);
+    assert_int_equal(wd_memory_held(), before);
     wd_memory_restart_peak();
     assert_int_equal(wd_memory_peak(), before);
 }

@@ -160,6 +160,12 @@ void wd_free(void *block)
     give_back(h);
 }
 
+void wd_memory_hold_elsewhere(size_t bytes, bool held_now)
+{
+    const int64_t counted = (int64_t)(bytes + sizeof(header));
+    hold(held_now ? counted : -counted);
+}
+
 void wd_memory_plan_only(bool on)
 {
     only_planned = on;

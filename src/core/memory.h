@@ -28,6 +28,10 @@ int64_t wd_memory_held(void);
 int64_t wd_memory_peak(void);
 void wd_memory_restart_peak(void);
 
+/* Counts a block of `bytes` that the calling thread was given elsewhere, such as pinned memory of a
+ * driver, as much as one of wd_alloc, or, where `held` is false, takes it off the books again. */
+void wd_memory_hold_elsewhere(size_t bytes, bool held);
+
 /* While it is on, large blocks of the calling thread are given out even where the machine has less
  * memory: for a dry run, which writes to next to nothing of what it plans. */
 void wd_memory_plan_only(bool on);

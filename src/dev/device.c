@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/checked.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/require.h"
@@ -20,6 +21,7 @@ wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, 
     wd_device *device = made;
     device->kind = kind;
     device->bytes_max = SIZE_MAX;
+    device->traits.granule = 1;
     device->event_bytes = sizeof(wd_event);
     device->queue_bytes = sizeof(wd_queue);
     pthread_mutex_init(&device->lock, NULL);
@@ -41,6 +43,7 @@ void wd_device_close(wd_device *device)
         wd_log(WD_LOG_ERROR, "%s: %s (%zu bytes) was not freed before the device was closed",
                device->name, device->block[i].what, device->block[i].bytes);
     assert(!device->blocks && "all blocks must be freed before their device is closed");
+    wd_pinned_close(device);
     device->kind->close(device);
 }
 
@@ -48,10 +51,23 @@ const char *wd_device_name(const wd_device *device)
 {
     return device->name;
 }
-bool wd_device_reads_host(const wd_device *device)
+
+const wd_traits *wd_device_traits(const wd_device *device)
 {
-    return device->reads_host;
+    return &device->traits;
 }
+
+bool wd_device_can(const wd_device *device, int op, wd_dtype dtype)
+{
+    WD_REQUIRE(op >= 0 && op < WD_OP_COUNT, "operation %d", op);
+    return !device->kind->can || device->kind->can(device, (wd_op)op, dtype);
+}
+
+wd_status wd_device_fault(wd_device *device, wd_err *err)
+{
+    return device->kind->fault ? device->kind->fault(device, err) : WD_OK;
+}
+
 bool wd_device_is_dry(const wd_device *device)
 {
     return device->is_dry;
@@ -69,6 +85,13 @@ static wd_status reserve_block(wd_device *device, wd_err *err)
     device->block = block;
     device->blocks_max = grown;
     return WD_OK;
+}
+
+/* Bytes of the pool that a block takes; SIZE_MAX: more than there can be. */
+static size_t in_granules(const wd_device *device, size_t bytes)
+{
+    const size_t granule = device->traits.granule;
+    return bytes > SIZE_MAX - granule ? SIZE_MAX : wd_round_up(bytes, granule);
 }
 
 static wd_status alloc_block(void **out, wd_device *device, size_t bytes, wd_err *err)
@@ -104,6 +127,7 @@ wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const cha
                           wd_err *err)
 {
     void *address = NULL;
+    bytes = in_granules(device, bytes);
     pthread_mutex_lock(&device->lock);
     wd_status status = alloc_block(&address, device, bytes, err);
     if (status != WD_OK) {
@@ -243,11 +267,34 @@ size_t wd_queue_workspace_bytes(const wd_queue *queue)
     return queue->workspace_bytes;
 }
 
-void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
+static void count_copy(wd_queue *queue, size_t bytes)
 {
     queue->total.copies++;
     queue->total.bytes_copied += (double)bytes;
-    if (bytes) queue->device->kind->copy(queue, to, from, bytes);
+}
+
+void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
+{
+    count_copy(queue, bytes);
+    if (!bytes) return;
+    if (queue->device->checks_copies) {
+        wd_pinned_require(queue, to, bytes);
+        wd_pinned_require(queue, from, bytes);
+    }
+    queue->device->kind->copy(queue, to, from, bytes);
+}
+
+void wd_queue_copy_and_wait(wd_queue *queue, void *to, const void *from, size_t bytes)
+{
+    const wd_device_kind *kind = queue->device->kind;
+    count_copy(queue, bytes);
+    if (!bytes) return;
+    if (kind->copy_and_wait) {
+        kind->copy_and_wait(queue, to, from, bytes);
+        return;
+    }
+    kind->copy(queue, to, from, bytes);
+    kind->wait(queue);
 }
 
 void wd_queue_wait(wd_queue *queue)

@@ -13,6 +13,7 @@
 #ifndef WD_DEV_DEVICE_H
 #define WD_DEV_DEVICE_H
 
+#include "core/dtype.h"
 #include "core/error.h"
 
 typedef struct wd_device wd_device;
@@ -41,6 +42,7 @@ typedef struct wd_sim_options {
     double flops_per_s;      /* of all kernels together; operations without FLOPs, and 0: as fast as
                               * they go. For several devices to be at work at the same time, ask for
                               * less than a quarter of what one core does, and less with many */
+    int64_t failing_launch;  /* tests: the device fails at this launch, from 1; 0: never */
 } wd_sim_options;
 
 wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_err *err);
@@ -55,12 +57,38 @@ void wd_device_close(wd_device *device);
 /* "cpu (AVX512_BF16, 2 threads)". */
 const char *wd_device_name(const wd_device *device);
 
-/* Whether this device's kernels may read host memory in place, such as a mapped checkpoint. */
-bool wd_device_reads_host(const wd_device *device);
+/* ---- what a device is like ---- */
+
+enum { WD_KERNELS_TEXT = 128 };
+
+/* What does not change while a device is open. A dry device has the traits of its target. */
+typedef struct wd_traits {
+    bool synchronous; /* a launch or a copy is done when the call returns, so that work of several
+                       * queues never overlaps */
+    bool reads_host;  /* kernels read host memory in place, such as a mapped checkpoint */
+    size_t granule;   /* a block of the pool takes a multiple of so many bytes, and counts them; 1:
+                       * as many as were asked for */
+    size_t bytes_beside; /* of the device's memory that contexts and libraries take beside the
+                          * pool */
+    char kernels[WD_KERNELS_TEXT]; /* which kernels and libraries, in which versions. Where this
+                                    * text is the same, so are the bits of a result */
+} wd_traits;
+
+/* Good until the device is closed. */
+const wd_traits *wd_device_traits(const wd_device *device);
+
+/* Whether the device has a kernel for operation `op` (a wd_op of dev/ops.h) whose tensors are of
+ * `dtype`: the operation's `type`, or of a matrix product its a_type. A launch of what it cannot do
+ * is a defect of the caller. */
+bool wd_device_can(const wd_device *device, int op, wd_dtype dtype);
+
+/* WD_OK, or WD_DEVICE_FAULT with the text of what failed on the device first, and keeps saying so:
+ * a device that has failed computes nothing more, its copies bring nothing, and waits for it return
+ * at once. Launches, copies and waits say nothing of it, so whoever trusts a result that comes from
+ * the device asks first, such as once per step. Any thread may ask. */
+wd_status wd_device_fault(wd_device *device, wd_err *err);
 
 /* ---- what the bits of a result depend on, beside what is computed ---- */
-
-enum { WD_KERNELS_TEXT = 64 };
 
 /* *out = the best set of kernels that this processor and WD_CPU_ISA allow. Sets are numbered: each
  * one can be used wherever a higher one can. */
@@ -85,7 +113,7 @@ bool wd_device_is_dry(const wd_device *device);
 /* ---- memory ---- */
 
 /* `bytes` of the pool, 64-byte aligned, zeroed. `what` is borrowed for ever (a string literal): it
- * names the block in reports. */
+ * names the block in reports. The books count whole granules (wd_traits). */
 wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const char *what,
                           wd_err *err);
 /* Work that uses the block must be done. NULL is allowed. */
@@ -107,6 +135,32 @@ void wd_device_each_peak(wd_device *device, wd_device_block_fn *fn, void *contex
 /* Calls of wd_device_alloc so far. */
 int64_t wd_device_alloc_count(const wd_device *device);
 
+/* ---- host memory that copies read and write ----
+ *
+ * A queue's copy goes on after wd_queue_copy has returned, and a GPU does that only where the
+ * system cannot move the host's pages meanwhile ("pinned" memory). So host memory that
+ * wd_queue_copy names comes from wd_host_alloc, or is announced by wd_host_register; a device that
+ * checks its copies ends the process where it does not. Either is good for all devices of that
+ * kind. Copies to and from any other host memory go by wd_queue_copy_and_wait. The cpu device's
+ * queues may name any. */
+
+/* `bytes` of host memory, zeroed, 64-byte aligned, counted with the calling thread's host memory
+ * (core/memory.h); a dry device counts as much. `what` is borrowed for ever: it names the block in
+ * errors. WD_OUT_OF_MEMORY: there is none, or none that can be pinned. */
+wd_status wd_host_alloc(void **out, wd_device *device, size_t bytes, const char *what, wd_err *err);
+/* Copies that use the block must be done. The device must still be open. NULL is allowed. */
+void wd_host_free(wd_device *device, void *block);
+
+/* Copies of the device's queues may name [address, address + bytes) from now on, until it is
+ * unregistered: memory that is shared with other processes, or the cpu device's pool. The range
+ * begins at a page where the device pins memory, and lies in no other range that is registered with
+ * devices of the kind. WD_OUT_OF_MEMORY: the system does not let so much be pinned. Nothing happens
+ * on cpu. `what`: as above. */
+wd_status wd_host_register(wd_device *device, void *address, size_t bytes, const char *what,
+                           wd_err *err);
+/* Copies that use it must be done. NULL is allowed. */
+void wd_host_unregister(wd_device *device, void *address);
+
 /* ---- queues ---- */
 
 wd_status wd_queue_open(wd_queue **out, wd_device *device, wd_err *err);
@@ -126,9 +180,13 @@ wd_status wd_rehearsal_open(wd_queue **out, wd_queue *queue, wd_err *err);
 wd_status wd_rehearsal_close(wd_queue *rehearsal, wd_queue *queue, wd_err *err);
 
 /* Copies `bytes` between any two of: this device's pool, that of another device of its kind, host
- * memory (the cpu device's pool is host memory). Host memory must stay untouched until the copy is
- * done. */
+ * memory from wd_host_alloc or wd_host_register (the cpu device's pool is host memory). Host memory
+ * must stay untouched until the copy is done. */
 void wd_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
+
+/* The same, in the queue's order, with host memory of any origin, such as a mapped file; returns
+ * when the copy is done. For what is copied once, before the first step or into a checkpoint. */
+void wd_queue_copy_and_wait(wd_queue *queue, void *to, const void *from, size_t bytes);
 
 /* Returns when all work of the queue is done. */
 void wd_queue_wait(wd_queue *queue);

@@ -20,6 +20,8 @@ typedef struct wd_device_kind {
     void (*queue_close)(wd_queue *queue);
     wd_status (*reserve)(wd_queue *queue, size_t bytes, wd_err *err);
     void (*copy)(wd_queue *queue, void *to, const void *from, size_t bytes);
+    /* wd_queue_copy_and_wait; NULL: `copy`, which takes any host memory, then `wait`. */
+    void (*copy_and_wait)(wd_queue *queue, void *to, const void *from, size_t bytes);
     void (*launch)(wd_queue *queue, wd_op op, const void *args);
     void (*wait)(wd_queue *queue);
     wd_status (*event_open)(wd_event **out, wd_device *device, wd_err *err);
@@ -30,6 +32,20 @@ typedef struct wd_device_kind {
     bool (*event_is_done)(wd_event *event);
     /* The workspace that a launch would need. */
     size_t (*workspace)(const wd_device *device, wd_op op, const void *args);
+    /* wd_device_can; NULL: it can do all. */
+    bool (*can)(const wd_device *device, wd_op op, wd_dtype dtype);
+    /* wd_device_fault; NULL: it never fails. */
+    wd_status (*fault)(wd_device *device, wd_err *err);
+    /* Pinned host memory, zeroed, 64-byte aligned; `bytes` > 0. Both NULL: ordinary memory does.
+     * The books (core/memory.h) are kept by dev/pinned.c. */
+    wd_status (*host_alloc)(void **out, wd_device *device, size_t bytes, wd_err *err);
+    void (*host_free)(wd_device *device, void *block, size_t bytes);
+    /* Pins and unpins memory that is there already. Both NULL: nothing is to be done. */
+    wd_status (*host_register)(wd_device *device, void *address, size_t bytes, wd_err *err);
+    void (*host_unregister)(wd_device *device, void *address, size_t bytes);
+    /* Whether the address lies in the pool of an open device of this kind; asked of devices that
+     * check copies. */
+    bool (*owns)(wd_device *device, const void *address);
 } wd_device_kind;
 
 typedef struct wd_block {
@@ -49,9 +65,11 @@ enum { WD_BLOCK_SUMS_MAX = 48 };
 struct wd_device {
     const wd_device_kind *kind;
     char name[96];
-    bool reads_host, is_dry;
-    size_t event_bytes;   /* of an event's struct; a kind may set more than the common part */
-    size_t queue_bytes;   /* the same of a queue's, */
+    wd_traits traits; /* the kind fills it when it opens; granule 1 is there already */
+    bool is_dry;
+    bool checks_copies;        /* host memory that copies name must be pinned */
+    size_t event_bytes;        /* of an event's struct; a kind may set more than the common part */
+    size_t queue_bytes;        /* the same of a queue's, */
     size_t queue_beside_bytes; /* and of the one block that it has beside it, if any */
     pthread_mutex_t lock; /* of everything below */
     wd_block *block;      /* those allocated now */
@@ -79,6 +97,13 @@ struct wd_event {
  * part; undone by wd_device_discard, which a kind calls last in its close. */
 wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, wd_err *err);
 void wd_device_discard(wd_device *device);
+
+/* dev/pinned.c: ends the process unless [address, address + bytes) is in a pool of the queue's kind
+ * of device, or is host memory that was allocated for or registered with this kind. */
+void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes);
+
+/* dev/pinned.c: says so where host memory of the device was not freed or unregistered. */
+void wd_pinned_close(const wd_device *device);
 
 /* Whether the address lies in a block of this device. */
 bool wd_device_has(wd_device *device, const void *address);

@@ -27,7 +27,7 @@ static void books_are_kept(void **state)
         wd_device *device;
         void *a, *b, *none;
         assert_int_equal(openers[kind](&device, 1, NULL), WD_OK);
-        assert_int_equal(wd_device_reads_host(device), openers[kind] != open_sim);
+        assert_int_equal(wd_device_traits(device)->reads_host, openers[kind] != open_sim);
         assert_false(wd_device_is_dry(device));
         assert_int_equal(wd_device_alloc(&a, device, 1000, "a", NULL), WD_OK);
         assert_int_equal(wd_device_alloc(&b, device, 5000, "b", NULL), WD_OK);
@@ -43,6 +43,94 @@ static void books_are_kept(void **state)
         wd_device_free(device, b);
         wd_device_free(device, none);
         assert_int_equal(wd_device_bytes(device), 0);
+        wd_device_close(device);
+    }
+}
+
+static void traits_say_what_a_device_is_like(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) {
+        wd_device *device, *dry;
+        char kernels[WD_KERNELS_TEXT];
+        assert_int_equal(openers[kind](&device, 1, NULL), WD_OK);
+        assert_int_equal(wd_device_open_dry(&dry, device, NULL), WD_OK);
+        assert_int_equal(wd_device_kernels(kernels, NULL), WD_OK);
+        for (int i = 0; i < 2; i++) {
+            const wd_device *d = i ? dry : device;
+            const wd_traits *traits = wd_device_traits(d);
+            assert_int_equal(traits->synchronous, openers[kind] != open_sim);
+            assert_int_equal(traits->reads_host, openers[kind] != open_sim);
+            assert_int_equal(traits->granule, 1);
+            assert_int_equal(traits->bytes_beside, 0);
+            assert_string_equal(traits->kernels, kernels);
+            assert_true(wd_device_can(d, WD_OP_MATMUL, WD_BF16));
+            assert_true(wd_device_can(d, WD_OP_CAST, WD_F16));
+            assert_false(wd_device_can(d, WD_OP_MATMUL, WD_F16));
+        }
+        assert_int_equal(wd_device_fault(device, NULL), WD_OK);
+        assert_int_equal(wd_device_fault(dry, NULL), WD_OK);
+        wd_device_close(dry);
+        wd_device_close(device);
+    }
+}
+
+/* Host memory for copies is zeroed, and counts as much on a dry device. */
+static void host_memory_is_counted(void **state)
+{
+    (void)state;
+    enum { BYTES = 100000 };
+    for (int kind = 0; kind < KINDS; kind++) {
+        wd_device *device[2];
+        int64_t took[2];
+        assert_int_equal(openers[kind](&device[0], 1, NULL), WD_OK);
+        assert_int_equal(wd_device_open_dry(&device[1], device[0], NULL), WD_OK);
+        for (int i = 0; i < 2; i++) {
+            const int64_t before = wd_memory_held();
+            void *block, *empty;
+            assert_int_equal(wd_host_alloc(&block, device[i], BYTES, "staging", NULL), WD_OK);
+            took[i] = wd_memory_held() - before;
+            assert_int_equal((uintptr_t)block % 64, 0);
+            for (int b = 0; b < BYTES; b++) assert_int_equal(((char *)block)[b], 0);
+            assert_int_equal(wd_host_alloc(&empty, device[i], 0, "nothing", NULL), WD_OK);
+            assert_non_null(empty);
+            wd_host_free(device[i], empty);
+            wd_host_free(device[i], block);
+            wd_host_free(device[i], NULL);
+            assert_int_equal(wd_memory_held(), before);
+        }
+        assert_in_range(took[0], BYTES, BYTES + 512);
+        assert_int_equal(took[0], took[1]);
+        assert_int_equal(wd_device_bytes(device[0]), 0);
+        wd_device_close(device[1]);
+        wd_device_close(device[0]);
+    }
+}
+
+static void registered_memory_is_copied(void **state)
+{
+    (void)state;
+    enum { COUNT = 1024 };
+    _Alignas(4096) static int in[COUNT], out[COUNT];
+    for (int i = 0; i < COUNT; i++) in[i] = i * 3;
+    for (int kind = 0; kind < KINDS; kind++) {
+        wd_device *device;
+        wd_queue *queue;
+        void *block;
+        assert_int_equal(openers[kind](&device, 1, NULL), WD_OK);
+        assert_int_equal(wd_queue_open(&queue, device, NULL), WD_OK);
+        assert_int_equal(wd_device_alloc(&block, device, sizeof in, "x", NULL), WD_OK);
+        assert_int_equal(wd_host_register(device, in, sizeof in, "shared", NULL), WD_OK);
+        wd_queue_copy(queue, (char *)block + 4, in + 1, sizeof in - 4);
+        wd_queue_copy_and_wait(queue, block, &(int){7}, sizeof *in);
+        wd_queue_copy_and_wait(queue, out, block, sizeof out);
+        assert_int_equal(out[0], 7);
+        assert_memory_equal(out + 1, in + 1, sizeof in - 4);
+        assert_int_equal(wd_queue_total(queue).copies, 3);
+        wd_host_unregister(device, in);
+        wd_host_unregister(device, NULL);
+        wd_device_free(device, block);
+        wd_queue_close(queue);
         wd_device_close(device);
     }
 }
@@ -216,7 +304,7 @@ static void check_dry_run(opener *open)
     assert_int_equal(open(&target, 1, NULL), WD_OK);
     assert_int_equal(wd_device_open_dry(&dry, target, NULL), WD_OK);
     assert_true(wd_device_is_dry(dry));
-    assert_int_equal(wd_device_reads_host(dry), wd_device_reads_host(target));
+    assert_int_equal(wd_device_traits(dry)->reads_host, wd_device_traits(target)->reads_host);
     assert_int_equal(wd_queue_open(&queue, target, NULL), WD_OK);
     assert_int_equal(wd_queue_open(&dry_queue, dry, NULL), WD_OK);
     launch_some(dry, dry_queue, false, 0);
@@ -321,11 +409,16 @@ static wd_status open_all_and_close(void *context, wd_err *err)
     wd_device *device = NULL;
     wd_queue *queue = NULL;
     wd_event *event = NULL;
-    void *block = NULL;
+    void *block = NULL, *host = NULL;
+    _Alignas(4096) static char page[4096];
     wd_status status = (*open)(&device, 1, err);
     if (status == WD_OK) status = wd_queue_open(&queue, device, err);
     if (status == WD_OK) status = wd_event_open(&event, device, err);
     if (status == WD_OK) status = wd_device_alloc(&block, device, 100, "x", err);
+    if (status == WD_OK) status = wd_host_alloc(&host, device, 100, "y", err);
+    if (status == WD_OK) status = wd_host_register(device, page, sizeof page, "z", err);
+    if (status == WD_OK) wd_host_unregister(device, page);
+    wd_host_free(device, host);
     if (block) wd_device_free(device, block);
     wd_event_close(event);
     wd_queue_close(queue);
@@ -346,6 +439,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(books_are_kept),
+        cmocka_unit_test(traits_say_what_a_device_is_like),
+        cmocka_unit_test(host_memory_is_counted),
+        cmocka_unit_test(registered_memory_is_copied),
         cmocka_unit_test(too_much_memory_is_refused),
         cmocka_unit_test(copies_arrive),
         cmocka_unit_test(events_order_queues),

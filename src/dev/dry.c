@@ -92,6 +92,11 @@ static size_t dry_workspace(const wd_device *device, wd_op op, const void *args)
     return target->kind->workspace(target, op, args);
 }
 
+static bool dry_can(const wd_device *device, wd_op op, wd_dtype dtype)
+{
+    return wd_device_can(((const dry_device *)device)->target, op, dtype);
+}
+
 static const wd_device_kind dry_kind = {
     .close = dry_close,
     .alloc = dry_alloc,
@@ -109,6 +114,7 @@ static const wd_device_kind dry_kind = {
     .event_wait = dry_event_wait,
     .event_is_done = dry_event_is_done,
     .workspace = dry_workspace,
+    .can = dry_can,
 };
 
 wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
@@ -121,7 +127,7 @@ wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
     dry->base.event_bytes = target->event_bytes; /* host memory is planned too */
     dry->base.queue_bytes = target->queue_bytes;
     dry->base.queue_beside_bytes = target->queue_beside_bytes;
-    dry->base.reads_host = target->reads_host;
+    dry->base.traits = target->traits;
     snprintf(dry->base.name, sizeof dry->base.name, "dry run for %.80s", target->name);
     *out = &dry->base;
     return WD_OK;

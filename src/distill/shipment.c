@@ -128,9 +128,8 @@ wd_status wd_shipments_open(wd_shipments **out, wd_comm *comm, wd_queue *home, i
                         .states_max = states_max,
                         .count = count};
     WD_TRY_OUT(wd_alloc((void **)&s->ring, (size_t)count, sizeof *s->ring, what, err));
-    for (int64_t i = 0; i < count; i++)
-        WD_TRY_OUT(open_shipment(&s->ring[i], s, states_max, err));
-    if (wd_device_reads_host(device))
+    for (int64_t i = 0; i < count; i++) WD_TRY_OUT(open_shipment(&s->ring[i], s, states_max, err));
+    if (wd_device_traits(device)->reads_host)
         s->carrier = home;
     else
         WD_TRY_OUT(wd_queue_open(&s->carrier, device, err));

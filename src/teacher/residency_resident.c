@@ -145,7 +145,7 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
                               int expert, wd_dtype storage, wd_queue *queue, size_t *widened_max,
                               wd_err *err)
 {
-    bool reads_host = wd_device_reads_host(r->device);
+    bool reads_host = wd_device_traits(r->device)->reads_host;
     const wd_stage_keeping keeping = {storage, reads_host, reads_host};
     for (int s = 0; r->weights[expert] && s < r->base.stages; s++) {
         wd_stage_layout layout;
@@ -177,7 +177,7 @@ static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
     memcpy(r->component, component, (size_t)experts * sizeof *component);
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int e = 0; e < experts; e++) WD_TRY_OUT(open_expert(r, pipeline, part, e, err));
-    if (wd_device_reads_host(r->device))
+    if (wd_device_traits(r->device)->reads_host)
         WD_TRY_OUT(wd_host_copy_open(&r->copy, part, &pipeline->dit, &table, r->weights, storage,
                                      wd_device_is_dry(r->device), err));
     r->base.host_bytes = r->copy.share_bytes;

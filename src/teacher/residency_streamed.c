@@ -206,7 +206,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     r->device = options->device;
     r->from_disk = options->from_disk;
     r->dry = wd_device_is_dry(options->device);
-    r->reads_host = wd_device_reads_host(options->device);
+    r->reads_host = wd_device_traits(options->device)->reads_host;
     WD_TRY_OUT(wd_queue_open(&r->copies, r->device, err));
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int e = 0; e < r->base.experts; e++) WD_TRY_OUT(open_expert(r, pipeline, e, err));

@@ -82,7 +82,7 @@ void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *bl
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue)
 {
-    bool reads_host = wd_device_reads_host(wd_queue_device(queue));
+    bool reads_host = wd_device_traits(wd_queue_device(queue))->reads_host;
     wd_stage_view(stored, layout, block);
     for (int i = 0; i < layout->tensors; i++) {
         const wd_tensor *file = &layout->file[i], *to = &stored->t[i];

@@ -323,7 +323,8 @@ static parts parts_of(wd_station *s, const wd_station_slot *slot, int stream, in
 void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
                     wd_station_slot *from_slot, int64_t samples, wd_stage_kind next)
 {
-    const bool fetched = wd_device_reads_host(from->device) && !wd_device_reads_host(to->device);
+    const bool fetched =
+        wd_device_traits(from->device)->reads_host && !wd_device_traits(to->device)->reads_host;
     wd_station *by = fetched ? to : from;
     if (fetched) {
         wd_event_record(from_slot->left, from->queue);

@@ -157,7 +157,7 @@ static int cut(wd_sweep *sweep, int64_t first, int64_t count)
 static void bring_latents(wd_sweep *sweep, wd_station *s, const float *latents)
 {
     const size_t bytes = (size_t)sweep->state_count * sizeof(float);
-    bool pulls = !wd_device_reads_host(s->device) || s->queue == sweep->home;
+    bool pulls = !wd_device_traits(s->device)->reads_host || s->queue == sweep->home;
     if (pulls) {
         wd_queue_copy(s->queue, s->latents, latents, bytes);
         return;
@@ -196,7 +196,7 @@ static void enter(wd_sweep *sweep, wd_station *s, const micro_batch *batch, cons
 static void bring_velocity(wd_sweep *sweep, wd_station *s, float *velocity)
 {
     const size_t bytes = (size_t)sweep->state_count * sizeof(float);
-    const bool pushes = !wd_device_reads_host(s->device) || s->queue == sweep->home;
+    const bool pushes = !wd_device_traits(s->device)->reads_host || s->queue == sweep->home;
     wd_queue_copy(pushes ? s->queue : sweep->home, velocity, s->velocity, bytes);
     if (pushes) return;
     wd_event_record(sweep->ready, sweep->home);
@@ -409,7 +409,7 @@ static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err 
     for (int d = 0; d < own; d++)
         if (wd_placement_sweep(&sweep->placement, &site, first + d).streams)
             site.device[(first + d) % site.devices].reads_host =
-                wd_device_reads_host(wd_queue_device(queues[d]));
+                wd_device_traits(wd_queue_device(queues[d]))->reads_host;
     for (int d = 0; d < own; d++) {
         const wd_placed_sweep part = wd_placement_sweep(&sweep->placement, &site, first + d);
         if (!part.streams) continue;

@@ -154,7 +154,7 @@ static size_t planned(const wd_placement *p, wd_dtype storage, wd_device *device
     if (like) wd_test_ok(wd_comm_open_dry(&comm, like, &err), &err);
     wd_test_ok(wd_device_open_dry(&dry, device, &err), &err);
     wd_test_ok(wd_queue_open(&queue, dry, &err), &err);
-    wd_queue *processor = wd_device_reads_host(device) ? queue : NULL;
+    wd_queue *processor = wd_device_traits(device)->reads_host ? queue : NULL;
     wd_test_ok(wd_residency_open_placed(&r, &tiny, p, storage, &queue, processor, comm, &err),
                &err);
     const size_t bytes = wd_device_bytes(dry) + r->host_bytes;

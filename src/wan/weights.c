@@ -6,7 +6,7 @@
 /* Whether kernels may read the mapped bytes. */
 static bool readable(const wd_safetensors_entry *weight, const wd_queue *queue)
 {
-    return wd_device_reads_host(wd_queue_device(queue)) && !weight->unaligned;
+    return wd_device_traits(wd_queue_device(queue))->reads_host && !weight->unaligned;
 }
 
 bool wd_weight_in_place(const wd_safetensors_entry *weight, wd_dtype dtype, const wd_queue *queue)

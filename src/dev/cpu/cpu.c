@@ -115,7 +115,15 @@ static void cpu_launch(wd_queue *queue, wd_op op, const void *args)
     leave(cpu);
 }
 
-static void cpu_wait(wd_queue *queue) { (void)queue; }
+static bool cpu_owns(wd_device *device, const void *address)
+{
+    return wd_device_has(device, address);
+}
+
+static void cpu_wait(wd_queue *queue)
+{
+    (void)queue;
+}
 
 /* ---- events: work is done before a launch returns ---- */
 
@@ -151,6 +159,8 @@ static const wd_device_kind cpu_kind = {
     .event_wait = cpu_event_wait,
     .event_is_done = cpu_event_is_done,
     .workspace = cpu_workspace,
+    .can = wd_cpu_kernels_can,
+    .owns = cpu_owns,
 };
 
 wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err)
@@ -162,7 +172,9 @@ wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err)
     WD_TRY(wd_device_create(&cpu, sizeof *cpu, &cpu_kind, err));
     cpu->kernels = kernels;
     cpu->guarded = guarded;
-    cpu->base.reads_host = true;
+    cpu->base.traits.synchronous = true;
+    cpu->base.traits.reads_host = true;
+    wd_cpu_kernels_text(cpu->base.traits.kernels, kernels.isa);
     char upper[16];
     size_t n = 0;
     for (const char *c = wd_cpu_isa_name(kernels.isa); *c; c++)

@@ -53,11 +53,23 @@ void wd_device_limit_kernels(int limit)
 wd_status wd_device_kernels(char out[WD_KERNELS_TEXT], wd_err *err)
 {
     wd_cpu_isa isa;
-    char library[32];
     WD_TRY(choose_isa(&isa, err));
+    wd_cpu_kernels_text(out, isa);
+    return WD_OK;
+}
+
+void wd_cpu_kernels_text(char out[WD_KERNELS_TEXT], wd_cpu_isa isa)
+{
+    char library[32];
     wd_onednn_version(library);
     snprintf(out, WD_KERNELS_TEXT, "%s, %s", wd_cpu_isa_name(isa), library);
-    return WD_OK;
+}
+
+/* Float16 is stored, and widened by a cast. */
+bool wd_cpu_kernels_can(const wd_device *device, wd_op op, wd_dtype dtype)
+{
+    (void)device;
+    return dtype == WD_F32 || dtype == WD_BF16 || (dtype == WD_F16 && op == WD_OP_CAST);
 }
 
 wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err)

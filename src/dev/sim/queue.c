@@ -31,7 +31,7 @@ typedef struct copy_command {
 } copy_command;
 
 typedef struct command {
-    enum { LAUNCH, COPY, WAIT } kind;
+    enum { LAUNCH, COPY, WAIT, FAIL } kind; /* FAIL: the launch at which the device fails */
     double submitted_s;
     wd_op op;
     union {
@@ -106,11 +106,16 @@ static double run_copy(const copy_command *c, double from_s)
 static double run(sim_queue *q, const command *c, double free_s)
 {
     double ready_s = free_s > c->submitted_s ? free_s : c->submitted_s;
+    wd_sim_device *device = device_of(q);
+    if (c->kind != WAIT && wd_sim_has_failed(device)) return ready_s;
     switch (c->kind) {
     case LAUNCH:
         return run_launch(q, c, wd_sim_begin_s(ready_s));
     case COPY:
         return run_copy(&c->copy, wd_sim_begin_s(ready_s));
+    case FAIL:
+        device->failed_op = (int)c->op;
+        return ready_s;
     case WAIT:
         break;
     }
@@ -164,8 +169,9 @@ static void submit(sim_queue *q)
 void wd_sim_queue_launch(wd_queue *queue, wd_op op, const void *args)
 {
     wd_queue_need_workspace(queue, op, args);
+    wd_sim_device *device = (wd_sim_device *)queue->device;
     command *c = begin((sim_queue *)queue);
-    c->kind = LAUNCH;
+    c->kind = ++device->launches == device->failing_launch ? FAIL : LAUNCH;
     c->op = op;
     memcpy(&c->args, args, wd_op_args_bytes(op));
     submit((sim_queue *)queue);

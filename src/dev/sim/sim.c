@@ -5,6 +5,7 @@
  * copied to or from it goes through, and a processor, each as fast as asked for. It computes with
  * the cpu device's kernels on one thread each, so its results are the cpu device's, bit for bit.
  */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "core/memory.h"
@@ -52,9 +53,30 @@ static void sim_free(wd_device *device, void *block, size_t bytes)
     wd_host_block_unmap(block, bytes);
 }
 
+static bool sim_owns(wd_device *device, const void *address)
+{
+    (void)device;
+    return wd_sim_owner(address) != NULL;
+}
+
 static size_t sim_workspace(const wd_device *device, wd_op op, const void *args)
 {
     return wd_cpu_kernels_workspace(&((const wd_sim_device *)device)->kernels, op, args);
+}
+
+/* ---- faults ---- */
+
+bool wd_sim_has_failed(const wd_sim_device *device)
+{
+    return device->failed_op != WD_OP_COUNT;
+}
+
+static wd_status sim_fault(wd_device *device, wd_err *err)
+{
+    const wd_sim_device *sim = (const wd_sim_device *)device;
+    if (!wd_sim_has_failed(sim)) return WD_OK;
+    return wd_fail(err, WD_DEVICE_FAULT, "%s failed at launch %" PRId64 " (%s), as it was asked to",
+                   device->name, sim->failing_launch, wd_op_name((wd_op)sim->failed_op));
 }
 
 /* ---- events: the first `count` of a line are done ---- */
@@ -153,6 +175,9 @@ static const wd_device_kind sim_kind = {
     .event_wait = sim_event_wait,
     .event_is_done = sim_event_is_done,
     .workspace = sim_workspace,
+    .can = wd_cpu_kernels_can,
+    .fault = sim_fault,
+    .owns = sim_owns,
 };
 
 /* "24 GiB", or the bytes where it is no such number. */
@@ -176,6 +201,9 @@ wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_
         return status;
     }
     sim->base.bytes_max = options->bytes;
+    wd_cpu_kernels_text(sim->base.traits.kernels, sim->kernels.isa);
+    sim->failing_launch = options->failing_launch;
+    sim->failed_op = WD_OP_COUNT;
     sim->base.event_bytes = sizeof(sim_event);
     sim->base.queue_bytes = wd_sim_queue_bytes();
     sim->base.queue_beside_bytes = sizeof(wd_sim_line);

@@ -13,11 +13,17 @@ typedef struct wd_sim_device {
     wd_device base;
     wd_cpu_kernels kernels;
     wd_sim_pace link, processor; /* bytes, FLOPs */
+    int64_t failing_launch;      /* from 1; 0: none */
+    _Atomic int64_t launches;    /* so far, of all queues */
+    _Atomic(int) failed_op;      /* that it failed at; WD_OP_COUNT: none */
     struct wd_sim_device *next;  /* of those that are open in this process */
 } wd_sim_device;
 
 /* The device whose pool the address lies in, of all that are open; NULL: it is host memory. */
 wd_sim_device *wd_sim_owner(const void *address);
+
+/* Whether it has failed: then its queues pass over their work. */
+bool wd_sim_has_failed(const wd_sim_device *device);
 
 /* queue.c: these functions of the kind. */
 wd_status wd_sim_queue_open(wd_queue **out, wd_device *device, wd_err *err);

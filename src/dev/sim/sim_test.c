@@ -17,7 +17,8 @@ static wd_device *open_device(int number, size_t bytes, double link, double flop
 {
     wd_device *device;
     wd_err err;
-    const wd_sim_options options = {number, bytes, link, flops};
+    const wd_sim_options options = {
+        .number = number, .bytes = bytes, .link_bytes_per_s = link, .flops_per_s = flops};
     wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
     return device;
 }
@@ -71,7 +72,7 @@ static void budget_holds_to_the_byte(void **state)
     void *none = NULL;
     wd_device *device = open_device(3, 10000, 0, 0), *other = open_device(1, 10000, 0, 0);
     assert_int_equal(wd_device_bytes_max(device), 10000);
-    assert_false(wd_device_reads_host(device));
+    assert_false(wd_device_traits(device)->reads_host);
     void *a = alloc(device, 6000);
     wd_test_refused(wd_device_alloc(&none, device, 4001, "gradients", &err), &err,
                     WD_OUT_OF_MEMORY, "gradients: sim:3 (10000 B): 4001 bytes asked for, 4000 "
@@ -162,6 +163,39 @@ static void events_order_queues_and_devices(void **state)
         wd_queue_close(second);
         for (int i = 0; i < 2; i++) wd_device_close(device[i]);
     }
+}
+
+/* From the third launch on it computes nothing, says so, and nobody waits for it in vain. */
+static void a_failed_device_says_so(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_device *device;
+    const wd_sim_options options = {.number = 2, .bytes = 1024, .failing_launch = 3};
+    wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
+    wd_queue *queue = open_queue(device), *other = open_queue(device);
+    wd_event *event = open_event(device);
+    float *x = alloc(device, sizeof *x), got[2] = {-1, -1};
+    fill(queue, x, 1);
+    wd_queue_wait(queue);
+    fill(other, x, 2);
+    wd_queue_copy(other, &got[0], x, sizeof *x);
+    wd_queue_wait(other);
+    wd_test_ok(wd_device_fault(device, &err), &err);
+    fill(queue, x, 3);
+    fill(queue, x, 4);
+    wd_queue_copy(queue, &got[1], x, sizeof *x);
+    wd_event_record(event, queue);
+    wd_event_wait(event);
+    assert_true(got[0] == 2 && got[1] == -1);
+    for (int i = 0; i < 2; i++)
+        wd_test_refused(wd_device_fault(device, &err), &err, WD_DEVICE_FAULT,
+                        "sim:2 (1 KiB) failed at launch 3 (fill)");
+    wd_event_close(event);
+    wd_queue_close(queue);
+    wd_queue_close(other);
+    wd_device_free(device, x);
+    wd_device_close(device);
 }
 
 /* The cpu device's work is done at once: it waits there and then. */
@@ -517,6 +551,7 @@ int main(void)
         cmocka_unit_test(names_say_what_they_are),
         cmocka_unit_test(launches_are_queued),
         cmocka_unit_test(events_order_queues_and_devices),
+        cmocka_unit_test(a_failed_device_says_so),
         cmocka_unit_test(the_processor_waits_too),
         cmocka_unit_test(events_outlive_their_queue),
         cmocka_unit_test(copies_overlap_kernels),

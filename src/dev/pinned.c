@@ -1,0 +1,144 @@
+/* Host memory that copies of queues may name: see dev/device.h.
+ *
+ * One list of all such ranges of the process: memory that is pinned for one GPU is pinned for all,
+ * so a range is good for all devices of a kind. What a range takes in the books of core/memory.h is
+ * the same whichever device it is for, so that a dry run counts what the real one takes. */
+#include <assert.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/require.h"
+#include "dev/device_impl.h"
+
+typedef struct range {
+    const wd_device *device; /* for which it was allocated or registered */
+    const char *what;
+    char *address;
+    size_t bytes;
+    struct range *next;
+} range;
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static range *list_first;
+
+static void add(range *new, wd_device *device, void *address, size_t bytes, const char *what)
+{
+    *new = (range){device, what, address, bytes, NULL};
+    pthread_mutex_lock(&list_lock);
+    new->next = list_first;
+    list_first = new;
+    pthread_mutex_unlock(&list_lock);
+}
+
+/* Takes the device's range that begins at the address out of the list. */
+static range *take(const wd_device *device, const void *address)
+{
+    pthread_mutex_lock(&list_lock);
+    range **at = &list_first;
+    while (*at && ((*at)->address != address || (*at)->device != device)) at = &(*at)->next;
+    range *found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&list_lock);
+    WD_REQUIRE(found, "%s: %p is no host memory that was allocated for it or registered with it",
+               device->name, address);
+    return found;
+}
+
+static bool has(const wd_device_kind *kind, const void *address, size_t bytes)
+{
+    bool found = false;
+    pthread_mutex_lock(&list_lock);
+    for (const range *r = list_first; r && !found; r = r->next) {
+        const uintptr_t past = (uintptr_t)address - (uintptr_t)r->address;
+        found = r->device->kind == kind && past < r->bytes && bytes <= r->bytes - past;
+    }
+    pthread_mutex_unlock(&list_lock);
+    return found;
+}
+
+void wd_pinned_close(const wd_device *device)
+{
+    const range *left = NULL;
+    pthread_mutex_lock(&list_lock);
+    for (const range *r = list_first; r; r = r->next)
+        if (r->device == device) left = r;
+    pthread_mutex_unlock(&list_lock);
+    if (!left) return;
+    wd_log(WD_LOG_ERROR,
+           "%s: %s (%zu bytes of host memory) was not freed before the device was closed",
+           device->name, left->what, left->bytes);
+    assert(!left && "all host memory of a device must be freed before it is closed");
+}
+
+void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes)
+{
+    wd_device *device = queue->device;
+    if (device->kind->owns(device, address)) return;
+    WD_REQUIRE(has(device->kind, address, bytes),
+               "%s: a copy of %zu bytes names host memory at %p that is neither from "
+               "wd_host_alloc nor registered: use one of these, or wd_queue_copy_and_wait",
+               device->name, bytes, address);
+}
+
+static wd_status take_host(void **out, wd_device *device, size_t bytes, const char *what,
+                           wd_err *err)
+{
+    if (!device->kind->host_alloc) return wd_alloc(out, bytes, 1, what, err);
+    const wd_status status = device->kind->host_alloc(out, device, bytes, err);
+    if (status != WD_OK) return wd_fail_in(err, "%s: %s", device->name, what);
+    wd_memory_hold_elsewhere(bytes, true);
+    return WD_OK;
+}
+
+wd_status wd_host_alloc(void **out, wd_device *device, size_t bytes, const char *what, wd_err *err)
+{
+    range *new;
+    void *block;
+    if (!bytes) bytes = 1;
+    WD_TRY(wd_alloc((void **)&new, 1, sizeof *new, what, err));
+    const wd_status status = take_host(&block, device, bytes, what, err);
+    if (status != WD_OK) {
+        wd_free(new);
+        return status;
+    }
+    *out = block;
+    add(new, device, block, bytes, what);
+    return WD_OK;
+}
+
+void wd_host_free(wd_device *device, void *block)
+{
+    if (!block) return;
+    range *gone = take(device, block);
+    if (device->kind->host_free) {
+        device->kind->host_free(device, block, gone->bytes);
+        wd_memory_hold_elsewhere(gone->bytes, false);
+    } else {
+        wd_free(block);
+    }
+    wd_free(gone);
+}
+
+wd_status wd_host_register(wd_device *device, void *address, size_t bytes, const char *what,
+                           wd_err *err)
+{
+    range *new;
+    wd_status status = WD_OK;
+    WD_TRY(wd_alloc((void **)&new, 1, sizeof *new, what, err));
+    if (device->kind->host_register)
+        status = device->kind->host_register(device, address, bytes, err);
+    if (status != WD_OK) {
+        wd_free(new);
+        return wd_fail_in(err, "%s: %s", device->name, what);
+    }
+    add(new, device, address, bytes, what);
+    return WD_OK;
+}
+
+void wd_host_unregister(wd_device *device, void *address)
+{
+    if (!address) return;
+    range *gone = take(device, address);
+    if (device->kind->host_unregister) device->kind->host_unregister(device, address, gone->bytes);
+    wd_free(gone);
+}
