@@ -27,6 +27,8 @@ wd_status wd_bench_forward(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_train(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_tiny(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_vae(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_shapes(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_models(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_placement(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_prediction(wd_bench_context *bench, wd_err *err); /* in the source's folder */
 
@@ -36,6 +38,14 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err);
 /* "transformer forward 1.3B f32      1.92 s   421.3 GFLOP/s   86 % of peak" */
 void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, double seconds,
                      double flops);
+
+/* Prints that a case is not measured, and why. */
+void wd_bench_leave_out(wd_bench_context *bench, const char *name, const char *why);
+
+/* Seconds of one launch: the best of some runs, each of as many launches as make it worth timing.
+ * The workspace that it needs is reserved. */
+typedef void wd_bench_launch_fn(wd_queue *queue, const void *context);
+double wd_bench_time(wd_bench_context *bench, wd_bench_launch_fn *launch, const void *context);
 
 /* Fills `count` floats of device memory with small random values: one block of them, repeated. */
 wd_status wd_bench_fill(wd_bench_context *bench, float *to, int64_t count, float scale,

@@ -148,3 +148,40 @@ wd_status wd_bench_tiny(wd_bench_context *bench, wd_err *err)
     WD_TRY(time_bed("train tiny, batch 16", &wan_tiny, WD_F32, WD_STUDENT_TRAIN, 50, bench, err));
     return time_bed("train tiny, batch 16", &wan_tiny, WD_BF16, WD_STUDENT_TRAIN, 50, bench, err);
 }
+
+/* A step of one network at a number of tokens. */
+typedef struct row {
+    const char *name;
+    const geometry *geometry;
+    wd_student_mode mode;
+} row;
+
+/* The teacher's pass of 14B and the student's step of 1.3B, with few of their blocks, in bf16, from
+ * as many tokens as a small picture has up to those of a large one. What would take longer than
+ * MODEL_S at the measured peak is left out. */
+wd_status wd_bench_models(wd_bench_context *bench, wd_err *err)
+{
+    static const double MODEL_S = 2, PARAMS_PER_BLOCK_14B = 3.4e8;
+    static const int64_t sides[][2] = {{64, 64}, {60, 104}, {128, 128}, {128, 256}};
+    geometry wan_14b = wan_1_3b;
+    wan_14b.config.heads = 40;
+    wan_14b.config.ffn_dim = 13824;
+    wan_14b.config.layers = 4;
+    const row rows[] = {{"forward 14B, 4 blocks", &wan_14b, WD_STUDENT_SAMPLE},
+                        {"train 1.3B, 8 blocks", &wan_1_3b, WD_STUDENT_TRAIN}};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+            char name[96];
+            geometry g = *rows[r].geometry;
+            g.shape.height = sides[i][0];
+            g.shape.width = sides[i][1];
+            const int64_t tokens = sides[i][0] * sides[i][1] / 4;
+            snprintf(name, sizeof name, "%s, %lld tokens", rows[r].name, (long long)tokens);
+            if (2 * 4 * PARAMS_PER_BLOCK_14B * (double)tokens > MODEL_S * bench->peak[WD_BF16]) {
+                wd_bench_leave_out(bench, name, "it takes too long at the peak");
+                continue;
+            }
+            WD_TRY(time_bed(name, &g, WD_BF16, rows[r].mode, 3, bench, err));
+        }
+    return WD_OK;
+}
