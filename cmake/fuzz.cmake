@@ -1,7 +1,8 @@
 # Fuzz targets: x_fuzz.c beside what it attacks, built with clang's libFuzzer, address and undefined
 # behaviour sanitizers (preset "fuzz"). Each becomes a test "fuzz/room/x" that runs for
 # WD_FUZZ_SECONDS, from the seeds in tests/corpus/room/x and what earlier runs found (below the
-# build folder); run the binary by hand for longer. Only what readers need is built.
+# build folder); run the binary by hand for longer. tests/corpus/readers.txt says which target
+# attacks which reader.
 option(WD_FUZZ "Build the fuzz targets (needs clang)" OFF)
 set(WD_FUZZ_SECONDS 5 CACHE STRING "How long each fuzz target runs as a test")
 if(WD_FUZZ)
@@ -9,16 +10,6 @@ if(WD_FUZZ)
     message(FATAL_ERROR "WD_FUZZ needs clang: use the preset \"fuzz\", or CC=clang")
   endif()
   target_compile_options(wd_flags INTERFACE -fsanitize=fuzzer-no-link)
-  set(WD_READER_SOURCES ${WD_SOURCES})
-  set(WD_READER_FILES "/src/(core|io|wan|nn|dev|dist|student)/"
-      "/src/teacher/device_map\\.c" "/src/distill/(metrics|tensorboard)\\.c"
-      "/src/api/(api|config|option|table|teacher_choice|tensor_file)[a-z_]*\\.c")
-  list(JOIN WD_READER_FILES "|" WD_READER_FILES)
-  list(FILTER WD_READER_SOURCES INCLUDE REGEX "${WD_READER_FILES}")
-  add_library(wd_readers STATIC EXCLUDE_FROM_ALL ${WD_READER_SOURCES})
-  target_include_directories(wd_readers PUBLIC ${PROJECT_SOURCE_DIR}/src
-                             ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(wd_readers PUBLIC wd_flags ${WD_LINK})
   add_custom_target(fuzz_targets)
   file(GLOB_RECURSE WD_FUZZ_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_fuzz.c)
   foreach(source IN LISTS WD_FUZZ_SOURCES)
@@ -28,7 +19,8 @@ if(WD_FUZZ)
     add_executable(${target} ${source})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
-    target_link_libraries(${target} PRIVATE wd_readers)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(${target} PRIVATE wandistiller)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
     add_dependencies(fuzz_targets ${target})
     set(corpus ${PROJECT_SOURCE_DIR}/tests/corpus/${name})

@@ -4,6 +4,9 @@
 
 #include "distill/objective_trajectory_impl.h"
 
+/* More rounds than any run makes: numbers of targets stay far within int64_t. */
+static const int64_t rounds_max = (int64_t)1 << 40;
+
 wd_status wd_trajectory_save(wd_objective *self, json_t **json,
                              const wd_checkpoint_tensor **tensors, int64_t *count, wd_err *err)
 {
@@ -48,6 +51,7 @@ wd_status wd_objective_check_trajectory(const wd_trajectory_objective_options *o
     wd_json_reader r = {.object = saved, .where = "stream"};
     const char *name = "";
     double shift = 0;
+    int64_t round;
     WD_TRY(wd_json_text(&name, r, "objective", WD_JSON_REQUIRED, err));
     if (strcmp(name, "trajectory"))
         return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %s, not trajectory", name);
@@ -59,6 +63,7 @@ wd_status wd_objective_check_trajectory(const wd_trajectory_objective_options *o
     WD_TRY(same(o->replay, r, "replay_targets", "target_replay", err));
     WD_TRY(same(o->step_samples, r, "step_samples",
                 "samples per step (batch_size x gradient_accumulation_steps x ranks)", err));
+    WD_TRY(wd_json_int(&round, r, "round", 0, rounds_max, WD_JSON_REQUIRED, err));
     WD_TRY(wd_json_float(&shift, r, "flow_shift", WD_JSON_REQUIRED, err));
     return shift == t->flow_shift ? WD_OK : differs(err, "flow_shift", shift, t->flow_shift);
 }
@@ -68,7 +73,7 @@ wd_status wd_trajectory_restore(wd_objective *self, const json_t *json, wd_err *
     wd_trajectory_objective *o = (wd_trajectory_objective *)self;
     const wd_json_reader r = {.object = json, .where = "stream"};
     WD_TRY(wd_objective_check_trajectory(&o->options, json, err));
-    WD_TRY(wd_json_int(&o->round, r, "round", 0, INT64_MAX / 2, WD_JSON_REQUIRED, err));
+    WD_TRY(wd_json_int(&o->round, r, "round", 0, rounds_max, WD_JSON_REQUIRED, err));
     self->targets = o->awaited = wd_trajectory_first_target(&o->options.trajectory, o->round);
     return WD_OK;
 }

@@ -99,7 +99,8 @@ static wd_status resume(wd_trainer *t, wd_err *err)
     const json_t *stream = json_object_get(checkpoint.run, "stream");
     WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
     WD_TRY_OUT(
-        wd_json_int(&optimizer_steps, r, "optimizer_steps", 0, INT64_MAX, WD_JSON_REQUIRED, err));
+        wd_json_int(&optimizer_steps, r, "optimizer_steps", 0, checkpoint.step, WD_JSON_REQUIRED,
+                    err));
     WD_TRY_OUT(wd_objective_restore(t->machine.objective, stream, err));
     WD_TRY_OUT(wd_objective_save(t->machine.objective, &unused, &tensors, &count, err));
     WD_TRY_OUT(

@@ -1,14 +1,7 @@
 /* Tests of the stream of states: counts, coverage, and that numbers and rounds agree. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
+#include "testing.h"
 
-#include "core/memory.h"
-#include "distill/trajectory.h"
+#include "distill/objective_trajectory.h"
 
 static const wd_trajectory_options options = {.seed = 5,
                                               .slots = 13,
@@ -128,6 +121,37 @@ static void experts_of_targets(void **state)
     wd_free(expert);
 }
 
+static wd_status check_saved(const char *key, json_t *value, wd_err *err)
+{
+    const wd_trajectory_objective_options o = {
+        .trajectory = options, .reuse = 4, .replay = 64, .step_samples = 8};
+    json_t *saved = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f}", "objective",
+                              "trajectory", "round", 9, "seed", 5, "trajectories", 13,
+                              "trajectory_steps", 6, "prompts", 37, "target_reuse", 4,
+                              "replay_targets", 64, "step_samples", 8, "flow_shift", 3.0);
+    if (key) assert_int_equal(json_object_set_new(saved, key, value), 0);
+    const wd_status status = wd_objective_check_trajectory(&o, saved, err);
+    json_decref(saved);
+    return status;
+}
+
+static void a_stream_goes_on_only_as_it_was_begun(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char *const keys[] = {"seed",         "trajectories",   "trajectory_steps",
+                                       "prompts",      "target_reuse",   "replay_targets",
+                                       "step_samples", "flow_shift"};
+    wd_test_ok(check_saved(NULL, NULL, &err), &err);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        wd_test_refused(check_saved(keys[i], json_integer(7), &err), &err, WD_MISMATCH,
+                        "is to be resumed with");
+    wd_test_refused(check_saved("objective", json_string("x"), &err), &err, WD_MISMATCH, "x");
+    wd_test_refused(check_saved("round", json_integer(-1), &err), &err, WD_BAD_FORMAT, "round");
+    wd_test_refused(check_saved("round", json_integer(INT64_MAX / 4), &err), &err, WD_BAD_FORMAT,
+                    "\"round\": expected an integer from 0 to 1099511627776");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +161,7 @@ int main(void)
         cmocka_unit_test(rounds_hold_all_noise_levels),
         cmocka_unit_test(stream_uses_targets_evenly),
         cmocka_unit_test(experts_of_targets),
+        cmocka_unit_test(a_stream_goes_on_only_as_it_was_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,9 @@ enum {
     SUMS_BYTES_MAX = 1 << 16
 };
 
+/* More than any run takes: numbers of samples stay far within int64_t. */
+static const int64_t steps_max = (int64_t)1 << 40;
+
 /* Stored buffers, in file order; gradients are not part of the state. */
 static const struct {
     wd_params_buffer buffer;
@@ -236,7 +239,7 @@ static wd_status read_state(int64_t *step, json_t **run, const char *path, wd_er
                          name, format);
         goto out;
     }
-    WD_TRY_OUT(wd_json_int(step, r, "step", 0, INT64_MAX, WD_JSON_REQUIRED, err));
+    WD_TRY_OUT(wd_json_int(step, r, "step", 0, steps_max, WD_JSON_REQUIRED, err));
     json_t *object = json_object_get(state, "run");
     if (json_is_object(object))
         *run = json_incref(object);

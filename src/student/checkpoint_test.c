@@ -313,6 +313,27 @@ static void test_read_only(void **state)
     bench_close(&b);
 }
 
+/* Numbers of a state are bounded before anything is computed of them. */
+static void test_hostile_state(void **state)
+{
+    (void)state;
+    static const char *const hostile[] = {"-1", "1099511627777", "9223372036854775807", "1e300"};
+    wd_err err;
+    json_t *run;
+    char path[256], text[256];
+    const char *folder = new_folder();
+    snprintf(path, sizeof path, "%s/state.json", folder);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        snprintf(text, sizeof text,
+                 "{\"format\": \"wandistiller checkpoint 1\", \"step\": %s, \"run\": {}}",
+                 hostile[i]);
+        wd_test_ok(wd_file_write(path, text, strlen(text), &err), &err);
+        wd_test_refused(wd_checkpoint_read_run(&run, folder, &err), &err, WD_BAD_FORMAT,
+                        "\"step\": expected an integer from 0 to 1099511627776");
+    }
+}
+
 /* ---- kill ---- */
 
 static const int64_t kill_step_max = 1000000;
@@ -441,7 +462,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_disagreement),
         cmocka_unit_test(test_damage),       cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_read_only),    cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_allocation_fails), cmocka_unit_test(test_hostile_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

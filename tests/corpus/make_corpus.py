@@ -252,10 +252,53 @@ def folders():
     put("student/checkpoint", "sums", files(a=dumps(state), b=safetensors({}),
                                             c="0" * 32 + "  state.safetensors\n"))
     put("student/checkpoint", "earlier", files(d=dumps(state)))
+    resumed = {"stream": {"objective": "trajectory", "round": 7, "seed": 3, "trajectories": 4,
+                          "trajectory_steps": 4, "prompts": 3, "target_reuse": 4,
+                          "replay_targets": 8, "step_samples": 2, "flow_shift": 3.0},
+               "seconds": 1.5, "optimizer_steps": 2, "text_tokens": 7, "text_repeat": 18,
+               "guidance_scale": 2.0, "teacher_key": "a", "negative_prompt": "",
+               "student": {"num_layers": 6, "patch_size": [1, 2, 2]}, "kernels": "generic"}
+    put("distill/trainer_saved", "resumed", dumps(dict(state, run=resumed)))
+    put("distill/trainer_saved", "other", dumps(dict(state, run=dict(resumed, student=[1]))))
     row = '{"step": %d, "loss": 0.5, "grad_norm": null, "lr": 0.001}\n'
     put("distill/metrics", "rows", row % 1 + row % 2)
     put("distill/metrics", "later", row % 40 + row % 41 + row % 42)
     put("distill/metrics", "cut", row % 1 + row[:20] % 2)
+
+
+# ---- what is neither a model nor a run ----
+
+def surroundings():
+    put("api/rate_cache", "known", dumps({"version": 1, "rates": {
+        "disk": {"per_s": 2.5e9, "measured": 4000000000}, "x": {"per_s": -1, "measured": 0}}}))
+    put("api/rate_cache", "kinds", '{"rates":{"disk":[],"a":{"per_s":"1"}}}')
+    for name, text in (("cpu", "cpu@compute=3TFLOP/s"), ("size", "24.5GiB"), ("card", "sim:4xh100"),
+                       ("speed", "12.5GB/s"), ("cuda", "cuda:0"),
+                       ("mixed", "sim:2x24GiB,48GiB@link=25GB/s,compute=20GFLOP/s,cpu=3TFLOP/s,"
+                                 "memory=80GB/s")):
+        put("dev/device_list", name, text)
+    put("io/hub", "main", "org/model\n0123abcd\n")
+    put("io/hub", "revision", "org/model@0123abcd\n")
+    put("io/hub", "up", "org/model\n../refs")
+
+
+def connections():
+    def frame(kind, data):
+        return struct.pack("<2I", kind, len(data)) + data
+    put("dist/watch_link", "frames", b"\0" + frame(1, bytes(40)) + frame(4, b"") +
+        frame(2, b"no memory") + frame(3, b"x"))
+    put("dist/watch_link", "damaged", b"\1" + frame(1, bytes(9)) + frame(5, b"y"))
+    put("dist/watch_link", "long", b"\2" + struct.pack("<2I", 2, 0xffffffff) + bytes(9))
+
+    def deed(caller, what, rank=0):
+        return bytes([rank * 64 | what * 4 | caller])
+    connect, say, call, close, leave, wait = range(6)
+    put("dist/watch_meet", "meet", deed(0, connect) + deed(0, call, 2) + deed(0, close) +
+        deed(1, connect) + deed(1, call, 1) + deed(1, close))
+    put("dist/watch_meet", "strangers", deed(2, connect) + deed(2, say) + bytes(16) +
+        deed(3, connect) + deed(3, call, 3) + deed(0, wait) + deed(3, close) + deed(2, leave))
+    put("dist/watch_meet", "twice", deed(0, connect) + deed(0, call, 1) + deed(1, connect) +
+        deed(1, call, 1) + deed(0, close) + deed(1, close) + deed(1, close))
 
 
 if __name__ == "__main__":
@@ -267,3 +310,5 @@ if __name__ == "__main__":
     pictures()
     prompts()
     folders()
+    surroundings()
+    connections()

@@ -1,0 +1,110 @@
+/* Fuzz target: whatever connects to the port at which a rank waits for the others, and says
+ * anything. Every input byte is a deed of one of four callers: 2 bits say whose, 4 bits which, 2
+ * bits which rank the caller says it is. Only a caller that has said both words rightly is taken
+ * for a rank. */
+#include "fuzzing.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "dist/watch_meet.h"
+
+enum { RANKS = 3, CALLERS = 4, BYTES_EACH = 16 };
+
+typedef enum deed { CONNECT, SAY_BYTES, CALL, CLOSE_WORD, LEAVE, WAIT } deed;
+
+typedef struct caller {
+    int fd; /* -1: not connected */
+    int rank;
+    wd_watch_talk talk;
+    bool proved; /* has said the right close */
+} caller;
+
+static wd_meet *meet;
+static wd_watch_address all[RANKS];
+static caller callers[CALLERS];
+static double now_s;
+
+static void leave(caller *c)
+{
+    if (c->fd >= 0) close(c->fd);
+    *c = (caller){.fd = -1};
+}
+
+static void connect_caller(caller *c)
+{
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+                                   .sin_port = htons(all[0].port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    leave(c);
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (c->fd < 0) abort();
+    (void)connect(c->fd, (const struct sockaddr *)&to, sizeof to);
+}
+
+static void say(const caller *c, const void *data, size_t bytes)
+{
+    (void)!send(c->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void call(caller *c, int rank)
+{
+    wd_watch_word word;
+    c->rank = rank;
+    if (!wd_watch_call(&word, &c->talk, rank, 0)) abort();
+    say(c, &word, sizeof word);
+}
+
+/* The answer, if it has come, and the close that it asks for. */
+static void confirm(caller *c)
+{
+    wd_watch_word word;
+    if (recv(c->fd, &word, sizeof word, MSG_DONTWAIT) != (ssize_t)sizeof word) return;
+    if (!wd_watch_is_answer(&word, &c->talk, all[0].secret)) return; /* of an earlier call */
+    wd_watch_confirm(&word, &c->talk, all[0].secret);
+    say(c, &word, sizeof word);
+    c->proved = true;
+}
+
+/* Whoever is taken for a rank has proved that. */
+static void step(void)
+{
+    int fd;
+    const int rank = wd_meet_step(meet, &fd, now_s);
+    if (rank < 0) return;
+    close(fd);
+    for (int i = 0; i < CALLERS; i++)
+        if (callers[i].proved && callers[i].rank == rank) return;
+    abort();
+}
+
+static size_t act(caller *c, deed what, int rank, const uint8_t *data, size_t bytes)
+{
+    const size_t said = bytes < BYTES_EACH ? bytes : BYTES_EACH;
+    if (what == CONNECT) connect_caller(c);
+    if (what == WAIT) now_s += 0.7;
+    if (c->fd < 0) return 0;
+    if (what == LEAVE) leave(c);
+    if (what == CALL) call(c, rank);
+    if (what == CLOSE_WORD) confirm(c);
+    if (what == SAY_BYTES) say(c, data, said);
+    return what == SAY_BYTES ? said : 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    wd_err err;
+    now_s = 1000;
+    if (wd_meet_listen(&meet, 0, RANKS, true, &all[0], &err) != WD_OK) abort();
+    wd_meet_begin(meet, all);
+    for (int i = 0; i < CALLERS; i++) callers[i] = (caller){.fd = -1};
+    for (size_t i = 0; i < bytes;) {
+        const uint8_t d = data[i++];
+        i += act(&callers[d % CALLERS], (deed)(d / CALLERS % 16), d / 64, data + i, bytes - i);
+        step();
+    }
+    for (int i = 0; i < CALLERS; i++) leave(&callers[i]);
+    wd_meet_close(meet);
+    return 0;
+}
