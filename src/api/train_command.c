@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/tables.h"
+#include "core/shell.h"
 
 static const char program[] = "wandistiller train";
 
@@ -24,25 +25,10 @@ static void append(text *t, const char *more)
     t->used += n;
 }
 
-static bool is_plain(const char *value)
+static void append_word(text *t, const char *value)
 {
-    return *value && !value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-./:=,@+%")];
-}
-
-/* In single quotes where it needs any. */
-static void append_quoted(text *t, const char *value)
-{
-    if (is_plain(value)) {
-        append(t, value);
-        return;
-    }
-    append(t, "'");
-    for (; *value; value++) {
-        const char one[] = {*value, 0};
-        append(t, *value == '\'' ? "'\\''" : one);
-    }
-    append(t, "'");
+    t->full |= WD_SHELL_WORD_BYTES(strlen(value)) > t->bytes - t->used;
+    if (!t->full) t->used += strlen(wd_shell_word(t->out + t->used, t->bytes - t->used, value));
 }
 
 /* A flag takes no word behind it, and a word that begins with "--" would be taken for a name. */
@@ -52,7 +38,7 @@ static void append_option(text *t, const wd_option *o, const char *value)
     append(t, o->name);
     if (o->type == WD_OPTION_FLAG && !strcmp(value, "true")) return;
     append(t, o->type == WD_OPTION_FLAG || !strncmp(value, "--", 2) ? "=" : " ");
-    append_quoted(t, value);
+    append_word(t, value);
 }
 
 static void append_value(text *t, const wd_option *o, const void *options)

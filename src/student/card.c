@@ -7,6 +7,7 @@
 
 #include "core/memory.h"
 #include "core/plain.h"
+#include "core/shell.h"
 #include "io/file.h"
 #include "wandistiller.h"
 
@@ -61,17 +62,6 @@ static void write_for_python(FILE *out, const char *text)
     fputc('"', out);
 }
 
-/* As one word of a shell's command: in single quotes nothing has a meaning. */
-static void write_for_shell(FILE *out, const char *text)
-{
-    fputc('\'', out);
-    for (; *text; text++) {
-        if (*text == '\'') fputs("'\\''", out);
-        else fputc(*text, out);
-    }
-    fputc('\'', out);
-}
-
 /* A name or prompt as a part of one line: no line break, nothing that a terminal obeys when it is
  * pasted, and no row of backquotes, which would end a code block. *out is the caller's to wd_free.
  */
@@ -86,7 +76,8 @@ static wd_status copy_line(char **out, const char *text, wd_err *err)
     return WD_OK;
 }
 
-static void write_usage(FILE *out, const wd_export_options *o)
+/* `word`: the prompt for a shell. */
+static void write_usage(FILE *out, const wd_export_options *o, const char *word)
 {
     fprintf(out, "## Sampling\n\n```python\nimport torch\nfrom diffusers import WanPipeline\n\n"
                  "pipe = WanPipeline.from_pretrained(\"path/to/this/folder\", "
@@ -98,12 +89,11 @@ static void write_usage(FILE *out, const wd_export_options *o)
             "guidance_scale=1.0, max_sequence_length=%lld,\n    output_type=\"pil\",\n)\n"
             "out.frames[0][0].save(\"picture.png\")\n```\n\nor\n\n"
             "```\nwandistiller sample --model path/to/this/folder --steps %lld --height %lld "
-            "--width %lld \\\n    --max_sequence_length %lld --prompt ",
+            "--width %lld \\\n    --max_sequence_length %lld --prompt%s%s --out picture.png\n```\n",
             (long long)o->height, (long long)o->width, (long long)o->sampling_steps,
             (long long)o->text_tokens, (long long)o->sampling_steps, (long long)o->height,
-            (long long)o->width, (long long)o->text_tokens);
-    write_for_shell(out, o->prompt);
-    fprintf(out, " --out picture.png\n```\n");
+            (long long)o->width, (long long)o->text_tokens, strncmp(o->prompt, "--", 2) ? " " : "=",
+            word); /* "--" would begin a name */
 }
 
 wd_status wd_student_write_card(const char *folder, const wd_params *params,
@@ -111,11 +101,15 @@ wd_status wd_student_write_card(const char *folder, const wd_params *params,
 {
     char path[WD_PATH_MAX];
     char *text = NULL, *prompt = NULL, *teacher = NULL; /* text: open_memstream's, so free'd */
-    size_t bytes = 0;
+    char *word = NULL;
+    size_t bytes = 0, word_bytes;
     wd_status status;
     WD_TRY(wd_path_join(path, folder, "README.md", err));
     WD_TRY_OUT(copy_line(&prompt, options->prompt, err));
     WD_TRY_OUT(copy_line(&teacher, options->teacher_name, err));
+    word_bytes = WD_SHELL_WORD_BYTES(strlen(prompt));
+    WD_TRY_OUT(wd_alloc((void **)&word, word_bytes, 1, "README.md", err));
+    wd_shell_word(word, word_bytes, prompt);
     wd_export_options o = *options;
     o.prompt = prompt;
     o.teacher_name = teacher;
@@ -124,13 +118,14 @@ wd_status wd_student_write_card(const char *folder, const wd_params *params,
     if (out) {
         write_front_matter(out, &o);
         write_facts(out, params, &o);
-        write_usage(out, &o);
+        write_usage(out, &o, word);
         failed = ferror(out);
         failed = fclose(out) || failed;
     }
     status = failed ? wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write it", path)
                     : wd_file_write(path, text, bytes, err);
 out:
+    wd_free(word);
     wd_free(teacher);
     wd_free(prompt);
     free(text);

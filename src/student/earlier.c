@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "core/log.h"
+#include "core/shell.h"
 #include "io/file.h"
 #include "io/folder_list.h"
 #include "student/checkpoint_list.h"
@@ -201,16 +202,18 @@ static wd_status free_name(char out[WD_PATH_MAX], const char *folder, wd_err *er
 
 static void say_moved(const char *folder, const char *moved, int64_t first_step)
 {
+    char word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
+    wd_shell_word(word, sizeof word, moved);
     if (first_step)
         wd_log(WD_LOG_WARNING,
                "%s: goes on from step %" PRId64 "; its later checkpoints, with their metrics and "
                "student, were moved to %s. To go on from those instead: --output_dir %s --resume",
-               folder, first_step - 1, moved, moved);
+               folder, first_step - 1, moved, word);
     else
         wd_log(WD_LOG_WARNING,
                "%s: the earlier run in this folder was moved to %s. To go on with it instead of "
                "beginning a new one: --output_dir %s --resume",
-               folder, moved, moved);
+               folder, moved, word);
 }
 
 /* Collects what goes in `fresh`, then gives that its name. Begun again it goes on where it was. */
