@@ -115,11 +115,11 @@ const char *wd_version(void);
 int wd_version_number(void);
 
 /* Asks the job that is running to stop soon, as Ctrl-C does: training writes its checkpoint and its
- * student first and succeeds, other jobs end with WD_INTERRUPTED. May be called from a signal
- * handler and from any thread. The request is forgotten when the next job starts; one that comes
- * before a process starts its first is for that. Returns whether the user is to be told: no where
- * it was asked for before, or this process is one of several ranks, which are asked together, and
- * by mpirun also when one of them has failed. */
+ * student first, unless it has not taken a step yet, and succeeds; other jobs end with
+ * WD_INTERRUPTED. May be called from a signal handler and from any thread. The request is forgotten
+ * when the next job starts; one that comes before a process starts its first is for that. Returns
+ * whether the user is to be told: no where it was asked for before, or this process is one of
+ * several ranks, which are asked together, and by mpirun also when one of them has failed. */
 bool wd_request_stop(void);
 bool wd_stop_requested(void);
 

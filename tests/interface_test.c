@@ -151,6 +151,71 @@ static void a_run_tells_how_it_goes_and_how_it_ended(void **state)
     wd_pictures_to(NULL, NULL);
 }
 
+/* Asks a run to stop before its first step. */
+static void stop_at_once(void *context, const wd_progress *p)
+{
+    (void)context;
+    if (!strcmp(p->what, "training")) wd_request_stop();
+}
+
+static char *text_of(const char *run, const char *file)
+{
+    wd_err err;
+    char path[WD_PATH_MAX], *text;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/%s/%s", folder, run, file);
+    wd_test_ok(wd_file_read(&text, &bytes, path, 1 << 20, &err), &err);
+    return text;
+}
+
+static bool has(const char *run, const char *file)
+{
+    char path[WD_PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s/%s", folder, run, file);
+    return wd_path_exists(path);
+}
+
+/* Whether a --resume was forgotten or not: a run that takes no step leaves all of an earlier one
+ * where it is, and none of itself. */
+static void a_run_without_a_step_changes_nothing(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"metrics.jsonl", "run.json", "README.md"};
+    enum { FILES = sizeof files / sizeof *files };
+    wd_err err;
+    wd_train_result result;
+    char *before[FILES];
+    wd_train_options o = small_run("steady");
+    wd_progress_to(stop_at_once, NULL);
+    wd_test_ok(wd_train(&result, &o, &err), &err);
+    assert_true(result.stopped && result.steps == 0);
+    assert_false(has("steady", "checkpoints") || has("steady", "transformer"));
+    assert_false(has("steady", "run.json") || has("steady", "metrics.jsonl"));
+    wd_progress_to(NULL, NULL);
+    o.checkpoint_interval = 2;
+    o.keep_checkpoints = 9;
+    wd_test_ok(wd_train(&result, &o, &err), &err);
+    for (int i = 0; i < FILES; i++) before[i] = text_of("steady", files[i]);
+    wd_progress_to(stop_at_once, NULL);
+    for (int again = 0; again < 2; again++) {
+        char back[WD_PATH_MAX];
+        snprintf(back, sizeof back, "%s/checkpoints/step-00000002", o.output_dir);
+        o.resume = again ? back : NULL;
+        o.seed = again ? 0 : 5;
+        wd_test_ok(wd_train(&result, &o, &err), &err);
+        assert_true(result.stopped && result.steps == 2 * again);
+        assert_false(has("steady", "earlier-1") || has("steady", "checkpoints/step-00000000"));
+        assert_true(has("steady", "checkpoints/step-00000006") && has("steady", "transformer"));
+        for (int i = 0; i < FILES; i++) {
+            char *after = text_of("steady", files[i]);
+            assert_string_equal(after, before[i]);
+            wd_free(after);
+        }
+    }
+    wd_progress_to(NULL, NULL);
+    for (int i = 0; i < FILES; i++) wd_free(before[i]);
+}
+
 static void errors_need_no_place(void **state)
 {
     (void)state;
@@ -193,6 +258,7 @@ int main(void)
         cmocka_unit_test(structs_keep_their_size),
         cmocka_unit_test(foreign_structs_are_refused),
         cmocka_unit_test(a_run_tells_how_it_goes_and_how_it_ended),
+        cmocka_unit_test(a_run_without_a_step_changes_nothing),
         cmocka_unit_test(errors_need_no_place),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

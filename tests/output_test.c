@@ -1,5 +1,7 @@
 /* The output folder of `wandistiller train`, with what a user may find or do there: a forgotten
  * --resume, going back to an earlier checkpoint, damage, other things, a second run. */
+#include <sys/stat.h>
+
 #include "runs.h"
 
 static wd_program program;
@@ -212,6 +214,56 @@ static void one_run_at_a_time_has_the_folder(void **state)
     wd_program_succeeded(&program);
 }
 
+/* Moved while a run writes into it: the run goes on there, and says so in words for a shell. */
+static void a_moved_folder_is_followed(void **state)
+{
+    (void)state;
+    char moved[WD_PATH_MAX], word[WD_PATH_MAX];
+    const char *out = wd_test_path("moving");
+    const char *arguments[] = {SMALL_RUN(out), "--num_steps", "1000000",
+                               "--log_level",  "info",        NULL};
+    const pid_t pid = wd_program_start(arguments);
+    wait_for_steps(wd_test_path("moving/metrics.jsonl"));
+    snprintf(moved, sizeof moved, "%s/where it's now", wd_test_folder());
+    assert_int_equal(rename(out, moved), 0);
+    kill(pid, SIGINT);
+    wd_program_wait(&program, pid);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "the run goes on there"));
+    snprintf(word, sizeof word, "/where it'\\''s now' --resume auto goes on from here");
+    assert_non_null(strstr(program.err, word));
+    assert_false(wd_path_exists(out));
+    assert_true(has(moved, "model_index.json"));
+    json_t *rows = metrics(moved);
+    char last[64];
+    snprintf(last, sizeof last, "checkpoints/step-%08zu/state.json", json_array_size(rows));
+    json_decref(rows);
+    assert_true(has(moved, last));
+}
+
+/* All steps are done, and the student is made again; its checkpoint is the one that is there. */
+static void a_finished_run_that_is_resumed_writes_its_student(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX];
+    struct stat before, after;
+    const char *out = wd_test_path("finished");
+    wd_program_run(&program, RUN(out));
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_path_join(path, out, "checkpoints/step-00000008", &err), &err);
+    assert_int_equal(stat(path, &before), 0);
+    wd_test_ok(wd_path_join(path, out, "transformer", &err), &err);
+    wd_test_ok(wd_folder_remove(path, &err), &err);
+    wd_program_run(&program, RUN(out), "--resume");
+    wd_program_succeeded(&program);
+    assert_same_weights(out, wd_test_path("whole"));
+    wd_test_ok(wd_path_join(path, out, "checkpoints/step-00000008", &err), &err);
+    assert_int_equal(stat(path, &after), 0);
+    assert_true(before.st_ino == after.st_ino);
+    assert_rows(out, 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +275,8 @@ int main(void)
         cmocka_unit_test(what_is_not_a_runs_is_not_replaced),
         cmocka_unit_test(some_paths_are_refused),
         cmocka_unit_test(one_run_at_a_time_has_the_folder),
+        cmocka_unit_test(a_moved_folder_is_followed),
+        cmocka_unit_test(a_finished_run_that_is_resumed_writes_its_student),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -1,11 +1,13 @@
 /* `train`: options -> plan -> prompt embeddings -> teacher -> trainer.
  *
  * Everything that can be refused is refused first; then the memory plan is made by running a step
- * dry, and said; then run.json is written, so that a run can be repeated; then the text encoder
- * comes and goes, and only then the teacher's weights are brought. */
+ * dry, and said; then the text encoder comes and goes, and only then the teacher's weights are
+ * brought. What an earlier run left in the output folder is moved aside, and run.json written, when
+ * the first step was taken. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "api/agreement.h"
 #include "api/memory_report.h"
@@ -21,6 +23,7 @@
 #include "core/host_meter.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/shell.h"
 #include "core/stop.h"
 
 /* ---- the plan ---- */
@@ -87,7 +90,7 @@ static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
 {
     char path[WD_PATH_MAX], kernels[WD_KERNELS_TEXT];
     const wd_train_options usual = wd_train_defaults();
-    WD_TRY(wd_path_join(path, s->options.output_dir, "run.json", err));
+    WD_TRY(wd_path_join(path, s->output.path, "run.json", err));
     WD_TRY(wd_device_kernels(kernels, err));
     json_t *run = json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:I, s:I, s:o, s:o}", "command", "train", "version",
@@ -103,12 +106,28 @@ static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
     return status;
 }
 
-/* The first rank's part. What an earlier run left is moved aside before anything is written. */
-static wd_status begin_folder(wd_train_setup *s, const wd_memory_plan *plan,
-                              const wd_train_plan *where, wd_err *err)
+/* What makes the output folder ready, for the trainer of the first rank. */
+typedef struct output_files {
+    wd_train_setup *setup;
+    const wd_memory_plan *plan;
+    const wd_train_plan *where;
+} output_files;
+
+/* Before the run's first file what an earlier run left is moved aside; later the folder may have
+ * been moved, and its sheets with it. */
+static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
 {
-    WD_TRY(wd_output_begin(&s->output, s->first_step, err));
-    return write_run(s, plan, where, err);
+    const output_files *files = context;
+    wd_train_setup *s = files->setup;
+    if (s->output_begun) {
+        WD_TRY(wd_output_follow(&s->output, err));
+    } else {
+        WD_TRY(wd_output_begin(&s->output, s->first_step, err));
+        WD_TRY(write_run(s, files->plan, files->where, err));
+        s->output_begun = true;
+    }
+    memcpy(out, s->output.path, sizeof s->output.path);
+    return s->options.sample_dir ? WD_OK : wd_path_join(s->sample_dir, out, "samples", err);
 }
 
 /* ---- the run ---- */
@@ -118,6 +137,30 @@ static double step_s_max(const wd_train_options *o, const wd_strategy_plan *plan
 {
     if (o->step_timeout > 0) return o->step_timeout;
     return 60 + 10 * (plan->step_seconds + plan->timeline.sweep_seconds);
+}
+
+/* How it ended, and what to say to go on. */
+static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
+{
+    char loss[32] = "", word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
+    const char *plural = r->steps == 1 ? "" : "s";
+    if (r->untouched) {
+        wd_log(WD_LOG_INFO,
+               "stopped after %" PRId64 " step%s, before this run took one: it has written nothing",
+               r->steps, plural);
+        return;
+    }
+    if (!isnan(r->loss)) snprintf(loss, sizeof loss, ", loss %.4g", r->loss);
+    wd_log(WD_LOG_INFO,
+           "%s after %" PRId64 " step%s, %" PRId64 " targets, %.1f s%s; the student is in %s",
+           r->interrupted ? "stopped" : "done", r->steps, plural, r->targets, r->seconds, loss,
+           r->folder);
+    if (!r->interrupted) return;
+    if (!strcmp(r->folder, s->options.output_dir))
+        wd_log(WD_LOG_INFO, "--resume auto goes on from here");
+    else
+        wd_log(WD_LOG_INFO, "--output_dir %s --resume auto goes on from here",
+               wd_shell_word(word, sizeof word, r->folder));
 }
 
 static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
@@ -134,13 +177,7 @@ static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_t
     const wd_status status = wd_trainer_run(&result, &s->trainer, &teacher, d->student, err);
     wd_residency_close(residency);
     if (status != WD_OK) return status;
-    char loss[32] = "";
-    if (!isnan(result.loss)) snprintf(loss, sizeof loss, ", loss %.4g", result.loss);
-    wd_log(WD_LOG_INFO,
-           "%s after %" PRId64 " step%s, %" PRId64 " targets, %.1f s%s; the student is in %s",
-           result.interrupted ? "stopped" : "done", result.steps, result.steps == 1 ? "" : "s",
-           result.targets, result.seconds, loss, s->options.output_dir);
-    if (result.interrupted) wd_log(WD_LOG_INFO, "--resume auto goes on from here");
+    say_end(&result, s);
     *out = (wd_train_result){.stopped = result.interrupted,
                              .steps = result.steps,
                              .targets = result.targets,
@@ -191,7 +228,9 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     WD_TRY_OUT(wd_teacher_map_open(&map, s, devices, err));
     s->trainer.samples.decoder = devices->teacher[map.vae];
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
-    if (s->trainer.machine.comm->rank == 0) WD_TRY_OUT(begin_folder(s, &plan, &where, err));
+    if (s->trainer.machine.comm->rank == 0) WD_TRY_OUT(wd_output_lock(&s->output, err));
+    s->trainer.ready_output = ready_output;
+    s->trainer.output_context = &(output_files){s, &plan, &where};
     wd_memory_witness_begin(witness);
     status = run_planned(out, s, &where, &map, err);
     wd_on_shortage(NULL, NULL);

@@ -24,6 +24,7 @@ typedef struct wd_train_setup {
     wd_output output;                     /* the first rank's */
     char resume[WD_PATH_MAX];             /* a checkpoint's folder; "": a new run */
     int64_t first_step; /* of what is moved aside in the output folder; 0: all of a run */
+    bool output_begun;  /* the first rank has moved it, and has written run.json */
     wd_prompt_embeds embeds;              /* opened by the caller; closed here */
     char prompts_key[WD_PROMPTS_KEY_MAX]; /* of data; made by the caller */
     char teacher_key[WD_SAFETENSORS_KEY_MAX]; /* of its experts' weights; "": not made yet */

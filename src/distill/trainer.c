@@ -57,6 +57,32 @@ static void begin_progress(wd_trainer *t)
     if (o->seconds_max > 0) t->progress.seconds_max = o->seconds_max - t->seconds_before;
 }
 
+/* ---- the output folder ---- */
+
+/* Before this rank writes: the folder is ready, and its paths are those where it is now. */
+static wd_status ready_output(wd_trainer *t, wd_err *err)
+{
+    const wd_trainer_options *o = t->options;
+    if (!wd_trainer_writes(t)) return WD_OK;
+    if (o->ready_output) WD_TRY(o->ready_output(t->folder, o->output_context, err));
+    WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
+    return t->metrics ? WD_OK : wd_metrics_open(&t->metrics, t->folder, t->first_step, err);
+}
+
+typedef wd_status write_fn(wd_trainer *t, wd_err *err);
+
+/* Writes into the output folder, and once more where that was moved meanwhile: what was written may
+ * be in neither place as a whole. A run of several ranks writes once: all of them take part. */
+static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
+{
+    char before[WD_PATH_MAX];
+    WD_TRY(ready_output(t, err));
+    memcpy(before, t->folder, sizeof before);
+    const wd_status status = fn(t, err);
+    if (wd_machine_ranks(&t->options->machine) > 1 || ready_output(t, NULL) != WD_OK) return status;
+    return strcmp(before, t->folder) ? fn(t, err) : status;
+}
+
 /* All ranks take part; one of them writes. While steps are dropped none is written: what made them
  * so may be what would be saved. The next step that is taken is followed by one. */
 static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
@@ -106,7 +132,7 @@ static wd_status resume(wd_trainer *t, wd_err *err)
     WD_TRY_OUT(
         wd_checkpoint_load(&checkpoint, &t->machine.params, tensors, count, t->machine.queue, err));
     wd_params_show(&t->machine.params, WD_PARAMS_P, t->machine.queue);
-    t->step = t->whole_from = checkpoint.step;
+    t->step = t->first_step = t->whole_from = checkpoint.step;
     wd_optimizer_set_steps(&t->machine.optimizer, optimizer_steps, t->machine.queue);
     if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
@@ -174,7 +200,8 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
     machine.steps = steps_of(o);
     WD_TRY(open_words(t, err));
     if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
-    WD_TRY(wd_path_join(t->checkpoints, o->output_dir, "checkpoints", err));
+    WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
+    WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
     WD_TRY(wd_machine_open(&t->machine, &machine, where, queue, err));
     if (o->resume) {
         WD_TRY(resume(t, err));
@@ -185,8 +212,7 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
         if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
     }
     WD_TRY(check_start(t, err));
-    WD_TRY(open_samples(t, err));
-    return wd_trainer_writes(t) ? wd_metrics_open(&t->metrics, o->output_dir, t->step, err) : WD_OK;
+    return open_samples(t, err);
 }
 
 static bool is_over(const wd_trainer *t)
@@ -216,6 +242,12 @@ static bool next_is_saved(const wd_trainer *t)
            t->owed;
 }
 
+static wd_status draw_sheet(wd_trainer *t, wd_err *err)
+{
+    WD_TRY(ready_output(t, err));
+    return wd_samples_write(t->samples, t->step, err);
+}
+
 static wd_status run_step(wd_trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
@@ -224,30 +256,47 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     t->machine.pauses = next_is_saved(t);
     WD_TRY(wd_machine_step(&t->machine, t->step, lr, err));
     t->lr[t->step++ % 4] = lr;
+    if (!t->metrics) WD_TRY(ready_output(t, err));
     WD_TRY(wd_trainer_take_results(t, 1, err));
     watch_other(t);
     if (is_due(t->step, o->checkpoint_interval) || t->save || t->owed)
-        WD_TRY(write_checkpoint(t, err));
+        WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->samples && is_due(t->step, o->sample_interval) && !is_over(t))
-        WD_TRY(wd_samples_write(t->samples, t->step, err));
+        WD_TRY(draw_sheet(t, err));
     return WD_OK;
+}
+
+/* Whether the checkpoint of the last step is there: this run has written it, or a run that had
+ * nothing left to do was resumed from it in its own folder. The same on all ranks. */
+static bool is_saved(const wd_trainer *t)
+{
+    char own[WD_PATH_MAX];
+    const wd_trainer_options *o = t->options;
+    if (t->step > t->first_step) return t->saved_step == t->step;
+    return o->resume && wd_path_join(own, o->output_dir, "checkpoints/", NULL) == WD_OK &&
+           !strncmp(o->resume, own, strlen(own));
+}
+
+/* All ranks take part; one of them writes. */
+static wd_status write_student(wd_trainer *t, wd_err *err)
+{
+    const wd_machine *m = &t->machine;
+    wd_export_options export = t->options->export;
+    export.trained_steps = t->step;
+    export.buffer = m->options.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
+    wd_params_collect(&m->params, export.buffer, m->queue);
+    if (!wd_trainer_writes(t)) return WD_OK;
+    return wd_export_student(t->folder, &m->params, m->options.teacher, &export, m->queue, err);
 }
 
 /* A checkpoint, the student's folder, a last sheet. */
 static wd_status finish(wd_trainer *t, bool interrupted, wd_err *err)
 {
-    wd_export_options export = t->options->export;
-    export.trained_steps = t->step;
-    export.buffer = t->options->machine.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
-    if (t->saved_step != t->step) WD_TRY(write_checkpoint(t, err));
+    if (!is_saved(t)) WD_TRY(write_in_place(t, write_checkpoint, err));
     if (t->not_finite) return wd_trainer_diverged(t, err);
     WD_TRY(wd_trainer_prune(t, err));
-    wd_params_collect(&t->machine.params, export.buffer, t->machine.queue);
-    if (wd_trainer_writes(t))
-        WD_TRY(wd_export_student(t->options->output_dir, &t->machine.params,
-                                 t->options->machine.teacher, &export, t->machine.queue, err));
-    if (t->samples && !interrupted) WD_TRY(wd_samples_write(t->samples, t->step, err));
-    return WD_OK;
+    WD_TRY(write_in_place(t, write_student, err));
+    return t->samples && !interrupted ? draw_sheet(t, err) : WD_OK;
 }
 
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
@@ -266,15 +315,18 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
         WD_TRY_OUT(run_step(&t, err));
         agree(&t);
     }
-    double seconds = wd_trainer_elapsed_s(&t);
-    WD_TRY_OUT(finish(&t, interrupted, err));
+    const double seconds = wd_trainer_elapsed_s(&t);
+    const bool untouched = interrupted && t.step == t.first_step;
+    if (!untouched) WD_TRY_OUT(finish(&t, interrupted, err));
     const wd_machine_options *m = &options->machine;
     *out = (wd_trainer_result){.steps = t.step,
                                .samples = t.step * wd_machine_step_samples(m),
                                .targets = t.machine.objective->targets,
                                .loss = wd_trainer_mean_loss(&t),
                                .seconds = seconds,
-                               .interrupted = interrupted};
+                               .interrupted = interrupted,
+                               .untouched = untouched};
+    memcpy(out->folder, t.folder, sizeof out->folder);
 out:
     wd_metrics_close(t.metrics);
     wd_samples_close(t.samples);

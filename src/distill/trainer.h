@@ -11,6 +11,11 @@
 typedef struct wd_trainer_options {
     wd_machine_options machine;
     const char *output_dir; /* the student's pipeline folder; run files lie in it, too */
+    /* Called by the rank that writes, each time before it writes into the output folder, and first
+     * after the run's first step: makes the folder ready. out: its path, which is another one after
+     * the folder was moved. NULL: output_dir is ready, and is not moved. */
+    wd_status (*ready_output)(char out[WD_PATH_MAX], void *context, wd_err *err);
+    void *output_context;
     int64_t steps;          /* 0: until the time is over */
     double seconds_max;     /* of training, earlier parts of a resumed run included; 0: none */
     int64_t stop_at_step;   /* ends there as if interrupted; 0: no */
@@ -40,6 +45,8 @@ typedef struct wd_trainer_result {
     double loss;    /* mean of the last hundred steps since it was resumed; NaN: there were none */
     double seconds; /* of training */
     bool interrupted;
+    bool untouched;           /* interrupted before its first step: it has written nothing */
+    char folder[WD_PATH_MAX]; /* where the output folder is now */
 } wd_trainer_result;
 
 /* *out = what decides the samples, targets, student and arithmetic of a run, beside its stream of
@@ -55,11 +62,12 @@ wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *options, wd_e
 wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err);
 
 /* Trains on `queue` (borrowed) with the teacher where `teacher` says (borrowed). Whatever
- * ends it but an error, a checkpoint and the student's folder are written. A step that is not
- * finite changes no weight; many in a row end the run with WD_NOT_FINITE, and so does one at its
- * end, or a teacher or a student that is not finite: then no checkpoint is written, and the
- * student's folder stays as it was. Metrics and sheets that cannot be written are a warning. All
- * ranks: they stop after the same step, and rank 0 writes. */
+ * ends it but an error, a checkpoint and the student's folder are written, unless it is interrupted
+ * before it has taken a step: then nothing is written, and what an earlier run left stays. A step
+ * that is not finite changes no weight; many in a row end the run with WD_NOT_FINITE, and so does
+ * one at its end, or a teacher or a student that is not finite: then no checkpoint is written, and
+ * the student's folder stays as it was. Metrics and sheets that cannot be written are a warning.
+ * All ranks: they stop after the same step, and rank 0 writes. */
 wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *options,
                          const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 

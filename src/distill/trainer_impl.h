@@ -20,7 +20,8 @@ typedef struct wd_trainer {
     wd_machine machine;
     wd_metrics *metrics;
     wd_samples *samples;
-    char checkpoints[WD_PATH_MAX];
+    char folder[WD_PATH_MAX], checkpoints[WD_PATH_MAX]; /* where the output folder is now */
+    int64_t first_step;                                 /* steps that were done when it began */
     int64_t step;          /* optimiser steps launched */
     int64_t losses;        /* that are finite, of this part of the run */
     double seconds_before; /* of earlier parts of the run */

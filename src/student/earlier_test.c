@@ -143,7 +143,8 @@ static wd_status begin(const char *folder, int64_t first_step, int changes, wd_e
     const wd_pipeline teacher = {.path = WD_SOURCE_DIR "/models/wan-tiny"};
     changes_left = changes;
     WD_TRY(wd_output_open(&output, folder, &teacher, err));
-    const wd_status status = wd_output_begin(&output, first_step, err);
+    wd_status status = wd_output_lock(&output, err);
+    if (status == WD_OK) status = wd_output_begin(&output, first_step, err);
     wd_output_close(&output);
     return status;
 }
@@ -296,8 +297,8 @@ static void a_second_run_is_refused(void **state)
     snprintf(process, sizeof process, "(process %ld on ", (long)getpid());
     wd_test_ok(wd_output_open(&first, folder, &teacher, &err), &err);
     wd_test_ok(wd_output_open(&second, folder, &teacher, &err), &err); /* nobody has it yet */
-    wd_test_ok(wd_output_begin(&first, 0, &err), &err);
-    wd_test_refused(wd_output_begin(&second, 0, &err), &err, WD_INVALID_ARGUMENT, process);
+    wd_test_ok(wd_output_lock(&first, &err), &err);
+    wd_test_refused(wd_output_lock(&second, &err), &err, WD_INVALID_ARGUMENT, process);
     wd_output_close(&second);
     wd_test_refused(wd_output_open(&second, folder, &teacher, &err), &err, WD_INVALID_ARGUMENT,
                     "another run writes into this folder");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -88,7 +89,7 @@ static void say_holder(int lock)
 }
 
 /* Holds the lock on a file that is open; some file systems have none. */
-static wd_status hold(wd_output *o, int lock, wd_err *err)
+static wd_status hold(const wd_output *o, int lock, wd_err *err)
 {
     int failed;
     do failed = flock(lock, LOCK_EX | LOCK_NB);
@@ -99,12 +100,18 @@ static wd_status hold(wd_output *o, int lock, wd_err *err)
                "%s: cannot be locked: %s; see to it that no other run writes into it", o->path,
                strerror(errno));
     say_holder(lock);
-    o->locked = true;
-    o->lock = lock;
     return WD_OK;
 }
 
-/* `create`: O_CREAT, or 0: where there is no file no run has the folder. */
+static wd_status cannot_open(const char *path, wd_err *err)
+{
+    return wd_fail(err, WD_IO,
+                   "%s: cannot be opened for writing: %s; choose an --output_dir that this user "
+                   "may write to",
+                   path, strerror(errno));
+}
+
+/* `create`: O_CREAT, or 0: a folder without .lock is then not locked, for no run has it. */
 static wd_status take_lock(wd_output *o, int create, wd_err *err)
 {
     char path[WD_PATH_MAX];
@@ -112,14 +119,55 @@ static wd_status take_lock(wd_output *o, int create, wd_err *err)
     WD_TRY(wd_path_join(path, o->path, ".lock", err));
     const int lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | create, 0666);
     if (lock < 0 && !create && errno == ENOENT) return WD_OK;
-    if (lock < 0)
-        return wd_fail(err, WD_IO,
-                       "%s: cannot be opened for writing: %s; choose an --output_dir that this "
-                       "user may write to",
-                       path, strerror(errno));
-    const wd_status status = hold(o, lock, err);
-    if (status != WD_OK) close(lock);
-    return status;
+    if (lock < 0) return cannot_open(path, err);
+    const int folder = open(o->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const wd_status status = folder < 0 ? cannot_open(o->path, err) : hold(o, lock, err);
+    if (status != WD_OK) {
+        if (folder >= 0) close(folder);
+        close(lock);
+        return status;
+    }
+    o->locked = true;
+    o->lock = lock;
+    o->folder = folder;
+    return WD_OK;
+}
+
+static void release(wd_output *o)
+{
+    if (!o->locked) return;
+    close(o->lock);
+    close(o->folder);
+    o->locked = false;
+}
+
+/* ---- where it is ---- */
+
+/* Whether `path` is what is open as `fd`. */
+static bool is_open_as(const char *path, int fd)
+{
+    struct stat there, here;
+    return !stat(path, &there) && !fstat(fd, &here) && there.st_dev == here.st_dev &&
+           there.st_ino == here.st_ino;
+}
+
+/* Whether `path` is the folder that is locked, with the .lock that is. */
+static bool is_ours(const wd_output *o, const char *path)
+{
+    char lock[WD_PATH_MAX];
+    return is_open_as(path, o->folder) && wd_path_join(lock, path, ".lock", NULL) == WD_OK &&
+           is_open_as(lock, o->lock);
+}
+
+/* *out = the path that the system has for the folder that is locked. */
+static bool find_moved(char out[WD_PATH_MAX], const wd_output *o)
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", o->folder);
+    const ssize_t n = readlink(link, out, WD_PATH_MAX - 1);
+    if (n < 0) return false;
+    out[n] = 0;
+    return is_ours(o, out);
 }
 
 /* ---- a run's ---- */
@@ -138,13 +186,38 @@ wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *te
 
 void wd_output_close(wd_output *output)
 {
-    if (output->locked) close(output->lock);
+    release(output);
     *output = (wd_output){0};
+}
+
+wd_status wd_output_lock(wd_output *output, wd_err *err)
+{
+    WD_TRY(wd_folder_make(output->path, err));
+    return take_lock(output, O_CREAT, err);
 }
 
 wd_status wd_output_begin(wd_output *output, int64_t first_step, wd_err *err)
 {
-    WD_TRY(wd_folder_make(output->path, err));
-    WD_TRY(take_lock(output, O_CREAT, err));
+    WD_TRY(wd_output_follow(output, err));
     return wd_earlier_move(output->path, first_step, err);
+}
+
+wd_status wd_output_follow(wd_output *output, wd_err *err)
+{
+    char moved[WD_PATH_MAX];
+    if (is_ours(output, output->path)) return WD_OK;
+    if (find_moved(moved, output)) {
+        wd_log(WD_LOG_WARNING,
+               "%s: was moved to %s while a run writes into it, and the run goes "
+               "on there",
+               output->path, moved);
+        memcpy(output->path, moved, sizeof moved);
+        return WD_OK;
+    }
+    wd_log(WD_LOG_WARNING,
+           "%s: it, or .lock in it, was removed while a run writes into it; the "
+           "run makes it anew",
+           output->path);
+    release(output);
+    return wd_output_lock(output, err);
 }

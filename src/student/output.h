@@ -11,9 +11,10 @@
 #include "wan/pipeline.h"
 
 typedef struct wd_output {
-    char path[WD_PATH_MAX];
+    char path[WD_PATH_MAX]; /* where the folder is, as far as is known */
     bool locked;
-    int lock; /* the descriptor of .lock, where it is locked */
+    int lock;   /* where it is locked: the descriptor of .lock, */
+    int folder; /* and of the folder itself */
 } wd_output;
 
 /* Refuses a folder that is not for a run to write into: the teacher's, one inside it, one with
@@ -23,8 +24,16 @@ wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *te
                          wd_err *err);
 void wd_output_close(wd_output *output); /* a zeroed one is fine */
 
-/* Makes the folder and locks it; then moves aside what a run made in it at step `first_step` and
- * later (earlier.h), 0: all. */
+/* Makes the folder and locks it. What an earlier run made in it stays where it is. */
+wd_status wd_output_lock(wd_output *output, wd_err *err);
+
+/* For a run that has something to write: moves aside what a run made in the locked folder at step
+ * `first_step` and later (earlier.h), 0: all. */
 wd_status wd_output_begin(wd_output *output, int64_t first_step, wd_err *err);
+
+/* Looks where the locked folder is now: output->path is its new place after it was moved. If it, or
+ * .lock in it, is gone, it is made and locked anew at its last place: WD_INVALID_ARGUMENT if
+ * another run has that. Call it before writing. */
+wd_status wd_output_follow(wd_output *output, wd_err *err);
 
 #endif
