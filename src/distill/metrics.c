@@ -43,9 +43,12 @@ static wd_status cut_back(const char *path, int64_t resume_step, wd_err *err)
         if (line[length - 1] != '\n' || step < 0 || step > resume_step) break;
         keep += length;
     }
+    /* what could not be read is not there to be cut off */
+    if (length < 0 && !feof(file))
+        status = wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
     fclose(file);
     free(line); /* getline's own */
-    if (truncate(path, keep)) {
+    if (status == WD_OK && truncate(path, keep)) {
         status = wd_fail(err, WD_IO, "%s: cannot be cut back to step %" PRId64 ": %s", path,
                          resume_step, strerror(errno));
     }

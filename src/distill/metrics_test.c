@@ -1,6 +1,8 @@
 /* metrics.jsonl is cut back on resume. */
 #include "testing.h"
 
+#include <unistd.h>
+
 #include "distill/metrics.h"
 
 static wd_metrics_row row(int64_t step)
@@ -76,11 +78,28 @@ static void test_unwritable(void **state)
     assert_non_null(strstr(err.message, "/dev/null/x"));
 }
 
+/* The first read of /proc/self/mem fails with EIO, as a read of a broken disk does: rows that are
+ * there must not be taken for missing and cut off. */
+static void test_unreadable(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_metrics *metrics;
+    char folder[WD_PATH_MAX], path[WD_PATH_MAX];
+    wd_test_ok(wd_path_join(folder, wd_test_folder(), "unreadable", &err), &err);
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_ok(wd_path_join(path, folder, "metrics.jsonl", &err), &err);
+    assert_int_equal(symlink("/proc/self/mem", path), 0);
+    wd_test_refused(wd_metrics_open(&metrics, folder, 4, &err), &err, WD_IO,
+                    "metrics.jsonl: cannot be read: Input/output error");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_unreadable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
