@@ -138,14 +138,15 @@ static wd_status read_dtype(wd_dtype *out, const char *name, const json_t *json,
                    text);
 }
 
-/* Shape, and the bytes it takes. */
+/* Shape, and the bytes it takes. The product is bounded without the extents that are 0, too: who
+ * computes with some of the extents of an empty tensor must not overflow. */
 static wd_status read_shape(wd_tensor *tensor, size_t *bytes, const char *name, const json_t *json,
                             const char *path, wd_err *err)
 {
     if (!json_is_array(json))
         return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\": shape is missing or not an array",
                        path, name);
-    size_t ndim = json_array_size(json), count = 1;
+    size_t ndim = json_array_size(json), count = 1, product = 1;
     if (ndim > WD_DIMS_MAX)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: tensor \"%s\" has %zu dimensions, expected at most %d", path, name,
@@ -158,10 +159,11 @@ static wd_status read_shape(wd_tensor *tensor, size_t *bytes, const char *name, 
             return wd_fail(err, WD_BAD_FORMAT,
                            "%s: tensor \"%s\": dimension %zu is not a whole number from 0", path,
                            name, i);
-        if (!wd_mul_size(&count, count, (size_t)dim) || count > INT64_MAX / 8)
+        if (!wd_mul_size(&product, product, dim ? (size_t)dim : 1) || product > INT64_MAX / 8)
             return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\": product of its shape overflows",
                            path, name);
         tensor->dim[i] = dim;
+        count *= (size_t)dim; /* the product, or 0 */
     }
     *bytes = count * wd_dtype_bytes(tensor->dtype);
     return WD_OK;

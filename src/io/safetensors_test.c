@@ -132,6 +132,7 @@ static const hostile hostile_files[] = {
      "overflows"},
     {"{\"a\":" T("F32", "[4611686018427387905]", "0", "4") "}", -1, 4, WD_BAD_FORMAT, "overflows"},
     {"{\"a\":" T("F32", "[" H63 "," H63 ",0]", "0", "0") "}", -1, 0, WD_BAD_FORMAT, "overflows"},
+    {"{\"a\":" T("F32", "[0," H63 ",2]", "0", "0") "}", -1, 0, WD_BAD_FORMAT, "overflows"},
     {"{\"a\":" T("F32", "[1,1,1,1,1,1,1]", "0", "4") "}", -1, 4, WD_UNSUPPORTED, "7 dimensions"},
     {"{\"a\":" T("F32", "[1]", "4", "0") "}", -1, 4, WD_BAD_FORMAT, "\"a\": data_offsets end at 0"},
     {"{\"a\":" T("F32", "[1]", "-4", "0") "}", -1, 4, WD_BAD_FORMAT, "data_offsets is not"},
