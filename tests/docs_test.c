@@ -340,6 +340,50 @@ static void strategies_are_listed(void **state)
     wd_free(page);
 }
 
+/* Whether `name` is an option of any command, by any of its names. */
+static bool is_option(const char *name)
+{
+    for (int job = 0; job <= (int)WD_JOB_COMMON; job++)
+        if (wd_option_find((wd_job)job, name, NULL)) return true;
+    return false;
+}
+
+/* Options of other programs that the pages name: of mpirun, Slurm, ctest and CMake. */
+static bool is_of_another(const char *name)
+{
+    static const char *const others[] = {
+        "map-by",            "bind-to",  "oversubscribe", "allow-run-as-root", "mca",
+        "cpus-per-task",     "signal",   "requeue",       "with-pmix",         "preset"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(name, others[i])) return true;
+    return false;
+}
+
+/* Checks every "`--name" of a page; returns how many there are. */
+static int check_options_of(const char *page_name)
+{
+    int named = 0;
+    char *page = read_page(page_name);
+    for (const char *at = page; (at = strstr(at, "`--")); named++) {
+        char name[64];
+        at += 3;
+        snprintf(name, sizeof name, "%.*s",
+                 (int)strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789_-"), at);
+        if (!is_option(name) && !is_of_another(name))
+            fail_msg("%s: --%s is no option of any command", page_name, name);
+    }
+    wd_free(page);
+    return named;
+}
+
+static void every_option_that_is_named_exists(void **state)
+{
+    (void)state;
+    int named = check_options_of("CONTRIBUTING.md") + check_options_of("SECURITY.md");
+    for (int i = 0; i < PAGES; i++) named += check_options_of(pages[i].name);
+    if (named < 100) fail_msg("the pages name only %d options", named);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +392,7 @@ int main(void)
         cmocka_unit_test(files_work),
         cmocka_unit_test(options_that_keep_the_student_are_listed),
         cmocka_unit_test(strategies_are_listed),
+        cmocka_unit_test(every_option_that_is_named_exists),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }
