@@ -88,8 +88,6 @@ static int64_t text_tokens_of(const char *run)
     return tokens;
 }
 
-/* How much padding is computed follows from the prompts; a run goes on with what it was begun with.
- */
 /* A run may go on on a processor with other instructions, and says what that means. */
 static void other_kernels_are_said(void **state)
 {
@@ -112,6 +110,8 @@ static void other_kernels_are_said(void **state)
     assert_non_null(strstr(program.err, warning));
 }
 
+/* How much padding is computed follows from the prompts; a run goes on with what it was begun with.
+ */
 static void resumed_runs_keep_their_text(void **state)
 {
     (void)state;
