@@ -11,3 +11,8 @@ target_link_libraries(wd_cuda_objects PRIVATE wd_flags)
 # NVIDIA's own headers, which tests compare our declarations with.
 find_path(WD_CUDA_INCLUDE cuda.h HINTS $ENV{CUDA_HOME}/include $ENV{CUDA_PATH}/include
           /usr/local/cuda/include)
+# Those of cuBLASLt and cuDNN, in one folder.
+find_path(WD_CUDA_LIBRARIES_INCLUDE cublasLt.h HINTS ${WD_CUDA_INCLUDE})
+if(WD_CUDA_LIBRARIES_INCLUDE AND NOT EXISTS ${WD_CUDA_LIBRARIES_INCLUDE}/cudnn.h)
+  set(WD_CUDA_LIBRARIES_INCLUDE WD_CUDA_LIBRARIES_INCLUDE-NOTFOUND)
+endif()

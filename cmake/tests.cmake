@@ -32,6 +32,9 @@ list(FILTER WD_CLI_SOURCES_TESTED EXCLUDE REGEX "/main\\.c$")
 if(NOT WD_CUDA_INCLUDE)
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/dev/cuda/abi_test\\.c$")
 endif()
+if(NOT WD_CUDA_LIBRARIES_INCLUDE)
+  list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/dev/cuda/abi_libraries_test\\.c$")
+endif()
 if(NOT WD_OPENMP) # there are no teams
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/threads_test\\.c$")
 endif()
@@ -52,6 +55,9 @@ endfunction()
 
 if(NOT WD_CUDA_INCLUDE)
   wd_test_not_here(dev/cuda/abi "there is no CUDA toolkit, whose header cuda.h it reads")
+endif()
+if(NOT WD_CUDA_LIBRARIES_INCLUDE)
+  wd_test_not_here(dev/cuda/abi_libraries "there are no headers cublasLt.h and cudnn.h")
 endif()
 if(WD_NO_RANKS)
   wd_test_not_here(tests/ranks "there is no MPI, or no mpirun")
@@ -96,6 +102,30 @@ endforeach()
 if(WD_CUDA_INCLUDE)
   target_include_directories(test_dev_cuda_abi SYSTEM PRIVATE ${WD_CUDA_INCLUDE})
 endif()
+if(WD_CUDA_LIBRARIES_INCLUDE)
+  target_include_directories(test_dev_cuda_abi_libraries SYSTEM PRIVATE
+                             ${WD_CUDA_LIBRARIES_INCLUDE})
+endif()
+
+# Stand-ins for cuBLASLt and cuDNN, and the tests that need no more of a GPU than these.
+add_library(wd_cuda_standin_libraries STATIC EXCLUDE_FROM_ALL
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/at_once.c
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/libraries.c
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/lt.c)
+target_include_directories(wd_cuda_standin_libraries PRIVATE ${PROJECT_SOURCE_DIR}/src
+                           ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(wd_cuda_standin_libraries PRIVATE wd_flags)
+# A test has all objects of the device; what it does not call is left out, with what that calls.
+foreach(source IN LISTS WD_TEST_SOURCES)
+  wd_test_name(name target ${source})
+  if(name MATCHES "^dev/cuda/")
+    target_link_options(${target} PRIVATE -Wl,--gc-sections)
+  endif()
+endforeach()
+foreach(test products)
+  target_link_libraries(test_dev_cuda_${test} PRIVATE wd_cuda_standin_libraries wandistiller)
+  target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd_cuda_kernels_launch)
+endforeach()
 
 # This one sees what is pushed to arenas, and who touches it.
 target_link_options(test_distill_live PRIVATE -Wl,--wrap=wd_arena_push

@@ -8,6 +8,6 @@
 #define X(result, field, symbol, parameters)                                                       \
     result symbol parameters                                                                       \
     {                                                                                              \
-        return 0;                                                                                  \
+        return (result)0;                                                                          \
     }
 WD_LIBRARY_MAP(X)

@@ -1,0 +1,221 @@
+/* Matrix products by cuBLASLt: what library.h declares of them.
+ *
+ * A launch is staged if cuBLASLt does not know its dtypes, and cut into pieces of rows if the check
+ * at open found that a row's bits depend on the number of rows; what remains is one call of
+ * cublasLtMatmul with the algorithm of its key. See product_key.h.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/require.h"
+#include "dev/cuda/products_impl.h"
+
+wd_status wd_cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, wd_err *err)
+{
+    wd_cuda_products *p;
+    *out = NULL;
+    if (!gpu->api->has[WD_CUDA_LT])
+        return wd_fail(err, WD_UNSUPPORTED, "matrix products on a GPU need cuBLASLt");
+    WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "the products of a GPU", err));
+    p->gpu = gpu;
+    p->lt = &gpu->api->lt;
+    pthread_mutex_init(&p->lock, NULL);
+    wd_lt_status refused = p->lt->create(&p->handle);
+    wd_status status = WD_OK;
+    if (refused) {
+        p->handle = NULL;
+        status =
+            wd_fail(err, refused == WD_LT_STATUS_ALLOC_FAILED ? WD_OUT_OF_MEMORY : WD_UNSUPPORTED,
+                    "cuBLASLt %zu does not work on this GPU: %s", p->lt->get_version(),
+                    p->lt->status_name(refused));
+    }
+    if (status == WD_OK) status = wd_products_check(p, err);
+    if (status == WD_OK)
+        *out = p;
+    else
+        wd_cuda_products_close(p);
+    return status;
+}
+
+void wd_cuda_products_close(wd_cuda_products *p)
+{
+    if (!p) return;
+    wd_product_plans_close(p);
+    if (p->handle) p->lt->destroy(p->handle);
+    pthread_mutex_destroy(&p->lock);
+    wd_free(p);
+}
+
+void wd_cuda_products_version(const wd_cuda_products *p, char *out, size_t bytes)
+{
+    size_t at = strlen(out), version = p->lt->get_version();
+    WD_REQUIRE(at < bytes, "the text of versions is full");
+    snprintf(out + at, bytes - at, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
+             version % 100);
+}
+
+bool wd_cuda_products_can(wd_cuda_products *p, const wd_matmul_args *args)
+{
+    (void)p;
+    return wd_product_can(args);
+}
+
+size_t wd_cuda_products_workspace(wd_cuda_products *p, const wd_matmul_args *args)
+{
+    return wd_product_workspace(&p->rule, args);
+}
+
+/* ---- launches ---- */
+
+/* One call of cublasLtMatmul; the workspace begins with the library's. */
+static wd_status multiply(wd_cuda_products *p, const wd_cuda_work *work, const wd_matmul_args *args,
+                          wd_err *err)
+{
+    const float one = 1, beta = args->beta;
+    wd_product_plan_lt *plan;
+    pthread_mutex_lock(&p->lock);
+    wd_status status = wd_product_plan_find(&plan, p, args, err);
+    wd_lt_status refused = WD_LT_STATUS_SUCCESS;
+    if (status == WD_OK && args->bias)
+        refused = p->lt->product_set(plan->product, WD_LT_PRODUCT_BIAS_POINTER, &args->bias,
+                                     sizeof args->bias);
+    if (status == WD_OK && !refused)
+        refused =
+            p->lt->matmul(p->handle, plan->product, &one, args->b, plan->our_b, args->a,
+                          plan->our_a, &beta, args->c, plan->our_c, args->c, plan->our_c,
+                          &plan->algorithm, work->workspace, WD_PRODUCT_WORKSPACE, work->stream);
+    if (refused) status = wd_products_refused(p, refused, "the launch", args, err);
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+/* Our own kernels with no workspace. */
+static wd_status own(const wd_cuda_work *work, wd_op op, const void *args, wd_err *err)
+{
+    wd_cuda_work without = *work;
+    without.workspace = NULL;
+    without.workspace_bytes = 0;
+    return wd_cuda_kernels_launch(&without, op, args, err);
+}
+
+/* to = from, both in rows of `width` elements. */
+static wd_status copy_rows(const wd_cuda_work *work, void *to, wd_dtype to_type, int64_t to_line,
+                           const void *from, wd_dtype from_type, int64_t from_line, int64_t rows,
+                           int64_t width, wd_err *err)
+{
+    return own(work, WD_OP_STRIDED_COPY,
+               &(wd_strided_copy_args){.to = to,
+                                       .from = from,
+                                       .to_type = to_type,
+                                       .from_type = from_type,
+                                       .ndim = 2,
+                                       .dim = {rows, width},
+                                       .to_stride = {to_line, 1},
+                                       .from_stride = {from_line, 1},
+                                       .alpha = 1},
+               err);
+}
+
+/* The rows that are too few for a piece, in workspace at `space`: the rows behind them are zero. */
+static wd_status multiply_rest(wd_cuda_products *p, const wd_cuda_work *work,
+                               const wd_matmul_args *args, char *space, wd_err *err)
+{
+    int64_t missing = WD_PRODUCT_CHUNK_ROWS - args->m;
+    size_t a_bytes = wd_dtype_bytes(args->a_type);
+    wd_matmul_args piece = *args;
+    piece.a = space;
+    piece.lda = args->k;
+    piece.c = space + wd_product_piece_a_bytes(args);
+    piece.ldc = args->n;
+    piece.m = WD_PRODUCT_CHUNK_ROWS;
+    WD_TRY(copy_rows(work, space, args->a_type, args->k, args->a, args->a_type, args->lda, args->m,
+                     args->k, err));
+    WD_TRY(own(work, WD_OP_FILL,
+               &(wd_fill_args){.to = space + (size_t)(args->m * args->k) * a_bytes,
+                               .type = args->a_type,
+                               .count = missing * args->k},
+               err));
+    WD_TRY(own(work, WD_OP_FILL,
+               &(wd_fill_args){
+                   .to = piece.c, .type = args->c_type, .count = WD_PRODUCT_CHUNK_ROWS * args->n},
+               err));
+    if (args->beta != 0)
+        WD_TRY(copy_rows(work, piece.c, args->c_type, args->n, args->c, args->c_type, args->ldc,
+                         args->m, args->n, err));
+    WD_TRY(multiply(p, work, &piece, err));
+    return copy_rows(work, args->c, args->c_type, args->ldc, piece.c, args->c_type, args->n,
+                     args->m, args->n, err);
+}
+
+/* In pieces of WD_PRODUCT_CHUNK_ROWS rows, matrix by matrix. */
+static wd_status multiply_cut(wd_cuda_products *p, const wd_cuda_work *work,
+                              const wd_matmul_args *args, char *space, wd_err *err)
+{
+    int64_t size = (int64_t)wd_dtype_bytes(args->a_type);
+    int64_t c_size = (int64_t)wd_dtype_bytes(args->c_type);
+    for (int64_t i = 0; i < args->batch; i++)
+        for (int64_t row = 0; row < args->m; row += WD_PRODUCT_CHUNK_ROWS) {
+            int64_t left = args->m - row;
+            wd_matmul_args piece = *args;
+            piece.batch = 1;
+            piece.a = (const char *)args->a + (i * args->stride_a + row * args->lda) * size;
+            piece.b = (const char *)args->b + i * args->stride_b * size;
+            piece.c = (char *)args->c + (i * args->stride_c + row * args->ldc) * c_size;
+            piece.m = left < WD_PRODUCT_CHUNK_ROWS ? left : WD_PRODUCT_CHUNK_ROWS;
+            if (piece.m == WD_PRODUCT_CHUNK_ROWS)
+                WD_TRY(multiply(p, work, &piece, err));
+            else
+                WD_TRY(multiply_rest(p, work, &piece, space, err));
+        }
+    return WD_OK;
+}
+
+static wd_status multiply_any(wd_cuda_products *p, const wd_cuda_work *work,
+                              const wd_matmul_args *args, char *space, wd_err *err)
+{
+    return wd_product_is_cut(&p->rule, args) ? multiply_cut(p, work, args, space, err)
+                                             : multiply(p, work, args, err);
+}
+
+/* By way of an fp32 result in workspace at `stage`. */
+static wd_status multiply_staged(wd_cuda_products *p, const wd_cuda_work *work,
+                                 const wd_matmul_args *args, char *stage, wd_err *err)
+{
+    wd_matmul_args inner = wd_product_staged(args, stage);
+    int64_t rows = args->batch * args->m;
+    if (args->bias)
+        WD_TRY(copy_rows(work, stage, WD_F32, args->n, args->bias, args->bias_type, 0, rows,
+                         args->n, err));
+    WD_TRY(multiply_any(p, work, &inner, stage + wd_product_stage_bytes(args), err));
+    if (args->act != WD_ACT_NONE)
+        WD_TRY(own(
+            work, WD_OP_ACTIVATION,
+            &(wd_activation_args){
+                .y = stage, .x = stage, .type = WD_F32, .count = rows * args->n, .act = args->act},
+            err));
+    return own(work, WD_OP_STRIDED_COPY,
+               &(wd_strided_copy_args){.to = args->c,
+                                       .from = stage,
+                                       .to_type = args->c_type,
+                                       .from_type = WD_F32,
+                                       .ndim = 3,
+                                       .dim = {args->batch, args->m, args->n},
+                                       .to_stride = {args->stride_c, args->ldc, 1},
+                                       .from_stride = {inner.stride_c, args->n, 1},
+                                       .alpha = 1,
+                                       .beta = args->beta},
+               err);
+}
+
+wd_status wd_cuda_products_launch(wd_cuda_products *p, const wd_cuda_work *work,
+                                  const wd_matmul_args *args, wd_err *err)
+{
+    char *space = (char *)work->workspace + WD_PRODUCT_WORKSPACE;
+    WD_REQUIRE(wd_product_can(args), "a product that cuBLASLt cannot make was launched");
+    WD_REQUIRE(work->workspace_bytes >= wd_product_workspace(&p->rule, args),
+               "a product has %zu bytes of workspace, not %zu", work->workspace_bytes,
+               wd_product_workspace(&p->rule, args));
+    if (wd_product_is_staged(&p->rule, args)) return multiply_staged(p, work, args, space, err);
+    return multiply_any(p, work, args, space, err);
+}

@@ -1,0 +1,206 @@
+/* What cuBLASLt on this GPU does with numbers, found out when the device is opened: whether a row's
+ * bits depend on how many rows are multiplied with it, and which form of GELU its epilogue has. */
+#include <math.h>
+#include <string.h>
+
+#include "dev/cuda/products_impl.h"
+
+enum { ROWS = 320, N = 512, K = 1536, GELU_SIDE = 64 };
+
+/* Launches of so many rows, from a first one; all overlap the first launch. */
+typedef struct launches {
+    int64_t begin[4], rows[4];
+    int count;
+} launches;
+
+static const launches free_rows = {{0, 0, 100, 192}, {ROWS, 1, 77, 128}, 4};
+static const launches cut_rows = {
+    {0, ROWS - WD_PRODUCT_CHUNK_ROWS}, {WD_PRODUCT_CHUNK_ROWS, WD_PRODUCT_CHUNK_ROWS}, 2};
+
+/* The erf form differs from the tanh form by up to 4.7e-4 near 2. */
+static const float gelu_tolerance = 1e-4f;
+
+typedef struct check {
+    wd_cuda_products *products;
+    const wd_cuda_driver *driver;
+    wd_cuda_work work;
+    wd_cu_address block; /* device memory: operands and results, then workspace */
+    char *host;          /* pinned: operands, as on the device, and results */
+} check;
+
+/* Where what lies, in bytes, on both sides. */
+enum {
+    AT_A = 0,
+    AT_B = AT_A + ROWS * K * 4,
+    AT_WHOLE = AT_B + N * K * 4,
+    AT_SLICES = AT_WHOLE + ROWS * N * 4,
+    AT_END = AT_SLICES + ROWS * N * 4
+};
+
+static wd_status done(const check *c, wd_cu_result result, const char *what, wd_err *err)
+{
+    const char *name = NULL;
+    if (result == WD_CU_SUCCESS) return WD_OK;
+    c->driver->get_error_name(result, &name);
+    return wd_fail(err, result == WD_CU_OUT_OF_MEMORY ? WD_OUT_OF_MEMORY : WD_UNSUPPORTED,
+                   "the check of cuBLASLt could not %s: %s", what, name ? name : "unknown error");
+}
+
+static wd_status copy(const check *c, bool up, size_t at, size_t bytes, wd_err *err)
+{
+    wd_cu_address host = (wd_cu_address)(uintptr_t)(c->host + at), device = c->block + at;
+    WD_TRY(done(
+        c, c->driver->memcpy_async(up ? device : host, up ? host : device, bytes, c->work.stream),
+        "copy", err));
+    if (up) return WD_OK;
+    return done(c, c->driver->stream_synchronize(c->work.stream), "wait", err);
+}
+
+/* A number between -1 and 1 that depends on the index alone (splitmix64). */
+static float number(uint64_t i)
+{
+    i = (i + 1) * 0x9e3779b97f4a7c15u;
+    i = (i ^ i >> 30) * 0xbf58476d1ce4e5b9u;
+    return (float)(int32_t)(i >> 32) * 0x1p-31f;
+}
+
+static void store(char *to, wd_dtype type, int64_t i, float value)
+{
+    if (type == WD_BF16)
+        ((uint16_t *)(void *)to)[i] = wd_f32_to_bf16(value);
+    else
+        ((float *)(void *)to)[i] = value;
+}
+
+/* c[begin.., :] = a[begin.., :] bT of `rows` rows. */
+static wd_status multiply(const check *c, wd_dtype type, size_t result, int64_t begin, int64_t rows,
+                          wd_err *err)
+{
+    int64_t size = (int64_t)wd_dtype_bytes(type);
+    char *block = (char *)(uintptr_t)c->block;
+    return wd_cuda_products_launch(c->products, &c->work,
+                                   &(wd_matmul_args){.c = block + result + begin * N * size,
+                                                     .a = block + AT_A + begin * K * size,
+                                                     .b = block + AT_B,
+                                                     .c_type = type,
+                                                     .a_type = type,
+                                                     .b_type = type,
+                                                     .transpose_b = true,
+                                                     .m = rows,
+                                                     .n = N,
+                                                     .k = K,
+                                                     .lda = K,
+                                                     .ldb = K,
+                                                     .ldc = N,
+                                                     .batch = 1},
+                                   err);
+}
+
+/* *same: whether rows have the same bits in all launches. */
+static wd_status compare(bool *same, const check *c, wd_dtype type, const launches *l, wd_err *err)
+{
+    int64_t line = N * (int64_t)wd_dtype_bytes(type);
+    for (int64_t i = 0; i < ROWS * K; i++) store(c->host + AT_A, type, i, number((uint64_t)i));
+    for (int64_t i = 0; i < N * K; i++)
+        store(c->host + AT_B, type, i, number((uint64_t)i + (1u << 24)));
+    WD_TRY(copy(c, true, 0, AT_WHOLE, err));
+    WD_TRY(multiply(c, type, AT_WHOLE, l->begin[0], l->rows[0], err));
+    WD_TRY(copy(c, false, AT_WHOLE, ROWS * N * 4, err));
+    *same = true;
+    for (int i = 1; i < l->count; i++) {
+        int64_t end = l->begin[i] + l->rows[i], first_end = l->begin[0] + l->rows[0];
+        size_t at = (size_t)(l->begin[i] * line);
+        WD_TRY(multiply(c, type, AT_SLICES, l->begin[i], l->rows[i], err));
+        WD_TRY(copy(c, false, AT_SLICES, ROWS * N * 4, err));
+        if (end > first_end) end = first_end;
+        *same &= !memcmp(c->host + AT_WHOLE + at, c->host + AT_SLICES + at,
+                         (size_t)((end - l->begin[i]) * line));
+    }
+    return WD_OK;
+}
+
+static wd_status check_rows(const check *c, wd_err *err)
+{
+    static const wd_dtype types[] = {WD_BF16, WD_F32};
+    for (int cut = 0; cut < 2; cut++) {
+        bool all = true, same;
+        for (int t = 0; t < 2; t++) {
+            WD_TRY(compare(&same, c, types[t], cut ? &cut_rows : &free_rows, err));
+            all &= same;
+        }
+        c->products->rule.cut = cut;
+        if (all) return WD_OK;
+    }
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "cuBLASLt %zu gives a row of a product other bits beside other rows, even in "
+                   "pieces of %d rows, so that no training on this GPU could be repeated: install "
+                   "another version of cuBLASLt",
+                   c->products->lt->get_version(), WD_PRODUCT_CHUNK_ROWS);
+}
+
+static float gelu_tanh(float x)
+{
+    return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+/* Multiplies a, whose first column are numbers from -4 to 4, with b, whose first row are ones. */
+static wd_status check_gelu(const check *c, wd_err *err)
+{
+    char *block = (char *)(uintptr_t)c->block;
+    float *a = (float *)(void *)(c->host + AT_A), *b = (float *)(void *)(c->host + AT_B);
+    const float *y = (const float *)(const void *)(c->host + AT_WHOLE);
+    size_t bytes = GELU_SIDE * GELU_SIDE * sizeof(float);
+    memset(a, 0, bytes);
+    memset(b, 0, bytes);
+    for (int i = 0; i < GELU_SIDE; i++) {
+        a[i * GELU_SIDE] = (float)(i - GELU_SIDE / 2) / 8;
+        b[i] = 1;
+    }
+    WD_TRY(copy(c, true, AT_A, bytes, err));
+    WD_TRY(copy(c, true, AT_B, bytes, err));
+    WD_TRY(wd_cuda_products_launch(c->products, &c->work,
+                                   &(wd_matmul_args){.c = block + AT_WHOLE,
+                                                     .a = block + AT_A,
+                                                     .b = block + AT_B,
+                                                     .m = GELU_SIDE,
+                                                     .n = GELU_SIDE,
+                                                     .k = GELU_SIDE,
+                                                     .lda = GELU_SIDE,
+                                                     .ldb = GELU_SIDE,
+                                                     .ldc = GELU_SIDE,
+                                                     .batch = 1,
+                                                     .act = WD_ACT_GELU_TANH},
+                                   err));
+    WD_TRY(copy(c, false, AT_WHOLE, bytes, err));
+    for (int i = 0; i < GELU_SIDE * GELU_SIDE; i++)
+        if (!(fabsf(y[i] - gelu_tanh(a[i / GELU_SIDE * GELU_SIDE])) <= gelu_tolerance))
+            c->products->rule.gelu_tanh = false;
+    return WD_OK;
+}
+
+wd_status wd_products_check(wd_cuda_products *p, wd_err *err)
+{
+    const wd_cuda_driver *driver = &p->gpu->api->driver;
+    check c = {.products = p, .driver = driver, .work = {.gpu = p->gpu}};
+    void *host = NULL;
+    p->rule = (wd_product_rule){.gelu_tanh = true};
+    c.work.workspace_bytes = WD_PRODUCT_WORKSPACE; /* no launch here is staged or cut */
+    wd_status status =
+        done(&c, driver->mem_alloc(&c.block, AT_END + c.work.workspace_bytes), "allocate", err);
+    if (status == WD_OK)
+        status = done(&c, driver->mem_host_alloc(&host, AT_END, 0), "allocate pinned memory", err);
+    if (status == WD_OK)
+        status = done(&c, driver->stream_create(&c.work.stream, WD_CU_STREAM_NON_BLOCKING),
+                      "open a stream", err);
+    c.host = host;
+    c.work.workspace = (char *)(uintptr_t)c.block + AT_END;
+    if (status == WD_OK) status = check_gelu(&c, err);
+    if (status == WD_OK) status = check_rows(&c, err);
+    if (c.work.stream) {
+        driver->stream_synchronize(c.work.stream);
+        driver->stream_destroy(c.work.stream);
+    }
+    if (host) driver->mem_free_host(host);
+    if (c.block) driver->mem_free(c.block);
+    return status;
+}

@@ -1,0 +1,405 @@
+/* Products by cuBLASLt, on the stand-in: what is asked of the library and when, what becomes of
+ * products that it does not know, and of a library whose rows depend on one another. The numbers of
+ * all forms of products are tested by dev/cuda/libraries/matmul. */
+#include "testing.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "dev/cpu/kernels_check.h"
+#include "dev/cuda/products_impl.h"
+#include "dev/cuda/standin/at_once.h"
+
+static wd_cuda_products *open_products(void)
+{
+    wd_cuda_products *p;
+    wd_err err;
+    wd_test_ok(wd_cuda_products_open(&p, wd_standin_gpu(), &err), &err);
+    return p;
+}
+
+static void close_products(wd_cuda_products *p)
+{
+    wd_cuda_products_close(p);
+    assert_int_equal(wd_the_standin_asked.descriptors, 0);
+}
+
+typedef struct form {
+    int64_t m, n, k;
+    wd_dtype type, c_type, bias_type;
+    bool transpose_a, bias;
+    float beta;
+    wd_act act;
+} form;
+
+/* Operands and two results, one of them to compare with. */
+typedef struct operands {
+    wd_matmul_args args;
+    float *a, *b, *bias, *c, *expected;
+} operands;
+
+static void *filled(int64_t count, wd_dtype type, uint64_t seed)
+{
+    void *data = aligned_alloc(64, (size_t)(count * 4 + 63) / 64 * 64);
+    assert_non_null(data);
+    for (int64_t i = 0; i < count; i++) wd_store(data, type, i, normal_value((uint64_t)i + seed));
+    return data;
+}
+
+static operands make(form f)
+{
+    operands o = {.a = filled(f.m * f.k, f.type, 1),
+                  .b = filled(f.n * f.k, f.type, 1 << 20),
+                  .bias = filled(f.n, f.bias_type, 2 << 20),
+                  .c = filled(f.m * f.n, f.c_type, 3 << 20),
+                  .expected = filled(f.m * f.n, f.c_type, 3 << 20)};
+    o.args = (wd_matmul_args){.c = o.c,
+                              .a = o.a,
+                              .b = o.b,
+                              .bias = f.bias ? o.bias : NULL,
+                              .c_type = f.c_type,
+                              .a_type = f.type,
+                              .b_type = f.type,
+                              .bias_type = f.bias_type,
+                              .transpose_a = f.transpose_a,
+                              .transpose_b = !f.transpose_a,
+                              .m = f.m,
+                              .n = f.n,
+                              .k = f.k,
+                              .lda = f.transpose_a ? f.m : f.k,
+                              .ldb = f.transpose_a ? f.n : f.k,
+                              .ldc = f.n,
+                              .batch = 1,
+                              .beta = f.beta,
+                              .act = f.act};
+    return o;
+}
+
+static void release(operands *o)
+{
+    free(o->a), free(o->b), free(o->bias), free(o->c), free(o->expected);
+}
+
+static wd_status launch(wd_cuda_products *p, const wd_matmul_args *args, wd_err *err)
+{
+    size_t bytes = wd_cuda_products_workspace(p, args);
+    void *space = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    assert_non_null(space);
+    wd_status status = wd_cuda_products_launch(
+        p, &(wd_cuda_work){.gpu = p->gpu, .workspace = space, .workspace_bytes = bytes}, args, err);
+    free(space);
+    return status;
+}
+
+/* Launches it and compares with plain C. */
+static void check(wd_cuda_products *p, form f)
+{
+    wd_err err;
+    operands o = make(f);
+    wd_matmul_args plain = o.args;
+    plain.c = o.expected;
+    wd_ref_matmul(&plain, NULL);
+    assert_true(wd_cuda_products_can(p, &o.args));
+    wd_test_ok(launch(p, &o.args, &err), &err);
+    compare_array(&(array){o.c, f.c_type, f.m * f.n, f.n, true},
+                  &(array){o.expected, f.c_type, f.m * f.n, f.n, true}, "product", 0,
+                  (tolerance){3e-6, 1e-6});
+    release(&o);
+}
+
+/* ---- keys and algorithms ---- */
+
+static void number_of_rows_is_no_part_of_the_key(void **state)
+{
+    (void)state;
+    wd_cuda_products *p = open_products();
+    int64_t before = wd_the_standin_asked.heuristics;
+    for (int64_t m = 1; m < 600; m += 97)
+        check(p, (form){m, 40, 64, WD_BF16, WD_BF16, WD_BF16, .bias = true});
+    assert_int_equal(wd_the_standin_asked.heuristics, before + 1);
+    /* slices that begin anywhere have the key of the whole */
+    operands o = make((form){64, 40, 63, WD_BF16, WD_BF16, WD_BF16, .beta = 0});
+    wd_product_key whole = wd_product_key_of(&o.args);
+    for (int64_t row = 1; row < 64; row++) {
+        wd_matmul_args slice = o.args;
+        slice.a = (char *)o.a + row * 63 * 2;
+        slice.c = (char *)o.c + row * 40 * 2;
+        slice.m = 64 - row;
+        wd_product_key key = wd_product_key_of(&slice);
+        assert_true(wd_product_key_equal(&key, &whole));
+    }
+    release(&o);
+    close_products(p);
+}
+
+static void everything_else_is_part_of_the_key(void **state)
+{
+    (void)state;
+    static const wd_matmul_args base = {.m = 8,
+                                        .n = 16,
+                                        .k = 32,
+                                        .lda = 32,
+                                        .ldb = 32,
+                                        .ldc = 16,
+                                        .batch = 2,
+                                        .stride_a = 256,
+                                        .stride_b = 512,
+                                        .stride_c = 128};
+    wd_matmul_args other[] = {base, base, base, base, base, base, base, base,
+                              base, base, base, base, base, base, base, base};
+    other[0].n = 8;
+    other[1].k = 16;
+    other[2].lda = 64;
+    other[3].ldb = 64;
+    other[4].ldc = 32;
+    other[5].batch = 3;
+    other[6].stride_a = 512;
+    other[7].stride_b = 1024;
+    other[8].stride_c = 256;
+    other[9].c_type = WD_BF16;
+    other[10].a_type = other[10].b_type = WD_BF16;
+    other[11].transpose_a = true;
+    other[12].transpose_b = true;
+    other[13].beta = 1;
+    other[14].act = WD_ACT_GELU_TANH;
+    other[15].a = (const void *)4;
+    wd_product_key key = wd_product_key_of(&base);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        wd_product_key next = wd_product_key_of(&other[i]);
+        assert_false(wd_product_key_equal(&key, &next));
+    }
+    wd_matmul_args gradient = other[11];
+    gradient.m = 24;
+    key = wd_product_key_of(&gradient);
+    wd_product_key next = wd_product_key_of(&other[11]);
+    assert_false(wd_product_key_equal(&key, &next));
+}
+
+/* Plans of a steady step are those of the first. */
+static void plans_are_made_once(void **state)
+{
+    (void)state;
+    static const form forms[] = {
+        {33, 16, 24, WD_BF16, WD_BF16, WD_BF16, .bias = true},
+        {33, 16, 24, WD_F32, WD_F32, WD_F32, .act = WD_ACT_GELU_TANH},
+        {16, 24, 33, WD_BF16, WD_F32, WD_F32, .transpose_a = true, .beta = 1}};
+    wd_cuda_products *p = open_products();
+    for (int step = 0; step < 3; step++) {
+        int64_t before = wd_the_standin_asked.heuristics, allocs = wd_alloc_count();
+        for (int i = 0; i < 3; i++) check(p, forms[i]);
+        assert_int_equal(wd_the_standin_asked.heuristics - before, step ? 0 : 3);
+        if (step) assert_int_equal(wd_alloc_count(), allocs);
+    }
+    close_products(p);
+}
+
+/* Algorithms that share a row's sums are passed over, but for gradients of weights, where they
+ * are added up in a fixed order. */
+static void sums_of_a_row_are_not_shared(void **state)
+{
+    (void)state;
+    for (int gradient = 0; gradient < 2; gradient++) {
+        wd_cuda_products *p = open_products();
+        int64_t opened = p->plans;
+        wd_the_standin_faults.lt_splits = true;
+        check(p, (form){64, 48, 32, WD_BF16, WD_F32, WD_F32, .transpose_a = gradient,
+                        .beta = (float)gradient});
+        int32_t parts = 0;
+        size_t written;
+        assert_int_equal(p->plans, opened + 1);
+        assert_int_equal(p->lt->algorithm_get(&p->plan[opened]->algorithm,
+                                              WD_LT_ALGORITHM_SPLITK_NUM, &parts, sizeof parts,
+                                              &written),
+                         WD_LT_STATUS_SUCCESS);
+        assert_int_equal(parts, gradient ? 4 : 1);
+        close_products(p);
+    }
+}
+
+/* ---- what cuBLASLt does not do ---- */
+
+static void dtypes_that_it_does_not_know_are_staged(void **state)
+{
+    (void)state;
+    static const struct {
+        wd_dtype type, c_type, bias_type;
+        bool bias, staged;
+    } cases[] = {{WD_BF16, WD_BF16, WD_BF16, true, false}, {WD_BF16, WD_F32, WD_F32, true, false},
+                 {WD_F32, WD_F32, WD_F32, true, false},    {WD_BF16, WD_BF16, WD_F32, true, true},
+                 {WD_BF16, WD_F32, WD_BF16, true, true},   {WD_F32, WD_BF16, WD_F32, false, true},
+                 {WD_F32, WD_BF16, WD_BF16, true, true},   {WD_F32, WD_F32, WD_BF16, true, true}};
+    wd_cuda_products *p = open_products();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int act = 0; act < 2; act++) {
+            int64_t own = wd_standin_own_launches();
+            form f = {19,
+                      24,
+                      40,
+                      cases[i].type,
+                      cases[i].c_type,
+                      cases[i].bias_type,
+                      .bias = cases[i].bias,
+                      .act = act ? WD_ACT_GELU_TANH : WD_ACT_NONE};
+            check(p, f);
+            assert_int_equal(wd_standin_own_launches() > own, cases[i].staged);
+            f.act = WD_ACT_NONE;
+            f.beta = 1;
+            check(p, f);
+        }
+    close_products(p);
+}
+
+static void what_it_cannot_do(void **state)
+{
+    (void)state;
+    wd_cuda_products *p = open_products();
+    operands o = make((form){8, 8, 8, WD_F32, WD_F32, WD_F32, .beta = 0});
+    assert_true(wd_cuda_products_can(p, &o.args));
+    wd_matmul_args none = o.args;
+    none.k = 0;
+    assert_false(wd_cuda_products_can(p, &none));
+    none = o.args;
+    none.m = (int64_t)1 << 31;
+    assert_false(wd_cuda_products_can(p, &none));
+    none = o.args;
+    none.a_type = none.b_type = WD_F16;
+    assert_false(wd_cuda_products_can(p, &none));
+    none = o.args;
+    none.act = WD_ACT_SILU;
+    assert_false(wd_cuda_products_can(p, &none));
+    release(&o);
+    close_products(p);
+}
+
+static void refusals_are_errors(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_products *p = open_products();
+    operands o = make((form){8, 24, 16, WD_BF16, WD_F32, WD_F32, .beta = 0});
+    wd_the_standin_faults.lt_none = true;
+    wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL,
+                    "8 x 24 x 16, BF16 to F32: CUBLAS_STATUS_NOT_SUPPORTED");
+    wd_the_standin_faults.lt_none = false;
+    wd_the_standin_faults.lt_fail_matmul = 1;
+    wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL, "refused the launch");
+    wd_test_ok(launch(p, &o.args, &err), &err);
+    release(&o);
+    close_products(p);
+}
+
+/* ---- the check at open ---- */
+
+/* Slices of a launch must have the bits of the launch. */
+static void check_slices_of(wd_cuda_products *p, form f)
+{
+    wd_err err;
+    operands o = make(f);
+    wd_test_ok(launch(p, &o.args, &err), &err);
+    for (int64_t row = 0; row < f.m; row += 101) {
+        wd_matmul_args slice = o.args;
+        slice.m = f.m - row < 101 ? f.m - row : 101;
+        slice.a = (char *)o.a + row * f.k * (int64_t)wd_dtype_bytes(f.type);
+        slice.c = (char *)o.expected + row * f.n * (int64_t)wd_dtype_bytes(f.c_type);
+        wd_test_ok(launch(p, &slice, &err), &err);
+    }
+    assert_memory_equal(o.c, o.expected, (size_t)(f.m * f.n) * wd_dtype_bytes(f.c_type));
+    release(&o);
+}
+
+static void rows_that_depend_on_rows_are_cut(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_products *p;
+    const wd_cuda_gpu *gpu = wd_standin_gpu();
+    wd_the_standin_faults.lt_rows_matter = true;
+    wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
+    assert_true(p->rule.cut && p->rule.gelu_tanh);
+    check_slices_of(p, (form){515, 40, 24, WD_F32, WD_F32, WD_F32, .bias = true});
+    check_slices_of(p, (form){515, 40, 24, WD_BF16, WD_F32, WD_F32, .beta = 0});
+    check_slices_of(p, (form){300, 40, 24, WD_F32, WD_BF16, WD_F32, .bias = true});
+    check(p, (form){515, 40, 24, WD_F32, WD_F32, WD_F32, .beta = 1});
+    check(p, (form){40, 24, 515, WD_F32, WD_F32, WD_F32, .transpose_a = true, .beta = 1});
+    close_products(p);
+    /* without the fault nothing is cut */
+    p = open_products();
+    assert_false(p->rule.cut);
+    close_products(p);
+}
+
+static void library_that_never_repeats_itself_is_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_products *p;
+    const wd_cuda_gpu *gpu = wd_standin_gpu();
+    wd_the_standin_faults.lt_always = true;
+    wd_test_refused(wd_cuda_products_open(&p, gpu, &err), &err, WD_UNSUPPORTED,
+                    "install another version of cuBLASLt");
+    assert_null(p);
+    assert_int_equal(wd_the_standin_asked.descriptors, 0);
+}
+
+static void other_form_of_gelu_is_done_by_our_kernel(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_products *p;
+    const wd_cuda_gpu *gpu = wd_standin_gpu();
+    wd_the_standin_faults.lt_gelu_erf = true;
+    wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
+    assert_false(p->rule.gelu_tanh);
+    check(p, (form){19, 24, 40, WD_F32, WD_F32, WD_F32, .bias = true, .act = WD_ACT_GELU_TANH});
+    check(p, (form){19, 24, 40, WD_BF16, WD_BF16, WD_BF16, .bias = true, .act = WD_ACT_GELU_TANH});
+    close_products(p);
+}
+
+/* Whatever call of the driver fails while it is opened: an error, and nothing is left. */
+static void failures_while_it_is_opened(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_products *p;
+    for (int64_t calls = 0;; calls++) {
+        const wd_cuda_gpu *gpu = wd_standin_gpu();
+        wd_standin_driver_fail_after(calls);
+        wd_status status = wd_cuda_products_open(&p, gpu, &err);
+        wd_standin_driver_fail_after(-1);
+        if (status == WD_OK) break;
+        assert_true(status == WD_OUT_OF_MEMORY || status == WD_UNSUPPORTED);
+        assert_null(p);
+        assert_int_equal(wd_the_standin_asked.descriptors, 0);
+        assert_true(calls < 100);
+    }
+    wd_cuda_products_close(p);
+}
+
+static void version_is_named(void **state)
+{
+    (void)state;
+    char text[64] = "driver 13.0, ";
+    wd_cuda_products *p = open_products();
+    wd_cuda_products_version(p, text, sizeof text);
+    assert_string_equal(text, "driver 13.0, cuBLASLt 13.1.0");
+    close_products(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(number_of_rows_is_no_part_of_the_key),
+        cmocka_unit_test(everything_else_is_part_of_the_key),
+        cmocka_unit_test(plans_are_made_once),
+        cmocka_unit_test(sums_of_a_row_are_not_shared),
+        cmocka_unit_test(dtypes_that_it_does_not_know_are_staged),
+        cmocka_unit_test(what_it_cannot_do),
+        cmocka_unit_test(refusals_are_errors),
+        cmocka_unit_test(rows_that_depend_on_rows_are_cut),
+        cmocka_unit_test(library_that_never_repeats_itself_is_refused),
+        cmocka_unit_test(other_form_of_gelu_is_done_by_our_kernel),
+        cmocka_unit_test(failures_while_it_is_opened),
+        cmocka_unit_test(version_is_named),
+    };
+    return cmocka_run_group_tests_name("products", tests, NULL, NULL);
+}

@@ -1,0 +1,437 @@
+/* cuBLASLt for tests: see libraries.h. Column by column, as cuBLASLt counts, a matrix of r rows and
+ * c columns with leading dimension ld is, row by row, its transpose: c rows of r elements. So
+ * d = op(a) op(b) there is dT = op(b)T op(a)T here, with a and b exchanged. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dev/cpu/cpu.h"
+#include "dev/cuda/product_key.h"
+#include "dev/cuda/standin/libraries.h"
+
+static wd_standin_put_fn *put_on_stream;
+
+/* First word of every object, to know it by. */
+enum { HANDLE = 0x4c54, LAYOUT, PRODUCT, PREFERENCE, ALGORITHM };
+
+typedef struct layout {
+    uint64_t kind;
+    wd_lt_type type;
+    uint64_t rows, columns;
+    int64_t ld, batch_stride;
+    int32_t batch;
+} layout;
+
+typedef struct product {
+    uint64_t kind;
+    wd_lt_compute compute;
+    wd_lt_type scale;
+    int32_t op_a, op_b, bias_type;
+    uint32_t epilogue;
+    const void *bias;
+} product;
+
+typedef struct preference {
+    uint64_t kind, workspace, implementations;
+    uint32_t reduction, align[4];
+} preference;
+
+/* What is in a wd_lt_algorithm. */
+typedef struct algorithm {
+    uint64_t kind;
+    int32_t parts;
+    uint32_t reduction;
+    uint64_t workspace;
+} algorithm;
+
+_Static_assert(sizeof(algorithm) <= sizeof(wd_lt_algorithm), "an algorithm has room");
+
+static bool is(const void *object, uint64_t kind)
+{
+    return object && *(const uint64_t *)object == kind;
+}
+
+static void *make(size_t bytes, uint64_t kind)
+{
+    uint64_t *object = calloc(1, bytes);
+    if (!object) return NULL;
+    *object = kind;
+    wd_the_standin_asked.descriptors++;
+    return object;
+}
+
+static wd_lt_status destroy(void *object, uint64_t kind)
+{
+    if (!is(object, kind)) return WD_LT_STATUS_INVALID_VALUE;
+    wd_the_standin_asked.descriptors--;
+    free(object);
+    return WD_LT_STATUS_SUCCESS;
+}
+
+/* Stores an attribute whose value has `want` bytes. */
+static wd_lt_status take(void *to, size_t want, const void *value, size_t bytes)
+{
+    if (!value || bytes != want) return WD_LT_STATUS_INVALID_VALUE;
+    memcpy(to, value, bytes);
+    return WD_LT_STATUS_SUCCESS;
+}
+
+static size_t get_version(void)
+{
+    return 130100;
+}
+
+static const char *status_name(wd_lt_status status)
+{
+#define X(name, nvidia_name, value)                                                                \
+    if (status == (value) && !strncmp(#name, "STATUS_", 7)) return #nvidia_name;
+    WD_LT_VALUE_MAP(X)
+#undef X
+    return "CUBLAS_STATUS_UNKNOWN";
+}
+
+static wd_lt_status create(wd_lt_handle *out)
+{
+    *out = make(sizeof(uint64_t), HANDLE);
+    return *out ? WD_LT_STATUS_SUCCESS : WD_LT_STATUS_ALLOC_FAILED;
+}
+
+static wd_lt_status handle_destroy(wd_lt_handle handle)
+{
+    return destroy(handle, HANDLE);
+}
+
+/* ---- descriptors ---- */
+
+static wd_lt_status layout_create(wd_lt_layout *out, wd_lt_type type, uint64_t rows,
+                                  uint64_t columns, int64_t ld)
+{
+    layout *l = make(sizeof *l, LAYOUT);
+    if (!l) return WD_LT_STATUS_ALLOC_FAILED;
+    l->type = type, l->rows = rows, l->columns = columns, l->ld = ld;
+    l->batch = 1;
+    *out = l;
+    return WD_LT_STATUS_SUCCESS;
+}
+
+static wd_lt_status layout_destroy(wd_lt_layout l)
+{
+    return destroy(l, LAYOUT);
+}
+
+static wd_lt_status layout_set(wd_lt_layout object, wd_lt_layout_attr attribute, const void *value,
+                               size_t bytes)
+{
+    layout *l = object;
+    if (!is(l, LAYOUT)) return WD_LT_STATUS_INVALID_VALUE;
+    switch (attribute) {
+    case WD_LT_LAYOUT_COLS:
+        return take(&l->columns, sizeof l->columns, value, bytes);
+    case WD_LT_LAYOUT_BATCH_COUNT:
+        return take(&l->batch, sizeof l->batch, value, bytes);
+    case WD_LT_LAYOUT_BATCH_STRIDE:
+        return take(&l->batch_stride, sizeof l->batch_stride, value, bytes);
+    default:
+        return WD_LT_STATUS_INVALID_VALUE;
+    }
+}
+
+static wd_lt_status product_create(wd_lt_product *out, wd_lt_compute compute, wd_lt_type scale)
+{
+    product *p = make(sizeof *p, PRODUCT);
+    if (!p) return WD_LT_STATUS_ALLOC_FAILED;
+    p->compute = compute, p->scale = scale;
+    p->epilogue = WD_LT_EPILOGUE_DEFAULT;
+    p->bias_type = -1;
+    *out = p;
+    return WD_LT_STATUS_SUCCESS;
+}
+
+static wd_lt_status product_destroy(wd_lt_product p)
+{
+    return destroy(p, PRODUCT);
+}
+
+static wd_lt_status product_set(wd_lt_product object, wd_lt_product_attr attribute,
+                                const void *value, size_t bytes)
+{
+    product *p = object;
+    if (!is(p, PRODUCT)) return WD_LT_STATUS_INVALID_VALUE;
+    switch (attribute) {
+    case WD_LT_PRODUCT_TRANSA:
+        return take(&p->op_a, sizeof p->op_a, value, bytes);
+    case WD_LT_PRODUCT_TRANSB:
+        return take(&p->op_b, sizeof p->op_b, value, bytes);
+    case WD_LT_PRODUCT_EPILOGUE:
+        return take(&p->epilogue, sizeof p->epilogue, value, bytes);
+    case WD_LT_PRODUCT_BIAS_POINTER:
+        return take(&p->bias, sizeof p->bias, value, bytes);
+    case WD_LT_PRODUCT_BIAS_TYPE:
+        return take(&p->bias_type, sizeof p->bias_type, value, bytes);
+    default:
+        return WD_LT_STATUS_INVALID_VALUE;
+    }
+}
+
+static wd_lt_status preference_create(wd_lt_preference *out)
+{
+    preference *p = make(sizeof *p, PREFERENCE);
+    if (!p) return WD_LT_STATUS_ALLOC_FAILED;
+    p->reduction = 7, p->implementations = UINT64_MAX;
+    for (int i = 0; i < 4; i++) p->align[i] = 256;
+    *out = p;
+    return WD_LT_STATUS_SUCCESS;
+}
+
+static wd_lt_status preference_destroy(wd_lt_preference p)
+{
+    return destroy(p, PREFERENCE);
+}
+
+static wd_lt_status preference_set(wd_lt_preference object, wd_lt_preference_attr attribute,
+                                   const void *value, size_t bytes)
+{
+    preference *p = object;
+    if (!is(p, PREFERENCE)) return WD_LT_STATUS_INVALID_VALUE;
+    switch (attribute) {
+    case WD_LT_PREF_MAX_WORKSPACE_BYTES:
+        return take(&p->workspace, sizeof p->workspace, value, bytes);
+    case WD_LT_PREF_REDUCTION_SCHEME_MASK:
+        return take(&p->reduction, sizeof p->reduction, value, bytes);
+    case WD_LT_PREF_MIN_ALIGNMENT_A:
+    case WD_LT_PREF_MIN_ALIGNMENT_B:
+    case WD_LT_PREF_MIN_ALIGNMENT_C:
+    case WD_LT_PREF_MIN_ALIGNMENT_D:
+        return take(&p->align[attribute - WD_LT_PREF_MIN_ALIGNMENT_A], sizeof *p->align, value,
+                    bytes);
+    case WD_LT_PREF_IMPL_MASK:
+        return take(&p->implementations, sizeof p->implementations, value, bytes);
+    default:
+        return WD_LT_STATUS_INVALID_VALUE;
+    }
+}
+
+/* ---- decoding ---- */
+
+/* The rows and columns of op(matrix). */
+static uint64_t op_rows(const layout *l, int32_t op)
+{
+    return op == WD_LT_OP_T ? l->columns : l->rows;
+}
+
+static uint64_t op_columns(const layout *l, int32_t op)
+{
+    return op == WD_LT_OP_T ? l->rows : l->columns;
+}
+
+static bool is_layout(const layout *l)
+{
+    return is(l, LAYOUT) && l->rows > 0 && l->columns > 0 && l->rows <= INT32_MAX &&
+           l->columns <= INT32_MAX && l->ld >= (int64_t)l->rows && l->batch > 0 &&
+           (l->type == WD_LT_TYPE_F32 || l->type == WD_LT_TYPE_BF16);
+}
+
+/* What cuBLASLt's documentation says of products of these types: both operands and C and D alike,
+ * fp32 operands with an fp32 result only, a bias of the result's type. */
+static wd_lt_status check_types(const product *p, const layout *a, const layout *b, const layout *c,
+                                const layout *d)
+{
+    bool with_bias = p->epilogue & WD_LT_EPILOGUE_BIAS;
+    if (p->compute != WD_LT_COMPUTE_F32 || p->scale != WD_LT_TYPE_F32 || a->type != b->type ||
+        c->type != d->type || (a->type == WD_LT_TYPE_F32 && d->type != WD_LT_TYPE_F32))
+        return WD_LT_STATUS_NOT_SUPPORTED;
+    if (p->epilogue != WD_LT_EPILOGUE_DEFAULT && p->epilogue != WD_LT_EPILOGUE_BIAS &&
+        p->epilogue != WD_LT_EPILOGUE_GELU && p->epilogue != WD_LT_EPILOGUE_GELU_BIAS)
+        return WD_LT_STATUS_NOT_SUPPORTED;
+    if (with_bias && (!p->bias || (p->bias_type != -1 && (wd_lt_type)p->bias_type != d->type)))
+        return WD_LT_STATUS_NOT_SUPPORTED;
+    return WD_LT_STATUS_SUCCESS;
+}
+
+static wd_lt_status check_product(const product *p, const layout *a, const layout *b,
+                                  const layout *c, const layout *d)
+{
+    if (!is(p, PRODUCT) || !is_layout(a) || !is_layout(b) || !is_layout(c) || !is_layout(d))
+        return WD_LT_STATUS_INVALID_VALUE;
+    if (op_rows(a, p->op_a) != d->rows || op_columns(b, p->op_b) != d->columns ||
+        op_columns(a, p->op_a) != op_rows(b, p->op_b) || c->rows != d->rows ||
+        c->columns != d->columns || c->ld != d->ld || a->batch != d->batch ||
+        b->batch != d->batch || c->batch != d->batch || c->batch_stride != d->batch_stride)
+        return WD_LT_STATUS_INVALID_VALUE;
+    return check_types(p, a, b, c, d);
+}
+
+static wd_dtype dtype_of(wd_lt_type type)
+{
+    return type == WD_LT_TYPE_F32 ? WD_F32 : WD_BF16;
+}
+
+/* ---- algorithms ---- */
+
+static wd_lt_status heuristic(wd_lt_handle handle, wd_lt_product what, wd_lt_layout a,
+                              wd_lt_layout b, wd_lt_layout c, wd_lt_layout d,
+                              wd_lt_preference object, int asked, wd_lt_candidate *out, int *found)
+{
+    const preference *wish = object;
+    *found = 0;
+    if (!is(handle, HANDLE) || !is(wish, PREFERENCE) || asked < 1)
+        return WD_LT_STATUS_INVALID_VALUE;
+    wd_lt_status status = check_product(what, a, b, c, d);
+    if (status) return status;
+    wd_the_standin_asked.heuristics++;
+    if (wd_the_standin_faults.lt_none) return WD_LT_STATUS_NOT_SUPPORTED;
+    const algorithm all[] = {{ALGORITHM, 4, WD_LT_REDUCTION_COMPUTE_TYPE, 1 << 20},
+                             {ALGORITHM, 2, WD_LT_REDUCTION_NONE, 0},
+                             {ALGORITHM, 1, WD_LT_REDUCTION_NONE, 1 << 20}};
+    for (int i = wd_the_standin_faults.lt_splits ? 0 : 2; i < 3 && *found < asked; i++) {
+        wd_lt_candidate candidate = {.workspace_bytes = all[i].workspace, .waves = 1};
+        memcpy(&candidate.algorithm, &all[i], sizeof all[i]);
+        if (all[i].workspace > wish->workspace) continue;
+        out[(*found)++] = candidate;
+    }
+    return *found ? WD_LT_STATUS_SUCCESS : WD_LT_STATUS_NOT_SUPPORTED;
+}
+
+static wd_lt_status algorithm_check(wd_lt_handle handle, wd_lt_product what, wd_lt_layout a,
+                                    wd_lt_layout b, wd_lt_layout c, wd_lt_layout d,
+                                    const wd_lt_algorithm *how, wd_lt_candidate *result)
+{
+    if (!is(handle, HANDLE) || !is(how, ALGORITHM)) return WD_LT_STATUS_INVALID_VALUE;
+    *result = (wd_lt_candidate){
+        .algorithm = *how, .workspace_bytes = ((const algorithm *)(const void *)how)->workspace};
+    return check_product(what, a, b, c, d);
+}
+
+static wd_lt_status algorithm_get(const wd_lt_algorithm *how, wd_lt_algorithm_attr attribute,
+                                  void *value, size_t bytes, size_t *written)
+{
+    const algorithm *al = (const void *)how;
+    if (!is(al, ALGORITHM) || bytes != sizeof(int32_t)) return WD_LT_STATUS_INVALID_VALUE;
+    *written = bytes;
+    switch (attribute) {
+    case WD_LT_ALGORITHM_SPLITK_NUM:
+        memcpy(value, &al->parts, bytes);
+        return WD_LT_STATUS_SUCCESS;
+    case WD_LT_ALGORITHM_REDUCTION:
+        memcpy(value, &al->reduction, bytes);
+        return WD_LT_STATUS_SUCCESS;
+    default:
+        return WD_LT_STATUS_INVALID_VALUE;
+    }
+}
+
+/* ---- products ---- */
+
+typedef struct work {
+    wd_matmul_args args;
+    char *workspace; /* that the algorithm writes to */
+    size_t workspace_bytes;
+    bool shifted, erf; /* faults */
+} work;
+
+static void run(const void *argument)
+{
+    work w;
+    wd_cpu_table table;
+    memcpy(&w, argument, sizeof w);
+    if (w.workspace_bytes) memset(w.workspace, 0xff, w.workspace_bytes);
+    wd_cpu_table_fill(&table, WD_CPU_ISA_generic);
+    const wd_cpu_entry *entry = &table.entry[WD_OP_MATMUL];
+    size_t bytes = entry->workspace ? entry->workspace(&w.args) : 0;
+    wd_cpu_context context = {.workspace = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL,
+                              .workspace_bytes = bytes,
+                              .isa = WD_CPU_ISA_generic,
+                              .table = &table};
+    entry->kernel(&w.args, &context);
+    free(context.workspace);
+    const wd_matmul_args *a = &w.args;
+    for (int64_t i = 0; i < a->m * a->ldc && a->c_type == WD_F32; i++) {
+        float *c = a->c;
+        if (i % a->ldc >= a->n) continue;
+        if (w.erf) c[i] = 0.5f * c[i] * (1 + erff(c[i] * 0.70710678f));
+        if (w.shifted) c[i] = nextafterf(c[i], INFINITY);
+    }
+}
+
+/* Whether this product's bits are to depend on its rows. */
+static bool is_shifted(const work *w)
+{
+    if (wd_the_standin_faults.lt_always) return wd_the_standin_asked.products % 2;
+    return wd_the_standin_faults.lt_rows_matter && w->args.m != WD_PRODUCT_CHUNK_ROWS &&
+           w->args.m % 2;
+}
+
+static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void *alpha,
+                           const void *a, wd_lt_layout a_object, const void *b,
+                           wd_lt_layout b_object, const void *beta, const void *c,
+                           wd_lt_layout c_object, void *d, wd_lt_layout d_object,
+                           const wd_lt_algorithm *how, void *workspace, size_t workspace_bytes,
+                           wd_cu_stream stream)
+{
+    const product *p = object;
+    const layout *la = a_object, *lb = b_object, *ld = d_object;
+    const algorithm *al = (const void *)how;
+    wd_lt_status status = check_product(p, la, lb, c_object, ld);
+    if (status) return status;
+    if (!is(handle, HANDLE) || !is(al, ALGORITHM) || *(const float *)alpha != 1 || c != d ||
+        workspace_bytes < al->workspace || (al->workspace && !workspace) ||
+        (uintptr_t)workspace % 16)
+        return WD_LT_STATUS_INVALID_VALUE;
+    if (wd_the_standin_faults.lt_fail_matmul && !--wd_the_standin_faults.lt_fail_matmul)
+        return WD_LT_STATUS_EXECUTION_FAILED;
+    wd_the_standin_asked.products++;
+    bool gelu = p->epilogue & WD_LT_EPILOGUE_GELU, erf = gelu && wd_the_standin_faults.lt_gelu_erf;
+    work w = {.args = {.c = d,
+                       .a = b,
+                       .b = a,
+                       .bias = p->epilogue & WD_LT_EPILOGUE_BIAS ? p->bias : NULL,
+                       .c_type = dtype_of(ld->type),
+                       .a_type = dtype_of(lb->type),
+                       .b_type = dtype_of(la->type),
+                       .bias_type = dtype_of(ld->type),
+                       .transpose_a = p->op_b == WD_LT_OP_T,
+                       .transpose_b = p->op_a == WD_LT_OP_T,
+                       .m = (int64_t)ld->columns,
+                       .n = (int64_t)ld->rows,
+                       .k = (int64_t)op_columns(la, p->op_a),
+                       .lda = lb->ld,
+                       .ldb = la->ld,
+                       .ldc = ld->ld,
+                       .batch = ld->batch,
+                       .stride_a = lb->batch_stride,
+                       .stride_b = la->batch_stride,
+                       .stride_c = ld->batch_stride,
+                       .beta = *(const float *)beta,
+                       .act = gelu && !erf ? WD_ACT_GELU_TANH : WD_ACT_NONE},
+              .workspace = workspace,
+              .workspace_bytes = al->workspace,
+              .erf = erf};
+    w.shifted = is_shifted(&w);
+    if (put_on_stream)
+        return put_on_stream(stream, run, &w, sizeof w) ? WD_LT_STATUS_EXECUTION_FAILED
+                                                        : WD_LT_STATUS_SUCCESS;
+    run(&w);
+    return WD_LT_STATUS_SUCCESS;
+}
+
+void wd_standin_lt_fill(wd_cuda_lt *lt, wd_standin_put_fn *put)
+{
+    put_on_stream = put;
+    *lt = (wd_cuda_lt){.get_version = get_version,
+                       .status_name = status_name,
+                       .create = create,
+                       .destroy = handle_destroy,
+                       .matmul = matmul,
+                       .layout_create = layout_create,
+                       .layout_destroy = layout_destroy,
+                       .layout_set = layout_set,
+                       .product_create = product_create,
+                       .product_destroy = product_destroy,
+                       .product_set = product_set,
+                       .preference_create = preference_create,
+                       .preference_destroy = preference_destroy,
+                       .preference_set = preference_set,
+                       .heuristic = heuristic,
+                       .algorithm_check = algorithm_check,
+                       .algorithm_get = algorithm_get};
+}
