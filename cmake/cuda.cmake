@@ -8,6 +8,14 @@ target_include_directories(wd_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(wd_cuda_objects PRIVATE wd_flags)
 
+# The stand-in of the driver.
+file(GLOB WD_CUDA_STANDIN_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/*.c)
+list(FILTER WD_CUDA_STANDIN_SOURCES EXCLUDE REGEX "/library\\.c$")
+add_library(wd_cuda_standin OBJECT EXCLUDE_FROM_ALL ${WD_CUDA_STANDIN_SOURCES})
+target_include_directories(wd_cuda_standin PRIVATE ${PROJECT_SOURCE_DIR}/src
+                           ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(wd_cuda_standin PRIVATE wd_flags)
+
 # NVIDIA's own headers, which tests compare our declarations with.
 find_path(WD_CUDA_INCLUDE cuda.h HINTS $ENV{CUDA_HOME}/include $ENV{CUDA_PATH}/include
           /usr/local/cuda/include)

@@ -78,7 +78,8 @@ foreach(source IN LISTS WD_TEST_SOURCES)
     target_sources(${target} PRIVATE ${WD_CLI_SOURCES_TESTED})
   endif()
   if(name MATCHES "^dev/cuda/")
-    target_link_libraries(${target} PRIVATE $<TARGET_OBJECTS:wd_cuda_objects> ${CMAKE_DL_LIBS})
+    target_link_libraries(${target} PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
+                          $<TARGET_OBJECTS:wd_cuda_standin> ${CMAKE_DL_LIBS})
   endif()
   add_test(NAME ${name} COMMAND ${target})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}

@@ -51,6 +51,10 @@ typedef struct CUevent_st *wd_cu_event;
     X(HOST_ALLOC_PORTABLE, CU_MEMHOSTALLOC_PORTABLE, 1)                                            \
     X(HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE, 1)
 
+/* What the elements of cuLaunchKernel's `extra` are: a struct's address, its size; then 0. The
+ * driver has these as pointers. */
+enum { WD_CU_LAUNCH_BUFFER_POINTER = 1, WD_CU_LAUNCH_BUFFER_SIZE = 2 };
+
 #define X(name, driver_name, value) WD_CU_##name = value,
 enum { WD_CU_RESULT_MAP(X) };
 enum { WD_CU_VALUE_MAP(X) };

@@ -39,6 +39,7 @@
     X(wd_cu_result, mem_host_register, cuMemHostRegister_v2,                                       \
       (void *block, size_t bytes, unsigned flags))                                                 \
     X(wd_cu_result, mem_host_unregister, cuMemHostUnregister, (void *block))                       \
+    X(wd_cu_result, mem_copy, cuMemcpy, (wd_cu_address to, wd_cu_address from, size_t bytes))      \
     X(wd_cu_result, memcpy_async, cuMemcpyAsync,                                                   \
       (wd_cu_address to, wd_cu_address from, size_t bytes, wd_cu_stream stream))                   \
     X(wd_cu_result, memcpy_peer_async, cuMemcpyPeerAsync,                                          \

@@ -1,0 +1,17 @@
+/* A build without CUDA: see dev/cuda/cuda.h. */
+#include "dev/cuda/cuda.h"
+
+wd_status wd_cuda_count(int *out, wd_err *err)
+{
+    *out = 0;
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "this build has no CUDA: build it where the CUDA toolkit (nvcc, version 12 or "
+                   "13) is installed, by `make` after `export PATH=/usr/local/cuda/bin:$PATH`");
+}
+
+wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)
+{
+    int count;
+    (void)out, (void)number;
+    return wd_cuda_count(&count, err);
+}

@@ -1,0 +1,222 @@
+/* Cuda devices: opening, closing, what they are like. See dev/cuda/cuda.h and dev/cuda/impl.h. */
+#include "dev/cuda/cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "dev/cuda/impl.h"
+
+enum { CAPABILITY_MIN = 80 };
+
+/* ---- the devices that are open ---- */
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static wd_cuda_device *open_first;
+
+wd_cuda_device *wd_cuda_owner(const void *address)
+{
+    pthread_mutex_lock(&open_lock);
+    wd_cuda_device *device = open_first;
+    while (device && !wd_device_has(&device->base, address)) device = device->next;
+    pthread_mutex_unlock(&open_lock);
+    return device;
+}
+
+static bool cuda_owns(wd_device *device, const void *address)
+{
+    (void)device;
+    return wd_cuda_owner(address) != NULL;
+}
+
+static void forget(wd_cuda_device *device)
+{
+    pthread_mutex_lock(&open_lock);
+    wd_cuda_device **at = &open_first;
+    while (*at && *at != device) at = &(*at)->next;
+    if (*at) *at = device->next;
+    pthread_mutex_unlock(&open_lock);
+}
+
+/* Lets the device reach the memory of those that are open, and them reach its own, where the GPUs
+ * can; where they cannot, the driver copies by way of host memory. */
+static wd_status meet_peer(const wd_cuda_device *device, const wd_cuda_device *peer, wd_err *err)
+{
+    int can = 0;
+    const wd_cuda_driver *driver = wd_cuda_driver_of(device);
+    if (device->gpu.context == peer->gpu.context) return WD_OK;
+    driver->device_can_access_peer(&can, device->gpu.number, peer->gpu.number);
+    if (!can) return WD_OK;
+    wd_cu_result result = driver->ctx_set_current(device->gpu.context);
+    if (!result) result = driver->ctx_enable_peer_access(peer->gpu.context, 0);
+    if (!result || result == WD_CU_PEER_ACCESS_ALREADY_ENABLED) return WD_OK;
+    return wd_cuda_fail(err, driver, result, "%s: access to the memory of %s", device->base.name,
+                        peer->base.name);
+}
+
+static wd_status meet_peers(wd_cuda_device *device, wd_err *err)
+{
+    wd_status status = WD_OK;
+    pthread_mutex_lock(&open_lock);
+    for (wd_cuda_device *p = open_first; p && status == WD_OK; p = p->next) {
+        status = meet_peer(device, p, err);
+        if (status == WD_OK) status = meet_peer(p, device, err);
+    }
+    if (status == WD_OK) {
+        device->next = open_first;
+        open_first = device;
+    }
+    pthread_mutex_unlock(&open_lock);
+    return status;
+}
+
+/* ---- open and close ---- */
+
+static void cuda_close(wd_device *device)
+{
+    wd_cuda_device *d = wd_cuda_of(device);
+    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    forget(d);
+    if (d->gpu.context) {
+        driver->ctx_set_current(d->gpu.context);
+        wd_cuda_dispatch_close(d);
+        if (d->setup) driver->stream_destroy(d->setup);
+        driver->ctx_set_current(NULL);
+        driver->device_primary_ctx_release(d->gpu.number);
+    }
+    pthread_mutex_destroy(&d->fault_lock);
+    wd_device_discard(device);
+}
+
+static const wd_device_kind cuda_kind = {
+    .close = cuda_close,
+    .alloc = wd_cuda_alloc,
+    .free = wd_cuda_free,
+    .queue_open = wd_cuda_queue_open,
+    .queue_close = wd_cuda_queue_close,
+    .reserve = wd_queue_grow_workspace,
+    .copy = wd_cuda_queue_copy,
+    .copy_and_wait = wd_cuda_queue_copy_and_wait,
+    .launch = wd_cuda_launch,
+    .wait = wd_cuda_queue_wait,
+    .event_open = wd_cuda_event_open,
+    .event_close = wd_cuda_event_close,
+    .event_record = wd_cuda_event_record,
+    .event_wait_on = wd_cuda_event_wait_on,
+    .event_wait = wd_cuda_event_wait,
+    .event_is_done = wd_cuda_event_is_done,
+    .workspace = wd_cuda_workspace,
+    .can = wd_cuda_can,
+    .fault = wd_cuda_fault,
+    .host_alloc = wd_cuda_host_alloc,
+    .host_free = wd_cuda_host_free,
+    .host_register = wd_cuda_host_register,
+    .host_unregister = wd_cuda_host_unregister,
+    .owns = cuda_owns,
+};
+
+static wd_status attribute(int *out, const wd_cuda_driver *driver, unsigned which,
+                           wd_cu_device number, wd_err *err)
+{
+    const wd_cu_result result = driver->device_get_attribute(out, which, number);
+    if (!result) return WD_OK;
+    return wd_cuda_fail(err, driver, result, "cuda:%d: attribute %u of the GPU", number, which);
+}
+
+/* What the GPU is, and the device's name. */
+static wd_status describe(wd_cuda_device *d, int number, wd_err *err)
+{
+    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    wd_cuda_gpu *gpu = &d->gpu;
+    char model[64] = "";
+    size_t bytes = 0;
+    int major, minor, shared;
+    wd_cu_result result = driver->device_get(&gpu->number, number);
+    if (!result) result = driver->device_get_name(model, sizeof model - 1, gpu->number);
+    if (!result) result = driver->device_total_mem(&bytes, gpu->number);
+    if (result) return wd_cuda_fail(err, driver, result, "cuda:%d", number);
+    WD_TRY(attribute(&major, driver, WD_CU_DEVICE_CAPABILITY_MAJOR, gpu->number, err));
+    WD_TRY(attribute(&minor, driver, WD_CU_DEVICE_CAPABILITY_MINOR, gpu->number, err));
+    WD_TRY(
+        attribute(&gpu->multiprocessors, driver, WD_CU_DEVICE_MULTIPROCESSORS, gpu->number, err));
+    WD_TRY(attribute(&shared, driver, WD_CU_DEVICE_SHARED_BYTES_MAX, gpu->number, err));
+    gpu->capability = 10 * major + minor;
+    gpu->shared_bytes_max = (size_t)shared;
+    snprintf(d->base.name, sizeof d->base.name, "cuda:%d (%s, %.0f GiB)", number, model,
+             (double)bytes / (1 << 30));
+    if (gpu->capability < CAPABILITY_MIN)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s has compute capability %d.%d: expected 8.0 or later, such as A100 or "
+                       "RTX 30 series",
+                       d->base.name, major, minor);
+    return WD_OK;
+}
+
+static wd_status open_context(wd_cuda_device *d, wd_err *err)
+{
+    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    wd_cu_context context = NULL;
+    wd_cu_result result = driver->device_primary_ctx_retain(&context, d->gpu.number);
+    if (result) return wd_cuda_fail(err, driver, result, "%s: its context", d->base.name);
+    d->gpu.context = context;
+    result = driver->ctx_set_current(context);
+    if (!result) result = driver->stream_create(&d->setup, WD_CU_STREAM_NON_BLOCKING);
+    if (result) return wd_cuda_fail(err, driver, result, "%s: a stream", d->base.name);
+    return WD_OK;
+}
+
+static wd_status open_device(wd_cuda_device *d, int number, wd_err *err)
+{
+    size_t free, total;
+    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    WD_TRY(describe(d, number, err));
+    WD_TRY(open_context(d, err));
+    const wd_cu_result result = driver->mem_get_info(&free, &total);
+    if (result) return wd_cuda_fail(err, driver, result, "%s: its memory", d->base.name);
+    WD_TRY(wd_cuda_dispatch_open(d, err));
+    WD_TRY(wd_cuda_pool_measure(d, free, err));
+    return meet_peers(d, err);
+}
+
+/* The driver, initialised, and how many GPUs it has. */
+static wd_status begin(const wd_cuda_api **api, int *count, wd_err *err)
+{
+    *count = 0;
+    WD_TRY(wd_cuda_api_need(api, WD_CUDA_DRIVER, err));
+    wd_cu_result result = (*api)->driver.init(0);
+    if (result == WD_CU_NO_DEVICE) return WD_OK;
+    if (!result) result = (*api)->driver.device_get_count(count);
+    if (!result) return WD_OK;
+    wd_cuda_fail(err, &(*api)->driver, result, "the NVIDIA driver cannot be used");
+    return err ? (err->status = WD_UNSUPPORTED) : WD_UNSUPPORTED;
+}
+
+wd_status wd_cuda_count(int *out, wd_err *err)
+{
+    const wd_cuda_api *api;
+    return begin(&api, out, err);
+}
+
+wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)
+{
+    const wd_cuda_api *api;
+    wd_cuda_device *d;
+    int count;
+    WD_TRY(begin(&api, &count, err));
+    if (number < 0 || number >= count)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "cuda:%d: expected a GPU below %d, for the driver shows %d to this process "
+                       "(CUDA_VISIBLE_DEVICES may hide some)",
+                       number, count, count);
+    WD_TRY(wd_device_create(&d, sizeof *d, &cuda_kind, err));
+    pthread_mutex_init(&d->fault_lock, NULL);
+    d->gpu.api = api;
+    d->base.checks_copies = true;
+    d->base.event_bytes = sizeof(wd_cuda_event);
+    d->base.queue_bytes = sizeof(wd_cuda_queue);
+    const wd_status status = open_device(d, number, err);
+    if (status == WD_OK)
+        *out = &d->base;
+    else
+        cuda_close(&d->base);
+    return status;
+}
