@@ -303,7 +303,9 @@ typedef struct wd_eval_options {
     const char *out; /* folder: eval.json, side-by-side.png; NULL: only the text */
     bool json;       /* the text is JSON instead of a table */
     int64_t num_threads;
-    uint64_t reserved[8];
+    int64_t seeds;           /* noise of seed, seed + 1, ...: so many pictures of each prompt */
+    int64_t reference_steps; /* of the teacher's picture that the student's is also compared with */
+    uint64_t reserved[6];
 } wd_eval_options;
 
 /* Writes a transformer in another format. */

@@ -55,6 +55,48 @@ static void guidance_is_a_difference(void **state)
     assert_non_null(strstr(program.out, "agreement with the teacher: "));
 }
 
+/* The teacher as its own student, without guidance: its pictures are as diverse as its own, and in
+ * 3 steps they differ from those in 5. Three seeds see other noise than one. */
+static void several_seeds_are_summed_up(void **state)
+{
+    (void)state;
+    const char *const arguments[] = {"eval",
+                                     "--teacher",
+                                     teacher,
+                                     "--student",
+                                     teacher,
+                                     "--prompts",
+                                     prompts,
+                                     "--count",
+                                     "2",
+                                     "--steps",
+                                     "3",
+                                     "--seed",
+                                     "7",
+                                     "--seeds",
+                                     "3",
+                                     "--json",
+                                     "--guidance_scale",
+                                     "1",
+                                     "--reference_steps",
+                                     "5",
+                                     NULL};
+    wd_program_wait(&program, wd_program_start(arguments));
+    wd_program_succeeded(&program);
+    json_t *json = json_loads(program.out, 0, NULL);
+    double diversity[2] = {0};
+    assert_non_null(json);
+    assert_int_equal(json_unpack(json, "{s:{s:f}, s:{s:f}}", "teacher", "diversity", &diversity[0],
+                                 "student", "diversity", &diversity[1]),
+                     0);
+    json_decref(json);
+    assert_true(diversity[0] > 0.01 && diversity[0] < 1 && diversity[0] == diversity[1]);
+    assert_int_equal(number("seeds"), 3);
+    assert_true(number("velocity_error") == 0 && number("velocity_error_se") == 0);
+    assert_true(number("reference_psnr_db") > 5 && number("reference_psnr_db") < 60);
+    assert_true(number("reference_psnr_db_se") > 0);
+}
+
 /* Of the student that `a_student_is_compared_as_it_learnt` trains; text and tokens: NULL for none
  * given. */
 static double agreement(const char *negative, const char *tokens)
@@ -143,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_teacher_is_its_own_best_student),
         cmocka_unit_test(guidance_is_a_difference),
+        cmocka_unit_test(several_seeds_are_summed_up),
         cmocka_unit_test(a_student_is_compared_as_it_learnt),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(inspect_prints_text_and_json),

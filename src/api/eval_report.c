@@ -42,7 +42,22 @@ static void write_levels(FILE *out, const wd_eval_report *r)
         fprintf(out, "  %.3f  %8.0f  %5.3f\n", (double)r->sigma[i], (double)r->timestep[i],
                 r->velocity_error[i]);
     }
-    fprintf(out, "  mean             %5.3f\n", r->velocity_error_mean);
+    fprintf(out, "  mean             %5.3f +- %.3f\n", r->velocity.value, r->velocity.error);
+}
+
+/* Standard errors are of the means over all pictures. */
+static void write_pictures(FILE *out, const wd_eval_report *r)
+{
+    fprintf(out, "\nfinal latents: relative difference %.3f +- %.3f\n", r->latents.value,
+            r->latents.error);
+    fprintf(out, "pictures: PSNR %.1f +- %.1f dB, correlation %.3f +- %.3f\n", r->psnr_db.value,
+            r->psnr_db.error, r->correlation.value, r->correlation.error);
+    if (r->reference_steps != r->steps)
+        fprintf(out, "pictures, to the teacher's in %" PRId64 " steps: PSNR %.1f +- %.1f dB\n",
+                r->reference_steps, r->reference_db.value, r->reference_db.error);
+    if (r->seeds > 1)
+        fprintf(out, "diversity, from seed to seed: teacher %.3f, student %.3f (%.0f %%)\n",
+                r->diversity[0], r->diversity[1], 100 * r->diversity[1] / r->diversity[0]);
 }
 
 static double seconds(const wd_eval_side *side)
@@ -59,12 +74,11 @@ wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
     if (!file) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
     fprintf(file,
             "%" PRId64 " pictures of %" PRId64 "x%" PRId64 ", %" PRId64 " steps, guidance "
-            "%g (teacher), %g (student), the same noise\n",
+            "%g (teacher), %g (student), the same noise, %" PRId64 " seed%s\n",
             r->pictures, r->width, r->height, r->steps, r->teacher.guidance_scale[0],
-            r->student.guidance_scale[0]);
+            r->student.guidance_scale[0], r->seeds, r->seeds == 1 ? "" : "s");
     write_levels(file, r);
-    fprintf(file, "\nfinal latents: relative difference %.3f\n", r->latents_error);
-    fprintf(file, "pictures: PSNR %.1f dB, correlation %.3f\n", r->psnr_db, r->correlation);
+    write_pictures(file, r);
     fprintf(file, "\nweights: teacher %s, student %s\n",
             side_text(teacher, sizeof teacher, &r->teacher),
             side_text(student, sizeof student, &r->student));
@@ -74,7 +88,7 @@ wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
             seconds(&r->teacher), seconds(&r->student), seconds(&r->teacher) / seconds(&r->student),
             r->student.decode_s);
     fprintf(file, "agreement with the teacher: %.1f %% of the velocity, pictures correlate %.3f\n",
-            100 * (1 - r->velocity_error_mean), r->correlation);
+            100 * (1 - r->velocity.value), r->correlation.value);
     const bool failed = ferror(file) != 0;
     const wd_status status = fclose(file) || failed
                                  ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report")
@@ -83,18 +97,24 @@ wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
     return status;
 }
 
-static json_t *side_json(const wd_eval_side *s)
+static json_t *side_json(const wd_eval_side *s, double diversity)
 {
-    return json_pack("{s:I, s:I, s:[f,f], s:f, s:f}", "weights", (json_int_t)s->weights, "experts",
-                     (json_int_t)s->experts, "guidance_scale", s->guidance_scale[0],
+    return json_pack("{s:I, s:I, s:[f,f], s:f, s:f, s:f}", "weights", (json_int_t)s->weights,
+                     "experts", (json_int_t)s->experts, "guidance_scale", s->guidance_scale[0],
                      s->guidance_scale[1], "seconds_per_picture", seconds(s), "decode_seconds",
-                     s->decode_s);
+                     s->decode_s, "diversity", diversity);
 }
 
 /* A number that JSON can hold: identical pictures have an infinite PSNR. */
 static json_t *real(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
+}
+
+static bool add_figure(json_t *to, const char *name, const char *error_name, wd_eval_figure f)
+{
+    return !json_object_set_new(to, name, real(f.value)) &&
+           !json_object_set_new(to, error_name, real(f.error));
 }
 
 wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
@@ -105,12 +125,20 @@ wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
         json_array_append_new(levels, json_pack("{s:f, s:f, s:o}", "sigma", (double)r->sigma[i],
                                                 "timestep", (double)r->timestep[i],
                                                 "velocity_error", real(r->velocity_error[i])));
-    *out =
-        json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pictures",
-                  (json_int_t)r->pictures, "steps", (json_int_t)r->steps, "height",
-                  (json_int_t)r->height, "width", (json_int_t)r->width, "teacher",
-                  side_json(&r->teacher), "student", side_json(&r->student), "velocity_error",
-                  real(r->velocity_error_mean), "latents_error", real(r->latents_error), "psnr_db",
-                  real(r->psnr_db), "correlation", real(r->correlation), "levels", levels);
-    return *out ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
+    *out = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "pictures",
+                     (json_int_t)r->pictures, "seeds", (json_int_t)r->seeds, "steps",
+                     (json_int_t)r->steps, "reference_steps", (json_int_t)r->reference_steps,
+                     "height", (json_int_t)r->height, "width", (json_int_t)r->width, "teacher",
+                     side_json(&r->teacher, r->diversity[0]), "student",
+                     side_json(&r->student, r->diversity[1]), "levels", levels);
+    if (!*out) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
+    const bool told = add_figure(*out, "velocity_error", "velocity_error_se", r->velocity) &&
+                      add_figure(*out, "latents_error", "latents_error_se", r->latents) &&
+                      add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&
+                      add_figure(*out, "reference_psnr_db", "reference_psnr_db_se",
+                                 r->reference_db) &&
+                      add_figure(*out, "correlation", "correlation_se", r->correlation);
+    if (told) return WD_OK;
+    json_decref(*out);
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
 }

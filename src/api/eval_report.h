@@ -12,15 +12,22 @@ typedef struct wd_eval_side {
     double paint_s, decode_s; /* per picture */
 } wd_eval_side;
 
+/* A figure, and the standard error of its mean over pictures. */
+typedef struct wd_eval_figure {
+    double value, error;
+} wd_eval_figure;
+
 typedef struct wd_eval_report {
-    int64_t pictures, steps, height, width; /* pixels */
+    int64_t pictures, seeds, steps, reference_steps, height, width; /* pictures per seed; pixels */
     wd_eval_side teacher, student;
     const float *sigma, *timestep; /* [steps] borrowed */
     double *velocity_error;        /* [steps] relative L2 at the teacher's own states; borrowed */
-    double velocity_error_mean;
-    double latents_error; /* relative L2 of the final latents */
-    double psnr_db;       /* of the pictures, values in [0, 1] */
-    double correlation;   /* of the pictures, each less its mean, averaged */
+    wd_eval_figure velocity;       /* mean of these */
+    wd_eval_figure latents;        /* relative L2 of the final latents */
+    wd_eval_figure psnr_db;        /* of the pictures, values in [0, 1] */
+    wd_eval_figure reference_db;   /* the same to the teacher's picture in reference_steps */
+    wd_eval_figure correlation;    /* of the pictures, each less its mean, averaged */
+    double diversity[2]; /* of the teacher's and the student's pictures; with one seed: 0 */
 } wd_eval_report;
 
 /* The table ends in three lines: weights, seconds per picture, agreement. Caller's to wd_free. */

@@ -33,10 +33,21 @@ wd_status wd_painter_check_model(const wd_pipeline *p, wd_err *err)
     return wd_pipeline_check_weights(p, WD_COMPONENT_VAE, err);
 }
 
+wd_status wd_painter_set_steps(wd_painter *p, int64_t steps, wd_err *err)
+{
+    const wd_painter_options *o = &p->options;
+    wd_schedule schedule;
+    WD_TRY(wd_schedule_open(&schedule, o->scheduler ? o->scheduler : &o->pipeline->scheduler, steps,
+                            err));
+    wd_schedule_close(&p->schedule);
+    p->schedule = schedule;
+    p->options.steps = steps;
+    return WD_OK;
+}
+
 static wd_status open_parts(wd_painter *p, wd_err *err)
 {
     const wd_painter_options *o = &p->options;
-    const wd_scheduler_config *scheduler = o->scheduler ? o->scheduler : &o->pipeline->scheduler;
     const size_t bytes = (size_t)(p->batch * p->each) * sizeof(float);
     const wd_guided_options guided = {
         .dtype = o->dtype,
@@ -51,7 +62,7 @@ static wd_status open_parts(wd_painter *p, wd_err *err)
         .text_context = (void *)(uintptr_t)o->embeds,
     };
     WD_TRY(wd_pipeline_require_experts(o->pipeline, err));
-    WD_TRY(wd_schedule_open(&p->schedule, scheduler, o->steps, err));
+    WD_TRY(wd_painter_set_steps(p, o->steps, err));
     WD_TRY(wd_device_alloc((void **)&p->latents, p->device, bytes, "latents", err));
     WD_TRY(wd_device_alloc((void **)&p->velocity, p->device, bytes, "velocity", err));
     return wd_guided_open(&p->model, o->pipeline, &guided, p->queue, err);

@@ -26,6 +26,9 @@ wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, w
                           wd_err *err);
 void wd_painter_close(wd_painter *painter); /* NULL is allowed */
 
+/* Paints with so many steps of the same scheduler from now on. */
+wd_status wd_painter_set_steps(wd_painter *painter, int64_t steps, wd_err *err);
+
 int64_t wd_painter_batch(const wd_painter *painter); /* pictures at a time */
 
 /* What a run leaves behind on its way: host arrays, each [count, C, 1, H, W]; NULL: not wanted. */

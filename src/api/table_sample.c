@@ -73,7 +73,12 @@ static const wd_option eval_table[] = {
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
     {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
      .help = "Picture i starts from noise number i of this seed, in both"},
+    {WD_INT_LINE(seeds, "1", 1, 1000), .group = "Pictures",
+     .help = "Draw every prompt with so many seeds, from --seed up: several give standard errors "
+             "that mean something, and the diversity of pictures"},
     {WD_INT_LINE(steps, "20", 1, 1000), .group = "Sampling", .help = "Sampling steps of both"},
+    {WD_INT_LINE(reference_steps, "20", 1, 1000), .group = "Sampling",
+     .help = "The student's pictures are also compared with the teacher's in so many steps"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Sampling",
      .help = "The teacher's guidance; default: what was folded into the student"},
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
