@@ -9,9 +9,9 @@ target_include_directories(wd_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR}/src
 target_link_libraries(wd_cuda_objects PRIVATE wd_flags)
 
 # The stand-in of the driver.
-file(GLOB WD_CUDA_STANDIN_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/*.c)
-list(FILTER WD_CUDA_STANDIN_SOURCES EXCLUDE REGEX "/library\\.c$")
-add_library(wd_cuda_standin OBJECT EXCLUDE_FROM_ALL ${WD_CUDA_STANDIN_SOURCES})
+set(WD_CUDA_STANDIN ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin)
+add_library(wd_cuda_standin STATIC EXCLUDE_FROM_ALL ${WD_CUDA_STANDIN}/driver.c
+            ${WD_CUDA_STANDIN}/pool.c ${WD_CUDA_STANDIN}/streams.c ${WD_CUDA_STANDIN}/work.c)
 target_include_directories(wd_cuda_standin PRIVATE ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(wd_cuda_standin PRIVATE wd_flags)

@@ -79,7 +79,7 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   endif()
   if(name MATCHES "^dev/cuda/")
     target_link_libraries(${target} PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
-                          $<TARGET_OBJECTS:wd_cuda_standin> ${CMAKE_DL_LIBS})
+                          wd_cuda_standin wandistiller ${CMAKE_DL_LIBS})
   endif()
   add_test(NAME ${name} COMMAND ${target})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}

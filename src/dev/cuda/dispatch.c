@@ -26,7 +26,7 @@ size_t wd_cuda_workspace(const wd_device *device, wd_op op, const void *args)
     return 0;
 }
 
-void wd_cuda_launch(wd_queue *queue, wd_op op, const void *args)
+void wd_cuda_queue_launch(wd_queue *queue, wd_op op, const void *args)
 {
     wd_err err;
     (void)args;

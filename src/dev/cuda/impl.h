@@ -103,7 +103,7 @@ bool wd_cuda_event_is_done(wd_event *event);
 /* Opens the libraries, and loads our kernels. */
 wd_status wd_cuda_dispatch_open(wd_cuda_device *device, wd_err *err);
 void wd_cuda_dispatch_close(wd_cuda_device *device);
-void wd_cuda_launch(wd_queue *queue, wd_op op, const void *args);
+void wd_cuda_queue_launch(wd_queue *queue, wd_op op, const void *args);
 size_t wd_cuda_workspace(const wd_device *device, wd_op op, const void *args);
 bool wd_cuda_can(const wd_device *device, wd_op op, wd_dtype dtype);
 

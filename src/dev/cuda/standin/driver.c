@@ -8,8 +8,8 @@
 
 #include "dev/cuda/standin/impl.h"
 
-wd_standin wd_the_standin;
-static wd_standin *const s = &wd_the_standin;
+wd_standin_state wd_the_standin;
+static wd_standin_state *const s = &wd_the_standin;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static wd_cuda_api table;
 static _Thread_local wd_cu_context current;
@@ -244,7 +244,7 @@ wd_cu_result wd_standin_module_get_function(wd_cu_function *function, wd_cu_modu
 {
     ENTER(true);
     if (module != (wd_cu_module)s) return wd_standin_leave(WD_CU_INVALID_HANDLE);
-    const wd_standin_kernel *kernel = s->options.find ? s->options.find(name) : NULL;
+    const wd_standin_function *kernel = s->options.find ? s->options.find(name) : NULL;
     if (!kernel) return wd_standin_leave(WD_CU_NOT_FOUND);
     *function = (wd_cu_function)(uintptr_t)kernel;
     return wd_standin_leave(WD_CU_SUCCESS);

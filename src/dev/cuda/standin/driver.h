@@ -30,10 +30,10 @@ typedef struct wd_standin_launch {
 } wd_standin_launch;
 
 /* A kernel that runs on the host. */
-typedef struct wd_standin_kernel {
+typedef struct wd_standin_function {
     const char *name;
     void (*run)(const void *argument, const wd_standin_launch *launch);
-} wd_standin_kernel;
+} wd_standin_function;
 
 typedef struct wd_standin_options {
     int devices;             /* 0: none, as where a driver finds no GPU */
@@ -45,7 +45,7 @@ typedef struct wd_standin_options {
     bool no_peers;           /* no device reaches another's memory */
     uint64_t seed;           /* of the order in which streams come forward */
     /* The kernel of that name; NULL: the image that is loaded has none. */
-    const wd_standin_kernel *(*find)(const char *name);
+    const wd_standin_function *(*find)(const char *name);
     const wd_cuda_api *libraries; /* the tables of other libraries, borrowed; NULL: none */
 } wd_standin_options;
 

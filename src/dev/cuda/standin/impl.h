@@ -16,7 +16,7 @@ struct CUctx_st {
 };
 
 /* The stand-in as it is installed. */
-typedef struct wd_standin {
+typedef struct wd_standin_state {
     wd_standin_options options;
     wd_standin_counts counts;
     struct CUctx_st context[WD_STANDIN_DEVICES_MAX];
@@ -25,9 +25,9 @@ typedef struct wd_standin {
     int64_t fail_call, fail_work; /* how many are left; 0: none fails */
     wd_cu_result call_result, work_result;
     uint64_t random;
-} wd_standin;
+} wd_standin_state;
 
-extern wd_standin wd_the_standin;
+extern wd_standin_state wd_the_standin;
 
 /* Begins a call: takes the lock, counts the call, and looks for a failure that was asked for, and
  * for the current context's if the call needs one. Not 0: the call ends with it; the lock is not

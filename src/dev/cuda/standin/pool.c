@@ -16,7 +16,7 @@ typedef struct range {
     int device;           /* -1: host memory */
 } range;
 
-static wd_standin *const s = &wd_the_standin;
+static wd_standin_state *const s = &wd_the_standin;
 static range *device_ranges, *host_ranges;
 static unsigned reached; /* devices whose memory is accessible */
 

@@ -25,6 +25,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    struct CUevent_st *next; /* of those that are open */
     int device;
     int64_t point; /* 0: never recorded */
 };
@@ -34,10 +35,11 @@ typedef struct point {
     wd_cu_stream stream;
 } point;
 
-static wd_standin *const s = &wd_the_standin;
+static wd_standin_state *const s = &wd_the_standin;
 static struct CUstream_st streams[STREAMS_MAX];
 static point *points; /* from number 1 */
-static int64_t points_count, points_max, submitted, events;
+static int64_t points_count, points_max, submitted;
+static wd_cu_event events;
 
 /* ---- running ---- */
 
@@ -212,8 +214,8 @@ wd_cu_result wd_standin_event_create(wd_cu_event *event, unsigned flags)
     if (flags != WD_CU_EVENT_DISABLE_TIMING) return wd_standin_leave(WD_CU_INVALID_VALUE);
     *event = calloc(1, sizeof **event);
     if (!*event) abort();
-    (*event)->device = wd_standin_current()->device;
-    events++;
+    **event = (struct CUevent_st){.next = events, .device = wd_standin_current()->device};
+    events = *event;
     return wd_standin_leave(WD_CU_SUCCESS);
 }
 
@@ -221,9 +223,11 @@ wd_cu_result wd_standin_event_destroy(wd_cu_event event)
 {
     const wd_cu_result entered = wd_standin_enter(false);
     if (entered) return entered;
-    if (!event) return wd_standin_leave(WD_CU_INVALID_HANDLE);
+    wd_cu_event *at = &events;
+    while (*at && *at != event) at = &(*at)->next;
+    if (!*at) return wd_standin_leave(WD_CU_INVALID_HANDLE);
+    *at = event->next;
     free(event);
-    events--;
     return wd_standin_leave(WD_CU_SUCCESS);
 }
 
@@ -273,7 +277,12 @@ wd_cu_result wd_standin_event_query(wd_cu_event event)
 
 int wd_standin_free_streams(void)
 {
-    int count = (int)events;
+    int count = 0;
+    for (; events; count++) {
+        wd_cu_event next = events->next;
+        free(events);
+        events = next;
+    }
     for (int i = 0; i < STREAMS_MAX; i++) {
         count += streams[i].open;
         while (streams[i].first) {
@@ -285,6 +294,6 @@ int wd_standin_free_streams(void)
     }
     free(points);
     points = NULL;
-    points_count = points_max = submitted = events = 0;
+    points_count = points_max = submitted = 0;
     return count;
 }

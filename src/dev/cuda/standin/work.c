@@ -4,7 +4,7 @@
 
 #include "dev/cuda/standin/impl.h"
 
-static wd_standin *const s = &wd_the_standin;
+static wd_standin_state *const s = &wd_the_standin;
 
 typedef struct transfer {
     void *to;
@@ -108,7 +108,7 @@ wd_cu_result wd_standin_memset_d8_async(wd_cu_address to, unsigned char value, s
 enum { ARGUMENT_MAX = 4096 }; /* as much as a GPU takes */
 
 typedef struct launch {
-    const wd_standin_kernel *kernel;
+    const wd_standin_function *kernel;
     wd_standin_launch shape;
     _Alignas(16) unsigned char argument[ARGUMENT_MAX];
 } launch;
@@ -150,7 +150,7 @@ wd_cu_result wd_standin_launch_kernel(wd_cu_function function, unsigned grid_x, 
     const int device = wd_standin_stream_device(stream);
     const void *argument;
     size_t bytes;
-    launch l = {.kernel = (const wd_standin_kernel *)(uintptr_t)function,
+    launch l = {.kernel = (const wd_standin_function *)(uintptr_t)function,
                 .shape = {.grid = {grid_x, grid_y, grid_z},
                           .block = {block_x, block_y, block_z},
                           .shared_bytes = shared_bytes}};
