@@ -132,7 +132,8 @@ endforeach()
 target_link_options(test_distill_live PRIVATE -Wl,--wrap=wd_arena_push
     -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy)
 target_link_options(test_distill_brought PRIVATE
-    -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_file_reader_read)
+    -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_streamed_bring_block
+    -Wl,--wrap=wd_file_reader_read)
 target_link_options(test_distill_links PRIVATE -Wl,--wrap=wd_queue_copy
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_comm_send)
 target_link_options(test_api_memory_report PRIVATE -Wl,--wrap=fopen)

@@ -51,7 +51,7 @@ static inline float *read_floats(const bench *b, const float *from, int64_t coun
     float *out;
     wd_err err;
     wd_test_ok(wd_alloc((void **)&out, (size_t)count, sizeof *out, "test values", &err), &err);
-    wd_queue_copy(b->queue, out, from, (size_t)count * sizeof *out);
+    wd_queue_copy_and_wait(b->queue, out, from, (size_t)count * sizeof *out);
     wd_queue_wait(b->queue);
     return out;
 }
@@ -68,7 +68,8 @@ static inline void fill_buffer(const bench *b, wd_params *params, wd_params_buff
         wd_random_normal(values, n, (wd_random){seed, WD_RANDOM_TEST, (uint64_t)line}, 0);
         for (int64_t i = 0; i < n; i++) values[i] = values[i] * scale + shift;
     }
-    wd_queue_copy(b->queue, params->buffer[buffer], flat, (size_t)params->count * sizeof(float));
+    wd_queue_copy_and_wait(b->queue, params->buffer[buffer], flat,
+                           (size_t)params->count * sizeof(float));
     wd_queue_wait(b->queue);
     wd_free(flat);
 }

@@ -175,12 +175,12 @@ static void cast(const pass *p, void *to, wd_dtype to_type, const void *from, wd
 
 static void upload(const pass *p, const host *h)
 {
-    wd_queue_copy(p->queue, p->d_latents, h->latents, (size_t)p->in * 4);
-    wd_queue_copy(p->queue, p->d_timestep, h->timestep, (size_t)h->shape.samples * 4);
-    wd_queue_copy(p->queue, p->d_staging, h->text, (size_t)p->text * 4);
+    wd_queue_copy_and_wait(p->queue, p->d_latents, h->latents, (size_t)p->in * 4);
+    wd_queue_copy_and_wait(p->queue, p->d_timestep, h->timestep, (size_t)h->shape.samples * 4);
+    wd_queue_copy_and_wait(p->queue, p->d_staging, h->text, (size_t)p->text * 4);
     cast(p, p->d_text, p->dtype, p->d_staging, WD_F32, p->text);
     if (!p->backward) return;
-    wd_queue_copy(p->queue, p->d_staging, h->grad_sample, (size_t)p->out * 4);
+    wd_queue_copy_and_wait(p->queue, p->d_staging, h->grad_sample, (size_t)p->out * 4);
     cast(p, p->d_dvelocity, p->dtype, p->d_staging, WD_F32, p->out);
     const wd_fill_args zero = {.to = p->d_grads, .type = WD_F32, .count = p->grads_count};
     wd_op_fill(p->queue, &zero);
@@ -287,16 +287,15 @@ out:
 static wd_status download(host *h, const pass *p, wd_err *err)
 {
     WD_TRY(wd_alloc((void **)&h->sample, (size_t)p->out, 4, "sample", err));
-    wd_queue_copy(p->queue, h->sample, p->d_sample, (size_t)p->out * 4);
+    wd_queue_copy_and_wait(p->queue, h->sample, p->d_sample, (size_t)p->out * 4);
     if (p->backward) {
         WD_TRY(wd_alloc((void **)&h->dlatents, (size_t)p->in, 4, "gradients", err));
         WD_TRY(wd_alloc((void **)&h->dtext, (size_t)p->text, 4, "gradients", err));
         WD_TRY(wd_alloc((void **)&h->grads, (size_t)p->grads_count, 4, "gradients", err));
-        wd_queue_copy(p->queue, h->dlatents, p->d_dlatents, (size_t)p->in * 4);
-        wd_queue_copy(p->queue, h->dtext, p->d_dtext, (size_t)p->text * 4);
-        wd_queue_copy(p->queue, h->grads, p->d_grads, (size_t)p->grads_count * 4);
+        wd_queue_copy_and_wait(p->queue, h->dlatents, p->d_dlatents, (size_t)p->in * 4);
+        wd_queue_copy_and_wait(p->queue, h->dtext, p->d_dtext, (size_t)p->text * 4);
+        wd_queue_copy_and_wait(p->queue, h->grads, p->d_grads, (size_t)p->grads_count * 4);
     }
-    wd_queue_wait(p->queue);
     return WD_OK;
 }
 

@@ -109,7 +109,8 @@ static wd_status velocity(void *context, float *out, const float *latents, float
     wd_painter *p = context;
     WD_TRY(wd_run_go_on(err));
     WD_TRY(wd_guided_velocity(p->model, out, latents, timestep, err));
-    if (p->trace.velocity) wd_queue_copy(p->queue, p->trace.velocity[p->step], out, p->bytes);
+    if (p->trace.velocity)
+        wd_queue_copy_and_wait(p->queue, p->trace.velocity[p->step], out, p->bytes);
     return WD_OK;
 }
 
@@ -119,7 +120,8 @@ static wd_status look(void *context, int64_t step, const float *latents, wd_err 
     (void)err;
     p->step = step;
     wd_progress_at(&p->progress, p->first / p->batch * p->options.steps + step);
-    if (p->trace.latents) wd_queue_copy(p->queue, p->trace.latents[step], latents, p->bytes);
+    if (p->trace.latents)
+        wd_queue_copy_and_wait(p->queue, p->trace.latents[step], latents, p->bytes);
     return WD_OK;
 }
 
@@ -128,13 +130,12 @@ static void begin(wd_painter *p, const float *latents, int64_t first, int64_t co
     p->first = first;
     p->bytes = (size_t)(count * p->each) * sizeof(float);
     wd_guided_select(p->model, first, count);
-    wd_queue_copy(p->queue, p->latents, latents, p->bytes);
+    wd_queue_copy_and_wait(p->queue, p->latents, latents, p->bytes);
 }
 
 static void end(wd_painter *p, float *to, const float *from)
 {
-    wd_queue_copy(p->queue, to, from, p->bytes);
-    wd_queue_wait(p->queue);
+    wd_queue_copy_and_wait(p->queue, to, from, p->bytes);
 }
 
 wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_trace *trace,

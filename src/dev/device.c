@@ -101,7 +101,12 @@ static wd_status alloc_block(void **out, wd_device *device, size_t bytes, wd_err
                        "%s: %zu bytes asked for, %zu free: %zu of %zu are allocated", device->name,
                        bytes, device->bytes_max - device->bytes, device->bytes, device->bytes_max);
     WD_TRY(reserve_block(device, err));
-    return device->kind->alloc(out, device, bytes ? bytes : 1, err);
+    if (!bytes) bytes = 1;
+    WD_TRY(device->kind->alloc(out, device, bytes, err));
+    if (!device->pool_with) return WD_OK;
+    const wd_status status = wd_host_register(device->pool_with, *out, bytes, device->name, err);
+    if (status != WD_OK) device->kind->free(device, *out, bytes);
+    return status;
 }
 
 /* The sum that a name's blocks are in. */
@@ -154,6 +159,7 @@ void wd_device_free(wd_device *device, void *address)
     device->block[i - 1] = device->block[--device->blocks];
     device->bytes -= block.bytes;
     sum_of(device, block.what)->bytes -= block.bytes;
+    if (device->pool_with) wd_host_unregister(device->pool_with, address);
     device->kind->free(device, block.address, block.bytes ? block.bytes : 1);
     pthread_mutex_unlock(&device->lock);
 }

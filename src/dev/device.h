@@ -139,14 +139,14 @@ int64_t wd_device_alloc_count(const wd_device *device);
  *
  * A queue's copy goes on after wd_queue_copy has returned, and a GPU does that only where the
  * system cannot move the host's pages meanwhile ("pinned" memory). So host memory that
- * wd_queue_copy names comes from wd_host_alloc, or is announced by wd_host_register; a device that
- * checks its copies ends the process where it does not. Either is good for all devices of that
- * kind. Copies to and from any other host memory go by wd_queue_copy_and_wait. The cpu device's
- * queues may name any. */
+ * wd_queue_copy names comes from wd_host_alloc, or is announced by wd_host_register; the guard
+ * and the simulated devices end the process where it does not. Either is good for all devices of
+ * that kind. Copies to and from any other host memory go by wd_queue_copy_and_wait. The cpu
+ * device's queues may name any. */
 
 /* `bytes` of host memory, zeroed, 64-byte aligned, counted with the calling thread's host memory
- * (core/memory.h); a dry device counts as much. `what` is borrowed for ever: it names the block in
- * errors. WD_OUT_OF_MEMORY: there is none, or none that can be pinned. */
+ * (core/memory.h); a dry device counts as much. `what` names the block in errors. WD_OUT_OF_MEMORY:
+ * there is none, or none that can be pinned. */
 wd_status wd_host_alloc(void **out, wd_device *device, size_t bytes, const char *what, wd_err *err);
 /* Copies that use the block must be done. The device must still be open. NULL is allowed. */
 void wd_host_free(wd_device *device, void *block);
@@ -160,6 +160,12 @@ wd_status wd_host_register(wd_device *device, void *address, size_t bytes, const
                            wd_err *err);
 /* Copies that use it must be done. NULL is allowed. */
 void wd_host_unregister(wd_device *device, void *address);
+
+/* Every block of the pool of `processor`, a device whose pool is host memory, is registered with
+ * `device` for as long as the block is there: what a processor computes goes on to others, and
+ * comes from them, by their copies. Comes before the first block; `device` is closed after the
+ * last. */
+void wd_host_register_pool(wd_device *device, wd_device *processor);
 
 /* ---- queues ---- */
 

@@ -67,6 +67,7 @@ struct wd_device {
     char name[96];
     wd_traits traits; /* the kind fills it when it opens; granule 1 is there already */
     bool is_dry;
+    wd_device *pool_with;      /* its blocks are registered with that one; NULL: they are not */
     bool checks_copies;        /* host memory that copies name must be pinned */
     size_t event_bytes;        /* of an event's struct; a kind may set more than the common part */
     size_t queue_bytes;        /* the same of a queue's, */
@@ -102,7 +103,8 @@ void wd_device_discard(wd_device *device);
  * of device, or is host memory that was allocated for or registered with this kind. */
 void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes);
 
-/* dev/pinned.c: says so where host memory of the device was not freed or unregistered. */
+/* dev/pinned.c: forgets host memory of the device that was not freed or unregistered: what others
+ * may still write to is not freed when a job ends early. */
 void wd_pinned_close(const wd_device *device);
 
 /* Whether the address lies in a block of this device. */

@@ -161,9 +161,11 @@ static void copies_arrive(void **state)
         wd_device *device;
         wd_queue *queue;
         void *a, *b;
-        unsigned char *in = malloc(BYTES), *out = calloc(BYTES, 1);
-        for (int i = 0; i < BYTES; i++) in[i] = (unsigned char)(i * 7 + i / 251);
+        unsigned char *in, *out;
         assert_int_equal(openers[kind](&device, 2, NULL), WD_OK);
+        assert_int_equal(wd_host_alloc((void **)&in, device, BYTES, "in", NULL), WD_OK);
+        assert_int_equal(wd_host_alloc((void **)&out, device, BYTES, "out", NULL), WD_OK);
+        for (int i = 0; i < BYTES; i++) in[i] = (unsigned char)(i * 7 + i / 251);
         assert_int_equal(wd_queue_open(&queue, device, NULL), WD_OK);
         assert_ptr_equal(wd_queue_device(queue), device);
         assert_int_equal(wd_device_alloc(&a, device, BYTES, "a", NULL), WD_OK);
@@ -181,9 +183,9 @@ static void copies_arrive(void **state)
         wd_device_free(device, a);
         wd_device_free(device, b);
         wd_queue_close(queue);
+        wd_host_free(device, in);
+        wd_host_free(device, out);
         wd_device_close(device);
-        free(in);
-        free(out);
     }
 }
 
@@ -202,10 +204,12 @@ static void check_events(opener *open)
     wd_op_fill(queue[0], &(wd_fill_args){.to = x, .type = WD_F32, .count = 4, .value = 3});
     wd_event_record(event, queue[0]);
     wd_event_wait_on(queue[1], event);
+    assert_int_equal(wd_host_register(device, got, sizeof got, "got", NULL), WD_OK);
     wd_queue_copy(queue[1], got, x, sizeof got);
     wd_event_record(event, queue[1]);
     wd_event_wait(event);
     for (int i = 0; i < 4; i++) assert_true(got[i] == 3);
+    wd_host_unregister(device, got);
     wd_event_close(event);
     wd_event_close(NULL);
     wd_device_free(device, block);
@@ -251,14 +255,83 @@ static void guard_keeps_its_pool_shut(void **state)
     assert_true(faults(first) && faults(last) && faults(last + 1));
     wd_op_fill(queue, &(wd_fill_args){.to = block, .type = WD_F32, .count = COUNT, .value = 2});
     assert_true(faults(first) && faults(last));
-    wd_queue_copy(queue, got, block, COUNT * sizeof *got);
-    wd_queue_wait(queue);
+    wd_queue_copy_and_wait(queue, got, block, COUNT * sizeof *got);
     for (int i = 0; i < COUNT; i++) assert_true(got[i] == 2);
     assert_true(faults(first) && faults(last));
     wd_device_free(device, block);
     wd_queue_close(queue);
     wd_device_close(device);
     free(got);
+}
+
+/* How a child process ends whose queue copies from a host's `bytes`, of which one less is
+ * registered if `registered`: 0, or a signal. */
+static int end_of_copy(opener *open, bool registered, size_t bytes)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        static char host[64];
+        wd_device *device;
+        wd_queue *queue;
+        void *block;
+        signal(SIGABRT, SIG_DFL);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+        if (open(&device, 1, NULL) || wd_queue_open(&queue, device, NULL) ||
+            wd_device_alloc(&block, device, sizeof host, "x", NULL) ||
+            (registered && wd_host_register(device, host, sizeof host - 1, "host", NULL)))
+            _exit(1);
+        wd_queue_copy(queue, block, host, bytes);
+        wd_queue_wait(queue);
+        _exit(0);
+    }
+    int status;
+    assert_true(waitpid(child, &status, 0) == child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status));
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+/* What is copied while the host goes on is pinned, to its last byte; but for the cpu device. */
+static void copies_name_pinned_memory_only(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) {
+        const int refused = openers[kind] == wd_device_open_cpu ? 0 : SIGABRT;
+        assert_int_equal(end_of_copy(openers[kind], false, 1), refused);
+        assert_int_equal(end_of_copy(openers[kind], true, 64), refused);
+        assert_int_equal(end_of_copy(openers[kind], true, 63), 0);
+    }
+}
+
+/* Blocks of a processor's pool come and go with their registration. */
+static void a_processors_pool_is_registered(void **state)
+{
+    (void)state;
+    enum { COUNT = 1000 };
+    wd_device *cpu, *sim;
+    wd_queue *queue;
+    wd_err err;
+    int *from, *to;
+    void *block;
+    const int64_t held = wd_memory_held();
+    wd_test_ok(wd_device_open_cpu(&cpu, 1, &err), &err);
+    wd_test_ok(open_sim(&sim, 1, &err), &err);
+    wd_host_register_pool(sim, cpu);
+    wd_test_ok(wd_queue_open(&queue, sim, &err), &err);
+    wd_test_ok(wd_device_alloc((void **)&from, cpu, sizeof(int[COUNT]), "from", &err), &err);
+    wd_test_ok(wd_device_alloc((void **)&to, cpu, sizeof(int[COUNT]), "to", &err), &err);
+    wd_test_ok(wd_device_alloc(&block, sim, sizeof(int[COUNT]), "x", &err), &err);
+    for (int i = 0; i < COUNT; i++) from[i] = i;
+    wd_queue_copy(queue, block, from, sizeof(int[COUNT]));
+    wd_queue_copy(queue, to, block, sizeof(int[COUNT]));
+    wd_queue_wait(queue);
+    assert_memory_equal(from, to, sizeof(int[COUNT]));
+    wd_device_free(cpu, from);
+    wd_device_free(cpu, to);
+    wd_device_free(sim, block);
+    wd_queue_close(queue);
+    wd_device_close(cpu);
+    wd_device_close(sim);
+    assert_int_equal(wd_memory_held(), held);
 }
 
 /* Device memory of a plain cpu device can be touched: the test above tests what it says. */
@@ -446,6 +519,8 @@ int main(void)
         cmocka_unit_test(copies_arrive),
         cmocka_unit_test(events_order_queues),
         cmocka_unit_test(guard_keeps_its_pool_shut),
+        cmocka_unit_test(copies_name_pinned_memory_only),
+        cmocka_unit_test(a_processors_pool_is_registered),
         cmocka_unit_test(faults_only_when_guarded),
         cmocka_unit_test(dry_run_counts),
         cmocka_unit_test(rehearsed_launches_find_their_workspace),

@@ -3,16 +3,12 @@
  * One list of all such ranges of the process: memory that is pinned for one GPU is pinned for all,
  * so a range is good for all devices of a kind. What a range takes in the books of core/memory.h is
  * the same whichever device it is for, so that a dry run counts what the real one takes. */
-#include <assert.h>
-
-#include "core/log.h"
 #include "core/memory.h"
 #include "core/require.h"
 #include "dev/device_impl.h"
 
 typedef struct range {
     const wd_device *device; /* for which it was allocated or registered */
-    const char *what;
     char *address;
     size_t bytes;
     struct range *next;
@@ -21,9 +17,9 @@ typedef struct range {
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static range *list_first;
 
-static void add(range *new, wd_device *device, void *address, size_t bytes, const char *what)
+static void add(range *new, wd_device *device, void *address, size_t bytes)
 {
-    *new = (range){device, what, address, bytes, NULL};
+    *new = (range){device, address, bytes, NULL};
     pthread_mutex_lock(&list_lock);
     new->next = list_first;
     list_first = new;
@@ -58,16 +54,13 @@ static bool has(const wd_device_kind *kind, const void *address, size_t bytes)
 
 void wd_pinned_close(const wd_device *device)
 {
-    const range *left = NULL;
     pthread_mutex_lock(&list_lock);
-    for (const range *r = list_first; r; r = r->next)
-        if (r->device == device) left = r;
+    for (range **at = &list_first; *at;)
+        if ((*at)->device == device)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
     pthread_mutex_unlock(&list_lock);
-    if (!left) return;
-    wd_log(WD_LOG_ERROR,
-           "%s: %s (%zu bytes of host memory) was not freed before the device was closed",
-           device->name, left->what, left->bytes);
-    assert(!left && "all host memory of a device must be freed before it is closed");
 }
 
 void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes)
@@ -102,7 +95,7 @@ wd_status wd_host_alloc(void **out, wd_device *device, size_t bytes, const char 
         return status;
     }
     *out = block;
-    add(new, device, block, bytes, what);
+    add(new, device, block, bytes);
     return WD_OK;
 }
 
@@ -131,8 +124,16 @@ wd_status wd_host_register(wd_device *device, void *address, size_t bytes, const
         wd_free(new);
         return wd_fail_in(err, "%s: %s", device->name, what);
     }
-    add(new, device, address, bytes, what);
+    add(new, device, address, bytes);
     return WD_OK;
+}
+
+void wd_host_register_pool(wd_device *device, wd_device *processor)
+{
+    WD_REQUIRE(processor->traits.reads_host && !processor->blocks,
+               "the pool of %s is to be registered, and has %zu blocks", processor->name,
+               processor->blocks);
+    processor->pool_with = device;
 }
 
 void wd_host_unregister(wd_device *device, void *address)

@@ -170,7 +170,8 @@ static inline void harness_after(wd_comm *comm, wd_device *device)
     HARNESS_CHECK(wd_queue_open(&queue, device, NULL) == WD_OK);
     HARNESS_CHECK(wd_event_open(&copied, device, NULL) == WD_OK);
     HARNESS_CHECK(wd_device_alloc((void **)&pool, device, sizeof own, "own", NULL) == WD_OK);
-    wd_queue_copy(queue, pool, own, sizeof own);
+    HARNESS_CHECK(wd_host_register(device, data, sizeof data, "data", NULL) == WD_OK);
+    wd_queue_copy_and_wait(queue, pool, own, sizeof own);
     wd_queue_copy(queue, data[comm->rank], pool, sizeof own);
     wd_event_record(copied, queue);
     wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_GRADIENTS, data, at, copied));
@@ -178,6 +179,7 @@ static inline void harness_after(wd_comm *comm, wd_device *device)
         for (int i = 0; i < 64; i++) HARNESS_CHECK(data[r][i] == (float)(r * 64 + i));
     wd_queue_close(queue);
     wd_event_close(copied);
+    wd_host_unregister(device, data);
     wd_device_free(device, pool);
 }
 

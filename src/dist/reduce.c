@@ -47,7 +47,8 @@ typedef struct slot {
 
 struct wd_reduce {
     wd_reduce_options options;
-    wd_queue *copies; /* owned */
+    wd_device *device; /* borrowed */
+    wd_queue *copies;  /* owned */
     wd_event *ready, *done;
     wd_queue *queue; /* borrowed: of the round */
     float *data;
@@ -68,7 +69,8 @@ static wd_status open_slot(slot *s, const wd_reduce_options *o, wd_device *devic
     static const char what[] = "gradients on their way";
     const size_t ranks = (size_t)o->comm->ranks, ends = ranks + 1;
     const size_t arrived = ranks * (size_t)wd_pieces_piece_max(&o->pieces);
-    WD_TRY(wd_alloc((void **)&s->bucket, (size_t)o->pieces.bucket, sizeof(float), what, err));
+    WD_TRY(wd_host_alloc((void **)&s->bucket, device, (size_t)o->pieces.bucket * sizeof(float),
+                         what, err));
     WD_TRY(wd_alloc((void **)&s->arrived, arrived, sizeof(float), what, err));
     WD_TRY(wd_alloc((void **)&s->at, ends, sizeof *s->at, what, err));
     const size_t hosts = (size_t)o->comm->hosts;
@@ -77,10 +79,10 @@ static wd_status open_slot(slot *s, const wd_reduce_options *o, wd_device *devic
     return wd_event_open(&s->copied, device, err);
 }
 
-static void close_slot(slot *s)
+static void close_slot(slot *s, wd_device *device)
 {
     wd_event_close(s->copied);
-    wd_free(s->bucket);
+    wd_host_free(device, s->bucket);
     wd_free(s->arrived);
     wd_free(s->at);
     wd_free(s->arrived_at);
@@ -142,6 +144,7 @@ wd_status wd_reduce_open(wd_reduce **out, const wd_reduce_options *options, wd_d
     wd_status status;
     WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "gradients on their way", err));
     r->options = *options;
+    r->device = device;
     r->next = -1;
     choose_tiers(r);
     WD_TRY_OUT(wd_queue_open(&r->copies, device, err));
@@ -359,7 +362,7 @@ void wd_reduce_close(wd_reduce *r)
     wd_event_close(r->ready);
     wd_event_close(r->done);
     if (r->passed[r->stages] < r->passed[0]) return; /* others may still write to what is there */
-    for (int i = 0; i < SLOTS; i++) close_slot(&r->slot[i]);
+    for (int i = 0; i < SLOTS; i++) close_slot(&r->slot[i], r->device);
     wd_free(r->sum);
     wd_free(r);
 }

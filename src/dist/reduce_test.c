@@ -125,9 +125,9 @@ static void gather(wd_reduce *reduce, float *data, float *host, const job *j, in
         const wd_range own = wd_pieces_piece(p, b, rank);
         for (int64_t i = own.first; i < own.end; i++) host[i] = (float)i;
     }
-    wd_queue_copy(queue, data, host, bytes);
+    wd_queue_copy_and_wait(queue, data, host, bytes);
     wd_reduce_gather(reduce, data, sizeof *data, queue);
-    wd_queue_copy(queue, host, data, bytes);
+    wd_queue_copy_and_wait(queue, host, data, bytes);
     wd_queue_wait(queue);
     for (int64_t i = 0; i < j->count; i++) HARNESS_CHECK(host[i] == (float)i);
     uint16_t *half = (uint16_t *)host;
@@ -136,9 +136,9 @@ static void gather(wd_reduce *reduce, float *data, float *host, const job *j, in
         const wd_range own = wd_pieces_piece(p, b, rank);
         for (int64_t i = own.first; i < own.end; i++) half[i] = (uint16_t)(i * 3);
     }
-    wd_queue_copy(queue, data, half, bytes / 2);
+    wd_queue_copy_and_wait(queue, data, half, bytes / 2);
     wd_reduce_gather(reduce, data, sizeof *half, queue);
-    wd_queue_copy(queue, half, data, bytes / 2);
+    wd_queue_copy_and_wait(queue, half, data, bytes / 2);
     wd_queue_wait(queue);
     for (int64_t i = 0; i < j->count; i++) HARNESS_CHECK(half[i] == (uint16_t)(i * 3));
 }
@@ -179,7 +179,10 @@ static void *run_part(void *context)
     HARNESS_CHECK(wd_queue_open(&queue, device, NULL) == WD_OK);
     HARNESS_CHECK(wd_device_alloc(&data, device, bytes, "gradients", NULL) == WD_OK);
     HARNESS_CHECK(wd_reduce_open(&reduce, &options, device, NULL) == WD_OK);
-    for (int i = 0; i < ROUNDS_MAX; i++) from[i] = floats(j->count);
+    for (int i = 0; i < ROUNDS_MAX; i++) {
+        from[i] = floats(j->count);
+        HARNESS_CHECK(wd_host_register(device, from[i], bytes, "a contribution", NULL) == WD_OK);
+    }
     const int64_t allocs = wd_device_alloc_count(device), held = wd_memory_held();
     for (int step = 0; step < STEPS; step++) {
         wd_queue_wait(queue);
@@ -192,7 +195,7 @@ static void *run_part(void *context)
             backward(reduce, data, from[round], j, queue);
             wd_reduce_finish(reduce);
         }
-        wd_queue_copy(queue, got, data, bytes);
+        wd_queue_copy_and_wait(queue, got, data, bytes);
         wd_queue_wait(queue);
         HARNESS_CHECK(wd_memory_held() == held);
         float *want = expected(j, step);
@@ -206,7 +209,10 @@ static void *run_part(void *context)
     gather(reduce, data, got, j, rank, queue);
     HARNESS_CHECK(wd_device_alloc_count(device) == allocs);
     wd_reduce_close(reduce);
-    for (int i = 0; i < ROUNDS_MAX; i++) wd_free(from[i]);
+    for (int i = 0; i < ROUNDS_MAX; i++) {
+        wd_host_unregister(device, from[i]);
+        wd_free(from[i]);
+    }
     wd_free(got);
     wd_device_free(device, data);
     wd_queue_close(queue);

@@ -36,6 +36,12 @@ struct wd_ring {
     _Atomic bool left, ending; /* this rank; it says why nothing more will be filled */
 };
 
+void *wd_ring_whole(const wd_ring *ring, size_t *bytes)
+{
+    *bytes = ring->head_bytes + (size_t)ring->buffers * ring->buffer_bytes;
+    return ring->head;
+}
+
 /* ---- waiting ---- */
 
 static void changed(wd_ring *ring)

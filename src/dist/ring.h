@@ -19,6 +19,9 @@ size_t wd_ring_memory(int host_ranks, int buffers, size_t buffer_bytes);
 wd_status wd_ring_open(wd_ring **out, wd_comm *comm, int buffers, size_t buffer_bytes,
                        const char *what, wd_err *err);
 
+/* All of its memory, *bytes, as this rank has it: for a device that is to copy from there. */
+void *wd_ring_whole(const wd_ring *ring, size_t *bytes);
+
 /* ---- the first rank of a host ---- */
 
 /* Where buffer n is; NULL: this rank has left. */

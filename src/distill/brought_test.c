@@ -2,7 +2,8 @@
  * acquire, whichever experts each of them needs, and their bytes are those of the plan. On
  * wan-tiny, both experts.
  *
- * Linked with --wrap=wd_stage_bring and --wrap=wd_file_reader_read, so that they are seen here. */
+ * Linked with --wrap=wd_stage_bring, --wrap=wd_streamed_bring_block and
+ * --wrap=wd_file_reader_read, so that they are seen here. */
 #include "distill/machine_harness.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 #include "distill/random_harness.h"
 #include "io/file_reader.h"
 #include "teacher/planner.h"
-#include "teacher/stage_layout.h"
+#include "teacher/residency_streamed_impl.h"
 #include "tiny_teacher.h"
 
 /* Sums of whole bytes, the plan's of means over sweeps: they differ by roundings. */
@@ -27,11 +28,25 @@ void __real_wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, 
 void __wrap_wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block,
                            void *staging, wd_queue *queue);
 
-void __wrap_wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block,
-                           void *staging, wd_queue *queue)
+static void see(const wd_stage_layout *layout)
 {
     atomic_fetch_add(&seen.stages, 1);
     atomic_fetch_add(&seen.brought, (int_fast64_t)layout->block_bytes);
+}
+
+void __real_wd_streamed_bring_block(wd_streamed *r, wd_slot *slot);
+void __wrap_wd_streamed_bring_block(wd_streamed *r, wd_slot *slot);
+
+void __wrap_wd_streamed_bring_block(wd_streamed *r, wd_slot *slot)
+{
+    see(&r->layout[slot->expert][slot->stage]);
+    __real_wd_streamed_bring_block(r, slot);
+}
+
+void __wrap_wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block,
+                           void *staging, wd_queue *queue)
+{
+    see(layout);
     __real_wd_stage_bring(stored, layout, block, staging, queue);
 }
 

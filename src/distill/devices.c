@@ -34,6 +34,11 @@ static wd_status open_devices(wd_devices *d, int64_t threads, wd_err *err)
 
 static wd_status open_queues(wd_devices *d, wd_err *err)
 {
+    wd_device *processor = d->device[d->processor];
+    int other = 0; /* the first that does not read the processor's pool in place */
+    while (other < d->count && wd_device_traits(d->device[other])->reads_host) other++;
+    if (other < d->count && wd_device_traits(processor)->reads_host)
+        wd_host_register_pool(d->device[other], processor);
     for (int i = 0; i < d->count; i++) WD_TRY(wd_queue_open(&d->teacher[i], d->device[i], err));
     d->host = d->student = d->home = d->teacher[d->processor];
     if (d->processor == 0) return WD_OK;
@@ -79,9 +84,7 @@ void wd_devices_close(wd_devices *devices)
 {
     if (devices->student != devices->host) wd_queue_close(devices->student);
     if (devices->home != devices->host) wd_queue_close(devices->home);
-    for (int i = 0; i < WD_PLACED_DEVICES_MAX; i++) {
-        wd_queue_close(devices->teacher[i]);
-        wd_device_close(devices->device[i]);
-    }
+    for (int i = 0; i < WD_PLACED_DEVICES_MAX; i++) wd_queue_close(devices->teacher[i]);
+    for (int i = 0; i < WD_PLACED_DEVICES_MAX; i++) wd_device_close(devices->device[i]);
     *devices = (wd_devices){0};
 }

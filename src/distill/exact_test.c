@@ -162,7 +162,8 @@ static wd_status train(trained *out, wd_machine *m, const wd_machine_options *o,
     }
     out->count = m->params.count;
     WD_TRY(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", err));
-    wd_queue_copy(d->student, out->weights, m->params.buffer[WD_PARAMS_P], (size_t)out->count * 4);
+    wd_queue_copy_and_wait(d->student, out->weights, m->params.buffer[WD_PARAMS_P],
+                           (size_t)out->count * 4);
     wd_queue_wait(d->student);
     return WD_OK;
 }

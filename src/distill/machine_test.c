@@ -101,8 +101,9 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     out->count = 2 * m.params.count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
     size_t bytes = (size_t)m.params.count * 4;
-    wd_queue_copy(queue, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy(queue, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA], bytes);
+    wd_queue_copy_and_wait(queue, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(queue, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA],
+                           bytes);
     wd_queue_wait(queue);
     wd_machine_close(&m);
     wd_residency_close(residency);

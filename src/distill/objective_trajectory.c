@@ -75,12 +75,14 @@ static void trajectory_close(wd_objective *self)
     wd_queue_wait(o->queue);
     void *device[] = {o->latents,       o->pool_latents, o->pool_target,    o->dt,
                       o->batch_latents, o->batch_target, o->batch_timestep, o->batch_text};
-    void *host[] = {o->host_dt,         o->host_timestep, o->next_timestep, o->host_noise,
-                    o->host_prompt,     o->info,          o->delivered,     o->host_batch_timestep,
-                    o->host_batch_text, o->arrival,       o->pending,       o->begun,
-                    o->shipment,        o->slot_shipment, o->come_info,     o->come_state};
+    void *staging[] = {o->host_dt, o->host_noise, o->host_batch_timestep, o->host_batch_text};
+    void *host[] = {o->host_timestep, o->next_timestep, o->host_prompt, o->info,
+                    o->delivered,     o->arrival,       o->pending,     o->begun,
+                    o->shipment,      o->slot_shipment, o->come_info,   o->come_state};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++)
         wd_device_free(o->device, device[i]);
+    for (size_t i = 0; i < sizeof staging / sizeof *staging; i++)
+        wd_host_free(o->device, staging[i]);
     for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
     wd_event_close(o->window_uploaded);
     wd_event_close(o->batch_uploaded);
@@ -121,18 +123,19 @@ static wd_status allocate_host(wd_trajectory_objective *o, wd_err *err)
     size_t text = (size_t)(p->text_tokens * p->text_dim) * wd_dtype_bytes(p->student_dtype);
     const char *what = "staging of trajectories";
     size_t slots = (size_t)p->trajectory.slots;
-    WD_TRY(wd_alloc((void **)&o->host_dt, window, f, what, err));
+    WD_TRY(wd_host_alloc((void **)&o->host_dt, o->device, window * f, what, err));
     WD_TRY(wd_alloc((void **)&o->arrival, (size_t)o->capacity, sizeof *o->arrival, what, err));
     WD_TRY(wd_alloc((void **)&o->pending, slots, sizeof *o->pending, what, err));
     for (size_t i = 0; i < slots; i++) o->pending[i].at = -1;
     WD_TRY(wd_alloc((void **)&o->delivered, window, sizeof *o->delivered, what, err));
     WD_TRY(wd_alloc((void **)&o->host_timestep, window, f, what, err));
     WD_TRY(wd_alloc((void **)&o->next_timestep, window, f, what, err));
-    WD_TRY(wd_alloc((void **)&o->host_noise, window, wd_state_bytes(o), what, err));
+    WD_TRY(
+        wd_host_alloc((void **)&o->host_noise, o->device, window * wd_state_bytes(o), what, err));
     WD_TRY(wd_alloc((void **)&o->host_prompt, window, sizeof *o->host_prompt, what, err));
     WD_TRY(wd_alloc((void **)&o->info, window, sizeof *o->info, what, err));
-    WD_TRY(wd_alloc((void **)&o->host_batch_timestep, batch, f, what, err));
-    return wd_alloc(&o->host_batch_text, batch, text, what, err);
+    WD_TRY(wd_host_alloc((void **)&o->host_batch_timestep, o->device, batch * f, what, err));
+    return wd_host_alloc(&o->host_batch_text, o->device, batch * text, what, err);
 }
 
 /* Room for the targets of two rounds on their way. */

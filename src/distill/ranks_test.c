@@ -33,9 +33,9 @@ static void keep(outcome *out, wd_machine *m)
     out->kept = to;
     for (int i = 0; i < KEPT; i++) {
         wd_params_collect(&m->params, kept[i], m->queue);
-        wd_queue_copy(m->queue, out->kept + i * out->count,
-                      m->params.buffer[wd_params_whole(&m->params, kept[i])],
-                      (size_t)out->count * sizeof(float));
+        wd_queue_copy_and_wait(m->queue, out->kept + i * out->count,
+                               m->params.buffer[wd_params_whole(&m->params, kept[i])],
+                               (size_t)out->count * sizeof(float));
         wd_queue_wait(m->queue);
     }
 }

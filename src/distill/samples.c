@@ -118,8 +118,7 @@ static wd_status upload_text(group *g, wd_err *err)
     WD_TRY(wd_alloc((void **)&host, (size_t)o->batch, bytes, "text of the samples", err));
     for (int64_t i = 0; i < g->count; i++)
         o->text(o->text_context, host + (size_t)i * bytes, g->prompt[i], o->student_dtype);
-    wd_queue_copy(m->queue, g->text, host, (size_t)o->batch * bytes);
-    wd_queue_wait(m->queue);
+    wd_queue_copy_and_wait(m->queue, g->text, host, (size_t)o->batch * bytes);
     wd_free(host);
     return WD_OK;
 }
@@ -154,12 +153,11 @@ static wd_status sample_group(group *g, float *latents, const wd_schedule *sched
     size_t bytes = (size_t)(g->count * s->state) * sizeof(float);
     WD_TRY_OUT(wd_device_alloc((void **)&x, wd_queue_device(queue),
                                (size_t)(rows * s->state) * sizeof(float), "samples", err));
-    wd_queue_copy(queue, x, s->noise + g->first * s->state, bytes);
+    wd_queue_copy_and_wait(queue, x, s->noise + g->first * s->state, bytes);
     WD_TRY_OUT(wd_sampler_run(x, rows * s->state, schedule, dtype,
                               g->student ? student_velocity : teacher_velocity, g, look, g, queue,
                               err));
-    wd_queue_copy(queue, latents, x, bytes);
-    wd_queue_wait(queue);
+    wd_queue_copy_and_wait(queue, latents, x, bytes);
 out:
     wd_device_free(wd_queue_device(queue), x);
     return status;

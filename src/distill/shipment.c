@@ -108,7 +108,7 @@ static wd_status open_shipment(wd_shipment *out, const wd_shipments *s, int64_t 
     WD_TRY(wd_alloc((void **)&out->place, states, sizeof *out->place, what, err));
     WD_TRY(wd_alloc((void **)&out->first, bounds, sizeof *out->first, what, err));
     WD_TRY(wd_alloc((void **)&out->at, bounds, sizeof *out->at, what, err));
-    WD_TRY(wd_alloc((void **)&out->staging, states, s->state_bytes, what, err));
+    WD_TRY(wd_host_alloc((void **)&out->staging, device, states * s->state_bytes, what, err));
     WD_TRY(wd_event_open(&out->copied, device, err));
     return wd_event_open(&out->unpacked, device, err);
 }
@@ -129,7 +129,7 @@ wd_status wd_shipments_open(wd_shipments **out, wd_comm *comm, wd_queue *home, i
                         .count = count};
     WD_TRY_OUT(wd_alloc((void **)&s->ring, (size_t)count, sizeof *s->ring, what, err));
     for (int64_t i = 0; i < count; i++) WD_TRY_OUT(open_shipment(&s->ring[i], s, states_max, err));
-    if (wd_device_traits(device)->reads_host)
+    if (wd_device_traits(device)->synchronous)
         s->carrier = home;
     else
         WD_TRY_OUT(wd_queue_open(&s->carrier, device, err));
@@ -154,7 +154,7 @@ void wd_shipments_close(wd_shipments *s)
         wd_free(of->place);
         wd_free(of->first);
         wd_free(of->at);
-        wd_free(of->staging);
+        wd_host_free(wd_queue_device(s->home), of->staging);
         wd_event_close(of->copied);
         wd_event_close(of->unpacked);
     }

@@ -64,8 +64,8 @@ static void keep_weights(part *p, const wd_machine *m)
     HARNESS_OK(wd_alloc(&to, 2, bytes, "weights", err));
     p->weights = to;
     p->count = m->params.count;
-    wd_queue_copy(m->queue, p->weights, m->params.buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy(m->queue, p->weights + p->count, m->params.buffer[WD_PARAMS_EMA], bytes);
+    wd_queue_copy_and_wait(m->queue, p->weights, m->params.buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(m->queue, p->weights + p->count, m->params.buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(m->queue);
 }
 

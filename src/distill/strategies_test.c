@@ -120,8 +120,9 @@ static void run(outcome *out, const wd_machine_options *options, const char *lis
     out->count = 2 * m.params.count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
     size_t bytes = (size_t)m.params.count * 4;
-    wd_queue_copy(student, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy(student, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA], bytes);
+    wd_queue_copy_and_wait(student, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(student, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA],
+                           bytes);
     wd_queue_wait(student);
     wd_machine_close(&m);
     wd_residency_close(residency);

@@ -148,7 +148,7 @@ static void close_rig(rig *r)
 
 static void copy_out(wd_queue *queue, void *to, const wd_checkpoint_tensor *from)
 {
-    wd_queue_copy(queue, to, from->tensor.data, wd_tensor_bytes(&from->tensor));
+    wd_queue_copy_and_wait(queue, to, from->tensor.data, wd_tensor_bytes(&from->tensor));
 }
 
 static void save(const rank_job *job, rig *r)
@@ -185,7 +185,8 @@ static void restore(const rank_job *job, rig *r)
     json_decref(unused);
     const void *data[] = {from->trajectory[0], from->ring[0][0], from->ring[0][1]};
     for (int i = 0; i < 3; i++)
-        wd_queue_copy(queue, saved[i].tensor.data, data[i], wd_tensor_bytes(&saved[i].tensor));
+        wd_queue_copy_and_wait(queue, saved[i].tensor.data, data[i],
+                               wd_tensor_bytes(&saved[i].tensor));
     wd_queue_wait(queue);
 }
 
@@ -198,8 +199,10 @@ static void take_batches(const rank_job *job, rig *r, int64_t step)
     for (int64_t m = job->at.comm->rank; m < STEP / BATCH; m += job->of->ranks) {
         const int64_t first = step * STEP + m * BATCH;
         HARNESS_OK(wd_objective_fill(r->objective, &batch, sigma, first, BATCH, err));
-        wd_queue_copy(queue, job->out->latents[first], batch.latents, BATCH * sizeof(float[STATE]));
-        wd_queue_copy(queue, job->out->target[first], batch.target, BATCH * sizeof(float[STATE]));
+        wd_queue_copy_and_wait(queue, job->out->latents[first], batch.latents,
+                               BATCH * sizeof(float[STATE]));
+        wd_queue_copy_and_wait(queue, job->out->target[first], batch.target,
+                               BATCH * sizeof(float[STATE]));
     }
 }
 

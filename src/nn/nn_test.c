@@ -193,7 +193,7 @@ static void put_turns(float *scratch, wd_queue *queue)
         turns[i] = cosf((float)(i / HALF + i % HALF));
         turns[TOKENS * HALF + i] = sinf((float)(i / HALF + i % HALF));
     }
-    wd_queue_copy(queue, scratch, turns, sizeof turns);
+    wd_queue_copy_and_wait(queue, scratch, turns, sizeof turns);
     wd_queue_wait(queue);
 }
 
@@ -376,14 +376,14 @@ static float *device_array(bench *b, const float *from, int64_t count)
     void *out;
     wd_err err;
     wd_test_ok(wd_device_alloc(&out, b->device, (size_t)count * 4, "test data", &err), &err);
-    if (from) wd_queue_copy(b->queue, out, from, (size_t)count * 4);
+    if (from) wd_queue_copy_and_wait(b->queue, out, from, (size_t)count * 4);
     wd_queue_wait(b->queue);
     return out;
 }
 
 static void read_back(bench *b, float *to, const float *from, int64_t count)
 {
-    wd_queue_copy(b->queue, to, from, (size_t)count * 4);
+    wd_queue_copy_and_wait(b->queue, to, from, (size_t)count * 4);
     wd_queue_wait(b->queue);
 }
 
@@ -429,7 +429,7 @@ static double loss(bench *b, const layer *l, int i, const float *d, float by)
     float *moved = host_array(l->count[i], 0);
     double sum = 0;
     for (int64_t j = 0; j < l->count[i]; j++) moved[j] = b->host[i][j] + by * d[j];
-    wd_queue_copy(b->queue, b->x[i], moved, (size_t)l->count[i] * 4);
+    wd_queue_copy_and_wait(b->queue, b->x[i], moved, (size_t)l->count[i] * 4);
     wd_queue_wait(b->queue);
     wd_free(moved);
     l->forward(b->y, b->x, b->scratch, b->queue);

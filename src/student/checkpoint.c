@@ -79,8 +79,7 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tens
     size_t bytes = wd_tensor_bytes(tensor);
     for (size_t done = 0; done < bytes;) {
         size_t piece = bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES;
-        wd_queue_copy(queue, staging, (const char *)tensor->data + done, piece);
-        wd_queue_wait(queue);
+        wd_queue_copy_and_wait(queue, staging, (const char *)tensor->data + done, piece);
         WD_TRY(wd_safetensors_put(writer, staging, piece, err));
         done += piece;
     }
@@ -322,7 +321,7 @@ static wd_status load_tensor(const wd_checkpoint *checkpoint, const char *name, 
                        wd_dtype_file_name(to->dtype),
                        wd_dims_text(expected, sizeof expected, to->dim, to->ndim));
     }
-    wd_queue_copy(queue, to->data, from->data, wd_tensor_bytes(to));
+    wd_queue_copy_and_wait(queue, to->data, from->data, wd_tensor_bytes(to));
     return WD_OK;
 }
 

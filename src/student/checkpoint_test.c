@@ -80,7 +80,7 @@ static void test_round_trip(void **state)
     wd_test_ok(wd_device_alloc((void **)&latents, b.device, 6 * 4, "latents", &err), &err);
     wd_test_ok(wd_device_alloc((void **)&back, b.device, 6 * 4, "latents", &err), &err);
     float values[6] = {1, -0.0f, NAN, INFINITY, 1e-42f, 7};
-    wd_queue_copy(b.queue, latents, values, sizeof values);
+    wd_queue_copy_and_wait(b.queue, latents, values, sizeof values);
     wd_checkpoint_tensor extra[2] = {
         {"trajectory.latents", {latents, WD_F32, 2, {2, 3}}},
         {"trajectory.serial", {host_values, WD_I64, 1, {5}}},

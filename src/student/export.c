@@ -99,9 +99,8 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_params *para
     int64_t count = wd_tensor_count(&tensor);
     for (int64_t done = 0; done < count;) {
         int64_t piece = count - done < STAGING_FLOATS ? count - done : STAGING_FLOATS;
-        wd_queue_copy(queue, staging, (const float *)tensor.data + done,
-                      (size_t)piece * sizeof(float));
-        wd_queue_wait(queue);
+        wd_queue_copy_and_wait(queue, staging, (const float *)tensor.data + done,
+                               (size_t)piece * sizeof(float));
         narrow(staging, piece, dtype);
         WD_TRY(wd_safetensors_put(writer, staging, (size_t)piece * wd_dtype_bytes(dtype), err));
         done += piece;

@@ -300,9 +300,8 @@ static wd_status copy_tensor(transfer *t, int to_stage, int from_stage, int slot
             read_row(t->row, &from, r / to_set * from_set + in_set, from_cols);
             for (int64_t c = 0; c < to_cols; c++) out[c] = t->row[keep_col ? keep_col[c] : c];
         }
-        wd_queue_copy(t->queue, (float *)to.data + first * to_cols, t->staging,
-                      (size_t)((end - first) * to_cols) * sizeof(float));
-        wd_queue_wait(t->queue);
+        wd_queue_copy_and_wait(t->queue, (float *)to.data + first * to_cols, t->staging,
+                               (size_t)((end - first) * to_cols) * sizeof(float));
     }
     return WD_OK;
 }

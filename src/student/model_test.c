@@ -27,7 +27,7 @@ static void *to_device(const bench *b, const void *from, size_t bytes)
     void *to;
     wd_err err;
     wd_test_ok(wd_device_alloc(&to, b->device, bytes, "test input", &err), &err);
-    wd_queue_copy(b->queue, to, from, bytes);
+    wd_queue_copy_and_wait(b->queue, to, from, bytes);
     wd_queue_wait(b->queue);
     return to;
 }

@@ -62,15 +62,13 @@ void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue)
 int64_t wd_optimizer_steps(const wd_optimizer *optimizer, wd_queue *queue)
 {
     int64_t steps;
-    wd_queue_copy(queue, &steps, optimizer->steps, sizeof steps);
-    wd_queue_wait(queue);
+    wd_queue_copy_and_wait(queue, &steps, optimizer->steps, sizeof steps);
     return steps;
 }
 
 void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *queue)
 {
-    wd_queue_copy(queue, optimizer->steps, &steps, sizeof steps);
-    wd_queue_wait(queue);
+    wd_queue_copy_and_wait(queue, optimizer->steps, &steps, sizeof steps);
 }
 
 /* Elements from `first` on, which are `packed` on in packed buffers. */
@@ -173,8 +171,7 @@ bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, in
     for (int64_t at = 0; at < count && isfinite(found); at += LOOKED_AT) {
         const int64_t n = count - at < LOOKED_AT ? count - at : LOOKED_AT;
         wd_op_sum_squares(queue, &(wd_sum_squares_args){.sum = sum, .x = x + at, .count = n});
-        wd_queue_copy(queue, &found, sum, sizeof found);
-        wd_queue_wait(queue);
+        wd_queue_copy_and_wait(queue, &found, sum, sizeof found);
     }
     return isfinite(found);
 }

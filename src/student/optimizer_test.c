@@ -123,7 +123,7 @@ static float *step_between_bad_ones(int64_t *count, int bad_steps)
         for (int i = 0; i < bad_steps; i++) {
             float *before = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
             fill_buffer(&b, &p, WD_PARAMS_G, 9, 1, 0);
-            wd_queue_copy(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i % 3], sizeof bad[0]);
+            wd_queue_copy_and_wait(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i % 3], sizeof bad[0]);
             wd_optimizer_step(&adamw, 0.01, b.queue);
             float *after = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
             float *factor = read_floats(&b, wd_optimizer_factor(&adamw), 1);
@@ -142,7 +142,7 @@ static float *step_between_bad_ones(int64_t *count, int bad_steps)
     const size_t bytes = (size_t)p.count * sizeof *out;
     wd_test_ok(wd_alloc((void **)&out, 4, bytes, "buffers", &err), &err);
     for (int i = 0; i < 4; i++)
-        wd_queue_copy(b.queue, out + i * p.count, p.buffer[all[i]], bytes);
+        wd_queue_copy_and_wait(b.queue, out + i * p.count, p.buffer[all[i]], bytes);
     wd_queue_wait(b.queue);
     *count = 4 * p.count;
     wd_optimizer_close(&adamw);
@@ -214,7 +214,7 @@ static void test_readback(void **state)
     int taken = 0;
     for (int step = 0; step < 10; step++) {
         for (int i = 0; i < 3; i++) host[i] = (float)(10 * step + i);
-        wd_queue_copy(b.queue, device, host, sizeof host);
+        wd_queue_copy_and_wait(b.queue, device, host, sizeof host);
         wd_readback_gather(ring, device, 1, b.queue);
         wd_readback_gather(ring, device + 1, 2, b.queue);
         wd_readback_commit(ring, step, b.queue);

@@ -31,10 +31,11 @@ wd_status wd_readback_open(wd_readback **out, wd_device *device, int slots, int6
     wd_status status = WD_OK;
     WD_TRY(wd_alloc((void **)&readback, 1, sizeof *readback, "readback ring", err));
     *readback = (wd_readback){.device = device, .slots = slots, .values_max = values_max};
-    WD_TRY_OUT(wd_alloc((void **)&readback->slot, (size_t)slots, sizeof(slot), "readback slots",
-                        err));
-    WD_TRY_OUT(wd_alloc((void **)&readback->values, (size_t)slots * (size_t)values_max,
-                        sizeof(float), "readback values", err));
+    WD_TRY_OUT(
+        wd_alloc((void **)&readback->slot, (size_t)slots, sizeof(slot), "readback slots", err));
+    WD_TRY_OUT(wd_host_alloc((void **)&readback->values, device,
+                             (size_t)slots * (size_t)values_max * sizeof(float), "readback values",
+                             err));
     for (int i = 0; i < slots; i++) {
         readback->slot[i].value = readback->values + i * values_max;
         WD_TRY_OUT(wd_event_open(&readback->slot[i].done, device, err));
@@ -52,7 +53,7 @@ void wd_readback_close(wd_readback *readback)
     for (int i = 0; readback->slot && i < readback->slots; i++) {
         wd_event_close(readback->slot[i].done);
     }
-    wd_free(readback->values);
+    wd_host_free(readback->device, readback->values);
     wd_free(readback->slot);
     wd_free(readback);
 }

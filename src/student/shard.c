@@ -90,7 +90,8 @@ static wd_status open_islands(wd_shard *s, wd_err *err)
     if (!p->islands) return WD_OK;
     WD_TRY(wd_alloc((void **)&s->segment_first, (size_t)ranks + 1, sizeof(int64_t), what, err));
     WD_TRY(wd_alloc((void **)&s->islands_at, (size_t)ranks + 1, sizeof(size_t), what, err));
-    WD_TRY(wd_alloc((void **)&s->host_islands, (size_t)p->islands_count, sizeof(float), what, err));
+    WD_TRY(wd_host_alloc((void **)&s->host_islands, p->device,
+                         (size_t)p->islands_count * sizeof(float), what, err));
     for (int r = 0; r < ranks; r++) all += list_segments(NULL, p, r);
     WD_TRY(wd_alloc((void **)&s->segments, (size_t)all, sizeof *s->segments, what, err));
     for (int r = 0; r < ranks; r++) {
@@ -112,10 +113,10 @@ static wd_status open_sums(wd_shard *s, wd_err *err)
     const int64_t mine = chunks_of(p->share);
     WD_TRY(wd_device_alloc((void **)&s->sums, p->device, (size_t)(mine + !mine) * sizeof(double),
                            "gradient norm", err));
-    WD_TRY(
-        wd_alloc((void **)&s->host_sums, (size_t)chunks_of(p->count), sizeof(double), what, err));
+    WD_TRY(wd_host_alloc((void **)&s->host_sums, p->device,
+                         (size_t)chunks_of(p->count) * sizeof(double), what, err));
     WD_TRY(wd_alloc((void **)&s->sums_at, (size_t)ranks + 1, sizeof(size_t), what, err));
-    WD_TRY(wd_alloc((void **)&s->host_sum, 1, sizeof(float), what, err));
+    WD_TRY(wd_host_alloc((void **)&s->host_sum, p->device, sizeof(float), what, err));
     for (int r = 0; r < ranks; r++)
         s->sums_at[r + 1] =
             s->sums_at[r] + (size_t)chunks_of(wd_pieces_share(&p->pieces, r)) * sizeof(double);
@@ -148,12 +149,12 @@ void wd_shard_close(wd_shard *s)
     s->params->shard = NULL;
     wd_event_close(s->copied);
     if (s->sums) wd_device_free(s->params->device, s->sums);
-    wd_free(s->host_sums);
+    wd_host_free(s->params->device, s->host_sums);
     wd_free(s->sums_at);
-    wd_free(s->host_sum);
+    wd_host_free(s->params->device, s->host_sum);
     wd_free(s->segments);
     wd_free(s->segment_first);
-    wd_free(s->host_islands);
+    wd_host_free(s->params->device, s->host_islands);
     wd_free(s->islands_at);
     wd_free(s);
 }

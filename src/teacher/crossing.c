@@ -10,8 +10,8 @@ wd_status wd_crossing_open(wd_crossing *out, wd_comm *comm, wd_station *station,
     *out = (wd_crossing){.comm = comm,
                          .queue = station->queue,
                          .bytes = wd_station_stream_bytes(station, most, WD_STAGE_BLOCK)};
-    WD_TRY_OUT(wd_alloc((void **)&out->staging, WD_CROSSINGS_UNDER_WAY, out->bytes,
-                        "activations on their way", err));
+    WD_TRY_OUT(wd_host_alloc((void **)&out->staging, station->device,
+                             WD_CROSSINGS_UNDER_WAY * out->bytes, "activations on their way", err));
     for (int i = 0; i < WD_CROSSINGS_UNDER_WAY; i++)
         WD_TRY_OUT(wd_event_open(&out->copied[i], station->device, err));
 out:
@@ -26,7 +26,7 @@ void wd_crossing_close(wd_crossing *crossing)
         if (i < crossing->left) wd_comm_wait(crossing->comm, crossing->sent[i]);
         wd_event_close(crossing->copied[i]);
     }
-    wd_free(crossing->staging);
+    if (crossing->queue) wd_host_free(wd_queue_device(crossing->queue), crossing->staging);
     *crossing = (wd_crossing){0};
 }
 

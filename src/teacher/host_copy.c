@@ -4,7 +4,7 @@
 /* Gives every stage its place, and its filler: as many bytes for each rank as stages allow. */
 static wd_status lay_out(wd_host_copy *copy, const wd_residency_part *part,
                          const wd_dit_config *config, const wd_tensor_table *table,
-                         wd_safetensors *const *weights, wd_dtype storage, wd_err *err)
+                         wd_safetensors *const *weights, wd_stage_keeping keeping, wd_err *err)
 {
     const wd_placement *p = part->placement;
     wd_stage_layout layout;
@@ -12,8 +12,7 @@ static wd_status lay_out(wd_host_copy *copy, const wd_residency_part *part,
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             if (!wd_residency_part_has(part, e, s)) continue;
-            WD_TRY(wd_stage_lay_out(&layout, config, table, weights[e], s, wd_host_keeping(storage),
-                                    err));
+            WD_TRY(wd_stage_lay_out(&layout, config, table, weights[e], s, keeping, err));
             copy->at[e][s] = copy->bytes;
             copy->filler[e][s] = n++ % copy->comm->host_ranks;
             copy->bytes += layout.block_bytes;
@@ -25,13 +24,14 @@ static wd_status lay_out(wd_host_copy *copy, const wd_residency_part *part,
 
 wd_status wd_host_copy_open(wd_host_copy *out, const wd_residency_part *part,
                             const wd_dit_config *config, const wd_tensor_table *table,
-                            wd_safetensors *const *weights, wd_dtype storage, bool dry, wd_err *err)
+                            wd_safetensors *const *weights, wd_stage_keeping keeping, bool dry,
+                            wd_err *err)
 {
     *out = (wd_host_copy){0};
     if (!part || !part->sharers || part->sharers->ranks == 1) return WD_OK;
     out->comm = part->sharers;
     if (wd_host_copy_is_shared(out))
-        WD_TRY(lay_out(out, part, config, table, weights, storage, err));
+        WD_TRY(lay_out(out, part, config, table, weights, keeping, err));
     if (dry) return WD_OK;
     return wd_shared_open(&out->memory, out->comm, out->bytes, "teacher weights", err);
 }

@@ -1,9 +1,10 @@
 /* The copy of a teacher's weights that the ranks of a host have together.
  *
- * What a processor uses, and what is sent to devices from host memory, lies in the checkpoint's
- * files as they are mapped, which all processes share anyway; only tensors that are kept in another
- * dtype than the files have, or that are not aligned there, are copied. That copy is here: each
- * rank of a host converts its share of the stages, and all read all of them. */
+ * What a processor uses lies in the checkpoint's files as they are mapped, which all processes
+ * share anyway; only tensors that are kept in another dtype than the files have, or that are not
+ * aligned there, are copied. What is sent to devices from host memory is copied whole, as it will
+ * lie on the device. Either copy is here: each rank of a host makes its share of the stages, and
+ * all read all of them. */
 #ifndef WD_TEACHER_HOST_COPY_H
 #define WD_TEACHER_HOST_COPY_H
 
@@ -11,10 +12,17 @@
 #include "teacher/residency_kinds.h"
 #include "teacher/stage_layout.h"
 
-/* How stages are kept in host memory. */
+/* How a processor's stages are kept. */
 static inline wd_stage_keeping wd_host_keeping(wd_dtype storage)
 {
     return (wd_stage_keeping){.storage = storage, .in_place = true, .reads_host = true};
+}
+
+/* How stages are kept in host memory that devices copy from: their blocks are laid out as on the
+ * device. */
+static inline wd_stage_keeping wd_offload_keeping(wd_dtype storage)
+{
+    return (wd_stage_keeping){.storage = storage, .reads_host = true, .from_map = true};
 }
 
 /* Zeroed: there is none, every rank has its own. */
@@ -31,7 +39,7 @@ typedef struct wd_host_copy {
  * that have stages. `dry`: it is only counted. */
 wd_status wd_host_copy_open(wd_host_copy *out, const wd_residency_part *part,
                             const wd_dit_config *config, const wd_tensor_table *table,
-                            wd_safetensors *const *weights, wd_dtype storage, bool dry,
+                            wd_safetensors *const *weights, wd_stage_keeping keeping, bool dry,
                             wd_err *err);
 
 /* Whether stages are here rather than in memory of each rank's own. */

@@ -154,19 +154,20 @@ static void a_rank_plans_its_part(void **state)
     wd_err err = {0};
     const wd_comm like = {.rank = 1, .ranks = 8, .hosts = 2, .host_rank = 1, .host_ranks = RANKS};
     wd_comm *comm;
-    rank r;
-    open_devices(&r, false);
     wd_test_ok(wd_comm_open_dry(&comm, &like, &err), &err);
-    wd_residency *alone = open_teacher(&r, &tiny, WD_HOME_DEVICE, WD_F32, NULL);
-    const size_t copy = wd_device_bytes(r.processor);
-    assert_true(copy > 1 << 20);
-    for (int home = WD_HOME_DEVICE; home <= WD_HOME_HOST; home++)
+    for (int home = WD_HOME_DEVICE; home <= WD_HOME_HOST; home++) {
+        rank r;
+        open_devices(&r, home == WD_HOME_HOST);
+        wd_residency *alone = open_teacher(&r, &tiny, (wd_home)home, WD_F32, NULL);
+        const size_t copy = home == WD_HOME_HOST ? alone->host_bytes : wd_device_bytes(r.processor);
+        assert_true(copy > 1 << 20);
         assert_int_equal(planned(r.processor, (wd_home)home, NULL) -
                              planned(r.processor, (wd_home)home, comm),
                          copy - (copy + RANKS - 1) / RANKS);
-    wd_residency_close(alone);
+        wd_residency_close(alone);
+        close_devices(&r);
+    }
     wd_comm_close(comm);
-    close_devices(&r);
 }
 
 int main(void)

@@ -115,7 +115,7 @@ static inline void compare_stage(const rank *r, wd_residency *a, wd_residency *b
         HARNESS_CHECK(bytes == wd_tensor_bytes(&view[1].t[t]));
         for (int i = 0; i < 2; i++) {
             HARNESS_CHECK(!wd_alloc((void **)&copy[i], bytes, 1, "a test", &err));
-            wd_queue_copy(r->queue, copy[i], view[i].t[t].data, bytes);
+            wd_queue_copy_and_wait(r->queue, copy[i], view[i].t[t].data, bytes);
         }
         wd_queue_wait(r->queue);
         HARNESS_CHECK(!memcmp(copy[0], copy[1], bytes));

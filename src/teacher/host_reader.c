@@ -249,6 +249,11 @@ out:
     return status;
 }
 
+void *wd_host_reader_memory(const wd_host_reader *reader, size_t *bytes)
+{
+    return wd_ring_whole(reader->ring, bytes);
+}
+
 void wd_host_reader_leave(wd_host_reader *reader)
 {
     pthread_mutex_lock(&reader->lock);

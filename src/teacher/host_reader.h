@@ -34,6 +34,9 @@ size_t wd_host_reader_share(int host_ranks, size_t stage_bytes);
 wd_status wd_host_reader_open(wd_host_reader **out, const wd_host_reader_options *options,
                               wd_err *err);
 
+/* The memory that is read into, of *bytes, as this rank has it: for who copies from there. */
+void *wd_host_reader_memory(const wd_host_reader *reader, size_t *bytes);
+
 /* A sweep of all ranks, and the one after it: as wd_residency_begin. */
 void wd_host_reader_begin(wd_host_reader *reader, wd_sweep_experts sweep, unsigned next);
 

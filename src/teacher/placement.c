@@ -110,7 +110,7 @@ static size_t add_weights(wd_placed_device *bytes, const wd_placement *p,
             if (place->home == WD_HOME_DEVICE)
                 wd_placed_keep(bytes, &size->stage[e][s], wd_site_at(site, device)->reads_host);
             else if (place->home == WD_HOME_HOST)
-                host += size->stage[e][s].host;
+                host += size->stage[e][s].device;
         }
     return host;
 }
@@ -194,8 +194,7 @@ size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size 
     for (int e = 0; e < placement->experts; e++)
         for (int s = 0; s < placement->stages; s++) {
             const wd_place *place = &placement->place[e][s];
-            if (place->home == WD_HOME_HOST ||
-                (place->home == WD_HOME_DEVICE && wd_site_at(site, place->device)->reads_host))
+            if (place->home == WD_HOME_DEVICE && wd_site_at(site, place->device)->reads_host)
                 mapped += wd_stage_mapped(&size->stage[e][s]);
         }
     return mapped;

@@ -80,11 +80,11 @@ static inline int64_t wd_placed_window(const wd_placement *placement, int64_t wi
 
 /* A stage of one expert in bytes. */
 typedef struct wd_stage_size {
-    size_t device;  /* in a device's pool, in the dtype the teacher is kept in */
-    size_t padding; /* of these, between tensors */
-    size_t host;    /* in host memory, or on a device that reads it: what is not used as mapped */
-    size_t file;    /* in the checkpoint */
-    size_t reading; /* in host memory while it is read from disk for another device */
+    size_t device;     /* in a device's pool, in the dtype the teacher is kept in; as much in host
+                        * memory where it is copied to a device from there */
+    size_t host;       /* on a device that reads host memory: what is not used as mapped */
+    size_t file;       /* in the checkpoint */
+    size_t reading;    /* in host memory while it is read from disk for another device */
     size_t converting; /* the same for the processor, which reads the rest to where it is used */
     size_t casting;    /* on a device, for the largest tensor that is converted on its way there */
     size_t host_casting; /* in host memory, of those that are not aligned in the file */
@@ -258,17 +258,17 @@ size_t wd_placed_host(const wd_placed_bytes *bytes);
 size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device);
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site);
 
-/* Of a stage in host memory: what is used where it is mapped, which is no memory of ours. */
+/* Of a stage on a processor: what is used where it is mapped, which is no memory of ours. */
 static inline size_t wd_stage_mapped(const wd_stage_size *stage)
 {
     return stage->device > stage->host ? stage->device - stage->host : 0;
 }
 
-/* What is copied to a device that a stage is streamed to: from disk it comes as it is there, and is
- * converted on the device. */
+/* What is copied to a device that a stage is streamed to: from host memory its whole block, from
+ * disk as it is there, to be converted on the device. */
 static inline size_t wd_stage_sent(const wd_stage_size *stage, wd_home home)
 {
-    return home == WD_HOME_DISK ? stage->file : stage->device - stage->padding;
+    return home == WD_HOME_DISK ? stage->file : stage->device;
 }
 
 /* Of all stages that are there. */

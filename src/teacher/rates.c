@@ -134,10 +134,10 @@ wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err)
     size_t most = COPY_MOST, free = wd_device_bytes_max(device) - wd_device_bytes(device);
     if (free < most) most = free;
     WD_TRY_OUT(wd_device_alloc(&c.to, device, most, "a measurement", err));
-    WD_TRY_OUT(wd_alloc(&c.from, most, 1, "a measurement", err));
+    WD_TRY_OUT(wd_host_alloc(&c.from, device, most, "a measurement", err));
     WD_TRY_OUT(measure(bytes_per_s, sample_copy, &c, COPY_LEAST, (int64_t)most, err));
 out:
-    wd_free(c.from);
+    wd_host_free(device, c.from);
     wd_device_free(device, c.to);
     return status;
 }

@@ -146,7 +146,8 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
                               wd_err *err)
 {
     bool reads_host = wd_device_traits(r->device)->reads_host;
-    const wd_stage_keeping keeping = {storage, reads_host, reads_host};
+    const wd_stage_keeping keeping = {
+        .storage = storage, .in_place = reads_host, .reads_host = reads_host};
     for (int s = 0; r->weights[expert] && s < r->base.stages; s++) {
         wd_stage_layout layout;
         if (!wd_residency_part_has(part, expert, s)) continue;
@@ -178,8 +179,8 @@ static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int e = 0; e < experts; e++) WD_TRY_OUT(open_expert(r, pipeline, part, e, err));
     if (wd_device_traits(r->device)->reads_host)
-        WD_TRY_OUT(wd_host_copy_open(&r->copy, part, &pipeline->dit, &table, r->weights, storage,
-                                     wd_device_is_dry(r->device), err));
+        WD_TRY_OUT(wd_host_copy_open(&r->copy, part, &pipeline->dit, &table, r->weights,
+                                     wd_host_keeping(storage), wd_device_is_dry(r->device), err));
     r->base.host_bytes = r->copy.share_bytes;
     if (!wd_device_is_dry(r->device)) r->loading = wd_residency_loading(&r->base, part);
     for (int e = 0; e < experts; e++)

@@ -3,6 +3,7 @@
  * the way. Where the storage dtype is only for storage (F16), acquire widens the stage, as the
  * `resident` residency does. */
 #include "core/memory.h"
+#include "core/require.h"
 #include "teacher/residency_streamed_impl.h"
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
@@ -55,14 +56,28 @@ wd_status wd_streamed_take_host(void **out, wd_streamed *r, size_t bytes, const 
                                 wd_err *err)
 {
     r->base.host_bytes += bytes;
-    if (!r->dry) return wd_alloc(out, bytes, 1, what, err);
+    if (!r->dry) return wd_host_alloc(out, r->device, bytes, what, err);
     *out = (void *)((uintptr_t)1 << 30);
     return WD_OK;
 }
 
 void wd_streamed_give_host(const wd_streamed *r, void *block)
 {
-    if (!r->dry) wd_free(block);
+    if (!r->dry) wd_host_free(r->device, block);
+}
+
+void wd_streamed_bring_block(wd_streamed *r, wd_slot *s)
+{
+    const wd_stage_layout *layout = &r->layout[s->expert][s->stage];
+    wd_event_wait_on(r->copies, s->released);
+    wd_stage_view(&s->view, layout, s->block);
+    wd_queue_copy(r->copies, s->block, r->block[s->expert][s->stage], layout->block_bytes);
+    wd_event_record(s->arrived, r->copies);
+}
+
+static bool is_shared(const wd_streamed *r)
+{
+    return wd_host_copy_is_shared(&r->copy);
 }
 
 static void streamed_close(wd_residency *self)
@@ -73,12 +88,14 @@ static void streamed_close(wd_residency *self)
     wd_slots_close(r);
     wd_device_free(r->device, r->wide);
     for (int e = 0; e < EXPERTS_MAX; e++) {
-        for (int s = 0; r->converted[e] && s < r->base.stages; s++)
-            wd_streamed_give_host(r, r->converted[e][s]);
-        wd_free(r->converted[e]);
+        for (int s = 0; r->block[e] && !is_shared(r) && s < r->base.stages; s++)
+            wd_streamed_give_host(r, r->block[e][s]);
+        wd_free(r->block[e]);
         wd_free(r->layout[e]);
         wd_safetensors_close(r->weights[e]);
     }
+    if (r->copy.memory && r->registered)
+        wd_host_unregister(r->device, wd_shared_data(r->copy.memory));
     wd_host_copy_close(&r->copy);
     wd_device_free(r->device, r->casting);
     wd_streamed_close_disk(r);
@@ -110,31 +127,39 @@ static wd_status fill(const wd_stage_layout *host, void *block, wd_queue *proces
     return WD_OK;
 }
 
-/* The tensors of a stage that the file has in another dtype are converted by the processor, once:
- * what is brought comes from there. */
-static wd_status convert(wd_streamed *r, const wd_pipeline *pipeline, const wd_tensor_table *table,
+/* The stage's block in host memory, filled by the processor, which converts what the file has in
+ * another dtype. It is laid out as on the device, so that one copy brings it there. */
+static wd_status take_in(wd_streamed *r, const wd_pipeline *pipeline, const wd_tensor_table *table,
                          int expert, int stage, const wd_streamed_options *o, wd_err *err)
 {
     wd_stage_layout *layout = &r->layout[expert][stage], host;
-    const bool shared = wd_host_copy_is_shared(&r->copy);
-    wd_dit_stage view;
-    void *block;
+    void **block = &r->block[expert][stage];
     WD_TRY(wd_stage_lay_out(&host, &pipeline->dit, table, r->weights[expert], stage,
-                            wd_host_keeping(o->storage), err));
-    if (!host.block_bytes) return WD_OK;
-    if (shared) {
-        block = wd_host_copy_block(&r->copy, expert, stage);
-    } else {
-        WD_TRY(wd_streamed_take_host(&block, r, host.block_bytes, "teacher weights in host memory",
-                                     err));
-        r->converted[expert][stage] = block;
-    }
-    if (!r->dry && (!shared || wd_host_copy_fills(&r->copy, expert, stage)))
-        WD_TRY(fill(&host, block, o->processor, err));
-    wd_stage_view(&view, &host, block);
-    for (int i = 0; i < layout->tensors; i++)
-        if (view.t[i].data) layout->file[i] = view.t[i];
+                            wd_offload_keeping(o->storage), err));
+    WD_REQUIRE(host.block_bytes == layout->block_bytes,
+               "stage %d is %zu bytes in host memory and %zu on the device", stage,
+               host.block_bytes, layout->block_bytes);
     layout->staging_bytes = 0;
+    if (is_shared(r))
+        *block = wd_host_copy_block(&r->copy, expert, stage);
+    else
+        WD_TRY(wd_streamed_take_host(block, r, host.block_bytes, "teacher weights in host memory",
+                                     err));
+    if (r->dry || (is_shared(r) && !wd_host_copy_fills(&r->copy, expert, stage))) return WD_OK;
+    return fill(&host, *block, o->processor, err);
+}
+
+/* The copy that a host's ranks have together, from which this rank's device copies. */
+static wd_status open_copy(wd_streamed *r, const wd_pipeline *pipeline,
+                           const wd_tensor_table *table, const wd_streamed_options *o, wd_err *err)
+{
+    WD_TRY(wd_host_copy_open(&r->copy, o->part, &pipeline->dit, table, r->weights,
+                             wd_offload_keeping(o->storage), r->dry, err));
+    r->base.host_bytes = r->copy.share_bytes;
+    if (!r->copy.memory) return WD_OK;
+    WD_TRY(wd_host_register(r->device, wd_shared_data(r->copy.memory), r->copy.bytes,
+                            "teacher weights in host memory", err));
+    r->registered = true;
     return WD_OK;
 }
 
@@ -150,21 +175,21 @@ static wd_status open_expert(wd_streamed *r, const wd_pipeline *pipeline, int ex
     const wd_component component = expert ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER;
     WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, component, err));
     WD_TRY(wd_alloc((void **)&r->layout[expert], stages, sizeof(wd_stage_layout), "stages", err));
-    return wd_alloc((void **)&r->converted[expert], stages, sizeof(void *), "stages", err);
+    return wd_alloc((void **)&r->block[expert], stages, sizeof(void *), "stages", err);
 }
 
 static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pipeline,
                                 const wd_tensor_table *table, int expert,
                                 const wd_streamed_options *o, wd_err *err)
 {
-    const wd_stage_keeping keeping = {o->storage, false, r->reads_host};
+    const wd_stage_keeping keeping = {.storage = o->storage, .reads_host = r->reads_host};
     for (int s = 0; s < r->base.stages; s++) {
         wd_stage_layout *layout = &r->layout[expert][s];
         const wd_stage_kind kind = wd_stage_kind_of(s, r->base.stages);
         if (!wd_residency_part_has(o->part, expert, s)) continue;
         WD_TRY(
             wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
-        if (!r->from_disk) WD_TRY(convert(r, pipeline, table, expert, s, o, err));
+        if (!r->from_disk) WD_TRY(take_in(r, pipeline, table, expert, s, o, err));
         wd_progress_at(&r->loading, r->loading.now.done + 1);
         n->stages[kind]++;
         wd_placed_most(&n->block[kind], layout->block_bytes);
@@ -210,10 +235,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     WD_TRY_OUT(wd_queue_open(&r->copies, r->device, err));
     WD_TRY_OUT(wd_dit_table_open(&table, &pipeline->dit, err));
     for (int e = 0; e < r->base.experts; e++) WD_TRY_OUT(open_expert(r, pipeline, e, err));
-    if (!r->from_disk)
-        WD_TRY_OUT(wd_host_copy_open(&r->copy, options->part, &pipeline->dit, &table, r->weights,
-                                     options->storage, r->dry, err));
-    r->base.host_bytes = r->copy.share_bytes;
+    if (!r->from_disk) WD_TRY_OUT(open_copy(r, pipeline, &table, options, err));
     if (!r->dry && !r->from_disk) r->loading = wd_residency_loading(&r->base, options->part);
     for (int e = 0; e < r->base.experts; e++)
         WD_TRY_OUT(lay_out_expert(r, &n, pipeline, &table, e, options, err));

@@ -19,6 +19,7 @@ static wd_status read_stage(wd_streamed *r, wd_slot *s, wd_err *err)
     wd_stage_layout layout = r->layout[s->expert][s->stage];
     wd_dit_stage view;
     const int k = next_staging(r, &layout);
+    layout.pinned = true;
     char *staging = r->staging[k];
     if (r->reads_host) wd_event_wait(s->released);
     wd_event_wait(r->sent[k]);
@@ -62,6 +63,7 @@ static void *follow(void *context)
         wd_slot *s = wd_slot_await_empty(r, &next);
         if (!s) break;
         const wd_status status = wd_host_reader_await(&layout, r->host_reader, &next, &s->error);
+        layout.pinned = true;
         if (status == WD_OK) {
             wd_slot_launch(r, s, &layout);
             wd_event_record(r->sent[0], r->copies);
@@ -98,6 +100,10 @@ static wd_status open_host_reader(wd_streamed *r, size_t stage_bytes, const wd_s
     if (r->dry) return WD_OK;
     WD_TRY(wd_host_reader_open(&r->host_reader, &options, err));
     if (!r->host_reader) return WD_OK;
+    size_t bytes;
+    void *memory = wd_host_reader_memory(r->host_reader, &bytes);
+    WD_TRY(wd_host_register(r->device, memory, bytes, "teacher weights being read", err));
+    r->registered = true;
     WD_TRY(wd_event_open(&r->sent[0], r->device, err));
     return start(r, follow, err);
 }
@@ -136,6 +142,10 @@ void wd_streamed_end_disk(wd_streamed *r)
         if (r->host_reader) wd_host_reader_leave(r->host_reader);
         pthread_join(r->thread, NULL);
     }
+    if (!r->host_reader) return;
+    size_t bytes;
+    wd_queue_wait(r->copies);
+    if (r->registered) wd_host_unregister(r->device, wd_host_reader_memory(r->host_reader, &bytes));
     wd_host_reader_close(r->host_reader);
 }
 

@@ -1,10 +1,10 @@
 /* Inside the streamed residency: what its files share.
  *
- * Data flow, host: (mapped file | block converted once, one for all ranks of a host) -> copy on a
- * queue of our own -> slot.
- * Disk: file -> (staging ->) slot, by a thread that reads ahead; the page cache keeps nothing.
- * A processor computes from slots in host memory, which are read into without a copy. Where ranks
- * of a host share the part: file -> ring of the host's reader -> slot, by a thread that follows it.
+ * Data flow, host: a block per stage, pinned, laid out as on the device, made once, one for all
+ * ranks of a host -> one copy on a queue of our own -> slot. Disk: file -> (staging ->) slot, by a
+ * thread that reads ahead; the page cache keeps nothing. A processor computes from slots in host
+ * memory, which are read into without a copy. Where ranks of a host share the part: file -> ring of
+ * the host's reader -> slot, by a thread that follows it.
  *
  * Events order the two queues: the one that brings, and the one that computes. */
 #ifndef WD_TEACHER_RESIDENCY_STREAMED_IMPL_H
@@ -46,8 +46,9 @@ typedef struct wd_streamed {
     bool dry; /* memory is counted, not taken */
     wd_safetensors *weights[WD_PLACED_EXPERTS_MAX];
     wd_stage_layout *layout[WD_PLACED_EXPERTS_MAX]; /* [stages]: from where it is to a slot */
-    void **converted[WD_PLACED_EXPERTS_MAX]; /* [stages] host memory, if it is this rank's own */
+    void **block[WD_PLACED_EXPERTS_MAX]; /* [stages] in host memory; NULL: it comes from disk */
     wd_host_copy copy;
+    bool registered;          /* with the device, or the memory of the reader that ranks share */
     wd_progress_part loading; /* into host memory */
     wd_slot slot[WD_STREAMED_SLOTS_MAX];
     int slots;
@@ -68,17 +69,21 @@ typedef struct wd_streamed {
     bool threaded, closing;
 } wd_streamed;
 
-/* Host memory for weights: on a dry device an address that nobody uses. */
+/* Host memory for weights, which the device copies from: on a dry one an address that nobody uses.
+ */
 wd_status wd_streamed_take_host(void **out, wd_streamed *r, size_t bytes, const char *what,
                                 wd_err *err);
 void wd_streamed_give_host(const wd_streamed *r, void *block);
+
+/* As wd_slot_launch, of a stage in host memory: one copy. */
+void wd_streamed_bring_block(wd_streamed *r, wd_slot *slot);
 
 /* ---- slots: residency_streamed_slots.c ---- */
 
 wd_status wd_slot_open(wd_streamed *r, wd_stage_kind kind, size_t bytes, wd_err *err);
 void wd_slots_close(wd_streamed *r);
 
-/* Launches what brings the stage to the slot, for work that waits for slot->arrived. */
+/* Launches what brings a stage that was read to the slot, for work that waits for slot->arrived. */
 void wd_slot_launch(wd_streamed *r, wd_slot *slot, const wd_stage_layout *layout);
 
 /* The slot that has the stage or gets it; waits for a free one only if it `must` be, else it may

@@ -84,7 +84,7 @@ wd_slot *wd_slot_ask(wd_streamed *r, int expert, int stage, bool must)
         pthread_cond_broadcast(&r->changed);
     }
     pthread_mutex_unlock(&r->lock);
-    if (s && !there && !r->from_disk) wd_slot_launch(r, s, &r->layout[expert][stage]);
+    if (s && !there && !r->from_disk) wd_streamed_bring_block(r, s);
     return s;
 }
 

@@ -25,7 +25,8 @@ wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool una
     const wd_dtype stored = wd_spec_dtype(spec, keeping.storage);
     const bool same = file == stored;
     /* what is not used in place has been read to where it is aligned */
-    const bool is_read = keeping.reads_host && !(keeping.in_place && unaligned);
+    const bool mapped = keeping.in_place || keeping.from_map;
+    const bool is_read = keeping.reads_host && !(mapped && unaligned);
     wd_kept_tensor kept = {.stored = stored,
                            .bytes = count * wd_dtype_bytes(stored),
                            .file = count * wd_dtype_bytes(file)};
@@ -79,6 +80,14 @@ void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *bl
     }
 }
 
+static void fetch(wd_queue *queue, void *to, const wd_tensor *from, bool pinned)
+{
+    if (pinned)
+        wd_queue_copy(queue, to, from->data, wd_tensor_bytes(from));
+    else
+        wd_queue_copy_and_wait(queue, to, from->data, wd_tensor_bytes(from));
+}
+
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue)
 {
@@ -88,12 +97,12 @@ void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *b
         const wd_tensor *file = &layout->file[i], *to = &stored->t[i];
         if (layout->offset[i] == SIZE_MAX) continue;
         if (file->dtype == to->dtype) {
-            wd_queue_copy(queue, to->data, file->data, wd_tensor_bytes(file));
+            fetch(queue, to->data, file, layout->pinned);
             continue;
         }
         const void *from = file->data;
         if (!reads_host || !is_aligned(file)) {
-            wd_queue_copy(queue, staging, from, wd_tensor_bytes(file));
+            fetch(queue, staging, file, layout->pinned);
             from = staging;
         }
         wd_op_cast(queue, &(wd_cast_args){.to = to->data,

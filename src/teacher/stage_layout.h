@@ -19,6 +19,7 @@ typedef struct wd_stage_layout {
     size_t mapped_bytes;     /* of those used where they are mapped */
     size_t staging_bytes;    /* for the largest tensor that is converted on its way to a device */
     size_t widened_bytes;    /* of the stage in the dtype that is computed in */
+    bool pinned;             /* `file` lies where copies of the device may name it, not mapped */
 } wd_stage_layout;
 
 /* How a stage is to be kept. */
@@ -26,6 +27,8 @@ typedef struct wd_stage_keeping {
     wd_dtype storage;
     bool in_place;   /* tensors of the right dtype are used where they are mapped */
     bool reads_host; /* the device that converts may read the mapped file */
+    bool from_map;   /* what is copied comes from the mapped file, where it may not be aligned;
+                      * else it is read to where it is aligned, unless it is used in place */
 } wd_stage_keeping;
 
 /* What one tensor takes. Layouts and sizes (teacher/teacher_size.h) are sums of these. */
@@ -50,7 +53,8 @@ wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            wd_stage_keeping keeping, wd_err *err);
 
 /* Fills `block` from layout->file, launching on `queue`; views of it in *stored. `staging`: device
- * memory of staging_bytes, used in the queue's order. */
+ * memory of staging_bytes, used in the queue's order. Returns when copies are done, unless
+ * layout->pinned. */
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue);
 

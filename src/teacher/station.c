@@ -48,8 +48,9 @@ static wd_status open_entry(wd_station *s, wd_err *err)
     const wd_sweep_options *o = s->options;
     const size_t micro = (size_t)o->micro_batch;
     if (s->guided) s->text_negative = wd_arena_push(&s->arena, text_bytes(o));
-    WD_TRY(wd_alloc((void **)&s->host_timestep, micro, sizeof(float), "teacher sweep", err));
-    WD_TRY(wd_alloc(&s->host_text, micro, text_bytes(o), "teacher sweep", err));
+    WD_TRY(wd_host_alloc((void **)&s->host_timestep, s->device, micro * sizeof(float),
+                         "teacher sweep", err));
+    WD_TRY(wd_host_alloc(&s->host_text, s->device, micro * text_bytes(o), "teacher sweep", err));
     WD_TRY(wd_event_open(&s->uploaded, s->device, err));
     if (s->guided && !wd_device_is_dry(s->device)) {
         o->text(o->text_context, s->host_text, -1, o->dtype);
@@ -179,8 +180,8 @@ void wd_station_close(wd_station *s)
     wd_dit_rope_close(&s->rope);
     if (s->block) wd_device_free(s->device, s->block);
     wd_free(s->slot);
-    wd_free(s->host_timestep);
-    wd_free(s->host_text);
+    wd_host_free(s->device, s->host_timestep);
+    wd_host_free(s->device, s->host_text);
     *s = (wd_station){0};
 }
 

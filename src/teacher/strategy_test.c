@@ -192,7 +192,7 @@ static void bytes_by_home(void **state)
     assert_int_equal(on_device(&p, &size, &site, 2), 42);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_offload, &size, &site, 0, &err), &err);
     assert_int_equal(on_device(&p, &size, &site, 1), 11 + 2 * 12 + 13);
-    assert_int_equal(in_host(&p, &size, &site), 6);
+    assert_int_equal(in_host(&p, &size, &site), 42);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &site, 0, &err), &err);
     assert_int_equal(on_device(&p, &size, &site, 1), 11 + 2 * 12 + 13);
     assert_int_equal(in_host(&p, &size, &site), 2 * 7); /* one is sent while one is read */

@@ -68,7 +68,7 @@ static void open_setup(setup *s, wd_dtype storage, bool guard, kind home)
     static float noise[STATES * STATE_COUNT];
     wd_random_normal(noise, STATES * STATE_COUNT, (wd_random){.seed = 2, .stream = WD_RANDOM_TEST},
                      0);
-    wd_queue_copy(s->queue, s->latents, noise, bytes);
+    wd_queue_copy_and_wait(s->queue, s->latents, noise, bytes);
     wd_queue_wait(s->queue);
 }
 
@@ -126,7 +126,7 @@ static int64_t run(setup *s, float *out, wd_dtype dtype, int64_t window, int64_t
         fail_msg("%s", err.message);
     int64_t before = s->residency->acquires;
     run_all(s, sweep, window);
-    wd_queue_copy(s->queue, out, s->velocity, STATES * STATE_COUNT * sizeof(float));
+    wd_queue_copy_and_wait(s->queue, out, s->velocity, STATES * STATE_COUNT * sizeof(float));
     wd_queue_wait(s->queue);
     wd_sweep_close(sweep);
     return s->residency->acquires - before;

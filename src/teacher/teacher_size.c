@@ -29,7 +29,6 @@ static void add_tensor(wd_stage_size *size, const wd_tensor_spec *spec, wd_dtype
         wd_stage_keep(spec, file, unaligned, (wd_stage_keeping){.storage = storage});
     const wd_kept_tensor host = wd_stage_keep(spec, file, unaligned, wd_host_keeping(storage));
     size->device += device.room;
-    size->padding += device.room - device.bytes;
     size->file += device.file;
     size->reading += device.reading;
     if (storage == WD_F16) size->widened += device.widened;

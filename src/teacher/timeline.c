@@ -126,8 +126,6 @@ static double copy_over(player *p, int expert, int stage, double from)
     const int device = place->device;
     const double bytes = (double)wd_stage_sent(size, place->home);
     const wd_timeline_event copy = {WD_LANE_LINK, device, 0, expert, stage, -1, 0, 0};
-    if (place->home == WD_HOME_HOST)
-        from = fault_in(p, expert, stage, later(from, p->part[device].link.free));
     return work(p, &p->part[device].link, from,
                 bytes / wd_site_at(p->site, device)->link_bytes_per_s, copy);
 }

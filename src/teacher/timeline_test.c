@@ -269,8 +269,8 @@ static void processor_streams_from_disk(void **state)
     assert_seconds(t.sweep_seconds, 8 * BLOCKS);
 }
 
-/* More mapped weights than the page cache keeps are read in every sweep: by a processor when it
- * comes to them, for a device while it computes. */
+/* More mapped weights than the page cache keeps are read in every sweep, when a processor comes to
+ * them. */
 static void mapped_again_and_again(void **state)
 {
     (void)state;
@@ -283,12 +283,8 @@ static void mapped_again_and_again(void **state)
     p.by_batch = 0;
     assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 3 * BLOCKS);
     site.uncached = true;
-    wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, (3 + 2) * BLOCKS);
-    p = placed(WD_HOME_HOST, 1);
-    site.device[0].reads_host = false;
-    t = played(&p, &size, &site, &load, NULL, NULL);
-    assert_seconds(t.sweep_seconds, (2 + 4) * BLOCKS);
 }
 
 typedef struct watch {

@@ -66,8 +66,7 @@ static void bring(const walk *w, int expert, int stage)
 {
     const wd_place *place = &w->placement->place[expert][stage];
     const wd_stage_size *size = &w->size->stage[expert][stage];
-    const bool mapped =
-        place->home == WD_HOME_HOST || wd_site_at(w->site, place->device)->reads_host;
+    const bool mapped = wd_site_at(w->site, place->device)->reads_host;
     size_t read = 0;
     if (place->home == WD_HOME_DISK)
         read = size->file;

@@ -5,14 +5,13 @@
 
 enum { STAGES = 4, LINKS = 64 };
 
-/* Stages of 400 bytes, of which 16 are padding; 700 in the files, 100 of them used as mapped. */
+/* Stages of 400 bytes; 700 in the files, 100 of them used as mapped by a processor. */
 static wd_teacher_size four(int experts)
 {
     wd_teacher_size size = {.experts = experts, .stages = STAGES};
     for (int e = 0; e < experts; e++)
         for (int s = 0; s < STAGES; s++)
-            size.stage[e][s] =
-                (wd_stage_size){.device = 400, .padding = 16, .host = 300, .file = 700};
+            size.stage[e][s] = (wd_stage_size){.device = 400, .host = 300, .file = 700};
     return size;
 }
 
@@ -89,7 +88,7 @@ static void links_of_one_rank(void **state)
     const wd_traffic t = sweep(link, &p, &site);
     ASSERT_LINKS(
         &t, {WD_LINK_READ, 0, -1, 1, 2 * (700 + 700)}, {WD_LINK_IN, -1, 0, 1, 2 * (700 + LATENTS)},
-        {WD_LINK_IN, -1, 1, 1, 2 * (384 + TEXT)}, {WD_LINK_OUT, 1, -1, 1, 2 * TO_HEAD},
+        {WD_LINK_IN, -1, 1, 1, 2 * (400 + TEXT)}, {WD_LINK_OUT, 1, -1, 1, 2 * TO_HEAD},
         {WD_LINK_ACROSS, 0, 1, 1, 2 * (LATENTS + HOP)}, {WD_LINK_ACROSS, 1, 0, 1, 2 * HOP});
 }
 
@@ -107,8 +106,8 @@ static void mapped_weights_are_read(void **state)
     for (int uncached = 0; uncached < 2; uncached++) {
         site.uncached = uncached;
         const wd_traffic t = sweep(link, &p, &site);
-        assert_true(wd_traffic_bytes(&t, WD_LINK_READ) == uncached * 2 * (100 + 2 * 100));
-        assert_true(wd_traffic_bytes(&t, WD_LINK_IN) == 2 * (384 + TEXT + TO_HEAD));
+        assert_true(wd_traffic_bytes(&t, WD_LINK_READ) == uncached * 2 * 2 * 100);
+        assert_true(wd_traffic_bytes(&t, WD_LINK_IN) == 2 * (400 + TEXT + TO_HEAD));
         assert_true(wd_traffic_bytes(&t, WD_LINK_OUT) == 2 * HOP);
     }
 }

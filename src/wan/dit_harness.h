@@ -78,7 +78,7 @@ static inline void harness_put(wd_queue *queue, void *to, const float *from, wd_
         else
             ((float *)staging)[i] = from[i];
     }
-    wd_queue_copy(queue, to, staging, bytes);
+    wd_queue_copy_and_wait(queue, to, staging, bytes);
     wd_queue_wait(queue);
     wd_free(staging);
 }
@@ -89,7 +89,7 @@ static inline float *harness_get(wd_queue *queue, const void *from, wd_dtype typ
     size_t bytes = (size_t)count * wd_dtype_bytes(type);
     void *staging = harness_host(bytes);
     float *out = harness_host((size_t)count * sizeof *out);
-    wd_queue_copy(queue, staging, from, bytes);
+    wd_queue_copy_and_wait(queue, staging, from, bytes);
     wd_queue_wait(queue);
     for (int64_t i = 0; i < count; i++)
         out[i] = type == WD_BF16 ? wd_bf16_to_f32(((uint16_t *)staging)[i]) : ((float *)staging)[i];
@@ -358,7 +358,7 @@ static inline harness_results harness_run(harness *h, const harness_inputs *in, 
     if (!dry) {
         block = harness_alloc(h->device, mode.arena_bytes);
         float *zeros = harness_host(h->grad_bytes); /* gradients are added to */
-        wd_queue_copy(h->queue, h->grads, zeros, h->grad_bytes);
+        wd_queue_copy_and_wait(h->queue, h->grads, zeros, h->grad_bytes);
         wd_queue_wait(h->queue);
         wd_free(zeros);
     }

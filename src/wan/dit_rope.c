@@ -62,9 +62,8 @@ wd_status wd_dit_rope_open(wd_dit_rope *out, const wd_dit_config *config, const 
     WD_TRY_OUT(wd_device_alloc(&sines, rope.device, count * sizeof(float), "RoPE sines", err));
     rope.sin = sines;
     if (!wd_device_is_dry(rope.device)) fill(host, (float *)host + count, config, grid);
-    wd_queue_copy(queue, rope.cos, host, count * sizeof(float));
-    wd_queue_copy(queue, rope.sin, (float *)host + count, count * sizeof(float));
-    wd_queue_wait(queue);
+    wd_queue_copy_and_wait(queue, rope.cos, host, count * sizeof(float));
+    wd_queue_copy_and_wait(queue, rope.sin, (float *)host + count, count * sizeof(float));
     *out = rope;
 out:
     if (status != WD_OK) wd_dit_rope_close(&rope);

@@ -37,7 +37,7 @@ static wd_status velocity_of(void *context, float *velocity, const float *latent
     if (r->velocity) {
         float host[N];
         values(host, r->velocity, r->step);
-        wd_queue_copy(r->queue, velocity, host, sizeof host);
+        wd_queue_copy_and_wait(r->queue, velocity, host, sizeof host);
         wd_queue_wait(r->queue);
     } else {
         wd_combine_args args = {.y = velocity,
@@ -56,7 +56,7 @@ static wd_status compare(void *context, int64_t step, const float *latents, wd_e
     (void)err;
     r->step = step;
     float found[N], expected[N];
-    wd_queue_copy(r->queue, found, latents, sizeof found);
+    wd_queue_copy_and_wait(r->queue, found, latents, sizeof found);
     wd_queue_wait(r->queue);
     if (json_is_null(json_array_get(r->trace, (size_t)step))) {
         /* Not a number in diffusers (bh1's step to sigma 0); ours must be one. */
@@ -116,10 +116,10 @@ static void run_one(const json_t *one, wd_device *device)
     assert_int_equal(wd_device_alloc((void **)&r.slope, device, sizeof host, "slope", NULL), WD_OK);
     assert_int_equal(wd_device_alloc((void **)&latents, device, sizeof host, "x", NULL), WD_OK);
     for (int k = 0; k < N; k++) host[k] = cosf((float)k);
-    wd_queue_copy(r.queue, r.slope, host, sizeof host);
+    wd_queue_copy_and_wait(r.queue, r.slope, host, sizeof host);
     wd_queue_wait(r.queue);
     values(host, r.trace, 0);
-    wd_queue_copy(r.queue, latents, host, sizeof host);
+    wd_queue_copy_and_wait(r.queue, latents, host, sizeof host);
     const wd_dtype model_dtype = dtype && !strcmp(dtype, "bfloat16") ? WD_BF16 : WD_F32;
     assert_int_equal(wd_sampler_run(latents, N, &schedule, model_dtype, velocity_of, &r, compare,
                                     &r, r.queue, NULL),

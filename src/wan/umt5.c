@@ -86,8 +86,7 @@ static wd_status embed_all(const buffers *d, wd_umt5 *e, const batch *b, wd_err 
     for (int64_t r = 0; r < rows; r += EMBED_ROWS) {
         int64_t count = rows - r < EMBED_ROWS ? rows - r : EMBED_ROWS;
         for (int64_t i = 0; i < count; i++) embed(staged + i * row_bytes, e, b->ids[r + i]);
-        wd_queue_copy(e->queue, (char *)d->x + r * row_bytes, staged, count * row_bytes);
-        wd_queue_wait(e->queue);
+        wd_queue_copy_and_wait(e->queue, (char *)d->x + r * row_bytes, staged, count * row_bytes);
     }
     wd_free(block);
     return WD_OK;
@@ -107,16 +106,16 @@ static int64_t bucket_of(int64_t distance, const wd_umt5_config *c)
 }
 
 /* relative[layer][head][distance + tokens_max - 1], rounded as the weights are; and the mask as
- * what is added to scores. The caller waits before `block` goes. */
-static wd_status upload_biases(void **block, const buffers *d, wd_umt5 *e, const batch *b,
-                               wd_err *err)
+ * what is added to scores. */
+static wd_status upload_biases(const buffers *d, wd_umt5 *e, const batch *b, wd_err *err)
 {
+    void *block;
     const wd_umt5_config *c = &e->config;
     int64_t span = 2 * b->tokens_max - 1, count = c->layers * c->heads * span;
     int64_t masked = b->mask ? b->samples * b->tokens_max : 0;
-    WD_TRY(wd_alloc(block, (size_t)(count + masked), sizeof(float), "text position bias", err));
     if (wd_device_is_dry(wd_queue_device(e->queue))) return WD_OK;
-    float *relative = *block, *mask = relative + count;
+    WD_TRY(wd_alloc(&block, (size_t)(count + masked), sizeof(float), "text position bias", err));
+    float *relative = block, *mask = relative + count;
     for (int64_t layer = 0; layer < c->layers; layer++) {
         const wd_tensor *table = &e->line[wd_umt5_layer_line(layer) + WD_UMT5_BIAS]->tensor;
         for (int64_t head = 0; head < c->heads; head++)
@@ -128,8 +127,9 @@ static wd_status upload_biases(void **block, const buffers *d, wd_umt5 *e, const
             }
     }
     for (int64_t i = 0; i < masked; i++) mask[i] = b->mask[i] ? 0 : -FLT_MAX;
-    wd_queue_copy(e->queue, d->relative, relative, (size_t)count * sizeof(float));
-    if (masked) wd_queue_copy(e->queue, d->mask, mask, (size_t)masked * sizeof(float));
+    wd_queue_copy_and_wait(e->queue, d->relative, relative, (size_t)count * sizeof(float));
+    if (masked) wd_queue_copy_and_wait(e->queue, d->mask, mask, (size_t)masked * sizeof(float));
+    wd_free(block);
     return WD_OK;
 }
 
@@ -307,8 +307,8 @@ static void finish(void *out, wd_dtype out_type, const buffers *d, wd_umt5 *e, c
                                                  .count = rows * width});
             from = d->wide;
         }
-        wd_queue_copy(e->queue, (char *)out + (size_t)row * out_row_bytes, from,
-                      (size_t)rows * out_row_bytes);
+        wd_queue_copy_and_wait(e->queue, (char *)out + (size_t)row * out_row_bytes, from,
+                               (size_t)rows * out_row_bytes);
     }
 }
 
@@ -355,7 +355,7 @@ static wd_status rehearse(void *out, wd_dtype out_type, const buffers *d, const 
 static wd_status encode(wd_umt5 *e, void *out, wd_dtype out_type, batch *b, wd_err *err)
 {
     wd_device *device = wd_queue_device(e->queue);
-    void *memory = NULL, *biases = NULL;
+    void *memory = NULL;
     buffers d = {0};
     wd_arena arena = wd_arena_over(NULL, SIZE_MAX);
     wd_status status = WD_OK;
@@ -372,12 +372,11 @@ static wd_status encode(wd_umt5 *e, void *out, wd_dtype out_type, batch *b, wd_e
     arena = wd_arena_over(memory, arena.peak);
     lay_out(&d, &arena, e, b, out_type);
     WD_TRY_OUT(embed_all(&d, e, b, err));
-    WD_TRY_OUT(upload_biases(&biases, &d, e, b, err));
+    WD_TRY_OUT(upload_biases(&d, e, b, err));
     compute(out, out_type, &d, e, b);
     wd_queue_wait(e->queue);
 out:
     wd_device_free(device, memory);
-    wd_free(biases);
     return status;
 }
 

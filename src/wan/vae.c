@@ -126,7 +126,8 @@ static void move_planes(wd_vae_pass *p, float *device, float *host, bool to_host
     }
     for (int64_t i = 0; i < channels; i++) {
         float *d = device + i * count, *h = host + i * all_frames * plane;
-        wd_queue_copy(p->queue, to_host ? h : d, to_host ? d : h, (size_t)count * sizeof *d);
+        wd_queue_copy_and_wait(p->queue, to_host ? h : d, to_host ? d : h,
+                               (size_t)count * sizeof *d);
     }
 }
 

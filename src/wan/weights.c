@@ -27,11 +27,11 @@ void wd_weight_bring(void *to, void *raw, const wd_safetensors_entry *weight, wd
     const wd_tensor *t = &weight->tensor;
     const void *from = t->data;
     if (t->dtype == dtype) {
-        wd_queue_copy(queue, to, from, wd_tensor_bytes(t));
+        wd_queue_copy_and_wait(queue, to, from, wd_tensor_bytes(t));
         return;
     }
     if (!readable(weight, queue)) {
-        wd_queue_copy(queue, raw, from, wd_tensor_bytes(t));
+        wd_queue_copy_and_wait(queue, raw, from, wd_tensor_bytes(t));
         from = raw;
     }
     wd_op_cast(queue, &(wd_cast_args){.to = to,

@@ -172,6 +172,7 @@ wd_status wd_cpu_open(wd_device **out, bool guarded, int threads, wd_err *err)
     WD_TRY(wd_device_create(&cpu, sizeof *cpu, &cpu_kind, err));
     cpu->kernels = kernels;
     cpu->guarded = guarded;
+    cpu->base.checks_copies = guarded;
     cpu->base.traits.synchronous = true;
     cpu->base.traits.reads_host = true;
     wd_cpu_kernels_text(cpu->base.traits.kernels, kernels.isa);

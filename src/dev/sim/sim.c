@@ -200,6 +200,7 @@ wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_
         wd_device_discard(&sim->base);
         return status;
     }
+    sim->base.checks_copies = true;
     sim->base.bytes_max = options->bytes;
     wd_cpu_kernels_text(sim->base.traits.kernels, sim->kernels.isa);
     sim->failing_launch = options->failing_launch;

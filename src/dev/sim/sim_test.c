@@ -39,6 +39,15 @@ static void *alloc(wd_device *device, size_t bytes)
     return block;
 }
 
+/* Host memory that copies may name. */
+static void *pinned(wd_device *device, size_t bytes)
+{
+    void *block;
+    wd_err err;
+    wd_test_ok(wd_host_alloc(&block, device, bytes, "host memory", &err), &err);
+    return block;
+}
+
 static wd_event *open_event(wd_device *device)
 {
     wd_event *event;
@@ -114,7 +123,8 @@ static void launches_are_queued(void **state)
     enum { LAUNCHES = 5000 };
     wd_device *device = open_device(0, 1 << 20, 0, PRODUCT_FLOPS / 0.05);
     wd_queue *queue = open_queue(device);
-    float *x = alloc(device, PRODUCT_BYTES), *sum = alloc(device, 3 * sizeof(float)), got = 0;
+    float *x = alloc(device, PRODUCT_BYTES), *sum = alloc(device, 3 * sizeof(float));
+    float *got = pinned(device, sizeof *got);
     fill(queue, sum + 1, 1);
     multiply(queue, x, 1); /* what follows waits */
     wd_step_samples_args args = {.v = sum + 1, .dt = sum + 1, .samples = 1, .width = 1};
@@ -123,9 +133,10 @@ static void launches_are_queued(void **state)
         wd_op_step_samples(queue, &args);
         args.x = NULL;
     }
-    wd_queue_copy(queue, &got, sum, sizeof got);
+    wd_queue_copy(queue, got, sum, sizeof *got);
     wd_queue_wait(queue);
-    assert_true(got == LAUNCHES);
+    assert_true(*got == LAUNCHES);
+    wd_host_free(device, got);
     wd_device_free(device, x);
     wd_device_free(device, sum);
     wd_queue_close(queue);
@@ -141,7 +152,8 @@ static void events_order_queues_and_devices(void **state)
         for (int i = 0; i < 2; i++) device[i] = open_device(i, 1 << 20, 0, PRODUCT_FLOPS / 0.1);
         wd_queue *first = open_queue(device[0]), *second = open_queue(device[other]);
         wd_event *written = open_event(device[0]), *read = open_event(device[other]);
-        float *x = alloc(device[0], PRODUCT_BYTES), *y = alloc(device[1], sizeof *y), got[2];
+        float *x = alloc(device[0], PRODUCT_BYTES), *y = alloc(device[1], sizeof *y);
+        float *got = pinned(device[0], 2 * sizeof *got);
         wd_event_wait_on(second, read); /* never recorded */
         for (int round = 0; round < 2; round++) {
             wd_event_wait_on(first, read);
@@ -151,10 +163,11 @@ static void events_order_queues_and_devices(void **state)
             wd_event_wait_on(second, written);
             wd_queue_copy(second, y, x, sizeof *x);
             wd_event_record(read, second);
-            wd_queue_copy(second, &got[round], y, sizeof *y);
+            wd_queue_copy(second, got + round, y, sizeof *y);
         }
         wd_queue_wait(second);
         assert_true(got[0] == 7 && got[1] == 8);
+        wd_host_free(device[0], got);
         wd_event_close(written);
         wd_event_close(read);
         wd_device_free(device[0], x);
@@ -175,22 +188,24 @@ static void a_failed_device_says_so(void **state)
     wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
     wd_queue *queue = open_queue(device), *other = open_queue(device);
     wd_event *event = open_event(device);
-    float *x = alloc(device, sizeof *x), got[2] = {-1, -1};
+    float *x = alloc(device, sizeof *x), *got = pinned(device, 2 * sizeof *got);
+    got[1] = -1;
     fill(queue, x, 1);
     wd_queue_wait(queue);
     fill(other, x, 2);
-    wd_queue_copy(other, &got[0], x, sizeof *x);
+    wd_queue_copy(other, got, x, sizeof *x);
     wd_queue_wait(other);
     wd_test_ok(wd_device_fault(device, &err), &err);
     fill(queue, x, 3);
     fill(queue, x, 4);
-    wd_queue_copy(queue, &got[1], x, sizeof *x);
+    wd_queue_copy(queue, got + 1, x, sizeof *x);
     wd_event_record(event, queue);
     wd_event_wait(event);
     assert_true(got[0] == 2 && got[1] == -1);
     for (int i = 0; i < 2; i++)
         wd_test_refused(wd_device_fault(device, &err), &err, WD_DEVICE_FAULT,
                         "sim:2 (1 KiB) failed at launch 3 (fill)");
+    wd_host_free(device, got);
     wd_event_close(event);
     wd_queue_close(queue);
     wd_queue_close(other);
@@ -207,16 +222,17 @@ static void the_processor_waits_too(void **state)
     wd_test_ok(wd_device_open_cpu(&cpu, 1, &err), &err);
     wd_queue *queue = open_queue(device), *cpu_queue = open_queue(cpu);
     wd_event *event = open_event(device), *cpu_event = open_event(cpu);
-    float *x = alloc(device, PRODUCT_BYTES), got = 0;
+    float *x = alloc(device, PRODUCT_BYTES), *got = pinned(device, sizeof *got);
     multiply(queue, x, 1);
-    wd_queue_copy(queue, &got, x, sizeof got);
+    wd_queue_copy(queue, got, x, sizeof *got);
     fill(queue, x, 5);
-    wd_queue_copy(queue, &got, x, sizeof got);
+    wd_queue_copy(queue, got, x, sizeof *got);
     wd_event_record(event, queue);
     wd_event_wait_on(cpu_queue, event);
-    assert_true(got == 5);
+    assert_true(*got == 5);
     wd_event_record(cpu_event, cpu_queue);
     wd_event_wait_on(queue, cpu_event);
+    wd_host_free(device, got);
     wd_device_free(device, x);
     wd_event_close(event);
     wd_event_close(cpu_event);
@@ -232,16 +248,17 @@ static void events_outlive_their_queue(void **state)
     wd_device *device = open_device(0, 1 << 20, 0, 0);
     wd_queue *gone = open_queue(device), *queue = open_queue(device);
     wd_event *event = open_event(device);
-    float *x = alloc(device, sizeof *x), got = 0;
+    float *x = alloc(device, sizeof *x), *got = pinned(device, sizeof *got);
     fill(gone, x, 4);
     wd_event_record(event, gone);
     wd_queue_close(gone);
     wd_event_wait(event);
     wd_event_wait_on(queue, event);
-    wd_queue_copy(queue, &got, x, sizeof got);
+    wd_queue_copy(queue, got, x, sizeof *got);
     wd_event_record(event, queue);
     wd_event_wait(event);
-    assert_true(got == 4);
+    assert_true(*got == 4);
+    wd_host_free(device, got);
     wd_event_close(event);
     wd_device_free(device, x);
     wd_queue_close(queue);
@@ -258,7 +275,7 @@ static bool kernel_is_first(double kernel_s, double copy_s)
     wd_queue *a = open_queue(device), *b = open_queue(device);
     wd_event *kernel = open_event(device), *copy = open_event(device);
     float *x = alloc(device, PRODUCT_BYTES);
-    char *block = alloc(device, BYTES), *host = calloc(BYTES, 1);
+    char *block = alloc(device, BYTES), *host = pinned(device, BYTES);
     multiply(a, x, 1);
     wd_event_record(kernel, a);
     wd_queue_copy(b, block, host, BYTES);
@@ -272,8 +289,8 @@ static bool kernel_is_first(double kernel_s, double copy_s)
     wd_device_free(device, block);
     wd_queue_close(a);
     wd_queue_close(b);
+    wd_host_free(device, host);
     wd_device_close(device);
-    free(host);
     return first;
 }
 
@@ -309,7 +326,6 @@ enum { BLOCK = 4000000 };
 
 static void build(site *s, double link0, double link1, double flops)
 {
-    for (int q = 0; q < QUEUES; q++) s->host[q] = calloc(BLOCK, 1);
     for (int d = 0; d < 2; d++) {
         s->device[d] = open_device(d, 1 << 28, d ? link1 : link0, flops);
         for (int q = 0; q < QUEUES; q++) {
@@ -318,6 +334,7 @@ static void build(site *s, double link0, double link1, double flops)
             s->block[d][q] = alloc(s->device[d], BLOCK);
         }
     }
+    for (int q = 0; q < QUEUES; q++) s->host[q] = pinned(s->device[0], BLOCK);
 }
 
 static void wait_all(site *s)
@@ -328,6 +345,7 @@ static void wait_all(site *s)
 
 static void tear_down(site *s)
 {
+    for (int q = 0; q < QUEUES; q++) wd_host_free(s->device[0], s->host[q]);
     for (int d = 0; d < 2; d++) {
         for (int q = 0; q < QUEUES; q++) {
             wd_queue_close(s->queue[d][q]);
@@ -336,7 +354,6 @@ static void tear_down(site *s)
         }
         wd_device_close(s->device[d]);
     }
-    for (int q = 0; q < QUEUES; q++) free(s->host[q]);
 }
 
 /* The test's own clock: it moves when the test says. */
