@@ -111,6 +111,9 @@ endif()
 # Stand-ins for cuBLASLt and cuDNN, and the tests that need no more of a GPU than these.
 add_library(wd_cuda_standin_libraries STATIC EXCLUDE_FROM_ALL
             ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/at_once.c
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/cudnn.c
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/cudnn_program.c
+            ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/cudnn_run.c
             ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/libraries.c
             ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/lt.c)
 target_include_directories(wd_cuda_standin_libraries PRIVATE ${PROJECT_SOURCE_DIR}/src
@@ -123,7 +126,7 @@ foreach(source IN LISTS WD_TEST_SOURCES)
     target_link_options(${target} PRIVATE -Wl,--gc-sections)
   endif()
 endforeach()
-foreach(test products)
+foreach(test attention products)
   target_link_libraries(test_dev_cuda_${test} PRIVATE wd_cuda_standin_libraries wandistiller)
   target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd_cuda_kernels_launch)
 endforeach()

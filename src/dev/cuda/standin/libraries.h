@@ -1,10 +1,11 @@
-/* Tests: cuBLASLt without a GPU, behind the same table of functions as NVIDIA's.
+/* Tests: cuBLASLt and cuDNN without a GPU, behind the same tables of functions as NVIDIA's.
  *
- * A product is decoded from the descriptors that it was described with, number by number, as the
- * library would read it; what the library refuses, as far as that is known, is refused, too. It is
- * then computed by the cpu device's kernels.
+ * A product or a graph is decoded from the descriptors that it was described with, number by
+ * number, as the library would read it; what the library refuses, as far as that is known, is
+ * refused, too. Products are then computed by the cpu device's kernels, graphs operation by
+ * operation.
  *
- * lt.c: products.
+ * lt.c: products. cudnn.c: descriptors; cudnn_program.c: graphs; cudnn_run.c: their numbers.
  */
 #ifndef WD_DEV_CUDA_STANDIN_LIBRARIES_H
 #define WD_DEV_CUDA_STANDIN_LIBRARIES_H
@@ -27,6 +28,9 @@ typedef struct wd_standin_faults {
     bool lt_splits;      /* the heuristic's first algorithms share sums among blocks */
     bool lt_none;        /* the heuristic finds nothing */
     int lt_fail_matmul;  /* product number so many from now on is refused; 0: none is */
+    bool cudnn_random;   /* the heuristic's first engine is not deterministic */
+    bool cudnn_none;     /* the heuristic finds nothing */
+    int cudnn_fail_run;  /* run number so many from now on is refused; 0: none is */
 } wd_standin_faults;
 
 extern wd_standin_faults wd_the_standin_faults;
@@ -34,16 +38,18 @@ extern wd_standin_faults wd_the_standin_faults;
 /* What was asked for since the last wd_standin_libraries. */
 typedef struct wd_standin_asked {
     int64_t heuristics, products;
-    int64_t descriptors; /* that are not destroyed */
+    int64_t plans, runs; /* of cuDNN */
+    int64_t descriptors; /* of either that are not destroyed */
 } wd_standin_asked;
 
 extern wd_standin_asked wd_the_standin_asked;
 
-/* Fills the table of cuBLASLt in `api`; `put` for all streams, NULL: work is done at
+/* Fills the tables of cuBLASLt and cuDNN in `api`; `put` for all streams, NULL: work is done at
  * once. Clears faults and counts. */
 void wd_standin_libraries(wd_cuda_api *api, wd_standin_put_fn *put);
 
-/* Private: the table. */
+/* Private: the tables. */
 void wd_standin_lt_fill(wd_cuda_lt *lt, wd_standin_put_fn *put);
+void wd_standin_cudnn_fill(wd_cuda_cudnn *cudnn, wd_standin_put_fn *put);
 
 #endif

@@ -1,0 +1,333 @@
+/* Attention by cuDNN, on the stand-in: which way it goes, what plans are made and when, pieces of
+ * the backward pass, engines that are refused. The numbers of all forms are tested by
+ * dev/cuda/libraries/attention. */
+#include "testing.h"
+
+#include <stdlib.h>
+
+#include "dev/cpu/kernels_check.h"
+#include "dev/cuda/attention_way.h"
+#include "dev/cuda/standin/at_once.h"
+
+/* P and ds are rounded to bf16 on the way, as the CPU's large way does. */
+static const tolerance forward_tolerance = {6e-3, 1e-4};
+static const tolerance backward_tolerance = {1.5e-2, 2e-3};
+
+static wd_cuda_attention *open_attention(void)
+{
+    wd_cuda_attention *a;
+    wd_err err;
+    wd_test_ok(wd_cuda_attention_open(&a, wd_standin_gpu(), &err), &err);
+    return a;
+}
+
+static void close_attention(wd_cuda_attention *a)
+{
+    wd_cuda_attention_close(a);
+    assert_int_equal(wd_the_standin_asked.descriptors, 0);
+}
+
+typedef struct form {
+    int64_t samples, kv_samples, heads, head_dim, q_tokens, kv_tokens, repeat;
+    bool bias, no_lse;
+} form;
+
+enum { Q, K, V, O, O_EXPECTED, LSE, LSE_EXPECTED, BIAS, DO, DQ, DK, DV, DQ_E, DK_E, DV_E, BUFFERS };
+
+typedef struct world_of {
+    void *buffer[BUFFERS];
+    wd_attention_args forward;
+    wd_attention_backward_args backward;
+    int64_t q_count, k_count, width;
+} world_of;
+
+static void *filled(int64_t count, wd_dtype type, uint64_t seed)
+{
+    void *data = aligned_alloc(64, ((size_t)count * wd_dtype_bytes(type) + 63) / 64 * 64);
+    assert_non_null(data);
+    for (int64_t i = 0; i < count; i++) wd_store(data, type, i, normal_value((uint64_t)i + seed));
+    return data;
+}
+
+static world_of make(form f)
+{
+    int64_t width = f.heads * f.head_dim, kv = f.kv_samples ? f.kv_samples : f.samples;
+    world_of w = {.q_count = f.samples * f.q_tokens * width,
+                  .k_count = kv * f.kv_tokens * width,
+                  .width = width};
+    for (int i = 0; i < BUFFERS; i++) {
+        bool keys = i == K || i == V || i == DK || i == DV || i == DK_E || i == DV_E;
+        bool floats = i == LSE || i == LSE_EXPECTED || i == BIAS;
+        int64_t count = i == BIAS ? f.heads * f.q_tokens * f.kv_tokens
+                        : floats  ? f.samples * f.heads * f.q_tokens
+                        : keys    ? w.k_count
+                                  : w.q_count;
+        w.buffer[i] = filled(count, floats ? WD_F32 : WD_BF16, (uint64_t)i << 32);
+    }
+    w.forward = (wd_attention_args){.o = w.buffer[O],
+                                    .lse = f.no_lse ? NULL : w.buffer[LSE],
+                                    .q = w.buffer[Q],
+                                    .k = w.buffer[K],
+                                    .v = w.buffer[V],
+                                    .bias = f.bias ? w.buffer[BIAS] : NULL,
+                                    .type = WD_BF16,
+                                    .samples = f.samples,
+                                    .kv_samples = kv,
+                                    .heads = f.heads,
+                                    .head_dim = f.head_dim,
+                                    .q_tokens = f.q_tokens,
+                                    .kv_tokens = f.kv_tokens,
+                                    .last_key_repeat = f.repeat,
+                                    .q_stride = width,
+                                    .kv_stride = width,
+                                    .o_stride = width,
+                                    .scale = 1 / sqrtf((float)f.head_dim)};
+    w.backward = (wd_attention_backward_args){.dq = w.buffer[DQ],
+                                              .dk = w.buffer[DK],
+                                              .dv = w.buffer[DV],
+                                              .d_o = w.buffer[DO],
+                                              .q = w.buffer[Q],
+                                              .k = w.buffer[K],
+                                              .v = w.buffer[V],
+                                              .o = w.buffer[O_EXPECTED],
+                                              .lse = w.buffer[LSE_EXPECTED],
+                                              .type = WD_BF16,
+                                              .samples = f.samples,
+                                              .heads = f.heads,
+                                              .head_dim = f.head_dim,
+                                              .q_tokens = f.q_tokens,
+                                              .kv_tokens = f.kv_tokens,
+                                              .last_key_repeat = f.repeat,
+                                              .q_stride = width,
+                                              .kv_stride = width,
+                                              .o_stride = width,
+                                              .scale = 1 / sqrtf((float)f.head_dim)};
+    return w;
+}
+
+static void release(world_of *w)
+{
+    for (int i = 0; i < BUFFERS; i++) free(w->buffer[i]);
+}
+
+static wd_cuda_work work_of(size_t bytes)
+{
+    wd_cuda_work work = {.workspace = aligned_alloc(256, (bytes + 255) / 256 * 256),
+                         .workspace_bytes = bytes};
+    assert_non_null(work.workspace);
+    return work;
+}
+
+static wd_status launch(wd_cuda_attention *a, const wd_attention_args *args, wd_err *err)
+{
+    assert_true(wd_cuda_attention_can(a, args));
+    wd_cuda_work work = work_of(wd_cuda_attention_workspace(a, args));
+    wd_status status = wd_cuda_attention_launch(a, &work, args, err);
+    free(work.workspace);
+    return status;
+}
+
+static wd_status launch_backward(wd_cuda_attention *a, const wd_attention_backward_args *args,
+                                 wd_err *err)
+{
+    assert_true(wd_cuda_attention_backward_can(a, args));
+    wd_cuda_work work = work_of(wd_cuda_attention_backward_workspace(a, args));
+    wd_status status = wd_cuda_attention_backward_launch(a, &work, args, err);
+    free(work.workspace);
+    return status;
+}
+
+static void same(const world_of *w, int got, int expected, int64_t count, wd_dtype type,
+                 int64_t width, tolerance t)
+{
+    compare_array(&(array){w->buffer[got], type, count, width, true},
+                  &(array){w->buffer[expected], type, count, width, true}, "attention", got, t);
+}
+
+/* Both passes against plain C. */
+static void check(wd_cuda_attention *a, form f)
+{
+    wd_err err;
+    world_of w = make(f);
+    wd_attention_args plain = w.forward;
+    void *scratch = malloc(wd_ref_attention_workspace(&plain));
+    plain.o = w.buffer[O_EXPECTED];
+    plain.lse = w.buffer[LSE_EXPECTED];
+    wd_ref_attention(&plain, &(wd_cpu_context){.workspace = scratch});
+    free(scratch);
+    wd_test_ok(launch(a, &w.forward, &err), &err);
+    same(&w, O, O_EXPECTED, w.q_count, WD_BF16, w.width, forward_tolerance);
+    if (!f.no_lse)
+        same(&w, LSE, LSE_EXPECTED, f.samples * f.heads * f.q_tokens, WD_F32, f.q_tokens,
+             (tolerance){1e-5, 1e-5});
+    if (!f.bias && !f.kv_samples && (f.q_tokens > 1 || f.kv_tokens > 1)) {
+        wd_attention_backward_args back = w.backward;
+        scratch = malloc(wd_ref_attention_backward_workspace(&back));
+        back.dq = w.buffer[DQ_E], back.dk = w.buffer[DK_E], back.dv = w.buffer[DV_E];
+        wd_ref_attention_backward(&back, &(wd_cpu_context){.workspace = scratch});
+        free(scratch);
+        wd_test_ok(launch_backward(a, &w.backward, &err), &err);
+        same(&w, DQ, DQ_E, w.q_count, WD_BF16, w.q_count, backward_tolerance);
+        same(&w, DK, DK_E, w.k_count, WD_BF16, w.k_count, backward_tolerance);
+        same(&w, DV, DV_E, w.k_count, WD_BF16, w.k_count, backward_tolerance);
+    }
+    release(&w);
+}
+
+static void forms(void **state)
+{
+    (void)state;
+    wd_cuda_attention *a = open_attention();
+    check(a, (form){2, 0, 3, 64, 20, 33, 0, false, false});
+    check(a, (form){1, 0, 2, 128, 17, 5, 300, false, false});
+    check(a, (form){3, 1, 2, 128, 9, 12, 7, false, true});
+    check(a, (form){2, 0, 4, 64, 13, 13, 0, true, false});
+    check(a, (form){2, 0, 1, 64, 1, 1, 0, false, false});
+    close_attention(a);
+}
+
+/* Pieces of samples, and of heads. */
+static void pieces_of_the_backward_pass(void **state)
+{
+    (void)state;
+    wd_attention_backward_args args = {.q_tokens = 4096, .kv_tokens = 4096};
+    static const int64_t cases[][4] = {/* samples and heads, of a launch */
+                                       {1, 12, 1, 12}, {1, 40, 1, 10}, {4, 12, 1, 12},
+                                       {2, 8, 2, 8},   {8, 4, 4, 4},   {3, 17, 1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        args.samples = cases[i][0], args.heads = cases[i][1];
+        wd_attention_piece piece = wd_attention_piece_of(&args);
+        assert_int_equal(piece.samples, cases[i][2]);
+        assert_int_equal(piece.heads, cases[i][3]);
+    }
+    wd_cuda_attention *a = open_attention();
+    int64_t before = wd_the_standin_asked.runs;
+    check(a, (form){1000, 0, 48, 64, 2, 1, 0, false, false});
+    assert_int_equal(wd_the_standin_asked.runs - before, 1 + 2);
+    before = wd_the_standin_asked.runs;
+    check(a, (form){1, 0, 40000, 64, 2, 1, 5, false, false});
+    assert_int_equal(wd_the_standin_asked.runs - before, 1 + 2);
+    close_attention(a);
+}
+
+/* Plans of a steady step are those of the first; the engine is that of one sample. */
+static void plans_are_made_once(void **state)
+{
+    (void)state;
+    wd_cuda_attention *a = open_attention();
+    for (int step = 0; step < 3; step++) {
+        int64_t plans = wd_the_standin_asked.plans, allocs = wd_alloc_count();
+        check(a, (form){2, 0, 1, 64, 5, 7, 0, false, false});
+        check(a, (form){1, 0, 1, 64, 5, 7, 0, false, false});
+        assert_int_equal(wd_the_standin_asked.plans - plans, step ? 0 : 6);
+        if (step) assert_int_equal(wd_alloc_count(), allocs);
+    }
+    close_attention(a);
+}
+
+/* An engine whose sums have no fixed order is passed over. */
+static void engines_that_do_not_repeat_themselves(void **state)
+{
+    (void)state;
+    wd_cuda_attention *a = open_attention();
+    wd_the_standin_faults.cudnn_random = true; /* the first engine; plans of it are not counted */
+    int64_t plans = wd_the_standin_asked.plans;
+    check(a, (form){1, 0, 1, 64, 5, 7, 0, false, false});
+    assert_int_equal(wd_the_standin_asked.plans - plans, 2);
+    close_attention(a);
+}
+
+static void what_goes_the_plain_way(void **state)
+{
+    (void)state;
+    wd_cuda_attention *a = open_attention();
+    world_of w = make((form){1, 0, 2, 64, 6, 6, 0, true, false});
+    wd_attention_args no = w.forward;
+    assert_true(wd_cuda_attention_can(a, &no));
+    no.type = WD_F32;
+    assert_false(wd_cuda_attention_can(a, &no));
+    no = w.forward;
+    no.head_dim = 96;
+    assert_false(wd_cuda_attention_can(a, &no));
+    no = w.forward;
+    no.q_stride += 4;
+    assert_false(wd_cuda_attention_can(a, &no));
+    no = w.forward;
+    no.mask = w.buffer[BIAS];
+    assert_false(wd_cuda_attention_can(a, &no));
+    no = w.forward;
+    no.last_key_repeat = 2; /* beside a bias */
+    assert_false(wd_cuda_attention_can(a, &no));
+    no = w.forward;
+    no.k = (const char *)no.k + 2;
+    assert_false(wd_cuda_attention_can(a, &no));
+    wd_attention_backward_args back = w.backward;
+    assert_true(wd_cuda_attention_backward_can(a, &back));
+    back.q_tokens = back.kv_tokens = 1;
+    assert_false(wd_cuda_attention_backward_can(a, &back));
+    release(&w);
+    close_attention(a);
+}
+
+static void refusals_are_errors(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_attention *a = open_attention();
+    world_of w = make((form){1, 0, 2, 64, 6, 6, 0, false, false});
+    wd_the_standin_faults.cudnn_fail_run = 1;
+    wd_test_refused(launch(a, &w.forward, &err), &err, WD_INTERNAL,
+                    "failed to run attention: CUDNN_STATUS_EXECUTION_FAILED");
+    wd_test_ok(launch(a, &w.forward, &err), &err);
+    wd_the_standin_faults.cudnn_none = true;
+    wd_test_refused(launch_backward(a, &w.backward, &err), &err, WD_INTERNAL,
+                    "cannot plan attention's backward pass of 6 queries and 6 keys");
+    release(&w);
+    close_attention(a);
+}
+
+/* Whatever allocation of ours fails: an error, and nothing is left. */
+static void without_memory(void **state)
+{
+    (void)state;
+    wd_err err;
+    world_of w = make((form){2, 0, 2, 64, 6, 6, 0, false, false});
+    for (int64_t n = 1;; n++) {
+        wd_cuda_attention *a;
+        const wd_cuda_gpu *gpu = wd_standin_gpu();
+        wd_alloc_fail_at(n);
+        wd_status status = wd_cuda_attention_open(&a, gpu, &err);
+        if (status == WD_OK) status = launch(a, &w.forward, &err);
+        wd_alloc_fail_at(0);
+        wd_cuda_attention_close(a);
+        assert_int_equal(wd_the_standin_asked.descriptors, 0);
+        if (status == WD_OK) break;
+        assert_int_equal(status, WD_OUT_OF_MEMORY);
+    }
+    release(&w);
+}
+
+static void version_is_named(void **state)
+{
+    (void)state;
+    char text[64] = "";
+    wd_cuda_attention *a = open_attention();
+    wd_cuda_attention_version(a, text, sizeof text);
+    assert_string_equal(text, "cuDNN 9.19.0");
+    close_attention(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forms),
+        cmocka_unit_test(pieces_of_the_backward_pass),
+        cmocka_unit_test(plans_are_made_once),
+        cmocka_unit_test(engines_that_do_not_repeat_themselves),
+        cmocka_unit_test(what_goes_the_plain_way),
+        cmocka_unit_test(refusals_are_errors),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(version_is_named),
+    };
+    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
+}

@@ -1,0 +1,113 @@
+/* Which way attention goes on a GPU, fused by cuDNN or plain by our own kernel, in which pieces,
+ * and the workspace that the fused way takes. Pure: asked in dry runs, too.
+ *
+ * cuDNN's fused attention is for bf16 and head dimensions of 64 and 128. A last key that stands for
+ * many is a bias: a row [T] that is zero but for the log of how many, at its end. The backward pass
+ * that gives the same bits each time keeps the gradients of the scores of a launch in 16 bits, so
+ * where these are more than WD_ATTENTION_PIECE_BYTES it goes in pieces of samples or of heads.
+ * Which engine computes does not depend on the number of samples (attention.c).
+ */
+#ifndef WD_DEV_CUDA_ATTENTION_WAY_H
+#define WD_DEV_CUDA_ATTENTION_WAY_H
+
+#include "core/checked.h"
+#include "dev/ops.h"
+
+enum {
+    WD_ATTENTION_PLAN_BYTES = 4096, /* of workspace that any plan may have beside the scores (256 in
+                                     * cuDNN 9.19) */
+    WD_ATTENTION_PIECE_BYTES = 512 << 20,
+    WD_ATTENTION_TOKENS_MAX = 1 << 20
+};
+
+static inline bool wd_attention_is_aligned(const void *address)
+{
+    return (uintptr_t)address % 16 == 0;
+}
+
+/* Strides of whole 16 bytes; head dimensions of 64 or 128. */
+static inline bool wd_attention_shape_fits(wd_dtype type, int64_t head_dim, int64_t q_tokens,
+                                           int64_t kv_tokens, int64_t q_stride, int64_t kv_stride,
+                                           int64_t o_stride)
+{
+    return type == WD_BF16 && (head_dim == 64 || head_dim == 128) && q_tokens > 0 &&
+           kv_tokens > 0 && q_tokens <= WD_ATTENTION_TOKENS_MAX &&
+           kv_tokens <= WD_ATTENTION_TOKENS_MAX && q_stride % 8 == 0 && kv_stride % 8 == 0 &&
+           o_stride % 8 == 0;
+}
+
+static inline bool wd_attention_is_fused(const wd_attention_args *a)
+{
+    return wd_attention_shape_fits(a->type, a->head_dim, a->q_tokens, a->kv_tokens, a->q_stride,
+                                   a->kv_stride, a->o_stride) &&
+           a->samples > 0 && a->heads > 0 && !a->mask && !(a->bias && a->last_key_repeat > 1) &&
+           wd_attention_is_aligned(a->q) && wd_attention_is_aligned(a->k) &&
+           wd_attention_is_aligned(a->v) && wd_attention_is_aligned(a->o) &&
+           wd_attention_is_aligned(a->bias);
+}
+
+/* cuDNN has no backward pass of one query and one key. */
+static inline bool wd_attention_backward_is_fused(const wd_attention_backward_args *a)
+{
+    return wd_attention_shape_fits(a->type, a->head_dim, a->q_tokens, a->kv_tokens, a->q_stride,
+                                   a->kv_stride, a->o_stride) &&
+           a->samples > 0 && a->heads > 0 && (a->q_tokens > 1 || a->kv_tokens > 1) &&
+           wd_attention_is_aligned(a->q) && wd_attention_is_aligned(a->k) &&
+           wd_attention_is_aligned(a->v) && wd_attention_is_aligned(a->o) &&
+           wd_attention_is_aligned(a->d_o) && wd_attention_is_aligned(a->dq) &&
+           wd_attention_is_aligned(a->dk) && wd_attention_is_aligned(a->dv);
+}
+
+/* The row bias. */
+static inline size_t wd_attention_row_bytes(int64_t last_key_repeat, int64_t kv_tokens)
+{
+    return last_key_repeat > 1 ? wd_round_up((size_t)kv_tokens * sizeof(float), 256) : 0;
+}
+
+/* What a plan of the backward pass may take for `pairs` (sample, head) pairs. */
+static inline size_t wd_attention_scores_bytes(int64_t pairs, int64_t q_tokens, int64_t kv_tokens)
+{
+    return (size_t)pairs * wd_round_up((size_t)q_tokens, 64) * wd_round_up((size_t)kv_tokens, 128) *
+           2;
+}
+
+/* Samples and heads of one launch of the backward pass: divisors of all; heads are all of them, or
+ * samples is 1. */
+typedef struct wd_attention_piece {
+    int64_t samples, heads;
+} wd_attention_piece;
+
+static inline wd_attention_piece wd_attention_piece_of(const wd_attention_backward_args *a)
+{
+    size_t pair = wd_attention_scores_bytes(1, a->q_tokens, a->kv_tokens);
+    int64_t fit = (int64_t)(WD_ATTENTION_PIECE_BYTES / pair);
+    wd_attention_piece piece = {a->samples, a->heads};
+    while (piece.samples > 1 && (a->samples % piece.samples || piece.samples * a->heads > fit))
+        piece.samples--;
+    if (piece.samples > 1) return piece;
+    while (piece.heads > 1 && (a->heads % piece.heads || piece.heads > fit)) piece.heads--;
+    return piece;
+}
+
+/* The scratch array of sums of do o. */
+static inline size_t wd_attention_dot_bytes(wd_attention_piece piece, int64_t q_tokens)
+{
+    return wd_round_up((size_t)(piece.samples * piece.heads * q_tokens) * sizeof(float), 256);
+}
+
+/* Bytes of workspace: the row bias, then the plan's. */
+static inline size_t wd_attention_workspace(const wd_attention_args *a)
+{
+    return wd_attention_row_bytes(a->last_key_repeat, a->kv_tokens) + WD_ATTENTION_PLAN_BYTES;
+}
+
+/* The row bias, the sums of do o, then the plan's. */
+static inline size_t wd_attention_backward_workspace(const wd_attention_backward_args *a)
+{
+    wd_attention_piece piece = wd_attention_piece_of(a);
+    return wd_attention_row_bytes(a->last_key_repeat, a->kv_tokens) +
+           wd_attention_dot_bytes(piece, a->q_tokens) + WD_ATTENTION_PLAN_BYTES +
+           wd_attention_scores_bytes(piece.samples * piece.heads, a->q_tokens, a->kv_tokens);
+}
+
+#endif

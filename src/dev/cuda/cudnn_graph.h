@@ -1,0 +1,117 @@
+/* Graphs of cuDNN operations, and the plans that run them: a thin layer over cuDNN's backend
+ * interface, which knows nothing of attention or convolutions.
+ *
+ * A caller describes tensors and the operations between them, asks for a plan, and runs the plan
+ * with the addresses of the tensors that it numbered. Failures while a graph is described are kept
+ * in the graph; asking for the plan reports the first one.
+ */
+#ifndef WD_DEV_CUDA_CUDNN_GRAPH_H
+#define WD_DEV_CUDA_CUDNN_GRAPH_H
+
+#include "dev/cuda/api.h"
+
+enum {
+    WD_CUDNN_DIMS_MAX = 5,
+    WD_CUDNN_TENSORS_MAX = 16, /* that a plan is run with */
+    WD_CUDNN_MADE_MAX = 192,   /* descriptors of one graph */
+    WD_CUDNN_OPS_MAX = 24,
+    WD_CUDNN_KNOBS_MAX = 32
+};
+
+/* What graphs are planned for: a GPU by its handle, or (tests) a GPU that is only described. */
+typedef struct wd_cudnn_target {
+    const wd_cuda_cudnn *cudnn;
+    wd_cudnn_handle handle;     /* NULL: plans are made and cannot be run */
+    wd_cudnn_descriptor device; /* finalized device properties, where handle is NULL */
+} wd_cudnn_target;
+
+typedef struct wd_cudnn_graph {
+    const wd_cudnn_target *target;
+    wd_cudnn_descriptor made[WD_CUDNN_MADE_MAX], op[WD_CUDNN_OPS_MAX];
+    int mades, ops;
+    int64_t ids;            /* numbers given to tensors that nobody outside sees */
+    wd_cudnn_status status; /* of the first call that failed */
+    const char *failed;     /* what that call was for */
+} wd_cudnn_graph;
+
+/* How a tensor is known outside of its graph. */
+typedef enum wd_cudnn_place {
+    WD_CUDNN_REAL,    /* in device memory, at an address that the run names */
+    WD_CUDNN_VIRTUAL, /* never in memory */
+    WD_CUDNN_VALUE    /* one number in host memory, read when the plan is run */
+} wd_cudnn_place;
+
+typedef struct wd_cudnn_shape {
+    wd_cudnn_data type;
+    int ndim;
+    int64_t dim[WD_CUDNN_DIMS_MAX], stride[WD_CUDNN_DIMS_MAX]; /* strides in elements */
+} wd_cudnn_shape;
+
+/* `shape` with dense strides, the last dimension the innermost. */
+wd_cudnn_shape wd_cudnn_dense(wd_cudnn_data type, int ndim, const int64_t *dim);
+
+/* An empty graph, undone by wd_cudnn_graph_close or by a plan that takes it over. */
+void wd_cudnn_graph_open(wd_cudnn_graph *graph, const wd_cudnn_target *target);
+void wd_cudnn_graph_close(wd_cudnn_graph *graph);
+
+/* `id`: positive, the number by which a run names a real tensor or a value; ignored for virtual
+ * ones. Real tensors of bf16 lie at
+ * multiples of 16 bytes, those of fp32 at multiples of 4. */
+wd_cudnn_descriptor wd_cudnn_tensor(wd_cudnn_graph *graph, wd_cudnn_place place, int64_t id,
+                                    const wd_cudnn_shape *shape);
+
+/* c = a b over the last two dimensions, summed in fp32. */
+void wd_cudnn_matmul(wd_cudnn_graph *graph, wd_cudnn_descriptor c, wd_cudnn_descriptor a,
+                     wd_cudnn_descriptor b);
+/* y = mode(x, b) in fp32, elementwise; dimensions of 1 of b are repeated; b NULL: of one operand.
+ */
+void wd_cudnn_pointwise(wd_cudnn_graph *graph, int mode, wd_cudnn_descriptor y,
+                        wd_cudnn_descriptor x, wd_cudnn_descriptor b);
+/* y = x reduced over the dimensions that are 1 in y. */
+void wd_cudnn_reduce(wd_cudnn_graph *graph, int mode, wd_cudnn_descriptor y, wd_cudnn_descriptor x);
+/* y = x seen with other dimensions and strides. */
+void wd_cudnn_reshape(wd_cudnn_graph *graph, wd_cudnn_descriptor y, wd_cudnn_descriptor x);
+
+typedef struct wd_cudnn_window {
+    int axes; /* 2 or 3 */
+    int64_t stride[3], pad_before[3], pad_after[3];
+} wd_cudnn_window;
+
+/* y = x convolved with w, summed in fp32: x [N, C, axes..], w [K, C, axes..], y [N, K, axes..]. */
+void wd_cudnn_convolution(wd_cudnn_graph *graph, wd_cudnn_descriptor y, wd_cudnn_descriptor x,
+                          wd_cudnn_descriptor w, const wd_cudnn_window *window);
+
+/* An engine of cuDNN's with its settings: what decides the bits of a result, beside the graph. */
+typedef struct wd_cudnn_choice {
+    int64_t engine;
+    int knobs;
+    unsigned knob[WD_CUDNN_KNOBS_MAX];
+    int64_t value[WD_CUDNN_KNOBS_MAX];
+} wd_cudnn_choice;
+
+typedef struct wd_cudnn_wish {
+    unsigned notes_refused;        /* bits 1 << WD_CUDNN_NUMERICAL_NOTE_x: engines not wanted */
+    int64_t workspace_max;         /* bytes */
+    const wd_cudnn_choice *choice; /* this engine with these settings, or NULL: the first that the
+                                    * heuristic names */
+} wd_cudnn_wish;
+
+typedef struct wd_cudnn_plan {
+    wd_cudnn_graph graph;
+    wd_cudnn_descriptor plan;
+    int64_t workspace_bytes;
+    wd_cudnn_choice choice;
+} wd_cudnn_plan;
+
+/* Plans `graph`, which the plan takes over (in case of failure it is closed). WD_UNSUPPORTED: cuDNN
+ * has no engine that does what is wished; `what` names the operation in the message. */
+wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph, const wd_cudnn_wish *wish,
+                             const char *what, wd_err *err);
+void wd_cudnn_plan_close(wd_cudnn_plan *plan); /* of a zeroed plan, too */
+
+/* Runs it on the stream of the target's handle: tensor id[i] lies at address[i]. Returns before it
+ * is done. */
+wd_status wd_cudnn_plan_run(const wd_cudnn_plan *plan, int count, const int64_t *id,
+                            void *const *address, void *workspace, const char *what, wd_err *err);
+
+#endif
