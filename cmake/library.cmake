@@ -14,6 +14,11 @@ else()
   list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/roll\\.c$")
 endif()
 
+# The cuda device where its kernels can be compiled, and what says that there is none elsewhere.
+if(NOT TARGET wd_cuda_image)
+  list(APPEND WD_SOURCES ${PROJECT_SOURCE_DIR}/src/dev/cuda/absent.c)
+endif()
+
 add_library(wd_core_objects OBJECT ${WD_SOURCES})
 target_include_directories(wd_core_objects PUBLIC ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include
@@ -22,7 +27,8 @@ target_link_libraries(wd_core_objects PUBLIC wd_flags PkgConfig::JANSSON PkgConf
                       PkgConfig::XXHASH PRIVATE PkgConfig::SENTENCEPIECE PNG::PNG OpenSSL::Crypto)
 
 set(WD_LINK ${DNNL_LIBRARY} PkgConfig::JANSSON PkgConfig::SENTENCEPIECE PkgConfig::UTF8PROC
-    PkgConfig::XXHASH PNG::PNG OpenSSL::Crypto Threads::Threads m stdc++)
+    PkgConfig::XXHASH PNG::PNG OpenSSL::Crypto Threads::Threads m stdc++
+    ${CMAKE_DL_LIBS})
 if(MPI_C_FOUND)
   target_link_libraries(wd_core_objects PRIVATE MPI::MPI_C)
   list(APPEND WD_LINK MPI::MPI_C)
@@ -55,6 +61,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND WD_ISA_LIST avx2 avx512 avx512_bf16)
 endif()
 set(WD_OBJECTS $<TARGET_OBJECTS:wd_core_objects>)
+if(TARGET wd_cuda_image)
+  list(APPEND WD_OBJECTS $<TARGET_OBJECTS:wd_cuda_objects> $<TARGET_OBJECTS:wd_cuda_image>)
+endif()
 if(WD_ISA_SOURCES)
   foreach(isa IN LISTS WD_ISA_LIST)
     add_library(wd_isa_${isa} OBJECT ${WD_ISA_SOURCES})

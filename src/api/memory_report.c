@@ -82,7 +82,8 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
         measured m = {plan, place};
         const size_t most =
             place == WD_PLAN_HOST ? host_bytes : wd_device_bytes_peak(devices->device[place]);
-        const bool simulated = place == WD_PLAN_HOST && devices->count > 1;
+        const bool simulated =
+            place == WD_PLAN_HOST && devices->list.device[0].type == WD_DEVICE_SIM;
         wd_log(WD_LOG_INFO, "%s: planned %s, measured %s%s", wd_place_name(devices, place),
                wd_bytes_text(planned, sizeof planned, wd_plan_peak(plan, place)),
                wd_bytes_text(found, sizeof found, most),

@@ -61,7 +61,7 @@ static void say_head(wd_page *p, const wd_plan_table *t)
     const wd_machine_options *m = &t->setup->trainer.machine;
     const wd_train_options *o = &t->setup->options;
     const int experts = wd_teacher_experts(&t->setup->teacher);
-    if (has_pools(d))
+    if (d->list.device[0].type == WD_DEVICE_SIM)
         wd_page_say(p, "simulated: the devices below need not be there; what they can do is what "
                        "--devices says\n");
     wd_page_say(p, "teacher  %s, %s: %s%.3g billion weights\n", t->teacher, o->teacher_dtype,

@@ -175,7 +175,8 @@ static const wd_option table[] = {
      .help = "Where sample sheets go; default: OUTPUT_DIR/samples"},
 
     {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Devices to compute on, the student on the first: auto, cpu, or simulated ones, "
+     .help = "Devices to compute on, the student on the first: auto (GPUs where there are any), "
+             "cpu, GPUs by number, cuda:0, cuda:0,1, cuda:4-7 (docs/gpu.md), or simulated ones, "
              "sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, or cards by name, sim:4xrtx4090, sim:h100 "
              "(docs/strategies.md). To plan for another machine, cpu=3TFLOP/s "
              "behind the @, or cpu@compute=3TFLOP/s, says what its processor does, memory=80GB/s "

@@ -209,7 +209,7 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
 /* The first line of a run that has any. */
 static void say_simulated(const wd_devices *d)
 {
-    const int simulated = d->count - 1;
+    const int simulated = d->list.device[0].type == WD_DEVICE_SIM ? d->list.count : 0;
     if (simulated)
         wd_log(WD_LOG_INFO, "%d simulated device%s: this machine's processor computes for %s",
                simulated, simulated == 1 ? "" : "s", simulated == 1 ? "it" : "them");

@@ -204,11 +204,14 @@ static const char *processor_model(char out[96])
     return out;
 }
 
-/* Simulated ones are alike: what they can do is what the processor can. */
+/* Simulated ones are alike: what they can do is what the processor can. GPUs are, where model and
+ * libraries are the same. */
 static const char *device_kind(const gauge *g, int i)
 {
     const wd_devices *d = g->plan->devices;
-    return i == d->processor ? wd_device_name(d->device[i]) : "a simulated device";
+    if (i == d->processor) return wd_device_name(d->device[i]);
+    return d->list.device[i].type == WD_DEVICE_SIM ? "a simulated device"
+                                                   : wd_device_traits(d->device[i])->kernels;
 }
 
 /* Known, or to be measured: 0. */

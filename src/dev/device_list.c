@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dev/cuda/cuda.h"
+
 /* A part of the text of `option`. */
 typedef struct part {
     const char *option, *at;
@@ -192,6 +194,93 @@ static wd_status read_group(wd_device_list *list, part p, wd_err *err)
     return WD_OK;
 }
 
+/* A number of a GPU, the whole of `p`. */
+static bool read_number(int *out, part p)
+{
+    double number;
+    if (memchr(p.at, '.', p.length) || !cut_number(&number, &p) || p.length || number > 999)
+        return false;
+    *out = (int)number;
+    return true;
+}
+
+static bool has_gpu(const wd_device_list *list, int number)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->device[i].number == number) return true;
+    return false;
+}
+
+/* "0" or "4-7": appends these GPUs, of which the driver shows `gpus`. */
+static wd_status read_gpus(wd_device_list *list, part p, int gpus, wd_err *err)
+{
+    int from, to;
+    part last = p, first = cut(&last, '-');
+    if (!read_number(&from, first) || !read_number(&to, last.at ? last : first) || to < from)
+        return EXPECTED(p, "the number of a GPU, such as cuda:0, or from one to another, cuda:4-7");
+    for (int n = from; n <= to; n++) {
+        if (n >= gpus)
+            return wd_fail(err, WD_UNSUPPORTED,
+                           "--devices: expected GPUs below %d, found cuda:%d: the driver shows %d "
+                           "to this process (CUDA_VISIBLE_DEVICES may hide some)",
+                           gpus, n, gpus);
+        if (has_gpu(list, n)) return EXPECTED(p, "each GPU once");
+        if (list->count == WD_DEVICES_MAX) return EXPECTED(p, "at most 64 devices in all");
+        list->device[list->count++] = (wd_device_spec){.type = WD_DEVICE_CUDA, .number = n};
+    }
+    return WD_OK;
+}
+
+/* All GPUs there are, of which there must be one. */
+static wd_status take_all_gpus(wd_device_list *list, part p, int gpus, wd_err *err)
+{
+    if (!gpus)
+        return wd_fail(err, WD_UNSUPPORTED, "--devices %.*s: the NVIDIA driver shows no GPU",
+                       (int)p.length, p.at);
+    for (; list->count < gpus && list->count < WD_DEVICES_MAX; list->count++)
+        list->device[list->count] = (wd_device_spec){.type = WD_DEVICE_CUDA, .number = list->count};
+    return WD_OK;
+}
+
+/* What all devices of the list have in common. */
+static void set_speeds(wd_device_list *list, const wd_device_spec *all)
+{
+    for (int i = 0; i < list->count; i++) {
+        wd_device_spec *d = &list->device[i];
+        if (all->link_bytes_per_s > 0) d->link_bytes_per_s = all->link_bytes_per_s;
+        if (all->flops_per_s > 0) d->flops_per_s = all->flops_per_s;
+    }
+}
+
+/* "cuda", or "cuda:0,4-7", with "@link=25GB/s" behind it: `text` is the whole, `numbers` what is
+ * behind the colon, at NULL where there is none. */
+static wd_status read_cuda(wd_device_list *list, part text, part numbers, wd_err *err)
+{
+    int gpus;
+    part speeds = text, plain = cut(&speeds, '@');
+    wd_device_spec all = {0};
+    const wd_status status = wd_cuda_count(&gpus, err);
+    if (status != WD_OK) return wd_fail_in(err, "--devices %.*s", (int)text.length, text.at);
+    if (speeds.at) WD_TRY(read_speeds(&all, list, speeds, err));
+    if (!numbers.at) WD_TRY(take_all_gpus(list, plain, gpus, err));
+    part groups = numbers.at ? cut(&numbers, '@') : numbers;
+    while (groups.at) {
+        part group = cut(&groups, ',');
+        WD_TRY(read_gpus(list, group, gpus, err));
+    }
+    set_speeds(list, &all);
+    return WD_OK;
+}
+
+/* GPUs, where there are some that can be used; else the processor. */
+static wd_status read_auto(wd_device_list *list, part text, wd_err *err)
+{
+    int gpus;
+    const bool has_gpus = wd_cuda_count(&gpus, NULL) == WD_OK && gpus > 0;
+    const part no_speed = {0};
+    return has_gpus ? take_all_gpus(list, text, gpus, err) : read_cpu(list, no_speed, err);
+}
+
 /* "4x24GiB,48GiB@link=25GB/s". */
 static wd_status read_sim(wd_device_list *list, part p, wd_err *err)
 {
@@ -202,11 +291,7 @@ static wd_status read_sim(wd_device_list *list, part p, wd_err *err)
         part group = cut(&groups, ',');
         WD_TRY(read_group(list, group, err));
     }
-    for (int i = 0; i < list->count; i++) {
-        wd_device_spec *d = &list->device[i];
-        if (all.link_bytes_per_s > 0) d->link_bytes_per_s = all.link_bytes_per_s;
-        if (all.flops_per_s > 0) d->flops_per_s = all.flops_per_s;
-    }
+    set_speeds(list, &all);
     return WD_OK;
 }
 
@@ -215,17 +300,17 @@ wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *er
     wd_device_list list = {0};
     part rest = {"--devices", text, strlen(text)}, all = rest, speed = rest;
     const part kind = cut(&rest, ':'), plain = cut(&speed, '@');
-    if (is(kind, "cuda"))
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "--devices %s: this build has no CUDA devices; it has cpu, and simulated "
-                       "ones such as sim:2x24GiB",
-                       text);
-    if (is(kind, "sim") && rest.at) {
+    if (is(kind, "cuda") || is(plain, "cuda")) {
+        WD_TRY(read_cuda(&list, all, rest, err));
+    } else if (is(kind, "sim") && rest.at) {
         WD_TRY(read_sim(&list, rest, err));
-    } else if (is(plain, "cpu") || is(all, "auto")) {
+    } else if (is(plain, "cpu")) {
         WD_TRY(read_cpu(&list, speed, err));
+    } else if (is(all, "auto")) {
+        WD_TRY(read_auto(&list, all, err));
     } else {
-        return EXPECTED(all, "auto, cpu, or sim: with numbers and sizes such as sim:4x24GiB");
+        return EXPECTED(all, "auto, cpu, cuda: with numbers of GPUs such as cuda:0, or sim: with "
+                             "numbers and sizes such as sim:4x24GiB");
     }
     *out = list;
     return WD_OK;

@@ -1,14 +1,18 @@
 /* What `--devices` and `--host_memory` say.
  *
- *     auto                       the best that this machine has: the processor
+ *     auto                       all GPUs that the NVIDIA driver shows, else the processor
  *     cpu                        the processor
+ *     cuda:0, cuda:0,1, cuda:4-7 these GPUs, by number: cuda:4 is one GPU, the fifth
+ *     cuda                       all GPUs that the driver shows
  *     sim:4x24GiB                four simulated devices of 24 GiB each
  *     sim:2x24GiB,48GiB          two of 24 GiB and one of 48
  *     sim:4xrtx4090, sim:h100    simulated cards: their memory, and the speeds that they reach
  *     sim:4x24GiB@link=25GB/s,compute=20GFLOP/s    the same speeds for all of the list
  *     cpu@compute=3TFLOP/s, sim:4x24GiB@cpu=3TFLOP/s    what plans take the processor to do
  *     sim:4x24GiB@memory=80GB/s                         and copies between the ranks of a host
+ *     cuda:0@link=25GB/s,compute=400TFLOP/s             speeds of GPUs that are not to be measured
  *
+ * The driver shows those GPUs that CUDA_VISIBLE_DEVICES names, and numbers them from 0.
  * Sizes are B, kB MB GB TB (powers of 1000) or KiB MiB GiB TiB (powers of 1024); speeds are such
  * sizes, or FLOP kFLOP MFLOP GFLOP TFLOP, each with /s. Numbers may have a fraction. */
 #ifndef WD_DEV_DEVICE_LIST_H
@@ -18,15 +22,17 @@
 
 enum { WD_DEVICES_MAX = 64 };
 
-typedef enum wd_device_type { WD_DEVICE_CPU, WD_DEVICE_SIM } wd_device_type;
+typedef enum wd_device_type { WD_DEVICE_CPU, WD_DEVICE_SIM, WD_DEVICE_CUDA } wd_device_type;
 
 /* One device, not opened. */
 typedef struct wd_device_spec {
     wd_device_type type;
+    int number;              /* cuda: as the driver counts GPUs */
     size_t bytes;            /* sim: its memory */
-    double link_bytes_per_s; /* sim: of transfers from and to it; 0: as fast as they go */
-    double flops_per_s;      /* sim: of its kernels; 0: as fast as they go. cpu: what plans take it
-                              * to do; 0: what is measured */
+    double link_bytes_per_s; /* sim: of transfers from and to it; 0: as fast as they go. cuda: what
+                              * plans take it to do; 0: what is measured */
+    double flops_per_s;      /* sim: of its kernels; 0: as fast as they go. cpu, cuda: what plans
+                              * take it to do; 0: what is measured */
 } wd_device_spec;
 
 typedef struct wd_device_list {
@@ -38,7 +44,9 @@ typedef struct wd_device_list {
 } wd_device_list;
 
 /* Reads the value of --devices. An error names the part that is wrong, what was expected and what
- * was found: WD_INVALID_ARGUMENT. WD_UNSUPPORTED: CUDA devices, which this build has not. */
+ * was found: WD_INVALID_ARGUMENT. WD_UNSUPPORTED: GPUs, where this build has no CUDA or this
+ * machine no driver; the message says how to get it. `auto` and `cuda` ask the driver how many
+ * there are. */
 wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err);
 
 /* WD_INVALID_ARGUMENT, saying how to state them, where a simulated device has no speeds: a plan for

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dev/cuda/cuda.h"
+
 static wd_status open_device(wd_devices *d, int i, const wd_device_spec *spec, int64_t threads,
                              wd_err *err)
 {
@@ -11,6 +13,10 @@ static wd_status open_device(wd_devices *d, int i, const wd_device_spec *spec, i
         d->processor = i;
         snprintf(d->name[i], sizeof d->name[i], "cpu");
         return wd_device_open_cpu(&d->device[i], (int)threads, err);
+    }
+    if (spec->type == WD_DEVICE_CUDA) {
+        snprintf(d->name[i], sizeof d->name[i], "cuda:%d", spec->number);
+        return wd_device_open_cuda(&d->device[i], spec->number, err);
     }
     const wd_sim_options options = {.number = i,
                                     .bytes = spec->bytes,

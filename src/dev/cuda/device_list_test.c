@@ -1,0 +1,130 @@
+/* Tests of what --devices says of GPUs, on a stand-in driver that shows some. */
+#include "testing.h"
+
+#include "dev/cuda/standin/driver.h"
+#include "dev/device_list.h"
+
+static void install(int gpus)
+{
+    wd_standin_options options = WD_STANDIN_DEFAULTS;
+    options.devices = gpus;
+    wd_standin_install(&options);
+}
+
+/* `numbers`: of the GPUs that are expected, -1 behind the last. */
+static wd_device_list expect(const char *text, const int *numbers)
+{
+    wd_device_list list;
+    wd_err err = {0};
+    wd_test_ok(wd_device_list_parse(&list, text, &err), &err);
+    int i = 0;
+    for (; numbers[i] >= 0; i++) {
+        assert_true(i < list.count);
+        assert_int_equal(list.device[i].type, WD_DEVICE_CUDA);
+        assert_int_equal(list.device[i].number, numbers[i]);
+    }
+    assert_int_equal(list.count, i);
+    return list;
+}
+
+static void gpus_by_number(void **state)
+{
+    (void)state;
+    install(8);
+    expect("cuda:0", (int[]){0, -1});
+    expect("cuda:4", (int[]){4, -1}); /* one GPU, not four */
+    expect("cuda:1,0", (int[]){1, 0, -1});
+    expect("cuda:4-7,2", (int[]){4, 5, 6, 7, 2, -1});
+    expect("cuda:3-3", (int[]){3, -1});
+    expect("cuda", (int[]){0, 1, 2, 3, 4, 5, 6, 7, -1});
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
+static void speeds_can_be_stated(void **state)
+{
+    (void)state;
+    install(2);
+    wd_device_list list =
+        expect("cuda:0,1@link=25GB/s,compute=400TFLOP/s,cpu=1TFLOP/s", (int[]){0, 1, -1});
+    assert_true(list.device[1].link_bytes_per_s == 25e9 && list.device[1].flops_per_s == 400e12);
+    assert_true(list.processor_flops_per_s == 1e12);
+    list = expect("cuda@memory=80GB/s", (int[]){0, 1, -1});
+    assert_true(list.memory_bytes_per_s == 80e9 && list.device[0].flops_per_s == 0);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
+static void auto_takes_gpus_where_there_are_any(void **state)
+{
+    (void)state;
+    wd_device_list list;
+    wd_err err = {0};
+    install(2);
+    expect("auto", (int[]){0, 1, -1});
+    assert_int_equal(wd_standin_remove(), 0);
+    install(0);
+    wd_test_ok(wd_device_list_parse(&list, "auto", &err), &err);
+    assert_int_equal(list.count, 1);
+    assert_int_equal(list.device[0].type, WD_DEVICE_CPU);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
+/* Ranks of a host get as many each. */
+static void ranks_share_gpus(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    install(4);
+    wd_device_list list = expect("cuda", (int[]){0, 1, 2, 3, -1});
+    wd_test_ok(wd_device_list_share(&list, 1, 2, &err), &err);
+    assert_int_equal(list.count, 2);
+    assert_int_equal(list.device[0].number, 2);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        wd_status status;
+        const char *message;
+    } wrong[] = {
+        {"cuda:2", WD_UNSUPPORTED, "expected GPUs below 2, found cuda:2"},
+        {"cuda:0-2", WD_UNSUPPORTED, "CUDA_VISIBLE_DEVICES"},
+        {"cuda:0,0", WD_INVALID_ARGUMENT, "expected each GPU once, found \"0\""},
+        {"cuda:1-0", WD_INVALID_ARGUMENT, "found \"1-0\""},
+        {"cuda:", WD_INVALID_ARGUMENT, "the number of a GPU"},
+        {"cuda:0,", WD_INVALID_ARGUMENT, "the number of a GPU"},
+        {"cuda:x", WD_INVALID_ARGUMENT, "found \"x\""},
+        {"cuda:1.0", WD_INVALID_ARGUMENT, "found \"1.0\""},
+        {"cuda:-1", WD_INVALID_ARGUMENT, "found \"-1\""},
+        {"cuda:0@fast", WD_INVALID_ARGUMENT, "found \"fast\""},
+        {"cudax", WD_INVALID_ARGUMENT, "found \"cudax\""},
+    };
+    install(2);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        wd_device_list list;
+        wd_err err = {0};
+        wd_test_refused(wd_device_list_parse(&list, wrong[i].text, &err), &err, wrong[i].status,
+                        wrong[i].message);
+        assert_non_null(strstr(err.message, "--devices"));
+    }
+    assert_int_equal(wd_standin_remove(), 0);
+    install(0);
+    wd_device_list list;
+    wd_err err = {0};
+    wd_test_refused(wd_device_list_parse(&list, "cuda", &err), &err, WD_UNSUPPORTED, "no GPU");
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpus_by_number),
+        cmocka_unit_test(speeds_can_be_stated),
+        cmocka_unit_test(auto_takes_gpus_where_there_are_any),
+        cmocka_unit_test(ranks_share_gpus),
+        cmocka_unit_test(what_is_wrong_is_named),
+    };
+    return cmocka_run_group_tests_name("device_list", tests, NULL, NULL);
+}
