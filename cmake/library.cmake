@@ -51,6 +51,9 @@ set(WD_ISA_OPTIMISE -O3)
 if(WD_SANITIZE) # which takes minutes a file at -O3
   set(WD_ISA_OPTIMISE -O1)
 endif()
+if(WD_FUZZ) # no fuzz target runs a kernel
+  set(WD_ISA_OPTIMISE -O0 -fno-sanitize=all)
+endif()
 set(WD_ISA_FLAGS_generic "")
 set(WD_ISA_LIST generic)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
