@@ -144,7 +144,7 @@ target_link_options(test_io_temporary PRIVATE -Wl,--wrap=open)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
 # Calls of the system that fail: see tests/faults.h.
 foreach(test student_faults distill_faults)
-  foreach(call open read write pwrite fallocate ftruncate fsync close rename renameat2)
+  foreach(call open read write pwrite fallocate ftruncate fsync close rename renameat2 remove)
     target_link_options(test_${test} PRIVATE -Wl,--wrap=${call})
   endforeach()
 endforeach()

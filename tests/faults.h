@@ -25,7 +25,8 @@
     X(fsync, EIO)                                                                                  \
     X(close, EIO)                                                                                  \
     X(rename, EACCES)                                                                              \
-    X(renameat2, EACCES)
+    X(renameat2, EACCES)                                                                           \
+    X(remove, EACCES)
 
 typedef enum wd_fault_call {
 #define X(name, cause) WD_FAULT_##name,
@@ -38,6 +39,7 @@ typedef enum wd_fault_how {
     WD_FAULT_ONCE,
     WD_FAULT_FROM_THEN_ON,
     WD_FAULT_HALF, /* half of the bytes are read or written, which is no error */
+    WD_FAULT_TORN, /* the same, and all later calls fail: what a disk does that becomes full */
     WD_FAULT_HOWS
 } wd_fault_how;
 
@@ -56,7 +58,8 @@ static struct {
     int64_t n;
     const char *only; /* in paths of calls that count; NULL: all */
     int64_t seen;     /* calls that counted */
-    int64_t refused;
+    int64_t refused;  /* in full or in part */
+    bool lost;        /* what was written may not be on the disk: an attempt must not end well */
     char path[WD_FAULT_PATHS][256]; /* of the first ones that were refused */
     wd_fault_kept kept[WD_FAULT_KEPT];
     int count; /* of these */
@@ -76,6 +79,7 @@ static inline void wd_fault_arm(wd_fault_call call, wd_fault_how how, int64_t n,
     wd_faults.n = n;
     wd_faults.only = only;
     wd_faults.seen = wd_faults.refused = 0;
+    wd_faults.lost = false;
 }
 
 static inline void wd_fault_disarm(void)
@@ -98,7 +102,9 @@ static inline bool wd_fault_hits_(wd_fault_call call, const char *path)
     if (wd_faults.only && !strstr(path, wd_faults.only)) return false;
     const int64_t number = ++wd_faults.seen;
     if (number < wd_faults.n) return false;
-    if (number > wd_faults.n && wd_faults.how != WD_FAULT_FROM_THEN_ON) return false;
+    const bool goes_on =
+        wd_faults.how == WD_FAULT_FROM_THEN_ON || wd_faults.how == WD_FAULT_TORN;
+    if (number > wd_faults.n && !goes_on) return false;
     if (wd_faults.refused < WD_FAULT_PATHS)
         snprintf(wd_faults.path[wd_faults.refused], sizeof wd_faults.path[0], "%s", path);
     wd_faults.refused++;
@@ -114,6 +120,7 @@ static inline int wd_fault_fail_(wd_fault_call call)
 #undef X
     };
     errno = cause[call];
+    wd_faults.lost |= call == WD_FAULT_write || call == WD_FAULT_pwrite || call == WD_FAULT_fsync;
     return -1;
 }
 
@@ -133,7 +140,9 @@ static inline void wd_fault_keep_(wd_fault_call call, const char *path, const ch
 static inline ssize_t wd_fault_bytes_(wd_fault_call call, const char *path, size_t bytes)
 {
     if (!wd_fault_hits_(call, path)) return (ssize_t)bytes;
-    if (wd_faults.how == WD_FAULT_HALF) return (ssize_t)((bytes + 1) / 2);
+    const bool first = wd_faults.seen == wd_faults.n;
+    if (wd_faults.how == WD_FAULT_HALF || (wd_faults.how == WD_FAULT_TORN && first))
+        return (ssize_t)((bytes + 1) / 2);
     return wd_fault_fail_(call);
 }
 
@@ -202,7 +211,8 @@ int __wrap_fsync(int fd)
     return 0;
 }
 
-/* A file is closed even where that fails: what was written may not be there. */
+/* A file is closed even where that fails: what was written may not be there, which must not get
+ * lost of a file that is to take the place of another. */
 int __real_close(int fd);
 int __wrap_close(int fd);
 int __wrap_close(int fd)
@@ -210,7 +220,9 @@ int __wrap_close(int fd)
     char path[256];
     wd_fault_path_(path, fd);
     const bool hits = wd_fault_hits_(WD_FAULT_close, path);
+    const bool writes = hits && (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
     const int result = __real_close(fd);
+    wd_faults.lost |= writes && strstr(path, ".tmp");
     return hits ? wd_fault_fail_(WD_FAULT_close) : result;
 }
 
@@ -248,6 +260,16 @@ int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, u
     return result;
 }
 
+int __real_remove(const char *path);
+int __wrap_remove(const char *path);
+int __wrap_remove(const char *path)
+{
+    if (wd_fault_hits_(WD_FAULT_remove, path)) return wd_fault_fail_(WD_FAULT_remove);
+    const int result = __real_remove(path);
+    wd_fault_keep_(WD_FAULT_remove, path, "", !result);
+    return result;
+}
+
 /* ---- every call in its turn ---- */
 
 /* One attempt at something that writes files; `err` is its own. */
@@ -281,8 +303,9 @@ static inline bool wd_fault_is_named_(const char *message)
 }
 
 /* Makes call after call of a kind fail, in each way, until an attempt ends before its turn comes.
- * An attempt that fails must name the file; one that ends well although a call has failed is left
- * to `check`. Returns how many calls of the kind an attempt makes. */
+ * An attempt that fails must name the file. One must not end well after a failure by which written
+ * bytes may be lost; one that ends well after another failure is left to `check`. Returns how many
+ * calls of the kind an attempt makes. */
 static inline int64_t wd_fault_each(wd_fault_call call, wd_fault_attempt *attempt,
                                     wd_fault_check *check, void *context)
 {
@@ -300,6 +323,9 @@ static inline int64_t wd_fault_each(wd_fault_call call, wd_fault_attempt *attemp
             if (status != WD_OK && (!reached || how == WD_FAULT_HALF))
                 fail_msg("%s %lld: failed without a cause: %s", wd_fault_names[call],
                          (long long)n, err.message);
+            if (status == WD_OK && wd_faults.lost)
+                fail_msg("%s %lld of %s failed, and the attempt ended well", wd_fault_names[call],
+                         (long long)n, wd_faults.path[0]);
             if (status != WD_OK && !wd_fault_is_named_(err.message))
                 fail_msg("%s %lld of %s: the message does not name it: %s", wd_fault_names[call],
                          (long long)n, wd_faults.path[0], err.message);
@@ -345,19 +371,46 @@ static inline void wd_fault_assert_flushed_before_renames(void)
     assert_true(renames > 0);
 }
 
-/* The folder that has `path` is flushed after the last rename to it: it has the name for good. */
-static inline void wd_fault_assert_flushed_after_rename(const char *path)
+/* The last rename to `path`. */
+static inline int wd_fault_last_rename_to_(const char *path)
 {
     int at = -1;
     for (int i = 0; i < wd_faults.count; i++)
         if (!strcmp(wd_faults.kept[i].to, path)) at = i;
     if (at < 0) fail_msg("nothing was renamed to %s", path);
+    return at;
+}
+
+/* The first call of a kind behind number `at`, of the folder that has `path`, or of anything below
+ * that folder; `count` of all: there is none. */
+static inline int wd_fault_next_(wd_fault_call call, int at, const char *path, bool below)
+{
     const size_t n = (size_t)(strrchr(path, '/') - path);
     for (int i = at; i < wd_faults.count; i++) {
         const wd_fault_kept *k = &wd_faults.kept[i];
-        if (k->call == WD_FAULT_fsync && !strncmp(k->path, path, n) && !k->path[n]) return;
+        if (k->call == call && !strncmp(k->path, path, n) && (below || !k->path[n])) return i;
     }
-    fail_msg("the folder of %s is not flushed after its rename", path);
+    return wd_faults.count;
+}
+
+/* The folder that has `path` is flushed after the last rename to it: it has the name for good. */
+static inline void wd_fault_assert_flushed_after_rename(const char *path)
+{
+    const int at = wd_fault_last_rename_to_(path);
+    if (wd_fault_next_(WD_FAULT_fsync, at, path, false) == wd_faults.count)
+        fail_msg("the folder of %s is not flushed after its rename", path);
+}
+
+/* What stood at `path` before is removed only after that: else a loss of power could leave
+ * neither. */
+static inline void wd_fault_assert_flushed_before_removal(const char *path)
+{
+    const int at = wd_fault_last_rename_to_(path);
+    const int removal = wd_fault_next_(WD_FAULT_remove, at, path, true);
+    if (removal == wd_faults.count) fail_msg("what stood at %s is not removed", path);
+    if (wd_fault_next_(WD_FAULT_fsync, at, path, false) > removal)
+        fail_msg("%s is removed before the folder of %s is flushed", wd_faults.kept[removal].path,
+                 path);
 }
 
 #endif

@@ -127,13 +127,16 @@ static void a_checkpoint_is_flushed_before_it_has_its_name(void **state)
     char path[WD_PATH_MAX];
     wd_err err;
     checkpoints c = begin("ordered", false);
-    wd_faults.count = 0;
-    wd_faults.keeps = true;
-    wd_test_ok(attempt_checkpoint(&c, &err), &err);
-    wd_faults.keeps = false;
-    wd_fault_assert_flushed_before_renames();
     wd_test_ok(wd_checkpoint_list_path(path, c.folder, "", STEP, &err), &err);
-    wd_fault_assert_flushed_after_rename(path);
+    for (int replaces = 0; replaces < 2; replaces++) {
+        wd_faults.count = 0;
+        wd_faults.keeps = true;
+        wd_test_ok(attempt_checkpoint(&c, &err), &err);
+        wd_faults.keeps = false;
+        wd_fault_assert_flushed_before_renames();
+        wd_fault_assert_flushed_after_rename(path);
+        if (replaces) wd_fault_assert_flushed_before_removal(path);
+    }
 }
 
 /* ---- the newest checkpoint ---- */
@@ -254,6 +257,7 @@ static void a_student_is_flushed_before_it_has_its_name(void **state)
     wd_fault_assert_flushed_before_renames();
     snprintf(path, sizeof path, "%s/transformer", s.folder);
     wd_fault_assert_flushed_after_rename(path);
+    wd_fault_assert_flushed_before_removal(path);
     snprintf(path, sizeof path, "%s/model_index.json", s.folder);
     wd_fault_assert_flushed_after_rename(path);
 }
