@@ -2,6 +2,7 @@
 #include "testing.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -108,6 +109,61 @@ static void a_flood_does_not_keep_them_apart(void **state)
     close_pair(&p);
 }
 
+/* Whether the other side has closed a socket. */
+static bool is_closed(int fd)
+{
+    char byte;
+    const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
+/* Who says nothing for seconds goes, also where there is room; who came later stays. */
+static void who_says_nothing_goes(void **state)
+{
+    (void)state;
+    pair p;
+    open_pair(&p, true);
+    const int silent = connect_to(p.all[0].port);
+    step(&p, 0);
+    p.now_s += 2;
+    const int later = connect_to(p.all[0].port);
+    step(&p, 0);
+    assert_false(is_closed(silent));
+    p.now_s += 2;
+    step(&p, 0);
+    assert_true(is_closed(silent));
+    assert_false(is_closed(later));
+    close(silent);
+    close(later);
+    close_pair(&p);
+}
+
+/* A rank that has called, and has its answer, keeps its place while there are others of earlier
+ * turns that can go. */
+static void who_has_called_stays(void **state)
+{
+    (void)state;
+    pair p;
+    wd_watch_word word;
+    wd_watch_talk talk;
+    open_pair(&p, true);
+    const int fd = connect_to(p.all[0].port);
+    assert_true(wd_watch_call(&word, &talk, 1, 0));
+    assert_int_equal(send(fd, &word, sizeof word, MSG_NOSIGNAL), sizeof word);
+    for (int turn = 0; turn < 4; turn++, p.now_s += turn_s) {
+        step(&p, 0);
+        flood(&p, turn % 2 * FLOOD / 2, (turn % 2 + 1) * FLOOD / 2);
+    }
+    assert_int_equal(recv(fd, &word, sizeof word, MSG_DONTWAIT), sizeof word);
+    assert_true(wd_watch_is_answer(&word, &talk, p.all[0].secret));
+    wd_watch_confirm(&word, &talk, p.all[0].secret);
+    assert_int_equal(send(fd, &word, sizeof word, MSG_NOSIGNAL), sizeof word);
+    step(&p, 0);
+    assert_true(p.fd[0] >= 0);
+    close(fd);
+    close_pair(&p);
+}
+
 static void another_secret_is_no_rank(void **state)
 {
     (void)state;
@@ -177,6 +233,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_meet),
         cmocka_unit_test(a_flood_does_not_keep_them_apart),
+        cmocka_unit_test(who_says_nothing_goes),
+        cmocka_unit_test(who_has_called_stays),
         cmocka_unit_test(another_secret_is_no_rank),
         cmocka_unit_test(words_are_good_once),
         cmocka_unit_test(words_of_no_rank_are_none),

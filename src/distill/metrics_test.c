@@ -50,15 +50,22 @@ static void test_rows(void **state)
                         "\"steps_per_s\": 10}\n";
     assert_non_null(strstr(whole, third));
 
-    /* A kill left half a line; the run goes on from the checkpoint of step 4. */
-    char path[WD_PATH_MAX];
+    /* A kill left half a line, and the run goes on from the checkpoint of step 4. Also where that
+     * line would be of a step that is kept. */
+    char path[WD_PATH_MAX], *resumed = NULL;
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
-    FILE *file = fopen(path, "a");
-    fputs("{\"step\": 7, \"lo", file);
-    fclose(file);
-    write_rows(folder, 4, 6);
-    char *resumed = read_all(folder, "metrics.jsonl", &bytes);
-    assert_string_equal(resumed, whole);
+    for (int64_t kept = 6; kept >= 3; kept -= 3) {
+        write_rows(folder, kept, kept);
+        FILE *file = fopen(path, "a");
+        fprintf(file, "{\"step\": %d, \"lo", (int)kept + 1);
+        fclose(file);
+        write_rows(folder, 4, 6);
+        wd_free(resumed);
+        resumed = read_all(folder, "metrics.jsonl", &bytes);
+        if (kept == 6) assert_string_equal(resumed, whole);
+        assert_null(strstr(resumed, "\"lo{"));
+        assert_int_equal(resumed[bytes - 1], '\n');
+    }
 
     write_rows(folder, 0, 2); /* a new run in the same folder */
     wd_free(resumed);

@@ -105,12 +105,33 @@ static void says_how_to_get_it(void **state)
         wd_test_refused(wd_hub_find(found, no_ids[i], &err), &err, WD_NOT_FOUND, "no such folder");
 }
 
+/* A reference is one name: nothing that leads elsewhere is followed. */
+static void references_lead_nowhere_else(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "\n", "..", ".", "../../x", "/etc", "a/b", ".hidden"};
+    wd_err err;
+    char found[WD_PATH_MAX], path[WD_PATH_MAX], snapshot[WD_PATH_MAX];
+    clear_environment();
+    make_cache(snapshot, "bad");
+    setenv("HF_HUB_CACHE", below(path, "bad"), 1);
+    wd_test_ok(wd_hub_find(found, "org/model.1", &err), &err);
+    below(path, "bad/models--org--model.1/refs/main");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        wd_test_ok(wd_file_write(path, bad[i], strlen(bad[i]), &err), &err);
+        wd_test_refused(wd_hub_find(found, "org/model.1", &err), &err, WD_BAD_FORMAT,
+                        "refs/main: expected the name of a commit");
+    }
+    clear_environment();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_by_each_variable),
         cmocka_unit_test(folders_come_first),
         cmocka_unit_test(says_how_to_get_it),
+        cmocka_unit_test(references_lead_nowhere_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "io/tokenizer.h"
 
-enum { PLACE = 256, ROOM = 1 << 20 };
+enum { PLACE = 256, ROOM = 4 << 20, UNKNOWN = (1 << 20) + 1 };
 
 /* What is being written: protocol buffers, inside out. */
 typedef struct text {
@@ -95,6 +95,18 @@ static void make_chain(map *m, uint32_t keys, uint32_t value)
     }
 }
 
+/* One key of `letters` letters, whose way stays in the places from PLACE on; it ends in 2 PLACE. */
+static void make_long_key(map *m, uint32_t letters)
+{
+    make_chain(m, 1, 0);
+    m->unit[PLACE ^ 'a'] = 1u << 31;
+    for (uint32_t i = 0; i < letters; i++) {
+        const bool last = i + 1 == letters;
+        const uint32_t at = (PLACE + i) ^ 'a';
+        m->unit[at] = leads(at, last ? 2 * PLACE : PLACE + i + 1, 'a') | (last ? ENDS_KEY : 0u);
+    }
+}
+
 /* `array_bytes`: what the map says of itself, if not 0. `spec`: normalizer_spec or
  * denormalizer_spec. */
 static wd_status try_map(const map *m, uint32_t array_bytes, int spec, wd_err *err)
@@ -120,6 +132,8 @@ static void good_maps_are_taken(void **state)
     wd_test_ok(try_map(&m, 0, 3, &err), &err);
     make_chain(&m, 1, 0);
     wd_test_ok(try_map(&m, 0, 3, &err), &err);
+    make_long_key(&m, 128);
+    wd_test_ok(try_map(&m, 0, 3, &err), &err);
 }
 
 static void maps_that_lead_out_are_refused(void **state)
@@ -129,6 +143,8 @@ static void maps_that_lead_out_are_refused(void **state)
     static const char out[] = "precompiled_charsmap leads out of itself";
     for (int spec = 3; spec <= 5; spec += 2) {
         make_chain(&m, 33, 0); /* more keys at one place than the library has room for */
+        wd_test_refused(try_map(&m, 0, spec, &err), &err, WD_BAD_FORMAT, out);
+        make_long_key(&m, 129);
         wd_test_refused(try_map(&m, 0, spec, &err), &err, WD_BAD_FORMAT, out);
         make_chain(&m, 1, 2); /* a value behind the strings */
         wd_test_refused(try_map(&m, 0, spec, &err), &err, WD_BAD_FORMAT, out);
@@ -159,7 +175,7 @@ static void maps_that_lead_out_are_refused(void **state)
 static wd_status try_piece(size_t bytes, uint8_t type, float score, wd_err *err)
 {
     static text inner, outer;
-    static char letters[ROOM];
+    static char letters[1 << 20];
     const uint8_t score_head = 2 << 3 | 5, kind[2] = {3 << 3, type};
     inner.bytes = outer.bytes = 0;
     memset(letters, 'q', bytes);
@@ -185,6 +201,36 @@ static void pieces_have_limits(void **state)
     wd_test_refused(try_piece(3, NORMAL, NAN, &err), &err, WD_BAD_FORMAT, "score");
 }
 
+/* A piece of these bytes, of the ordinary type. */
+static wd_status try_bytes(const char *letters, size_t bytes, wd_err *err)
+{
+    static text inner, outer;
+    inner.bytes = outer.bytes = 0;
+    put_field(&inner, 1, letters, bytes);
+    put_field(&outer, 1, inner.at, inner.bytes);
+    return try_model(&outer, err);
+}
+
+/* `fields` unknown fields of no bytes: the library keeps each of them. */
+static wd_status try_unknown(size_t fields, wd_err *err)
+{
+    static text outer;
+    outer.bytes = 0;
+    for (size_t i = 0; i < fields; i++) put_field(&outer, 15, "", 0);
+    return try_model(&outer, err);
+}
+
+static void other_limits_hold(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_test_ok(try_bytes("q1q2", 4, &err), &err);
+    wd_test_refused(try_bytes("q1\0q2", 5, &err), &err, WD_BAD_FORMAT, "a byte that is 0");
+    wd_test_ok(try_unknown(1000, &err), &err);
+    wd_test_refused(try_unknown(UNKNOWN, &err), &err, WD_BAD_FORMAT,
+                    "more than 1 MiB beside pieces");
+}
+
 static void what_is_no_field_is_refused(void **state)
 {
     (void)state;
@@ -205,6 +251,7 @@ int main(void)
         cmocka_unit_test(good_maps_are_taken),
         cmocka_unit_test(maps_that_lead_out_are_refused),
         cmocka_unit_test(pieces_have_limits),
+        cmocka_unit_test(other_limits_hold),
         cmocka_unit_test(what_is_no_field_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

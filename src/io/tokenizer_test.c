@@ -172,6 +172,8 @@ static void refuses_bad_folders(void **state)
                     WD_BAD_FORMAT, "added_tokens_decoder");
     wd_test_refused(open_with(&t, "{\"added_tokens_decoder\": {\"99999999999\": \"y\"}}", &err),
                     &err, WD_BAD_FORMAT, "99999999999");
+    wd_test_refused(open_with(&t, "{\"added_tokens_decoder\": {\"7\": \"\"}}", &err), &err,
+                    WD_BAD_FORMAT, "expected 1 to 127 bytes");
     wd_test_refused(open_with(&t, "[]", &err), &err, WD_BAD_FORMAT, "tokenizer_config.json");
     wd_test_refused(open_with(&t, "{\"a\": ", &err), &err, WD_BAD_FORMAT, "line 1");
     wd_test_refused(wd_tokenizer_open(&t, wd_test_folder(), &err), &err, WD_NOT_FOUND,

@@ -44,10 +44,35 @@ static void what_was_checked_is_not_read_again(void **state)
     assert_null(found.index);
 }
 
+/* Rows of which some would lie outside of the file, under a checksum that is right. */
+static void rows_lie_one_behind_another(void **state)
+{
+    (void)state;
+    static const int64_t hostile[][PROMPTS + 1] = {{0, 5, 3, ROWS},
+                                                   {0, 1, 1, ROWS},
+                                                   {0, 1, INT64_MAX, ROWS},
+                                                   {0, INT64_MIN, 1, ROWS},
+                                                   {1, 2, 3, ROWS}};
+    const wd_text_hash hash[PROMPTS] = {{{4}}, {{5}}, {{6}}};
+    const float row[ROWS * WIDTH] = {0};
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        const wd_text_rows written = {
+            hash, hostile[i], (const char *)row, PROMPTS, WIDTH, WD_F32, NULL};
+        char path[WD_PATH_MAX];
+        wd_err err;
+        wd_safetensors *set;
+        wd_text_rows found = {.dtype = WD_F32, .text_dim = WIDTH};
+        wd_test_ok(wd_text_file_write(path, wd_test_folder(), key, &written, &err), &err);
+        wd_test_refused(wd_text_file_open(&set, &found, path, key, &err), &err, WD_BAD_FORMAT,
+                        "is damaged");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_checked_is_not_read_again),
+        cmocka_unit_test(rows_lie_one_behind_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
