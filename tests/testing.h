@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "core/memory.h"
@@ -28,6 +29,15 @@ static inline void wd_test_refused(wd_status status, const wd_err *err, wd_statu
     if (status != expected || !strstr(err->message, text))
         fail_msg("expected \"%s\" naming \"%s\", got \"%s\": %s", wd_status_text(expected), text,
                  wd_status_text(status), status == WD_OK ? "" : err->message);
+}
+
+/* Fails where this process has taken more than `seconds` of processor time since `begun`, a value
+ * of clock(). What else the machine does counts for nothing there, so that a bound a hundred times
+ * above what is usual tells linear work from quadratic on any machine. */
+static inline void wd_test_processor_time(clock_t begun, double seconds)
+{
+    const double taken = (double)(clock() - begun) / CLOCKS_PER_SEC;
+    if (taken > seconds) fail_msg("%.1f s of processor time, at most %g allowed", taken, seconds);
 }
 
 /* Ends a test that this machine or this build cannot do. tools/report_skips.sh collects the lines
