@@ -46,6 +46,9 @@ static void unknown_figures_are_left_out(void **state)
     p.done = p.total;
     assert_string_equal(wd_cli_progress_text(text, sizeof text, 50, &p),
                         "decoding [####################] 100%  picture 8/8");
+    p.done = 2 * p.total; /* a bar would be longer than its room */
+    assert_string_equal(wd_cli_progress_text(text, sizeof text, 50, &p),
+                        "decoding  picture 16/8");
     p = (wd_progress){.what = "training",
                       .unit = "step",
                       .done = 7,

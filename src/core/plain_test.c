@@ -30,6 +30,7 @@ static void what_a_terminal_obeys_is_replaced(void **state)
         {"\xd7\xa9\xd7\x9c", "\xd7\xa9\xd7\x9c"}, /* Hebrew needs no marks */
         {"\xe2\x81\xa6x\xe2\x81\xa9\x7f\xd8\x9c", "?x???"},
         {"\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80", "?????????"}, /* not UTF-8 */
+        {"\xe0\x81\x81\xf0\x80\x81\x81", "???????"}, /* longer than they need be: "A" */
         {"cut \xe6\x97", "cut ??"},
         {"", ""},
     };
