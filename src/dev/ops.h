@@ -372,9 +372,11 @@ typedef struct wd_adamw_args {
     const float *grad;   /* [count] */
     const float *factor; /* [1] */
     const int64_t *step; /* [1]: t, from 1 */
+    const float *lr;     /* [1]: all that changes from step to step is read when the launch runs, so
+                          * that what a step launches is the same every time */
     wd_dtype copy_type;
     int64_t count;
-    float lr, beta1, beta2, eps, decay, ema_decay;
+    float beta1, beta2, eps, decay, ema_decay;
 } wd_adamw_args;
 
 #define X(op, name)                                                                                \

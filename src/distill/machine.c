@@ -30,7 +30,7 @@ double wd_machine_step_bytes(const wd_machine_options *o)
     const double targets = (double)wd_machine_step_samples(o) / (double)o->reuse;
     const double begun = targets / (double)o->trajectory.steps;
     return samples * (double)text * (double)wd_dtype_bytes(o->student_dtype) +
-           (samples + targets + begun * (double)state_count(o)) * sizeof(float);
+           (samples + targets + begun * (double)state_count(o) + 1) * sizeof(float);
 }
 
 /* The values of a step's result. */
@@ -173,6 +173,12 @@ wd_status wd_machine_check_stream(const wd_machine_options *options, const json_
 {
     const wd_trajectory_objective_options objective = objective_options(options);
     return wd_objective_check_trajectory(&objective, saved, err);
+}
+
+wd_status wd_machine_check_devices(const wd_machine *m, wd_err *err)
+{
+    WD_TRY(wd_device_fault(wd_queue_device(m->queue), err));
+    return m->sweep ? wd_sweep_check_devices(m->sweep, err) : WD_OK;
 }
 
 void wd_machine_close(wd_machine *machine)

@@ -91,7 +91,8 @@ wd_status wd_machine_check_stream(const wd_machine_options *options, const json_
                                   wd_err *err);
 
 /* Bytes that a step brings to the student's device of a rank beside the teacher's: text and
- * timesteps of its batches, the noise of trajectories that begin, and how far all others go. */
+ * timesteps of its batches, the noise of trajectories that begin, how far all others go, and the
+ * learning rate. */
 double wd_machine_step_bytes(const wd_machine_options *options);
 
 /* Bytes that a step reads back from there: losses and the norm of gradients. */
@@ -111,6 +112,10 @@ wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
  * its micro-batches in order, updates the weights. All ranks. Its losses and gradient norm are
  * handed to the readback under tag `step`. */
 wd_status wd_machine_step(wd_machine *machine, int64_t step, double lr, wd_err *err);
+
+/* WD_DEVICE_FAULT: a device that the machine computes on has failed, and what comes from it is
+ * worth nothing: asked once per step, when its result is there. */
+wd_status wd_machine_check_devices(const wd_machine *machine, wd_err *err);
 
 /* What a step says of itself, once it is read back: the oldest step that was not yet taken. */
 typedef struct wd_step_result {

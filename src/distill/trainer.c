@@ -211,7 +211,9 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
                                err));
         if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
     }
-    WD_TRY(check_start(t, err));
+    const wd_status started = check_start(t, err);
+    WD_TRY(wd_machine_check_devices(&t->machine, err));
+    WD_TRY(started);
     return open_samples(t, err);
 }
 

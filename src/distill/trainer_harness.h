@@ -37,12 +37,11 @@ static inline wd_trainer_options small_run(void)
                                 .export = wd_export_defaults()};
 }
 
-/* Runs it into the folder `run`, on a processor that has all of the teacher. */
-static inline wd_status run_into(wd_trainer_result *result, const char *run,
-                                 const wd_trainer_options *small, wd_err *err)
+/* Runs it into the folder `run`, on a device that has all of the teacher, and is closed then. */
+static inline wd_status run_on(wd_device *device, wd_trainer_result *result, const char *run,
+                               const wd_trainer_options *small, wd_err *err)
 {
     char output[WD_PATH_MAX];
-    wd_device *device;
     wd_queue *queue;
     wd_residency *residency;
     wd_err open = {0};
@@ -50,7 +49,6 @@ static inline wd_status run_into(wd_trainer_result *result, const char *run,
     const wd_placement all = {
         .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
     options.output_dir = path_of(output, run, "");
-    wd_test_ok(wd_device_open_cpu(&device, 2, &open), &open);
     wd_test_ok(wd_queue_open(&queue, device, &open), &open);
     wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, options.machine.teacher_dtype,
                                         &queue, queue, NULL, &open),
@@ -61,6 +59,16 @@ static inline wd_status run_into(wd_trainer_result *result, const char *run,
     wd_queue_close(queue);
     wd_device_close(device);
     return status;
+}
+
+/* The same on a processor. */
+static inline wd_status run_into(wd_trainer_result *result, const char *run,
+                                 const wd_trainer_options *small, wd_err *err)
+{
+    wd_device *device;
+    wd_err open = {0};
+    wd_test_ok(wd_device_open_cpu(&device, 2, &open), &open);
+    return run_on(device, result, run, small, err);
 }
 
 #endif

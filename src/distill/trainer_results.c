@@ -110,10 +110,12 @@ static wd_status prove(wd_trainer *t, wd_err *err)
     return wd_trainer_prune(t, err);
 }
 
-/* Takes the oldest result: writes its metrics, and ends the run where training has diverged. */
+/* Takes the oldest result: writes its metrics, and ends the run where training has diverged or a
+ * device has failed. */
 static wd_status take_result(wd_trainer *t, wd_err *err)
 {
     wd_step_result result = wd_machine_take_result(&t->machine);
+    WD_TRY(wd_machine_check_devices(&t->machine, err));
     const bool finite = isfinite(result.loss) && isfinite(result.grad_norm);
     if (wd_trainer_writes(t)) write_row(t, &result);
     t->not_finite = finite ? 0 : t->not_finite + 1;

@@ -8,7 +8,7 @@
 #include "dev/ops.h"
 #include "student/shard.h"
 
-enum { SUM_SQUARES, NORM, FACTOR, SCALARS };
+enum { SUM_SQUARES, NORM, FACTOR, LR, SCALARS };
 enum { LOOKED_AT = 64 * WD_SUM_CHUNK }; /* elements at a time: more would need more workspace */
 
 wd_optimizer_options wd_optimizer_defaults(void)
@@ -26,16 +26,25 @@ wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *optio
                             wd_params *params, wd_err *err)
 {
     WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a student without moments is to be trained");
-    wd_optimizer optimizer = {.options = *options, .params = params};
-    WD_TRY(wd_device_alloc((void **)&optimizer.steps, params->device,
-                           sizeof(int64_t) + SCALARS * sizeof(float), "gradient norm", err));
-    optimizer.scalars = (float *)(optimizer.steps + 1);
-    *out = optimizer;
-    return WD_OK;
+    wd_status status;
+    wd_device *device = params->device;
+    *out = (wd_optimizer){.options = *options, .params = params};
+    WD_TRY_OUT(wd_device_alloc((void **)&out->steps, device,
+                               sizeof(int64_t) + SCALARS * sizeof(float), "gradient norm", err));
+    out->scalars = (float *)(out->steps + 1);
+    WD_TRY_OUT(wd_host_alloc((void **)&out->host_lr, device, WD_LR_UNDER_WAY * sizeof(float),
+                             "learning rates", err));
+    for (int i = 0; i < WD_LR_UNDER_WAY; i++)
+        WD_TRY_OUT(wd_event_open(&out->lr_sent[i], device, err));
+out:
+    if (status != WD_OK) wd_optimizer_close(out);
+    return status;
 }
 
 void wd_optimizer_close(wd_optimizer *optimizer)
 {
+    for (int i = 0; i < WD_LR_UNDER_WAY; i++) wd_event_close(optimizer->lr_sent[i]);
+    if (optimizer->host_lr) wd_host_free(optimizer->params->device, optimizer->host_lr);
     if (optimizer->steps) wd_device_free(optimizer->params->device, optimizer->steps);
     *optimizer = (wd_optimizer){0};
 }
@@ -73,7 +82,7 @@ void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *qu
 
 /* Elements from `first` on, which are `packed` on in packed buffers. */
 static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t packed,
-                         int64_t count, double decay, double lr, wd_queue *queue)
+                         int64_t count, double decay, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     const wd_optimizer_options *o = &optimizer->options;
@@ -89,8 +98,8 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t p
                            .ema = ema ? ema + packed : NULL,
                            .factor = wd_optimizer_factor(optimizer),
                            .step = optimizer->steps,
+                           .lr = optimizer->scalars + LR,
                            .count = count,
-                           .lr = (float)lr,
                            .beta1 = (float)o->beta1,
                            .beta2 = (float)o->beta2,
                            .eps = (float)o->eps,
@@ -110,12 +119,12 @@ static double decay_of(const wd_optimizer *optimizer, const wd_tensor_spec *spec
 
 /* Elements [begin, end), or what of them is this rank's. */
 static void step_range(const wd_optimizer *optimizer, int64_t begin, int64_t end, double decay,
-                       double lr, wd_queue *queue)
+                       wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     const wd_pieces *pieces = &params->pieces;
     if (!params->shard) {
-        launch_adamw(optimizer, begin, begin, end - begin, decay, lr, queue);
+        launch_adamw(optimizer, begin, begin, end - begin, decay, queue);
         return;
     }
     for (int64_t b = begin / pieces->bucket; b * pieces->bucket < end; b++) {
@@ -125,12 +134,12 @@ static void step_range(const wd_optimizer *optimizer, int64_t begin, int64_t end
         if (from < to)
             launch_adamw(optimizer, from,
                          wd_pieces_packed(pieces, b, params->rank) + from - own.first, to - from,
-                         decay, lr, queue);
+                         decay, queue);
     }
 }
 
 /* Runs of neighbours with the same decay, one launch each; just one without decay. */
-static void step_ranges(const wd_optimizer *optimizer, double lr, wd_queue *queue)
+static void step_ranges(const wd_optimizer *optimizer, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     const wd_tensor_table *table = &params->table;
@@ -140,9 +149,19 @@ static void step_ranges(const wd_optimizer *optimizer, double lr, wd_queue *queu
         bool last = i == table->count;
         if (!last && decay_of(optimizer, &table->spec[i]) == decay) continue;
         int64_t end = last ? params->count : params->offset[i];
-        if (end > begin) step_range(optimizer, begin, end, decay, lr, queue);
+        if (end > begin) step_range(optimizer, begin, end, decay, queue);
         begin = end;
     }
+}
+
+/* The copy's source goes round; what is launched reads one place on the device. */
+static void send_lr(wd_optimizer *optimizer, double lr, wd_queue *queue)
+{
+    const int at = (int)(optimizer->lr_next++ % WD_LR_UNDER_WAY);
+    wd_event_wait(optimizer->lr_sent[at]);
+    optimizer->host_lr[at] = (float)lr;
+    wd_queue_copy(queue, optimizer->scalars + LR, optimizer->host_lr + at, sizeof(float));
+    wd_event_record(optimizer->lr_sent[at], queue);
 }
 
 void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
@@ -160,7 +179,8 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
                                              .steps = optimizer->steps,
                                              .sum = optimizer->scalars + SUM_SQUARES,
                                              .norm_max = (float)optimizer->options.grad_norm_max});
-    step_ranges(optimizer, lr, queue);
+    send_lr(optimizer, lr, queue);
+    step_ranges(optimizer, queue);
     if (params->shard) wd_shard_publish(params->shard, queue);
 }
 

@@ -30,11 +30,16 @@ typedef struct wd_optimizer_options {
 /* 0.9, 0.99, 1e-8, no decay, norm 1, EMA 0.999. */
 wd_optimizer_options wd_optimizer_defaults(void);
 
+enum { WD_LR_UNDER_WAY = 4 }; /* more steps than are launched ahead of the device */
+
 typedef struct wd_optimizer {
     wd_optimizer_options options;
     wd_params *params; /* borrowed */
     int64_t *steps;    /* [1] device: taken so far; owned, and the scalars behind it */
-    float *scalars;    /* [3] device: sum of squares, norm, factor */
+    float *scalars;    /* [4] device: sum of squares, norm, factor, learning rate */
+    float *host_lr;    /* [WD_LR_UNDER_WAY] of steps that are under way */
+    wd_event *lr_sent[WD_LR_UNDER_WAY]; /* from there */
+    int64_t lr_next;
 } wd_optimizer;
 
 wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *options,

@@ -486,6 +486,13 @@ out:
     return status;
 }
 
+wd_status wd_sweep_check_devices(const wd_sweep *sweep, wd_err *err)
+{
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
+        if (sweep->station[d].device) WD_TRY(wd_device_fault(sweep->station[d].device, err));
+    return WD_OK;
+}
+
 void wd_sweep_close(wd_sweep *sweep)
 {
     if (!sweep) return;

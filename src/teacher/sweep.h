@@ -93,6 +93,9 @@ typedef struct wd_sweep wd_sweep;
  * what wd_placement_bytes says. `placement` NULL: all stays on queues[0]'s device. */
 wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_residency *residency,
                         const wd_placement *placement, wd_queue *const *queues, wd_err *err);
+/* WD_DEVICE_FAULT: a device of the sweep's has failed. */
+wd_status wd_sweep_check_devices(const wd_sweep *sweep, wd_err *err);
+
 void wd_sweep_close(wd_sweep *sweep); /* NULL is allowed */
 
 /* What is known of a window before it is run: timesteps of all ranks, of which this rank's sweep

@@ -68,12 +68,12 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
     const wd_adamw_args *a = args;
     if (a->factor[0] == 0) return;
     const double t = (double)a->step[0];
-    double b1 = a->beta1, b2 = a->beta2, rate = a->lr / (1 - pow(b1, t));
+    double b1 = a->beta1, b2 = a->beta2, rate = a->lr[0] / (1 - pow(b1, t));
     double correction = 1 / (1 - pow(b2, t)), ema_decay = fmin(a->ema_decay, (1 + t) / (10 + t));
     for (int64_t i = 0; i < a->count; i++) {
         double g = a->factor[0] * a->grad[i];
         double m = b1 * a->m[i] + (1 - b1) * g, v = b2 * a->v[i] + (1 - b2) * g * g;
-        double p = a->p[i] * (1 - (double)a->lr * a->decay);
+        double p = a->p[i] * (1 - (double)a->lr[0] * a->decay);
         a->m[i] = (float)m;
         a->v[i] = (float)v;
         a->p[i] = (float)(p - rate * m / (sqrt(v * correction) + a->eps));

@@ -159,6 +159,7 @@ static void make_adamw(world *w, void *out, const void *context)
 {
     const params *p = context;
     float *factor = make_array(w, WD_F32, 1, ORDINARY);
+    static const float lr = 1e-2f;
     *factor = p->factor;
     *(wd_adamw_args *)out =
         (wd_adamw_args){.p = out_array(w, WD_F32, p->count, 1, ORDINARY),
@@ -170,7 +171,7 @@ static void make_adamw(world *w, void *out, const void *context)
                         .factor = factor,
                         .copy_type = p->type,
                         .count = p->count,
-                        .lr = 1e-2f,
+                        .lr = &lr,
                         .beta1 = 0.9f,
                         .beta2 = 0.999f,
                         .eps = 1e-8f,
@@ -204,15 +205,25 @@ static void adamw_by_hand(void **state)
     (void)state;
     wd_cpu_table table;
     wd_cpu_table_fill(&table, wd_cpu_isa_best());
-    float p = 0.5f, m = 0, v = 0, ema = 0.25f, factor = 0.5f;
+    float p = 0.5f, m = 0, v = 0, ema = 0.25f, factor = 0.5f, lr = 0.1f;
     double p2 = p, m2 = 0, v2 = 0, ema2 = ema;
     const float grads[] = {1.0f, -0.4f, 3.0f};
     for (int64_t t = 1; t <= 3; t++) {
         run_kernel(&table, WD_OP_ADAMW,
-                   &(wd_adamw_args){.p = &p, .m = &m, .v = &v, .ema = &ema, .grad = &grads[t - 1],
-                                    .factor = &factor, .count = 1, .lr = 0.1f, .beta1 = 0.9f,
-                                    .beta2 = 0.99f, .eps = 1e-8f, .decay = 0.01f,
-                                    .ema_decay = 0.2f, .step = &t});
+                   &(wd_adamw_args){.p = &p,
+                                    .m = &m,
+                                    .v = &v,
+                                    .ema = &ema,
+                                    .grad = &grads[t - 1],
+                                    .factor = &factor,
+                                    .count = 1,
+                                    .lr = &lr,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.99f,
+                                    .eps = 1e-8f,
+                                    .decay = 0.01f,
+                                    .ema_decay = 0.2f,
+                                    .step = &t});
         double g = 0.5 * grads[t - 1];
         m2 = 0.9 * m2 + 0.1 * g;
         v2 = 0.99 * v2 + 0.01 * g * g;

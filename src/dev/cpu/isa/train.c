@@ -176,8 +176,8 @@ void KERNEL(adamw)(const void *args, wd_cpu_context *context)
     adamw_work work = {
         .args = a,
         .grad_factor = a->factor[0],
-        .keep = (float)(1 - (double)a->lr * a->decay),
-        .rate = (float)(a->lr / (1 - pow(a->beta1, step))),
+        .keep = (float)(1 - (double)a->lr[0] * a->decay),
+        .rate = (float)(a->lr[0] / (1 - pow(a->beta1, step))),
         .correction = (float)(1 / sqrt(1 - pow(a->beta2, step))),
         .m_new = (float)(1 - (double)a->beta1),
         .v_new = (float)(1 - (double)a->beta2),
