@@ -119,6 +119,15 @@ add_library(wd_cuda_standin_libraries STATIC EXCLUDE_FROM_ALL
 target_include_directories(wd_cuda_standin_libraries PRIVATE ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(wd_cuda_standin_libraries PRIVATE wd_flags)
+# A driver with which cuDNN plans and nothing runs.
+add_library(cuda_no_gpu MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/no_gpu.c)
+target_link_libraries(cuda_no_gpu PRIVATE wd_flags)
+set_target_properties(cuda_no_gpu PROPERTIES PREFIX "" OUTPUT_NAME libcuda SUFFIX .so.1
+                      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/no_gpu)
+target_link_options(cuda_no_gpu PRIVATE -Wl,-soname,libcuda.so.1)
+target_compile_definitions(test_dev_cuda_cudnn_plans PRIVATE
+                           WD_NO_GPU="$<TARGET_FILE:cuda_no_gpu>")
+add_dependencies(test_dev_cuda_cudnn_plans cuda_no_gpu)
 # A test has all objects of the device; what it does not call is left out, with what that calls.
 foreach(source IN LISTS WD_TEST_SOURCES)
   wd_test_name(name target ${source})
@@ -126,7 +135,7 @@ foreach(source IN LISTS WD_TEST_SOURCES)
     target_link_options(${target} PRIVATE -Wl,--gc-sections)
   endif()
 endforeach()
-foreach(test attention products)
+foreach(test attention conv products)
   target_link_libraries(test_dev_cuda_${test} PRIVATE wd_cuda_standin_libraries wandistiller)
   target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd_cuda_kernels_launch)
 endforeach()

@@ -111,11 +111,11 @@ static void draw_forward(drawing *d)
     s = apply(d, WD_CUDNN_POINTWISE_EXP, s, NULL, key->kv_tokens);
     wd_cudnn_descriptor sum = between(d, WD_CUDNN_DATA_FLOAT, key->q_tokens, 1);
     wd_cudnn_reduce(g, WD_CUDNN_REDUCE_TENSOR_ADD, sum, s);
-    if (key->statistics) {
-        wd_cudnn_descriptor log = apply(d, WD_CUDNN_POINTWISE_LOG, sum, NULL, 1);
-        wd_cudnn_descriptor lse = per_query(d, WD_ATTENTION_LSE);
-        wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_ADD, lse, most, log);
-    }
+    /* cuDNN recognises the graph only with its statistics, wanted or not */
+    wd_cudnn_descriptor log = apply(d, WD_CUDNN_POINTWISE_LOG, sum, NULL, 1);
+    wd_cudnn_descriptor lse = key->statistics ? per_query(d, WD_ATTENTION_LSE)
+                                              : between(d, WD_CUDNN_DATA_FLOAT, key->q_tokens, 1);
+    wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_ADD, lse, most, log);
     wd_cudnn_descriptor p = between(d, WD_CUDNN_DATA_BFLOAT16, key->q_tokens, key->kv_tokens);
     wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_DIV, p, s, sum);
     wd_cudnn_matmul(g, o, p, v);

@@ -311,9 +311,8 @@ static wd_cudnn_status get(wd_cudnn_descriptor object, wd_cudnn_attr name, wd_cu
         if (!wd_standin_number_of(&number, d, WD_CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
                                   WD_CUDNN_TYPE_INT64))
             return WD_CUDNN_STATUS_BAD_PARAM;
-        *count = 1;
-        *(unsigned *)elements = number == ENGINE ? WD_CUDNN_NUMERICAL_NOTE_TENSOR_CORE
-                                                 : WD_CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+        *count = number != ENGINE;
+        if (*count) *(unsigned *)elements = WD_CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
         return WD_CUDNN_STATUS_SUCCESS;
     case WD_CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
         *count = 1;

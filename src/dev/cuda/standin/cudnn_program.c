@@ -216,6 +216,21 @@ static bool is_in_order(const wd_standin_program *p)
     return true;
 }
 
+static bool has_pointwise(const wd_standin_program *p, int mode)
+{
+    for (int i = 0; i < p->ops; i++)
+        if (p->op[i].kind == WD_CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR &&
+            p->op[i].mode == mode)
+            return true;
+    return false;
+}
+
+/* A softmax without its statistics is not recognised (9.19). */
+static bool is_recognised(const wd_standin_program *p)
+{
+    return !has_pointwise(p, WD_CUDNN_POINTWISE_DIV) || has_pointwise(p, WD_CUDNN_POINTWISE_LOG);
+}
+
 /* As cuDNN 9.19 says for an H200: the deterministic backward pass keeps ds in 16 bits. */
 static int64_t workspace_of(const wd_standin_program *p)
 {
@@ -253,5 +268,6 @@ wd_cudnn_status wd_standin_program_read(wd_standin_program *p, const wd_standin_
         if (status) return status;
     }
     p->workspace_bytes = workspace_of(p);
+    if (!is_recognised(p)) return WD_CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     return is_in_order(p) ? WD_CUDNN_STATUS_SUCCESS : WD_CUDNN_STATUS_BAD_PARAM;
 }

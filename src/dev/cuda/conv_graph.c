@@ -1,0 +1,64 @@
+/* See conv_graph.h. */
+#include "dev/cuda/conv_graph.h"
+
+static wd_cudnn_data type_of(int32_t dtype)
+{
+    return dtype == WD_F32 ? WD_CUDNN_DATA_FLOAT : WD_CUDNN_DATA_BFLOAT16;
+}
+
+/* [pictures, channels, axes..] with channels the innermost in memory. */
+static wd_cudnn_shape channels_last(const wd_conv_key *key, wd_cudnn_data type, int64_t pictures,
+                                    int64_t channels, const int64_t size[3])
+{
+    wd_cudnn_shape shape = {.type = type, .ndim = key->axes + 2};
+    int64_t stride = channels;
+    for (int d = 2; d >= 3 - key->axes; d--) {
+        int at = d - 3 + key->axes + 2;
+        shape.dim[at] = size[d];
+        shape.stride[at] = stride;
+        stride *= size[d];
+    }
+    shape.dim[0] = pictures, shape.stride[0] = stride;
+    shape.dim[1] = channels, shape.stride[1] = 1;
+    return shape;
+}
+
+void wd_conv_graph(wd_cudnn_graph *g, const wd_conv_key *key)
+{
+    int first = 3 - key->axes;
+    wd_cudnn_window window = {.axes = key->axes};
+    for (int d = first; d < 3; d++) {
+        window.stride[d - first] = key->stride[d];
+        window.pad_before[d - first] = key->pad_before[d];
+        window.pad_after[d - first] = key->pad_after[d];
+    }
+    wd_cudnn_data type = type_of(key->type);
+    wd_cudnn_shape x_shape = channels_last(key, type, key->pictures, key->ci, key->in);
+    wd_cudnn_shape w_shape = channels_last(key, type, key->co, key->ci, key->taps);
+    wd_cudnn_shape y_shape = channels_last(key, type, key->pictures, key->co, key->out);
+    wd_cudnn_descriptor x = wd_cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_X, &x_shape);
+    wd_cudnn_descriptor w = wd_cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_W, &w_shape);
+    wd_cudnn_descriptor y = wd_cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_Y, &y_shape);
+    if (!key->bias) {
+        wd_cudnn_convolution(g, y, x, w, &window);
+        return;
+    }
+    static const int64_t one[3] = {1, 1, 1};
+    wd_cudnn_shape bias_shape = channels_last(key, type_of(key->bias_type), 1, key->co, one);
+    y_shape.type = WD_CUDNN_DATA_FLOAT;
+    wd_cudnn_descriptor sum = wd_cudnn_tensor(g, WD_CUDNN_VIRTUAL, 0, &y_shape);
+    wd_cudnn_descriptor bias = wd_cudnn_tensor(g, WD_CUDNN_REAL, WD_CONV_BIAS, &bias_shape);
+    wd_cudnn_convolution(g, sum, x, w, &window);
+    wd_cudnn_pointwise(g, WD_CUDNN_POINTWISE_ADD, y, sum, bias);
+}
+
+unsigned wd_conv_notes_refused(const wd_conv_key *key)
+{
+    unsigned notes = 1u << WD_CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC |
+                     1u << WD_CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION |
+                     1u << WD_CUDNN_NUMERICAL_NOTE_FFT | 1u << WD_CUDNN_NUMERICAL_NOTE_WINOGRAD;
+    if (key->type == WD_F32)
+        notes |= 1u << WD_CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
+                 1u << WD_CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    return notes;
+}

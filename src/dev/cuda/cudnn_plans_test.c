@@ -1,0 +1,286 @@
+/* Asks NVIDIA's cuDNN, where it is installed, for plans of the attention and the convolutions of
+ * the Wan models on an H200: every one must be there, repeat itself bit for bit, and take no more
+ * workspace than a dry run counts. No GPU is needed: cuDNN is given a driver that does nothing
+ * (standin/no_gpu.c) and the properties of the GPU. */
+#include "testing.h"
+
+#include <dlfcn.h>
+
+#include "dev/cuda/attention_graph.h"
+#include "dev/cuda/attention_way.h"
+#include "dev/cuda/conv_graph.h"
+#include "dev/cuda/lookup.h"
+
+/* What cuDNN wants to know of a GPU. */
+static const char h200[] =
+    "{\"deviceVer\": 900, \"cudaDeviceId\": 0, \"driverVer\": 13000,"
+    " \"totalGlobalMem\": 150754820096, \"maxGridSize\": [2147483647, 65535, 65535],"
+    " \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, \"multiProcessorCount\": 132,"
+    " \"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152,"
+    " \"maxSharedMemoryPerBlockOptin\": 232448, \"reservedSharedMemoryPerBlock\": 1024,"
+    " \"maxRegistersPerSM\": 65536, \"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024,"
+    " \"maxThreadsPerSM\": 2048, \"pciDeviceId\": 0, \"isTccDriver\": 0,"
+    " \"supportCoopLaunch\": 1, \"smClockRateKHz\": 1980000, \"memClockRateKHz\": 3201000,"
+    " \"l2CacheSize\": 62914560, \"deviceName\": \"NVIDIA H200\"}";
+
+static wd_cuda_api api;
+static wd_cudnn_target target;
+static const char *missing; /* why nothing can be planned */
+
+static void find_cudnn(void)
+{
+    static const char *const names[] = {"libcudnn.so.9", NULL};
+    wd_cuda_found found;
+    wd_err err;
+#ifdef WD_SANITIZE
+    missing = "sanitizers would report what NVIDIA's libraries do";
+    return;
+#endif
+    /* whoever asks for a library of this name from now on gets this one */
+    if (!dlopen(WD_NO_GPU, RTLD_NOW | RTLD_GLOBAL)) {
+        missing = "the driver that does nothing was not built";
+        return;
+    }
+    wd_cuda_lookup(&found, names);
+    if (!found.handle) {
+        missing = "cuDNN 9 is not installed";
+        return;
+    }
+    wd_test_ok(wd_cuda_api_fill(&api, WD_CUDA_CUDNN, found.handle, found.path, &err), &err);
+    wd_cudnn_descriptor device = NULL;
+    const wd_cuda_cudnn *cudnn = &api.cudnn;
+    if (cudnn->descriptor_create(WD_CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &device) ||
+        cudnn->set(device, WD_CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, WD_CUDNN_TYPE_CHAR,
+                   sizeof h200 - 1, h200) ||
+        cudnn->finalize(device)) {
+        missing = "this cuDNN does not plan for a GPU that is only described";
+        return;
+    }
+    target = (wd_cudnn_target){.cudnn = cudnn, .device = device};
+}
+
+/* ---- attention ---- */
+
+/* The plan of one sample, then that of `key` with the same engine, as attention.c makes them. */
+static void plan_attention(const wd_attention_key *key)
+{
+    char what[160];
+    wd_err err;
+    wd_cudnn_plan plan;
+    wd_cudnn_choice choice;
+    for (int all = 0; all < 2; all++) {
+        wd_attention_key next = *key;
+        wd_cudnn_graph graph;
+        if (!all) next.samples = next.kv_samples = 1;
+        size_t scores = wd_attention_scores_bytes(next.backward ? next.samples * next.heads : 0,
+                                                  next.q_tokens, next.kv_tokens);
+        snprintf(what, sizeof what, "%s: %lld samples, %lld heads of %lld, %lld x %lld, bias %d",
+                 next.backward ? "backward" : "forward", (long long)next.samples,
+                 (long long)next.heads, (long long)next.head_dim, (long long)next.q_tokens,
+                 (long long)next.kv_tokens, (int)next.bias);
+        wd_cudnn_graph_open(&graph, &target);
+        wd_attention_graph(&graph, &next);
+        wd_test_ok(
+            wd_cudnn_plan_open(
+                &plan, &graph,
+                &(wd_cudnn_wish){.notes_refused = 1u << WD_CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+                                 .workspace_max = (int64_t)scores + WD_ATTENTION_PLAN_BYTES,
+                                 .choice = all ? &choice : NULL},
+                what, &err),
+            &err);
+        choice = plan.choice;
+        wd_cudnn_plan_close(&plan);
+    }
+}
+
+static wd_attention_key forward_of(int64_t samples, int64_t heads, int64_t head_dim,
+                                   int64_t queries, int64_t keys, wd_attention_bias bias)
+{
+    int64_t width = heads * head_dim;
+    bool own = queries == keys && bias == WD_ATTENTION_NO_BIAS; /* q, k and v in one array */
+    return (wd_attention_key){.samples = samples,
+                              .heads = heads,
+                              .head_dim = head_dim,
+                              .q_tokens = queries,
+                              .kv_tokens = keys,
+                              .kv_samples = samples,
+                              .q_stride = own ? 3 * width : width,
+                              .kv_stride = own ? 3 * width : width,
+                              .o_stride = width,
+                              .bias = (int32_t)bias,
+                              .statistics = true};
+}
+
+static void plan_backward(wd_attention_key key)
+{
+    wd_attention_backward_args args = {.samples = key.samples,
+                                       .heads = key.heads,
+                                       .q_tokens = key.q_tokens,
+                                       .kv_tokens = key.kv_tokens};
+    wd_attention_piece piece = wd_attention_piece_of(&args);
+    key.samples = key.kv_samples = piece.samples;
+    key.heads = piece.heads;
+    key.statistics = false;
+    key.backward = true;
+    plan_attention(&key);
+}
+
+/* 1.3B, 5B and 14B; 512x512 and 832x480. */
+static const struct {
+    int64_t heads, tokens[2];
+} models[] = {{12, {1024, 1560}}, {24, {256, 390}}, {40, {1024, 1560}}};
+
+static void attention_of_the_models(void **state)
+{
+    (void)state;
+    if (missing) wd_test_skip(missing);
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+        for (int size = 0; size < 2; size++) {
+            int64_t heads = models[m].heads, tokens = models[m].tokens[size];
+            wd_attention_key key = forward_of(4, heads, 128, tokens, tokens, WD_ATTENTION_NO_BIAS);
+            plan_attention(&key);
+            plan_backward(key);
+            key = forward_of(4, heads, 128, tokens, size ? 77 : 130, WD_ATTENTION_ROW_BIAS);
+            plan_attention(&key);
+            plan_backward(key);
+        }
+}
+
+/* The whole padding, one key, one k and v for all samples. */
+static void attention_to_prompts(void **state)
+{
+    (void)state;
+    if (missing) wd_test_skip(missing);
+    static const int64_t keys[] = {512, 1, 2};
+    for (int i = 0; i < 3; i++) {
+        wd_attention_key key = forward_of(2, 12, 128, 1024, keys[i], WD_ATTENTION_ROW_BIAS);
+        plan_attention(&key);
+        plan_backward(key);
+        key.kv_samples = 1;
+        plan_attention(&key);
+    }
+}
+
+/* UMT5: 64 heads of 64, prompts of any length. */
+static void attention_of_the_text_encoder(void **state)
+{
+    (void)state;
+    if (missing) wd_test_skip(missing);
+    static const int64_t tokens[] = {512, 77, 13, 1};
+    for (int i = 0; i < 4; i++) {
+        wd_attention_key key = forward_of(3, 64, 64, tokens[i], tokens[i], WD_ATTENTION_FULL_BIAS);
+        key.statistics = false;
+        plan_attention(&key);
+    }
+}
+
+/* ---- convolutions ---- */
+
+/* A square picture of one frame, through the last tap in time of `kt`; rows over columns are 4:4
+ * for 512x512 and 15:26 for 832x480. */
+typedef struct layer {
+    int64_t side; /* at 512x512, of its input */
+    int64_t ci, co, taps, stride;
+} layer;
+
+static const layer layers[] = {
+    /* Wan 2.1, decoder */
+    {64, 16, 384, 3, 1},
+    {64, 384, 384, 3, 1},
+    {128, 384, 192, 3, 1},
+    {128, 192, 384, 3, 1},
+    {128, 384, 384, 3, 1},
+    {256, 384, 192, 3, 1},
+    {256, 192, 192, 3, 1},
+    {512, 192, 96, 3, 1},
+    {512, 96, 96, 3, 1},
+    {512, 96, 3, 3, 1},
+    /* Wan 2.1, encoder */
+    {512, 3, 96, 3, 1},
+    {512, 96, 96, 3, 2},
+    {256, 96, 192, 3, 1},
+    {256, 192, 192, 3, 2},
+    {128, 384, 384, 3, 2},
+    {64, 384, 32, 3, 1},
+    /* Wan 2.2, decoder and encoder */
+    {32, 48, 1024, 3, 1},
+    {32, 1024, 1024, 3, 1},
+    {64, 1024, 1024, 3, 1},
+    {128, 1024, 512, 3, 1},
+    {256, 512, 512, 3, 1},
+    {256, 512, 256, 3, 1},
+    {256, 256, 12, 3, 1},
+    {256, 12, 160, 3, 1},
+    {256, 160, 160, 3, 2},
+    {128, 160, 320, 3, 1},
+    {64, 640, 640, 3, 2},
+    {32, 640, 96, 3, 1},
+};
+
+static void plan_conv(const wd_conv_args *args)
+{
+    wd_err err;
+    wd_cudnn_plan plan;
+    wd_cudnn_graph graph;
+    wd_conv_key key = wd_conv_key_of(args);
+    assert_true(wd_conv_can(args));
+    wd_cudnn_graph_open(&graph, &target);
+    wd_conv_graph(&graph, &key);
+    wd_test_ok(
+        wd_cudnn_plan_open(&plan, &graph,
+                           &(wd_cudnn_wish){.notes_refused = wd_conv_notes_refused(&key),
+                                            .workspace_max = (int64_t)wd_conv_plan_bytes(args)},
+                           "a convolution", &err),
+        &err);
+    wd_cudnn_plan_close(&plan);
+}
+
+static wd_conv_args conv_of(const layer *l, bool wide, wd_dtype type)
+{
+    int64_t high = wide ? l->side * 15 / 16 : l->side, broad = wide ? l->side * 26 / 16 : l->side;
+    wd_conv_args a = {.bias = (const void *)64,
+                      .type = type,
+                      .w_type = type,
+                      .samples = 1,
+                      .in = {1, high, broad},
+                      .ci = l->ci,
+                      .co = l->co,
+                      .kernel = {l->stride == 1 ? 3 : 1, l->taps, l->taps},
+                      .stride = {1, l->stride, l->stride},
+                      .pad_before = {0, l->stride == 1, l->stride == 1},
+                      .pad_after = {0, 1, 1},
+                      .tap0 = l->stride == 1 ? 2 : 0,
+                      .tap1 = l->stride == 1 ? 3 : 1};
+    for (int d = 0; d < 3; d++) {
+        int64_t taps = d ? a.kernel[d] : 1;
+        a.out[d] = (a.in[d] + a.pad_before[d] + a.pad_after[d] - taps) / a.stride[d] + 1;
+    }
+    return a;
+}
+
+static void convolutions_of_the_vae(void **state)
+{
+    (void)state;
+    if (missing) wd_test_skip(missing);
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
+        for (int wide = 0; wide < 2; wide++) {
+            wd_conv_args args = conv_of(&layers[i], wide, WD_F32);
+            plan_conv(&args);
+        }
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i += 9) { /* in bf16, with its bias */
+        wd_conv_args args = conv_of(&layers[i], false, WD_BF16);
+        plan_conv(&args);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_of_the_models),
+        cmocka_unit_test(attention_to_prompts),
+        cmocka_unit_test(attention_of_the_text_encoder),
+        cmocka_unit_test(convolutions_of_the_vae),
+    };
+    find_cudnn();
+    return cmocka_run_group_tests_name("cudnn_plans", tests, NULL, NULL);
+}

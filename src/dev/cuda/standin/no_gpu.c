@@ -1,0 +1,86 @@
+/* Tests: a libcuda.so.1 with which cuDNN plans, and nothing runs. There is no device; what cuDNN
+ * looks up while it plans is there and does nothing, or gives handles that mean nothing. */
+#include <stddef.h>
+
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+enum { NO_DEVICE = 100, DRIVER_VERSION = 13000 };
+
+unsigned cuInit(unsigned flags)
+{
+    return NO_DEVICE;
+}
+
+unsigned cuDriverGetVersion(int *version)
+{
+    *version = DRIVER_VERSION;
+    return 0;
+}
+
+unsigned cuGetErrorName(unsigned result, const char **name)
+{
+    *name = "CUDA_ERROR_NO_DEVICE";
+    return 0;
+}
+
+unsigned cuGetErrorString(unsigned result, const char **text)
+{
+    *text = "there is no device: this driver is for plans only";
+    return 0;
+}
+
+unsigned cuCtxGetCurrent(void **context)
+{
+    *context = NULL;
+    return 0;
+}
+
+/* Functions whose first parameter is where to store a handle. */
+#define HANDLE(name)                                                                               \
+    unsigned name(void **handle)                                                                   \
+    {                                                                                              \
+        static char nothing;                                                                       \
+        *handle = &nothing;                                                                        \
+        return 0;                                                                                  \
+    }
+HANDLE(cuLibraryLoadData)
+HANDLE(cuLibraryGetKernel)
+HANDLE(cuKernelGetFunction)
+HANDLE(cuModuleLoadData)
+HANDLE(cuModuleGetFunction)
+
+unsigned cuLibraryGetKernelCount(unsigned *count)
+{
+    *count = 1;
+    return 0;
+}
+
+unsigned cuLibraryEnumerateKernels(void **kernel, unsigned count)
+{
+    return count ? cuLibraryGetKernel(kernel) : 0;
+}
+
+#define NOTHING(name)                                                                              \
+    unsigned name(void)                                                                            \
+    {                                                                                              \
+        return 0;                                                                                  \
+    }
+NOTHING(cuCtxGetLimit)
+NOTHING(cuCtxPopCurrent)
+NOTHING(cuCtxPushCurrent)
+NOTHING(cuDeviceGet)
+NOTHING(cuDeviceGetCount)
+NOTHING(cuKernelGetAttribute)
+NOTHING(cuKernelSetAttribute)
+NOTHING(cuLaunchCooperativeKernel)
+NOTHING(cuLaunchKernel)
+NOTHING(cuLaunchKernelEx)
+NOTHING(cuLibraryLoadFromFile)
+NOTHING(cuLibraryUnload)
+NOTHING(cuLinkAddData)
+NOTHING(cuLinkComplete)
+NOTHING(cuLinkCreate)
+NOTHING(cuLinkDestroy)
+NOTHING(cuOccupancyMaxPotentialClusterSize)
+NOTHING(cuStreamGetCtx)
