@@ -115,6 +115,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
         {"train", wd_bench_train, false},
         {"tiny", wd_bench_tiny, false},
         {"vae", wd_bench_vae, false},
+        {"copies", wd_bench_copies, true},
         {"shapes", wd_bench_shapes, true},
         {"models", wd_bench_models, true},
         {"placement", wd_bench_placement, false},
@@ -127,7 +128,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
     if (!any)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "bench: no case has \"%s\" in its name; there are peak, forward, train, "
-                       "tiny, vae, shapes, models, placement and prediction",
+                       "tiny, vae, copies, shapes, models, placement and prediction",
                        bench->only);
     asked[0] = true; /* the others are shown beside it */
     for (int i = 0; i < count; i++) {

@@ -259,7 +259,8 @@ typedef struct wd_sample_options {
     const char *trace;           /* safetensors file to write all stages to */
     const char *out;             /* folder, or a .png file for one picture; required */
     int64_t num_threads;
-    uint64_t reserved[8];
+    const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
+    uint64_t reserved[7];
 } wd_sample_options;
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */
@@ -275,7 +276,8 @@ typedef struct wd_forward_options {
     bool grad;             /* gradients of sum(sample * grad_sample), too */
     const char *dtype;     /* "float32", "bfloat16" */
     int64_t num_threads;
-    uint64_t reserved[8];
+    const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
+    uint64_t reserved[7];
 } wd_forward_options;
 
 /* Describes a model folder or a file. */
@@ -305,7 +307,8 @@ typedef struct wd_eval_options {
     int64_t num_threads;
     int64_t seeds;           /* noise of seed, seed + 1, ...: so many pictures of each prompt */
     int64_t reference_steps; /* of the teacher's picture that the student's is also compared with */
-    uint64_t reserved[6];
+    const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
+    uint64_t reserved[5];
 } wd_eval_options;
 
 /* Writes a transformer in another format. */
@@ -327,7 +330,8 @@ typedef struct wd_bench_options {
     /* Gets each line of the report as soon as it is there, without a newline; required. */
     void (*print)(void *context, const char *line);
     void *print_context;
-    uint64_t reserved[8];
+    const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
+    uint64_t reserved[7];
 } wd_bench_options;
 
 /* What every command takes, besides the options of its job. */

@@ -13,6 +13,14 @@
 
 extern char **environ;
 
+/* The device that tests compute on: the processor, unless WD_TEST_DEVICE names another, such as
+ * cuda:0. */
+static inline const char *wd_test_device(void)
+{
+    const char *said = getenv("WD_TEST_DEVICE");
+    return said ? said : "cpu";
+}
+
 typedef struct wd_program {
     int code;          /* exit code; 128 + n: ended by signal n */
     char out[1 << 19]; /* what it printed, cut to this size */

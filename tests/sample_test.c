@@ -21,11 +21,12 @@ static void every_step_is_that_of_diffusers(void **state)
     (void)state;
     static const char expected[] = "tests/fixtures/pipeline/out.safetensors";
     const char *trace = wd_test_path("trace.safetensors"), *out = wd_test_path("pictures");
-    wd_program_run(
-        &program, "sample", "--model", model, "--prompt", prompts[0], prompts[1], prompts[2],
-        "--negative_prompt", "", "--steps", "10", "--guidance-scale", "4", "--guidance_scale_2",
-        "3", "--height", "64", "--width", "64", "--max_sequence_length", "24", "--latents",
-        WD_SOURCE_DIR "/tests/fixtures/pipeline/in.safetensors", "--trace", trace, "--out", out);
+    wd_program_run(&program, "sample", "--model", model, "--prompt", prompts[0], prompts[1],
+                   prompts[2], "--negative_prompt", "", "--steps", "10", "--guidance-scale", "4",
+                   "--guidance_scale_2", "3", "--height", "64", "--width", "64",
+                   "--max_sequence_length", "24", "--device", wd_test_device(), "--latents",
+                   WD_SOURCE_DIR "/tests/fixtures/pipeline/in.safetensors", "--trace", trace,
+                   "--out", out);
     wd_program_succeeded(&program);
     for (int i = 0; i <= 10; i++) {
         char name[16];
@@ -55,11 +56,13 @@ static void every_step_is_that_of_diffusers(void **state)
     }
 }
 
+static const char *device; /* that computes; NULL: wd_test_device */
+
 static void paint(const char *out, const char *batch, const char *seed)
 {
     wd_program_run(&program, "sample", "--model", model, "--prompt", prompts[0], prompts[2],
                    "--steps", "3", "--guidance_scale", "2", "--batch_size", batch, "--seed", seed,
-                   "--out", out);
+                   "--out", out, "--device", device ? device : wd_test_device());
     wd_program_succeeded(&program);
 }
 
@@ -82,6 +85,10 @@ static void pictures_depend_on_the_seed_only(void **state)
     paint(c, "2", "8");
     assert_same_file(a, b, "0001.png", true);
     assert_same_file(a, c, "0001.png", false);
+    device = "sim:2GiB"; /* works later than it is asked to, as a GPU does */
+    paint(c, "2", "7");
+    device = NULL;
+    assert_same_file(a, c, "0001.png", !strcmp(wd_test_device(), "cpu"));
 }
 
 static void one_prompt_may_be_one_file(void **state)
@@ -111,6 +118,7 @@ static void what_cannot_be_is_refused_by_name(void **state)
     refuse(WD_INVALID_ARGUMENT, "--height, --width: expected multiples of 16", "--height", "72");
     refuse(WD_INVALID_ARGUMENT, "--steps: expected a whole number from 1", "--steps", "0");
     refuse(WD_INVALID_ARGUMENT, "found both", "--prompts", "x.txt");
+    refuse(WD_INVALID_ARGUMENT, "expected one device, found 2", "--device", "sim:2x2GiB");
     refuse(WD_NOT_FOUND, "x.safetensors", "--latents", "x.safetensors");
     refuse(WD_MISMATCH, "latents: expected [1, 16, 1, 8, 8], found [3, 16, 1, 8, 8]", "--latents",
            WD_SOURCE_DIR "/tests/fixtures/pipeline/in.safetensors");

@@ -8,7 +8,7 @@ wd_status wd_bench(const wd_bench_options *options, wd_err *err)
     WD_TRY(wd_options_check(WD_JOB_BENCH, options, err));
     if (!options->print)
         return wd_fail(err, WD_INVALID_ARGUMENT, "bench needs a function that takes its lines");
-    WD_TRY(wd_run_open(&run, WD_JOB_BENCH, options, options->num_threads, err));
+    WD_TRY(wd_run_open(&run, WD_JOB_BENCH, options, options->device, options->num_threads, err));
     options->print(options->print_context, wd_device_name(run.device));
     wd_bench_context bench = {.device = run.device,
                               .queue = run.queue,

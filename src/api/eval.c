@@ -270,7 +270,7 @@ static wd_status run(char **text, wd_eval_job *j, wd_err *err)
 wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
 {
     wd_eval_job j = {.options = options};
-    WD_TRY(wd_run_open(&j.run, WD_JOB_EVAL, options, options->num_threads, err));
+    WD_TRY(wd_run_open(&j.run, WD_JOB_EVAL, options, options->device, options->num_threads, err));
     const wd_status status = run(text, &j, err);
     for (int64_t i = 0; j.states && i <= options->steps; i++) wd_free(j.states[i]);
     for (int64_t i = 0; j.velocities && i < options->steps; i++) wd_free(j.velocities[i]);

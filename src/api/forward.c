@@ -169,7 +169,7 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
     wd_run run;
     wd_pipeline pipeline;
     wd_safetensors *in = NULL;
-    WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->num_threads, err));
+    WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->device, options->num_threads, err));
     wd_forward_call call = {.options = options, .pipeline = &pipeline, .run = &run};
     wd_dtype_parse(&call.dtype, options->dtype);
     wd_status status;

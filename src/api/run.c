@@ -3,13 +3,16 @@
 
 #include "api/ranks.h"
 #include "core/stop.h"
+#include "dev/device_open.h"
 
-wd_status wd_run_open(wd_run *out, wd_job job, const void *options, int64_t threads, wd_err *err)
+wd_status wd_run_open(wd_run *out, wd_job job, const void *options, const char *device,
+                      int64_t threads, wd_err *err)
 {
     *out = (wd_run){0};
     WD_TRY(wd_options_check(job, options, err));
     wd_stop_begin();
-    WD_TRY(wd_device_open_cpu(&out->device, (int)wd_threads_alone(threads), err));
+    WD_TRY(wd_device_open_one(&out->device, device ? device : "auto",
+                              (int)wd_threads_alone(threads), err));
     wd_status status = wd_queue_open(&out->queue, out->device, err);
     if (status != WD_OK) wd_run_close(out);
     return status;

@@ -9,8 +9,10 @@ typedef struct wd_run {
     wd_queue *queue;
 } wd_run;
 
-/* Checks the options; then opens the cpu device with `threads` threads (0: all) and a queue. */
-wd_status wd_run_open(wd_run *out, wd_job job, const void *options, int64_t threads, wd_err *err);
+/* Checks the options; then opens the device that --device says, "auto" where it is NULL, with
+ * `threads` threads of the processor (0: all), and a queue. */
+wd_status wd_run_open(wd_run *out, wd_job job, const void *options, const char *device,
+                      int64_t threads, wd_err *err);
 void wd_run_close(wd_run *run); /* a zeroed one is fine */
 
 /* WD_INTERRUPTED once a stop was requested. */

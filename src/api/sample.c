@@ -312,7 +312,7 @@ static wd_status run(job *j, wd_err *err)
 wd_status wd_sample(const wd_sample_options *options, wd_err *err)
 {
     job j = {.options = options};
-    WD_TRY(wd_run_open(&j.run, WD_JOB_SAMPLE, options, options->num_threads, err));
+    WD_TRY(wd_run_open(&j.run, WD_JOB_SAMPLE, options, options->device, options->num_threads, err));
     const wd_status status = run(&j, err);
     wd_painter_close(j.painter);
     wd_prompt_embeds_close(&j.embeds);

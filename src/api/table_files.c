@@ -34,8 +34,12 @@ static const wd_option convert_table[] = {
 
 static const wd_option bench_table[] = {
     {WD_TEXT_LINE(only, "", "NAME"), .flags = WD_OPTION_POSITIONAL,
-     .help = "The cases whose name has this in it: peak, forward, train, tiny, vae, shapes, "
-             "models, placement, prediction; default: all, but shapes and models on GPUs only"},
+     .help = "The cases whose name has this in it: peak, forward, train, tiny, vae, copies, "
+             "shapes, models, placement, prediction; default: all, but copies, shapes and models "
+             "on GPUs only"},
+    {WD_TEXT_LINE(device, "auto", "DEVICE"),
+     .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
+             "device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
 };
 

@@ -48,6 +48,9 @@ static const wd_option sample_table[] = {
      .help = "Writes input_ids, prompt_embeds, negative_prompt_embeds, latents.0 ... latents.N and "
              "sample to this safetensors file"},
 
+    {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
+     .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
+             "device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .help = "Threads; 0: all cores"},
 };
 
@@ -91,6 +94,9 @@ static const wd_option eval_table[] = {
     {WD_TEXT_LINE(out, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
      .help = "Gets eval.json and side-by-side.png"},
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of a table"},
+    {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
+     .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
+             "device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .help = "Threads; 0: all cores"},
 };
 
@@ -113,6 +119,9 @@ static const wd_option forward_table[] = {
      .help = "Also write grad.NAME of sum(sample * grad_sample) for every parameter and input of a "
              "transformer"},
     {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .help = "What it computes in"},
+    {WD_TEXT_LINE(device, "auto", "DEVICE"),
+     .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
+             "device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
 };
 

@@ -1,29 +1,15 @@
 /* See distill/devices.h. */
 #include "distill/devices.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "dev/cuda/cuda.h"
+#include "dev/device_open.h"
 
 static wd_status open_device(wd_devices *d, int i, const wd_device_spec *spec, int64_t threads,
                              wd_err *err)
 {
-    if (spec->type == WD_DEVICE_CPU) {
-        d->processor = i;
-        snprintf(d->name[i], sizeof d->name[i], "cpu");
-        return wd_device_open_cpu(&d->device[i], (int)threads, err);
-    }
-    if (spec->type == WD_DEVICE_CUDA) {
-        snprintf(d->name[i], sizeof d->name[i], "cuda:%d", spec->number);
-        return wd_device_open_cuda(&d->device[i], spec->number, err);
-    }
-    const wd_sim_options options = {.number = i,
-                                    .bytes = spec->bytes,
-                                    .link_bytes_per_s = spec->link_bytes_per_s,
-                                    .flops_per_s = spec->flops_per_s};
-    snprintf(d->name[i], sizeof d->name[i], "sim:%d", i);
-    return wd_device_open_sim(&d->device[i], &options, err);
+    if (spec->type == WD_DEVICE_CPU) d->processor = i;
+    return wd_device_open_listed(&d->device[i], d->name[i], spec, i, (int)threads, err);
 }
 
 static wd_status open_devices(wd_devices *d, int64_t threads, wd_err *err)

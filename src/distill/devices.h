@@ -2,8 +2,7 @@
 #ifndef WD_DISTILL_DEVICES_H
 #define WD_DISTILL_DEVICES_H
 
-#include "dev/device.h"
-#include "dev/device_list.h"
+#include "dev/device_open.h"
 #include "dist/comm.h"
 #include "teacher/placement.h"
 
@@ -13,7 +12,7 @@ typedef struct wd_devices {
     wd_device_list list;
     int count, processor;
     wd_device *device[WD_PLACED_DEVICES_MAX];
-    char name[WD_PLACED_DEVICES_MAX][16];     /* "sim:0", "cpu" */
+    char name[WD_PLACED_DEVICES_MAX][WD_DEVICE_SHORT_NAME]; /* "sim:0", "cpu" */
     wd_queue *teacher[WD_PLACED_DEVICES_MAX]; /* where its stages run */
     wd_queue *student;                        /* where the student trains: of the first device */
     wd_queue *home;                           /* where trajectories move on: of the same device */
