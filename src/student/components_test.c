@@ -151,6 +151,24 @@ static void takes_blobs_of_the_hub_cache(void **state)
                     "models--org--other/blobs/a");
 }
 
+/* Folders that are only called so are no Hub cache: blobs/ beside them may be anybody's. */
+static void other_blobs_are_elsewhere(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX];
+    const char *plain = wd_test_in(wd_test_folder(), "plain");
+    wd_test_ok(wd_folder_make(wd_test_in(plain, "blobs"), &err), &err);
+    wd_test_ok(wd_folder_make(wd_test_in(plain, "snapshots"), &err), &err);
+    wd_test_copy_teacher(path, "plain/snapshots/0123abc");
+    const char *config = wd_test_in(path, "vae/config.json");
+    assert_int_equal(rename(config, wd_test_in(plain, "blobs/a")), 0);
+    assert_int_equal(symlink("../../../blobs/a", config), 0);
+    const wd_pipeline teacher = open_teacher(path);
+    wd_test_refused(wd_components_check(&teacher, &err), &err, WD_INVALID_ARGUMENT,
+                    "plain/blobs/a");
+}
+
 /* Weights are one file under two names; what people edit is a file of its own. */
 static void small_files_are_copies(void **state)
 {
@@ -211,6 +229,7 @@ int main(void)
         cmocka_unit_test(refuses_links_that_leave_the_model),
         cmocka_unit_test(refuses_linked_folders),
         cmocka_unit_test(takes_blobs_of_the_hub_cache),
+        cmocka_unit_test(other_blobs_are_elsewhere),
         cmocka_unit_test(small_files_are_copies),
         cmocka_unit_test(names_what_is_missing),
     };

@@ -183,6 +183,19 @@ static void nothing_is_moved_for_nothing(void **state)
     assert_true(has(folder, "run.json"));
 }
 
+/* One that was ended before its first checkpoint has metrics, which nobody can make again. */
+static void a_run_without_checkpoints_is_moved(void **state)
+{
+    (void)state;
+    wd_err err;
+    const char *folder = new_folder();
+    put(folder, "run.json", run_json);
+    put(folder, "metrics.jsonl", "{\"step\": 1}\n");
+    wd_test_ok(begin(folder, 0, 0, &err), &err);
+    assert_text(folder, "earlier-1/metrics.jsonl", "{\"step\": 1}\n");
+    assert_false(has(folder, "metrics.jsonl"));
+}
+
 static void moves_are_numbered(void **state)
 {
     (void)state;
@@ -307,6 +320,19 @@ static void a_second_run_is_refused(void **state)
     wd_output_close(&second);
 }
 
+/* What the lock is a link to is not the run's: it would be emptied, and who has it named in it. */
+static void a_lock_that_is_a_link_is_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    const char *folder = new_folder();
+    put(wd_test_folder(), "precious", "text");
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    assert_int_equal(symlink("../precious", path_of(folder, ".lock")), 0);
+    wd_test_refused(begin(folder, 0, 0, &err), &err, WD_IO, ".lock: cannot be opened");
+    assert_text(wd_test_folder(), "precious", "text");
+}
+
 int main(int argc, char **argv)
 {
     wd_err err = {0};
@@ -314,11 +340,13 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_or_later_is_moved),
         cmocka_unit_test(nothing_is_moved_for_nothing),
+        cmocka_unit_test(a_run_without_checkpoints_is_moved),
         cmocka_unit_test(moves_are_numbered),
         cmocka_unit_test(a_killed_move_is_ended),
         cmocka_unit_test(folders_of_others_are_refused),
         cmocka_unit_test(the_teachers_folder_is_refused),
         cmocka_unit_test(a_second_run_is_refused),
+        cmocka_unit_test(a_lock_that_is_a_link_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

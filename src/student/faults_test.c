@@ -258,8 +258,10 @@ static void a_student_is_flushed_before_it_has_its_name(void **state)
     snprintf(path, sizeof path, "%s/transformer", s.folder);
     wd_fault_assert_flushed_after_rename(path);
     wd_fault_assert_flushed_before_removal(path);
+    const int weights_at = wd_fault_last_rename_to_(path);
     snprintf(path, sizeof path, "%s/model_index.json", s.folder);
     wd_fault_assert_flushed_after_rename(path);
+    assert_true(wd_fault_last_rename_to_(path) > weights_at); /* it says that all is there */
 }
 
 static int open_all(void **state)

@@ -1,6 +1,7 @@
 /* AdamW, clipping, EMA and learning rate against their definitions in double; the readback ring. */
 #include "student/optimizer.h"
 
+#include "dev/ops.h"
 #include "student_fixture.h"
 #include "student/readback.h"
 
@@ -233,11 +234,44 @@ static void test_readback(void **state)
     bench_close(&b);
 }
 
+/* A buffer is looked at in pieces of 64 chunks: the first, the last and those between them. */
+static void test_all_of_a_long_buffer_is_looked_at(void **state)
+{
+    (void)state;
+    enum { PIECE = 64 * WD_SUM_CHUNK, COUNT = 2 * PIECE + 5 };
+    static const int64_t places[] = {0, PIECE - 1, PIECE, 2 * PIECE - 1, 2 * PIECE, COUNT - 1};
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 1);
+    const wd_dit_config config = small_config();
+    const wd_optimizer_options options = wd_optimizer_defaults();
+    wd_params p;
+    wd_optimizer adamw;
+    void *block;
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
+    wd_test_ok(wd_device_alloc(&block, b.device, COUNT * sizeof(float), "values", &err), &err);
+    float *x = block; /* of the processor's device: host memory */
+    memset(x, 0, COUNT * sizeof *x);
+    assert_true(wd_optimizer_finds_finite(&adamw, x, COUNT, b.queue));
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        x[places[i]] = bad[i % 3];
+        assert_false(wd_optimizer_finds_finite(&adamw, x, COUNT, b.queue));
+        x[places[i]] = 1;
+    }
+    assert_true(wd_optimizer_finds_finite(&adamw, x, COUNT, b.queue));
+    wd_device_free(b.device, block);
+    wd_optimizer_close(&adamw);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_all_of_a_long_buffer_is_looked_at),
         cmocka_unit_test(test_steps_are_set),
         cmocka_unit_test(test_lr),
         cmocka_unit_test(test_readback),

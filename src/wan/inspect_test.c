@@ -163,6 +163,23 @@ static void hostile_configurations_are_only_text(void **state)
     }
 }
 
+/* Its name is shorter than the end of a shard's name, which is looked for in it. */
+static void a_short_name_is_read_within_its_bounds(void **state)
+{
+    (void)state;
+    wd_err err;
+    json_t *tree;
+    char *before = getcwd(NULL, 0), *name = strdup("x");
+    assert_int_equal(chdir(wd_test_folder()), 0);
+    wd_test_ok(wd_file_copy(name, WD_SOURCE_DIR "/tests/fixtures/umt5/in.safetensors", &err), &err);
+    wd_test_ok(wd_inspect_tree(&tree, name, &err), &err);
+    assert_string_equal(json_string_value(json_object_get(tree, "kind")), "file");
+    json_decref(tree);
+    assert_int_equal(chdir(before), 0);
+    free(name);
+    free(before);
+}
+
 static wd_status inspect_tiny(void *context, wd_err *err)
 {
     (void)context;
@@ -189,6 +206,7 @@ int main(void)
         cmocka_unit_test(single_files_and_components),
         cmocka_unit_test(refuses_as_use_would),
         cmocka_unit_test(hostile_configurations_are_only_text),
+        cmocka_unit_test(a_short_name_is_read_within_its_bounds),
         cmocka_unit_test(survives_every_failing_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -289,6 +289,38 @@ static void default_sizes(void **state)
     }
 }
 
+/* How many tokens prompts may have, by the tokenizer: at least one, and at most what Wan takes. */
+static void lengths_of_prompts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        int64_t tokens; /* 0: refused */
+    } cases[] = {{"{}", 512},
+                 {"{\"model_max_length\": 24}", 24},
+                 {"{\"model_max_length\": 1000000000000000019884624838656}", 512},
+                 {"{\"model_max_length\": 0}", 0},
+                 {"{\"model_max_length\": -3}", 0},
+                 {"{\"model_max_length\": 0.5}", 0}};
+    wd_err err;
+    wd_pipeline p;
+    char root[WD_PATH_MAX], folder[WD_PATH_MAX];
+    wd_test_below(root, wd_test_folder(), "lengths");
+    wd_test_write(root, "model_index.json",
+                  INDEX("\"tokenizer\":[\"transformers\",\"T5TokenizerFast\"]"));
+    wd_test_below(folder, root, "tokenizer");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_test_write(folder, "tokenizer_config.json", cases[i].config);
+        const wd_status status = wd_pipeline_open(&p, root, &err);
+        if (!cases[i].tokens) {
+            wd_test_refused(status, &err, WD_BAD_FORMAT, "\"model_max_length\" is ");
+            continue;
+        }
+        wd_test_ok(status, &err);
+        assert_int_equal(p.text_tokens, cases[i].tokens);
+    }
+}
+
 /* A hostile card: the word that a size stands behind 140,000 times on one line. Were the line
  * looked through anew for each of them, this would take a minute; it takes milliseconds. */
 static void a_long_line_is_read_once(void **state)
@@ -323,6 +355,7 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit_together),
         cmocka_unit_test(refuses_wrong_weights),
         cmocka_unit_test(default_sizes),
+        cmocka_unit_test(lengths_of_prompts),
         cmocka_unit_test(a_long_line_is_read_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -328,6 +328,34 @@ static void damaged(void **state)
     check_damage(foreign, "is not \"wandistiller text cache");
 }
 
+/* A file that is whole, and says of each prompt that it has one row: a prompt that has more would
+ * read rows that are not there. */
+static void rows_are_as_many_as_tokens(void **state)
+{
+    (void)state;
+    static const int64_t first[PROMPTS + 1] = {0, 1, 2, 3, 4};
+    static const float row[PROMPTS * DIM];
+    const char *folder = new_folder();
+    char path[8][512], written[WD_PATH_MAX];
+    wd_text_rows rows = {.dtype = WD_F32, .text_dim = DIM};
+    wd_safetensors *set;
+    wd_err err;
+    wd_text_cache *c = open_cache(folder, PROMPTS, WD_F32);
+    const char *key = wd_text_cache_key(c);
+    assert_int_equal(list(path, folder), 1);
+    wd_test_ok(wd_text_file_open(&set, &rows, path[0], key, &err), &err);
+    assert_int_equal(rows.count, PROMPTS);
+    const wd_text_rows hostile = {rows.hash, first, (const char *)row, PROMPTS, DIM, WD_F32, NULL};
+    assert_int_equal(unlink(path[0]), 0);
+    wd_test_ok(wd_text_file_write(written, folder, key, &hostile, &err), &err);
+    wd_free(rows.index);
+    wd_safetensors_close(set);
+    wd_text_cache_close(c);
+    c = open_cache(folder, PROMPTS, WD_F32);
+    assert_int_equal(wd_text_cache_computed(c), PROMPTS - 1); /* "" is a token alone: </s> */
+    wd_text_cache_close(c);
+}
+
 /* Another encoder's files are passed over without a word. */
 static void other_encoder(void **state)
 {
@@ -578,6 +606,7 @@ int main(void)
         cmocka_unit_test(what_killed_writers_left_goes),
         cmocka_unit_test(grows),
         cmocka_unit_test(damaged),
+        cmocka_unit_test(rows_are_as_many_as_tokens),
         cmocka_unit_test(other_encoder),
         cmocka_unit_test(keys),
         cmocka_unit_test(allocation_failures),
