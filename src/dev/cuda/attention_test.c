@@ -30,6 +30,7 @@ static void close_attention(wd_cuda_attention *a)
 typedef struct form {
     int64_t samples, kv_samples, heads, head_dim, q_tokens, kv_tokens, repeat;
     bool bias, no_lse;
+    int64_t gap; /* of q's lines, in eights; those of k and o are twice and thrice as far apart */
 } form;
 
 enum { Q, K, V, O, O_EXPECTED, LSE, LSE_EXPECTED, BIAS, DO, DQ, DK, DV, DQ_E, DK_E, DV_E, BUFFERS };
@@ -38,7 +39,7 @@ typedef struct world_of {
     void *buffer[BUFFERS];
     wd_attention_args forward;
     wd_attention_backward_args backward;
-    int64_t q_count, k_count, width;
+    int64_t q_count, k_count, o_count;
 } world_of;
 
 static void *filled(int64_t count, wd_dtype type, uint64_t seed)
@@ -52,17 +53,23 @@ static void *filled(int64_t count, wd_dtype type, uint64_t seed)
 static world_of make(form f)
 {
     int64_t width = f.heads * f.head_dim, kv = f.kv_samples ? f.kv_samples : f.samples;
-    world_of w = {.q_count = f.samples * f.q_tokens * width,
-                  .k_count = kv * f.kv_tokens * width,
-                  .width = width};
+    int64_t q_stride = width + 8 * f.gap, kv_stride = width + 16 * f.gap;
+    int64_t o_stride = width + 24 * f.gap;
+    world_of w = {.q_count = f.samples * f.q_tokens * q_stride,
+                  .k_count = kv * f.kv_tokens * kv_stride,
+                  .o_count = f.samples * f.q_tokens * o_stride};
     for (int i = 0; i < BUFFERS; i++) {
         bool keys = i == K || i == V || i == DK || i == DV || i == DK_E || i == DV_E;
         bool floats = i == LSE || i == LSE_EXPECTED || i == BIAS;
+        bool outs = i == O || i == O_EXPECTED || i == DO;
         int64_t count = i == BIAS ? f.heads * f.q_tokens * f.kv_tokens
                         : floats  ? f.samples * f.heads * f.q_tokens
                         : keys    ? w.k_count
+                        : outs    ? w.o_count
                                   : w.q_count;
-        w.buffer[i] = filled(count, floats ? WD_F32 : WD_BF16, (uint64_t)i << 32);
+        /* what is written begins as what it is compared with: between lines nothing may change */
+        int fill = i == O_EXPECTED ? O : i == DQ_E ? DQ : i == DK_E ? DK : i == DV_E ? DV : i;
+        w.buffer[i] = filled(count, floats ? WD_F32 : WD_BF16, (uint64_t)fill << 32);
     }
     w.forward = (wd_attention_args){.o = w.buffer[O],
                                     .lse = f.no_lse ? NULL : w.buffer[LSE],
@@ -78,9 +85,9 @@ static world_of make(form f)
                                     .q_tokens = f.q_tokens,
                                     .kv_tokens = f.kv_tokens,
                                     .last_key_repeat = f.repeat,
-                                    .q_stride = width,
-                                    .kv_stride = width,
-                                    .o_stride = width,
+                                    .q_stride = q_stride,
+                                    .kv_stride = kv_stride,
+                                    .o_stride = o_stride,
                                     .scale = 1 / sqrtf((float)f.head_dim)};
     w.backward = (wd_attention_backward_args){.dq = w.buffer[DQ],
                                               .dk = w.buffer[DK],
@@ -98,9 +105,9 @@ static world_of make(form f)
                                               .q_tokens = f.q_tokens,
                                               .kv_tokens = f.kv_tokens,
                                               .last_key_repeat = f.repeat,
-                                              .q_stride = width,
-                                              .kv_stride = width,
-                                              .o_stride = width,
+                                              .q_stride = q_stride,
+                                              .kv_stride = kv_stride,
+                                              .o_stride = o_stride,
                                               .scale = 1 / sqrtf((float)f.head_dim)};
     return w;
 }
@@ -156,7 +163,7 @@ static void check(wd_cuda_attention *a, form f)
     wd_ref_attention(&plain, &(wd_cpu_context){.workspace = scratch});
     free(scratch);
     wd_test_ok(launch(a, &w.forward, &err), &err);
-    same(&w, O, O_EXPECTED, w.q_count, WD_BF16, w.width, forward_tolerance);
+    same(&w, O, O_EXPECTED, w.o_count, WD_BF16, w.forward.o_stride, forward_tolerance);
     if (!f.no_lse)
         same(&w, LSE, LSE_EXPECTED, f.samples * f.heads * f.q_tokens, WD_F32, f.q_tokens,
              (tolerance){1e-5, 1e-5});
@@ -178,11 +185,14 @@ static void forms(void **state)
 {
     (void)state;
     wd_cuda_attention *a = open_attention();
-    check(a, (form){2, 0, 3, 64, 20, 33, 0, false, false});
-    check(a, (form){1, 0, 2, 128, 17, 5, 300, false, false});
-    check(a, (form){3, 1, 2, 128, 9, 12, 7, false, true});
-    check(a, (form){2, 0, 4, 64, 13, 13, 0, true, false});
-    check(a, (form){2, 0, 1, 64, 1, 1, 0, false, false});
+    check(a, (form){2, 0, 3, 64, 20, 33, 0, false, false, 0});
+    check(a, (form){1, 0, 2, 128, 17, 5, 300, false, false, 0});
+    check(a, (form){3, 1, 2, 128, 9, 12, 7, false, true, 0});
+    check(a, (form){2, 0, 4, 64, 13, 13, 0, true, false, 0});
+    check(a, (form){2, 0, 1, 64, 1, 1, 0, false, false, 0});
+    check(a, (form){2, 0, 3, 64, 20, 33, 0, false, false, 1});
+    check(a, (form){1, 0, 2, 128, 17, 5, 300, false, false, 3});
+    check(a, (form){2, 0, 4, 64, 13, 13, 0, true, false, 2});
     close_attention(a);
 }
 
@@ -202,10 +212,10 @@ static void pieces_of_the_backward_pass(void **state)
     }
     wd_cuda_attention *a = open_attention();
     int64_t before = wd_the_standin_asked.runs;
-    check(a, (form){1000, 0, 48, 64, 2, 1, 0, false, false});
+    check(a, (form){1000, 0, 48, 64, 2, 1, 0, false, false, 0});
     assert_int_equal(wd_the_standin_asked.runs - before, 1 + 2);
     before = wd_the_standin_asked.runs;
-    check(a, (form){1, 0, 40000, 64, 2, 1, 5, false, false});
+    check(a, (form){1, 0, 40000, 64, 2, 1, 5, false, false, 0});
     assert_int_equal(wd_the_standin_asked.runs - before, 1 + 2);
     close_attention(a);
 }
@@ -217,8 +227,8 @@ static void plans_are_made_once(void **state)
     wd_cuda_attention *a = open_attention();
     for (int step = 0; step < 3; step++) {
         int64_t plans = wd_the_standin_asked.plans, allocs = wd_alloc_count();
-        check(a, (form){2, 0, 1, 64, 5, 7, 0, false, false});
-        check(a, (form){1, 0, 1, 64, 5, 7, 0, false, false});
+        check(a, (form){2, 0, 1, 64, 5, 7, 0, false, false, 0});
+        check(a, (form){1, 0, 1, 64, 5, 7, 0, false, false, 0});
         assert_int_equal(wd_the_standin_asked.plans - plans, step ? 0 : 6);
         if (step) assert_int_equal(wd_alloc_count(), allocs);
     }
@@ -232,7 +242,7 @@ static void engines_that_do_not_repeat_themselves(void **state)
     wd_cuda_attention *a = open_attention();
     wd_the_standin_faults.cudnn_random = true; /* the first engine; plans of it are not counted */
     int64_t plans = wd_the_standin_asked.plans;
-    check(a, (form){1, 0, 1, 64, 5, 7, 0, false, false});
+    check(a, (form){1, 0, 1, 64, 5, 7, 0, false, false, 0});
     assert_int_equal(wd_the_standin_asked.plans - plans, 2);
     close_attention(a);
 }
@@ -241,7 +251,7 @@ static void what_goes_the_plain_way(void **state)
 {
     (void)state;
     wd_cuda_attention *a = open_attention();
-    world_of w = make((form){1, 0, 2, 64, 6, 6, 0, true, false});
+    world_of w = make((form){1, 0, 2, 64, 6, 6, 0, true, false, 0});
     wd_attention_args no = w.forward;
     assert_true(wd_cuda_attention_can(a, &no));
     no.type = WD_F32;
@@ -274,7 +284,7 @@ static void refusals_are_errors(void **state)
     (void)state;
     wd_err err;
     wd_cuda_attention *a = open_attention();
-    world_of w = make((form){1, 0, 2, 64, 6, 6, 0, false, false});
+    world_of w = make((form){1, 0, 2, 64, 6, 6, 0, false, false, 0});
     wd_the_standin_faults.cudnn_fail_run = 1;
     wd_test_refused(launch(a, &w.forward, &err), &err, WD_INTERNAL,
                     "failed to run attention: CUDNN_STATUS_EXECUTION_FAILED");
@@ -291,7 +301,7 @@ static void without_memory(void **state)
 {
     (void)state;
     wd_err err;
-    world_of w = make((form){2, 0, 2, 64, 6, 6, 0, false, false});
+    world_of w = make((form){2, 0, 2, 64, 6, 6, 0, false, false, 0});
     for (int64_t n = 1;; n++) {
         wd_cuda_attention *a;
         const wd_cuda_gpu *gpu = wd_standin_gpu();

@@ -1,5 +1,6 @@
-/* What cuBLASLt on this GPU does with numbers, found out when the device is opened: whether a row's
- * bits depend on how many rows are multiplied with it, and which form of GELU its epilogue has. */
+/* What cuBLASLt on this GPU does with numbers, found out when the device is opened: whether
+ * products are right, and fp32 operands multiplied as they are; whether a row's bits depend on how
+ * many rows are multiplied with it; and which form of GELU its epilogue has. */
 #include <math.h>
 #include <string.h>
 
@@ -16,6 +17,10 @@ typedef struct launches {
 static const launches free_rows = {{0, 0, 100, 192}, {ROWS, 1, 77, 128}, 4};
 static const launches cut_rows = {
     {0, ROWS - WD_PRODUCT_CHUNK_ROWS}, {WD_PRODUCT_CHUNK_ROWS, WD_PRODUCT_CHUNK_ROWS}, 2};
+
+/* Of sums of K products of numbers from -1 to 1, about 13 large: adding them up in fp32 costs some
+ * 1e-5, operands that are rounded to TF32 some 5e-3. A bf16 result is rounded by itself. */
+static const float product_tolerance = 2e-4f;
 
 /* The erf form differs from the tanh form by up to 4.7e-4 near 2. */
 static const float gelu_tolerance = 1e-4f;
@@ -96,6 +101,30 @@ static wd_status multiply(const check *c, wd_dtype type, size_t result, int64_t 
                                    err);
 }
 
+static float load(const char *from, wd_dtype type, int64_t i)
+{
+    return type == WD_BF16 ? wd_bf16_to_f32(((const uint16_t *)(const void *)from)[i])
+                           : ((const float *)(const void *)from)[i];
+}
+
+/* Whether some elements of the first launch are what they should be. */
+static wd_status check_values(const check *c, wd_dtype type, int64_t rows, wd_err *err)
+{
+    for (int64_t i = 0; i < rows * N; i += 997) {
+        double sum = 0, got = load(c->host + AT_WHOLE, type, i);
+        for (int64_t k = 0; k < K; k++)
+            sum += (double)load(c->host + AT_A, type, i / N * K + k) *
+                   load(c->host + AT_B, type, i % N * K + k);
+        double rounding = type == WD_BF16 ? 0x1p-8 * fabs(sum) : 0;
+        if (!(fabs(got - sum) <= product_tolerance + rounding))
+            return wd_fail(err, WD_UNSUPPORTED,
+                           "cuBLASLt %zu makes %.9g of a product of %s that is %.9g: if "
+                           "NVIDIA_TF32_OVERRIDE is set, unset it; else install another version",
+                           c->products->lt->get_version(), got, wd_dtype_file_name(type), sum);
+    }
+    return WD_OK;
+}
+
 /* *same: whether rows have the same bits in all launches. */
 static wd_status compare(bool *same, const check *c, wd_dtype type, const launches *l, wd_err *err)
 {
@@ -106,6 +135,7 @@ static wd_status compare(bool *same, const check *c, wd_dtype type, const launch
     WD_TRY(copy(c, true, 0, AT_WHOLE, err));
     WD_TRY(multiply(c, type, AT_WHOLE, l->begin[0], l->rows[0], err));
     WD_TRY(copy(c, false, AT_WHOLE, ROWS * N * 4, err));
+    WD_TRY(check_values(c, type, l->rows[0], err));
     *same = true;
     for (int i = 1; i < l->count; i++) {
         int64_t end = l->begin[i] + l->rows[i], first_end = l->begin[0] + l->rows[0];

@@ -83,7 +83,7 @@ static wd_lt_status make_product(wd_product_plan_lt *plan, const wd_cuda_lt *lt)
  * weights, whose shape never changes, they may be shared if they are added up in a fixed order. No
  * TF32: fp32 operands are multiplied as they are. */
 static wd_lt_status make_preference(wd_lt_preference *out, const wd_cuda_lt *lt,
-                                    const wd_product_key *k)
+                                    const wd_product_key *k, bool all)
 {
     uint64_t workspace = WD_PRODUCT_WORKSPACE;
     uint64_t f32_only = WD_LT_IMPL_FMA | WD_LT_IMPL_ACCUMULATOR_F32 | WD_LT_IMPL_INPUT_F32;
@@ -103,7 +103,7 @@ static wd_lt_status make_preference(wd_lt_preference *out, const wd_cuda_lt *lt,
                                sizeof reduction);
     for (int i = 0; i < 4 && !s; i++)
         s = lt->preference_set(*out, align[i].attribute, &align[i].bytes, sizeof align[i].bytes);
-    if (!s && k->type == WD_F32)
+    if (!s && k->type == WD_F32 && !all)
         s = lt->preference_set(*out, WD_LT_PREF_IMPL_MASK, &f32_only, sizeof f32_only);
     return s;
 }
@@ -125,12 +125,13 @@ static bool is_as_asked(const wd_cuda_lt *lt, const wd_product_key *k, const wd_
     return k->rows && parts > 0 && reduction == WD_LT_REDUCTION_COMPUTE_TYPE;
 }
 
-static wd_lt_status choose_algorithm(wd_product_plan_lt *plan, const wd_cuda_products *p)
+/* Among all implementations, or those alone that say that they multiply fp32 as it is. */
+static wd_lt_status choose_among(wd_product_plan_lt *plan, const wd_cuda_products *p, bool all)
 {
     wd_lt_candidate candidate[CANDIDATES] = {0};
     wd_lt_preference preference = NULL;
     int found = 0;
-    wd_lt_status status = make_preference(&preference, p->lt, &plan->key);
+    wd_lt_status status = make_preference(&preference, p->lt, &plan->key, all);
     if (!status)
         status = p->lt->heuristic(p->handle, plan->product, plan->our_b, plan->our_a, plan->our_c,
                                   plan->our_c, preference, CANDIDATES, candidate, &found);
@@ -142,6 +143,14 @@ static wd_lt_status choose_algorithm(wd_product_plan_lt *plan, const wd_cuda_pro
             return WD_LT_STATUS_SUCCESS;
         }
     return WD_LT_STATUS_NOT_SUPPORTED;
+}
+
+/* Where no implementation says so of itself, all may be asked: the type that it computes in forbids
+ * TF32, too, and the check at open sees what comes of it. */
+static wd_lt_status choose_algorithm(wd_product_plan_lt *plan, const wd_cuda_products *p)
+{
+    wd_lt_status status = choose_among(plan, p, false);
+    return status && plan->key.type == WD_F32 ? choose_among(plan, p, true) : status;
 }
 
 static void close_plan(wd_product_plan_lt *plan, const wd_cuda_lt *lt)

@@ -341,6 +341,31 @@ static void library_that_never_repeats_itself_is_refused(void **state)
     assert_int_equal(wd_the_standin_asked.descriptors, 0);
 }
 
+static void rounded_operands_are_refused(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_products *p;
+    const wd_cuda_gpu *gpu = wd_standin_gpu();
+    wd_the_standin_faults.lt_tf32 = true;
+    wd_test_refused(wd_cuda_products_open(&p, gpu, &err), &err, WD_UNSUPPORTED,
+                    "NVIDIA_TF32_OVERRIDE");
+    assert_null(p);
+}
+
+/* A heuristic that knows of no implementation what it multiplies is asked for all. */
+static void implementations_that_say_nothing(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_cuda_products *p;
+    const wd_cuda_gpu *gpu = wd_standin_gpu();
+    wd_the_standin_faults.lt_no_mask = true;
+    wd_test_ok(wd_cuda_products_open(&p, gpu, &err), &err);
+    check(p, (form){19, 24, 40, WD_F32, WD_F32, WD_F32, .bias = true});
+    close_products(p);
+}
+
 static void other_form_of_gelu_is_done_by_our_kernel(void **state)
 {
     (void)state;
@@ -397,6 +422,8 @@ int main(void)
         cmocka_unit_test(refusals_are_errors),
         cmocka_unit_test(rows_that_depend_on_rows_are_cut),
         cmocka_unit_test(library_that_never_repeats_itself_is_refused),
+        cmocka_unit_test(rounded_operands_are_refused),
+        cmocka_unit_test(implementations_that_say_nothing),
         cmocka_unit_test(other_form_of_gelu_is_done_by_our_kernel),
         cmocka_unit_test(failures_while_it_is_opened),
         cmocka_unit_test(version_is_named),

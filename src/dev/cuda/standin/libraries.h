@@ -26,6 +26,8 @@ typedef struct wd_standin_faults {
     bool lt_always;      /* they differ from launch to launch */
     bool lt_gelu_erf;    /* the epilogue GELU is the other form */
     bool lt_splits;      /* the heuristic's first algorithms share sums among blocks */
+    bool lt_no_mask;     /* the heuristic finds nothing of limited implementations */
+    bool lt_tf32;        /* operands are rounded: results are off by 1e-3 */
     bool lt_none;        /* the heuristic finds nothing */
     int lt_fail_matmul;  /* product number so many from now on is refused; 0: none is */
     bool cudnn_random;   /* the heuristic's first engine is not deterministic */

@@ -279,7 +279,9 @@ static wd_lt_status heuristic(wd_lt_handle handle, wd_lt_product what, wd_lt_lay
     wd_lt_status status = check_product(what, a, b, c, d);
     if (status) return status;
     wd_the_standin_asked.heuristics++;
-    if (wd_the_standin_faults.lt_none) return WD_LT_STATUS_NOT_SUPPORTED;
+    if (wd_the_standin_faults.lt_none ||
+        (wd_the_standin_faults.lt_no_mask && wish->implementations != UINT64_MAX))
+        return WD_LT_STATUS_NOT_SUPPORTED;
     const algorithm all[] = {{ALGORITHM, 4, WD_LT_REDUCTION_COMPUTE_TYPE, 1 << 20},
                              {ALGORITHM, 2, WD_LT_REDUCTION_NONE, 0},
                              {ALGORITHM, 1, WD_LT_REDUCTION_NONE, 1 << 20}};
@@ -326,7 +328,7 @@ typedef struct work {
     wd_matmul_args args;
     char *workspace; /* that the algorithm writes to */
     size_t workspace_bytes;
-    bool shifted, erf; /* faults */
+    bool shifted, erf, rounded; /* faults */
 } work;
 
 static void run(const void *argument)
@@ -349,6 +351,7 @@ static void run(const void *argument)
         float *c = a->c;
         if (i % a->ldc >= a->n) continue;
         if (w.erf) c[i] = 0.5f * c[i] * (1 + erff(c[i] * 0.70710678f));
+        if (w.rounded) c[i] += 1e-3f;
         if (w.shifted) c[i] = nextafterf(c[i], INFINITY);
     }
 }
@@ -405,7 +408,8 @@ static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void
                        .act = gelu && !erf ? WD_ACT_GELU_TANH : WD_ACT_NONE},
               .workspace = workspace,
               .workspace_bytes = al->workspace,
-              .erf = erf};
+              .erf = erf,
+              .rounded = wd_the_standin_faults.lt_tf32};
     w.shifted = is_shifted(&w);
     if (put_on_stream)
         return put_on_stream(stream, run, &w, sizeof w) ? WD_LT_STATUS_EXECUTION_FAILED
