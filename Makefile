@@ -8,6 +8,7 @@
 #   make test-tsan  runs tests of ranks, devices and readers under the thread sanitizer
 #   make bench      measures this machine and this program
 #   make torture    injures ranks of training jobs, COUNT of them (300), and sees that nothing hangs
+#   make gpu-check  checks and measures a GPU (DEVICE=cuda:0), in parts (PART=speed) of 9 minutes
 #   make bundle     packs program and libraries for machines where nothing can be installed
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
 #
@@ -63,6 +64,9 @@ bench: build
 torture: build-all
 	@$(BUILD)/torture $(BUILD)/wandistiller . $(COUNT) $(SEED)
 
+gpu-check: build-all
+	@sh tools/gpu_check.sh $(BUILD) $(BUILD)/gpu-report.md $(PART)
+
 bundle: build
 	@sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-linux-$$(uname -m).tar.xz
 
@@ -75,4 +79,4 @@ clean:
 
 .NOTPARALLEL:
 .PHONY: all setup setup-fuzz build build-all demo test test-release test-asan test-tsan fuzz bench \
-	torture bundle install clean
+	torture gpu-check bundle install clean

@@ -85,10 +85,11 @@ static void pictures_depend_on_the_seed_only(void **state)
     paint(c, "2", "8");
     assert_same_file(a, b, "0001.png", true);
     assert_same_file(a, c, "0001.png", false);
+    if (strcmp(wd_test_device(), "cpu")) return;
     device = "sim:2GiB"; /* works later than it is asked to, as a GPU does */
     paint(c, "2", "7");
     device = NULL;
-    assert_same_file(a, c, "0001.png", !strcmp(wd_test_device(), "cpu"));
+    assert_same_file(a, c, "0001.png", true);
 }
 
 static void one_prompt_may_be_one_file(void **state)
