@@ -201,7 +201,8 @@ typedef struct wd_train_options {
     const char *resume;          /* NULL: a new run; "auto"; or a checkpoint's folder */
     int64_t checkpoint_interval; /* steps; 0: every 15 minutes; the last one is at the end */
     int64_t keep_checkpoints;
-    bool save_samples;
+    const char *save_samples; /* "true", "false": sample sheets; "auto": where they take less than a
+                               * tenth of the time */
     wd_texts sample_prompts; /* prompts, or one file of prompts */
     int64_t sample_interval; /* steps; 0: ten times in the run */
     int64_t sample_steps;

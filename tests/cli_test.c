@@ -126,7 +126,8 @@ static void values_go_to_their_options(void **state)
     wd_program_run(&program, "train", "--negative_prompt", "--lr", "--lr", "2");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--lr: expected a number from 0 to 1");
     wd_program_run(&program, "train", "--save_samples=maybe");
-    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--save_samples: expected true or false");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--save_samples: expected auto, true or false");
     wd_program_run(&program, "train", "--sample_prompts", "--lr", "1");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--sample_prompts: expected TEXT ...");
     wd_program_run(&program, "inspect", "--", "--no-such-file");

@@ -121,7 +121,7 @@ static void a_run_tells_how_it_goes_and_how_it_ended(void **state)
     seen s = {0};
     wd_train_result result = {.steps = -1};
     wd_train_options o = small_run("told");
-    o.save_samples = true;
+    o.save_samples = "true";
     o.stop_at_step = 4;
     wd_progress_to(hear, &s);
     wd_pictures_to(see, &s);

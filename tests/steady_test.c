@@ -109,7 +109,7 @@ static figures train(int64_t steps)
     o.trajectories = 4;
     o.trajectory_steps = 4;
     o.height = o.width = 32;
-    o.save_samples = false;
+    o.save_samples = "false";
     o.num_threads = 2;
     long long calls = atomic_load(&large_calls), before = atomic_load(&live);
     atomic_store(&peak, before);

@@ -189,7 +189,7 @@ static void a_run_says_what_it_does(void **state)
         (" 1 block of width 160, fp32; 32x32 pixels, 3 prompts, 2 samples a step, "
          "learning rate 0.001, 8 steps\n"),
         "2 prompts have more than 3 tokens: what is behind is left out\n",
-        "--sample_prompts means nothing without --save_samples\n",
+        "no sample sheets: one would take ",
         "starts from blocks 0 of the teacher's transformer_2\n",
         "stopped after 2 steps",
         ", loss "};

@@ -90,7 +90,8 @@ static wd_status apply_one(wd_option_source *source, void *options, const wd_opt
                            const json_t *value, wd_err *err)
 {
     char number[64];
-    const bool numeric = o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT;
+    const bool choice = o->type == WD_OPTION_CHOICE; /* whatever it is, the error lists them */
+    const bool numeric = o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT || choice;
     switch (json_typeof(value)) {
     case JSON_STRING:
         return wd_option_give(source, options, o, json_string_value(value), err);
@@ -103,10 +104,10 @@ static wd_status apply_one(wd_option_source *source, void *options, const wd_opt
         snprintf(number, sizeof number, "%.17g", json_real_value(value));
         return wd_option_give(source, options, o, number, err);
     case JSON_TRUE:
-        if (!o->bare) break;
-        return wd_option_give(source, options, o, o->bare, err);
+        if (!o->bare && !choice) break;
+        return wd_option_give(source, options, o, o->bare ? o->bare : "true", err);
     case JSON_FALSE:
-        if (o->type != WD_OPTION_FLAG) break;
+        if (o->type != WD_OPTION_FLAG && !choice) break;
         return wd_option_give(source, options, o, "false", err);
     case JSON_NULL:
         return WD_OK; /* not given */

@@ -45,7 +45,7 @@ static wd_status train(wd_err *err)
     o.trajectories = o.trajectory_steps = 2;
     o.num_steps = 2;
     o.checkpoint_interval = o.sample_interval = 1;
-    o.save_samples = true;
+    o.save_samples = "true";
     o.sample_prompts = (wd_texts){.item = {"a fox"}, .count = 1};
     o.sample_steps = 1;
     o.num_threads = 1;

@@ -431,6 +431,10 @@ wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
         else if (o->flags & WD_OPTION_REQUIRED)
             return wd_fail(err, WD_INVALID_ARGUMENT, "%s needs --%s: %s", wd_job_name(job), o->name,
                            o->help);
+        else if (*o->default_text)
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--%s: expected a value, such as its default %s, found none", o->name,
+                           o->default_text);
     }
     if (job != WD_JOB_TRAIN && job != WD_JOB_PLAN) return WD_OK;
     return wd_teacher_choice_check(options, "teacher_device_strategy", err);

@@ -229,7 +229,7 @@ static void unusable_values_are_refused(void **state)
     refuses(WD_JOB_TRAIN, "num_steps", "99999999999999999999", "of at least 0");
     refuses(WD_JOB_TRAIN, "lr", "nan", "--lr: expected a number from 0 to 1");
     refuses(WD_JOB_TRAIN, "teacher_dtype", "fp8", "expected float32, float16 or bfloat16");
-    refuses(WD_JOB_TRAIN, "save_samples", "maybe", "expected true or false");
+    refuses(WD_JOB_TRAIN, "save_samples", "maybe", "expected auto, true or false, found \"maybe\"");
     refuses(WD_JOB_TRAIN, "bach_size", "1",
             "train has no option --bach_size; is --batch_size meant?");
     refuses(WD_JOB_SAMPLE, "promt", "1", "is --prompt meant?");
@@ -285,7 +285,8 @@ static void files_set_options(void **state)
                      WD_OK);
     assert_int_equal(t.batch_size, 4);
     assert_int_equal(t.num_steps, 1000);
-    assert_true(t.lr == 2e-4 && t.save_samples);
+    assert_true(t.lr == 2e-4);
+    assert_string_equal(t.save_samples, "true");
     assert_string_equal(t.mixed_precision, "bf16");
     assert_string_equal(t.data_path, "p.txt");
     assert_int_equal(t.sample_prompts.count, 2);
@@ -315,7 +316,8 @@ static void bad_files_are_refused(void **state)
         {"{\"batch_size\": \"x\"}", "options_test.json: --batch_size: expected a whole number"},
         {"{\"batch_size\": true}", "--batch_size: expected a whole number, found true"},
         {"{\"data_path\": 3}", "--data_path: expected a text, found a whole number"},
-        {"{\"save_samples\": 1.5}", "--save_samples: expected true or false, found a number"},
+        {"{\"save_samples\": 1.5}", "--save_samples: expected auto, true or false, found \"1.5\""},
+        {"{\"lr_schedule\": true}", "--lr_schedule: expected cosine or constant, found \"true\""},
         {"{\"sample_prompts\": [\"a\", 1]}", "expected a text or an array of texts"},
         {"{\"lr\": {}}", "--lr: expected a number, found an object"},
         {"{\"teacher_on_cpu\": true, \"sequential\": true}",

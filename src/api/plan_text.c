@@ -8,6 +8,7 @@
 #include "api/memory_report.h"
 #include "api/plan_links.h"
 #include "api/run_length.h"
+#include "api/sheets.h"
 #include "core/page.h"
 #include "student/params.h"
 
@@ -156,7 +157,7 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     const wd_devices *d = t->plan->devices;
     const bool many = t->plan->input.site.ranks > 1;
     const char *small = wd_train_plan_lacks_to_encode(t->plan);
-    char length[WD_RUN_LENGTH_TEXT];
+    char length[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT];
     wd_page_say(p, "  %-11s %-24s %8s %9s", "strategy", "fits", "window", "s/step");
     if (many) wd_page_say(p, " %9s", "samples/s");
     wd_page_say(p, "  %-*s %9s", many ? LIMIT_OF_RANKS : LIMIT, "limited by", "read");
@@ -188,6 +189,7 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     if (t->shown->fits)
         wd_page_say(p, "in all under %s: %s\n", wd_strategy_name(t->shown->strategy),
                     wd_run_length_text(length, t->plan, t->setup, t->shown));
+    if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_page_say(p, "%s\n", sheets);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];
         if (wd_train_plan_cache_line(line, sizeof line, &t->strategy[k]))
@@ -317,7 +319,8 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                                                "while", wd_plan_phase_name(beside->item[i].phase),
                                                "bytes", (json_int_t)beside->item[i].bytes));
     return json_pack(
-        "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?}",
+        "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
+        "s:b}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
@@ -326,7 +329,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         site->disk_bytes_per_s, "memory_bytes_per_s", site->memory_bytes_per_s,
         "network_bytes_per_s", site->network_bytes_per_s, "beside", items, "strategies", strategies,
         "recommended", table->best->fits ? wd_strategy_name(table->best->strategy) : NULL,
-        "train_takes",
-        wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
-        wd_train_plan_lacks_to_encode(table->plan));
+        "train_takes", wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
+        wd_train_plan_lacks_to_encode(table->plan), "sample_sheets",
+        table->setup->trainer.samples.count > 0);
 }

@@ -14,6 +14,7 @@
 #include "api/options_json.h"
 #include "api/ranks.h"
 #include "api/run_length.h"
+#include "api/sheets.h"
 #include "api/text_plan.h"
 #include "api/traffic_report.h"
 #include "api/train_plan.h"
@@ -60,7 +61,7 @@ static void say_run(const wd_train_setup *s)
 static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,
                            wd_devices *devices, const wd_teacher_map *map, wd_err *err)
 {
-    char line[WD_RUN_LENGTH_TEXT];
+    char line[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT];
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
     WD_TRY(wd_text_plan(&text, s, devices, map->text_encoder, err));
@@ -75,6 +76,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     wd_train_plan_line(line, sizeof line, where, &where->chosen);
     wd_log(WD_LOG_INFO, "%s", line);
     wd_log(WD_LOG_INFO, "in all: %s", wd_run_length_text(line, where, s, &where->chosen));
+    if (*wd_sheets_text(sheets, where, s)) wd_log(WD_LOG_INFO, "%s", sheets);
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
         wd_log(WD_LOG_WARNING, "%s", line);
     wd_memory_report_plan(plan, devices);

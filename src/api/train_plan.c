@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/memory_report.h"
+#include "api/sheets.h"
 #include "api/train_site.h"
 #include "core/memory.h"
 #include "dev/ops.h"
@@ -102,16 +103,18 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->final_share = WD_BACKWARD_SHARE * rounds / (double)m->accumulation;
 }
 
-static wd_status choose(wd_train_plan *p, wd_machine_options *m, wd_err *err)
+wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err)
 {
-    WD_TRY(wd_planner_open(&p->planner, &p->input, err));
-    if (p->asked == WD_STRATEGY_auto)
-        WD_TRY(wd_planner_auto(&p->chosen, p->planner, err));
-    else
-        WD_TRY(wd_planner_need(&p->chosen, p->planner, p->asked, err));
-    m->window = p->chosen.window;
-    m->micro_batch = p->chosen.micro_batch;
-    return WD_OK;
+    WD_TRY(wd_planner_open(&plan->planner, &plan->input, err));
+    if (plan->asked == WD_STRATEGY_auto) return wd_planner_auto(&plan->chosen, plan->planner, err);
+    return wd_planner_need(&plan->chosen, plan->planner, plan->asked, err);
+}
+
+/* The machine computes as the plan that was chosen says. */
+static void follow(wd_machine_options *machine, const wd_strategy_plan *chosen)
+{
+    machine->window = chosen->window;
+    machine->micro_batch = chosen->micro_batch;
 }
 
 /* `like`: a plan whose measurements are good for this one, too; NULL: there is none. */
@@ -128,7 +131,9 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
     p->input.expert = p->expert;
     if (p->map.given) p->input.custom = &p->map.placement;
     WD_TRY(wd_train_site_rates(p, s, like, err));
-    return choose(p, m, err);
+    WD_TRY(wd_train_plan_choose(p, err));
+    follow(m, &p->chosen);
+    return WD_OK;
 }
 
 static wd_status finish_open(wd_train_plan *p, wd_train_setup *setup, const wd_train_plan *like,
@@ -151,7 +156,10 @@ wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup
     WD_TRY(wd_train_site_count_program(plan, setup, err));
     wd_planner_close(plan->planner);
     plan->planner = NULL;
-    return choose(plan, &setup->trainer.machine, err);
+    WD_TRY(wd_train_plan_choose(plan, err));
+    WD_TRY(wd_sheets_settle(plan, setup, err));
+    follow(&setup->trainer.machine, &plan->chosen);
+    return WD_OK;
 }
 
 wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,

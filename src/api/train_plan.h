@@ -9,6 +9,16 @@
 #include "distill/plan.h"
 #include "teacher/planner.h"
 
+/* Why there are sample sheets, or none: see api/sheets.h. */
+typedef enum wd_sheets {
+    WD_SHEETS_ASKED,     /* --save_samples says so; or nothing fits anyway */
+    WD_SHEETS_CHEAP,     /* there are: they take little time */
+    WD_SHEETS_DEAR,      /* there are none: they would take much time */
+    WD_SHEETS_TOO_LARGE, /* there are none: the run would not fit into memory */
+    WD_SHEETS_UNKNOWN,   /* there are none: nobody knows how long the run lasts */
+    WD_SHEETS_UNPLANNED  /* of a preset, which has no VAE */
+} wd_sheets;
+
 typedef struct wd_train_plan {
     wd_devices *devices;   /* borrowed */
     wd_memory_plan text;   /* what encoding the prompts takes */
@@ -22,19 +32,25 @@ typedef struct wd_train_plan {
     size_t program_bytes; /* of host memory, what is not planned item by item: libraries, kernels,
                            * prompts, and some slack. 0: not counted */
     double step_samples;  /* of all ranks */
+    wd_sheets sheets;
+    double sheets_share;  /* of the time between two sheets that one takes, or would take */
     wd_strategy asked;    /* for, or by default */
     wd_strategy_plan chosen;
 } wd_train_plan;
 
 /* Opens a planner for the run and chooses its plan: *setup's machine gets window and micro-batch.
- * `text`: what encoding the prompts takes. In place. Whether the chosen plan fits is for the caller
- * to see. */
+ * Where --save_samples is auto the plan is of a run with sample sheets. `text`: what encoding the
+ * prompts takes. In place. Whether the chosen plan fits is for the caller to see. */
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
                              const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err);
 
 /* Counts what the program itself has by now: planning has made the kernels of all plans. Chooses
- * again, with that much less host memory. All ranks call it. */
+ * again, with that much less host memory, and settles whether there are sample sheets
+ * (api/sheets.h). All ranks call it. */
 wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
+
+/* Opens a planner for the plan's input as it is now, and chooses. */
+wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err);
 
 /* As the two above on the same machine, for a run with other options: what was measured for `like`
  * is not measured again. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/train_prompts.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -15,7 +16,7 @@
 #include "student/checkpoint_list.h"
 #include "wan/preset.h"
 
-enum { SAMPLES_DEFAULT = 8, EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
+enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
 
 /* What is chosen where the options leave it open: see docs/recipe.md. */
 enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2 };
@@ -31,46 +32,11 @@ static void say_unneeded(const wd_train_options *o)
                "from the checkpoint's own files");
     if (o->num_workers)
         wd_log(WD_LOG_INFO, "--num_workers is not needed: prompts are read once, at the start");
-    if (o->sample_prompts.count && !o->save_samples)
-        wd_log(WD_LOG_INFO, "--sample_prompts means nothing without --save_samples");
+    if (o->sample_prompts.count && !strcmp(o->save_samples, "false"))
+        wd_log(WD_LOG_INFO, "--sample_prompts means nothing with --save_samples false");
     if (!strcmp(o->mixed_precision, "fp16"))
         wd_log(WD_LOG_INFO, "--mixed_precision fp16: on the CPU the student computes in bf16, fp16 "
                             "is for storage only");
-}
-
-/* ---- prompts ---- */
-
-/* The sheets' prompts: given, from a file, or the first of the data. */
-static wd_status choose_samples(wd_train_setup *s, const char *const **list, wd_err *err)
-{
-    const wd_texts *given = &s->options.sample_prompts;
-    s->samples = 0;
-    if (!s->options.save_samples) return WD_OK;
-    if (given->count == 1 && wd_prompts_is_file(given->item[0])) {
-        WD_TRY(wd_prompts_open(&s->sample_file, given->item[0], err));
-        *list = (const char *const *)s->sample_file.text;
-        s->samples =
-            s->sample_file.count < SAMPLES_DEFAULT ? s->sample_file.count : SAMPLES_DEFAULT;
-    } else if (given->count) {
-        *list = given->item;
-        s->samples = given->count;
-    } else {
-        *list = (const char *const *)s->data.text;
-        s->samples = s->data.count < SAMPLES_DEFAULT ? s->data.count : SAMPLES_DEFAULT;
-    }
-    return WD_OK;
-}
-
-static wd_status read_prompts(wd_train_setup *s, wd_err *err)
-{
-    const char *const *samples = NULL;
-    WD_TRY(wd_prompts_open(&s->data, s->options.data_path, err));
-    WD_TRY(choose_samples(s, &samples, err));
-    WD_TRY(wd_alloc((void **)&s->prompt, (size_t)(s->data.count + s->samples), sizeof *s->prompt,
-                    "prompts", err));
-    for (int64_t i = 0; i < s->data.count; i++) s->prompt[i] = s->data.text[i];
-    for (int64_t i = 0; i < s->samples; i++) s->prompt[s->data.count + i] = samples[i];
-    return WD_OK;
 }
 
 /* ---- sizes ---- */
@@ -334,7 +300,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     if (!s->comm || !s->comm->rank)
         WD_TRY(wd_output_open(&s->output, s->options.output_dir, &s->teacher, err));
     WD_TRY(wd_student_config_load(&s->student, s->options.student_config, &s->teacher, err));
-    WD_TRY(read_prompts(s, err));
+    WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
     resolve_length(s);
@@ -364,12 +330,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
 {
     WD_TRY(open_teacher(s, preset, err));
     WD_TRY(wd_student_config_load(&s->student, s->options.student_config, &s->teacher, err));
-    if (s->options.data_path) {
-        WD_TRY(read_prompts(s, err));
-    } else {
-        WD_TRY(wd_alloc((void **)&s->prompt, 1, sizeof *s->prompt, "prompts", err));
-        s->prompt[0] = "";
-    }
+    WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
     resolve_length(s);

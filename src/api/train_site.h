@@ -10,11 +10,22 @@
  * it has no vtable; NULL: one. */
 int wd_train_ranks(const wd_train_setup *setup);
 
+/* Whether other ranks are there, to talk to and to share this host with while it is measured. */
+bool wd_train_has_others(const wd_train_setup *setup);
+
+/* *all = the `mine` of every rank, of `bytes` bytes each, by rank: the caller's to wd_free. All
+ * ranks call it. */
+wd_status wd_train_gather(void **all, const void *mine, size_t bytes, wd_comm *comm, wd_err *err);
+
 /* Budgets of devices and host, and what all but the teacher takes of them: p->beside, host_budget,
  * input.site, input.target. All ranks call it but for a plan that is `like` one there is (or NULL).
  */
 wd_status wd_train_site_budgets(wd_train_plan *p, const wd_train_setup *s,
                                 const wd_train_plan *like, wd_err *err);
+
+/* The same without what drawing sample sheets takes: of the site nothing is measured anew. All
+ * ranks call it. */
+wd_status wd_train_site_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err);
 
 /* Bytes of host memory that this process has taken since the job began, and keeps. */
 size_t wd_train_program_bytes(const wd_train_setup *setup);

@@ -40,6 +40,7 @@ typedef struct wd_memory_plan {
     size_t workspace[WD_PLACED_DEVICES_MAX]; /* of the items: of each device's queue that a teacher
                                               * has, for what else runs there */
     double student_flops_per_sample;
+    wd_samples_work sheet;                    /* of a sheet of samples, where there are any */
     int64_t student_weights, student_islands; /* elements, padding included; in fp32 beside BF16 */
 } wd_memory_plan;
 

@@ -24,6 +24,7 @@ struct wd_samples {
     int64_t picture_bytes; /* of one RGB picture */
     float *noise;          /* [count, state] host */
     uint8_t *teacher;      /* [count, H, W, 3], NULL until drawn */
+    wd_samples_work work;  /* of the last sheet */
     bool given_up;         /* the sheet that was begun */
     bool warned;           /* that a sheet could not be written */
 };
@@ -60,6 +61,11 @@ void wd_samples_close(wd_samples *samples)
     wd_free(samples->noise);
     wd_free(samples->teacher);
     wd_free(samples);
+}
+
+wd_samples_work wd_samples_last_work(const wd_samples *samples)
+{
+    return samples->work;
 }
 
 /* ---- velocities of a group of pictures ---- */
@@ -217,6 +223,7 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
     int64_t count = s->options.count, pixels = s->picture_bytes / 3;
     int64_t scale = wd_pipeline_vae_scale(m->teacher);
     float *latents = NULL, *image = NULL;
+    double before;
     wd_schedule schedule = {0};
     wd_scheduler_config config = m->teacher->scheduler;
     if (student) config.flow_shift = s->options.student_flow_shift;
@@ -225,10 +232,14 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
         wd_alloc((void **)&latents, (size_t)(count * s->state), sizeof(float), "samples", err));
     WD_TRY_OUT(wd_alloc((void **)&image, (size_t)(count * s->picture_bytes), sizeof(float),
                         "samples", err));
+    before = wd_queue_total(s->machine->queue).flops;
     WD_TRY_OUT(sample_all(s, latents, student, &schedule, err));
+    if (student) s->work.student = wd_queue_total(s->machine->queue).flops - before;
     if (!is_writer(s)) goto out;
+    before = wd_queue_total(decoder).flops;
     WD_TRY_OUT(wd_pictures_decode(image, latents, count, m->latent_height, m->latent_width,
                                   m->teacher, decoder, err));
+    s->work.decoding = wd_queue_total(decoder).flops - before;
     for (int64_t i = 0; i < count; i++)
         wd_png_from_unit(rgb + i * s->picture_bytes, image + i * 3 * pixels,
                          m->latent_height * scale, m->latent_width * scale);

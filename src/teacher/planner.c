@@ -1,6 +1,7 @@
 /* The planner: see teacher/planner.h. */
 #include "teacher/planner.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,23 @@ wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_
     wd_timeline played;
     return wd_timeline_play(&played, &plan->placement, &size, &site, &plan->load, fn, context,
                             err);
+}
+
+wd_status wd_planner_sweep_seconds(double *out, wd_planner *planner, const wd_strategy_plan *plan,
+                                   int expert, int64_t states, wd_err *err)
+{
+    wd_site site;
+    wd_teacher_size size;
+    wd_timeline played;
+    const int64_t window = wd_placed_window(&plan->placement, plan->window);
+    WD_REQUIRE(states > 0 && states <= window, "a sweep of %" PRId64 " states has %" PRId64, window,
+               states);
+    WD_TRY(fill(&site, &size, planner, window, plan->micro_batch, err));
+    site.uncached = wd_planner_is_uncached(plan);
+    const wd_sweep_load load = wd_planner_load_alone(plan, &planner->input, expert, states);
+    WD_TRY(wd_timeline_play(&played, &plan->placement, &size, &site, &load, NULL, NULL, err));
+    *out = played.sweep_seconds;
+    return WD_OK;
 }
 
 double wd_planner_copied(const wd_strategy_plan *plan)

@@ -101,6 +101,12 @@ double wd_planner_copied(const wd_strategy_plan *plan);
  * else. */
 const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan *plan);
 
+/* *out = how long a rank's sweep over `states` states of one expert takes under the plan, of sweeps
+ * that follow one another while no student trains: `states` is at most what of a window a rank's
+ * sweep has (wd_placed_window). */
+wd_status wd_planner_sweep_seconds(double *out, wd_planner *planner, const wd_strategy_plan *plan,
+                                   int expert, int64_t states, wd_err *err);
+
 /* Plays the plan's sweeps once more, for `fn` to see: see teacher/timeline.h. */
 wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
                           void *context, wd_err *err);

@@ -87,6 +87,19 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
     return load;
 }
 
+wd_sweep_load wd_planner_load_alone(const wd_strategy_plan *plan, const wd_planner_input *input,
+                                    int expert, int64_t states)
+{
+    const wd_student_load none = {0};
+    sweep_kind kind = {.sweeps = 1};
+    kind.states[expert] = (double)states;
+    kind.batches[expert] = batches_of((double)states, plan->micro_batch);
+    wd_sweep_load load = load_of(&kind, plan, input, &none);
+    load.sweeps_apart = 1;
+    load.window = (double)states;
+    return load;
+}
+
 /* ---- a step of the student ---- */
 
 /* What the ranks of a host send one another, and other hosts: in bytes. */

@@ -1,0 +1,197 @@
+/* See api/sheets.h. */
+#include "api/sheets.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/train_site.h"
+#include "wan/schedule.h"
+
+/* Of the time between two sheets: what `auto` draws one in. */
+static const double SHARE_MAX = 0.1;
+
+/* ---- the time of a run ---- */
+
+/* Seconds of the run under the plan `of`; NaN where they are not known. */
+static double run_seconds(const wd_train_options *o, const wd_strategy_plan *of)
+{
+    const double limit_s = o->max_minutes > 0 ? 60 * o->max_minutes : NAN;
+    const double steps_s = o->num_steps ? (double)o->num_steps * of->step_seconds : NAN;
+    return fmin(steps_s, limit_s); /* of a number and NaN: the number */
+}
+
+/* Seconds from sheet to sheet; the last one is drawn at the end of the run. */
+static double interval_seconds(const wd_train_options *o, const wd_strategy_plan *of)
+{
+    const double by_steps =
+        o->sample_interval ? (double)o->sample_interval * of->step_seconds : NAN;
+    return fmin(by_steps, run_seconds(o, of));
+}
+
+/* ---- the time of a sheet ---- */
+
+/* The teacher's pictures go through the sampler in groups, as many at a time as a rank's sweep has
+ * states (distill/samples.c); each step of the sampler is a sweep of one expert. */
+static wd_status teacher_seconds(double *out, const wd_train_plan *p, const wd_train_setup *s,
+                                 wd_err *err)
+{
+    const wd_strategy_plan *of = &p->chosen;
+    const int64_t count = s->trainer.samples.count;
+    const int64_t most = wd_placed_window(&of->placement, of->window);
+    const int64_t part = count % most;
+    wd_schedule schedule = {0};
+    double whole[WD_PLACED_EXPERTS_MAX] = {0}, last[WD_PLACED_EXPERTS_MAX] = {0};
+    wd_status status;
+    WD_TRY(wd_schedule_open(&schedule, &s->teacher.scheduler, s->trainer.samples.steps, err));
+    for (int e = 0; e < of->placement.experts; e++) {
+        if (count >= most)
+            WD_TRY_OUT(wd_planner_sweep_seconds(&whole[e], p->planner, of, e, most, err));
+        if (part) WD_TRY_OUT(wd_planner_sweep_seconds(&last[e], p->planner, of, e, part, err));
+    }
+    *out = 0;
+    for (int64_t i = 0; i < schedule.steps; i++) {
+        const int e =
+            of->placement.experts == 2 && schedule.timestep[i] < p->input.sweep.boundary_timestep;
+        *out += (double)(count / most) * whole[e] + last[e];
+    }
+    status = WD_OK;
+out:
+    wd_schedule_close(&schedule);
+    return status;
+}
+
+/* *out = the share of the time between two sheets that one takes, on average over the run; NaN
+ * where the run's length is not known. */
+static wd_status share_of_time(double *out, const wd_train_plan *p, const wd_train_setup *s,
+                               wd_err *err)
+{
+    const wd_strategy_plan *of = &p->chosen;
+    const wd_site_device *device = p->input.site.device;
+    const double interval = interval_seconds(&s->options, of);
+    const double sheets = fmax(1, run_seconds(&s->options, of) / interval);
+    const double student = p->beside.sheet.student / device[p->input.student_device].flops_per_s;
+    const double decoding = p->beside.sheet.decoding / device[p->map.vae].flops_per_s;
+    double teacher;
+    *out = NAN;
+    if (isnan(interval)) return WD_OK;
+    WD_TRY(teacher_seconds(&teacher, p, s, err));
+    *out = (student + decoding + (teacher + decoding) / sheets) / interval;
+    return WD_OK;
+}
+
+/* ---- whether there are any ---- */
+
+/* The plan of the same run without sheets. */
+static wd_status leave_out(wd_train_plan *without, const wd_train_plan *plan,
+                           const wd_train_setup *setup, wd_err *err)
+{
+    *without = *plan;
+    without->planner = NULL;
+    WD_TRY(wd_train_site_leave_out_sheets(without, setup, err));
+    return wd_train_plan_choose(without, err);
+}
+
+static void settle(wd_train_plan *plan, const wd_train_plan *without)
+{
+    const double slower = plan->chosen.step_seconds / without->chosen.step_seconds;
+    if (isnan(plan->sheets_share)) {
+        plan->sheets = WD_SHEETS_UNKNOWN;
+    } else if (!plan->chosen.fits) {
+        plan->sheets = without->chosen.fits ? WD_SHEETS_TOO_LARGE : WD_SHEETS_ASKED;
+    } else {
+        plan->sheets_share = slower * (1 + plan->sheets_share) - 1;
+        plan->sheets = plan->sheets_share < SHARE_MAX ? WD_SHEETS_CHEAP : WD_SHEETS_DEAR;
+    }
+}
+
+wd_status wd_sheets_settle(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
+{
+    wd_train_plan without;
+    wd_train_options *o = &setup->options;
+    if (!setup->trainer.samples.count) {
+        if (!*setup->teacher.path && strcmp(o->save_samples, "false"))
+            plan->sheets = WD_SHEETS_UNPLANNED;
+        return WD_OK;
+    }
+    WD_TRY(share_of_time(&plan->sheets_share, plan, setup, err));
+    if (strcmp(o->save_samples, "auto")) return WD_OK;
+    const wd_status status = leave_out(&without, plan, setup, err);
+    if (status != WD_OK) {
+        wd_planner_close(without.planner);
+        return status;
+    }
+    settle(plan, &without);
+    if (plan->sheets == WD_SHEETS_CHEAP) {
+        o->save_samples = "true";
+        wd_planner_close(without.planner);
+        return WD_OK;
+    }
+    o->save_samples = "false";
+    setup->trainer.samples.count = 0;
+    without.sheets = plan->sheets;
+    without.sheets_share = plan->sheets_share;
+    wd_planner_close(plan->planner);
+    *plan = without;
+    return WD_OK;
+}
+
+/* ---- in words ---- */
+
+static const char *share_text(char out[32], double share)
+{
+    const double percent = 100 * share;
+    if (percent < 0.1)
+        snprintf(out, 32, "less than 0.1 %%");
+    else
+        snprintf(out, 32, percent < 10 ? "%.2g %%" : "%.0f %%", percent);
+    return out;
+}
+
+static const char *drawn_text(char out[WD_SHEETS_TEXT], const wd_train_plan *p,
+                              const wd_train_setup *s)
+{
+    char every[48] = "one at the end", share[32], time[64] = "";
+    if (s->options.sample_interval)
+        snprintf(every, sizeof every, "every %" PRId64 " steps", s->options.sample_interval);
+    if (!isnan(p->sheets_share))
+        snprintf(time, sizeof time, ", %s of the time", share_text(share, p->sheets_share));
+    snprintf(out, WD_SHEETS_TEXT, "sample sheets: %s%s", every, time);
+    return out;
+}
+
+const char *wd_sheets_text(char out[WD_SHEETS_TEXT], const wd_train_plan *plan,
+                           const wd_train_setup *setup)
+{
+    char share[32];
+    *out = 0;
+    if (setup->trainer.samples.count) return drawn_text(out, plan, setup);
+    switch (plan->sheets) {
+    case WD_SHEETS_DEAR:
+        snprintf(out, WD_SHEETS_TEXT,
+                 "no sample sheets: one would take %s of the time %s; --save_samples true draws "
+                 "them",
+                 share_text(share, plan->sheets_share),
+                 setup->options.sample_interval ? "between two" : "of the run");
+        break;
+    case WD_SHEETS_TOO_LARGE:
+        snprintf(out, WD_SHEETS_TEXT,
+                 "no sample sheets: there is no memory for them; --save_samples true says how much "
+                 "is missing");
+        break;
+    case WD_SHEETS_UNKNOWN:
+        snprintf(out, WD_SHEETS_TEXT,
+                 "sample sheets: whether there are any follows from the length of the run, and "
+                 "that from --data_path or --num_steps");
+        break;
+    case WD_SHEETS_UNPLANNED:
+        snprintf(out, WD_SHEETS_TEXT,
+                 "sample sheets are not planned for a preset, which has no VAE to draw them with");
+        break;
+    case WD_SHEETS_ASKED:
+    case WD_SHEETS_CHEAP:
+        break;
+    }
+    return out;
+}

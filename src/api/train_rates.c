@@ -1,0 +1,217 @@
+/* The rates of a run's site: see api/train_site.h. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/rate_cache.h"
+#include "api/train_site.h"
+#include "core/memory.h"
+#include "teacher/rates.h"
+
+/* Where nothing is known of the disk that the teacher lies on. */
+static const double DISK_BYTES_PER_S = 2e9;
+
+/* FLOPs and bytes of a device that has no room to be measured, and so none for a run. */
+static const double UNMEASURED_PER_S = 1e9;
+
+static int host_ranks(const wd_train_setup *s)
+{
+    const wd_comm *comm = s->trainer.machine.comm;
+    return comm ? comm->host_ranks : 1;
+}
+
+/* What is measured: its line in the cache says on what. */
+typedef struct gauge {
+    wd_train_plan *plan;
+    const wd_train_setup *setup;
+    wd_rate_cache cache;
+} gauge;
+
+static const char *processor_model(char out[96])
+{
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    snprintf(out, 96, "processor");
+    while (file && fgets(line, sizeof line, file)) {
+        char *model = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !model) continue;
+        model[strcspn(model, "\n")] = 0;
+        snprintf(out, 96, "%s", model + 2);
+        break;
+    }
+    if (file) fclose(file);
+    return out;
+}
+
+/* Simulated ones are alike: what they can do is what the processor can. GPUs are, where model and
+ * libraries are the same. */
+static const char *device_kind(const gauge *g, int i)
+{
+    const wd_devices *d = g->plan->devices;
+    if (i == d->processor) return wd_device_name(d->device[i]);
+    return d->list.device[i].type == WD_DEVICE_SIM ? "a simulated device"
+                                                   : wd_device_traits(d->device[i])->kernels;
+}
+
+/* Known, or to be measured: 0. */
+static double known_rate(const gauge *g, const char *key)
+{
+    return g->setup->options.measure_rates ? 0 : wd_rate_cache_get(&g->cache, key);
+}
+
+/* Device i's rate as measured, for the cache too; a device that has no room to be measured, and is
+ * no processor, is given one. */
+static wd_status take_rate(double *per_s, gauge *g, const char *key, int i, wd_status measured)
+{
+    if (measured == WD_OUT_OF_MEMORY && i != g->plan->devices->processor) {
+        *per_s = UNMEASURED_PER_S;
+        return WD_OK;
+    }
+    WD_TRY(measured);
+    *per_s = wd_rate_cache_put(&g->cache, key, *per_s);
+    return WD_OK;
+}
+
+/* FLOP/s of device `i`, on a queue of its own: what that keeps as workspace is in no plan. */
+static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_err *err)
+{
+    char key[WD_RATE_KEY_MAX], model[96];
+    const wd_sweep_options *o = &g->plan->input.sweep;
+    const wd_dit_shape one = {.samples = 1, .frames = 1, .height = o->height, .width = o->width};
+    const int64_t rows = 2 * wd_dit_tokens(&o->config, &one), width = wd_dit_width(&o->config);
+    wd_queue *queue;
+    snprintf(key, sizeof key, "%s products %dx%dx%d, %s, %s, %d of a host",
+             o->dtype == WD_BF16 ? "bf16" : "fp32", (int)rows, (int)width, (int)o->config.ffn_dim,
+             device_kind(g, i), processor_model(model),
+             wd_train_has_others(g->setup) ? host_ranks(g->setup) : 1);
+    *flops_per_s = known_rate(g, key);
+    if (*flops_per_s > 0) return WD_OK;
+    WD_TRY(wd_queue_open(&queue, g->plan->devices->device[i], err));
+    const wd_status measured =
+        wd_rate_of_products(flops_per_s, queue, o->dtype, rows, width, o->config.ffn_dim, err);
+    wd_queue_close(queue);
+    return take_rate(flops_per_s, g, key, i, measured);
+}
+
+static wd_status link_rate(double *bytes_per_s, gauge *g, int i, wd_err *err)
+{
+    char key[WD_RATE_KEY_MAX], model[96];
+    wd_queue *queue = g->plan->devices->teacher[i];
+    snprintf(key, sizeof key, "link of %s, %s, %d of a host", device_kind(g, i),
+             processor_model(model), wd_train_has_others(g->setup) ? host_ranks(g->setup) : 1);
+    *bytes_per_s = known_rate(g, key);
+    if (*bytes_per_s > 0) return WD_OK;
+    return take_rate(bytes_per_s, g, key, i, wd_rate_of_link(bytes_per_s, queue, err));
+}
+
+static wd_status disk_rate(double *bytes_per_s, gauge *g, wd_err *err)
+{
+    char key[WD_RATE_KEY_MAX], host[96] = "";
+    struct stat about = {0};
+    const char *file = g->plan->weights_file;
+    *bytes_per_s = DISK_BYTES_PER_S;
+    if (!*file || stat(file, &about)) return WD_OK;
+    gethostname(host, sizeof host - 1);
+    snprintf(key, sizeof key, "disk %llx of %s", (unsigned long long)about.st_dev, host);
+    *bytes_per_s = known_rate(g, key);
+    if (*bytes_per_s > 0) return WD_OK;
+    WD_TRY(wd_rate_of_disk(bytes_per_s, file, err));
+    *bytes_per_s = wd_rate_cache_put(&g->cache, key, *bytes_per_s);
+    return WD_OK;
+}
+
+/* From rank to rank of a host, all of them together. */
+static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
+{
+    char key[WD_RATE_KEY_MAX], model[96];
+    *bytes_per_s = g->plan->devices->list.memory_bytes_per_s;
+    if (*bytes_per_s > 0) return WD_OK;
+    snprintf(key, sizeof key, "host memory, %s", processor_model(model));
+    double one = known_rate(g, key);
+    if (!(one > 0)) {
+        WD_TRY(wd_rate_of_memory(&one, err));
+        one = wd_rate_cache_put(&g->cache, key, one);
+    }
+    *bytes_per_s = one * host_ranks(g->setup);
+    return WD_OK;
+}
+
+/* What is stated, else as in `like`, whose links are these and whose products are of the same dtype
+ * if `same`; else measured. A host's processor and memory are shared by its ranks; where these are
+ * measured without the others, that is reckoned in here. */
+static wd_status device_rates(gauge *g, int i, const wd_site *like, bool same, wd_err *err)
+{
+    const wd_devices *d = g->plan->devices;
+    wd_site_device *to = &g->plan->input.site.device[i];
+    const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
+    const double all = host_ranks(g->setup), unseen = wd_train_has_others(g->setup) ? 1 : all;
+    to->flops_per_s = spec ? spec->flops_per_s : d->list.processor_flops_per_s;
+    if (to->flops_per_s > 0) {
+        if (to->reads_host) to->flops_per_s /= all;
+    } else if (same) {
+        to->flops_per_s = like->device[i].flops_per_s;
+    } else {
+        WD_TRY(compute_rate(&to->flops_per_s, g, i, err));
+        to->flops_per_s /= unseen;
+    }
+    to->link_bytes_per_s = to->reads_host ? INFINITY
+                           : like         ? like->device[i].link_bytes_per_s
+                                          : spec->link_bytes_per_s;
+    if (!(to->link_bytes_per_s > 0)) {
+        WD_TRY(link_rate(&to->link_bytes_per_s, g, i, err));
+        to->link_bytes_per_s /= unseen;
+    }
+    wd_device_restart_peak(d->device[i]); /* what measuring took is no part of the plan */
+    return WD_OK;
+}
+
+/* Every rank's own, without the others. */
+static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
+{
+    wd_train_plan *p = g->plan;
+    wd_site *site = &p->input.site;
+    const bool same = like && like->input.sweep.dtype == p->input.sweep.dtype;
+    for (int i = 0; i < site->devices; i++)
+        WD_TRY(device_rates(g, i, like ? &like->input.site : NULL, same, err));
+    WD_TRY(wd_bandwidth_parse(&site->network_bytes_per_s, "--network_bandwidth",
+                              g->setup->options.network_bandwidth, err));
+    if (like) {
+        site->disk_bytes_per_s = like->input.site.disk_bytes_per_s;
+        site->memory_bytes_per_s = like->input.site.memory_bytes_per_s;
+        return WD_OK;
+    }
+    if (site->ranks > 1) WD_TRY(memory_rate(&site->memory_bytes_per_s, g, err));
+    return disk_rate(&site->disk_bytes_per_s, g, err);
+}
+
+/* The slowest of all ranks'. */
+static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
+{
+    wd_site *all, *site = &p->input.site;
+    WD_TRY(wd_train_gather((void **)&all, site, sizeof *site, comm, err));
+    for (int r = 0; r < comm->ranks; r++) {
+        site->disk_bytes_per_s = fmin(site->disk_bytes_per_s, all[r].disk_bytes_per_s);
+        site->memory_bytes_per_s = fmin(site->memory_bytes_per_s, all[r].memory_bytes_per_s);
+        for (int d = 0; d < site->devices; d++) {
+            const wd_site_device *other = &all[r].device[d];
+            wd_site_device *to = &site->device[d];
+            to->flops_per_s = fmin(to->flops_per_s, other->flops_per_s);
+            to->link_bytes_per_s = fmin(to->link_bytes_per_s, other->link_bytes_per_s);
+        }
+    }
+    wd_free(all);
+    return WD_OK;
+}
+
+wd_status wd_train_site_rates(wd_train_plan *p, const wd_train_setup *s, const wd_train_plan *like,
+                              wd_err *err)
+{
+    gauge g = {.plan = p, .setup = s};
+    wd_rate_cache_open(&g.cache);
+    const wd_status status = own_rates(&g, like, err);
+    wd_rate_cache_close(&g.cache);
+    if (status != WD_OK || like || !wd_train_has_others(s)) return status;
+    return agree_on_rates(p, s->trainer.machine.comm, err);
+}
