@@ -1,16 +1,8 @@
 /* Options by their tables, and from JSON. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "api/options_json.h"
+#include "testing.h"
 
 static void assert_says(const wd_err *err, const char *text)
 {
@@ -61,6 +53,28 @@ static void tables_are_sound(void **state)
                 assert_true(o->min < o->max);
         }
     }
+}
+
+/* Whatever its range, a whole number that no int64_t holds is none. */
+static void numbers_that_are_too_long_are_refused(void **state)
+{
+    (void)state;
+    int tried = 0;
+    for (int job = 0; job < WD_JOB_COMMON; job++) {
+        static char options[4096];
+        int64_t count;
+        wd_err err;
+        const wd_option *table = wd_options_of((wd_job)job, &count);
+        for (int64_t i = 0; i < count; i++) {
+            if (table[i].type != WD_OPTION_INT) continue;
+            tried++;
+            wd_test_refused(wd_option_set(options, &table[i], "99999999999999999999", &err), &err,
+                            WD_INVALID_ARGUMENT, "99999999999999999999");
+            wd_test_refused(wd_option_set(options, &table[i], "-99999999999999999999", &err), &err,
+                            WD_INVALID_ARGUMENT, "-99999999999999999999");
+        }
+    }
+    assert_true(tried > 20);
 }
 
 static void defaults_are_those_of_the_tables(void **state)
@@ -351,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_sound),
+        cmocka_unit_test(numbers_that_are_too_long_are_refused),
         cmocka_unit_test(defaults_are_those_of_the_tables),
         cmocka_unit_test(values_are_read_by_type),
         cmocka_unit_test(python_flags_choose_a_strategy),

@@ -195,6 +195,22 @@ static void sizes(void **state)
     assert_int_equal(bytes, 716);
 }
 
+/* Of a host's devices each rank gets as many, in order. */
+static void ranks_share_equally(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_device_list all, part;
+    wd_test_ok(wd_device_list_parse(&all, "sim:2x1GiB,2GiB,3GiB", &err), &err);
+    part = all;
+    wd_test_ok(wd_device_list_share(&part, 1, 2, &err), &err);
+    assert_int_equal(part.count, 2);
+    assert_true(part.device[0].bytes == (size_t)2 << 30 && part.device[1].bytes == (size_t)3 << 30);
+    part = all;
+    wd_test_refused(wd_device_list_share(&part, 0, 3, &err), &err, WD_INVALID_ARGUMENT,
+                    "that the 3 ranks of a host can share equally, found 4");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +221,7 @@ int main(void)
         cmocka_unit_test(gpus_are_refused),
         cmocka_unit_test(errors_name_the_part),
         cmocka_unit_test(sizes),
+        cmocka_unit_test(ranks_share_equally),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

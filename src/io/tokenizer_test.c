@@ -166,6 +166,10 @@ static void refuses_bad_folders(void **state)
     wd_tokenizer *t = NULL;
     char path[WD_PATH_MAX];
     wd_test_refused(open_with(&t, "{\"extra_ids\": -1}", &err), &err, WD_BAD_FORMAT, "extra_ids");
+    wd_test_refused(open_with(&t, "{\"extra_ids\": 2049}", &err), &err, WD_BAD_FORMAT,
+                    "\"extra_ids\" from 0 to 2048");
+    wd_test_refused(open_with(&t, "{\"extra_ids\": 1e300}", &err), &err, WD_BAD_FORMAT,
+                    "\"extra_ids\" from 0 to 2048");
     wd_test_refused(open_with(&t, "{\"eos_token\": 3}", &err), &err, WD_BAD_FORMAT, "eos_token");
     wd_test_refused(open_with(&t, "{\"eos_token\": \"<end>\"}", &err), &err, WD_MISMATCH, "<end>");
     wd_test_refused(open_with(&t, "{\"added_tokens_decoder\": {\"x\": \"y\"}}", &err), &err,

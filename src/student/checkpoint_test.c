@@ -131,6 +131,14 @@ static void test_round_trip(void **state)
     bench_close(&b);
 }
 
+/* Elements of a tensor of a checkpoint. */
+static int64_t count_of(const wd_checkpoint *c, const char *name)
+{
+    const wd_safetensors_entry *e = wd_safetensors_find(c->set, name);
+    assert_non_null(e);
+    return wd_tensor_count(&e->tensor);
+}
+
 static void test_disagreement(void **state)
 {
     (void)state;
@@ -154,6 +162,12 @@ static void test_disagreement(void **state)
     wd_checkpoint_tensor extra = {"serial", {&serial, WD_I32, 1, {1}}};
     wd_test_refused(wd_checkpoint_load(&c, &p, &extra, 1, b.queue, &err), &err, WD_MISMATCH,
                     "\"serial\"");
+    int32_t whole[64];
+    const int64_t count = count_of(&c, "p.proj_out.bias");
+    assert_in_range(count, 1, 64);
+    extra = (wd_checkpoint_tensor){"p.proj_out.bias", {whole, WD_I32, 1, {count}}};
+    wd_test_refused(wd_checkpoint_load(&c, &p, &extra, 1, b.queue, &err), &err, WD_MISMATCH,
+                    "but this run needs I32");
     wd_checkpoint_close(&c);
     wd_params_close(&p);
     wd_params_close(&trained);
@@ -237,6 +251,12 @@ static void test_damage(void **state)
     snprintf(path, sizeof path, "%s/step-00000002", folder);
     wd_test_refused(wd_checkpoint_open(&c, path, &err), &err, WD_BAD_FORMAT, "state.safetensors");
     wd_log_to(NULL, NULL, WD_LOG_WARNING);
+    /* names without hashes, which would stand before the text's begin */
+    static const char no_hashes[] = "  state.safetensors\n  state.json\n";
+    snprintf(hidden, sizeof hidden, "%s/checksums.xxh128", path);
+    wd_test_ok(wd_file_write(hidden, no_hashes, sizeof no_hashes - 1, &err), &err);
+    wd_test_refused(wd_checkpoint_open(&c, path, &err), &err, WD_BAD_FORMAT,
+                    "damaged: has no line for state.safetensors");
     write_step(&b, folder, &p, 2); /* takes the damaged one's place */
     assert_int_equal(latest(folder), 2);
     wd_params_close(&p);

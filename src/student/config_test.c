@@ -126,6 +126,8 @@ static void test_refused(void **state)
         {"{\"ffn_dim\": 641}", WD_UNSUPPORTED, {"ffn_dim", "641", "640"}},
         {"{\"ffn_dim\": 320, \"projection_factor\": 3}", WD_MISMATCH, {"320", "480"}},
         {"{\"projection_factor\": -1}", WD_INVALID_ARGUMENT, {"-1", "4"}},
+        {"{\"projection_factor\": 1e300}", WD_INVALID_ARGUMENT, {"1e+300", "4"}},
+        {"{\"projection_factor\": 1e-9}", WD_INVALID_ARGUMENT, {"1e-09", "4"}},
         {"{\"image_size\": 100}", WD_INVALID_ARGUMENT, {"100x100", "16"}},
         {"{\"image_size\": [4611686018427387904, 4611686018427387904]}",
          WD_INVALID_ARGUMENT,
@@ -148,6 +150,19 @@ static void test_refused(void **state)
     }
 }
 
+/* Of a teacher whose feed-forward width is below its number of heads. */
+static void test_nothing_is_left_of_a_width(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_student_config c;
+    const int64_t before = teacher.dit.ffn_dim;
+    teacher.dit.ffn_dim = 4;
+    const wd_status one_head = read_text(&c, "{\"num_heads\": 1}", &err);
+    teacher.dit.ffn_dim = before;
+    wd_test_refused(one_head, &err, WD_INVALID_ARGUMENT, "give \"ffn_dim\"");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +171,7 @@ int main(void)
         cmocka_unit_test(a_default_student_is_not_wide),
         cmocka_unit_test(test_diffusers_file),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_nothing_is_left_of_a_width),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

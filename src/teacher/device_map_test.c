@@ -119,6 +119,13 @@ static void refusals(void **state)
     refused("{\"\": 2}", "\"\": 2");
     refused("{\"\": \"cuda:7\"}", "cuda:7");
     refused("{\"\": 0.5}", "no such place");
+    refused("{\"\": -1}", "no such place: \"\": -1");
+    refused("{\"\": 9223372036854775807}", "no such place");
+    char key[300], text[400];
+    memset(key, 'k', sizeof key - 1);
+    key[sizeof key - 1] = 0;
+    snprintf(text, sizeof text, "{\"%s\": 0}", key);
+    refused(text, "kkkk...\""); /* it does not fit, and is not another one by what does */
     refused("{\"\": 0, \"transformer\": {\"blocks.1-3\": 1}}",
             "placed more than once: transformer.blocks.1-3.");
     refused("{\"text_encoder\": 0, \"transformer\": 0, \"transformer_2\": {\"blocks.0-3\": 1}}",

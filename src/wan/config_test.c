@@ -133,6 +133,8 @@ static const struct {
     {read_umt5, "{\"model_type\":\"umt5\",\"torch_dtype\":\"float8\"}", WD_UNSUPPORTED, "float8"},
     {read_umt5, "{\"model_type\":\"umt5\",\"relative_attention_num_buckets\":30}", WD_UNSUPPORTED,
      "30"},
+    {read_umt5, "{\"model_type\":\"umt5\",\"relative_attention_max_distance\":8}", WD_UNSUPPORTED,
+     "max_distance\" 8 above a quarter of it"},
     {read_vae, "{\"_class_name\":\"AutoencoderKL\"}", WD_UNSUPPORTED, "found AutoencoderKL"},
     {read_vae, "{\"attn_scales\":[0.5]}", WD_UNSUPPORTED, "\"attn_scales\" is [0.5]"},
     {read_vae, "{\"dim_mult\":[]}", WD_BAD_FORMAT, "\"dim_mult\""},
