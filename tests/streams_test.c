@@ -90,6 +90,39 @@ static void output_that_is_lost_is_an_error(void **state)
     wd_program_succeeded(&program);
 }
 
+/* SIGHUP to a run: what it gets when its terminal is closed. */
+static int hang_up(const char *out, const char *const *arguments)
+{
+    char path[WD_PATH_MAX];
+    wd_err err;
+    const pid_t pid = wd_program_start(arguments);
+    wd_test_ok(wd_path_join(path, out, "metrics.jsonl", &err), &err);
+    wait_for_steps(path);
+    kill(pid, SIGHUP);
+    wd_program_wait(&program, pid);
+    return program.code;
+}
+
+/* It stops as after Ctrl-C, many ranks too; under nohup it goes on. */
+static void a_closed_terminal_ends_a_run_cleanly(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("hung"), *two = wd_test_path("two");
+    const char *kept = wd_test_path("kept");
+    const char *arguments[] = {RUN(out), "--num_steps", "1000000", NULL};
+    assert_int_equal(hang_up(out, arguments), 0);
+    assert_true(wd_path_exists(wd_test_path("hung/model_index.json")));
+    assert_non_null(strstr(program.err, "--resume auto goes on from here"));
+    const char *job[] = {RUN(two), "--num_steps", "1000000", "--nproc_per_node", "2", NULL};
+    assert_int_equal(hang_up(two, job), 0);
+    assert_non_null(strstr(program.err, "--resume auto goes on from here"));
+    const char *limited[] = {RUN(kept), "--num_steps", "1000000", "--max_minutes", "0.02", NULL};
+    signal(SIGHUP, SIG_IGN);
+    assert_int_equal(hang_up(kept, limited), 0);
+    signal(SIGHUP, SIG_DFL);
+    assert_non_null(strstr(program.err, "done after"));
+}
+
 static void wait_for_output(const char *stream)
 {
     char text[64] = "";
@@ -130,6 +163,7 @@ int main(void)
         cmocka_unit_test(a_log_that_nobody_reads_ends_no_run),
         cmocka_unit_test(a_closed_stream_is_no_file),
         cmocka_unit_test(output_that_is_lost_is_an_error),
+        cmocka_unit_test(a_closed_terminal_ends_a_run_cleanly),
         cmocka_unit_test(a_signal_ends_what_keeps_nothing),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

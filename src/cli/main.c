@@ -68,6 +68,9 @@ static void catch_signals(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); /* what mpirun hands on to its ranks */
+    struct sigaction inherited;        /* when a terminal is closed; nohup has it ignored */
+    if (!sigaction(SIGHUP, NULL, &inherited) && inherited.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* who writes a file that is too long sees it, as on a full disk */
 }

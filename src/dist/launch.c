@@ -179,9 +179,12 @@ static void take_signals(signals *s)
 {
     static const int awaited[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGTSTP};
     const struct sigaction usual = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
+    struct sigaction hangup;
     sigemptyset(&s->awaited);
     for (size_t i = 0; i < sizeof awaited / sizeof *awaited; i++)
         sigaddset(&s->awaited, awaited[i]);
+    if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) /* nohup ignores it */
+        sigaddset(&s->awaited, SIGHUP);
     sigprocmask(SIG_BLOCK, &s->awaited, &s->before);
     sigaction(SIGCHLD, &usual, &s->child);
     sigaction(SIGPIPE, &ignored, &s->pipe);
@@ -292,7 +295,7 @@ static int tend(bool *asked, pid_t child, const wd_launch_folder *folder, const 
     while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
         const int number = sigwaitinfo(&s->awaited, NULL);
         if (number == SIGTSTP) pause_all(child);
-        if (number != SIGINT && number != SIGTERM && number != SIGUSR1) continue;
+        if (number == SIGCHLD || number == SIGTSTP || number < 0) continue;
         if (!*asked)
             ask_to_stop(child, folder);
         else if (number == SIGINT)

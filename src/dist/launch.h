@@ -44,8 +44,9 @@ double wd_launch_host_s(int host_ranks);
 extern const double wd_launch_hosts_s;
 
 /* Runs this program again as `ranks` ranks of this machine, by mpirun, and returns when they have
- * ended: *exit_code is theirs, 128 and more where a signal ended one. SIGTERM and a first SIGINT
- * ask the ranks to stop (they get SIGUSR1), SIGINT then ends them. argv[argc] are the program's
+ * ended: *exit_code is theirs, 128 and more where a signal ended one. SIGTERM, SIGHUP
+ * (unless it is ignored) and a first SIGINT ask the ranks to stop (they get SIGUSR1), SIGINT then
+ * ends them. argv[argc] are the program's
  * arguments without its own name. The process must have one thread. WD_NOT_FOUND: no mpirun;
  * WD_RANK_LOST: it was killed; WD_INTERRUPTED: asked before all ranks had begun; WD_IO: no room for
  * what ranks share, or too few files may be open. Nothing of it is left behind. SIGTSTP (Ctrl-Z)
