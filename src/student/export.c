@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "io/folder_list.h"
 #include "io/json.h"
 #include "student/card.h"
 #include "student/swap.h"
@@ -34,6 +37,9 @@ wd_export_options wd_export_defaults(void)
 }
 
 /* ---- transformer ---- */
+
+/* What the names of its files of weights begin with. */
+static const char weights_stem[] = "diffusion_pytorch_model";
 
 /* Where the tensors go: shard[line], -1 for a line without elements. */
 typedef struct shards {
@@ -72,9 +78,10 @@ static wd_status cut_shards(shards *out, const wd_params *params, const wd_expor
 
 static void shard_name(char out[64], const shards *cut, int shard)
 {
-    if (cut->count == 1) snprintf(out, 64, "diffusion_pytorch_model.safetensors");
-    else snprintf(out, 64, "diffusion_pytorch_model-%05d-of-%05d.safetensors", shard + 1,
-                  cut->count);
+    if (cut->count == 1)
+        snprintf(out, 64, "%s.safetensors", weights_stem);
+    else
+        snprintf(out, 64, "%s-%05d-of-%05d.safetensors", weights_stem, shard + 1, cut->count);
 }
 
 /* `values` floats become `count` values of `dtype`, in place. */
@@ -348,13 +355,57 @@ static wd_status write_all(const char *fresh, const wd_params *params, const wd_
     return write_model_index(fresh, teacher, err);
 }
 
+/* Files of a user, as far as names tell: weights of an earlier student are in files called so. */
+static int is_not_weights(const struct dirent *entry)
+{
+    return strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
+           strncmp(entry->d_name, weights_stem, sizeof weights_stem - 1);
+}
+
+static wd_status keep_one(const char *fresh, const char *old, const char *name, wd_err *err)
+{
+    char from[WD_PATH_MAX], to[WD_PATH_MAX];
+    struct stat info;
+    WD_TRY(wd_path_join(from, old, name, err));
+    WD_TRY(wd_path_join(to, fresh, name, err));
+    if (!lstat(to, &info) || !link(from, to)) return WD_OK;
+    if (!wd_path_is_folder(from)) return wd_file_copy(to, from, err);
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s: is a folder that is not of the student, which would replace %s: move it "
+                   "away",
+                   from, old);
+}
+
+/* What lies in the folder `old`, which is about to be replaced, and is not of the student goes into
+ * the new one, too. A symbolic link in its place is replaced, but not what it leads to. */
+static wd_status keep_others(const char *fresh, const char *old, wd_err *err)
+{
+    struct stat info;
+    wd_folder_list list;
+    wd_status status = WD_OK;
+    if (lstat(old, &info) || !S_ISDIR(info.st_mode)) return WD_OK;
+    WD_TRY(wd_folder_list_open(&list, old, is_not_weights, alphasort, err));
+    for (int i = 0; i < list.count; i++)
+        WD_TRY_OUT(keep_one(fresh, old, list.entry[i]->d_name, err));
+out:
+    wd_folder_list_close(&list);
+    return status;
+}
+
+static const char *const folders[] = {"vae", "text_encoder", "tokenizer", "scheduler",
+                                      "transformer"};
+enum { FOLDERS = sizeof folders / sizeof *folders };
+
 static wd_status put_in_place(const char *output, const char *fresh, wd_err *err)
 {
-    static const char *const folders[] = {"vae", "text_encoder", "tokenizer", "scheduler",
-                                          "transformer"};
     static const char *const files[] = {"README.md", "model_index.json"};
     char from[WD_PATH_MAX], to[WD_PATH_MAX];
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    for (int i = 0; i < FOLDERS; i++) {
+        WD_TRY(wd_path_join(from, fresh, folders[i], err));
+        WD_TRY(wd_path_join(to, output, folders[i], err));
+        WD_TRY(keep_others(from, to, err));
+    }
+    for (int i = 0; i < FOLDERS; i++) {
         WD_TRY(wd_path_join(from, fresh, folders[i], err));
         WD_TRY(wd_path_join(to, output, folders[i], err));
         WD_TRY(wd_folder_swap_in(to, from, err));

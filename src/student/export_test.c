@@ -256,6 +256,45 @@ static void test_output(void **state)
                     WD_NOT_FOUND, "vae");
 }
 
+/* What a user has put beside the student's own files stays there when a longer trained student
+ * takes its place; older weights do not. */
+static void files_of_others_stay(void **state)
+{
+    (void)state;
+    wd_err err;
+    const wd_export_options o = wd_export_defaults();
+    static const char *const theirs[] = {"transformer/notes.txt", "vae/mine.safetensors"};
+    char folder[128], path[192], stale[192];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    export_to(folder, &o);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, theirs[i]);
+        wd_test_ok(wd_file_write(path, theirs[i], strlen(theirs[i]), &err), &err);
+    }
+    snprintf(path, sizeof path, "%s/tokenizer/link", folder);
+    assert_int_equal(symlink("nowhere", path), 0);
+    snprintf(stale, sizeof stale,
+             "%s/transformer/diffusion_pytorch_model-00009-of-00009.safetensors", folder);
+    wd_test_ok(wd_file_write(stale, "old", 3, &err), &err);
+    export_to(folder, &o);
+    char leads_to[16] = "";
+    assert_int_equal(readlink(path, leads_to, sizeof leads_to - 1), strlen("nowhere"));
+    assert_false(wd_path_exists(stale));
+    for (int i = 0; i < 2; i++) {
+        char *text;
+        size_t bytes;
+        snprintf(path, sizeof path, "%s/%s", folder, theirs[i]);
+        wd_test_ok(wd_file_read(&text, &bytes, path, 100, &err), &err);
+        assert_string_equal(text, theirs[i]);
+        wd_free(text);
+    }
+    snprintf(path, sizeof path, "%s/vae/more", folder);
+    wd_test_ok(wd_folder_make(path, &err), &err);
+    wd_test_refused(wd_export_student(folder, &params, &teacher, &o, cpu.queue, &err), &err,
+                    WD_INVALID_ARGUMENT, "vae/more: is a folder that is not of the student");
+    assert_true(wd_path_is_folder(path));
+}
+
 /* The disk fills: the older student stays as it was. */
 static void test_full_disk(void **state)
 {
@@ -312,10 +351,9 @@ static void test_allocation_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights), cmocka_unit_test(test_components),
-        cmocka_unit_test(test_card),
-        cmocka_unit_test(the_cards_command_is_quoted),
-        cmocka_unit_test(test_output),
+        cmocka_unit_test(test_weights),   cmocka_unit_test(test_components),
+        cmocka_unit_test(test_card),      cmocka_unit_test(the_cards_command_is_quoted),
+        cmocka_unit_test(test_output),    cmocka_unit_test(files_of_others_stay),
         cmocka_unit_test(test_full_disk), cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
