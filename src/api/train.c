@@ -230,7 +230,8 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     WD_TRY_OUT(wd_teacher_map_open(&map, s, devices, err));
     s->trainer.samples.decoder = devices->teacher[map.vae];
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
-    if (s->trainer.machine.comm->rank == 0) WD_TRY_OUT(wd_output_lock(&s->output, err));
+    if (s->trainer.machine.comm->rank == 0)
+        WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));
     s->trainer.ready_output = ready_output;
     s->trainer.output_context = &(output_files){s, &plan, &where};
     wd_memory_witness_begin(witness);

@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "core/shell.h"
@@ -93,13 +95,26 @@ static int is_of_a_step(const struct dirent *entry)
 
 /* ---- one part ---- */
 
+/* A symbolic link leads to the same place from its new one. Begun again it goes on. */
+static bool move_link(const char *target, const char *source)
+{
+    char leads_to[PATH_MAX];
+    if (!realpath(source, leads_to)) return !rename(source, target);
+    return (!symlink(leads_to, target) || errno == EEXIST) && !unlink(source);
+}
+
 /* What is not there, or has been moved already, is fine. */
 static wd_status move_one(const char *to, const char *from, const char *name, wd_err *err)
 {
     char source[WD_PATH_MAX], target[WD_PATH_MAX];
+    struct stat info;
     WD_TRY(wd_path_join(source, from, name, err));
     WD_TRY(wd_path_join(target, to, name, err));
-    if (!rename(source, target) || errno == ENOENT) return WD_OK;
+    if (lstat(source, &info)) {
+        if (errno == ENOENT) return WD_OK;
+        return wd_fail(err, WD_IO, "%s: cannot be moved: %s", source, strerror(errno));
+    }
+    if (S_ISLNK(info.st_mode) ? move_link(target, source) : !rename(source, target)) return WD_OK;
     return wd_fail(err, WD_IO, "%s: cannot be moved to %s: %s", source, target, strerror(errno));
 }
 
@@ -188,6 +203,33 @@ static wd_status is_worth_it(bool *out, const char *folder, int64_t first_step, 
     *out = checkpoints || sheets || has_metrics(folder);
     for (int i = 0; i < PARTS; i++)
         *out = *out || (parts[i].kind == STUDENT && is_there(folder, parts[i].name));
+    return WD_OK;
+}
+
+/* A later checkpoint is moved by itself, so that where a link leads to counts. */
+static bool can_be_moved(const char *path, dev_t device, bool by_itself)
+{
+    struct stat info;
+    if (by_itself ? stat(path, &info) : lstat(path, &info)) return true; /* it is not there */
+    return info.st_dev == device;
+}
+
+wd_status wd_earlier_check(const char *folder, int64_t first_step, wd_err *err)
+{
+    struct stat root;
+    bool worth_it;
+    WD_TRY(is_worth_it(&worth_it, folder, first_step, err));
+    if (!worth_it || stat(folder, &root)) return WD_OK;
+    for (int i = 0; i < PARTS; i++) {
+        char path[WD_PATH_MAX];
+        WD_TRY(wd_path_join(path, folder, parts[i].name, err));
+        if (first_step && parts[i].kind == RECORD) continue; /* it is copied */
+        if (can_be_moved(path, root.st_dev, first_step && parts[i].kind == STEPS)) continue;
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: lies on another file system than %s, so that what an earlier run left "
+                       "there cannot be moved aside: move it away, or choose another --output_dir",
+                       path, folder);
+    }
     return WD_OK;
 }
 

@@ -16,6 +16,10 @@
  * folder is no part. */
 const char *wd_earlier_part(const char *folder);
 
+/* Whether wd_earlier_move can move what it would: only within a file system are files moved without
+ * being copied. WD_UNSUPPORTED names what lies on another one, or is one. */
+wd_status wd_earlier_check(const char *folder, int64_t first_step, wd_err *err);
+
 /* Moves what the run in `folder` made at step `first_step` and later; 0: all of it. Where metrics
  * and run.json also tell of what stays, a copy of them goes. Without anything to keep (no
  * checkpoint, metrics, picture or student; from a later step on: no checkpoint) nothing is moved.

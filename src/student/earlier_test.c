@@ -143,7 +143,7 @@ static wd_status begin(const char *folder, int64_t first_step, int changes, wd_e
     const wd_pipeline teacher = {.path = WD_SOURCE_DIR "/models/wan-tiny"};
     changes_left = changes;
     WD_TRY(wd_output_open(&output, folder, &teacher, err));
-    wd_status status = wd_output_lock(&output, err);
+    wd_status status = wd_output_lock(&output, first_step, err);
     if (status == WD_OK) status = wd_output_begin(&output, first_step, err);
     wd_output_close(&output);
     return status;
@@ -207,6 +207,40 @@ static void moves_are_numbered(void **state)
     }
     assert_divided(folder, "earlier-1", 0);
     assert_divided(folder, "earlier-2", 0);
+}
+
+/* Checkpoints on another disk, by a link: the earlier run has them from where it is now. */
+static void a_link_leads_to_the_same_place(void **state)
+{
+    (void)state;
+    wd_err err;
+    char other[128], link[256];
+    const char *folder = new_folder();
+    put_run(folder);
+    snprintf(link, sizeof link, "%s", path_of(folder, "checkpoints"));
+    wd_test_ok(wd_folder_make(path_of(folder, "disk"), &err), &err);
+    assert_int_equal(rename(link, path_of(folder, "disk/all")), 0);
+    assert_int_equal(symlink("disk/all", link), 0);
+    wd_test_ok(begin(folder, 0, 0, &err), &err);
+    assert_true(has(folder, "earlier-1/checkpoints/step-00000080/state.json"));
+    assert_false(has(folder, "checkpoints"));
+    assert_divided(folder, "earlier-1", 0);
+
+    folder = new_folder(); /* from file system to file system nothing is moved by itself */
+    put_run(folder);
+    snprintf(link, sizeof link, "%s", path_of(folder, "checkpoints"));
+    snprintf(other, sizeof other, "/dev/shm/wandistiller-test-%ld", (long)getpid());
+    wd_test_ok(wd_folder_remove(link, &err), &err);
+    for (int step = 20; step <= 80; step += 20)
+        put(other, checkpoint_of(step) + strlen("checkpoints/"), "state");
+    assert_int_equal(symlink(other, link), 0);
+    wd_test_refused(begin(folder, 41, 0, &err), &err, WD_UNSUPPORTED,
+                    "checkpoints: lies on another file system than");
+    assert_false(has(folder, "earlier-1"));
+    wd_test_ok(begin(folder, 81, 0, &err), &err); /* there is nothing later */
+    wd_test_ok(begin(folder, 0, 0, &err), &err);
+    assert_divided(folder, "earlier-1", 0);
+    wd_test_ok(wd_folder_remove(other, &err), &err);
 }
 
 /* Whether the victim came to its end. */
@@ -310,8 +344,8 @@ static void a_second_run_is_refused(void **state)
     snprintf(process, sizeof process, "(process %ld on ", (long)getpid());
     wd_test_ok(wd_output_open(&first, folder, &teacher, &err), &err);
     wd_test_ok(wd_output_open(&second, folder, &teacher, &err), &err); /* nobody has it yet */
-    wd_test_ok(wd_output_lock(&first, &err), &err);
-    wd_test_refused(wd_output_lock(&second, &err), &err, WD_INVALID_ARGUMENT, process);
+    wd_test_ok(wd_output_lock(&first, 0, &err), &err);
+    wd_test_refused(wd_output_lock(&second, 0, &err), &err, WD_INVALID_ARGUMENT, process);
     wd_output_close(&second);
     wd_test_refused(wd_output_open(&second, folder, &teacher, &err), &err, WD_INVALID_ARGUMENT,
                     "another run writes into this folder");
@@ -342,6 +376,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(nothing_is_moved_for_nothing),
         cmocka_unit_test(a_run_without_checkpoints_is_moved),
         cmocka_unit_test(moves_are_numbered),
+        cmocka_unit_test(a_link_leads_to_the_same_place),
         cmocka_unit_test(a_killed_move_is_ended),
         cmocka_unit_test(folders_of_others_are_refused),
         cmocka_unit_test(the_teachers_folder_is_refused),

@@ -190,10 +190,16 @@ void wd_output_close(wd_output *output)
     *output = (wd_output){0};
 }
 
-wd_status wd_output_lock(wd_output *output, wd_err *err)
+static wd_status make_and_lock(wd_output *output, wd_err *err)
 {
     WD_TRY(wd_folder_make(output->path, err));
     return take_lock(output, O_CREAT, err);
+}
+
+wd_status wd_output_lock(wd_output *output, int64_t first_step, wd_err *err)
+{
+    WD_TRY(make_and_lock(output, err));
+    return wd_earlier_check(output->path, first_step, err);
 }
 
 wd_status wd_output_begin(wd_output *output, int64_t first_step, wd_err *err)
@@ -219,5 +225,5 @@ wd_status wd_output_follow(wd_output *output, wd_err *err)
            "run makes it anew",
            output->path);
     release(output);
-    return wd_output_lock(output, err);
+    return make_and_lock(output, err);
 }

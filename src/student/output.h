@@ -24,8 +24,9 @@ wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *te
                          wd_err *err);
 void wd_output_close(wd_output *output); /* a zeroed one is fine */
 
-/* Makes the folder and locks it. What an earlier run made in it stays where it is. */
-wd_status wd_output_lock(wd_output *output, wd_err *err);
+/* Makes the folder and locks it. What an earlier run made in it stays where it is, but must be such
+ * that wd_output_begin can move it. */
+wd_status wd_output_lock(wd_output *output, int64_t first_step, wd_err *err);
 
 /* For a run that has something to write: moves aside what a run made in the locked folder at step
  * `first_step` and later (earlier.h), 0: all. */

@@ -12,7 +12,7 @@ static void lock(wd_output *out, const char *folder)
 {
     wd_err err;
     wd_test_ok(wd_output_open(out, folder, &teacher, &err), &err);
-    wd_test_ok(wd_output_lock(out, &err), &err);
+    wd_test_ok(wd_output_lock(out, 0, &err), &err);
 }
 
 static void assert_locked(const char *folder)
