@@ -62,8 +62,9 @@ endif()
 if(WD_NO_RANKS)
   wd_test_not_here(tests/ranks "there is no MPI, or no mpirun")
 endif()
-foreach(source IN LISTS WD_TEST_SOURCES)
-  wd_test_name(name target ${source})
+
+# Builds and adds the test `name` of one source.
+function(wd_unit_test name target source)
   add_executable(${target} ${source})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src
                              ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
@@ -79,12 +80,29 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   endif()
   if(name MATCHES "^dev/cuda/")
     target_link_libraries(${target} PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
-                          wd_cuda_standin wandistiller ${CMAKE_DL_LIBS})
+                          wd_cuda_standin wd_cuda_on_host wandistiller ${CMAKE_DL_LIBS})
   endif()
   add_test(NAME ${name} COMMAND ${target})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
                        ENVIRONMENT "${WD_TEST_ENVIRONMENT}"
                        WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endfunction()
+
+foreach(source IN LISTS WD_TEST_SOURCES)
+  wd_test_name(name target ${source})
+  wd_unit_test(${name} ${target} ${source})
+endforeach()
+
+# The CPU's kernel tests once more, on the kernels for CUDA, compiled for the host.
+foreach(list IN ITEMS norm)
+  if(WD_SANITIZE MATCHES thread) # it knows nothing of stacks that are switched
+    wd_test_not_here(dev/cuda/kernels/${list} "a block's threads are fibers of one thread")
+    continue()
+  endif()
+  wd_unit_test(dev/cuda/kernels/${list} test_dev_cuda_kernels_${list}
+               ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
+  target_compile_definitions(test_dev_cuda_kernels_${list} PRIVATE
+                             WD_EXECUTORS="dev/cuda/standin/executors.h")
 endforeach()
 
 # What the cuda device calls, as shared libraries that do nothing.
@@ -221,6 +239,12 @@ add_test(NAME checks/readers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_reader
 add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_headers.sh
          ${PROJECT_SOURCE_DIR} "${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_ARG1}"
          "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_ARG1}")
+if(WD_CUDA_IMAGE)
+  add_test(NAME checks/cuda_kernels COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_cuda_kernels.sh
+           ${WD_CUDA_LOG} ${PROJECT_SOURCE_DIR}/src/dev/cuda/kernels/list.h)
+else()
+  wd_test_not_here(checks/cuda_kernels "there is no nvcc, or it is not to be used")
+endif()
 # The program is hardened against hostile files; sanitizers and debug builds go other ways.
 if(NOT WD_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_test(NAME checks/hardening COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_hardening.sh

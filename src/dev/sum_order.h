@@ -1,5 +1,5 @@
-/* In which order sums are taken, the same on every device: the kernels of dev/cpu/isa and those of
- * dev/cuda/kernels give the same bits for that. C, C++ and CUDA.
+/* The order in which sums are taken, the same on every device: the kernels of dev/cpu/isa and those
+ * of dev/cuda/kernels give the same bits for that. C, C++ and CUDA.
  *
  * A row is summed in LANES partial sums: lane i takes the elements i, i + LANES, ... in turn; then
  * the lanes are added in pairs that are 16, 8, 4, 2 and 1 apart. Long arrays are summed in runs,
@@ -10,6 +10,7 @@
 #ifndef WD_DEV_SUM_ORDER_H
 #define WD_DEV_SUM_ORDER_H
 
+#include "dev/convert.h"
 #include "dev/ops.h"
 
 enum {
@@ -21,13 +22,13 @@ enum {
 };
 
 /* Chunks of an array. */
-static inline int64_t sum_chunks(int64_t count)
+WD_ANYWHERE int64_t sum_chunks(int64_t count)
 {
     return (count + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
 }
 
 /* Groups of rows. */
-static inline int64_t column_sums_chunks(int64_t rows)
+WD_ANYWHERE int64_t column_sums_chunks(int64_t rows)
 {
     return (rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
 }

@@ -1,5 +1,6 @@
 /* What the kernel tests share: every kernel, on every instruction set of the machine and with
- * several numbers of threads, against the plain C version, on the same inputs.
+ * several numbers of threads (dev/cpu/executors.h), against the plain C version, on the same
+ * inputs.
  *
  * A test states a case as a function that makes the arguments in a `world`: a set of arrays whose
  * contents depend on nothing but the case. It is called afresh for every run; arrays made with
@@ -23,6 +24,11 @@
 #include "dev/cpu/onednn.h"
 #include "dev/cpu/parallel.h"
 #include "dev/cpu/reference.h"
+
+#ifndef WD_EXECUTORS
+#define WD_EXECUTORS "dev/cpu/executors.h"
+#endif
+#include WD_EXECUTORS
 
 /* How an array is filled. */
 typedef enum filling {
@@ -48,6 +54,7 @@ enum { ARRAYS_MAX = 12 };
 typedef struct world {
     array array[ARRAYS_MAX];
     int arrays;
+    bool agreed; /* all executors make the same bits of it */
 } world;
 
 /* A case: fills `args` (room for any operation's) and makes their arrays. */
@@ -143,7 +150,16 @@ static inline void run_case(world *w, const wd_cpu_table *table, wd_op op, make_
     *w = (world){0};
     memset(&args, 0, sizeof args);
     make(w, &args, params);
+    w->agreed = executors_agree(op, &args);
     run_kernel(table, op, &args);
+}
+
+/* Fills the table with what tests take that take only one executor. */
+static inline void use_last(wd_cpu_table *table)
+{
+    char name[64];
+    int last = executors() - 1;
+    executor_use(table, name, last, executor_ways(last, WAYS_LIGHT) - 1);
 }
 
 static inline bool close_enough(double got, double expected, double scale, wd_dtype type,
@@ -198,22 +214,20 @@ static inline void check_kernel(wd_op op, make_fn *make, const void *params, tol
     world expected, first = {0}, got;
     wd_cpu_table_reference(&table);
     run_case(&expected, &table, op, make, params);
-    for (int isa = 0; isa <= (int)wd_cpu_isa_best(); isa++)
-        for (int threads = 1; threads <= 3; threads += 2) {
-            char what[64];
-            snprintf(what, sizeof what, "%s (%s, %d threads)", wd_op_name(op),
-                     wd_cpu_isa_name((wd_cpu_isa)isa), threads);
-            wd_parallel_set_threads(threads);
-            wd_cpu_table_fill(&table, (wd_cpu_isa)isa);
+    for (int executor = 0; executor < executors(); executor++)
+        for (int way = 0; way < executor_ways(executor, WAYS_LIGHT); way++) {
+            char name[64], what[128];
+            executor_use(&table, name, executor, way);
+            snprintf(what, sizeof what, "%s (%s)", wd_op_name(op), name);
             run_case(&got, &table, op, make, params);
+            if (way == 0 && !got.agreed) free_world(&first); /* another executor, other bits */
             for (int i = 0; i < got.arrays; i++) {
                 if (got.array[i].out)
                     compare_array(&got.array[i], &expected.array[i], what, i, t);
                 else if (!same_bits(&got.array[i], &expected.array[i]))
                     fail_msg("%s: input %d was changed", what, i);
                 if (first.arrays && !same_bits(&got.array[i], &first.array[i]))
-                    fail_msg("%s: array %d has other bits than with one thread on generic", what,
-                             i);
+                    fail_msg("%s: array %d has other bits than what ran first", what, i);
             }
             if (first.arrays)
                 free_world(&got);
@@ -233,8 +247,7 @@ static inline void check_parts(wd_op op, make_fn *make, make_part_fn *make_part,
 {
     wd_cpu_table table;
     world whole, all = {0};
-    wd_parallel_set_threads(2);
-    wd_cpu_table_fill(&table, wd_cpu_isa_best());
+    use_last(&table);
     run_case(&whole, &table, op, make, params);
     for (int64_t part = 0; part < parts; part++) {
         any_args args;

@@ -10,28 +10,21 @@
 
 #include "dev/cpu/kernels_check.h"
 
-/* More threads than the machine has, too: cuts for many threads must work anywhere. oneDNN (2.6)
- * shares sums among 12 threads where it does not among 13. */
-static const int matrix_threads[] = {1, 2, 5, 12};
-enum { MATRIX_THREADS = sizeof matrix_threads / sizeof *matrix_threads };
-
 static inline void check_matrix(wd_op op, make_fn *make, const void *params, tolerance t)
 {
     wd_cpu_table table;
     world expected, first, got;
     wd_cpu_table_reference(&table);
     run_case(&expected, &table, op, make, params);
-    for (int isa = 0; isa <= (int)wd_cpu_isa_best(); isa++) {
-        wd_cpu_table_fill(&table, (wd_cpu_isa)isa);
-        for (int n = 0; n < MATRIX_THREADS; n++) {
-            char what[64];
-            snprintf(what, sizeof what, "%s (%s, %d threads)", wd_op_name(op),
-                     wd_cpu_isa_name((wd_cpu_isa)isa), matrix_threads[n]);
-            wd_parallel_set_threads(matrix_threads[n]);
+    for (int executor = 0; executor < executors(); executor++) {
+        for (int n = 0; n < executor_ways(executor, WAYS_ALL); n++) {
+            char name[64], what[128];
+            executor_use(&table, name, executor, n);
+            snprintf(what, sizeof what, "%s (%s)", wd_op_name(op), name);
             run_case(n ? &got : &first, &table, op, make, params);
             for (int i = 0; i < first.arrays; i++) {
                 if (n && !same_bits(&got.array[i], &first.array[i]))
-                    fail_msg("%s: array %d has other bits than with one thread", what, i);
+                    fail_msg("%s: array %d has other bits than what ran first", what, i);
                 if (!n && !first.array[i].out && !same_bits(&first.array[i], &expected.array[i]))
                     fail_msg("%s: input %d was changed", what, i);
                 if (!n && first.array[i].out)
@@ -51,17 +44,17 @@ typedef void slice_fn(void *args, const void *params, int64_t begin, int64_t end
 static inline void check_slices(wd_op op, make_fn *make, slice_fn *slice, const int64_t *cuts,
                                 int count, const void *params)
 {
-    for (int isa = 0; isa <= (int)wd_cpu_isa_best(); isa++) {
+    for (int executor = 0; executor < executors(); executor++) {
         wd_cpu_table table;
         world whole, sliced = {0};
         any_args args, part;
-        wd_cpu_table_fill(&table, (wd_cpu_isa)isa);
-        wd_parallel_set_threads(2);
+        char name[64];
+        executor_use(&table, name, executor, 0);
         run_case(&whole, &table, op, make, params);
         memset(&args, 0, sizeof args);
         make(&sliced, &args, params);
         for (int i = 0; i < count; i++) {
-            wd_parallel_set_threads(matrix_threads[i % MATRIX_THREADS]);
+            executor_use(&table, name, executor, i % executor_ways(executor, WAYS_ALL));
             part = args;
             slice(&part, params, i ? cuts[i - 1] : 0, cuts[i]);
             run_kernel(&table, op, &part);
@@ -69,7 +62,7 @@ static inline void check_slices(wd_op op, make_fn *make, slice_fn *slice, const 
         for (int i = 0; i < whole.arrays; i++)
             if (!same_bits(&whole.array[i], &sliced.array[i]))
                 fail_msg("%s (%s): array %d has other bits when launched in %d slices",
-                         wd_op_name(op), wd_cpu_isa_name((wd_cpu_isa)isa), i, count);
+                         wd_op_name(op), name, i, count);
         free_world(&whole);
         free_world(&sliced);
     }

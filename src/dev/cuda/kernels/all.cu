@@ -1,0 +1,6 @@
+/* All kernels as one file, which nvcc makes one image of. */
+#ifdef __CUDACC__
+#include "dev/cuda/kernels/norm.cu"
+#include "dev/cuda/kernels/norm_backward.cu"
+#include "dev/cuda/kernels/residual.cu"
+#endif

@@ -1,0 +1,37 @@
+/* What kernels are launched with: the argument struct of an operation (dev/ops.h), or one of these,
+ * which hold it and what else the kernel needs. C, C++ and CUDA. */
+#ifndef WD_DEV_CUDA_KERNELS_ARGS_H
+#define WD_DEV_CUDA_KERNELS_ARGS_H
+
+#include "dev/ops.h"
+
+/* Means of a row, which the first of two kernels finds: mean, 1 / deviation, mean of g, mean of g
+ * n. */
+typedef struct wd_cuda_layernorm_backward {
+    wd_layernorm_backward_args op;
+    float *stats; /* [R, 4] workspace */
+    float *sums;  /* [groups of rows, 2, D] workspace: dscale and dshift */
+} wd_cuda_layernorm_backward;
+
+/* Of a row: 1 / root of the mean square, mean of g n. */
+typedef struct wd_cuda_rmsnorm_backward {
+    wd_rmsnorm_backward_args op;
+    float *stats; /* [R, 2] workspace */
+    float *sums;  /* [groups of rows, D] workspace: dw */
+} wd_cuda_rmsnorm_backward;
+
+typedef struct wd_cuda_residual_backward {
+    wd_residual_backward_args op;
+    float *sums; /* [groups of rows, D] workspace: dgate */
+} wd_cuda_residual_backward;
+
+/* The second half of a sum over rows: see dev/sum_order.h. Each sample (or all rows together) has a
+ * result, and `per_sample` groups of rows. */
+typedef struct wd_cuda_column_sums {
+    float *out[2];     /* [samples, D], from sample to sample out_stride; or NULL */
+    const float *sums; /* [samples, per_sample, outputs, D] */
+    int64_t outputs, samples, per_sample, width, out_stride;
+    bool add; /* += instead of = */
+} wd_cuda_column_sums;
+
+#endif

@@ -1,0 +1,106 @@
+/* Grids, and which function launches which operation: see cuda/launch.h. */
+#include "dev/cuda/launch.h"
+
+#include <limits.h>
+
+#include "core/require.h"
+#include "dev/cuda/kernels/row_shape.h"
+#include "dev/cuda/launch_impl.h"
+#include "dev/sum_order.h"
+
+enum { BLOCK_THREADS = 256, COLUMN_THREADS = 64, EIGHT = 8, ALIGN = 16 };
+
+static const char *const symbols[WD_CUDA_KERNEL_COUNT] = {
+#define X(name) "wd_cuda_" #name,
+    WD_CUDA_KERNEL_MAP(X)
+#undef X
+};
+
+const char *wd_cuda_kernel_symbol(wd_cuda_kernel kernel)
+{
+    return symbols[kernel];
+}
+
+static int64_t parts(int64_t count, int64_t of)
+{
+    return (count + of - 1) / of;
+}
+
+void *wd_cuda_take(wd_cuda_launcher *l, int64_t count, size_t size)
+{
+    size_t at = l->used;
+    l->used = (at + (size_t)count * size + ALIGN - 1) / ALIGN * ALIGN;
+    return l->workspace ? l->workspace + at : NULL;
+}
+
+void wd_cuda_run_blocks(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t blocks,
+                        int64_t blocks_y, const unsigned block[3], size_t shared_bytes,
+                        const void *args, size_t bytes)
+{
+    if (!l->run || blocks == 0 || blocks_y == 0) return;
+    WD_REQUIRE(blocks <= INT_MAX && blocks_y <= 65535, "%s: a grid of %lld x %lld blocks",
+               symbols[kernel], (long long)blocks, (long long)blocks_y);
+    const unsigned grid[3] = {(unsigned)blocks, (unsigned)blocks_y, 1};
+    l->run(l->context, kernel, grid, block, shared_bytes, args, bytes);
+}
+
+void wd_cuda_run_flat(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t count, const void *args,
+                      size_t bytes)
+{
+    const unsigned block[3] = {BLOCK_THREADS, 1, 1};
+    wd_cuda_run_blocks(l, kernel, parts(count, BLOCK_THREADS), 1, block, 0, args, bytes);
+}
+
+void wd_cuda_run_rows(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t rows, int64_t width,
+                      int kept, const void *args, size_t bytes)
+{
+    int together = row_block_rows(width);
+    const unsigned block[3] = {(unsigned)row_threads(width), (unsigned)together, 1};
+    int64_t shared = row_shared_bytes(width, together, row_fits(width, together, kept) ? kept : 0);
+    wd_cuda_run_blocks(l, kernel, width ? parts(rows, together) : 0, 1, block, (size_t)shared, args,
+                       bytes);
+}
+
+void wd_cuda_run_columns(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t rows,
+                         int64_t sample_rows, wd_cuda_column_sums finish, float **sums,
+                         const void *args, size_t bytes)
+{
+    const unsigned block[3] = {COLUMN_THREADS, 1, 1};
+    finish.samples = sample_rows ? rows / sample_rows : 1;
+    finish.per_sample = column_sums_chunks(sample_rows);
+    int64_t groups = finish.samples * finish.per_sample, width = finish.width;
+    finish.sums = *sums = wd_cuda_take(l, groups * finish.outputs * width, sizeof **sums);
+    wd_cuda_run_blocks(l, kernel, groups, parts(width, COLUMN_THREADS * EIGHT), block, 0, args,
+                       bytes);
+    wd_cuda_run_flat(l, WD_CUDA_column_sums_finish, finish.samples * finish.outputs * width,
+                     &finish, sizeof finish);
+}
+
+static wd_cuda_launch_fn *const launch[WD_OP_COUNT] = {
+    [WD_OP_LAYERNORM] = wd_cuda_launch_layernorm,
+    [WD_OP_LAYERNORM_BACKWARD] = wd_cuda_launch_layernorm_backward,
+    [WD_OP_RMSNORM] = wd_cuda_launch_rmsnorm,
+    [WD_OP_RMSNORM_BACKWARD] = wd_cuda_launch_rmsnorm_backward,
+    [WD_OP_CHANNELNORM] = wd_cuda_launch_channelnorm,
+    [WD_OP_RESIDUAL] = wd_cuda_launch_residual,
+    [WD_OP_RESIDUAL_BACKWARD] = wd_cuda_launch_residual_backward,
+};
+
+bool wd_cuda_launch_takes(wd_op op, const void *args)
+{
+    (void)args;
+    return launch[op] != NULL;
+}
+
+size_t wd_cuda_launch_workspace(wd_op op, const void *args)
+{
+    wd_cuda_launcher l = {0};
+    launch[op](&l, args);
+    return l.used;
+}
+
+void wd_cuda_launch(wd_op op, const void *args, void *workspace, wd_cuda_run_fn *run, void *context)
+{
+    wd_cuda_launcher l = {.run = run, .context = context, .workspace = workspace};
+    launch[op](&l, args);
+}
