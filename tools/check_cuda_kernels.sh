@@ -22,7 +22,7 @@ architectures=$(sed -n "s/.*Compiling entry function .* for '\(sm_[0-9a-z]*\)'.*
 }
 for kernel in $kernels; do
     for architecture in $architectures; do
-        grep -q "Compiling entry function 'wd_cuda_$kernel' for '$architecture'" "$log" || {
+        grep -q "Compiling entry function 'wd_kernel_$kernel' for '$architecture'" "$log" || {
             echo "the kernel $kernel is not compiled for $architecture"
             bad=1
         }

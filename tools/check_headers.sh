@@ -17,6 +17,14 @@ for header in include/wandistiller.h $(find src bench -name '*.h' | sort); do
         bad=$((bad + 1))
     }
 done
+for header in $(find src -name '*.cuh' | sort); do # CUDA, as the host's compiler sees it
+    count=$((count + 1))
+    $cxx -std=c++17 -Wall -Wextra -Werror -Wno-unused-function -fsyntax-only -Iinclude -Isrc \
+        -x c++ -include "$header" /dev/null || {
+        echo "$header does not compile alone"
+        bad=$((bad + 1))
+    }
+done
 $cxx -std=c++17 -Wall -Wextra -Werror -pedantic -fsyntax-only -Iinclude -x c++ \
     -include wandistiller.h /dev/null || {
     echo "include/wandistiller.h is not C++"

@@ -114,11 +114,12 @@ static void chunks_add_up(void **state)
     wd_cpu_table table, reference;
     wd_cpu_table_reference(&reference);
     wd_random_normal(x, CHUNKS_MAX * WD_SUM_CHUNK, (wd_random){.stream = WD_RANDOM_TEST}, 0);
-    for (int isa = 0; isa <= (int)wd_cpu_isa_best(); isa++)
+    for (int executor = 0; executor < executors(); executor++)
         for (int i = 0; i < COUNTS; i++) {
             double sums[CHUNKS_MAX], wanted[CHUNKS_MAX], total = 0;
+            char name[64];
             float whole;
-            wd_cpu_table_fill(&table, (wd_cpu_isa)isa);
+            executor_use(&table, name, executor, 0);
             run_kernel(&table, WD_OP_SUM_SQUARES_CHUNKS,
                        &(wd_sum_squares_chunks_args){sums, x, counts[i]});
             run_kernel(&reference, WD_OP_SUM_SQUARES_CHUNKS,
@@ -142,7 +143,7 @@ static void clip_factor_by_hand(void **state)
         {0, 1, 0, 1},                {INFINITY, 1, INFINITY, 0}, {NAN, 0, NAN, 0},
     };
     wd_cpu_table table;
-    wd_cpu_table_fill(&table, wd_cpu_isa_best());
+    use_last(&table);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         float norm = -1, factor = -1;
         int64_t steps = 7;
@@ -204,7 +205,7 @@ static void adamw_by_hand(void **state)
 {
     (void)state;
     wd_cpu_table table;
-    wd_cpu_table_fill(&table, wd_cpu_isa_best());
+    use_last(&table);
     float p = 0.5f, m = 0, v = 0, ema = 0.25f, factor = 0.5f, lr = 0.1f;
     double p2 = p, m2 = 0, v2 = 0, ema2 = ema;
     const float grads[] = {1.0f, -0.4f, 3.0f};

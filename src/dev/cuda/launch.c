@@ -11,7 +11,7 @@
 enum { BLOCK_THREADS = 256, COLUMN_THREADS = 64, EIGHT = 8, ALIGN = 16 };
 
 static const char *const symbols[WD_CUDA_KERNEL_COUNT] = {
-#define X(name) "wd_cuda_" #name,
+#define X(name) "wd_kernel_" #name,
     WD_CUDA_KERNEL_MAP(X)
 #undef X
 };
@@ -51,6 +51,14 @@ void wd_cuda_run_flat(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t count,
     wd_cuda_run_blocks(l, kernel, parts(count, BLOCK_THREADS), 1, block, 0, args, bytes);
 }
 
+void wd_cuda_run_eights(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t count, int64_t samples,
+                        const void *args, size_t bytes)
+{
+    const unsigned block[3] = {BLOCK_THREADS, 1, 1};
+    wd_cuda_run_blocks(l, kernel, parts(count, BLOCK_THREADS * EIGHT), samples, block, 0, args,
+                       bytes);
+}
+
 void wd_cuda_run_rows(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t rows, int64_t width,
                       int kept, const void *args, size_t bytes)
 {
@@ -84,6 +92,24 @@ static wd_cuda_launch_fn *const launch[WD_OP_COUNT] = {
     [WD_OP_CHANNELNORM] = wd_cuda_launch_channelnorm,
     [WD_OP_RESIDUAL] = wd_cuda_launch_residual,
     [WD_OP_RESIDUAL_BACKWARD] = wd_cuda_launch_residual_backward,
+    [WD_OP_ACTIVATION] = wd_cuda_launch_activation,
+    [WD_OP_ACTIVATION_BACKWARD] = wd_cuda_launch_activation_backward,
+    [WD_OP_MULTIPLY] = wd_cuda_launch_multiply,
+    [WD_OP_ADD_TABLE] = wd_cuda_launch_add_table,
+    [WD_OP_SUM_ROWS] = wd_cuda_launch_sum_rows,
+    [WD_OP_TIMESTEP_EMBED] = wd_cuda_launch_timestep_embed,
+    [WD_OP_STRIDED_COPY] = wd_cuda_launch_strided_copy,
+    [WD_OP_GATHER_ROWS] = wd_cuda_launch_gather_rows,
+    [WD_OP_CAST] = wd_cuda_launch_cast,
+    [WD_OP_FILL] = wd_cuda_launch_fill,
+    [WD_OP_COMBINE] = wd_cuda_launch_combine,
+    [WD_OP_GUIDANCE] = wd_cuda_launch_guidance,
+    [WD_OP_STEP_SAMPLES] = wd_cuda_launch_step_samples,
+    [WD_OP_MSE] = wd_cuda_launch_mse,
+    [WD_OP_SUM_SQUARES] = wd_cuda_launch_sum_squares,
+    [WD_OP_SUM_SQUARES_CHUNKS] = wd_cuda_launch_sum_squares_chunks,
+    [WD_OP_CLIP_FACTOR] = wd_cuda_launch_clip_factor,
+    [WD_OP_ADAMW] = wd_cuda_launch_adamw,
 };
 
 bool wd_cuda_launch_takes(wd_op op, const void *args)

@@ -18,7 +18,7 @@ typedef void wd_cuda_run_fn(void *context, wd_cuda_kernel kernel, const unsigned
                             const unsigned block[3], size_t shared_bytes, const void *args,
                             size_t bytes);
 
-/* "wd_cuda_layernorm": the kernel's function in the image. */
+/* "wd_kernel_layernorm": the kernel's function in the image. */
 const char *wd_cuda_kernel_symbol(wd_cuda_kernel kernel);
 
 /* Whether our kernels do this operation with these arguments; pointers are looked at for NULL only.

@@ -5,6 +5,7 @@
 
 #include "core/require.h"
 #include "dev/cpu/isa/rows.h"
+#include "dev/strided_walk.h"
 
 /* ---- cast ---- */
 
@@ -84,59 +85,26 @@ void KERNEL(gather_rows)(const void *args, wd_cpu_context *context)
 
 /* ---- strided copy ---- */
 
-typedef struct dimension {
-    int64_t count, to, from; /* strides in elements */
-} dimension;
-
 enum { TILE = 32, TILE_RUN = 64 }; /* columns and elements of a tile that is transposed */
 
-/* The copy as nested loops over index vectors: `outer` dimensions in parallel, then those that add
- * up on the same output elements (`repeat`, to-stride 0) in their order, then `inner`, one run of
- * elements. Dimensions of one element are gone, and neighbours that walk on alike are one.
- * Where `from` is contiguous along another dimension than `inner`, that one is `column`: runs of
- * TILE columns are done together, so that a cache line is read once. */
+/* The copy as dev/strided_walk.h has it, the outer dimensions in parallel. Where `from` is
+ * contiguous along another dimension than `inner`, that one is `column`, and not among the outer
+ * ones: runs of TILE columns are done together, so that a cache line is read once. */
 typedef struct walk {
     const wd_strided_copy_args *args;
-    dimension outer[6], repeat[6], column, inner;
-    int outers, repeats;
-    int64_t repeat_count;
+    wd_strided_walk by;
+    wd_stride column;
 } walk;
-
-static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
-
-/* Sorts the dimensions that write apart by the stride with which they write, the widest first. */
-static void sort_by_stride(dimension *d, int count)
-{
-    for (int i = 1; i < count; i++)
-        for (int j = i; j > 0 && magnitude(d[j].to) > magnitude(d[j - 1].to); j--) {
-            dimension swap = d[j];
-            d[j] = d[j - 1];
-            d[j - 1] = swap;
-        }
-}
-
-static int merge_neighbours(dimension *d, int count)
-{
-    int kept = 0;
-    for (int i = 0; i < count; i++) {
-        if (kept && d[kept - 1].to == d[i].to * d[i].count &&
-            d[kept - 1].from == d[i].from * d[i].count)
-            d[kept - 1] = (dimension){d[kept - 1].count * d[i].count, d[i].to, d[i].from};
-        else
-            d[kept++] = d[i];
-    }
-    return kept;
-}
 
 /* Takes the dimension along which `from` is contiguous out of the outer ones. */
 static void choose_column(walk *w)
 {
-    if (w->inner.from == 1) return;
-    for (int i = 0; i < w->outers; i++) {
-        if (w->outer[i].from != 1) continue;
-        w->column = w->outer[i];
-        w->outers--;
-        for (int j = i; j < w->outers; j++) w->outer[j] = w->outer[j + 1];
+    if (w->by.inner.from == 1) return;
+    for (int i = 0; i < w->by.outers; i++) {
+        if (w->by.outer[i].from != 1) continue;
+        w->column = w->by.outer[i];
+        w->by.outers--;
+        for (int j = i; j < w->by.outers; j++) w->by.outer[j] = w->by.outer[j + 1];
         return;
     }
 }
@@ -144,27 +112,14 @@ static void choose_column(walk *w)
 /* False if there is nothing to copy. */
 static bool plan_walk(walk *w, const wd_strided_copy_args *a)
 {
-    *w = (walk){.args = a, .column = {1, 0, 0}, .inner = {1, 1, 1}, .repeat_count = 1};
-    for (int i = 0; i < a->ndim; i++) {
-        dimension d = {a->dim[i], a->to_stride[i], a->from_stride[i]};
-        if (d.count == 0) return false;
-        if (d.count == 1) continue;
-        if (d.to) {
-            w->outer[w->outers++] = d;
-        } else {
-            w->repeat[w->repeats++] = d;
-            w->repeat_count *= d.count;
-        }
-    }
-    sort_by_stride(w->outer, w->outers);
-    w->outers = merge_neighbours(w->outer, w->outers);
-    if (w->outers) w->inner = w->outer[--w->outers];
+    *w = (walk){.args = a, .column = {1, 0, 0}};
+    if (!wd_strided_walk_plan(&w->by, a)) return false;
     choose_column(w);
     return true;
 }
 
 /* Offsets of the index vector number `n` of `d`. */
-static void offsets(int64_t *to, int64_t *from, const dimension *d, int count, int64_t n)
+static void offsets(int64_t *to, int64_t *from, const wd_stride *d, int count, int64_t n)
 {
     for (int i = count - 1; i >= 0; i--) {
         int64_t index = n % d[i].count;
@@ -217,29 +172,29 @@ static void finish_run(const walk *w, int64_t to, const float *x, int64_t n)
         x = y;
     }
     if (a->beta != 0) {
-        const float *old = load_run(old_run, a->to, a->to_type, to, w->inner.to, n);
+        const float *old = load_run(old_run, a->to, a->to_type, to, w->by.inner.to, n);
         EACH(i, n) y[i] += a->beta * old[i];
     }
-    store_run(a->to, a->to_type, to, w->inner.to, x, n);
+    store_run(a->to, a->to_type, to, w->by.inner.to, x, n);
 }
 
 /* One run along the inner dimension. */
 static void copy_run(const walk *w, int64_t to, int64_t from)
 {
     const wd_strided_copy_args *a = w->args;
-    if (a->alpha == 1 && a->beta == 0 && a->to_type == a->from_type && w->inner.to == 1 &&
-        w->inner.from == 1) {
+    if (a->alpha == 1 && a->beta == 0 && a->to_type == a->from_type && w->by.inner.to == 1 &&
+        w->by.inner.from == 1) {
         size_t size = wd_dtype_bytes(a->to_type);
         memcpy((char *)a->to + (size_t)to * size, (const char *)a->from + (size_t)from * size,
-               (size_t)w->inner.count * size);
+               (size_t)w->by.inner.count * size);
         return;
     }
     float x_run[CHUNK];
-    for (int64_t done = 0; done < w->inner.count; done += CHUNK) {
-        int64_t n = least(CHUNK, w->inner.count - done);
-        const float *x = load_run(x_run, a->from, a->from_type, from + done * w->inner.from,
-                                  w->inner.from, n);
-        finish_run(w, to + done * w->inner.to, x, n);
+    for (int64_t done = 0; done < w->by.inner.count; done += CHUNK) {
+        int64_t n = least(CHUNK, w->by.inner.count - done);
+        const float *x = load_run(x_run, a->from, a->from_type, from + done * w->by.inner.from,
+                                  w->by.inner.from, n);
+        finish_run(w, to + done * w->by.inner.to, x, n);
     }
 }
 
@@ -248,15 +203,15 @@ static void copy_columns(const walk *w, int64_t to, int64_t from, int64_t column
 {
     const wd_strided_copy_args *a = w->args;
     float tile[TILE][TILE_RUN], buffer[TILE];
-    for (int64_t done = 0; done < w->inner.count; done += TILE_RUN) {
-        int64_t n = least(TILE_RUN, w->inner.count - done);
+    for (int64_t done = 0; done < w->by.inner.count; done += TILE_RUN) {
+        int64_t n = least(TILE_RUN, w->by.inner.count - done);
         for (int64_t i = 0; i < n; i++) {
             const float *line = widen(buffer, a->from, a->from_type,
-                                      from + (done + i) * w->inner.from, columns);
+                                      from + (done + i) * w->by.inner.from, columns);
             for (int64_t c = 0; c < columns; c++) tile[c][i] = line[c];
         }
         for (int64_t c = 0; c < columns; c++)
-            finish_run(w, to + done * w->inner.to + c * w->column.to, tile[c], n);
+            finish_run(w, to + done * w->by.inner.to + c * w->column.to, tile[c], n);
     }
 }
 
@@ -268,10 +223,10 @@ static void copy_outer(int64_t begin, int64_t end, void *context)
     const walk *w = context;
     int64_t blocks = column_blocks(w);
     for (int64_t n = begin; n < end; n++)
-        for (int64_t repeat = 0; repeat < w->repeat_count; repeat++) {
+        for (int64_t repeat = 0; repeat < w->by.repeat_count; repeat++) {
             int64_t column = n % blocks * TILE, to = column * w->column.to, from = column;
-            offsets(&to, &from, w->outer, w->outers, n / blocks);
-            offsets(&to, &from, w->repeat, w->repeats, repeat);
+            offsets(&to, &from, w->by.outer, w->by.outers, n / blocks);
+            offsets(&to, &from, w->by.repeat, w->by.repeats, repeat);
             if (w->column.count == 1)
                 copy_run(w, to, from);
             else
@@ -283,11 +238,11 @@ static void copy_outer(int64_t begin, int64_t end, void *context)
 static void copy_inner(int64_t begin, int64_t end, void *context)
 {
     walk part = *(const walk *)context;
-    part.inner.count = end - begin;
-    int64_t to = begin * part.inner.to, from = begin * part.inner.from;
-    for (int64_t repeat = 0; repeat < part.repeat_count; repeat++) {
+    part.by.inner.count = end - begin;
+    int64_t to = begin * part.by.inner.to, from = begin * part.by.inner.from;
+    for (int64_t repeat = 0; repeat < part.by.repeat_count; repeat++) {
         int64_t at_to = to, at_from = from;
-        offsets(&at_to, &at_from, part.repeat, part.repeats, repeat);
+        offsets(&at_to, &at_from, part.by.repeat, part.by.repeats, repeat);
         copy_run(&part, at_to, at_from);
     }
 }
@@ -297,10 +252,10 @@ void KERNEL(strided_copy)(const void *args, wd_cpu_context *context)
     (void)context;
     walk w;
     if (!plan_walk(&w, args)) return;
-    int64_t outer = column_blocks(&w), run = w.inner.count * w.repeat_count;
-    for (int i = 0; i < w.outers; i++) outer *= w.outer[i].count;
-    if (w.outers == 0 && w.column.count == 1)
-        wd_parallel_for(w.inner.count, 1 + GRAIN / w.repeat_count, copy_inner, &w);
+    int64_t outer = column_blocks(&w), run = w.by.inner.count * w.by.repeat_count;
+    for (int i = 0; i < w.by.outers; i++) outer *= w.by.outer[i].count;
+    if (w.by.outers == 0 && w.column.count == 1)
+        wd_parallel_for(w.by.inner.count, 1 + GRAIN / w.by.repeat_count, copy_inner, &w);
     else
         wd_parallel_for(outer, grain_rows(GRAIN, run * least(TILE, w.column.count)), copy_outer,
                         &w);

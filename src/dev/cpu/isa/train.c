@@ -2,6 +2,7 @@
  * that the number of threads never shows. */
 #include <math.h>
 
+#include "dev/adamw.h"
 #include "dev/cpu/isa/column_sums.h"
 #include "dev/cpu/isa/isa.h"
 
@@ -129,11 +130,9 @@ void KERNEL(sum_squares_chunks)(const void *args, wd_cpu_context *context)
 
 /* ---- optimiser ---- */
 
-/* What is the same for all elements. */
 typedef struct adamw_work {
     const wd_adamw_args *args;
-    float grad_factor, keep, rate, correction; /* p (1 - lr decay) - rate m / (.. correction ..) */
-    float m_new, v_new, ema_new;               /* 1 - b1, 1 - b2, 1 - ema_decay */
+    adamw_scalars by;
 } adamw_work;
 
 static void adamw_part(int64_t begin, int64_t end, void *context)
@@ -147,16 +146,16 @@ static void adamw_part(int64_t begin, int64_t end, void *context)
         const float *restrict grad = a->grad + at;
         EACH(i, n)
         {
-            float g = w.grad_factor * grad[i];
-            float m_now = beta1 * m[i] + w.m_new * g;
-            float v_now = beta2 * v[i] + w.v_new * (g * g);
+            float g = w.by.grad_factor * grad[i];
+            float m_now = beta1 * m[i] + w.by.m_new * g;
+            float v_now = beta2 * v[i] + w.by.v_new * (g * g);
             m[i] = m_now;
             v[i] = v_now;
-            p[i] = p[i] * w.keep - w.rate * m_now / (sqrtf(v_now) * w.correction + eps);
+            p[i] = p[i] * w.by.keep - w.by.rate * m_now / (sqrtf(v_now) * w.by.correction + eps);
         }
         if (a->ema) {
             float *restrict ema = a->ema + at;
-            EACH(i, n) ema[i] += w.ema_new * (p[i] - ema[i]);
+            EACH(i, n) ema[i] += w.by.ema_new * (p[i] - ema[i]);
         }
         if (!a->copy) continue;
         if (a->copy_type == WD_F32)
@@ -171,17 +170,6 @@ void KERNEL(adamw)(const void *args, wd_cpu_context *context)
     (void)context;
     const wd_adamw_args *a = args;
     if (a->factor[0] == 0) return;
-    double step = (double)a->step[0];
-    float ema_decay = (float)fmin(a->ema_decay, (1 + step) / (10 + step));
-    adamw_work work = {
-        .args = a,
-        .grad_factor = a->factor[0],
-        .keep = (float)(1 - (double)a->lr[0] * a->decay),
-        .rate = (float)(a->lr[0] / (1 - pow(a->beta1, step))),
-        .correction = (float)(1 / sqrt(1 - pow(a->beta2, step))),
-        .m_new = (float)(1 - (double)a->beta1),
-        .v_new = (float)(1 - (double)a->beta2),
-        .ema_new = (float)(1 - (double)ema_decay),
-    };
+    adamw_work work = {a, adamw_scalars_of(a)};
     wd_parallel_for(a->count, GRAIN, adamw_part, &work);
 }

@@ -3,7 +3,9 @@
 #ifndef WD_DEV_CUDA_KERNELS_ARGS_H
 #define WD_DEV_CUDA_KERNELS_ARGS_H
 
+#include "dev/adamw.h"
 #include "dev/ops.h"
+#include "dev/strided_walk.h"
 
 /* Means of a row, which the first of two kernels finds: mean, 1 / deviation, mean of g, mean of g
  * n. */
@@ -33,5 +35,44 @@ typedef struct wd_cuda_column_sums {
     int64_t outputs, samples, per_sample, width, out_stride;
     bool add; /* += instead of = */
 } wd_cuda_column_sums;
+
+/* A thread for each `eights`-th part of a run: eight elements, or what is left of them. */
+typedef struct wd_cuda_strided_copy {
+    void *to;
+    const void *from;
+    wd_dtype to_type, from_type;
+    wd_strided_walk walk;
+    uint32_t eights, threads; /* per run, and of all runs */
+    float alpha, beta;
+} wd_cuda_strided_copy;
+
+typedef struct wd_cuda_sum_rows {
+    wd_sum_rows_args op;
+    float *sums; /* [groups of rows, D] workspace */
+} wd_cuda_sum_rows;
+
+/* sums[i] = sum of x^2 in chunk i. */
+typedef struct wd_cuda_squares {
+    const float *x;
+    double *sums; /* [chunks] */
+    int64_t count;
+} wd_cuda_squares;
+
+/* sum[0] = their sum in order. */
+typedef struct wd_cuda_squares_finish {
+    float *sum;
+    const double *sums; /* [chunks] */
+    int64_t chunks;
+} wd_cuda_squares_finish;
+
+typedef struct wd_cuda_adamw {
+    wd_adamw_args op;
+    adamw_scalars *scalars; /* [1] workspace */
+} wd_cuda_adamw;
+
+typedef struct wd_cuda_mse {
+    wd_mse_args op;
+    double *sums; /* [B, chunks of a sample] workspace */
+} wd_cuda_mse;
 
 #endif

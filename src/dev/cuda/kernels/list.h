@@ -1,4 +1,4 @@
-/* All kernels of this folder by name. X(name): the function wd_cuda_<name> of the compiled image,
+/* All kernels of this folder by name. X(name): the function wd_kernel_<name> of the compiled image,
  * whose one argument is the struct that cuda/kernels/args.h says. */
 #ifndef WD_DEV_CUDA_KERNELS_LIST_H
 #define WD_DEV_CUDA_KERNELS_LIST_H
@@ -13,7 +13,27 @@
     X(channelnorm)                                                                                 \
     X(residual)                                                                                    \
     X(residual_backward_columns)                                                                   \
-    X(column_sums_finish)
+    X(column_sums_finish)                                                                          \
+    X(activation)                                                                                  \
+    X(activation_backward)                                                                         \
+    X(multiply)                                                                                    \
+    X(add_table)                                                                                   \
+    X(combine)                                                                                     \
+    X(guidance)                                                                                    \
+    X(step_samples)                                                                                \
+    X(timestep_embed)                                                                              \
+    X(cast)                                                                                        \
+    X(fill)                                                                                        \
+    X(gather_rows)                                                                                 \
+    X(strided_copy)                                                                                \
+    X(sum_rows_columns)                                                                            \
+    X(squares_chunks)                                                                              \
+    X(squares_finish)                                                                              \
+    X(mse_chunks)                                                                                  \
+    X(mse_finish)                                                                                  \
+    X(clip_factor)                                                                                 \
+    X(adamw_scalars)                                                                               \
+    X(adamw)
 
 typedef enum wd_cuda_kernel {
 #define X(name) WD_CUDA_##name,

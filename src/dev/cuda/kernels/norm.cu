@@ -1,6 +1,6 @@
 /* LayerNorm, RMSNorm (with the rotation of RoPE) and the VAE's channel norm: a row at a time, as
- * kernels/rows.h says. The formulas, and so the bits, are those of dev/cpu/isa/norm.c. */
-#include "dev/cuda/kernels/norm.h"
+ * kernels/rows.cuh says. The formulas, and so the bits, are those of dev/cpu/isa/norm.c. */
+#include "dev/cuda/kernels/norm.cuh"
 #include "dev/ops.h"
 
 /* ---- LayerNorm ---- */
@@ -8,15 +8,15 @@
 WD_DEVICE void layernorm_eight(float y[EIGHT], const wd_layernorm_args &a, int64_t at, int n,
                                float mean, float rstd)
 {
-    WD_UNROLL for (int i = 0; i < EIGHT; i++) y[i] = (y[i] - mean) * rstd;
+    EACH_OF_EIGHT (i) y[i] = (y[i] - mean) * rstd;
     float v[EIGHT];
     if (a.scale) {
         load_eight(v, a.scale, WD_F32, at, n);
-        WD_UNROLL for (int i = 0; i < EIGHT; i++) y[i] = y[i] * (a.scale_one + v[i]);
+        EACH_OF_EIGHT (i) y[i] = y[i] * (a.scale_one + v[i]);
     }
     if (a.shift) {
         load_eight(v, a.shift, WD_F32, at, n);
-        WD_UNROLL for (int i = 0; i < EIGHT; i++) y[i] = y[i] + v[i];
+        EACH_OF_EIGHT (i) y[i] = y[i] + v[i];
     }
 }
 
@@ -54,14 +54,13 @@ WD_DEVICE void rmsnorm_eight(float y[EIGHT], const wd_rmsnorm_args &a, int64_t t
     float w[EIGHT];
     load_eight(w, a.w, a.w_type, at, n);
     bool round_first = a.round_first && a.type == WD_BF16;
-    WD_UNROLL for (int i = 0; i < EIGHT; i++)
-    {
+    EACH_OF_EIGHT (i) {
         float scaled = y[i] * factor;
         y[i] = (round_first ? round_bf16(scaled) : scaled) * w[i];
     }
     if (!a.cos) return;
     if (a.type == WD_BF16) {
-        WD_UNROLL for (int i = 0; i < EIGHT; i++) y[i] = round_bf16(y[i]);
+        EACH_OF_EIGHT (i) y[i] = round_bf16(y[i]);
     }
     rotate_eight(y, a.cos, a.sin, token, at, n, (int)a.head_dim, 1);
 }
@@ -95,8 +94,7 @@ WD_DEVICE void channelnorm_eight(float y[EIGHT], const wd_channelnorm_args &a, i
 {
     float gamma[EIGHT];
     load_eight(gamma, a.gamma, a.w_type, at, n);
-    WD_UNROLL for (int i = 0; i < EIGHT; i++)
-    {
+    EACH_OF_EIGHT (i) {
         if (a.type == WD_BF16) {
             float unit = round_bf16(round_bf16(y[i] / norm) * root);
             y[i] = round_bf16(unit * gamma[i]);

@@ -3,8 +3,8 @@
  * dx is dy a thread reads what it then writes, and nobody else does. The bits are those of
  * dev/cpu/isa/norm.c. */
 #include "dev/cuda/kernels/args.h"
-#include "dev/cuda/kernels/columns.h"
-#include "dev/cuda/kernels/norm.h"
+#include "dev/cuda/kernels/columns.cuh"
+#include "dev/cuda/kernels/norm.cuh"
 
 /* ---- LayerNorm: with n = (x - mean) rstd and g = dy (scale_one + scale),
  * dx += rstd (g - mean(g) - n mean(g n)); dscale gets dy n, dshift gets dy ---- */
@@ -54,8 +54,7 @@ WD_KERNEL(layernorm_backward_columns, wd_cuda_layernorm_backward)
         if (op.scale)
             load_eight(scale, op.scale, WD_F32,
                        sample_of(r, op.rows_per_sample) * op.sample_stride + c.at, c.n);
-        WD_UNROLL for (int i = 0; i < EIGHT; i++)
-        {
+        EACH_OF_EIGHT (i) {
             float n = (x[i] - mean) * rstd;
             float g = op.scale ? dy[i] * (op.scale_one + scale[i]) : dy[i];
             dx[i] = dx[i] + rstd * (g - mean_g - n * mean_gn);
@@ -129,8 +128,7 @@ WD_KERNEL(rmsnorm_backward_columns, wd_cuda_rmsnorm_backward)
         float x[EIGHT], g[EIGHT], dx[EIGHT], factor = a.stats[2 * r], mean = a.stats[2 * r + 1];
         load_eight(x, op.x, op.type, r * x_stride + c.at, c.n);
         unrotated_eight(g, op, r, (int)c.at, c.n);
-        WD_UNROLL for (int i = 0; i < EIGHT; i++)
-        {
+        EACH_OF_EIGHT (i) {
             float n = x[i] * factor;
             dw[i] += g[i] * n;
             dx[i] = factor * (g[i] * w[i] - n * mean);

@@ -1,7 +1,7 @@
 /* y = x + branch gate, its gradients, and the second half of all sums over rows. */
 #include "dev/cuda/kernels/args.h"
-#include "dev/cuda/kernels/columns.h"
-#include "dev/cuda/kernels/rows.h"
+#include "dev/cuda/kernels/columns.cuh"
+#include "dev/cuda/kernels/rows.cuh"
 
 WD_KERNEL(residual, wd_residual_args)
 {
@@ -16,9 +16,9 @@ WD_KERNEL(residual, wd_residual_args)
         load_eight(branch, a.branch, a.type, r * width + at, n);
         if (a.gate) {
             load_eight(gate, a.gate, WD_F32, sample + at, n);
-            WD_UNROLL for (int i = 0; i < EIGHT; i++) branch[i] = branch[i] * gate[i];
+            EACH_OF_EIGHT (i) branch[i] = branch[i] * gate[i];
         }
-        WD_UNROLL for (int i = 0; i < EIGHT; i++) x[i] = x[i] + branch[i];
+        EACH_OF_EIGHT (i) x[i] = x[i] + branch[i];
         store_eight(a.y, a.type, r * width + at, x, n);
     }
 }
@@ -36,8 +36,7 @@ WD_KERNEL(residual_backward_columns, wd_cuda_residual_backward)
         float dy[EIGHT], branch[EIGHT];
         load_eight(dy, op.dy, op.type, at, c.n);
         load_eight(branch, op.branch, op.type, at, c.n);
-        WD_UNROLL for (int i = 0; i < EIGHT; i++)
-        {
+        EACH_OF_EIGHT (i) {
             dgate[i] += dy[i] * branch[i];
             branch[i] = dy[i] * gate[i];
         }

@@ -204,12 +204,12 @@ void wd_standin_run_function(wd_standin *s, wd_standin_kernel *kernel, const uns
 
 /* ---- kernels by name ---- */
 
-#define X(name) void wd_cuda_standin_##name(const void *args);
+#define X(name) void wd_kernel_##name(const void *args);
 WD_CUDA_KERNEL_MAP(X)
 #undef X
 
 static wd_standin_kernel *const kernels[WD_CUDA_KERNEL_COUNT] = {
-#define X(name) wd_cuda_standin_##name,
+#define X(name) wd_kernel_##name,
     WD_CUDA_KERNEL_MAP(X)
 #undef X
 };

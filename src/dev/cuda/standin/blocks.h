@@ -1,5 +1,5 @@
-/* Runs our kernels on the host, compiled as C++ (cuda/kernels/thread.h): each thread of a block on
- * a stack of its own, one after the other, from barrier to barrier. Tests only; needs no CUDA.
+/* Runs our kernels on the host, compiled as C++ (cuda/kernels/thread.cuh): each thread of a block
+ * on a stack of its own, one after the other, from barrier to barrier. Tests only; needs no CUDA.
  *
  * Shared memory has exactly the bytes of the launch, and is filled with NaN before each block. The
  * order in which threads run between two barriers, and blocks one after the other, can be chosen: a

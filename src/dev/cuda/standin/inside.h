@@ -1,5 +1,5 @@
 /* What a kernel that runs on the host finds: its indices, the block's shared memory, and how it
- * waits for others. C and C++. Kernels get there by cuda/kernels/thread.h. */
+ * waits for others. C and C++. Kernels get there by cuda/kernels/thread.cuh. */
 #ifndef WD_DEV_CUDA_STANDIN_INSIDE_H
 #define WD_DEV_CUDA_STANDIN_INSIDE_H
 

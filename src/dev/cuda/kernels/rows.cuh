@@ -6,10 +6,10 @@
  * after the other, from shared memory, and lanes are added in pairs. Rows that shared memory cannot
  * hold are read again from where they are.
  */
-#ifndef WD_DEV_CUDA_KERNELS_ROWS_H
-#define WD_DEV_CUDA_KERNELS_ROWS_H
+#ifndef WD_DEV_CUDA_KERNELS_ROWS_CUH
+#define WD_DEV_CUDA_KERNELS_ROWS_CUH
 
-#include "dev/cuda/kernels/elements.h"
+#include "dev/cuda/kernels/elements.cuh"
 #include "dev/cuda/kernels/row_shape.h"
 #include "dev/sum_order.h"
 

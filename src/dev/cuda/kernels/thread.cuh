@@ -17,8 +17,8 @@
  * Neither atomics nor PTX; fmaf only where it is written, for contraction is off; sums in an order
  * that depends on the arguments alone.
  */
-#ifndef WD_DEV_CUDA_KERNELS_THREAD_H
-#define WD_DEV_CUDA_KERNELS_THREAD_H
+#ifndef WD_DEV_CUDA_KERNELS_THREAD_CUH
+#define WD_DEV_CUDA_KERNELS_THREAD_CUH
 
 #include <math.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ enum { WD_WARP = 32, WD_BLOCK_MAX = 256 };
 
 #define WD_KERNEL(name, args_type)                                                                 \
     extern "C" __global__ void __launch_bounds__(WD_BLOCK_MAX, 2)                                  \
-        wd_cuda_##name(const __grid_constant__ args_type a)
+        wd_kernel_##name(const __grid_constant__ args_type a)
 #define WD_DEVICE static __device__ __forceinline__
 #define WD_UNROLL _Pragma("unroll")
 
@@ -50,7 +50,7 @@ static __device__ __forceinline__ void *wd_shared(void)
 /* The stand-in's kernels by name: see cuda/standin/blocks.h. */
 #define WD_KERNEL(name, args_type)                                                                 \
     static void name##_thread(const args_type &a);                                                 \
-    extern "C" void wd_cuda_standin_##name(const void *args)                                       \
+    extern "C" void wd_kernel_##name(const void *args)                                       \
     {                                                                                              \
         name##_thread(*(const args_type *)args);                                                   \
     }                                                                                              \

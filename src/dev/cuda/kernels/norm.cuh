@@ -1,8 +1,8 @@
 /* What the norms have in common, forward and backward. */
-#ifndef WD_DEV_CUDA_KERNELS_NORM_H
-#define WD_DEV_CUDA_KERNELS_NORM_H
+#ifndef WD_DEV_CUDA_KERNELS_NORM_CUH
+#define WD_DEV_CUDA_KERNELS_NORM_CUH
 
-#include "dev/cuda/kernels/rows.h"
+#include "dev/cuda/kernels/rows.cuh"
 #include "dev/math.h"
 
 struct row_stats {

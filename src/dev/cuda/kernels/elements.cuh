@@ -1,13 +1,16 @@
 /* Elements of arrays of any dtype as fp32, one or eight at a time. Eight whose address allows it
  * are moved 16 bytes at a time. */
-#ifndef WD_DEV_CUDA_KERNELS_ELEMENTS_H
-#define WD_DEV_CUDA_KERNELS_ELEMENTS_H
+#ifndef WD_DEV_CUDA_KERNELS_ELEMENTS_CUH
+#define WD_DEV_CUDA_KERNELS_ELEMENTS_CUH
 
 #include "core/dtype.h"
 #include "dev/convert.h"
-#include "dev/cuda/kernels/thread.h"
+#include "dev/cuda/kernels/thread.cuh"
 
 enum { EIGHT = 8 };
+
+/* for (i = 0; i < EIGHT; i++), without a loop: what a thread has of an array stays in registers. */
+#define EACH_OF_EIGHT(i) WD_UNROLL for (int i = 0; i < EIGHT; i++)
 
 WD_DEVICE float widened(uint32_t bits16, wd_dtype type)
 {
@@ -59,12 +62,11 @@ WD_DEVICE void load_eight(float v[EIGHT], const void *data, wd_dtype type, int64
                 v[i + 4] = float_of(more[i]);
             }
         } else {
-            WD_UNROLL for (int i = 0; i < EIGHT; i++) v[i] =
-                widened(words[i / 2] >> i % 2 * 16 & 0xffffu, type);
+            EACH_OF_EIGHT (i) v[i] = widened(words[i / 2] >> i % 2 * 16 & 0xffffu, type);
         }
         return;
     }
-    WD_UNROLL for (int i = 0; i < EIGHT; i++) v[i] = i < n ? load_one(from, type, i) : 0;
+    EACH_OF_EIGHT (i) v[i] = i < n ? load_one(from, type, i) : 0;
 }
 
 /* Elements [at, at + n) = v, n <= 8. */
@@ -74,7 +76,7 @@ WD_DEVICE void store_eight(void *data, wd_dtype type, int64_t at, const float v[
     if (n == EIGHT && is_aligned(to)) {
         uint32_t words[EIGHT];
         if (type == WD_F32) {
-            WD_UNROLL for (int i = 0; i < EIGHT; i++) words[i] = bits_of(v[i]);
+            EACH_OF_EIGHT (i) words[i] = bits_of(v[i]);
             ((wd_sixteen *)to)[1] = wd_sixteen{words[4], words[5], words[6], words[7]};
         } else {
             WD_UNROLL for (int i = 0; i < 4; i++) words[i] =
@@ -83,7 +85,8 @@ WD_DEVICE void store_eight(void *data, wd_dtype type, int64_t at, const float v[
         ((wd_sixteen *)to)[0] = wd_sixteen{words[0], words[1], words[2], words[3]};
         return;
     }
-    WD_UNROLL for (int i = 0; i < EIGHT; i++) if (i < n) store_one(to, type, i, v[i]);
+    EACH_OF_EIGHT (i)
+        if (i < n) store_one(to, type, i, v[i]);
 }
 
 /* How many of eight elements from `at` on are below `end`. */

@@ -2,10 +2,10 @@
  * CHUNK_ROWS rows, which it adds row by row; column_sums_finish adds the groups' sums in order.
  * Grid: x = groups of all samples, y = blocks of columns.
  */
-#ifndef WD_DEV_CUDA_KERNELS_COLUMNS_H
-#define WD_DEV_CUDA_KERNELS_COLUMNS_H
+#ifndef WD_DEV_CUDA_KERNELS_COLUMNS_CUH
+#define WD_DEV_CUDA_KERNELS_COLUMNS_CUH
 
-#include "dev/cuda/kernels/elements.h"
+#include "dev/cuda/kernels/elements.cuh"
 #include "dev/sum_order.h"
 
 /* The rows [row, end) and columns [at, at + n) of a thread; n <= 0: none. */

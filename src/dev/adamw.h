@@ -1,0 +1,43 @@
+/* What is the same for all elements of an AdamW step (wd_adamw_args of dev/ops.h), in double and
+ * without library functions that differ from host to GPU. C, C++ and CUDA.
+ */
+#ifndef WD_DEV_ADAMW_H
+#define WD_DEV_ADAMW_H
+
+#include <math.h>
+
+#include "dev/convert.h"
+#include "dev/ops.h"
+
+/* p (1 - lr decay) - rate m / (sqrt(v) correction + eps) */
+typedef struct adamw_scalars {
+    float grad_factor, keep, rate, correction;
+    float m_new, v_new, ema_new; /* 1 - b1, 1 - b2, 1 - ema_decay */
+} adamw_scalars;
+
+/* base^exponent by squaring; exponent >= 0. */
+WD_ANYWHERE double integer_power(double base, int64_t exponent)
+{
+    double power = 1;
+    for (; exponent > 0; exponent >>= 1, base *= base)
+        if (exponent & 1) power *= base;
+    return power;
+}
+
+/* Reads factor, lr and step, so it runs where these are. */
+WD_ANYWHERE adamw_scalars adamw_scalars_of(const wd_adamw_args *a)
+{
+    double step = (double)a->step[0];
+    float ema_decay = (float)fmin((double)a->ema_decay, (1 + step) / (10 + step));
+    adamw_scalars s;
+    s.grad_factor = a->factor[0];
+    s.keep = (float)(1 - (double)a->lr[0] * a->decay);
+    s.rate = (float)(a->lr[0] / (1 - integer_power(a->beta1, a->step[0])));
+    s.correction = (float)(1 / sqrt(1 - integer_power(a->beta2, a->step[0])));
+    s.m_new = (float)(1 - (double)a->beta1);
+    s.v_new = (float)(1 - (double)a->beta2);
+    s.ema_new = (float)(1 - (double)ema_decay);
+    return s;
+}
+
+#endif

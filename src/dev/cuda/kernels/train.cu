@@ -1,0 +1,140 @@
+/* Sums, loss and optimiser, with sums in the order of dev/sum_order.h: a warp sums a run, a block
+ * the runs of a chunk, one thread the chunks. The bits are those of dev/cpu/isa/train.c. */
+#include "dev/cuda/kernels/args.h"
+#include "dev/cuda/kernels/columns.cuh"
+#include "dev/cuda/kernels/flat.cuh"
+#include "dev/cuda/kernels/rows.cuh"
+#include "dev/math.h"
+
+/* ---- a bias' gradient ---- */
+
+WD_KERNEL(sum_rows_columns, wd_cuda_sum_rows)
+{
+    const wd_sum_rows_args &op = a.op;
+    int64_t stride = op.x_stride ? op.x_stride : op.width;
+    columns c = columns_of(op.rows, op.width);
+    if (c.n <= 0) return;
+    float sums[EIGHT] = {0}, x[EIGHT];
+    for (int64_t r = c.row; r < c.end; r++) {
+        load_eight(x, op.x, op.type, r * stride + c.at, c.n);
+        EACH_OF_EIGHT (i) sums[i] += x[i];
+    }
+    columns_store(a.sums, c, 1, 0, op.width, sums);
+}
+
+/* ---- chunks ---- */
+
+enum { RUNS = WD_SUM_CHUNK / SUM_RUN };
+
+/* By a block: sum = the sum over i in [first, last), at most WD_SUM_CHUNK elements, of term(i). */
+template <class Term> WD_DEVICE void sum_chunk(double *sum, int64_t first, int64_t last, Term term)
+{
+    float *runs = (float *)wd_shared(); /* [RUNS] */
+    int warps = (int)blockDim.x / WD_WARP;
+    for (int run = (int)threadIdx.x / WD_WARP; run < RUNS; run += warps) {
+        int64_t begin = first + run * SUM_RUN;
+        if (begin >= last) break;
+        int n = last - begin < SUM_RUN ? (int)(last - begin) : SUM_RUN;
+        float squares = sum_of(n, [&](int i) { return term(begin + i); });
+        if (threadIdx.x % WD_WARP == 0) runs[run] = squares;
+    }
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    double total = 0;
+    for (int64_t begin = first; begin < last; begin += SUM_RUN)
+        total += runs[(begin - first) / SUM_RUN];
+    *sum = total;
+}
+
+WD_DEVICE int64_t chunk_end(int64_t first, int64_t count)
+{
+    return count - first < WD_SUM_CHUNK ? count : first + WD_SUM_CHUNK;
+}
+
+WD_KERNEL(squares_chunks, wd_cuda_squares)
+{
+    int64_t first = (int64_t)blockIdx.x * WD_SUM_CHUNK;
+    sum_chunk(a.sums + blockIdx.x, first, chunk_end(first, a.count),
+              [&](int64_t i) { return a.x[i] * a.x[i]; });
+}
+
+WD_KERNEL(squares_finish, wd_cuda_squares_finish)
+{
+    if (threadIdx.x > 0) return;
+    double total = 0;
+    for (int64_t i = 0; i < a.chunks; i++) total += a.sums[i];
+    *a.sum = (float)total;
+}
+
+/* ---- loss: the grid's second dimension is the sample ---- */
+
+WD_KERNEL(mse_chunks, wd_cuda_mse)
+{
+    const wd_mse_args &op = a.op;
+    int64_t sample = blockIdx.y, first = (int64_t)blockIdx.x * WD_SUM_CHUNK;
+    int64_t at = sample * op.width;
+    float slope = 2.0f * op.factor / (float)op.width;
+    sum_chunk(a.sums + sample * sum_chunks(op.width) + blockIdx.x, first,
+              chunk_end(first, op.width), [&](int64_t i) {
+                  float off = load_one(op.y, op.type, at + i) - op.target[at + i];
+                  if (op.dy) store_one(op.dy, op.type, at + i, slope * off);
+                  return off * off;
+              });
+}
+
+WD_KERNEL(mse_finish, wd_cuda_mse)
+{
+    int64_t sample = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (sample >= a.op.samples) return;
+    int64_t chunks = sum_chunks(a.op.width);
+    double total = 0;
+    for (int64_t i = 0; i < chunks; i++) total += a.sums[sample * chunks + i];
+    a.op.loss[sample] = (float)(total / (double)a.op.width);
+}
+
+/* ---- optimiser ---- */
+
+WD_KERNEL(clip_factor, wd_clip_factor_args)
+{
+    if (threadIdx.x > 0) return;
+    float norm = sqrtf(a.sum[0]), factor = 1;
+    bool finite = (bits_of(norm) & 0x7fffffffu) < 0x7f800000u;
+    if (a.norm_max > 0) factor = fminf(1, a.norm_max / (norm + 1e-6f));
+    *a.norm = norm;
+    *a.factor = finite ? factor : 0;
+    *a.steps += finite;
+}
+
+/* One thread finds what all elements have in common. */
+WD_KERNEL(adamw_scalars, wd_cuda_adamw)
+{
+    if (threadIdx.x == 0) *a.scalars = adamw_scalars_of(&a.op);
+}
+
+WD_KERNEL(adamw, wd_cuda_adamw)
+{
+    const wd_adamw_args &op = a.op;
+    int64_t at = flat_first();
+    if (at >= op.count || op.factor[0] == 0) return;
+    const adamw_scalars by = *a.scalars;
+    int count = eight_below(at, op.count);
+    float p[EIGHT], m[EIGHT], v[EIGHT], g[EIGHT];
+    load_eight(p, op.p, WD_F32, at, count);
+    load_eight(m, op.m, WD_F32, at, count);
+    load_eight(v, op.v, WD_F32, at, count);
+    load_eight(g, op.grad, WD_F32, at, count);
+    EACH_OF_EIGHT (i) {
+        g[i] = by.grad_factor * g[i];
+        m[i] = op.beta1 * m[i] + by.m_new * g[i];
+        v[i] = op.beta2 * v[i] + by.v_new * (g[i] * g[i]);
+        p[i] = p[i] * by.keep - by.rate * m[i] / (sqrtf(v[i]) * by.correction + op.eps);
+    }
+    store_eight(op.m, WD_F32, at, m, count);
+    store_eight(op.v, WD_F32, at, v, count);
+    store_eight(op.p, WD_F32, at, p, count);
+    if (op.copy) store_eight(op.copy, op.copy_type, at, p, count);
+    if (!op.ema) return;
+    load_eight(v, op.ema, WD_F32, at, count);
+    EACH_OF_EIGHT (i) v[i] += by.ema_new * (p[i] - v[i]);
+    store_eight(op.ema, WD_F32, at, v, count);
+}
