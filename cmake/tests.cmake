@@ -103,6 +103,7 @@ foreach(list IN ITEMS norm pointwise train)
                ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
   target_compile_definitions(test_dev_cuda_kernels_${list} PRIVATE
                              WD_EXECUTORS="dev/cuda/standin/executors.h")
+  target_link_options(test_dev_cuda_kernels_${list} PRIVATE -Wl,--gc-sections)
 endforeach()
 
 # What the cuda device calls, as shared libraries that do nothing.

@@ -1,7 +1,10 @@
 /* Plans strided copies: see dev/strided_walk.h. */
 #include "dev/strided_walk.h"
 
-static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
+static int64_t magnitude(int64_t v)
+{
+    return v < 0 ? -v : v;
+}
 
 /* Sorts the dimensions that write apart by the stride with which they write, the widest first. */
 static void sort_by_stride(wd_stride *d, int count)

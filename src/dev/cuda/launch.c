@@ -112,20 +112,21 @@ static wd_cuda_launch_fn *const launch[WD_OP_COUNT] = {
     [WD_OP_ADAMW] = wd_cuda_launch_adamw,
 };
 
-bool wd_cuda_launch_takes(wd_op op, const void *args)
+bool wd_cuda_kernels_take(wd_op op, const void *args)
 {
     (void)args;
     return launch[op] != NULL;
 }
 
-size_t wd_cuda_launch_workspace(wd_op op, const void *args)
+size_t wd_cuda_kernels_workspace(wd_op op, const void *args)
 {
     wd_cuda_launcher l = {0};
     launch[op](&l, args);
     return l.used;
 }
 
-void wd_cuda_launch(wd_op op, const void *args, void *workspace, wd_cuda_run_fn *run, void *context)
+void wd_cuda_kernels_run(wd_op op, const void *args, void *workspace, wd_cuda_run_fn *run,
+                         void *context)
 {
     wd_cuda_launcher l = {.run = run, .context = context, .workspace = workspace};
     launch[op](&l, args);

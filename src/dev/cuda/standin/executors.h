@@ -28,17 +28,26 @@ static inline int executor_ways(int executor, int ways)
     return executor == EXECUTOR_GENERIC ? 1 : ways;
 }
 
+static inline size_t executor_workspace(wd_op op, const void *args)
+{
+    return wd_cuda_kernels_take(op, args) ? wd_cuda_kernels_workspace(op, args) : 0;
+}
+
+static inline void executor_run(wd_op op, const void *args, void *workspace)
+{
+    WD_REQUIRE(wd_cuda_kernels_take(op, args), "%s is not for our kernels", wd_op_name(op));
+    wd_cuda_kernels_run(op, args, workspace, wd_standin_run, executor_standin);
+}
+
 /* Our kernels as entries of the processor's table. */
 #define X(op, name)                                                                                \
     static inline void standin_##name(const void *args, wd_cpu_context *context)                   \
     {                                                                                              \
-        WD_REQUIRE(wd_cuda_launch_takes(WD_OP_##op, args), #name " is not for our kernels");       \
-        wd_cuda_launch(WD_OP_##op, args, context->workspace, wd_standin_run, executor_standin);    \
+        executor_run(WD_OP_##op, args, context->workspace);                                        \
     }                                                                                              \
     static inline size_t standin_##name##_workspace(const void *args)                              \
     {                                                                                              \
-        return wd_cuda_launch_takes(WD_OP_##op, args) ? wd_cuda_launch_workspace(WD_OP_##op, args) \
-                                                      : 0;                                         \
+        return executor_workspace(WD_OP_##op, args);                                               \
     }
 WD_OP_MAP(X)
 #undef X
