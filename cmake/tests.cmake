@@ -94,7 +94,7 @@ foreach(source IN LISTS WD_TEST_SOURCES)
 endforeach()
 
 # The CPU's kernel tests once more, on the kernels for CUDA, compiled for the host.
-foreach(list IN ITEMS norm pointwise train)
+foreach(list IN ITEMS attention conv matmul norm pointwise train)
   if(WD_SANITIZE MATCHES thread) # it knows nothing of stacks that are switched
     wd_test_not_here(dev/cuda/kernels/${list} "a block's threads are fibers of one thread")
     continue()

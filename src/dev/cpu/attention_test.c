@@ -242,7 +242,7 @@ static void fold(array *x, const params *p, int64_t stride)
     x->count = p->kv_samples * p->kv_tokens * stride;
 }
 
-/* On every instruction set: the same as plain C says where all the keys are there. */
+/* On every executor: the same as plain C says where all the keys are there. */
 static void check_repeated(wd_op op, make_fn *make, params p, tolerance t)
 {
     wd_cpu_table table;
@@ -255,13 +255,13 @@ static void check_repeated(wd_op op, make_fn *make, params p, tolerance t)
     for (int i = 0; i < expected.arrays; i++) /* dk and dv */
         if (expected.array[i].out && expected.array[i].width == expected.array[i].count)
             fold(&expected.array[i], &p, kv_stride);
-    for (int isa = 0; isa <= (int)wd_cpu_isa_best(); isa++) {
-        wd_cpu_table_fill(&table, (wd_cpu_isa)isa);
+    for (int executor = 0; executor < executors(); executor++) {
+        char name[64];
+        executor_use(&table, name, executor, 0);
         run_case(&got, &table, op, make, &p);
         for (int i = 0; i < got.arrays; i++)
             if (got.array[i].out)
-                compare_array(&got.array[i], &expected.array[i], wd_cpu_isa_name((wd_cpu_isa)isa),
-                              i, t);
+                compare_array(&got.array[i], &expected.array[i], name, i, t);
         free_world(&got);
     }
     free_world(&expected);
@@ -357,7 +357,7 @@ static void check_gradients(params p)
     wd_cpu_table table;
     p.gain = 1;
     make_backward(&w, &a, &p);
-    wd_cpu_table_fill(&table, wd_cpu_isa_best());
+    use_last(&table);
     run_kernel(&table, WD_OP_ATTENTION_BACKWARD, &a);
     wd_attention_args f = {.o = w.array[0].data,
                            .q = a.q,

@@ -1,4 +1,4 @@
-/* Matrix products and convolutions through oneDNN, against plain C; and what the design rests on:
+/* Matrix products through oneDNN, against plain C; and what the design rests on:
  * the bits of a row depend neither on how many rows there are nor on the number of threads. */
 #include "dev/cpu/kernels_check.h"
 
@@ -172,51 +172,6 @@ static void weight_gradients_do_not_depend_on_threads(void **state)
         }
 }
 
-/* ---- convolution ---- */
-
-typedef struct conv_params {
-    int64_t samples, frames, height, width, ci, co, kt, side, stride, tap0, pad_before, pad_after;
-    bool bias;
-    wd_dtype type, w_type;
-} conv_params;
-
-static void make_conv(world *w, void *out, const void *context)
-{
-    const conv_params *p = context;
-    wd_conv_args *a = out;
-    *a = (wd_conv_args){.type = p->type, .w_type = p->w_type, .samples = p->samples,
-                        .in = {p->frames, p->height, p->width}, .ci = p->ci, .co = p->co,
-                        .kernel = {p->kt, p->side, p->side}, .stride = {1, p->stride, p->stride},
-                        .pad_before = {0, p->pad_before, p->pad_before},
-                        .pad_after = {0, p->pad_after, p->pad_after},
-                        .tap0 = p->tap0, .tap1 = p->kt};
-    a->out[0] = p->frames - (p->kt - p->tap0) + 1;
-    for (int i = 1; i < 3; i++)
-        a->out[i] = (a->in[i] + p->pad_before + p->pad_after - p->side) / p->stride + 1;
-    int64_t outs = p->samples * a->out[0] * a->out[1] * a->out[2] * p->co;
-    a->y = out_array(w, p->type, outs, p->co, ORDINARY);
-    a->x = make_array(w, p->type, p->samples * p->frames * p->height * p->width * p->ci, ORDINARY);
-    a->w = make_array(w, p->w_type, p->co * p->ci * p->kt * p->side * p->side, ORDINARY);
-    a->bias = p->bias ? make_array(w, p->w_type, p->co, ORDINARY) : NULL;
-}
-
-static void convolutions(void **state)
-{
-    (void)state;
-    static const conv_params cases[] = {
-        {2, 1, 9, 7, 16, 24, 3, 3, 1, 2, 1, 1, true, WD_F32, WD_F32},   /* one causal frame */
-        {1, 5, 6, 6, 8, 16, 3, 3, 1, 0, 1, 1, true, WD_F32, WD_F32},    /* all taps */
-        {1, 3, 6, 5, 3, 5, 3, 3, 1, 1, 1, 1, false, WD_F32, WD_F32},    /* two taps, odd channels */
-        {2, 2, 8, 8, 16, 16, 1, 3, 2, 0, 0, 1, true, WD_F32, WD_F32},   /* down: right and bottom */
-        {2, 3, 5, 4, 12, 20, 1, 1, 1, 0, 0, 0, true, WD_F32, WD_F32},   /* 1x1 */
-        {1, 4, 4, 4, 8, 8, 3, 1, 1, 0, 0, 0, true, WD_F32, WD_F32},     /* time only */
-        {1, 1, 8, 8, 16, 8, 3, 3, 1, 2, 1, 1, true, WD_BF16, WD_BF16},
-        {1, 1, 8, 8, 16, 8, 3, 3, 1, 2, 1, 1, true, WD_F32, WD_BF16},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check(WD_OP_CONV, make_conv, &cases[i]);
-}
-
 /* ---- memory ---- */
 
 static void *take_none(void *context)
@@ -258,7 +213,6 @@ int main(void)
         cmocka_unit_test(batches),
         cmocka_unit_test(a_row_does_not_depend_on_others),
         cmocka_unit_test(weight_gradients_do_not_depend_on_threads),
-        cmocka_unit_test(convolutions),
         cmocka_unit_test(a_miss_is_the_thread_s_that_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include "dev/sum_order.h"
 
 enum { BLOCK_THREADS = 256, COLUMN_THREADS = 64, EIGHT = 8, ALIGN = 16 };
+enum { HEAD_MAX = 2048 }; /* shared memory holds five rows of a head */
 
 static const char *const symbols[WD_CUDA_KERNEL_COUNT] = {
 #define X(name) "wd_kernel_" #name,
@@ -62,6 +63,9 @@ void wd_cuda_run_eights(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t coun
 void wd_cuda_run_rows(wd_cuda_launcher *l, wd_cuda_kernel kernel, int64_t rows, int64_t width,
                       int kept, const void *args, size_t bytes)
 {
+    WD_REQUIRE(rows <= INT_MAX && width <= INT_MAX - ROW_THREADS_MAX * EIGHT,
+               "%s: %lld rows of %lld elements", symbols[kernel], (long long)rows,
+               (long long)width);
     int together = row_block_rows(width);
     const unsigned block[3] = {(unsigned)row_threads(width), (unsigned)together, 1};
     int64_t shared = row_shared_bytes(width, together, row_fits(width, together, kept) ? kept : 0);
@@ -110,12 +114,24 @@ static wd_cuda_launch_fn *const launch[WD_OP_COUNT] = {
     [WD_OP_SUM_SQUARES_CHUNKS] = wd_cuda_launch_sum_squares_chunks,
     [WD_OP_CLIP_FACTOR] = wd_cuda_launch_clip_factor,
     [WD_OP_ADAMW] = wd_cuda_launch_adamw,
+    [WD_OP_MATMUL] = wd_cuda_launch_matmul,
+    [WD_OP_ATTENTION] = wd_cuda_launch_attention,
+    [WD_OP_ATTENTION_BACKWARD] = wd_cuda_launch_attention_backward,
+    [WD_OP_CONV] = wd_cuda_launch_conv,
 };
 
 bool wd_cuda_kernels_take(wd_op op, const void *args)
 {
-    (void)args;
-    return launch[op] != NULL;
+    const wd_attention_args *forth = args;
+    const wd_attention_backward_args *back = args;
+    switch (op) {
+    case WD_OP_ATTENTION:
+        return forth->head_dim <= HEAD_MAX;
+    case WD_OP_ATTENTION_BACKWARD:
+        return back->head_dim <= HEAD_MAX;
+    default:
+        return launch[op] != NULL;
+    }
 }
 
 size_t wd_cuda_kernels_workspace(wd_op op, const void *args)

@@ -70,6 +70,23 @@ typedef struct wd_cuda_adamw {
     adamw_scalars *scalars; /* [1] workspace */
 } wd_cuda_adamw;
 
+typedef struct wd_cuda_attention {
+    wd_attention_args op;
+    float log_repeat; /* of how many the last key stands for */
+} wd_cuda_attention;
+
+typedef struct wd_cuda_attention_backward {
+    wd_attention_backward_args op;
+    float *dot_o; /* [B, N, L] workspace: do o */
+    float log_repeat;
+} wd_cuda_attention_backward;
+
+/* As a product: rows are places of the output. */
+typedef struct wd_cuda_conv {
+    wd_conv_args op;
+    int64_t rows, depth;
+} wd_cuda_conv;
+
 typedef struct wd_cuda_mse {
     wd_mse_args op;
     double *sums; /* [B, chunks of a sample] workspace */

@@ -33,7 +33,12 @@
     X(mse_finish)                                                                                  \
     X(clip_factor)                                                                                 \
     X(adamw_scalars)                                                                               \
-    X(adamw)
+    X(adamw)                                                                                       \
+    X(attention)                                                                                   \
+    X(attention_backward_queries)                                                                  \
+    X(attention_backward_keys)                                                                     \
+    X(matmul)                                                                                      \
+    X(conv)
 
 typedef enum wd_cuda_kernel {
 #define X(name) WD_CUDA_##name,

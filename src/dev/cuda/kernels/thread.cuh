@@ -50,7 +50,7 @@ static __device__ __forceinline__ void *wd_shared(void)
 /* The stand-in's kernels by name: see cuda/standin/blocks.h. */
 #define WD_KERNEL(name, args_type)                                                                 \
     static void name##_thread(const args_type &a);                                                 \
-    extern "C" void wd_kernel_##name(const void *args)                                       \
+    extern "C" void wd_kernel_##name(const void *args)                                             \
     {                                                                                              \
         name##_thread(*(const args_type *)args);                                                   \
     }                                                                                              \

@@ -14,6 +14,7 @@
 #include "dev/sum_order.h"
 
 enum { WAYS_LIGHT = WD_STANDIN_ORDERS, WAYS_ALL = WD_STANDIN_ORDERS };
+enum { SLOW_STEP = 4 };
 enum { EXECUTOR_GENERIC, EXECUTOR_STANDIN, EXECUTORS };
 
 static wd_standin *executor_standins[WAYS_ALL]; /* kept for the whole test */

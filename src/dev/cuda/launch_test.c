@@ -1,0 +1,137 @@
+/* How kernels are launched: within what every GPU allows, with grids that depend on the arguments
+ * alone. That the launches compute what they should is tested by src/dev/cpu's tests of kernels. */
+#include "testing.h"
+
+#include "dev/cuda/launch.h"
+
+enum { THREADS_MAX = 256, SHARED_MAX = 48 * 1024, LAUNCHES_MAX = 4 };
+
+typedef struct launches {
+    int count;
+    wd_cuda_kernel kernel[LAUNCHES_MAX];
+    unsigned grid[LAUNCHES_MAX][3];
+} launches;
+
+static void note(void *context, wd_cuda_kernel kernel, const unsigned grid[3],
+                 const unsigned block[3], size_t shared_bytes, const void *args, size_t bytes)
+{
+    launches *l = context;
+    unsigned threads = block[0] * block[1] * block[2];
+    assert_true(l->count < LAUNCHES_MAX);
+    assert_true(threads > 0 && threads <= THREADS_MAX && threads % 32 == 0);
+    assert_true(grid[0] > 0 && grid[1] > 0 && grid[1] <= 65535 && grid[2] == 1);
+    assert_true(shared_bytes <= SHARED_MAX);
+    assert_true(args && bytes <= 4096);
+    memcpy(l->grid[l->count], grid, sizeof l->grid[0]);
+    l->kernel[l->count++] = kernel;
+}
+
+static launches launches_of(wd_op op, const void *args)
+{
+    static char workspace[1 << 22];
+    launches l = {0};
+    assert_true(wd_cuda_kernels_take(op, args));
+    assert_true(wd_cuda_kernels_workspace(op, args) <= sizeof workspace);
+    wd_cuda_kernels_run(op, args, workspace, note, &l);
+    return l;
+}
+
+static void rows_of_any_width(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {1, 96, 1536, 5120, 8192, 8200, 100000};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        char data[4];
+        wd_rmsnorm_args a = {data,      data, data, NULL, NULL, WD_F32, WD_F32, 1000,
+                             widths[i], 2,    1,    0,    0,    1e-6f,  false};
+        launches l = launches_of(WD_OP_RMSNORM, &a);
+        assert_int_equal(l.count, 1);
+        assert_int_equal(l.kernel[0], WD_CUDA_rmsnorm);
+        assert_true(l.grid[0][0] >= 125 && l.grid[0][0] <= 1000);
+        assert_int_equal(wd_cuda_kernels_workspace(WD_OP_RMSNORM, &a), 0);
+    }
+}
+
+/* A gradient's workspace: [R, 4] and, for every 32 rows of a sample, [2, D]. */
+static void workspace_is_counted(void **state)
+{
+    (void)state;
+    char data[4];
+    wd_layernorm_backward_args a = {.dx = data,
+                                    .dy = data,
+                                    .x = data,
+                                    .type = WD_BF16,
+                                    .rows = 2 * 33,
+                                    .width = 64,
+                                    .rows_per_sample = 33,
+                                    .sample_stride = 64};
+    assert_int_equal(wd_cuda_kernels_workspace(WD_OP_LAYERNORM_BACKWARD, &a),
+                     4 * (66 * 4 + 2 * 2 * 2 * 64));
+    launches l = launches_of(WD_OP_LAYERNORM_BACKWARD, &a);
+    assert_int_equal(l.count, 3);
+    assert_int_equal(l.kernel[0], WD_CUDA_layernorm_backward_rows);
+    assert_int_equal(l.kernel[1], WD_CUDA_layernorm_backward_columns);
+    assert_int_equal(l.kernel[2], WD_CUDA_column_sums_finish);
+    assert_int_equal(l.grid[1][0], 4); /* groups of 32 rows and of 1 */
+}
+
+/* Heads of any size that shared memory holds. */
+static void attention_of_large_heads(void **state)
+{
+    (void)state;
+    static const int64_t heads[] = {1, 64, 128, 384, 640, 1024, 2048};
+    char data[4];
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        wd_attention_args a = {.o = data,
+                               .q = data,
+                               .k = data,
+                               .v = data,
+                               .samples = 2,
+                               .kv_samples = 1,
+                               .heads = 3,
+                               .head_dim = heads[i],
+                               .q_tokens = 100,
+                               .kv_tokens = 77};
+        wd_attention_backward_args b = {.dq = data,
+                                        .samples = 2,
+                                        .heads = 3,
+                                        .head_dim = heads[i],
+                                        .q_tokens = 100,
+                                        .kv_tokens = 77};
+        assert_int_equal(launches_of(WD_OP_ATTENTION, &a).count, 1);
+        assert_int_equal(launches_of(WD_OP_ATTENTION_BACKWARD, &b).count, 2);
+        a.head_dim = b.head_dim = 2049;
+        assert_false(wd_cuda_kernels_take(WD_OP_ATTENTION, &a));
+        assert_false(wd_cuda_kernels_take(WD_OP_ATTENTION_BACKWARD, &b));
+    }
+}
+
+static void nothing_to_do_launches_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(launches_of(WD_OP_CAST, &(wd_cast_args){0}).count, 0);
+    assert_int_equal(launches_of(WD_OP_RESIDUAL, &(wd_residual_args){.width = 8}).count, 0);
+    assert_int_equal(
+        launches_of(WD_OP_RMSNORM_BACKWARD, &(wd_rmsnorm_backward_args){.width = 8}).count, 0);
+    assert_int_equal(launches_of(WD_OP_MATMUL, &(wd_matmul_args){.m = 3, .n = 5}).count, 0);
+}
+
+static void kernels_have_names(void **state)
+{
+    (void)state;
+    assert_string_equal(wd_cuda_kernel_symbol(WD_CUDA_layernorm), "wd_kernel_layernorm");
+    for (int i = 0; i < WD_CUDA_KERNEL_COUNT; i++)
+        assert_memory_equal(wd_cuda_kernel_symbol((wd_cuda_kernel)i), "wd_kernel_", 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_any_width),
+        cmocka_unit_test(workspace_is_counted),
+        cmocka_unit_test(attention_of_large_heads),
+        cmocka_unit_test(nothing_to_do_launches_nothing),
+        cmocka_unit_test(kernels_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
