@@ -11,10 +11,13 @@ target_link_libraries(wd_cuda_objects PRIVATE wd_flags)
 # The stand-in of the driver.
 set(WD_CUDA_STANDIN ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin)
 add_library(wd_cuda_standin STATIC EXCLUDE_FROM_ALL ${WD_CUDA_STANDIN}/driver.c
+            ${WD_CUDA_STANDIN}/image.c ${WD_CUDA_STANDIN}/kernels.c
             ${WD_CUDA_STANDIN}/pool.c ${WD_CUDA_STANDIN}/streams.c ${WD_CUDA_STANDIN}/work.c)
 target_include_directories(wd_cuda_standin PRIVATE ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include)
-target_link_libraries(wd_cuda_standin PRIVATE wd_flags)
+# wd_cuda_standin_libraries is of cmake/tests.cmake.
+target_link_libraries(wd_cuda_standin PRIVATE wd_flags
+                      INTERFACE wd_cuda_standin_libraries wd_cuda_on_host)
 
 # NVIDIA's own headers, which tests compare our declarations with.
 find_path(WD_CUDA_INCLUDE cuda.h HINTS $ENV{CUDA_HOME}/include $ENV{CUDA_PATH}/include

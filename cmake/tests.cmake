@@ -80,7 +80,7 @@ function(wd_unit_test name target source)
   endif()
   if(name MATCHES "^dev/cuda/")
     target_link_libraries(${target} PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
-                          wd_cuda_standin wd_cuda_on_host wandistiller ${CMAKE_DL_LIBS})
+                          wd_cuda_standin ${CMAKE_DL_LIBS})
   endif()
   add_test(NAME ${name} COMMAND ${target})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
@@ -137,7 +137,7 @@ add_library(wd_cuda_standin_libraries STATIC EXCLUDE_FROM_ALL
             ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/lt.c)
 target_include_directories(wd_cuda_standin_libraries PRIVATE ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include)
-target_link_libraries(wd_cuda_standin_libraries PRIVATE wd_flags)
+target_link_libraries(wd_cuda_standin_libraries PRIVATE wd_flags wandistiller)
 # A driver with which cuDNN plans and nothing runs.
 add_library(cuda_no_gpu MODULE ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/no_gpu.c)
 target_link_libraries(cuda_no_gpu PRIVATE wd_flags)

@@ -15,7 +15,8 @@
 static const int executor_threads[] = {1, 3, 2, 12};
 enum { WAYS_LIGHT = 2, WAYS_ALL = sizeof executor_threads / sizeof *executor_threads };
 
-/* Tests that take long leave all but every SLOW_STEP-th of their sizes out where kernels are slow. */
+/* Tests that take long leave all but every SLOW_STEP-th of their sizes out where kernels are
+ * slow. */
 enum { SLOW_STEP = 1 };
 
 /* Executors are numbered, the one that tests take if they take one only comes last; each has `ways`

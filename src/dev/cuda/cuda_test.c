@@ -14,7 +14,7 @@ static void install(uint64_t seed)
 {
     wd_standin_options options = WD_STANDIN_DEFAULTS;
     options.seed = seed;
-    wd_standin_install(&options);
+    wd_standin_install_all(&options);
 }
 
 static wd_device *open_device(int number)
@@ -90,12 +90,12 @@ static void what_cannot_be_opened_is_refused(void **state)
                     "cuda:2: expected a GPU below 2");
     assert_int_equal(wd_standin_remove(), 0);
     options.capability = 75;
-    wd_standin_install(&options);
+    wd_standin_install_all(&options);
     wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_UNSUPPORTED,
                     "compute capability 7.5: expected 8.0");
     assert_int_equal(wd_standin_remove(), 0);
     options.devices = 0;
-    wd_standin_install(&options);
+    wd_standin_install_all(&options);
     wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_UNSUPPORTED, "shows 0");
     int count = -1;
     wd_test_ok(wd_cuda_count(&count, &err), &err);
@@ -134,7 +134,7 @@ static void a_shortage_names_other_processes(void **state)
     void *block = NULL, *first;
     wd_err err = {0};
     options.bytes_of_others = 512 << 20;
-    wd_standin_install(&options);
+    wd_standin_install_all(&options);
     wd_device *one = open_device(0), *two = open_device(0);
     assert_true(wd_device_bytes_max(one) < (size_t)512 << 20);
     first = take(two, 400 << 20);
@@ -154,33 +154,36 @@ static void a_shortage_names_other_processes(void **state)
 
 /* What crosses two streams of two devices arrives whole where events say so, in any order that
  * the streams take. */
-static void send_around(uint64_t seed, bool peers)
+static void send_around(bool peers)
 {
     enum { COUNT = 1000, ROUNDS = 6, BYTES = COUNT * sizeof(int) };
     wd_standin_options options = WD_STANDIN_DEFAULTS;
     wd_err err = {0};
     wd_event *sent, *taken;
-    options.seed = seed;
     options.no_peers = !peers;
-    wd_standin_install(&options);
+    wd_standin_install_all(&options);
     wd_device *one = open_device(0), *two = open_device(1);
     wd_queue *up = open_queue(one), *down = open_queue(two);
     wd_test_ok(wd_event_open(&sent, one, &err), &err);
     wd_test_ok(wd_event_open(&taken, two, &err), &err);
     void *first = take(one, BYTES), *second = take(two, BYTES);
     int *in = take_host(one, COUNT * ROUNDS, 5), *out = take_host(two, COUNT * ROUNDS, 0);
-    for (int r = 0; r < ROUNDS; r++) {
-        wd_event_wait_on(up, taken); /* nobody reads `second` any more */
-        wd_queue_copy(up, first, in + (size_t)r * COUNT, BYTES);
-        wd_queue_copy(up, second, first, BYTES);
-        wd_event_record(sent, up);
-        wd_event_wait_on(down, sent);
-        wd_queue_copy(down, out + (size_t)r * COUNT, second, BYTES);
-        wd_event_record(taken, down);
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        wd_standin_seed(seed);
+        memset(out, 0, (size_t)ROUNDS * BYTES);
+        for (int r = 0; r < ROUNDS; r++) {
+            wd_event_wait_on(up, taken); /* nobody reads `second` any more */
+            wd_queue_copy(up, first, in + (size_t)r * COUNT, BYTES);
+            wd_queue_copy(up, second, first, BYTES);
+            wd_event_record(sent, up);
+            wd_event_wait_on(down, sent);
+            wd_queue_copy(down, out + (size_t)r * COUNT, second, BYTES);
+            wd_event_record(taken, down);
+        }
+        wd_event_wait(taken);
+        assert_true(wd_event_is_done(taken) && wd_event_is_done(sent));
+        assert_memory_equal(in, out, (size_t)ROUNDS * BYTES);
     }
-    wd_event_wait(taken);
-    assert_true(wd_event_is_done(taken) && wd_event_is_done(sent));
-    assert_memory_equal(in, out, (size_t)ROUNDS * BYTES);
     well(one);
     well(two);
     wd_host_free(one, in);
@@ -199,28 +202,34 @@ static void send_around(uint64_t seed, bool peers)
 static void events_order_streams_of_two_gpus(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < SEEDS; seed++) send_around(seed, seed % 2);
+    send_around(true);
+    send_around(false);
 }
 
-/* One stream writes, another reads, with an event between them or without. Returns whether what was
- * read is what was written. */
-static bool is_read_after_it_is_written(uint64_t seed, bool with_event)
+/* One stream writes, another reads, with an event between them or without: in how many orders, each
+ * of another seed, something else is read than what was written. */
+static int times_read_wrongly(bool with_event)
 {
+    int wrong = 0;
     wd_err err = {0};
     wd_event *event;
-    install(seed);
+    install(0);
     wd_device *device = open_device(0);
     wd_queue *writer = open_queue(device), *reader = open_queue(device);
     wd_test_ok(wd_event_open(&event, device, &err), &err);
     void *block = take(device, sizeof(int));
-    int *in = take_host(device, 1, 7), *out = take_host(device, 1, 0);
-    wd_queue_copy(writer, block, in, sizeof *in);
-    if (with_event) wd_event_record(event, writer);
-    if (with_event) wd_event_wait_on(reader, event);
-    wd_queue_copy(reader, out, block, sizeof *in);
-    wd_queue_wait(reader);
-    const bool good = *out == 7;
-    wd_queue_wait(writer);
+    int *in = take_host(device, 1, 0), *out = take_host(device, 1, 0);
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        wd_standin_seed(seed);
+        *in = (int)seed + 1;
+        wd_queue_copy(writer, block, in, sizeof *in);
+        if (with_event) wd_event_record(event, writer);
+        if (with_event) wd_event_wait_on(reader, event);
+        wd_queue_copy(reader, out, block, sizeof *in);
+        wd_queue_wait(reader);
+        wrong += *out != *in;
+        wd_queue_wait(writer);
+    }
     well(device);
     wd_host_free(device, in);
     wd_host_free(device, out);
@@ -230,19 +239,15 @@ static bool is_read_after_it_is_written(uint64_t seed, bool with_event)
     wd_queue_close(reader);
     wd_device_close(device);
     assert_int_equal(wd_standin_remove(), 0);
-    return good;
+    return wrong;
 }
 
-/* The stand-in finds an event that is missing: so the tests above show something. */
+/* The stand-in finds an event that is missing: so the tests here show something. */
 static void a_missing_event_is_found(void **state)
 {
     (void)state;
-    int wrong = 0;
-    for (uint64_t seed = 0; seed < SEEDS; seed++) {
-        assert_true(is_read_after_it_is_written(seed, true));
-        wrong += !is_read_after_it_is_written(seed, false);
-    }
-    assert_in_range(wrong, 1, SEEDS - 1);
+    assert_int_equal(times_read_wrongly(true), 0);
+    assert_in_range(times_read_wrongly(false), 1, SEEDS - 1);
 }
 
 /* A host's read before it has waited finds nothing: copies are put on a stream, and run later. */
@@ -367,7 +372,7 @@ static void faults_are_kept(void **state)
     assert_int_equal(wd_standin_remove(), 0);
 }
 
-static void an_unknown_operation_is_a_fault(void **state)
+static void an_operation_without_a_kernel_is_a_fault(void **state)
 {
     (void)state;
     wd_err err = {0};
@@ -375,7 +380,9 @@ static void an_unknown_operation_is_a_fault(void **state)
     wd_device *device = open_device(0);
     wd_queue *queue = open_queue(device);
     wd_op_fill(queue, &(wd_fill_args){.type = WD_F32});
-    wd_test_refused(wd_device_fault(device, &err), &err, WD_DEVICE_FAULT, "operation fill");
+    well(device);
+    wd_op_attention(queue, &(wd_attention_args){.type = WD_F32, .head_dim = 1 << 20});
+    wd_test_refused(wd_device_fault(device, &err), &err, WD_DEVICE_FAULT, "operation attention");
     wd_queue_close(queue);
     wd_device_close(device);
     assert_int_equal(wd_standin_remove(), 0);
@@ -384,13 +391,12 @@ static void an_unknown_operation_is_a_fault(void **state)
 /* Opens all there is and closes it. */
 static wd_status open_all(void *context, wd_err *err)
 {
-    wd_device *device = NULL, *other = NULL;
+    wd_device *device = NULL;
     wd_queue *queue = NULL;
     wd_event *event = NULL;
     void *block = NULL, *host = NULL;
     (void)context;
     wd_status status = wd_device_open_cuda(&device, 0, err);
-    if (status == WD_OK) status = wd_device_open_cuda(&other, 1, err);
     if (status == WD_OK) status = wd_queue_open(&queue, device, err);
     if (status == WD_OK) status = wd_event_open(&event, device, err);
     if (status == WD_OK) status = wd_device_alloc(&block, device, 100, "x", err);
@@ -405,7 +411,6 @@ static wd_status open_all(void *context, wd_err *err)
     if (host) wd_host_free(device, host);
     wd_event_close(event);
     wd_queue_close(queue);
-    wd_device_close(other);
     wd_device_close(device);
     return status;
 }
@@ -431,14 +436,16 @@ static void calls_of_the_driver_may_fail(void **state)
         wd_standin_fail_call(n, WD_CU_NOT_SUPPORTED);
         const wd_status status = open_all(NULL, &err);
         const bool reached = wd_standin_count().calls >= n;
-        wd_standin_remove(); /* a call that frees may have been the one that failed */
+        wd_standin_remove(); /* a call that frees may have been what failed */
         assert_int_equal(wd_memory_held(), held);
         if (!reached) break;
-        if (status != WD_OK) assert_non_null(strstr(err.message, "CUDA_ERROR_NOT_SUPPORTED"));
+        if (status != WD_OK) /* cuBLASLt says it in its own words */
+            assert_true(strstr(err.message, "CUDA_ERROR_NOT_SUPPORTED") ||
+                        strstr(err.message, "CUBLAS_STATUS_EXECUTION_FAILED"));
         refused += status != WD_OK;
     }
-    assert_in_range(n, 40, 200);
-    assert_in_range(refused, 30, n);
+    assert_in_range(n, 60, 400);
+    assert_in_range(refused, 50, n);
 }
 
 /* ---- threads ---- */
@@ -491,7 +498,7 @@ int main(void)
         cmocka_unit_test(registered_memory_can_be_copied),
         cmocka_unit_test(the_driver_refuses_memory_that_is_not_pinned),
         cmocka_unit_test(faults_are_kept),
-        cmocka_unit_test(an_unknown_operation_is_a_fault),
+        cmocka_unit_test(an_operation_without_a_kernel_is_a_fault),
         cmocka_unit_test(allocations_may_fail),
         cmocka_unit_test(calls_of_the_driver_may_fail),
         cmocka_unit_test(several_threads_may_call),

@@ -8,12 +8,18 @@
 #ifndef WD_DEV_CUDA_IMPL_H
 #define WD_DEV_CUDA_IMPL_H
 
+#include "dev/cuda/launch.h"
 #include "dev/cuda/library.h"
 #include "dev/device_impl.h"
 
 typedef struct wd_cuda_device {
     wd_device base;
     wd_cuda_gpu gpu;
+    wd_cuda_products *products;
+    wd_cuda_attention *attention;
+    wd_cuda_conv *conv;
+    wd_cu_module module; /* of our kernels */
+    wd_cu_function kernel[WD_CUDA_KERNEL_COUNT];
     wd_cu_stream setup;          /* on which blocks are zeroed */
     struct wd_cuda_device *next; /* of those that are open in this process */
     _Atomic bool failed;

@@ -233,7 +233,7 @@ wd_cu_result wd_standin_module_load_data(wd_cu_module *module, const void *image
 
 wd_cu_result wd_standin_module_unload(wd_cu_module module)
 {
-    ENTER(true);
+    ENTER(false);
     if (module != (wd_cu_module)s) return wd_standin_leave(WD_CU_INVALID_HANDLE);
     s->modules--;
     return wd_standin_leave(WD_CU_SUCCESS);
@@ -292,6 +292,13 @@ wd_standin_counts wd_standin_count(void)
     const wd_standin_counts counts = s->counts;
     pthread_mutex_unlock(&lock);
     return counts;
+}
+
+void wd_standin_seed(uint64_t seed)
+{
+    pthread_mutex_lock(&lock);
+    s->random = seed;
+    pthread_mutex_unlock(&lock);
 }
 
 void wd_standin_fail_call(int64_t n, wd_cu_result result)

@@ -2,7 +2,8 @@
  * (dev/cuda/api.h) as NVIDIA's, and is as strict as a GPU can be, or stricter:
  *
  *   - a GPU's memory is host memory that nobody can touch (PROT_NONE) but while a kernel or a copy
- *     of that GPU runs; it begins as garbage, and the page behind a block is never accessible;
+ *     of that GPU runs; it begins as garbage (its first 4 MiB), and the page behind a block is
+ * never accessible;
  *   - nothing that is put on a stream runs before somebody waits for it; then the streams come
  *     forward in an order that is drawn from a seed, any that streams and events allow, so that an
  *     event that is missing becomes a wrong result;
@@ -25,7 +26,7 @@ enum { WD_STANDIN_DEVICES_MAX = 8 };
 /* A launch of a kernel that takes one struct by value. */
 typedef struct wd_standin_launch {
     unsigned grid[3], block[3];
-    size_t shared_bytes;
+    size_t shared_bytes, argument_bytes;
     uint64_t seed; /* for the order in which its threads run */
 } wd_standin_launch;
 
@@ -46,7 +47,7 @@ typedef struct wd_standin_options {
     uint64_t seed;           /* of the order in which streams come forward */
     /* The kernel of that name; NULL: the image that is loaded has none. */
     const wd_standin_function *(*find)(const char *name);
-    const wd_cuda_api *libraries; /* the tables of other libraries, borrowed; NULL: none */
+    const wd_cuda_api *libraries; /* the tables of other libraries, copied; NULL: none */
 } wd_standin_options;
 
 /* Two devices of 1 GiB. */
@@ -55,6 +56,10 @@ typedef struct wd_standin_options {
         .devices = 2, .bytes = (size_t)1 << 30, .bytes_of_context = 1 << 20, .capability = 90,     \
         .name = "NVIDIA Stand-in"                                                                  \
     }
+
+/* The same with our own kernels, compiled for the host, and stand-ins for cuBLASLt and cuDNN: all
+ * that the cuda device needs. Fills `options`' find and libraries. */
+void wd_standin_install_all(wd_standin_options *options);
 
 /* Puts it in the place of NVIDIA's libraries, as new. `options` is copied. */
 void wd_standin_install(const wd_standin_options *options);
@@ -74,6 +79,9 @@ typedef struct wd_standin_counts {
 } wd_standin_counts;
 
 wd_standin_counts wd_standin_count(void);
+
+/* The order of streams is drawn from `seed` from now on. */
+void wd_standin_seed(uint64_t seed);
 
 /* Call number `n` of the driver from now (1: the next) fails with `result`, once; 0: none does. */
 void wd_standin_fail_call(int64_t n, wd_cu_result result);

@@ -20,7 +20,7 @@ static wd_standin_state *const s = &wd_the_standin;
 static range *device_ranges, *host_ranges;
 static unsigned reached; /* devices whose memory is accessible */
 
-enum { GARBAGE = 0xa5, ALIGNMENT = 256 };
+enum { GARBAGE = 0xa5, GARBAGE_MAX = 4 << 20, ALIGNMENT = 256 };
 
 static size_t page_bytes(void)
 {
@@ -88,7 +88,7 @@ static range *map(range **list, size_t bytes, int device)
     char *start = mmap(NULL, inside + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!r || start == MAP_FAILED || mprotect(start, inside, PROT_READ | PROT_WRITE)) abort();
     *r = (range){*list, start + inside - rounded, bytes, inside + page, device};
-    memset(start, GARBAGE, inside);
+    memset(r->start, GARBAGE, bytes < GARBAGE_MAX ? bytes : GARBAGE_MAX);
     *list = r;
     return r;
 }

@@ -159,6 +159,7 @@ wd_cu_result wd_standin_launch_kernel(wd_cu_function function, unsigned grid_x, 
     if (!l.kernel || parameters || !read_extra(&argument, &bytes, extra) || !is_allowed(&l.shape))
         return wd_standin_leave(WD_CU_INVALID_VALUE);
     memcpy(l.argument, argument, bytes);
+    l.shape.argument_bytes = bytes;
     s->counts.launches++;
     const wd_standin_work w = {.run = run_kernel, .reach = reach_of(device)};
     return wd_standin_leave(wd_standin_submit(stream, &w, &l, offsetof(launch, argument) + bytes));
