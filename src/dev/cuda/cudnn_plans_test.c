@@ -1,7 +1,7 @@
 /* Asks NVIDIA's cuDNN, where it is installed, for plans of the attention and the convolutions of
- * the Wan models on an H200: every one must be there, repeat itself bit for bit, and take no more
- * workspace than a dry run counts. No GPU is needed: cuDNN is given a driver that does nothing
- * (standin/no_gpu.c) and the properties of the GPU. */
+ * the Wan models on an H200, and for some of them on other GPUs: every one must be there, repeat
+ * itself bit for bit, and take no more workspace than a dry run counts. No GPU is needed: cuDNN is
+ * given a driver that does nothing (standin/no_gpu.c) and the properties of a GPU. */
 #include "testing.h"
 
 #include <dlfcn.h>
@@ -11,21 +11,45 @@
 #include "dev/cuda/conv_graph.h"
 #include "dev/cuda/lookup.h"
 
-/* What cuDNN wants to know of a GPU. */
-static const char h200[] =
-    "{\"deviceVer\": 900, \"cudaDeviceId\": 0, \"driverVer\": 13000,"
+typedef struct gpu {
+    const char *name;
+    int capability, multiprocessors, shared_bytes;
+} gpu;
+
+static const gpu h200 = {"NVIDIA H200", 900, 132, 232448};
+
+/* What cuDNN wants to know of a GPU; what differs among them matters, the rest is an H200's. */
+static const char properties[] =
+    "{\"deviceVer\": %d, \"cudaDeviceId\": 0, \"driverVer\": 13000,"
     " \"totalGlobalMem\": 150754820096, \"maxGridSize\": [2147483647, 65535, 65535],"
-    " \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, \"multiProcessorCount\": 132,"
+    " \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, \"multiProcessorCount\": %d,"
     " \"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152,"
-    " \"maxSharedMemoryPerBlockOptin\": 232448, \"reservedSharedMemoryPerBlock\": 1024,"
+    " \"maxSharedMemoryPerBlockOptin\": %d, \"reservedSharedMemoryPerBlock\": 1024,"
     " \"maxRegistersPerSM\": 65536, \"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024,"
     " \"maxThreadsPerSM\": 2048, \"pciDeviceId\": 0, \"isTccDriver\": 0,"
     " \"supportCoopLaunch\": 1, \"smClockRateKHz\": 1980000, \"memClockRateKHz\": 3201000,"
-    " \"l2CacheSize\": 62914560, \"deviceName\": \"NVIDIA H200\"}";
+    " \"l2CacheSize\": 62914560, \"deviceName\": \"%s\"}";
 
 static wd_cuda_api api;
 static wd_cudnn_target target;
 static const char *missing; /* why nothing can be planned */
+
+/* What is planned from now on is planned for `gpu`. */
+static bool plan_for(const gpu *g)
+{
+    char text[1024];
+    wd_cudnn_descriptor device = NULL;
+    const wd_cuda_cudnn *cudnn = target.cudnn;
+    int length = snprintf(text, sizeof text, properties, g->capability, g->multiprocessors,
+                          g->shared_bytes, g->name);
+    if (target.device) cudnn->descriptor_destroy(target.device);
+    target.device = NULL;
+    if (cudnn->descriptor_create(WD_CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &device)) return false;
+    target.device = device;
+    return !cudnn->set(device, WD_CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, WD_CUDNN_TYPE_CHAR,
+                       length, text) &&
+           !cudnn->finalize(device);
+}
 
 static void find_cudnn(void)
 {
@@ -47,16 +71,8 @@ static void find_cudnn(void)
         return;
     }
     wd_test_ok(wd_cuda_api_fill(&api, WD_CUDA_CUDNN, found.handle, found.path, &err), &err);
-    wd_cudnn_descriptor device = NULL;
-    const wd_cuda_cudnn *cudnn = &api.cudnn;
-    if (cudnn->descriptor_create(WD_CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &device) ||
-        cudnn->set(device, WD_CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, WD_CUDNN_TYPE_CHAR,
-                   sizeof h200 - 1, h200) ||
-        cudnn->finalize(device)) {
-        missing = "this cuDNN does not plan for a GPU that is only described";
-        return;
-    }
-    target = (wd_cudnn_target){.cudnn = cudnn, .device = device};
+    target = (wd_cudnn_target){.cudnn = &api.cudnn};
+    if (!plan_for(&h200)) missing = "this cuDNN does not plan for a GPU that is only described";
 }
 
 /* ---- attention ---- */
@@ -68,7 +84,7 @@ static void plan_attention(const wd_attention_key *key)
     wd_err err;
     wd_cudnn_plan plan;
     wd_cudnn_choice choice;
-    for (int all = 0; all < 2; all++) {
+    for (int all = 0; all < (key->samples > 1 ? 2 : 1); all++) {
         wd_attention_key next = *key;
         wd_cudnn_graph graph;
         if (!all) next.samples = next.kv_samples = 1;
@@ -146,7 +162,7 @@ static void attention_of_the_models(void **state)
         }
 }
 
-/* The whole padding, one key, one k and v for all samples. */
+/* The whole padding, and next to none; one k and v for all samples. */
 static void attention_to_prompts(void **state)
 {
     (void)state;
@@ -154,10 +170,10 @@ static void attention_to_prompts(void **state)
     static const int64_t keys[] = {512, 1, 2};
     for (int i = 0; i < 3; i++) {
         wd_attention_key key = forward_of(2, 12, 128, 1024, keys[i], WD_ATTENTION_ROW_BIAS);
-        plan_attention(&key);
-        plan_backward(key);
         key.kv_samples = 1;
         plan_attention(&key);
+        key.samples = 1;
+        plan_backward(key);
     }
 }
 
@@ -273,6 +289,31 @@ static void convolutions_of_the_vae(void **state)
     }
 }
 
+/* ---- other GPUs ---- */
+
+/* Of each generation that the kernels are compiled for: one layer's attention both ways, and a
+ * convolution. */
+static void other_gpus(void **state)
+{
+    (void)state;
+    if (missing) wd_test_skip(missing);
+    static const gpu gpus[] = {{"NVIDIA A100", 800, 108, 166912},
+                               {"NVIDIA RTX 3090", 860, 82, 101376},
+                               {"NVIDIA RTX 4090", 890, 128, 101376},
+                               {"NVIDIA B200", 1000, 148, 232448},
+                               {"NVIDIA RTX 5090", 1200, 170, 101376}};
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        assert_true(plan_for(&gpus[i]));
+        wd_attention_key key = forward_of(1, 12, 128, 1024, 1024, WD_ATTENTION_NO_BIAS);
+        plan_attention(&key);
+        plan_backward(key);
+        plan_backward(forward_of(1, 12, 128, 1024, 77, WD_ATTENTION_ROW_BIAS));
+        wd_conv_args args = conv_of(&layers[1], false, WD_F32);
+        plan_conv(&args);
+    }
+    assert_true(plan_for(&h200));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +321,7 @@ int main(void)
         cmocka_unit_test(attention_to_prompts),
         cmocka_unit_test(attention_of_the_text_encoder),
         cmocka_unit_test(convolutions_of_the_vae),
+        cmocka_unit_test(other_gpus),
     };
     find_cudnn();
     return cmocka_run_group_tests_name("cudnn_plans", tests, NULL, NULL);
