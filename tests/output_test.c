@@ -241,6 +241,28 @@ static void a_moved_folder_is_followed(void **state)
     assert_true(has(moved, last));
 }
 
+/* What run.json says of the folder is older than its move. */
+static void a_moved_run_goes_on_from_its_own_file(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("before"), *moved = wd_test_path("after");
+    wd_program_run(&program, RUN(out), "--stop_at_step", "4");
+    wd_program_succeeded(&program);
+    assert_int_equal(rename(out, moved), 0);
+    wd_program_run(&program, "train", "--config", wd_test_path("after/run.json"), "--resume",
+                   "--stop_at_step", "0", "--log_level", "warning");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "before is not there, so --output_dir is "));
+    assert_false(wd_path_exists(out));
+    assert_rows(moved, 8);
+    assert_same_weights(moved, wd_test_path("whole"));
+    wd_program_run(&program, "train", "--config", wd_test_path("after/run.json"), "--output_dir",
+                   out, "--stop_at_step", "1", "--log_level", "warning");
+    wd_program_succeeded(&program);
+    assert_steps_are(out, 1);
+    assert_rows(moved, 8);
+}
+
 /* All steps are done, and the student is made again; its checkpoint is the one that is there. */
 static void a_finished_run_that_is_resumed_writes_its_student(void **state)
 {
@@ -276,6 +298,7 @@ int main(void)
         cmocka_unit_test(some_paths_are_refused),
         cmocka_unit_test(one_run_at_a_time_has_the_folder),
         cmocka_unit_test(a_moved_folder_is_followed),
+        cmocka_unit_test(a_moved_run_goes_on_from_its_own_file),
         cmocka_unit_test(a_finished_run_that_is_resumed_writes_its_student),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

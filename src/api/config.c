@@ -4,12 +4,15 @@
 
 #include "api/options_json.h"
 #include "api/tables.h"
+#include "core/log.h"
 #include "core/memory.h"
+#include "io/file.h"
 
 struct wd_config {
     json_t *file;    /* owns the strings that options borrow */
     json_t *options; /* in it: borrowed */
     char *path;
+    char *folder; /* of a run.json: where it lies, without a slash at its end; NULL: it is none */
 };
 
 /* What a run.json has beside its options: see write_run in api/train.c. */
@@ -36,6 +39,15 @@ static wd_status check_neighbours(const json_t *file, const char *path, wd_err *
     return WD_OK;
 }
 
+static wd_status find_folder(wd_config *config, wd_err *err)
+{
+    char folder[WD_PATH_MAX];
+    WD_TRY(wd_path_beside(folder, config->path, "", err));
+    const size_t n = strlen(folder);
+    if (n > 1 && folder[n - 1] == '/') folder[n - 1] = 0;
+    return wd_copy_text(&config->folder, *folder ? folder : ".", err);
+}
+
 wd_status wd_config_open(wd_config **out, const char *path, wd_err *err)
 {
     wd_config *config;
@@ -44,10 +56,12 @@ wd_status wd_config_open(wd_config **out, const char *path, wd_err *err)
     WD_TRY_OUT(wd_copy_text(&config->path, path, err));
     WD_TRY_OUT(wd_json_load(&config->file, path, err));
     config->options = json_object_get(config->file, "options"); /* a run.json */
-    if (config->options)
+    if (config->options) {
         WD_TRY_OUT(check_neighbours(config->file, path, err));
-    else
+        WD_TRY_OUT(find_folder(config, err));
+    } else {
         config->options = config->file;
+    }
     if (!json_is_object(config->options)) {
         status =
             wd_fail(err, WD_BAD_FORMAT,
@@ -65,6 +79,7 @@ void wd_config_close(wd_config *config)
 {
     if (!config) return;
     json_decref(config->file);
+    wd_free(config->folder);
     wd_free(config->path);
     wd_free(config);
 }
@@ -130,6 +145,20 @@ static wd_status apply_list(wd_option_source *source, void *options, const wd_op
     return WD_OK;
 }
 
+/* The output folder of a run that was moved since is where its run.json is. */
+static void find_moved_run(const wd_config *config, wd_train_options *options)
+{
+    char checkpoints[WD_PATH_MAX];
+    if (!config->folder || !options->output_dir || wd_path_exists(options->output_dir)) return;
+    if (wd_path_join(checkpoints, config->folder, "checkpoints", NULL) != WD_OK) return;
+    if (!wd_path_is_folder(checkpoints)) return;
+    wd_log(WD_LOG_WARNING,
+           "%s: its output folder %s is not there, so --output_dir is %s, where the file lies, "
+           "unless the command line says otherwise",
+           config->path, options->output_dir, config->folder);
+    options->output_dir = config->folder;
+}
+
 wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd_err *err)
 {
     const char *key;
@@ -146,8 +175,9 @@ wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd
         if (status != WD_OK) break;
     }
     if (status == WD_OK) status = wd_option_source_end(&file, job, options, err);
-    if (status != WD_OK) wd_fail_in(err, "%s", config->path);
-    return status;
+    if (status != WD_OK) return wd_fail_in(err, "%s", config->path);
+    if (job == WD_JOB_TRAIN) find_moved_run(config, options);
+    return WD_OK;
 }
 
 static json_t *value_json(const void *options, const wd_option *o)
