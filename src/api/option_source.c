@@ -1,5 +1,6 @@
-/* What one source gives of the options, so that those of one source may be held against one another
- * while a command line still replaces what a file has said. */
+/* Which options one source gives: the command line, or a file. Within a source two options that
+ * contradict one another are an error; between sources the command line replaces what the file
+ * says. */
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>

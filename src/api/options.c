@@ -268,7 +268,7 @@ wd_status wd_option_set(void *options, const wd_option *option, const char *valu
     return WD_OK;
 }
 
-/* The struct's field that says how large it is. */
+/* The field of the options struct that holds the struct's size. */
 static size_t *bytes_of(void *options, const wd_option_table *table)
 {
     return (size_t *)(void *)((char *)options + table->bytes_at);
@@ -310,7 +310,7 @@ static bool is_given(const void *field, const wd_option *o)
     return true;
 }
 
-/* The fewest digits that are read as the same number. */
+/* Writes the number with the fewest digits from which the same number is read. */
 static void float_text(char *out, size_t bytes, double value)
 {
     for (int digits = 15; digits <= 17; digits++) {
@@ -380,7 +380,7 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b)
     return same;
 }
 
-/* A value that was put into the struct without wd_option_set. */
+/* Checks a value, which may have been put into the struct without wd_option_set. */
 static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
 {
     char text[64], expected[128];
@@ -395,7 +395,7 @@ static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
         break;
     case WD_OPTION_CHOICE:
         return set_choice(&choice, o, *(const char *const *)field, err);
-    case WD_OPTION_TEXT: /* with nothing before its names a path would be of the current folder */
+    case WD_OPTION_TEXT: /* an empty path would stand for the current folder, or for / */
         if (!(o->flags & WD_OPTION_FILE) || **(const char *const *)field) return WD_OK;
         return not_usable(err, o, "", "a path");
     default:
@@ -406,7 +406,7 @@ static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
     return not_usable(err, o, text, range_text(expected, sizeof expected, o));
 }
 
-/* A struct of another size is not what the library reads. */
+/* Refuses a struct of another size: it was built with the header of another version. */
 static wd_status check_bytes(const void *options, const wd_option_table *table, wd_job job,
                              wd_err *err)
 {

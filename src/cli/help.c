@@ -51,7 +51,7 @@ static void print_wrapped(FILE *to, const char *text, int at, int indent)
     fputc('\n', to);
 }
 
-/* The help sentence with what follows from the table. */
+/* The help sentence, with the default, or that the option is required. */
 static const char *full_help(char *out, size_t bytes, const wd_option *o)
 {
     const char *note = o->flags & WD_OPTION_REQUIRED ? " (required)" : "";

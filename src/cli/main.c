@@ -12,7 +12,7 @@
 
 #include "cli/cli.h"
 
-/* To standard error, as a signal handler may do it. */
+/* Writes to standard error with what a signal handler may call. */
 static void say(const char *text)
 {
     const ssize_t written = write(STDERR_FILENO, text, strlen(text));
@@ -28,10 +28,10 @@ static void on_signal(int number)
     if (wd_request_stop()) say("\nstopping; Ctrl-C ends at once\n");
 }
 
-/* Whether the job leaves something good behind when it is stopped: a checkpoint, or no half file.
- * Signals end any other job at once. Whoever reads the log of such a job may go before it does:
- * Ctrl-C ends `tee` first in `train 2>&1 | tee log`. What is written then is lost, and nothing
- * else. */
+/* Whether a signal asks the job to stop instead of ending it: `train` writes a checkpoint then, and
+ * `convert` removes its unfinished file. Signals end any other job at once. A job that stops by
+ * itself also goes on when nobody reads its log: in `train 2>&1 | tee log` Ctrl-C ends tee first.
+ */
 static bool stops_by_itself(wd_job job)
 {
     return job == WD_JOB_TRAIN || job == WD_JOB_CONVERT;
@@ -68,11 +68,11 @@ static void catch_signals(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); /* what mpirun hands on to its ranks */
-    struct sigaction inherited;        /* when a terminal is closed; nohup has it ignored */
+    struct sigaction inherited;        /* SIGHUP: the terminal was closed; nohup ignores it */
     if (!sigaction(SIGHUP, NULL, &inherited) && inherited.sa_handler != SIG_IGN)
         sigaction(SIGHUP, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* who writes a file that is too long sees it, as on a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes then fails with EFBIG */
 }
 
 /* Where a standard stream was closed /dev/null takes its place, or the log would go into a file
@@ -91,7 +91,7 @@ static int fail(const wd_err *err)
     return (int)err->status;
 }
 
-/* What was printed is there only once nothing of it is left in memory. */
+/* Writes out what stdio still holds of standard output, and says so if that fails. */
 static int finish(void)
 {
     wd_err err = {.status = WD_IO};
@@ -101,7 +101,8 @@ static int finish(void)
     return fail(&err);
 }
 
-/* `wandistiller help [COMMAND]`; the others are for the build, which installs what they print. */
+/* `wandistiller help [COMMAND]`. --man, --bash and --zsh print what the build installs: the manual
+ * page and the completions. */
 static int help(int argc, char **argv)
 {
     wd_job job;

@@ -39,7 +39,7 @@ static bool is_name(const char *arg)
     return !strncmp(arg, "--", 2) && arg[2];
 }
 
-/* The job's option or the one of every command; *is_common says which. */
+/* The option called `name`: one of every command (*is_common), or one of the job. */
 static const wd_option *find(bool *is_common, wd_job job, const char *name, wd_err *err)
 {
     wd_err ignored;
@@ -53,7 +53,7 @@ static wd_status give(target *to, const wd_option *o, const char *value, wd_err 
     return wd_option_give(&to->given, to->options, o, value, err);
 }
 
-/* Values of `o` behind its name: as many as its type takes. */
+/* Reads the values that follow the name of `o`: as many as its type takes. */
 static wd_status read_values(reader *r, target *to, const wd_option *o, wd_err *err)
 {
     const bool next = r->at < r->argc;

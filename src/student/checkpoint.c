@@ -32,7 +32,7 @@ enum {
 /* More than any run takes: numbers of samples stay far within int64_t. */
 static const int64_t steps_max = (int64_t)1 << 40;
 
-/* Stored buffers, in file order; gradients are not part of the state. */
+/* The buffers that a checkpoint holds, in the order of the file. Gradients are not among them. */
 static const struct {
     wd_params_buffer buffer;
     const char *prefix;
@@ -42,11 +42,11 @@ enum { PARTS = sizeof parts / sizeof *parts };
 
 /* ---- writing ---- */
 
-/* One tensor to be stored: what it is called, and where its values are. */
+/* One tensor that is written: its name in the file, and where its values are. */
 typedef struct stored {
     char name[NAME_MAX_BYTES];
     wd_tensor tensor;
-    int part; /* the buffer that it is of; PARTS: none */
+    int part; /* its buffer, an index of `parts`; PARTS: it is one of the caller's */
 } stored;
 
 static void list_tensors(stored *out, int64_t *count, const wd_params *params,
@@ -188,7 +188,8 @@ out:
 
 /* ---- opening ---- */
 
-/* Lines "hash  name", one for each of the two files, which must be there, with that hash. */
+/* Reads checksums.xxh128, which has a line "hash  name" for each of the two files, and compares the
+ * hashes with those of the files. */
 static wd_status check_sums(const char *folder, wd_err *err)
 {
     const char *const names[] = {state_name, json_name};

@@ -20,7 +20,7 @@ wd_status wd_checkpoint_list_path(char out[WD_PATH_MAX], const char *folder, con
     return wd_path_join(out, folder, name, err);
 }
 
-/* The name behind `prefix`, or NULL where it begins otherwise. */
+/* What follows `prefix` in `name`; NULL: the name does not begin with it. */
 static const char *behind(const char *name, const char *prefix)
 {
     const size_t length = strlen(prefix);
@@ -46,7 +46,7 @@ static int names_checkpoint(const struct dirent *entry)
     return wd_checkpoint_list_step(entry->d_name) >= 0;
 }
 
-/* An unfinished checkpoint, or one that has made room. */
+/* Whether the entry is an unfinished checkpoint, or one that has made room for another. */
 static int names_leftover(const struct dirent *entry)
 {
     const char *unfinished = behind(entry->d_name, WD_CHECKPOINT_UNFINISHED);
@@ -54,7 +54,7 @@ static int names_leftover(const struct dirent *entry)
     return is_aside(entry->d_name) && names_checkpoint(entry);
 }
 
-/* The newest first; of one step, the one that has its own name. */
+/* Sorts the newest first; of two of the same step, the one called step-... before .old-step-... */
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
     const int64_t left = wd_checkpoint_list_step((*a)->d_name),
@@ -182,7 +182,8 @@ static wd_status check_whole(bool *out, const char *path, wd_err *err)
     return status == WD_OUT_OF_MEMORY ? status : WD_OK;
 }
 
-/* The folder takes an unfinished one's name first, so that a kill leaves none that looks whole. */
+/* Renames the folder to the name of an unfinished checkpoint before it removes it, so that a kill
+ * leaves none that looks whole. */
 static wd_status remove_step(const char *folder, const char *path, int64_t step, wd_err *err)
 {
     char doomed[WD_PATH_MAX];

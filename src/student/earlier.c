@@ -17,15 +17,15 @@
 #include "student/checkpoint_list.h"
 #include "student/swap.h"
 
-/* How a part goes where the steps before `first_step` stay. */
+/* What happens to a part of a run when its steps before `first_step` stay in the folder. */
 typedef enum kind {
-    STUDENT, /* as a whole: it is of the last step */
-    STEPS,   /* a folder with an entry for each of some steps: the later ones go */
-    RECORD   /* a file that tells of all steps: a copy goes */
+    STUDENT, /* it is moved as a whole: the last step made it */
+    STEPS,   /* a folder with an entry for each of some steps: later entries are moved */
+    RECORD   /* a file that tells of all steps: it is copied */
 } kind;
 
-/* In the order in which they go. model_index.json is first of the student, so that nobody takes
- * half of it for a pipeline; run.json is last, for it says that the folder is a run's. */
+/* In the order in which they are moved. model_index.json is first of the student, so that nobody
+ * takes half of it for a pipeline; run.json is last, for it says that the folder is a run's. */
 static const struct {
     const char *name;
     kind kind;
@@ -39,7 +39,7 @@ enum { PARTS = sizeof parts / sizeof *parts };
 static const char events_prefix[] = "events.out.tfevents.";
 static const char unfinished_prefix[] = ".tmp-earlier-from-";
 
-/* Also a link that leads nowhere. */
+/* Whether `folder` has an entry called `name`, if only a symbolic link to nothing. */
 static bool is_there(const char *folder, const char *name)
 {
     char path[WD_PATH_MAX];
@@ -95,7 +95,8 @@ static int is_of_a_step(const struct dirent *entry)
 
 /* ---- one part ---- */
 
-/* A symbolic link leads to the same place from its new one. Begun again it goes on. */
+/* Moves a symbolic link so that it still leads to the same place. Called again after a kill it
+ * finishes the move. */
 static bool move_link(const char *target, const char *source)
 {
     char leads_to[PATH_MAX];
@@ -103,7 +104,7 @@ static bool move_link(const char *target, const char *source)
     return (!symlink(leads_to, target) || errno == EEXIST) && !unlink(source);
 }
 
-/* What is not there, or has been moved already, is fine. */
+/* Moves `name` from one folder to the other. If it is not there, it has been moved already. */
 static wd_status move_one(const char *to, const char *from, const char *name, wd_err *err)
 {
     char source[WD_PATH_MAX], target[WD_PATH_MAX];
@@ -192,7 +193,7 @@ static bool has_metrics(const char *folder)
            info.st_size > 0;
 }
 
-/* *out = whether there is anything that somebody could want to have again. */
+/* *out = whether the run has anything that is worth keeping. */
 static wd_status is_worth_it(bool *out, const char *folder, int64_t first_step, wd_err *err)
 {
     int checkpoints, sheets;
@@ -206,7 +207,8 @@ static wd_status is_worth_it(bool *out, const char *folder, int64_t first_step, 
     return WD_OK;
 }
 
-/* A later checkpoint is moved by itself, so that where a link leads to counts. */
+/* Whether `path` lies on the file system `device`, or is not there. `by_itself`: what lies in it is
+ * moved, so that of a symbolic link its target counts. */
 static bool can_be_moved(const char *path, dev_t device, bool by_itself)
 {
     struct stat info;
@@ -258,7 +260,8 @@ static void say_moved(const char *folder, const char *moved, int64_t first_step)
                folder, moved, word);
 }
 
-/* Collects what goes in `fresh`, then gives that its name. Begun again it goes on where it was. */
+/* Moves the parts into the folder `fresh`, then renames that. Called again after a kill it goes on
+ * where it was. */
 static wd_status collect(const char *folder, const char *fresh, int64_t first_step, wd_err *err)
 {
     char moved[WD_PATH_MAX];

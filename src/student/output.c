@@ -17,9 +17,9 @@
 #include "student/earlier.h"
 #include "student/export.h"
 
-/* ---- whose it is ---- */
+/* ---- which folders may be one ---- */
 
-/* *out = whether a run's run.json is there. */
+/* *out = whether `folder` has the run.json of a run of `train`. */
 static wd_status has_run_file(bool *out, const char *folder, wd_err *err)
 {
     char path[WD_PATH_MAX];
@@ -66,7 +66,7 @@ static wd_status check_place(const char *path, const wd_pipeline *teacher, wd_er
     return check_owner(path, err);
 }
 
-/* ---- who writes into it ---- */
+/* ---- the lock ---- */
 
 static wd_status refuse_second(const char *folder, int lock, wd_err *err)
 {
@@ -80,7 +80,7 @@ static wd_status refuse_second(const char *folder, int lock, wd_err *err)
                    folder, *holder ? holder : "its process is not known");
 }
 
-/* For whoever finds the lock taken. */
+/* Writes into the lock file which process holds it, for the message of a run that is refused. */
 static void say_holder(int lock)
 {
     char host[64] = "";
@@ -88,7 +88,7 @@ static void say_holder(int lock)
     if (!ftruncate(lock, 0)) dprintf(lock, "process %ld on %s\n", (long)getpid(), host);
 }
 
-/* Holds the lock on a file that is open; some file systems have none. */
+/* Locks the open file `lock`. A file system without locks is a warning. */
 static wd_status hold(const wd_output *o, int lock, wd_err *err)
 {
     int failed;
@@ -111,7 +111,8 @@ static wd_status cannot_open(const char *path, wd_err *err)
                    path, strerror(errno));
 }
 
-/* `create`: O_CREAT, or 0: a folder without .lock is then not locked, for no run has it. */
+/* Opens .lock and locks it. `create`: O_CREAT makes the file; with 0 a folder that has none is not
+ * locked, since no run has written into it. */
 static wd_status take_lock(wd_output *o, int create, wd_err *err)
 {
     char path[WD_PATH_MAX];
@@ -141,9 +142,9 @@ static void release(wd_output *o)
     o->locked = false;
 }
 
-/* ---- where it is ---- */
+/* ---- the folder's place ---- */
 
-/* Whether `path` is what is open as `fd`. */
+/* Whether `path` names the file or folder that is open as descriptor `fd`. */
 static bool is_open_as(const char *path, int fd)
 {
     struct stat there, here;
@@ -151,7 +152,7 @@ static bool is_open_as(const char *path, int fd)
            there.st_ino == here.st_ino;
 }
 
-/* Whether `path` is the folder that is locked, with the .lock that is. */
+/* Whether `path` is the folder that this run has locked, with the .lock that it has locked. */
 static bool is_ours(const wd_output *o, const char *path)
 {
     char lock[WD_PATH_MAX];
@@ -159,7 +160,7 @@ static bool is_ours(const wd_output *o, const char *path)
            is_open_as(lock, o->lock);
 }
 
-/* *out = the path that the system has for the folder that is locked. */
+/* *out = where the locked folder is now, as the system knows it; false: it is gone. */
 static bool find_moved(char out[WD_PATH_MAX], const wd_output *o)
 {
     char link[64];
@@ -170,7 +171,7 @@ static bool find_moved(char out[WD_PATH_MAX], const wd_output *o)
     return is_ours(o, out);
 }
 
-/* ---- a run's ---- */
+/* ---- the interface ---- */
 
 wd_status wd_output_open(wd_output *out, const char *path, const wd_pipeline *teacher, wd_err *err)
 {

@@ -1,4 +1,4 @@
-/* Folders change places: a reader, or a crash, finds the old one or the new one whole. */
+/* See swap.h. A reader finds the old folder or the new one, each whole, also after a crash. */
 #include "student/swap.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ wd_status wd_folder_settle(const char *path, wd_err *err)
     return sync_parent(path, err);
 }
 
-/* Without exchange: the old folder steps aside first. */
+/* For file systems that cannot exchange two names: renames the old folder first, then the new. */
 static int swap_in_two_steps(const char *path, const char *fresh, const char *aside)
 {
     if (rename(path, aside)) return -1;
