@@ -46,7 +46,10 @@ static void escape(char *out, size_t bytes, const char *text)
 
 const char *wd_shell_word(char *out, size_t out_bytes, const char *text)
 {
-    if (out_bytes < WD_SHELL_WORD_BYTES(strlen(text))) return memset(out, 0, out_bytes > 0);
+    if (out_bytes < WD_SHELL_WORD_BYTES(strlen(text))) {
+        if (out_bytes) *out = '\0';
+        return out;
+    }
     if (is_bare(text))
         strcpy(out, text);
     else if (is_shown(out, text))
