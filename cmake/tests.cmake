@@ -106,6 +106,22 @@ foreach(list IN ITEMS attention conv matmul norm pointwise train)
   target_link_options(test_dev_cuda_kernels_${list} PRIVATE -Wl,--gc-sections)
 endforeach()
 
+# The same on a whole cuda device, with libraries: on the stand-ins, and on a GPU where there is.
+foreach(list IN ITEMS attention conv matmul norm pointwise train)
+  if(NOT WD_SANITIZE MATCHES thread)
+    wd_unit_test(dev/cuda/device/${list} test_dev_cuda_device_${list}
+                 ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
+    target_compile_definitions(test_dev_cuda_device_${list} PRIVATE WD_ON_STANDIN
+                               WD_EXECUTORS="dev/cuda/device_executors.h")
+  endif()
+  if(TARGET wd_cuda_image)
+    wd_unit_test(gpu/${list} test_gpu_${list} ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
+    target_compile_definitions(test_gpu_${list} PRIVATE
+                               WD_EXECUTORS="dev/cuda/device_executors.h")
+    set_tests_properties(gpu/${list} PROPERTIES SKIP_RETURN_CODE 77)
+  endif()
+endforeach()
+
 # What the cuda device calls, as shared libraries that do nothing.
 foreach(list DRIVER LT CUDNN NCCL)
   string(TOLOWER ${list} name)

@@ -25,12 +25,12 @@ static void *make_keys(world *w, const params *p, int64_t stride)
     size_t row = (size_t)stride * wd_dtype_bytes(p->type);
     char *from = make_array(w, p->type, p->kv_samples * p->kv_tokens * stride, ORDINARY), *to;
     if (!p->spread) return from;
-    to = malloc((size_t)(p->kv_samples * all) * row);
+    to = executor_memory((size_t)(p->kv_samples * all) * row);
     for (int64_t i = 0; i < p->kv_samples * all; i++) {
         int64_t s = i % all < p->kv_tokens ? i % all : p->kv_tokens - 1;
         memcpy(to + (size_t)i * row, from + (size_t)(i / all * p->kv_tokens + s) * row, row);
     }
-    free(from);
+    executor_memory_free(from);
     w->array[w->arrays - 1].data = to;
     w->array[w->arrays - 1].count = p->kv_samples * all * stride;
     return to;

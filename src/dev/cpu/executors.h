@@ -6,6 +6,7 @@
 #define WD_DEV_CPU_EXECUTORS_H
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/parallel.h"
@@ -18,6 +19,10 @@ enum { WAYS_LIGHT = 2, WAYS_ALL = sizeof executor_threads / sizeof *executor_thr
 /* Tests that take long leave all but every SLOW_STEP-th of their sizes out where kernels are
  * slow. */
 enum { SLOW_STEP = 1 };
+
+/* Memory of an array. */
+static inline void *executor_memory(size_t bytes) { return malloc(bytes); }
+static inline void executor_memory_free(void *block) { free(block); }
 
 /* Executors are numbered, the one that tests take if they take one only comes last; each has `ways`
  * ways of doing the same. */

@@ -98,7 +98,7 @@ static inline float normal_value(uint64_t i)
 static inline void *make_array(world *w, wd_dtype type, int64_t count, filling how)
 {
     assert_true(w->arrays < ARRAYS_MAX);
-    void *data = malloc((size_t)(count ? count : 1) * wd_dtype_bytes(type));
+    void *data = executor_memory((size_t)(count ? count : 1) * wd_dtype_bytes(type));
     for (int64_t i = 0; i < count; i++) {
         float v = normal_value((uint64_t)i + ((uint64_t)w->arrays << 40) + 1);
         if (how == POSITIVE) v = fabsf(v);
@@ -120,7 +120,7 @@ static inline void *out_array(world *w, wd_dtype type, int64_t count, int64_t wi
 
 static inline void free_world(world *w)
 {
-    for (int i = 0; i < w->arrays; i++) free(w->array[i].data);
+    for (int i = 0; i < w->arrays; i++) executor_memory_free(w->array[i].data);
     w->arrays = 0;
 }
 

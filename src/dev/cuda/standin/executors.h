@@ -6,6 +6,7 @@
 #define WD_DEV_CUDA_STANDIN_EXECUTORS_H
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/require.h"
 #include "dev/cpu/cpu.h"
@@ -19,6 +20,10 @@ enum { EXECUTOR_GENERIC, EXECUTOR_STANDIN, EXECUTORS };
 
 static wd_standin *executor_standins[WAYS_ALL]; /* kept for the whole test */
 static wd_standin *executor_standin;            /* the one of them that is in use */
+
+/* Memory of an array. */
+static inline void *executor_memory(size_t bytes) { return malloc(bytes); }
+static inline void executor_memory_free(void *block) { free(block); }
 
 static inline int executors(void)
 {

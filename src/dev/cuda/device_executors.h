@@ -1,0 +1,121 @@
+/* The CPU's kernel tests on a cuda device, with its libraries and our kernels: the generic kernels
+ * of the processor with one thread, then the device. Arrays lie in pinned host memory, which GPUs
+ * read and write in place. See dev/cpu/executors.h.
+ *
+ * With WD_ON_STANDIN the device is the stand-in's; else it is the first GPU of this machine, and
+ * the program ends with exit code 77, and says why, where there is none.
+ */
+#ifndef WD_DEV_CUDA_DEVICE_EXECUTORS_H
+#define WD_DEV_CUDA_DEVICE_EXECUTORS_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dev/cpu/cpu.h"
+#include "dev/cpu/parallel.h"
+#include "dev/cuda/cuda.h"
+#ifdef WD_ON_STANDIN
+#include "dev/cuda/standin/driver.h"
+#endif
+
+enum { WAYS_LIGHT = 1, WAYS_ALL = 1 };
+enum { EXECUTOR_GENERIC, EXECUTOR_DEVICE, EXECUTORS };
+#ifdef WD_ON_STANDIN
+enum { SLOW_STEP = 7 };
+#else
+enum { SLOW_STEP = 1 };
+#endif
+
+static wd_device *executor_device; /* kept for the whole test */
+static wd_queue *executor_queue;
+
+static inline void executor_open(void)
+{
+    wd_err err;
+    if (executor_device) return;
+#ifdef WD_ON_STANDIN
+    static wd_standin_options standin = WD_STANDIN_DEFAULTS;
+    wd_standin_install_all(&standin);
+    wd_standin_install(&standin);
+#endif
+    wd_status status = wd_device_open_cuda(&executor_device, 0, &err);
+    if (status == WD_OK) status = wd_queue_open(&executor_queue, executor_device, &err);
+    if (status == WD_OK) return;
+    printf("not tested here: kernels on a GPU: %s\n", err.message);
+    exit(status == WD_UNSUPPORTED ? 77 : EXIT_FAILURE);
+}
+
+static inline void *executor_memory(size_t bytes)
+{
+    void *block;
+    wd_err err;
+    executor_open();
+    if (wd_host_alloc(&block, executor_device, bytes, "an array", &err) == WD_OK) return block;
+    printf("%s\n", err.message);
+    exit(EXIT_FAILURE);
+}
+static inline void executor_memory_free(void *block)
+{
+    wd_host_free(executor_device, block);
+}
+
+static inline int executors(void)
+{
+    return EXECUTORS;
+}
+static inline int executor_ways(int executor, int ways)
+{
+    return (void)executor, (void)ways, 1;
+}
+
+static inline void executor_run(wd_op op, const void *args, size_t bytes)
+{
+    wd_err err;
+    wd_queue_launch(executor_queue, op, args, bytes);
+    wd_queue_wait(executor_queue);
+    if (wd_device_fault(executor_device, &err) == WD_OK) return;
+    printf("%s: %s\n", wd_op_name(op), err.message);
+    exit(EXIT_FAILURE);
+}
+
+/* Operations of the device as entries of the processor's table. It has a workspace of its own. */
+#define X(op, name)                                                                                \
+    static inline void device_##name(const void *args, wd_cpu_context *context)                    \
+    {                                                                                              \
+        (void)context;                                                                             \
+        executor_run(WD_OP_##op, args, sizeof(wd_##name##_args));                                  \
+    }
+WD_OP_MAP(X)
+#undef X
+
+static inline size_t device_workspace(const void *args)
+{
+    return (void)args, 0;
+}
+
+static inline void executor_use(wd_cpu_table *table, char name[64], int executor, int way)
+{
+    (void)way;
+    executor_open();
+    if (executor == EXECUTOR_GENERIC) {
+        snprintf(name, 64, "generic CPU kernels");
+        wd_parallel_set_threads(1);
+        wd_cpu_table_fill(table, WD_CPU_ISA_generic);
+        return;
+    }
+    snprintf(name, 64, "%.63s", wd_device_name(executor_device));
+    *table = (wd_cpu_table){.entry = {
+#define X(op, name) [WD_OP_##op] = {device_##name, device_workspace},
+                                WD_OP_MAP(X)
+#undef X
+                            }};
+}
+
+/* That our kernels give the generic kernels' bits is tested without a GPU
+ * (cuda/standin/executors.h); libraries add in an order of their own. */
+static inline bool executors_agree(wd_op op, const void *args)
+{
+    return (void)op, (void)args, false;
+}
+
+#endif
