@@ -194,6 +194,8 @@ foreach(test student_faults distill_faults)
 endforeach()
 target_link_options(test_distill_dropped PRIVATE -Wl,--wrap=wd_machine_take_result)
 target_link_options(test_distill_repeated PRIVATE -Wl,--wrap=wd_queue_launch)
+target_link_options(test_distill_waits PRIVATE -Wl,--wrap=wd_event_wait
+    -Wl,--wrap=wd_queue_wait)
 target_link_options(test_teacher_rates PRIVATE -Wl,--wrap=clock_gettime
     -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read)
 # A file system that cannot exchange two names, and an end of the process before any change of one.

@@ -77,6 +77,13 @@ typedef struct wd_traits {
 /* Good until the device is closed. */
 const wd_traits *wd_device_traits(const wd_device *device);
 
+/* How many places of staging that goes round are of use, where a launch may be `places` ahead: one
+ * where copies are done at once. */
+static inline int wd_device_places(const wd_device *device, int places)
+{
+    return wd_device_traits(device)->synchronous ? 1 : places;
+}
+
 /* Whether the device has a kernel for operation `op` (a wd_op of dev/ops.h) whose tensors are of
  * `dtype`: the operation's `type`, or of a matrix product its a_type. A launch of what it cannot do
  * is a defect of the caller. */

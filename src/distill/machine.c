@@ -1,6 +1,7 @@
 /* The machine of a distillation: see distill/machine.h. */
 #include "distill/machine.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -46,7 +47,8 @@ double wd_machine_back_bytes(const wd_machine_options *o)
 
 double wd_machine_steps_ahead(const wd_machine_options *o, int64_t weights)
 {
-    if (wd_machine_ranks(o) == 1) return 1 + 1.0 / (double)o->accumulation;
+    if (wd_machine_ranks(o) == 1)
+        return 1 + fmin(1, WD_BATCHES_UNDER_WAY / (double)o->accumulation);
     if (o->accumulation > 1 && !o->deterministic_reduce) return 1;
     const wd_reduce_options reduce = {.comm = o->comm,
                                       .pieces = wd_params_cut(weights, o->comm->ranks),

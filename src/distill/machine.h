@@ -100,9 +100,9 @@ double wd_machine_back_bytes(const wd_machine_options *options);
 
 /* How long before a step of the student, in steps, the teacher may begin with its targets. They are
  * asked for while the step before is launched: behind its first micro-batch, and the launch is up
- * to a micro-batch ahead of the device. With several ranks the first micro-batch whose gradients
- * leave holds the launch until all but the last few buckets have been exchanged. `weights`: of the
- * student. */
+ * to WD_BATCHES_UNDER_WAY micro-batches ahead of the device, and a step. With several ranks the
+ * first micro-batch whose gradients leave holds the launch until all but the last few buckets have
+ * been exchanged. `weights`: of the student. */
 double wd_machine_steps_ahead(const wd_machine_options *options, int64_t weights);
 
 /* The sweeps that such a machine runs. */

@@ -310,17 +310,19 @@ static void seed_changes_the_run(void **state)
     wd_free(b.weights);
 }
 
-/* Launched behind the first micro-batch of the step before, which is up to one ahead of the device.
- * Of two ranks' eight buckets of gradients two may be on their way when the launch goes on: a
- * quarter of backward is left. */
+/* Launched behind the first micro-batch of the step before, which is up to four ahead of the
+ * device. Of two ranks' eight buckets of gradients two may be on their way when the launch goes on:
+ * a quarter of backward is left. */
 static void how_far_ahead(void **state)
 {
     (void)state;
     wd_comm comm = {.ranks = 2, .hosts = 1, .host_ranks = 2};
     wd_machine_options o = {.accumulation = 1};
     assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 2);
-    o.accumulation = 4;
+    o.accumulation = 16;
     assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 1.25);
+    o.accumulation = 4;
+    assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 2);
     o.comm = &comm;
     assert_true(wd_machine_steps_ahead(&o, 1 << 20) == 1);
     o.accumulation = 1;

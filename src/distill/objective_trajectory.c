@@ -34,7 +34,10 @@ static wd_status trajectory_fill(wd_objective *self, wd_batch *out, float *sigma
                samples, p->samples_max);
     int64_t n = p->state_count;
     size_t text_bytes = (size_t)(p->text_tokens * p->text_dim) * wd_dtype_bytes(p->student_dtype);
-    wd_event_wait(o->batch_uploaded);
+    const int place = (int)(o->batches++ % o->batch_places);
+    float *timestep = o->host_batch_timestep + place * p->samples_max;
+    char *text = o->host_batch_text + (size_t)(place * p->samples_max) * text_bytes;
+    wd_event_wait(o->batch_uploaded[place]);
     for (int64_t i = 0; i < samples; i++) {
         int64_t number = wd_stream_target(&p->trajectory, first + i, p->reuse, p->replay);
         WD_REQUIRE(number >= 0 && number < self->targets && number >= self->targets - o->capacity,
@@ -48,15 +51,13 @@ static wd_status trajectory_fill(wd_objective *self, wd_batch *out, float *sigma
                       wd_state_bytes(o));
         wd_queue_copy(o->queue, o->batch_target + i * n, o->pool_target + at * n,
                       wd_state_bytes(o));
-        o->host_batch_timestep[i] = t.timestep;
+        timestep[i] = t.timestep;
         sigma[i] = t.sigma;
-        p->text(p->text_context, (char *)o->host_batch_text + (size_t)i * text_bytes, t.prompt,
-                p->student_dtype);
+        p->text(p->text_context, text + (size_t)i * text_bytes, t.prompt, p->student_dtype);
     }
-    wd_queue_copy(o->queue, o->batch_timestep, o->host_batch_timestep,
-                  (size_t)samples * sizeof(float));
-    wd_queue_copy(o->queue, o->batch_text, o->host_batch_text, (size_t)samples * text_bytes);
-    wd_event_record(o->batch_uploaded, o->queue);
+    wd_queue_copy(o->queue, o->batch_timestep, timestep, (size_t)samples * sizeof(float));
+    wd_queue_copy(o->queue, o->batch_text, text, (size_t)samples * text_bytes);
+    wd_event_record(o->batch_uploaded[place], o->queue);
     wd_event_record(*filled_of(o, first), o->queue);
     *out = (wd_batch){.samples = samples,
                       .latents = o->batch_latents,
@@ -84,8 +85,8 @@ static void trajectory_close(wd_objective *self)
     for (size_t i = 0; i < sizeof staging / sizeof *staging; i++)
         wd_host_free(o->device, staging[i]);
     for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
-    wd_event_close(o->window_uploaded);
-    wd_event_close(o->batch_uploaded);
+    for (int i = 0; i < WD_WINDOWS_UNDER_WAY; i++) wd_event_close(o->window_uploaded[i]);
+    for (int i = 0; i < WD_BATCHES_UNDER_WAY; i++) wd_event_close(o->batch_uploaded[i]);
     for (int i = 0; i < 2; i++) wd_event_close(o->filled[i]);
     wd_free(o);
 }
@@ -122,20 +123,21 @@ static wd_status allocate_host(wd_trajectory_objective *o, wd_err *err)
     size_t window = (size_t)p->window, batch = (size_t)p->samples_max, f = sizeof(float);
     size_t text = (size_t)(p->text_tokens * p->text_dim) * wd_dtype_bytes(p->student_dtype);
     const char *what = "staging of trajectories";
-    size_t slots = (size_t)p->trajectory.slots;
-    WD_TRY(wd_host_alloc((void **)&o->host_dt, o->device, window * f, what, err));
+    size_t slots = (size_t)p->trajectory.slots, windows = (size_t)o->window_places;
+    WD_TRY(wd_host_alloc((void **)&o->host_dt, o->device, windows * window * f, what, err));
     WD_TRY(wd_alloc((void **)&o->arrival, (size_t)o->capacity, sizeof *o->arrival, what, err));
     WD_TRY(wd_alloc((void **)&o->pending, slots, sizeof *o->pending, what, err));
     for (size_t i = 0; i < slots; i++) o->pending[i].at = -1;
     WD_TRY(wd_alloc((void **)&o->delivered, window, sizeof *o->delivered, what, err));
     WD_TRY(wd_alloc((void **)&o->host_timestep, window, f, what, err));
     WD_TRY(wd_alloc((void **)&o->next_timestep, window, f, what, err));
-    WD_TRY(
-        wd_host_alloc((void **)&o->host_noise, o->device, window * wd_state_bytes(o), what, err));
+    WD_TRY(wd_host_alloc((void **)&o->host_noise, o->device, windows * window * wd_state_bytes(o),
+                         what, err));
     WD_TRY(wd_alloc((void **)&o->host_prompt, window, sizeof *o->host_prompt, what, err));
     WD_TRY(wd_alloc((void **)&o->info, window, sizeof *o->info, what, err));
+    batch *= (size_t)o->batch_places;
     WD_TRY(wd_host_alloc((void **)&o->host_batch_timestep, o->device, batch * f, what, err));
-    return wd_host_alloc(&o->host_batch_text, o->device, batch * text, what, err);
+    return wd_host_alloc((void **)&o->host_batch_text, o->device, batch * text, what, err);
 }
 
 /* Room for the targets of two rounds on their way. */
@@ -177,6 +179,8 @@ wd_status wd_objective_open_trajectory(wd_objective **out,
     o->home = home;
     o->queue = queue;
     o->device = wd_queue_device(queue);
+    o->window_places = wd_device_places(o->device, WD_WINDOWS_UNDER_WAY);
+    o->batch_places = wd_device_places(o->device, WD_BATCHES_UNDER_WAY);
     /* the oldest target that a step may still draw, to the end of the round of the newest of the
      * step that follows it */
     const int64_t slots = options->trajectory.slots;
@@ -190,8 +194,10 @@ wd_status wd_objective_open_trajectory(wd_objective **out,
     WD_TRY_OUT(allocate_host(o, err));
     WD_TRY_OUT(open_ranks(o, err));
     if (sweep) WD_TRY_OUT(wd_sweep_expect(sweep, home, err));
-    WD_TRY_OUT(wd_event_open(&o->window_uploaded, o->device, err));
-    WD_TRY_OUT(wd_event_open(&o->batch_uploaded, o->device, err));
+    for (int i = 0; i < WD_WINDOWS_UNDER_WAY; i++)
+        WD_TRY_OUT(wd_event_open(&o->window_uploaded[i], o->device, err));
+    for (int i = 0; i < WD_BATCHES_UNDER_WAY; i++)
+        WD_TRY_OUT(wd_event_open(&o->batch_uploaded[i], o->device, err));
     for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&o->filled[i], o->device, err));
     int64_t n = options->state_count;
     o->saved[0] = (wd_checkpoint_tensor){"trajectories.latents",

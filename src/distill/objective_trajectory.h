@@ -8,6 +8,12 @@
 #include "distill/trajectory.h"
 #include "teacher/sweep.h"
 
+enum {
+    WD_BATCHES_UNDER_WAY = 4, /* of which text and timesteps are on their way to the student's
+                               * device, or wait for their turn: the launch is so many ahead */
+    WD_WINDOWS_UNDER_WAY = 2  /* the same of windows, with the noise that their states begin with */
+};
+
 typedef struct wd_trajectory_objective_options {
     wd_trajectory_options trajectory;
     int64_t state_count; /* elements of one state's latents: C F H W */

@@ -36,8 +36,9 @@ typedef struct wd_trajectory_objective {
     float *batch_latents, *batch_target, *batch_timestep; /* [samples_max, ...] */
     void *batch_text;
     /* host, read by copies: not touched until the event says so */
-    float *host_dt, *host_timestep, *host_noise; /* [window], [window], [window, state] */
-    float *next_timestep;                        /* [window] of the window after it */
+    float *host_dt, *host_noise; /* [window_places, window], and [.., state] of each */
+    float *host_timestep;        /* [window] */
+    float *next_timestep;        /* [window] of the window after it */
     int64_t *host_prompt;
     wd_target_info *info;     /* [window] */
     int64_t first, at;        /* the window's first target, and its place in the pool */
@@ -46,9 +47,11 @@ typedef struct wd_trajectory_objective {
     wd_event **arrival;       /* [capacity] of a target; NULL: it comes by shipment, or is there */
     int64_t awaited;          /* targets that the queue of batches has been told to wait for */
     wd_pending_step *pending; /* [slots] */
-    float *host_batch_timestep;
-    void *host_batch_text;
-    wd_event *window_uploaded, *batch_uploaded;
+    float *host_batch_timestep; /* [batch_places, samples_max], and text of each */
+    char *host_batch_text;
+    wd_event *window_uploaded[WD_WINDOWS_UNDER_WAY], *batch_uploaded[WD_BATCHES_UNDER_WAY];
+    int64_t windows, batches; /* so far: their places go round */
+    int window_places, batch_places;
     wd_event *filled[2]; /* the batches of even steps, and of odd ones */
     int64_t end;         /* of the samples that are prepared */
     /* of several ranks; NULL: there is one */
@@ -64,6 +67,12 @@ typedef struct wd_trajectory_objective {
 static inline size_t wd_state_bytes(const wd_trajectory_objective *o)
 {
     return (size_t)o->options.state_count * sizeof(float);
+}
+
+/* Where the staging of the window that is being made is. */
+static inline int64_t wd_window_place(const wd_trajectory_objective *o)
+{
+    return o->windows % o->window_places;
 }
 
 /* Where a target is in the pool. */

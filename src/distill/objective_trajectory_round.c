@@ -43,16 +43,17 @@ static void open_window(wd_trajectory_objective *o, int64_t first, int64_t count
 {
     o->first = first;
     o->at = wd_target_place(o, first);
-    wd_event_wait(o->window_uploaded);
+    float *dt = o->host_dt + wd_window_place(o) * o->options.window;
+    wd_event_wait(o->window_uploaded[wd_window_place(o)]);
     for (int64_t i = 0; i < count; i++) {
         wd_target_info *t = &o->info[i];
         *t = wd_trajectory_target(&o->options.trajectory, first + i);
         o->host_timestep[i] = t->timestep;
         o->host_prompt[i] = t->prompt;
-        o->host_dt[i] = t->sigma_next - t->sigma;
+        dt[i] = t->sigma_next - t->sigma;
         if (o->shipments && t->step == 0) wd_states_noise(o, i); /* whoever begins it */
     }
-    wd_queue_copy(o->home, o->dt + o->at, o->host_dt, (size_t)count * sizeof(float));
+    wd_queue_copy(o->home, o->dt + o->at, dt, (size_t)count * sizeof(float));
 }
 
 static int64_t end_of_round(const wd_trajectory_objective *o, int64_t round)
@@ -127,7 +128,8 @@ static wd_status run_window(wd_trajectory_objective *o, int64_t first, int64_t c
         wd_targets_send_window(o, count);
     else if (!shared)
         note_targets(o, count);
-    wd_event_record(o->window_uploaded, o->home);
+    wd_event_record(o->window_uploaded[wd_window_place(o)], o->home);
+    o->windows++;
     return WD_OK;
 }
 

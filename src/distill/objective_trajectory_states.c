@@ -46,7 +46,7 @@ void wd_states_noise(wd_trajectory_objective *o, int64_t state)
     const wd_random key = {.seed = o->options.trajectory.seed,
                            .stream = WD_RANDOM_TRAJECTORY,
                            .index = (uint64_t)o->info[state].serial};
-    float *noise = o->host_noise + state * n;
+    float *noise = o->host_noise + (wd_window_place(o) * o->options.window + state) * n;
     wd_random_normal(noise, n, key, 0);
     wd_queue_copy(o->home, o->pool_latents + (o->at + state) * n, noise, wd_state_bytes(o));
 }

@@ -21,8 +21,10 @@ enum {
                              * is read */
     WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
                                  * copied, one is sent, one waits */
-    WD_PIPELINE_STREAMS = 3     /* micro-batches on a device to which others of its rank send them
-                                 * one after another: one is computed, one comes, one leaves */
+    WD_SWEEP_UPLOADS = 3, /* micro-batches whose text and timesteps are on their way to a device, or
+                           * wait there for their turn: the launch of a sweep is so many ahead */
+    WD_PIPELINE_STREAMS = 3 /* micro-batches on a device to which others of its rank send them
+                             * one after another: one is computed, one comes, one leaves */
 };
 
 /* Where weights are between uses. */

@@ -47,16 +47,19 @@ static wd_status open_entry(wd_station *s, wd_err *err)
 {
     const wd_sweep_options *o = s->options;
     const size_t micro = (size_t)o->micro_batch;
+    s->uploads = wd_device_places(s->device, WD_SWEEP_UPLOADS);
+    const size_t uploads = (size_t)s->uploads;
     if (s->guided) s->text_negative = wd_arena_push(&s->arena, text_bytes(o));
-    WD_TRY(wd_host_alloc((void **)&s->host_timestep, s->device, micro * sizeof(float),
+    WD_TRY(wd_host_alloc((void **)&s->host_timestep, s->device, uploads * micro * sizeof(float),
                          "teacher sweep", err));
-    WD_TRY(wd_host_alloc(&s->host_text, s->device, micro * text_bytes(o), "teacher sweep", err));
-    WD_TRY(wd_event_open(&s->uploaded, s->device, err));
+    WD_TRY(wd_host_alloc((void **)&s->host_text, s->device, uploads * micro * text_bytes(o),
+                         "teacher sweep", err));
+    for (int i = 0; i < s->uploads; i++) WD_TRY(wd_event_open(&s->uploaded[i], s->device, err));
     if (s->guided && !wd_device_is_dry(s->device)) {
         o->text(o->text_context, s->host_text, -1, o->dtype);
         wd_queue_copy(s->queue, s->text_negative, s->host_text, text_bytes(o));
     }
-    wd_event_record(s->uploaded, s->queue);
+    wd_event_record(s->uploaded[0], s->queue);
     return WD_OK;
 }
 
@@ -176,7 +179,7 @@ void wd_station_close(wd_station *s)
 {
     if (s->queue) wd_queue_wait(s->queue);
     for (int i = 0; s->slot && i < s->sweep.streams; i++) wd_event_close(s->slot[i].left);
-    wd_event_close(s->uploaded);
+    for (int i = 0; i < s->uploads; i++) wd_event_close(s->uploaded[i]);
     wd_dit_rope_close(&s->rope);
     if (s->block) wd_device_free(s->device, s->block);
     wd_free(s->slot);
@@ -201,6 +204,30 @@ wd_station_slot *wd_station_take_slot(wd_station *s, int expert, int behind)
         push_context(slot, &s->arena, s->options, s->options->micro_batch);
     }
     return slot;
+}
+
+static int entry_place(const wd_station *s)
+{
+    return (int)(s->entered % s->uploads);
+}
+
+static wd_station_entry entry_of(const wd_station *s)
+{
+    const size_t first = (size_t)entry_place(s) * (size_t)s->options->micro_batch;
+    return (wd_station_entry){s->host_timestep + first,
+                              s->host_text + first * text_bytes(s->options)};
+}
+
+wd_station_entry wd_station_await_entry(wd_station *s)
+{
+    wd_event_wait(s->uploaded[entry_place(s)]);
+    return entry_of(s);
+}
+
+void wd_station_entered(wd_station *s)
+{
+    wd_event_record(s->uploaded[entry_place(s)], s->queue);
+    s->entered++;
 }
 
 void wd_station_begin(wd_station *s, wd_stage_kind kind)
@@ -231,7 +258,7 @@ void wd_station_enter(wd_station *s, wd_station_slot *slot, int64_t samples,
 {
     const size_t bytes = (size_t)samples * sizeof(float), mark = wd_arena_mark(&s->arena);
     float *timestep = wd_arena_push(&s->arena, bytes);
-    wd_queue_copy(s->queue, timestep, s->host_timestep, bytes);
+    wd_queue_copy(s->queue, timestep, entry_of(s).timestep, bytes);
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
         wd_dit_embed_time(&slot->stream[u], timestep, weights, &context);
@@ -255,7 +282,7 @@ void wd_station_enter_state(wd_station *s, wd_station_slot *slot, int64_t state,
     wd_dit_stream stream = stream_of(&slot->stream[0], state, &one);
     wd_arena_reset(&s->arena, s->mark);
     void *text = wd_arena_push(&s->arena, bytes);
-    wd_queue_copy(s->queue, text, (char *)s->host_text + (size_t)state * bytes, bytes);
+    wd_queue_copy(s->queue, text, entry_of(s).text + (size_t)state * bytes, bytes);
     wd_dit_embed_text_first(&stream, text, weights, &one);
     wd_arena_reset(&s->arena, s->mark);
     wd_dit_embed_text_second(&stream, weights, &one);

@@ -31,10 +31,12 @@ typedef struct wd_station {
     /* entry; device. States come one after another: a long text is more than many a stream */
     void *text_negative; /* [1, S, text_dim] dtype, where guided; uploaded once */
     float *latents;      /* [1, C, F, H, W] */
-    /* entry; host, read by copies: not touched until `uploaded` */
-    float *host_timestep; /* [micro_batch] */
-    void *host_text;      /* [micro_batch, S, text_dim] dtype */
-    wd_event *uploaded;
+    /* entry; host, read by copies: places that go round, none touched until its `uploaded` */
+    float *host_timestep; /* [uploads, micro_batch] */
+    char *host_text;      /* [uploads, micro_batch, S, text_dim] dtype */
+    wd_event *uploaded[WD_SWEEP_UPLOADS];
+    int uploads;     /* places */
+    int64_t entered; /* micro-batches so far */
     /* exit; device */
     float *scale[2]; /* [1] of each expert, uploaded once */
     float *velocity; /* [1, C, F, H, W], guided; until the next stage begins */
@@ -69,6 +71,16 @@ void wd_station_close(wd_station *station); /* a zeroed one is fine */
 /* The place of a micro-batch that so many of its expert's come behind; what was in it has gone on,
  * in the order of launches. */
 wd_station_slot *wd_station_take_slot(wd_station *station, int expert, int behind);
+
+/* Where the next micro-batch's timesteps and text go, [micro_batch] and [micro_batch, S, text_dim]
+ * dtype, as soon as they may; and that all copies from there are launched. */
+typedef struct wd_station_entry {
+    float *timestep;
+    char *text;
+} wd_station_entry;
+
+wd_station_entry wd_station_await_entry(wd_station *station);
+void wd_station_entered(wd_station *station);
 
 /* Before a micro-batch's turn at a stage: its scratch memory, and the buffers of the entry, are
  * where those of the last stage were. */

@@ -178,18 +178,17 @@ static void enter(wd_sweep *sweep, wd_station *s, const micro_batch *batch, cons
     if (window->begin) window->begin(window->context, state, batch->samples);
     wd_event_record(sweep->ready, sweep->home);
     wd_event_wait_on(s->queue, sweep->ready);
-    wd_event_wait(s->uploaded);
+    const wd_station_entry entry = wd_station_await_entry(s);
     for (int64_t i = 0; i < batch->samples; i++) {
-        s->host_timestep[i] = window->timestep[state[i]];
-        o->text(o->text_context, (char *)s->host_text + (size_t)i * text, window->prompt[state[i]],
-                o->dtype);
+        entry.timestep[i] = window->timestep[state[i]];
+        o->text(o->text_context, entry.text + (size_t)i * text, window->prompt[state[i]], o->dtype);
     }
     wd_station_enter(s, batch->slot, batch->samples, weights);
     for (int64_t i = 0; i < batch->samples; i++) {
         bring_latents(sweep, s, window->latents + state[i] * sweep->state_count);
         wd_station_enter_state(s, batch->slot, i, weights);
     }
-    wd_event_record(s->uploaded, s->queue);
+    wd_station_entered(s);
 }
 
 /* The exit's velocity of a state goes home. */

@@ -54,9 +54,11 @@ typedef struct player {
     student student;
     double *place; /* of the micro-batch that goes through a pipeline; NULL: it needs none */
     int sweep, sweeps, apart;
-    double from;               /* when the sweep may begin */
-    double uploaded, launched; /* when its last micro-batch so far has come to the embedding; when
-                                * it could be launched: not before the one before it had */
+    double from;                       /* when the sweep may begin */
+    double uploaded[WD_SWEEP_UPLOADS]; /* when its last micro-batches came to the embedding */
+    double launched; /* when the last one could be launched: not before the one so many before it
+                      * had come there */
+    int64_t entered;
     wd_timeline *out;
     double ready[WD_PLACED_EXPERTS_MAX]
                 [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; of `apart` sweeps */
@@ -283,8 +285,10 @@ static void enter(player *p, int expert, int batch)
     *ready = later(*ready, p->from);
     carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
     carry(p, device, HOST, p->load->text_bytes, expert, batch);
-    p->launched = p->uploaded;
-    p->uploaded = later(*ready, p->part[device].compute.free);
+    const int places = wd_site_at(p->site, device)->reads_host ? 1 : WD_SWEEP_UPLOADS;
+    const int64_t now = p->entered++ + WD_SWEEP_UPLOADS;
+    p->launched = p->uploaded[(now - places) % WD_SWEEP_UPLOADS];
+    p->uploaded[now % WD_SWEEP_UPLOADS] = later(*ready, p->part[device].compute.free);
 }
 
 static void leave(player *p, int expert, int batch)

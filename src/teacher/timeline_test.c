@@ -385,7 +385,7 @@ static void windows_of_several_steps(void **state)
 }
 
 /* A step that is launched after a sweep begins when the last micro-batch could be launched: of
- * sixteen, 3 s apart, that is 42 s after the first began. */
+ * sixteen, 3 s apart, that is when the third before it began, 36 s after the first. */
 static void steps_are_launched_after_sweeps(void **state)
 {
     (void)state;
@@ -395,7 +395,7 @@ static void steps_are_launched_after_sweeps(void **state)
                                 .window = 16,
                                 .home = 4,
                                 .student = {.targets = 1, .compute_seconds = 4, .ahead = 2}};
-    assert_seconds(seconds_on_four(&load), 16 * 4 + (42 - 2 * 4));
+    assert_seconds(seconds_on_four(&load), 16 * 4 + (36 - 2 * 4));
 }
 
 /* While a student computes on the only device each gets half of it: a sweep of 12 s, begun with the
