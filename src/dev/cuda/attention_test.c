@@ -1,6 +1,6 @@
 /* Attention by cuDNN, on the stand-in: which way it goes, what plans are made and when, pieces of
  * the backward pass, engines that are refused. The numbers of all forms are tested by
- * dev/cuda/libraries/attention. */
+ * dev/cuda/device/attention. */
 #include "testing.h"
 
 #include <stdlib.h>

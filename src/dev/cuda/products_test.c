@@ -1,6 +1,6 @@
 /* Products by cuBLASLt, on the stand-in: what is asked of the library and when, what becomes of
  * products that it does not know, and of a library whose rows depend on one another. The numbers of
- * all forms of products are tested by dev/cuda/libraries/matmul. */
+ * all forms of products are tested by dev/cuda/device/matmul. */
 #include "testing.h"
 
 #include <math.h>
