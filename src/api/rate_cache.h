@@ -11,7 +11,7 @@
 #include "io/file.h"
 #include "io/json.h"
 
-enum { WD_RATE_KEY_MAX = 256 };
+enum { WD_RATE_KEY_MAX = 512 };
 
 typedef struct wd_rate_cache {
     json_t *rates; /* key -> {per_s, measured}: what is not too old */

@@ -82,10 +82,10 @@ static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_err *err)
     const wd_dit_shape one = {.samples = 1, .frames = 1, .height = o->height, .width = o->width};
     const int64_t rows = 2 * wd_dit_tokens(&o->config, &one), width = wd_dit_width(&o->config);
     wd_queue *queue;
-    snprintf(key, sizeof key, "%s products %dx%dx%d, %s, %s, %d of a host",
+    snprintf(key, sizeof key, "%s products %dx%dx%d, %s (%s), %s, %d of a host",
              o->dtype == WD_BF16 ? "bf16" : "fp32", (int)rows, (int)width, (int)o->config.ffn_dim,
-             device_kind(g, i), processor_model(model),
-             wd_train_has_others(g->setup) ? host_ranks(g->setup) : 1);
+             device_kind(g, i), wd_device_traits(g->plan->devices->device[i])->kernels,
+             processor_model(model), wd_train_has_others(g->setup) ? host_ranks(g->setup) : 1);
     *flops_per_s = known_rate(g, key);
     if (*flops_per_s > 0) return WD_OK;
     WD_TRY(wd_queue_open(&queue, g->plan->devices->device[i], err));

@@ -17,9 +17,14 @@
 
 enum {
     SIDE_MAX = 1024,
+    SIDE_SATURATING =
+        8192,           /* of devices that work while the host goes on: a GPU is not full below */
+    LAUNCHES_MOST = 64, /* one after another on such a device, so that the first one's way there
+                         * does not count */
     ROWS_LEAST = 16,
     COPY_LEAST = 64 << 10,
     COPY_MOST = 16 << 20,
+    COPY_SATURATING = 64 << 20,
     READ_LEAST = 64 << 10,
     READ_MOST = 8 << 20, /* systems seldom read more ahead */
     SAMPLES = 5          /* the first of a size may have things to make or to find */
@@ -59,18 +64,30 @@ static wd_status measure(double *per_s, sample_fn *sample, void *context, int64_
 typedef struct product {
     wd_queue *queue;
     wd_matmul_args args;
+    int64_t rows_max; /* of a launch */
 } product;
 
 static wd_status sample_product(double *seconds, void *context, int64_t rows, wd_err *err)
 {
     product *p = context;
     (void)err;
-    p->args.m = rows;
     const double begun = wd_clock_s();
-    wd_op_matmul(p->queue, &p->args);
+    for (int64_t left = rows; left > 0; left -= p->args.m) {
+        p->args.m = least(left, p->rows_max);
+        wd_op_matmul(p->queue, &p->args);
+    }
     wd_queue_wait(p->queue);
     *seconds = wd_clock_s() - begun;
     return WD_OK;
+}
+
+/* The largest side of which three matrices have room in the pool. */
+static int64_t saturating_side(const wd_device *device, size_t item)
+{
+    const size_t free = wd_device_bytes_max(device) - wd_device_bytes(device);
+    int64_t side = SIDE_SATURATING;
+    while (side > SIDE_MAX && 3 * (size_t)(side * side) * item > free) side /= 2;
+    return side;
 }
 
 wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dtype, int64_t m,
@@ -80,7 +97,9 @@ wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dty
     wd_device *device = wd_queue_device(queue);
     void *a = NULL, *b = NULL, *c = NULL;
     size_t item = wd_dtype_bytes(dtype);
-    m = least(m, SIDE_MAX), k = least(k, SIDE_MAX), n = least(n, SIDE_MAX);
+    const bool at_once = wd_device_traits(device)->synchronous;
+    const int64_t side = at_once ? SIDE_MAX : saturating_side(device, item);
+    m = least(m, side), k = least(k, side), n = least(n, side);
     WD_TRY_OUT(wd_device_alloc(&a, device, (size_t)(m * k) * item, "a measurement", err));
     WD_TRY_OUT(wd_device_alloc(&b, device, (size_t)(n * k) * item, "a measurement", err));
     WD_TRY_OUT(wd_device_alloc(&c, device, (size_t)(m * n) * item, "a measurement", err));
@@ -97,9 +116,11 @@ wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dty
                   .lda = k,
                   .ldb = k,
                   .ldc = n,
-                  .batch = 1}};
+                  .batch = 1},
+                 m};
     double rows_per_s;
-    WD_TRY_OUT(measure(&rows_per_s, sample_product, &p, ROWS_LEAST, m, err));
+    WD_TRY_OUT(
+        measure(&rows_per_s, sample_product, &p, ROWS_LEAST, at_once ? m : m * LAUNCHES_MOST, err));
     *flops_per_s = 2.0 * rows_per_s * (double)n * (double)k;
 out:
     wd_device_free(device, a);
@@ -131,7 +152,8 @@ wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err)
     wd_status status;
     wd_device *device = wd_queue_device(queue);
     copy c = {.queue = queue};
-    size_t most = COPY_MOST, free = wd_device_bytes_max(device) - wd_device_bytes(device);
+    size_t most = wd_device_traits(device)->synchronous ? COPY_MOST : COPY_SATURATING;
+    size_t free = wd_device_bytes_max(device) - wd_device_bytes(device);
     if (free < most) most = free;
     WD_TRY_OUT(wd_device_alloc(&c.to, device, most, "a measurement", err));
     WD_TRY_OUT(wd_host_alloc(&c.from, device, most, "a measurement", err));

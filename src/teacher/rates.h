@@ -7,7 +7,8 @@
 #include "dev/device.h"
 
 /* FLOP/s of matrix products [m, k] x [k, n] of `dtype` on the queue's device; sizes are capped, so
- * that it takes little memory and time. */
+ * that it takes little memory and time: a processor's at 1024, others', which need more to be kept
+ * busy, at 8192 or what their pools have room for, launched up to 64 times in a row. */
 wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dtype, int64_t m,
                               int64_t k, int64_t n, wd_err *err);
 

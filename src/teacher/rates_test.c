@@ -179,6 +179,34 @@ static void little_is_done(void **state)
     }
 }
 
+/* A device that works while the host goes on is given enough to be full: products of 8192 where its
+ * pool has room, of less where it has not, one after another, and copies of 64 MiB. */
+static void fast_devices_are_saturated(void **state)
+{
+    (void)state;
+    const size_t bytes[] = {(size_t)4 << 30, 16 << 20};
+    const double side[] = {8192, 1024};
+    for (int i = 0; i < 2; i++) {
+        wd_err err;
+        wd_device *device;
+        wd_queue *queue;
+        double found = 0;
+        const wd_sim_options options = {.bytes = bytes[i]};
+        wd_test_ok(wd_device_open_sim(&device, &options, &err), &err);
+        wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+        make_up(1e18, false);
+        wd_test_ok(wd_rate_of_products(&found, queue, WD_F32, 9000, 9000, 9000, &err), &err);
+        const double product = 2 * side[i] * side[i] * side[i];
+        assert_true(machine.work >= 64 * product && machine.work < 10 * 64 * product);
+        make_up(1e15, false);
+        wd_test_ok(wd_rate_of_link(&found, queue, &err), &err);
+        assert_true(machine.work >= (double)(i ? 16 << 20 : 64 << 20));
+        machine.per_s = 0;
+        wd_queue_close(queue);
+        wd_device_close(device);
+    }
+}
+
 static void disks(void **state)
 {
     (void)state;
@@ -223,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_are_at_work),
         cmocka_unit_test(little_is_done),
+        cmocka_unit_test(fast_devices_are_saturated),
         cmocka_unit_test(disks),
         cmocka_unit_test(devices),
     };
