@@ -199,6 +199,7 @@ static const struct {
     {"docs/design.md", 0},
     {"docs/from-python.md", 18},
     {"docs/glossary.md", 0},
+    {"docs/gpu.md", 0},
     {"docs/models.md", 3},
     {"docs/options.md", 0},
     {"docs/ranks.md", 6},
