@@ -4,7 +4,7 @@
 
 # Memory: what reads files, keeps books or frees what an error left half made.
 set(WD_ASAN_TESTS "^(api|cli|core|io|nn|student|wan)/|^dev/(device|device_list|sim/sim)$"
-    "|^dev/cuda/(api|cuda)$|^dist/(dry|launch|ring|shared|threads)$"
+    "|^dev/cuda/(api|cuda|launch|standin/blocks)$|^dist/(dry|launch|ring|shared|threads)$"
     "|^teacher/(device_map|host_copy|host_reader|strategy|teacher_size|timeline|traffic)$"
     "|^distill/(metrics|tensorboard|trajectory)$")
 # Threads: ranks, devices with threads of their own, and what reads while others compute.
@@ -26,3 +26,9 @@ foreach(source IN LISTS WD_TEST_SOURCES)
     set_tests_properties(${name} PROPERTIES LABELS sanitized)
   endif()
 endforeach()
+if(WD_SANITIZE MATCHES address) # kernels for CUDA, compiled for the host
+  foreach(list attention conv norm pointwise train)
+    add_dependencies(sanitized_tests test_dev_cuda_kernels_${list})
+    set_tests_properties(dev/cuda/kernels/${list} PROPERTIES LABELS sanitized)
+  endforeach()
+endif()

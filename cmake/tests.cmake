@@ -95,7 +95,7 @@ endforeach()
 
 # The CPU's kernel tests once more, on the kernels for CUDA, compiled for the host.
 foreach(list IN ITEMS attention conv matmul norm pointwise train)
-  if(WD_SANITIZE MATCHES thread) # it knows nothing of stacks that are switched
+  if(WD_SANITIZE MATCHES thread) # there is but one thread, and a test takes minutes
     wd_test_not_here(dev/cuda/kernels/${list} "a block's threads are fibers of one thread")
     continue()
   endif()

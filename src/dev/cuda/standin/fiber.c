@@ -17,15 +17,22 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WD_FIBER_ASAN 1
+#elif defined(__SANITIZE_THREAD__)
+#define WD_FIBER_TSAN 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define WD_FIBER_ASAN 1
+#elif __has_feature(thread_sanitizer)
+#define WD_FIBER_TSAN 1
 #endif
 #endif
 
 #ifdef WD_FIBER_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef WD_FIBER_TSAN
+#include <sanitizer/tsan_interface.h>
 #endif
 
 #ifdef WD_FIBER_SWITCH
@@ -43,6 +50,7 @@ struct wd_fiber {
     void *fake_here, *fake_caller; /* what the address sanitizer keeps of each side */
     const void *caller_stack;
     size_t caller_bytes;
+    void *known, *caller_known; /* as which the thread sanitizer knows each side */
 };
 
 #ifdef WD_FIBER_SWITCH
@@ -87,7 +95,7 @@ static size_t guard_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Tells the sanitizer that this side stops, and the other one, of this stack, goes on. */
+/* Tells the address sanitizer that this side stops, and the other one, of this stack, goes on. */
 static void before_switch(void **fake, const void *stack, size_t bytes)
 {
 #ifdef WD_FIBER_ASAN
@@ -106,6 +114,26 @@ static void after_switch(void *fake, const void **stack, size_t *bytes)
 #endif
 }
 
+/* The same for the thread sanitizer, which is told before the switch only. */
+static void enter_known(wd_fiber *f)
+{
+#ifdef WD_FIBER_TSAN
+    f->caller_known = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(f->known, 0);
+#else
+    (void)f;
+#endif
+}
+
+static void leave_known(wd_fiber *f)
+{
+#ifdef WD_FIBER_TSAN
+    __tsan_switch_to_fiber(f->caller_known, 0);
+#else
+    (void)f;
+#endif
+}
+
 static _Thread_local wd_fiber *entered; /* for the first words of a fiber */
 
 static void begin(void)
@@ -118,6 +146,9 @@ static void begin(void)
 
 static void prepare(wd_fiber *f)
 {
+#ifdef WD_FIBER_TSAN
+    f->known = __tsan_create_fiber(0);
+#endif
 #ifdef WD_FIBER_SWITCH
     /* six registers, where to go on, and a return address that nobody uses, 16-byte aligned */
     void **top = (void **)(void *)(f->stack + WD_FIBER_STACK) - 2;
@@ -168,6 +199,9 @@ void wd_fibers_close(wd_fiber *fibers, int count)
 #ifdef WD_FIBER_ASAN
     for (int i = 0; i < count; i++) ASAN_UNPOISON_MEMORY_REGION(fibers[i].stack, WD_FIBER_STACK);
 #endif
+#ifdef WD_FIBER_TSAN
+    for (int i = 0; i < count; i++) __tsan_destroy_fiber(fibers[i].known);
+#endif
     munmap(fibers, mapped_bytes(count));
 }
 
@@ -176,6 +210,7 @@ void wd_fiber_enter(wd_fiber *fibers, int number)
     wd_fiber *f = &fibers[number];
     entered = f;
     before_switch(&f->fake_caller, f->stack, WD_FIBER_STACK);
+    enter_known(f);
     go(&f->caller, &f->here);
     after_switch(f->fake_caller, NULL, NULL);
 }
@@ -184,6 +219,7 @@ void wd_fiber_leave(wd_fiber *fibers, int number)
 {
     wd_fiber *f = &fibers[number];
     before_switch(&f->fake_here, f->caller_stack, f->caller_bytes);
+    leave_known(f);
     go(&f->here, &f->caller);
     after_switch(f->fake_here, &f->caller_stack, &f->caller_bytes);
 }

@@ -1,7 +1,7 @@
 /* Fibers: functions with a stack of their own, of which one runs at a time, until it hands back.
  *
  * On x86-64 a switch is a dozen instructions of our own; elsewhere it is swapcontext, which asks
- * the system each time. The address sanitizer is told of each switch.
+ * the system each time. The sanitizers are told of each switch.
  */
 #ifndef WD_DEV_CUDA_STANDIN_FIBER_H
 #define WD_DEV_CUDA_STANDIN_FIBER_H
