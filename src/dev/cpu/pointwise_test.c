@@ -3,8 +3,7 @@
 
 /* Operations whose every step is defined: the same bits as plain C. */
 static const tolerance exact = {0, 0};
-/* Libraries' cosine and sine of fp32 differ in the last place: 6e-8 for values up to 1. */
-static const tolerance turn_tolerance = {0, 6e-8};
+static const tolerance turn_tolerance = {0, EXECUTOR_TURN_ERROR};
 /* exp(u) is off by |u| 6e-8 for the rounding of u; where exp(-u) overflows, sigmoid(u) is 0. */
 static const tolerance act_tolerance = {1.2e-5, 1e-35};
 /* Slopes cross zero, where s + x s' cancels. */

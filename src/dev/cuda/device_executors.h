@@ -18,6 +18,10 @@
 #include "dev/cuda/standin/driver.h"
 #endif
 
+/* How far cosine and sine of an executor lie from those of the C library: CUDA's differ in the last
+ * place of values up to 1. */
+#define EXECUTOR_TURN_ERROR 6e-8
+
 enum { WAYS_LIGHT = 1, WAYS_ALL = 1 };
 enum { EXECUTOR_GENERIC, EXECUTOR_DEVICE, EXECUTORS };
 #ifdef WD_ON_STANDIN

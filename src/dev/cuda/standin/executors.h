@@ -14,6 +14,10 @@
 #include "dev/cuda/standin/blocks.h"
 #include "dev/sum_order.h"
 
+/* How far cosine and sine of an executor lie from those of the C library: C++ has versions for fp32
+ * that differ in the last place of values up to 1. */
+#define EXECUTOR_TURN_ERROR 6e-8
+
 enum { WAYS_LIGHT = WD_STANDIN_ORDERS, WAYS_ALL = WD_STANDIN_ORDERS };
 enum { SLOW_STEP = 4 };
 enum { EXECUTOR_GENERIC, EXECUTOR_STANDIN, EXECUTORS };
