@@ -122,6 +122,16 @@ foreach(list IN ITEMS attention conv matmul norm pointwise train)
   endif()
 endforeach()
 
+# All strategies once more, on GPUs that the stand-in driver shows.
+if(WD_SANITIZE MATCHES thread)
+  wd_test_not_here(dev/cuda/strategies "a block's threads are fibers of one thread")
+else()
+  wd_unit_test(dev/cuda/strategies test_dev_cuda_strategies
+               ${PROJECT_SOURCE_DIR}/src/distill/strategies_test.c)
+  target_compile_definitions(test_dev_cuda_strategies PRIVATE WD_STANDIN_GPUS)
+  target_link_options(test_dev_cuda_strategies PRIVATE -Wl,--gc-sections)
+endif()
+
 # What the cuda device calls, as shared libraries that do nothing.
 foreach(list DRIVER LT CUDNN NCCL)
   string(TOLOWER ${list} name)
