@@ -70,8 +70,8 @@ struct wd_device {
     wd_device *pool_with;      /* its blocks are registered with that one; NULL: they are not */
     bool checks_copies;        /* host memory that copies name must be pinned */
     size_t event_bytes;        /* of an event's struct; a kind may set more than the common part */
-    size_t queue_bytes;        /* the same of a queue's, */
-    size_t queue_beside_bytes; /* and of the one block that it has beside it, if any */
+    size_t queue_bytes;        /* of a queue's struct; a kind may set more than the common part */
+    size_t queue_beside_bytes; /* of the one block that a queue has beside its struct, if any */
     pthread_mutex_t lock; /* of everything below */
     wd_block *block;      /* those allocated now */
     size_t blocks, blocks_max;

@@ -9,9 +9,9 @@
 #include "teacher/sweep.h"
 
 enum {
-    WD_BATCHES_UNDER_WAY = 4, /* of which text and timesteps are on their way to the student's
+    WD_BATCHES_UNDER_WAY = 4, /* batches whose text and timesteps are being copied to the student's
                                * device, or wait for their turn: the launch is so many ahead */
-    WD_WINDOWS_UNDER_WAY = 2  /* the same of windows, with the noise that their states begin with */
+    WD_WINDOWS_UNDER_WAY = 2  /* windows whose timesteps and noise are being copied likewise */
 };
 
 typedef struct wd_trajectory_objective_options {

@@ -1,5 +1,5 @@
-/* What kernels are launched with: the argument struct of an operation (dev/ops.h), or one of these,
- * which hold it and what else the kernel needs. C, C++ and CUDA. */
+/* Argument structs of kernels that need more than the argument struct of their operation
+ * (dev/ops.h), which all other kernels take. C, C++ and CUDA. */
 #ifndef WD_DEV_CUDA_KERNELS_ARGS_H
 #define WD_DEV_CUDA_KERNELS_ARGS_H
 
