@@ -124,10 +124,12 @@ static wd_status load(wd_cuda_library library, wd_err *err)
     wd_cuda_found found;
     wd_cuda_lookup(&found, p->file[cuda_13]);
     if (!found.handle)
-        return wd_fail(
-            err, WD_UNSUPPORTED, "%s is missing: %s%s%s was looked for in %s; install it: %s",
-            p->name, p->file[cuda_13][0], p->file[cuda_13][1] ? " or " : "",
-            p->file[cuda_13][1] ? p->file[cuda_13][1] : "", found.looked, install[cuda_13]);
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s is missing: %s%s%s was looked for in %s; install it: %s; or say "
+                       "--devices cpu (--device cpu) to compute on the processor",
+                       p->name, p->file[cuda_13][0], p->file[cuda_13][1] ? " or " : "",
+                       p->file[cuda_13][1] ? p->file[cuda_13][1] : "", found.looked,
+                       install[cuda_13]);
     return wd_cuda_api_fill(&loaded, library, found.handle, found.path, err);
 }
 
