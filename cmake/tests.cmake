@@ -317,6 +317,11 @@ endforeach()
 set_tests_properties(tests/plan dist/watch distill/machine tests/steady tests/memory distill/links
                      distill/strategies distill/strategies_ranks distill/ranks distill/teacher_ranks
                      PROPERTIES COST 30)
+foreach(name dev/cuda/cudnn_plans dev/cuda/strategies checks/bundle)
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES COST 30)
+  endif()
+endforeach()
 if(WD_TESTS_OF_RANKS)
   set_tests_properties(${WD_TESTS_OF_RANKS} tests/hosts tests/slurm PROPERTIES
                        COST 40 RESOURCE_LOCK ranks)
