@@ -95,10 +95,8 @@ static wd_status paint(wd_eval_job *j, int picture, uint64_t seed, int64_t first
     wd_painter *painter = j->painter[side];
     wd_painter_noise(latents, seed, first, n, j->each);
     const double begun_s = wd_clock_s();
-    if (picture == REFERENCE)
-        WD_TRY(wd_painter_set_steps(painter, j->options->reference_steps, err));
     WD_TRY(wd_painter_run(painter, latents, picture == TEACHER ? &trace : NULL, first, n, err));
-    if (picture == REFERENCE) return wd_painter_set_steps(painter, j->options->steps, err);
+    if (picture == REFERENCE) return WD_OK; /* only the time of `steps` is reported */
     side_of(j, side)->paint_s += (wd_clock_s() - begun_s) / (double)(j->count * j->options->seeds);
     return WD_OK;
 }
@@ -195,6 +193,18 @@ static wd_status write_sheet(const wd_eval_job *j, wd_err *err)
                                  (const char *const *)j->prompts.text, err);
 }
 
+/* The teacher's pictures in reference_steps. */
+static wd_status paint_references(wd_eval_job *j, uint64_t seed, wd_err *err)
+{
+    wd_painter *teacher = j->painter[TEACHER];
+    WD_TRY(wd_painter_set_steps(teacher, j->options->reference_steps, err));
+    for (int64_t i = 0, n; i < j->count; i += n) {
+        n = batch_size(j, i);
+        WD_TRY(paint(j, REFERENCE, seed, i, n, err));
+    }
+    return wd_painter_set_steps(teacher, j->options->steps, err);
+}
+
 static wd_status run_seed(wd_eval_job *j, int64_t number, wd_err *err)
 {
     const uint64_t seed = j->options->seed + (uint64_t)number;
@@ -202,10 +212,7 @@ static wd_status run_seed(wd_eval_job *j, int64_t number, wd_err *err)
         n = batch_size(j, i);
         WD_TRY(run_batch(j, seed, i, n, err));
     }
-    for (int64_t i = 0, n; has_reference(j) && i < j->count; i += n) {
-        n = batch_size(j, i);
-        WD_TRY(paint(j, REFERENCE, seed, i, n, err));
-    }
+    if (has_reference(j)) WD_TRY(paint_references(j, seed, err));
     compare_latents(j); /* decoding destroys them */
     for (int picture = 0; picture < (has_reference(j) ? PICTURES : SIDES); picture++)
         WD_TRY(decode(j, picture, err));

@@ -9,7 +9,7 @@
 #include "api/train_site.h"
 #include "wan/schedule.h"
 
-/* Of the time between two sheets: what `auto` draws one in. */
+/* `auto` draws sheets where one takes less than this share of the time between two. */
 static const double SHARE_MAX = 0.1;
 
 /* ---- the time of a run ---- */

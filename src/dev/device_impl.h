@@ -43,8 +43,8 @@ typedef struct wd_device_kind {
     /* Pins and unpins memory that is there already. Both NULL: nothing is to be done. */
     wd_status (*host_register)(wd_device *device, void *address, size_t bytes, wd_err *err);
     void (*host_unregister)(wd_device *device, void *address, size_t bytes);
-    /* Whether the address lies in the pool of an open device of this kind; asked of devices that
-     * check copies. */
+    /* Returns whether the address lies in the pool of any open device of this kind. device.c calls
+     * it where `checks_copies` is set. */
     bool (*owns)(wd_device *device, const void *address);
 } wd_device_kind;
 
