@@ -185,9 +185,6 @@ foreach(test attention conv products)
   target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd_cuda_kernels_launch)
 endforeach()
 
-# This one sees what is pushed to arenas, and who touches it.
-target_link_options(test_distill_live PRIVATE -Wl,--wrap=wd_arena_push
-    -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy)
 target_link_options(test_distill_brought PRIVATE
     -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_streamed_bring_block
     -Wl,--wrap=wd_file_reader_read)

@@ -12,7 +12,7 @@ static void slots_come_round_behind_int_max(void **state)
     (void)state;
     enum { SLOTS = 3, TURNS = 7 };
     wd_station_slot slot[SLOTS] = {0};
-    wd_station station = {.slot = slot, .sweep = {.streams = SLOTS, .contexts = SLOTS}};
+    wd_station station = {.slot = slot, .sweep = {.streams = SLOTS}};
     station.taken = INT_MAX - 2;
     for (int i = 0; i < TURNS; i++)
         assert_ptr_equal(wd_station_take_slot(&station, 0, 0), &slot[(INT_MAX - 2 + i % 3) % 3]);

@@ -68,19 +68,12 @@ static size_t widening(const wd_placement *p, const wd_teacher_size *size, int d
 
 size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need)
 {
-    const wd_place_need *place = sweep->contexts > 1 ? &need->stream : &need->head;
-    const size_t context = sweep->contexts == 1 ? need->stream.each - need->head.each : 0;
     size_t scratch = 0;
-    for (int k = 0; k < WD_STAGE_KINDS; k++) {
-        const bool last = sweep->last_block && k == WD_STAGE_BLOCK;
-        const size_t bytes = last ? need->last_block : need->scratch[k];
-        if (sweep->kind[k]) wd_placed_most(&scratch, bytes + (k == WD_STAGE_HEAD ? 0 : context));
-    }
+    for (int k = 0; k < WD_STAGE_KINDS; k++)
+        if (sweep->kind[k]) wd_placed_most(&scratch, need->scratch[k]);
     if (!sweep->streams) return 0;
     return need->tables + scratch + (sweep->kind[WD_STAGE_EMBED] ? need->entry : 0) +
-           (sweep->kind[WD_STAGE_HEAD] ? need->exit : 0) +
-           (size_t)(sweep->streams - 1) * place->each +
-           (sweep->windows ? place->first : place->each);
+           (sweep->kind[WD_STAGE_HEAD] ? need->exit : 0) + (size_t)sweep->streams * need->place;
 }
 
 size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *device)
@@ -148,7 +141,7 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
         host.reading += add_streaming(to, placement, size, site, d, WD_HOME_HOST);
         host.reading += add_streaming(to, placement, size, site, d, WD_HOME_DISK);
         host.crossing += (size_t)(WD_CROSSINGS_UNDER_WAY * (crossings.out + crossings.in)) *
-                         wd_site_at(site, d)->need.stream.each;
+                         wd_site_at(site, d)->need.place;
         to->widening = widening(placement, size, d);
         to->activations = wd_placed_activations(&sweep, &wd_site_at(site, d)->need);
         to->workspace = wd_placed_workspace(&sweep, wd_site_at(site, d));
@@ -267,10 +260,6 @@ wd_placed_sweep wd_pipeline_sweep(const wd_teacher_size *size, const wd_site *si
     else if (!sweep.kind[WD_STAGE_BLOCK])
         sweep.streams = passing(site, sent);
     sweep.windows = !by_batch && sweep.streams == site->batches;
-    const bool last = sweep.kind[WD_STAGE_BLOCK] && (first ? first : 1) == size->stages - 2;
-    sweep.contexts = last && first && !sent ? 1 : sweep.streams;
-    if (first == size->stages - 1) sweep.contexts = 0;
-    sweep.last_block = last && sweep.contexts == 1;
     return sweep;
 }
 
@@ -281,15 +270,14 @@ static bool flows(const wd_placement *p, int expert)
     return wd_placement_leg(p, expert, 0).end == p->stages;
 }
 
-/* The stage for which an expert's whole window first waits on a device, between two legs. 0: its
- * micro-batches pass. */
-static int waits_for(const wd_placement *p, int expert, int device)
+/* Whether an expert's whole window waits on a device, between two legs. */
+static bool waits(const wd_placement *p, int expert, int device)
 {
     for (int s = 0; s < p->stages;) {
         s = wd_placement_leg(p, expert, s).end;
-        if (s < p->stages && p->place[expert][s - 1].device == device) return s;
+        if (s < p->stages && p->place[expert][s - 1].device == device) return true;
     }
-    return 0;
+    return false;
 }
 
 /* Whether other devices send it micro-batches, which it has not asked for. What another rank sent
@@ -305,9 +293,8 @@ static bool is_sent(const wd_placement *p, const wd_site *site, int from, int to
 typedef struct stay {
     bool any; /* there are some */
     bool kind[WD_STAGE_KINDS];
-    bool earlier_block;        /* than the last one */
-    bool sent, context_sent;   /* whether others of its rank send them; to what is no head */
-    bool waits, context_waits; /* whether a whole window does, between two legs; for no head */
+    bool sent;  /* whether others of its rank send them */
+    bool waits; /* whether a whole window does, between two legs */
 } stay;
 
 static stay stay_of(const wd_placement *p, const wd_site *site, int expert, int device)
@@ -319,13 +306,9 @@ static stay stay_of(const wd_placement *p, const wd_site *site, int expert, int 
         const wd_stage_kind kind = wd_stage_kind_of(s, p->stages);
         const bool sent = s && is_sent(p, site, place[s - 1].device, device);
         out.any = out.kind[kind] = true;
-        out.earlier_block |= kind == WD_STAGE_BLOCK && s < p->stages - 2;
         out.sent |= sent;
-        out.context_sent |= sent && kind != WD_STAGE_HEAD;
     }
-    const int next = out.any ? waits_for(p, expert, device) : 0;
-    out.waits = next;
-    out.context_waits = next && next < p->stages - 1;
+    out.waits = out.any && waits(p, expert, device);
     return out;
 }
 
@@ -336,14 +319,6 @@ static int streams_of(const stay *of, const wd_site *site, bool flows)
     if (!of->any) return 0;
     if (flows) return of->sent ? WD_PIPELINE_STREAMS : 1;
     return of->waits ? site->batches : passing(site, of->sent);
-}
-
-/* Of these, with a context: none, one, or more. */
-static int contexts_of(const stay *of, const wd_site *site)
-{
-    if (!of->kind[WD_STAGE_EMBED] && !of->kind[WD_STAGE_BLOCK]) return 0;
-    if (of->context_sent) return WD_PIPELINE_STREAMS;
-    return of->context_waits ? site->batches : 1;
 }
 
 wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device)
@@ -362,20 +337,15 @@ wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int de
 
 wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device)
 {
-    wd_placed_sweep sweep = {.windows = true, .last_block = true};
+    wd_placed_sweep sweep = {.windows = true};
     for (int e = 0; e < placement->experts; e++) {
         const bool flow = flows(placement, e);
         const stay here = stay_of(placement, site, e, device);
         const int streams = streams_of(&here, site, flow);
-        const int contexts = contexts_of(&here, site);
         for (int k = 0; k < WD_STAGE_KINDS; k++) sweep.kind[k] |= here.kind[k];
         sweep.waits[e] = here.waits;
         if (streams > sweep.streams) sweep.streams = streams;
-        if (contexts > sweep.contexts) sweep.contexts = contexts;
         if (streams) sweep.windows &= !flow && streams == site->batches;
-        sweep.last_block &= !here.earlier_block;
     }
-    if (sweep.contexts > 1) sweep.contexts = sweep.streams;
-    sweep.last_block &= sweep.contexts == 1 && sweep.kind[WD_STAGE_BLOCK];
     return sweep;
 }

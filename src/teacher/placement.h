@@ -134,18 +134,12 @@ static inline void wd_placed_read(size_t staging[WD_PLACED_STAGINGS], size_t byt
     if (bytes > staging[0]) staging[0] = bytes;
 }
 
-/* Places of micro-batches that are on their way. */
-typedef struct wd_place_need {
-    size_t each, first; /* of any; of the first one of a whole window, which may be smaller */
-} wd_place_need;
-
 /* What a sweep needs on a device beside weights. */
 typedef struct wd_sweep_need {
     size_t tables;                    /* wherever there is a stage */
-    wd_place_need stream, head;       /* a head reads less of a micro-batch */
+    size_t place;                     /* of a micro-batch */
     size_t entry, exit;               /* that stays where an embedding is, where a head is */
     size_t scratch[WD_STAGE_KINDS];   /* while a stage of the kind runs */
-    size_t last_block;                /* the same of a last block, in part where its context was */
     size_t workspace[WD_STAGE_KINDS]; /* of the queue that runs it */
 } wd_sweep_need;
 
@@ -244,9 +238,6 @@ typedef struct wd_placed_sweep {
     bool windows; /* all of a window's are, each in a place of its own */
     bool waits[WD_PLACED_EXPERTS_MAX]; /* the same of this expert's */
     int streams;
-    int contexts;    /* of them those that have what blocks read and heads do not: all, the one that
-                      * came last, or none */
-    bool last_block; /* of blocks it has the last alone, and one context, which ends there */
 } wd_placed_sweep;
 
 /* What of the device's pool it takes, and what of the queue's workspace beyond what is there. */

@@ -94,7 +94,6 @@ static wd_status fill(wd_site *site, wd_teacher_size *size, wd_planner *p, int64
     for (int d = 0; d < site->devices; d++) {
         WD_TRY(need_of(&need, p, micro, d, err));
         site->device[d].need = need->need;
-        wd_sweep_need_places(&site->device[d].need, &o);
     }
     site->device[p->input.student_device].student_flops =
         p->input.student_step_flops / p->input.step_targets;

@@ -74,73 +74,35 @@ static void open_exit(wd_station *s)
     }
 }
 
-/* States of the first micro-batch of a whole window. */
-static int64_t first_batch(const wd_sweep_options *o)
-{
-    const int64_t step = wd_sweep_size_step(o->micro_batch);
-    const int64_t padded = (o->window_max + step - 1) / step * step;
-    return padded - (wd_sweep_batches(o) - 1) * o->micro_batch;
-}
-
-/* What a head reads of a micro-batch. */
-static void push_head(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o,
-                      int64_t samples)
+/* The place of a micro-batch: what a head reads of it, then what blocks read besides. */
+static void push_place(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o)
 {
     for (int u = 0; u <= (int)is_guided(o); u++) {
-        const wd_dit_context context = shape_of(o, samples, u);
+        const wd_dit_context context = shape_of(o, o->micro_batch, u);
         const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
         out->stream[u] = (wd_dit_stream){.x = wd_arena_push(arena, bytes.x),
-                                         .temb = wd_arena_push(arena, bytes.temb)};
+                                         .temb = wd_arena_push(arena, bytes.temb),
+                                         .tp = wd_arena_push(arena, bytes.tp),
+                                         .ctx = wd_arena_push(arena, bytes.ctx)};
     }
 }
 
-/* What blocks read besides. The conditional context, the largest part, lies on top. */
-static void push_context(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o,
-                         int64_t samples)
-{
-    for (int u = is_guided(o); u >= 0; u--) {
-        const wd_dit_context context = shape_of(o, samples, u);
-        const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
-        out->stream[u].tp = wd_arena_push(arena, bytes.tp);
-        out->stream[u].ctx = wd_arena_push(arena, bytes.ctx);
-    }
-}
-
-static wd_place_need measure_place(const wd_sweep_options *o, bool context)
+size_t wd_sweep_place_bytes(const wd_sweep_options *options)
 {
     wd_station_slot slot;
-    const int64_t samples[2] = {o->micro_batch, first_batch(o)};
-    size_t bytes[2];
-    for (int i = 0; i < 2; i++) {
-        wd_arena arena = wd_arena_over(NULL, SIZE_MAX);
-        push_head(&slot, &arena, o, samples[i]);
-        if (context) push_context(&slot, &arena, o, samples[i]);
-        bytes[i] = arena.used;
-    }
-    return (wd_place_need){bytes[0], bytes[1]};
-}
-
-void wd_sweep_need_places(wd_sweep_need *need, const wd_sweep_options *options)
-{
-    const wd_sweep_options o = wd_sweep_fitted(options);
-    need->stream = measure_place(&o, true);
-    need->head = measure_place(&o, false);
+    wd_arena arena = wd_arena_over(NULL, SIZE_MAX);
+    push_place(&slot, &arena, options);
+    return arena.used;
 }
 
 static wd_status open_slots(wd_station *s, wd_err *err)
 {
-    const wd_sweep_options *o = s->options;
     const int slots = s->sweep.streams;
     WD_TRY(wd_alloc((void **)&s->slot, (size_t)slots, sizeof *s->slot, "teacher sweep", err));
     for (int i = 0; i < slots; i++) {
-        const bool first = s->sweep.windows && i == 0;
-        const int64_t samples = first ? first_batch(o) : o->micro_batch;
         WD_TRY(wd_event_open(&s->slot[i].left, s->device, err));
-        push_head(&s->slot[i], &s->arena, o, samples);
-        if (s->sweep.contexts > 1) push_context(&s->slot[i], &s->arena, o, samples);
+        push_place(&s->slot[i], &s->arena, s->options);
     }
-    s->head_mark = wd_arena_mark(&s->arena);
-    if (s->sweep.contexts == 1) push_context(&s->slot[0], &s->arena, o, o->micro_batch);
     s->mark = wd_arena_mark(&s->arena);
     return WD_OK;
 }
@@ -191,19 +153,14 @@ void wd_station_close(wd_station *s)
 /* ---- stages ---- */
 
 /* Where whole windows are, or wait, each micro-batch has a place of its own, however often it comes
- * back: another one waits in the next. Else they come round. The only context is of who comes. */
+ * back: another one waits in the next. Else they come round. */
 wd_station_slot *wd_station_take_slot(wd_station *s, int expert, int behind)
 {
     const int slots = s->sweep.streams;
     const bool own = s->sweep.windows || s->sweep.waits[expert];
     const int64_t at = own ? slots - 1 - behind : s->taken++ % slots;
     WD_REQUIRE(at >= 0 && at < slots, "slot %" PRId64 " of %d of a device", at, slots);
-    wd_station_slot *slot = &s->slot[at];
-    if (s->sweep.contexts == 1) {
-        wd_arena_reset(&s->arena, s->head_mark);
-        push_context(slot, &s->arena, s->options, s->options->micro_batch);
-    }
-    return slot;
+    return &s->slot[at];
 }
 
 static int entry_place(const wd_station *s)
@@ -232,7 +189,7 @@ void wd_station_entered(wd_station *s)
 
 void wd_station_begin(wd_station *s, wd_stage_kind kind)
 {
-    wd_arena_reset(&s->arena, kind == WD_STAGE_HEAD ? s->head_mark : s->mark);
+    wd_arena_reset(&s->arena, s->mark);
     if (kind == WD_STAGE_EMBED)
         s->latents = wd_arena_push(&s->arena, (size_t)s->state_count * sizeof(float));
 }
@@ -294,10 +251,7 @@ void wd_station_run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
 {
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
-        if (s->sweep.last_block && u == 0)
-            wd_dit_last_block_forward(&slot->stream[u], weights, &context);
-        else
-            wd_dit_block_forward(&slot->stream[u], NULL, weights, &context);
+        wd_dit_block_forward(&slot->stream[u], NULL, weights, &context);
     }
 }
 
@@ -310,7 +264,7 @@ void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, 
     const size_t normed = wd_dit_stream_sizes(&one).x;
     const size_t guided = (size_t)s->state_count * sizeof(float);
     void *patches[2] = {NULL, NULL};
-    wd_arena_reset(&s->arena, s->head_mark);
+    wd_arena_reset(&s->arena, s->mark);
     void *low = wd_arena_push(&s->arena, normed > guided ? normed : guided);
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_stream stream = stream_of(&slot->stream[u], state, &one);

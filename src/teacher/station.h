@@ -23,8 +23,7 @@ typedef struct wd_station {
     wd_dit_rope rope;
     void *block;
     wd_arena arena;
-    size_t mark;      /* of the arena: what is for one stage at a time begins here */
-    size_t head_mark; /* the same of a head: where there is one context, in its place */
+    size_t mark; /* of the arena: what is for one stage at a time begins here */
     wd_station_slot *slot;
     wd_placed_sweep sweep; /* what it is for */
     int64_t taken; /* slots so far, of those that come round */
@@ -51,6 +50,9 @@ static inline int64_t wd_sweep_size_step(int64_t largest)
 
 /* The options with a micro-batch that is no larger than the window, and such a multiple. */
 wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
+
+/* Device memory of a micro-batch, of fitted options. */
+size_t wd_sweep_place_bytes(const wd_sweep_options *options);
 
 /* Bytes of what goes on from device to device: of each state, and of each micro-batch, whose states
  * have the unconditional text in common. */

@@ -44,13 +44,12 @@ static wd_site random_site(int devices, int64_t bytes_max)
         site.device[d].taken = (size_t)between(0, (int64_t)site.device[d].bytes / 4);
         wd_sweep_need *need = &site.device[d].need;
         need->tables = (size_t)between(0, 2);
-        need->stream.each = need->stream.first = (size_t)between(0, 6);
+        need->place = (size_t)between(0, 6);
         need->entry = (size_t)between(0, 9), need->exit = (size_t)between(0, 9);
         for (int k = 0; k < WD_STAGE_KINDS; k++) {
             need->scratch[k] = (size_t)between(0, 9);
             need->workspace[k] = (size_t)between(0, 9);
         }
-        need->last_block = need->scratch[WD_STAGE_BLOCK] / 2;
     }
     return site;
 }
@@ -218,8 +217,7 @@ static void many_ranks(void **state)
         site.device[d] = (wd_site_device){.bytes = 1000,
                                           .flops_per_s = 1,
                                           .reads_host = d == 2,
-                                          .need.stream = {3, 3},
-                                          .need.head = {3, 3}};
+                                          .need.place = 3};
     site.batches = 1;
 
     /* each: weights once per host, all else for each of its ranks */
@@ -335,59 +333,6 @@ static void streams(void **state)
     assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 1);
 }
 
-static void assert_contexts(const wd_placement *p, const wd_site *site, int device, int contexts,
-                            bool last_block)
-{
-    const wd_placed_sweep sweep = wd_placement_sweep(p, site, device);
-    assert_int_equal(sweep.contexts, contexts);
-    assert_int_equal(sweep.last_block, last_block);
-}
-
-/* A device has one context at a time where what waits there does so for a head, and where micro-
- * batches come by themselves, when the one before is through. */
-static void contexts(void **state)
-{
-    (void)state;
-    wd_site site = {.devices = 2, .batches = 9};
-    wd_placement p = {.experts = 2, .stages = 6, .slots = 2, .by_batch = 2};
-    site.device[0].reads_host = true;
-    for (int e = 0; e < 2; e++) p.place[e][4].device = p.place[e][5].device = 1;
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 1);
-    assert_contexts(&p, &site, 1, 1, true);
-    assert_contexts(&p, &site, 0, 9, false);
-    p.by_batch = 0;
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 9);
-    assert_contexts(&p, &site, 1, 1, true);
-    p.place[1][0].device = 1; /* what is embedded goes on at once */
-    assert_contexts(&p, &site, 1, 1, true);
-    p.place[1][1].device = 1;
-    assert_contexts(&p, &site, 1, 9, false);
-    p.place[1][0].device = p.place[1][1].device = 0;
-    site.device[0].reads_host = false; /* it sends what the other one did not ask for */
-    assert_contexts(&p, &site, 1, 9, false);
-
-    site.batches = 1; /* the only one of a window that waits */
-    p = (wd_placement){.experts = 1, .stages = 3, .slots = 2};
-    assert_contexts(&p, &site, 0, 1, true);
-    site.batches = 2;
-    assert_contexts(&p, &site, 0, 2, false);
-
-    p = (wd_placement){.experts = 1, .stages = 6, .slots = 2, .by_batch = 3};
-    for (int s = 1; s <= 4; s++) p.place[0][s].device = 1;
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 3);
-    assert_contexts(&p, &site, 0, 1, false);
-    assert_contexts(&p, &site, 1, 3, false);
-    p.place[0][0].device = 1; /* and a head by itself has none */
-    assert_contexts(&p, &site, 0, 0, false);
-    assert_contexts(&p, &site, 1, 1, false);
-
-    p.experts = 2; /* a head for one, all that comes before it for the other */
-    for (int s = 0; s <= 4; s++) p.place[1][s].device = 0;
-    p.place[1][5].device = 1;
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 3);
-    assert_contexts(&p, &site, 0, 1, false);
-}
-
 static void objections(void **state)
 {
     (void)state;
@@ -423,7 +368,6 @@ int main(void)
         cmocka_unit_test(many_ranks),
         cmocka_unit_test(legs),
         cmocka_unit_test(streams),
-        cmocka_unit_test(contexts),
         cmocka_unit_test(objections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

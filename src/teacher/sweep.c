@@ -135,14 +135,13 @@ static void sort_window(int64_t count[EXPERTS_MAX], wd_sweep *sweep, const wd_wi
     }
 }
 
-/* Cuts [first, first + count) of `order` into micro-batches. If one is smaller it is the first:
- * while it is computed there is room to spare, and all others find it in its place. */
+/* Cuts [first, first + count) of `order` into micro-batches, of which the last may be smaller. */
 static int cut(wd_sweep *sweep, int64_t first, int64_t count)
 {
     int n = 0;
     for (int64_t done = 0; done < count; n++) {
-        int64_t size = (count - done) % sweep->options.micro_batch;
-        if (!size) size = sweep->options.micro_batch;
+        const int64_t left = count - done, most = sweep->options.micro_batch;
+        const int64_t size = left < most ? left : most;
         WD_REQUIRE(n < sweep->batches_max, "a sweep has room for %d micro-batches",
                    sweep->batches_max);
         sweep->batch[n] = (micro_batch){.first = first + done, .samples = size, .device = -1};

@@ -79,12 +79,9 @@ static inline int64_t wd_sweeps_apart(int64_t states, int64_t window)
 int wd_sweep_batches(const wd_sweep_options *options);
 
 /* What a sweep needs on a device, and the FLOPs of its stages for one state, both streams. Found by
- * running them dry: `target` is not touched. Only places of micro-batches depend on the window. */
+ * running them dry: `target` is not touched. The window does not matter. */
 wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
                            const wd_sweep_options *options, wd_device *target, wd_err *err);
-
-/* The places, for these options: what else `need` says stays. */
-void wd_sweep_need_places(wd_sweep_need *need, const wd_sweep_options *options);
 
 typedef struct wd_sweep wd_sweep;
 

@@ -23,27 +23,20 @@ static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind 
     wd_status status;
     wd_queue *queue = NULL;
     wd_station station = {0};
-    wd_placed_sweep part = {.streams = 1, .contexts = 1};
+    wd_placed_sweep part = {.streams = 1};
     wd_dit_stage stage;
     part.kind[kind] = true;
     const int number = kind == WD_STAGE_HEAD ? weights->stages - 1 : (int)kind;
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
     WD_TRY_OUT(wd_station_open(&station, o, &part, 0, queue, err));
     WD_TRY_OUT(wd_residency_acquire(weights, &stage, 0, number, queue, err));
-    const size_t mark = kind == WD_STAGE_HEAD ? station.head_mark : station.mark;
-    station.arena.peak = mark;
+    station.arena.peak = station.mark;
     for (int64_t size = o->micro_batch; size > 0; size -= wd_sweep_size_step(o->micro_batch)) {
         double sum = wd_queue_total(queue).flops;
         run_kind(&station, kind, size, &stage);
         if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
     }
-    wd_placed_most(&need->scratch[kind], station.arena.peak - mark);
-    if (kind == WD_STAGE_BLOCK) { /* of its memory the largest size takes most */
-        station.sweep.last_block = true;
-        station.arena.peak = mark;
-        run_kind(&station, kind, o->micro_batch, &stage);
-        wd_placed_most(&need->last_block, station.arena.peak - mark);
-    }
+    wd_placed_most(&need->scratch[kind], station.arena.peak - station.mark);
     wd_placed_most(&need->workspace[kind], wd_queue_workspace_bytes(queue));
 out:
     wd_station_close(&station);
@@ -73,7 +66,7 @@ static wd_status measure_memory(wd_sweep_need *need, const wd_sweep_options *o, 
     if (status != WD_OK) return status;
     need->entry = used[1] - used[0];
     need->exit = used[2] - used[0];
-    wd_sweep_need_places(need, o);
+    need->place = wd_sweep_place_bytes(o);
     return WD_OK;
 }
 

@@ -145,11 +145,6 @@ void wd_dit_embed_text_second(wd_dit_stream *stream, const wd_dit_stage *weights
 void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
-/* The same of the last block, which is the last to read ctx, nothing kept. It must be what was
- * pushed last: it is given back to the arena, and overwritten. */
-void wd_dit_last_block_forward(wd_dit_stream *stream, const wd_dit_stage *weights,
-                               const wd_dit_context *context);
-
 void wd_dit_head_forward(void *velocity, /* [B, C, F, H, W] dtype, = */
                          wd_dit_head_saved *saved, const wd_dit_stream *stream,
                          const wd_dit_stage *weights, const wd_dit_context *context);

@@ -8,9 +8,9 @@
  * as WanTransformerBlock of diffusers. One pass serves all uses; what differs is where its parts
  * lie. A pass that keeps writes what backward wants to memory of its own, pushed part by part, so
  * that scratch of one part lies where the next one keeps; any other reuses scratch, works in place,
- * and never has more than max(4 D, D + E) of it per token; of a last block, behind which nobody
- * reads the context, it is in part where that was. Both compute the same bits, but for one thing: a
- * pass for no gradient at all lets the product activate its result (GELU), before that was rounded.
+ * and never has more than max(4 D, D + E) of it per token. Both compute the same bits, but for one
+ * thing: a pass for no gradient at all lets the product activate its result (GELU), before that was
+ * rounded.
  */
 #include <assert.h>
 
@@ -43,7 +43,6 @@ typedef struct pass {
     wd_dit_block_saved *keep; /* NULL: nothing is kept */
     float *m;                 /* [B, 6, D] */
     bool fused;               /* GELU within the product */
-    bool last;                /* nobody reads ctx again, and it was pushed last */
 } pass;
 
 static wd_linear layer(const pass *p, wd_dit_block_slot weight, wd_dit_block_slot bias)
@@ -105,32 +104,15 @@ static void keys_and_values(const pass *p, void *kv)
     wd_linear_group_forward(kv, p->ctx, &group, p->d.text_rows, p->c->queue);
 }
 
-/* The same of a last block: *n [B L, D] comes to lie where ctx was. */
-static void *last_keys_and_values(const pass *p, void **n)
-{
-    const int64_t more = p->d.rows - p->d.text_rows, count = p->d.text_rows * 2 * p->d.width;
-    if (more > 0) push(p, more * p->d.width);
-    void *kv = push(p, count);
-    keys_and_values(p, kv);
-    wd_arena_pop(p->c->arena, p->ctx);
-    *n = wd_arena_push(p->c->arena, (uintptr_t)kv - (uintptr_t)p->ctx);
-    return push(p, count); /* where it is */
-}
-
 /* In place. */
 static void cross_attention(const pass *p, void *x)
 {
     const wd_dit_block_saved *keep = p->keep;
     int64_t rows = p->d.rows, text_rows = p->d.text_rows, width = p->d.width;
     size_t mark = wd_arena_mark(p->c->arena);
-    void *n = NULL, *kv = NULL, *in = x;
-    if (p->last) {
-        kv = last_keys_and_values(p, &n);
-    } else {
-        n = keep ? keep->o2 : push(p, rows * width);
-        kv = keep ? keep->kv2 : push(p, text_rows * 2 * width);
-        keys_and_values(p, kv);
-    }
+    void *n = keep ? keep->o2 : push(p, rows * width), *in = x;
+    void *kv = keep ? keep->kv2 : push(p, text_rows * 2 * width);
+    keys_and_values(p, kv);
     void *q = keep ? keep->q2 : push(p, rows * width);
     void *q_norm = keep ? push(p, rows * width) : q;
     void *k_norm = keep ? push(p, text_rows * 2 * width) : kv; /* its half of v stays unused */
@@ -266,27 +248,6 @@ static void forward(void *x_out, bool fused, const wd_dit_stream *stream,
     cross_attention(&p, x_out);
     residual(&p, x_out, x_out, feed_forward(&p, x_out), 5);
     wd_arena_reset(context->arena, mark);
-}
-
-/* The modulation lies behind ctx for the self-attention, in its place for the feed-forward part. */
-void wd_dit_last_block_forward(wd_dit_stream *stream, const wd_dit_stage *weights,
-                               const wd_dit_context *context)
-{
-    const size_t mark = wd_arena_mark(context->arena);
-    pass p = begin(NULL, stream, weights, context);
-    modulation(&p, stream->tp);
-    self_attention(&p, stream->x, stream->x);
-
-    wd_arena_reset(context->arena, mark);
-    p.last = true;
-    cross_attention(&p, stream->x);
-
-    wd_arena_pop(context->arena, stream->ctx);
-    p = begin(NULL, stream, weights, context);
-    p.fused = true;
-    modulation(&p, stream->tp);
-    residual(&p, stream->x, stream->x, feed_forward(&p, stream->x), 5);
-    wd_arena_pop(context->arena, stream->ctx);
 }
 
 void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,

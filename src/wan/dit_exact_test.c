@@ -156,26 +156,6 @@ static void shared_text_is_repeated_text(void **state)
     }
 }
 
-/* Also where a context is smaller than what comes to lie in its place. */
-static void a_last_block_is_a_block(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2 * 2; i++) {
-        harness h;
-        harness_inputs in;
-        harness_inputs_load(&in, fixture);
-        if (i / 2) in.shape.texts = 1, in.shape.text_tokens = 3;
-        harness_open(&h, fixture, dtypes[i % 2], wd_device_open_cpu, 2, HARNESS_FLAT);
-        harness_results plain = harness_run(&h, &in, (harness_mode){0});
-        harness_results last = harness_run(&h, &in, (harness_mode){.last = true});
-        same_results(&h, &in, &plain, &last);
-        harness_results_free(&plain);
-        harness_results_free(&last);
-        harness_close(&h);
-        harness_inputs_free(&in);
-    }
-}
-
 /* Q, K and V as one product or as three. */
 static void layout_changes_nothing(void **state)
 {
@@ -273,7 +253,6 @@ int main(void)
         cmocka_unit_test(checkpointing_changes_nothing),
         cmocka_unit_test(samples_are_independent),
         cmocka_unit_test(shared_text_is_repeated_text),
-        cmocka_unit_test(a_last_block_is_a_block),
         cmocka_unit_test(layout_changes_nothing),
         cmocka_unit_test(dry_run_is_exact),
         cmocka_unit_test(activations_are_few),

@@ -46,7 +46,6 @@ typedef struct harness_results {
 /* How a pass is run. */
 typedef struct harness_mode {
     bool backward, checkpoint;
-    bool last; /* without backward: the last block gives its context back */
     size_t arena_bytes; /* 0: measured by a dry run first */
 } harness_mode;
 
@@ -290,10 +289,7 @@ static inline void harness_pass(const harness *h, const harness_io *io, const ha
                          c);
     for (int i = 0; i < layers; i++) {
         harness_stage(&w, h, h->weight, 1 + i);
-        if (mode->last && i == layers - 1)
-            wd_dit_last_block_forward(&stream, &w, c);
-        else
-            wd_dit_block_forward(&stream, backward ? &block[i] : NULL, &w, c);
+        wd_dit_block_forward(&stream, backward ? &block[i] : NULL, &w, c);
     }
     harness_stage(&w, h, h->weight, layers + 1);
     wd_dit_head_forward(io->velocity, backward ? &head : NULL, &stream, &w, c);
