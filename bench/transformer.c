@@ -4,7 +4,7 @@
 
 #include "bench/bench.h"
 #include "dev/ops.h"
-#include "student/model.h"
+#include "student/loss.h"
 #include "student/optimizer.h"
 
 typedef struct geometry {
@@ -13,28 +13,43 @@ typedef struct geometry {
 } geometry;
 
 static const geometry wan_1_3b = {
-    .config = {.in_channels = 16, .out_channels = 16, .heads = 12, .head_dim = 128,
-               .ffn_dim = 8960, .layers = 8, .freq_dim = 256, .text_dim = 4096,
-               .patch = {1, 2, 2}, .rope_max_seq_len = 1024, .cross_attn_norm = true,
+    .config = {.in_channels = 16,
+               .out_channels = 16,
+               .heads = 12,
+               .head_dim = 128,
+               .ffn_dim = 8960,
+               .layers = 8,
+               .freq_dim = 256,
+               .text_dim = 4096,
+               .patch = {1, 2, 2},
+               .rope_max_seq_len = 1024,
+               .cross_attn_norm = true,
                .eps = 1e-6},
-    .shape = {.samples = 1, .texts = 1, .frames = 1, .height = 64, .width = 64,
-              .text_tokens = 512},
+    .shape = {.samples = 1, .texts = 1, .frames = 1, .height = 64, .width = 64, .text_tokens = 512},
 };
 
 /* A student of half wan-tiny's depth. */
 static const geometry wan_tiny = {
-    .config = {.in_channels = 16, .out_channels = 16, .heads = 5, .head_dim = 32, .ffn_dim = 640,
-               .layers = 3, .freq_dim = 256, .text_dim = 96, .patch = {1, 2, 2},
-               .rope_max_seq_len = 1024, .cross_attn_norm = true, .eps = 1e-6},
-    .shape = {.samples = 16, .texts = 16, .frames = 1, .height = 8, .width = 8,
-              .text_tokens = 32},
+    .config = {.in_channels = 16,
+               .out_channels = 16,
+               .heads = 5,
+               .head_dim = 32,
+               .ffn_dim = 640,
+               .layers = 3,
+               .freq_dim = 256,
+               .text_dim = 96,
+               .patch = {1, 2, 2},
+               .rope_max_seq_len = 1024,
+               .cross_attn_norm = true,
+               .eps = 1e-6},
+    .shape = {.samples = 16, .texts = 16, .frames = 1, .height = 8, .width = 8, .text_tokens = 32},
 };
 
 /* A model with random weights, and a batch of random states. */
 typedef struct bed {
     wd_params params;
     wd_optimizer optimizer;
-    wd_student *student;
+    wd_pass *pass;
     float *latents, *target, *velocity, *timestep, *loss;
     void *text;
     wd_dit_shape shape;
@@ -46,16 +61,16 @@ static void close_bed(bed *b)
     void *blocks[] = {b->latents, b->target, b->velocity, b->timestep, b->loss, b->text};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         wd_device_free(b->device, blocks[i]);
-    wd_student_close(b->student);
+    wd_pass_close(b->pass);
     wd_optimizer_close(&b->optimizer);
     wd_params_close(&b->params);
 }
 
-static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_student_mode mode,
+static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_pass_mode mode,
                           wd_bench_context *bench, wd_err *err)
 {
     *b = (bed){.shape = g->shape, .device = bench->device};
-    unsigned kinds = mode == WD_STUDENT_SAMPLE ? 0 : WD_PARAMS_TRAINED;
+    unsigned kinds = mode == WD_PASS_FORWARD ? 0 : WD_PARAMS_TRAINED;
     const wd_optimizer_options options = wd_optimizer_defaults();
     int64_t state = g->config.in_channels * g->shape.height * g->shape.width * g->shape.samples;
     int64_t text = g->shape.texts * g->shape.text_tokens * g->config.text_dim;
@@ -64,7 +79,7 @@ static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_student_
     WD_TRY(wd_bench_fill(bench, b->params.buffer[WD_PARAMS_P], b->params.count, 0.02f, err));
     wd_params_show(&b->params, WD_PARAMS_P, bench->queue);
     if (kinds) WD_TRY(wd_optimizer_open(&b->optimizer, &options, &b->params, err));
-    WD_TRY(wd_student_open(&b->student, &b->params, &g->shape, mode, bench->queue, err));
+    WD_TRY(wd_pass_open(&b->pass, &b->params, &g->shape, mode, bench->queue, err));
     WD_TRY(wd_device_alloc((void **)&b->latents, b->device, states, "bench", err));
     WD_TRY(wd_device_alloc((void **)&b->target, b->device, states, "bench", err));
     WD_TRY(wd_device_alloc((void **)&b->velocity, b->device, states, "bench", err));
@@ -74,10 +89,9 @@ static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_student_
         wd_device_alloc(&b->text, b->device, (size_t)text * wd_dtype_bytes(dtype), "bench", err));
     WD_TRY(wd_bench_fill(bench, b->latents, state, 1.0f, err));
     WD_TRY(wd_bench_fill(bench, b->target, state, 1.0f, err));
-    wd_op_fill(bench->queue, &(wd_fill_args){.to = b->timestep,
-                                             .type = WD_F32,
-                                             .count = g->shape.samples,
-                                             .value = 500});
+    wd_op_fill(bench->queue,
+               &(wd_fill_args){
+                   .to = b->timestep, .type = WD_F32, .count = g->shape.samples, .value = 500});
     wd_op_fill(bench->queue,
                &(wd_fill_args){.to = b->text, .type = dtype, .count = text, .value = 0.1f});
     return WD_OK;
@@ -85,27 +99,27 @@ static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_student_
 
 static void train_step(bed *b, wd_queue *queue)
 {
-    const wd_student_batch batch = {.latents = b->latents,
-                                    .timestep = b->timestep,
-                                    .text = b->text,
-                                    .target = b->target,
-                                    .factor = 1.0f / (float)b->shape.samples};
+    const float factor = 1.0f / (float)b->shape.samples;
+    const wd_pass_inputs inputs = {b->latents, b->timestep, b->text};
     wd_params_zero_grads(&b->params, queue);
-    wd_student_forward_backward(b->loss, b->student, &batch, NULL, NULL);
+    const wd_pass_outputs outputs = wd_pass_forward(b->pass, &inputs);
+    wd_loss_velocity(b->loss, &outputs, b->target, factor, queue);
+    wd_pass_backward(b->pass, NULL, NULL);
     wd_optimizer_step(&b->optimizer, 1e-5, queue);
 }
 
 /* The best of `runs` after one that warms up. */
-static wd_status time_bed(const char *name, const geometry *g, wd_dtype dtype,
-                          wd_student_mode mode, int runs, wd_bench_context *bench, wd_err *err)
+static wd_status time_bed(const char *name, const geometry *g, wd_dtype dtype, wd_pass_mode mode,
+                          int runs, wd_bench_context *bench, wd_err *err)
 {
     bed b;
     double best = 1e30, flops = 0;
     wd_status status = open_bed(&b, g, dtype, mode, bench, err);
     for (int run = 0; status == WD_OK && run <= runs; run++) {
         double before = wd_queue_total(bench->queue).flops, begun = wd_clock_s();
-        if (mode == WD_STUDENT_SAMPLE) {
-            wd_student_velocity(b.velocity, b.student, b.latents, b.timestep, b.text);
+        if (mode == WD_PASS_FORWARD) {
+            const wd_pass_inputs inputs = {b.latents, b.timestep, b.text};
+            wd_pass_velocity(b.velocity, b.pass, &inputs);
         } else {
             train_step(&b, bench->queue);
         }
@@ -117,7 +131,7 @@ static wd_status time_bed(const char *name, const geometry *g, wd_dtype dtype,
     if (status == WD_OK) {
         wd_bench_report(bench, name, dtype, best, flops);
         char line[160];
-        const wd_student_plan *plan = wd_student_planned(b.student);
+        const wd_pass_plan *plan = wd_pass_planned(b.pass);
         snprintf(line, sizeof line, "    weights, gradients, moments %.2f GB; activations %.3f GB",
                  (double)wd_params_bytes(&b.params) * 1e-9,
                  (double)(plan->arena_bytes + plan->workspace_bytes) * 1e-9);
@@ -130,30 +144,29 @@ static wd_status time_bed(const char *name, const geometry *g, wd_dtype dtype,
 wd_status wd_bench_forward(wd_bench_context *bench, wd_err *err)
 {
     const char *name = "forward 1.3B, 8 blocks, 1024 tokens";
-    WD_TRY(time_bed(name, &wan_1_3b, WD_F32, WD_STUDENT_SAMPLE, 3, bench, err));
-    return time_bed(name, &wan_1_3b, WD_BF16, WD_STUDENT_SAMPLE, 3, bench, err);
+    WD_TRY(time_bed(name, &wan_1_3b, WD_F32, WD_PASS_FORWARD, 3, bench, err));
+    return time_bed(name, &wan_1_3b, WD_BF16, WD_PASS_FORWARD, 3, bench, err);
 }
 
 wd_status wd_bench_train(wd_bench_context *bench, wd_err *err)
 {
     const char *name = "train 1.3B, 8 blocks, 1024 tokens";
-    WD_TRY(time_bed(name, &wan_1_3b, WD_F32, WD_STUDENT_TRAIN, 2, bench, err));
-    return time_bed(name, &wan_1_3b, WD_BF16, WD_STUDENT_TRAIN, 2, bench, err);
+    WD_TRY(time_bed(name, &wan_1_3b, WD_F32, WD_PASS_TRAIN, 2, bench, err));
+    return time_bed(name, &wan_1_3b, WD_BF16, WD_PASS_TRAIN, 2, bench, err);
 }
 
 wd_status wd_bench_tiny(wd_bench_context *bench, wd_err *err)
 {
-    WD_TRY(time_bed("forward tiny, batch 16", &wan_tiny, WD_F32, WD_STUDENT_SAMPLE, 50, bench,
-                    err));
-    WD_TRY(time_bed("train tiny, batch 16", &wan_tiny, WD_F32, WD_STUDENT_TRAIN, 50, bench, err));
-    return time_bed("train tiny, batch 16", &wan_tiny, WD_BF16, WD_STUDENT_TRAIN, 50, bench, err);
+    WD_TRY(time_bed("forward tiny, batch 16", &wan_tiny, WD_F32, WD_PASS_FORWARD, 50, bench, err));
+    WD_TRY(time_bed("train tiny, batch 16", &wan_tiny, WD_F32, WD_PASS_TRAIN, 50, bench, err));
+    return time_bed("train tiny, batch 16", &wan_tiny, WD_BF16, WD_PASS_TRAIN, 50, bench, err);
 }
 
 /* A step of one network at a number of tokens. */
 typedef struct row {
     const char *name;
     const geometry *geometry;
-    wd_student_mode mode;
+    wd_pass_mode mode;
 } row;
 
 /* The teacher's pass of 14B and the student's step of 1.3B, with few of their blocks, in bf16, from
@@ -167,8 +180,8 @@ wd_status wd_bench_models(wd_bench_context *bench, wd_err *err)
     wan_14b.config.heads = 40;
     wan_14b.config.ffn_dim = 13824;
     wan_14b.config.layers = 4;
-    const row rows[] = {{"forward 14B, 4 blocks", &wan_14b, WD_STUDENT_SAMPLE},
-                        {"train 1.3B, 8 blocks", &wan_1_3b, WD_STUDENT_TRAIN}};
+    const row rows[] = {{"forward 14B, 4 blocks", &wan_14b, WD_PASS_FORWARD},
+                        {"train 1.3B, 8 blocks", &wan_1_3b, WD_PASS_TRAIN}};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
         for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
             char name[96];

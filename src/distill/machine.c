@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "dev/ops.h"
+#include "student/loss.h"
 
 enum { RESULTS_UNDER_WAY = 2 };
 
@@ -117,9 +117,9 @@ static wd_status open_student(wd_machine *m, wd_err *err)
                                         : (wd_params_ranks){0, 1},
                                  device, err));
     WD_TRY(wd_optimizer_open(&m->optimizer, &o->optimizer, &m->params, err));
-    WD_TRY(wd_student_open(&m->student, &m->params, &shape,
-                           o->checkpointing ? WD_STUDENT_TRAIN_CHECKPOINT : WD_STUDENT_TRAIN,
-                           m->queue, err));
+    WD_TRY(wd_pass_open(&m->student, &m->params, &shape,
+                        o->checkpointing ? WD_PASS_TRAIN_CHECKPOINT : WD_PASS_TRAIN, m->queue,
+                        err));
     WD_TRY(
         wd_device_alloc((void **)&m->loss, device, (size_t)o->batch * sizeof(float), "batch", err));
     WD_TRY(wd_alloc((void **)&m->sigma, (size_t)o->batch, sizeof(float), "a batch", err));
@@ -191,7 +191,7 @@ void wd_machine_close(wd_machine *machine)
     wd_reduce_close(machine->reduce);
     wd_objective_close(machine->objective);
     wd_sweep_close(machine->sweep);
-    wd_student_close(machine->student);
+    wd_pass_close(machine->student);
     wd_optimizer_close(&machine->optimizer);
     if (machine->loss) wd_device_free(wd_queue_device(machine->queue), machine->loss);
     wd_free(machine->sigma);
@@ -210,18 +210,16 @@ static void reduce_stage(void *context, int stage)
 }
 
 /* This rank's micro-batch of a round, whose samples begin at `first`. */
-static wd_status run_micro_batch(wd_machine *m, int64_t first, wd_student_ready_fn *ready,
-                                 wd_err *err)
+static wd_status run_micro_batch(wd_machine *m, int64_t first, wd_pass_ready_fn *ready, wd_err *err)
 {
     const wd_machine_options *o = &m->options;
     wd_batch batch;
     WD_TRY(wd_objective_fill(m->objective, &batch, m->sigma, first, o->batch, err));
-    const wd_student_batch pass = {.latents = batch.latents,
-                                   .timestep = batch.timestep,
-                                   .text = batch.text,
-                                   .target = batch.target,
-                                   .factor = 1.0f / (float)wd_machine_step_samples(o)};
-    wd_student_forward_backward(m->loss, m->student, &pass, ready, m);
+    const float factor = 1.0f / (float)wd_machine_step_samples(o);
+    const wd_pass_inputs inputs = {batch.latents, batch.timestep, batch.text};
+    const wd_pass_outputs outputs = wd_pass_forward(m->student, &inputs);
+    wd_loss_velocity(m->loss, &outputs, batch.target, factor, m->queue);
+    wd_pass_backward(m->student, ready, m);
     wd_readback_gather(m->readback, m->loss, o->batch, m->queue);
     return WD_OK;
 }

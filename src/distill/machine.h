@@ -13,7 +13,7 @@
 #include "dist/reduce.h"
 #include "distill/objective_trajectory.h"
 #include "student/config.h"
-#include "student/model.h"
+#include "student/pass.h"
 #include "student/optimizer.h"
 #include "student/readback.h"
 #include "student/shard.h"
@@ -60,7 +60,7 @@ typedef struct wd_machine {
     wd_objective *objective;
     wd_params params;
     wd_optimizer optimizer;
-    wd_student *student;
+    wd_pass *student;
     wd_readback *readback;
     wd_shard *shard;     /* NULL: every rank has all of the student */
     wd_reduce *reduce;   /* NULL: gradients of one rank, added as they come */

@@ -5,6 +5,7 @@
 
 #include "core/memory.h"
 #include "student/checkpoint.h"
+#include "student/loss.h"
 
 enum { SAMPLE_STEPS = 2 }; /* of the sampler: the others take what these take */
 
@@ -120,13 +121,11 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 static void run_student(wd_memory_plan *out, wd_machine *machine)
 {
     const wd_machine_options *o = &machine->options;
-    const wd_student_batch batch = {.latents = machine->loss,
-                                    .timestep = machine->loss,
-                                    .text = machine->loss,
-                                    .target = machine->loss,
-                                    .factor = 1};
+    const wd_pass_inputs inputs = {machine->loss, machine->loss, machine->loss};
     double before = wd_queue_total(machine->queue).flops;
-    wd_student_forward_backward(machine->loss, machine->student, &batch, NULL, NULL);
+    const wd_pass_outputs outputs = wd_pass_forward(machine->student, &inputs);
+    wd_loss_velocity(machine->loss, &outputs, machine->loss, 1, machine->queue);
+    wd_pass_backward(machine->student, NULL, NULL);
     out->student_flops_per_sample =
         (wd_queue_total(machine->queue).flops - before) / (double)o->batch;
     out->student_weights = machine->params.count;

@@ -110,7 +110,7 @@ static wd_status student_velocity(void *context, float *velocity, const float *l
                                          .type = WD_F32,
                                          .count = m->options.batch,
                                          .value = timestep});
-    wd_student_velocity(velocity, m->student, latents, g->timestep, g->text);
+    wd_pass_velocity(velocity, m->student, &(wd_pass_inputs){latents, g->timestep, g->text});
     return WD_OK;
 }
 

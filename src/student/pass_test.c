@@ -1,7 +1,7 @@
-/* The student's pass: ten steps as PyTorch takes them; the same bits for any number of threads,
+/* A network's pass: ten steps as PyTorch takes them; the same bits for any number of threads,
  * with and without checkpointing, on a device whose memory only its kernels may touch; memory to
  * the byte as planned. */
-#include "student/model.h"
+#include "student/loss.h"
 
 #include "student/init.h"
 #include "student/optimizer.h"
@@ -74,9 +74,19 @@ static void free_inputs(const bench *b, inputs *in)
     for (int i = 0; i < 5; i++) wd_device_free(b->device, blocks[i]);
 }
 
-static wd_student_batch batch_of(const inputs *in, float factor)
+static wd_pass_inputs inputs_of(const inputs *in)
 {
-    return (wd_student_batch){in->latents, in->timestep, in->text, in->target, factor};
+    return (wd_pass_inputs){in->latents, in->timestep, in->text};
+}
+
+/* Forward, loss, backward. */
+static void train(wd_pass *s, const inputs *in, float factor, wd_pass_ready_fn *ready,
+                  void *context, wd_queue *queue)
+{
+    const wd_pass_inputs pass = inputs_of(in);
+    const wd_pass_outputs outputs = wd_pass_forward(s, &pass);
+    wd_loss_velocity(in->loss, &outputs, in->target, factor, queue);
+    wd_pass_backward(s, ready, context);
 }
 
 /* ---- bits ---- */
@@ -94,26 +104,26 @@ static void note_stage(void *context, int stage)
     o->stages[o->stage_count++] = stage;
 }
 
-static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int threads,
-                        wd_dtype dtype, wd_student_mode mode)
+static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int threads, wd_dtype dtype,
+                        wd_pass_mode mode)
 {
     wd_err err;
     outcome o = {0};
     bench b = bench_on(open, threads);
     wd_dit_config config = small_config();
     wd_params p;
-    wd_student *s;
+    wd_pass *s;
     wd_test_ok(wd_params_open(&p, &config, dtype, WD_PARAMS_TRAINED, b.device, &err), &err);
     fill_buffer(&b, &p, WD_PARAMS_P, 5, 0.2f, 0.05f);
     wd_params_show(&p, WD_PARAMS_P, b.queue);
-    wd_test_ok(wd_student_open(&s, &p, &small_shape, mode, b.queue, &err), &err);
+    wd_test_ok(wd_pass_open(&s, &p, &small_shape, mode, b.queue, &err), &err);
     inputs in = make_inputs(&b, &config, &small_shape, dtype, 0);
-    wd_student_batch batch = batch_of(&in, 0.5f);
+    const wd_pass_inputs pass = inputs_of(&in);
     int64_t device_allocations = wd_device_alloc_count(b.device), allocations = wd_alloc_count();
     wd_params_zero_grads(&p, b.queue);
-    wd_student_forward_backward(in.loss, s, &batch, note_stage, &o);
+    train(s, &in, 0.5f, note_stage, &o, b.queue);
     o.velocities = small_shape.samples * 4 * small_shape.height * small_shape.width;
-    wd_student_velocity(in.target, s, in.latents, in.timestep, in.text);
+    wd_pass_velocity(in.target, s, &pass);
     wd_queue_wait(b.queue);
     assert_int_equal(wd_device_alloc_count(b.device), device_allocations);
     assert_int_equal(wd_alloc_count(), allocations);
@@ -122,7 +132,7 @@ static outcome run_once(wd_status (*open)(wd_device **, int, wd_err *), int thre
     o.loss = read_floats(&b, in.loss, small_shape.samples);
     o.velocity = read_floats(&b, in.target, o.velocities);
     free_inputs(&b, &in);
-    wd_student_close(s);
+    wd_pass_close(s);
     wd_params_close(&p);
     bench_close(&b);
     return o;
@@ -152,9 +162,9 @@ static void test_same_bits(void **state)
     (void)state;
     const wd_dtype dtypes[] = {WD_F32, WD_BF16};
     for (int i = 0; i < 2; i++) {
-        outcome plain = run_once(wd_device_open_cpu, 1, dtypes[i], WD_STUDENT_TRAIN);
-        outcome threads = run_once(wd_device_open_cpu, 2, dtypes[i], WD_STUDENT_TRAIN);
-        outcome kept = run_once(wd_device_open_guard, 2, dtypes[i], WD_STUDENT_TRAIN_CHECKPOINT);
+        outcome plain = run_once(wd_device_open_cpu, 1, dtypes[i], WD_PASS_TRAIN);
+        outcome threads = run_once(wd_device_open_cpu, 2, dtypes[i], WD_PASS_TRAIN);
+        outcome kept = run_once(wd_device_open_guard, 2, dtypes[i], WD_PASS_TRAIN_CHECKPOINT);
         const int order[] = {3, 2, 1, 0}; /* head, blocks, embedding */
         assert_int_equal(plain.stage_count, 4);
         assert_memory_equal(plain.stages, order, sizeof order);
@@ -175,16 +185,15 @@ static void test_same_bits(void **state)
 static void add_pass(const bench *b, wd_params *p, int64_t first, int64_t samples)
 {
     wd_err err;
-    wd_student *s;
+    wd_pass *s;
     wd_dit_shape shape = small_shape;
     shape.samples = shape.texts = samples;
-    wd_test_ok(wd_student_open(&s, p, &shape, WD_STUDENT_TRAIN, b->queue, &err), &err);
+    wd_test_ok(wd_pass_open(&s, p, &shape, WD_PASS_TRAIN, b->queue, &err), &err);
     inputs in = make_inputs(b, &p->config, &shape, WD_F32, first);
-    wd_student_batch batch = batch_of(&in, 0.25f);
-    wd_student_forward_backward(in.loss, s, &batch, NULL, NULL);
+    train(s, &in, 0.25f, NULL, NULL, b->queue);
     wd_queue_wait(b->queue);
     free_inputs(b, &in);
-    wd_student_close(s);
+    wd_pass_close(s);
 }
 
 static float *gradients(const bench *b, wd_params *p, int64_t samples)
@@ -221,8 +230,7 @@ static void test_micro_batches(void **state)
 static void test_memory(void **state)
 {
     (void)state;
-    const wd_student_mode modes[] = {WD_STUDENT_TRAIN, WD_STUDENT_TRAIN_CHECKPOINT,
-                                     WD_STUDENT_SAMPLE};
+    const wd_pass_mode modes[] = {WD_PASS_TRAIN, WD_PASS_TRAIN_CHECKPOINT, WD_PASS_FORWARD};
     wd_err err;
     size_t arena[3];
     double flops[3];
@@ -231,22 +239,24 @@ static void test_memory(void **state)
     for (int i = 0; i < 3; i++) {
         bench b = bench_on(wd_device_open_cpu, 2);
         wd_params p;
-        wd_student *s;
-        wd_student_plan plan;
-        unsigned kinds = modes[i] == WD_STUDENT_SAMPLE ? 0 : WD_PARAMS_TRAINED;
-        wd_test_ok(wd_student_plan_pass(&plan, &config, &small_shape, WD_F32, modes[i], b.device,
-                                        &err), &err);
+        wd_pass *s;
+        wd_pass_plan plan;
+        unsigned kinds = modes[i] == WD_PASS_FORWARD ? 0 : WD_PARAMS_TRAINED;
+        wd_test_ok(wd_pass_plan_for(&plan, &config, &small_shape, WD_F32, modes[i], b.device, &err),
+                   &err);
         assert_int_equal(wd_device_bytes_peak(b.device), 0); /* a plan touches nothing */
         wd_test_ok(wd_params_open(&p, &config, WD_F32, kinds, b.device, &err), &err);
         inputs in = make_inputs(&b, &config, &small_shape, WD_F32, 0);
         size_t before = wd_device_bytes(b.device);
-        wd_test_ok(wd_student_open(&s, &p, &small_shape, modes[i], b.queue, &err), &err);
-        assert_memory_equal(wd_student_planned(s), &plan, sizeof plan);
+        wd_test_ok(wd_pass_open(&s, &p, &small_shape, modes[i], b.queue, &err), &err);
+        assert_memory_equal(wd_pass_planned(s), &plan, sizeof plan);
         size_t opened = wd_device_bytes(b.device);
         double flops_before = wd_queue_total(b.queue).flops;
-        wd_student_batch batch = batch_of(&in, 1);
-        if (kinds) wd_student_forward_backward(in.loss, s, &batch, NULL, NULL);
-        else wd_student_velocity(in.target, s, in.latents, in.timestep, in.text);
+        const wd_pass_inputs pass = inputs_of(&in);
+        if (kinds)
+            train(s, &in, 1, NULL, NULL, b.queue);
+        else
+            wd_pass_velocity(in.target, s, &pass);
         wd_queue_wait(b.queue);
         assert_true(wd_queue_total(b.queue).flops - flops_before == plan.flops);
         assert_int_equal(wd_device_bytes_peak(b.device), opened);
@@ -255,7 +265,7 @@ static void test_memory(void **state)
         arena[i] = plan.arena_bytes;
         flops[i] = plan.flops;
         free_inputs(&b, &in);
-        wd_student_close(s);
+        wd_pass_close(s);
         wd_params_close(&p);
         bench_close(&b);
     }
@@ -272,9 +282,9 @@ typedef struct opening {
 static wd_status open_and_close(void *context, wd_err *err)
 {
     opening *o = context;
-    wd_student *s;
-    WD_TRY(wd_student_open(&s, &o->params, &small_shape, WD_STUDENT_TRAIN, o->b->queue, err));
-    wd_student_close(s);
+    wd_pass *s;
+    WD_TRY(wd_pass_open(&s, &o->params, &small_shape, WD_PASS_TRAIN, o->b->queue, err));
+    wd_pass_close(s);
     return WD_OK;
 }
 
@@ -317,10 +327,10 @@ static recipe read_recipe(void)
     recipe r = {.options = wd_optimizer_defaults()};
     wd_test_ok(wd_json_load(&log, WD_SOURCE_DIR "/tests/fixtures/training/log.json", &err), &err);
     json_t *steps;
-    int failed = json_unpack(log, "{s:F, s:[FF], s:F, s:F, s:F, s:o}", "lr", &r.lr, "betas",
-                             &r.options.beta1, &r.options.beta2, "eps", &r.options.eps,
-                             "weight_decay", &r.options.decay, "clip_grad_norm",
-                             &r.options.grad_norm_max, "steps", &steps);
+    int failed =
+        json_unpack(log, "{s:F, s:[FF], s:F, s:F, s:F, s:o}", "lr", &r.lr, "betas",
+                    &r.options.beta1, &r.options.beta2, "eps", &r.options.eps, "weight_decay",
+                    &r.options.decay, "clip_grad_norm", &r.options.grad_norm_max, "steps", &steps);
     assert_false(failed);
     r.options.decay_scope = WD_DECAY_ALL; /* what torch.optim.AdamW does with m.parameters() */
     assert_int_equal(json_array_size(steps), STEPS);
@@ -355,8 +365,8 @@ static void take_step(const recipe *r, wd_readback *ring, int64_t samples)
     for (int64_t i = 0; i < samples; i++) loss += (double)v.value[i] / (double)samples;
     if (fabs(loss / r->loss[v.tag] - 1) > loss_tolerance ||
         fabs(norm / r->norm[v.tag] - 1) > loss_tolerance) {
-        fail_msg("step %lld: loss %.7g, gradient norm %.7g; expected %.7g, %.7g",
-                 (long long)v.tag, loss, norm, r->loss[v.tag], r->norm[v.tag]);
+        fail_msg("step %lld: loss %.7g, gradient norm %.7g; expected %.7g, %.7g", (long long)v.tag,
+                 loss, norm, r->loss[v.tag], r->norm[v.tag]);
     }
 }
 
@@ -364,8 +374,8 @@ static void compare_change(const bench *b, const wd_params *p, const float *star
 {
     float *end = read_floats(b, p->buffer[WD_PARAMS_P], p->count);
     for (int64_t line = 0; line < p->table.count; line++) {
-        wd_tensor want = wd_test_load("tests/fixtures/training/out.safetensors",
-                                      p->table.spec[line].name);
+        wd_tensor want =
+            wd_test_load("tests/fixtures/training/out.safetensors", p->table.spec[line].name);
         int64_t n = wd_tensor_count(&want), at = p->offset[line];
         float *change = want.data;
         for (int64_t i = 0; i < n; i++) {
@@ -383,7 +393,7 @@ static void compare_change(const bench *b, const wd_params *p, const float *star
 }
 
 /* The ten steps; returns the final weights. */
-static float *train_fixture(int threads, wd_student_mode mode, int64_t *count)
+static float *train_fixture(int threads, wd_pass_mode mode, int64_t *count)
 {
     wd_err err;
     bench b = bench_on(wd_device_open_cpu, threads);
@@ -395,7 +405,7 @@ static float *train_fixture(int threads, wd_student_mode mode, int64_t *count)
     wd_params p;
     wd_optimizer adamw;
     wd_readback *ring;
-    wd_student *s;
+    wd_pass *s;
     wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
     wd_test_ok(wd_optimizer_open(&adamw, &r.options, &p, &err), &err);
     wd_test_ok(wd_student_init(&p, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, b.queue, &err),
@@ -414,16 +424,16 @@ static float *train_fixture(int threads, wd_student_mode mode, int64_t *count)
                           .width = x.dim[5],
                           .text_tokens = c.dim[2]};
     wd_test_ok(wd_device_alloc((void **)&loss, b.device, 64, "loss", &err), &err);
-    wd_test_ok(wd_student_open(&s, &p, &shape, mode, b.queue, &err), &err);
+    wd_test_ok(wd_pass_open(&s, &p, &shape, mode, b.queue, &err), &err);
     wd_test_ok(wd_readback_open(&ring, b.device, 3, shape.samples + 1, &err), &err);
     for (int64_t i = 0; i < STEPS; i++) {
-        wd_student_batch batch = {.latents = latents + i * wd_tensor_count(&x) / STEPS,
-                                  .timestep = timestep + i * shape.samples,
-                                  .text = text + i * wd_tensor_count(&c) / STEPS,
-                                  .target = target + i * wd_tensor_count(&y) / STEPS,
-                                  .factor = 1.0f / (float)shape.samples};
+        const inputs in = {.latents = latents + i * wd_tensor_count(&x) / STEPS,
+                           .timestep = timestep + i * shape.samples,
+                           .text = text + i * wd_tensor_count(&c) / STEPS,
+                           .target = target + i * wd_tensor_count(&y) / STEPS,
+                           .loss = loss};
         wd_params_zero_grads(&p, b.queue);
-        wd_student_forward_backward(loss, s, &batch, NULL, NULL);
+        train(s, &in, 1.0f / (float)shape.samples, NULL, NULL, b.queue);
         wd_optimizer_step(&adamw, r.lr, b.queue);
         wd_readback_gather(ring, loss, shape.samples, b.queue);
         wd_readback_gather(ring, wd_optimizer_norm(&adamw), 1, b.queue);
@@ -438,7 +448,7 @@ static float *train_fixture(int threads, wd_student_mode mode, int64_t *count)
     void *blocks[] = {latents, timestep, text, target, loss};
     for (int i = 0; i < 5; i++) wd_device_free(b.device, blocks[i]);
     wd_readback_close(ring);
-    wd_student_close(s);
+    wd_pass_close(s);
     wd_optimizer_close(&adamw);
     wd_params_close(&p);
     bench_close(&b);
@@ -449,8 +459,8 @@ static void test_training(void **state)
 {
     (void)state;
     int64_t count;
-    float *one = train_fixture(1, WD_STUDENT_TRAIN, &count);
-    float *two = train_fixture(2, WD_STUDENT_TRAIN_CHECKPOINT, &count);
+    float *one = train_fixture(1, WD_PASS_TRAIN, &count);
+    float *two = train_fixture(2, WD_PASS_TRAIN_CHECKPOINT, &count);
     assert_memory_equal(one, two, (size_t)count * sizeof(float));
     wd_free(one);
     wd_free(two);
@@ -459,8 +469,8 @@ static void test_training(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),        cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_memory),           cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_memory),    cmocka_unit_test(test_allocation_fails),
         cmocka_unit_test(test_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,15 @@
+/* Losses: how far a network's outputs are from their targets, and the gradients of the outputs that
+ * follow from it. A loss is a function between wd_pass_forward and wd_pass_backward, and has a file
+ * of its own. */
+#ifndef WD_STUDENT_LOSS_H
+#define WD_STUDENT_LOSS_H
+
+#include "student/pass.h"
+
+/* loss [B] (device, =) = mean squared error of each sample's velocity against target [B, C, F, H,
+ * W] F32, device. Writes the gradient of factor * (sum over samples of it) to outputs->dvelocity.
+ * `factor`: 1 / (samples of the whole optimiser step, of all ranks). */
+void wd_loss_velocity(float *loss, const wd_pass_outputs *outputs, const float *target,
+                      float factor, wd_queue *queue);
+
+#endif

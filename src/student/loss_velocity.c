@@ -1,0 +1,16 @@
+/* The mean squared error of velocities: see student/loss.h. */
+#include "dev/ops.h"
+#include "student/loss.h"
+
+void wd_loss_velocity(float *loss, const wd_pass_outputs *outputs, const float *target,
+                      float factor, wd_queue *queue)
+{
+    wd_op_mse(queue, &(wd_mse_args){.loss = loss,
+                                    .dy = outputs->dvelocity,
+                                    .y = outputs->velocity,
+                                    .target = target,
+                                    .type = outputs->dtype,
+                                    .samples = outputs->samples,
+                                    .width = outputs->width,
+                                    .factor = factor});
+}
