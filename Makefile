@@ -64,7 +64,8 @@ bench: build
 torture: build-all
 	@$(BUILD)/torture $(BUILD)/wandistiller . $(COUNT) $(SEED)
 
-gpu-check: build-all
+gpu-check: build
+	@cmake --build --preset release --target gpu_check_programs
 	@sh tools/gpu_check.sh $(BUILD) $(BUILD)/gpu-report.md $(PART)
 
 bundle: build

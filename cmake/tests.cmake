@@ -122,6 +122,15 @@ foreach(list IN ITEMS attention conv matmul norm pointwise train)
   endif()
 endforeach()
 
+# What tools/gpu_check.sh runs.
+add_custom_target(gpu_check_programs DEPENDS wandistiller_cli make_pipeline test_tests_forward
+                  test_tests_sample)
+if(TARGET wd_cuda_image)
+  foreach(list IN ITEMS attention conv matmul norm pointwise train)
+    add_dependencies(gpu_check_programs test_gpu_${list})
+  endforeach()
+endif()
+
 # All strategies once more, on GPUs that the stand-in driver shows.
 if(WD_SANITIZE MATCHES thread)
   wd_test_not_here(dev/cuda/strategies "a block's threads are fibers of one thread")
@@ -282,6 +291,12 @@ if(MPI_C_FOUND AND WD_MPIRUN AND NOT WD_SANITIZE)
            ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   set_tests_properties(checks/bundle PROPERTIES TIMEOUT 240)
 endif()
+# `make gpu-check` judges what it measures, here on stand-ins and on a simulated device.
+if(NOT WD_SANITIZE)
+  add_test(NAME checks/gpu_check COMMAND sh ${PROJECT_SOURCE_DIR}/tests/gpu_check.sh
+           ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  set_tests_properties(checks/gpu_check PROPERTIES TIMEOUT 300 ENVIRONMENT "${WD_TEST_ENVIRONMENT}")
+endif()
 # What is installed works for somebody else's program.
 set(WD_SANITIZE_FLAG)
 if(WD_SANITIZE)
@@ -314,7 +329,7 @@ endforeach()
 set_tests_properties(tests/plan dist/watch distill/machine tests/steady tests/memory distill/links
                      distill/strategies distill/strategies_ranks distill/ranks distill/teacher_ranks
                      PROPERTIES COST 30)
-foreach(name dev/cuda/cudnn_plans dev/cuda/strategies checks/bundle)
+foreach(name dev/cuda/cudnn_plans dev/cuda/strategies checks/bundle checks/gpu_check)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES COST 30)
   endif()

@@ -12,7 +12,7 @@ static const char *fixture(const char *folder)
     static char path[16][512];
     static int next;
     char *out = path[next++ % 16];
-    snprintf(out, sizeof path[0], "%s/tests/fixtures/%s", WD_SOURCE_DIR, folder);
+    snprintf(out, sizeof path[0], "%s/tests/fixtures/%s", wd_test_source(), folder);
     return out;
 }
 
@@ -127,7 +127,7 @@ static void second_expert(void **state)
     wd_test_ok(wd_safetensors_finish(writer, &err), &err);
     for (int i = 0; i < 2; i++) {
         wd_safetensors *set;
-        wd_program_run(&program, "forward", "--model", WD_SOURCE_DIR "/models/wan-tiny",
+        wd_program_run(&program, "forward", "--model", fixture("../../models/wan-tiny"),
                        "--component", component[i], "--in", in, "--out",
                        wd_test_path("out.safetensors"));
         wd_program_succeeded(&program);

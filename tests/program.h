@@ -57,9 +57,12 @@ static inline pid_t wd_program_start_as(const char *name, const char *const *arg
     return pid;
 }
 
+/* The program that was built with the tests, unless WD_TEST_PROGRAM in the environment names
+ * another. */
 static inline pid_t wd_program_start(const char *const *arguments)
 {
-    return wd_program_start_as(WD_PROGRAM, arguments);
+    const char *said = getenv("WD_TEST_PROGRAM");
+    return wd_program_start_as(said ? said : WD_PROGRAM, arguments);
 }
 
 static inline void wd_program_wait(wd_program *result, pid_t pid)

@@ -4,7 +4,7 @@
 
 #include "io/png.h"
 
-static const char model[] = WD_SOURCE_DIR "/models/wan-tiny";
+static char model[WD_PATH_MAX], noise[WD_PATH_MAX]; /* wan-tiny; latents of the fixture */
 static const char *const prompts[] = {
     "red apple, blue background",
     "  Cr\u00e8me   br\u00fbl\u00e9e &amp; a \t\u201cfox\u201d, green background ",
@@ -24,9 +24,8 @@ static void every_step_is_that_of_diffusers(void **state)
     wd_program_run(&program, "sample", "--model", model, "--prompt", prompts[0], prompts[1],
                    prompts[2], "--negative_prompt", "", "--steps", "10", "--guidance-scale", "4",
                    "--guidance_scale_2", "3", "--height", "64", "--width", "64",
-                   "--max_sequence_length", "24", "--device", wd_test_device(), "--latents",
-                   WD_SOURCE_DIR "/tests/fixtures/pipeline/in.safetensors", "--trace", trace,
-                   "--out", out);
+                   "--max_sequence_length", "24", "--device", wd_test_device(), "--latents", noise,
+                   "--trace", trace, "--out", out);
     wd_program_succeeded(&program);
     for (int i = 0; i <= 10; i++) {
         char name[16];
@@ -122,20 +121,23 @@ static void what_cannot_be_is_refused_by_name(void **state)
     refuse(WD_INVALID_ARGUMENT, "expected one device, found 2", "--device", "sim:2x2GiB");
     refuse(WD_NOT_FOUND, "x.safetensors", "--latents", "x.safetensors");
     refuse(WD_MISMATCH, "latents: expected [1, 16, 1, 8, 8], found [3, 16, 1, 8, 8]", "--latents",
-           WD_SOURCE_DIR "/tests/fixtures/pipeline/in.safetensors");
+           noise);
     wd_program_run(&program, "sample", "--model", model, "--prompt", "a", "b", "--out", "x.png");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected a folder for 2 pictures");
     refuse(WD_INVALID_ARGUMENT, "pictures are written as PNG", "--out", "x.jpg");
     refuse(WD_NOT_FOUND, "no-folder/x.png: cannot be written", "--out", "no-folder/x.png");
     wd_program_run(&program, "sample", "--model", model, "--out", "x.png");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--prompts FILE or --prompt TEXT");
-    wd_program_run(&program, "sample", "--model", WD_SOURCE_DIR "/tests/fixtures/umt5", "--prompt",
-                   "a", "--out", "x.png");
+    char path[WD_PATH_MAX];
+    wd_path_join(path, wd_test_source(), "tests/fixtures/umt5", NULL);
+    wd_program_run(&program, "sample", "--model", path, "--prompt", "a", "--out", "x.png");
     wd_program_refused(&program, WD_NOT_FOUND, "transformer");
 }
 
 int main(void)
 {
+    wd_path_join(model, wd_test_source(), "models/wan-tiny", NULL);
+    wd_path_join(noise, wd_test_source(), "tests/fixtures/pipeline/in.safetensors", NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_is_that_of_diffusers),
         cmocka_unit_test(pictures_depend_on_the_seed_only),

@@ -79,6 +79,15 @@ static inline double wd_test_rel_error(const float *got, const float *want, int6
     return reference > 0 ? sqrt(difference / reference) : INFINITY;
 }
 
+/* The folder of the sources, whose models and fixtures tests read: where they were built, unless
+ * WD_TEST_SOURCE in the environment names another. Only tests that `make gpu-check` runs ask for
+ * it: the others read WD_SOURCE_DIR. */
+static inline const char *wd_test_source(void)
+{
+    const char *said = getenv("WD_TEST_SOURCE");
+    return said ? said : WD_SOURCE_DIR;
+}
+
 /* A copy of tensor `name` of a safetensors file, given by its path below the source folder
  * ("tests/fixtures/umt5/in.safetensors"); F16 and BF16 become F32. wd_free its data. */
 static inline wd_tensor wd_test_load(const char *file, const char *name)
@@ -87,7 +96,7 @@ static inline wd_tensor wd_test_load(const char *file, const char *name)
     wd_err err;
     wd_safetensors *set;
     void *data;
-    wd_test_ok(wd_path_join(path, WD_SOURCE_DIR, file, &err), &err);
+    wd_test_ok(wd_path_join(path, wd_test_source(), file, &err), &err);
     wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
     const wd_safetensors_entry *entry = wd_safetensors_find(set, name);
     if (!entry) fail_msg("%s: no tensor \"%s\"", path, name);

@@ -1,120 +1,312 @@
 #!/bin/sh
-# Checks and measures a device, above all a GPU, and writes one report (Markdown). Each part ends
-# after at most PART_SECONDS (540), whatever happens in it; a step that fails is said in the report,
-# and the others run.
+# Checks and measures a device, above all a GPU, and writes one report (Markdown): a table of what
+# is required, wanted and found, then what every step printed. Each part ends after at most
+# PART_SECONDS (540), whatever happens in it; parts may be run one by one, for one report.
 #
-#   ceilings   copies, and every product and attention of the 1.3B and 14B transformers
-#   correct    the fixtures of PyTorch and diffusers, pictures, the same student under strategies
-#   speed      a pass of 14B, training steps of 1.3B and of the embedded teacher; PyTorch beside
-#              them where python3 has torch
-#   distil     the embedded teacher distilled as `make demo` does it, compared with its teacher
+#   correct    kernels, the networks of PyTorch and diffusers, the same student under strategies
+#   sanitize   the kernels' tests under compute-sanitizer
+#   speed      a pass of 14B and a training step of 1.3B beside the best matrix product and PyTorch
+#   shapes     copies, and every product and attention of both models: shown, nothing is required
+#   offload    a made-up 14B expert in host memory beside the same on the GPU
+#   distil     the embedded teacher distilled on the processor and on the device
+#   steady     eight minutes of training in the geometry of 1.3B: memory and idle time
 #
-# Usage, in the source's folder: tools/gpu_check.sh BUILD_FOLDER REPORT [PART...]
-# DEVICE in the environment: the device to check; default: cuda:0.
+# Usage: tools/gpu_check.sh BUILD_FOLDER REPORT [PART...]
+# In the environment: DEVICE, default cuda:0. TMPDIR, a folder with room for 45 GB. QUICK=1 makes
+# everything small: it tries this script out on any device, and its figures mean nothing.
 set -u
-build=$1 report=$2
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/gpu_check_report.sh"
+parts="correct sanitize speed shapes offload distil steady"
+build=$(cd "$1" && pwd) && report=$(cd "$(dirname "$2")" && pwd)/$(basename "$2") || exit 2
 shift 2
-[ $# -gt 0 ] || set -- ceilings correct speed distil
-device=${DEVICE:-cuda:0} seconds=${PART_SECONDS:-540}
+device=${DEVICE:-cuda:0} seconds=${PART_SECONDS:-540} quick=${QUICK:-}
 program=$build/wandistiller
+[ -x "$program" ] || { echo "$program is not there: run make" >&2; exit 2; }
+for part in "$@"; do
+    case " $parts " in
+    *" $part "*) ;;
+    *) echo "gpu-check: no part is called $part: expected some of $parts" >&2; exit 2 ;;
+    esac
+done
+cd "$here/.." || exit 2
+export WD_TEST_DEVICE="$device" WD_TEST_SOURCE="$PWD" WD_TEST_PROGRAM="$program"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-failed=0
+trap 'exit 130' INT TERM
+out=$stage/out kept=$report.parts
+mkdir -p "$kept"
 
-say() { printf '%s\n' "$*" >>"$report"; }
+# The GPU as nvidia-smi counts it, which does not know CUDA_VISIBLE_DEVICES.
+gpu=$(printf '%s' "$device" | sed -n 's/^cuda:\([0-9]*\).*/\1/p')
+smi=
+if [ -n "$gpu" ] && command -v nvidia-smi >/dev/null; then
+    gpu=$(printf '%s' "${CUDA_VISIBLE_DEVICES:-}" | awk -F, -v n="$gpu" '{ print $(n + 1) } END {
+        if (!NR) print n }')
+    smi="nvidia-smi -i $gpu --format=csv,noheader,nounits"
+fi
 
-# Runs a command, with what it prints in the report.
-step() { # TITLE COMMAND...
-    title=$1
-    shift
-    left=$((deadline - $(date +%s)))
-    say "" "### $title" '```'
-    if [ "$left" -le 0 ]; then
-        say "not run: the part's $seconds s were over"
-        status=124
-    else
-        timeout "$left" "$@" >"$stage/out" 2>&1
-        status=$?
-        tail -c 60000 "$stage/out" >>"$report"
-    fi
-    say '```'
-    [ "$status" -eq 0 ] && return
-    failed=$((failed + 1))
-    say "**failed with exit status $status**: \`$*\`"
+# ---- correct, sanitize ----
+
+# Runs every command of the form PREFIX TEST; the number of those that fail is the figure.
+tests_of() { # KEY TITLE TESTS PREFIX...
+    key=$1 title=$2 tests=$3 ran=0 bad=0
+    shift 3
+    for test in $tests; do
+        [ -x "$build/tests/$test" ] || continue
+        ran=$((ran + 1))
+        step "$title$test" "$@" "$build/tests/$test" || bad=$((bad + 1))
+    done
+    if [ $ran -gt 0 ]; then found "$key" $bad; else not_run "$key" "no such test was built"; fi
 }
 
-bench() { step "$1" "$program" bench --only "$1" --device "$device"; }
-
-ceilings() {
-    bench copies
-    bench shapes
+kernel_tests() {
+    case $device in cuda*) (cd "$build/tests" && ls) | grep '^test_gpu_' ;; esac
 }
 
 # The student of a short run is the same under every strategy that computes on the device.
 strategies() {
-    first=
+    : >"$stage/students"
     for strategy in gpu offload disk; do
-        "$program" train --teacher_path models/wan-tiny --data_path models/wan-tiny/prompts.txt \
-            --output_dir "$stage/$strategy" --guidance_scale 2 --num_steps 20 \
-            --devices "$device" --teacher_device_strategy $strategy || return 1
-        hash=$(sha256sum <"$stage/$strategy/transformer/diffusion_pytorch_model.safetensors")
-        echo "$strategy: $hash"
-        [ "${first:=$hash}" = "$hash" ] || { echo "$strategy gives another student"; return 1; }
+        step "train under $strategy" "$program" train --teacher_path models/wan-tiny \
+            --data_path models/wan-tiny/prompts.txt --output_dir "$stage/$strategy" \
+            --guidance_scale 2 --num_steps 20 --devices "$device" \
+            --teacher_device_strategy $strategy || { found strategies "$strategy failed"; return; }
+        sha256sum <"$stage/$strategy/transformer/diffusion_pytorch_model.safetensors" \
+            >>"$stage/students"
+        rm -rf "${stage:?}/$strategy"
     done
+    say "" "Hashes of the three students:" '```' "$(cat "$stage/students")" '```'
+    found strategies "$(sort -u "$stage/students" | wc -l)"
 }
 
 correct() {
-    for test in "$build"/tests/test_gpu_*; do
-        [ ! -x "$test" ] || step "$(basename "$test")" "$test"
-    done
-    export WD_TEST_DEVICE="$device"
-    for test in forward sample; do step "tests/$test" "$build/tests/test_tests_$test"; done
-    step "the same student under gpu, offload and disk" \
-        sh "$0" "$build" "$stage/strategies.md" strategies
-    sanitizer=$(command -v compute-sanitizer || true)
-    [ -n "$sanitizer" ] || { say "" "compute-sanitizer is not installed: not run"; return; }
+    tests_of kernels "" "$(kernel_tests)"
+    tests_of fixtures "" "test_tests_forward test_tests_sample"
+    strategies
+}
+
+sanitize() {
+    sanitizer=$(command -v compute-sanitizer)
     for tool in memcheck racecheck initcheck; do
-        for test in "$build"/tests/test_gpu_*; do
-            [ ! -x "$test" ] || step "compute-sanitizer $tool, $(basename "$test")" \
-                "$sanitizer" --tool "$tool" --error-exitcode 1 "$test"
-        done
+        if [ -z "$sanitizer" ]; then
+            not_run $tool "compute-sanitizer is not installed"
+        else
+            tests_of $tool "$tool, " "$(kernel_tests)" "$sanitizer" --tool $tool --error-exitcode 1
+        fi
     done
+}
+
+# ---- speed, shapes ----
+
+bench() { step "bench $1" "$program" bench --only "$1" --device "$device"; }
+
+shapes() {
+    for case in copies shapes tiny vae; do bench $case; done
+}
+
+# The share of the peak in the line of a case: "... 61.2 % of peak".
+share() { # KEY CASE
+    figure=$(sed -n "s/^$2  *BF16 .* \([0-9.]*\) % of peak\$/\1/p" "$out")
+    if [ -n "$figure" ]; then found "$1" "$figure"; return; fi
+    why=$(sed -n "s/^$2  *left out: //p" "$out")
+    if [ -n "$why" ]; then not_run "$1" "$why"; else found "$1" "not in what bench printed"; fi
 }
 
 speed() {
-    for case in models tiny vae; do bench $case; done
-    if python3 -c 'import torch, diffusers' 2>/dev/null; then
-        step "PyTorch" python3 bench/pytorch_models.py --program "$program" --device "$device"
-    else
-        say "" "python3 has no torch and diffusers here: PyTorch not measured"
+    bench models
+    for tokens in 1024 1560 4096 8192; do
+        share forward-$tokens "forward 14B, 4 blocks, $tokens tokens"
+    done
+    share step-4096 "train 1.3B, 8 blocks, 4096 tokens"
+    if ! python3 -c 'import torch, diffusers' 2>/dev/null; then
+        not_run pytorch "python3 has no torch and diffusers"
+        return
     fi
+    step "PyTorch" python3 bench/pytorch_models.py --program "$program" --device "$device"
+    found pytorch "$(awk '/ ms +[0-9.]+ ms +[0-9.]+$/ { if (least == "" || $NF < least)
+        least = $NF } END { print least == "" ? "no case was measured" : least }' "$out")"
 }
 
+# ---- offload ----
+
+# The number of the 14B's 40 blocks, of 0.71 GB, that disk, host memory and GPU have room for.
+blocks_with_room() {
+    disk=$(df -Pk "$stage" | awk 'NR == 2 { print $4 * 1024 }')
+    host=$(awk '/^MemAvailable/ { print $2 * 1024 }' /proc/meminfo)
+    pool=$([ -z "$smi" ] || $smi --query-gpu=memory.total | awk '{ print $1 * 1048576 }')
+    awk -v disk="$disk" -v host="$host" -v pool="${pool:-1e15}" 'BEGIN {
+        room = disk - 2e9
+        if (host - 8e9 < room) room = host - 8e9
+        if (0.7 * pool < room) room = 0.7 * pool
+        blocks = int(room / 0.71e9)
+        print (blocks > 40 ? 40 : blocks)
+    }'
+}
+
+# Seconds of one pass over the teacher for 8 targets: the median of the steps of a run, but the
+# first three and the last two, which begin with nothing and end with all targets made.
+seconds_per_pass() { # METRICS
+    sed 's/.*"targets": \([0-9]*\), "seconds": \([0-9.]*\),.*/\1 \2/' "$1" |
+        awk 'NR > 1 && $1 > targets { print 8 * ($2 - s) / ($1 - targets) }
+             { targets = $1; s = $2 }' | sed '1,2d' | sed '$d' | sed '$d' | sort -n |
+        awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'
+}
+
+passes_under() { # STRATEGY
+    rm -rf "$stage/run"
+    step "train under $1" "$program" train --teacher_path "$stage/14b" \
+        --data_path models/wan-tiny/prompts.txt --student_config "$stage/student.json" \
+        --output_dir "$stage/run" --devices "$device" --teacher_device_strategy "$1" \
+        --trajectories 8 --teacher_window 8 --batch_size 8 --trajectory_steps 2 --target_reuse 1 \
+        --target_replay 1 --num_steps 14 --height $pixels --width $pixels --guidance_scale 5 \
+        --teacher_dtype bfloat16 --mixed_precision bf16 --save_samples false || return
+    pass=$(seconds_per_pass "$stage/run/metrics.jsonl")
+    say "" "One pass under $1: ${pass:-not known} s"
+}
+
+offload() {
+    preset=wan2.1-14b pixels=512 blocks=$(blocks_with_room)
+    [ -z "$quick" ] || { preset=wan2.1-1.3b pixels=32 blocks=1; }
+    [ "$blocks" -gt 0 ] || { not_run offload "no room for one block of 14B"; return; }
+    say "" "$blocks of 40 blocks have room on the disk, in host memory and on the GPU."
+    echo '{"hidden_size": 256, "depth": 1, "num_heads": 2}' >"$stage/student.json"
+    step "make a teacher" "$build/make_pipeline" "$stage/14b" models/wan-tiny $preset bfloat16 \
+        "$blocks" || { found offload "no teacher was made"; return; }
+    bench copies
+    link=$(sed -n 's/^copy, host to device *256.00 MiB .* \([0-9.]*\) GB.s$/\1/p' "$out")
+    passes_under gpu || { found offload "gpu failed"; return; }
+    resident=$pass
+    passes_under offload || { found offload "offload failed"; return; }
+    bytes=$(stat -c %s "$stage/14b/transformer/diffusion_pytorch_model.safetensors")
+    say "" "$bytes bytes over a link of ${link:-unknown} GB/s"
+    found offload "$(awk -v pass="$pass" -v resident="$resident" -v bytes="$bytes" \
+        -v link="$link" 'BEGIN {
+        if (!(pass > 0 && resident > 0 && link > 0)) { print "a time is not known"; exit }
+        most = bytes / link / 1e9
+        if (resident > most) most = resident
+        printf "%.3f\n", pass / most
+    }')"
+    [ "$blocks" -ge 40 ] || say "" "**Fewer blocks than a 14B expert has.**"
+    rm -rf "$stage/14b" "$stage/run"
+}
+
+# ---- distil ----
+
+# Trains as `make demo` does, and sets $agreement, in percent of the velocity, on the processor.
+student_of() { # DEVICE OPTION...
+    on=$1
+    shift
+    rm -rf "$stage/student"
+    step "train on $on" "$program" train --config tools/demo.json --output_dir "$stage/student" \
+        --devices "$on" "$@" &&
+        step "eval" "$program" eval --teacher models/wan-tiny --student "$stage/student" \
+            --prompts models/wan-tiny/prompts-held-out.txt --steps 20 --count $count \
+            --device cpu || return
+    agreement=$(sed -n 's/^agreement with the teacher: \([0-9.]*\) % .*/\1/p' "$out")
+}
+
+# Both have the same seed and number of steps: that which the processor makes in its time.
 distil() {
-    step "train" "$program" train --config tools/demo.json --output_dir "$stage/demo" \
-        --devices "$device" --profile_memory
-    step "eval" "$program" eval --teacher models/wan-tiny --student "$stage/demo" --steps 20 \
-        --prompts models/wan-tiny/prompts-held-out.txt --count 64 --device "$device"
+    minutes=2.5 count=64
+    [ -z "$quick" ] || { minutes=0.05 count=2; }
+    student_of cpu --max_minutes $minutes || { found score "the processor failed"; return; }
+    score=$agreement steps=$(wc -l <"$stage/student/metrics.jsonl")
+    student_of "$device" --max_minutes 0 --num_steps "$steps" ||
+        { found score "$device failed"; return; }
+    say "" "After $steps steps: $score % on the processor, $agreement % on $device"
+    found score "$(awk -v a="$agreement" -v b="$score" 'BEGIN {
+        if (a == "" || b == "") print "eval printed no agreement"; else printf "%.1f\n", a - b }')"
 }
 
-[ "$*" != strategies ] || { strategies; exit; }
-[ -x "$program" ] || { echo "$program is not there: run make" >&2; exit 2; }
+# ---- steady ----
+
+# Once a second while the run lasts: second, steps, GPU MiB and busy %, own host KiB. Ends the run
+# when the part's time is over.
+watch_run() { # PROCESS METRICS
+    while kill -0 "$1" 2>/dev/null; do
+        [ "$(seconds_left)" -gt 0 ] || kill -9 "$1"
+        rows=$(grep -c '' "$2" 2>/dev/null)
+        gpu_line=$([ -z "$smi" ] || $smi --query-gpu=memory.used,utilization.gpu | tr -d ,)
+        own=$(awk '/^RssAnon/ { print $2 }' "/proc/$1/status" 2>/dev/null)
+        echo "$(date +%s) ${rows:-0} ${gpu_line:-- -} ${own:--}" >>"$stage/samples"
+        sleep "$pause"
+    done
+}
+
+# Of the samples between the first rows and the last: the steady part of the run.
+steady_figures() {
+    awk -v skip="$skip" '$2 > 0 && !first { first = $1 }
+        first && $1 >= first + skip && $2 > rows { for (i = 0; i < n; i++) kept[k++] = held[i]
+            n = 0 }
+        first && $1 >= first + skip { held[n++] = $0; rows = $2 }
+        END { for (i = 0; i < k; i++) print kept[i] }' "$stage/samples" >"$stage/steady"
+    say "" "Samples (second, steps, GPU MiB, GPU busy %, host KiB), at the start and at the end:" \
+        '```' "$(head -n 3 "$stage/steady")" "$(tail -n 3 "$stage/steady")" '```'
+}
+
+growth() { # COLUMN DIVISOR: the most of the second half less the most of the first
+    awk -v c="$1" -v d="$2" '{ v[NR] = $c } END {
+        if (NR < 4) { print "too few samples"; exit }
+        for (i = 1; i <= NR; i++) if (i <= NR / 2) { if (v[i] > a) a = v[i] }
+            else if (v[i] > b) b = v[i]
+        printf "%.1f\n", (b - a) / d }' "$stage/steady"
+}
+
+steady() {
+    minutes=8 blocks=30 pixels=1024 pause=1 skip=30
+    [ -z "$quick" ] || { minutes=0.2 blocks=1 pixels=32 pause=0.2 skip=1; }
+    step "make a teacher" "$build/make_pipeline" "$stage/1.3b" models/wan-tiny wan2.1-1.3b \
+        bfloat16 $blocks || { found plan "no teacher was made"; return; }
+    before=$([ -z "$smi" ] || $smi --query-gpu=memory.used)
+    set -- "$program" train --teacher_path "$stage/1.3b" --data_path models/wan-tiny/prompts.txt \
+        --output_dir "$stage/run" --devices "$device" --teacher_device_strategy gpu \
+        --height $pixels --width $pixels --guidance_scale 5 --teacher_dtype bfloat16 \
+        --mixed_precision bf16 --trajectories 8 --batch_size 4 --max_minutes $minutes \
+        --save_samples false --profile_memory
+    : >"$stage/samples"
+    "$@" >"$out" 2>&1 &
+    watch_run $! "$stage/run/metrics.jsonl"
+    wait $!
+    status=$?
+    say "" "### train" '```' "$(cat "$out")" '```'
+    [ $status -eq 0 ] || { found plan "the run failed with exit status $status"; return; }
+    steady_figures
+    found host "$(growth 5 1024)"
+    found plan "$(awk '/: planned .* measured /{ on = $0 !~ /host memory: / }
+        on && / measured / { sub(/.* planned /, ""); sub(/,/, ""); n++
+            if ($1 $2 != $(NF - 1) $NF) bad++ }
+        END { print n ? bad + 0 : "no sizes were printed" }' "$out")"
+    if [ -z "$smi" ]; then
+        for key in idle flat beside; do not_run $key "there is no nvidia-smi for this device"; done
+        return
+    fi
+    found idle "$(awk '{ busy += $4 } END { if (NR) printf "%.1f\n", 100 - busy / NR }' \
+        "$stage/steady")"
+    found flat "$(growth 3 1)"
+    planned=$(find_planned_mib)
+    found beside "$(awk -v before="$before" -v planned="$planned" '$3 > most { most = $3 } END {
+        printf "%.0f\n", most - before - planned }' "$stage/steady")"
+}
+
+# The plan's bytes of the device, as run.json has them, in MiB.
+find_planned_mib() {
+    tr -d ' \n' <"$stage/run/run.json" | sed 's/.*"devices":{"[^"]*":\([0-9]*\).*/\1/' |
+        awk '{ print $1 / 1048576 }'
+}
+
+# ---- all ----
+
 {
-    echo "# Check of $device"
-    echo
     echo "$(date -u +%Y-%m-%d), $("$program" --version), $(uname -m), $(nproc) cores"
-} >"$report"
-smi=$(command -v nvidia-smi || true)
-deadline=$(($(date +%s) + seconds))
-[ -z "$smi" ] || step "nvidia-smi" "$smi"
-for part in "$@"; do
+    [ -z "$smi" ] || { echo; echo '```'; nvidia-smi -i "$gpu"; echo '```'; }
+} >"$kept/machine"
+for part in ${*:-$parts}; do
     deadline=$(($(date +%s) + seconds))
-    say "" "## $part"
-    case $part in
-    ceilings | correct | speed | distil) $part ;;
-    *) echo "$part: expected ceilings, correct, speed or distil" >&2; exit 2 ;;
-    esac
+    : >"$kept/$part.found"
+    printf '\n## %s\n' "$part" >"$kept/$part.md"
+    $part
+    rm -rf "${stage:?}"/*
+    write_report
 done
-say "" "$failed of the steps above failed."
-echo "$report: $failed failed"
-[ $failed -eq 0 ]
+[ "$failed" -eq 0 ]

@@ -1,0 +1,154 @@
+#!/bin/sh
+# Tests tools/gpu_check.sh on a machine without a GPU.
+#
+# 1. Every judgement: the parts run on stand-ins for the program, its tests, compute-sanitizer,
+#    nvidia-smi and python3, which print what the real ones print, once with figures that meet every
+#    requirement and once with figures that miss every one.
+# 2. That the real program prints what the script reads: on a simulated device, made small.
+#
+# Usage: tests/gpu_check.sh SOURCE_FOLDER BUILD_FOLDER
+set -eu
+source=$1 build=$2
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+fake=$stage/fake
+mkdir -p "$fake/tests" "$fake/bin"
+
+fail() {
+    echo "$*"
+    cat "$stage/report.md"
+    exit 1
+}
+
+write_fake() { # PATH: the script on standard input
+    { echo '#!/bin/sh'; cat; } >"$1"
+    chmod +x "$1"
+}
+
+# ---- 1. stand-ins; FIGURES=good or bad ----
+
+for test in test_gpu_norm test_tests_forward test_tests_sample; do
+    write_fake "$fake/tests/$test" <<'END'
+[ "$FIGURES" = good ]
+END
+done
+write_fake "$fake/bin/compute-sanitizer" <<'END'
+[ "$FIGURES" = good ]
+END
+write_fake "$fake/make_pipeline" <<'END'
+mkdir -p "$1/transformer"
+head -c 1000000 /dev/zero >"$1/transformer/diffusion_pytorch_model.safetensors"
+END
+write_fake "$fake/bin/nvidia-smi" <<'END'
+case $* in
+*utilization*)
+    [ -f "$FIGURES_STATE" ] || echo 4000 >"$FIGURES_STATE"
+    read -r used <"$FIGURES_STATE"
+    if [ "$FIGURES" = good ]; then echo "4000, 98"; else echo "$used, 90"; fi
+    echo $((used + 10)) >"$FIGURES_STATE" ;;
+*memory.total*) echo 81920 ;;
+*) echo 1000 ;;
+esac
+END
+write_fake "$fake/bin/python3" <<'END'
+[ "$1" != -c ] || exit 0
+ratio=1.20
+[ "$FIGURES" = good ] || ratio=0.90
+echo "case                    tokens   wandistiller      PyTorch    ratio"
+echo "forward 14B, 4 blocks     1024       10.00 ms     15.00 ms     1.50"
+echo "train 1.3B, 8 blocks      1024       10.00 ms     12.00 ms     $ratio"
+END
+
+# The program: bench, train and eval. A pass under offload takes 1.2 ms, resident 1.18 or 1 ms, and
+# 1 MB over the link 1 ms.
+write_fake "$fake/wandistiller" <<'END'
+all=$*
+value() { # OPTION
+    printf '%s\n' "$all" | sed -n "s/.*--$1 \([^ ]*\).*/\1/p"
+}
+good() { [ "$FIGURES" = good ]; }
+case $1 in
+bench)
+    share=66.0
+    good || share=49.0
+    echo "copy, host to device          256.00 MiB     0.270 ms      1.00 GB/s"
+    for tokens in 1024 1560 4096 8192; do
+        rate="BF16       12.00 ms  100000.0 GFLOP/s  $share % of peak"
+        echo "forward 14B, 4 blocks, $tokens tokens $rate"
+        echo "train 1.3B, 8 blocks, $tokens tokens  $rate"
+    done ;;
+train)
+    folder=$(value output_dir) strategy=$(value teacher_device_strategy)
+    mkdir -p "$folder/transformer"
+    student=one
+    good || student=$strategy
+    echo "$student" >"$folder/transformer/diffusion_pytorch_model.safetensors"
+    echo '{"memory": {"devices": {"cuda:0": 1048576000}}}' >"$folder/run.json"
+    measured="5.82 MiB" pass=1180
+    good || measured="5.83 MiB"
+    [ "$strategy" != offload ] || pass=1200
+    good || [ "$strategy" = offload ] || pass=1000
+    rows=14 pause=0
+    case $all in *profile_memory*) rows=30 pause=0.1 ;; esac
+    row=0 held=
+    : >"$folder/metrics.jsonl"
+    while [ $row -lt $rows ]; do
+        row=$((row + 1))
+        printf '{"step": %d, "targets": %d, "seconds": 0.0%d, "steps_per_s": 1}\n' $row \
+            $((8 * row)) $((10000 + pass * row)) >>"$folder/metrics.jsonl"
+        [ "$pause" = 0 ] || sleep $pause
+    done
+    echo "host memory: planned 1 MiB, measured 2 MiB"
+    echo "  training   staging                          planned 1 MiB     measured 2 MiB"
+    echo "cuda:0: planned 1.02 GiB, measured 1.02 GiB"
+    echo "  training   student weights                  planned 5.82 MiB  measured $measured" ;;
+eval)
+    agreement=60.0
+    good || [ ! -f "$FIGURES_STATE.eval" ] || agreement=57.0 # the second student
+    : >"$FIGURES_STATE.eval"
+    echo "agreement with the teacher: $agreement % of the velocity, pictures correlate 0.954" ;;
+esac
+END
+# Runs all parts on the stand-ins; every requirement but those given has the result.
+judged() { # good|bad RESULT SHOWN
+    rm -f "$stage/state" "$stage/state.eval"
+    FIGURES=$1 FIGURES_STATE=$stage/state QUICK=1 PATH="$fake/bin:$PATH" \
+        sh "$source/tools/gpu_check.sh" "$fake" "$stage/report.md" >"$stage/said" || true
+    grep '^| [a-z]* | ' "$stage/report.md" | grep -v '^| part ' >"$stage/table"
+    [ "$(wc -l <"$stage/table")" -ge 19 ] || fail "the table is not whole"
+    others=$(grep -vc "| $2 |\$" "$stage/table") || true
+    [ "$others" = "$3" ] || fail "$1 figures: $others lines are not \"$2\", expected $3"
+}
+
+judged good pass 1 # what is only shown
+judged bad fail 2  # that, and the host memory of a shell script
+
+# ---- 2. the real program ----
+
+result() { # PART WORDS RESULT: of the requirement that has these words
+    line=$(grep "^| $1 | .*$2" "$stage/report.md")
+    case $line in *"| $3 |") ;; *) fail "expected \"$3\": $line" ;; esac
+}
+
+# Several calls make one report.
+rm -rf "$stage/report.md.parts"
+for parts in "correct sanitize speed distil" "offload steady"; do
+    # shellcheck disable=SC2086
+    DEVICE=sim:3GiB@link=1GB/s,compute=1TFLOP/s QUICK=1 sh "$source/tools/gpu_check.sh" "$build" \
+        "$stage/report.md" $parts || true
+done
+result correct "PyTorch and diffusers" pass
+result correct "different students" pass
+result sanitize memcheck "not run"
+result speed "14B, 1024" "not run"
+result steady "planned one" pass
+for words in "offload, window 8" "agreement of the" "host memory after"; do
+    # a figure, whatever it is on this machine
+    grep -Eq "^\| [a-z]+ \| .*$words.* \| -?[0-9.]+ \| (pass|fail) \|\$" "$stage/report.md" ||
+        fail "no figure of: $words"
+done
+
+# What cannot be run is said, and changes nothing.
+status=0
+sh "$source/tools/gpu_check.sh" "$build" "$stage/none.md" nonsense 2>"$stage/said" || status=$?
+[ $status -eq 2 ] && grep -q "no part is called nonsense" "$stage/said" || fail "nonsense was run"

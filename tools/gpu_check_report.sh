@@ -1,0 +1,115 @@
+# What a check of a device requires, and the report that says of each requirement whether it is met.
+# tools/gpu_check.sh reads this file.
+#
+# What a part found is kept in the folder REPORT.parts until that part runs again: parts that are
+# run one by one still make one report.
+
+# One requirement a line: part, key, what is measured, and the limit, "at most N" or "at least N".
+# A limit of "-" only shows the figure.
+requirements() {
+    cat <<'END'
+correct|kernels|kernels compared with the processor's: test programs that fail|at most 0
+correct|fixtures|networks compared with PyTorch and diffusers: test programs that fail|at most 0
+correct|strategies|different students of gpu, offload and disk|at most 1
+sanitize|memcheck|test programs that fail under compute-sanitizer memcheck|at most 0
+sanitize|racecheck|test programs that fail under compute-sanitizer racecheck|at most 0
+sanitize|initcheck|test programs that fail under compute-sanitizer initcheck|at most 0
+speed|forward-1024|pass of 14B, 1024 tokens: % of the best matrix product|at least 50
+speed|forward-1560|pass of 14B, 1560 tokens: % of the best matrix product|at least 50
+speed|forward-4096|pass of 14B, 4096 tokens: % of the best matrix product|at least 65
+speed|forward-8192|pass of 14B, 8192 tokens: % of the best matrix product|at least 65
+speed|step-4096|training step of 1.3B, 4096 tokens: % of the best matrix product|at least 50
+speed|pytorch|PyTorch's time over ours, the least of all cases|at least 1
+offload|offload|14B, offload, window 8: time over the larger of resident and link|at most 1.05
+distil|score|agreement of the device's student less the processor's, in points of %|at least -2
+steady|idle|% of a 1.3B run without a kernel on the GPU, as the driver samples it|at most 3
+steady|flat|the same run: growth of the GPU's used memory after its start, MiB|at most 2
+steady|host|the same run: growth of the process' own host memory after its start, MiB|at most 16
+steady|plan|the same run: blocks on the device whose size is not the planned one|at most 0
+steady|beside|the same run: MiB that contexts and libraries take beside the plan|-
+END
+}
+
+# ---- what was found ----
+
+note() { # KEY FIGURE RESULT
+    printf '%s|%s|%s\n' "$1" "$2" "$3" >>"$kept/$part.found"
+}
+
+# Compares a figure with the requirement's limit. What is no number fails.
+found() { # KEY FIGURE
+    limit=$(requirements | awk -F'|' -v key="$1" '$2 == key { print $4 }')
+    result=$(awk -v figure="$2" -v limit="$limit" 'BEGIN {
+        split(limit, word, " ")
+        if (figure !~ /^-?[0-9]+([.][0-9]+)?$/) print "fail"
+        else if (limit == "-") print "shown"
+        else if (word[2] == "most") print (figure + 0 <= word[3] + 0 ? "pass" : "fail")
+        else print (figure + 0 >= word[3] + 0 ? "pass" : "fail")
+    }')
+    note "$1" "$2" "$result"
+}
+
+not_run() { # KEY WHY
+    note "$1" "$2" "not run"
+}
+
+# ---- what was done ----
+
+say() {
+    printf '%s\n' "$@" >>"$kept/$part.md"
+}
+
+seconds_left() {
+    left=$((deadline - $(date +%s)))
+    [ "$left" -gt 0 ] || left=0
+    echo "$left"
+}
+
+# Runs a command until the part's time is over; what it prints goes to the file $out and into the
+# report. Returns its exit status.
+step() { # TITLE COMMAND...
+    title=$1
+    shift
+    left=$(seconds_left)
+    status=124
+    : >"$out"
+    if [ "$left" -gt 0 ]; then
+        timeout "$left" "$@" >"$out" 2>&1
+        status=$?
+    fi
+    say "" "### $title" '```'
+    tail -c 60000 "$out" >>"$kept/$part.md"
+    say '```'
+    [ "$status" -eq 0 ] || say "**exit status $status** (124: the part's time was over): \`$*\`"
+    return "$status"
+}
+
+# ---- the report ----
+
+count() { # RESULT
+    awk -F' [|] ' -v result="$1 |" '$5 == result' "$kept/table" | wc -l
+}
+
+write_report() {
+    requirements | while IFS='|' read -r of key what limit; do
+        line=$(grep "^$key|" "$kept/$of.found" 2>/dev/null | tail -n 1)
+        [ -n "$line" ] || line="$key|part $of was not run|not run"
+        figure=${line#*|}
+        result=${figure##*|} figure=${figure%|*}
+        echo "| $of | $what | $limit | $figure | $result |"
+    done >"$kept/table"
+    passed=$(count pass) failed=$(count fail) missing=$(count "not run")
+    {
+        echo "# Check of $device"
+        echo
+        echo "$passed requirements are met, $failed are not, $missing were not tested."
+        echo
+        cat "$kept/machine"
+        echo
+        echo "| part | measured | wanted | found | result |"
+        echo "|---|---|---|---|---|"
+        cat "$kept/table"
+        for of in $parts; do [ ! -f "$kept/$of.md" ] || cat "$kept/$of.md"; done
+    } >"$report"
+    echo "$report: $passed passed, $failed failed, $missing not run"
+}
