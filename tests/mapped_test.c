@@ -40,12 +40,13 @@ static void a_file_cut_short_is_named(void **state)
     (void)state;
     const char *root = copy_teacher(), *out = wd_test_path("out");
     const char *cut = wd_test_path("teacher/transformer_2/" WEIGHTS);
-    /* weights in the files' own type are used where they are mapped */
+    /* weights in the files' own type are used where they are mapped; many threads read them at once
+     * and fail at once */
     const char *arguments[] = {"train", "--teacher_path", root, "--data_path",
                                wd_test_path("prompts.txt"), "--student_config",
                                wd_test_path("student.json"), "--output_dir", out, "--num_steps",
                                "1000000", "--teacher_dtype", "bfloat16", "--devices", "cpu",
-                               "--height", "32", "--width", "32", NULL};
+                               "--height", "32", "--width", "32", "--num_threads", "16", NULL};
     const pid_t pid = wd_program_start(arguments);
     wait_for_steps(wd_test_path("out/metrics.jsonl"));
     assert_int_equal(truncate(cut, 4096), 0);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,16 +38,20 @@ static bool stops_by_itself(wd_job job)
     return job == WD_JOB_TRAIN || job == WD_JOB_CONVERT;
 }
 
-/* A page of a mapped file cannot be read. Nothing can go on from here, in whatever thread it is:
- * it is said which file it was, and the program ends as after any other failed read. */
+/* A page of a mapped file cannot be read. No thread can go on from here: the first thread that gets
+ * here names the file, and the program ends as after any other failed read. Other threads that read
+ * the same file meanwhile wait for that. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
+    static atomic_flag reported = ATOMIC_FLAG_INIT;
     char path[1024];
     (void)context;
     if (!wd_mapped_file_at(path, sizeof path, info->si_addr)) {
-        raise(number); /* SA_RESETHAND: as if nobody had caught it, when this handler returns */
+        signal(number, SIG_DFL);
+        raise(number); /* when this handler returns */
         return;
     }
+    while (atomic_flag_test_and_set(&reported)) pause();
     say("wandistiller: ");
     say(path);
     say(": became shorter while it was in use, or its disk cannot be read: leave a model's files "
@@ -56,7 +61,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 
 static void catch_bus_errors(void)
 {
-    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_RESETHAND};
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
 }
