@@ -25,8 +25,7 @@ static const char *copy_teacher(void)
 {
     static const char *const transformers[] = {"transformer", "transformer_2"};
     const char *root = wd_test_path("teacher");
-    for (int i = 0; i < 2; i++)
-        copy_folder(root, transformers[i], NAMES("config.json", WEIGHTS));
+    for (int i = 0; i < 2; i++) copy_folder(root, transformers[i], NAMES("config.json", WEIGHTS));
     copy_folder(root, "vae", NAMES("config.json", WEIGHTS));
     copy_folder(root, "text_encoder", NAMES("config.json", "model.safetensors"));
     copy_folder(root, "tokenizer", NAMES("spiece.model", "tokenizer_config.json"));
@@ -42,11 +41,28 @@ static void a_file_cut_short_is_named(void **state)
     const char *cut = wd_test_path("teacher/transformer_2/" WEIGHTS);
     /* weights in the files' own type are used where they are mapped; many threads read them at once
      * and fail at once */
-    const char *arguments[] = {"train", "--teacher_path", root, "--data_path",
-                               wd_test_path("prompts.txt"), "--student_config",
-                               wd_test_path("student.json"), "--output_dir", out, "--num_steps",
-                               "1000000", "--teacher_dtype", "bfloat16", "--devices", "cpu",
-                               "--height", "32", "--width", "32", "--num_threads", "16", NULL};
+    const char *arguments[] = {"train",
+                               "--teacher_path",
+                               root,
+                               "--data_path",
+                               wd_test_path("prompts.txt"),
+                               "--student_config",
+                               wd_test_path("student.json"),
+                               "--output_dir",
+                               out,
+                               "--num_steps",
+                               "1000000",
+                               "--teacher_dtype",
+                               "bfloat16",
+                               "--devices",
+                               "cpu",
+                               "--height",
+                               "32",
+                               "--width",
+                               "32",
+                               "--num_threads",
+                               "16",
+                               NULL};
     const pid_t pid = wd_program_start(arguments);
     wait_for_steps(wd_test_path("out/metrics.jsonl"));
     assert_int_equal(truncate(cut, 4096), 0);

@@ -16,6 +16,7 @@
 #include "core/memory.h"
 #include "core/stop.h"
 #include "dist/launch_folder.h"
+#include "dist/launch_network.h"
 
 /* A number that the environment has; -1: none. */
 static int number_of(const char *name)
@@ -229,14 +230,17 @@ static void raise_files(int ranks)
 
 enum { NOT_RUN = 100, OF_SIGNAL = 128 };
 
+/* The interfaces that mpirun talks over. Who sets this variable has chosen them. */
+static const char network_variable[] = "OMPI_MCA_oob_tcp_if_include";
+
 static void set_environment(const char *folder)
 {
     setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
     setenv("OMPI_MCA_orte_forward_job_control", "1", 0); /* SIGTSTP and SIGCONT */
     unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated: */
-    setenv("OMPI_MCA_plm", "isolated", 0); /* which needs no ssh */
-    setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0); /* nobody elsewhere has to connect; */
-    setenv("OMPI_MCA_btl", "self,vader", 0);        /* tcp would listen to all the same */
+    setenv("OMPI_MCA_plm", "isolated", 0);   /* which needs no ssh */
+    setenv(network_variable, "lo", 0);       /* nobody elsewhere has to connect; */
+    setenv("OMPI_MCA_btl", "self,vader", 0); /* tcp would listen to all the same */
     setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
     setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
     setenv(wd_launch_folder_variable, folder, 1);
@@ -250,6 +254,7 @@ static _Noreturn void become_mpirun(const char **all, int ranks, pid_t parent,
                                     const wd_launch_folder *folder, const signals *s)
 {
     setpgid(0, 0);
+    if (!getenv(network_variable)) wd_launch_network_enter();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(NOT_RUN);
     signal(SIGUSR1, SIG_IGN);

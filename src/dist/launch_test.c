@@ -1,12 +1,14 @@
 /* Tests of what the environment says of who started a process, and of what is refused then. */
 #include "testing.h"
 
+#include <ifaddrs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -120,7 +122,7 @@ static void others_are_not_taken_for_one(void **state)
             WD_LAUNCHER_MPIRUN, 0, 2, -1);
 }
 
-static void accept(wd_launch l, bool wanted, int host_ranks)
+static void accept_launch(wd_launch l, bool wanted, int host_ranks)
 {
     wd_err err = {0};
     wd_test_ok(wd_launch_check(&l, wanted, host_ranks, "wandistiller train", &err), &err);
@@ -136,14 +138,15 @@ static void refuse(wd_launch l, bool wanted, int host_ranks, wd_status status, c
 static void ranks_that_are_wanted_pass(void **state)
 {
     (void)state;
-    accept(NOBODY, false, 0);
-    accept(MPIRUN("0", "1", "1"), false, 0);
-    accept(MPIRUN("0", "1", "1"), true, 0);
-    accept(MPIRUN("3", "4", "4"), true, 0);
-    accept(MPIRUN("3", "8", "4"), true, 4);
-    accept(TORCHRUN("0", "1", "1"), false, 0);
-    accept(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4", "PMIX_RANK", "3"), true, 0);
-    accept(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1"), false, 0);
+    accept_launch(NOBODY, false, 0);
+    accept_launch(MPIRUN("0", "1", "1"), false, 0);
+    accept_launch(MPIRUN("0", "1", "1"), true, 0);
+    accept_launch(MPIRUN("3", "4", "4"), true, 0);
+    accept_launch(MPIRUN("3", "8", "4"), true, 4);
+    accept_launch(TORCHRUN("0", "1", "1"), false, 0);
+    accept_launch(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "4", "PMIX_RANK", "3"), true,
+                  0);
+    accept_launch(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1"), false, 0);
 }
 
 static void errors_say_what_to_run(void **state)
@@ -174,7 +177,7 @@ static void ranks_are_counted_when_they_meet(void **state)
     (void)state;
     wd_err err = {0};
     const wd_launch l = DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1", "PMIX_RANK", "0");
-    accept(l, true, 4);
+    accept_launch(l, true, 4);
     wd_test_ok(wd_launch_check_host(&l, 0, 1, &err), &err);
     wd_test_ok(wd_launch_check_host(&l, 1, 1, &err), &err);
     wd_test_refused(wd_launch_check_host(&l, 4, 1, &err), &err, WD_INVALID_ARGUMENT,
@@ -204,6 +207,17 @@ static fake open_fake(const char *script)
     setenv("PATH", with, 1);
     free(with);
     return f;
+}
+
+/* The script runs this program with the name of one of its roles below, and $folder/seen. */
+static fake open_fake_self(const char *role)
+{
+    char self[512], script[1024];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = 0;
+    snprintf(script, sizeof script, "exec %s %s $folder/seen\n", self, role);
+    return open_fake(script);
 }
 
 /* What the script has written to $folder/seen. */
@@ -252,6 +266,32 @@ static void no_ssh_is_needed(void **state)
     assert_int_equal(run_fake(2), 0);
     close_fake(&f, seen, sizeof seen);
     assert_string_equal(seen, "[isolated]\n");
+}
+
+/* mpirun for the test below: writes the names of the interfaces that have an IPv4 address. */
+static int list_interfaces(const char *seen)
+{
+    struct ifaddrs *all;
+    FILE *file = fopen(seen, "w");
+    if (!file || getifaddrs(&all)) return 1;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next)
+        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET) fprintf(file, "[%s]", i->ifa_name);
+    freeifaddrs(all);
+    return fclose(file);
+}
+
+/* mpirun listens on all interfaces that it sees. Where util-linux's unshare can make a network
+ * namespace on this machine, it must see the loopback alone. */
+static void mpirun_sees_the_loopback_alone(void **state)
+{
+    (void)state;
+    char seen[4096];
+    if (system("unshare -n true 2>/dev/null || unshare -r -n true 2>/dev/null"))
+        wd_test_skip("no network namespace can be made");
+    fake f = open_fake_self("list_interfaces");
+    assert_int_equal(run_fake(2), 0);
+    close_fake(&f, seen, sizeof seen);
+    assert_string_equal(seen, "[lo]");
 }
 
 static void a_missing_mpirun_is_named(void **state)
@@ -308,12 +348,8 @@ static int be_asked(const char *seen)
 static void ranks_are_asked_to_stop_once(void **state)
 {
     (void)state;
-    char seen[256], self[512], script[1024];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    assert_true(n > 0);
-    self[n] = 0;
-    snprintf(script, sizeof script, "exec %s be_asked $folder/seen\n", self);
-    fake f = open_fake(script);
+    char seen[256];
+    fake f = open_fake_self("be_asked");
     assert_int_equal(run_fake(2), 0);
     close_fake(&f, seen, sizeof seen);
     assert_string_equal(seen, "1 requests, a file");
@@ -425,6 +461,7 @@ static void what_is_abandoned_goes_at_the_next_start(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "be_asked")) return be_asked(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "list_interfaces")) return list_interfaces(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_known),
         cmocka_unit_test(cores_of_a_rank_are_what_slurm_has_for_it),
@@ -434,6 +471,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_are_counted_when_they_meet),
         cmocka_unit_test(mpirun_is_run),
         cmocka_unit_test(no_ssh_is_needed),
+        cmocka_unit_test(mpirun_sees_the_loopback_alone),
         cmocka_unit_test(a_missing_mpirun_is_named),
         cmocka_unit_test(the_exit_code_is_known_where_children_are_ignored),
         cmocka_unit_test(ranks_are_asked_to_stop_once),
