@@ -131,15 +131,17 @@ if(TARGET wd_cuda_image)
   endforeach()
 endif()
 
-# All strategies once more, on GPUs that the stand-in driver shows.
-if(WD_SANITIZE MATCHES thread)
-  wd_test_not_here(dev/cuda/strategies "a block's threads are fibers of one thread")
-else()
-  wd_unit_test(dev/cuda/strategies test_dev_cuda_strategies
-               ${PROJECT_SOURCE_DIR}/src/distill/strategies_test.c)
-  target_compile_definitions(test_dev_cuda_strategies PRIVATE WD_STANDIN_GPUS)
-  target_link_options(test_dev_cuda_strategies PRIVATE -Wl,--gc-sections)
-endif()
+# What was tested on simulated devices once more, on GPUs that the stand-in driver shows.
+foreach(path IN ITEMS distill/exact distill/strategies)
+  get_filename_component(list ${path} NAME)
+  if(WD_SANITIZE MATCHES thread)
+    wd_test_not_here(dev/cuda/${list} "a block's threads are fibers of one thread")
+    continue()
+  endif()
+  wd_unit_test(dev/cuda/${list} test_dev_cuda_${list} ${PROJECT_SOURCE_DIR}/src/${path}_test.c)
+  target_compile_definitions(test_dev_cuda_${list} PRIVATE WD_STANDIN_GPUS)
+  target_link_options(test_dev_cuda_${list} PRIVATE -Wl,--gc-sections)
+endforeach()
 
 # What the cuda device calls, as shared libraries that do nothing.
 foreach(list DRIVER LT CUDNN NCCL)
@@ -329,7 +331,7 @@ endforeach()
 set_tests_properties(tests/plan dist/watch distill/machine tests/steady tests/memory distill/links
                      distill/strategies distill/strategies_ranks distill/ranks distill/teacher_ranks
                      PROPERTIES COST 30)
-foreach(name dev/cuda/cudnn_plans dev/cuda/strategies checks/bundle checks/gpu_check)
+foreach(name dev/cuda/cudnn_plans dev/cuda/exact dev/cuda/strategies checks/bundle checks/gpu_check)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES COST 30)
   endif()

@@ -23,6 +23,21 @@ const char *wd_place_name(const wd_devices *devices, int place)
     return place == WD_PLAN_HOST ? "host memory" : devices->name[place];
 }
 
+bool wd_device_beside_text(char out[160], const wd_device *device)
+{
+    char all[32], libraries[32], others[32];
+    const wd_traits *traits = wd_device_traits(device);
+    const size_t beside = traits->bytes_beside, gone = traits->bytes_of_others;
+    if (!beside && !gone) return false;
+    snprintf(out, 160,
+             "of its %s libraries take %s, the driver and other processes %s (nvidia-smi lists "
+             "them)",
+             wd_bytes_text(all, sizeof all, wd_device_bytes_max(device) + beside + gone),
+             wd_bytes_text(libraries, sizeof libraries, beside),
+             wd_bytes_text(others, sizeof others, gone));
+    return true;
+}
+
 /* Places: host memory, then the devices that are none of it. */
 static bool is_place(const wd_devices *devices, int place)
 {
@@ -31,7 +46,7 @@ static bool is_place(const wd_devices *devices, int place)
 
 static void report_place(const wd_memory_plan *plan, const wd_devices *devices, int place)
 {
-    char peak[32], mapped[32], item[32];
+    char peak[32], mapped[32], item[32], beside[160];
     const size_t most = wd_plan_peak(plan, place);
     if (place == WD_PLAN_HOST)
         wd_log(WD_LOG_INFO, "memory: %s at the most, and %s of mapped files",
@@ -41,6 +56,8 @@ static void report_place(const wd_memory_plan *plan, const wd_devices *devices, 
         wd_log(WD_LOG_INFO, "%s: %s at the most, of %s", devices->name[place],
                wd_bytes_text(peak, sizeof peak, most),
                wd_bytes_text(mapped, sizeof mapped, wd_device_bytes_max(devices->device[place])));
+    if (place != WD_PLAN_HOST && wd_device_beside_text(beside, devices->device[place]))
+        wd_log(WD_LOG_INFO, "  %s", beside);
     for (int i = 0; i < plan->items; i++) {
         const wd_plan_item *p = &plan->item[i];
         if (p->place != place) continue;
@@ -159,8 +176,8 @@ void wd_memory_report_note(void *witness, wd_watch_note *out)
     }
     const wd_devices *d = w->devices;
     for (int i = 0; i < d->count; i++) {
-        names = wd_append(out->device, sizeof out->device, names, "%s%s", i ? ", " : "",
-                          d->name[i]);
+        names =
+            wd_append(out->device, sizeof out->device, names, "%s%s", i ? ", " : "", d->name[i]);
         lines = wd_append(out->memory, sizeof out->memory, lines, "%s: %s\n", d->name[i],
                           witness_says(text, w, i, &host));
     }

@@ -13,6 +13,10 @@ const char *wd_bytes_text(char *out, size_t out_bytes, size_t bytes);
 /* "host memory", or the device's name. */
 const char *wd_place_name(const wd_devices *devices, int place);
 
+/* "of its 80 GiB libraries take 1.5 GiB, the driver and other processes 1.2 GiB (nvidia-smi lists
+ * them)": where the rest is of a GPU's memory. False: the device is no GPU. */
+bool wd_device_beside_text(char out[160], const wd_device *device);
+
 /* Logs the peak of every place and what it is made of: items of less than a hundredth of it for
  * --log_level debug. */
 void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices);

@@ -55,6 +55,15 @@ static void say_pools(wd_page *p, const wd_devices *d, const wd_site *site)
     }
 }
 
+/* What of GPUs' memory is no run's, nor any plan's. */
+static void say_beside(wd_page *p, const wd_devices *d)
+{
+    char beside[160];
+    for (int i = 0; i < d->count; i++)
+        if (wd_device_beside_text(beside, d->device[i]))
+            wd_page_say(p, "%-8s %s\n", d->name[i], beside);
+}
+
 static void say_head(wd_page *p, const wd_plan_table *t)
 {
     char bytes[CELL];
@@ -82,10 +91,12 @@ static void say_head(wd_page *p, const wd_plan_table *t)
             site->ranks, site->hosts, site->hosts > 1 ? "s" : "", t->plan->step_samples,
             site->network_bytes_per_s * 1e-9, site->memory_bytes_per_s * 1e-9);
     say_pools(p, d, site);
-    wd_page_say(p, " cpu (%.3g TFLOP/s), host memory %s, disk %.3g GB/s\n\n",
+    wd_page_say(p, " cpu (%.3g TFLOP/s), host memory %s, disk %.3g GB/s\n",
                 site->device[d->processor].flops_per_s * 1e-12,
                 wd_bytes_text(bytes, sizeof bytes, site->host_bytes),
                 site->disk_bytes_per_s * 1e-9);
+    say_beside(p, d);
+    wd_page_say(p, "\n");
 }
 
 /* ---- all strategies ---- */
@@ -308,6 +319,11 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         if (is_pool(d, i)) {
             json_object_set_new(device, "bytes", json_integer((json_int_t)s->bytes));
             json_object_set_new(device, "link_bytes_per_s", json_real(s->link_bytes_per_s));
+            const wd_traits *traits = wd_device_traits(d->device[i]);
+            json_object_set_new(device, "bytes_beside",
+                                json_integer((json_int_t)traits->bytes_beside));
+            json_object_set_new(device, "bytes_of_others",
+                                json_integer((json_int_t)traits->bytes_of_others));
         }
         json_array_append_new(devices, device);
     }

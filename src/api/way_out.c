@@ -209,7 +209,7 @@ void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup,
 static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory, int place,
                         size_t there)
 {
-    char needed[32], free[32], item[32];
+    char needed[32], free[32], item[32], beside[160];
     const size_t peak = peak_of(plan, memory, place);
     if (peak <= there) return;
     wd_log(WD_LOG_ERROR, "%s: %s needed, %s there; %zu bytes are missing. Needed for:",
@@ -219,6 +219,8 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
         if (memory->item[i].place == place && memory->item[i].bytes >= peak / 100)
             wd_log(WD_LOG_ERROR, "  %-10s %-32s %s", wd_plan_phase_name(memory->item[i].phase),
                    memory->item[i].name, wd_bytes_text(item, sizeof item, memory->item[i].bytes));
+    if (place != WD_PLAN_HOST && wd_device_beside_text(beside, plan->devices->device[place]))
+        wd_log(WD_LOG_ERROR, "  %s", beside);
 }
 
 wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memory,

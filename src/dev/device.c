@@ -87,8 +87,7 @@ static wd_status reserve_block(wd_device *device, wd_err *err)
     return WD_OK;
 }
 
-/* Bytes of the pool that a block takes; SIZE_MAX: more than there can be. */
-static size_t in_granules(const wd_device *device, size_t bytes)
+size_t wd_device_in_granules(const wd_device *device, size_t bytes)
 {
     const size_t granule = device->traits.granule;
     return bytes > SIZE_MAX - granule ? SIZE_MAX : wd_round_up(bytes, granule);
@@ -132,7 +131,7 @@ wd_status wd_device_alloc(void **out, wd_device *device, size_t bytes, const cha
                           wd_err *err)
 {
     void *address = NULL;
-    bytes = in_granules(device, bytes);
+    bytes = wd_device_in_granules(device, bytes);
     pthread_mutex_lock(&device->lock);
     wd_status status = alloc_block(&address, device, bytes, err);
     if (status != WD_OK) {
@@ -254,6 +253,7 @@ wd_status wd_queue_grow_workspace(wd_queue *queue, size_t bytes, wd_err *err)
     wd_device_free(queue->device, queue->workspace);
     queue->workspace = NULL;
     queue->workspace_bytes = 0;
+    bytes = wd_device_in_granules(queue->device, bytes);
     WD_TRY(wd_device_alloc(&queue->workspace, queue->device, bytes, "workspace of a queue", err));
     queue->workspace_bytes = bytes;
     return WD_OK;

@@ -68,8 +68,9 @@ typedef struct wd_traits {
     bool reads_host;  /* kernels read host memory in place, such as a mapped checkpoint */
     size_t granule;   /* a block of the pool takes a multiple of so many bytes, and counts them; 1:
                        * as many as were asked for */
-    size_t bytes_beside; /* of the device's memory that contexts and libraries take beside the
-                          * pool */
+    /* of the device's memory, what is not the pool's: what libraries take, now and later; what was
+     * gone when the device was opened, to the driver and to other processes. 0: no GPU */
+    size_t bytes_beside, bytes_of_others;
     char kernels[WD_KERNELS_TEXT]; /* which kernels and libraries, in which versions. Where this
                                     * text is the same, so are the bits of a result */
 } wd_traits;

@@ -99,6 +99,9 @@ struct wd_event {
 wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, wd_err *err);
 void wd_device_discard(wd_device *device);
 
+/* Bytes of the pool that a block takes; SIZE_MAX: more than there can be. */
+size_t wd_device_in_granules(const wd_device *device, size_t bytes);
+
 /* dev/pinned.c: ends the process unless [address, address + bytes) is in a pool of the queue's kind
  * of device, or is host memory that was allocated for or registered with this kind. */
 void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes);

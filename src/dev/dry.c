@@ -57,6 +57,7 @@ static void dry_queue_close(wd_queue *queue)
 static wd_status dry_reserve(wd_queue *queue, size_t bytes, wd_err *err)
 {
     (void)err;
+    bytes = wd_device_in_granules(queue->device, bytes);
     if (bytes > queue->workspace_bytes) queue->workspace_bytes = bytes;
     return WD_OK;
 }
@@ -69,8 +70,8 @@ static void dry_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
 static void dry_launch(wd_queue *queue, wd_op op, const void *args)
 {
     wd_device *target = ((dry_device *)queue->device)->target;
-    size_t bytes = target->kind->workspace(target, op, args);
-    if (bytes > queue->workspace_bytes) queue->workspace_bytes = bytes;
+    wd_err err;
+    dry_reserve(queue, target->kind->workspace(target, op, args), &err);
 }
 
 static void dry_wait(wd_queue *queue) { (void)queue; }

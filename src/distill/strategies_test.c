@@ -10,9 +10,9 @@
 #include "tiny_teacher.h"
 
 #ifdef WD_STANDIN_GPUS
-enum { PASSES = 1, WAYS = 1 }; /* kernels for GPUs are slow on the host */
+enum { PASSES = 1, WAYS = 1, THREADS = 1 }; /* kernels for GPUs are slow on the host */
 #else
-enum { PASSES = 3, WAYS = 2 };
+enum { PASSES = 3, WAYS = 2, THREADS = 2 };
 #endif
 enum { SLOTS = 6, TRAJECTORY = 3, STEPS = PASSES * TRAJECTORY * SLOTS / 3 };
 
@@ -79,7 +79,7 @@ typedef struct rig {
 static void open_rig(rig *r, const char *list)
 {
     wd_err err;
-    wd_test_ok(wd_devices_open(&r->devices, list, 2, &err), &err);
+    wd_test_ok(wd_devices_open(&r->devices, list, THREADS, &err), &err);
     r->site = (wd_site){.devices = r->devices.count,
                         .host_bytes = SIZE_MAX,
                         .disk_bytes_per_s = 1e9,

@@ -31,6 +31,7 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
     size_t slot[WD_STAGE_KINDS] = {0}, reading[WD_PLACED_STAGINGS] = {0};
     size_t casting = 0, converting = 0;
     int stages[WD_STAGE_KINDS] = {0};
+    const wd_sweep_need *need = &wd_site_at(site, device)->need;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
@@ -44,26 +45,29 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
             wd_placed_most(&casting, stage->casting);
         }
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        bytes->streaming +=
-            (size_t)wd_placed_slots((wd_stage_kind)k, p->slots, stages[k]) * slot[k];
+        bytes->streaming += (size_t)wd_placed_slots((wd_stage_kind)k, p->slots, stages[k]) *
+                            wd_placed_block(need, slot[k]);
     if (home != WD_HOME_DISK) return 0;
     const bool shared = p->each && wd_site_host_ranks(site) > 1; /* by the host's ranks, a ring */
     if (wd_site_at(site, device)->reads_host && !shared) return converting;
-    if (!wd_site_at(site, device)->reads_host) bytes->streaming += casting;
+    if (!wd_site_at(site, device)->reads_host) bytes->streaming += wd_placed_block(need, casting);
     return reading[0] + (shared ? reading[0] : reading[1]);
 }
 
 /* Buffers for what is widened before it is computed: one for what has one home. */
-static size_t widening(const wd_placement *p, const wd_teacher_size *size, int device)
+static size_t widening(const wd_placement *p, const wd_teacher_size *size, const wd_site *site,
+                       int device)
 {
-    size_t widened[3] = {0};
+    size_t widened[3] = {0}, sum = 0;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
             if (place->device != device) continue;
             wd_placed_most(&widened[place->home], size->stage[e][s].widened);
         }
-    return widened[WD_HOME_DEVICE] + widened[WD_HOME_HOST] + widened[WD_HOME_DISK];
+    for (int h = WD_HOME_DEVICE; h <= WD_HOME_DISK; h++)
+        sum += wd_placed_block(&wd_site_at(site, device)->need, widened[h]);
+    return sum;
 }
 
 size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need)
@@ -72,8 +76,10 @@ size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         if (sweep->kind[k]) wd_placed_most(&scratch, need->scratch[k]);
     if (!sweep->streams) return 0;
-    return need->tables + scratch + (sweep->kind[WD_STAGE_EMBED] ? need->entry : 0) +
-           (sweep->kind[WD_STAGE_HEAD] ? need->exit : 0) + (size_t)sweep->streams * need->place;
+    const size_t arena = scratch + (sweep->kind[WD_STAGE_EMBED] ? need->entry : 0) +
+                         (sweep->kind[WD_STAGE_HEAD] ? need->exit : 0) +
+                         (size_t)sweep->streams * need->place;
+    return need->tables + wd_placed_block(need, arena);
 }
 
 size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *device)
@@ -84,11 +90,22 @@ size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *d
     return bytes - device->workspace;
 }
 
-void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage, bool in_host)
+size_t wd_placed_kept(const wd_stage_size *stage, const wd_site_device *device)
 {
-    bytes->weights += in_host ? stage->host : stage->device;
-    wd_placed_most(&bytes->opening,
-                   bytes->weights + (in_host ? stage->host_casting : stage->casting));
+    return wd_placed_block(&device->need, device->reads_host ? stage->host : stage->device);
+}
+
+size_t wd_placed_casting(const wd_stage_size *stage, const wd_site_device *device)
+{
+    return wd_placed_block(&device->need,
+                           device->reads_host ? stage->host_casting : stage->casting);
+}
+
+void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage,
+                    const wd_site_device *device)
+{
+    bytes->weights += wd_placed_kept(stage, device);
+    wd_placed_most(&bytes->opening, bytes->weights + wd_placed_casting(stage, device));
 }
 
 /* Weights that stay; returns what of them is in host memory. */
@@ -101,7 +118,7 @@ static size_t add_weights(wd_placed_device *bytes, const wd_placement *p,
             const wd_place *place = &p->place[e][s];
             if (place->device != device) continue;
             if (place->home == WD_HOME_DEVICE)
-                wd_placed_keep(bytes, &size->stage[e][s], wd_site_at(site, device)->reads_host);
+                wd_placed_keep(bytes, &size->stage[e][s], wd_site_at(site, device));
             else if (place->home == WD_HOME_HOST)
                 host += size->stage[e][s].device;
         }
@@ -142,7 +159,7 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
         host.reading += add_streaming(to, placement, size, site, d, WD_HOME_DISK);
         host.crossing += (size_t)(WD_CROSSINGS_UNDER_WAY * (crossings.out + crossings.in)) *
                          wd_site_at(site, d)->need.place;
-        to->widening = widening(placement, size, d);
+        to->widening = widening(placement, size, site, d);
         to->activations = wd_placed_activations(&sweep, &wd_site_at(site, d)->need);
         to->workspace = wd_placed_workspace(&sweep, wd_site_at(site, d));
         if (wd_site_at(site, d)->reads_host)

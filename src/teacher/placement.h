@@ -136,6 +136,8 @@ static inline void wd_placed_read(size_t staging[WD_PLACED_STAGINGS], size_t byt
 
 /* What a sweep needs on a device beside weights. */
 typedef struct wd_sweep_need {
+    size_t granule;                   /* of the device's pool (wd_traits): a block of weights or
+                                       * activations takes whole ones. 0: as 1 */
     size_t tables;                    /* wherever there is a stage */
     size_t place;                     /* of a micro-batch */
     size_t entry, exit;               /* that stays where an embedding is, where a head is */
@@ -170,6 +172,13 @@ typedef struct wd_site {
                     * keep: every sweep reads them again */
     int batches;   /* micro-batches of an expert in a rank's sweep, at most */
 } wd_site;
+
+/* What a block of `bytes` takes of the device's pool. */
+static inline size_t wd_placed_block(const wd_sweep_need *need, size_t bytes)
+{
+    const size_t granule = need->granule ? need->granule : 1;
+    return (bytes + granule - 1) / granule * granule;
+}
 
 static inline int wd_site_ranks(const wd_site *site)
 {
@@ -225,8 +234,14 @@ typedef struct wd_placed_bytes {
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_site *site);
 
+/* What of the pool a stage takes that stays on the device, and what, for a while, its tensors that
+ * are converted on their way there. */
+size_t wd_placed_kept(const wd_stage_size *stage, const wd_site_device *device);
+size_t wd_placed_casting(const wd_stage_size *stage, const wd_site_device *device);
+
 /* Adds a stage that stays, opened after those that were added before. */
-void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage, bool in_host);
+void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage,
+                    const wd_site_device *device);
 
 /* What the teacher has while it is used. */
 size_t wd_placed_total(const wd_placed_device *device);

@@ -117,13 +117,13 @@ typedef struct run {
 
 /* Adds the stage before those that are there: what was the most while these came is now on top of
  * its weights. See wd_placed_keep. */
-static void prepend(run *r, const wd_teacher_size *size, bool in_host)
+static void prepend(run *r, const wd_teacher_size *size, const wd_site_device *device)
 {
     const int stage = --r->first;
     for (int e = 0; e < size->experts; e++) {
         const wd_stage_size *s = &size->stage[e][stage];
-        const size_t weights = in_host ? s->host : s->device;
-        const size_t casting = in_host ? s->host_casting : s->casting;
+        const size_t weights = wd_placed_kept(s, device);
+        const size_t casting = wd_placed_casting(s, device);
         r->opening[e] = weights + (r->opening[e] > casting ? r->opening[e] : casting);
         r->weights[e] += weights;
         if (s->widened > r->widened) r->widened = s->widened;
@@ -136,7 +136,7 @@ static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site
                   bool sent)
 {
     const wd_site_device *d = wd_site_at(site, device);
-    wd_placed_device bytes = {.widening = r->widened};
+    wd_placed_device bytes = {.widening = wd_placed_block(&d->need, r->widened)};
     const wd_placed_sweep sweep = wd_pipeline_sweep(size, site, device, r->first, r->end, sent);
     if (r->first == r->end) return true;
     for (int e = 0; e < size->experts; e++) {
@@ -153,7 +153,7 @@ static bool holds_stages(const wd_teacher_size *size, const wd_site *site, int d
                          int end, bool sent)
 {
     run r = {.first = end, .end = end};
-    while (r.first > from) prepend(&r, size, wd_site_at(site, device)->reads_host);
+    while (r.first > from) prepend(&r, size, wd_site_at(site, device));
     return holds(&r, size, site, device, sent);
 }
 
@@ -217,7 +217,7 @@ static void divide(division *best, const wd_teacher_size *size, const wd_site *s
     run r = {.first = end, .end = end};
     best->from[i][end] = (uint8_t)end;
     for (int from = end; from >= 0; from--) {
-        if (from < end) flops += size->flops[from], prepend(&r, size, d->reads_host);
+        if (from < end) flops += size->flops[from], prepend(&r, size, d);
         if (!holds(&r, size, site, device[i], is_sent(best, site, device, i, from))) continue;
         const double others = i ? before[from] : from ? -1 : 0;
         double seconds = from < end ? (flops + d->student_flops) / d->flops_per_s : 0;

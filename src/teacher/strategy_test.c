@@ -43,6 +43,7 @@ static wd_site random_site(int devices, int64_t bytes_max)
                              .workspace = (size_t)between(0, 5)};
         site.device[d].taken = (size_t)between(0, (int64_t)site.device[d].bytes / 4);
         wd_sweep_need *need = &site.device[d].need;
+        need->granule = (size_t)between(0, 3);
         need->tables = (size_t)between(0, 2);
         need->place = (size_t)between(0, 6);
         need->entry = (size_t)between(0, 9), need->exit = (size_t)between(0, 9);

@@ -87,7 +87,7 @@ wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
 {
     wd_device *dry;
     const wd_sweep_options o = wd_sweep_fitted(options);
-    *out = (wd_sweep_need){0};
+    *out = (wd_sweep_need){.granule = wd_device_traits(target)->granule};
     WD_TRY(wd_device_open_dry(&dry, target, err));
     wd_status status = measure_memory(out, &o, dry, err);
     for (int apart = 0; apart < 2 && status == WD_OK; apart++)

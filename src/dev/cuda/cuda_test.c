@@ -74,6 +74,7 @@ static void a_device_says_what_it_is(void **state)
     assert_int_equal(traits->granule, GRANULE);
     /* 1 MiB is the context's; a 64th of 1 GiB is left to libraries */
     assert_int_equal(traits->bytes_beside, 16 << 20);
+    assert_int_equal(traits->bytes_of_others, 1 << 20);
     assert_int_equal(wd_device_bytes_max(device), (1 << 30) - (16 << 20) - GRANULE);
     wd_device_close(device);
     assert_int_equal(wd_standin_remove(), 0);

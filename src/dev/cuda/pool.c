@@ -32,6 +32,7 @@ wd_status wd_cuda_pool_measure(wd_cuda_device *device, size_t free_at_first, wd_
     const size_t room = free > reserve ? free - reserve : 0;
     device->base.traits.granule = WD_CUDA_GRANULE;
     device->base.traits.bytes_beside = loaded + reserve;
+    device->base.traits.bytes_of_others = total - free_at_first;
     device->base.bytes_max = room - room % WD_CUDA_GRANULE;
     if (total - free_at_first > total / 16)
         wd_log(WD_LOG_INFO,

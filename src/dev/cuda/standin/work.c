@@ -1,6 +1,9 @@
 /* What the stand-in driver puts on streams: copies, fills, kernels, and functions of libraries'
  * stand-ins. */
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "dev/cuda/standin/impl.h"
 
@@ -13,6 +16,23 @@ typedef struct transfer {
     unsigned char value;
 } transfer;
 
+/* Whole pages of zeros are given back to the system, which gives zeroed ones when they are next
+ * touched: pages of a large workspace that nobody uses are not there to be protected again and
+ * again. */
+static void fill(const transfer *t)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t start = (uintptr_t)t->to, end = start + t->bytes;
+    const uintptr_t first = (start + page - 1) / page * page, last = end / page * page;
+    if (t->value || first >= last) {
+        memset(t->to, t->value, t->bytes);
+        return;
+    }
+    memset(t->to, 0, first - start);
+    if (madvise((void *)first, last - first, MADV_DONTNEED)) abort();
+    memset((void *)last, 0, end - last);
+}
+
 static void run_transfer(const void *argument, uint64_t seed)
 {
     const transfer *t = argument;
@@ -20,7 +40,7 @@ static void run_transfer(const void *argument, uint64_t seed)
     if (t->from)
         memmove(t->to, t->from, t->bytes);
     else
-        memset(t->to, t->value, t->bytes);
+        fill(t);
 }
 
 /* The devices that a stream's device reaches by itself: its own, and peers. */
