@@ -209,13 +209,12 @@ out:
 /* ---- measured ---- */
 
 static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machine_options *o,
-                            wd_devices *d, wd_err *err)
+                            wd_err *err)
 {
     const int64_t round = SLOTS * o->reuse / o->batch; /* steps that need a round of targets */
     const int64_t first = WARM_UP * round, last = first + STEPS * round, end = last + AFTER * round;
     double begun = 0;
-    WD_TRY(wd_student_init(&m->params, o->teacher, wd_student_expert(o->teacher), NULL, d->student,
-                           err));
+    WD_TRY(wd_machine_begin(m, err));
     for (int64_t step = 0; step <= end; step++) { /* at both ends others are under way */
         WD_TRY(wd_machine_step(m, step, 1e-4, err));
         while (wd_machine_results_pending(m) > (step < end)) {
@@ -231,15 +230,15 @@ static wd_status measure(double *step_seconds, const wd_machine_options *o, wd_d
                          const wd_placement *p, wd_err *err)
 {
     wd_status status;
-    wd_machine machine = {0};
+    wd_machine *machine = NULL;
     wd_residency *residency = NULL;
     WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
                                         d->host, NULL, err));
     const wd_machine_teacher where = {residency, p, d->teacher, d->home};
     WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
-    WD_TRY_OUT(time_steps(step_seconds, &machine, o, d, err));
+    WD_TRY_OUT(time_steps(step_seconds, machine, o, err));
 out:
-    wd_machine_close(&machine);
+    wd_machine_close(machine);
     wd_residency_close(residency);
     return status;
 }

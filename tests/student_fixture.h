@@ -74,6 +74,11 @@ static inline void fill_buffer(const bench *b, wd_params *params, wd_params_buff
     wd_free(flat);
 }
 
+/* The tensors of a checkpoint: one network's and `count` others; one network's alone. */
+#define BOTH(params_, other_, count)                                                               \
+    (&(wd_checkpoint_tensors){(wd_params *[]){params_}, 1, other_, count})
+#define ONLY(params_) BOTH(params_, NULL, 0)
+
 /* Whether two benches' flat buffers hold the same bits. */
 static inline bool same_buffer(const bench *b, const wd_params *x, const wd_params *y,
                                wd_params_buffer buffer)

@@ -75,11 +75,15 @@ bool wd_device_is_dry(const wd_device *device)
 
 /* ---- memory ---- */
 
+/* Blocks that the list has room for from the start: hardly any run has more. A dry device has no
+ * block for a queue's workspace, so where the list grows a plan may grow it a block later. */
+enum { BLOCKS_MIN = 256 };
+
 /* Room for one more block, so that nothing can fail once the memory is there. */
 static wd_status reserve_block(wd_device *device, wd_err *err)
 {
     if (device->blocks < device->blocks_max) return WD_OK;
-    size_t grown = device->blocks_max ? 2 * device->blocks_max : 32;
+    size_t grown = device->blocks_max ? 2 * device->blocks_max : BLOCKS_MIN;
     void *block = device->block;
     WD_TRY(wd_resize(&block, grown, sizeof *device->block, "the list of device blocks", err));
     device->block = block;

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdatomic.h>
 
+#include "distill/machine_impl.h"
+
 #include "distill/devices.h"
 #include "distill/random_harness.h"
 #include "io/file_reader.h"
@@ -119,7 +121,7 @@ typedef struct sums {
 static sums run(const scene *s, wd_devices *d, const wd_placement *p, int64_t round)
 {
     wd_err err;
-    wd_machine m;
+    wd_machine *m = NULL;
     wd_residency *residency;
     wd_machine_options o = s->machine;
     o.steps = wd_trajectory_first_target(&o.trajectory, round);
@@ -132,9 +134,9 @@ static sums run(const scene *s, wd_devices *d, const wd_placement *p, int64_t ro
     atomic_store(&seen.brought, 0);
     atomic_store(&seen.read, 0);
     for (int64_t step = 0; step < o.steps; step++)
-        wd_test_ok(wd_objective_prepare(m.objective, step + 1, &err), &err);
+        wd_test_ok(wd_objective_prepare(m->objective, step + 1, &err), &err);
     const int64_t acquired = residency->acquires;
-    wd_machine_close(&m);
+    wd_machine_close(m);
     wd_residency_close(residency);
     assert_true(acquired > 0);
     assert_int_equal(atomic_load(&seen.stages), acquired);

@@ -15,7 +15,7 @@ wd_step_result __wrap_wd_machine_take_result(wd_machine *machine)
     wd_step_result result = __real_wd_machine_take_result(machine);
     for (int i = 0; i < drops; i++)
         if (dropped[i] == result.step) result.loss = NAN;
-    if (result.step == spoiled_step) machine->params.buffer[spoiled][7] = INFINITY;
+    if (result.step == spoiled_step) wd_machine_params(machine)->buffer[spoiled][7] = INFINITY;
     return result;
 }
 
@@ -95,10 +95,10 @@ static void a_student_that_is_not_finite_is_not_saved(void **state)
     static const struct {
         const char *run, *what;
         wd_params_buffer buffer;
-    } cases[] = {{"weights", "the student's weights are not finite", WD_PARAMS_P},
-                 {"first", "the first moments of AdamW are not finite", WD_PARAMS_M},
-                 {"second", "the second moments of AdamW are not finite", WD_PARAMS_V},
-                 {"average", "the average (EMA) of the student's weights", WD_PARAMS_EMA}};
+    } cases[] = {{"weights", "student weights are not finite", WD_PARAMS_P},
+                 {"first", "student first moments are not finite", WD_PARAMS_M},
+                 {"second", "student second moments are not finite", WD_PARAMS_V},
+                 {"average", "student EMA are not finite", WD_PARAMS_EMA}};
     wd_err err = {0};
     wd_trainer_result result;
     drops = 0;

@@ -202,19 +202,16 @@ typedef struct trained {
     int64_t count;
 } trained;
 
-static wd_status train(trained *out, wd_machine *m, const wd_machine_options *o, wd_devices *d,
-                       wd_err *err)
+static wd_status train(trained *out, wd_machine *m, wd_devices *d, wd_err *err)
 {
-    WD_TRY(wd_student_init(&m->params, o->teacher, wd_student_expert(o->teacher), NULL, d->student,
-                           err));
-    if (o->ema) wd_optimizer_start_ema(&m->optimizer, d->student);
+    WD_TRY(wd_machine_begin(m, err));
     for (int64_t step = 0; step < STEPS; step++) {
         WD_TRY(wd_machine_step(m, step, 1e-3, err));
         while (wd_machine_results_pending(m) > (step + 1 < STEPS)) wd_machine_take_result(m);
     }
-    out->count = m->params.count;
+    out->count = wd_machine_params(m)->count;
     WD_TRY(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", err));
-    wd_queue_copy_and_wait(d->student, out->weights, m->params.buffer[WD_PARAMS_P],
+    wd_queue_copy_and_wait(d->student, out->weights, wd_machine_params(m)->buffer[WD_PARAMS_P],
                            (size_t)out->count * 4);
     wd_queue_wait(d->student);
     return WD_OK;
@@ -225,15 +222,15 @@ static wd_status run(trained *out, const wd_machine_options *o, wd_devices *d,
                      const wd_placement *p, wd_err *err)
 {
     wd_status status;
-    wd_machine machine = {0};
+    wd_machine *machine = NULL;
     wd_residency *residency = NULL;
     WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
                                         d->host, NULL, err));
     const wd_machine_teacher where = {residency, p, d->teacher, d->home};
     WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
-    WD_TRY_OUT(train(out, &machine, o, d, err));
+    WD_TRY_OUT(train(out, machine, d, err));
 out:
-    wd_machine_close(&machine);
+    wd_machine_close(machine);
     wd_residency_close(residency);
     return status;
 }

@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdatomic.h>
 
+#include "distill/machine_impl.h"
+
 #include "dev/sim/sim.h"
 #include "io/file_reader.h"
 #include "teacher/planner.h"
@@ -118,12 +120,12 @@ static void *run_rank(void *rank)
     wd_comm_barrier(comm);
     open_machine(&r, &o, p->placement);
     for (int64_t step = 0; step < o.steps; step++) {
-        r.machine.pauses = step + 1 == o.steps; /* no target is made that no step needs */
-        HARNESS_OK(wd_machine_step(&r.machine, step, 1e-3, err));
-        while (wd_machine_results_pending(&r.machine) > (step + 1 < o.steps))
-            wd_machine_take_result(&r.machine);
+        r.machine->pauses = step + 1 == o.steps; /* no target is made that no step needs */
+        HARNESS_OK(wd_machine_step(r.machine, step, 1e-3, err));
+        while (wd_machine_results_pending(r.machine) > (step + 1 < o.steps))
+            wd_machine_take_result(r.machine);
     }
-    let_all_come(&r.machine);
+    let_all_come(r.machine);
     atomic_fetch_add(&seen.told, comm->sent[WD_LANE_TARGETS] + comm->sent[WD_LANE_GRADIENTS]);
     close_machine(&r);
     return NULL;
@@ -220,11 +222,20 @@ static void put(planned *out, const wd_link *link, int devices, double steps)
     for (int n = 0; n < link->alike; n++) {
         const int from = n * devices + link->from, to = n * devices + link->to;
         switch (link->kind) {
-        case WD_LINK_READ: out->read += bytes; break;
-        case WD_LINK_IN: out->copied[HOST][to] += bytes; break;
-        case WD_LINK_OUT: out->copied[from][HOST] += bytes; break;
-        case WD_LINK_ACROSS: out->copied[from][to] += bytes; break;
-        default: *(link->to < 0 ? &out->told : &out->sent[link->from][link->to]) += bytes;
+        case WD_LINK_READ:
+            out->read += bytes;
+            break;
+        case WD_LINK_IN:
+            out->copied[HOST][to] += bytes;
+            break;
+        case WD_LINK_OUT:
+            out->copied[from][HOST] += bytes;
+            break;
+        case WD_LINK_ACROSS:
+            out->copied[from][to] += bytes;
+            break;
+        default:
+            *(link->to < 0 ? &out->told : &out->sent[link->from][link->to]) += bytes;
         }
     }
 }
@@ -238,11 +249,9 @@ static planned plan_of(const scene *s, int64_t round)
     wd_planner *planner;
     wd_strategy_plan plan;
     uint8_t expert[TRAJECTORY * SLOTS];
-    const wd_comm like = {
-        .ranks = s->ranks, .hosts = 1, .host_ranks = s->ranks, .in_blocks = true};
+    const wd_comm like = {.ranks = s->ranks, .hosts = 1, .host_ranks = s->ranks, .in_blocks = true};
     const wd_trajectory_options *t = &s->machine.trajectory;
-    const double steps =
-        (double)(steps_until(s, round + TRAJECTORY) - steps_until(s, round));
+    const double steps = (double)(steps_until(s, round + TRAJECTORY) - steps_until(s, round));
     wd_test_ok(wd_devices_open(&d, s->devices, 1, &err), &err);
     wd_planner_input in = input_of(s, &d, &like);
     for (int i = 0; i < TRAJECTORY * SLOTS; i++)
@@ -284,8 +293,7 @@ static void check(const scene *s)
                              p.copied[a][b]);
     for (int a = 0; a < s->ranks; a++)
         for (int b = 0; b < s->ranks; b++)
-            assert_bytes(s, "sent from rank", a, b, more.sent[a][b], less.sent[a][b],
-                         p.sent[a][b]);
+            assert_bytes(s, "sent from rank", a, b, more.sent[a][b], less.sent[a][b], p.sent[a][b]);
     assert_bytes(s, "told all, from rank", 0, s->ranks, more.told, less.told, p.told);
     assert_bytes(s, "read from disk", 0, 0, more.read, less.read, p.read);
 }

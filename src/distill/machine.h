@@ -1,7 +1,8 @@
 /* The machine of a distillation: everything that a training step uses, opened together.
  *
- * teacher (residency, sweep) -> objective -> student pass -> (sums of all ranks' gradients) ->
- * optimizer. What a step uses is allocated here. Opened on a dry device it is the memory plan: see
+ * Data flow of a step: teacher (residency, sweep) -> objective, which gives batches -> passes and
+ * losses of the recipe's networks, micro-batch by micro-batch -> sums of all ranks' gradients ->
+ * optimizers. What a step uses is allocated here. Opened on a dry device it is the memory plan: see
  * distill/plan.h.
  *
  * With ranks all of them open the same machine and make the same steps. A step's micro-batches
@@ -10,19 +11,17 @@
 #ifndef WD_DISTILL_MACHINE_H
 #define WD_DISTILL_MACHINE_H
 
-#include "dist/reduce.h"
 #include "distill/objective_trajectory.h"
+#include "distill/recipe.h"
 #include "student/config.h"
-#include "student/pass.h"
-#include "student/optimizer.h"
-#include "student/readback.h"
-#include "student/shard.h"
+#include "student/network.h"
 #include "teacher/residency_kinds.h"
 
 /* Of a pass of the student, in parts of one: backward, in which its gradients become final. */
 #define WD_BACKWARD_SHARE (2.0 / 3)
 
 typedef struct wd_machine_options {
+    const wd_recipe *recipe;    /* NULL: wd_recipe_velocity */
     const wd_pipeline *teacher; /* borrowed */
     wd_comm *comm;              /* borrowed; NULL: a run without ranks */
     wd_dit_config student;
@@ -53,32 +52,23 @@ typedef struct wd_machine_teacher {
     wd_queue *home;                /* where trajectories move on: of the student's device */
 } wd_machine_teacher;
 
-typedef struct wd_machine {
-    wd_machine_options options;
-    wd_queue *queue; /* borrowed */
-    wd_sweep *sweep;
-    wd_objective *objective;
-    wd_params params;
-    wd_optimizer optimizer;
-    wd_pass *student;
-    wd_readback *readback;
-    wd_shard *shard;     /* NULL: every rank has all of the student */
-    wd_reduce *reduce;   /* NULL: gradients of one rank, added as they come */
-    float *loss;         /* [batch] device */
-    float *sigma;        /* [batch] host: noise levels of the last batch */
-    float *losses;       /* [ranks, accumulation, batch] host: of a result */
-    int64_t state_count; /* elements of one state's latents */
-    bool pauses; /* to be set before a step that a checkpoint or the end follows: the next one's
-                  * targets are then not yet made, so that what is saved is the same for any number
-                  * of ranks */
-} wd_machine;
+typedef struct wd_machine wd_machine;
 
-/* Opens in place: *out must not be moved while it is open. The student trains on `queue`
- * (borrowed). Weights are zero until wd_student_init or a checkpoint. `teacher` NULL: there is
- * none, and no step can be made, to plan what the rest needs. */
-wd_status wd_machine_open(wd_machine *out, const wd_machine_options *options,
+/* Networks train on `queue` (borrowed). Their weights are zero until wd_machine_begin or
+ * wd_machine_load. `teacher` NULL: there is none, and no step can be made, to plan what the rest
+ * needs. */
+wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
                           const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
-void wd_machine_close(wd_machine *machine); /* a zeroed one is fine */
+void wd_machine_close(wd_machine *machine); /* NULL is allowed */
+
+/* The networks get the weights that a new run begins with. */
+wd_status wd_machine_begin(wd_machine *machine, wd_err *err);
+
+/* The student's parameters, the teacher's sweep (NULL: there is no teacher), and the number of
+ * targets that were made so far. */
+wd_params *wd_machine_params(const wd_machine *machine);
+wd_sweep *wd_machine_sweep(const wd_machine *machine);
+int64_t wd_machine_targets(const wd_machine *machine);
 
 int wd_machine_ranks(const wd_machine_options *options);
 
@@ -109,8 +99,8 @@ double wd_machine_steps_ahead(const wd_machine_options *options, int64_t weights
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
 
 /* Optimiser step number `step` (from 0) with learning rate `lr`: makes the targets it needs, runs
- * its micro-batches in order, updates the weights. All ranks. Its losses and gradient norm are
- * handed to the readback under tag `step`. */
+ * its micro-batches in order, updates the weights. All ranks. Its result is there a step later:
+ * wd_machine_take_result. */
 wd_status wd_machine_step(wd_machine *machine, int64_t step, double lr, wd_err *err);
 
 /* WD_DEVICE_FAULT: a device that the machine computes on has failed, and what comes from it is
@@ -124,11 +114,20 @@ typedef struct wd_step_result {
     double grad_norm; /* before clipping; the same on all ranks */
 } wd_step_result;
 
-/* Whether what a checkpoint would hold is finite, `tensors` of wd_objective_save too. WD_NOT_FINITE
- * names what is not; of several the one that made the others so. All ranks: where they share the
- * student each looks at its share. Waits for the machine's queue. */
-wd_status wd_machine_check_finite(const wd_machine *machine, const wd_checkpoint_tensor *tensors,
-                                  int64_t count, wd_err *err);
+/* What a checkpoint holds of it: tensors, whose list is good until the next call, and *run = a new
+ * JSON object with the objective's state ("stream") and the steps that optimizers have taken. All
+ * ranks. Waits for the machine's queue. */
+wd_status wd_machine_save(wd_machine *machine, json_t **run, wd_checkpoint_tensors *tensors,
+                          wd_err *err);
+
+/* Goes on where the checkpoint ends. */
+wd_status wd_machine_load(wd_machine *machine, const wd_checkpoint *checkpoint, wd_err *err);
+
+/* Whether `tensors` of wd_machine_save are finite. WD_NOT_FINITE names what is not; of several the
+ * one that made the others so. All ranks: where they share a network each looks at its share. Waits
+ * for the machine's queue. */
+wd_status wd_machine_check_finite(const wd_machine *machine, const wd_checkpoint_tensors *tensors,
+                                  wd_err *err);
 
 int wd_machine_results_pending(const wd_machine *machine);
 /* All ranks. */

@@ -1,7 +1,7 @@
 /* Finds values that are not finite: see wd_machine_check_finite in distill/machine.h. */
 #include <string.h>
 
-#include "distill/machine.h"
+#include "distill/machine_impl.h"
 
 /* Tensors of the objective. One that makes another not finite comes before it. */
 static const struct {
@@ -14,45 +14,45 @@ static const struct {
     {"trajectories.latents", "the latents of the trajectories", "begin a new run"},
 };
 
-static const struct {
-    wd_params_buffer buffer;
-    const char *what;
-} parts[] = {
-    {WD_PARAMS_P, "the student's weights"},
-    {WD_PARAMS_M, "the first moments of AdamW"},
-    {WD_PARAMS_V, "the second moments of AdamW"},
-    {WD_PARAMS_EMA, "the average (EMA) of the student's weights"},
-};
+static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_EMA};
 
-static wd_status check_states(const wd_machine *m, const wd_checkpoint_tensor *tensors,
-                              int64_t count, wd_err *err)
+static bool is_finite(const wd_machine *m, int network, const float *x, int64_t count)
+{
+    return wd_optimizer_finds_finite(wd_network_optimizer(m->network[network]), x, count, m->queue);
+}
+
+static wd_status check_states(const wd_machine *m, const wd_checkpoint_tensors *tensors,
+                              wd_err *err)
 {
     for (size_t k = 0; k < sizeof states / sizeof *states; k++)
-        for (int64_t i = 0; i < count; i++) {
-            const wd_tensor *t = &tensors[i].tensor;
-            if (strcmp(tensors[i].name, states[k].tensor)) continue;
-            if (wd_optimizer_finds_finite(&m->optimizer, t->data, wd_tensor_count(t), m->queue))
-                continue;
+        for (int64_t i = 0; i < tensors->others; i++) {
+            const wd_tensor *t = &tensors->other[i].tensor;
+            if (strcmp(tensors->other[i].name, states[k].tensor)) continue;
+            if (is_finite(m, 0, t->data, wd_tensor_count(t))) continue;
             return wd_fail(err, WD_NOT_FINITE, "%s are not finite: %s", states[k].what,
                            states[k].advice);
         }
     return WD_OK;
 }
 
-wd_status wd_machine_check_finite(const wd_machine *m, const wd_checkpoint_tensor *tensors,
-                                  int64_t count, wd_err *err)
+static wd_status check_network(const wd_machine *m, int network, wd_err *err)
 {
-    WD_TRY(check_states(m, tensors, count, err));
-    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
-        const float *x = m->params.buffer[parts[k].buffer];
-        if (!x || wd_optimizer_finds_finite(&m->optimizer, x,
-                                            wd_params_elements(&m->params, parts[k].buffer),
-                                            m->queue))
-            continue;
+    const wd_params *params = m->params[network];
+    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
+        const float *x = params->buffer[kept[k]];
+        if (!x || is_finite(m, network, x, wd_params_elements(params, kept[k]))) continue;
         return wd_fail(err, WD_NOT_FINITE,
-                       "training diverged: %s are not finite. Lower --lr, or go on from an earlier "
-                       "checkpoint with a lower one",
-                       parts[k].what);
+                       "training diverged: values of the %s are not finite. Lower --lr, or go on "
+                       "from an earlier checkpoint with a lower one",
+                       params->names->buffer[kept[k]]);
     }
+    return WD_OK;
+}
+
+wd_status wd_machine_check_finite(const wd_machine *m, const wd_checkpoint_tensors *tensors,
+                                  wd_err *err)
+{
+    WD_TRY(check_states(m, tensors, err));
+    for (int k = 0; k < m->networks; k++) WD_TRY(check_network(m, k, err));
     return WD_OK;
 }

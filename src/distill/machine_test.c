@@ -61,7 +61,7 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     wd_device *device;
     wd_queue *queue;
     wd_residency *residency;
-    wd_machine m;
+    wd_machine *m = NULL;
     wd_memory_plan plan = {0};
     *out = (outcome){0};
     wd_test_ok(open(&device, threads, &err), &err);
@@ -78,17 +78,14 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
                &err);
     const wd_machine_teacher where = {residency, &all, devices.teacher, queue};
     wd_test_ok(wd_machine_open(&m, options, &where, queue, &err), &err);
-    wd_test_ok(wd_student_init(&m.params, options->teacher, wd_student_expert(options->teacher),
-                               NULL, queue, &err),
-               &err);
-    wd_optimizer_start_ema(&m.optimizer, queue);
+    wd_test_ok(wd_machine_begin(m, &err), &err);
     int64_t allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == 2) allocs = wd_alloc_count() + wd_device_alloc_count(device);
-        wd_test_ok(wd_machine_step(&m, step, 1e-3, &err), &err);
-        if (step == 0) out->targets = m.objective->targets;
-        while (wd_machine_results_pending(&m) > (step + 1 < STEPS)) {
-            wd_step_result r = wd_machine_take_result(&m);
+        wd_test_ok(wd_machine_step(m, step, 1e-3, &err), &err);
+        if (step == 0) out->targets = wd_machine_targets(m);
+        while (wd_machine_results_pending(m) > (step + 1 < STEPS)) {
+            wd_step_result r = wd_machine_take_result(m);
             out->loss[r.step] = r.loss;
             out->norm[r.step] = r.grad_norm;
         }
@@ -98,14 +95,14 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
         if (plan.item[i].phase == WD_PLAN_TRAINING) out->planned += plan.item[i].bytes;
     out->measured = wd_device_bytes(device) + (size_t)(wd_memory_held() - host_before);
     out->acquires = residency->acquires;
-    out->count = 2 * m.params.count;
+    out->count = 2 * wd_machine_params(m)->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
-    size_t bytes = (size_t)m.params.count * 4;
-    wd_queue_copy_and_wait(queue, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy_and_wait(queue, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA],
-                           bytes);
+    size_t bytes = (size_t)wd_machine_params(m)->count * 4;
+    wd_queue_copy_and_wait(queue, out->weights, wd_machine_params(m)->buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(queue, out->weights + wd_machine_params(m)->count,
+                           wd_machine_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(queue);
-    wd_machine_close(&m);
+    wd_machine_close(m);
     wd_residency_close(residency);
     wd_queue_close(queue);
     assert_int_equal(wd_device_bytes(device), 0);

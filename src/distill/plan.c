@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "distill/machine_impl.h"
 #include "student/checkpoint.h"
-#include "student/loss.h"
 
 enum { SAMPLE_STEPS = 2 }; /* of the sampler: the others take what these take */
 
@@ -118,19 +118,20 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 }
 
 /* A step's micro-batch and update, for its FLOPs; addresses are made up anyway. */
-static void run_student(wd_memory_plan *out, wd_machine *machine)
+static void run_student(wd_memory_plan *out, wd_machine *m)
 {
-    const wd_machine_options *o = &machine->options;
-    const wd_pass_inputs inputs = {machine->loss, machine->loss, machine->loss};
-    double before = wd_queue_total(machine->queue).flops;
-    const wd_pass_outputs outputs = wd_pass_forward(machine->student, &inputs);
-    wd_loss_velocity(machine->loss, &outputs, machine->loss, 1, machine->queue);
-    wd_pass_backward(machine->student, NULL, NULL);
-    out->student_flops_per_sample =
-        (wd_queue_total(machine->queue).flops - before) / (double)o->batch;
-    out->student_weights = machine->params.count;
-    out->student_islands = machine->params.islands_count;
-    wd_optimizer_step(&machine->optimizer, 0.0, machine->queue);
+    const wd_machine_options *o = &m->options;
+    const wd_batch batch = {.samples = o->batch,
+                            .latents = m->loss,
+                            .timestep = m->loss,
+                            .text = m->loss,
+                            .target = m->loss};
+    double before = wd_queue_total(m->queue).flops;
+    o->recipe->train(m, &batch);
+    out->student_flops_per_sample = (wd_queue_total(m->queue).flops - before) / (double)o->batch;
+    out->student_weights = m->params[0]->count;
+    out->student_islands = m->params[0]->islands_count;
+    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], 0.0);
 }
 
 /* The dry devices' queue that stands for `queue`; NULL: none does. */
@@ -216,7 +217,8 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     wd_status status;
     wd_devices dry = {0};
     wd_residency *residency = NULL;
-    wd_machine machine = {0};
+    wd_machine *machine = NULL;
+    wd_checkpoint_tensors tensors = {0};
     wd_machine_options machine_options = *options;
     wd_comm *comm = NULL;
     int64_t before;
@@ -231,21 +233,22 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
     const wd_machine_teacher teacher = {residency, placement, dry.teacher, dry.home};
     WD_TRY_OUT(
         wd_machine_open(&machine, &machine_options, placement ? &teacher : NULL, dry.student, err));
-    run_student(out, &machine);
-    if (placement) WD_TRY_OUT(wd_objective_prepare(machine.objective, 1, err));
+    tensors = (wd_checkpoint_tensors){.params = machine->params, .networks = machine->networks};
+    run_student(out, machine);
+    if (placement) WD_TRY_OUT(wd_objective_prepare(machine->objective, 1, err));
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));
     if (!comm || comm->rank == 0)
         wd_plan_add(out, "checkpoint on its way to disk", WD_PLAN_SAVING, WD_PLAN_HOST,
-                    wd_checkpoint_write_bytes(&machine.params));
+                    wd_checkpoint_write_bytes(&tensors));
     if (samples->count)
         WD_TRY_OUT(
-            plan_samples(out, &machine, samples, &dry, twin(&dry, devices, samples->decoder), err));
+            plan_samples(out, machine, samples, &dry, twin(&dry, devices, samples->decoder), err));
     WD_TRY_OUT(wd_device_check_kernels(err));
     add_devices(out, &dry);
 out:
     wd_memory_plan_only(false);
-    wd_machine_close(&machine);
+    wd_machine_close(machine);
     wd_residency_close(residency);
     wd_devices_close(&dry);
     wd_comm_close(comm);

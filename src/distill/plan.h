@@ -36,7 +36,7 @@ typedef struct wd_memory_plan {
     wd_plan_item part[WD_PLAN_PARTS_MAX]; /* of items that are planned as a whole, for not all of
                                            * their parts are there at once; in no sum */
     int parts;
-    size_t mapped_bytes;      /* of checkpoint files that are read in place: not counted as ours */
+    size_t mapped_bytes; /* of checkpoint files that are read in place: not counted as ours */
     size_t workspace[WD_PLACED_DEVICES_MAX]; /* of the items: of each device's queue that a teacher
                                               * has, for what else runs there */
     double student_flops_per_sample;

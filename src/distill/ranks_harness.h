@@ -90,7 +90,7 @@ typedef struct rank_machine {
     wd_devices devices; /* opened by the test */
     wd_memory_plan plan;
     wd_residency *residency;
-    wd_machine machine;
+    wd_machine *machine;
 } rank_machine;
 
 /* Plans a machine on r->devices and opens it, its student begun. `placement` is borrowed until it
@@ -106,9 +106,7 @@ static inline void open_machine(rank_machine *r, const wd_machine_options *o,
                                         d->teacher, d->host, o->comm, err));
     const wd_machine_teacher where = {r->residency, placement, d->teacher, d->home};
     HARNESS_OK(wd_machine_open(&r->machine, o, &where, d->student, err));
-    HARNESS_OK(wd_student_init(&r->machine.params, o->teacher, wd_student_expert(o->teacher), NULL,
-                               d->student, err));
-    wd_optimizer_start_ema(&r->machine.optimizer, d->student);
+    HARNESS_OK(wd_machine_begin(r->machine, err));
 }
 
 /* Pools have peaked where the plan says. */
@@ -140,7 +138,7 @@ static inline void close_devices(wd_devices *d)
 
 static inline void close_machine(rank_machine *r)
 {
-    wd_machine_close(&r->machine);
+    wd_machine_close(r->machine);
     wd_residency_close(r->residency);
     close_devices(&r->devices);
 }

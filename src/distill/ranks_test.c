@@ -2,6 +2,7 @@
  * documented. On wan-tiny; ranks are threads of this process, each with its own device. */
 #include "distill/ranks_harness.h"
 
+#include "distill/machine_impl.h"
 #include "dev/ops.h"
 #include "tiny_teacher.h"
 
@@ -28,14 +29,15 @@ static void keep(outcome *out, wd_machine *m)
     static const wd_params_buffer kept[KEPT] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V,
                                                 WD_PARAMS_EMA};
     void *to;
-    out->count = m->params.count;
+    out->count = wd_machine_params(m)->count;
     HARNESS_OK(wd_alloc(&to, KEPT * (size_t)out->count, sizeof(float), "kept", err));
     out->kept = to;
     for (int i = 0; i < KEPT; i++) {
-        wd_params_collect(&m->params, kept[i], m->queue);
-        wd_queue_copy_and_wait(m->queue, out->kept + i * out->count,
-                               m->params.buffer[wd_params_whole(&m->params, kept[i])],
-                               (size_t)out->count * sizeof(float));
+        wd_params_collect(wd_machine_params(m), kept[i], m->queue);
+        wd_queue_copy_and_wait(
+            m->queue, out->kept + i * out->count,
+            wd_machine_params(m)->buffer[wd_params_whole(wd_machine_params(m), kept[i])],
+            (size_t)out->count * sizeof(float));
         wd_queue_wait(m->queue);
     }
 }
@@ -70,8 +72,8 @@ static void *run_part(void *context)
     HARNESS_OK(wd_devices_open(&r.devices, p->devices, 1, err));
     const int64_t host_before = wd_memory_held();
     open_machine(&r, &o, &all);
-    wd_machine *m = &r.machine;
-    check_bytes(&m->params);
+    wd_machine *m = r.machine;
+    check_bytes(wd_machine_params(m));
     const int64_t sent = comm->sent[WD_LANE_GRADIENTS];
     int64_t held = 0, allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
@@ -89,9 +91,12 @@ static void *run_part(void *context)
     for (int i = 0; i < r.devices.count; i++) planned -= wd_device_bytes(r.devices.device[i]);
     HARNESS_CHECK(planned == (size_t)(wd_memory_held() - host_before));
     p->out.sent = comm->sent[WD_LANE_GRADIENTS] - sent;
-    if (m->reduce) p->out.share = wd_pieces_share(wd_reduce_pieces(m->reduce), comm->rank);
+    if (comm->ranks > 1 || o.deterministic_reduce) {
+        const wd_pieces pieces = wd_params_pieces(wd_machine_params(m), comm->ranks);
+        p->out.share = wd_pieces_share(&pieces, comm->rank);
+    }
     p->out.chunks = (p->out.share + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
-    p->out.islands = m->params.islands_count;
+    p->out.islands = wd_machine_params(m)->islands_count;
     keep(&p->out, m);
     close_machine(&r);
     return NULL;

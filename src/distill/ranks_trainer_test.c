@@ -226,19 +226,17 @@ static void checkpoints_by_time_change_nothing(void **state)
 
 static int checkpoints_written; /* one rank writes, one run at a time */
 
-wd_status __real_wd_checkpoint_write(const char *, int64_t, const wd_params *,
-                                     const wd_checkpoint_tensor *, int64_t, const json_t *,
-                                     wd_queue *, wd_err *);
-wd_status __wrap_wd_checkpoint_write(const char *, int64_t, const wd_params *,
-                                     const wd_checkpoint_tensor *, int64_t, const json_t *,
-                                     wd_queue *, wd_err *);
+wd_status __real_wd_checkpoint_write(const char *, int64_t, const wd_checkpoint_tensors *,
+                                     const json_t *, wd_queue *, wd_err *);
+wd_status __wrap_wd_checkpoint_write(const char *, int64_t, const wd_checkpoint_tensors *,
+                                     const json_t *, wd_queue *, wd_err *);
 
-wd_status __wrap_wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,
-                                     const wd_checkpoint_tensor *extra, int64_t extra_count,
-                                     const json_t *run, wd_queue *queue, wd_err *err)
+wd_status __wrap_wd_checkpoint_write(const char *folder, int64_t step,
+                                     const wd_checkpoint_tensors *tensors, const json_t *run,
+                                     wd_queue *queue, wd_err *err)
 {
     checkpoints_written++;
-    return __real_wd_checkpoint_write(folder, step, params, extra, extra_count, run, queue, err);
+    return __real_wd_checkpoint_write(folder, step, tensors, run, queue, err);
 }
 
 /* Also where the last step is one that a checkpoint follows anyway, and where it is none. */

@@ -84,7 +84,7 @@ static void run_steps(const wd_machine_options *o, wd_device *device)
     wd_err err;
     wd_queue *queue[2];
     wd_residency *residency;
-    wd_machine m;
+    wd_machine *m = NULL;
     const wd_placement all = {
         .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
     for (int i = 0; i < 2; i++) wd_test_ok(wd_queue_open(&queue[i], device, &err), &err);
@@ -93,20 +93,18 @@ static void run_steps(const wd_machine_options *o, wd_device *device)
                &err);
     const wd_machine_teacher where = {residency, &all, &queue[1], queue[1]};
     wd_test_ok(wd_machine_open(&m, o, &where, queue[0], &err), &err);
-    wd_test_ok(
-        wd_student_init(&m.params, &teacher, wd_student_expert(&teacher), NULL, queue[0], &err),
-        &err);
+    wd_test_ok(wd_machine_begin(m, &err), &err);
     seen.queue = queue[0];
     for (int64_t step = 0; step < LATER + 2; step++) {
         seen.step = step;
         seen.launches[step] = 0;
         /* a rate that changes, as by a schedule */
-        wd_test_ok(wd_machine_step(&m, step, 1e-3 / (double)(step + 1), &err), &err);
+        wd_test_ok(wd_machine_step(m, step, 1e-3 / (double)(step + 1), &err), &err);
         seen.step = -1;
-        while (wd_machine_results_pending(&m) > 1) wd_machine_take_result(&m);
+        while (wd_machine_results_pending(m) > 1) wd_machine_take_result(m);
     }
-    while (wd_machine_results_pending(&m)) wd_machine_take_result(&m);
-    wd_machine_close(&m);
+    while (wd_machine_results_pending(m)) wd_machine_take_result(m);
+    wd_machine_close(m);
     wd_residency_close(residency);
     for (int i = 0; i < 2; i++) wd_queue_close(queue[i]);
 }

@@ -10,6 +10,7 @@
 #include "core/progress.h"
 #include "core/random.h"
 #include "dev/ops.h"
+#include "distill/machine_impl.h"
 #include "io/file.h"
 #include "io/png.h"
 #include "io/sheet.h"
@@ -110,7 +111,8 @@ static wd_status student_velocity(void *context, float *velocity, const float *l
                                          .type = WD_F32,
                                          .count = m->options.batch,
                                          .value = timestep});
-    wd_pass_velocity(velocity, m->student, &(wd_pass_inputs){latents, g->timestep, g->text});
+    wd_pass_velocity(velocity, wd_network_pass(m->network[0]),
+                     &(wd_pass_inputs){latents, g->timestep, g->text});
     return WD_OK;
 }
 
@@ -305,7 +307,7 @@ static wd_status write_or_warn(wd_samples *s, const uint8_t *student, int64_t st
 wd_status wd_samples_write(wd_samples *s, int64_t step, wd_err *err)
 {
     wd_status status = WD_OK;
-    wd_params *params = &s->machine->params;
+    wd_params *params = wd_machine_params(s->machine);
     size_t bytes = (size_t)(s->options.count * s->picture_bytes);
     uint8_t *student = NULL, *teacher = NULL;
     s->given_up = false;

@@ -4,6 +4,8 @@
  * trajectories; ranks are threads, on devices so slow that who does not wait comes too early. */
 #include "distill/ranks_harness.h"
 
+#include "distill/machine_impl.h"
+
 enum { STEPS = 18, STEADY = STEPS / 2 };
 
 static const char *const slow = "sim:1x256MiB@link=200MB/s,compute=20GFLOP/s";
@@ -46,26 +48,27 @@ static void run_steps(part *p, rank_machine *r)
 {
     int64_t allocs = 0, held = 0;
     for (int64_t step = 0; step < STEPS; step++) {
-        HARNESS_OK(wd_machine_step(&r->machine, step, 1e-3, err));
-        take_results(p, &r->machine, 1);
+        HARNESS_OK(wd_machine_step(r->machine, step, 1e-3, err));
+        take_results(p, r->machine, 1);
         if (step < STEADY) continue;
         if (step > STEADY)
             HARNESS_CHECK(allocs == device_allocations(r) && held == wd_memory_held());
         allocs = device_allocations(r);
         held = wd_memory_held();
     }
-    take_results(p, &r->machine, 0);
+    take_results(p, r->machine, 0);
 }
 
 static void keep_weights(part *p, const wd_machine *m)
 {
-    const size_t bytes = (size_t)m->params.count * sizeof(float);
+    const size_t bytes = (size_t)wd_machine_params(m)->count * sizeof(float);
     void *to;
     HARNESS_OK(wd_alloc(&to, 2, bytes, "weights", err));
     p->weights = to;
-    p->count = m->params.count;
-    wd_queue_copy_and_wait(m->queue, p->weights, m->params.buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy_and_wait(m->queue, p->weights + p->count, m->params.buffer[WD_PARAMS_EMA], bytes);
+    p->count = wd_machine_params(m)->count;
+    wd_queue_copy_and_wait(m->queue, p->weights, wd_machine_params(m)->buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(m->queue, p->weights + p->count,
+                           wd_machine_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(m->queue);
 }
 
@@ -81,7 +84,7 @@ static void *run_part(void *context)
     open_machine(&r, &o, &placement);
     run_steps(p, &r);
     check_peaks(&r);
-    keep_weights(p, &r.machine);
+    keep_weights(p, r.machine);
     close_machine(&r);
     return NULL;
 }

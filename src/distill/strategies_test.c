@@ -137,7 +137,7 @@ static void run(outcome *out, const wd_machine_options *options, const char *lis
 {
     rig r;
     wd_err err;
-    wd_machine m;
+    wd_machine *m = NULL;
     wd_memory_plan plan = {0};
     wd_residency *residency;
     *out = (outcome){0};
@@ -150,29 +150,26 @@ static void run(outcome *out, const wd_machine_options *options, const char *lis
                &err);
     const wd_machine_teacher where = {residency, p, r.devices.teacher, r.devices.home};
     wd_test_ok(wd_machine_open(&m, options, &where, student, &err), &err);
-    wd_test_ok(wd_student_init(&m.params, options->teacher, wd_student_expert(options->teacher),
-                               NULL, student, &err),
-               &err);
-    wd_optimizer_start_ema(&m.optimizer, student);
+    wd_test_ok(wd_machine_begin(m, &err), &err);
     int64_t allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == STEPS / 2) allocs = allocations(&r.devices);
-        wd_test_ok(wd_machine_step(&m, step, 1e-3, &err), &err);
-        while (wd_machine_results_pending(&m) > (step + 1 < STEPS)) {
-            wd_step_result result = wd_machine_take_result(&m);
+        wd_test_ok(wd_machine_step(m, step, 1e-3, &err), &err);
+        while (wd_machine_results_pending(m) > (step + 1 < STEPS)) {
+            wd_step_result result = wd_machine_take_result(m);
             out->loss[result.step] = result.loss;
         }
     }
     assert_int_equal(allocations(&r.devices), allocs); /* a steady-state step makes none */
     check_peaks(&plan, &r.devices);
-    out->count = 2 * m.params.count;
+    out->count = 2 * wd_machine_params(m)->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
-    size_t bytes = (size_t)m.params.count * 4;
-    wd_queue_copy_and_wait(student, out->weights, m.params.buffer[WD_PARAMS_P], bytes);
-    wd_queue_copy_and_wait(student, out->weights + m.params.count, m.params.buffer[WD_PARAMS_EMA],
-                           bytes);
+    size_t bytes = (size_t)wd_machine_params(m)->count * 4;
+    wd_queue_copy_and_wait(student, out->weights, wd_machine_params(m)->buffer[WD_PARAMS_P], bytes);
+    wd_queue_copy_and_wait(student, out->weights + wd_machine_params(m)->count,
+                           wd_machine_params(m)->buffer[WD_PARAMS_EMA], bytes);
     wd_queue_wait(student);
-    wd_machine_close(&m);
+    wd_machine_close(m);
     wd_residency_close(residency);
     close_rig(&r);
 }

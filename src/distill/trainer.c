@@ -29,9 +29,8 @@ static void agree(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     wd_comm *comm = o->machine.comm;
-    t->words[comm ? comm->rank : 0] =
-        (wd_trainer_word){.elapsed_s = wd_trainer_elapsed_s(t),
-                          .stop = o->stop && o->stop(o->stop_context)};
+    t->words[comm ? comm->rank : 0] = (wd_trainer_word){
+        .elapsed_s = wd_trainer_elapsed_s(t), .stop = o->stop && o->stop(o->stop_context)};
     if (comm) wd_comm_tell(comm, t->words, sizeof *t->words);
     t->elapsed_s = t->words[0].elapsed_s;
     t->save = o->checkpoint_s > 0 && t->elapsed_s - t->saved_s >= o->checkpoint_s;
@@ -87,28 +86,24 @@ static wd_status write_in_place(wd_trainer *t, write_fn *fn, wd_err *err)
  * so may be what would be saved. The next step that is taken is followed by one. */
 static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
 {
-    const wd_checkpoint_tensor *tensors;
-    int64_t count;
-    json_t *state = NULL, *run;
+    wd_status status;
+    wd_checkpoint_tensors tensors;
+    json_t *run = NULL;
     WD_TRY(wd_trainer_take_results(t, 0, err)); /* its own step has its row in the metrics */
     t->owed = t->not_finite > 0;
     if (t->owed) return WD_OK;
-    WD_TRY(wd_objective_save(t->machine.objective, &state, &tensors, &count, err));
-    wd_status status = wd_machine_check_finite(&t->machine, tensors, count, err);
-    if (status != WD_OK) {
-        json_decref(state);
-        return status;
-    }
+    WD_TRY_OUT(wd_machine_save(t->machine, &run, &tensors, err));
+    WD_TRY_OUT(wd_machine_check_finite(t->machine, &tensors, err));
     t->saved_s = t->elapsed_s;
-    const int64_t taken = wd_optimizer_steps(&t->machine.optimizer, t->machine.queue);
-    WD_TRY(wd_trainer_save_run(&run, t->options, state, wd_trainer_elapsed_s(t), taken, err));
+    WD_TRY_OUT(wd_trainer_save_run(run, t->options, wd_trainer_elapsed_s(t), err));
     if (wd_trainer_writes(t))
-        status = wd_checkpoint_write(t->checkpoints, t->step, &t->machine.params, tensors, count,
-                                     run, t->machine.queue, err);
+        WD_TRY_OUT(
+            wd_checkpoint_write(t->checkpoints, t->step, &tensors, run, t->machine->queue, err));
     else
-        wd_checkpoint_assist(&t->machine.params, t->machine.queue);
+        wd_checkpoint_assist(&tensors, t->machine->queue);
+    t->saved_step = t->step;
+out:
     json_decref(run);
-    if (status == WD_OK) t->saved_step = t->step;
     return status;
 }
 
@@ -117,26 +112,13 @@ static wd_status resume(wd_trainer *t, wd_err *err)
 {
     wd_status status;
     wd_checkpoint checkpoint = {0};
-    const wd_checkpoint_tensor *tensors;
-    int64_t count, optimizer_steps = 0;
-    json_t *unused = NULL;
     WD_TRY_OUT(wd_checkpoint_open(&checkpoint, t->options->resume, err));
     const wd_json_reader r = {.object = checkpoint.run, .where = checkpoint.path};
-    const json_t *stream = json_object_get(checkpoint.run, "stream");
     WD_TRY_OUT(wd_json_float(&t->seconds_before, r, "seconds", WD_JSON_REQUIRED, err));
-    WD_TRY_OUT(
-        wd_json_int(&optimizer_steps, r, "optimizer_steps", 0, checkpoint.step, WD_JSON_REQUIRED,
-                    err));
-    WD_TRY_OUT(wd_objective_restore(t->machine.objective, stream, err));
-    WD_TRY_OUT(wd_objective_save(t->machine.objective, &unused, &tensors, &count, err));
-    WD_TRY_OUT(
-        wd_checkpoint_load(&checkpoint, &t->machine.params, tensors, count, t->machine.queue, err));
-    wd_params_show(&t->machine.params, WD_PARAMS_P, t->machine.queue);
+    WD_TRY_OUT(wd_machine_load(t->machine, &checkpoint, err));
     t->step = t->first_step = t->whole_from = checkpoint.step;
-    wd_optimizer_set_steps(&t->machine.optimizer, optimizer_steps, t->machine.queue);
     if (wd_trainer_writes(t)) wd_log(WD_LOG_INFO, "going on from %s", checkpoint.path);
 out:
-    json_decref(unused);
     wd_checkpoint_close(&checkpoint);
     return status;
 }
@@ -172,15 +154,16 @@ static wd_status open_samples(wd_trainer *t, wd_err *err)
     if (!samples.count) return WD_OK;
     samples.stop = stops_samples;
     samples.stop_context = t;
-    return wd_samples_open(&t->samples, &samples, &t->machine, err);
+    return wd_samples_open(&t->samples, &samples, t->machine, err);
 }
 
 /* A student that is not finite at the start never will be. */
 static wd_status check_start(const wd_trainer *t, wd_err *err)
 {
-    const wd_machine *m = &t->machine;
-    if (wd_optimizer_finds_finite(&m->optimizer, m->params.buffer[WD_PARAMS_P],
-                                  wd_params_elements(&m->params, WD_PARAMS_P), m->queue))
+    const wd_machine *m = t->machine;
+    const wd_params *params = wd_machine_params(m);
+    if (wd_optimizer_finds_finite(wd_network_optimizer(m->network[0]), params->buffer[WD_PARAMS_P],
+                                  wd_params_elements(params, WD_PARAMS_P), m->queue))
         return WD_OK;
     if (t->options->resume)
         return wd_fail(err, WD_NOT_FINITE, "%s: its weights are not finite: resume another one",
@@ -207,12 +190,10 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
         WD_TRY(resume(t, err));
     } else {
         wd_student_say_blocks(&o->machine.student, teacher);
-        WD_TRY(wd_student_init(&t->machine.params, teacher, wd_student_expert(teacher), NULL, queue,
-                               err));
-        if (o->machine.ema) wd_optimizer_start_ema(&t->machine.optimizer, queue);
+        WD_TRY(wd_machine_begin(t->machine, err));
     }
     const wd_status started = check_start(t, err);
-    WD_TRY(wd_machine_check_devices(&t->machine, err));
+    WD_TRY(wd_machine_check_devices(t->machine, err));
     WD_TRY(started);
     return open_samples(t, err);
 }
@@ -255,8 +236,8 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
     const wd_trainer_options *o = t->options;
     wd_watch_step(o->watch, t->step, o->step_s_max);
     double lr = wd_lr_at(&o->lr, t->step, progress_of(t));
-    t->machine.pauses = next_is_saved(t);
-    WD_TRY(wd_machine_step(&t->machine, t->step, lr, err));
+    t->machine->pauses = next_is_saved(t);
+    WD_TRY(wd_machine_step(t->machine, t->step, lr, err));
     t->lr[t->step++ % 4] = lr;
     if (!t->metrics) WD_TRY(ready_output(t, err));
     WD_TRY(wd_trainer_take_results(t, 1, err));
@@ -282,13 +263,14 @@ static bool is_saved(const wd_trainer *t)
 /* All ranks take part; one of them writes. */
 static wd_status write_student(wd_trainer *t, wd_err *err)
 {
-    const wd_machine *m = &t->machine;
+    const wd_machine *m = t->machine;
     wd_export_options export = t->options->export;
     export.trained_steps = t->step;
     export.buffer = m->options.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
-    wd_params_collect(&m->params, export.buffer, m->queue);
+    wd_params_collect(wd_machine_params(m), export.buffer, m->queue);
     if (!wd_trainer_writes(t)) return WD_OK;
-    return wd_export_student(t->folder, &m->params, m->options.teacher, &export, m->queue, err);
+    return wd_export_student(t->folder, wd_machine_params(m), m->options.teacher, &export, m->queue,
+                             err);
 }
 
 /* A checkpoint, the student's folder, a last sheet. */
@@ -323,7 +305,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     const wd_machine_options *m = &options->machine;
     *out = (wd_trainer_result){.steps = t.step,
                                .samples = t.step * wd_machine_step_samples(m),
-                               .targets = t.machine.objective->targets,
+                               .targets = wd_machine_targets(t.machine),
                                .loss = wd_trainer_mean_loss(&t),
                                .seconds = seconds,
                                .interrupted = interrupted,
@@ -332,7 +314,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
 out:
     wd_metrics_close(t.metrics);
     wd_samples_close(t.samples);
-    wd_machine_close(&t.machine);
+    wd_machine_close(t.machine);
     wd_free(t.words);
     return status;
 }

@@ -16,9 +16,9 @@ typedef struct wd_trainer_options {
      * the folder was moved. NULL: output_dir is ready, and is not moved. */
     wd_status (*ready_output)(char out[WD_PATH_MAX], void *context, wd_err *err);
     void *output_context;
-    int64_t steps;          /* 0: until the time is over */
-    double seconds_max;     /* of training, earlier parts of a resumed run included; 0: none */
-    int64_t stop_at_step;   /* ends there as if interrupted; 0: no */
+    int64_t steps;        /* 0: until the time is over */
+    double seconds_max;   /* of training, earlier parts of a resumed run included; 0: none */
+    int64_t stop_at_step; /* ends there as if interrupted; 0: no */
     wd_lr_schedule lr;
     int64_t checkpoint_interval; /* steps; 0: none by steps */
     double checkpoint_s;         /* seconds of training; 0: none by time. One is written at the end

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/progress.h"
+#include "distill/machine_impl.h"
 #include "distill/metrics.h"
 #include "distill/trainer.h"
 
@@ -17,12 +18,12 @@ typedef struct wd_trainer_word {
 
 typedef struct wd_trainer {
     const wd_trainer_options *options;
-    wd_machine machine;
+    wd_machine *machine;
     wd_metrics *metrics;
     wd_samples *samples;
     char folder[WD_PATH_MAX], checkpoints[WD_PATH_MAX]; /* where the output folder is now */
     int64_t first_step;                                 /* steps that were done when it began */
-    int64_t step;          /* optimiser steps launched */
+    int64_t step;                                       /* optimiser steps launched */
     int64_t losses;        /* that are finite, of this part of the run */
     double seconds_before; /* of earlier parts of the run */
     double begun;          /* clock */

@@ -73,13 +73,12 @@ wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err)
  * finite, for then all later steps would be dropped, too; else warns. */
 static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *err)
 {
-    const wd_checkpoint_tensor *tensors;
-    int64_t count;
+    wd_checkpoint_tensors tensors;
     json_t *unused = NULL;
-    wd_queue_wait(t->machine.queue);
-    WD_TRY(wd_objective_save(t->machine.objective, &unused, &tensors, &count, err));
+    wd_queue_wait(t->machine->queue);
+    WD_TRY(wd_machine_save(t->machine, &unused, &tensors, err));
     json_decref(unused);
-    WD_TRY(wd_machine_check_finite(&t->machine, tensors, count, err));
+    WD_TRY(wd_machine_check_finite(t->machine, &tensors, err));
     if (wd_trainer_writes(t))
         wd_log(WD_LOG_WARNING,
                "step %" PRId64 " is dropped: its loss %g or its gradients (norm %g) are not finite",
@@ -114,8 +113,8 @@ static wd_status prove(wd_trainer *t, wd_err *err)
  * device has failed. */
 static wd_status take_result(wd_trainer *t, wd_err *err)
 {
-    wd_step_result result = wd_machine_take_result(&t->machine);
-    WD_TRY(wd_machine_check_devices(&t->machine, err));
+    wd_step_result result = wd_machine_take_result(t->machine);
+    WD_TRY(wd_machine_check_devices(t->machine, err));
     const bool finite = isfinite(result.loss) && isfinite(result.grad_norm);
     if (wd_trainer_writes(t)) write_row(t, &result);
     t->not_finite = finite ? 0 : t->not_finite + 1;
@@ -129,7 +128,7 @@ static wd_status take_result(wd_trainer *t, wd_err *err)
 
 wd_status wd_trainer_take_results(wd_trainer *t, int leave, wd_err *err)
 {
-    while (wd_machine_results_pending(&t->machine) > leave) WD_TRY(take_result(t, err));
+    while (wd_machine_results_pending(t->machine) > leave) WD_TRY(take_result(t, err));
     return WD_OK;
 }
 

@@ -45,29 +45,19 @@ wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *er
     return *out ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what decides a run");
 }
 
-wd_status wd_trainer_save_run(json_t **out, const wd_trainer_options *o, json_t *stream,
-                              double seconds, int64_t optimizer_steps, wd_err *err)
+wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, double seconds, wd_err *err)
 {
     json_t *facts = NULL;
     char kernels[WD_KERNELS_TEXT];
-    wd_status status = wd_device_kernels(kernels, err);
-    if (status != WD_OK) {
-        json_decref(stream);
-        return status;
-    }
-    json_t *run = json_pack("{s:o, s:f, s:I, s:I, s:I, s:s}", "stream", stream, "seconds", seconds,
-                            "optimizer_steps", (json_int_t)optimizer_steps, "text_tokens",
-                            (json_int_t)o->machine.text_tokens, "text_repeat",
-                            (json_int_t)o->machine.text_repeat, "kernels", kernels);
-    status = wd_trainer_facts(&facts, o, err);
-    if (status == WD_OK && (!run || json_object_update(run, facts)))
-        status = wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
+    WD_TRY(wd_device_kernels(kernels, err));
+    WD_TRY(wd_trainer_facts(&facts, o, err));
+    json_t *more = json_pack("{s:f, s:I, s:I, s:s}", "seconds", seconds, "text_tokens",
+                             (json_int_t)o->machine.text_tokens, "text_repeat",
+                             (json_int_t)o->machine.text_repeat, "kernels", kernels);
+    const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
+    json_decref(more);
     json_decref(facts);
-    if (status == WD_OK)
-        *out = run;
-    else
-        json_decref(run);
-    return status;
+    return failed ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state") : WD_OK;
 }
 
 static wd_status differs(const char *where, const char *of, const char *key, const json_t *then,

@@ -4,9 +4,9 @@
 
 #include "distill/trainer.h"
 
-/* *out = a new object: `stream` (the objective's state, taken whatever happens), seconds of
- * training, steps of the optimiser, and all that wd_trainer_resume_options compares. */
-wd_status wd_trainer_save_run(json_t **out, const wd_trainer_options *options, json_t *stream,
-                              double seconds, int64_t optimizer_steps, wd_err *err);
+/* Adds to `run`, an object of wd_machine_save, the seconds of training and all that
+ * wd_trainer_resume_options compares. */
+wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *options, double seconds,
+                              wd_err *err);
 
 #endif

@@ -25,26 +25,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char path[512];
     const wd_pipeline teacher = {.dit = dit, .scheduler = {.num_train_timesteps = 1000}};
     snprintf(path, sizeof path, "%s", wd_fuzz_path(STEP));
-    wd_trainer_options options = {
-        .machine = {.teacher = &teacher,
-                    .student = dit,
-                    .teacher_dtype = WD_F32,
-                    .student_dtype = WD_F32,
-                    .text_tokens = 5,
-                    .text_repeat = 20,
-                    .trajectory = {.seed = 3, .slots = 4, .steps = 4, .prompts = 3, .flow_shift = 3,
-                                   .num_train_timesteps = 1000},
-                    .reuse = 4,
-                    .replay = 8,
-                    .guidance_scale = {2, 2},
-                    .batch = 2,
-                    .accumulation = 1},
-        .export = {.height = 32, .width = 32},
-        .resume = path,
-        .teacher_key = "a",
-        .text_encoder_key = "b",
-        .prompts_key = "c",
-        .negative_prompt = ""};
+    wd_trainer_options options = {.machine = {.teacher = &teacher,
+                                              .student = dit,
+                                              .teacher_dtype = WD_F32,
+                                              .student_dtype = WD_F32,
+                                              .text_tokens = 5,
+                                              .text_repeat = 20,
+                                              .trajectory = {.seed = 3,
+                                                             .slots = 4,
+                                                             .steps = 4,
+                                                             .prompts = 3,
+                                                             .flow_shift = 3,
+                                                             .num_train_timesteps = 1000},
+                                              .reuse = 4,
+                                              .replay = 8,
+                                              .guidance_scale = {2, 2},
+                                              .batch = 2,
+                                              .accumulation = 1},
+                                  .export = {.height = 32, .width = 32},
+                                  .resume = path,
+                                  .teacher_key = "a",
+                                  .text_encoder_key = "b",
+                                  .prompts_key = "c",
+                                  .negative_prompt = ""};
     wd_fuzz_file(STEP "/state.json", data, bytes);
     if (wd_trainer_resume_options(&options, &err) != WD_OK) return 0;
     const wd_machine_options *m = &options.machine;

@@ -47,7 +47,7 @@ static void run_steps(const wd_machine_options *o)
     wd_device *device;
     wd_queue *queue[3];
     wd_residency *residency;
-    wd_machine m;
+    wd_machine *m = NULL;
     const wd_sim_options slow = {.bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = 3e9};
     const wd_placement all = {
         .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
@@ -58,20 +58,17 @@ static void run_steps(const wd_machine_options *o)
                &err);
     const wd_machine_teacher where = {residency, &all, &queue[1], queue[2]};
     wd_test_ok(wd_machine_open(&m, o, &where, queue[0], &err), &err);
-    wd_test_ok(
-        wd_student_init(&m.params, &teacher, wd_student_expert(&teacher), NULL, queue[0], &err),
-        &err);
-    wd_optimizer_start_ema(&m.optimizer, queue[0]);
+    wd_test_ok(wd_machine_begin(m, &err), &err);
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == FIRST) seen.in_steps = seen.between = 0;
         seen.launching = true;
-        wd_test_ok(wd_machine_step(&m, step, 1e-3, &err), &err);
+        wd_test_ok(wd_machine_step(m, step, 1e-3, &err), &err);
         seen.launching = false;
-        while (wd_machine_results_pending(&m) > 1) wd_machine_take_result(&m);
+        while (wd_machine_results_pending(m) > 1) wd_machine_take_result(m);
     }
     const int in_steps = seen.in_steps, between = seen.between;
-    while (wd_machine_results_pending(&m)) wd_machine_take_result(&m);
-    wd_machine_close(&m);
+    while (wd_machine_results_pending(m)) wd_machine_take_result(m);
+    wd_machine_close(m);
     wd_residency_close(residency);
     for (int i = 0; i < 3; i++) wd_queue_close(queue[i]);
     wd_device_close(device);

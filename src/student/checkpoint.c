@@ -25,14 +25,15 @@ static const char sums_name[] = "checksums.xxh128";
 
 enum {
     STAGING_BYTES = 1 << 20,
-    NAME_MAX_BYTES = WD_TENSOR_NAME_MAX + 8,
+    NAME_MAX_BYTES = WD_TENSOR_NAME_MAX + 40, /* prefixes included */
     SUMS_BYTES_MAX = 1 << 16
 };
 
 /* More than any run takes: numbers of samples stay far within int64_t. */
 static const int64_t steps_max = (int64_t)1 << 40;
 
-/* The buffers that a checkpoint holds, in the order of the file. Gradients are not among them. */
+/* The buffers that a checkpoint holds of a network, in the order of the file: not its gradients.
+ * The weights are the first. */
 static const struct {
     wd_params_buffer buffer;
     const char *prefix;
@@ -46,31 +47,45 @@ enum { PARTS = sizeof parts / sizeof *parts };
 typedef struct stored {
     char name[NAME_MAX_BYTES];
     wd_tensor tensor;
-    int part; /* its buffer, an index of `parts`; PARTS: it is one of the caller's */
+    const wd_params *params; /* whose tensor it is; NULL: it is one of the caller's others */
+    int part;                /* its buffer, an index of `parts` */
 } stored;
 
-static void list_tensors(stored *out, int64_t *count, const wd_params *params,
-                         const wd_checkpoint_tensor *extra, int64_t extra_count)
+static void tensor_name(char out[NAME_MAX_BYTES], const wd_params *params, int part, int64_t line)
+{
+    snprintf(out, NAME_MAX_BYTES, "%s%s.%s", params->names->prefix, parts[part].prefix,
+             params->table.spec[line].name);
+}
+
+static int64_t list_network(stored *out, const wd_params *params)
 {
     int64_t n = 0;
     for (int part = 0; part < PARTS; part++) {
         if (!params->buffer[parts[part].buffer]) continue;
         for (int64_t line = 0; line < params->table.count; line++) {
-            wd_tensor tensor = wd_params_tensor(
-                params, wd_params_whole(params, parts[part].buffer), line);
+            wd_tensor tensor =
+                wd_params_tensor(params, wd_params_whole(params, parts[part].buffer), line);
             if (!wd_tensor_count(&tensor)) continue;
+            out[n].params = params;
             out[n].part = part;
-            snprintf(out[n].name, sizeof out[n].name, "%s.%s", parts[part].prefix,
-                     params->table.spec[line].name);
+            tensor_name(out[n].name, params, part, line);
             out[n++].tensor = tensor;
         }
     }
-    for (int64_t i = 0; i < extra_count; i++) {
-        snprintf(out[n].name, sizeof out[n].name, "%s", extra[i].name);
-        out[n].part = PARTS;
-        out[n++].tensor = extra[i].tensor;
+    return n;
+}
+
+/* Returns how many there are. */
+static int64_t list_tensors(stored *out, const wd_checkpoint_tensors *tensors)
+{
+    int64_t n = 0;
+    for (int k = 0; k < tensors->networks; k++) n += list_network(out + n, tensors->params[k]);
+    for (int64_t i = 0; i < tensors->others; i++) {
+        snprintf(out[n].name, sizeof out[n].name, "%s", tensors->other[i].name);
+        out[n].params = NULL;
+        out[n++].tensor = tensors->other[i].tensor;
     }
-    *count = n;
+    return n;
 }
 
 static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tensor, char *staging,
@@ -86,21 +101,28 @@ static wd_status put_tensor(wd_safetensors_writer *writer, const wd_tensor *tens
     return WD_OK;
 }
 
-void wd_checkpoint_assist(const wd_params *params, wd_queue *queue)
+void wd_checkpoint_assist(const wd_checkpoint_tensors *tensors, wd_queue *queue)
 {
-    for (int part = 0; part < PARTS; part++)
-        if (params->buffer[parts[part].buffer])
-            wd_params_collect(params, parts[part].buffer, queue);
+    for (int k = 0; k < tensors->networks; k++)
+        for (int part = 0; part < PARTS; part++)
+            if (tensors->params[k]->buffer[parts[part].buffer])
+                wd_params_collect(tensors->params[k], parts[part].buffer, queue);
 }
 
-size_t wd_checkpoint_write_bytes(const wd_params *params)
+static int64_t tensors_max(const wd_checkpoint_tensors *tensors)
 {
-    size_t each = sizeof(stored) + sizeof(wd_safetensors_item);
-    return STAGING_BYTES + WD_SAFETENSORS_BUFFER_BYTES + PARTS * (size_t)params->table.count * each;
+    int64_t count = tensors->others;
+    for (int k = 0; k < tensors->networks; k++) count += PARTS * tensors->params[k]->table.count;
+    return count;
 }
 
-static wd_status write_tensors(const char *path, const wd_params *params,
-                               const wd_checkpoint_tensor *extra, int64_t extra_count,
+size_t wd_checkpoint_write_bytes(const wd_checkpoint_tensors *tensors)
+{
+    const size_t each = sizeof(stored) + sizeof(wd_safetensors_item);
+    return STAGING_BYTES + WD_SAFETENSORS_BUFFER_BYTES + (size_t)tensors_max(tensors) * each;
+}
+
+static wd_status write_tensors(const char *path, const wd_checkpoint_tensors *tensors,
                                wd_queue *queue, wd_err *err)
 {
     wd_safetensors_writer *writer = NULL;
@@ -108,11 +130,12 @@ static wd_status write_tensors(const char *path, const wd_params *params,
     stored *list = NULL;
     char *staging = NULL;
     wd_status status = WD_OK;
-    int64_t count, count_max = PARTS * params->table.count + extra_count;
+    const int64_t count_max = tensors_max(tensors);
+    int64_t count;
     WD_TRY_OUT(wd_alloc((void **)&list, (size_t)count_max, sizeof *list, "checkpoint", err));
     WD_TRY_OUT(wd_alloc((void **)&items, (size_t)count_max, sizeof *items, "checkpoint", err));
     WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_BYTES, 1, "checkpoint staging", err));
-    list_tensors(list, &count, params, extra, extra_count);
+    count = list_tensors(list, tensors);
     for (int64_t i = 0; i < count; i++) {
         const wd_tensor *t = &list[i].tensor;
         items[i] = (wd_safetensors_item){.name = list[i].name, .dtype = t->dtype, .ndim = t->ndim};
@@ -120,9 +143,9 @@ static wd_status write_tensors(const char *path, const wd_params *params,
     }
     WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, NULL, err));
     for (int64_t i = 0; i < count; i++) {
-        const int part = list[i].part;
-        if (part < PARTS && (i == 0 || part != list[i - 1].part))
-            wd_params_collect(params, parts[part].buffer, queue);
+        const wd_params *params = list[i].params;
+        if (params && (i == 0 || params != list[i - 1].params || list[i].part != list[i - 1].part))
+            wd_params_collect(params, parts[list[i].part].buffer, queue);
         WD_TRY_OUT(put_tensor(writer, &list[i].tensor, staging, queue, err));
     }
     status = wd_safetensors_finish(writer, err);
@@ -161,9 +184,9 @@ static wd_status write_sums(const char *folder, wd_err *err)
     return wd_file_write(path, text, used, err);
 }
 
-wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,
-                              const wd_checkpoint_tensor *extra, int64_t extra_count,
-                              const json_t *run, wd_queue *queue, wd_err *err)
+wd_status wd_checkpoint_write(const char *folder, int64_t step,
+                              const wd_checkpoint_tensors *tensors, const json_t *run,
+                              wd_queue *queue, wd_err *err)
 {
     char path[WD_PATH_MAX], fresh[WD_PATH_MAX], state[WD_PATH_MAX];
     wd_status status;
@@ -173,7 +196,7 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params 
     WD_TRY(wd_folder_make(folder, err));
     WD_TRY(wd_checkpoint_list_tidy(folder, err));
     WD_TRY(wd_folder_make(fresh, err));
-    WD_TRY_OUT(write_tensors(state, params, extra, extra_count, queue, err));
+    WD_TRY_OUT(write_tensors(state, tensors, queue, err));
     WD_TRY_OUT(write_state(fresh, step, run, err));
     WD_TRY_OUT(write_sums(fresh, err));
     WD_TRY_OUT(wd_folder_sync(fresh, err));
@@ -203,17 +226,15 @@ static wd_status check_sums(const char *folder, wd_err *err)
         snprintf(line, sizeof line, "  %s\n", names[i]);
         const char *at = strstr(text, line);
         if (!at || at - text < 32) {
-            status = wd_fail(err, WD_BAD_FORMAT, "%s: damaged: has no line for %s", path,
-                             names[i]);
+            status = wd_fail(err, WD_BAD_FORMAT, "%s: damaged: has no line for %s", path, names[i]);
             goto out;
         }
         snprintf(expected, sizeof expected, "%.32s", at - 32);
         WD_TRY_OUT(wd_path_join(path, folder, names[i], err));
         WD_TRY_OUT(wd_file_hash(found, path, err));
         if (strcmp(expected, found)) {
-            status = wd_fail(err, WD_BAD_FORMAT,
-                             "%s: damaged: its hash is %s, but %s expects %s", path, found,
-                             sums_name, expected);
+            status = wd_fail(err, WD_BAD_FORMAT, "%s: damaged: its hash is %s, but %s expects %s",
+                             path, found, sums_name, expected);
             goto out;
         }
     }
@@ -257,8 +278,10 @@ static wd_status check_folder(const char *path, wd_err *err)
     if (!is_there && errno != ENOENT && errno != ENOTDIR)
         return wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
     if (is_there && S_ISDIR(info.st_mode)) return WD_OK;
-    return wd_fail(err, WD_NOT_FOUND, "%s: no such folder; a checkpoint is a folder such as "
-                   "checkpoints/step-00000020", path);
+    return wd_fail(err, WD_NOT_FOUND,
+                   "%s: no such folder; a checkpoint is a folder such as "
+                   "checkpoints/step-00000020",
+                   path);
 }
 
 wd_status wd_checkpoint_hash(char out[33], const char *path, wd_err *err)
@@ -287,8 +310,10 @@ wd_status wd_checkpoint_open(wd_checkpoint *out, const char *path, wd_err *err)
     WD_TRY_OUT(wd_path_join(name, path, state_name, err));
     WD_TRY_OUT(wd_safetensors_open(&checkpoint.set, name, err));
 out:
-    if (status == WD_OK) *out = checkpoint;
-    else wd_checkpoint_close(&checkpoint);
+    if (status == WD_OK)
+        *out = checkpoint;
+    else
+        wd_checkpoint_close(&checkpoint);
     return status;
 }
 
@@ -326,38 +351,44 @@ static wd_status load_tensor(const wd_checkpoint *checkpoint, const char *name, 
     return WD_OK;
 }
 
-/* Whether the checkpoint has the buffer that `prefix` stands for. */
-static bool has_part(const wd_checkpoint *checkpoint, const char *prefix, const wd_params *params)
+/* Whether the checkpoint has a buffer of the network. */
+static bool has_part(const wd_checkpoint *checkpoint, const wd_params *params, int part)
 {
     char name[NAME_MAX_BYTES];
-    snprintf(name, sizeof name, "%s.%s", prefix, params->table.spec[0].name);
+    tensor_name(name, params, part, 0);
     return wd_safetensors_find(checkpoint->set, name) != NULL;
 }
 
-wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
-                             const wd_checkpoint_tensor *extra, int64_t extra_count,
-                             wd_queue *queue, wd_err *err)
+static wd_status load_network(const wd_checkpoint *checkpoint, wd_params *params, wd_queue *queue,
+                              wd_err *err)
 {
-    wd_status status = WD_OK;
     for (int part = 0; part < PARTS; part++) {
-        wd_params_buffer buffer = parts[part].buffer;
-        const char *prefix = parts[part].prefix;
+        const wd_params_buffer buffer = parts[part].buffer;
         if (!params->buffer[buffer]) continue;
-        if (buffer == WD_PARAMS_EMA && !has_part(checkpoint, prefix, params)) prefix = "p";
+        const bool lacks = buffer == WD_PARAMS_EMA && !has_part(checkpoint, params, part);
         for (int64_t line = 0; line < params->table.count; line++) {
             wd_tensor to = wd_params_tensor(params, wd_params_whole(params, buffer), line);
             if (!wd_tensor_count(&to)) continue;
             char name[NAME_MAX_BYTES];
-            snprintf(name, sizeof name, "%s.%s", prefix, params->table.spec[line].name);
-            WD_TRY_OUT(load_tensor(checkpoint, name, &to, queue, err));
+            tensor_name(name, params, lacks ? 0 : part, line);
+            WD_TRY(load_tensor(checkpoint, name, &to, queue, err));
         }
         wd_params_take(params, buffer, queue);
     }
-    for (int64_t i = 0; i < extra_count; i++) {
-        wd_tensor to = extra[i].tensor;
-        WD_TRY_OUT(load_tensor(checkpoint, extra[i].name, &to, queue, err));
-    }
     wd_params_show(params, WD_PARAMS_P, queue);
+    return WD_OK;
+}
+
+wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, const wd_checkpoint_tensors *tensors,
+                             wd_queue *queue, wd_err *err)
+{
+    wd_status status = WD_OK;
+    for (int k = 0; k < tensors->networks; k++)
+        WD_TRY_OUT(load_network(checkpoint, tensors->params[k], queue, err));
+    for (int64_t i = 0; i < tensors->others; i++) {
+        wd_tensor to = tensors->other[i].tensor;
+        WD_TRY_OUT(load_tensor(checkpoint, tensors->other[i].name, &to, queue, err));
+    }
 out:
     wd_queue_wait(queue); /* the mapped file may be closed now */
     return status;

@@ -1,8 +1,9 @@
 /* Checkpoints: a folder per step, which is there whole or not at all.
  *
  * <folder>/step-00000020/
- *     state.safetensors   p.<name>, m.<name>, v.<name>, ema.<name>, and what else the caller hands
- *                         over, under its own names
+ *     state.safetensors   p.<name>, m.<name>, v.<name>, ema.<name> of the student; the same of any
+ *                         other network behind its prefix (wd_params_names), critic.p.<name>; and
+ *                         other tensors of the caller's, under their own names
  *     state.json          the step, and the caller's JSON
  *     checksums.xxh128    of both, as `xxh128sum -c` reads them
  *
@@ -19,23 +20,31 @@
 
 /* A tensor of the caller's: in device memory of the queue's device, or in host memory. */
 typedef struct wd_checkpoint_tensor {
-    const char *name; /* not p., m., v., ema. */
+    const char *name; /* its beginning is not that of a network's tensors */
     wd_tensor tensor;
 } wd_checkpoint_tensor;
+
+/* The tensors of a checkpoint: where they are, and in which order the file has them. Borrowed. */
+typedef struct wd_checkpoint_tensors {
+    wd_params *const *params; /* [networks], with different prefixes */
+    int networks;
+    const wd_checkpoint_tensor *other; /* [others] */
+    int64_t others;
+} wd_checkpoint_tensors;
 
 /* Writes the checkpoint of `step` in `folder` (made if missing), replacing one of the same step.
  * `run`: a JSON object of the caller's, borrowed. Waits for the queue. Gradients are lost where
  * params are shared. */
-wd_status wd_checkpoint_write(const char *folder, int64_t step, const wd_params *params,
-                              const wd_checkpoint_tensor *extra, int64_t extra_count,
-                              const json_t *run, wd_queue *queue, wd_err *err);
+wd_status wd_checkpoint_write(const char *folder, int64_t step,
+                              const wd_checkpoint_tensors *tensors, const json_t *run,
+                              wd_queue *queue, wd_err *err);
 
-/* Where ranks share `params`, one of them writes; the others, at the same time: */
-void wd_checkpoint_assist(const wd_params *params, wd_queue *queue);
+/* Where ranks share a network one of them writes, and the others call this at the same time. */
+void wd_checkpoint_assist(const wd_checkpoint_tensors *tensors, wd_queue *queue);
 
 /* Host memory that wd_checkpoint_write takes while it writes: its buffers and lists. The student's
  * export (export.h) takes less. */
-size_t wd_checkpoint_write_bytes(const wd_params *params);
+size_t wd_checkpoint_write_bytes(const wd_checkpoint_tensors *tensors);
 
 /* out = a hash of the checkpoint in folder `path`, made of its list of hashes alone. */
 wd_status wd_checkpoint_hash(char out[33], const char *path, wd_err *err);
@@ -56,12 +65,12 @@ void wd_checkpoint_close(wd_checkpoint *checkpoint); /* a zeroed one is fine */
  * is checked: for what must be known of a run before there is memory for it. */
 wd_status wd_checkpoint_read_run(json_t **run, const char *path, wd_err *err);
 
-/* Fills params' buffers (p, and m, v, ema where params have them) and the extra tensors (data is
- * written to); names, shapes and dtypes must agree: what does not is named, with both values. An
- * EMA that the checkpoint lacks is taken from p. Waits for the queue. Of shared params: all ranks,
- * each of which reads all of it and keeps its pieces. */
-wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, wd_params *params,
-                             const wd_checkpoint_tensor *extra, int64_t extra_count,
+/* Fills the networks' buffers (p, and m, v, ema where params have them) and the other tensors (data
+ * is written to); names, shapes and dtypes must agree: what does not is named, with both values. An
+ * EMA that the checkpoint lacks is taken from p. Passes see the weights p when it returns. Waits
+ * for the queue. Of shared params: all ranks, each of which reads all of it and keeps its pieces.
+ */
+wd_status wd_checkpoint_load(const wd_checkpoint *checkpoint, const wd_checkpoint_tensors *tensors,
                              wd_queue *queue, wd_err *err);
 
 #endif

@@ -206,8 +206,10 @@ wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t whole_from, 
         WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
         if (!whole) WD_TRY_OUT(check_whole(&whole, path, err));
         if (!whole) continue;
-        if (kept < keep || kept < 1) kept++;
-        else WD_TRY_OUT(remove_step(folder, path, step, err));
+        if (kept < keep || kept < 1)
+            kept++;
+        else
+            WD_TRY_OUT(remove_step(folder, path, step, err));
     }
 out:
     wd_folder_list_close(&list);

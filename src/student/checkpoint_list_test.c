@@ -19,8 +19,8 @@ extern char **environ;
 
 enum { KILLED = 9 };
 
-static bool no_exchange;  /* as on a file system without it */
-static int changes_left;  /* of names, until this process ends itself before the next; 0: never */
+static bool no_exchange; /* as on a file system without it */
+static int changes_left; /* of names, until this process ends itself before the next; 0: never */
 
 int __real_renameat2(int, const char *, int, const char *, unsigned);
 int __real_rename(const char *, const char *);
@@ -77,7 +77,7 @@ static void write_step(const char *folder, int64_t step, const char *note)
     wd_test_ok(wd_params_open(&p, &config, WD_F32, 0, b.device, &err), &err);
     fill_buffer(&b, &p, WD_PARAMS_P, (uint64_t)step, 1, 0);
     json_t *run = json_pack("{s:s}", "note", note);
-    wd_test_ok(wd_checkpoint_write(folder, step, &p, NULL, 0, run, b.queue, &err), &err);
+    wd_test_ok(wd_checkpoint_write(folder, step, ONLY(&p), run, b.queue, &err), &err);
     json_decref(run);
     wd_params_close(&p);
     bench_close(&b);
@@ -130,8 +130,9 @@ static void names_say_their_step(void **state)
     assert_int_equal(wd_checkpoint_list_step("step-00000020"), 20);
     assert_int_equal(wd_checkpoint_list_step("step-123456789"), 123456789);
     assert_int_equal(wd_checkpoint_list_step(".old-step-00000020"), 20);
-    static const char *const others[] = {"step-",     "step-latest",        "step-20.png", "20",
-                                         "step-00 1", ".tmp-step-00000020", "",            ".old-"};
+    static const char *const others[] = {"step-", "step-latest", "step-20.png",
+                                         "20",    "step-00 1",   ".tmp-step-00000020",
+                                         "",      ".old-"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         assert_int_equal(wd_checkpoint_list_step(others[i]), -1);
 }

@@ -42,11 +42,11 @@ static json_t *run_json(int64_t step)
                      "a\n\"b\"");
 }
 
-static void write_step(const bench *b, const char *folder, const wd_params *p, int64_t step)
+static void write_step(const bench *b, const char *folder, wd_params *p, int64_t step)
 {
     wd_err err;
     json_t *run = run_json(step);
-    wd_test_ok(wd_checkpoint_write(folder, step, p, NULL, 0, run, b->queue, &err), &err);
+    wd_test_ok(wd_checkpoint_write(folder, step, ONLY(p), run, b->queue, &err), &err);
     json_decref(run);
 }
 
@@ -86,7 +86,7 @@ static void test_round_trip(void **state)
         {"trajectory.serial", {host_values, WD_I64, 1, {5}}},
     };
     json_t *run = run_json(20);
-    wd_test_ok(wd_checkpoint_write(folder, 20, &p, extra, 2, run, b.queue, &err), &err);
+    wd_test_ok(wd_checkpoint_write(folder, 20, BOTH(&p, extra, 2), run, b.queue, &err), &err);
 
     wd_checkpoint c;
     wd_test_ok(wd_checkpoint_open_latest(&c, folder, &err), &err);
@@ -95,7 +95,7 @@ static void test_round_trip(void **state)
     assert_non_null(strstr(c.path, "/step-00000020"));
     extra[0].tensor.data = back;
     extra[1].tensor.data = host_back;
-    wd_test_ok(wd_checkpoint_load(&c, &q, extra, 2, b.queue, &err), &err);
+    wd_test_ok(wd_checkpoint_load(&c, BOTH(&q, extra, 2), b.queue, &err), &err);
     wd_checkpoint_close(&c);
     json_decref(run);
     assert_same(&b, &p, &q);
@@ -111,7 +111,7 @@ static void test_round_trip(void **state)
     fill_all(&b, &s, 9);
     write_step(&b, folder, &s, 30);
     wd_test_ok(wd_checkpoint_open_latest(&c, folder, &err), &err);
-    wd_test_ok(wd_checkpoint_load(&c, &r, NULL, 0, b.queue, &err), &err);
+    wd_test_ok(wd_checkpoint_load(&c, ONLY(&r), b.queue, &err), &err);
     assert_true(same_buffer(&b, &s, &r, WD_PARAMS_P));
     float *p_values = read_floats(&b, r.buffer[WD_PARAMS_P], r.count);
     float *ema_values = read_floats(&b, r.buffer[WD_PARAMS_EMA], r.count);
@@ -150,23 +150,23 @@ static void test_disagreement(void **state)
     wd_checkpoint c;
     wd_test_ok(wd_checkpoint_open_latest(&c, folder, &err), &err);
 
-    wd_test_refused(wd_checkpoint_load(&c, &trained, NULL, 0, b.queue, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_checkpoint_load(&c, ONLY(&trained), b.queue, &err), &err, WD_MISMATCH,
                     "\"m.patch_embedding.weight\"");
     wd_dit_config config = small_config();
     config.ffn_dim = 48;
     wd_test_ok(wd_params_open(&wide, &config, WD_F32, 0, b.device, &err), &err);
-    wd_test_refused(wd_checkpoint_load(&c, &wide, NULL, 0, b.queue, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_checkpoint_load(&c, ONLY(&wide), b.queue, &err), &err, WD_MISMATCH,
                     "\"p.blocks.0.ffn.net.0.proj.weight\" is F32 [40, 24], but this run needs "
                     "F32 [48, 24]");
     int32_t serial;
     wd_checkpoint_tensor extra = {"serial", {&serial, WD_I32, 1, {1}}};
-    wd_test_refused(wd_checkpoint_load(&c, &p, &extra, 1, b.queue, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_checkpoint_load(&c, BOTH(&p, &extra, 1), b.queue, &err), &err, WD_MISMATCH,
                     "\"serial\"");
     int32_t whole[64];
     const int64_t count = count_of(&c, "p.proj_out.bias");
     assert_in_range(count, 1, 64);
     extra = (wd_checkpoint_tensor){"p.proj_out.bias", {whole, WD_I32, 1, {count}}};
-    wd_test_refused(wd_checkpoint_load(&c, &p, &extra, 1, b.queue, &err), &err, WD_MISMATCH,
+    wd_test_refused(wd_checkpoint_load(&c, BOTH(&p, &extra, 1), b.queue, &err), &err, WD_MISMATCH,
                     "but this run needs I32");
     wd_checkpoint_close(&c);
     wd_params_close(&p);
@@ -291,7 +291,7 @@ static void test_full_disk(void **state)
     for (rlim_t bytes = 10; bytes < 1000000; bytes = bytes * 5 / 2) {
         small = (struct rlimit){bytes, old.rlim_max};
         setrlimit(RLIMIT_FSIZE, &small);
-        wd_status status = wd_checkpoint_write(folder, 2, &p, NULL, 0, run, b.queue, &err);
+        wd_status status = wd_checkpoint_write(folder, 2, ONLY(&p), run, b.queue, &err);
         setrlimit(RLIMIT_FSIZE, &old);
         if (status == WD_OK) {
             assert_true(bytes > 100000);
@@ -320,12 +320,12 @@ static void test_read_only(void **state)
     assert_int_equal(chmod(folder, 0555), 0);
     bool root = geteuid() == 0; /* may write anywhere: become nobody for a moment */
     if (root) assert_int_equal(seteuid(65534), 0);
-    wd_status status = wd_checkpoint_write(folder, 2, &p, NULL, 0, run, b.queue, &err);
+    wd_status status = wd_checkpoint_write(folder, 2, ONLY(&p), run, b.queue, &err);
     if (root) assert_int_equal(seteuid(0), 0);
     wd_test_refused(status, &err, WD_IO, folder);
     assert_int_equal(chmod(folder, 0755), 0);
     assert_int_equal(latest(folder), 1);
-    status = wd_checkpoint_write("/dev/null/run", 2, &p, NULL, 0, run, b.queue, &err);
+    status = wd_checkpoint_write("/dev/null/run", 2, ONLY(&p), run, b.queue, &err);
     assert_int_not_equal(status, WD_OK);
     assert_non_null(strstr(err.message, "/dev/null"));
     json_decref(run);
@@ -419,7 +419,7 @@ static void test_kill(void **state)
         wd_checkpoint c;
         wd_test_ok(wd_checkpoint_open_latest(&c, folder, &err), &err);
         assert_true(c.step == reported || c.step == reported + 1);
-        wd_test_ok(wd_checkpoint_load(&c, &p, NULL, 0, b.queue, &err), &err);
+        wd_test_ok(wd_checkpoint_load(&c, ONLY(&p), b.queue, &err), &err);
         fill_all(&b, &expected, (uint64_t)c.step * 16);
         assert_same(&b, &p, &expected);
         wd_checkpoint_close(&c);
@@ -441,7 +441,7 @@ typedef struct saving {
 static wd_status write_again(void *context, wd_err *err)
 {
     saving *s = context;
-    return wd_checkpoint_write(s->folder, 1, &s->params, NULL, 0, s->run, s->b->queue, err);
+    return wd_checkpoint_write(s->folder, 1, ONLY(&s->params), s->run, s->b->queue, err);
 }
 
 static wd_status load_again(void *context, wd_err *err)
@@ -449,7 +449,7 @@ static wd_status load_again(void *context, wd_err *err)
     saving *s = context;
     wd_checkpoint c = {0};
     wd_status status = wd_checkpoint_open_latest(&c, s->folder, err);
-    if (status == WD_OK) status = wd_checkpoint_load(&c, &s->params, NULL, 0, s->b->queue, err);
+    if (status == WD_OK) status = wd_checkpoint_load(&c, ONLY(&s->params), s->b->queue, err);
     wd_checkpoint_close(&c);
     return status;
 }
@@ -479,9 +479,9 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--write")) return write_until_killed(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_damage),       cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_read_only),    cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_disagreement),
+        cmocka_unit_test(test_damage),           cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_read_only),        cmocka_unit_test(test_kill),
         cmocka_unit_test(test_allocation_fails), cmocka_unit_test(test_hostile_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

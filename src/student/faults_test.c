@@ -28,7 +28,7 @@ static wd_status write_version(const checkpoints *c, int64_t step, int of, wd_er
 {
     json_t *run = json_pack("{s:i}", "version", of);
     const wd_status status =
-        wd_checkpoint_write(c->folder, step, &version[of], NULL, 0, run, cpu.queue, err);
+        wd_checkpoint_write(c->folder, step, ONLY(&version[of]), run, cpu.queue, err);
     json_decref(run);
     return status;
 }
@@ -43,7 +43,7 @@ static int version_of(const checkpoints *c, int64_t step)
     wd_test_ok(wd_checkpoint_list_path(path, c->folder, "", step, &err), &err);
     if (!wd_path_exists(path)) return -1;
     wd_test_ok(wd_checkpoint_open(&checkpoint, path, &err), &err);
-    wd_test_ok(wd_checkpoint_load(&checkpoint, &found, NULL, 0, cpu.queue, &err), &err);
+    wd_test_ok(wd_checkpoint_load(&checkpoint, ONLY(&found), cpu.queue, &err), &err);
     const int of = (int)json_integer_value(json_object_get(checkpoint.run, "version"));
     wd_checkpoint_close(&checkpoint);
     assert_true(same_buffer(&cpu, &found, &version[of], WD_PARAMS_P));
@@ -273,9 +273,9 @@ static int open_all(void **state)
     config.in_channels = config.out_channels = teacher.dit.in_channels;
     config.text_dim = teacher.dit.text_dim;
     for (int i = 0; i < VERSIONS; i++) {
-        wd_test_ok(wd_params_open(&version[i], &config, WD_F32, WD_PARAMS_WITH_EMA, cpu.device,
-                                  &err),
-                   &err);
+        wd_test_ok(
+            wd_params_open(&version[i], &config, WD_F32, WD_PARAMS_WITH_EMA, cpu.device, &err),
+            &err);
         fill_buffer(&cpu, &version[i], WD_PARAMS_P, (uint64_t)(10 * i), 1, 0);
         fill_buffer(&cpu, &version[i], WD_PARAMS_EMA, (uint64_t)(10 * i + 1), 1, 0);
     }

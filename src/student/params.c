@@ -55,18 +55,21 @@ int64_t wd_params_elements(const wd_params *params, wd_params_buffer buffer)
 static bool wants(const wd_params *params, wd_params_buffer buffer)
 {
     switch (buffer) {
-    case WD_PARAMS_P: return true;
-    case WD_PARAMS_EMA: return params->kinds & WD_PARAMS_WITH_EMA;
-    default: return params->kinds & WD_PARAMS_TRAINED;
+    case WD_PARAMS_P:
+        return true;
+    case WD_PARAMS_EMA:
+        return params->kinds & WD_PARAMS_WITH_EMA;
+    default:
+        return params->kinds & WD_PARAMS_TRAINED;
     }
 }
 
-static void share(wd_params *params, wd_params_ranks ranks)
+static void share(wd_params *params, const wd_params_options *options)
 {
-    if (ranks.ranks == 1) return;
-    params->pieces = wd_params_pieces(params, ranks.ranks);
-    params->rank = ranks.rank;
-    params->share = wd_pieces_share(&params->pieces, ranks.rank);
+    if (options->ranks == 1) return;
+    params->pieces = wd_params_pieces(params, options->ranks);
+    params->rank = options->rank;
+    params->share = wd_pieces_share(&params->pieces, options->rank);
 }
 
 /* Islands that passes take from elsewhere than a packed `p`. */
@@ -83,45 +86,51 @@ static wd_status open_islands(wd_params *params, wd_err *err)
         params->islands_count += end - params->offset[i];
     }
     return wd_device_alloc((void **)&params->islands, params->device,
-                           (size_t)params->islands_count * sizeof(float), "student fp32 islands",
+                           (size_t)params->islands_count * sizeof(float), params->names->islands,
                            err);
 }
+
+const wd_params_names wd_params_student = WD_PARAMS_NAMES("student", "");
 
 wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
                          unsigned kinds, wd_device *device, wd_err *err)
 {
-    return wd_params_open_shared(out, config, dtype, kinds, (wd_params_ranks){0, 1}, device, err);
+    const wd_params_options options = {
+        .names = &wd_params_student, .config = config, .dtype = dtype, .kinds = kinds, .ranks = 1};
+    return wd_params_open_with(out, &options, device, err);
 }
 
-wd_status wd_params_open_shared(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
-                                unsigned kinds, wd_params_ranks ranks, wd_device *device,
-                                wd_err *err)
+wd_status wd_params_open_with(wd_params *out, const wd_params_options *options, wd_device *device,
+                              wd_err *err)
 {
-    static const char *const what[WD_PARAMS_BUFFERS] = {
-        "student weights", "student gradients", "student first moments", "student second moments",
-        "student EMA"};
-    assert(dtype == WD_F32 || dtype == WD_BF16);
-    wd_params params = {.config = *config, .dtype = dtype, .kinds = kinds, .device = device};
+    const wd_params_names *names = options->names;
+    assert(options->dtype == WD_F32 || options->dtype == WD_BF16);
+    wd_params params = {.names = names,
+                        .config = *options->config,
+                        .dtype = options->dtype,
+                        .kinds = options->kinds,
+                        .device = device};
     wd_status status = WD_OK;
-    WD_TRY_OUT(wd_dit_table_open(&params.table, config, err));
+    WD_TRY_OUT(wd_dit_table_open(&params.table, &params.config, err));
     WD_TRY_OUT(lay_out(&params, err));
-    share(&params, ranks);
+    share(&params, options);
     WD_TRY_OUT(open_islands(&params, err));
     for (int i = 0; i < WD_PARAMS_BUFFERS; i++) {
         if (!wants(&params, (wd_params_buffer)i)) continue;
         WD_TRY_OUT(wd_device_alloc((void **)&params.buffer[i], device,
                                    (size_t)wd_params_elements(&params, (wd_params_buffer)i) *
                                        sizeof(float),
-                                   what[i], err));
+                                   names->buffer[i], err));
     }
-    if (dtype == WD_BF16) {
+    if (params.dtype == WD_BF16) {
         WD_TRY_OUT(wd_device_alloc((void **)&params.copy, device,
-                                   (size_t)params.count * sizeof(uint16_t),
-                                   "student weights in bf16", err));
+                                   (size_t)params.count * sizeof(uint16_t), names->copy, err));
     }
 out:
-    if (status == WD_OK) *out = params;
-    else wd_params_close(&params);
+    if (status == WD_OK)
+        *out = params;
+    else
+        wd_params_close(&params);
     return status;
 }
 
@@ -152,9 +161,8 @@ wd_tensor wd_params_tensor(const wd_params *params, wd_params_buffer buffer, int
 {
     const wd_tensor_spec *spec = &params->table.spec[line];
     float *base = wd_params_is_packed(params, buffer) ? NULL : params->buffer[buffer];
-    wd_tensor view = {.data = base ? base + params->offset[line] : NULL,
-                      .dtype = WD_F32,
-                      .ndim = spec->ndim};
+    wd_tensor view = {
+        .data = base ? base + params->offset[line] : NULL, .dtype = WD_F32, .ndim = spec->ndim};
     memcpy(view.dim, spec->dim, sizeof view.dim);
     return view;
 }
@@ -166,8 +174,8 @@ void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage)
     *out = (wd_dit_stage){0};
     for (int slot = 0; slot < slots; slot++) {
         int64_t line = first + slot;
-        out->t[slot] = wd_params_tensor(params, params->pieces.ranks ? WD_PARAMS_P : params->shown,
-                                        line);
+        out->t[slot] =
+            wd_params_tensor(params, params->pieces.ranks ? WD_PARAMS_P : params->shown, line);
         out->t[slot].dtype = wd_spec_dtype(&params->table.spec[line], params->dtype);
         if (out->t[slot].dtype == WD_BF16)
             out->t[slot].data = params->copy + params->offset[line];
@@ -227,7 +235,7 @@ void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 
 void wd_params_zero_grads(const wd_params *params, wd_queue *queue)
 {
-    wd_op_fill(queue, &(wd_fill_args){.to = params->buffer[WD_PARAMS_G],
-                                      .type = WD_F32,
-                                      .count = params->count});
+    wd_op_fill(
+        queue,
+        &(wd_fill_args){.to = params->buffer[WD_PARAMS_G], .type = WD_F32, .count = params->count});
 }

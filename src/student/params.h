@@ -1,4 +1,4 @@
-/* The student's flat parameters: weights, gradients, moments and EMA, one buffer each.
+/* A network's flat parameters: weights, gradients, moments and EMA, one buffer each.
  *
  * Data flow: init (student/init.h) or a checkpoint fills `p`; the forward and backward passes see a
  * stage's weights and gradients as views; the optimizer works on the buffers as ranges.
@@ -46,18 +46,46 @@ typedef enum wd_params_buffer {
         WD_PARAMS_BUFFERS
 } wd_params_buffer;
 
-/* The ranks that share a student, and what brings their pieces together; borrowed. */
+/* What a network is called: all are literals. */
+typedef struct wd_params_names {
+    const char *prefix;                    /* of its tensors in checkpoints: "" or "critic." */
+    const char *buffer[WD_PARAMS_BUFFERS]; /* its blocks of memory, in plans */
+    const char *copy, *islands, *activations;
+} wd_params_names;
+
+/* The names of a network that plans call `owner`, a literal. */
+#define WD_PARAMS_NAMES(owner, prefix_)                                                            \
+    {                                                                                              \
+        .prefix = prefix_,                                                                         \
+        .buffer = {owner " weights", owner " gradients", owner " first moments",                   \
+                   owner " second moments", owner " EMA"},                                         \
+        .copy = owner " weights in bf16", .islands = owner " fp32 islands",                        \
+        .activations = owner " activations"                                                        \
+    }
+
+extern const wd_params_names wd_params_student; /* prefix "" */
+
+typedef struct wd_params_options {
+    const wd_params_names *names; /* borrowed for good */
+    const wd_dit_config *config;  /* borrowed during the call */
+    wd_dtype dtype;               /* compute dtype: F32 or BF16 */
+    unsigned kinds;               /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA */
+    int rank, ranks;              /* that share the parameters; 0 of 1: nobody does */
+} wd_params_options;
+
+/* What brings together the pieces of ranks that share a network (student/shard.h). */
 typedef struct wd_shard wd_shard;
 
 typedef struct wd_params {
+    const wd_params_names *names;
     wd_dit_config config;
-    wd_tensor_table table; /* owned */
-    int64_t *offset;       /* [table.count] first element of each tensor; owned */
-    int64_t count;         /* elements of a buffer, padding included: [count] below */
-    int64_t weights;       /* elements without padding */
-    wd_dtype dtype;        /* compute dtype: F32 or BF16 */
-    unsigned kinds;        /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA */
-    wd_device *device;     /* borrowed */
+    wd_tensor_table table;            /* owned */
+    int64_t *offset;                  /* [table.count] first element of each tensor; owned */
+    int64_t count;                    /* elements of a buffer, padding included: [count] below */
+    int64_t weights;                  /* elements without padding */
+    wd_dtype dtype;                   /* compute dtype: F32 or BF16 */
+    unsigned kinds;                   /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA */
+    wd_device *device;                /* borrowed */
     float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32, device; NULL where not
                                        * wanted; owned */
     uint16_t *copy;                   /* [count] BF16, device; NULL with dtype F32; owned */
@@ -72,19 +100,13 @@ typedef struct wd_params {
     wd_shard *shard; /* borrowed: set by wd_shard_open */
 } wd_params;
 
-/* The ranks that a student is shared among. */
-typedef struct wd_params_ranks {
-    int rank, ranks;
-} wd_params_ranks;
-
-/* Lays out the buffers for `config`, allocates them on `device`, all zero. Under a dry device this
- * is the plan. */
+/* Lays out the buffers for the configuration, allocates them on `device`, all zero. Under a dry
+ * device this is the plan. */
+wd_status wd_params_open_with(wd_params *out, const wd_params_options *options, wd_device *device,
+                              wd_err *err);
+/* A student's parameters that no ranks share. */
 wd_status wd_params_open(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
                          unsigned kinds, wd_device *device, wd_err *err);
-/* The same, shared. */
-wd_status wd_params_open_shared(wd_params *out, const wd_dit_config *config, wd_dtype dtype,
-                                unsigned kinds, wd_params_ranks ranks, wd_device *device,
-                                wd_err *err);
 void wd_params_close(wd_params *params); /* a zeroed one is fine */
 
 /* Device bytes of an open one. */

@@ -198,7 +198,7 @@ wd_status wd_pass_open(wd_pass **out, wd_params *params, const wd_dit_shape *sha
     WD_TRY_OUT(set_up(s, params, shape, mode, queue, err));
     s->plan = plan;
     WD_TRY_OUT(wd_device_alloc(&s->arena_block, params->device, plan.arena_bytes,
-                               "student activations", err));
+                               params->names->activations, err));
     s->arena = wd_arena_over(s->arena_block, plan.arena_bytes);
     WD_TRY_OUT(wd_queue_reserve_workspace(queue, plan.workspace_bytes, err));
 out:

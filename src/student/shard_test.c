@@ -17,9 +17,13 @@ typedef struct part {
 static wd_status open_part(part *p, wd_dtype dtype, wd_comm *comm, wd_device *device, wd_err *err)
 {
     *p = (part){0};
-    WD_TRY(wd_params_open_shared(&p->params, &teacher.dit, dtype,
-                                 WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA,
-                                 (wd_params_ranks){comm->rank, comm->ranks}, device, err));
+    const wd_params_options params = {.names = &wd_params_student,
+                                      .config = &teacher.dit,
+                                      .dtype = dtype,
+                                      .kinds = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA,
+                                      .rank = comm->rank,
+                                      .ranks = comm->ranks};
+    WD_TRY(wd_params_open_with(&p->params, &params, device, err));
     const wd_reduce_options options = {.comm = comm, .pieces = p->params.pieces, .scatter = true};
     WD_TRY(wd_reduce_open(&p->reduce, &options, device, err));
     return wd_shard_open(&p->shard, &p->params, p->reduce, comm, err);

@@ -1,0 +1,39 @@
+/* Inside the machine: what its files, recipes and the trainer share. */
+#ifndef WD_DISTILL_MACHINE_IMPL_H
+#define WD_DISTILL_MACHINE_IMPL_H
+
+#include "distill/machine.h"
+#include "student/readback.h"
+
+enum { WD_NETWORKS_MAX = 4 }; /* of one recipe */
+
+struct wd_machine {
+    wd_machine_options options;
+    wd_queue *queue; /* borrowed */
+    wd_sweep *sweep; /* NULL: there is no teacher */
+    wd_objective *objective;
+    wd_network *network[WD_NETWORKS_MAX]; /* the student is the first */
+    wd_params *params[WD_NETWORKS_MAX];   /* of each network */
+    int networks;
+    wd_readback *readback;
+    float *loss;         /* [batch] device: of a micro-batch's samples */
+    float *sigma;        /* [batch] host: noise levels of the last batch */
+    float *losses;       /* [ranks, accumulation, batch] host: of a result; NULL without ranks */
+    int64_t state_count; /* elements of one state's latents */
+    bool pauses; /* to be set before a step that a checkpoint or the end follows: the next one's
+                  * targets are then not yet made, so that what is saved is the same for any number
+                  * of ranks */
+};
+
+/* Adds a network of this configuration, trained as the options say. */
+wd_status wd_machine_add_network(wd_machine *machine, const wd_params_names *names,
+                                 const wd_dit_config *config, wd_err *err);
+
+/* Opens the teacher's sweep; batches come from its own trajectories. */
+wd_status wd_machine_open_trajectories(wd_machine *machine, const wd_machine_teacher *teacher,
+                                       wd_err *err);
+
+/* 1 / (samples of a step, of all ranks). */
+float wd_machine_loss_factor(const wd_machine *machine);
+
+#endif

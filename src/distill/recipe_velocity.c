@@ -1,0 +1,32 @@
+/* The student learns the teacher's guided velocity at states along the teacher's trajectories, by
+ * mean squared error: see distill/recipe.h. */
+#include "distill/machine_impl.h"
+#include "student/init.h"
+#include "student/loss.h"
+
+static wd_status velocity_open(wd_machine *m, const wd_machine_teacher *teacher, wd_err *err)
+{
+    WD_TRY(wd_machine_add_network(m, &wd_params_student, &m->options.student, err));
+    return wd_machine_open_trajectories(m, teacher, err);
+}
+
+static wd_status velocity_begin(wd_machine *m, wd_err *err)
+{
+    const wd_pipeline *teacher = m->options.teacher;
+    wd_network *student = m->network[0];
+    WD_TRY(wd_student_init(wd_network_params(student), teacher, wd_student_expert(teacher), NULL,
+                           m->queue, err));
+    if (m->options.ema) wd_optimizer_start_ema(wd_network_optimizer(student), m->queue);
+    return WD_OK;
+}
+
+static void velocity_train(wd_machine *m, const wd_batch *batch)
+{
+    const wd_pass_inputs inputs = {batch->latents, batch->timestep, batch->text};
+    const wd_pass_outputs outputs = wd_pass_forward(wd_network_pass(m->network[0]), &inputs);
+    wd_loss_velocity(m->loss, &outputs, batch->target, wd_machine_loss_factor(m), m->queue);
+    wd_network_backward(m->network[0]);
+}
+
+const wd_recipe wd_recipe_velocity = {
+    .name = "velocity", .open = velocity_open, .begin = velocity_begin, .train = velocity_train};
