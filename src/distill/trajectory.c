@@ -33,6 +33,14 @@ static int64_t slot_at(const wd_trajectory_options *o, int64_t round, int64_t i)
     return i / phases * o->steps + i % phases;
 }
 
+int64_t wd_trajectory_number(const wd_trajectory_options *o, int64_t round, int64_t slot)
+{
+    const int64_t phases = round < o->steps - 1 ? round + 1 : o->steps;
+    WD_REQUIRE(slot % o->steps < phases && slot < o->slots,
+               "slot %" PRId64 " has no target in round %" PRId64, slot, round);
+    return wd_trajectory_first_target(o, round) + slot / o->steps * phases + slot % o->steps;
+}
+
 /* A permutation of [0, count) that costs no memory: a Feistel network of four rounds over the next
  * even number of bits, walked until it lands inside (Black & Rogaway, "Ciphers with arbitrary
  * finite domains", 2002). */
@@ -87,7 +95,7 @@ static float sigma_at(const wd_trajectory_options *o, int64_t serial, int64_t k)
     if (k == 0) return 1.0f;
     if (k == o->steps) return 0.0f;
     wd_random key = {.seed = o->seed, .stream = WD_RANDOM_SIGMA, .index = (uint64_t)serial};
-    double jitter = (double)wd_random_uniform(key, (uint64_t)k) - 0.5;
+    double jitter = o->student_steps ? 0 : (double)wd_random_uniform(key, (uint64_t)k) - 0.5;
     double u = 1.0 - ((double)k + jitter) / (double)o->steps;
     return (float)wd_flow_shift(u, o->flow_shift);
 }

@@ -15,9 +15,10 @@
 
 typedef struct wd_trajectory_options {
     uint64_t seed;
-    int64_t slots;   /* N */
-    int64_t steps;   /* K */
-    int64_t prompts; /* of the data set; each is used once per epoch of trajectories */
+    int64_t slots;         /* N */
+    int64_t steps;         /* K */
+    int64_t student_steps; /* 0: the grids are jittered; S: they are even, for chords (chord.h) */
+    int64_t prompts;       /* of the data set; each is used once per epoch of trajectories */
     double flow_shift;
     int64_t num_train_timesteps; /* 1000 */
     bool integer_timesteps;      /* UniPC truncates 1000 sigma; Euler does not */
@@ -36,6 +37,9 @@ typedef struct wd_target_info {
 
 /* Number of the first target of a round. */
 int64_t wd_trajectory_first_target(const wd_trajectory_options *options, int64_t round);
+
+/* Number of the target that a slot, which has begun by then, has in a round. */
+int64_t wd_trajectory_number(const wd_trajectory_options *options, int64_t round, int64_t slot);
 
 /* All about target number `target`. */
 wd_target_info wd_trajectory_target(const wd_trajectory_options *options, int64_t target);

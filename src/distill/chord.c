@@ -1,0 +1,97 @@
+/* See distill/chord.h. */
+#include "distill/chord.h"
+
+#include <inttypes.h>
+
+#include "core/require.h"
+
+static int64_t block_length(const wd_trajectory_options *o)
+{
+    return o->steps / o->student_steps;
+}
+
+/* A slot's blocks end every L rounds, and slot j began at round j mod K, so the slots whose blocks
+ * end in `round` are every L-th from this one on. */
+static int64_t first_slot(const wd_trajectory_options *o, int64_t round)
+{
+    return (round + 1) % block_length(o);
+}
+
+/* Whether the slot, one of those above, has made a block's steps by then. */
+static bool has_block(const wd_trajectory_options *o, int64_t round, int64_t slot)
+{
+    return slot % o->steps + block_length(o) <= round + 1;
+}
+
+/* From this round on all slots have made a block's steps. */
+static int64_t ramp_end(const wd_trajectory_options *o)
+{
+    return o->steps - 1 + block_length(o);
+}
+
+/* Blocks that end in `round`. */
+static int64_t chords_of_round(const wd_trajectory_options *o, int64_t round)
+{
+    const int64_t length = block_length(o), first = first_slot(o, round);
+    int64_t count = 0;
+    if (round >= ramp_end(o)) return first < o->slots ? (o->slots - first - 1) / length + 1 : 0;
+    for (int64_t slot = first; slot < o->slots; slot += length) count += has_block(o, round, slot);
+    return count;
+}
+
+int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round)
+{
+    const int64_t length = block_length(options), ramp = ramp_end(options);
+    int64_t total = 0;
+    for (int64_t r = 0; r < round && r < ramp; r++) total += chords_of_round(options, r);
+    if (round <= ramp) return total;
+    total += (round - ramp) / length * options->slots; /* each slot ends one block in L rounds */
+    for (int64_t r = round - (round - ramp) % length; r < round; r++)
+        total += chords_of_round(options, r);
+    return total;
+}
+
+/* The round of chord `number`; *index: which of that round's it is. */
+static int64_t round_of(int64_t *index, const wd_trajectory_options *o, int64_t number)
+{
+    const int64_t length = block_length(o), ramp = ramp_end(o), before = wd_chord_first(o, ramp);
+    int64_t round = 0, left = number;
+    if (number >= before) {
+        round = ramp + (number - before) / o->slots * length;
+        left = (number - before) % o->slots;
+    }
+    while (left >= chords_of_round(o, round)) left -= chords_of_round(o, round++);
+    *index = left;
+    return round;
+}
+
+/* The slot of a round's chord number `index`. */
+static int64_t slot_of(const wd_trajectory_options *o, int64_t round, int64_t index)
+{
+    int64_t slot = first_slot(o, round);
+    if (round >= ramp_end(o)) return slot + index * block_length(o);
+    while (!has_block(o, round, slot) || index-- > 0) slot += block_length(o);
+    return slot;
+}
+
+wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
+{
+    const int64_t length = block_length(options);
+    int64_t index;
+    WD_REQUIRE(number >= 0 && length <= WD_CHORD_STEPS_MAX,
+               "there is no chord %" PRId64 " of %" PRId64 " steps", number, length);
+    wd_chord c = {.round = round_of(&index, options, number), .length = length};
+    c.slot = slot_of(options, c.round, index);
+    double begin = 0, end = 0;
+    wd_target_info target[WD_CHORD_STEPS_MAX];
+    for (int64_t i = 0; i < length; i++) {
+        c.target[i] = wd_trajectory_number(options, c.round - length + 1 + i, c.slot);
+        target[i] = wd_trajectory_target(options, c.target[i]);
+    }
+    begin = (double)target[0].sigma;
+    end = (double)target[length - 1].sigma_next;
+    for (int64_t i = 0; i < length; i++)
+        c.weight[i] =
+            (float)(((double)target[i].sigma_next - (double)target[i].sigma) / (end - begin));
+    return c;
+}

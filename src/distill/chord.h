@@ -1,0 +1,37 @@
+/* Chords: what a student of few steps learns from the teacher's trajectories.
+ *
+ * A trajectory of K steps is S blocks of L = K / S steps, and a student of S steps is to do a block
+ * at once. Its target at the state X where a block begins is the slope of the straight line, the
+ * chord, to the state where the block ends:
+ *
+ *     (X_end - X) / (sigma_end - sigma) = sum over the block of w_i v_i,
+ *     w_i = (sigma_{i+1} - sigma_i) / (sigma_end - sigma),
+ *
+ * with v_i the teacher's guided velocities that moved the trajectory along (Euler). The student
+ * then samples by X_end = X + (sigma_end - sigma) u, which is one Euler step on the coarse grid.
+ * Source: trajectory consistency by averaged velocities, as in PDD (arXiv 2607.26004).
+ *
+ * Chords are numbered in the order in which they become known: by the round in which a block's
+ * last velocity is made, and in a round by slot. All of this follows from the number alone. */
+#ifndef WD_DISTILL_CHORD_H
+#define WD_DISTILL_CHORD_H
+
+#include "distill/trajectory.h"
+
+enum { WD_CHORD_STEPS_MAX = 64 }; /* L */
+
+typedef struct wd_chord {
+    int64_t round, slot;                /* of the block's last target */
+    int64_t length;                     /* L */
+    int64_t target[WD_CHORD_STEPS_MAX]; /* numbers of the block's targets, the first one first */
+    float weight[WD_CHORD_STEPS_MAX];   /* w_i: their sum is 1 */
+} wd_chord;
+
+/* How many chords are known once all targets of the rounds before `round` are made, which is the
+ * number of the first chord of `round`. options->student_steps (S) divides options->steps. */
+int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round);
+
+/* All about chord `number`. */
+wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number);
+
+#endif

@@ -1,0 +1,99 @@
+/* Tests of chords: which there are, in which order, and what their weights add up to. */
+#include "testing.h"
+
+#include <math.h>
+
+#include "distill/chord.h"
+
+static wd_trajectory_options options_of(int64_t slots, int64_t steps, int64_t student_steps)
+{
+    return (wd_trajectory_options){.seed = 5,
+                                   .slots = slots,
+                                   .steps = steps,
+                                   .student_steps = student_steps,
+                                   .prompts = 37,
+                                   .flow_shift = 3.0,
+                                   .num_train_timesteps = 1000,
+                                   .integer_timesteps = true};
+}
+
+/* Walks the rounds target by target, and finds each chord by its number when its block ends. */
+static void check_numbers(wd_trajectory_options o)
+{
+    const int64_t length = o.steps / o.student_steps;
+    int64_t number = 0, target = 0;
+    for (int64_t round = 0; round < 4 * o.steps; round++) {
+        assert_int_equal(wd_chord_first(&o, round), number);
+        for (int64_t slot = 0; slot < o.slots; slot++) {
+            if (slot % o.steps > round) continue;
+            const wd_target_info t = wd_trajectory_target(&o, target);
+            assert_int_equal(wd_trajectory_number(&o, round, slot), target++);
+            if ((t.step + 1) % length) continue;
+            const wd_chord c = wd_chord_at(&o, number++);
+            assert_int_equal(c.round, round);
+            assert_int_equal(c.slot, slot);
+            assert_int_equal(c.length, length);
+            assert_int_equal(c.target[length - 1], target - 1);
+        }
+    }
+    assert_true(number > 0);
+}
+
+static void numbers_agree_with_rounds(void **state)
+{
+    (void)state;
+    static const int64_t slots[] = {1, 3, 13, 16, 64}, steps[] = {4, 6, 12, 16};
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 4; k++)
+            for (int64_t s = 1; s <= steps[k]; s++)
+                if (steps[k] % s == 0) check_numbers(options_of(slots[i], steps[k], s));
+}
+
+/* The chord's end, reached by the weights, is where the trajectory's Euler steps lead. */
+static void a_chord_leads_where_its_block_leads(void **state)
+{
+    (void)state;
+    const wd_trajectory_options o = options_of(13, 12, 3);
+    for (int64_t number = 0; number < 200; number++) {
+        const wd_chord c = wd_chord_at(&o, number);
+        const wd_target_info begin = wd_trajectory_target(&o, c.target[0]);
+        const wd_target_info end = wd_trajectory_target(&o, c.target[c.length - 1]);
+        double steps = 0, slope = 0, sum = 0;
+        for (int64_t i = 0; i < c.length; i++) {
+            const wd_target_info t = wd_trajectory_target(&o, c.target[i]);
+            const double v = sin((double)(7 * number + i)); /* any velocity */
+            assert_int_equal(t.serial, begin.serial);
+            assert_int_equal(t.step, begin.step + i);
+            steps += ((double)t.sigma_next - (double)t.sigma) * v;
+            slope += (double)c.weight[i] * v;
+            sum += (double)c.weight[i];
+        }
+        assert_int_equal(begin.step % c.length, 0);
+        assert_float_equal(sum, 1, 1e-6);
+        assert_float_equal(slope * ((double)end.sigma_next - (double)begin.sigma), steps, 1e-6);
+    }
+}
+
+/* Blocks begin at the noise levels at which a student of so many steps samples. */
+static void blocks_begin_on_the_students_grid(void **state)
+{
+    (void)state;
+    const wd_trajectory_options o = options_of(8, 16, 4);
+    static const double u[] = {1, 0.75, 0.5, 0.25};
+    for (int64_t number = 0; number < 100; number++) {
+        const wd_chord c = wd_chord_at(&o, number);
+        const wd_target_info t = wd_trajectory_target(&o, c.target[0]);
+        const double at = u[t.step / 4], sigma = 3 * at / (1 + 2 * at);
+        assert_float_equal(t.sigma, sigma, 1e-6);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_agree_with_rounds),
+        cmocka_unit_test(a_chord_leads_where_its_block_leads),
+        cmocka_unit_test(blocks_begin_on_the_students_grid),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
