@@ -116,7 +116,8 @@ static void what_cannot_be_is_refused_by_name(void **state)
 {
     (void)state;
     refuse(WD_INVALID_ARGUMENT, "--height, --width: expected multiples of 16", "--height", "72");
-    refuse(WD_INVALID_ARGUMENT, "--steps: expected a whole number from 1", "--steps", "0");
+    refuse(WD_INVALID_ARGUMENT, "--steps: expected a whole number from 0 to 1000", "--steps",
+           "1001");
     refuse(WD_INVALID_ARGUMENT, "found both", "--prompts", "x.txt");
     refuse(WD_INVALID_ARGUMENT, "expected one device, found 2", "--device", "sim:2x2GiB");
     refuse(WD_NOT_FOUND, "x.safetensors", "--latents", "x.safetensors");

@@ -25,13 +25,13 @@ static wd_status arrays(float ***out, int64_t n, size_t elements, wd_err *err)
 
 static bool has_reference(const wd_eval_job *j)
 {
-    return j->options->reference_steps != j->options->steps;
+    return j->options->reference_steps != j->report.steps;
 }
 
 static wd_status allocate(wd_eval_job *j, wd_err *err)
 {
     const size_t all = (size_t)(j->count * j->each), batch = (size_t)(j->batch * j->each);
-    const int64_t values = 3 * j->report.height * j->report.width, steps = j->options->steps;
+    const int64_t values = 3 * j->report.height * j->report.width, steps = j->report.steps;
     const int pictures = has_reference(j) ? PICTURES : SIDES;
     for (int s = 0; s < pictures; s++) {
         WD_TRY(wd_alloc((void **)&j->latents[s], all, sizeof(float), "latents", err));
@@ -65,7 +65,7 @@ static wd_status open_side(wd_eval_job *j, int side, wd_err *err)
         .pipeline = pipeline,
         .embeds = &j->embeds,
         .dtype = j->dtype,
-        .steps = j->options->steps,
+        .steps = j->report.steps,
         .guidance_scale = {s->guidance_scale[0], s->guidance_scale[1]},
         .height = j->height,
         .width = j->width,
@@ -108,14 +108,14 @@ enum { VELOCITY, LATENTS, PSNR, REFERENCE_PSNR, CORRELATION };
 static wd_status compare_velocities(wd_eval_job *j, int64_t first, int64_t n, wd_err *err)
 {
     memset(j->mean, 0, (size_t)n * sizeof *j->mean);
-    for (int64_t k = 0; k < j->options->steps; k++) {
+    for (int64_t k = 0; k < j->report.steps; k++) {
         WD_TRY(wd_painter_velocity(j->painter[STUDENT], j->velocity, j->states[k],
                                    j->schedule.timestep[k], first, n, err));
         for (int64_t i = 0; i < n; i++) {
             const wd_difference d = wd_difference_of(j->velocity + i * j->each,
                                                      j->velocities[k] + i * j->each, j->each);
             wd_difference_add(&j->by_level[k], d);
-            j->mean[i] += wd_difference_relative(d) / (double)j->options->steps;
+            j->mean[i] += wd_difference_relative(d) / (double)j->report.steps;
         }
     }
     for (int64_t i = 0; i < n; i++) wd_tally_add(&j->by_picture[VELOCITY], j->mean[i]);
@@ -202,7 +202,7 @@ static wd_status paint_references(wd_eval_job *j, uint64_t seed, wd_err *err)
         n = batch_size(j, i);
         WD_TRY(paint(j, REFERENCE, seed, i, n, err));
     }
-    return wd_painter_set_steps(teacher, j->options->steps, err);
+    return wd_painter_set_steps(teacher, j->report.steps, err);
 }
 
 static wd_status run_seed(wd_eval_job *j, int64_t number, wd_err *err)
@@ -279,8 +279,8 @@ wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
     wd_eval_job j = {.options = options};
     WD_TRY(wd_run_open(&j.run, WD_JOB_EVAL, options, options->device, options->num_threads, err));
     const wd_status status = run(text, &j, err);
-    for (int64_t i = 0; j.states && i <= options->steps; i++) wd_free(j.states[i]);
-    for (int64_t i = 0; j.velocities && i < options->steps; i++) wd_free(j.velocities[i]);
+    for (int64_t i = 0; j.states && i <= j.report.steps; i++) wd_free(j.states[i]);
+    for (int64_t i = 0; j.velocities && i < j.report.steps; i++) wd_free(j.velocities[i]);
     for (int s = 0; s < PICTURES; s++) {
         wd_free(j.latents[s]);
         wd_free(j.image[s]);

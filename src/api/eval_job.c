@@ -91,7 +91,7 @@ wd_status wd_eval_choose(wd_eval_job *j, wd_err *err)
     j->report.student.guidance_scale[0] = j->report.student.guidance_scale[1] = 1;
     j->report.pictures = j->count;
     j->report.seeds = o->seeds;
-    j->report.steps = o->steps;
+    j->report.steps = o->steps ? o->steps : student->default_steps;
     j->report.reference_steps = o->reference_steps;
     j->report.height = height;
     j->report.width = width;

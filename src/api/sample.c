@@ -38,6 +38,7 @@ typedef struct job {
     wd_prompt_embeds embeds;
     wd_painter *painter;
     float *latents; /* [count, C, 1, H, W] */
+    int64_t steps;
     float **trace;  /* [steps + 1], each as latents; NULL: none */
     float *image;   /* [count, 3, H s, W s] in [0, 1] */
     double paint_s, decode_s;
@@ -78,6 +79,7 @@ static wd_status choose_size(job *j, wd_err *err)
                        unit, height, width);
     j->height = height / wd_pipeline_vae_scale(&j->pipeline);
     j->width = width / wd_pipeline_vae_scale(&j->pipeline);
+    j->steps = o->steps ? o->steps : j->pipeline.default_steps;
     j->tokens = o->max_sequence_length ? o->max_sequence_length : j->pipeline.text_tokens;
     return WD_OK;
 }
@@ -162,7 +164,7 @@ static wd_status given_latents(job *j, wd_err *err)
 static wd_status prepare_latents(job *j, wd_err *err)
 {
     const size_t all = (size_t)(j->count * latents_each(j));
-    const int64_t steps = j->options->steps;
+    const int64_t steps = j->steps;
     if (j->options->latents) {
         WD_TRY(given_latents(j, err));
     } else {
@@ -180,7 +182,7 @@ static wd_status paint_batch(job *j, int64_t first, int64_t count, wd_err *err)
 {
     const int64_t each = latents_each(j);
     float *at[WD_SCHEDULE_STEPS_MAX + 1];
-    for (int64_t i = 0; j->trace && i <= j->options->steps; i++) at[i] = j->trace[i] + first * each;
+    for (int64_t i = 0; j->trace && i <= j->steps; i++) at[i] = j->trace[i] + first * each;
     const wd_painter_trace trace = {.latents = j->trace ? at : NULL};
     return wd_painter_run(j->painter, j->latents + first * each, &trace, first, count, err);
 }
@@ -192,7 +194,7 @@ static wd_status paint(job *j, wd_err *err)
         .embeds = &j->embeds,
         .scheduler = &j->scheduler,
         .dtype = j->dtype,
-        .steps = j->options->steps,
+        .steps = j->steps,
         .guidance_scale = {j->guidance_scale[0], j->guidance_scale[1]},
         .height = j->height,
         .width = j->width,
@@ -255,7 +257,7 @@ static wd_status trace_text(text_trace *t, const wd_prompt_embeds *e, wd_err *er
 static wd_status write_trace(const job *j, wd_err *err)
 {
     const wd_prompt_embeds *e = &j->embeds;
-    const int64_t steps = j->options->steps, n = j->count;
+    const int64_t steps = j->steps, n = j->count;
     const int64_t scale = wd_pipeline_vae_scale(&j->pipeline);
     const int64_t ids_dim[2] = {n, e->tokens}, rows_dim[3] = {n, e->tokens, e->width};
     const int64_t latents_dim[5] = {n, j->pipeline.dit.in_channels, 1, j->height, j->width};
@@ -303,8 +305,8 @@ static wd_status run(job *j, wd_err *err)
     wd_log(WD_LOG_INFO,
            "%" PRId64 " picture%s of %" PRId64 "x%" PRId64 ", %" PRId64
            " step%s: %.3g s each, of which %.3g s decoding; written to %s",
-           j->count, j->count == 1 ? "" : "s", j->width * scale, j->height * scale, o->steps,
-           o->steps == 1 ? "" : "s", (j->paint_s + j->decode_s) / (double)j->count,
+           j->count, j->count == 1 ? "" : "s", j->width * scale, j->height * scale, j->steps,
+           j->steps == 1 ? "" : "s", (j->paint_s + j->decode_s) / (double)j->count,
            j->decode_s / (double)j->count, o->out);
     return WD_OK;
 }
@@ -317,7 +319,7 @@ wd_status wd_sample(const wd_sample_options *options, wd_err *err)
     wd_painter_close(j.painter);
     wd_prompt_embeds_close(&j.embeds);
     wd_prompts_close(&j.file);
-    for (int64_t i = 0; j.trace && i <= options->steps; i++) wd_free(j.trace[i]);
+    for (int64_t i = 0; j.trace && i <= j.steps; i++) wd_free(j.trace[i]);
     wd_free(j.trace);
     wd_free(j.latents);
     wd_free(j.image);

@@ -28,7 +28,8 @@ static const wd_option sample_table[] = {
      .help = "Folder for 0000.png, 0001.png, ... and contact-sheet.png; or a .png file for one "
              "prompt"},
 
-    {WD_INT_LINE(steps, "20", 1, 1000), .group = "Sampling", .help = "Sampling steps"},
+    {WD_INT_LINE(steps, "0", 0, 1000), .group = "Sampling",
+     .help = "Sampling steps; 0: what the model's card says, else 20"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Sampling",
      .help = "Guidance; 1: none. Default: 1 for a student of this program, else 5"},
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
@@ -79,7 +80,8 @@ static const wd_option eval_table[] = {
     {WD_INT_LINE(seeds, "1", 1, 1000), .group = "Pictures",
      .help = "Draw every prompt with so many seeds, from --seed up: several give standard errors "
              "that mean something, and the diversity of pictures"},
-    {WD_INT_LINE(steps, "20", 1, 1000), .group = "Sampling", .help = "Sampling steps of both"},
+    {WD_INT_LINE(steps, "0", 0, 1000), .group = "Sampling",
+     .help = "Sampling steps of both; 0: what the student's card says, else 20"},
     {WD_INT_LINE(reference_steps, "20", 1, 1000), .group = "Sampling",
      .help = "The student's pictures are also compared with the teacher's in so many steps"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Sampling",
@@ -128,20 +130,17 @@ static const wd_option forward_table[] = {
 wd_option_table wd_table_sample(void)
 {
     return (wd_option_table){sample_table, sizeof sample_table / sizeof *sample_table,
-                             sizeof(wd_sample_options),
-                             offsetof(wd_sample_options, bytes)};
+                             sizeof(wd_sample_options), offsetof(wd_sample_options, bytes)};
 }
 
 wd_option_table wd_table_eval(void)
 {
     return (wd_option_table){eval_table, sizeof eval_table / sizeof *eval_table,
-                             sizeof(wd_eval_options),
-                             offsetof(wd_eval_options, bytes)};
+                             sizeof(wd_eval_options), offsetof(wd_eval_options, bytes)};
 }
 
 wd_option_table wd_table_forward(void)
 {
     return (wd_option_table){forward_table, sizeof forward_table / sizeof *forward_table,
-                             sizeof(wd_forward_options),
-                             offsetof(wd_forward_options, bytes)};
+                             sizeof(wd_forward_options), offsetof(wd_forward_options, bytes)};
 }

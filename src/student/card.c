@@ -37,21 +37,22 @@ static void write_facts(FILE *out, const wd_params *p, const wd_export_options *
             "A Wan transformer with %.3g million weights (%lld blocks, width %lld, %lld heads, "
             "feed-forward %lld, %s), distilled with WanDistiller %s",
             (double)p->weights * 1e-6, (long long)c->layers, (long long)wd_dit_width(c),
-            (long long)c->heads, (long long)c->ffn_dim, wd_dtype_option_name(o->dtype),
-            WD_VERSION);
+            (long long)c->heads, (long long)c->ffn_dim, wd_dtype_option_name(o->dtype), WD_VERSION);
     if (o->trained_steps) fprintf(out, " in %lld steps", (long long)o->trained_steps);
     fprintf(out, ". Text encoder, tokenizer and VAE are the teacher's.\n\n");
-    fprintf(out, "Classifier-free guidance is folded in: the student answers as the teacher does "
-                 "with guidance scale %g", o->guidance_scale[0]);
+    fprintf(out,
+            "Classifier-free guidance is folded in: the student answers as the teacher does "
+            "with guidance scale %g",
+            o->guidance_scale[0]);
     if (o->guidance_scale[1] != o->guidance_scale[0]) {
         fprintf(out, " (high noise) and %g (low noise)", o->guidance_scale[1]);
     }
     /* wd_pipeline_open finds a model's size in the line that says how to sample. */
     fprintf(out,
             ", so there is one evaluation per step, and no negative prompt. Sample with %lld "
-            "steps, guidance 1, %lldx%lld, prompts of up to %lld tokens, flow shift %g.\n\n",
-            (long long)o->sampling_steps, (long long)o->width, (long long)o->height,
-            (long long)o->text_tokens, o->flow_shift);
+            "step%s, guidance 1, %lldx%lld, prompts of up to %lld tokens, flow shift %g.\n\n",
+            (long long)o->sampling_steps, o->sampling_steps == 1 ? "" : "s", (long long)o->width,
+            (long long)o->height, (long long)o->text_tokens, o->flow_shift);
 }
 
 /* As a Python string. */
@@ -79,9 +80,10 @@ static wd_status copy_line(char **out, const char *text, wd_err *err)
 /* `word`: the prompt for a shell. */
 static void write_usage(FILE *out, const wd_export_options *o, const char *word)
 {
-    fprintf(out, "## Sampling\n\n```python\nimport torch\nfrom diffusers import WanPipeline\n\n"
-                 "pipe = WanPipeline.from_pretrained(\"path/to/this/folder\", "
-                 "torch_dtype=torch.%s)\npipe.to(\"cuda\")  # or \"cpu\"\nout = pipe(\n    prompt=",
+    fprintf(out,
+            "## Sampling\n\n```python\nimport torch\nfrom diffusers import WanPipeline\n\n"
+            "pipe = WanPipeline.from_pretrained(\"path/to/this/folder\", "
+            "torch_dtype=torch.%s)\npipe.to(\"cuda\")  # or \"cpu\"\nout = pipe(\n    prompt=",
             wd_dtype_option_name(o->dtype));
     write_for_python(out, o->prompt);
     fprintf(out,

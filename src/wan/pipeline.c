@@ -286,9 +286,9 @@ static wd_status open_folder(wd_pipeline *p, wd_err *err)
     }
     if (!any && !index) WD_TRY(open_bare(p, err));
     WD_TRY(check_widths(p, err));
-    if (!p->default_height)
-        WD_TRY(wd_pipeline_size_from_card(&p->default_height, &p->default_width, p, err));
+    WD_TRY(wd_pipeline_card_read(p, err));
     if (!p->default_height) p->default_height = p->default_width = WD_PIPELINE_DEFAULT_PIXELS;
+    if (!p->default_steps) p->default_steps = WD_PIPELINE_DEFAULT_STEPS;
     wd_preset_advise(p);
     return WD_OK;
 }

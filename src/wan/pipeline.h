@@ -23,7 +23,7 @@ typedef enum wd_component {
 
 const char *wd_component_name(wd_component component); /* its folder: "transformer_2" */
 
-enum { WD_PIPELINE_DEFAULT_PIXELS = 512 };
+enum { WD_PIPELINE_DEFAULT_PIXELS = 512, WD_PIPELINE_DEFAULT_STEPS = 20 };
 
 typedef struct wd_pipeline {
     char path[WD_PATH_MAX];
@@ -42,7 +42,8 @@ typedef struct wd_pipeline {
      * line of the model card (README.md), else WD_PIPELINE_DEFAULT_PIXELS: a picture's, also of a
      * model whose videos are larger. */
     int64_t default_height, default_width;
-    double guidance_scale[2];    /* of each expert, as the model's authors use it; 5: unknown */
+    int64_t default_steps;    /* of sampling: "<steps> steps" on that line of the card, else 20 */
+    double guidance_scale[2]; /* of each expert, as the model's authors use it; 5: unknown */
     const char *negative_prompt; /* theirs, without what speaks against still pictures; "" */
     int64_t text_tokens; /* default text length: the tokenizer's model_max_length, at most 512 */
 } wd_pipeline;

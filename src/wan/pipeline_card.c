@@ -1,5 +1,6 @@
-/* Default picture sizes: see wan/pipeline_card.h. Wan's own files state none (their cards speak of
- * video); models made for one size say it in a configuration or on their card. */
+/* Default picture sizes and sampling steps: see wan/pipeline_card.h. Wan's own files state none
+ * (their cards speak of video); models made for one size say it in a configuration or on their
+ * card. */
 #include "wan/pipeline_card.h"
 
 #include <ctype.h>
@@ -9,7 +10,7 @@
 
 #include "core/memory.h"
 
-enum { PIXELS_MIN = 16, PIXELS_MAX = 1 << 14, CARD_BYTES_MAX = 1 << 20 };
+enum { PIXELS_MIN = 16, PIXELS_MAX = 1 << 14, STEPS_MAX = 1000, CARD_BYTES_MAX = 1 << 20 };
 
 static bool usable(int64_t pixels)
 {
@@ -57,8 +58,26 @@ static bool find_size(int64_t *height, int64_t *width, const char *text)
     return false;
 }
 
-wd_status wd_pipeline_size_from_card(int64_t *height, int64_t *width, const wd_pipeline *pipeline,
-                                     wd_err *err)
+/* The first "<number> step" of a text that ends with '\0' or a newline; 0: there is none. */
+static int64_t find_steps(const char *text)
+{
+    for (const char *p = text; *p && *p != '\n'; p++) {
+        char *end;
+        if (!isdigit((unsigned char)*p) || (p > text && isalnum((unsigned char)p[-1]))) continue;
+        const long long steps = strtoll(p, &end, 10);
+        if (!strncmp(end, " step", 5) && steps > 0 && steps <= STEPS_MAX) return steps;
+    }
+    return 0;
+}
+
+/* What a line says behind the word "sample". */
+static void read_line(wd_pipeline *p, const char *line)
+{
+    if (!p->default_height) find_size(&p->default_height, &p->default_width, line);
+    if (!p->default_steps) p->default_steps = find_steps(line);
+}
+
+wd_status wd_pipeline_card_read(wd_pipeline *pipeline, wd_err *err)
 {
     static const char word[] = "sample";
     char path[WD_PATH_MAX], *card;
@@ -72,7 +91,7 @@ wd_status wd_pipeline_size_from_card(int64_t *height, int64_t *width, const wd_p
         bool ends = !(isalnum((unsigned char)p[length]) || p[length] == '_');
         p += length;
         if (!begins || !ends) continue;
-        if (find_size(height, width, p)) break;
+        read_line(pipeline, p);
         p += strcspn(p, "\n"); /* the rest of the line has been looked at */
     }
     wd_free(card);

@@ -268,13 +268,15 @@ static void default_sizes(void **state)
     (void)state;
     static const struct {
         const char *index, *card;
-        int height, width;
+        int height, width, steps;
     } cases[] = {
-        {INDEX("\"sample_size\":256"), "Sample at 64x64", 256, 256},
-        {INDEX("\"image_size\":[480,832]"), "", 480, 832},
-        {INDEX("\"x\":1"), "Any text.\nSample with 20 steps, 832x480.\n", 480, 832},
-        {INDEX("\"x\":1"), "It makes 1280x720 video.\n--sample_shift 8 640x640\n", 512, 512},
-        {INDEX("\"x\":1"), "Samples of 17x512x512.\nSample 0x1 and 65x64, then 96x128", 128, 96},
+        {INDEX("\"sample_size\":256"), "Sample at 64x64 in 1 step", 256, 256, 1},
+        {INDEX("\"image_size\":[480,832]"), "", 480, 832, 20},
+        {INDEX("\"x\":1"), "Any 7 steps.\nSample with 4 steps, 832x480.\n", 480, 832, 4},
+        {INDEX("\"x\":1"), "It makes 1280x720 video.\n--sample_shift 8 640x640\n", 512, 512, 20},
+        {INDEX("\"x\":1"), "Samples of 17x512x512.\nSample 0x1 and 65x64, then 96x128", 128, 96,
+         20},
+        {INDEX("\"x\":1"), "Sample in 99999999999999999999 steps or x4 steps", 512, 512, 20},
     };
     wd_err err;
     wd_pipeline p;
@@ -286,6 +288,7 @@ static void default_sizes(void **state)
         wd_test_ok(wd_pipeline_open(&p, root, &err), &err);
         assert_int_equal(p.default_height, cases[i].height);
         assert_int_equal(p.default_width, cases[i].width);
+        assert_int_equal(p.default_steps, cases[i].steps);
     }
 }
 

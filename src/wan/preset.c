@@ -123,6 +123,7 @@ wd_status wd_preset_pipeline(wd_pipeline *out, const char *name, wd_err *err)
                          .expand_timesteps = p->expand_timesteps,
                          .default_height = WD_PIPELINE_DEFAULT_PIXELS,
                          .default_width = WD_PIPELINE_DEFAULT_PIXELS,
+                         .default_steps = WD_PIPELINE_DEFAULT_STEPS,
                          .text_tokens = 512};
     for (wd_component c = 0; c < WD_COMPONENT_COUNT; c++) out->has[c] = true;
     out->has[WD_COMPONENT_TRANSFORMER_2] = p->boundary_ratio > 0;

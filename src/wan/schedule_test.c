@@ -52,6 +52,19 @@ static void tables_are_those_of_diffusers(void **state)
     json_decref(all);
 }
 
+/* A student of chords learns at the noise levels u = 1, 3/4, 1/2, 1/4 of four steps, shifted. The
+ * table of so few steps has these to a thousandth. */
+static void few_steps_are_even_ones(void **state)
+{
+    (void)state;
+    const wd_scheduler_config config = unipc(3);
+    wd_schedule s;
+    assert_int_equal(wd_schedule_open(&s, &config, 4, NULL), WD_OK);
+    for (int i = 0; i <= 4; i++)
+        assert_float_equal(s.sigma[i], wd_flow_shift(1 - i / 4.0, 3), 1e-3);
+    wd_schedule_close(&s);
+}
+
 static void last_sigma_may_stay_above_zero(void **state)
 {
     (void)state;
@@ -108,6 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_those_of_diffusers),
+        cmocka_unit_test(few_steps_are_even_ones),
         cmocka_unit_test(last_sigma_may_stay_above_zero),
         cmocka_unit_test(unusable_values_are_refused_by_name),
         cmocka_unit_test(allocations_that_fail_leak_nothing),
