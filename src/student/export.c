@@ -59,8 +59,8 @@ static wd_status cut_shards(shards *out, const wd_params *params, const wd_expor
                             wd_err *err)
 {
     *out = (shards){0};
-    WD_TRY(wd_alloc((void **)&out->shard, (size_t)params->table.count, sizeof *out->shard,
-                    "shards", err));
+    WD_TRY(wd_alloc((void **)&out->shard, (size_t)params->table.count, sizeof *out->shard, "shards",
+                    err));
     uint64_t filled = 0;
     out->count = 1;
     for (int64_t line = 0; line < params->table.count; line++) {
@@ -131,9 +131,8 @@ static wd_status write_shard(const char *folder, const wd_params *params, const 
     for (int64_t line = 0; line < params->table.count; line++) {
         const wd_tensor_spec *spec = &params->table.spec[line];
         if (cut->shard[line] != shard) continue;
-        items[n] = (wd_safetensors_item){.name = spec->name,
-                                         .dtype = wd_spec_dtype(spec, options->dtype),
-                                         .ndim = spec->ndim};
+        items[n] = (wd_safetensors_item){
+            .name = spec->name, .dtype = wd_spec_dtype(spec, options->dtype), .ndim = spec->ndim};
         memcpy(items[n++].dim, spec->dim, sizeof spec->dim);
     }
     WD_TRY_OUT(wd_safetensors_create(&writer, path, items, n, metadata, err));
@@ -191,8 +190,7 @@ static wd_status write_transformer(const char *folder, const wd_params *params,
     float *staging = NULL;
     wd_status status = WD_OK;
     WD_TRY_OUT(wd_folder_make(folder, err));
-    WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_FLOATS, sizeof *staging, "export staging",
-                        err));
+    WD_TRY_OUT(wd_alloc((void **)&staging, STAGING_FLOATS, sizeof *staging, "export staging", err));
     WD_TRY_OUT(cut_shards(&cut, params, options, err));
     WD_TRY_OUT(write_config(folder, params, options, err));
     for (int shard = 0; shard < cut.count; shard++) {
@@ -209,7 +207,7 @@ out:
 /* ---- what is made from the teacher's files ---- */
 
 /* A copy of the teacher's scheduler with another shift: UniPC calls it flow_shift, Euler shift. */
-static wd_status make_scheduler(json_t **out, const wd_pipeline *teacher, double flow_shift,
+static wd_status copy_scheduler(json_t **out, const wd_pipeline *teacher, double flow_shift,
                                 wd_err *err)
 {
     char path[WD_PATH_MAX];
@@ -225,8 +223,31 @@ static wd_status make_scheduler(json_t **out, const wd_pipeline *teacher, double
     return WD_OK;
 }
 
-/* The teacher's model_index.json without its second expert: components are [library, class]. */
-static wd_status make_model_index(json_t **out, const wd_pipeline *teacher, wd_err *err)
+/* UniPC of order 1 without corrector makes Euler's steps. diffusers' Euler scheduler would not do:
+ * its grid of few steps has a last one that hardly moves. */
+static wd_status make_chord_scheduler(json_t **out, const wd_export_options *options, wd_err *err)
+{
+    json_t *steps = json_array(), *config;
+    bool failed = !steps;
+    for (int64_t i = 0; i < options->student_steps && !failed; i++)
+        failed = json_array_append_new(steps, json_integer((json_int_t)i));
+    config =
+        json_pack("{s:s, s:I, s:s, s:b, s:f, s:i, s:o}", "_class_name",
+                  wd_scheduler_class_name(WD_SCHEDULER_UNIPC), "num_train_timesteps",
+                  (json_int_t)1000, "prediction_type", "flow_prediction", "use_flow_sigmas", 1,
+                  "flow_shift", options->flow_shift, "solver_order", 1, "disable_corrector", steps);
+    if (config && !failed) {
+        *out = config;
+        return WD_OK;
+    }
+    json_decref(config);
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the scheduler's configuration");
+}
+
+/* The teacher's model_index.json without its second expert: components are [library, class].
+ * `chords`: the scheduler is make_chord_scheduler's. */
+static wd_status make_model_index(json_t **out, const wd_pipeline *teacher, bool chords,
+                                  wd_err *err)
 {
     static const wd_component kept[] = {WD_COMPONENT_SCHEDULER, WD_COMPONENT_TEXT_ENCODER,
                                         WD_COMPONENT_TOKENIZER, WD_COMPONENT_TRANSFORMER,
@@ -240,6 +261,10 @@ static wd_status make_model_index(json_t **out, const wd_pipeline *teacher, wd_e
                       "_diffusers_version", json_object_get(from, "_diffusers_version"),
                       "boundary_ratio", "expand_timesteps", (int)teacher->expand_timesteps,
                       "transformer_2");
+    if (chords)
+        json_object_set_new(
+            from, wd_component_name(WD_COMPONENT_SCHEDULER),
+            json_pack("[ss]", "diffusers", wd_scheduler_class_name(WD_SCHEDULER_UNIPC)));
     bool failed = !index;
     for (size_t i = 0; i < sizeof kept / sizeof *kept && !failed; i++) {
         const char *name = wd_component_name(kept[i]);
@@ -273,14 +298,16 @@ static wd_status write_scheduler(const char *folder, const wd_pipeline *teacher,
                                  const wd_export_options *options, wd_err *err)
 {
     json_t *config = NULL;
-    WD_TRY(make_scheduler(&config, teacher, options->flow_shift, err));
+    WD_TRY(options->student_steps ? make_chord_scheduler(&config, options, err)
+                                  : copy_scheduler(&config, teacher, options->flow_shift, err));
     return save(config, folder, "scheduler_config.json", err);
 }
 
-static wd_status write_model_index(const char *folder, const wd_pipeline *teacher, wd_err *err)
+static wd_status write_model_index(const char *folder, const wd_pipeline *teacher,
+                                   const wd_export_options *options, wd_err *err)
 {
     json_t *index = NULL;
-    WD_TRY(make_model_index(&index, teacher, err));
+    WD_TRY(make_model_index(&index, teacher, options->student_steps > 0, err));
     return save(index, folder, "model_index.json", err);
 }
 
@@ -313,7 +340,7 @@ static wd_status check_teacher(const wd_pipeline *teacher, wd_err *err)
     json_t *index;
     WD_TRY(wd_pipeline_require(teacher, WD_COMPONENT_SCHEDULER, err));
     WD_TRY(wd_components_check(teacher, err));
-    WD_TRY(make_model_index(&index, teacher, err));
+    WD_TRY(make_model_index(&index, teacher, false, err));
     json_decref(index);
     return WD_OK;
 }
@@ -352,7 +379,7 @@ static wd_status write_all(const char *fresh, const wd_params *params, const wd_
     WD_TRY(write_scheduler(path, teacher, options, err));
     WD_TRY(wd_components_take(fresh, teacher, options->components, err));
     WD_TRY(wd_student_write_card(fresh, params, options, err));
-    return write_model_index(fresh, teacher, err);
+    return write_model_index(fresh, teacher, options, err);
 }
 
 /* Files of a user, as far as names tell: weights of an earlier student are in files called so. */
@@ -418,9 +445,8 @@ static wd_status put_in_place(const char *output, const char *fresh, wd_err *err
     return WD_OK;
 }
 
-wd_status wd_export_student(const char *output, const wd_params *params,
-                            const wd_pipeline *teacher, const wd_export_options *options,
-                            wd_queue *queue, wd_err *err)
+wd_status wd_export_student(const char *output, const wd_params *params, const wd_pipeline *teacher,
+                            const wd_export_options *options, wd_queue *queue, wd_err *err)
 {
     char fresh[WD_PATH_MAX];
     wd_status status;

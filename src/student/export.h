@@ -2,7 +2,7 @@
  *
  * <output>/
  *     transformer/   the student: config.json, safetensors (sharded above 5 GB, with an index)
- *     scheduler/     the teacher's, with the training's flow shift
+ *     scheduler/     the teacher's, with the training's flow shift; of chords: Euler's steps
  *     vae/ text_encoder/ tokenizer/   the teacher's files (student/components.h)
  *     README.md      a model card: how to sample, what it was made of
  *     model_index.json   WanPipeline, one transformer, no boundary_ratio
@@ -18,18 +18,20 @@
 #include "wan/pipeline.h"
 
 typedef struct wd_export_options {
-    wd_dtype dtype;               /* of the transformer: F32, F16 or BF16; islands stay F32 */
-    wd_params_buffer buffer;      /* WD_PARAMS_EMA or WD_PARAMS_P */
+    wd_dtype dtype;          /* of the transformer: F32, F16 or BF16; islands stay F32 */
+    wd_params_buffer buffer; /* WD_PARAMS_EMA or WD_PARAMS_P */
     wd_export_components components;
     uint64_t shard_bytes_max;
-    double flow_shift;            /* of the scheduler */
-    int64_t sampling_steps;       /* from here on for the card */
-    int64_t height, width;        /* pixels */
+    double flow_shift;      /* of the scheduler */
+    int64_t student_steps;  /* > 0: it learnt chords (distill/chord.h), and the scheduler makes
+                             * Euler's steps, of which sampling_steps is the number */
+    int64_t sampling_steps; /* from here on for the card */
+    int64_t height, width;  /* pixels */
     int64_t text_tokens;
-    double guidance_scale[2];     /* folded in: [0] of the only or the high-noise expert */
+    double guidance_scale[2]; /* folded in: [0] of the only or the high-noise expert */
     int64_t trained_steps;
-    const char *teacher_name;     /* as the user gave it */
-    const char *prompt;           /* of the card's example */
+    const char *teacher_name; /* as the user gave it */
+    const char *prompt;       /* of the card's example */
 } wd_export_options;
 
 /* F32, EMA, LINK, 5 GB, shift 3, 20 steps, 512x512, 512 tokens, guidance 5. */
@@ -38,9 +40,8 @@ wd_export_options wd_export_defaults(void);
 /* Writes into `output` (made if missing). Waits for the queue. `params` that ranks
  * share: the buffer was collected (wd_params_collect) before. Refused: the teacher's own folder,
  * and one whose transformer was not written by this function. */
-wd_status wd_export_student(const char *output, const wd_params *params,
-                            const wd_pipeline *teacher, const wd_export_options *options,
-                            wd_queue *queue, wd_err *err);
+wd_status wd_export_student(const char *output, const wd_params *params, const wd_pipeline *teacher,
+                            const wd_export_options *options, wd_queue *queue, wd_err *err);
 
 /* What a run checks before it starts: refuses an `output` that is the teacher's folder or has a
  * transformer that is not a student of ours, and a teacher of which a part is missing or damaged

@@ -26,8 +26,9 @@ static int open_all(void **state)
     config.layers = 2;
     wd_test_ok(wd_params_open(&params, &config, WD_BF16, WD_PARAMS_WITH_EMA, cpu.device, &err),
                &err);
-    wd_test_ok(wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, cpu.queue,
-                               &err), &err);
+    wd_test_ok(
+        wd_student_init(&params, &teacher, WD_COMPONENT_TRANSFORMER_2, NULL, cpu.queue, &err),
+        &err);
     fill_buffer(&cpu, &params, WD_PARAMS_EMA, 3, 0.1f, 0);
     return 0;
 }
@@ -77,9 +78,12 @@ static void check_weights(const char *folder, wd_params_buffer buffer, wd_dtype 
         float *values = read_floats(&cpu, want.data, n);
         for (int64_t i = 0; i < n; i++) {
             const uint16_t *half = (const uint16_t *)got.data + i;
-            if (got.dtype == WD_F32) assert_true(((const float *)got.data)[i] == values[i]);
-            else if (dtype == WD_BF16) assert_int_equal(*half, wd_f32_to_bf16(values[i]));
-            else assert_int_equal(*half, wd_f32_to_f16(values[i]));
+            if (got.dtype == WD_F32)
+                assert_true(((const float *)got.data)[i] == values[i]);
+            else if (dtype == WD_BF16)
+                assert_int_equal(*half, wd_f32_to_bf16(values[i]));
+            else
+                assert_int_equal(*half, wd_f32_to_f16(values[i]));
         }
         wd_free(values);
     }
@@ -192,10 +196,39 @@ static void test_card(void **state)
     wd_pipeline p;
     wd_test_ok(wd_pipeline_open(&p, folder, &err), &err);
     assert_true(p.default_height == 96 && p.default_width == 64);
+    assert_int_equal(p.default_steps, 12);
     o.teacher_name = WD_SOURCE_DIR "/models/wan-tiny";
     export_to(folder, &o);
     card = read_file(folder, "README.md");
     assert_null(strstr(card, "base_model"));
+    wd_free(card);
+}
+
+/* A student of chords is sampled by Euler's steps, in as many as it learnt, whatever scheduler its
+ * teacher has. */
+static void a_chord_student_is_sampled_by_eulers_steps(void **state)
+{
+    (void)state;
+    wd_export_options o = wd_export_defaults();
+    const char *folder = new_folder();
+    wd_err err;
+    wd_pipeline p;
+    o.student_steps = o.sampling_steps = 2;
+    o.flow_shift = 5;
+    export_to(folder, &o);
+    wd_test_ok(wd_pipeline_open(&p, folder, &err), &err);
+    assert_int_equal(p.default_steps, 2);
+    assert_int_equal(p.scheduler.kind, WD_SCHEDULER_UNIPC);
+    assert_int_equal(p.scheduler.solver_order, 1);
+    assert_int_equal(p.scheduler.disable_corrector, 3);
+    assert_float_equal(p.scheduler.flow_shift, 5, 0);
+    char *index = read_file(folder, "model_index.json");
+    assert_non_null(strstr(index, "UniPCMultistepScheduler"));
+    wd_free(index);
+    o.student_steps = o.sampling_steps = 1;
+    export_to(folder, &o);
+    char *card = read_file(folder, "README.md");
+    assert_non_null(strstr(card, "Sample with 1 step, "));
     wd_free(card);
 }
 
@@ -216,8 +249,7 @@ static void the_cards_command_is_quoted(void **state)
     char *word = strstr(text, "--prompt "), *end = strstr(text, " --out picture.png\n```\n");
     assert_true(word && end);
     *end = '\0';
-    snprintf(command, sizeof command, "cd %s && printf %%s %s", folder,
-             word + strlen("--prompt "));
+    snprintf(command, sizeof command, "cd %s && printf %%s %s", folder, word + strlen("--prompt "));
     FILE *shell = popen(command, "r");
     const size_t n = fread(found, 1, sizeof found - 1, shell);
     found[n] = '\0';
@@ -351,10 +383,15 @@ static void test_allocation_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights),   cmocka_unit_test(test_components),
-        cmocka_unit_test(test_card),      cmocka_unit_test(the_cards_command_is_quoted),
-        cmocka_unit_test(test_output),    cmocka_unit_test(files_of_others_stay),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_components),
+        cmocka_unit_test(test_card),
+        cmocka_unit_test(the_cards_command_is_quoted),
+        cmocka_unit_test(a_chord_student_is_sampled_by_eulers_steps),
+        cmocka_unit_test(test_output),
+        cmocka_unit_test(files_of_others_stay),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_allocation_fails),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
