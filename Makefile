@@ -9,7 +9,8 @@
 #   make bench      measures this machine and this program
 #   make torture    injures ranks of training jobs, COUNT of them (300), and sees that nothing hangs
 #   make gpu-check  checks and measures a GPU (DEVICE=cuda:0), in parts (PART=speed) of 9 minutes
-#   make bundle     packs program and libraries for machines where nothing can be installed
+#   make bundle     packs program and libraries for machines where nothing can be installed, and
+#                   beside it what gpu-check runs
 #   make install    installs to PREFIX (/usr/local), below DESTDIR
 #
 # What is missing on a Debian machine is installed first (tools/setup.sh).
@@ -69,7 +70,9 @@ gpu-check: build
 	@sh tools/gpu_check.sh $(BUILD) $(BUILD)/gpu-report.md $(PART)
 
 bundle: build
-	@sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-linux-$$(uname -m).tar.xz
+	@cmake --build --preset release --target gpu_check_programs
+	@arch=linux-$$(uname -m); sh tools/bundle.sh $(BUILD) $(BUILD)/wandistiller-$$arch.tar.xz \
+		$(BUILD)/wandistiller-gpu-check-$$arch.tar.xz
 
 install: build
 	@cmake --build --preset release --target wandistiller_manual

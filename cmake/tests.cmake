@@ -291,7 +291,7 @@ endif()
 if(MPI_C_FOUND AND WD_MPIRUN AND NOT WD_SANITIZE)
   add_test(NAME checks/bundle COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_bundle.sh
            ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
-  set_tests_properties(checks/bundle PROPERTIES TIMEOUT 240)
+  set_tests_properties(checks/bundle PROPERTIES TIMEOUT 400)
 endif()
 # `make gpu-check` judges what it measures, here on stand-ins and on a simulated device.
 if(NOT WD_SANITIZE)

@@ -12,7 +12,8 @@
 #   steady     eight minutes of training in the geometry of 1.3B: memory and idle time
 #
 # Usage: tools/gpu_check.sh BUILD_FOLDER REPORT [PART...]
-# In the environment: DEVICE, default cuda:0. TMPDIR, a folder with room for 45 GB. QUICK=1 makes
+# In the environment: DEVICE, default cuda:0. GPU_CHECK_LIBRARIES, folders of the libraries that the
+# tests load, for a bundle that has its own. TMPDIR, a folder with room for 45 GB. QUICK=1 makes
 # everything small: it tries this script out on any device, and its figures mean nothing.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,6 +22,7 @@ parts="correct sanitize speed shapes offload distil steady"
 build=$(cd "$1" && pwd) && report=$(cd "$(dirname "$2")" && pwd)/$(basename "$2") || exit 2
 shift 2
 device=${DEVICE:-cuda:0} seconds=${PART_SECONDS:-540} quick=${QUICK:-}
+libraries=${GPU_CHECK_LIBRARIES:-}
 program=$build/wandistiller
 [ -x "$program" ] || { echo "$program is not there: run make" >&2; exit 2; }
 for part in "$@"; do
@@ -48,16 +50,24 @@ fi
 
 # ---- correct, sanitize ----
 
+# Runs what was built with the program, and what checks that.
+with_libraries() { # TITLE COMMAND...
+    title=$1
+    shift
+    step "$title" ${libraries:+env "LD_LIBRARY_PATH=$libraries"} "$@"
+}
+
 # Runs every command of the form PREFIX TEST; the number of those that fail is the figure.
 tests_of() { # KEY TITLE TESTS PREFIX...
-    key=$1 title=$2 tests=$3 ran=0 bad=0
+    key=$1 what=$2 tests=$3 ran=0 bad=0
     shift 3
     for test in $tests; do
         [ -x "$build/tests/$test" ] || continue
         ran=$((ran + 1))
-        step "$title$test" "$@" "$build/tests/$test" || bad=$((bad + 1))
+        with_libraries "$what$test" "$@" "$build/tests/$test" || bad=$((bad + 1))
     done
-    if [ $ran -gt 0 ]; then found "$key" $bad; else not_run "$key" "no such test was built"; fi
+    if [ $ran -gt 0 ]; then found "$key" $bad; return; fi
+    not_run "$key" "there are no such tests for $device"
 }
 
 kernel_tests() {
@@ -171,8 +181,8 @@ offload() {
     [ "$blocks" -gt 0 ] || { not_run offload "no room for one block of 14B"; return; }
     say "" "$blocks of 40 blocks have room on the disk, in host memory and on the GPU."
     echo '{"hidden_size": 256, "depth": 1, "num_heads": 2}' >"$stage/student.json"
-    step "make a teacher" "$build/make_pipeline" "$stage/14b" models/wan-tiny $preset bfloat16 \
-        "$blocks" || { found offload "no teacher was made"; return; }
+    with_libraries "make a teacher" "$build/make_pipeline" "$stage/14b" models/wan-tiny $preset \
+        bfloat16 "$blocks" || { found offload "no teacher was made"; return; }
     bench copies
     link=$(sed -n 's/^copy, host to device *256.00 MiB .* \([0-9.]*\) GB.s$/\1/p' "$out")
     passes_under gpu || { found offload "gpu failed"; return; }
@@ -254,15 +264,16 @@ growth() { # COLUMN DIVISOR: the most of the second half less the most of the fi
 }
 
 steady() {
-    minutes=8 blocks=30 pixels=1024 pause=1 skip=30
-    [ -z "$quick" ] || { minutes=0.2 blocks=1 pixels=32 pause=0.2 skip=1; }
-    step "make a teacher" "$build/make_pipeline" "$stage/1.3b" models/wan-tiny wan2.1-1.3b \
-        bfloat16 $blocks || { found plan "no teacher was made"; return; }
+    until="--max_minutes 8" teacher=$stage/1.3b pixels=1024 pause=1 skip=30
+    [ -z "$quick" ] ||
+        { until="--num_steps 60" teacher=models/wan-tiny pixels=64 pause=0.1 skip=0; }
+    [ -n "$quick" ] || with_libraries "make a teacher" "$build/make_pipeline" "$teacher" \
+        models/wan-tiny wan2.1-1.3b bfloat16 || { found plan "no teacher was made"; return; }
     before=$([ -z "$smi" ] || $smi --query-gpu=memory.used)
-    set -- "$program" train --teacher_path "$stage/1.3b" --data_path models/wan-tiny/prompts.txt \
+    set -- "$program" train --teacher_path "$teacher" --data_path models/wan-tiny/prompts.txt \
         --output_dir "$stage/run" --devices "$device" --teacher_device_strategy gpu \
         --height $pixels --width $pixels --guidance_scale 5 --teacher_dtype bfloat16 \
-        --mixed_precision bf16 --trajectories 8 --batch_size 4 --max_minutes $minutes \
+        --mixed_precision bf16 --trajectories 8 --batch_size 4 $until \
         --save_samples false --profile_memory
     : >"$stage/samples"
     "$@" >"$out" 2>&1 &
