@@ -11,7 +11,7 @@ target_link_libraries(wd_cuda_objects PRIVATE wd_flags)
 # The stand-in of the driver.
 set(WD_CUDA_STANDIN ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin)
 add_library(wd_cuda_standin STATIC EXCLUDE_FROM_ALL ${WD_CUDA_STANDIN}/driver.c
-            ${WD_CUDA_STANDIN}/image.c ${WD_CUDA_STANDIN}/kernels.c
+            ${WD_CUDA_STANDIN}/image.c ${WD_CUDA_STANDIN}/kernels.c ${WD_CUDA_STANDIN}/nccl.c
             ${WD_CUDA_STANDIN}/pool.c ${WD_CUDA_STANDIN}/streams.c ${WD_CUDA_STANDIN}/work.c)
 target_include_directories(wd_cuda_standin PRIVATE ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include)
@@ -24,6 +24,11 @@ find_path(WD_CUDA_INCLUDE cuda.h HINTS $ENV{CUDA_HOME}/include $ENV{CUDA_PATH}/i
           /usr/local/cuda/include)
 # Those of cuBLASLt and cuDNN, in one folder.
 find_path(WD_CUDA_LIBRARIES_INCLUDE cublasLt.h HINTS ${WD_CUDA_INCLUDE})
+# That of NCCL, which includes those of the CUDA runtime.
+find_path(WD_NCCL_INCLUDE nccl.h HINTS ${WD_CUDA_INCLUDE})
+if(NOT WD_CUDA_INCLUDE OR NOT EXISTS ${WD_CUDA_INCLUDE}/cuda_runtime.h)
+  set(WD_NCCL_INCLUDE WD_NCCL_INCLUDE-NOTFOUND)
+endif()
 if(WD_CUDA_LIBRARIES_INCLUDE AND NOT EXISTS ${WD_CUDA_LIBRARIES_INCLUDE}/cudnn.h)
   set(WD_CUDA_LIBRARIES_INCLUDE WD_CUDA_LIBRARIES_INCLUDE-NOTFOUND)
 endif()

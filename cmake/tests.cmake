@@ -35,6 +35,9 @@ endif()
 if(NOT WD_CUDA_LIBRARIES_INCLUDE)
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/dev/cuda/abi_libraries_test\\.c$")
 endif()
+if(NOT WD_NCCL_INCLUDE)
+  list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/dev/cuda/abi_nccl_test\\.c$")
+endif()
 if(NOT WD_OPENMP) # there are no teams
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/threads_test\\.c$")
 endif()
@@ -58,6 +61,9 @@ if(NOT WD_CUDA_INCLUDE)
 endif()
 if(NOT WD_CUDA_LIBRARIES_INCLUDE)
   wd_test_not_here(dev/cuda/abi_libraries "there are no headers cublasLt.h and cudnn.h")
+endif()
+if(NOT WD_NCCL_INCLUDE)
+  wd_test_not_here(dev/cuda/abi_nccl "there are no headers nccl.h and cuda_runtime.h")
 endif()
 if(WD_NO_RANKS)
   wd_test_not_here(tests/ranks "there is no MPI, or no mpirun")
@@ -162,6 +168,11 @@ endif()
 if(WD_CUDA_LIBRARIES_INCLUDE)
   target_include_directories(test_dev_cuda_abi_libraries SYSTEM PRIVATE
                              ${WD_CUDA_LIBRARIES_INCLUDE})
+endif()
+
+if(WD_NCCL_INCLUDE)
+  target_include_directories(test_dev_cuda_abi_nccl SYSTEM PRIVATE ${WD_NCCL_INCLUDE}
+                             ${WD_CUDA_INCLUDE})
 endif()
 
 # Stand-ins for cuBLASLt and cuDNN, and the tests that need no more of a GPU than these.

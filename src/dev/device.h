@@ -61,7 +61,8 @@ const char *wd_device_name(const wd_device *device);
 
 enum { WD_KERNELS_TEXT = 128 };
 
-/* What does not change while a device is open. A dry device has the traits of its target. */
+/* What does not change while a device is open, but for what peers (dev/peers.h) add to bytes_beside
+ * when they are opened. A dry device has the traits of its target. */
 typedef struct wd_traits {
     bool synchronous; /* a launch or a copy is done when the call returns, so that work of several
                        * queues never overlaps */

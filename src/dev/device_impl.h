@@ -10,6 +10,17 @@
 #include <pthread.h>
 
 #include "dev/ops.h"
+#include "dev/peers.h"
+
+/* What a kind of device that can have peers fills in: see dev/peers.h. */
+typedef struct wd_peers_kind {
+    wd_status (*offer)(wd_peers_offer *out, wd_device *device, wd_err *err);
+    wd_status (*make_key)(unsigned char key[WD_PEERS_KEY_BYTES], wd_device *device, wd_err *err);
+    wd_status (*open)(wd_peers **out, wd_device *device, const wd_peers_options *options,
+                      wd_err *err);
+    void (*exchange)(wd_peers *peers, wd_queue *queue, const wd_peer_move *moves, int count);
+    void (*close)(wd_peers *peers);
+} wd_peers_kind;
 
 typedef struct wd_device_kind {
     void (*close)(wd_device *device);
@@ -46,6 +57,7 @@ typedef struct wd_device_kind {
     /* Returns whether the address lies in the pool of any open device of this kind. device.c calls
      * it where `checks_copies` is set. */
     bool (*owns)(wd_device *device, const void *address);
+    const wd_peers_kind *peers; /* NULL: it can have none */
 } wd_device_kind;
 
 typedef struct wd_block {
@@ -92,6 +104,12 @@ struct wd_queue {
 
 struct wd_event {
     wd_device *device;
+};
+
+struct wd_peers {
+    const wd_peers_kind *kind;
+    wd_device *device; /* borrowed; NULL: of a plan */
+    int member, members;
 };
 
 /* Allocates a device of `bytes` bytes, whose first member is a wd_device, and fills the common

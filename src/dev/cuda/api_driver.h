@@ -19,6 +19,8 @@
       (char *name, int name_bytes, wd_cu_device device))                                           \
     X(wd_cu_result, device_get_attribute, cuDeviceGetAttribute,                                    \
       (int *value, unsigned attribute, wd_cu_device device))                                       \
+    X(wd_cu_result, device_get_pci_bus_id, cuDeviceGetPCIBusId,                                    \
+      (char *text, int text_bytes, wd_cu_device device))                                           \
     X(wd_cu_result, device_total_mem, cuDeviceTotalMem_v2, (size_t * bytes, wd_cu_device device))  \
     X(wd_cu_result, device_can_access_peer, cuDeviceCanAccessPeer,                                 \
       (int *can, wd_cu_device device, wd_cu_device peer))                                          \

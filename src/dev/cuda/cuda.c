@@ -112,6 +112,7 @@ static const wd_device_kind cuda_kind = {
     .host_register = wd_cuda_host_register,
     .host_unregister = wd_cuda_host_unregister,
     .owns = cuda_owns,
+    .peers = &wd_cuda_peers_kind,
 };
 
 static wd_status attribute(int *out, const wd_cuda_driver *driver, unsigned which,

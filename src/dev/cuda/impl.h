@@ -1,9 +1,10 @@
 /* The cuda device from inside. Private to src/dev/cuda.
  *
  * cuda.c: opening, closing, traits; fault.c: what failed; pool.c: device memory; host.c: pinned
- * host memory; queue.c: streams, events, copies; dispatch.c: which library or kernel an operation
- * goes to. All of a device's work is in its GPU's primary context, which libraries use, too. Any
- * thread may call any function, so each one makes that context the current one of its thread first.
+ * host memory; queue.c: streams, events, copies; peers.c: exchanges with GPUs of other ranks;
+ * dispatch.c: which library or kernel an operation goes to. All of a device's work is in its GPU's
+ * primary context, which libraries use, too. Any thread may call any function, so each one makes
+ * that context the current one of its thread first.
  */
 #ifndef WD_DEV_CUDA_IMPL_H
 #define WD_DEV_CUDA_IMPL_H
@@ -103,6 +104,10 @@ void wd_cuda_event_record(wd_event *event, wd_queue *queue);
 void wd_cuda_event_wait_on(wd_queue *queue, wd_event *event);
 void wd_cuda_event_wait(wd_event *event);
 bool wd_cuda_event_is_done(wd_event *event);
+
+/* ---- peers.c ---- */
+
+extern const wd_peers_kind wd_cuda_peers_kind;
 
 /* ---- dispatch.c ---- */
 

@@ -11,6 +11,7 @@
 wd_standin_state wd_the_standin;
 static wd_standin_state *const s = &wd_the_standin;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t others = PTHREAD_COND_INITIALIZER;
 static wd_cuda_api table;
 static _Thread_local wd_cu_context current;
 
@@ -31,6 +32,22 @@ wd_cu_result wd_standin_enter(bool needs_context)
         result = current->fault;
     if (result) pthread_mutex_unlock(&lock);
     return result;
+}
+
+void wd_standin_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void wd_standin_wait_for_others(void)
+{
+    wd_standin_reach(0);
+    pthread_cond_wait(&others, &lock);
+}
+
+void wd_standin_tell_others(void)
+{
+    pthread_cond_broadcast(&others);
 }
 
 wd_cu_result wd_standin_leave(wd_cu_result result)
@@ -121,6 +138,14 @@ wd_cu_result wd_standin_device_get_name(char *name, int name_bytes, wd_cu_device
     ENTER(false);
     if (!is_device(device)) return wd_standin_leave(WD_CU_INVALID_DEVICE);
     snprintf(name, (size_t)name_bytes, "%s", s->options.name);
+    return wd_standin_leave(WD_CU_SUCCESS);
+}
+
+wd_cu_result wd_standin_device_get_pci_bus_id(char *text, int text_bytes, wd_cu_device device)
+{
+    ENTER(false);
+    if (!is_device(device)) return wd_standin_leave(WD_CU_INVALID_DEVICE);
+    snprintf(text, (size_t)text_bytes, "0000:%02X:00.0", device + 1);
     return wd_standin_leave(WD_CU_SUCCESS);
 }
 

@@ -25,6 +25,7 @@ typedef struct wd_standin_state {
     int64_t fail_call, fail_work; /* how many are left; 0: none fails */
     wd_cu_result call_result, work_result;
     uint64_t random;
+    int64_t bytes_of_libraries[WD_STANDIN_DEVICES_MAX];
 } wd_standin_state;
 
 extern wd_standin_state wd_the_standin;
@@ -33,6 +34,12 @@ extern wd_standin_state wd_the_standin;
  * for the current context's if the call needs one. Not 0: the call ends with it; the lock is not
  * held. */
 wd_cu_result wd_standin_enter(bool needs_context);
+/* The same of a call that always succeeds and is not counted. */
+void wd_standin_lock(void);
+/* Gives the lock back until another thread has put work on a stream, or done some. */
+void wd_standin_wait_for_others(void);
+/* There is work, or some is done. */
+void wd_standin_tell_others(void);
 /* Ends a call: gives the lock back; returns `result`. */
 wd_cu_result wd_standin_leave(wd_cu_result result);
 wd_cu_context wd_standin_current(void); /* of this thread */
@@ -46,6 +53,8 @@ int wd_standin_owner(wd_cu_address address, size_t bytes);
 bool wd_standin_is_pinned(wd_cu_address address, size_t bytes);
 /* Makes the memory of the devices in `mask` accessible, and of no other. */
 void wd_standin_reach(unsigned mask);
+/* A library takes so much of the device's memory, or gives it back. */
+void wd_standin_use_memory(int device, int64_t bytes);
 /* Frees all there is; returns how much that was. */
 int wd_standin_free_pools(void);
 
@@ -58,6 +67,7 @@ typedef struct wd_standin_work {
     unsigned reach;  /* devices whose memory it may touch */
     int64_t records; /* the point of an event that it stands for; 0: none */
     int64_t waits;   /* the point that must be passed before; 0: none */
+    bool (*ready)(const void *argument); /* it must hold before; NULL: nothing must */
     int64_t number;  /* of all work, as it was submitted */
     _Alignas(16) unsigned char argument[];
 } wd_standin_work;

@@ -8,6 +8,7 @@
 #include "dev/cuda/standin/blocks.h"
 #include "dev/cuda/standin/driver.h"
 #include "dev/cuda/standin/libraries.h"
+#include "dev/cuda/standin/nccl.h"
 
 /* Stacks of a host thread, for each order; a stack is never used by another thread. */
 typedef struct stacks {
@@ -72,6 +73,7 @@ void wd_standin_install_all(wd_standin_options *options)
     static wd_cuda_api libraries;
     libraries = (wd_cuda_api){0};
     wd_standin_libraries(&libraries, wd_standin_enqueue);
+    if (options->nccl) wd_standin_nccl_fill(&libraries);
     options->find = find;
     options->libraries = &libraries;
     wd_standin_install(options);

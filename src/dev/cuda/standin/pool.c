@@ -64,10 +64,16 @@ void wd_standin_reach(unsigned mask)
 /* Bytes of its memory that a device has not given out. */
 static size_t free_bytes(int device)
 {
-    size_t used = s->options.bytes_of_others + s->options.bytes_of_context;
+    size_t used = s->options.bytes_of_others + s->options.bytes_of_context +
+                  (size_t)s->bytes_of_libraries[device];
     for (const range *r = device_ranges; r; r = r->next)
         if (r->device == device) used += r->bytes;
     return used < s->options.bytes ? s->options.bytes - used : 0;
+}
+
+void wd_standin_use_memory(int device, int64_t bytes)
+{
+    s->bytes_of_libraries[device] += bytes;
 }
 
 wd_cu_result wd_standin_mem_get_info(size_t *free, size_t *total)

@@ -43,9 +43,18 @@ static wd_cu_event events;
 
 /* ---- running ---- */
 
+/* Whether a piece of work must wait for what the other ends of an exchange do; a device that has
+ * failed does nothing any more. */
+static bool is_held(const struct CUstream_st *stream)
+{
+    const work *w = stream->first;
+    return w && w->ready && !s->context[stream->device].fault && !w->ready(w->argument);
+}
+
 static bool is_ready(const struct CUstream_st *stream)
 {
-    return stream->first && (!stream->first->waits || points[stream->first->waits].passed);
+    return stream->first && (!stream->first->waits || points[stream->first->waits].passed) &&
+           !is_held(stream);
 }
 
 static bool is_overtaking(const work *w)
@@ -71,6 +80,7 @@ static void step(wd_cu_stream stream)
     }
     if (w->records) points[w->records].passed = true;
     free(w);
+    wd_standin_tell_others();
 }
 
 /* Lets one stream that is ready come forward; false: none is. */
@@ -95,12 +105,17 @@ static void let_others(eagerness others)
 
 static void pass(int64_t number, eagerness others);
 
-/* Does the first piece of work of the stream, after what it waits for. */
+/* Does the first piece of work of the stream, after what it waits for. What the other end of an
+ * exchange has yet to do is done first, or waited for where nobody has asked for it yet; meanwhile
+ * another thread may do the work of the stream. */
 static void advance(wd_cu_stream stream, eagerness others)
 {
     if (stream->first->waits) pass(stream->first->waits, others);
     let_others(others);
-    if (is_ready(stream)) step(stream);
+    if (is_ready(stream))
+        step(stream);
+    else if (is_held(stream) && !step_any())
+        wd_standin_wait_for_others();
 }
 
 static void pass(int64_t number, eagerness others)
@@ -151,6 +166,7 @@ wd_cu_result wd_standin_submit(wd_cu_stream stream, const wd_standin_work *like,
     if (bytes) memcpy(w->argument, argument, bytes);
     *stream->end = w;
     stream->end = &w->next;
+    wd_standin_tell_others();
     if (++stream->pending > PENDING_MAX) { /* a driver's own queue has an end, too */
         advance(stream, NEVER);
         wd_standin_reach(0);
