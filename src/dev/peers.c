@@ -5,6 +5,11 @@
 #include "core/require.h"
 #include "dev/device_impl.h"
 
+bool wd_peers_may(const wd_device *device)
+{
+    return device->kind->peers != NULL;
+}
+
 wd_status wd_peers_offer_of(wd_peers_offer *out, wd_device *device, wd_err *err)
 {
     *out = (wd_peers_offer){0};

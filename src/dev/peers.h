@@ -20,6 +20,9 @@ typedef struct wd_peers_offer {
     char hardware[WD_PEERS_TEXT]; /* which one of its host it is: no two peers are the same one */
 } wd_peers_offer;
 
+/* Whether devices of this kind can be peers at all. */
+bool wd_peers_may(const wd_device *device);
+
 /* WD_UNSUPPORTED: the device cannot be a peer; the message says why. */
 wd_status wd_peers_offer_of(wd_peers_offer *out, wd_device *device, wd_err *err);
 

@@ -89,6 +89,12 @@ void wd_comm_wait(wd_comm *comm, wd_ticket ticket)
     atomic_store(&comm->waits_since[ticket.lane], 0);
 }
 
+void wd_comm_count(wd_comm *comm, wd_lane lane, int operations, int64_t bytes)
+{
+    atomic_fetch_add(&comm->collectives, operations);
+    comm->sent[lane] += bytes;
+}
+
 void wd_comm_tell(wd_comm *comm, void *all, size_t bytes)
 {
     size_t at[comm->ranks + 1];

@@ -135,6 +135,10 @@ wd_ticket wd_comm_receive(wd_comm *comm, wd_lane lane, void *to, size_t bytes, i
 
 void wd_comm_wait(wd_comm *comm, wd_ticket ticket);
 
+/* Counts so many operations that ranks do together, and the bytes of this one for the others, which
+ * go another way than by the communicator. */
+void wd_comm_count(wd_comm *comm, wd_lane lane, int operations, int64_t bytes);
+
 /* What each rank has to say, to all: `all` is [ranks, bytes], of which the own record is filled in.
  * On WD_LANE_CONTROL; returns once all have said it. */
 void wd_comm_tell(wd_comm *comm, void *all, size_t bytes);

@@ -1,10 +1,15 @@
 /* Gradients of all ranks, added in a fixed order while backward still runs.
  *
- * Data flow: a bucket (dist/pieces.h) that is final on the device is copied to host staging ->
- * exchanged, so that each rank has its own piece from all -> which the owner adds in rank order ->
- * the sums are gathered by all -> copied back. A few buckets are under way at a time; which step
- * of which bucket comes next is the same on all ranks. Copies are made by a queue of their own, so
- * that they go on beside what is computed.
+ * Data flow: a bucket (dist/pieces.h) that is final on the device is exchanged, so that each rank
+ * has its own piece from all -> which the owner adds in rank order -> the sums are gathered by all.
+ * That happens on a queue of its own, beside what is computed.
+ *
+ * There are two ways. By way of host memory (reduce_host.c) a bucket is copied to staging, what is
+ * there goes by the communicator, and sums are copied back; a few buckets are under way at a time,
+ * and which step of which bucket comes next is the same on all ranks. Where devices are peers
+ * (dev/peers.h, reduce_direct.c) pieces go from device to device and are added there; nobody waits
+ * for them but queues. Both send the same pieces to the same ranks, and add them in the same order,
+ * so that sums have the same bits.
  *
  * Where hosts have several ranks each, which follow one another (wd_comm's in_blocks), both go by
  * hosts, whose ranks share one link: they exchange and add among themselves first, so that of a
@@ -28,18 +33,22 @@
 #ifndef WD_DIST_REDUCE_H
 #define WD_DIST_REDUCE_H
 
+#include "dev/peers.h"
 #include "dist/comm.h"
 #include "dist/pieces.h"
 
 typedef struct wd_reduce_options {
-    wd_comm *comm; /* borrowed */
+    wd_comm *comm;   /* borrowed */
+    wd_peers *peers; /* of all ranks of comm, this one's the device's, borrowed; or of a plan.
+                      * NULL: by way of host memory */
     wd_pieces pieces;
     bool by_round, scatter;
 } wd_reduce_options;
 
 typedef struct wd_reduce wd_reduce;
 
-/* For arrays on `device`. All memory there will be is allocated here: staging in host memory. */
+/* For arrays on `device`. All memory there will be is allocated here: staging in host memory, or,
+ * with peers, room on the device for what comes. */
 wd_status wd_reduce_open(wd_reduce **out, const wd_reduce_options *options, wd_device *device,
                          wd_err *err);
 /* NULL is allowed. Within a round, which is how a rank ends that has failed, nobody is waited for,
@@ -47,7 +56,8 @@ wd_status wd_reduce_open(wd_reduce **out, const wd_reduce_options *options, wd_d
 void wd_reduce_close(wd_reduce *reduce);
 
 /* Of a round's elements, in parts of one, those of buckets that may still be on their way to be
- * exchanged when the last is posted: for the others wd_reduce_ready has waited by then. */
+ * exchanged when the last is posted: for the others wd_reduce_ready has waited by then. With peers
+ * it waits for none. */
 double wd_reduce_left(const wd_reduce_options *options);
 
 const wd_pieces *wd_reduce_pieces(const wd_reduce *reduce);

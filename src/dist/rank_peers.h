@@ -1,0 +1,24 @@
+/* The ranks' devices as peers (dev/peers.h): whether they can be, and who makes the key.
+ *
+ * Every rank tells the others what its device offers; all come to the same answer. The key goes by
+ * the communicator, as all that is not gradients. */
+#ifndef WD_DIST_RANK_PEERS_H
+#define WD_DIST_RANK_PEERS_H
+
+#include "dev/peers.h"
+#include "dist/comm.h"
+
+enum { WD_RANK_PEERS_TEXT = 512 };
+
+/* *out = this rank's peer, or NULL on all ranks: then `why` says what is in the way, or is "" where
+ * no rank has a device that could be one. All ranks call it, when their devices are open and before
+ * memory is planned. `on_fault` as in wd_peers_options. WD_DEVICE_FAULT: peers could not be opened;
+ * other ranks may have theirs, or wait for this one, so the job is to end. */
+wd_status wd_rank_peers_open(wd_peers **out, char why[WD_RANK_PEERS_TEXT], wd_comm *comm,
+                             wd_device *device, wd_peers_fault_fn *on_fault, void *context,
+                             wd_err *err);
+
+/* All ranks call it. NULL (on all) is allowed. */
+void wd_rank_peers_close(wd_peers *peers, wd_comm *comm);
+
+#endif
