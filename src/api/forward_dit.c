@@ -273,7 +273,8 @@ static wd_status plan(size_t *arena_bytes, size_t *workspace_bytes, const pass *
     WD_TRY_OUT(run_pass(&p, err));
     *arena_bytes = p.arena.peak;
     *workspace_bytes = wd_queue_workspace_bytes(queue);
-    status = wd_device_check_kernels(err);
+    WD_TRY_OUT(wd_device_check_kernels(err));
+    status = wd_device_check_planned(dry, err);
 out:
     close_pass(&p);
     wd_residency_close(residency);

@@ -83,6 +83,7 @@ wd_status wd_text_plan_encoding(wd_memory_plan *plan, const wd_train_setup *s,
     wd_plan_add(plan, "prompt embeddings", WD_PLAN_TEXT, WD_PLAN_HOST,
                 (size_t)(wd_memory_peak() - before));
     WD_TRY_OUT(wd_device_check_kernels(err));
+    WD_TRY_OUT(wd_device_check_planned(dry, err));
 out:
     wd_queue_close(dry_queue);
     wd_device_close(dry);

@@ -57,12 +57,6 @@ const wd_traits *wd_device_traits(const wd_device *device)
     return &device->traits;
 }
 
-bool wd_device_can(const wd_device *device, int op, wd_dtype dtype)
-{
-    WD_REQUIRE(op >= 0 && op < WD_OP_COUNT, "operation %d", op);
-    return !device->kind->can || device->kind->can(device, (wd_op)op, dtype);
-}
-
 wd_status wd_device_fault(wd_device *device, wd_err *err)
 {
     return device->kind->fault ? device->kind->fault(device, err) : WD_OK;

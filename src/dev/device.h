@@ -86,11 +86,6 @@ static inline int wd_device_places(const wd_device *device, int places)
     return wd_device_traits(device)->synchronous ? 1 : places;
 }
 
-/* Whether the device has a kernel for operation `op` (a wd_op of dev/ops.h) whose tensors are of
- * `dtype`: the operation's `type`, or of a matrix product its a_type. A launch of what it cannot do
- * is a defect of the caller. */
-bool wd_device_can(const wd_device *device, int op, wd_dtype dtype);
-
 /* WD_OK, or WD_DEVICE_FAULT with the text of what failed on the device first, and keeps saying so:
  * a device that has failed computes nothing more, its copies bring nothing, and waits for it return
  * at once. Launches, copies and waits say nothing of it, so whoever trusts a result that comes from
@@ -115,6 +110,11 @@ wd_status wd_device_kernels(char out[WD_KERNELS_TEXT], wd_err *err);
  * any device whose kernels are the processor's, has asked about since its last call: what was
  * planned is void. */
 wd_status wd_device_check_kernels(wd_err *err);
+
+/* WD_UNSUPPORTED if a launch on this dry device was of what its target cannot do; the message names
+ * target, operation, and what can. A GPU's kernels have their limits, and are asked for nothing
+ * beyond these: who launches something new on a device launches it dry first. */
+wd_status wd_device_check_planned(const wd_device *dry, wd_err *err);
 
 /* Whether this is a dry device: callers skip what needs values, such as reading back a loss. */
 bool wd_device_is_dry(const wd_device *device);

@@ -43,8 +43,8 @@ typedef struct wd_device_kind {
     bool (*event_is_done)(wd_event *event);
     /* The workspace that a launch would need. */
     size_t (*workspace)(const wd_device *device, wd_op op, const void *args);
-    /* wd_device_can; NULL: it can do all. */
-    bool (*can)(const wd_device *device, wd_op op, wd_dtype dtype);
+    /* Whether it can do the operation with these shapes and dtypes; NULL: it can do all. */
+    bool (*can)(const wd_device *device, wd_op op, const void *args);
     /* wd_device_fault; NULL: it never fails. */
     wd_status (*fault)(wd_device *device, wd_err *err);
     /* Pinned host memory, zeroed, 64-byte aligned; `bytes` > 0. Both NULL: ordinary memory does.

@@ -7,12 +7,15 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/require.h"
 #include "dev/device_impl.h"
 
 typedef struct dry_device {
     wd_device base;
     wd_device *target; /* borrowed */
     uintptr_t next;    /* address of the next block: never used twice, never mapped */
+    bool has_refused;  /* something was launched that the target cannot do, first: */
+    wd_op refused;
 } dry_device;
 
 static void dry_close(wd_device *device) { wd_device_discard(device); }
@@ -69,8 +72,13 @@ static void dry_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
 
 static void dry_launch(wd_queue *queue, wd_op op, const void *args)
 {
-    wd_device *target = ((dry_device *)queue->device)->target;
+    dry_device *dry = (dry_device *)queue->device;
+    wd_device *target = dry->target;
     wd_err err;
+    if (target->kind->can && !target->kind->can(target, op, args) && !dry->has_refused) {
+        dry->has_refused = true;
+        dry->refused = op;
+    }
     dry_reserve(queue, target->kind->workspace(target, op, args), &err);
 }
 
@@ -93,11 +101,6 @@ static size_t dry_workspace(const wd_device *device, wd_op op, const void *args)
     return target->kind->workspace(target, op, args);
 }
 
-static bool dry_can(const wd_device *device, wd_op op, wd_dtype dtype)
-{
-    return wd_device_can(((const dry_device *)device)->target, op, dtype);
-}
-
 static const wd_device_kind dry_kind = {
     .close = dry_close,
     .alloc = dry_alloc,
@@ -115,7 +118,6 @@ static const wd_device_kind dry_kind = {
     .event_wait = dry_event_wait,
     .event_is_done = dry_event_is_done,
     .workspace = dry_workspace,
-    .can = dry_can,
 };
 
 wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
@@ -134,6 +136,17 @@ wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
     return WD_OK;
 }
 
+wd_status wd_device_check_planned(const wd_device *device, wd_err *err)
+{
+    const dry_device *dry = (const dry_device *)device;
+    WD_REQUIRE(device->is_dry, "%s is no dry device", device->name);
+    if (!dry->has_refused) return WD_OK;
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s cannot compute the operation %s in a size that this model has; the "
+                   "processor can: --devices cpu, or --device cpu where a command takes one device",
+                   dry->target->name, wd_op_name(dry->refused));
+}
+
 /* ---- rehearsals ---- */
 
 wd_status wd_rehearsal_open(wd_queue **out, wd_queue *queue, wd_err *err)
@@ -149,8 +162,10 @@ wd_status wd_rehearsal_close(wd_queue *rehearsal, wd_queue *queue, wd_err *err)
 {
     wd_device *dry = rehearsal->device;
     const size_t bytes = rehearsal->workspace_bytes;
+    const wd_status status = wd_device_check_planned(dry, err);
     wd_queue_close(rehearsal);
     wd_device_close(dry);
+    if (status != WD_OK) return status;
     WD_TRY(wd_device_check_kernels(err));
     return wd_queue_reserve_workspace(queue, bytes, err);
 }

@@ -245,6 +245,7 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
         WD_TRY_OUT(
             plan_samples(out, machine, samples, &dry, twin(&dry, devices, samples->decoder), err));
     WD_TRY_OUT(wd_device_check_kernels(err));
+    for (int d = 0; d < dry.count; d++) WD_TRY_OUT(wd_device_check_planned(dry.device[d], err));
     add_devices(out, &dry);
 out:
     wd_memory_plan_only(false);

@@ -92,6 +92,7 @@ wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
     wd_status status = measure_memory(out, &o, dry, err);
     for (int apart = 0; apart < 2 && status == WD_OK; apart++)
         status = measure(out, flops, &o, apart, dry, err);
+    if (status == WD_OK) status = wd_device_check_planned(dry, err);
     wd_device_close(dry);
     return status;
 }

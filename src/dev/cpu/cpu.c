@@ -159,7 +159,6 @@ static const wd_device_kind cpu_kind = {
     .event_wait = cpu_event_wait,
     .event_is_done = cpu_event_is_done,
     .workspace = cpu_workspace,
-    .can = wd_cpu_kernels_can,
     .owns = cpu_owns,
 };
 

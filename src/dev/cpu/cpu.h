@@ -69,8 +69,6 @@ typedef struct wd_cpu_kernels {
 wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err);
 /* The set and oneDNN's version: what the bits of results depend on. */
 void wd_cpu_kernels_text(char out[WD_KERNELS_TEXT], wd_cpu_isa isa);
-/* wd_device_can of the devices that compute with these kernels. */
-bool wd_cpu_kernels_can(const wd_device *device, wd_op op, wd_dtype dtype);
 /* It may depend on the number of threads: each has its own part of it. */
 size_t wd_cpu_kernels_workspace(const wd_cpu_kernels *kernels, wd_op op, const void *args);
 /* Runs it in the calling thread, which leads the team of threads. */

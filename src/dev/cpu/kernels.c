@@ -65,13 +65,6 @@ void wd_cpu_kernels_text(char out[WD_KERNELS_TEXT], wd_cpu_isa isa)
     snprintf(out, WD_KERNELS_TEXT, "%s, %s", wd_cpu_isa_name(isa), library);
 }
 
-/* Float16 is stored, and widened by a cast. */
-bool wd_cpu_kernels_can(const wd_device *device, wd_op op, wd_dtype dtype)
-{
-    (void)device;
-    return dtype == WD_F32 || dtype == WD_BF16 || (dtype == WD_F16 && op == WD_OP_CAST);
-}
-
 wd_status wd_cpu_kernels_choose(wd_cpu_kernels *out, int threads, wd_err *err)
 {
     wd_cpu_isa isa;

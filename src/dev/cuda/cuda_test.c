@@ -105,6 +105,39 @@ static void what_cannot_be_opened_is_refused(void **state)
     assert_null(device);
 }
 
+/* Whoever plans for a GPU learns what its kernels cannot do, whatever else is planned. */
+static void what_no_kernel_takes_is_refused_when_it_is_planned(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_device *dry;
+    install(0);
+    wd_device *device = open_device(0);
+    wd_test_ok(wd_device_open_dry(&dry, device, &err), &err);
+    wd_queue *queue = open_queue(dry);
+    wd_attention_args a = {
+        .samples = 1, .kv_samples = 1, .heads = 1, .head_dim = 2048, .q_tokens = 3, .kv_tokens = 3};
+    wd_op_attention(queue, &a);
+    wd_test_ok(wd_device_check_planned(dry, &err), &err);
+    a.head_dim = 4096;
+    wd_op_attention(queue, &a);
+    a.head_dim = 64;
+    wd_op_attention(queue, &a);
+    wd_test_refused(wd_device_check_planned(dry, &err), &err, WD_UNSUPPORTED,
+                    "cuda:0 (NVIDIA Stand-in, 1 GiB) cannot compute the operation attention");
+    assert_non_null(strstr(err.message, "--devices cpu"));
+    wd_queue_close(queue);
+    wd_queue *real = open_queue(device);
+    wd_test_ok(wd_rehearsal_open(&queue, real, &err), &err);
+    a.head_dim = 4096;
+    wd_op_attention(queue, &a);
+    wd_test_refused(wd_rehearsal_close(queue, real, &err), &err, WD_UNSUPPORTED, "attention");
+    wd_queue_close(real);
+    wd_device_close(dry);
+    wd_device_close(device);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
 static void memory_is_counted_in_granules_and_zeroed(void **state)
 {
     (void)state;
@@ -491,6 +524,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_says_what_it_is),
         cmocka_unit_test(what_cannot_be_opened_is_refused),
+        cmocka_unit_test(what_no_kernel_takes_is_refused_when_it_is_planned),
         cmocka_unit_test(memory_is_counted_in_granules_and_zeroed),
         cmocka_unit_test(a_shortage_names_other_processes),
         cmocka_unit_test(events_order_streams_of_two_gpus),

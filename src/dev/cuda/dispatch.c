@@ -96,11 +96,9 @@ size_t wd_cuda_workspace(const wd_device *device, wd_op op, const void *args)
     }
 }
 
-/* All that there are kernels for take both dtypes, but for conversions of fp16. */
-bool wd_cuda_can(const wd_device *device, wd_op op, wd_dtype dtype)
+bool wd_cuda_can(const wd_device *device, wd_op op, const void *args)
 {
-    (void)device;
-    return dtype == WD_F32 || dtype == WD_BF16 || (dtype == WD_F16 && op == WD_OP_CAST);
+    return library_can(wd_cuda_of(device), op, args) || wd_cuda_kernels_take(op, args);
 }
 
 /* ---- launching ---- */

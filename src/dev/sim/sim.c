@@ -175,7 +175,6 @@ static const wd_device_kind sim_kind = {
     .event_wait = sim_event_wait,
     .event_is_done = sim_event_is_done,
     .workspace = sim_workspace,
-    .can = wd_cpu_kernels_can,
     .fault = sim_fault,
     .owns = sim_owns,
 };
