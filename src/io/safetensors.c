@@ -22,6 +22,7 @@ struct wd_safetensors {
     int64_t files;
     wd_safetensors_entry *entry; /* of all files, by name */
     int64_t count;
+    char *names; /* that wd_safetensors_rename has given, one after the other */
 };
 
 static bool ends_with(const char *text, const char *end)
@@ -41,6 +42,18 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+static wd_status sort(wd_safetensors *set, wd_err *err)
+{
+    qsort(set->entry, (size_t)set->count, sizeof *set->entry, by_name);
+    for (int64_t i = 1; i < set->count; i++) {
+        const wd_safetensors_entry *e = &set->entry[i];
+        if (!strcmp(e->name, e[-1].name))
+            return wd_fail(err, WD_BAD_FORMAT, "tensor \"%s\" is in both %s and %s", e->name,
+                           e[-1].file, e->file);
+    }
+    return WD_OK;
+}
+
 /* Gathers the entries of the open files. */
 static wd_status merge(wd_safetensors *set, wd_err *err)
 {
@@ -54,14 +67,7 @@ static wd_status merge(wd_safetensors *set, wd_err *err)
         if (bytes) memcpy(set->entry + set->count, set->file[i].entry, bytes);
         set->count += set->file[i].count;
     }
-    qsort(set->entry, (size_t)count, sizeof *set->entry, by_name);
-    for (int64_t i = 1; i < count; i++) {
-        const wd_safetensors_entry *e = &set->entry[i];
-        if (!strcmp(e->name, e[-1].name))
-            return wd_fail(err, WD_BAD_FORMAT, "tensor \"%s\" is in both %s and %s", e->name,
-                           e[-1].file, e->file);
-    }
-    return WD_OK;
+    return sort(set, err);
 }
 
 /* The distinct shards of a weight_map: borrowed names, sorted, in a list to wd_free. */
@@ -225,6 +231,7 @@ void wd_safetensors_close(wd_safetensors *set)
     if (!set) return;
     for (int64_t i = 0; i < set->files; i++) wd_safetensors_file_close(&set->file[i]);
     wd_free(set->file);
+    wd_free(set->names);
     wd_free(set->entry);
     wd_free(set);
 }
@@ -244,6 +251,26 @@ const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const
     wd_safetensors_entry key = {.name = name};
     if (!set->count) return NULL;
     return bsearch(&key, set->entry, (size_t)set->count, sizeof key, by_name);
+}
+
+wd_status wd_safetensors_rename(wd_safetensors *set, const char *const *names, wd_err *err)
+{
+    size_t bytes = 0;
+    void *block;
+    for (int64_t i = 0; i < set->count; i++)
+        bytes += strlen(names[i] ? names[i] : set->entry[i].name) + 1;
+    WD_TRY(wd_alloc(&block, bytes, 1, "tensor names", err));
+    char *next = block;
+    for (int64_t i = 0; i < set->count; i++) {
+        const char *name = names[i] ? names[i] : set->entry[i].name;
+        const size_t length = strlen(name) + 1;
+        memcpy(next, name, length);
+        set->entry[i].name = next;
+        next += length;
+    }
+    wd_free(set->names);
+    set->names = block;
+    return sort(set, err);
 }
 
 int64_t wd_safetensors_file_count(const wd_safetensors *set)
@@ -290,14 +317,15 @@ wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
                        set->file[0].path, set->files > 1 ? " and its other shards" : "", spec->name,
                        expected);
     const wd_tensor *tensor = &entry->tensor;
+    const char *name = entry->stored ? entry->stored : entry->name;
     if (!same_shape(tensor, spec))
         return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected shape %s, found %s",
-                       entry->file, spec->name, expected,
+                       entry->file, name, expected,
                        wd_dims_text(found, sizeof found, tensor->dim, tensor->ndim));
     if (tensor->dtype != WD_F32 && tensor->dtype != WD_F16 && tensor->dtype != WD_BF16)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: tensor \"%s\": expected dtype F32, F16 or BF16, found %s", entry->file,
-                       spec->name, wd_dtype_file_name(tensor->dtype));
+                       name, wd_dtype_file_name(tensor->dtype));
     *out = *tensor;
     return WD_OK;
 }

@@ -14,6 +14,7 @@ typedef struct wd_safetensors wd_safetensors;
 
 typedef struct wd_safetensors_entry {
     const char *name;
+    const char *stored;   /* its name in the file, which wd_safetensors_rename leaves, or NULL */
     const char *file;     /* path of the file that holds it */
     uint64_t file_offset; /* of its first byte in that file */
     wd_tensor tensor;     /* data is mapped read-only: writing to it crashes */
@@ -34,6 +35,11 @@ void wd_safetensors_close(wd_safetensors *set); /* NULL is allowed; views die wi
 int64_t wd_safetensors_count(const wd_safetensors *set);
 const wd_safetensors_entry *wd_safetensors_at(const wd_safetensors *set, int64_t i);
 const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const char *name);
+
+/* Gives entry i (as wd_safetensors_at counts) the name names[i], of which the set keeps a copy;
+ * NULL leaves its name as it is. Two entries of one name are an error, after which the set is only
+ * good for wd_safetensors_close. */
+wd_status wd_safetensors_rename(wd_safetensors *set, const char *const *names, wd_err *err);
 
 /* Files of the set, the path of one, and bytes of all of them. */
 int64_t wd_safetensors_file_count(const wd_safetensors *set);

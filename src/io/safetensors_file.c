@@ -272,7 +272,7 @@ static wd_status read_entries(wd_safetensors_file *file, const json_t *header, s
         }
         wd_safetensors_entry *entry = &file->entry[file->count];
         WD_TRY(read_entry(entry, name, value, data_start, file, err));
-        entry->name = next;
+        entry->name = entry->stored = next;
         size_t bytes = strlen(name) + 1;
         memcpy(next, name, bytes);
         next += bytes;

@@ -197,7 +197,8 @@ wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
                        wd_component_name(component));
     if (wd_path_exists(path)) return refuse_replacing(path, err);
     WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
-    const wd_dit_file file = {.set = set, .prefix = "", .config = pipeline->dit};
+    const wd_dit_file file = {
+        .set = set, .naming = {.prefix = ""}, .config = pipeline->dit};
     WD_TRY_OUT(plan_lines(&lines, &count, &file, true, dtype, err));
     warn_of_comfyui(path, &pipeline->dit);
     json_t *json = wd_dit_config_json(&pipeline->dit);

@@ -122,7 +122,7 @@ static void reads_files_of_others(void **state)
     wd_test_sparse_file(path, &table, 0, 1, WD_F16, NULL);
     wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
     wd_test_ok(wd_dit_file_read(&file, set, &err), &err);
-    assert_false(file.original);
+    assert_false(file.naming.original);
     wd_safetensors_close(set);
     for (int64_t i = 0; i < table.count; i++) {
         char name[WD_TENSOR_NAME_MAX];
@@ -132,7 +132,7 @@ static void reads_files_of_others(void **state)
     wd_test_sparse_file(path, &table, 0, 1, WD_F16, NULL);
     wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
     wd_test_ok(wd_dit_file_read(&file, set, &err), &err);
-    assert_true(file.original);
+    assert_true(file.naming.original);
     assert_true(wd_dit_config_same(&file.config, &config));
     assert_non_null(wd_dit_file_find(&file, last.name));
     wd_safetensors_close(set);

@@ -7,35 +7,17 @@
 #include "io/file.h"
 #include "wan/names.h"
 
-enum { FULL_NAME_MAX = 2 * WD_TENSOR_NAME_MAX, HEAD_DIM_DEFAULT = 128 };
-
-static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.",
-                                       "transformer."};
+enum { HEAD_DIM_DEFAULT = 128 };
 
 const wd_safetensors_entry *wd_dit_file_find(const wd_dit_file *file, const char *diffusers_name)
 {
-    char other[WD_TENSOR_NAME_MAX], name[FULL_NAME_MAX];
-    if (file->original) {
-        if (!wd_names_to_original(other, sizeof other, diffusers_name)) return NULL;
-        diffusers_name = other;
-    }
-    snprintf(name, sizeof name, "%s%s", file->prefix, diffusers_name);
-    return wd_safetensors_find(file->set, name);
+    return wd_naming_find(&file->naming, file->set, diffusers_name);
 }
 
 bool wd_dit_file_detect(wd_dit_file *file, const wd_safetensors *set)
 {
     *file = (wd_dit_file){.set = set};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
-        file->prefix = prefixes[i];
-        for (int original = 0; original < 2; original++) {
-            file->original = original;
-            if (wd_dit_file_find(file, "scale_shift_table") &&
-                wd_dit_file_find(file, "patch_embedding.weight"))
-                return true;
-        }
-    }
-    return false;
+    return wd_naming_detect(&file->naming, set, WD_COMPONENT_TRANSFORMER, NULL);
 }
 
 /* Extent `i` of a tensor that must have `ndim` of them. */

@@ -5,6 +5,7 @@
 
 #include "io/safetensors.h"
 #include "wan/dit_table.h"
+#include "wan/naming.h"
 
 /* Key of the metadata in which this program puts the configuration. Shapes tell all of it but the
  * number of heads; a file without it is taken to have heads of 128, as every published model does,
@@ -13,8 +14,7 @@
 
 typedef struct wd_dit_file {
     const wd_safetensors *set; /* borrowed */
-    bool original;             /* the original release's names, not diffusers' */
-    const char *prefix;        /* in front of every name: "model.diffusion_model." */
+    wd_naming naming;
     wd_dit_config config;
     bool heads_known; /* else config has one head as wide as the model */
 } wd_dit_file;

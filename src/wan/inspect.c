@@ -191,8 +191,8 @@ static wd_status put_transformer_file(json_t *tree, const wd_dit_file *file, wd_
     json_t *components = json_object(), *to = json_object();
     WD_TRY(put(tree, "components", components, err));
     WD_TRY(put(components, "transformer", to, err));
-    WD_TRY(put(tree, "naming", json_string(file->original ? "original" : "diffusers"), err));
-    WD_TRY(put(tree, "prefix", json_string(file->prefix), err));
+    WD_TRY(put(tree, "naming", json_string(file->naming.original ? "original" : "diffusers"), err));
+    WD_TRY(put(tree, "prefix", json_string(file->naming.prefix), err));
     WD_TRY(put(to, "class", json_string("WanTransformer3DModel"), err));
     WD_TRY(put(to, "config", wd_dit_config_json(&file->config), err));
     for (int i = 0; i < 2 && !file->heads_known; i++)

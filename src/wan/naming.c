@@ -1,0 +1,95 @@
+/* Names in files: see wan/naming.h. */
+#include "wan/naming.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "wan/names.h"
+
+enum { FULL_NAME_MAX = 2 * WD_TENSOR_NAME_MAX, PREFIXES_MAX = 4, PROBES_MAX = 2 };
+
+/* What files of a component put in front of names, and tensors that every such file has, by their
+ * diffusers names. All-in-one checkpoints of ComfyUI have the last prefixes. */
+static const struct {
+    const char *prefix[PREFIXES_MAX], *probe[PROBES_MAX];
+} known[] = {
+    [WD_COMPONENT_TRANSFORMER] = {{"", "model.diffusion_model.", "diffusion_model.",
+                                   "transformer."},
+                                  {"scale_shift_table", "patch_embedding.weight"}},
+    [WD_COMPONENT_TEXT_ENCODER] = {{"", "text_encoders.umt5xxl.transformer.", "text_encoder."},
+                                   {"encoder.final_layer_norm.weight",
+                                    "encoder.block.0.layer.0.layer_norm.weight"}},
+    [WD_COMPONENT_VAE] = {{"", "vae.", "first_stage_model."},
+                          {"decoder.conv_in.weight", "decoder.conv_out.weight"}},
+};
+
+static bool to_original(char *out, size_t bytes, const wd_naming *n, const char *name)
+{
+    if (n->component == WD_COMPONENT_TEXT_ENCODER)
+        return wd_names_umt5_to_original(out, bytes, name);
+    if (n->component == WD_COMPONENT_VAE)
+        return wd_names_vae_to_original(out, bytes, name, &n->vae);
+    return wd_names_to_original(out, bytes, name);
+}
+
+const wd_safetensors_entry *wd_naming_find(const wd_naming *n, const wd_safetensors *set,
+                                           const char *diffusers_name)
+{
+    char other[WD_TENSOR_NAME_MAX], name[FULL_NAME_MAX];
+    if (n->original) {
+        if (!to_original(other, sizeof other, n, diffusers_name)) return NULL;
+        diffusers_name = other;
+    }
+    snprintf(name, sizeof name, "%s%s", n->prefix, diffusers_name);
+    return wd_safetensors_find(set, name);
+}
+
+/* A VAE without a configuration: whether its levels have lists of their own, as those of the 2.2
+ * layout have. */
+static void guess_layout(wd_naming *n, const wd_safetensors *set)
+{
+    n->vae.num_res_blocks = 2;
+    n->vae.is_residual = true;
+    n->vae.is_residual =
+        wd_naming_find(n, set, "decoder.up_blocks.0.resnets.0.conv1.weight") != NULL;
+}
+
+bool wd_naming_detect(wd_naming *out, const wd_safetensors *set, wd_component component,
+                      const wd_vae_config *vae)
+{
+    wd_naming n = {.component = component == WD_COMPONENT_TRANSFORMER_2 ? WD_COMPONENT_TRANSFORMER
+                                                                        : component};
+    if (vae) n.vae = *vae;
+    for (int i = 0; i < PREFIXES_MAX && known[n.component].prefix[i]; i++) {
+        n.prefix = known[n.component].prefix[i];
+        for (int original = 0; original < 2; original++) {
+            n.original = original;
+            bool all = true;
+            for (int k = 0; k < PROBES_MAX; k++)
+                all = all && wd_naming_find(&n, set, known[n.component].probe[k]);
+            if (!all) continue;
+            if (component == WD_COMPONENT_VAE && !vae && original) guess_layout(&n, set);
+            *out = n;
+            return true;
+        }
+    }
+    return false;
+}
+
+wd_status wd_naming_apply(const wd_naming *n, wd_safetensors *set, const wd_tensor_table *table,
+                          wd_err *err)
+{
+    void *block;
+    if (!n->original && !*n->prefix) return WD_OK;
+    WD_TRY(
+        wd_alloc(&block, (size_t)wd_safetensors_count(set), sizeof(char *), "tensor names", err));
+    const char **names = block;
+    for (int64_t i = 0; i < table->count; i++) {
+        const wd_safetensors_entry *e = wd_naming_find(n, set, table->spec[i].name);
+        if (e) names[e - wd_safetensors_at(set, 0)] = table->spec[i].name;
+    }
+    const wd_status status = wd_safetensors_rename(set, names, err);
+    wd_free(block);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* How a file names the tensors of a component: as diffusers does, or as the original release,
+ * either behind a prefix ("model.diffusion_model."); and a set of tensors under diffusers' names,
+ * so that whoever works with it need not know. */
+#ifndef WD_WAN_NAMING_H
+#define WD_WAN_NAMING_H
+
+#include "io/safetensors.h"
+#include "wan/component.h"
+#include "wan/config.h"
+
+typedef struct wd_naming {
+    wd_component component; /* transformer_2 is named as transformer is */
+    bool original;          /* the original release's names, not diffusers' */
+    const char *prefix;     /* in front of every name */
+    wd_vae_config vae;      /* of a VAE: what its names depend on */
+} wd_naming;
+
+/* Which naming the set has for a transformer, text encoder or VAE; false: none that is known. `vae`
+ * is its configuration where that is known, else NULL, which means the published layouts. */
+bool wd_naming_detect(wd_naming *out, const wd_safetensors *set, wd_component component,
+                      const wd_vae_config *vae);
+
+/* The entry of a tensor, by its diffusers name; NULL: there is none. */
+const wd_safetensors_entry *wd_naming_find(const wd_naming *naming, const wd_safetensors *set,
+                                           const char *diffusers_name);
+
+/* Gives the tensors of `table` that are in the set their diffusers names. Others keep their own. */
+wd_status wd_naming_apply(const wd_naming *naming, wd_safetensors *set,
+                          const wd_tensor_table *table, wd_err *err);
+
+#endif
