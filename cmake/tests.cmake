@@ -1,5 +1,5 @@
-# A test lies beside what it tests: x_test.c becomes the test "room/x". Tests that span rooms lie in
-# tests/. Tests may include internal headers.
+# A test lies beside what it tests: x_test.c becomes the test "module/x". Tests that span modules
+# lie in tests/. Tests may include internal headers.
 include(CTest)
 if(NOT BUILD_TESTING)
   return()
@@ -282,7 +282,7 @@ endif()
 
 # Checks of the sources themselves.
 add_test(NAME checks/columns COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_columns.sh)
-add_test(NAME checks/rooms COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_rooms.sh)
+add_test(NAME checks/modules COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_modules.sh)
 add_test(NAME checks/readers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_readers.sh)
 add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_headers.sh
          ${PROJECT_SOURCE_DIR} "${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_ARG1}"

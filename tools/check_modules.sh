@@ -1,15 +1,15 @@
 #!/bin/sh
-# Checks that every #include of a room's sources is one that the table of docs/design.md allows.
-# Usage: tools/check_rooms.sh [source folder]
-# A test may include more; every room may include the public header.
+# Checks that every #include of a module's sources is one that the table of docs/design.md allows.
+# Usage: tools/check_modules.sh [source folder]
+# A test may include more; every module may include the public header.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 find src bench -name '*.[ch]' ! -name '*_test.c' ! -name '*_fuzz.c' ! -name '*_harness.h' \
     -o -name '*.cc' | sort | awk '
-# The table: rows "| room, room | what it may include |".
-function learn(line,    cell, rooms, n, i, allowed, words, w, j, from) {
+# The table: rows "| module, module | what it may include |".
+function learn(line,    cell, modules, n, i, allowed, words, w, j, from) {
     split(line, cell, "|")
-    n = split(cell[2], rooms, /[ ,]+/)
+    n = split(cell[2], modules, /[ ,]+/)
     allowed = ""
     if (cell[3] ~ /all above/) allowed = above
     else if (cell[3] !~ /nothing|public header only/) {
@@ -19,24 +19,24 @@ function learn(line,    cell, rooms, n, i, allowed, words, w, j, from) {
             if (cell[3] ~ /what it includes/) allowed = allowed " " known[words[j]]
         }
     }
-    for (i = 1; i <= n; i++) if (rooms[i] != "") { known[rooms[i]] = allowed; rows++ }
-    for (i = 1; i <= n; i++) if (rooms[i] != "") above = above " " rooms[i]
+    for (i = 1; i <= n; i++) if (modules[i] != "") { known[modules[i]] = allowed; rows++ }
+    for (i = 1; i <= n; i++) if (modules[i] != "") above = above " " modules[i]
 }
 function fail(text) { print text; bad++ }
 BEGIN {
     while ((getline line < "docs/design.md") > 0) {
-        if (line ~ /^\| room \| may include \|/) inside = 1
+        if (line ~ /^\| module \| may include \|/) inside = 1
         else if (inside && line !~ /^\|/) inside = 0
         else if (inside && line !~ /^\|-/) learn(line)
     }
-    if (rows < 10) { print "docs/design.md: the table of rooms was not found"; exit 1 }
+    if (rows < 10) { print "docs/design.md: the table of modules was not found"; exit 1 }
 }
 {
     file = $0
     split(file, part, "/")
-    room = part[1] == "src" ? part[2] : part[1]
+    module = part[1] == "src" ? part[2] : part[1]
     files++
-    if (!(room in known)) fail(file ": room \"" room "\" is not in the table")
+    if (!(module in known)) fail(file ": module \"" module "\" is not in the table")
     number = 0
     while ((getline line < file) > 0) {
         number++
@@ -45,8 +45,8 @@ BEGIN {
         edges++
         if (quoted[2] == "wandistiller.h") continue
         split(quoted[2], to, "/")
-        if (to[1] == room || index(" " known[room] " ", " " to[1] " ")) continue
-        fail(file ":" number ": " room " must not include \"" quoted[2] "\"")
+        if (to[1] == module || index(" " known[module] " ", " " to[1] " ")) continue
+        fail(file ":" number ": " module " must not include \"" quoted[2] "\"")
     }
     close(file)
 }
