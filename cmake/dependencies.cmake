@@ -17,7 +17,7 @@ if(WD_MPI)
   find_package(MPI QUIET COMPONENTS C)
 endif()
 
-# What ranks find one another by before MPI_Init: src/dist/roll.c with it, roll_absent.c without.
+# What ranks find one another by before MPI_Init: src/dist/pmix.c with it, pmix_absent.c without.
 # Not beside an Open MPI that has a PMIx of its own inside: a process may have only one.
 find_program(WD_OMPI_INFO ompi_info)
 if(MPI_C_FOUND AND WD_OMPI_INFO)

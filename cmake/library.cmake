@@ -9,9 +9,9 @@ else()
   list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/mpi\\.c$")
 endif()
 if(PMIX_FOUND)
-  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/roll_absent\\.c$")
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/pmix_absent\\.c$")
 else()
-  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/roll\\.c$")
+  list(FILTER WD_SOURCES EXCLUDE REGEX "/src/dist/pmix\\.c$")
 endif()
 
 # The cuda device where its kernels can be compiled, and what says that there is none elsewhere.

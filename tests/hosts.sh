@@ -101,7 +101,7 @@ stops_with() { # OTHERS WHEN
     echo "a rank was stopped $when: all had ended after $seconds s"
 }
 stops_with 2 early
-if ldd "$program" | grep -q libpmix; then # which takes two minutes without it
+if ldd "$program" | grep -q libpmix; then # without it both machines report
     stops_with 3 before
     stops_with 3 while
 fi

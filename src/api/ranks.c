@@ -11,10 +11,10 @@
 #include "core/stop.h"
 #include "dev/device.h"
 #include "dev/device_list.h"
-#include "dist/fuse.h"
+#include "dist/deadline.h"
 #include "dist/launch.h"
 #include "dist/launch_folder.h"
-#include "dist/sentry.h"
+#include "dist/pmix.h"
 
 enum { COMMAND_BYTES = 512 }; /* an error has room for three of them */
 
@@ -75,52 +75,110 @@ static wd_status check_met(const wd_comm *comm, const wd_launch *launch, int hos
     return wd_launch_check_host(launch, host_ranks, comm->host_ranks, err);
 }
 
-/* MPI brings ranks together in as much time as they have to start, or the job ends. */
-static wd_status open_comm(wd_comm **comm, wd_watch *watch, const wd_launch *launch, wd_err *err)
+/* ---- the start of a rank ---- */
+
+typedef struct start {
+    wd_launch launch;
+    wd_pmix pmix;
+    wd_deadline *deadline;
+    wd_comm *comm;
+    wd_watch *watch;
+} start;
+
+/* The watch itself reports who does not connect, earlier than this. */
+static void expect_watches(const start *s)
 {
-    wd_fuse *fuse;
-    const bool one_host = launch->host_ranks == launch->ranks;
-    WD_TRY(wd_fuse_light(&fuse, launch->rank,
-                         one_host ? wd_launch_host_s(launch->ranks) : wd_launch_hosts_s,
-                         "bringing all ranks together (MPI_Init)", err));
-    wd_fuse_tell(fuse, watch);
-    const wd_status status = wd_comm_open_mpi(comm, err);
-    wd_sentry_dismiss(); /* had there been no watch */
-    wd_fuse_put_out(fuse);
+    wd_deadline_next(s->deadline, wd_launch_limit_s(s->launch.ranks, true),
+                     "connecting the ranks' watches");
+}
+
+static wd_status exchange_by_pmix(void *context, wd_watch_address *all, wd_err *err)
+{
+    const start *s = context;
+    WD_TRY(wd_pmix_exchange(&s->pmix, all, sizeof *all, s->deadline, err));
+    expect_watches(s);
+    return WD_OK;
+}
+
+static wd_status exchange_by_comm(void *context, wd_watch_address *all, wd_err *err)
+{
+    const start *s = context;
+    (void)err;
+    expect_watches(s);
+    wd_comm_tell(s->comm, all, sizeof *all);
+    return WD_OK;
+}
+
+/* Ranks are watched from before MPI brings them together, where PMIx lets them find one another. */
+static wd_status open_early_watch(start *s, wd_err *err)
+{
+    const wd_watch_options options = {.rank = s->pmix.rank,
+                                      .ranks = s->pmix.ranks,
+                                      .one_machine = s->pmix.host_ranks == s->pmix.ranks};
+    return wd_watch_open(&s->watch, &options, exchange_by_pmix, s, err);
+}
+
+static wd_status open_late_watch(start *s, wd_err *err)
+{
+    const wd_comm *comm = s->comm;
+    const wd_watch_options options = {
+        .rank = comm->rank, .ranks = comm->ranks, .one_machine = comm->hosts == 1};
+    return wd_watch_open(&s->watch, &options, exchange_by_comm, s, err);
+}
+
+static wd_status open_comm(start *s, wd_err *err)
+{
+    const bool one_host = s->launch.host_ranks == s->launch.ranks;
+    wd_deadline_next(s->deadline, wd_launch_limit_s(s->launch.ranks, !one_host),
+                     "bringing all ranks together (MPI_Init)");
+    wd_deadline_report_by(s->deadline, s->watch);
+    const wd_status status = wd_comm_open_mpi(&s->comm, err);
+    wd_deadline_report_by(s->deadline, NULL);
+    if (status != WD_OK && s->watch) wd_watch_fail(s->watch, err);
     return status;
 }
 
-/* Ranks are watched from before MPI brings them together, where they can find one another by
- * themselves. A watch that cannot be opened ends this rank, and so the job. */
-static wd_status open_both(wd_comm **comm, wd_watch **watch, const wd_launch *launch,
-                           const wd_roll *roll, wd_err *err)
+/* A watch that cannot be opened ends this rank, and so the job. */
+static wd_status open_both(start *s, wd_err *err)
 {
-    WD_TRY(wd_watch_open_early(watch, roll, err));
-    wd_watch_describe(*watch, wd_memory_report_note, NULL);
-    const wd_status status = open_comm(comm, *watch, launch, err);
-    if (status != WD_OK && *watch) wd_watch_fail(*watch, err);
-    if (status != WD_OK || *watch) return status;
-    WD_TRY(wd_watch_open(watch, *comm, err));
-    wd_watch_describe(*watch, wd_memory_report_note, NULL);
+    WD_TRY(open_early_watch(s, err));
+    wd_watch_describe(s->watch, wd_memory_report_note, NULL);
+    WD_TRY(open_comm(s, err));
+    if (s->watch) return WD_OK;
+    WD_TRY(open_late_watch(s, err));
+    wd_watch_describe(s->watch, wd_memory_report_note, NULL);
     return WD_OK;
+}
+
+/* A rank that is stopped while it connects to the launcher can keep the launcher from answering the
+ * others of its machine, so that the deadline begins before PMIx. */
+static wd_status open_in_time(start *s, wd_err *err)
+{
+    const wd_launch *l = &s->launch;
+    const int host_ranks = l->host_ranks > 0 ? l->host_ranks : l->ranks;
+    WD_TRY(wd_deadline_start(&s->deadline, l->rank, wd_launch_limit_s(host_ranks, false),
+                             "connecting to the launcher (PMIx)", err));
+    s->pmix = wd_pmix_open();
+    const wd_status status = open_both(s, err);
+    wd_pmix_close(&s->pmix);
+    wd_deadline_stop(s->deadline);
+    return status;
 }
 
 wd_status wd_ranks_open(wd_comm **comm, wd_watch **watch, wd_err *err)
 {
-    const wd_launch l = wd_launch_detect();
-    const bool can_meet = l.launcher == WD_LAUNCHER_MPIRUN || l.launcher == WD_LAUNCHER_SRUN;
+    start s = {.launch = wd_launch_detect()};
+    const wd_launch *l = &s.launch;
+    const bool can_meet = l->launcher == WD_LAUNCHER_MPIRUN || l->launcher == WD_LAUNCHER_SRUN;
     *watch = NULL;
     if (!can_meet || wd_comm_need_mpi(NULL) != WD_OK) return wd_comm_open_single(comm, err);
-    wd_stop_as_one_of_many(l.ranks > 1);
+    wd_stop_as_one_of_many(l->ranks > 1);
     if (wd_launch_folder_says_stop()) (void)wd_request_stop();
-    if (l.ranks > 1 && l.launcher == WD_LAUNCHER_MPIRUN) wd_sentry_post(l.rank);
-    const wd_roll roll = wd_roll_open();
-    const wd_status status = open_both(comm, watch, &l, &roll, err);
-    wd_sentry_dismiss(); /* where that went wrong */
-    wd_roll_close(&roll);
-    if (status != WD_OK) return status;
-    wd_log_as_rank((*comm)->rank);
-    wd_watch_follow(*watch, *comm);
+    WD_TRY(open_in_time(&s, err));
+    *comm = s.comm;
+    *watch = s.watch;
+    wd_log_as_rank(s.comm->rank);
+    wd_watch_follow(s.watch, s.comm);
     return WD_OK;
 }
 

@@ -157,8 +157,8 @@ wd_status wd_comm_open_threads(wd_comm **out, int ranks, wd_err *err);
 /* WD_UNSUPPORTED in a build without MPI. */
 wd_status wd_comm_need_mpi(wd_err *err);
 
-/* The ranks that MPI has started; waits for them without end (dist/fuse.h). WD_UNSUPPORTED in a
- * build without it. */
+/* The ranks that MPI has started; waits for them without end, for which the start-up deadline
+ * ends the process (dist/deadline.h). WD_UNSUPPORTED in a build without MPI. */
 wd_status wd_comm_open_mpi(wd_comm **out, wd_err *err);
 
 /* For dry runs, a rank as `like` describes it (rank ... host_ranks; no vtable is needed): nothing

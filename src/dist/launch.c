@@ -132,11 +132,9 @@ wd_status wd_launch_check_host(const wd_launch *l, int expected, int found, wd_e
                    expected, found, l->name);
 }
 
-const double wd_launch_hosts_s = 120;
-
-double wd_launch_host_s(int host_ranks)
+double wd_launch_limit_s(int ranks, bool several_machines)
 {
-    return 5 + 0.5 * host_ranks;
+    return (several_machines ? 40 : 4) + 0.5 * ranks;
 }
 
 /* ---- mpirun as a child ---- */

@@ -37,11 +37,9 @@ wd_status wd_launch_check(const wd_launch *launch, bool wanted, int host_ranks, 
  * launchers that do not say it in the environment, once the ranks have met. */
 wd_status wd_launch_check_host(const wd_launch *launch, int expected, int found, wd_err *err);
 
-/* How long ranks may take to start, in seconds: those of one machine, of which there are so many,
- * which are started together; and all where there are several machines, for one may be slow: ssh, a
- * file system that the program is loaded from. */
-double wd_launch_host_s(int host_ranks);
-extern const double wd_launch_hosts_s;
+/* How many seconds so many ranks may take to start, and MPI_Init to bring them together. Ranks of
+ * one machine are started together. Of several machines one may be slow to load the program. */
+double wd_launch_limit_s(int ranks, bool several_machines);
 
 /* Runs this program again as `ranks` ranks of this machine, by mpirun, and returns when they have
  * ended: *exit_code is theirs, 128 and more where a signal ended one. SIGTERM, SIGHUP

@@ -24,7 +24,6 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/thread.h"
-#include "dist/fuse.h"
 #include "dist/watch_crash.h"
 #include "dist/watch_impl.h"
 
@@ -309,7 +308,7 @@ out:
     return status;
 }
 
-wd_status wd_watch_meet(wd_watch *w, const wd_watch_address *all, wd_err *err)
+wd_status wd_watch_connect(wd_watch *w, const wd_watch_address *all, wd_err *err)
 {
     memcpy(w->all, all, (size_t)w->o.ranks * sizeof *all);
     wd_meet_begin(w->meet, w->all);
@@ -328,11 +327,8 @@ wd_status wd_watch_meet(wd_watch *w, const wd_watch_address *all, wd_err *err)
     return WD_OK;
 }
 
-/* Tells the others where this rank's watch is, and hears where theirs are. */
-typedef wd_status tell(void *context, wd_watch *w, wd_watch_address *all, wd_err *err);
-
-static wd_status open_watch(wd_watch **out, const wd_watch_options *options, tell *fn,
-                            void *context, wd_err *err)
+wd_status wd_watch_open(wd_watch **out, const wd_watch_options *options,
+                        wd_watch_exchange_fn *exchange, void *context, wd_err *err)
 {
     wd_status status;
     wd_watch_address *all = NULL;
@@ -341,42 +337,13 @@ static wd_status open_watch(wd_watch **out, const wd_watch_options *options, tel
     if (options->ranks <= 1) return WD_OK;
     WD_TRY_OUT(wd_alloc((void **)&all, (size_t)options->ranks, sizeof *all, "the watch", err));
     WD_TRY_OUT(wd_watch_listen(&w, options, &all[options->rank], err));
-    WD_TRY_OUT(fn(context, w, all, err));
-    WD_TRY_OUT(wd_watch_meet(w, all, err));
+    WD_TRY_OUT(exchange(context, all, err));
+    WD_TRY_OUT(wd_watch_connect(w, all, err));
     *out = w;
 out:
     if (status != WD_OK && w) free_watch(w);
     wd_free(all);
     return status;
-}
-
-static wd_status tell_comm(void *context, wd_watch *w, wd_watch_address *all, wd_err *err)
-{
-    wd_fuse *fuse;
-    WD_TRY(wd_fuse_light(&fuse, w->o.rank, w->o.open_s, "telling where the watches are", err));
-    wd_comm_tell(context, all, sizeof *all);
-    wd_fuse_put_out(fuse);
-    return WD_OK;
-}
-
-wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err)
-{
-    const wd_watch_options options = {
-        .rank = comm->rank, .ranks = comm->ranks, .one_machine = comm->hosts == 1};
-    return open_watch(out, &options, tell_comm, comm, err);
-}
-
-static wd_status tell_roll(void *context, wd_watch *w, wd_watch_address *all, wd_err *err)
-{
-    (void)w;
-    return wd_roll_tell(context, all, sizeof *all, err);
-}
-
-wd_status wd_watch_open_early(wd_watch **out, const wd_roll *roll, wd_err *err)
-{
-    const wd_watch_options options = {
-        .rank = roll->rank, .ranks = roll->ranks, .one_machine = roll->host_ranks == roll->ranks};
-    return open_watch(out, &options, tell_roll, (void *)roll, err);
 }
 
 static void wake(const wd_watch *w)

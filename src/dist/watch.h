@@ -17,7 +17,6 @@
 #define WD_DIST_WATCH_H
 
 #include "dist/comm.h"
-#include "dist/roll.h"
 #include "dist/watch_life.h"
 #include "dist/watch_word.h"
 
@@ -52,18 +51,20 @@ typedef struct wd_watch_note {
 
 typedef void wd_watch_describe_fn(void *context, wd_watch_note *out);
 
-/* Opens the watch of this rank among those of `comm`; collective. NULL for one rank: every function
- * here takes it, and does nothing. WD_RANK_LOST where the others do not come. */
-wd_status wd_watch_open(wd_watch **out, wd_comm *comm, wd_err *err);
+/* Gives every rank the addresses of all: `all` is [ranks], of which the own one is filled in. */
+typedef wd_status wd_watch_exchange_fn(void *context, wd_watch_address *all, wd_err *err);
 
-/* The same before there is a communicator; NULL also where nothing can be told by `roll`. */
-wd_status wd_watch_open_early(wd_watch **out, const wd_roll *roll, wd_err *err);
+/* Opens the watch of this rank and connects it to those of all others, whose addresses `exchange`
+ * brings; collective. *out is NULL for one rank: every function here takes that, and does nothing.
+ * Ends the process with a report where a rank does not connect within `open_s`. */
+wd_status wd_watch_open(wd_watch **out, const wd_watch_options *options,
+                        wd_watch_exchange_fn *exchange, void *context, wd_err *err);
 
-/* The same in two steps, without a communicator: the addresses of all ranks (`all`: [ranks],
- * borrowed until it returns) are exchanged between them by the caller. */
+/* The two steps of wd_watch_open, between which the caller exchanges the addresses (`all`: [ranks],
+ * borrowed until wd_watch_connect returns). */
 wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_watch_address *mine,
                           wd_err *err);
-wd_status wd_watch_meet(wd_watch *watch, const wd_watch_address *all, wd_err *err);
+wd_status wd_watch_connect(wd_watch *watch, const wd_watch_address *all, wd_err *err);
 
 /* Says from now on what `fn` says of this rank: it is called by the watch's thread, every few beats
  * and when something fails, never after this function was called with another. NULL: nothing

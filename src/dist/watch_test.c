@@ -118,7 +118,7 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     pass_all(in, j->address, sizeof *j->address * (size_t)j->ranks, read);
     if (j->act[rank] == NO_MEET)
         for (;;) pause();
-    if (wd_watch_meet(watch, j->address, &err) != WD_OK) _exit(96);
+    if (wd_watch_connect(watch, j->address, &err) != WD_OK) _exit(96);
     if (j->act[rank] == FAIL_EARLY) {
         wd_fail(&err, WD_BAD_FORMAT, "rank %d dislikes its file", rank);
         wd_watch_fail(watch, &err);

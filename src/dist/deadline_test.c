@@ -1,4 +1,4 @@
-/* Fuses that burn, and that do not. */
+/* Processes whose start takes longer than its deadline allows, and others. */
 #include "testing.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "dist/fuse.h"
+#include "dist/deadline.h"
 
 static int said[2];
 
@@ -29,48 +29,48 @@ static int ended(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* A process that lights one, is at work for so long, and puts it out. */
-static pid_t start(int rank, double seconds, int work_ms, bool renewed)
+/* A process whose start takes `work_ms`, in one phase or in two. */
+static pid_t start(int rank, double seconds, int work_ms, bool two_phases)
 {
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (!pid) {
-        wd_fuse *fuse;
+        wd_deadline *deadline;
         wd_log_to(say, NULL, WD_LOG_ERROR);
-        if (wd_fuse_light(&fuse, rank, seconds, "the test", NULL) != WD_OK) _exit(98);
-        if (renewed) wd_fuse_renew(fuse, 10, "the rest of it");
+        if (wd_deadline_start(&deadline, rank, seconds, "the test", NULL) != WD_OK) _exit(98);
+        if (two_phases) wd_deadline_next(deadline, 10, "its second phase");
         usleep((useconds_t)work_ms * 1000);
-        wd_fuse_put_out(fuse);
+        wd_deadline_stop(deadline);
         _exit(0);
     }
     return pid;
 }
 
-static int burn(double seconds, int work_ms, bool renewed)
+static int run_one(double seconds, int work_ms, bool two_phases)
 {
-    return ended(start(0, seconds, work_ms, renewed));
+    return ended(start(0, seconds, work_ms, two_phases));
 }
 
-static void what_takes_too_long_ends(void **state)
+static void a_start_that_takes_too_long_ends(void **state)
 {
     (void)state;
     char text[1024] = "";
-    assert_int_equal(burn(0.2, 8000, false), WD_RANK_LOST);
+    assert_int_equal(run_one(0.2, 8000, false), WD_RANK_LOST);
     assert_true(read(said[0], text, sizeof text - 1) > 0);
     assert_non_null(strstr(text, "[Rank 0, host "));
     assert_non_null(strstr(text, "the test took more than 0 s"));
 }
 
-static void what_is_done_goes_on(void **state)
+static void a_start_in_time_goes_on(void **state)
 {
     (void)state;
     const double begun = wd_clock_s();
-    assert_int_equal(burn(20, 10, false), 0);
+    assert_int_equal(run_one(20, 10, false), 0);
     assert_true(wd_clock_s() - begun < 10);
-    assert_int_equal(burn(0.3, 600, true), 0);
+    assert_int_equal(run_one(0.3, 600, true), 0);
 }
 
-static void one_of_a_machine_reports(void **state)
+static void one_rank_of_a_machine_reports(void **state)
 {
     (void)state;
     enum { RANKS = 3 };
@@ -85,21 +85,21 @@ static void one_of_a_machine_reports(void **state)
     assert_null(strstr(strstr(text, "[Rank ") + 1, "[Rank "));
 }
 
-/* Somebody else's process may have the name, and keeps it: that silences no report. Needs root, to
- * become somebody else. */
-static void others_do_not_silence_it(void **state)
+/* Another user's process that has bound the name, and keeps it, silences no report. The test needs
+ * root to become another user. */
+static void other_users_do_not_silence_it(void **state)
 {
     (void)state;
     enum { NOBODY = 65534 };
     char byte, text[1024] = "";
     int taken[2];
-    if (geteuid()) wd_test_skip("not root, who can become somebody else");
+    if (geteuid()) wd_test_skip("only root can become another user");
     assert_int_equal(pipe(taken), 0);
     const pid_t other = fork();
     assert_true(other >= 0);
     if (!other) {
         struct sockaddr_un name = {.sun_family = AF_UNIX};
-        snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "wandistiller-fuse-%d",
+        snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "wandistiller-deadline-%d",
                  (int)getppid());
         const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
         if (setuid(NOBODY) || bind(fd, (struct sockaddr *)&name, sizeof name) || listen(fd, 1) ||
@@ -108,7 +108,7 @@ static void others_do_not_silence_it(void **state)
         for (;;) pause();
     }
     assert_int_equal(read(taken[0], &byte, 1), 1);
-    assert_int_equal(burn(0.2, 8000, false), WD_RANK_LOST);
+    assert_int_equal(run_one(0.2, 8000, false), WD_RANK_LOST);
     kill(other, SIGKILL);
     assert_int_equal(waitpid(other, NULL, 0), other);
     close(taken[0]);
@@ -127,24 +127,25 @@ static void describe(void *context, wd_watch_note *out)
     snprintf(out->device, sizeof out->device, "the watch's");
 }
 
-/* So that ranks of several machines, or one that was lost at the same time, make one report. */
-static void a_watch_reports_it(void **state)
+/* With a watch, ranks of several machines make one report, as do ranks one of which was lost at the
+ * same time. */
+static void the_watch_reports_where_there_is_one(void **state)
 {
     (void)state;
     char text[2048] = "";
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (!pid) {
-        wd_fuse *fuse;
+        wd_deadline *deadline;
         wd_watch *watch;
         wd_watch_address all;
         wd_log_to(say, NULL, WD_LOG_ERROR);
         if (wd_watch_listen(&watch, &(wd_watch_options){.ranks = 1}, &all, NULL) != WD_OK ||
-            wd_watch_meet(watch, &all, NULL) != WD_OK ||
-            wd_fuse_light(&fuse, 0, 0.5, "the test", NULL) != WD_OK)
+            wd_watch_connect(watch, &all, NULL) != WD_OK ||
+            wd_deadline_start(&deadline, 0, 0.5, "the test", NULL) != WD_OK)
             _exit(98);
         wd_watch_describe(watch, describe, NULL);
-        wd_fuse_tell(fuse, watch);
+        wd_deadline_report_by(deadline, watch);
         sleep(20);
         _exit(0);
     }
@@ -156,9 +157,11 @@ static void a_watch_reports_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_takes_too_long_ends), cmocka_unit_test(what_is_done_goes_on),
-        cmocka_unit_test(one_of_a_machine_reports), cmocka_unit_test(others_do_not_silence_it),
-        cmocka_unit_test(a_watch_reports_it),
+        cmocka_unit_test(a_start_that_takes_too_long_ends),
+        cmocka_unit_test(a_start_in_time_goes_on),
+        cmocka_unit_test(one_rank_of_a_machine_reports),
+        cmocka_unit_test(other_users_do_not_silence_it),
+        cmocka_unit_test(the_watch_reports_where_there_is_one),
     };
     if (pipe(said)) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
