@@ -63,14 +63,6 @@ static lane *lane_of(drawing *d, const wd_timeline_event *e)
     return NULL;
 }
 
-static bool computes(const wd_placement *p, int device)
-{
-    for (int e = 0; e < p->experts; e++)
-        for (int s = 0; s < p->stages; s++)
-            if (p->place[e][s].device == device) return true;
-    return false;
-}
-
 /* Whether it has sent anything, in the sweep that is drawn. */
 static void see_sender(void *context, const wd_timeline_event *e)
 {
@@ -86,7 +78,7 @@ static void choose_devices(drawing *d)
     const wd_devices *devices = d->table->plan->devices;
     const bool all = of->placement.each || of->placement.ranks < 2;
     for (int i = 0; i < of->bytes.devices; i++) {
-        if (!computes(&of->placement, i) && (!all || i == devices->processor)) continue;
+        if (!wd_placed_computes(&of->placement, i) && (!all || i == devices->processor)) continue;
         d->devices_there++;
         if (d->devices < DRAWN_MAX) d->device[d->devices++] = i;
     }
@@ -152,8 +144,7 @@ static void say_run(char *out, size_t bytes, const drawing *d, const run *r)
     const wd_timeline_event *e = &r->first;
     const wd_placement *p = &d->table->shown->placement;
     size_t used = 0;
-    if (p->experts > 1)
-        used = wd_append(out, bytes, 0, "%s noise, ", e->expert ? "low" : "high");
+    if (p->experts > 1) used = wd_append(out, bytes, 0, "%s noise, ", e->expert ? "low" : "high");
     if (e->stage < 0) {
         wd_append(out, bytes, used, "activations");
         return;
@@ -182,8 +173,9 @@ static void close_run(drawing *d, lane *l)
 static bool belongs(const drawing *d, const wd_timeline_event *first, const wd_timeline_event *e)
 {
     if (e->stage < 0 || e->batch < 0 || first->stage < 0) return false;
-    const wd_leg leg = wd_placement_leg(&d->table->shown->placement, e->expert, first->stage);
-    return leg.end - leg.first > 1 ? first->batch == e->batch : first->stage == e->stage;
+    const wd_segment segment =
+        wd_sweep_segment(&d->table->shown->placement, e->expert, first->stage);
+    return segment.end - segment.first > 1 ? first->batch == e->batch : first->stage == e->stage;
 }
 
 static bool goes_on(const drawing *d, const run *r, const wd_timeline_event *e, double begin)

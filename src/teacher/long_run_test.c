@@ -5,18 +5,6 @@
 #include <limits.h>
 
 #include "teacher/residency_streamed_impl.h"
-#include "teacher/station.h"
-
-static void slots_come_round_behind_int_max(void **state)
-{
-    (void)state;
-    enum { SLOTS = 3, TURNS = 7 };
-    wd_station_slot slot[SLOTS] = {0};
-    wd_station station = {.slot = slot, .sweep = {.streams = SLOTS}};
-    station.taken = INT_MAX - 2;
-    for (int i = 0; i < TURNS; i++)
-        assert_ptr_equal(wd_station_take_slot(&station, 0, 0), &slot[(INT_MAX - 2 + i % 3) % 3]);
-}
 
 static void readings_go_on_behind_int_max(void **state)
 {
@@ -49,7 +37,6 @@ static void readings_go_on_behind_int_max(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_come_round_behind_int_max),
         cmocka_unit_test(readings_go_on_behind_int_max),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

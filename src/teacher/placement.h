@@ -1,9 +1,9 @@
 /* Placement: where every stage of the teacher lives, and which device computes it.
  *
  * Data flow: sizes of the stages + what the machine has -> a strategy (teacher/strategy.h) -> a
- * placement -> bytes per device and host, and the time of a sweep (teacher/timeline.h). Everything
- * here is pure: no device is touched and no file read, so that a run is planned, and plans are
- * compared, before anything is loaded. */
+ * placement -> schedule (teacher/sweep_schedule.h) -> bytes per device and host, time and traffic.
+ * Everything here is pure: no device is touched and no file read, so that a run is planned, and
+ * plans are compared, before anything is loaded. */
 #ifndef WD_TEACHER_PLACEMENT_H
 #define WD_TEACHER_PLACEMENT_H
 
@@ -19,12 +19,12 @@ enum {
     WD_PLACED_SLOTS_MAX = 8,
     WD_PLACED_STAGINGS = 2, /* in host memory, of what is read for a device: one is sent while one
                              * is read */
-    WD_CROSSINGS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
+    WD_TRANSFERS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
                                  * copied, one is sent, one waits */
     WD_SWEEP_UPLOADS = 3, /* micro-batches whose text and timesteps are on their way to a device, or
                            * wait there for their turn: the launch of a sweep is so many ahead */
-    WD_PIPELINE_STREAMS = 3 /* micro-batches on a device to which others of its rank send them
-                             * one after another: one is computed, one comes, one leaves */
+    WD_PIPELINE_PLACES = 3 /* micro-batches on a device to which others of its rank send them
+                            * one after another: one is computed, one comes, one leaves */
 };
 
 /* Where weights are between uses. */
@@ -66,11 +66,14 @@ static inline int wd_placed_local(const wd_placement *placement, int device)
     return placement->devices ? device % placement->devices : device;
 }
 
-/* Whether a stage is computed by this rank. */
-static inline bool wd_placed_here(const wd_placement *placement, const wd_place *place, int rank)
+/* Whether a rank has a device that a placement names. */
+static inline bool wd_placed_here(const wd_placement *placement, int device, int rank)
 {
-    return placement->each || wd_placed_rank(placement, place->device) == rank;
+    return placement->each || wd_placed_rank(placement, device) == rank;
 }
+
+/* Whether a device computes any stage. */
+bool wd_placed_computes(const wd_placement *placement, int device);
 
 /* States of a window of `window` that a rank's sweep has, at most: [rank * window / ranks,
  * (rank + 1) * window / ranks) of it where each rank has its share. */
@@ -90,8 +93,21 @@ typedef struct wd_stage_size {
     size_t converting; /* the same for the processor, which reads the rest to where it is used */
     size_t casting;    /* on a device, for the largest tensor that is converted on its way there */
     size_t host_casting; /* in host memory, of those that are not aligned in the file */
-    size_t widened;    /* on a device, in the dtype that is computed in; 0: as it is kept */
+    size_t widened;      /* on a device, in the dtype that is computed in; 0: as it is kept */
 } wd_stage_size;
+
+/* Of a stage on a processor: what is used where it is mapped, which is no memory of ours. */
+static inline size_t wd_stage_mapped(const wd_stage_size *stage)
+{
+    return stage->device > stage->host ? stage->device - stage->host : 0;
+}
+
+/* What is copied to a device that a stage is streamed to: from host memory its whole block, from
+ * disk as it is there, to be converted on the device. */
+static inline size_t wd_stage_sent(const wd_stage_size *stage, wd_home home)
+{
+    return home == WD_HOME_DISK ? stage->file : stage->device;
+}
 
 typedef struct wd_teacher_size {
     int experts, stages;
@@ -208,109 +224,11 @@ static inline int wd_site_host(const wd_site *site, int device)
     return device / site->devices / wd_site_host_ranks(site);
 }
 
+/* Whether stages that stay on a device take a micro-batch at a time there: a processor's may be
+ * read from a file, and widened ones have one place, so these take a whole window. */
+bool wd_placed_by_batch(const wd_teacher_size *size, const wd_site *site, int device);
+
 /* How a teacher of `size` is placed on `site`, all places still to be filled in. */
 wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_site *site);
-
-/* ---- bytes ---- */
-
-typedef struct wd_placed_device {
-    size_t weights;   /* that stay */
-    size_t streaming; /* slots of those that come and go, and what is converted on its way */
-    size_t widening;
-    size_t activations; /* the sweep's tables, streams, scratch */
-    size_t workspace;   /* beyond what the queue has for other work */
-    size_t opening;     /* the most while weights that stay are brought and converted, before
-                         * anything else is there */
-} wd_placed_device;
-
-typedef struct wd_placed_bytes {
-    int devices; /* of all ranks; of one, whose others are alike, where each has all of it */
-    wd_placed_device device[WD_SITE_DEVICES_MAX];
-    size_t host_weights, host_reading; /* of the fullest host, all its ranks together */
-    size_t host_crossing; /* the same of micro-batches on their way from rank to rank */
-    size_t host_devices;  /* the same of its processors, as wd_placed_total */
-} wd_placed_bytes;
-
-wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
-                                   const wd_site *site);
-
-/* What of the pool a stage takes that stays on the device, and what, for a while, its tensors that
- * are converted on their way there. */
-size_t wd_placed_kept(const wd_stage_size *stage, const wd_site_device *device);
-size_t wd_placed_casting(const wd_stage_size *stage, const wd_site_device *device);
-
-/* Adds a stage that stays, opened after those that were added before. */
-void wd_placed_keep(wd_placed_device *bytes, const wd_stage_size *stage,
-                    const wd_site_device *device);
-
-/* What the teacher has while it is used. */
-size_t wd_placed_total(const wd_placed_device *device);
-
-/* A device's part of a sweep: the kinds of stages that it has, and the streams of micro-batches
- * that are on it at once. */
-typedef struct wd_placed_sweep {
-    bool kind[WD_STAGE_KINDS];
-    bool windows; /* all of a window's are, each in a place of its own */
-    bool waits[WD_PLACED_EXPERTS_MAX]; /* the same of this expert's */
-    int streams;
-} wd_placed_sweep;
-
-/* What of the device's pool it takes, and what of the queue's workspace beyond what is there. */
-size_t wd_placed_activations(const wd_placed_sweep *sweep, const wd_sweep_need *need);
-size_t wd_placed_workspace(const wd_placed_sweep *sweep, const wd_site_device *device);
-
-/* In memory of the fullest host: homes there, and all of its processors'. */
-size_t wd_placed_host(const wd_placed_bytes *bytes);
-
-/* The most that a device's pool has, and host memory, with what others have of it. */
-size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device);
-size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site);
-
-/* Of a stage on a processor: what is used where it is mapped, which is no memory of ours. */
-static inline size_t wd_stage_mapped(const wd_stage_size *stage)
-{
-    return stage->device > stage->host ? stage->device - stage->host : 0;
-}
-
-/* What is copied to a device that a stage is streamed to: from host memory its whole block, from
- * disk as it is there, to be converted on the device. */
-static inline size_t wd_stage_sent(const wd_stage_size *stage, wd_home home)
-{
-    return home == WD_HOME_DISK ? stage->file : stage->device;
-}
-
-/* Of all stages that are there. */
-size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
-                           const wd_site *site);
-
-/* Whether every part fits where it is to be. */
-bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
-                       const wd_site *site);
-
-/* ---- how a sweep goes through it ---- */
-
-/* Stages [first, end) that a sweep goes through together: where all of them stay, a micro-batch
- * goes through all, then the next, so that several devices are at work; where weights come, are
- * widened or are mapped, one stage takes the whole window while they are there. No window waits
- * for another device or for stages that stay where it was embedded, nor for a head. */
-typedef struct wd_leg {
-    int first, end;
-} wd_leg;
-
-wd_leg wd_placement_leg(const wd_placement *placement, int expert, int first);
-
-/* Whether micro-batches go from a device to another rank's, and come from there. */
-typedef struct wd_placed_crossings {
-    bool out, in;
-} wd_placed_crossings;
-
-wd_placed_crossings wd_placement_crossings(const wd_placement *placement, int device);
-
-wd_placed_sweep wd_placement_sweep(const wd_placement *placement, const wd_site *site, int device);
-
-/* The same of a device with stages [first, end), where everything stays on devices; `sent`: another
- * of its rank has those before them. */
-wd_placed_sweep wd_pipeline_sweep(const wd_teacher_size *size, const wd_site *site, int device,
-                                  int first, int end, bool sent);
 
 #endif

@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/require.h"
 #include "teacher/planner_predict.h"
-#include "teacher/station.h"
+#include "teacher/activations.h"
 
 enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 
@@ -111,8 +111,7 @@ wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_
                 plan->micro_batch, err));
     site.uncached = wd_planner_is_uncached(plan);
     wd_timeline played;
-    return wd_timeline_play(&played, &plan->placement, &size, &site, &plan->load, fn, context,
-                            err);
+    return wd_timeline_play(&played, &plan->placement, &size, &site, &plan->load, fn, context, err);
 }
 
 wd_status wd_planner_sweep_seconds(double *out, wd_planner *planner, const wd_strategy_plan *plan,

@@ -4,13 +4,13 @@
 #include <assert.h>
 #include <math.h>
 
-#include "teacher/station.h"
+#include "teacher/activations.h"
 
 /* ---- sweeps of a plan ---- */
 
 /* Sweeps are alike that have states of the same experts: weights of the others are not brought. */
 typedef struct sweep_kind {
-    double sweeps; /* per target of all */
+    double sweeps;                                                        /* per target of all */
     double states[WD_PLACED_EXPERTS_MAX], batches[WD_PLACED_EXPERTS_MAX]; /* a rank's, on average */
 } sweep_kind;
 
@@ -65,12 +65,12 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
     const int64_t latents = c->in_channels * o->frames * o->height * o->width;
     const size_t text_bytes = (size_t)(o->text_tokens * c->text_dim) * wd_dtype_bytes(o->dtype);
     const size_t timestep_bytes = sizeof(float);
-    const wd_sweep_hop hop = wd_sweep_hop_of(o);
+    const wd_activation_bytes bytes = wd_activation_bytes_of(o);
     wd_sweep_load load = {
         .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
-        .hop_bytes = (double)hop.state,
-        .hop_batch_bytes = (double)hop.batch,
-        .hop_head_bytes = (double)hop.head,
+        .hop_bytes = (double)bytes.state,
+        .hop_batch_bytes = (double)bytes.batch,
+        .hop_head_bytes = (double)bytes.head,
         .text_bytes = (double)(text_bytes + timestep_bytes),
         .latent_bytes = (double)latents * sizeof(float),
         .home = in->student_device,

@@ -116,7 +116,7 @@ typedef struct run {
 } run;
 
 /* Adds the stage before those that are there: what was the most while these came is now on top of
- * its weights. See wd_placed_keep. */
+ * its weights, as wd_placement_bytes counts it. */
 static void prepend(run *r, const wd_teacher_size *size, const wd_site_device *device)
 {
     const int stage = --r->first;
@@ -130,6 +130,18 @@ static void prepend(run *r, const wd_teacher_size *size, const wd_site_device *d
     }
 }
 
+/* What its schedule would be on the device, as wd_sweep_parts says it: a whole window waits for
+ * blocks that do not take a micro-batch at a time. */
+static wd_sweep_part part_of(const run *r, const wd_teacher_size *size, const wd_site *site,
+                             int device, bool sent)
+{
+    wd_sweep_part part = {.places = 0};
+    for (int s = r->first; s < r->end; s++) part.kind[wd_stage_kind_of(s, size->stages)] = true;
+    const bool waits = part.kind[WD_STAGE_BLOCK] && !wd_placed_by_batch(size, site, device);
+    part.places = wd_sweep_places(waits, sent, site->batches);
+    return part;
+}
+
 /* Whether it fits there, the rest being on others; `sent`: another of its rank has the stages
  * before it. */
 static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site, int device,
@@ -137,15 +149,15 @@ static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site
 {
     const wd_site_device *d = wd_site_at(site, device);
     wd_placed_device bytes = {.widening = wd_placed_block(&d->need, r->widened)};
-    const wd_placed_sweep sweep = wd_pipeline_sweep(size, site, device, r->first, r->end, sent);
+    const wd_sweep_part part = part_of(r, size, site, device, sent);
     if (r->first == r->end) return true;
     for (int e = 0; e < size->experts; e++) {
         const size_t opening = bytes.weights + r->opening[e];
         if (opening > bytes.opening) bytes.opening = opening;
         bytes.weights += r->weights[e];
     }
-    bytes.activations = wd_placed_activations(&sweep, &d->need);
-    bytes.workspace = wd_placed_workspace(&sweep, d);
+    bytes.activations = wd_placed_activations(&part, &d->need);
+    bytes.workspace = wd_placed_workspace(&part, d);
     return bytes.opening <= d->bytes && wd_placed_total(&bytes) + d->taken <= d->bytes;
 }
 

@@ -6,7 +6,7 @@
 #define WD_TEACHER_STRATEGY_H
 
 #include "core/error.h"
-#include "teacher/placement.h"
+#include "teacher/placement_bytes.h"
 
 /* X(name, what it does) */
 #define WD_STRATEGY_MAP(X)                                                                         \

@@ -215,15 +215,13 @@ static void many_ranks(void **state)
         size.stage[0][s] = (wd_stage_size){.device = 10, .host = 10, .file = 10, .reading = 7};
     }
     for (int d = 0; d < 3; d++)
-        site.device[d] = (wd_site_device){.bytes = 1000,
-                                          .flops_per_s = 1,
-                                          .reads_host = d == 2,
-                                          .need.place = 3};
+        site.device[d] = (wd_site_device){
+            .bytes = 1000, .flops_per_s = 1, .reads_host = d == 2, .need.place = 3};
     site.batches = 1;
 
     /* each: weights once per host, all else for each of its ranks */
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &site, 0, &err), &err);
-    assert_true(p.each && wd_placed_here(&p, &p.place[0][0], 2));
+    assert_true(p.each && wd_placed_here(&p, p.place[0][0].device, 2));
     assert_int_equal(in_host(&p, &size, &site), 60 + 2 * 3);
     wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
     assert_int_equal(wd_placed_host_peak(&bytes, &site), 60 + 2 * (3 + 100));
@@ -236,7 +234,7 @@ static void many_ranks(void **state)
     /* all share one: on a rank's first device, or a stage on each device of all ranks */
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 1, &err), &err);
     assert_true(!p.each && p.place[0][5].device == 3 && wd_placed_rank(&p, 3) == 1);
-    assert_false(wd_placed_here(&p, &p.place[0][5], 0));
+    assert_false(wd_placed_here(&p, p.place[0][5].device, 0));
     assert_int_equal(wd_placed_window(&p, 8), 8);
     assert_int_equal(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &site, 3, &err),
                      WD_INVALID_ARGUMENT);
@@ -258,9 +256,17 @@ static void many_ranks(void **state)
     assert_non_null(wd_strategy_objection(WD_STRATEGY_balanced, &site));
 }
 
-/* What stays on accelerators is one leg, whatever comes, or is a processor's, is one each, but for
- * an embedding for another device, and for a head behind what came to its device. */
-static void legs(void **state)
+static int places_of(const wd_placement *p, const wd_site *site, int device)
+{
+    wd_sweep_part part[WD_PLACED_DEVICES_MAX];
+    const int devices = p->ranks ? p->ranks * p->devices : site->devices;
+    wd_sweep_parts(part, devices, p, site, site->batches);
+    return part[device].places;
+}
+
+/* What stays on accelerators is one segment, whatever comes, or is a processor's, is one each, but
+ * for an embedding for another device, and for a head behind what came to its device. */
+static void segments(void **state)
 {
     (void)state;
     static const int device[] = {0, 0, 1, 1, 2, 0}, end[] = {2, 3, 4, 5, 6};
@@ -268,70 +274,68 @@ static void legs(void **state)
     for (int s = 0; s < 6; s++) p.place[0][s].device = device[s];
     p.place[0][2].home = WD_HOME_DISK;
     for (int s = 0, i = 0; s < 6; i++) {
-        const wd_leg leg = wd_placement_leg(&p, 0, s);
-        assert_int_equal(leg.first, s);
-        assert_int_equal(leg.end, end[i]);
-        s = leg.end;
+        const wd_segment segment = wd_sweep_segment(&p, 0, s);
+        assert_int_equal(segment.first, s);
+        assert_int_equal(segment.end, end[i]);
+        s = segment.end;
     }
     for (int s = 0; s < 6; s++) p.place[0][s] = (wd_place){WD_HOME_DEVICE, s / 3};
-    assert_int_equal(wd_placement_leg(&p, 0, 0).end, 6);
+    assert_int_equal(wd_sweep_segment(&p, 0, 0).end, 6);
     p.place[0][0].home = WD_HOME_HOST; /* it stays while all are embedded */
-    assert_int_equal(wd_placement_leg(&p, 0, 0).end, 6);
+    assert_int_equal(wd_sweep_segment(&p, 0, 0).end, 6);
     p.place[0][0].home = WD_HOME_DEVICE;
 
     /* a head takes what comes to a streamed last block, not where both are one device's anyway */
     p.place[0][4] = (wd_place){WD_HOME_HOST, 1};
-    assert_int_equal(wd_placement_leg(&p, 0, 4).end, 5);
+    assert_int_equal(wd_sweep_segment(&p, 0, 4).end, 5);
     p.place[0][3].device = 0;
-    assert_int_equal(wd_placement_leg(&p, 0, 4).end, 6);
+    assert_int_equal(wd_sweep_segment(&p, 0, 4).end, 6);
     p.by_batch = 0;
-    assert_int_equal(wd_placement_leg(&p, 0, 4).end, 5);
+    assert_int_equal(wd_sweep_segment(&p, 0, 4).end, 5);
     p.place[0][3].device = 1, p.place[0][4].home = WD_HOME_DEVICE, p.by_batch = 3;
 
     /* what another device embeds comes one by one, from where no window waits */
     p.place[0][0] = (wd_place){WD_HOME_DEVICE, 2};
-    assert_int_equal(wd_placement_leg(&p, 0, 0).end, 6);
+    assert_int_equal(wd_sweep_segment(&p, 0, 0).end, 6);
     p.place[0][1].home = WD_HOME_HOST;
-    assert_int_equal(wd_placement_leg(&p, 0, 0).end, 2);
+    assert_int_equal(wd_sweep_segment(&p, 0, 0).end, 2);
     const wd_site site = {.devices = 3, .batches = 9};
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 9);
-    assert_int_equal(wd_placement_sweep(&p, &site, 2).streams, 1);
+    assert_int_equal(places_of(&p, &site, 0), 9);
+    assert_int_equal(places_of(&p, &site, 2), 1);
 }
 
 /* A device to which micro-batches come needs room for few of them, also where a sweep has but one:
  * the next sweep's comes meanwhile. One where they begin has one at a time, one where stages come
  * needs room for all. */
-static void streams(void **state)
+static void places(void **state)
 {
     (void)state;
     wd_site site = {.devices = 2, .batches = 9};
     wd_placement p = {.experts = 1, .stages = 6, .slots = 2, .by_batch = 3};
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 1);
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 0);
+    assert_int_equal(places_of(&p, &site, 0), 1);
+    assert_int_equal(places_of(&p, &site, 1), 0);
     p.place[0][3].device = 1;
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 3); /* they come back */
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
+    assert_int_equal(places_of(&p, &site, 0), 3); /* they come back */
+    assert_int_equal(places_of(&p, &site, 1), 3);
     p.place[0][4].device = p.place[0][5].device = 1;
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 1);
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
+    assert_int_equal(places_of(&p, &site, 0), 1);
+    assert_int_equal(places_of(&p, &site, 1), 3);
     site.batches = 1;
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
+    assert_int_equal(places_of(&p, &site, 1), 3);
     site.batches = 9;
-    assert_false(wd_placement_sweep(&p, &site, 0).windows);
     p.ranks = 2, p.devices = 1; /* it fetches them itself, one after another */
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 1);
+    assert_int_equal(places_of(&p, &site, 1), 1);
     p.ranks = p.devices = 0;
     p.place[0][3].home = WD_HOME_HOST;
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 9);
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 9);
-    assert_true(wd_placement_sweep(&p, &site, 1).windows);
+    assert_int_equal(places_of(&p, &site, 0), 9);
+    assert_int_equal(places_of(&p, &site, 1), 9);
 
-    /* it waits where a leg ends, and passes through other devices */
+    /* it waits where a segment ends, and passes through other devices */
     p.place[0][3] = (wd_place){WD_HOME_HOST, 0};
-    assert_int_equal(wd_placement_sweep(&p, &site, 0).streams, 9);
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 3);
+    assert_int_equal(places_of(&p, &site, 0), 9);
+    assert_int_equal(places_of(&p, &site, 1), 3);
     site.device[0].reads_host = true; /* which others fetch from */
-    assert_int_equal(wd_placement_sweep(&p, &site, 1).streams, 1);
+    assert_int_equal(places_of(&p, &site, 1), 1);
 }
 
 static void objections(void **state)
@@ -367,8 +371,8 @@ int main(void)
         cmocka_unit_test(sequential_fills_the_first),
         cmocka_unit_test(bytes_by_home),
         cmocka_unit_test(many_ranks),
-        cmocka_unit_test(legs),
-        cmocka_unit_test(streams),
+        cmocka_unit_test(segments),
+        cmocka_unit_test(places),
         cmocka_unit_test(objections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,48 +6,42 @@
 
 #include "core/memory.h"
 #include "core/require.h"
-#include "teacher/crossing.h"
+#include "teacher/activation_transfer.h"
+#include "teacher/placement_bytes.h"
 #include "teacher/residency_kinds.h"
 
 enum { TOKENS_PER_PASS = 2048, EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
-/* One micro-batch on its way through the stages. */
+/* A micro-batch of an expert. */
 typedef struct micro_batch {
     int64_t first, samples; /* range of `order` */
-    int device;             /* where it is */
-    wd_station_slot *slot;  /* and in which place there */
+    wd_event *delivered;    /* its velocities are there; NULL: another rank has the head */
 } micro_batch;
-
-/* One expert's share of a sweep. */
-typedef struct share {
-    int expert, batches;
-    wd_event **delivered; /* [batches] */
-    const wd_window *window;
-} share;
 
 struct wd_sweep {
     wd_sweep_options options;
     wd_residency *residency;
     wd_placement placement;
+    wd_sweep_schedule schedule; /* of the sweep that is launched */
     int rank;
-    wd_station station[WD_PLACED_DEVICES_MAX];                         /* of this rank's devices */
-    wd_crossing out[WD_PLACED_DEVICES_MAX], in[WD_PLACED_DEVICES_MAX]; /* from and to them */
-    wd_queue *home;  /* of the sweep that is launched */
+    wd_activations activations[WD_PLACED_DEVICES_MAX]; /* of this rank's devices */
+    wd_activation_transfer sent[WD_PLACED_DEVICES_MAX],
+        received[WD_PLACED_DEVICES_MAX]; /* from and to them */
+    wd_queue *home;                      /* of the sweep that is launched */
     wd_event *ready; /* on a queue of home's device: the states of a micro-batch are there */
     wd_device *ready_on;
-    int64_t state_count; /* elements of one state's latents */
-    int64_t padded_max;  /* places in `order` */
-    int batches_max;
-    micro_batch *batch;    /* [batches_max] */
-    wd_dit_stage *weights; /* [stages]: of the leg */
+    int64_t state_count;   /* elements of one state's latents */
+    int64_t padded_max;    /* places in `order` */
+    int batches_max;       /* of each expert */
+    micro_batch *batch;    /* [experts, batches_max] */
+    wd_dit_stage *weights; /* [stages]: those that are acquired */
     int64_t *order;        /* [padded_max] states sorted by expert */
-    int64_t told_apart;    /* sweeps, whose ends are: a state's, and those up to its next */
-    wd_event **delivered;  /* [told_apart, experts, batches_max], of the exits' devices */
+    int64_t sweeps_told;   /* sweeps with events of their own: from one that a state is in to its
+                            * next, and one more */
+    wd_event **delivered;  /* [sweeps_told, experts, batches_max], of the heads' devices */
     int64_t sweeps;
-    bool announced;              /* the window of the next run is */
-    unsigned next;               /* bit e: the run after it has states of expert e */
-    int coming[2 * EXPERTS_MAX]; /* experts of the sweep that is launched, then of the next one */
-    int comings;
+    bool announced; /* the window of the next run is */
+    unsigned next;  /* bit e: the run after it has states of expert e */
 };
 
 int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
@@ -87,21 +81,14 @@ static int expert_of(const wd_sweep *sweep, float timestep)
     return sweep->placement.experts == 2 && timestep < sweep->options.boundary_timestep;
 }
 
-/* Whether this rank computes a stage. */
-static bool is_here(const wd_sweep *sweep, int expert, int stage)
+static bool is_here(const wd_sweep *sweep, int device)
 {
-    return wd_placed_here(&sweep->placement, &sweep->placement.place[expert][stage], sweep->rank);
+    return wd_placed_here(&sweep->placement, device, sweep->rank);
 }
 
-/* Of a device of this rank. */
-static wd_station *station_at(wd_sweep *sweep, int device)
+static int head_of(const wd_sweep *sweep, int expert)
 {
-    return &sweep->station[wd_placed_local(&sweep->placement, device)];
-}
-
-static wd_station *station_of(wd_sweep *sweep, int expert, int stage)
-{
-    return station_at(sweep, sweep->placement.place[expert][stage].device);
+    return sweep->placement.place[expert][sweep->placement.stages - 1].device;
 }
 
 bool wd_sweep_is_shared(const wd_sweep *sweep)
@@ -135,187 +122,149 @@ static void sort_window(int64_t count[EXPERTS_MAX], wd_sweep *sweep, const wd_wi
     }
 }
 
-/* Cuts [first, first + count) of `order` into micro-batches, of which the last may be smaller. */
-static int cut(wd_sweep *sweep, int64_t first, int64_t count)
+/* Cuts [first, first + count) of `order` into micro-batches of an expert, of which the last may be
+ * smaller. */
+static int cut(wd_sweep *sweep, int expert, int64_t first, int64_t count)
 {
+    const int64_t most = sweep->options.micro_batch, turn = sweep->sweeps % sweep->sweeps_told;
+    wd_event **delivered = sweep->delivered + turn * EXPERTS_MAX * sweep->batches_max;
     int n = 0;
-    for (int64_t done = 0; done < count; n++) {
-        const int64_t left = count - done, most = sweep->options.micro_batch;
-        const int64_t size = left < most ? left : most;
+    for (int64_t done = 0; done < count; done += most, n++) {
         WD_REQUIRE(n < sweep->batches_max, "a sweep has room for %d micro-batches",
                    sweep->batches_max);
-        sweep->batch[n] = (micro_batch){.first = first + done, .samples = size, .device = -1};
-        done += size;
+        const int at = expert * sweep->batches_max + n;
+        sweep->batch[at] = (micro_batch){.first = first + done,
+                                         .samples = count - done < most ? count - done : most,
+                                         .delivered = delivered[at]};
     }
     return n;
 }
 
-/* ---- a micro-batch's way ---- */
+/* ---- entries of the schedule ---- */
 
-/* The latents of a state come into the entry's buffer. */
-static void bring_latents(wd_sweep *sweep, wd_station *s, const float *latents)
+/* The latents of a state come to where the embedding reads them. */
+static void bring_latents(wd_sweep *sweep, wd_activations *a, const float *latents)
 {
     const size_t bytes = (size_t)sweep->state_count * sizeof(float);
-    bool pulls = !wd_device_traits(s->device)->reads_host || s->queue == sweep->home;
+    bool pulls = !wd_device_traits(a->device)->reads_host || a->queue == sweep->home;
     if (pulls) {
-        wd_queue_copy(s->queue, s->latents, latents, bytes);
+        wd_queue_copy(a->queue, a->latents, latents, bytes);
         return;
     }
-    wd_queue_copy(sweep->home, s->latents, latents, bytes); /* a processor's see its own pool */
+    wd_queue_copy(sweep->home, a->latents, latents, bytes); /* a processor's see its own pool */
     wd_event_record(sweep->ready, sweep->home);
-    wd_event_wait_on(s->queue, sweep->ready);
+    wd_event_wait_on(a->queue, sweep->ready);
 }
 
-/* Its states go through the embedding. */
-static void enter(wd_sweep *sweep, wd_station *s, const micro_batch *batch, const share *of,
-                  const wd_dit_stage *weights)
+static void enter(wd_sweep *sweep, wd_activations *a, wd_activation_place *place,
+                  const micro_batch *batch, const wd_window *window)
 {
     const wd_sweep_options *o = &sweep->options;
-    const wd_window *window = of->window;
+    const wd_dit_stage *weights = &sweep->weights[0];
     const int64_t *state = sweep->order + batch->first;
     const size_t text = (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
     if (window->begin) window->begin(window->context, state, batch->samples);
     wd_event_record(sweep->ready, sweep->home);
-    wd_event_wait_on(s->queue, sweep->ready);
-    const wd_station_entry entry = wd_station_await_entry(s);
+    wd_event_wait_on(a->queue, sweep->ready);
+    const wd_activations_host host = wd_activations_await_host(a);
     for (int64_t i = 0; i < batch->samples; i++) {
-        entry.timestep[i] = window->timestep[state[i]];
-        o->text(o->text_context, entry.text + (size_t)i * text, window->prompt[state[i]], o->dtype);
+        host.timestep[i] = window->timestep[state[i]];
+        o->text(o->text_context, host.text + (size_t)i * text, window->prompt[state[i]], o->dtype);
     }
-    wd_station_enter(s, batch->slot, batch->samples, weights);
+    wd_activations_enter(a, place, batch->samples, weights);
     for (int64_t i = 0; i < batch->samples; i++) {
-        bring_latents(sweep, s, window->latents + state[i] * sweep->state_count);
-        wd_station_enter_state(s, batch->slot, i, weights);
+        bring_latents(sweep, a, window->latents + state[i] * sweep->state_count);
+        wd_activations_enter_state(a, place, i, weights);
     }
-    wd_station_entered(s);
+    wd_activations_entered(a);
 }
 
-/* The exit's velocity of a state goes home. */
-static void bring_velocity(wd_sweep *sweep, wd_station *s, float *velocity)
+/* The velocity of a state goes from the head's device to where windows are. */
+static void bring_velocity(wd_sweep *sweep, wd_activations *a, float *velocity)
 {
     const size_t bytes = (size_t)sweep->state_count * sizeof(float);
-    const bool pushes = !wd_device_traits(s->device)->reads_host || s->queue == sweep->home;
-    wd_queue_copy(pushes ? s->queue : sweep->home, velocity, s->velocity, bytes);
+    const bool pushes = !wd_device_traits(a->device)->reads_host || a->queue == sweep->home;
+    wd_queue_copy(pushes ? a->queue : sweep->home, velocity, a->velocity, bytes);
     if (pushes) return;
     wd_event_record(sweep->ready, sweep->home);
     wd_event_wait(sweep->ready); /* the buffer is free again */
 }
 
-/* Its states go through the head. */
-static void leave(wd_sweep *sweep, wd_station *s, const micro_batch *batch, const share *of,
-                  const wd_dit_stage *weights)
+static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place, int expert,
+                  const micro_batch *batch, const wd_window *window)
 {
-    const wd_window *window = of->window;
+    const wd_dit_stage *weights = &sweep->weights[sweep->placement.stages - 1];
     const int64_t *state = sweep->order + batch->first;
-    wd_event *delivered = of->delivered[batch - sweep->batch];
     for (int64_t i = 0; i < batch->samples; i++) {
-        wd_station_exit_state(s, batch->slot, i, of->expert, weights);
-        bring_velocity(sweep, s, window->velocity + state[i] * sweep->state_count);
-        if (window->delivered) window->delivered[state[i]] = delivered;
+        wd_activations_leave_state(a, place, i, expert, weights);
+        bring_velocity(sweep, a, window->velocity + state[i] * sweep->state_count);
+        if (window->delivered) window->delivered[state[i]] = batch->delivered;
     }
-    wd_event_record(batch->slot->left, s->queue);
-    wd_event_record(delivered, s->queue);
+    wd_event_record(place->left, a->queue);
+    wd_event_record(batch->delivered, a->queue);
 }
 
-/* The micro-batch comes to the device of a stage, as far as this rank has part in it. */
-static void arrive(wd_sweep *sweep, micro_batch *batch, const share *of, int stage)
+/* Launches an entry of a micro-batch on a device of this rank. */
+static void launch_batch(wd_sweep *sweep, const wd_sweep_entry *e, const micro_batch *batch,
+                         const wd_window *window)
 {
     const wd_placement *p = &sweep->placement;
-    const wd_stage_kind kind = wd_stage_kind_of(stage, p->stages);
-    const int from = batch->device, device = p->place[of->expert][stage].device;
-    if (from == device) return;
-    const bool was_here = from >= 0 && wd_placed_rank(p, from) == sweep->rank;
-    const bool is_here = wd_placed_rank(p, device) == sweep->rank;
-    wd_station_slot *left = batch->slot;
-    batch->device = device;
-    if (is_here)
-        batch->slot = wd_station_take_slot(station_at(sweep, device), of->expert,
-                                           of->batches - 1 - (int)(batch - sweep->batch));
-    if (was_here && is_here)
-        wd_station_hop(station_at(sweep, device), batch->slot, station_at(sweep, from), left,
-                       batch->samples, kind);
-    else if (was_here)
-        wd_crossing_leave(&sweep->out[wd_placed_local(p, from)], station_at(sweep, from), left,
-                          batch->samples, kind, wd_placed_rank(p, device));
-    else if (is_here && from >= 0)
-        wd_crossing_come(&sweep->in[wd_placed_local(p, device)], station_at(sweep, device),
-                         batch->slot, batch->samples, kind, wd_placed_rank(p, from));
+    const int local = wd_placed_local(p, e->device), to = wd_placed_local(p, e->to);
+    const wd_stage_kind kind = wd_stage_kind_of(e->stage, p->stages);
+    wd_activations *a = &sweep->activations[local];
+    wd_activation_place *place = &a->place[e->place];
+    switch (e->kind) {
+    case WD_ENTRY_ENTER:
+        wd_activations_begin(a, kind);
+        enter(sweep, a, place, batch, window);
+        break;
+    case WD_ENTRY_RUN:
+        wd_activations_begin(a, kind);
+        wd_activations_run_block(a, place, batch->samples, &sweep->weights[e->stage]);
+        break;
+    case WD_ENTRY_LEAVE:
+        wd_activations_begin(a, kind);
+        leave(sweep, a, place, e->expert, batch, window);
+        break;
+    case WD_ENTRY_COPY:
+        wd_activations_copy(&sweep->activations[to], &sweep->activations[to].place[e->to_place], a,
+                            place, batch->samples, kind);
+        break;
+    case WD_ENTRY_SEND:
+        wd_activation_transfer_send(&sweep->sent[local], a, place, batch->samples, kind,
+                                    wd_placed_rank(p, e->to));
+        break;
+    default:
+        wd_activation_transfer_receive(&sweep->received[local], a, place, batch->samples, kind,
+                                       wd_placed_rank(p, p->place[e->expert][e->stage - 1].device));
+        break;
+    }
 }
 
-/* All ranks that share the teacher are told when a micro-batch ends. */
-static void end_batch(const wd_sweep *sweep, const micro_batch *batch, const share *of, int device)
+/* Launches this rank's part of an entry. */
+static wd_status launch(wd_sweep *sweep, const wd_sweep_entry *e, const wd_window *window,
+                        wd_err *err)
 {
-    const wd_window *window = of->window;
-    if (window->end)
+    const wd_placement *p = &sweep->placement;
+    const micro_batch *batch = &sweep->batch[e->expert * sweep->batches_max + e->batch];
+    wd_queue *queue = sweep->activations[wd_placed_local(p, e->device)].queue;
+    const bool here = is_here(sweep, e->device);
+    if (here && e->kind == WD_ENTRY_FETCH)
+        wd_residency_prefetch(sweep->residency, e->expert, e->stage);
+    else if (here && e->kind == WD_ENTRY_ACQUIRE)
+        return wd_residency_acquire(sweep->residency, &sweep->weights[e->stage], e->expert,
+                                    e->stage, queue, err);
+    else if (here && e->kind == WD_ENTRY_RELEASE)
+        wd_residency_release(sweep->residency, e->expert, e->stage, queue);
+    else if (here)
+        launch_batch(sweep, e, batch, window);
+    if (e->kind == WD_ENTRY_LEAVE && window->end)
         window->end(window->context, sweep->order + batch->first, batch->samples,
-                    wd_placed_rank(&sweep->placement, device));
-}
-
-static void run_stage(wd_sweep *sweep, micro_batch *batch, const share *of, int stage)
-{
-    const wd_stage_kind kind = wd_stage_kind_of(stage, sweep->placement.stages);
-    const wd_dit_stage *weights = &sweep->weights[stage];
-    wd_station *s = station_of(sweep, of->expert, stage);
-    arrive(sweep, batch, of, stage);
-    if (!is_here(sweep, of->expert, stage)) return;
-    wd_station_begin(s, kind);
-    if (kind == WD_STAGE_EMBED)
-        enter(sweep, s, batch, of, weights);
-    else if (kind == WD_STAGE_BLOCK)
-        wd_station_run_block(s, batch->slot, batch->samples, weights);
-    else
-        leave(sweep, s, batch, of, weights);
-}
-
-/* ---- an expert's way ---- */
-
-/* Which experts' stages come, in this order. */
-static void find_coming(wd_sweep *sweep, const int64_t count[EXPERTS_MAX])
-{
-    sweep->comings = 0;
-    for (int e = 0; e < EXPERTS_MAX; e++)
-        if (count[e]) sweep->coming[sweep->comings++] = e;
-    for (int e = 0; e < EXPERTS_MAX; e++)
-        if (sweep->next >> e & 1) sweep->coming[sweep->comings++] = e;
-}
-
-/* Asks for the streamed blocks that come next, from `stage` of the expert coming[at] on, and for
- * what else streams on the way to them. */
-static void look_ahead(wd_sweep *sweep, int at, int stage)
-{
-    const wd_placement *p = &sweep->placement;
-    int wanted = p->slots - 1;
-    for (; at < sweep->comings; at++, stage = 0)
-        for (const int e = sweep->coming[at]; wanted && stage < p->stages; stage++) {
-            if (p->place[e][stage].home == WD_HOME_DEVICE || !is_here(sweep, e, stage)) continue;
-            wd_residency_prefetch(sweep->residency, e, stage);
-            wanted -= wd_stage_kind_of(stage, p->stages) == WD_STAGE_BLOCK;
-        }
-}
-
-/* The expert coming[at]. */
-static wd_status run_expert(wd_sweep *sweep, const share *of, int at, wd_err *err)
-{
-    const wd_placement *p = &sweep->placement;
-    const int e = of->expert;
-    for (int s = 0; s < p->stages;) {
-        const wd_leg leg = wd_placement_leg(p, e, s);
-        for (; s < leg.end; s++)
-            if (is_here(sweep, e, s))
-                WD_TRY(wd_residency_acquire(sweep->residency, &sweep->weights[s], e, s,
-                                            station_of(sweep, e, s)->queue, err));
-        look_ahead(sweep, at, leg.end);
-        for (int b = 0; b < of->batches; b++) {
-            for (int i = leg.first; i < leg.end; i++) run_stage(sweep, &sweep->batch[b], of, i);
-            if (leg.end == p->stages)
-                end_batch(sweep, &sweep->batch[b], of, p->place[e][p->stages - 1].device);
-        }
-        for (int i = leg.first; i < leg.end; i++)
-            if (is_here(sweep, e, i))
-                wd_residency_release(sweep->residency, e, i, station_of(sweep, e, i)->queue);
-    }
+                    wd_placed_rank(p, e->device));
     return WD_OK;
 }
+
+/* ---- the sweep ---- */
 
 /* The event that says when micro-batches are there belongs to the device where windows are. */
 wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *home, wd_err *err)
@@ -358,22 +307,18 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
         wd_sweep_announce(
             sweep, &(wd_window_ahead){window->timestep, window->count, 0, window->count}, NULL);
     sweep->announced = false;
+    wd_sweep_work todo = {.next = sweep->next};
     sort_window(count, sweep, window);
-    find_coming(sweep, count);
-    wd_event **delivered =
-        sweep->delivered + sweep->sweeps++ % sweep->told_apart * EXPERTS_MAX * sweep->batches_max;
-    look_ahead(sweep, 0, 0);
-    for (int e = 0, at = 0; e < EXPERTS_MAX; e++, delivered += sweep->batches_max) {
-        if (!count[e]) continue;
-        const share of = {.expert = e,
-                          .batches = cut(sweep, first, count[e]),
-                          .delivered = delivered,
-                          .window = window};
-        WD_TRY(run_expert(sweep, &of, at++, err));
-        for (int b = 0; !window->delivered && b < of.batches; b++)
-            if (delivered[b]) wd_event_wait_on(window->queue, delivered[b]);
-        first += count[e];
-    }
+    for (int e = 0; e < EXPERTS_MAX; first += count[e++])
+        todo.batches[e] = cut(sweep, e, first, count[e]);
+    sweep->sweeps++;
+    wd_sweep_schedule_make(&sweep->schedule, &todo);
+    for (int i = 0; i < sweep->schedule.count; i++)
+        WD_TRY(launch(sweep, &sweep->schedule.entry[i], window, err));
+    for (int e = 0; e < EXPERTS_MAX; e++)
+        for (int b = 0; !window->delivered && b < todo.batches[e]; b++)
+            if (sweep->batch[e * sweep->batches_max + b].delivered)
+                wd_event_wait_on(window->queue, sweep->batch[e * sweep->batches_max + b].delivered);
     return WD_OK;
 }
 
@@ -386,47 +331,52 @@ static wd_placement all_on_one(const wd_residency *residency)
     return (wd_placement){.experts = residency->experts, .stages = residency->stages, .slots = 2};
 }
 
-static wd_status open_crossings(wd_sweep *sweep, int local, int device, wd_err *err)
+/* The cluster as far as the schedule and memory of a sweep depend on it: which of this rank's
+ * devices, whose first is `first`, read host memory. */
+static wd_site site_of(const wd_sweep *sweep, int own, int first, wd_queue *const *queues)
 {
-    const wd_placed_crossings crossings = wd_placement_crossings(&sweep->placement, device);
-    wd_station *station = &sweep->station[local];
+    wd_site site = {.devices = own, .batches = sweep->batches_max};
+    for (int d = 0; d < own; d++)
+        if (wd_placed_computes(&sweep->placement, first + d))
+            site.device[d].reads_host = wd_device_traits(wd_queue_device(queues[d]))->reads_host;
+    return site;
+}
+
+static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *part,
+                             wd_site_device *site, wd_queue *queue, wd_err *err)
+{
+    double flops[WD_STAGE_KINDS];
+    wd_activations *a = &sweep->activations[local];
     wd_comm *comm = sweep->options.comm;
-    if (!wd_sweep_is_shared(sweep)) return WD_OK;
-    if (crossings.out) WD_TRY(wd_crossing_open(&sweep->out[local], comm, station, err));
-    if (crossings.in) WD_TRY(wd_crossing_open(&sweep->in[local], comm, station, err));
+    WD_TRY(wd_sweep_need_of(&site->need, flops, &sweep->options, wd_queue_device(queue), err));
+    WD_TRY(wd_device_check_kernels(err));
+    WD_TRY(wd_activations_open(a, &sweep->options, part,
+                               wd_placed_activations(part, &site->need) - site->need.tables, queue,
+                               err));
+    WD_TRY(wd_queue_reserve_workspace(queue, wd_placed_workspace(part, site), err));
+    if (part->sends) WD_TRY(wd_activation_transfer_open(&sweep->sent[local], comm, a, err));
+    if (part->receives) WD_TRY(wd_activation_transfer_open(&sweep->received[local], comm, a, err));
     return WD_OK;
 }
 
-static wd_status open_stations(wd_sweep *sweep, wd_queue *const *queues, wd_err *err)
+static wd_status open_devices(wd_sweep *sweep, wd_queue *const *queues, wd_err *err)
 {
-    wd_site site = {.devices = WD_PLACED_DEVICES_MAX, .batches = sweep->batches_max};
-    double flops[WD_STAGE_KINDS];
-    const int each = sweep->placement.devices; /* of the ranks before this one are those before */
-    const int first = wd_sweep_is_shared(sweep) ? sweep->rank * each : 0;
-    const int own = each ? each : WD_PLACED_DEVICES_MAX;
-    for (int d = 0; d < own; d++)
-        if (wd_placement_sweep(&sweep->placement, &site, first + d).streams)
-            site.device[(first + d) % site.devices].reads_host =
-                wd_device_traits(wd_queue_device(queues[d]))->reads_host;
+    const wd_placement *p = &sweep->placement;
+    const int own = p->devices ? p->devices : WD_PLACED_DEVICES_MAX;
+    const int first = wd_sweep_is_shared(sweep) ? sweep->rank * own : 0;
+    const int all = wd_sweep_is_shared(sweep) ? p->ranks * own : own;
+    wd_site site = site_of(sweep, own, first, queues);
+    WD_TRY(wd_sweep_schedule_open(&sweep->schedule, all, p, &site, sweep->batches_max, err));
     for (int d = 0; d < own; d++) {
-        const wd_placed_sweep part = wd_placement_sweep(&sweep->placement, &site, first + d);
-        if (!part.streams) continue;
-        wd_device *device = wd_queue_device(queues[d]);
-        wd_sweep_need *need = &site.device[d].need;
-        WD_TRY(wd_sweep_need_of(need, flops, &sweep->options, device, err));
-        WD_TRY(wd_device_check_kernels(err));
-        WD_TRY(wd_station_open(&sweep->station[d], &sweep->options, &part,
-                               wd_placed_activations(&part, need) - need->tables, queues[d], err));
-        WD_TRY(wd_queue_reserve_workspace(queues[d], wd_placed_workspace(&part, &site.device[d]),
-                                          err));
-        WD_TRY(open_crossings(sweep, d, first + d, err));
+        const wd_sweep_part *part = &sweep->schedule.part[first + d];
+        if (part->places) WD_TRY(open_device(sweep, d, part, &site.device[d], queues[d], err));
     }
     return WD_OK;
 }
 
 static int64_t events_of(const wd_sweep *sweep)
 {
-    return sweep->told_apart * EXPERTS_MAX * sweep->batches_max;
+    return sweep->sweeps_told * EXPERTS_MAX * sweep->batches_max;
 }
 
 static wd_status open_events(wd_sweep *sweep, wd_err *err)
@@ -436,10 +386,9 @@ static wd_status open_events(wd_sweep *sweep, wd_err *err)
                     "teacher sweep", err));
     for (int64_t i = 0; i < n; i++) {
         const int e = (int)(i / sweep->batches_max % EXPERTS_MAX);
-        if (e >= sweep->placement.experts || !is_here(sweep, e, sweep->placement.stages - 1))
-            continue;
-        WD_TRY(wd_event_open(&sweep->delivered[i],
-                             station_of(sweep, e, sweep->placement.stages - 1)->device, err));
+        if (e >= sweep->placement.experts || !is_here(sweep, head_of(sweep, e))) continue;
+        const int local = wd_placed_local(&sweep->placement, head_of(sweep, e));
+        WD_TRY(wd_event_open(&sweep->delivered[i], sweep->activations[local].device, err));
     }
     return WD_OK;
 }
@@ -447,8 +396,8 @@ static wd_status open_events(wd_sweep *sweep, wd_err *err)
 static wd_status open_host(wd_sweep *sweep, wd_err *err)
 {
     const char *what = "teacher sweep";
-    WD_TRY(wd_alloc((void **)&sweep->batch, (size_t)sweep->batches_max, sizeof *sweep->batch, what,
-                    err));
+    WD_TRY(wd_alloc((void **)&sweep->batch, (size_t)(EXPERTS_MAX * sweep->batches_max),
+                    sizeof *sweep->batch, what, err));
     WD_TRY(wd_alloc((void **)&sweep->weights, (size_t)sweep->placement.stages,
                     sizeof *sweep->weights, what, err));
     return wd_alloc((void **)&sweep->order, (size_t)sweep->padded_max, sizeof *sweep->order, what,
@@ -470,13 +419,13 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
                sweep->placement.stages);
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
-    sweep->told_apart = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
+    sweep->sweeps_told = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
     int64_t step = wd_sweep_size_step(sweep->options.micro_batch);
     sweep->padded_max = options->window_max + EXPERTS_MAX * (step - 1);
     sweep->state_count =
         options->config.in_channels * options->frames * options->height * options->width;
     WD_TRY_OUT(open_host(sweep, err));
-    WD_TRY_OUT(open_stations(sweep, queues, err));
+    WD_TRY_OUT(open_devices(sweep, queues, err));
     WD_TRY_OUT(open_events(sweep, err));
     *out = sweep;
 out:
@@ -487,7 +436,8 @@ out:
 wd_status wd_sweep_check_devices(const wd_sweep *sweep, wd_err *err)
 {
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
-        if (sweep->station[d].device) WD_TRY(wd_device_fault(sweep->station[d].device, err));
+        if (sweep->activations[d].device)
+            WD_TRY(wd_device_fault(sweep->activations[d].device, err));
     return WD_OK;
 }
 
@@ -495,12 +445,13 @@ void wd_sweep_close(wd_sweep *sweep)
 {
     if (!sweep) return;
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++) {
-        wd_crossing_close(&sweep->out[d]);
-        wd_crossing_close(&sweep->in[d]);
-        wd_station_close(&sweep->station[d]);
+        wd_activation_transfer_close(&sweep->sent[d]);
+        wd_activation_transfer_close(&sweep->received[d]);
+        wd_activations_close(&sweep->activations[d]);
     }
     for (int64_t i = 0; sweep->delivered && i < events_of(sweep); i++)
         wd_event_close(sweep->delivered[i]);
+    wd_sweep_schedule_close(&sweep->schedule);
     wd_event_close(sweep->ready);
     wd_free(sweep->delivered);
     wd_free(sweep->weights);

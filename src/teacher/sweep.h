@@ -1,12 +1,12 @@
 /* The sweep: one pass over the teacher's weights, for a window of states at once.
  *
- * Data flow: states (latents, timestep, prompt) -> sorted by expert, cut into micro-batches -> per
- * expert: leg by leg (teacher/placement.h), acquire its stages, run micro-batches' conditional and
- * unconditional streams through them, release -> guided velocity of every state.
+ * Data flow: states (latents, timestep, prompt) -> sorted by expert, cut into micro-batches -> a
+ * schedule (teacher/sweep_schedule.h), entry by entry: acquire stages, run micro-batches'
+ * conditional and unconditional streams through them, release -> guided velocity of every state.
  *
  * A block's weights are fetched once per sweep and expert, whatever the window; the next streamed
  * stage is asked for while this one is used. A stage is computed by the device that its placement
- * names; micro-batches hop from device to device. The value of a velocity does not depend on what
+ * names; micro-batches go from device to device. The value of a velocity does not depend on what
  * else is in the window, nor on the micro-batch, nor on any of this. */
 #ifndef WD_TEACHER_SWEEP_H
 #define WD_TEACHER_SWEEP_H

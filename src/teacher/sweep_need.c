@@ -1,18 +1,19 @@
 /* What a sweep needs on a device, measured by running a stage of each kind dry: see
  * teacher/sweep.h. All blocks are alike, so that one stands for all of them. */
 #include "teacher/residency_kinds.h"
-#include "teacher/station.h"
+#include "teacher/activations.h"
 
-static void run_kind(wd_station *s, wd_stage_kind kind, int64_t samples, const wd_dit_stage *stage)
+static void run_kind(wd_activations *s, wd_stage_kind kind, int64_t samples,
+                     const wd_dit_stage *stage)
 {
-    wd_station_slot *slot = &s->slot[0];
-    wd_station_begin(s, kind);
-    if (kind == WD_STAGE_EMBED) wd_station_enter(s, slot, samples, stage);
-    if (kind == WD_STAGE_BLOCK) wd_station_run_block(s, slot, samples, stage);
+    wd_activation_place *place = &s->place[0];
+    wd_activations_begin(s, kind);
+    if (kind == WD_STAGE_EMBED) wd_activations_enter(s, place, samples, stage);
+    if (kind == WD_STAGE_BLOCK) wd_activations_run_block(s, place, samples, stage);
     for (int64_t i = 0; kind == WD_STAGE_EMBED && i < samples; i++)
-        wd_station_enter_state(s, slot, i, stage);
+        wd_activations_enter_state(s, place, i, stage);
     for (int64_t i = 0; kind == WD_STAGE_HEAD && i < samples; i++)
-        wd_station_exit_state(s, slot, i, 0, stage);
+        wd_activations_leave_state(s, place, i, 0, stage);
 }
 
 /* One stage of a kind on a dry device, in all sizes that micro-batches have. */
@@ -22,24 +23,24 @@ static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind 
 {
     wd_status status;
     wd_queue *queue = NULL;
-    wd_station station = {0};
-    wd_placed_sweep part = {.streams = 1};
+    wd_activations activations = {0};
+    wd_sweep_part part = {.places = 1};
     wd_dit_stage stage;
     part.kind[kind] = true;
     const int number = kind == WD_STAGE_HEAD ? weights->stages - 1 : (int)kind;
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
-    WD_TRY_OUT(wd_station_open(&station, o, &part, 0, queue, err));
+    WD_TRY_OUT(wd_activations_open(&activations, o, &part, 0, queue, err));
     WD_TRY_OUT(wd_residency_acquire(weights, &stage, 0, number, queue, err));
-    station.arena.peak = station.mark;
+    activations.arena.peak = activations.mark;
     for (int64_t size = o->micro_batch; size > 0; size -= wd_sweep_size_step(o->micro_batch)) {
         double sum = wd_queue_total(queue).flops;
-        run_kind(&station, kind, size, &stage);
+        run_kind(&activations, kind, size, &stage);
         if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
     }
-    wd_placed_most(&need->scratch[kind], station.arena.peak - station.mark);
+    wd_placed_most(&need->scratch[kind], activations.arena.peak - activations.mark);
     wd_placed_most(&need->workspace[kind], wd_queue_workspace_bytes(queue));
 out:
-    wd_station_close(&station);
+    wd_activations_close(&activations);
     wd_queue_close(queue);
     return status;
 }
@@ -53,14 +54,13 @@ static wd_status measure_memory(wd_sweep_need *need, const wd_sweep_options *o, 
     WD_TRY(wd_queue_open(&queue, dry, err));
     wd_status status = WD_OK;
     for (int i = 0; i < 3 && status == WD_OK; i++) {
-        wd_station station;
-        const wd_placed_sweep part = {
-            .kind = {[WD_STAGE_EMBED] = i == 1, [WD_STAGE_HEAD] = i == 2}};
-        status = wd_station_open(&station, o, &part, 0, queue, err);
+        wd_activations activations;
+        const wd_sweep_part part = {.kind = {[WD_STAGE_EMBED] = i == 1, [WD_STAGE_HEAD] = i == 2}};
+        status = wd_activations_open(&activations, o, &part, 0, queue, err);
         if (status != WD_OK) break;
-        used[i] = station.arena.used;
+        used[i] = activations.arena.used;
         if (!i) need->tables = wd_device_bytes(dry);
-        wd_station_close(&station);
+        wd_activations_close(&activations);
     }
     wd_queue_close(queue);
     if (status != WD_OK) return status;

@@ -4,6 +4,7 @@
 #include "teacher_copy.h"
 
 #include "core/random.h"
+#include "teacher/placement_bytes.h"
 #include "teacher/residency_kinds.h"
 #include "teacher/sweep.h"
 
@@ -225,7 +226,8 @@ static void memory_is_as_planned(void **state)
         wd_test_ok(wd_sweep_need_of(&site.device[0].need, flops, &options, dry, &err), &err);
         for (int k = 0; k < WD_STAGE_KINDS; k++) assert_true(flops[k] > 0);
         wd_placement p = {.experts = 2, .stages = s.residency->stages, .slots = 2};
-        const wd_placed_sweep part = wd_placement_sweep(&p, &site, 0);
+        wd_sweep_part part;
+        wd_sweep_parts(&part, 1, &p, &site, site.batches);
         wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &p, &s.queue, &err), &err);
         assert_int_equal(wd_device_bytes(s.device) - before,
                          wd_placed_activations(&part, &site.device[0].need) +

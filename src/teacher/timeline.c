@@ -7,6 +7,7 @@
 
 #include "core/memory.h"
 #include "core/require.h"
+#include "teacher/sweep_schedule.h"
 
 enum {
     BEFORE = 3, /* sweeps, and steps, that are played until one is as all that follow */
@@ -30,8 +31,7 @@ typedef struct part {
     int slots[HOMES][WD_STAGE_KINDS], slot_next[HOMES][WD_STAGE_KINDS];
     double staging[WD_PLACED_STAGINGS]; /* too */
     int staging_next;
-    double place[WD_PIPELINE_STREAMS]; /* of a micro-batch, too */
-    int places, place_next;            /* 0: all have one */
+    double *place; /* when each place of a micro-batch is free again */
 } part;
 
 /* The student's steps. */
@@ -52,7 +52,11 @@ typedef struct player {
     int parts;
     lane disk;
     student student;
-    double *place; /* of the micro-batch that goes through a pipeline; NULL: it needs none */
+    wd_sweep_work window;
+    wd_sweep_schedule schedule;           /* of the sweep that is played */
+    double weights[WD_PLACED_STAGES_MAX]; /* when each stage's may be used, */
+    double *slot[WD_PLACED_STAGES_MAX];   /* and the slot that they are in, or NULL */
+    double *place;                        /* of all devices */
     int sweep, sweeps, apart;
     double from;                       /* when the sweep may begin */
     double uploaded[WD_SWEEP_UPLOADS]; /* when its last micro-batches came to the embedding */
@@ -62,7 +66,7 @@ typedef struct player {
     wd_timeline *out;
     double ready[WD_PLACED_EXPERTS_MAX]
                 [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; of `apart` sweeps */
-    part part[]; /* [parts] */
+    part part[];                           /* [parts] */
 } player;
 
 static double later(double a, double b)
@@ -70,9 +74,14 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-static double *ready_of(player *p, int expert, int batch)
+static double *ready_at(player *p, int expert, int batch)
 {
     return &p->ready[expert][p->sweep % p->apart * p->load->batches[expert] + batch];
+}
+
+static double *ready_of(player *p, const wd_sweep_entry *e)
+{
+    return ready_at(p, e->expert, e->batch);
 }
 
 static bool is_last(const player *p)
@@ -151,13 +160,13 @@ static double bring(player *p, int expert, int stage, double **slot)
     return *staging = copy_over(p, expert, stage, later(there, **slot));
 }
 
-static void compute(player *p, int expert, int stage, int batch, double weights)
+static void compute(player *p, const wd_sweep_entry *e)
 {
-    int d = p->placement->place[expert][stage].device;
-    const wd_timeline_event event = {WD_LANE_COMPUTE, d, 0, expert, stage, batch, 0, 0};
-    double *ready = ready_of(p, expert, batch);
-    double flops = p->size->flops[stage] * p->load->batch_targets[expert];
-    *ready = work(p, &p->part[d].compute, later(*ready, weights),
+    const int d = e->device;
+    const wd_timeline_event event = {WD_LANE_COMPUTE, d, 0, e->expert, e->stage, e->batch, 0, 0};
+    double *ready = ready_of(p, e);
+    const double flops = p->size->flops[e->stage] * p->load->batch_targets[e->expert];
+    *ready = work(p, &p->part[d].compute, later(*ready, p->weights[e->stage]),
                   flops / wd_site_at(p->site, d)->flops_per_s, event);
 }
 
@@ -189,66 +198,62 @@ static double network_rate(const player *p, int a, int b)
     return known_rate(near ? p->site->memory_bytes_per_s : p->site->network_bytes_per_s);
 }
 
-static bool are_of_one_rank(const player *p, int a, int b)
+/* Bytes of a micro-batch that go to the stage of an entry. */
+static double activations_of(const player *p, const wd_sweep_entry *e)
 {
-    return wd_placed_rank(p->placement, a) == wd_placed_rank(p->placement, b);
+    const double states = p->load->batch_targets[e->expert];
+    return e->stage == p->placement->stages - 1
+               ? p->load->hop_head_bytes * states
+               : p->load->hop_bytes * states + p->load->hop_batch_bytes;
 }
 
-/* To a device of another rank: to host memory, where the device that it leaves waits for it, from
- * rank to rank, and to the other device. */
-static double send(player *p, int from, int to, double bytes, double ready, wd_timeline_event event)
+/* Work of a micro-batch on a link, or on the way to another rank. */
+static double carry(player *p, lane *on, wd_lane_kind kind, int device, const wd_sweep_entry *e,
+                    double from, double seconds)
 {
-    event.device = from;
-    ready = work(p, &p->part[from].link, later(ready, p->part[from].compute.free),
-                 bytes / link_rate(p, from), event);
-    p->part[from].compute.free = ready;
-    event.lane = WD_LANE_NETWORK;
-    ready = work(p, &p->part[from].network, ready, bytes / network_rate(p, from, to), event);
-    event.lane = WD_LANE_LINK;
-    event.device = to;
-    return work(p, &p->part[to].link, ready, bytes / link_rate(p, to), event);
+    const wd_timeline_event event = {kind, device, 0, e->expert, -1, e->batch, 0, 0};
+    return work(p, on, from, seconds, event);
 }
 
-/* The next one of a device's. */
-static double *take_place(part *on)
+/* The device that a micro-batch leaves sends it when its place on the other one is free, and does
+ * nothing else meanwhile. */
+static void copy(player *p, const wd_sweep_entry *e)
 {
-    return on->places ? &on->place[on->place_next++ % on->places] : NULL;
+    part *from = &p->part[e->device], *to = &p->part[e->to];
+    double *ready = ready_of(p, e);
+    const double free = later(from->compute.free, to->place[e->to_place]);
+    *ready = carry(p, &to->link, WD_LANE_LINK, e->to, e, later(*ready, free),
+                   activations_of(p, e) / rate_between(p, e->device, e->to));
+    from->compute.free = from->place[e->place] = *ready;
 }
 
-/* A micro-batch goes from the device of the stage before to that of this one: the one that it
- * leaves sends it when there is a place, and does nothing else meanwhile. To another rank's it goes
- * by way of host memory. */
-static void hop(player *p, int expert, int stage, int batch)
+/* To host memory, for which the device waits, and from rank to rank, for which it does not. */
+static void send(player *p, const wd_sweep_entry *e)
 {
-    int to = p->placement->place[expert][stage].device;
-    int from = p->placement->place[expert][stage - 1].device;
-    const wd_timeline_event event = {WD_LANE_LINK, to, 0, expert, -1, batch, 0, 0};
-    double *ready = ready_of(p, expert, batch);
-    const double states = p->load->batch_targets[expert];
-    const bool near = are_of_one_rank(p, from, to);
-    const double bytes = stage == p->placement->stages - 1
-                             ? p->load->hop_head_bytes * states
-                             : p->load->hop_bytes * states + p->load->hop_batch_bytes;
-    if (from == to) return;
-    double *left = p->place;
-    if (left) p->place = take_place(&p->part[to]);
-    if (near) {
-        if (p->place) *ready = later(*ready, *p->place);
-        *ready = work(p, &p->part[to].link, later(*ready, p->part[from].compute.free),
-                      bytes / rate_between(p, from, to), event);
-        p->part[from].compute.free = *ready;
-    } else {
-        *ready = send(p, from, to, bytes, *ready, event);
-    }
-    if (left) *left = p->part[from].compute.free;
+    part *from = &p->part[e->device];
+    double *ready = ready_of(p, e);
+    const double bytes = activations_of(p, e);
+    *ready = carry(p, &from->link, WD_LANE_LINK, e->device, e, later(*ready, from->compute.free),
+                   bytes / link_rate(p, e->device));
+    from->compute.free = from->place[e->place] = *ready;
+    *ready = carry(p, &from->network, WD_LANE_NETWORK, e->device, e, *ready,
+                   bytes / network_rate(p, e->device, e->to));
+}
+
+static void receive(player *p, const wd_sweep_entry *e)
+{
+    double *ready = ready_of(p, e);
+    *ready = carry(p, &p->part[e->device].link, WD_LANE_LINK, e->device, e, *ready,
+                   activations_of(p, e) / link_rate(p, e->device));
 }
 
 /* A device brings or sends something small of a micro-batch's, and does nothing else meanwhile. It
  * shares links with what is under way there, so that none waits for it. */
-static void carry(player *p, int device, int other, double state_bytes, int expert, int batch)
+static void bring_states(player *p, const wd_sweep_entry *e, int other, double state_bytes)
 {
-    double *ready = ready_of(p, expert, batch);
-    const double bytes = state_bytes * p->load->batch_targets[expert];
+    const int device = e->device;
+    double *ready = ready_of(p, e);
+    const double bytes = state_bytes * p->load->batch_targets[e->expert];
     const double seconds = bytes / rate_between(p, device, other);
     if (device == other || !(seconds > 0)) return;
     *ready = p->part[device].compute.free = later(*ready, p->part[device].compute.free) + seconds;
@@ -265,38 +270,37 @@ static int home_of(const player *p, int device)
 
 /* All ranks get a micro-batch's velocities, while it goes on with them. Where each rank has a
  * teacher, those of a host send theirs at the same time. */
-static void tell(player *p, int device, int expert, int batch)
+static void tell(player *p, const wd_sweep_entry *e)
 {
     const int ranks = wd_site_ranks(p->site), near = wd_site_host_ranks(p->site);
-    const double bytes = p->load->latent_bytes * p->load->batch_targets[expert];
+    const double bytes = p->load->latent_bytes * p->load->batch_targets[e->expert];
     const double senders = p->placement->each ? near : 1;
-    const wd_timeline_event event = {WD_LANE_NETWORK, device, 0, expert, -1, batch, 0, 0};
     if (ranks == 1) return;
     const double seconds = senders * bytes *
                            ((near - 1) / known_rate(p->site->memory_bytes_per_s) +
                             (ranks - near) / known_rate(p->site->network_bytes_per_s));
-    work(p, &p->part[device].network, *ready_of(p, expert, batch), seconds, event);
+    carry(p, &p->part[e->device].network, WD_LANE_NETWORK, e->device, e, *ready_of(p, e), seconds);
 }
 
-static void enter(player *p, int expert, int batch)
+static void enter(player *p, const wd_sweep_entry *e)
 {
-    const int device = p->placement->place[expert][0].device;
-    double *ready = ready_of(p, expert, batch);
+    double *ready = ready_of(p, e);
     *ready = later(*ready, p->from);
-    carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
-    carry(p, device, HOST, p->load->text_bytes, expert, batch);
-    const int places = wd_site_at(p->site, device)->reads_host ? 1 : WD_SWEEP_UPLOADS;
+    bring_states(p, e, home_of(p, e->device), p->load->latent_bytes);
+    bring_states(p, e, HOST, p->load->text_bytes);
+    const int places = wd_site_at(p->site, e->device)->reads_host ? 1 : WD_SWEEP_UPLOADS;
     const int64_t now = p->entered++ + WD_SWEEP_UPLOADS;
     p->launched = p->uploaded[(now - places) % WD_SWEEP_UPLOADS];
-    p->uploaded[now % WD_SWEEP_UPLOADS] = later(*ready, p->part[device].compute.free);
+    p->uploaded[now % WD_SWEEP_UPLOADS] = later(*ready, p->part[e->device].compute.free);
+    compute(p, e);
 }
 
-static void leave(player *p, int expert, int batch)
+static void leave(player *p, const wd_sweep_entry *e)
 {
-    const int device = p->placement->place[expert][p->placement->stages - 1].device;
-    carry(p, device, home_of(p, device), p->load->latent_bytes, expert, batch);
-    if (p->place) *p->place = *ready_of(p, expert, batch);
-    tell(p, device, expert, batch);
+    compute(p, e);
+    bring_states(p, e, home_of(p, e->device), p->load->latent_bytes);
+    p->part[e->device].place[e->place] = *ready_of(p, e);
+    tell(p, e);
 }
 
 /* ---- the student ---- */
@@ -315,7 +319,7 @@ static double arrival_of(player *p, double targets)
         const double states = ceil((targets + 0.5) * portion - 0.5 - WHOLE);
         const int batch = (int)ceil(states / load->batch_targets[e] - WHOLE);
         const int batches = batch < load->batches[e] ? batch : load->batches[e];
-        if (batches > 0) there = later(there, *ready_of(p, e, batches - 1));
+        if (batches > 0) there = later(there, *ready_at(p, e, batches - 1));
     }
     return there;
 }
@@ -397,26 +401,37 @@ static double come(player *p, int expert, int stage, double **slot)
     return fault_in(p, expert, stage, p->part[place->device].compute.free);
 }
 
-/* Stages that stay take a micro-batch at a time; another one takes them all while it is there. */
-static void play_leg(player *p, int expert, wd_leg leg)
+static void play_entry(player *p, const wd_sweep_entry *e)
 {
-    const wd_place *place = p->placement->place[expert];
-    double *slot[WD_PLACED_STAGES_MAX], weights[WD_PLACED_STAGES_MAX];
-    for (int s = leg.first; s < leg.end; s++) weights[s] = come(p, expert, s, &slot[s]);
-    const bool flows = leg.end - leg.first == p->placement->stages;
-    for (int b = 0; b < p->load->batches[expert]; b++) {
-        p->place = flows ? take_place(&p->part[place[0].device]) : NULL;
-        for (int s = leg.first; s < leg.end; s++) {
-            if (s == 0)
-                enter(p, expert, b);
-            else
-                hop(p, expert, s, b);
-            compute(p, expert, s, b, weights[s]);
-            if (s + 1 == p->placement->stages) leave(p, expert, b);
-        }
+    const int s = e->stage;
+    switch (e->kind) {
+    case WD_ENTRY_FETCH: /* weights come as soon as there is a slot for them */
+        break;
+    case WD_ENTRY_ACQUIRE:
+        p->weights[s] = come(p, e->expert, s, &p->slot[s]);
+        break;
+    case WD_ENTRY_RELEASE:
+        if (p->slot[s]) *p->slot[s] = p->part[e->device].compute.free;
+        break;
+    case WD_ENTRY_ENTER:
+        enter(p, e);
+        break;
+    case WD_ENTRY_RUN:
+        compute(p, e);
+        break;
+    case WD_ENTRY_LEAVE:
+        leave(p, e);
+        break;
+    case WD_ENTRY_COPY:
+        copy(p, e);
+        break;
+    case WD_ENTRY_SEND:
+        send(p, e);
+        break;
+    case WD_ENTRY_RECEIVE:
+        receive(p, e);
+        break;
     }
-    for (int s = leg.first; s < leg.end; s++)
-        if (slot[s]) *slot[s] = p->part[place[s].device].compute.free;
 }
 
 static void find_limit(const player *p, double seconds)
@@ -446,8 +461,7 @@ static void sum_up(const player *p)
     for (int d = 0; d < p->parts; d++) out->compute_seconds[d] = p->part[d].compute.busy;
     for (int first = 0; first < p->parts; first += p->site->devices) {
         double seconds = 0;
-        for (int d = first; d < first + p->site->devices; d++)
-            seconds += p->part[d].network.busy;
+        for (int d = first; d < first + p->site->devices; d++) seconds += p->part[d].network.busy;
         out->network_seconds = fmax(out->network_seconds, seconds);
     }
 }
@@ -455,20 +469,11 @@ static void sum_up(const player *p)
 /* Returns when it is done. */
 static double play_sweep(player *p)
 {
-    const wd_placement *placement = p->placement;
     double end = 0;
-    for (int e = 0; e < placement->experts; e++) {
-        WD_REQUIRE(p->load->batches[e] <= WD_TIMELINE_BATCHES_MAX,
-                   "%d micro-batches of an expert, and there is room for %d", p->load->batches[e],
-                   WD_TIMELINE_BATCHES_MAX);
-        if (!p->load->batches[e]) continue;
-        for (int s = 0; s < placement->stages;) {
-            const wd_leg leg = wd_placement_leg(placement, e, s);
-            play_leg(p, e, leg);
-            s = leg.end;
-        }
-        for (int b = 0; b < p->load->batches[e]; b++) end = later(end, *ready_of(p, e, b));
-    }
+    wd_sweep_schedule_make(&p->schedule, &p->window);
+    for (int i = 0; i < p->schedule.count; i++) play_entry(p, &p->schedule.entry[i]);
+    for (int e = 0; e < p->placement->experts; e++)
+        for (int b = 0; b < p->load->batches[e]; b++) end = later(end, *ready_at(p, e, b));
     return end;
 }
 
@@ -527,24 +532,54 @@ static void count_slots(player *p)
         }
 }
 
+static void close_player(player *p)
+{
+    wd_sweep_schedule_close(&p->schedule);
+    wd_free(p->place);
+    wd_free(p);
+}
+
+static wd_status open_places(player *p, wd_err *err)
+{
+    size_t places = 0;
+    for (int d = 0; d < p->parts; d++) places += (size_t)p->schedule.part[d].places;
+    WD_TRY(wd_alloc((void **)&p->place, places, sizeof *p->place, "a timeline", err));
+    places = 0;
+    for (int d = 0; d < p->parts; d++) {
+        p->part[d].place = p->place + places;
+        places += (size_t)p->schedule.part[d].places;
+    }
+    return WD_OK;
+}
+
 /* The player of a placement's sweeps. It is too large for a stack. */
 static wd_status open_player(player **out, const wd_placement *placement, const wd_site *site,
-                             wd_err *err)
+                             const wd_sweep_load *load, wd_err *err)
 {
     player *p;
     const int parts = placement->each ? site->devices : wd_site_devices(site);
     const size_t bytes = sizeof *p + (size_t)parts * sizeof *p->part;
+    int batches = site->batches;
     WD_TRY(wd_alloc((void **)&p, 1, bytes, "a timeline", err));
     p->placement = placement;
     p->site = site;
+    p->load = load;
     p->parts = parts;
-    for (int d = 0; d < parts; d++) {
-        const wd_placed_sweep sweep = wd_placement_sweep(placement, site, d);
-        p->part[d].places = sweep.streams <= WD_PIPELINE_STREAMS ? sweep.streams : 0;
+    for (int e = 0; e < placement->experts; e++) {
+        WD_REQUIRE(load->batches[e] <= WD_TIMELINE_BATCHES_MAX,
+                   "%d micro-batches of an expert, and there is room for %d", load->batches[e],
+                   WD_TIMELINE_BATCHES_MAX);
+        p->window.batches[e] = load->batches[e];
+        if (load->batches[e] > batches) batches = load->batches[e];
     }
     count_slots(p);
-    *out = p;
-    return WD_OK;
+    wd_status status = wd_sweep_schedule_open(&p->schedule, parts, placement, site, batches, err);
+    if (status == WD_OK) status = open_places(p, err);
+    if (status == WD_OK)
+        *out = p;
+    else
+        close_player(p);
+    return status;
 }
 
 wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
@@ -554,10 +589,9 @@ wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
 {
     player *p;
     mark first = {0}, last = {0};
-    WD_TRY(open_player(&p, placement, site, err));
+    WD_TRY(open_player(&p, placement, site, load, err));
     memset(out, 0, sizeof *out);
     p->size = size;
-    p->load = load;
     p->fn = fn;
     p->context = context;
     p->out = out;
@@ -574,6 +608,6 @@ wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
     sum_up(p);
     out->sweep_seconds = (last.seconds - first.seconds) / (last.sweeps - first.sweeps);
     find_limit(p, out->sweep_seconds);
-    wd_free(p);
+    close_player(p);
     return WD_OK;
 }

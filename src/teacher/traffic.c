@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/require.h"
+#include "teacher/sweep_schedule.h"
 
 enum { HOST = -1 }; /* its memory */
 
@@ -20,7 +21,7 @@ typedef struct walk {
 
 int wd_traffic_room(const wd_teacher_size *size, const wd_site *site)
 {
-    const int ranks = wd_site_ranks(site); /* read, in, out, near, far: of each */
+    const int ranks = wd_site_ranks(site);           /* read, in, out, near, far: of each */
     const int stages = size->experts * size->stages; /* its weights come, and what it computes on */
     return 5 * ranks + 5 * stages + 4 * size->experts;
 }
@@ -52,8 +53,11 @@ static void move_of(const walk *w, int from, int to, double bytes, double gradie
     if (from != HOST && wd_site_at(w->site, from)->reads_host) from = HOST;
     if (to != HOST && wd_site_at(w->site, to)->reads_host) to = HOST;
     if (from == to) return;
-    add(w, from == HOST ? WD_LINK_IN : to == HOST ? WD_LINK_OUT : WD_LINK_ACROSS, from, to, bytes,
-        gradients);
+    add(w,
+        from == HOST ? WD_LINK_IN
+        : to == HOST ? WD_LINK_OUT
+                     : WD_LINK_ACROSS,
+        from, to, bytes, gradients);
 }
 
 static void move(const walk *w, int from, int to, double bytes)
@@ -90,12 +94,9 @@ static int home_of(const walk *w, int rank)
     return rank * w->placement->devices + w->load->home;
 }
 
-static void send(const walk *w, int from, int to, double bytes)
+static bool are_near(const walk *w, int from, int to)
 {
-    const bool near = wd_site_host(w->site, from) == wd_site_host(w->site, to);
-    move(w, from, HOST, bytes);
-    add(w, near ? WD_LINK_NEAR : WD_LINK_FAR, rank_of(w, from), rank_of(w, to), bytes, 0);
-    move(w, HOST, to, bytes);
+    return wd_site_host(w->site, from) == wd_site_host(w->site, to);
 }
 
 /* Velocities go from a rank to all others. Where each has a teacher, all of them do so. */
@@ -113,41 +114,58 @@ static void tell(const walk *w, int rank, double bytes)
 
 /* ---- a sweep ---- */
 
-/* States of an expert go through its stages. */
-static void go_through(const walk *w, int expert)
+/* What goes on of the micro-batches of an expert to a stage. */
+static double activations_of(const walk *w, const wd_sweep_entry *e)
 {
     const wd_sweep_load *load = w->load;
-    const wd_place *place = w->placement->place[expert];
-    const int last = w->placement->stages - 1;
-    const double states = load->batches[expert] * load->batch_targets[expert];
-    const double hop =
-        states * load->hop_bytes + load->batches_mean[expert] * load->hop_batch_bytes;
-    move(w, home_of(w, rank_of(w, place[0].device)), place[0].device, states * load->latent_bytes);
-    move(w, HOST, place[0].device, states * load->text_bytes);
-    for (int s = 1; s <= last; s++) {
-        const int from = place[s - 1].device, to = place[s].device;
-        if (from == to) continue;
-        const double bytes = s == last ? states * load->hop_head_bytes : hop;
-        if (rank_of(w, from) == rank_of(w, to))
-            move(w, from, to, bytes);
-        else
-            send(w, from, to, bytes);
+    const double states = load->batches[e->expert] * load->batch_targets[e->expert];
+    return e->stage == w->placement->stages - 1
+               ? states * load->hop_head_bytes
+               : states * load->hop_bytes + load->batches_mean[e->expert] * load->hop_batch_bytes;
+}
+
+/* One micro-batch of an expert stands for all of them, which take the same way. */
+static void add_entry(void *context, const wd_sweep_entry *e)
+{
+    const walk *w = context;
+    const wd_sweep_load *load = w->load;
+    const double states = load->batches[e->expert] * load->batch_targets[e->expert];
+    const int rank = rank_of(w, e->device), home = home_of(w, rank);
+    switch (e->kind) {
+    case WD_ENTRY_ACQUIRE:
+        bring(w, e->expert, e->stage);
+        break;
+    case WD_ENTRY_ENTER:
+        move(w, home, e->device, states * load->latent_bytes);
+        move(w, HOST, e->device, states * load->text_bytes);
+        break;
+    case WD_ENTRY_COPY:
+        move(w, e->device, e->to, activations_of(w, e));
+        break;
+    case WD_ENTRY_SEND:
+        move(w, e->device, HOST, activations_of(w, e));
+        add(w, are_near(w, e->device, e->to) ? WD_LINK_NEAR : WD_LINK_FAR, rank, rank_of(w, e->to),
+            activations_of(w, e), 0);
+        break;
+    case WD_ENTRY_RECEIVE:
+        move(w, HOST, e->device, activations_of(w, e));
+        break;
+    case WD_ENTRY_LEAVE:
+        move(w, e->device, home, states * load->latent_bytes);
+        tell(w, rank, states * load->latent_bytes);
+        break;
+    default:
+        break;
     }
-    const int rank = rank_of(w, place[last].device);
-    move(w, place[last].device, home_of(w, rank), states * load->latent_bytes);
-    tell(w, rank, states * load->latent_bytes);
 }
 
 void wd_traffic_sweeps(wd_traffic *traffic, const wd_placement *placement,
                        const wd_teacher_size *size, const wd_site *site, const wd_sweep_load *load,
                        double sweeps)
 {
-    const walk w = {traffic, placement, size, site, load, sweeps};
-    for (int e = 0; e < placement->experts; e++) {
-        if (!load->batches[e]) continue;
-        for (int s = 0; s < placement->stages; s++) bring(&w, e, s);
-        go_through(&w, e);
-    }
+    walk w = {traffic, placement, size, site, load, sweeps};
+    const wd_sweep_work window = {.batches = {load->batches[0] > 0, load->batches[1] > 0}};
+    wd_sweep_schedule_each(placement, &window, add_entry, &w);
 }
 
 /* ---- the student ---- */

@@ -1,5 +1,5 @@
-/* Stations of a sweep: see teacher/station.h. */
-#include "teacher/station.h"
+/* Activation buffers of a sweep: see teacher/activations.h. */
+#include "teacher/activations.h"
 
 #include <inttypes.h>
 
@@ -22,7 +22,7 @@ static wd_dit_context shape_of(const wd_sweep_options *o, int64_t samples, bool 
     };
 }
 
-static wd_dit_context context_of(wd_station *s, int64_t samples, bool negative)
+static wd_dit_context context_of(wd_activations *s, int64_t samples, bool negative)
 {
     wd_dit_context context = shape_of(s->options, samples, negative);
     context.rope = s->rope;
@@ -43,7 +43,7 @@ static size_t text_bytes(const wd_sweep_options *o)
 
 /* ---- memory ---- */
 
-static wd_status open_entry(wd_station *s, wd_err *err)
+static wd_status open_embedding(wd_activations *s, wd_err *err)
 {
     const wd_sweep_options *o = s->options;
     const size_t micro = (size_t)o->micro_batch;
@@ -63,7 +63,7 @@ static wd_status open_entry(wd_station *s, wd_err *err)
     return WD_OK;
 }
 
-static void open_exit(wd_station *s)
+static void open_head(wd_activations *s)
 {
     for (int e = 0; e < 2; e++) {
         s->scale[e] = wd_arena_push(&s->arena, sizeof(float));
@@ -75,7 +75,7 @@ static void open_exit(wd_station *s)
 }
 
 /* The place of a micro-batch: what a head reads of it, then what blocks read besides. */
-static void push_place(wd_station_slot *out, wd_arena *arena, const wd_sweep_options *o)
+static void push_place(wd_activation_place *out, wd_arena *arena, const wd_sweep_options *o)
 {
     for (int u = 0; u <= (int)is_guided(o); u++) {
         const wd_dit_context context = shape_of(o, o->micro_batch, u);
@@ -89,105 +89,95 @@ static void push_place(wd_station_slot *out, wd_arena *arena, const wd_sweep_opt
 
 size_t wd_sweep_place_bytes(const wd_sweep_options *options)
 {
-    wd_station_slot slot;
+    wd_activation_place place;
     wd_arena arena = wd_arena_over(NULL, SIZE_MAX);
-    push_place(&slot, &arena, options);
+    push_place(&place, &arena, options);
     return arena.used;
 }
 
-static wd_status open_slots(wd_station *s, wd_err *err)
+static wd_status open_places(wd_activations *s, wd_err *err)
 {
-    const int slots = s->sweep.streams;
-    WD_TRY(wd_alloc((void **)&s->slot, (size_t)slots, sizeof *s->slot, "teacher sweep", err));
-    for (int i = 0; i < slots; i++) {
-        WD_TRY(wd_event_open(&s->slot[i].left, s->device, err));
-        push_place(&s->slot[i], &s->arena, s->options);
+    const size_t places = (size_t)s->places;
+    WD_TRY(wd_alloc((void **)&s->place, places, sizeof *s->place, "teacher sweep", err));
+    for (int i = 0; i < s->places; i++) {
+        WD_TRY(wd_event_open(&s->place[i].left, s->device, err));
+        push_place(&s->place[i], &s->arena, s->options);
     }
     s->mark = wd_arena_mark(&s->arena);
     return WD_OK;
 }
 
-static wd_status open_parts(wd_station *s, size_t arena_bytes, wd_err *err)
+static wd_status open_parts(wd_activations *s, const wd_sweep_part *part, size_t arena_bytes,
+                            wd_err *err)
 {
     const wd_dit_context context = context_of(s, 1, false);
     WD_TRY(wd_dit_rope_open(&s->rope, &s->options->config, &context.shape, s->queue, err));
     if (arena_bytes)
         WD_TRY(wd_device_alloc(&s->block, s->device, arena_bytes, "teacher activations", err));
     s->arena = wd_arena_over(s->block, arena_bytes ? arena_bytes : SIZE_MAX);
-    if (s->sweep.kind[WD_STAGE_EMBED]) WD_TRY(open_entry(s, err));
-    if (s->sweep.kind[WD_STAGE_HEAD]) open_exit(s);
-    return open_slots(s, err);
+    if (part->kind[WD_STAGE_EMBED]) WD_TRY(open_embedding(s, err));
+    if (part->kind[WD_STAGE_HEAD]) open_head(s);
+    return open_places(s, err);
 }
 
-wd_status wd_station_open(wd_station *s, const wd_sweep_options *options,
-                          const wd_placed_sweep *sweep, size_t arena_bytes, wd_queue *queue,
-                          wd_err *err)
+wd_status wd_activations_open(wd_activations *s, const wd_sweep_options *options,
+                              const wd_sweep_part *part, size_t arena_bytes, wd_queue *queue,
+                              wd_err *err)
 {
-    *s = (wd_station){
+    *s = (wd_activations){
         .options = options,
         .queue = queue,
         .device = wd_queue_device(queue),
         .guided = is_guided(options),
         .state_count =
             options->config.in_channels * options->frames * options->height * options->width,
-        .sweep = *sweep,
+        .places = part->places,
     };
-    const wd_status status = open_parts(s, arena_bytes, err);
-    if (status != WD_OK) wd_station_close(s);
+    const wd_status status = open_parts(s, part, arena_bytes, err);
+    if (status != WD_OK) wd_activations_close(s);
     return status;
 }
 
-void wd_station_close(wd_station *s)
+void wd_activations_close(wd_activations *s)
 {
     if (s->queue) wd_queue_wait(s->queue);
-    for (int i = 0; s->slot && i < s->sweep.streams; i++) wd_event_close(s->slot[i].left);
+    for (int i = 0; s->place && i < s->places; i++) wd_event_close(s->place[i].left);
     for (int i = 0; i < s->uploads; i++) wd_event_close(s->uploaded[i]);
     wd_dit_rope_close(&s->rope);
     if (s->block) wd_device_free(s->device, s->block);
-    wd_free(s->slot);
+    wd_free(s->place);
     wd_host_free(s->device, s->host_timestep);
     wd_host_free(s->device, s->host_text);
-    *s = (wd_station){0};
+    *s = (wd_activations){0};
 }
 
 /* ---- stages ---- */
 
-/* Where whole windows are, or wait, each micro-batch has a place of its own, however often it comes
- * back: another one waits in the next. Else they come round. */
-wd_station_slot *wd_station_take_slot(wd_station *s, int expert, int behind)
-{
-    const int slots = s->sweep.streams;
-    const bool own = s->sweep.windows || s->sweep.waits[expert];
-    const int64_t at = own ? slots - 1 - behind : s->taken++ % slots;
-    WD_REQUIRE(at >= 0 && at < slots, "slot %" PRId64 " of %d of a device", at, slots);
-    return &s->slot[at];
-}
-
-static int entry_place(const wd_station *s)
+static int entry_place(const wd_activations *s)
 {
     return (int)(s->entered % s->uploads);
 }
 
-static wd_station_entry entry_of(const wd_station *s)
+static wd_activations_host entry_of(const wd_activations *s)
 {
     const size_t first = (size_t)entry_place(s) * (size_t)s->options->micro_batch;
-    return (wd_station_entry){s->host_timestep + first,
-                              s->host_text + first * text_bytes(s->options)};
+    return (wd_activations_host){s->host_timestep + first,
+                                 s->host_text + first * text_bytes(s->options)};
 }
 
-wd_station_entry wd_station_await_entry(wd_station *s)
+wd_activations_host wd_activations_await_host(wd_activations *s)
 {
     wd_event_wait(s->uploaded[entry_place(s)]);
     return entry_of(s);
 }
 
-void wd_station_entered(wd_station *s)
+void wd_activations_entered(wd_activations *s)
 {
     wd_event_record(s->uploaded[entry_place(s)], s->queue);
     s->entered++;
 }
 
-void wd_station_begin(wd_station *s, wd_stage_kind kind)
+void wd_activations_begin(wd_activations *s, wd_stage_kind kind)
 {
     wd_arena_reset(&s->arena, s->mark);
     if (kind == WD_STAGE_EMBED)
@@ -210,55 +200,55 @@ static wd_dit_stream stream_of(const wd_dit_stream *all, int64_t state, const wd
                            .ctx = at(all->ctx, state, bytes.ctx)};
 }
 
-void wd_station_enter(wd_station *s, wd_station_slot *slot, int64_t samples,
-                      const wd_dit_stage *weights)
+void wd_activations_enter(wd_activations *s, wd_activation_place *place, int64_t samples,
+                          const wd_dit_stage *weights)
 {
     const size_t bytes = (size_t)samples * sizeof(float), mark = wd_arena_mark(&s->arena);
     float *timestep = wd_arena_push(&s->arena, bytes);
     wd_queue_copy(s->queue, timestep, entry_of(s).timestep, bytes);
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
-        wd_dit_embed_time(&slot->stream[u], timestep, weights, &context);
+        wd_dit_embed_time(&place->stream[u], timestep, weights, &context);
         if (!u) continue;
-        wd_dit_embed_text_first(&slot->stream[u], s->text_negative, weights, &context);
-        wd_dit_embed_text_second(&slot->stream[u], weights, &context);
+        wd_dit_embed_text_first(&place->stream[u], s->text_negative, weights, &context);
+        wd_dit_embed_text_second(&place->stream[u], weights, &context);
     }
     wd_arena_reset(&s->arena, mark);
 }
 
 /* Its latents are done with when its text comes, its text when the second layer does. */
-void wd_station_enter_state(wd_station *s, wd_station_slot *slot, int64_t state,
-                            const wd_dit_stage *weights)
+void wd_activations_enter_state(wd_activations *s, wd_activation_place *place, int64_t state,
+                                const wd_dit_stage *weights)
 {
     const wd_dit_context one = context_of(s, 1, false);
     const size_t bytes = text_bytes(s->options);
     for (int u = 0; u <= (int)s->guided; u++) {
-        wd_dit_stream stream = stream_of(&slot->stream[u], state, &one);
+        wd_dit_stream stream = stream_of(&place->stream[u], state, &one);
         wd_dit_embed_image(&stream, s->latents, weights, &one);
     }
-    wd_dit_stream stream = stream_of(&slot->stream[0], state, &one);
+    wd_dit_stream stream = stream_of(&place->stream[0], state, &one);
     wd_arena_reset(&s->arena, s->mark);
     void *text = wd_arena_push(&s->arena, bytes);
     wd_queue_copy(s->queue, text, entry_of(s).text + (size_t)state * bytes, bytes);
     wd_dit_embed_text_first(&stream, text, weights, &one);
     wd_arena_reset(&s->arena, s->mark);
     wd_dit_embed_text_second(&stream, weights, &one);
-    wd_station_begin(s, WD_STAGE_EMBED);
+    wd_activations_begin(s, WD_STAGE_EMBED);
 }
 
-void wd_station_run_block(wd_station *s, wd_station_slot *slot, int64_t samples,
-                          const wd_dit_stage *weights)
+void wd_activations_run_block(wd_activations *s, wd_activation_place *place, int64_t samples,
+                              const wd_dit_stage *weights)
 {
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
-        wd_dit_block_forward(&slot->stream[u], NULL, weights, &context);
+        wd_dit_block_forward(&place->stream[u], NULL, weights, &context);
     }
 }
 
 /* Guidance is of patches, which lie where their states were; what it gives, where the normed states
  * were; the velocity, where patches were. */
-void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, int expert,
-                           const wd_dit_stage *weights)
+void wd_activations_leave_state(wd_activations *s, wd_activation_place *place, int64_t state,
+                                int expert, const wd_dit_stage *weights)
 {
     const wd_dit_context one = context_of(s, 1, false);
     const size_t normed = wd_dit_stream_sizes(&one).x;
@@ -267,7 +257,7 @@ void wd_station_exit_state(wd_station *s, wd_station_slot *slot, int64_t state, 
     wd_arena_reset(&s->arena, s->mark);
     void *low = wd_arena_push(&s->arena, normed > guided ? normed : guided);
     for (int u = 0; u <= (int)s->guided; u++) {
-        const wd_dit_stream stream = stream_of(&slot->stream[u], state, &one);
+        const wd_dit_stream stream = stream_of(&place->stream[u], state, &one);
         patches[u] = normed < guided ? wd_arena_push(&s->arena, guided) : stream.x;
         wd_dit_head_patches(patches[u], low, &stream, weights, &one);
     }
@@ -289,12 +279,12 @@ typedef struct parts {
     size_t bytes[4];
 } parts;
 
-static parts parts_of(wd_station *s, const wd_station_slot *slot, int stream, int64_t samples,
-                      wd_stage_kind next)
+static parts parts_of(wd_activations *s, const wd_activation_place *place, int stream,
+                      int64_t samples, wd_stage_kind next)
 {
     const wd_dit_context context = context_of(s, samples, stream);
     const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
-    const wd_dit_stream *of = &slot->stream[stream];
+    const wd_dit_stream *of = &place->stream[stream];
     return (parts){.count = next == WD_STAGE_HEAD ? 2 : 4,
                    .at = {of->x, of->temb, of->tp, of->ctx},
                    .bytes = {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
@@ -302,66 +292,67 @@ static parts parts_of(wd_station *s, const wd_station_slot *slot, int stream, in
 
 /* By the one that has it, in order with what was computed there. A processor's copies see its own
  * pool only: what leaves it is fetched by the other. */
-void wd_station_hop(wd_station *to, wd_station_slot *to_slot, wd_station *from,
-                    wd_station_slot *from_slot, int64_t samples, wd_stage_kind next)
+void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,
+                         wd_activation_place *from_place, int64_t samples, wd_stage_kind next)
 {
     const bool fetched =
         wd_device_traits(from->device)->reads_host && !wd_device_traits(to->device)->reads_host;
-    wd_station *by = fetched ? to : from;
+    wd_activations *by = fetched ? to : from;
     if (fetched) {
-        wd_event_record(from_slot->left, from->queue);
-        wd_event_wait_on(to->queue, from_slot->left);
+        wd_event_record(from_place->left, from->queue);
+        wd_event_wait_on(to->queue, from_place->left);
     }
-    wd_event_wait_on(by->queue, to_slot->left);
+    wd_event_wait_on(by->queue, to_place->left);
     for (int u = 0; u <= (int)from->guided; u++) {
-        const parts in = parts_of(from, from_slot, u, samples, next);
-        const parts out = parts_of(from, to_slot, u, samples, next);
+        const parts in = parts_of(from, from_place, u, samples, next);
+        const parts out = parts_of(from, to_place, u, samples, next);
         for (int i = 0; i < in.count; i++)
             wd_queue_copy(by->queue, out.at[i], in.at[i], in.bytes[i]);
     }
     if (fetched) {
-        wd_event_record(to_slot->left, to->queue);
-        wd_event_wait_on(from->queue, to_slot->left);
+        wd_event_record(to_place->left, to->queue);
+        wd_event_wait_on(from->queue, to_place->left);
     }
-    wd_event_record(from_slot->left, from->queue);
-    if (!fetched) wd_event_wait_on(to->queue, from_slot->left);
+    wd_event_record(from_place->left, from->queue);
+    if (!fetched) wd_event_wait_on(to->queue, from_place->left);
 }
 
-wd_sweep_hop wd_sweep_hop_of(const wd_sweep_options *options)
+wd_activation_bytes wd_activation_bytes_of(const wd_sweep_options *options)
 {
-    wd_sweep_hop hop = {0};
+    wd_activation_bytes of_one = {0};
     for (int u = 0; u <= (int)is_guided(options); u++) {
         const wd_dit_context context = shape_of(options, 1, u);
         const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
-        hop.head += bytes.x + bytes.temb;
-        hop.state += bytes.x + bytes.temb + bytes.tp;
-        *(u ? &hop.batch : &hop.state) += bytes.ctx;
+        of_one.head += bytes.x + bytes.temb;
+        of_one.state += bytes.x + bytes.temb + bytes.tp;
+        *(u ? &of_one.batch : &of_one.state) += bytes.ctx;
     }
-    return hop;
+    return of_one;
 }
 
-size_t wd_station_stream_bytes(const wd_station *station, int64_t samples, wd_stage_kind next)
+size_t wd_activations_stream_bytes(const wd_activations *activations, int64_t samples,
+                                   wd_stage_kind next)
 {
-    const wd_sweep_hop hop = wd_sweep_hop_of(station->options);
-    return next == WD_STAGE_HEAD ? (size_t)samples * hop.head
-                                  : (size_t)samples * hop.state + hop.batch;
+    const wd_activation_bytes bytes = wd_activation_bytes_of(activations->options);
+    return next == WD_STAGE_HEAD ? (size_t)samples * bytes.head
+                                 : (size_t)samples * bytes.state + bytes.batch;
 }
 
-void wd_station_copy_out(wd_station *from, char *to, const wd_station_slot *slot, int64_t samples,
-                         wd_stage_kind next)
+void wd_activations_copy_out(wd_activations *from, char *to, const wd_activation_place *place,
+                             int64_t samples, wd_stage_kind next)
 {
     for (int u = 0; u <= (int)from->guided; u++) {
-        const parts p = parts_of(from, slot, u, samples, next);
+        const parts p = parts_of(from, place, u, samples, next);
         for (int i = 0; i < p.count; to += p.bytes[i++])
             wd_queue_copy(from->queue, to, p.at[i], p.bytes[i]);
     }
 }
 
-void wd_station_copy_in(wd_station *to, wd_station_slot *slot, const char *from, int64_t samples,
-                        wd_stage_kind next)
+void wd_activations_copy_in(wd_activations *to, wd_activation_place *place, const char *from,
+                            int64_t samples, wd_stage_kind next)
 {
     for (int u = 0; u <= (int)to->guided; u++) {
-        const parts p = parts_of(to, slot, u, samples, next);
+        const parts p = parts_of(to, place, u, samples, next);
         for (int i = 0; i < p.count; from += p.bytes[i++])
             wd_queue_copy(to->queue, p.at[i], from, p.bytes[i]);
     }
