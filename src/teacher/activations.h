@@ -6,7 +6,7 @@
 #define WD_TEACHER_ACTIVATIONS_H
 
 #include "teacher/sweep_schedule.h"
-#include "teacher/sweep.h"
+#include "teacher/sweep_options.h"
 
 /* The place of one micro-batch. */
 typedef struct wd_activation_place {
@@ -41,16 +41,6 @@ typedef struct wd_activations {
     float *scale[2]; /* [1] of each expert, uploaded once */
     float *velocity; /* [1, C, F, H, W], guided; until the next stage begins */
 } wd_activations;
-
-/* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device
- * makes per shape is made once, and a dry run can try them all. */
-static inline int64_t wd_sweep_size_step(int64_t largest)
-{
-    return (largest + 15) / 16;
-}
-
-/* The options with a micro-batch that is no larger than the window, and such a multiple. */
-wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
 
 /* Device memory of a micro-batch, of fitted options. */
 size_t wd_sweep_place_bytes(const wd_sweep_options *options);

@@ -2,7 +2,7 @@
 #ifndef WD_TEACHER_PLANNER_PREDICT_H
 #define WD_TEACHER_PLANNER_PREDICT_H
 
-#include "teacher/planner.h"
+#include "teacher/strategy_plan.h"
 
 /* What takes more of the time of another plan than this is no faster. */
 #define WD_PLANNER_FASTER 0.999

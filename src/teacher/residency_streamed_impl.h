@@ -15,6 +15,7 @@
 #include "io/file_reader.h"
 #include "teacher/host_copy.h"
 #include "teacher/host_reader.h"
+#include "teacher/residency_kinds.h"
 
 enum { WD_STREAMED_SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2 };
 
@@ -68,6 +69,8 @@ typedef struct wd_streamed {
     pthread_t thread;
     bool threaded, closing;
 } wd_streamed;
+
+/* ---- host memory: residency_streamed_host.c ---- */
 
 /* Host memory for weights, which the device copies from: on a dry one an address that nobody uses.
  */

@@ -11,29 +11,9 @@
 #ifndef WD_TEACHER_SWEEP_H
 #define WD_TEACHER_SWEEP_H
 
-#include "dist/comm.h"
 #include "teacher/placement.h"
 #include "teacher/residency.h"
-#include "wan/dit.h"
-
-/* Gives the embedding of a prompt: text_tokens rows of text_dim, zeros behind the prompt's own, in
- * `dtype`. Prompt -1 is the negative prompt. */
-typedef void wd_sweep_text_fn(void *context, void *out, int64_t prompt, wd_dtype dtype);
-
-typedef struct wd_sweep_options {
-    wd_dit_config config;
-    wd_dtype dtype;                   /* compute dtype */
-    int64_t frames, height, width;    /* of the latents */
-    int64_t text_tokens, text_repeat; /* as in wd_dit_shape */
-    int64_t window_max;               /* states of one sweep at most */
-    int64_t micro_batch;              /* states that go through a stage together, at most */
-    double boundary_timestep;         /* expert 0 from this timestep on; 0: there is one expert */
-    double guidance_scale[2];         /* per expert; scale[0] <= 1: no unconditional pass */
-    int64_t sweeps_apart;             /* from one that a state is in to its next; 0 is 1 */
-    wd_sweep_text_fn *text;
-    void *text_context;
-    wd_comm *comm; /* borrowed; of the ranks that share the teacher. NULL: there is one */
-} wd_sweep_options;
+#include "teacher/sweep_need.h"
 
 /* Called before the states [count] of a micro-batch are read, numbers of the window's; a state may
  * come twice. May launch on the window's queue what brings their latents. */
@@ -59,29 +39,6 @@ typedef struct wd_window {
     wd_event **delivered; /* [count], =: when a velocity is there, good until the state's next sweep
                            * has been launched; NULL: `queue` waits for all of them */
 } wd_window;
-
-/* States that go through a stage together when nobody says otherwise: enough tokens to keep matrix
- * products efficient, no more, since their activations exist at once. */
-int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
-                             int64_t width);
-
-/* The micro-batch that a sweep with these options has: no larger than the window, and a whole
- * number of the steps in which their sizes go. */
-int64_t wd_sweep_micro_fitted(const wd_sweep_options *options);
-
-/* Sweeps from one that a state is in to its next, where windows of `window` go round `states`. */
-static inline int64_t wd_sweeps_apart(int64_t states, int64_t window)
-{
-    return (states + window - 1) / window;
-}
-
-/* Micro-batches of an expert in one sweep, at most. */
-int wd_sweep_batches(const wd_sweep_options *options);
-
-/* What a sweep needs on a device, and the FLOPs of its stages for one state, both streams. Found by
- * running them dry: `target` is not touched. The window does not matter. */
-wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
-                           const wd_sweep_options *options, wd_device *target, wd_err *err);
 
 typedef struct wd_sweep wd_sweep;
 

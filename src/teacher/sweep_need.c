@@ -1,7 +1,9 @@
 /* What a sweep needs on a device, measured by running a stage of each kind dry: see
- * teacher/sweep.h. All blocks are alike, so that one stands for all of them. */
-#include "teacher/residency_kinds.h"
+ * teacher/sweep_need.h. All blocks are alike, so that one stands for all of them. */
+#include "teacher/sweep_need.h"
+
 #include "teacher/activations.h"
+#include "teacher/residency_kinds.h"
 
 static void run_kind(wd_activations *s, wd_stage_kind kind, int64_t samples,
                      const wd_dit_stage *stage)
