@@ -138,7 +138,7 @@ if(TARGET wd_cuda_image)
 endif()
 
 # What was tested on simulated devices once more, on GPUs that the stand-in driver shows.
-foreach(path IN ITEMS dist/reduce distill/exact distill/strategies)
+foreach(path IN ITEMS dist/reduce distill/exact distill/strategies teacher/stage_read)
   get_filename_component(list ${path} NAME)
   if(WD_SANITIZE MATCHES thread)
     wd_test_not_here(dev/cuda/${list} "a block's threads are fibers of one thread")
@@ -209,9 +209,16 @@ endforeach()
 
 target_link_options(test_distill_brought PRIVATE
     -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_streamed_bring_block
-    -Wl,--wrap=wd_file_reader_read)
+    -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages)
+foreach(test teacher_stage_read dev_cuda_stage_read)
+  if(TARGET test_${test})
+    target_link_options(test_${test} PRIVATE -Wl,--wrap=wd_queue_copy
+        -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages)
+  endif()
+endforeach()
 target_link_options(test_distill_links PRIVATE -Wl,--wrap=wd_queue_copy
-    -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_comm_send)
+    -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages
+    -Wl,--wrap=wd_comm_send)
 target_link_options(test_api_memory_report PRIVATE -Wl,--wrap=fopen)
 target_link_options(test_io_temporary PRIVATE -Wl,--wrap=open)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
@@ -226,7 +233,7 @@ target_link_options(test_distill_repeated PRIVATE -Wl,--wrap=wd_queue_launch)
 target_link_options(test_distill_waits PRIVATE -Wl,--wrap=wd_event_wait
     -Wl,--wrap=wd_queue_wait)
 target_link_options(test_teacher_rates PRIVATE -Wl,--wrap=clock_gettime
-    -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read)
+    -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read_pages)
 # A file system that cannot exchange two names, and an end of the process before any change of one.
 target_link_options(test_student_checkpoint_list PRIVATE -Wl,--wrap=renameat2 -Wl,--wrap=rename
     -Wl,--wrap=remove)

@@ -3,7 +3,7 @@
  * wan-tiny, both experts.
  *
  * Linked with --wrap=wd_stage_bring, --wrap=wd_streamed_bring_block and
- * --wrap=wd_file_reader_read, so that they are seen here. */
+ * --wrap=wd_file_reader_read, --wrap=wd_file_reader_read_pages, so that they are seen here. */
 #include "distill/machine_harness.h"
 
 #include <math.h>
@@ -62,6 +62,18 @@ wd_status __wrap_wd_file_reader_read(wd_file_reader *reader, void *to, const cha
 {
     atomic_fetch_add(&seen.read, (int_fast64_t)bytes);
     return __real_wd_file_reader_read(reader, to, path, offset, bytes, err);
+}
+
+wd_status __real_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err);
+wd_status __wrap_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err);
+
+wd_status __wrap_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err)
+{
+    atomic_fetch_add(&seen.read, (int_fast64_t)bytes);
+    return __real_wd_file_reader_read_pages(reader, to, path, offset, bytes, err);
 }
 
 /* One strategy, one way to go through it. */

@@ -66,6 +66,18 @@ wd_status __wrap_wd_file_reader_read(wd_file_reader *reader, void *to, const cha
     return __real_wd_file_reader_read(reader, to, path, offset, bytes, err);
 }
 
+wd_status __real_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err);
+wd_status __wrap_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err);
+
+wd_status __wrap_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err)
+{
+    atomic_fetch_add(&seen.read, (int_fast64_t)bytes);
+    return __real_wd_file_reader_read_pages(reader, to, path, offset, bytes, err);
+}
+
 wd_ticket __real_wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,
                               wd_event *after);
 wd_ticket __wrap_wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,

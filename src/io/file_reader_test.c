@@ -62,6 +62,53 @@ static void page_cache_stays_empty(void **state)
     wd_file_reader_close(reader);
 }
 
+/* Ranges that begin and end anywhere, the last page of a file, which is short, among them. */
+static void whole_pages(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_file_reader *reader;
+    static const size_t range[][2] = {{0, 1},       {4095, 3},      {7, 100000},
+                                      {8192, 4096}, {BYTES - 5, 5}, {0, BYTES}};
+    char *room = aligned_alloc(WD_READ_PAGE, wd_file_reader_room(BYTES) + WD_READ_PAGE);
+    assert_non_null(room);
+    wd_test_ok(wd_file_reader_open(&reader, &err), &err);
+    for (int i = 0; i < 6; i++)
+        for (int aligned = 0; aligned < 2; aligned++) {
+            const size_t offset = range[i][0], bytes = range[i][1];
+            char *at = room + (aligned ? 0 : 64), *behind = at + wd_file_reader_room(bytes);
+            memset(at, 0, wd_file_reader_room(bytes));
+            *behind = 77;
+            wd_test_ok(wd_file_reader_read_pages(reader, at, path, offset, bytes, &err), &err);
+            assert_memory_equal(wd_file_reader_place(at, offset), content + offset, bytes);
+            assert_int_equal(*behind, 77);
+        }
+    wd_test_refused(wd_file_reader_read_pages(reader, room, path, BYTES - 4, 5, &err), &err, WD_IO,
+                    "the file ends");
+    wd_file_reader_close(reader);
+    free(room);
+}
+
+/* What is read as whole pages does not come by way of the page cache. */
+static void page_cache_is_not_used(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_file_reader *reader;
+    const int fd = open(path, O_RDONLY), direct = open(path, O_RDONLY | O_DIRECT);
+    char *room = aligned_alloc(WD_READ_PAGE, wd_file_reader_room(BYTES));
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    const size_t before = pages_cached();
+    close(fd);
+    if (direct < 0) wd_test_skip("the file system of /tmp has no O_DIRECT");
+    close(direct);
+    wd_test_ok(wd_file_reader_open(&reader, &err), &err);
+    wd_test_ok(wd_file_reader_read_pages(reader, room, path, 4096, BYTES / 2, &err), &err);
+    assert_int_equal(pages_cached(), before);
+    wd_file_reader_close(reader);
+    free(room);
+}
+
 static void errors(void **state)
 {
     (void)state;
@@ -79,7 +126,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(page_cache_stays_empty),
+        cmocka_unit_test(page_cache_is_not_used),
         cmocka_unit_test(ranges),
+        cmocka_unit_test(whole_pages),
         cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, write_file, NULL);

@@ -3,13 +3,12 @@
 
 #include <pthread.h>
 
-#include "core/checked.h"
 #include "core/clock.h"
 #include "core/memory.h"
 #include "dist/ring.h"
-#include "io/file_reader.h"
+#include "teacher/stage_read.h"
 
-enum { ALIGN = 64, SWEEPS = 8 }; /* that the sequence has room for */
+enum { SWEEPS = 8 }; /* that the sequence has room for */
 
 /* A place in the sequence. */
 typedef struct item {
@@ -45,11 +44,9 @@ static item *item_of(const wd_host_reader *r, int64_t number)
 static wd_status read_stage(wd_host_reader *r, const wd_stage_layout *layout, char *to, wd_err *err)
 {
     for (int i = 0; i < layout->tensors; i++) {
-        const wd_safetensors_entry *entry = layout->entry[i];
-        if (!entry) continue;
-        const size_t bytes = wd_tensor_bytes(&layout->file[i]);
-        WD_TRY(wd_file_reader_read(r->files, to, entry->file, entry->file_offset, bytes, err));
-        to += wd_round_up(bytes, ALIGN);
+        if (!layout->entry[i]) continue;
+        WD_TRY(wd_stage_read(to, r->files, layout->entry[i], err));
+        to += wd_file_reader_room(wd_tensor_bytes(&layout->file[i]));
     }
     return WD_OK;
 }
@@ -197,8 +194,8 @@ wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *r, const
     *layout = r->options.layout[of->expert][of->stage];
     for (int i = 0; i < layout->tensors; i++) {
         if (!layout->entry[i]) continue;
-        layout->file[i].data = (void *)at;
-        at += wd_round_up(wd_tensor_bytes(&layout->file[i]), ALIGN);
+        layout->file[i].data = wd_stage_read_place((void *)at, layout->entry[i]);
+        at += wd_file_reader_room(wd_tensor_bytes(&layout->file[i]));
     }
     return WD_OK;
 }

@@ -208,7 +208,8 @@ static wd_status sample_read(double *seconds, void *context, int64_t bytes, wd_e
     if (bytes > d->whole - d->at) d->at = 0;
     forget_pages(d->path);
     const double begun = wd_clock_s();
-    WD_TRY(wd_file_reader_read(d->reader, d->to, d->path, (uint64_t)d->at, (size_t)bytes, err));
+    WD_TRY(
+        wd_file_reader_read_pages(d->reader, d->to, d->path, (uint64_t)d->at, (size_t)bytes, err));
     *seconds = wd_clock_s() - begun;
     d->at += bytes + READ_MOST;
     return WD_OK;
@@ -217,14 +218,17 @@ static wd_status sample_read(double *seconds, void *context, int64_t bytes, wd_e
 wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err)
 {
     wd_status status;
+    void *block = NULL;
     disk d = {.path = path, .whole = (int64_t)forget_pages(path)};
     if (!d.whole) return wd_fail(err, WD_IO, "%s: cannot be read", path);
     const int64_t most = least(READ_MOST, d.whole);
     WD_TRY_OUT(wd_file_reader_open(&d.reader, err));
-    WD_TRY_OUT(wd_alloc(&d.to, READ_MOST, 1, "a measurement", err));
+    WD_TRY_OUT(
+        wd_alloc(&block, wd_file_reader_room(READ_MOST) + WD_READ_PAGE, 1, "a measurement", err));
+    d.to = (char *)block + WD_READ_PAGE - (uintptr_t)block % WD_READ_PAGE;
     WD_TRY_OUT(measure(bytes_per_s, sample_read, &d, READ_LEAST, most, err));
 out:
     wd_file_reader_close(d.reader);
-    wd_free(d.to);
+    wd_free(block);
     return status;
 }

@@ -2,7 +2,8 @@
  * its buffers, however fast the disk is.
  *
  * Linked with --wrap=clock_gettime, --wrap=wd_queue_launch, --wrap=wd_queue_copy and
- * --wrap=wd_file_reader_read: a machine can be made up, whose clock is moved on by what it does. */
+ * --wrap=wd_file_reader_read_pages: a machine can be made up, whose clock is moved on by what it
+ * does. */
 #include "teacher/rates.h"
 
 #include <fcntl.h>
@@ -86,18 +87,18 @@ static int64_t first_unread(int64_t at, int64_t end)
     return end < last ? end : last;
 }
 
-wd_status __real_wd_file_reader_read(wd_file_reader *reader, void *to, const char *path,
-                                     uint64_t offset, size_t bytes, wd_err *err);
-wd_status __wrap_wd_file_reader_read(wd_file_reader *reader, void *to, const char *path,
-                                     uint64_t offset, size_t bytes, wd_err *err);
+wd_status __real_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err);
+wd_status __wrap_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err);
 
-wd_status __wrap_wd_file_reader_read(wd_file_reader *reader, void *to, const char *path,
-                                     uint64_t offset, size_t bytes, wd_err *err)
+wd_status __wrap_wd_file_reader_read_pages(wd_file_reader *reader, void *to, const char *path,
+                                           uint64_t offset, size_t bytes, wd_err *err)
 {
     const int64_t at = (int64_t)offset, end = at + (int64_t)bytes;
     if (machine.per_s > 0) spend((double)(end - first_unread(at, end)));
     machine.ahead = end;
-    return __real_wd_file_reader_read(reader, to, path, offset, bytes, err);
+    return __real_wd_file_reader_read_pages(reader, to, path, offset, bytes, err);
 }
 
 /* ---- files ---- */

@@ -3,6 +3,7 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "teacher/residency_streamed_impl.h"
+#include "teacher/stage_read.h"
 
 /* They take turns, but for the second, which may be too small. */
 static int next_staging(wd_streamed *r, const wd_stage_layout *layout)
@@ -11,9 +12,29 @@ static int next_staging(wd_streamed *r, const wd_stage_layout *layout)
     return layout->reading_bytes <= r->staging_bytes[next] ? next : 0;
 }
 
-/* Reads the stage's tensors: those that stay as they are into the slot of a processor, others into
- * a staging, from which they are brought while the next stage is read into the other. So for
- * another device a stage is read while its slot is still in use. */
+/* Reads a tensor for a processor, which computes where it is: into its slot, where it stays as it
+ * is in the file, else to *staging, which moves on. */
+static wd_status read_for_processor(wd_streamed *r, wd_stage_layout *layout, int i, void *slot,
+                                    char **staging, wd_err *err)
+{
+    const wd_safetensors_entry *entry = layout->entry[i];
+    const bool direct = layout->file[i].dtype == layout->stored[i].dtype;
+    const size_t bytes = wd_tensor_bytes(&layout->file[i]);
+    void *to = direct ? slot : *staging;
+    WD_TRY(wd_file_reader_read(r->reader, to, entry->file, entry->file_offset, bytes, err));
+    if (direct) {
+        layout->stored[i].data = to;
+        layout->offset[i] = SIZE_MAX; /* it is there */
+    } else {
+        layout->file[i].data = to;
+        *staging += wd_round_up(bytes, 64);
+    }
+    return WD_OK;
+}
+
+/* Reads the stage's tensors: for a processor into its slot or what is converted from; for another
+ * device past the page cache into a pinned staging, from which they are brought while the next
+ * stage is read into the other. So there a stage is read while its slot is still in use. */
 static wd_status read_stage(wd_streamed *r, wd_slot *s, wd_err *err)
 {
     wd_stage_layout layout = r->layout[s->expert][s->stage];
@@ -25,19 +46,14 @@ static wd_status read_stage(wd_streamed *r, wd_slot *s, wd_err *err)
     wd_event_wait(r->sent[k]);
     wd_stage_view(&view, &layout, s->block);
     for (int i = 0; i < layout.tensors; i++) {
-        const wd_safetensors_entry *entry = layout.entry[i];
-        if (!entry) continue;
-        bool direct = r->reads_host && layout.file[i].dtype == layout.stored[i].dtype;
-        size_t bytes = wd_tensor_bytes(&layout.file[i]);
-        void *to = direct ? view.t[i].data : staging;
-        WD_TRY(wd_file_reader_read(r->reader, to, entry->file, entry->file_offset, bytes, err));
-        if (direct) {
-            layout.stored[i].data = to;
-            layout.offset[i] = SIZE_MAX; /* it is there */
-        } else {
-            layout.file[i].data = staging;
-            staging += wd_round_up(bytes, 64);
+        if (!layout.entry[i]) continue;
+        if (r->reads_host) {
+            WD_TRY(read_for_processor(r, &layout, i, view.t[i].data, &staging, err));
+            continue;
         }
+        WD_TRY(wd_stage_read(staging, r->reader, layout.entry[i], err));
+        layout.file[i].data = wd_stage_read_place(staging, layout.entry[i]);
+        staging += wd_file_reader_room(wd_tensor_bytes(&layout.file[i]));
     }
     wd_slot_launch(r, s, &layout);
     wd_event_record(r->sent[k], r->copies);

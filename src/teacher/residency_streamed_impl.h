@@ -1,10 +1,11 @@
 /* Inside the streamed residency: what its files share.
  *
  * Data flow, host: a block per stage, pinned, laid out as on the device, made once, one for all
- * ranks of a host -> one copy on a queue of our own -> slot. Disk: file -> (staging ->) slot, by a
- * thread that reads ahead; the page cache keeps nothing. A processor computes from slots in host
- * memory, which are read into without a copy. Where ranks of a host share the part: file -> ring of
- * the host's reader -> slot, by a thread that follows it.
+ * ranks of a host -> one copy on a queue of our own -> slot. Disk: file -> pinned staging
+ * -> slot, by a thread that reads ahead; the disk writes whole pages into the staging, past the
+ * page cache, and the device copies from there (stage_read.h). A processor computes from slots in
+ * host memory, which are read into without a copy. Where ranks of a host share the part: file ->
+ * ring of the host's reader -> slot, by a thread that follows it.
  *
  * Events order the two queues: the one that brings, and the one that computes. */
 #ifndef WD_TEACHER_RESIDENCY_STREAMED_IMPL_H
@@ -64,7 +65,7 @@ typedef struct wd_streamed {
     size_t staging_bytes[WD_PLACED_STAGINGS]; /* the first one takes any stage */
     wd_event *sent[WD_PLACED_STAGINGS];       /* from there */
     int stagings;
-    int64_t staged; /* stages that were read so far */
+    int64_t staged;              /* stages that were read so far */
     wd_host_reader *host_reader; /* instead, where ranks share one */
     pthread_t thread;
     bool threaded, closing;

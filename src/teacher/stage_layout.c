@@ -3,6 +3,7 @@
 
 #include "core/checked.h"
 #include "dev/ops.h"
+#include "io/file_reader.h"
 
 enum { ALIGN = 64 };
 
@@ -32,8 +33,8 @@ wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool una
                            .file = count * wd_dtype_bytes(file)};
     kept.mapped = keeping.in_place && same && !unaligned;
     kept.room = kept.mapped ? 0 : wd_round_up(kept.bytes, ALIGN);
-    kept.reading = wd_round_up(kept.file, ALIGN);
-    kept.converting = same ? 0 : kept.reading;
+    kept.reading = wd_file_reader_room(kept.file);
+    kept.converting = same ? 0 : wd_round_up(kept.file, ALIGN);
     kept.staging = same || is_read ? 0 : kept.file;
     kept.widened = wd_round_up(count * wd_dtype_bytes(widened(stored)), ALIGN);
     return kept;

@@ -14,7 +14,7 @@ typedef struct wd_stage_layout {
     wd_tensor file[WD_DIT_BLOCK_SLOTS];                    /* as mapped */
     wd_tensor stored[WD_DIT_BLOCK_SLOTS]; /* dtype and shape when kept; data mapped or NULL */
     size_t block_bytes;
-    size_t reading_bytes;    /* of all its tensors, as in the file */
+    size_t reading_bytes;    /* to read all its tensors past the page cache: stage_read.h */
     size_t converting_bytes; /* of those that are in another dtype there */
     size_t mapped_bytes;     /* of those used where they are mapped */
     size_t staging_bytes;    /* for the largest tensor that is converted on its way to a device */
@@ -38,8 +38,8 @@ typedef struct wd_kept_tensor {
     size_t bytes;      /* as it is kept */
     size_t file;       /* as it is in the file */
     size_t room;       /* of a block, with what separates it from the next one */
-    size_t reading;    /* room as it is in the file */
-    size_t converting; /* the same, if it is in another dtype there, or 0 */
+    size_t reading;    /* room to read it as whole pages of the file */
+    size_t converting; /* room as it is in the file, if it is in another dtype there, or 0 */
     size_t staging;    /* of a device, to convert it on its way there */
     size_t widened;    /* room in the dtype that is computed in */
 } wd_kept_tensor;
