@@ -19,7 +19,7 @@
 #include "bench/random_transformer.h"
 #include "core/random.h"
 #include "distill/devices.h"
-#include "distill/objective_trajectory.h"
+#include "distill/source_trajectory.h"
 #include "io/file.h"
 #include "teacher/residency_kinds.h"
 #include "teacher/strategy.h"
@@ -38,10 +38,17 @@ enum {
 /* A block's computing, for one trajectory. */
 static const double BLOCK_SECONDS = 10e-3, TRANSFERS_PER_COMPUTE = 4;
 
-static const wd_dit_config config = {.in_channels = 16, .out_channels = 16, .heads = 4,
-                                     .head_dim = 32, .ffn_dim = 2048, .layers = 12,
-                                     .freq_dim = 64, .text_dim = TEXT_DIM, .patch = {1, 2, 2},
-                                     .rope_max_seq_len = 1024, .cross_attn_norm = true,
+static const wd_dit_config config = {.in_channels = 16,
+                                     .out_channels = 16,
+                                     .heads = 4,
+                                     .head_dim = 32,
+                                     .ffn_dim = 2048,
+                                     .layers = 12,
+                                     .freq_dim = 64,
+                                     .text_dim = TEXT_DIM,
+                                     .patch = {1, 2, 2},
+                                     .rope_max_seq_len = 1024,
+                                     .cross_attn_norm = true,
                                      .eps = 1e-6};
 
 /* ---- the teacher ---- */
@@ -123,7 +130,7 @@ typedef struct rig {
     wd_placement placement;
     wd_residency *residency;
     wd_sweep *sweep;
-    wd_objective *objective;
+    wd_source *source;
     wd_trajectory_options trajectory;
     int64_t rounds;
 } rig;
@@ -159,32 +166,31 @@ static wd_status open_rig(rig *r, const teacher *t, const demand *of, wd_err *er
                                             .flow_shift = 3,
                                             .num_train_timesteps = 1000,
                                             .integer_timesteps = true};
-    const wd_trajectory_objective_options objective = {
+    const wd_trajectory_source_options source = {
         .trajectory = r->trajectory,
-        .state_count = config.in_channels * LATENT * LATENT,
-        .text_tokens = TEXT_TOKENS,
-        .text_dim = TEXT_DIM,
+        .batches = {.samples_max = 1,
+                    .state_count = config.in_channels * LATENT * LATENT,
+                    .text_tokens = TEXT_TOKENS,
+                    .text_dim = TEXT_DIM,
+                    .text_dtype = WD_F32,
+                    .text = text_of},
         .reuse = 1,
         .replay = of->window,
-        .samples_max = 1,
         .step_samples = of->window,
         .window = of->window,
-        .comm = r->comm,
-        .student_dtype = WD_F32,
-        .text = text_of};
+        .comm = r->comm};
     wd_devices *d = &r->devices;
     WD_TRY(wd_devices_open(d, of->devices, 1, err));
     WD_TRY(place(r, t, of, &o, err));
     WD_TRY(wd_residency_open_placed(&r->residency, &t->pipeline, &r->placement, WD_F32, d->teacher,
                                     d->host, r->comm, err));
     WD_TRY(wd_sweep_open(&r->sweep, &o, r->residency, &r->placement, d->teacher, err));
-    return wd_objective_open_trajectory(&r->objective, &objective, r->sweep, d->home, d->student,
-                                        err);
+    return wd_source_open_trajectory(&r->source, &source, r->sweep, d->home, d->student, err);
 }
 
 static void close_rig(rig *r)
 {
-    wd_objective_close(r->objective);
+    wd_source_close(r->source);
     wd_sweep_close(r->sweep);
     wd_residency_close(r->residency);
     wd_devices_close(&r->devices);
@@ -201,7 +207,7 @@ static wd_status run_rounds(rig *r, int64_t rounds, const demand *of, wd_err *er
 {
     for (const int64_t end = r->rounds + rounds; r->rounds < end;) {
         const int64_t targets = wd_trajectory_first_target(&r->trajectory, ++r->rounds);
-        WD_TRY(wd_objective_prepare(r->objective, targets, err));
+        WD_TRY(wd_source_prepare(r->source, targets, err));
         if (of->alone) wait_for_all(r);
     }
     wait_for_all(r);
@@ -328,8 +334,7 @@ wd_status wd_bench_placement(wd_bench_context *bench, wd_err *err)
     if (status == WD_OK) status = stream(bench, &t, err);
     if (status == WD_OK)
         status = pipeline(bench, &t, DEVICES, 1, "balanced over 4, 16 at once", err);
-    if (status == WD_OK)
-        status = pipeline(bench, &t, 1, DEVICES, "balanced over 4 ranks", err);
+    if (status == WD_OK) status = pipeline(bench, &t, 1, DEVICES, "balanced over 4 ranks", err);
     close_teacher(&t);
     return status;
 }

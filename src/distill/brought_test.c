@@ -146,7 +146,7 @@ static sums run(const scene *s, wd_devices *d, const wd_placement *p, int64_t ro
     atomic_store(&seen.brought, 0);
     atomic_store(&seen.read, 0);
     for (int64_t step = 0; step < o.steps; step++)
-        wd_test_ok(wd_objective_prepare(m->objective, step + 1, &err), &err);
+        wd_test_ok(wd_source_prepare(m->source, step + 1, &err), &err);
     const int64_t acquired = residency->acquires;
     wd_machine_close(m);
     wd_residency_close(residency);

@@ -114,7 +114,7 @@ static void let_all_come(wd_machine *m)
     json_t *json;
     const wd_checkpoint_tensor *tensors;
     int64_t count;
-    HARNESS_OK(wd_objective_save(m->objective, &json, &tensors, &count, err));
+    HARNESS_OK(wd_source_save(m->source, &json, &tensors, &count, err));
     json_decref(json);
 }
 

@@ -77,23 +77,23 @@ wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
     };
 }
 
-static wd_trajectory_objective_options objective_options(const wd_machine_options *o)
+static wd_trajectory_source_options source_options(const wd_machine_options *o)
 {
-    return (wd_trajectory_objective_options){
+    return (wd_trajectory_source_options){
         .trajectory = o->trajectory,
-        .state_count = state_count(o),
-        .text_tokens = o->text_tokens,
-        .text_dim = o->student.text_dim,
+        .batches = {.samples_max = o->batch,
+                    .state_count = state_count(o),
+                    .text_tokens = o->text_tokens,
+                    .text_dim = o->student.text_dim,
+                    .text_dtype = o->student_dtype,
+                    .text = o->text,
+                    .text_context = o->text_context},
         .reuse = o->reuse,
         .replay = o->replay,
-        .samples_max = o->batch,
         .step_samples = wd_machine_step_samples(o),
         .samples_end = o->steps * wd_machine_step_samples(o),
         .window = o->window,
         .comm = o->comm,
-        .student_dtype = o->student_dtype,
-        .text = o->text,
-        .text_context = o->text_context,
     };
 }
 
@@ -141,10 +141,10 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
 wd_status wd_machine_open_trajectories(wd_machine *m, const wd_machine_teacher *teacher,
                                        wd_err *err)
 {
-    const wd_trajectory_objective_options options = objective_options(&m->options);
+    const wd_trajectory_source_options options = source_options(&m->options);
     WD_TRY(open_sweep(m, teacher, err));
-    return wd_objective_open_trajectory(&m->objective, &options, m->sweep,
-                                        teacher ? teacher->home : m->queue, m->queue, err);
+    return wd_source_open_trajectory(&m->source, &options, m->sweep,
+                                     teacher ? teacher->home : m->queue, m->queue, err);
 }
 
 float wd_machine_loss_factor(const wd_machine *m)
@@ -159,7 +159,6 @@ static wd_status open_results(wd_machine *m, wd_err *err)
     const size_t batch = (size_t)o->batch, rounds = (size_t)o->accumulation;
     wd_device *device = wd_queue_device(m->queue);
     WD_TRY(wd_device_alloc((void **)&m->loss, device, batch * sizeof(float), "batch", err));
-    WD_TRY(wd_alloc((void **)&m->sigma, batch, sizeof(float), "a batch", err));
     WD_TRY(wd_readback_open(&m->readback, device, RESULTS_UNDER_WAY + 1, step_values(o), err));
     if (!o->comm) return WD_OK;
     return wd_alloc((void **)&m->losses, (size_t)o->comm->ranks * rounds * batch, sizeof(float),
@@ -199,14 +198,14 @@ wd_sweep *wd_machine_sweep(const wd_machine *machine)
 
 int64_t wd_machine_targets(const wd_machine *machine)
 {
-    return machine->objective->targets;
+    return machine->source->targets;
 }
 
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
                                   wd_err *err)
 {
-    const wd_trajectory_objective_options objective = objective_options(options);
-    return wd_objective_check_trajectory(&objective, saved, err);
+    const wd_trajectory_source_options source = source_options(options);
+    return wd_source_check_trajectory(&source, saved, err);
 }
 
 wd_status wd_machine_check_devices(const wd_machine *m, wd_err *err)
@@ -221,10 +220,9 @@ void wd_machine_close(wd_machine *m)
     wd_queue_wait(m->queue);
     wd_readback_close(m->readback);
     for (int k = 0; k < m->networks; k++) wd_network_close(m->network[k]);
-    wd_objective_close(m->objective);
+    wd_source_close(m->source);
     wd_sweep_close(m->sweep);
     if (m->loss) wd_device_free(wd_queue_device(m->queue), m->loss);
-    wd_free(m->sigma);
     wd_free(m->losses);
     wd_free(m);
 }
@@ -243,11 +241,11 @@ static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
         wd_batch batch;
         for (int k = 0; k < m->networks; k++)
             wd_network_begin_round(m->network[k], round, o->accumulation);
-        WD_TRY(wd_objective_fill(m->objective, &batch, m->sigma, sample, o->batch, err));
+        wd_source_fill(m->source, &batch, sample, o->batch);
         o->recipe->train(m, &batch);
         wd_readback_gather(m->readback, m->loss, o->batch, m->queue);
         if (!m->pauses)
-            WD_TRY(wd_objective_prepare(m->objective, ahead + (round + 1) * ranks * o->batch, err));
+            WD_TRY(wd_source_prepare(m->source, ahead + (round + 1) * ranks * o->batch, err));
         for (int k = 0; k < m->networks; k++) wd_network_end_round(m->network[k]);
     }
     return WD_OK;
@@ -256,7 +254,7 @@ static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
 wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
 {
     const int64_t samples = wd_machine_step_samples(&m->options), first = step * samples;
-    WD_TRY(wd_objective_prepare(m->objective, first + samples, err));
+    WD_TRY(wd_source_prepare(m->source, first + samples, err));
     WD_TRY(make_gradients(m, first, err));
     for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], lr);
     wd_readback_gather(m->readback, wd_optimizer_norm(wd_network_optimizer(m->network[0])), 1,

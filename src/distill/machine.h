@@ -1,6 +1,6 @@
 /* The machine of a distillation: everything that a training step uses, opened together.
  *
- * Data flow of a step: teacher (residency, sweep) -> objective, which gives batches -> passes and
+ * Data flow of a step: teacher (residency, sweep) -> source, which gives batches -> passes and
  * losses of the recipe's networks, micro-batch by micro-batch -> sums of all ranks' gradients ->
  * optimizers. What a step uses is allocated here. Opened on a dry device it is the memory plan: see
  * distill/plan.h.
@@ -11,7 +11,7 @@
 #ifndef WD_DISTILL_MACHINE_H
 #define WD_DISTILL_MACHINE_H
 
-#include "distill/objective_trajectory.h"
+#include "distill/source_trajectory.h"
 #include "distill/recipe.h"
 #include "student/config.h"
 #include "student/network.h"
@@ -76,7 +76,7 @@ int wd_machine_ranks(const wd_machine_options *options);
 int64_t wd_machine_step_samples(const wd_machine_options *options);
 
 /* Whether a machine with these options goes on where one has saved the state `saved` of its
- * objective: WD_MISMATCH with what its samples would differ by. Opens nothing. */
+ * source: WD_MISMATCH with what its samples would differ by. Opens nothing. */
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
                                   wd_err *err);
 
@@ -115,7 +115,7 @@ typedef struct wd_step_result {
 } wd_step_result;
 
 /* What a checkpoint holds of it: tensors, whose list is good until the next call, and *run = a new
- * JSON object with the objective's state ("stream") and the steps that optimizers have taken. All
+ * JSON object with the source's state ("stream") and the steps that optimizers have taken. All
  * ranks. Waits for the machine's queue. */
 wd_status wd_machine_save(wd_machine *machine, json_t **run, wd_checkpoint_tensors *tensors,
                           wd_err *err);

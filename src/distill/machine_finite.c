@@ -3,7 +3,7 @@
 
 #include "distill/machine_impl.h"
 
-/* Tensors of the objective. One that makes another not finite comes before it. */
+/* Tensors of the trajectory source. One that makes another not finite comes before it. */
 static const struct {
     const char *tensor, *what, *advice;
 } states[] = {

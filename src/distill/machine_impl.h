@@ -11,13 +11,12 @@ struct wd_machine {
     wd_machine_options options;
     wd_queue *queue; /* borrowed */
     wd_sweep *sweep; /* NULL: there is no teacher */
-    wd_objective *objective;
+    wd_source *source; /* of batches */
     wd_network *network[WD_NETWORKS_MAX]; /* the student is the first */
     wd_params *params[WD_NETWORKS_MAX];   /* of each network */
     int networks;
     wd_readback *readback;
     float *loss;         /* [batch] device: of a micro-batch's samples */
-    float *sigma;        /* [batch] host: noise levels of the last batch */
     float *losses;       /* [ranks, accumulation, batch] host: of a result; NULL without ranks */
     int64_t state_count; /* elements of one state's latents */
     bool pauses; /* to be set before a step that a checkpoint or the end follows: the next one's

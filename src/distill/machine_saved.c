@@ -1,5 +1,5 @@
-/* What a checkpoint holds of the machine: its networks' tensors and its objective's, the
- * objective's state, and how many steps each optimizer has taken. */
+/* What a checkpoint holds of the machine: its networks' tensors and its source's, the source's
+ * state, and how many steps each optimizer has taken. */
 #include <stdio.h>
 
 #include "distill/machine_impl.h"
@@ -17,7 +17,7 @@ static wd_status list_tensors(wd_machine *m, json_t **stream, wd_checkpoint_tens
                               wd_err *err)
 {
     *tensors = (wd_checkpoint_tensors){.params = m->params, .networks = m->networks};
-    return wd_objective_save(m->objective, stream, &tensors->other, &tensors->others, err);
+    return wd_source_save(m->source, stream, &tensors->other, &tensors->others, err);
 }
 
 wd_status wd_machine_save(wd_machine *m, json_t **run, wd_checkpoint_tensors *tensors, wd_err *err)
@@ -50,7 +50,7 @@ wd_status wd_machine_load(wd_machine *m, const wd_checkpoint *checkpoint, wd_err
     for (int k = 0; k < m->networks; k++)
         WD_TRY(wd_json_int(&steps[k], r, steps_key(key, m->params[k]), 0, checkpoint->step,
                            WD_JSON_REQUIRED, err));
-    WD_TRY(wd_objective_restore(m->objective, json_object_get(checkpoint->run, "stream"), err));
+    WD_TRY(wd_source_restore(m->source, json_object_get(checkpoint->run, "stream"), err));
     WD_TRY(list_tensors(m, &unused, &tensors, err));
     json_decref(unused);
     WD_TRY(wd_checkpoint_load(checkpoint, &tensors, m->queue, err));

@@ -235,7 +235,7 @@ wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options
         wd_machine_open(&machine, &machine_options, placement ? &teacher : NULL, dry.student, err));
     tensors = (wd_checkpoint_tensors){.params = machine->params, .networks = machine->networks};
     run_student(out, machine);
-    if (placement) WD_TRY_OUT(wd_objective_prepare(machine->objective, 1, err));
+    if (placement) WD_TRY_OUT(wd_source_prepare(machine->source, 1, err));
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));
     if (!comm || comm->rank == 0)

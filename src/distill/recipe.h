@@ -5,7 +5,7 @@
 #ifndef WD_DISTILL_RECIPE_H
 #define WD_DISTILL_RECIPE_H
 
-#include "distill/objective.h"
+#include "distill/source.h"
 
 typedef struct wd_machine wd_machine;
 typedef struct wd_machine_teacher wd_machine_teacher;

@@ -4,7 +4,7 @@
  * does not wait comes too early. On wan-tiny, both experts, after three passes of trajectories. */
 #include "distill/ranks_harness.h"
 
-#include "distill/objective_trajectory.h"
+#include "distill/source_trajectory.h"
 
 enum {
     SLOTS = 6,
@@ -84,7 +84,7 @@ typedef struct rig {
     wd_devices devices;
     wd_residency *residency;
     wd_sweep *sweep;
-    wd_objective *objective;
+    wd_source *source;
 } rig;
 
 /* Of a rank whose targets all come from another: not a byte. */
@@ -117,30 +117,29 @@ static void open_rig(rig *r, const rank_job *job)
                                     .comm = job->at.comm};
     wd_trajectory_options trajectory = small_machine(&teacher).trajectory;
     trajectory.steps = TRAJECTORY;
-    const wd_trajectory_objective_options objective = {.trajectory = trajectory,
-                                                       .state_count = STATE,
-                                                       .text_tokens = TEXT,
-                                                       .text_dim = 96,
-                                                       .reuse = 1,
-                                                       .replay = 1,
-                                                       .samples_max = BATCH,
-                                                       .step_samples = STEP,
-                                                       .window = of->window,
-                                                       .comm = job->at.comm,
-                                                       .student_dtype = WD_F32,
-                                                       .text = text_of};
+    const wd_trajectory_source_options source = {.trajectory = trajectory,
+                                                 .batches = {.samples_max = BATCH,
+                                                             .state_count = STATE,
+                                                             .text_tokens = TEXT,
+                                                             .text_dim = 96,
+                                                             .text_dtype = WD_F32,
+                                                             .text = text_of},
+                                                 .reuse = 1,
+                                                 .replay = 1,
+                                                 .step_samples = STEP,
+                                                 .window = of->window,
+                                                 .comm = job->at.comm};
     HARNESS_OK(wd_residency_open_placed(&r->residency, &teacher, &p, WD_F32, d->teacher, d->host,
                                         job->at.comm, err));
     HARNESS_OK(wd_sweep_open(&r->sweep, &sweep, r->residency, &p, d->teacher, err));
     if (of->strategy == WD_STRATEGY_gpu0 && job->at.comm->rank != of->teacher_rank)
         check_no_teacher(r);
-    HARNESS_OK(wd_objective_open_trajectory(&r->objective, &objective, r->sweep, d->home,
-                                            d->student, err));
+    HARNESS_OK(wd_source_open_trajectory(&r->source, &source, r->sweep, d->home, d->student, err));
 }
 
 static void close_rig(rig *r)
 {
-    wd_objective_close(r->objective);
+    wd_source_close(r->source);
     wd_sweep_close(r->sweep);
     wd_residency_close(r->residency);
     wd_devices_close(&r->devices);
@@ -158,7 +157,7 @@ static void save(const rank_job *job, rig *r)
     json_t *json;
     outcome *out = job->out;
     const int rank = job->at.comm->rank;
-    HARNESS_OK(wd_objective_save(r->objective, &json, &saved, &count, err));
+    HARNESS_OK(wd_source_save(r->source, &json, &saved, &count, err));
     wd_queue *queue = r->devices.student;
     copy_out(queue, out->trajectory[rank], &saved[0]);
     copy_out(queue, out->ring[rank][0], &saved[1]);
@@ -180,8 +179,8 @@ static void restore(const rank_job *job, rig *r)
     json_t *unused;
     wd_queue *queue = r->devices.student;
     const outcome *from = job->from;
-    HARNESS_OK(wd_objective_restore(r->objective, from->json, err));
-    HARNESS_OK(wd_objective_save(r->objective, &unused, &saved, &count, err));
+    HARNESS_OK(wd_source_restore(r->source, from->json, err));
+    HARNESS_OK(wd_source_save(r->source, &unused, &saved, &count, err));
     json_decref(unused);
     const void *data[] = {from->trajectory[0], from->ring[0][0], from->ring[0][1]};
     for (int i = 0; i < 3; i++)
@@ -193,12 +192,11 @@ static void restore(const rank_job *job, rig *r)
 /* A step's batches, of which every rank has its own. */
 static void take_batches(const rank_job *job, rig *r, int64_t step)
 {
-    float sigma[BATCH];
     wd_batch batch;
     wd_queue *queue = r->devices.student;
     for (int64_t m = job->at.comm->rank; m < STEP / BATCH; m += job->of->ranks) {
         const int64_t first = step * STEP + m * BATCH;
-        HARNESS_OK(wd_objective_fill(r->objective, &batch, sigma, first, BATCH, err));
+        wd_source_fill(r->source, &batch, first, BATCH);
         wd_queue_copy_and_wait(queue, job->out->latents[first], batch.latents,
                                BATCH * sizeof(float[STATE]));
         wd_queue_copy_and_wait(queue, job->out->target[first], batch.target,
@@ -214,10 +212,10 @@ static void *run_rank(void *context)
     open_rig(&r, job);
     if (job->from) restore(job, &r);
     for (int64_t step = job->first; step < job->end; step++) {
-        HARNESS_OK(wd_objective_prepare(r.objective, (step + 1) * STEP, err));
+        HARNESS_OK(wd_source_prepare(r.source, (step + 1) * STEP, err));
         take_batches(job, &r, step);
         if (job->of->ranks > 1 && step + 1 < job->end)
-            HARNESS_OK(wd_objective_prepare(r.objective, (step + 2) * STEP, err));
+            HARNESS_OK(wd_source_prepare(r.source, (step + 2) * STEP, err));
     }
     save(job, &r);
     job->activations = job->at.comm->sent[WD_LANE_ACTIVATIONS];

@@ -1,29 +1,34 @@
-/* What a checkpoint keeps of the trajectory objective: where trajectories are, the targets that
- * may still be drawn, the stream's cursor. */
+/* What a checkpoint keeps of the trajectory source: where trajectories are, the targets that may
+ * still be drawn, the stream's cursor. */
 #include <string.h>
 
-#include "distill/objective_trajectory_impl.h"
+#include "distill/source_trajectory_impl.h"
+
+static const char objective[] = "trajectory"; /* what a checkpoint calls this source */
 
 /* More rounds than any run makes: numbers of targets stay far within int64_t. */
 static const int64_t rounds_max = (int64_t)1 << 40;
 
-wd_status wd_trajectory_save(wd_objective *self, json_t **json,
-                             const wd_checkpoint_tensor **tensors, int64_t *count, wd_err *err)
+wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
+                                    const wd_checkpoint_tensor **tensors, int64_t *count,
+                                    wd_err *err)
 {
-    wd_trajectory_objective *o = (wd_trajectory_objective *)self;
-    const wd_trajectory_options *t = &o->options.trajectory;
-    WD_TRY(wd_targets_complete(o, err));
+    wd_trajectory_source *s = (wd_trajectory_source *)self;
+    const wd_trajectory_options *t = &s->options.trajectory;
+    WD_TRY(wd_trajectory_source_make_round(s, err));
     json_t *object = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "objective", self->name, "round",
-        (json_int_t)o->round, "seed", (json_int_t)t->seed, "trajectories", (json_int_t)t->slots,
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "objective", objective, "round",
+        (json_int_t)s->round, "seed", (json_int_t)t->seed, "trajectories", (json_int_t)t->slots,
         "trajectory_steps", (json_int_t)t->steps, "prompts", (json_int_t)t->prompts, "target_reuse",
-        (json_int_t)o->options.reuse, "replay_targets", (json_int_t)o->options.replay,
-        "step_samples", (json_int_t)o->options.step_samples, "flow_shift", t->flow_shift);
-    if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the objective's state");
-    wd_states_settle(o);
-    wd_targets_await(o, self->targets);
+        (json_int_t)s->options.reuse, "replay_targets", (json_int_t)s->options.replay,
+        "step_samples", (json_int_t)s->options.step_samples, "flow_shift", t->flow_shift);
+    if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
+    wd_gathers *gathers = s->exchange.gathers;
+    if (gathers) wd_trajectory_source_take_until(s, wd_gathers_posted(gathers));
+    wd_trajectory_states_settle(&s->states);
+    wd_targets_await(&s->ring, self->targets, s->queue);
     *json = object;
-    *tensors = o->saved;
+    *tensors = s->saved;
     *count = WD_TRAJECTORY_SAVED;
     return WD_OK;
 }
@@ -44,8 +49,8 @@ static wd_status same(json_int_t now, wd_json_reader r, const char *key, const c
     return then == now ? WD_OK : differs(err, what, (double)then, (double)now);
 }
 
-wd_status wd_objective_check_trajectory(const wd_trajectory_objective_options *o,
-                                        const json_t *saved, wd_err *err)
+wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, const json_t *saved,
+                                     wd_err *err)
 {
     const wd_trajectory_options *t = &o->trajectory;
     wd_json_reader r = {.object = saved, .where = "stream"};
@@ -53,8 +58,9 @@ wd_status wd_objective_check_trajectory(const wd_trajectory_objective_options *o
     double shift = 0;
     int64_t round;
     WD_TRY(wd_json_text(&name, r, "objective", WD_JSON_REQUIRED, err));
-    if (strcmp(name, "trajectory"))
-        return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %s, not trajectory", name);
+    if (strcmp(name, objective))
+        return wd_fail(err, WD_MISMATCH, "the checkpoint is of objective %s, not %s", name,
+                       objective);
     WD_TRY(same((json_int_t)t->seed, r, "seed", "seed", err));
     WD_TRY(same(t->slots, r, "trajectories", "trajectories", err));
     WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));
@@ -68,12 +74,12 @@ wd_status wd_objective_check_trajectory(const wd_trajectory_objective_options *o
     return shift == t->flow_shift ? WD_OK : differs(err, "flow_shift", shift, t->flow_shift);
 }
 
-wd_status wd_trajectory_restore(wd_objective *self, const json_t *json, wd_err *err)
+wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, wd_err *err)
 {
-    wd_trajectory_objective *o = (wd_trajectory_objective *)self;
+    wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_json_reader r = {.object = json, .where = "stream"};
-    WD_TRY(wd_objective_check_trajectory(&o->options, json, err));
-    WD_TRY(wd_json_int(&o->round, r, "round", 0, rounds_max, WD_JSON_REQUIRED, err));
-    self->targets = o->awaited = wd_trajectory_first_target(&o->options.trajectory, o->round);
+    WD_TRY(wd_source_check_trajectory(&s->options, json, err));
+    WD_TRY(wd_json_int(&s->round, r, "round", 0, rounds_max, WD_JSON_REQUIRED, err));
+    self->targets = s->ring.awaited = wd_trajectory_first_target(&s->options.trajectory, s->round);
     return WD_OK;
 }

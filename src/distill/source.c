@@ -1,0 +1,28 @@
+/* Sources: see distill/source.h. */
+#include "distill/source.h"
+
+wd_status wd_source_prepare(wd_source *source, int64_t end, wd_err *err)
+{
+    return source->vtable->prepare(source, end, err);
+}
+
+void wd_source_fill(wd_source *source, wd_batch *out, int64_t first, int64_t samples)
+{
+    source->vtable->fill(source, out, first, samples);
+}
+
+wd_status wd_source_save(wd_source *source, json_t **json, const wd_checkpoint_tensor **tensors,
+                         int64_t *count, wd_err *err)
+{
+    return source->vtable->save(source, json, tensors, count, err);
+}
+
+wd_status wd_source_restore(wd_source *source, const json_t *json, wd_err *err)
+{
+    return source->vtable->restore(source, json, err);
+}
+
+void wd_source_close(wd_source *source)
+{
+    if (source) source->vtable->close(source);
+}

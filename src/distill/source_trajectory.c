@@ -1,0 +1,114 @@
+/* The trajectory source as the machine sees it: see distill/source_trajectory.h. */
+#include <inttypes.h>
+
+#include "core/memory.h"
+#include "core/require.h"
+#include "distill/source_trajectory_impl.h"
+
+/* When the batches of the step that has a sample are filled; before, when those are of the step
+ * before last. */
+static wd_event **filled_event(wd_trajectory_source *s, int64_t sample)
+{
+    return &s->filled[sample / s->options.step_samples % 2];
+}
+
+static wd_status trajectory_prepare(wd_source *self, int64_t end, wd_err *err)
+{
+    wd_trajectory_source *s = (wd_trajectory_source *)self;
+    int64_t last = wd_stream_target_last(end, s->options.reuse);
+    if (end <= s->end) return WD_OK;
+    s->end = end;
+    /* the ring has room for what the step before this one may still read, not for earlier ones */
+    wd_event_wait_on(s->home, *filled_event(s, end - 1));
+    while (self->targets <= last) WD_TRY(wd_trajectory_source_make_window(s, err));
+    return WD_OK;
+}
+
+static void trajectory_fill(wd_source *self, wd_batch *out, int64_t first, int64_t samples)
+{
+    wd_trajectory_source *s = (wd_trajectory_source *)self;
+    const wd_trajectory_source_options *o = &s->options;
+    const wd_targets *ring = &s->ring;
+    wd_batches_begin(s->batches);
+    for (int64_t i = 0; i < samples; i++) {
+        int64_t number = wd_stream_target(&o->trajectory, first + i, o->reuse, o->replay);
+        WD_REQUIRE(number >= 0 && number < self->targets &&
+                       number >= self->targets - ring->capacity,
+                   "target %" PRId64 " is not among the %" PRId64 " before target %" PRId64, number,
+                   ring->capacity, self->targets);
+        const wd_target_info t = wd_trajectory_target(&o->trajectory, number);
+        const int64_t place = wd_targets_place(ring, number);
+        wd_targets_await(&s->ring, number + 1, s->queue);
+        if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[place]);
+        wd_batches_put(s->batches,
+                       &(wd_batch_sample){.latents = ring->latents + place * ring->state_count,
+                                          .target = ring->velocity + place * ring->state_count,
+                                          .timestep = t.timestep,
+                                          .prompt = t.prompt});
+    }
+    *out = wd_batches_send(s->batches);
+    wd_event_record(*filled_event(s, first), s->queue);
+}
+
+static void trajectory_close(wd_source *self)
+{
+    wd_trajectory_source *s = (wd_trajectory_source *)self;
+    wd_gathers_close(s->exchange.gathers);
+    wd_targets_await(&s->ring, s->base.targets, s->queue); /* sweeps still write them */
+    wd_queue_wait(s->home);
+    wd_queue_wait(s->queue);
+    wd_trajectory_source_close_exchange(s);
+    wd_trajectory_source_close_window(s);
+    wd_batches_close(s->batches);
+    wd_trajectory_states_close(&s->states);
+    wd_targets_close(&s->ring);
+    for (int i = 0; i < 2; i++) wd_event_close(s->filled[i]);
+    wd_free(s);
+}
+
+static const wd_source_vtable trajectory_vtable = {
+    .prepare = trajectory_prepare,
+    .fill = trajectory_fill,
+    .save = wd_trajectory_source_save,
+    .restore = wd_trajectory_source_restore,
+    .close = trajectory_close,
+};
+
+static wd_checkpoint_tensor saved_rows(const char *name, float *data, int64_t rows, int64_t width)
+{
+    return (wd_checkpoint_tensor){name,
+                                  {.data = data, .dtype = WD_F32, .ndim = 2, .dim = {rows, width}}};
+}
+
+wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_options *options,
+                                    wd_sweep *sweep, wd_queue *home, wd_queue *queue, wd_err *err)
+{
+    wd_status status;
+    wd_trajectory_source *s;
+    wd_device *device = wd_queue_device(queue);
+    const int64_t slots = options->trajectory.slots, n = options->batches.state_count;
+    /* the oldest target that a step may still draw, to the end of the round of the newest of the
+     * step that follows it */
+    const int64_t needed =
+        options->replay + slots + 2 * (options->step_samples / options->reuse + 1) + 1;
+    WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "a source of batches", err));
+    *s = (wd_trajectory_source){.base = {.vtable = &trajectory_vtable},
+                                .options = *options,
+                                .sweep = sweep,
+                                .home = home,
+                                .queue = queue};
+    WD_TRY_OUT(wd_targets_open(&s->ring, &options->trajectory, needed, n, device, err));
+    WD_TRY_OUT(wd_trajectory_states_open(&s->states, slots, &s->ring, home, err));
+    WD_TRY_OUT(wd_batches_open(&s->batches, &options->batches, queue, err));
+    WD_TRY_OUT(wd_trajectory_source_open_window(s, err));
+    WD_TRY_OUT(wd_trajectory_source_open_exchange(s, err));
+    if (sweep) WD_TRY_OUT(wd_sweep_expect(sweep, home, err));
+    for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&s->filled[i], device, err));
+    s->saved[0] = saved_rows("trajectories.latents", s->states.latents, slots, n);
+    s->saved[1] = saved_rows("targets.latents", s->ring.latents, s->ring.capacity, n);
+    s->saved[2] = saved_rows("targets.velocity", s->ring.velocity, s->ring.capacity, n);
+    *out = &s->base;
+out:
+    if (status != WD_OK) trajectory_close(&s->base);
+    return status;
+}

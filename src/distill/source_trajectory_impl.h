@@ -1,0 +1,96 @@
+/* Inside the trajectory source: what its files share.
+ *
+ * Data flow: where trajectories are (trajectory_states.h) -> ring of targets (targets.h), whose
+ * velocities a sweep makes window by window, as batches need them, so that the student works
+ * meanwhile -> batches (batch.h). Between ranks velocities are gathered (gathers.h). A round is
+ * made whole before it is saved, so that what is saved does not depend on the window. */
+#ifndef WD_DISTILL_SOURCE_TRAJECTORY_IMPL_H
+#define WD_DISTILL_SOURCE_TRAJECTORY_IMPL_H
+
+#include "distill/gathers.h"
+#include "distill/source_trajectory.h"
+#include "distill/trajectory_states.h"
+
+enum {
+    WD_TRAJECTORY_SAVED = 3, /* tensors */
+    WD_WINDOWS_UNDER_WAY =
+        2 /* windows whose noise and sigma steps are being copied to the device */
+};
+
+/* The window that is being made: targets of one round that follow one another, and one sweep. */
+typedef struct wd_target_window {
+    int64_t first, place; /* its first target, and that one's place in the ring */
+    int64_t own;          /* the first of its states that this rank's sweep has */
+    wd_target_info *info; /* [window] */
+    float *timestep;      /* [window] */
+    float *next_timestep; /* [window] of the window after it */
+    int64_t *prompt;      /* [window] */
+    wd_event **delivered; /* [window] when a velocity is there */
+    float *dt, *noise; /* [places, window], and [.., state] of each: host, read by copies, and not
+                        * touched until the event says so */
+    wd_event *uploaded[WD_WINDOWS_UNDER_WAY];
+    int64_t number; /* of the window: places go round */
+    int places;
+} wd_target_window;
+
+/* What several ranks have besides; all zero where there is one. A state that this rank has no part
+ * in is begun when its velocity is taken, so that it keeps nobody waiting. */
+typedef struct wd_target_exchange {
+    wd_gathers *gathers;
+    bool *begun;      /* [capacity] the place's state is there, its velocity to come */
+    int64_t *gather;  /* [capacity] number, from 1, that the place's velocity comes with; 0: none */
+    int64_t *awaited; /* [slots] number that must be taken before the slot's next step */
+    wd_target_info *info; /* [window]: of what is taken */
+    int64_t *state;       /* [window]: 0, 1, ... */
+} wd_target_exchange;
+
+typedef struct wd_trajectory_source {
+    wd_source base;
+    wd_trajectory_source_options options;
+    wd_sweep *sweep;
+    wd_queue *home, *queue;
+    int64_t round; /* that base.targets, the next one to make, is of */
+    int64_t end;   /* of the samples that are prepared */
+    wd_targets ring;
+    wd_trajectory_states states;
+    wd_batches *batches;
+    wd_event *filled[2]; /* the batches of even steps, and of odd ones */
+    wd_target_window window;
+    wd_target_exchange exchange;
+    wd_checkpoint_tensor saved[WD_TRAJECTORY_SAVED];
+} wd_trajectory_source;
+
+/* ---- windows: source_trajectory_windows.c ---- */
+
+wd_status wd_trajectory_source_open_window(wd_trajectory_source *s, wd_err *err);
+void wd_trajectory_source_close_window(wd_trajectory_source *s);
+
+/* Makes the next window. A round is all slots that have begun; no window has targets of two. */
+wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err);
+
+/* Makes what is left of a round that has begun. */
+wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err);
+
+/* ---- several ranks: source_trajectory_ranks.c ---- */
+
+/* Opens nothing where there is one rank. */
+wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err);
+void wd_trajectory_source_close_exchange(wd_trajectory_source *s);
+
+/* Takes what has been gathered, up to that gather. */
+void wd_trajectory_source_take_until(wd_trajectory_source *s, int64_t gather);
+
+/* Where every rank has a teacher: the window's first `count` targets are sent as a whole. */
+void wd_trajectory_source_send_window(wd_trajectory_source *s, int64_t count);
+
+/* Where ranks share one: a micro-batch, when this rank has done its part (a wd_window's `end`). */
+void wd_trajectory_source_send_batch(void *context, const int64_t *states, int64_t count, int rank);
+
+/* ---- checkpoints: source_trajectory_saved.c ---- */
+
+wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
+                                    const wd_checkpoint_tensor **tensors, int64_t *count,
+                                    wd_err *err);
+wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, wd_err *err);
+
+#endif

@@ -1,0 +1,131 @@
+/* Targets of several ranks: all have the same trajectories and the same ring. Each evaluates its
+ * share of a window, or, where they share a teacher, they evaluate it together; what a rank has not
+ * evaluated comes with a gather (distill/gathers.h). */
+#include "core/memory.h"
+#include "distill/source_trajectory_impl.h"
+
+/* Takes the oldest gather: its states that were not begun here are, its velocities come. */
+static void take_oldest(wd_trajectory_source *s)
+{
+    wd_target_exchange *x = &s->exchange;
+    const wd_trajectory_options *t = &s->options.trajectory;
+    const wd_gather *gather = wd_gathers_await(x->gathers);
+    const int rank = s->options.comm->rank;
+    const int64_t count = gather->first[s->options.comm->ranks];
+    for (int64_t i = 0, n; i < count; i += n) { /* neighbours that are to be begun go together */
+        const int64_t place = gather->place[i];
+        for (n = 0; i + n < count && gather->place[i + n] == place + n && !x->begun[place + n]; n++)
+            x->info[n] = wd_trajectory_target(t, gather->target[i + n]);
+        wd_trajectory_states_begin(&s->states, x->info, place, x->state, n);
+        for (int64_t k = 0; k < n; k++)
+            wd_trajectory_states_expect(&s->states, x->info[k].slot, place + k, NULL);
+        if (n) continue;
+        const bool mine = i >= gather->first[rank] && i < gather->first[rank + 1];
+        if (!mine)
+            wd_trajectory_states_expect(&s->states, wd_trajectory_target(t, gather->target[i]).slot,
+                                        place, NULL);
+        x->begun[place] = false;
+        n = 1;
+    }
+    wd_gathers_take(x->gathers, s->ring.velocity, s->queue);
+}
+
+void wd_trajectory_source_take_until(wd_trajectory_source *s, int64_t gather)
+{
+    while (wd_gathers_taken(s->exchange.gathers) < gather) take_oldest(s);
+}
+
+/* Whether states[i] is not the state before it once more. */
+static bool is_new(const int64_t *states, int64_t i)
+{
+    return !states || !i || states[i] != states[i - 1];
+}
+
+/* Those states of the window, each of which may come more than once in a row, will be sent. */
+static wd_gather *pack(wd_trajectory_source *s, const int64_t *states, int64_t count,
+                       int64_t *packed)
+{
+    if (wd_gathers_is_full(s->exchange.gathers)) take_oldest(s);
+    *packed = 0;
+    for (int64_t i = 0; i < count; i++) *packed += is_new(states, i);
+    wd_gather *gather = wd_gathers_pack(s->exchange.gathers, *packed);
+    for (int64_t i = 0, n = 0; i < count; i++) {
+        const int64_t state = states ? states[i] : i;
+        if (!is_new(states, i)) continue;
+        gather->target[n] = s->window.first + state;
+        gather->place[n++] = s->window.place + state;
+    }
+    return gather;
+}
+
+/* Steps that follow from what this rank has begun and evaluated need not wait for the gather. */
+static void send(wd_trajectory_source *s, const wd_gather *gather)
+{
+    wd_target_exchange *x = &s->exchange;
+    const wd_target_window *w = &s->window;
+    const int rank = s->options.comm->rank;
+    const wd_event *last = NULL;
+    for (int64_t i = gather->first[rank]; i < gather->first[rank + 1]; i++) {
+        wd_event *delivered = w->delivered[gather->target[i] - w->first];
+        if (delivered != last) wd_gathers_wait_on(x->gathers, delivered);
+        last = delivered;
+    }
+    wd_gathers_post(x->gathers, s->ring.velocity);
+    const int64_t number = wd_gathers_posted(x->gathers);
+    for (int64_t i = 0; i < gather->first[s->options.comm->ranks]; i++) {
+        const int64_t state = gather->target[i] - w->first, place = gather->place[i];
+        const int64_t slot = w->info[state].slot;
+        const bool mine = i >= gather->first[rank] && i < gather->first[rank + 1];
+        x->gather[place] = number;
+        if (mine && x->begun[place])
+            wd_trajectory_states_expect(&s->states, slot, place, w->delivered[state]);
+        else
+            x->awaited[slot] = number;
+    }
+}
+
+void wd_trajectory_source_send_window(wd_trajectory_source *s, int64_t count)
+{
+    const int ranks = s->options.comm->ranks;
+    int64_t packed;
+    wd_gather *gather = pack(s, NULL, count, &packed);
+    for (int r = 0; r <= ranks; r++) gather->first[r] = count * r / ranks;
+    send(s, gather);
+}
+
+void wd_trajectory_source_send_batch(void *context, const int64_t *states, int64_t count, int rank)
+{
+    wd_trajectory_source *s = context;
+    int64_t packed;
+    wd_gather *gather = pack(s, states, count, &packed);
+    for (int r = 0; r <= s->options.comm->ranks; r++) gather->first[r] = r <= rank ? 0 : packed;
+    send(s, gather);
+}
+
+/* Room for the targets of two rounds on their way. */
+wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err)
+{
+    wd_target_exchange *x = &s->exchange;
+    const wd_trajectory_source_options *o = &s->options;
+    const int64_t slots = o->trajectory.slots;
+    const bool shared = s->sweep && wd_sweep_is_shared(s->sweep);
+    const int64_t states = shared ? wd_sweep_micro_batch_of(s->sweep) : o->window;
+    const size_t capacity = (size_t)s->ring.capacity;
+    const char *what = "targets on their way";
+    if (!o->comm || o->comm->ranks == 1) return WD_OK;
+    WD_TRY(wd_alloc((void **)&x->begun, capacity, sizeof *x->begun, what, err));
+    WD_TRY(wd_alloc((void **)&x->gather, capacity, sizeof *x->gather, what, err));
+    WD_TRY(wd_alloc((void **)&x->awaited, (size_t)slots, sizeof *x->awaited, what, err));
+    WD_TRY(wd_alloc((void **)&x->info, (size_t)states, sizeof *x->info, what, err));
+    WD_TRY(wd_alloc((void **)&x->state, (size_t)states, sizeof *x->state, what, err));
+    for (int64_t i = 0; i < states; i++) x->state[i] = i;
+    return wd_gathers_open(&x->gathers, o->comm, s->home, 2 * ((slots + states - 1) / states),
+                           states, s->ring.state_count, err);
+}
+
+void wd_trajectory_source_close_exchange(wd_trajectory_source *s)
+{
+    wd_target_exchange *x = &s->exchange;
+    void *host[] = {x->begun, x->gather, x->awaited, x->info, x->state};
+    for (size_t i = 0; i < sizeof host / sizeof *host; i++) wd_free(host[i]);
+}

@@ -1,0 +1,37 @@
+/* The ring of targets: states that the teacher is asked about, and the velocities that it gives.
+ *
+ * A target's place follows from its number. Rounds (distill/trajectory.h) lie in whole, none around
+ * the ring's end once all trajectories have begun, and the ring is as long as samples look back. */
+#ifndef WD_DISTILL_TARGETS_H
+#define WD_DISTILL_TARGETS_H
+
+#include "dev/device.h"
+#include "distill/trajectory.h"
+
+typedef struct wd_targets {
+    wd_device *device;         /* borrowed */
+    int64_t capacity;          /* of the ring: whole rounds */
+    int64_t shift;             /* of a target's place from its number */
+    int64_t state_count;       /* elements of one state's latents */
+    float *latents, *velocity; /* [capacity, state_count] device; owned, as is all that follows */
+    float *dt;                 /* [capacity] device: sigma steps that follow from targets */
+    wd_event **arrival;        /* [capacity] when a velocity is there, borrowed; NULL: it comes from
+                                * another        rank, or is there */
+    int64_t awaited;           /* targets that wd_targets_await has seen */
+} wd_targets;
+
+/* Room for `needed` targets at least. */
+wd_status wd_targets_open(wd_targets *out, const wd_trajectory_options *options, int64_t needed,
+                          int64_t state_count, wd_device *device, wd_err *err);
+void wd_targets_close(wd_targets *targets); /* a zeroed one is fine */
+
+/* The queue waits for the targets before `end`, and for no later ones: those are on their way while
+ * the student computes. */
+void wd_targets_await(wd_targets *targets, int64_t end, wd_queue *queue);
+
+static inline int64_t wd_targets_place(const wd_targets *targets, int64_t number)
+{
+    return (number + targets->shift) % targets->capacity;
+}
+
+#endif

@@ -1,0 +1,45 @@
+/* Where trajectories are: their latents, which move on along the teacher's ODE.
+ *
+ * Data flow: noise or latents -> (copied) the ring of targets, where the teacher is asked ->
+ * velocity
+ * -> an Euler step of the latents, made when the trajectory's next state is wanted. So nobody waits
+ * for a velocity before. */
+#ifndef WD_DISTILL_TRAJECTORY_STATES_H
+#define WD_DISTILL_TRAJECTORY_STATES_H
+
+#include "distill/targets.h"
+
+/* A step of a trajectory whose velocity is on its way. */
+typedef struct wd_pending_step {
+    int64_t place;       /* of its target in the ring; < 0: there is no step to make */
+    wd_event *delivered; /* NULL: the velocity is there, for the queue's work */
+} wd_pending_step;
+
+typedef struct wd_trajectory_states {
+    wd_targets *targets; /* borrowed */
+    wd_queue *queue;     /* borrowed: where trajectories move on */
+    int64_t slots;
+    float *latents;           /* [slots, state_count] device: where each trajectory is; owned */
+    wd_pending_step *pending; /* [slots]; owned */
+} wd_trajectory_states;
+
+wd_status wd_trajectory_states_open(wd_trajectory_states *out, int64_t slots, wd_targets *targets,
+                                    wd_queue *queue, wd_err *err);
+void wd_trajectory_states_close(wd_trajectory_states *states); /* a zeroed one is fine */
+
+/* Brings states [count] into the ring. states[i] is that of info[states[i]], and `place` that of
+ * info[0]. The noise of a trajectory's first state is in the ring before. */
+void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info, int64_t place,
+                                const int64_t *states, int64_t count);
+
+/* The velocity of the slot's latest state will be at that place. */
+static inline void wd_trajectory_states_expect(wd_trajectory_states *s, int64_t slot, int64_t place,
+                                               wd_event *delivered)
+{
+    s->pending[slot] = (wd_pending_step){place, delivered};
+}
+
+/* Makes all steps that are still to be made, and waits: where trajectories then are is saved. */
+void wd_trajectory_states_settle(wd_trajectory_states *s);
+
+#endif
