@@ -1,4 +1,4 @@
-/* A build without MPI. */
+/* The communicators of a build without MPI: only threads.c and dry.c are there. */
 #include "dist/comm.h"
 
 wd_status wd_comm_need_mpi(wd_err *err)

@@ -1,16 +1,35 @@
-/* What all kinds of communicator share: see dist/comm.h. */
+/* The part that all kinds of communicator share: see dist/comm.h. */
 #include "dist/comm.h"
 
-#include <assert.h>
-
 #include "core/clock.h"
+#include "core/require.h"
 
-/* Which member of the group this rank is. */
+/* The number of this rank in the group. */
 static int member_of(const wd_comm *comm, const wd_group *group)
 {
+    WD_REQUIRE(group->step > 0 && group->first >= 0 && group->count > 0 &&
+                   wd_group_rank(group, group->count - 1) < comm->ranks,
+               "%d ranks from rank %d in steps of %d are no group of %d ranks", group->count,
+               group->first, group->step, comm->ranks);
     const int member = (comm->rank - group->first) / group->step;
-    assert(wd_group_rank(group, member) == comm->rank && member >= 0 && member < group->count);
+    WD_REQUIRE(wd_group_rank(group, member) == comm->rank && member < group->count,
+               "rank %d is not in the group of %d ranks from rank %d in steps of %d", comm->rank,
+               group->count, group->first, group->step);
     return member;
+}
+
+static void require_ascending(const wd_parts *parts, int count)
+{
+    for (int i = 0; i < count; i++)
+        WD_REQUIRE(parts->at[i * parts->step] <= parts->at[i * parts->step + 1],
+                   "part %d of an operation's memory begins at byte %zu and ends at byte %zu", i,
+                   parts->at[i * parts->step], parts->at[i * parts->step + 1]);
+}
+
+static void require_other(const wd_comm *comm, int peer)
+{
+    WD_REQUIRE(peer >= 0 && peer < comm->ranks && peer != comm->rank,
+               "rank %d of %d exchanges a message with rank %d", comm->rank, comm->ranks, peer);
 }
 
 wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, void *to,
@@ -18,6 +37,8 @@ wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, v
                                   wd_event *after)
 {
     const int me = member_of(comm, &group);
+    require_ascending(&to_parts, group.count);
+    require_ascending(&from_parts, group.count);
     atomic_fetch_add(&comm->collectives, 1);
     for (int i = 0; i < group.count; i++)
         if (i != me) comm->sent[lane] += (int64_t)wd_part_bytes(&from_parts, i);
@@ -36,6 +57,7 @@ wd_ticket wd_comm_gather_within(wd_comm *comm, wd_lane lane, wd_group group, voi
                                 wd_parts parts, wd_event *after)
 {
     const int me = member_of(comm, &group);
+    require_ascending(&parts, group.count);
     atomic_fetch_add(&comm->collectives, 1);
     comm->sent[lane] += (int64_t)wd_part_bytes(&parts, me) * (group.count - 1);
     return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_GATHER_ALL,
@@ -57,14 +79,14 @@ wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *
 wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
                              wd_event *after)
 {
-    return wd_comm_gather_within(comm, lane, (wd_group){0, 1, comm->ranks}, data,
-                                 (wd_parts){at, 1}, after);
+    return wd_comm_gather_within(comm, lane, (wd_group){0, 1, comm->ranks}, data, (wd_parts){at, 1},
+                                 after);
 }
 
 wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,
                        wd_event *after)
 {
-    assert(to >= 0 && to < comm->ranks && to != comm->rank);
+    require_other(comm, to);
     comm->sent[lane] += (int64_t)bytes;
     return comm->vtable->post(comm, &(wd_comm_op){.kind = WD_COMM_SEND,
                                                   .lane = lane,
@@ -76,7 +98,7 @@ wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t byt
 
 wd_ticket wd_comm_receive(wd_comm *comm, wd_lane lane, void *to, size_t bytes, int from)
 {
-    assert(from >= 0 && from < comm->ranks && from != comm->rank);
+    require_other(comm, from);
     return comm->vtable->post(
         comm, &(wd_comm_op){
                   .kind = WD_COMM_RECEIVE, .lane = lane, .to = to, .bytes = bytes, .peer = from});

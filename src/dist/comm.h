@@ -1,14 +1,15 @@
-/* The communicator: the ranks of a job, and what they tell one another.
+/* The communicator: operations by which the ranks of a job exchange data.
  *
- * Data flow: a caller posts an operation on a lane and goes on; it waits for the ticket when it
- * needs what comes, or wants to use again what goes. Operations of one lane begin in the order in
- * which they were posted, which must be the same on all ranks; lanes do not wait for one another.
- * All memory named here is host memory: what is on a device is staged by whoever posts, and `after`
- * says when its copy is there.
+ * A lane is a queue of operations. A caller posts an operation on a lane and goes on; it waits for
+ * the operation's ticket before it reads the received bytes or overwrites the sent ones. Operations
+ * of one lane begin in the order in which they were posted, which must be the same on all ranks;
+ * lanes do not wait for one another. All memory named here is host memory: the caller copies data
+ * of a device there first, and `after` is the event of that copy.
  *
- * There is no error to handle: a rank that fails ends the whole job (dist/watch.h), so what is
- * posted either comes or nobody is left to wait for it. Kinds of communicator are files beside this
- * one: threads.c (a run without ranks is one of it), mpi.c. */
+ * Operations return no error: a rank that fails ends the whole job (dist/watch.h), so that an
+ * operation either completes or nobody is left to wait for it. Offsets, sizes and ranks that do not
+ * fit together end the process, in release builds too (core/require.h). Each kind of communicator
+ * is a file beside this one: threads.c (also for a run without ranks), mpi.c, dry.c. */
 #ifndef WD_DIST_COMM_H
 #define WD_DIST_COMM_H
 
@@ -20,17 +21,18 @@
 #include "dev/device.h"
 
 typedef enum wd_lane {
-    WD_LANE_CONTROL,     /* few bytes, once a step */
-    WD_LANE_GRADIENTS,   /* and weights, of a student that is kept in shares */
-    WD_LANE_TARGETS,     /* velocities, from who computed them to all */
-    WD_LANE_ACTIVATIONS, /* from a teacher's stage to the next */
+    WD_LANE_CONTROL,     /* a few bytes once a step */
+    WD_LANE_GRADIENTS,   /* gradients, and weights with --shard_optimizer */
+    WD_LANE_TARGETS,     /* velocities, from the rank that computed them to all */
+    WD_LANE_ACTIVATIONS, /* activations, from one stage of the teacher to the next */
     WD_LANES
 } wd_lane;
 
-/* What a rank may wait for: what comes on a lane, or what a rank of its host reads for all. */
+/* What a rank may wait for: an operation of a lane (the lane's number), or the rank of its host
+ * that reads the teacher's weights for all ranks there (WD_WAIT_READER). */
 enum { WD_WAIT_READER = WD_LANES, WD_WAITS };
 
-enum { WD_LANE_DEPTH = 256 }; /* operations of a lane that are under way: who posts more waits */
+enum { WD_LANE_DEPTH = 256 }; /* unfinished operations per lane; a further post waits */
 
 typedef enum wd_comm_kind {
     WD_COMM_EXCHANGE,
@@ -39,7 +41,7 @@ typedef enum wd_comm_kind {
     WD_COMM_RECEIVE
 } wd_comm_kind;
 
-/* The ranks that an operation is among: first, first + step, and so on. */
+/* The ranks that take part in an operation: first, first + step, ... (`count` of them). */
 typedef struct wd_group {
     int first, step, count;
 } wd_group;
@@ -49,8 +51,8 @@ static inline int wd_group_rank(const wd_group *group, int member)
     return group->first + member * group->step;
 }
 
-/* What is whose in an operation's memory: member i of its group has the bytes
- * [at[i * step], at[i * step + 1]). Ascending. */
+/* The parts of an operation's memory: the part of member i of its group is the bytes
+ * [at[i * step], at[i * step + 1]). The offsets ascend. */
 typedef struct wd_parts {
     const size_t *at;
     int step;
@@ -71,19 +73,18 @@ typedef struct wd_ticket {
     int64_t number;
 } wd_ticket;
 
-/* An operation, as a kind of communicator gets it. Everything is borrowed until the ticket is
- * done. */
+/* An operation, as a kind of communicator gets it. It borrows all memory until it is complete. */
 typedef struct wd_comm_op {
     wd_comm_kind kind;
     wd_lane lane;
     void *to;
     const void *from;
-    wd_group group;      /* of exchange, gather_all: this rank is its member `member` */
-    int member;
+    wd_group group; /* of exchange and gather_all */
+    int member;     /* this rank's number in the group */
     wd_parts to_parts, from_parts;
     size_t bytes;
-    int peer;        /* of send, receive */
-    wd_event *after; /* NULL: may begin at once */
+    int peer;        /* the other rank of send and receive */
+    wd_event *after; /* the operation begins after this event; NULL: at once */
 } wd_comm_op;
 
 typedef struct wd_comm wd_comm;
@@ -98,75 +99,83 @@ struct wd_comm {
     const wd_comm_vtable *vtable;
     const char *name; /* "mpi" */
     int rank, ranks;
-    int host, hosts;             /* machines that ranks are on */
-    int host_rank, host_ranks;   /* among those on this one */
-    bool in_blocks;              /* as many ranks on each, and they follow one another */
-    int64_t sent[WD_LANES];      /* bytes that were posted for other ranks */
-    _Atomic int64_t collectives; /* posted on all lanes: who has fewer than others is behind them */
-    _Atomic int64_t brought;     /* of what is read for all ranks of its host; 0: nothing is */
-    _Atomic double waits_since[WD_WAITS]; /* clock, of who waits for other ranks; 0: nobody */
+    int host, hosts;             /* the number of this rank's machine, and of machines */
+    int host_rank, host_ranks;   /* this rank's number on its machine, and the ranks there */
+    bool in_blocks;              /* each machine has as many ranks, with successive numbers */
+    int64_t sent[WD_LANES];      /* bytes posted for other ranks */
+    _Atomic int64_t collectives; /* operations posted on all lanes but send and receive */
+    _Atomic int64_t brought;     /* stages that its host's reader has brought; 0: no reader */
+    /* wd_clock_s() at which this rank began to wait for a lane or the reader; 0: it does not */
+    _Atomic double waits_since[WD_WAITS];
 };
 
 /* ---- operations ----
  *
- * `at` arrays are [ranks + 1] ascending offsets in bytes: part r is [at[r], at[r + 1]). `after`
- * (NULL: at once) must not be recorded again until the ticket is done. */
+ * `at` arrays are [ranks + 1] ascending offsets in bytes: part r is [at[r], at[r + 1]). An
+ * operation begins after the event `after` (NULL: at once), which must not be recorded again until
+ * the operation is complete. */
 
-/* Part r of `from` goes to rank r; what rank r sends here becomes part r of `to`. */
+/* Sends part r of `from` to each rank r, and receives rank r's part for this rank as part r of
+ * `to`. All ranks post it. */
 wd_ticket wd_comm_exchange(wd_comm *comm, wd_lane lane, void *to, const size_t *to_at,
                            const void *from, const size_t *from_at, wd_event *after);
 
-/* Every rank has part `rank` of `data` and gets the others. `at` is the same on all. */
+/* Every rank sends part `rank` of its `data` to all and receives the other parts. All ranks post
+ * it, with the same `at`. */
 wd_ticket wd_comm_gather_all(wd_comm *comm, wd_lane lane, void *data, const size_t *at,
                              wd_event *after);
 
-/* The same among a group that this rank is in: member i is who was rank i above. Every rank of the
- * job posts as many such operations as the others, each among its own group. */
+/* wd_comm_exchange and wd_comm_gather_all among the members of a group, which this rank is in: part
+ * i is that of member i. Every rank of the job posts as many such operations as the others, each in
+ * its own group. */
 wd_ticket wd_comm_exchange_within(wd_comm *comm, wd_lane lane, wd_group group, void *to,
                                   wd_parts to_parts, const void *from, wd_parts from_parts,
                                   wd_event *after);
 wd_ticket wd_comm_gather_within(wd_comm *comm, wd_lane lane, wd_group group, void *data,
                                 wd_parts parts, wd_event *after);
 
-/* From one rank to another: the n-th sent is the n-th received of the two on that lane. */
+/* Send `bytes` from one rank to another. The n-th receive from a rank on a lane takes the n-th send
+ * of that rank, which must have the same size. */
 wd_ticket wd_comm_send(wd_comm *comm, wd_lane lane, const void *from, size_t bytes, int to,
                        wd_event *after);
 wd_ticket wd_comm_receive(wd_comm *comm, wd_lane lane, void *to, size_t bytes, int from);
 
+/* Returns once the operation is complete: its memory can be read and reused. */
 void wd_comm_wait(wd_comm *comm, wd_ticket ticket);
 
 /* Counts so many operations that ranks do together, and the bytes of this one for the others, which
  * go another way than by the communicator. */
 void wd_comm_count(wd_comm *comm, wd_lane lane, int operations, int64_t bytes);
 
-/* What each rank has to say, to all: `all` is [ranks, bytes], of which the own record is filled in.
- * On WD_LANE_CONTROL; returns once all have said it. */
+/* Gives every rank the records of all: `all` is [ranks, bytes], of which the caller has filled in
+ * its own record. All ranks call it. Uses WD_LANE_CONTROL; returns once all records are there. */
 void wd_comm_tell(wd_comm *comm, void *all, size_t bytes);
 
-/* Returns once all ranks have called it. */
+/* Waits until all ranks have called it. */
 void wd_comm_barrier(wd_comm *comm);
 
 /* ---- kinds ---- */
 
-/* A job of one rank. */
+/* The communicator of a job of one rank. */
 wd_status wd_comm_open_single(wd_comm **out, wd_err *err);
 
-/* `ranks` that are threads of this process: out[ranks], one for each; every one is closed. */
+/* Communicators out[ranks] for ranks that are threads of this process. The caller closes each. */
 wd_status wd_comm_open_threads(wd_comm **out, int ranks, wd_err *err);
 
 /* WD_UNSUPPORTED in a build without MPI. */
 wd_status wd_comm_need_mpi(wd_err *err);
 
-/* The ranks that MPI has started; waits for them without end, for which the start-up deadline
- * ends the process (dist/deadline.h). WD_UNSUPPORTED in a build without MPI. */
+/* The communicator of the ranks that MPI has started. It waits for all of them without end, for
+ * which the start-up deadline ends the process (dist/deadline.h). WD_UNSUPPORTED in a build without
+ * MPI. */
 wd_status wd_comm_open_mpi(wd_comm **out, wd_err *err);
 
-/* For dry runs, a rank as `like` describes it (rank ... host_ranks; no vtable is needed): nothing
- * comes and nothing goes. What others gather on WD_LANE_CONTROL is what this rank says; what else
- * they send is never written. */
+/* The communicator of a dry run, whose rank `like` describes (the fields `rank` to `host_ranks`; no
+ * vtable is needed). It transfers nothing. A gather_all on WD_LANE_CONTROL gives all ranks the part
+ * of this rank; received memory of all other operations is left as it is. */
 wd_status wd_comm_open_dry(wd_comm **out, const wd_comm *like, wd_err *err);
 
-/* All that was posted is done, on all ranks. NULL is allowed. */
+/* Waits until all ranks have completed their operations, and frees it. NULL is allowed. */
 void wd_comm_close(wd_comm *comm);
 
 #endif

@@ -1,5 +1,5 @@
-/* The `dry` communicator: a rank of a job that is planned. Nothing goes anywhere; what is posted is
- * counted, as by all kinds, and done at once. */
+/* The `dry` communicator: a rank of a job that is planned. It transfers nothing; operations are
+ * counted, as by all kinds, and complete at once. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -10,7 +10,8 @@ typedef struct dry_comm {
     int64_t posted[WD_LANES];
 } dry_comm;
 
-/* What is decided together is decided: the others say what this rank says. */
+/* Copies this rank's part to the parts of all others: planned ranks are alike, so that decisions
+ * which all ranks take together are taken by this one. */
 static void repeat(const wd_comm_op *op)
 {
     const wd_parts *parts = &op->to_parts;

@@ -1,18 +1,19 @@
-/* Ranks that MPI has started.
+/* The communicator of ranks that MPI has started.
  *
- * Data flow: a post puts its operation into its lane's ring; one thread, which makes all calls of
- * MPI that there are, begins what is next in each lane as soon as its event has happened, asks
- * again and again what is done, and wakes who waits.
+ * Data flow: a post puts its operation into the ring of its lane. One thread makes all calls of
+ * MPI: it begins the next operation of each lane as soon as its event has happened, tests all
+ * unfinished operations again and again, and wakes the threads that wait for them.
  *
- * Why a thread of its own: a transfer of MPI goes on only while somebody calls MPI, and whoever
- * posted is computing. It sleeps between its questions, for longer the longer nothing was done,
- * because several ranks may share a core; with nothing under way it waits to be woken.
+ * Why a thread of its own: MPI moves data only while somebody calls it, and the thread that has
+ * posted computes meanwhile. Between two tests it sleeps, for longer the longer nothing was
+ * completed, because several ranks may share a core; without unfinished operations it waits to be
+ * woken.
  *
- * Why parts go as messages and not by MPI_Ialltoallv: that counts offsets with an int, and buffers
- * may be larger than 2 GiB. MPI counts a message's elements with an int, too: one that is larger is
- * one element of a type as long as it. Collective operations meet in the order in which a lane
- * begins them, on a tag of their own, so that messages between two ranks may lie between them. */
-#include <assert.h>
+ * Why parts are sent as messages and not by MPI_Ialltoallv: that has offsets of type int, and
+ * buffers may be larger than 2 GiB. MPI also counts the elements of a message with an int, so a
+ * larger message is one element of a type that has its length. Collective operations have a tag of
+ * their own, and match in the order in which a lane begins them, so that messages between two ranks
+ * may be posted in between. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -29,11 +30,11 @@
 enum { TAG_COLLECTIVE, TAG_PAIR };
 enum { SLEEP_NS_MIN = 20000, SLEEP_NS_MAX = 500000 };
 
-/* An operation that was posted. */
+/* A place of a lane's ring, for an operation that was posted. */
 typedef struct place {
     wd_comm_op op;
-    bool busy;            /* until it is done; under the lock */
-    int requests;         /* the thread's: of those that it began with */
+    bool is_pending;      /* until it is complete; under the lock */
+    int requests;         /* the thread's: MPI requests it has begun; -1: complete */
     MPI_Request *request; /* [2 * ranks] */
 } place;
 
@@ -41,7 +42,7 @@ typedef struct lane {
     MPI_Comm comm;
     int64_t posted;            /* under the lock */
     int64_t begun;             /* the thread's */
-    int64_t oldest;            /* the thread's: all before it are done */
+    int64_t oldest;            /* the thread's: all operations before it are complete */
     place ring[WD_LANE_DEPTH]; /* by number modulo the depth */
 } lane;
 
@@ -51,21 +52,21 @@ typedef struct mpi_comm {
     wd_comm base;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t called; /* the thread is wanted */
-    pthread_cond_t moved;  /* something is done */
+    pthread_cond_t called; /* to the thread: something was posted, or it shall end */
+    pthread_cond_t moved;  /* from the thread: an operation is complete, or `phase` has changed */
     phase phase;           /* under the lock */
     wd_err refusal;
-    int64_t calls, heard; /* under the lock: posts, and those that the thread has seen */
-    MPI_Request *request; /* all places' */
+    int64_t posts, posts_seen; /* under the lock: all posts, and those that the thread has seen */
+    MPI_Request *request;      /* the requests of all places */
     lane lane[WD_LANES];
 } mpi_comm;
 
-/* ---- operations: the thread's part ---- */
+/* ---- operations, in the thread ---- */
 
 size_t wd_comm_mpi_count_max = INT_MAX;
 
-/* So many bytes, more than MPI counts, as one element: whole units, and what is left. To be freed
- * once it is used, which MPI allows while the message is on its way. */
+/* The type of a message of so many bytes, more than MPI can count: whole units, and the rest. The
+ * caller frees it once the message is begun, which MPI allows before the message is complete. */
 static MPI_Datatype type_of(size_t bytes)
 {
     MPI_Datatype part[2] = {MPI_DATATYPE_NULL, MPI_BYTE}, type;
@@ -104,7 +105,7 @@ static void receive_part(place *p, MPI_Comm comm, char *to, size_t bytes, int pe
     MPI_Type_free(&type);
 }
 
-/* Each other member's part of `to`; no message without bytes. */
+/* Receives the parts of `to` from the other members. Empty parts have no message. */
 static void receive_others(place *p, MPI_Comm comm)
 {
     const wd_comm_op *op = &p->op;
@@ -118,8 +119,9 @@ static void receive_others(place *p, MPI_Comm comm)
     }
 }
 
-/* Part i of `from` to member i, where it becomes part `member` of `to`; no message without bytes.
- * Each begins with the one behind it, so that not all send to the same. */
+/* Sends part i of `from` to member i, and copies the part of this rank. Empty parts have no
+ * message. Each member sends to the next higher one first, so that they do not all send to the same
+ * one. */
 static void begin_exchange(place *p, MPI_Comm comm)
 {
     const wd_comm_op *op = &p->op;
@@ -132,11 +134,13 @@ static void begin_exchange(place *p, MPI_Comm comm)
         const int i = (me + n) % g->count;
         const size_t bytes = wd_part_bytes(&op->from_parts, i);
         if (bytes)
-            send_part(p, comm, from + wd_part_begin(&op->from_parts, i), bytes,
-                      wd_group_rank(g, i), TAG_COLLECTIVE);
+            send_part(p, comm, from + wd_part_begin(&op->from_parts, i), bytes, wd_group_rank(g, i),
+                      TAG_COLLECTIVE);
     }
     const size_t own = wd_part_bytes(&op->to_parts, me);
-    assert(own == wd_part_bytes(&op->from_parts, me));
+    WD_REQUIRE(own == wd_part_bytes(&op->from_parts, me),
+               "a rank sends %zu bytes to itself where %zu are expected",
+               wd_part_bytes(&op->from_parts, me), own);
     if (own)
         memmove(to + wd_part_begin(&op->to_parts, me), from + wd_part_begin(&op->from_parts, me),
                 own);
@@ -177,13 +181,13 @@ static void begin(place *p, MPI_Comm comm)
 static void set_done(mpi_comm *c, place *p)
 {
     pthread_mutex_lock(&c->lock);
-    p->busy = false;
+    p->is_pending = false;
     pthread_cond_broadcast(&c->moved);
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Begins what may begin, sees what is done; `posted` is what the lane had. Returns whether anything
- * moved. */
+/* Begins the operations that can begin, and tests those that have begun; `posted` is the number of
+ * operations posted on the lane. Returns whether an operation has begun or completed. */
 static bool step_lane(mpi_comm *c, lane *l, int64_t posted)
 {
     bool moved = false;
@@ -208,7 +212,7 @@ static bool step_lane(mpi_comm *c, lane *l, int64_t posted)
     return moved;
 }
 
-/* Until `ns` are over or something is posted. */
+/* Sleeps for `ns` nanoseconds, or until an operation is posted. Called under the lock. */
 static void sleep_for(mpi_comm *c, long ns)
 {
     struct timespec until;
@@ -216,7 +220,7 @@ static void sleep_for(mpi_comm *c, long ns)
     until.tv_nsec += ns;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    while (c->calls == c->heard &&
+    while (c->posts == c->posts_seen &&
            pthread_cond_timedwait(&c->called, &c->lock, &until) != ETIMEDOUT)
         ;
 }
@@ -228,12 +232,12 @@ static void serve(mpi_comm *c)
         int64_t posted[WD_LANES];
         pthread_mutex_lock(&c->lock);
         if (idle)
-            while (c->calls == c->heard && c->phase != CLOSING)
+            while (c->posts == c->posts_seen && c->phase != CLOSING)
                 pthread_cond_wait(&c->called, &c->lock);
         else
             sleep_for(c, sleep_ns);
-        const bool called = c->calls != c->heard, closing = c->phase == CLOSING;
-        c->heard = c->calls;
+        const bool called = c->posts != c->posts_seen, closing = c->phase == CLOSING;
+        c->posts_seen = c->posts;
         for (int i = 0; i < WD_LANES; i++) posted[i] = c->lane[i].posted;
         pthread_mutex_unlock(&c->lock);
 
@@ -248,9 +252,9 @@ static void serve(mpi_comm *c)
     }
 }
 
-/* ---- opening and closing: the thread's part ---- */
+/* ---- opening and closing, in the thread ---- */
 
-/* Machines are known by the first rank that is on each. */
+/* Finds out which ranks share a machine. A machine is known by its lowest rank. */
 static void find_hosts(wd_comm *base)
 {
     MPI_Comm host;
@@ -285,7 +289,7 @@ static void leave(mpi_comm *c)
     MPI_Finalize();
 }
 
-/* MPI can be entered once in a process, and by a thread that stays. */
+/* MPI can be initialized once in a process, and only the thread that did it may call it. */
 static wd_status enter_once(mpi_comm *c, wd_err *err)
 {
     int before = 0, level;
@@ -312,14 +316,14 @@ static void *run_thread(void *context)
     pthread_cond_broadcast(&c->moved);
     pthread_mutex_unlock(&c->lock);
     if (status == WD_OK) {
-        pthread_setname_np(pthread_self(), "wd-mpi"); /* for whoever looks: all are there */
+        pthread_setname_np(pthread_self(), "wd-mpi"); /* tools/torture reads it: MPI_Init is done */
         serve(c);
         leave(c);
     }
     return NULL;
 }
 
-/* ---- the caller's part ---- */
+/* ---- calls from other threads ---- */
 
 static wd_ticket mpi_post(wd_comm *self, const wd_comm_op *op)
 {
@@ -327,11 +331,12 @@ static wd_ticket mpi_post(wd_comm *self, const wd_comm_op *op)
     lane *l = &c->lane[op->lane];
     pthread_mutex_lock(&c->lock);
     place *p;
-    while ((p = &l->ring[l->posted % WD_LANE_DEPTH])->busy) pthread_cond_wait(&c->moved, &c->lock);
+    while ((p = &l->ring[l->posted % WD_LANE_DEPTH])->is_pending)
+        pthread_cond_wait(&c->moved, &c->lock);
     p->op = *op;
-    p->busy = true;
+    p->is_pending = true;
     const wd_ticket ticket = {op->lane, l->posted++};
-    c->calls++;
+    c->posts++;
     pthread_cond_signal(&c->called);
     pthread_mutex_unlock(&c->lock);
     return ticket;
@@ -343,8 +348,8 @@ static void mpi_wait(wd_comm *self, wd_ticket ticket)
     const lane *l = &c->lane[ticket.lane];
     const place *p = &l->ring[ticket.number % WD_LANE_DEPTH];
     pthread_mutex_lock(&c->lock);
-    /* a place that was taken again since is one whose operation was done */
-    while (p->busy && l->posted <= ticket.number + WD_LANE_DEPTH)
+    /* where a later operation is in the same place, this one is complete */
+    while (p->is_pending && l->posted <= ticket.number + WD_LANE_DEPTH)
         pthread_cond_wait(&c->moved, &c->lock);
     pthread_mutex_unlock(&c->lock);
 }
@@ -381,7 +386,7 @@ static const wd_comm_vtable mpi_vtable = {
     .close = mpi_close,
 };
 
-/* Waits until the thread has entered MPI, or was refused. */
+/* Waits until the thread has initialized MPI, or has failed to. */
 static wd_status start_thread(mpi_comm *c, wd_err *err)
 {
     if (pthread_create(&c->thread, NULL, run_thread, c))

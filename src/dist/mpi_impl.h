@@ -1,11 +1,11 @@
-/* What a test may set of the ranks that MPI starts. */
+/* What a test may change in dist/mpi.c. */
 #ifndef WD_DIST_MPI_IMPL_H
 #define WD_DIST_MPI_IMPL_H
 
 #include <stddef.h>
 
-/* The most bytes that go as so many single ones, INT_MAX: what is larger is put together of units
- * of this size. All ranks have the same. */
+/* The largest message that is sent as single bytes, INT_MAX bytes by default: a larger one is
+ * composed of units of this size. It must be the same on all ranks. */
 extern size_t wd_comm_mpi_count_max;
 
 #endif

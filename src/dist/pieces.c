@@ -1,7 +1,7 @@
-/* Buckets and pieces: see dist/pieces.h. All but the last bucket are alike. */
+/* See dist/pieces.h. All buckets but the last have the same size. */
 #include "dist/pieces.h"
 
-#include <assert.h>
+#include "core/require.h"
 
 enum { BUCKETS_WANTED = 8 };
 
@@ -17,7 +17,9 @@ static int64_t units(int64_t count, int64_t unit)
 
 wd_pieces wd_pieces_cut(int64_t count, int64_t align, int64_t bucket_max, int ranks)
 {
-    assert(count > 0 && align > 0 && ranks > 0);
+    WD_REQUIRE(count > 0 && align > 0 && ranks > 0,
+               "%lld elements, aligned to %lld, are cut for %d ranks", (long long)count,
+               (long long)align, ranks);
     const int64_t wanted = units(units(count, BUCKETS_WANTED), align);
     const int64_t most = bucket_max / align > 0 ? bucket_max / align : 1;
     return (wd_pieces){
@@ -35,8 +37,8 @@ wd_range wd_pieces_bucket(const wd_pieces *p, int64_t bucket)
     return (wd_range){first, least(first + p->bucket, p->count)};
 }
 
-/* Where rank `rank`'s piece begins in a bucket of `count` elements. */
-static int64_t begin_of(const wd_pieces *p, int64_t count, int rank)
+/* The first element of a rank's piece in a bucket of `count` elements. */
+static int64_t piece_begin(const wd_pieces *p, int64_t count, int rank)
 {
     return least(units(count, p->align) * rank / p->ranks * p->align, count);
 }
@@ -45,7 +47,8 @@ wd_range wd_pieces_piece(const wd_pieces *p, int64_t bucket, int rank)
 {
     const wd_range b = wd_pieces_bucket(p, bucket);
     const int64_t count = wd_range_count(b);
-    return (wd_range){b.first + begin_of(p, count, rank), b.first + begin_of(p, count, rank + 1)};
+    return (wd_range){b.first + piece_begin(p, count, rank),
+                      b.first + piece_begin(p, count, rank + 1)};
 }
 
 int64_t wd_pieces_piece_max(const wd_pieces *p)

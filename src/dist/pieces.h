@@ -1,8 +1,9 @@
-/* How a flat array is shared among ranks: cut into buckets, each of them into a piece per rank.
+/* How a flat array is divided among ranks: it is cut into buckets, and each bucket into one piece
+ * per rank.
  *
- * A bucket is what travels at a time; every rank owns its piece of each, so that all of them work
- * on every bucket. All cuts but the array's end are multiples of `align` elements. Where a rank's
- * own pieces are kept without the others', they lie one behind the other: packed. */
+ * A bucket is sent as a whole. Every rank owns a piece of each bucket, so that all ranks work on
+ * every bucket. All cuts but the end of the array are at multiples of `align` elements. A packed
+ * array has only the pieces of one rank, one after the other. */
 #ifndef WD_DIST_PIECES_H
 #define WD_DIST_PIECES_H
 
@@ -11,7 +12,7 @@
 typedef struct wd_pieces {
     int64_t count;  /* elements */
     int64_t align;  /* elements */
-    int64_t bucket; /* elements, a multiple of align; the last may have less */
+    int64_t bucket; /* elements, a multiple of align; the last bucket may have fewer */
     int ranks;
 } wd_pieces;
 
@@ -25,21 +26,21 @@ static inline int64_t wd_range_count(wd_range range)
     return range.end - range.first;
 }
 
-/* Buckets of at most `bucket_max` elements (at least `align`), and enough of them that the first
- * can travel while the last is computed. */
+/* Cuts `count` elements into buckets of at most `bucket_max` elements (at least `align`), and into
+ * enough of them that the first can be sent while the last is computed. */
 wd_pieces wd_pieces_cut(int64_t count, int64_t align, int64_t bucket_max, int ranks);
 
 int64_t wd_pieces_buckets(const wd_pieces *pieces);
 wd_range wd_pieces_bucket(const wd_pieces *pieces, int64_t bucket);
 
-/* What `rank` owns of a bucket; may be empty. */
+/* The piece of a bucket that `rank` owns; it may be empty. */
 wd_range wd_pieces_piece(const wd_pieces *pieces, int64_t bucket, int rank);
 
-/* The most elements that any piece has. */
+/* The number of elements of the largest piece. */
 int64_t wd_pieces_piece_max(const wd_pieces *pieces);
 
-/* Elements that `rank` owns of the buckets before `bucket`: where its piece of that one is in a
- * packed array. Of all buckets: its share. */
+/* The elements that `rank` owns in the buckets before `bucket`, which is where its piece of
+ * `bucket` begins in a packed array; and those that it owns in all buckets. */
 int64_t wd_pieces_packed(const wd_pieces *pieces, int64_t bucket, int rank);
 int64_t wd_pieces_share(const wd_pieces *pieces, int rank);
 

@@ -1,11 +1,12 @@
-/* Ranks that are threads of one process: for tests, and, where there is one, for a run without
- * ranks. Who comes last to an operation moves everybody's bytes. An operation whose event has yet
- * to happen is begun by a thread of its lane, so that who posts goes on, as with any other kind. */
-#include <assert.h>
+/* The communicator of ranks that are threads of one process. Tests use it, and a run without ranks,
+ * which is a job of one. The thread that begins an operation last copies the bytes of all ranks. An
+ * operation that waits for an event is begun by a thread of its lane, so that the caller goes on,
+ * as with any other kind of communicator. */
 #include <pthread.h>
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 #include "dist/comm.h"
 
 typedef struct hub hub;
@@ -13,13 +14,15 @@ typedef struct hub hub;
 /* An operation that was posted. */
 typedef struct posted {
     wd_comm_op op;
-    int64_t meeting; /* which of the lane's collective ones, or of those between the two ranks */
-    bool begun, waits; /* for the others to come */
+    /* the operation's number among the collective ones of its lane, or among the sends (receives)
+     * from its rank to its peer on the lane: the operations of one number belong together */
+    int64_t number;
+    bool is_begun, is_pending; /* pending: until its bytes were copied */
 } posted;
 
-/* Who begins what cannot begin at once. */
+/* A lane's thread, which begins operations that cannot begin at once. */
 typedef struct beginner {
-    struct thread_comm *of;
+    struct thread_comm *comm;
     wd_lane lane;
     pthread_t thread;
     pthread_cond_t called;
@@ -29,17 +32,17 @@ typedef struct beginner {
 typedef struct thread_comm {
     wd_comm base;
     hub *hub;
-    posted ring[WD_LANES][WD_LANE_DEPTH]; /* by number modulo the depth */
-    int64_t count[WD_LANES];              /* posted so far */
-    int64_t begun[WD_LANES];              /* of them */
-    beginner beginner[WD_LANES];          /* none where there is one rank */
+    posted ring[WD_LANES][WD_LANE_DEPTH]; /* operation n of a lane is at n modulo the depth */
+    int64_t count[WD_LANES];              /* operations that were posted */
+    int64_t begun[WD_LANES];              /* operations that were begun */
+    beginner beginner[WD_LANES];          /* a job of one rank has none */
     bool closing;
-    int64_t collectives[WD_LANES];
-    int64_t *sends, *receives; /* [WD_LANES, ranks] */
+    int64_t collectives[WD_LANES]; /* collective operations that were begun */
+    int64_t *sends, *receives;     /* [WD_LANES, ranks]: begun, to and from each rank */
 } thread_comm;
 
 struct hub {
-    pthread_mutex_t lock; /* of all that is here and in the ranks' rings */
+    pthread_mutex_t lock; /* protects the hub and the ranks' communicators */
     pthread_cond_t moved;
     int ranks, open;
     thread_comm *rank[];
@@ -50,12 +53,12 @@ static bool is_collective(wd_comm_kind kind)
     return kind < WD_COMM_SEND;
 }
 
-/* What rank `r` has posted as that meeting; NULL: nothing yet. */
-static posted *find(hub *h, int r, wd_lane lane, wd_comm_kind kind, int peer, int64_t meeting)
+/* The operation of that kind and number that rank `r` has begun; NULL: none yet. */
+static posted *find(hub *h, int r, wd_lane lane, wd_comm_kind kind, int peer, int64_t number)
 {
     for (int i = 0; i < WD_LANE_DEPTH; i++) {
         posted *p = &h->rank[r]->ring[lane][i];
-        if (!p->waits || !p->begun || p->meeting != meeting) continue;
+        if (!p->is_pending || !p->is_begun || p->number != number) continue;
         if (is_collective(kind) ? is_collective(p->op.kind)
                                 : p->op.kind == kind && p->op.peer == peer)
             return p;
@@ -68,70 +71,78 @@ static void move(void *to, const void *from, size_t bytes)
     if (bytes) memmove(to, from, bytes);
 }
 
-/* What one has for another, of a group. */
+static void require_size(size_t sent, size_t expected)
+{
+    WD_REQUIRE(sent == expected, "a rank sends %zu bytes where %zu are expected", sent, expected);
+}
+
+/* Copies the part that one member of a group has for another. */
 static void move_part(const wd_comm_op *to, const wd_comm_op *from)
 {
-    assert(to->kind == from->kind);
+    WD_REQUIRE(to->kind == from->kind, "ranks post different operations: %d and %d", (int)to->kind,
+               (int)from->kind);
+    const size_t to_bytes = wd_part_bytes(&to->to_parts, from->member);
     if (to->kind == WD_COMM_EXCHANGE) {
-        const size_t bytes = wd_part_bytes(&from->from_parts, to->member);
-        assert(wd_part_bytes(&to->to_parts, from->member) == bytes);
+        require_size(wd_part_bytes(&from->from_parts, to->member), to_bytes);
         move((char *)to->to + wd_part_begin(&to->to_parts, from->member),
-             (const char *)from->from + wd_part_begin(&from->from_parts, to->member), bytes);
+             (const char *)from->from + wd_part_begin(&from->from_parts, to->member), to_bytes);
     } else {
         const size_t at = wd_part_begin(&to->to_parts, from->member);
-        assert(to->kind == WD_COMM_GATHER_ALL);
-        assert(wd_part_begin(&from->to_parts, from->member) == at);
-        move((char *)to->to + at, (const char *)from->to + at,
-             wd_part_bytes(&to->to_parts, from->member));
+        WD_REQUIRE(wd_part_begin(&from->to_parts, from->member) == at,
+                   "ranks gather a part at different offsets: %zu and %zu",
+                   wd_part_begin(&from->to_parts, from->member), at);
+        require_size(wd_part_bytes(&from->to_parts, from->member), to_bytes);
+        move((char *)to->to + at, (const char *)from->to + at, to_bytes);
     }
 }
 
-static void try_collective(hub *h, wd_lane lane, wd_group group, int64_t meeting)
+static void try_collective(hub *h, wd_lane lane, wd_group group, int64_t number)
 {
     posted *all[group.count];
     for (int i = 0; i < group.count; i++)
-        if (!(all[i] = find(h, wd_group_rank(&group, i), lane, WD_COMM_EXCHANGE, 0, meeting)))
+        if (!(all[i] = find(h, wd_group_rank(&group, i), lane, WD_COMM_EXCHANGE, 0, number)))
             return;
     for (int to = 0; to < group.count; to++)
         for (int from = 0; from < group.count; from++)
             if (to != from || all[to]->op.kind == WD_COMM_EXCHANGE)
                 move_part(&all[to]->op, &all[from]->op);
-    for (int i = 0; i < group.count; i++) all[i]->waits = false;
+    for (int i = 0; i < group.count; i++) all[i]->is_pending = false;
     pthread_cond_broadcast(&h->moved);
 }
 
-static void try_pair(hub *h, wd_lane lane, int from, int to, int64_t meeting)
+static void try_pair(hub *h, wd_lane lane, int from, int to, int64_t number)
 {
-    posted *send = find(h, from, lane, WD_COMM_SEND, to, meeting);
-    posted *receive = find(h, to, lane, WD_COMM_RECEIVE, from, meeting);
+    posted *send = find(h, from, lane, WD_COMM_SEND, to, number);
+    posted *receive = find(h, to, lane, WD_COMM_RECEIVE, from, number);
     if (!send || !receive) return;
-    assert(send->op.bytes == receive->op.bytes);
+    require_size(send->op.bytes, receive->op.bytes);
     move(receive->op.to, send->op.from, send->op.bytes);
-    send->waits = receive->waits = false;
+    send->is_pending = receive->is_pending = false;
     pthread_cond_broadcast(&h->moved);
 }
 
-/* The lane's next operation meets those of the others. */
+/* Begins the lane's next operation. Where those of the other ranks have begun, too, it is
+ * completed. */
 static void begin(thread_comm *c, wd_lane lane)
 {
     hub *h = c->hub;
     posted *p = &c->ring[lane][c->begun[lane]++ % WD_LANE_DEPTH];
-    p->begun = true;
+    p->is_begun = true;
     if (is_collective(p->op.kind)) {
-        p->meeting = c->collectives[lane]++;
-        try_collective(h, lane, p->op.group, p->meeting);
+        p->number = c->collectives[lane]++;
+        try_collective(h, lane, p->op.group, p->number);
     } else {
         const bool sends = p->op.kind == WD_COMM_SEND;
         const int me = c->base.rank, peer = p->op.peer;
-        p->meeting = (sends ? c->sends : c->receives)[lane * h->ranks + peer]++;
-        try_pair(h, lane, sends ? me : peer, sends ? peer : me, p->meeting);
+        p->number = (sends ? c->sends : c->receives)[lane * h->ranks + peer]++;
+        try_pair(h, lane, sends ? me : peer, sends ? peer : me, p->number);
     }
 }
 
 static void *begin_all(void *context)
 {
     beginner *b = context;
-    thread_comm *c = b->of;
+    thread_comm *c = b->comm;
     hub *h = c->hub;
     pthread_mutex_lock(&h->lock);
     for (;;) {
@@ -156,8 +167,8 @@ static wd_ticket thread_post(wd_comm *self, const wd_comm_op *op)
     pthread_mutex_lock(&h->lock);
     const wd_ticket ticket = {op->lane, c->count[op->lane]};
     posted *p = &c->ring[op->lane][ticket.number % WD_LANE_DEPTH];
-    while (p->waits) pthread_cond_wait(&h->moved, &h->lock);
-    *p = (posted){.op = *op, .waits = true};
+    while (p->is_pending) pthread_cond_wait(&h->moved, &h->lock);
+    *p = (posted){.op = *op, .is_pending = true};
     const bool at_once = c->begun[op->lane] == ticket.number && (!op->after || h->ranks == 1);
     c->count[op->lane]++;
     if (at_once)
@@ -174,8 +185,8 @@ static void thread_wait(wd_comm *self, wd_ticket ticket)
     hub *h = c->hub;
     const posted *p = &c->ring[ticket.lane][ticket.number % WD_LANE_DEPTH];
     pthread_mutex_lock(&h->lock);
-    /* a place that was taken again since is one whose operation was done */
-    while (p->waits && c->count[ticket.lane] <= ticket.number + WD_LANE_DEPTH)
+    /* where a later operation is in the same place, this one is complete */
+    while (p->is_pending && c->count[ticket.lane] <= ticket.number + WD_LANE_DEPTH)
         pthread_cond_wait(&h->moved, &h->lock);
     pthread_mutex_unlock(&h->lock);
 }
@@ -231,7 +242,7 @@ static const wd_comm_vtable thread_vtable = {
 static wd_status open_beginner(thread_comm *c, wd_lane lane, wd_err *err)
 {
     beginner *b = &c->beginner[lane];
-    *b = (beginner){.of = c, .lane = lane};
+    *b = (beginner){.comm = c, .lane = lane};
     pthread_cond_init(&b->called, NULL);
     const int failed = pthread_create(&b->thread, NULL, begin_all, b);
     if (failed) pthread_cond_destroy(&b->called);
@@ -258,8 +269,7 @@ static wd_status open_rank(hub *h, int rank, wd_err *err)
     const size_t pairs = (size_t)WD_LANES * (size_t)h->ranks;
     WD_TRY(wd_alloc((void **)&c->sends, pairs, sizeof *c->sends, "a communicator", err));
     WD_TRY(wd_alloc((void **)&c->receives, pairs, sizeof *c->receives, "a communicator", err));
-    for (int i = 0; i < WD_LANES && h->ranks > 1; i++)
-        WD_TRY(open_beginner(c, (wd_lane)i, err));
+    for (int i = 0; i < WD_LANES && h->ranks > 1; i++) WD_TRY(open_beginner(c, (wd_lane)i, err));
     return WD_OK;
 }
 

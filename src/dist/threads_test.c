@@ -1,4 +1,5 @@
 /* Tests of ranks that are threads, and of the one rank of a run without any. */
+#include "aborts.h"
 #include "failing.h"
 
 #include <pthread.h>
@@ -81,12 +82,53 @@ static void opening_fails_cleanly(void **state)
     wd_test_failing_allocations(open_and_close, NULL, NULL, 9);
 }
 
+typedef enum misuse { SHORT_PART, SHORT_MESSAGE, DESCENDING, NO_RANK } misuse;
+
+/* Rank 0 of two posts an operation that does not fit that of rank 1, or is wrong by itself. */
+static void misuse_ranks(void *context)
+{
+    const misuse what = *(const misuse *)context;
+    static char data[16], other[16];
+    static const size_t whole[] = {0, 8, 16}, shorter[] = {0, 8, 12}, descending[] = {0, 12, 8};
+    wd_comm *comm[2];
+    wd_err err;
+    if (wd_comm_open_threads(comm, 2, &err) != WD_OK) return;
+    switch (what) {
+    case SHORT_PART:
+        wd_comm_exchange(comm[0], WD_LANE_CONTROL, other, whole, data, shorter, NULL);
+        wd_comm_exchange(comm[1], WD_LANE_CONTROL, other, whole, data, whole, NULL);
+        break;
+    case SHORT_MESSAGE:
+        wd_comm_send(comm[0], WD_LANE_CONTROL, data, 4, 1, NULL);
+        wd_comm_receive(comm[1], WD_LANE_CONTROL, other, 8, 0);
+        break;
+    case DESCENDING:
+        wd_comm_gather_all(comm[0], WD_LANE_CONTROL, data, descending, NULL);
+        break;
+    case NO_RANK:
+        wd_comm_send(comm[0], WD_LANE_CONTROL, data, 4, 2, NULL);
+    }
+}
+
+/* Release builds check it, too: the bytes would be copied beyond the end of a buffer. */
+static void sizes_that_do_not_fit_end_the_process(void **state)
+{
+    (void)state;
+    static const char *const text[] = {
+        "a rank sends 4 bytes where 8 are expected", "a rank sends 4 bytes where 8 are expected",
+        "part 1 of an operation's memory begins at byte 12 and ends at byte 8",
+        "rank 0 of 2 exchanges a message with rank 2"};
+    for (misuse what = SHORT_PART; what <= NO_RANK; what++)
+        wd_test_aborts(misuse_ranks, &what, text[what]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_talks_to_itself),
         cmocka_unit_test(several_ranks_talk),
         cmocka_unit_test(what_is_sent_is_counted),
+        cmocka_unit_test(sizes_that_do_not_fit_end_the_process),
         cmocka_unit_test(opening_fails_cleanly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
