@@ -1,14 +1,14 @@
 /* See dist/watch.h.
  *
- * Data flow: one thread per rank does all of it, in turns of at most a tenth of a second: it hears
- * what has come from the other ranks (signs of life, failures, goodbyes), takes what its own rank
- * wants of it, says that it lives, and looks whether anybody is missing. The first failure that it
- * learns of it tells everybody; from then on it waits for the lowest living rank to have reported,
- * or does so itself, and ends the process.
+ * Data flow: one thread per rank does all the work, in turns of at most a tenth of a second. In
+ * each turn it receives what the other ranks have sent (heartbeats, failures, goodbyes), serves its
+ * own rank's requests, sends a heartbeat if it is time, and looks for ranks that have failed. It
+ * sends the first failure that it learns of to all ranks. Then it waits until the lowest living
+ * rank has reported, or reports itself, and ends the process.
  *
- * What must not look like a failure: a busy machine (signs of life come from a thread that
- * otherwise sleeps, ten of them may be missed), a rank that has itself been stopped for a while (it
- * forgives the others the time for which it did not look), a rank that ended in order. */
+ * Three things must not look like a failure: a busy machine (heartbeats come from a thread that
+ * otherwise sleeps, and ten of them may be missed); a pause of this rank's own process (it does not
+ * count the time in which it did not look); and a rank that has left in order. */
 #include "dist/watch.h"
 
 #include <errno.h>
@@ -27,54 +27,54 @@
 #include "dist/watch_crash.h"
 #include "dist/watch_impl.h"
 
-static const double turn_s = 0.1, meeting_turn_s = 0.005, absent_s = 1, describe_s = 2;
-static const double leave_s = 1; /* for goodbyes to come */
+static const double turn_s = 0.1, connect_turn_s = 0.005, absent_s = 1, describe_s = 2;
+static const double leave_s = 1; /* for goodbyes to arrive */
 
-/* ---- what comes from the others ---- */
+/* ---- messages from other ranks ---- */
 
-static void meet_others(wd_watch *w, double now)
+static void connect_others(wd_watch *w, double now)
 {
     int fd, rank;
-    while ((rank = wd_meet_step(w->meet, &fd, now)) >= 0) {
+    while ((rank = wd_connect_step(w->connect, &fd, now)) >= 0) {
         w->peer[rank].link.fd = fd;
-        w->peer[rank].met = true;
+        w->peer[rank].is_connected = true;
         w->peer[rank].heard_s = now;
         w->next_beat = now;
         pthread_mutex_lock(&w->lock);
-        w->met++;
+        w->connected++;
         pthread_cond_broadcast(&w->changed);
         pthread_mutex_unlock(&w->lock);
     }
-    if (w->met < w->o.ranks) return;
-    wd_meet_close(w->meet);
-    w->meet = NULL;
-    pthread_setname_np(pthread_self(), "wd-watch"); /* for whoever looks: it is connected */
+    if (w->connected < w->o.ranks) return;
+    wd_connect_close(w->connect);
+    w->connect = NULL;
+    pthread_setname_np(pthread_self(), "wd-watch"); /* tools/torture reads it: all are connected */
 }
 
 static void take_frame(wd_watch *w, wd_watch_peer *p, const wd_frame *f, double now)
 {
     switch (f->kind) {
     case WD_FRAME_BEAT:
-        memcpy(&p->is, f->data, f->bytes < sizeof p->is ? f->bytes : sizeof p->is);
-        p->is.note.device[sizeof p->is.note.device - 1] = 0;
-        p->is.note.memory[sizeof p->is.note.memory - 1] = 0;
-        p->noted_s = now - p->is.beat.note_s;
+        memcpy(&p->report, f->data, f->bytes < sizeof p->report ? f->bytes : sizeof p->report);
+        p->report.note.device[sizeof p->report.note.device - 1] = 0;
+        p->report.note.memory[sizeof p->report.note.memory - 1] = 0;
+        p->noted_s = now - p->report.beat.note_s;
         break;
     case WD_FRAME_FAIL: {
-        wd_watch_failure heard = {0};
+        wd_watch_failure heard = {0}; /* bytes from another process: its rank is checked */
         memcpy(&heard, f->data, f->bytes < sizeof heard ? f->bytes : sizeof heard - 1);
         if (heard.rank >= 0 && heard.rank < w->o.ranks) wd_watch_learn(w, &heard);
         break;
     }
     case WD_FRAME_END:
-        w->ended = true;
+        w->is_reported = true;
         break;
     default:
-        p->left = true;
+        p->has_left = true;
     }
 }
 
-static void hear(wd_watch *w, wd_watch_peer *p, double now)
+static void receive(wd_watch *w, wd_watch_peer *p, double now)
 {
     if (p->link.fd < 0) return;
     wd_link_state state;
@@ -85,10 +85,12 @@ static void hear(wd_watch *w, wd_watch_peer *p, double now)
         take_frame(w, p, &w->frame, now);
     if (open && state != WD_LINK_DAMAGED) return;
     wd_link_close(&p->link);
-    p->gone = true;
+    p->is_gone = true;
 }
 
-/* ---- what its own rank wants ---- */
+/* ---- its own rank ---- */
+
+/* Appends the errors that were logged to a failure's text. */
 
 static void add_errors(wd_watch_failure *f)
 {
@@ -98,24 +100,24 @@ static void add_errors(wd_watch_failure *f)
     if (!wd_log_take_errors(f->text + n + 1, sizeof f->text - n - 1)) f->text[n] = 0;
 }
 
-/* Whether there is a new note of this rank's memory. */
+/* Makes the note of this rank's memory where it is time; whether it did. */
 static bool describe(wd_watch *w, double now)
 {
     pthread_mutex_lock(&w->note_lock);
-    const bool due = w->describe && (w->described || now >= w->next_note);
-    w->described = false;
+    const bool due = w->describe && (w->describe_now || now >= w->next_note);
+    w->describe_now = false;
     if (due) {
         w->next_note = now + describe_s;
         w->peer[w->o.rank].noted_s = now;
-        w->describe(w->context, &w->peer[w->o.rank].is.note);
+        w->describe(w->context, &w->peer[w->o.rank].report.note);
     }
     pthread_mutex_unlock(&w->note_lock);
     return due;
 }
 
-static void see_self(wd_watch *w, double now)
+static void note_own_state(wd_watch *w, double now)
 {
-    wd_watch_beat *b = &w->peer[w->o.rank].is.beat;
+    wd_watch_beat *b = &w->peer[w->o.rank].report.beat;
     w->peer[w->o.rank].heard_s = now;
     pthread_mutex_lock(&w->lock);
     *b = (wd_watch_beat){.step = w->step,
@@ -135,58 +137,59 @@ static void see_self(wd_watch *w, double now)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void send_beat(wd_watch *w, double now)
+static void send_beats(wd_watch *w, double now)
 {
     w->next_beat = now + w->o.beat_s;
-    see_self(w, now);
-    const wd_watch_report *is = &w->peer[w->o.rank].is;
-    const size_t bytes = offsetof(wd_watch_report, note.memory) + strlen(is->note.memory) + 1;
-    for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_BEAT, is, bytes);
+    note_own_state(w, now);
+    const wd_watch_report *report = &w->peer[w->o.rank].report;
+    const size_t bytes = offsetof(wd_watch_report, note.memory) + strlen(report->note.memory) + 1;
+    for (int r = 0; r < w->o.ranks; r++)
+        wd_link_send(&w->peer[r].link, WD_FRAME_BEAT, report, bytes);
 }
 
-/* The sign of life comes first: the note of this rank's memory, which goes with the next one, takes
- * some time to make. */
-static void say_alive(wd_watch *w, double now)
+/* A heartbeat is sent before the note of this rank's memory is made, which takes some time, and
+ * another one with the note. */
+static void send_heartbeats(wd_watch *w, double now)
 {
-    if (now >= w->next_beat) send_beat(w, now);
-    if (describe(w, now)) send_beat(w, wd_clock_s());
+    if (now >= w->next_beat) send_beats(w, now);
+    if (describe(w, now)) send_beats(w, wd_clock_s());
 }
 
-static void take_orders(wd_watch *w, double now)
+static void serve_own_rank(wd_watch *w, double now)
 {
-    const int number = wd_crash_signal();
+    const int number = wd_watch_crash_signal();
     wd_watch_failure own = {0};
     pthread_mutex_lock(&w->lock);
-    const bool asked = w->asked, leaving = w->leaving;
-    if (asked) own = w->own;
+    const bool own_is_set = w->own_is_set, leaving = w->leaving;
+    if (own_is_set) own = w->own;
     pthread_mutex_unlock(&w->lock);
     if (number) {
         wd_watch_failed(&own, w->o.rank, 128 + number, WD_WATCH_OWN, "ended by signal %d (%s)",
                         number, strsignal(number));
         add_errors(&own);
         wd_watch_learn(w, &own);
-    } else if (asked) {
+    } else if (own_is_set) {
         w->next_note = w->next_beat = 0;
-        say_alive(w, now);
+        send_heartbeats(w, now);
         wd_watch_learn(w, &own);
     }
-    if (!leaving || w->said_bye) return;
-    w->said_bye = true;
+    if (!leaving || w->has_left) return;
+    w->has_left = true;
     for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_BYE, NULL, 0);
 }
 
-/* Everybody has said goodbye. */
+/* Whether all ranks have sent their goodbyes. */
 static bool is_over(const wd_watch *w)
 {
-    if (w->failed || !w->said_bye) return false;
+    if (w->failed || !w->has_left) return false;
     for (int r = 0; r < w->o.ranks; r++)
-        if (r != w->o.rank && (!w->peer[r].left || w->peer[r].link.out_bytes)) return false;
+        if (r != w->o.rank && (!w->peer[r].has_left || w->peer[r].link.out_bytes)) return false;
     return true;
 }
 
 /* ---- the thread ---- */
 
-static void wait_for_news(wd_watch *w)
+static void wait_for_input(wd_watch *w)
 {
     uint64_t count;
     for (int r = 0; r < w->o.ranks; r++) {
@@ -195,20 +198,20 @@ static void wait_for_news(wd_watch *w)
             (struct pollfd){.fd = l->fd, .events = (short)(POLLIN | (l->out_bytes ? POLLOUT : 0))};
     }
     w->set[w->o.ranks] = (struct pollfd){.fd = w->wake, .events = POLLIN};
-    poll(w->set, (nfds_t)w->o.ranks + 1, (int)(1e3 * (w->meet ? meeting_turn_s : turn_s)));
+    poll(w->set, (nfds_t)w->o.ranks + 1, (int)(1e3 * (w->connect ? connect_turn_s : turn_s)));
     while (read(w->wake, &count, sizeof count) > 0) continue;
     for (int r = 0; r < w->o.ranks; r++) wd_link_flush(&w->peer[r].link);
 }
 
-/* A time that lies so many seconds later, but not in the future. */
+/* The time `seconds` after `time`, but not one in the future. */
 static double later(double time, double seconds, double now)
 {
     return fmin(time + seconds, now);
 }
 
-/* This process did not run for so many seconds: neither it nor the others have used them for their
- * work. What began since it runs again keeps its beginning. */
-static void forgive(wd_watch *w, double absent, double now)
+/* This process did not run for `absent` seconds, in which neither it nor the others could do their
+ * work: all times from which this rank counts move on by as much. */
+static void discount_absence(wd_watch *w, double absent, double now)
 {
     w->begun = later(w->begun, absent, now);
     for (int r = 0; r < w->o.ranks; r++)
@@ -217,7 +220,7 @@ static void forgive(wd_watch *w, double absent, double now)
     w->step_begun = later(w->step_begun, absent, now);
     for (int i = 0; w->comm && i < WD_WAITS; i++) {
         double since = atomic_load(&w->comm->waits_since[i]);
-        if (since > 0) /* a wait that has ended meanwhile stays ended */
+        if (since > 0) /* the exchange fails where the wait has just ended, which stays so */
             atomic_compare_exchange_strong(&w->comm->waits_since[i], &since,
                                            later(since, absent, now));
     }
@@ -229,26 +232,26 @@ static void *run(void *context)
     wd_watch *w = context;
     double last = w->begun = wd_clock_s();
     while (!is_over(w)) {
-        wait_for_news(w);
+        wait_for_input(w);
         const double now = wd_clock_s();
-        if (now - last > absent_s) forgive(w, now - last, now);
+        if (now - last > absent_s) discount_absence(w, now - last, now);
         last = now;
-        if (w->meet) meet_others(w, now);
-        for (int r = 0; r < w->o.ranks; r++) hear(w, &w->peer[r], now);
-        take_orders(w, now);
-        say_alive(w, now);
+        if (w->connect) connect_others(w, now);
+        for (int r = 0; r < w->o.ranks; r++) receive(w, &w->peer[r], now);
+        serve_own_rank(w, now);
+        send_heartbeats(w, now);
         if (!w->failed) wd_watch_look(w, now);
         if (w->failed) wd_watch_act(w, now);
     }
-    /* what is still on its way to the others must come before the sockets are closed */
+    /* bytes that were sent must arrive before the sockets are closed */
     for (int r = 0; r < w->o.ranks; r++)
         if (w->peer[r].link.fd >= 0) shutdown(w->peer[r].link.fd, SHUT_WR);
     const double until = wd_clock_s() + leave_s;
     for (bool open = true; open && wd_clock_s() < until;) {
-        wait_for_news(w);
+        wait_for_input(w);
         open = false;
         for (int r = 0; r < w->o.ranks; r++) {
-            hear(w, &w->peer[r], until);
+            receive(w, &w->peer[r], until);
             open |= w->peer[r].link.fd >= 0;
         }
     }
@@ -260,9 +263,9 @@ static void *run(void *context)
 static void free_watch(wd_watch *w)
 {
     for (int r = 0; w->peer && r < w->o.ranks; r++) wd_link_close(&w->peer[r].link);
-    wd_meet_close(w->meet);
+    wd_connect_close(w->connect);
     if (w->wake >= 0) close(w->wake);
-    wd_watch_life_close(&w->life);
+    wd_watch_process_close(&w->process);
     pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->note_lock);
     pthread_cond_destroy(&w->changed);
@@ -283,8 +286,8 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
     if (!w->o.beat_s) w->o.beat_s = 0.5;
     if (!w->o.silent_s) w->o.silent_s = 5;
     if (!w->o.open_s) w->o.open_s = 6;
-    w->met = 1;
-    w->life.fd = -1;
+    w->connected = 1;
+    w->process.fd = -1;
     w->allowed_s = INFINITY;
     pthread_mutex_init(&w->lock, NULL);
     pthread_mutex_init(&w->note_lock, NULL);
@@ -297,11 +300,11 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
     WD_TRY_OUT(wd_alloc((void **)&w->set, ranks + 1, sizeof *w->set, "the watch", err));
     for (size_t r = 0; r < ranks; r++) {
         w->peer[r].link.fd = -1;
-        w->peer[r].is.beat = (wd_watch_beat){.allowed_s = INFINITY, .wait = -1};
+        w->peer[r].report.beat = (wd_watch_beat){.allowed_s = INFINITY, .wait = -1};
     }
-    WD_TRY_OUT(wd_meet_listen(&w->meet, w->o.rank, w->o.ranks, w->o.one_machine, mine, err));
-    WD_TRY_OUT(wd_watch_life_open(&w->life, err));
-    mine->life = w->life;
+    WD_TRY_OUT(wd_connect_listen(&w->connect, w->o.rank, w->o.ranks, w->o.one_machine, mine, err));
+    WD_TRY_OUT(wd_watch_process_open(&w->process, err));
+    mine->process = w->process;
     *out = w;
 out:
     if (status != WD_OK) free_watch(w);
@@ -311,18 +314,18 @@ out:
 wd_status wd_watch_connect(wd_watch *w, const wd_watch_address *all, wd_err *err)
 {
     memcpy(w->all, all, (size_t)w->o.ranks * sizeof *all);
-    wd_meet_begin(w->meet, w->all);
+    wd_connect_begin(w->connect, w->all);
     wd_log_keep_errors(true);
-    wd_crash_mind(w->wake);
+    wd_watch_crash_install(w->wake);
     const int rc = wd_thread_start(&w->thread, run, w);
     if (rc) {
-        wd_crash_forget();
+        wd_watch_crash_uninstall();
         wd_log_keep_errors(false);
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread for the watch: %s", strerror(rc));
     }
     w->running = true;
     pthread_mutex_lock(&w->lock);
-    while (w->met < w->o.ranks) pthread_cond_wait(&w->changed, &w->lock);
+    while (w->connected < w->o.ranks) pthread_cond_wait(&w->changed, &w->lock);
     pthread_mutex_unlock(&w->lock);
     return WD_OK;
 }
@@ -359,7 +362,7 @@ void wd_watch_describe(wd_watch *w, wd_watch_describe_fn *fn, void *context)
     pthread_mutex_lock(&w->note_lock);
     w->describe = fn;
     w->context = context;
-    w->described = true;
+    w->describe_now = true;
     pthread_mutex_unlock(&w->note_lock);
     wake(w);
 }
@@ -390,7 +393,7 @@ _Noreturn void wd_watch_fail(wd_watch *w, const wd_err *error)
     add_errors(&own);
     pthread_mutex_lock(&w->lock);
     w->own = own;
-    w->asked = true;
+    w->own_is_set = true;
     pthread_mutex_unlock(&w->lock);
     wake(w);
     pthread_join(w->thread, NULL); /* which ends the process */
@@ -406,7 +409,7 @@ void wd_watch_close(wd_watch *w)
         pthread_mutex_unlock(&w->lock);
         wake(w);
         pthread_join(w->thread, NULL);
-        wd_crash_forget();
+        wd_watch_crash_uninstall();
         wd_log_keep_errors(false);
     }
     free_watch(w);

@@ -1,52 +1,53 @@
-/* The watch: a heartbeat beside the communicator, so that nothing hangs.
+/* The watch: a heartbeat between ranks beside the communicator, so that no job hangs.
  *
- * Each rank has a thread that does nothing but tell the other ranks, twice a second and over
- * sockets of its own, that it is alive, what it is at, and what memory it has. A rank that closes
- * its socket without a word was killed; one that is silent for some seconds is stopped, or its host
- * or network hangs; one whose step lasts far longer than was planned hangs where no signal shows
- * it; one that fails by itself says why. Whichever comes first ends the whole job: the lowest rank
- * that lives logs one report (who failed and why, the memory of all ranks, what can be done), and
- * every process ends with the exit code of the failure, whatever its other threads wait for.
+ * Each rank has a thread that sends the other ranks a message twice a second, over sockets of its
+ * own: it says that the rank lives, at which step it is, and what memory it has. If a rank's socket
+ * is closed without a goodbye, the rank was killed. If a rank sends nothing for some seconds, it is
+ * stopped, or its host or the network hangs. If its step lasts far longer than was planned, it
+ * hangs although its process runs. A rank that fails by itself sends the reason. The first of these
+ * failures ends the whole job: the lowest living rank logs one report (who failed and why, the
+ * memory of all ranks, what can be done), and every process ends with the exit code of the failure,
+ * whatever its other threads wait for.
  *
- * Why beside MPI: an MPI that lost a rank, or whose rank was stopped, waits without end, and a
- * thread that waits in it cannot be told. Why every rank knows every other: any of them may be
- * the one that is gone, rank 0 as well.
+ * Why beside MPI: MPI waits without end for a rank that is lost or stopped, and a thread that waits
+ * in MPI cannot be interrupted. Why every rank is connected to every other: any of them may be the
+ * one that is lost, rank 0 too.
  *
- * What ends a process here is _exit(): the threads that hang could not be joined. */
+ * The watch ends a process by _exit(), because threads that hang cannot be joined. */
 #ifndef WD_DIST_WATCH_H
 #define WD_DIST_WATCH_H
 
 #include "dist/comm.h"
-#include "dist/watch_life.h"
-#include "dist/watch_word.h"
+#include "dist/watch_handshake.h"
+#include "dist/watch_process.h"
 
 typedef struct wd_watch wd_watch;
 
 enum { WD_WATCH_ADDRESSES_MAX = 8 };
 
-/* Where a rank's watch is found: plain data, exchanged once. */
+/* Where a rank's watch accepts connections: plain data, which ranks exchange once. */
 typedef struct wd_watch_address {
-    char host[64];    /* its name */
-    char machine[96]; /* different where it is another one; copies of one may look alike */
-    wd_watch_life life;
+    char host[64];    /* the machine's name, for reports */
+    char machine[96]; /* ranks whose texts differ are on different machines */
+    wd_watch_process process;
     int32_t port, count;
-    char address[WD_WATCH_ADDRESSES_MAX][48]; /* numeric */
-    unsigned char secret[WD_SECRET_BYTES];    /* rank 0's is the job's */
+    char address[WD_WATCH_ADDRESSES_MAX][48]; /* IPv4 and IPv6, as text */
+    unsigned char secret[WD_SECRET_BYTES];    /* the job's is that of rank 0 */
 } wd_watch_address;
 
-/* How long things may take; 0: what is said here. */
+/* What rank this is, and time limits; 0: the default that the comment gives. */
 typedef struct wd_watch_options {
     int rank, ranks;
-    bool one_machine; /* all ranks are on it */
-    double beat_s;    /* 0.5: between signs of life */
-    double silent_s;  /* 5: without one */
+    bool one_machine; /* all ranks are on the same machine */
+    double beat_s;    /* 0.5: time between two heartbeats */
+    double silent_s;  /* 5: a rank without a heartbeat for so long is lost */
     double open_s;    /* 6: until all ranks are connected */
 } wd_watch_options;
 
-/* What a rank says of itself. */
+/* What a rank reports about itself. */
 typedef struct wd_watch_note {
     char device[128];  /* "cpu (AVX2, 2 threads)" */
-    char memory[2048]; /* a line for each of its memories */
+    char memory[2048]; /* a line for each of its devices */
 } wd_watch_note;
 
 typedef void wd_watch_describe_fn(void *context, wd_watch_note *out);
@@ -66,27 +67,28 @@ wd_status wd_watch_listen(wd_watch **out, const wd_watch_options *options, wd_wa
                           wd_err *err);
 wd_status wd_watch_connect(wd_watch *watch, const wd_watch_address *all, wd_err *err);
 
-/* Says from now on what `fn` says of this rank: it is called by the watch's thread, every few beats
- * and when something fails, never after this function was called with another. NULL: nothing
- * new. While it runs this rank gives no sign of life, so it must be quick; only this function waits
- * for it. */
+/* From now on `fn` makes this rank's note. The watch's thread calls it every few heartbeats and
+ * when something fails, and no longer once this function was called with another `fn`. NULL: the
+ * last note stays. While `fn` runs this rank sends no heartbeat, so it must be quick; no other
+ * function here waits for it. */
 void wd_watch_describe(wd_watch *watch, wd_watch_describe_fn *fn, void *context);
 
-/* Sees from now on for how long this rank waits for others; NULL: no more. After a pause of the
- * whole process it puts off the beginnings of these waits. */
+/* From now on the watch reads in `comm` for how long this rank has waited for others (waits_since);
+ * NULL: no longer. After a pause of the whole process it moves the beginnings of these waits on by
+ * the length of the pause. */
 void wd_watch_follow(wd_watch *watch, wd_comm *comm);
 
-/* The rank begins `step` (or goes on with it in another way), for which it is allowed so many
- * seconds; INFINITY: as many as it takes. The job fails once every rank is stuck: it has computed
- * for longer than it is allowed, or waited without a break for longer than any is. */
+/* The rank begins `step`, or a part of it with another limit, and may take `allowed_s` for it;
+ * INFINITY: any time. The job fails once every rank is stuck: it has computed for longer than it
+ * may take, or waited without a break for longer than the least that any rank may take. */
 void wd_watch_step(wd_watch *watch, int64_t step, double allowed_s);
 
-/* Ends the whole job because this rank has failed: errors that were put aside (core/log.h) are told
- * with it. The process ends with the error's status as exit code. */
+/* Ends the whole job because this rank has failed. The report contains the errors that were logged
+ * meanwhile (wd_log_keep_errors), and the exit code is the error's status. */
 _Noreturn void wd_watch_fail(wd_watch *watch, const wd_err *error);
 
-/* Ends the watch of all ranks in order; collective: returns once all have called it. A rank that
- * fails meanwhile is a failure as before. NULL is allowed. */
+/* Ends the watch without a report; collective: returns once all ranks have called it. A rank that
+ * fails before that still ends the job. NULL is allowed. */
 void wd_watch_close(wd_watch *watch);
 
 #endif

@@ -19,8 +19,8 @@ static const bool sanitized = true;
 static const bool sanitized = false;
 #endif
 
-static atomic_int crashed, told, wake_fd = -1;
-static bool minded[FATAL];
+static atomic_int crashed, is_reported, wake_fd = -1; /* crashed: the signal, or 0 */
+static bool is_handled[FATAL];
 
 static void nap(void)
 {
@@ -34,38 +34,38 @@ static void on_crash(int number)
     atomic_compare_exchange_strong(&crashed, &none, number);
     const ssize_t written = write(atomic_load(&wake_fd), &one, sizeof one);
     (void)written;
-    for (int i = 0; i < TURNS_MAX && !atomic_load(&told); i++) nap();
+    for (int i = 0; i < TURNS_MAX && !atomic_load(&is_reported); i++) nap();
     signal(number, SIG_DFL);
-    raise(number); /* when this handler returns */
+    raise(number); /* it is blocked until this handler returns */
 }
 
-void wd_crash_mind(int wake)
+void wd_watch_crash_install(int wake)
 {
     struct sigaction now, action = {.sa_handler = on_crash};
     sigfillset(&action.sa_mask);
     atomic_store(&wake_fd, wake);
     for (int i = 0; i < FATAL; i++) {
-        minded[i] = !sigaction(fatal[i], NULL, &now) && now.sa_handler != SIG_IGN &&
-                    (!sanitized || now.sa_handler == SIG_DFL);
-        if (minded[i]) sigaction(fatal[i], &action, NULL);
+        is_handled[i] = !sigaction(fatal[i], NULL, &now) && now.sa_handler != SIG_IGN &&
+                        (!sanitized || now.sa_handler == SIG_DFL);
+        if (is_handled[i]) sigaction(fatal[i], &action, NULL);
     }
 }
 
-void wd_crash_forget(void)
+void wd_watch_crash_uninstall(void)
 {
     for (int i = 0; i < FATAL; i++)
-        if (minded[i]) signal(fatal[i], SIG_DFL);
+        if (is_handled[i]) signal(fatal[i], SIG_DFL);
     atomic_store(&wake_fd, -1);
 }
 
-int wd_crash_signal(void)
+int wd_watch_crash_signal(void)
 {
     return atomic_load(&crashed);
 }
 
-void wd_crash_go_on(void)
+void wd_watch_crash_finish(void)
 {
     if (!atomic_load(&crashed)) return;
-    atomic_store(&told, 1);
+    atomic_store(&is_reported, 1);
     for (int i = 0; i < TURNS_MAX; i++) nap();
 }

@@ -1,18 +1,21 @@
-/* Signals that end a process (SIGSEGV and its like): the thread that got one waits for a moment, in
- * which the watch's thread tells what happened; then the process ends by the signal as it would
- * have. Best effort: where that fails, the others see the process gone. */
+/* Handlers for signals that end a process, such as SIGSEGV: the thread that got the signal waits
+ * for a moment, in which the watch's thread reports it; then the signal ends the process as it
+ * would have without a handler. If the report fails, the other ranks see that the process is gone.
+ */
 #ifndef WD_DIST_WATCH_CRASH_H
 #define WD_DIST_WATCH_CRASH_H
 
-/* From now on; `wake`: an eventfd that is written to. What MPI does about these signals (a
- * backtrace) is not done then; what a sanitizer does is left to it. One watch per process. */
-void wd_crash_mind(int wake);
-void wd_crash_forget(void);
+/* Installs the handlers, which write to the eventfd `wake`. They replace those of MPI, which print
+ * a backtrace, but not those of a sanitizer. A process can have one watch with handlers. */
+void wd_watch_crash_install(int wake);
 
-/* The signal that has come; 0: none. */
-int wd_crash_signal(void);
+/* Restores the default actions. */
+void wd_watch_crash_uninstall(void);
 
-/* It has been told: the process ends by it. Returns where there was none. */
-void wd_crash_go_on(void);
+/* The signal that this process got; 0: none. */
+int wd_watch_crash_signal(void);
+
+/* The signal was reported: lets it end the process. Returns if there was no signal. */
+void wd_watch_crash_finish(void);
 
 #endif

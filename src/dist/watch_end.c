@@ -12,11 +12,9 @@
 #include "dist/watch_crash.h"
 #include "dist/watch_impl.h"
 
-static const double report_s = 2;   /* for the one who reports, before the next one does */
-static const double come_s = 1;     /* for ranks that are only just meeting */
+static const double report_s = 2;   /* for a rank to report, before the next one does it */
+static const double connect_s = 1;  /* for ranks that are just connecting */
 static const double linger_s = 1.5; /* for the others to end, before they are killed */
-
-/* ---- the end ---- */
 
 static void say_lines(char *text, const char *prefix, const char *suffix)
 {
@@ -24,18 +22,19 @@ static void say_lines(char *text, const char *prefix, const char *suffix)
     for (; line; line = strtok_r(NULL, "\n", &rest)) wd_log_report("%s%s%s", prefix, line, suffix);
 }
 
-/* Ranks say what memory they have every few beats, and whoever is stopped says nothing: how old it
- * is tells whether it can be what has gone wrong. */
+/* Ranks send a note of their memory every few heartbeats, and a stopped rank sends none. So the
+ * report gives the age of each note, by which the reader sees whether it can explain the failure.
+ */
 static void say_memory(wd_watch *w, int rank)
 {
     char prefix[32], age[32];
     wd_watch_peer *p = &w->peer[rank];
     snprintf(prefix, sizeof prefix, "[Rank %d] ", rank);
     snprintf(age, sizeof age, " (%.1f s ago)", wd_clock_s() - p->noted_s);
-    say_lines(p->is.note.memory, prefix, age);
+    say_lines(p->report.note.memory, prefix, age);
 }
 
-/* Whoever cannot write, because what reads it hangs, is ended by the alarm. */
+/* The alarm ends a process that cannot write because the reader of its standard error hangs. */
 static void say_report(wd_watch *w)
 {
     wd_watch_failure *f = &w->first;
@@ -43,7 +42,7 @@ static void say_report(wd_watch *w)
     alarm((unsigned)ceil(report_s));
     char *rest = strchr(f->text, '\n');
     if (rest) *rest++ = 0;
-    const wd_watch_note *note = &w->peer[f->rank].is.note;
+    const wd_watch_note *note = &w->peer[f->rank].report.note;
     wd_log_report("[Rank %d, host %s, device %s] %s", (int)f->rank, w->all[f->rank].host,
                   *note->device ? note->device : "none yet", f->text);
     for (int r = 0; r < w->o.ranks; r++) say_memory(w, r);
@@ -51,22 +50,23 @@ static void say_report(wd_watch *w)
     alarm(0);
 }
 
-/* A thread that MPI holds says that it cannot read from ranks which are gone: no news. A crash that
- * is still to come says more. */
+/* From now on MPI's messages that ranks are gone are not shown, since the report has said it. Where
+ * this rank has failed itself its standard error stays, for a crash may still write there. */
 static void be_quiet(const wd_watch *w)
 {
     const int nothing = w->first.rank == w->o.rank ? -1 : open("/dev/null", O_WRONLY);
     if (nothing >= 0) dup2(nothing, STDERR_FILENO);
 }
 
-/* Those of this machine. */
-static void kill_those(const wd_watch *w, bool silent_only)
+/* Kills the other ranks of this machine that are connected, all or only the silent ones. */
+static void kill_ranks(const wd_watch *w, bool silent_only)
 {
     for (int r = 0; r < w->o.ranks; r++)
-        if (r != w->o.rank && w->peer[r].link.fd >= 0 && (w->peer[r].silent || !silent_only))
-            wd_watch_life_end(&w->all[r].life);
+        if (r != w->o.rank && w->peer[r].link.fd >= 0 && (w->peer[r].is_silent || !silent_only))
+            wd_watch_process_kill(&w->all[r].process);
 }
 
+/* Waits until the other ranks have ended, and kills those of this machine that do not. */
 static void wait_for_ends(wd_watch *w)
 {
     const double until = wd_clock_s() + linger_s;
@@ -81,10 +81,11 @@ static void wait_for_ends(wd_watch *w)
         }
         if (some) poll(NULL, 0, 5);
     }
-    kill_those(w, false);
+    kill_ranks(w, false);
 }
 
-/* Those who have no connection to the one who reported hear of it from the others. */
+/* Says that the report is written. A rank that is not connected to the one that wrote it hears this
+ * from the others. */
 static void send_end(wd_watch *w)
 {
     for (int r = 0; r < w->o.ranks; r++) wd_link_send(&w->peer[r].link, WD_FRAME_END, NULL, 0);
@@ -92,56 +93,56 @@ static void send_end(wd_watch *w)
 
 static _Noreturn void finish(wd_watch *w)
 {
-    kill_those(w, true);
+    kill_ranks(w, true);
     send_end(w);
-    wd_crash_go_on();
+    wd_watch_crash_finish();
     _exit(w->first.code);
 }
 
-static void tell(wd_watch *w)
+/* Sends the failure to all ranks that do not have it yet. */
+static void send_failure(wd_watch *w)
 {
     const wd_watch_failure *f = &w->first;
     const size_t bytes = offsetof(wd_watch_failure, text) + strlen(f->text) + 1;
     for (int r = 0; r < w->o.ranks; r++) {
         wd_watch_peer *p = &w->peer[r];
-        if (!p->met || p->told) continue;
+        if (!p->is_connected || p->has_failure) continue;
         wd_link_send(&p->link, WD_FRAME_FAIL, f, bytes);
-        p->told = true;
+        p->has_failure = true;
     }
 }
 
-/* While ranks are only just meeting, one that is not connected yet may be the one to report, and
- * one may not have said yet what memory it has. */
-static bool some_may_come(const wd_watch *w)
+/* Whether a rank that lives is not connected yet, which may be the one to report, or has not sent a
+ * note of its memory yet. */
+static bool is_anybody_new(const wd_watch *w)
 {
     for (int r = 0; r < w->o.ranks; r++) {
         const wd_watch_peer *p = &w->peer[r];
-        if (r == w->first.rank || p->gone) continue;
-        if ((!p->met && r != w->o.rank) || !*p->is.note.memory) return true;
+        if (r == w->first.rank || p->is_gone) continue;
+        if ((!p->is_connected && r != w->o.rank) || !*p->report.note.memory) return true;
     }
     return false;
 }
 
-/* Once something has failed. */
 void wd_watch_act(wd_watch *w, double now)
 {
-    if (w->outcast || w->ended) finish(w);
+    if (w->is_expelled || w->is_reported) finish(w);
     if (!w->failed_at) {
         w->failed_at = now;
-        w->patience = now + report_s;
+        w->report_by_s = now + report_s;
     }
-    tell(w);
-    if (some_may_come(w) && now - w->failed_at < come_s) return;
+    send_failure(w);
+    if (is_anybody_new(w) && now - w->failed_at < connect_s) return;
     const int who = wd_watch_lowest_living(w);
     if (who != w->o.rank) {
-        if (now < w->patience) return;
-        w->peer[who].silent = true;
-        w->patience = now + report_s;
+        if (now < w->report_by_s) return;
+        w->peer[who].is_silent = true;
+        w->report_by_s = now + report_s;
         return;
     }
     say_report(w);
     be_quiet(w);
-    kill_those(w, true);
+    kill_ranks(w, true);
     send_end(w);
     wait_for_ends(w);
     finish(w);

@@ -1,5 +1,5 @@
-/* Inside the watch: what its files share. All but what is said to be under the lock belongs to the
- * watch's thread. */
+/* Declarations shared by the files of the watch (watch*.c). Only the watch's thread uses fields
+ * that have no lock. */
 #ifndef WD_DIST_WATCH_IMPL_H
 #define WD_DIST_WATCH_IMPL_H
 
@@ -7,18 +7,18 @@
 #include <pthread.h>
 
 #include "dist/watch.h"
+#include "dist/watch_connect.h"
 #include "dist/watch_link.h"
-#include "dist/watch_meet.h"
 
-/* How a rank is, as of when it says so. */
+/* The state of a rank when it sent its heartbeat. */
 typedef struct wd_watch_beat {
     int64_t step;
-    int64_t collectives;      /* that it has posted */
-    double step_s, allowed_s; /* spent on it, and what it may take */
-    double wait_s;            /* for other ranks */
-    double note_s;            /* since its note was made */
-    int64_t brought;          /* of what one rank of a host reads for all */
-    int32_t wait;             /* for what: a lane, WD_WAIT_READER; -1: it does not wait */
+    int64_t collectives;      /* operations that it has posted (wd_comm.collectives) */
+    double step_s, allowed_s; /* time spent on the step, and the time that it may take */
+    double wait_s;            /* time it has waited for other ranks */
+    double note_s;            /* age of its note */
+    int64_t brought;          /* stages brought by its host's reader (wd_comm.brought) */
+    int32_t wait;             /* what it waits for: a lane, WD_WAIT_READER; -1: nothing */
 } wd_watch_beat;
 
 typedef struct wd_watch_report {
@@ -28,77 +28,87 @@ typedef struct wd_watch_report {
 
 typedef struct wd_watch_peer {
     wd_link link;
-    bool met, left, gone, silent, told;
-    double heard_s; /* clock */
-    double noted_s; /* the same, when its note was made */
-    wd_watch_report is;
+    bool is_connected;
+    bool has_left;    /* it has sent its goodbye */
+    bool is_gone;     /* its connection is closed */
+    bool is_silent;   /* it has sent nothing for too long */
+    bool has_failure; /* the failure was sent to it */
+    double heard_s;   /* clock, when it last sent something */
+    double noted_s;   /* clock, when its note was made */
+    wd_watch_report report;
 } wd_watch_peer;
 
-typedef enum wd_watch_blame {
-    WD_WATCH_OWN,    /* the rank says so itself, and lives until all end */
-    WD_WATCH_LOST,   /* it is gone */
-    WD_WATCH_SILENT, /* it is stopped */
-    WD_WATCH_LATE    /* it lives, but does not go on */
-} wd_watch_blame;
+/* Why a rank is held to have failed. */
+typedef enum wd_watch_cause {
+    WD_WATCH_OWN,    /* the rank reports it itself, and lives until all end */
+    WD_WATCH_LOST,   /* its process is gone */
+    WD_WATCH_SILENT, /* its process is stopped */
+    WD_WATCH_LATE    /* its process runs, but its step does not end */
+} wd_watch_cause;
 
 typedef struct wd_watch_failure {
-    int32_t rank, code, blame;
+    int32_t rank, code, cause; /* code: the exit code; cause: a wd_watch_cause */
     char text[WD_FRAME_BYTES_MAX - 64];
 } wd_watch_failure;
 
 struct wd_watch {
     wd_watch_options o;
     pthread_t thread;
-    int wake;
-    wd_watch_life life; /* of this process */
+    int wake; /* an eventfd: written to when the thread has something to do */
+    wd_watch_process process;
     bool running;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* under the lock */
-    int met;      /* ranks that are connected */
-    bool leaving; /* closes in order */
-    bool asked;   /* `own` is to be told */
-    wd_watch_failure own;
+    int connected;        /* ranks that are connected, with this one */
+    bool leaving;         /* wd_watch_close was called */
+    bool own_is_set;      /* `own` was set, and has yet to be sent */
+    wd_watch_failure own; /* of this rank */
     int64_t step;
     double step_begun, allowed_s;
     wd_comm *comm;
-    /* Under a lock of its own, which is held while the function runs: that may take long, and who
-     * begins a step must not wait for it. */
+    /* Under a lock of its own, which is held while `describe` runs: that may take long, and
+     * wd_watch_step must not wait for it. */
     pthread_mutex_t note_lock;
     wd_watch_describe_fn *describe;
-    bool described; /* by another function since */
-    void *context;
-    /* the thread's */
+    bool describe_now; /* `describe` is a new function */
+    void *context;     /* of `describe` */
+    /* used by the thread alone */
     wd_watch_address *all; /* [ranks] */
-    wd_meet *meet;
-    wd_watch_peer *peer; /* [ranks]; its own place is for `is` alone */
-    struct pollfd *set;  /* [ranks + 1] */
-    double begun, next_beat, next_note;
-    bool said_bye;
-    bool failed, ended, outcast;
-    double failed_at;
-    wd_watch_failure first;
-    double patience; /* until when somebody is to have reported */
+    wd_connect *connect;   /* NULL once all ranks are connected */
+    wd_watch_peer *peer;   /* [ranks]; of this rank only `report` and its times are used */
+    struct pollfd *set;    /* [ranks + 1] */
+    double begun, next_beat, next_note; /* clock */
+    bool has_left;                      /* this rank has sent its goodbye */
+    bool failed;                        /* `first` is set */
+    bool is_reported;                   /* another rank has written the report */
+    bool is_expelled;                   /* the others hold this rank to be lost or silent */
+    double failed_at;                   /* clock, when the thread began to act on `first` */
+    wd_watch_failure first;             /* the first failure that is known */
+    double report_by_s;                 /* clock, when the lowest living rank must have reported */
     wd_frame frame;
 };
 
-/* ---- watch_look.c: what has failed ---- */
+/* ---- watch_look.c: finds failures ---- */
 
-void wd_watch_failed(wd_watch_failure *out, int rank, int code, wd_watch_blame blame,
+/* Fills in a failure; its text is made as by printf. */
+
+void wd_watch_failed(wd_watch_failure *out, int rank, int code, wd_watch_cause cause,
                      const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* The first failure that is known; later ones follow from it. */
+/* Sets the first failure. Later ones are its consequences, and are ignored. */
 void wd_watch_learn(wd_watch *watch, const wd_watch_failure *failure);
 
+/* The lowest rank that is connected and lives, which may be this one. */
 int wd_watch_lowest_living(const wd_watch *watch);
 
-/* Sees whether anybody is missing. */
+/* Looks for ranks that are gone, silent, late or not connected in time. */
 void wd_watch_look(wd_watch *watch, double now_s);
 
-/* ---- watch_end.c ---- */
+/* ---- watch_end.c: ends the job ---- */
 
-/* Once something has failed: tells the others, reports where that is this rank's part, and does not
- * return when it is time to end. */
+/* Is called again and again once something has failed. Sends the failure to the others, writes the
+ * report if this is the lowest living rank, and ends the process when that is done. */
 void wd_watch_act(wd_watch *watch, double now_s);
 
 #endif

@@ -15,7 +15,7 @@ bool wd_link_flush(wd_link *link)
     while (link->fd >= 0 && link->out_bytes) {
         const ssize_t n = send(link->fd, link->out, link->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break; /* what is broken is seen by who reads */
+        if (n <= 0) break; /* wd_link_receive sees that a connection is broken */
         link->out_bytes -= (size_t)n;
         memmove(link->out, link->out + n, link->out_bytes);
     }

@@ -1,5 +1,5 @@
-/* Frames over a stream socket that never makes anybody wait: what cannot be sent now is kept and
- * sent later, what has come in part is kept until the rest is there. */
+/* Messages (frames) over a stream socket, whose functions never block: bytes that cannot be sent
+ * now are kept and sent later, and a part of a frame is kept until the rest arrives. */
 #ifndef WD_DIST_WATCH_LINK_H
 #define WD_DIST_WATCH_LINK_H
 
@@ -7,20 +7,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WD_FRAME_BYTES_MAX = 16 << 10 }; /* of what a frame carries */
+enum { WD_FRAME_BYTES_MAX = 16 << 10 }; /* of a frame's data */
 
 typedef enum wd_frame_kind {
-    WD_FRAME_BEAT = 1, /* alive, and how it is */
-    WD_FRAME_FAIL,     /* a rank has failed */
-    WD_FRAME_END,      /* that was reported: all end */
-    WD_FRAME_BYE,      /* ends in order */
+    WD_FRAME_BEAT = 1, /* a heartbeat: a wd_watch_report */
+    WD_FRAME_FAIL,     /* a rank has failed: a wd_watch_failure */
+    WD_FRAME_END,      /* the failure was reported: all ranks end */
+    WD_FRAME_BYE,      /* the goodbye of a rank that ends in order */
     WD_FRAME_KINDS
 } wd_frame_kind;
 
 typedef struct wd_frame {
     wd_frame_kind kind;
     size_t bytes;
-    char data[WD_FRAME_BYTES_MAX + 1]; /* 0 behind it */
+    char data[WD_FRAME_BYTES_MAX + 1]; /* a zero follows the data */
 } wd_frame;
 
 typedef struct wd_link {
@@ -29,20 +29,20 @@ typedef struct wd_link {
     char in[WD_FRAME_BYTES_MAX + 64], out[2 * WD_FRAME_BYTES_MAX + 256];
 } wd_link;
 
-/* Sends a frame, or what of it can be; one for which there is no room, since the other side has
- * taken nothing for long, is dropped. */
+/* Sends a frame, as far as possible without waiting. A frame for which there is no room, because
+ * the other side has received nothing for long, is dropped. */
 void wd_link_send(wd_link *link, wd_frame_kind kind, const void *data, size_t bytes);
 
-/* Sends what is kept; whether nothing is left. */
+/* Sends bytes that were kept; whether none are left. */
 bool wd_link_flush(wd_link *link);
 
-/* Takes what has come; false: the other side has closed. Frames that are complete can be taken all
- * the same. */
+/* Receives bytes; false: the other side has closed the connection. Frames that are complete can
+ * still be taken then. */
 bool wd_link_receive(wd_link *link);
 
 typedef enum wd_link_state { WD_LINK_EMPTY, WD_LINK_FRAME, WD_LINK_DAMAGED } wd_link_state;
 
-/* The next frame that is complete. WD_LINK_DAMAGED: what came is none. */
+/* Takes the next complete frame. WD_LINK_DAMAGED: the bytes received are no frame. */
 wd_link_state wd_link_take(wd_link *link, wd_frame *out);
 
 void wd_link_close(wd_link *link);

@@ -1,4 +1,4 @@
-/* Ranks that are processes of this test: how a job ends, and what is said of it. */
+/* Ranks that are processes of this test: how their job ends, and what the report says. */
 #include "failing.h"
 
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@
 #include "dist/watch.h"
 
 enum { RANKS = 3, RANKS_MAX = 4, WORK_MS = 1500, SLICE_MS = 50 };
-static const double end_s_max = 10; /* what is promised */
+static const double end_s_max = 10; /* the promised time */
 
 typedef enum act {
     CLOSE,      /* ends in order */
@@ -26,13 +26,13 @@ typedef enum act {
     WAIT,         /* for other ranks, without end */
     WAIT_BETWEEN, /* the same, between two steps */
     WAIT_READER,  /* the same, for what is read for its host */
-    WAIT_BEHIND,  /* the same, and has brought less than the others */
+    WAIT_LATER,   /* the same, and has brought fewer stages than the others */
     COMPUTE,      /* without end, and may */
     WORK,         /* for WORK_MS of the time that it is not stopped, then ends in order */
     WORK_WAITING, /* the same, and waits for other ranks meanwhile */
     DESCRIBE,     /* begins a step while its memory is described, then ends in order */
     FAIL_EARLY,   /* as soon as it is connected itself */
-    NO_MEET       /* never connects */
+    NO_CONNECT    /* never connects */
 } act;
 
 typedef struct job {
@@ -116,7 +116,7 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
     if (wd_watch_listen(&watch, &j->o, &j->address[rank], &err) != WD_OK) _exit(97);
     pass_all(out, &j->address[rank], sizeof *j->address, write_some);
     pass_all(in, j->address, sizeof *j->address * (size_t)j->ranks, read);
-    if (j->act[rank] == NO_MEET)
+    if (j->act[rank] == NO_CONNECT)
         for (;;) pause();
     if (wd_watch_connect(watch, j->address, &err) != WD_OK) _exit(96);
     if (j->act[rank] == FAIL_EARLY) {
@@ -148,8 +148,8 @@ static _Noreturn void be_rank(job *j, int rank, int in, int out, int said)
         atomic_store(&comm.waits_since[WD_LANE_GRADIENTS], wd_clock_s());
         for (;;) pause();
     case WAIT_READER:
-    case WAIT_BEHIND:
-        atomic_store(&comm.brought, j->act[rank] == WAIT_BEHIND ? 5 : 7);
+    case WAIT_LATER:
+        atomic_store(&comm.brought, j->act[rank] == WAIT_LATER ? 5 : 7);
         atomic_store(&comm.waits_since[WD_WAIT_READER], wd_clock_s());
         for (;;) pause();
     case HANG:
@@ -193,7 +193,7 @@ static void start_rank(job *j, int rank, int said)
     j->from[rank] = from[0];
 }
 
-/* Starts it up to where the ranks have told their addresses. */
+/* Starts the job, up to where the ranks have given their addresses. */
 static void start(job *j)
 {
     int said[2];
@@ -207,14 +207,14 @@ static void start(job *j)
         pass_all(j->from[r], &j->address[r], sizeof *j->address, read);
 }
 
-/* Lets the ranks meet, and waits until they have. */
+/* Lets the ranks connect, and waits until they have. */
 static void go(job *j)
 {
     char byte;
     for (int r = 0; r < j->ranks; r++)
         pass_all(j->to[r], j->address, sizeof *j->address * (size_t)j->ranks, write_some);
     for (int r = 0; r < j->ranks; r++)
-        if (j->act[r] != NO_MEET) assert_true(read(j->from[r], &byte, 1) >= 0);
+        if (j->act[r] != NO_CONNECT) assert_true(read(j->from[r], &byte, 1) >= 0);
 }
 
 static int code_of(int status)
@@ -222,7 +222,7 @@ static int code_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Waits for the end, at most as long as is promised; `code`: [ranks], what they ended with. */
+/* Waits for the end, at most for the promised time; `code`: [ranks], their exit codes. */
 static void see_end(job *j, int *code)
 {
     const double begun = wd_clock_s();
@@ -342,7 +342,7 @@ static void stopped_ranks_end_all(void **state)
     lose(0, SIGSTOP, 0, "device 0] no sign of life");
 }
 
-/* Also for as long as nobody may be silent, if all are. */
+/* Even for longer than a rank may be silent, if all are stopped. */
 static void stopped_and_continued_ranks_go_on(void **state)
 {
     (void)state;
@@ -361,8 +361,8 @@ static void stopped_and_continued_ranks_go_on(void **state)
     assert_string_equal(j.report, "");
 }
 
-/* What a job has not used while it was stopped as a whole counts neither as its work nor as its
- * waiting. It is stopped for longer than a step may take. */
+/* The time for which a job was stopped as a whole counts neither as work nor as waiting. The job is
+ * stopped for longer than a step may take. */
 static void paused_ranks_have_not_used_the_time(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void paused_ranks_have_not_used_the_time(void **state)
     }
 }
 
-/* However long that takes. */
+/* A step begins at once, however long the description takes. */
 static void steps_begin_while_memory_is_described(void **state)
 {
     (void)state;
@@ -426,8 +426,8 @@ static void errors_of_all_are_one_report(void **state)
     assert_int_equal(count(j.report, "take less"), 1);
 }
 
-/* What all ranks are told may be told by any of them first. */
-static void failures_of_others_are_theirs(void **state)
+/* An error that all ranks know of may be reported by any of them first. */
+static void an_error_is_reported_for_its_rank(void **state)
 {
     (void)state;
     int code[RANKS];
@@ -439,8 +439,8 @@ static void failures_of_others_are_theirs(void **state)
     assert_report(&j, 0, "no memory on rank 0");
 }
 
-/* Some may be connected to the one that fails, and not yet to the one that reports. */
-static void errors_while_ranks_meet_are_one_report(void **state)
+/* A rank may be connected to the one that fails, and not yet to the one that reports. */
+static void errors_while_ranks_connect_are_one_report(void **state)
 {
     (void)state;
     for (int i = 0; i < 10; i++) {
@@ -454,8 +454,8 @@ static void errors_while_ranks_meet_are_one_report(void **state)
     }
 }
 
-/* A rank that is done waits for those that are not. */
-static void failures_after_the_first_goodbye_count(void **state)
+/* A rank that has finished waits for the others. */
+static void failures_after_the_first_goodbye_are_reported(void **state)
 {
     (void)state;
     int code[RANKS];
@@ -469,7 +469,7 @@ static void failures_after_the_first_goodbye_count(void **state)
     assert_report(&j, 1, "its process is gone");
 }
 
-static void signals_are_told(void **state)
+static void signals_are_reported(void **state)
 {
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
@@ -484,7 +484,7 @@ static void signals_are_told(void **state)
     }
 }
 
-static void what_hangs_is_found_by_its_deadline(void **state)
+static void a_step_that_hangs_is_found_by_its_limit(void **state)
 {
     (void)state;
     int code[RANKS];
@@ -502,12 +502,13 @@ static void what_hangs_is_found_by_its_deadline(void **state)
     assert_report(&all_wait, 0, "step 10 has taken");
 }
 
-/* Who computes, or else who has brought least, holds up those who wait for the reader. */
-static void who_waits_for_the_reader_is_not_named(void **state)
+/* A rank that computes, or else the one that has brought the fewest stages, holds up those that
+ * wait for the reader. */
+static void a_rank_that_waits_for_the_reader_is_not_named(void **state)
 {
     (void)state;
     static const act acts[][RANKS] = {{WAIT_READER, HANG, WAIT_READER},
-                                      {WAIT_READER, WAIT_READER, WAIT_BEHIND}};
+                                      {WAIT_READER, WAIT_READER, WAIT_LATER}};
     for (int i = 0; i < 2; i++) {
         int code[RANKS];
         job j = {.one_step = true, .allowed_s = 1};
@@ -521,7 +522,7 @@ static void who_waits_for_the_reader_is_not_named(void **state)
 }
 
 /* A rank that is silent is named for that, whatever the others wait for. */
-static void who_is_stopped_is_not_late(void **state)
+static void a_stopped_rank_is_not_late(void **state)
 {
     (void)state;
     int code[RANKS];
@@ -533,7 +534,7 @@ static void who_is_stopped_is_not_late(void **state)
     assert_report(&j, 2, "no sign of life");
 }
 
-static void who_may_take_long_holds_up_nobody(void **state)
+static void a_step_without_limit_is_not_late(void **state)
 {
     (void)state;
     int code[RANKS];
@@ -558,8 +559,8 @@ static int connect_to(int port)
     return fd;
 }
 
-/* Silent ones, and ones that say what no rank says. */
-static void strangers_are_turned_away(void **state)
+/* Some say nothing, and others send bytes that no rank sends. */
+static void other_programs_are_rejected(void **state)
 {
     (void)state;
     enum { STRANGERS = 40 };
@@ -602,13 +603,13 @@ static void one_machine_listens_to_itself(void **state)
     }
 }
 
-/* Whoever stands where a rank should be hears who calls, and nothing that proves it. */
+/* A program that listens in place of a rank receives the call, and no proof. */
 static void an_impostor_learns_nothing(void **state)
 {
     (void)state;
     int code[RANKS];
     char heard[4096];
-    job j = {.act = {NO_MEET, HANG, HANG}, .o = {.open_s = 2}};
+    job j = {.act = {NO_CONNECT, HANG, HANG}, .o = {.open_s = 2}};
     start(&j);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof at;
@@ -621,14 +622,14 @@ static void an_impostor_learns_nothing(void **state)
         pass_all(j.to[r], j.address, sizeof *j.address * RANKS, write_some);
     const int caller = accept(fd, NULL, NULL);
     assert_true(caller >= 0);
-    wd_watch_word answer = {.from = 0};
+    wd_handshake_message answer = {.from = 0};
     memcpy(answer.greeting, "wd-rank", sizeof answer.greeting);
-    ssize_t n = recv(caller, heard, sizeof(wd_watch_word), MSG_WAITALL);
-    assert_int_equal(n, sizeof(wd_watch_word));
-    answer.to = ((const wd_watch_word *)heard)->from;
+    ssize_t n = recv(caller, heard, sizeof(wd_handshake_message), MSG_WAITALL);
+    assert_int_equal(n, sizeof(wd_handshake_message));
+    answer.to = ((const wd_handshake_message *)heard)->from;
     assert_int_equal(send(caller, &answer, sizeof answer, MSG_NOSIGNAL), sizeof answer);
     n += recv(caller, heard + n, sizeof heard - (size_t)n, 0);
-    assert_int_equal(n, sizeof(wd_watch_word)); /* it has hung up */
+    assert_int_equal(n, sizeof(wd_handshake_message)); /* it has hung up */
     assert_null(memmem(heard, (size_t)n, j.address[0].secret, WD_SECRET_BYTES / 2));
     close(caller);
     close(fd);
@@ -637,7 +638,8 @@ static void an_impostor_learns_nothing(void **state)
     assert_int_equal(code[1], WD_RANK_LOST);
 }
 
-/* Of a host that looks like this one, a process id is that of somebody else here. */
+/* Where another host looks like this one, a process id of it may be that of another process here.
+ */
 static void processes_of_other_hosts_are_not_killed(void **state)
 {
     (void)state;
@@ -648,7 +650,7 @@ static void processes_of_other_hosts_are_not_killed(void **state)
     if (!innocent)
         for (;;) pause();
     start(&j);
-    j.address[1].life.pid = innocent;
+    j.address[1].process.pid = innocent;
     go(&j);
     kill(j.pid[1], SIGSTOP);
     usleep(100 * 1000);
@@ -662,11 +664,11 @@ static void processes_of_other_hosts_are_not_killed(void **state)
     see_end(&j, code);
 }
 
-static void who_does_not_come_is_named(void **state)
+static void a_rank_that_does_not_connect_is_named(void **state)
 {
     (void)state;
     int code[RANKS];
-    job j = {.act = {HANG, HANG, NO_MEET}, .o = {.open_s = 1}};
+    job j = {.act = {HANG, HANG, NO_CONNECT}, .o = {.open_s = 1}};
     start(&j);
     for (int r = 0; r < RANKS; r++)
         pass_all(j.to[r], j.address, sizeof *j.address * RANKS, write_some);
@@ -705,19 +707,19 @@ int main(void)
         cmocka_unit_test(steps_begin_while_memory_is_described),
         cmocka_unit_test(errors_end_all_with_their_code),
         cmocka_unit_test(errors_of_all_are_one_report),
-        cmocka_unit_test(failures_of_others_are_theirs),
-        cmocka_unit_test(errors_while_ranks_meet_are_one_report),
-        cmocka_unit_test(failures_after_the_first_goodbye_count),
-        cmocka_unit_test(signals_are_told),
-        cmocka_unit_test(what_hangs_is_found_by_its_deadline),
-        cmocka_unit_test(who_waits_for_the_reader_is_not_named),
-        cmocka_unit_test(who_is_stopped_is_not_late),
-        cmocka_unit_test(who_may_take_long_holds_up_nobody),
-        cmocka_unit_test(strangers_are_turned_away),
+        cmocka_unit_test(an_error_is_reported_for_its_rank),
+        cmocka_unit_test(errors_while_ranks_connect_are_one_report),
+        cmocka_unit_test(failures_after_the_first_goodbye_are_reported),
+        cmocka_unit_test(signals_are_reported),
+        cmocka_unit_test(a_step_that_hangs_is_found_by_its_limit),
+        cmocka_unit_test(a_rank_that_waits_for_the_reader_is_not_named),
+        cmocka_unit_test(a_stopped_rank_is_not_late),
+        cmocka_unit_test(a_step_without_limit_is_not_late),
+        cmocka_unit_test(other_programs_are_rejected),
         cmocka_unit_test(one_machine_listens_to_itself),
         cmocka_unit_test(an_impostor_learns_nothing),
         cmocka_unit_test(processes_of_other_hosts_are_not_killed),
-        cmocka_unit_test(who_does_not_come_is_named),
+        cmocka_unit_test(a_rank_that_does_not_connect_is_named),
         cmocka_unit_test(opening_fails_cleanly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -293,11 +293,11 @@ def connections():
     def deed(caller, what, rank=0):
         return bytes([rank * 64 | what * 4 | caller])
     connect, say, call, close, leave, wait = range(6)
-    put("dist/watch_meet", "meet", deed(0, connect) + deed(0, call, 2) + deed(0, close) +
+    put("dist/watch_connect", "meet", deed(0, connect) + deed(0, call, 2) + deed(0, close) +
         deed(1, connect) + deed(1, call, 1) + deed(1, close))
-    put("dist/watch_meet", "strangers", deed(2, connect) + deed(2, say) + bytes(16) +
+    put("dist/watch_connect", "strangers", deed(2, connect) + deed(2, say) + bytes(16) +
         deed(3, connect) + deed(3, call, 3) + deed(0, wait) + deed(3, close) + deed(2, leave))
-    put("dist/watch_meet", "twice", deed(0, connect) + deed(0, call, 1) + deed(1, connect) +
+    put("dist/watch_connect", "twice", deed(0, connect) + deed(0, call, 1) + deed(1, connect) +
         deed(1, call, 1) + deed(0, close) + deed(1, close) + deed(1, close))
 
 

@@ -1,5 +1,5 @@
-/* See dist/watch_life.h. */
-#include "dist/watch_life.h"
+/* See dist/watch_process.h. */
+#include "dist/watch_process.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -9,10 +9,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-wd_status wd_watch_life_open(wd_watch_life *out, wd_err *err)
+wd_status wd_watch_process_open(wd_watch_process *out, wd_err *err)
 {
     uint64_t random[2];
-    *out = (wd_watch_life){.pid = getpid(), .fd = -1};
+    *out = (wd_watch_process){.pid = getpid(), .fd = -1};
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
         return wd_fail(err, WD_IO, "no random bytes: %s", strerror(errno));
     snprintf(out->name, sizeof out->name, "%016llx%016llx", (unsigned long long)random[0],
@@ -22,16 +22,16 @@ wd_status wd_watch_life_open(wd_watch_life *out, wd_err *err)
     return WD_OK;
 }
 
-void wd_watch_life_close(const wd_watch_life *life)
+void wd_watch_process_close(const wd_watch_process *process)
 {
-    if (life->fd >= 0) close(life->fd);
+    if (process->fd >= 0) close(process->fd);
 }
 
-void wd_watch_life_end(const wd_watch_life *life)
+void wd_watch_process_kill(const wd_watch_process *process)
 {
     char path[64], expected[64], found[64] = "";
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)life->pid, (int)life->fd);
-    snprintf(expected, sizeof expected, "/memfd:%.32s (deleted)", life->name);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)process->pid, (int)process->fd);
+    snprintf(expected, sizeof expected, "/memfd:%.32s (deleted)", process->name);
     if (readlink(path, found, sizeof found - 1) > 0 && !strcmp(found, expected))
-        kill(life->pid, SIGKILL);
+        kill(process->pid, SIGKILL);
 }

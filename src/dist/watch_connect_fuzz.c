@@ -8,20 +8,20 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "dist/watch_meet.h"
+#include "dist/watch_connect.h"
 
 enum { RANKS = 3, CALLERS = 4, BYTES_EACH = 16 };
 
-typedef enum deed { CONNECT, SAY_BYTES, CALL, CLOSE_WORD, LEAVE, WAIT } deed;
+typedef enum deed { CONNECT, SAY_BYTES, CALL, CONFIRM, LEAVE, WAIT } deed;
 
 typedef struct caller {
     int fd; /* -1: not connected */
     int rank;
-    wd_watch_talk talk;
-    bool proved; /* has said the right close */
+    wd_handshake handshake;
+    bool proved; /* has sent the right confirmation */
 } caller;
 
-static wd_meet *meet;
+static wd_connect *connections;
 static wd_watch_address all[RANKS];
 static caller callers[CALLERS];
 static double now_s;
@@ -50,28 +50,29 @@ static void say(const caller *c, const void *data, size_t bytes)
 
 static void call(caller *c, int rank)
 {
-    wd_watch_word word;
+    wd_handshake_message message;
     c->rank = rank;
-    if (!wd_watch_call(&word, &c->talk, rank, 0)) abort();
-    say(c, &word, sizeof word);
+    if (!wd_handshake_call(&message, &c->handshake, rank, 0)) abort();
+    say(c, &message, sizeof message);
 }
 
-/* The answer, if it has come, and the close that it asks for. */
+/* Reads the answer, if it has arrived, and sends the confirmation. */
 static void confirm(caller *c)
 {
-    wd_watch_word word;
-    if (recv(c->fd, &word, sizeof word, MSG_DONTWAIT) != (ssize_t)sizeof word) return;
-    if (!wd_watch_is_answer(&word, &c->talk, all[0].secret)) return; /* of an earlier call */
-    wd_watch_confirm(&word, &c->talk, all[0].secret);
-    say(c, &word, sizeof word);
+    wd_handshake_message message;
+    if (recv(c->fd, &message, sizeof message, MSG_DONTWAIT) != (ssize_t)sizeof message) return;
+    if (!wd_handshake_is_answer(&message, &c->handshake, all[0].secret))
+        return; /* of an earlier call */
+    wd_handshake_confirm(&message, &c->handshake, all[0].secret);
+    say(c, &message, sizeof message);
     c->proved = true;
 }
 
-/* Whoever is taken for a rank has proved that. */
+/* A connection that is taken for a rank has proved it. */
 static void step(void)
 {
     int fd;
-    const int rank = wd_meet_step(meet, &fd, now_s);
+    const int rank = wd_connect_step(connections, &fd, now_s);
     if (rank < 0) return;
     close(fd);
     for (int i = 0; i < CALLERS; i++)
@@ -87,7 +88,7 @@ static size_t act(caller *c, deed what, int rank, const uint8_t *data, size_t by
     if (c->fd < 0) return 0;
     if (what == LEAVE) leave(c);
     if (what == CALL) call(c, rank);
-    if (what == CLOSE_WORD) confirm(c);
+    if (what == CONFIRM) confirm(c);
     if (what == SAY_BYTES) say(c, data, said);
     return what == SAY_BYTES ? said : 0;
 }
@@ -96,8 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     wd_err err;
     now_s = 1000;
-    if (wd_meet_listen(&meet, 0, RANKS, true, &all[0], &err) != WD_OK) abort();
-    wd_meet_begin(meet, all);
+    if (wd_connect_listen(&connections, 0, RANKS, true, &all[0], &err) != WD_OK) abort();
+    wd_connect_begin(connections, all);
     for (int i = 0; i < CALLERS; i++) callers[i] = (caller){.fd = -1};
     for (size_t i = 0; i < bytes;) {
         const uint8_t d = data[i++];
@@ -105,6 +106,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         step();
     }
     for (int i = 0; i < CALLERS; i++) leave(&callers[i]);
-    wd_meet_close(meet);
+    wd_connect_close(connections);
     return 0;
 }
