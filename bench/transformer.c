@@ -48,7 +48,7 @@ static const geometry wan_tiny = {
 /* A model with random weights, and a batch of random states. */
 typedef struct bed {
     wd_params params;
-    wd_optimizer optimizer;
+    wd_optimizer *optimizer;
     wd_pass *pass;
     float *latents, *target, *velocity, *timestep, *loss;
     void *text;
@@ -62,7 +62,7 @@ static void close_bed(bed *b)
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         wd_device_free(b->device, blocks[i]);
     wd_pass_close(b->pass);
-    wd_optimizer_close(&b->optimizer);
+    wd_optimizer_close(b->optimizer);
     wd_params_close(&b->params);
 }
 
@@ -105,7 +105,7 @@ static void train_step(bed *b, wd_queue *queue)
     const wd_pass_outputs outputs = wd_pass_forward(b->pass, &inputs);
     wd_loss_velocity(b->loss, &outputs, b->target, factor, queue);
     wd_pass_backward(b->pass, NULL, NULL);
-    wd_optimizer_step(&b->optimizer, 1e-5, queue);
+    wd_optimizer_step(b->optimizer, 1e-5, queue);
 }
 
 /* The best of `runs` after one that warms up. */

@@ -1,5 +1,7 @@
 #!/bin/sh
-# Checks that every #include of a module's sources is one that the table of docs/design.md allows.
+# Checks that every #include of a module's sources is one that the table of docs/design.md allows,
+# and that files of teacher, student and distill do not include one another in a circle, where x.c,
+# x.h and x_impl.h count as one file.
 # Usage: tools/check_modules.sh [source folder]
 # A test may include more; every module may include the public header.
 set -eu
@@ -23,6 +25,28 @@ function learn(line,    cell, modules, n, i, allowed, words, w, j, from) {
     for (i = 1; i <= n; i++) if (modules[i] != "") above = above " " modules[i]
 }
 function fail(text) { print text; bad++ }
+# Returns "student/params" for "src/student/params_impl.h", and "" for a file of other modules.
+function stem(path) {
+    sub(/^src\//, "", path)
+    if (path !~ /^(teacher|student|distill)\//) return ""
+    sub(/(_impl)?\.[ch]$/, "", path)
+    return path
+}
+# Removes edges from files that nothing includes, and to files that include nothing, until only
+# circles are left.
+function find_circles(    edge, ends, taken, includes, included) {
+    do {
+        taken = 0
+        split("", includes)
+        split("", included)
+        for (edge in include) { split(edge, ends, " "); includes[ends[1]]++; included[ends[2]]++ }
+        for (edge in include) {
+            split(edge, ends, " ")
+            if (!includes[ends[2]] || !included[ends[1]]) { delete include[edge]; taken++ }
+        }
+    } while (taken)
+    for (edge in include) { sub(/ /, " includes ", edge); fail("in a circle: " edge) }
+}
 BEGIN {
     while ((getline line < "docs/design.md") > 0) {
         if (line ~ /^\| module \| may include \|/) inside = 1
@@ -43,6 +67,10 @@ BEGIN {
         if (line !~ /^[ \t]*#[ \t]*include[ \t]*"/) continue
         split(line, quoted, "\"")
         edges++
+        from_stem = stem(file)
+        to_stem = stem(quoted[2])
+        if (from_stem != "" && to_stem != "" && from_stem != to_stem)
+            include[from_stem " " to_stem] = 1
         if (quoted[2] == "wandistiller.h") continue
         split(quoted[2], to, "/")
         if (to[1] == module || index(" " known[module] " ", " " to[1] " ")) continue
@@ -53,6 +81,7 @@ BEGIN {
 END {
     if (rows < 10) exit 1
     if (files < 10) fail("no sources found")
+    find_circles()
     printf "%d files, %d includes, %d not allowed\n", files, edges, bad
     exit bad > 0
 }'

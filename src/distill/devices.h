@@ -13,10 +13,10 @@ typedef struct wd_devices {
     int count, processor;
     wd_device *device[WD_PLACED_DEVICES_MAX];
     char name[WD_PLACED_DEVICES_MAX][WD_DEVICE_SHORT_NAME]; /* "sim:0", "cpu" */
-    wd_queue *teacher[WD_PLACED_DEVICES_MAX]; /* where its stages run */
-    wd_queue *student;                        /* where the student trains: of the first device */
-    wd_queue *home;                           /* where trajectories move on: of the same device */
-    wd_queue *host;                           /* of the processor */
+    wd_queue *teacher[WD_PLACED_DEVICES_MAX];               /* run the teacher's stages */
+    wd_queue *student; /* trains the student, on the first device */
+    wd_queue *home;    /* advances the trajectories, on the first device */
+    wd_queue *host;    /* the processor's queue */
 } wd_devices;
 
 /* `list`: what --devices says. A processor has one queue, for it does one thing after the other;

@@ -5,9 +5,9 @@
  * optimizers. What a step uses is allocated here. Opened on a dry device it is the memory plan: see
  * distill/plan.h.
  *
- * With ranks all of them open the same machine and make the same steps. A step's micro-batches
+ * All ranks open the same machine and make the same steps. A step's micro-batches
  * m = 0 .. ranks * accumulation - 1 follow one another in the stream of samples; in round a rank r
- * makes m = a * ranks + r. So however many ranks there are, a step has the same samples. */
+ * makes m = a * ranks + r. So a step has the same samples for any number of ranks. */
 #ifndef WD_DISTILL_MACHINE_H
 #define WD_DISTILL_MACHINE_H
 
@@ -17,7 +17,8 @@
 #include "student/network.h"
 #include "teacher/residency_kinds.h"
 
-/* Of a pass of the student, in parts of one: backward, in which its gradients become final. */
+/* The share of a training pass's time that its backward pass takes, in which gradients become
+ * final. */
 #define WD_BACKWARD_SHARE (2.0 / 3)
 
 typedef struct wd_machine_options {
@@ -25,16 +26,17 @@ typedef struct wd_machine_options {
     const wd_pipeline *teacher; /* borrowed */
     wd_comm *comm;              /* borrowed; NULL: a run without ranks */
     wd_dit_config student;
-    wd_dtype teacher_dtype; /* of its weights: F32, F16, BF16 */
+    wd_dtype teacher_dtype; /* dtype of its weights: F32, F16, BF16 */
     wd_dtype student_dtype; /* compute: F32 or BF16 */
     int64_t latent_height, latent_width;
     int64_t text_tokens, text_repeat; /* as in wd_dit_shape, of teacher and student */
     wd_trajectory_options trajectory;
     int64_t reuse, replay;
-    int64_t window, micro_batch; /* of the teacher's sweeps: of all ranks; that go together */
+    int64_t window;      /* states of a sweep over the teacher, of all ranks together */
+    int64_t micro_batch; /* states that go through a stage of the teacher together */
     double guidance_scale[2];
     int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step and rank */
-    int64_t steps;               /* after which no other comes; 0: nobody knows */
+    int64_t steps;               /* the run's last step; 0: it is not known */
     bool deterministic_reduce;   /* gradients are added in the order of the micro-batches: the same
                                   * bits for any number of ranks at equal step samples */
     bool shard_optimizer;        /* each rank has moments, EMA and master weights of its share */
@@ -44,12 +46,12 @@ typedef struct wd_machine_options {
     void *text_context;
 } wd_machine_options;
 
-/* Where the teacher is; all borrowed. */
+/* Where the teacher's weights are, and which queues compute with them; all borrowed. */
 typedef struct wd_machine_teacher {
-    wd_residency *residency;       /* of this rank's stages */
-    const wd_placement *placement; /* of all ranks; NULL: all of it on queues[0]'s device */
-    wd_queue *const *queues;       /* of this rank's devices, as wd_sweep_open takes them */
-    wd_queue *home;                /* where trajectories move on: of the student's device */
+    wd_residency *residency;       /* gives the weights of this rank's stages */
+    const wd_placement *placement; /* of all ranks; NULL: all stages are on queues[0]'s device */
+    wd_queue *const *queues;       /* one for each of this rank's devices: see wd_sweep_open */
+    wd_queue *home;                /* advances the trajectories, on the student's device */
 } wd_machine_teacher;
 
 typedef struct wd_machine wd_machine;
@@ -75,27 +77,27 @@ int wd_machine_ranks(const wd_machine_options *options);
 /* Samples of an optimiser step: of all ranks. */
 int64_t wd_machine_step_samples(const wd_machine_options *options);
 
-/* Whether a machine with these options goes on where one has saved the state `saved` of its
- * source: WD_MISMATCH with what its samples would differ by. Opens nothing. */
+/* Checks whether a machine with these options can continue from the state `saved` of a source.
+ * WD_MISMATCH names the option by which its samples would differ. Opens nothing. */
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
                                   wd_err *err);
 
-/* Bytes that a step brings to the student's device of a rank beside the teacher's: text and
- * timesteps of its batches, the noise of trajectories that begin, how far all others go, and the
- * learning rate. */
+/* Bytes that a step copies to a rank's student device, without the teacher's: text and timesteps of
+ * batches, the noise of trajectories that begin, the sigma steps of all others, the learning rate.
+ */
 double wd_machine_step_bytes(const wd_machine_options *options);
 
-/* Bytes that a step reads back from there: losses and the norm of gradients. */
+/* Bytes that a step copies back from that device: losses and the norm of gradients. */
 double wd_machine_back_bytes(const wd_machine_options *options);
 
-/* How long before a step of the student, in steps, the teacher may begin with its targets. They are
- * asked for while the step before is launched: behind its first micro-batch, and the launch is up
- * to WD_BATCHES_UNDER_WAY micro-batches ahead of the device, and a step. With several ranks the
- * first micro-batch whose gradients leave holds the launch until all but the last few buckets have
- * been exchanged. `weights`: of the student. */
+/* How many steps before a step of the student the teacher may begin to make its targets. They are
+ * asked for while the step before is launched, after its first micro-batch; the launch is up to
+ * WD_BATCHES_UNDER_WAY micro-batches, and a step, ahead of the device. With several ranks the first
+ * micro-batch whose gradients are exchanged blocks the launch until all but the last few buckets
+ * have been exchanged. `weights`: elements of the student's parameters. */
 double wd_machine_steps_ahead(const wd_machine_options *options, int64_t weights);
 
-/* The sweeps that such a machine runs. */
+/* The options of the sweeps that a machine with these options runs. */
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
 
 /* Optimiser step number `step` (from 0) with learning rate `lr`: makes the targets it needs, runs
@@ -103,34 +105,36 @@ wd_sweep_options wd_machine_sweep_options(const wd_machine_options *options);
  * wd_machine_take_result. */
 wd_status wd_machine_step(wd_machine *machine, int64_t step, double lr, wd_err *err);
 
-/* WD_DEVICE_FAULT: a device that the machine computes on has failed, and what comes from it is
- * worth nothing: asked once per step, when its result is there. */
+/* Returns WD_DEVICE_FAULT where a device that the machine computes on has failed, whose results are
+ * then wrong. Called once per step, when the step's result has arrived. */
 wd_status wd_machine_check_devices(const wd_machine *machine, wd_err *err);
 
-/* What a step says of itself, once it is read back: the oldest step that was not yet taken. */
+/* The result of a step, once it has been copied back. */
 typedef struct wd_step_result {
     int64_t step;
     double loss;      /* mean over its samples, of all ranks */
     double grad_norm; /* before clipping; the same on all ranks */
 } wd_step_result;
 
-/* What a checkpoint holds of it: tensors, whose list is good until the next call, and *run = a new
- * JSON object with the source's state ("stream") and the steps that optimizers have taken. All
- * ranks. Waits for the machine's queue. */
+/* Gives what a checkpoint keeps of the machine: tensors, whose list is valid until the next call,
+ * and *run = a new JSON object with the source's state ("stream") and the number of steps that each
+ * optimizer has taken. All ranks. Waits for the machine's queue. */
 wd_status wd_machine_save(wd_machine *machine, json_t **run, wd_checkpoint_tensors *tensors,
                           wd_err *err);
 
-/* Goes on where the checkpoint ends. */
+/* Continues from a checkpoint. All ranks. */
 wd_status wd_machine_load(wd_machine *machine, const wd_checkpoint *checkpoint, wd_err *err);
 
-/* Whether `tensors` of wd_machine_save are finite. WD_NOT_FINITE names what is not; of several the
- * one that made the others so. All ranks: where they share a network each looks at its share. Waits
- * for the machine's queue. */
+/* Checks that `tensors` of wd_machine_save are finite. WD_NOT_FINITE names the first that is not,
+ * in the order in which one makes the next not finite. All ranks; where they share a network each
+ * checks its share. Waits for the machine's queue. */
 wd_status wd_machine_check_finite(const wd_machine *machine, const wd_checkpoint_tensors *tensors,
                                   wd_err *err);
 
+/* Results that were launched and not yet taken. */
 int wd_machine_results_pending(const wd_machine *machine);
-/* All ranks. */
+
+/* Waits for the oldest result that was not yet taken. All ranks. */
 wd_step_result wd_machine_take_result(wd_machine *machine);
 
 #endif

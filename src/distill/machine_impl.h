@@ -1,4 +1,4 @@
-/* Inside the machine: what its files, recipes and the trainer share. */
+/* The machine's own fields, for its files, for recipes and for the trainer. */
 #ifndef WD_DISTILL_MACHINE_IMPL_H
 #define WD_DISTILL_MACHINE_IMPL_H
 
@@ -9,9 +9,9 @@ enum { WD_NETWORKS_MAX = 4 }; /* of one recipe */
 
 struct wd_machine {
     wd_machine_options options;
-    wd_queue *queue; /* borrowed */
-    wd_sweep *sweep; /* NULL: there is no teacher */
-    wd_source *source; /* of batches */
+    wd_queue *queue;                      /* borrowed */
+    wd_sweep *sweep;                      /* NULL: there is no teacher */
+    wd_source *source;                    /* of batches */
     wd_network *network[WD_NETWORKS_MAX]; /* the student is the first */
     wd_params *params[WD_NETWORKS_MAX];   /* of each network */
     int networks;
@@ -19,16 +19,15 @@ struct wd_machine {
     float *loss;         /* [batch] device: of a micro-batch's samples */
     float *losses;       /* [ranks, accumulation, batch] host: of a result; NULL without ranks */
     int64_t state_count; /* elements of one state's latents */
-    bool pauses; /* to be set before a step that a checkpoint or the end follows: the next one's
-                  * targets are then not yet made, so that what is saved is the same for any number
-                  * of ranks */
+    bool pauses; /* set before a step that a checkpoint or the end follows: no targets of later
+                  * steps are made, so that the checkpoint is the same for any number of ranks */
 };
 
-/* Adds a network of this configuration, trained as the options say. */
+/* Opens a network of this configuration, and adds it to the machine. */
 wd_status wd_machine_add_network(wd_machine *machine, const wd_params_names *names,
                                  const wd_dit_config *config, wd_err *err);
 
-/* Opens the teacher's sweep; batches come from its own trajectories. */
+/* Opens the teacher's sweep, and the source of batches from its own trajectories. */
 wd_status wd_machine_open_trajectories(wd_machine *machine, const wd_machine_teacher *teacher,
                                        wd_err *err);
 

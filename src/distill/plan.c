@@ -81,8 +81,8 @@ static size_t peak_from(const wd_memory_plan *plan, int place, int first)
     for (int i = 0; i < plan->items; i++)
         if (plan->item[i].place == place) bytes[plan->item[i].phase] += plan->item[i].bytes;
     for (int p = first; p < WD_PLAN_PHASES; p++) {
-        bool beside = phases[p].trains && p != WD_PLAN_TRAINING;
-        size_t sum = bytes[p] + (beside ? bytes[WD_PLAN_TRAINING] : 0);
+        bool adds_training = phases[p].trains && p != WD_PLAN_TRAINING;
+        size_t sum = bytes[p] + (adds_training ? bytes[WD_PLAN_TRAINING] : 0);
         if (sum > peak) peak = sum;
     }
     return bytes[WD_PLAN_PROGRAM] + peak;

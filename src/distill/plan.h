@@ -1,4 +1,4 @@
-/* The memory plan of a run: every byte by what it is for, found by running a step dry.
+/* The memory plan of a run: every byte with the name of its purpose, found by running a step dry.
  *
  * Nothing is loaded and nothing computed: headers and shapes are enough. Device memory is what a
  * dry device has counted, host memory what the meter of core/memory.h shows beside it; what the
@@ -11,7 +11,7 @@
 
 enum { WD_PLAN_ITEMS_MAX = 160, WD_PLAN_PARTS_MAX = 160, WD_PLAN_HOST = -1 };
 
-/* When an item is there. */
+/* The part of a run during which an item is allocated. */
 typedef enum wd_plan_phase {
     WD_PLAN_PROGRAM,  /* from now to the end */
     WD_PLAN_TOKENS,   /* while prompts are turned into tokens */
@@ -33,15 +33,15 @@ typedef struct wd_plan_item {
 typedef struct wd_memory_plan {
     wd_plan_item item[WD_PLAN_ITEMS_MAX];
     int items;
-    wd_plan_item part[WD_PLAN_PARTS_MAX]; /* of items that are planned as a whole, for not all of
-                                           * their parts are there at once; in no sum */
+    wd_plan_item part[WD_PLAN_PARTS_MAX]; /* parts of items that are planned as a whole, since not
+                                           * all parts are allocated at once; counted in no sum */
     int parts;
-    size_t mapped_bytes; /* of checkpoint files that are read in place: not counted as ours */
-    size_t workspace[WD_PLACED_DEVICES_MAX]; /* of the items: of each device's queue that a teacher
-                                              * has, for what else runs there */
+    size_t mapped_bytes; /* checkpoint files that are read in place: not the run's own memory */
+    size_t workspace[WD_PLACED_DEVICES_MAX]; /* of each device's teacher queue; among the items, and
+                                              * stated here for other work on that queue */
     double student_flops_per_sample;
-    wd_samples_work sheet;                    /* of a sheet of samples, where there are any */
-    int64_t student_weights, student_islands; /* elements, padding included; in fp32 beside BF16 */
+    wd_samples_work sheet;                    /* FLOPs of a sheet of samples; 0 without samples */
+    int64_t student_weights, student_islands; /* elements, padding included; fp32 islands of BF16 */
 } wd_memory_plan;
 
 /* "training", as run.json and the log have it. */
@@ -57,20 +57,21 @@ void wd_plan_add_parts(wd_memory_plan *plan, wd_plan_phase phase, int place, wd_
 /* What blocks of that name were planned as: the largest item, or else part; NULL: they were not. */
 const wd_plan_item *wd_plan_find(const wd_memory_plan *plan, const char *name, int place);
 
-/* The place of a device. */
+/* The place that items of a device have. */
 static inline int wd_plan_place(const wd_devices *devices, int device)
 {
     return device == devices->processor ? WD_PLAN_HOST : device;
 }
 
-/* The most there is of a place at any time; while training, and what goes with it. */
+/* The largest sum of a place's items at any time of a run; at any time from the start of training.
+ */
 size_t wd_plan_peak(const wd_memory_plan *plan, int place);
 size_t wd_plan_training_peak(const wd_memory_plan *plan, int place);
 
-/* Adds what this rank of a run with this machine and these samples (count 0: none), of which the
- * first makes pictures and writes, needs from its opening on, on all devices, of which only
- * descriptions are used. `placement` NULL: what it needs beside the teacher. `*out` may have items,
- * or is zeroed. */
+/* Adds what this rank of a run with this machine and these samples (count 0: none) needs on all
+ * devices, from when the machine is opened. Only the devices' descriptions are used. Rank 0's plan
+ * includes drawing and writing. `placement` NULL: without the teacher. `*out` is zeroed, or has
+ * items already. */
 wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
                           const wd_samples_options *samples, const wd_devices *devices,
                           const wd_placement *placement, wd_err *err);

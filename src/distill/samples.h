@@ -26,13 +26,13 @@ wd_status wd_samples_open(wd_samples **out, const wd_samples_options *options, w
                           wd_err *err);
 void wd_samples_close(wd_samples *samples); /* NULL is allowed */
 
-/* FLOPs of a sheet. */
+/* The FLOPs of a sheet. */
 typedef struct wd_samples_work {
-    double student;  /* of the student's passes */
-    double decoding; /* of all pictures of one model */
+    double student;  /* the student's passes */
+    double decoding; /* decoding all pictures of one model */
 } wd_samples_work;
 
-/* Of the sheet that was drawn last; on a dry device, too. */
+/* The FLOPs of the sheet that was drawn last; on a dry device, too. */
 wd_samples_work wd_samples_last_work(const wd_samples *samples);
 
 /* Draws the student's pictures with its EMA weights (if it has any) and writes the sheet of `step`;

@@ -12,7 +12,6 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "distill/trainer_impl.h"
-#include "distill/trainer_saved.h"
 #include "io/file.h"
 #include "student/init.h"
 

@@ -1,5 +1,5 @@
-/* The training loop: steps, what they say of themselves, checkpoints, samples, and a clean end
- * however it comes. */
+/* The training loop: steps, metrics, checkpoints, samples, and an orderly end of the run, also
+ * where it is stopped or fails. */
 #ifndef WD_DISTILL_TRAINER_H
 #define WD_DISTILL_TRAINER_H
 
@@ -29,17 +29,17 @@ typedef struct wd_trainer_options {
     wd_export_options export;
     const char *resume;           /* a checkpoint's folder; NULL: a new run */
     const char *teacher_key;      /* says which weights the teacher has */
-    const char *text_encoder_key; /* the same of its text encoder */
+    const char *text_encoder_key; /* says which weights its text encoder has */
     const char *prompts_key;      /* says which prompts there are, in which order */
     const char *negative_prompt;
     bool (*stop)(void *context); /* asked once per step: end now, cleanly; all ranks do if one's
                                   * says so */
     void *stop_context;
-    wd_watch *watch;   /* told of every step; NULL: none */
-    double step_s_max; /* what a step may take, before the watch ends the job */
+    wd_watch *watch;   /* is informed of every step; NULL: none */
+    double step_s_max; /* the watch ends a job whose step takes longer */
 } wd_trainer_options;
 
-/* How it ended, and what it did. */
+/* How a run ended, and what it did. */
 typedef struct wd_trainer_result {
     int64_t steps, samples, targets;
     double loss;    /* mean of the last hundred steps since it was resumed; NaN: there were none */

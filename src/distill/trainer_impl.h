@@ -1,4 +1,4 @@
-/* Inside the trainer: what its files share. */
+/* The trainer's own fields, for its files. */
 #ifndef WD_DISTILL_TRAINER_IMPL_H
 #define WD_DISTILL_TRAINER_IMPL_H
 
@@ -8,9 +8,9 @@
 #include "distill/metrics.h"
 #include "distill/trainer.h"
 
-enum { WD_TRAINER_LOSSES = 100 }; /* that a run's loss is the mean of */
+enum { WD_TRAINER_LOSSES = 100 }; /* a run's loss is the mean of so many */
 
-/* What a rank tells the others before a step. */
+/* What each rank sends to all others before a step. */
 typedef struct wd_trainer_word {
     double elapsed_s;
     int64_t stop;
@@ -28,8 +28,8 @@ typedef struct wd_trainer {
     double seconds_before; /* of earlier parts of the run */
     double begun;          /* clock */
     wd_progress_part progress;
-    double elapsed_s;       /* of training, as all ranks have agreed before this step */
-    bool stop;              /* the same */
+    double elapsed_s;       /* time of training, agreed among all ranks before this step */
+    bool stop;              /* whether the run ends before this step; agreed likewise */
     wd_trainer_word *words; /* [ranks] */
     double saved_s;         /* elapsed at the last checkpoint */
     int64_t saved_step;     /* of the last checkpoint that this run wrote; -1: it wrote none */
@@ -67,10 +67,17 @@ wd_status wd_trainer_take_results(wd_trainer *t, int leave, wd_err *err);
 /* The end of a run whose last steps were dropped. */
 wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err);
 
-/* Removes what is more than the checkpoints that are kept. */
+/* Removes the checkpoints that are more than those to keep. */
 wd_status wd_trainer_prune(const wd_trainer *t, wd_err *err);
 
-/* Of the last steps that were taken; NaN: there were none. */
+/* The mean loss of the last steps that were taken; NaN: there were none. */
 double wd_trainer_mean_loss(const wd_trainer *t);
+
+/* ---- what a checkpoint says of its run: trainer_saved.c ---- */
+
+/* Adds to `run`, an object of wd_machine_save, the seconds of training and all that
+ * wd_trainer_resume_options compares. */
+wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *options, double seconds,
+                              wd_err *err);
 
 #endif

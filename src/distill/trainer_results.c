@@ -11,6 +11,7 @@
 
 #include "core/log.h"
 #include "distill/trainer_impl.h"
+#include "student/checkpoint_folder.h"
 #include "student/checkpoint_list.h"
 
 enum { NOT_FINITE_MAX = 20 };
@@ -60,7 +61,7 @@ wd_status wd_trainer_diverged(const wd_trainer *t, wd_err *err)
 {
     char from[WD_PATH_MAX];
     if (t->proven_step < 0 ||
-        wd_checkpoint_list_path(from, t->checkpoints, "", t->proven_step, NULL) != WD_OK)
+        wd_checkpoint_folder_path(from, t->checkpoints, "", t->proven_step, NULL) != WD_OK)
         snprintf(from, sizeof from, "an earlier checkpoint");
     return wd_fail(err, WD_NOT_FINITE,
                    "training diverged: the loss or its gradients are not finite at the last %d of "

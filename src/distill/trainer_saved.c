@@ -1,12 +1,12 @@
 /* What a checkpoint says of its run, and whether a run may go on from it: see
- * distill/trainer_saved.h.
+ * distill/trainer.h.
  *
  * What decides a step's samples, targets and arithmetic is written down and must be the same. Two
  * kinds of options are not compared. How the student learns (learning rate, AdamW, clipping, EMA,
  * length) is what one resumes a run to change. How the work is divided (ranks, accumulation,
  * deterministic_reduce) says in which order gradients are added, and a run may go on with other
  * ranks than it was begun with. */
-#include "distill/trainer_saved.h"
+#include "distill/trainer_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, double s
     return failed ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state") : WD_OK;
 }
 
-static wd_status differs(const char *where, const char *of, const char *key, const json_t *then,
+static wd_status differs(const char *where, const char *part, const char *key, const json_t *then,
                          const json_t *now, wd_err *err)
 {
     const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
@@ -73,15 +73,15 @@ static wd_status differs(const char *where, const char *of, const char *key, con
     wd_fail(err, WD_MISMATCH,
             "%s: the run was begun with %s%s%s%s %.300s and is to be resumed with %.300s: resume "
             "it with the same, or begin a new run",
-            where, *of ? "a " : "", of, *of ? " of " : "", what, texts[0] ? texts[0] : "?",
+            where, *part ? "a " : "", part, *part ? " of " : "", what, texts[0] ? texts[0] : "?",
             texts[1] ? texts[1] : "?");
     for (int i = 0; i < 2; i++) free(texts[i]); /* jansson's */
     return WD_MISMATCH;
 }
 
-/* What a checkpoint does not say, for it is older, is not compared. `of`: what they are facts of,
- * "student" or "teacher"; "": the run. */
-static wd_status compare(const json_t *then, json_t *now, const char *of, const char *where,
+/* Compares facts of a part of the run, "student" or "teacher", or of the run, "". What an older
+ * checkpoint does not say is not compared. */
+static wd_status compare(const json_t *then, json_t *now, const char *part, const char *where,
                          wd_err *err)
 {
     const char *key;
@@ -90,7 +90,7 @@ static wd_status compare(const json_t *then, json_t *now, const char *of, const 
     {
         const json_t *was = json_object_get(then, key);
         if (!was || json_equal(was, value)) continue;
-        if (!json_is_object(value)) return differs(where, of, key, was, value, err);
+        if (!json_is_object(value)) return differs(where, part, key, was, value, err);
         WD_TRY(compare(was, value, key, where, err));
     }
     return WD_OK;

@@ -24,7 +24,7 @@ typedef struct wd_trajectory_options {
     bool integer_timesteps;      /* UniPC truncates 1000 sigma; Euler does not */
 } wd_trajectory_options;
 
-/* Where a target comes from, and what it is asked at. */
+/* Where a target lies in its trajectory, and which state of which prompt it is for. */
 typedef struct wd_target_info {
     int64_t round, slot;
     int64_t serial; /* number of the trajectory */
@@ -32,7 +32,7 @@ typedef struct wd_target_info {
     int64_t prompt;
     float sigma;      /* noise level of the state */
     float sigma_next; /* where the trajectory goes from there: 0 at its end */
-    float timestep;   /* what the model is told */
+    float timestep;   /* of the state, as the teacher is given it */
 } wd_target_info;
 
 /* Number of the first target of a round. */

@@ -2,7 +2,7 @@
 #ifndef WD_STUDENT_CARD_H
 #define WD_STUDENT_CARD_H
 
-#include "student/export.h"
+#include "student/export_options.h"
 
 /* Writes <folder>/README.md. */
 wd_status wd_student_write_card(const char *folder, const wd_params *params,

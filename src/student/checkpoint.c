@@ -16,7 +16,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/json.h"
-#include "student/checkpoint_list.h"
+#include "student/checkpoint_folder.h"
 #include "student/swap.h"
 
 static const char state_name[] = "state.safetensors";
@@ -190,11 +190,11 @@ wd_status wd_checkpoint_write(const char *folder, int64_t step,
 {
     char path[WD_PATH_MAX], fresh[WD_PATH_MAX], state[WD_PATH_MAX];
     wd_status status;
-    WD_TRY(wd_checkpoint_list_path(path, folder, "", step, err));
-    WD_TRY(wd_checkpoint_list_path(fresh, folder, WD_CHECKPOINT_UNFINISHED, step, err));
+    WD_TRY(wd_checkpoint_folder_path(path, folder, "", step, err));
+    WD_TRY(wd_checkpoint_folder_path(fresh, folder, WD_CHECKPOINT_UNFINISHED, step, err));
     WD_TRY(wd_path_join(state, fresh, state_name, err));
     WD_TRY(wd_folder_make(folder, err));
-    WD_TRY(wd_checkpoint_list_tidy(folder, err));
+    WD_TRY(wd_checkpoint_folder_tidy(folder, err));
     WD_TRY(wd_folder_make(fresh, err));
     WD_TRY_OUT(write_tensors(state, tensors, queue, err));
     WD_TRY_OUT(write_state(fresh, step, run, err));

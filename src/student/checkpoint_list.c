@@ -8,77 +8,21 @@
 
 #include "core/log.h"
 #include "io/folder_list.h"
+#include "student/checkpoint_folder.h"
 #include "student/swap.h"
-
-static const char step_prefix[] = "step-";
-
-wd_status wd_checkpoint_list_path(char out[WD_PATH_MAX], const char *folder, const char *prefix,
-                                  int64_t step, wd_err *err)
-{
-    char name[64];
-    snprintf(name, sizeof name, "%s%s%08" PRId64, prefix, step_prefix, step);
-    return wd_path_join(out, folder, name, err);
-}
-
-/* What follows `prefix` in `name`; NULL: the name does not begin with it. */
-static const char *behind(const char *name, const char *prefix)
-{
-    const size_t length = strlen(prefix);
-    return strncmp(name, prefix, length) ? NULL : name + length;
-}
-
-static bool is_aside(const char *name)
-{
-    return behind(name, WD_FOLDER_ASIDE) != NULL;
-}
-
-int64_t wd_checkpoint_list_step(const char *name)
-{
-    const char *digits = behind(is_aside(name) ? behind(name, WD_FOLDER_ASIDE) : name, step_prefix);
-    if (!digits || !*digits || strspn(digits, "0123456789") != strlen(digits)) return -1;
-    return strtoll(digits, NULL, 10);
-}
-
-/* ---- listing ---- */
 
 static int names_checkpoint(const struct dirent *entry)
 {
-    return wd_checkpoint_list_step(entry->d_name) >= 0;
-}
-
-/* Whether the entry is an unfinished checkpoint, or one that has made room for another. */
-static int names_leftover(const struct dirent *entry)
-{
-    const char *unfinished = behind(entry->d_name, WD_CHECKPOINT_UNFINISHED);
-    if (unfinished) return behind(unfinished, step_prefix) != NULL;
-    return is_aside(entry->d_name) && names_checkpoint(entry);
+    return wd_checkpoint_folder_step(entry->d_name) >= 0;
 }
 
 /* Sorts the newest first; of two of the same step, the one called step-... before .old-step-... */
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
-    const int64_t left = wd_checkpoint_list_step((*a)->d_name),
-                  right = wd_checkpoint_list_step((*b)->d_name);
+    const int64_t left = wd_checkpoint_folder_step((*a)->d_name),
+                  right = wd_checkpoint_folder_step((*b)->d_name);
     if (left != right) return left < right ? 1 : -1;
-    return is_aside((*a)->d_name) - is_aside((*b)->d_name);
-}
-
-/* ---- what is there ---- */
-
-wd_status wd_checkpoint_list_tidy(const char *folder, wd_err *err)
-{
-    wd_folder_list list;
-    wd_status status = WD_OK;
-    WD_TRY(wd_folder_list_open(&list, folder, names_leftover, alphasort, err));
-    for (int i = 0; i < list.count; i++) {
-        char path[WD_PATH_MAX];
-        const char *name = list.entry[i]->d_name, *own = behind(name, WD_FOLDER_ASIDE);
-        WD_TRY_OUT(wd_path_join(path, folder, own ? own : name, err));
-        WD_TRY_OUT(own ? wd_folder_settle(path, err) : wd_folder_remove(path, err));
-    }
-out:
-    wd_folder_list_close(&list);
-    return status;
+    return ((*a)->d_name[0] == '.') - ((*b)->d_name[0] == '.');
 }
 
 /* Whether a checkpoint that was refused is damaged, or incomplete. What could not be read for want
@@ -187,7 +131,7 @@ static wd_status check_whole(bool *out, const char *path, wd_err *err)
 static wd_status remove_step(const char *folder, const char *path, int64_t step, wd_err *err)
 {
     char doomed[WD_PATH_MAX];
-    WD_TRY(wd_checkpoint_list_path(doomed, folder, WD_CHECKPOINT_UNFINISHED, step, err));
+    WD_TRY(wd_checkpoint_folder_path(doomed, folder, WD_CHECKPOINT_UNFINISHED, step, err));
     WD_TRY(wd_folder_swap_in(doomed, path, err));
     return wd_folder_remove(doomed, err);
 }
@@ -197,11 +141,11 @@ wd_status wd_checkpoint_prune(const char *folder, int keep, int64_t whole_from, 
     wd_folder_list list;
     int kept = 0;
     wd_status status = WD_OK;
-    WD_TRY(wd_checkpoint_list_tidy(folder, err));
+    WD_TRY(wd_checkpoint_folder_tidy(folder, err));
     WD_TRY(wd_folder_list_open(&list, folder, names_checkpoint, newest_first, err));
     for (int i = 0; i < list.count; i++) {
         char path[WD_PATH_MAX];
-        const int64_t step = wd_checkpoint_list_step(list.entry[i]->d_name);
+        const int64_t step = wd_checkpoint_folder_step(list.entry[i]->d_name);
         bool whole = step >= whole_from;
         WD_TRY_OUT(wd_path_join(path, folder, list.entry[i]->d_name, err));
         if (!whole) WD_TRY_OUT(check_whole(&whole, path, err));

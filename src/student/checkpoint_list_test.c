@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "io/json.h"
+#include "student/checkpoint_folder.h"
 #include "student/swap.h"
 #include "student_fixture.h"
 
@@ -87,7 +88,7 @@ static void damage(const char *folder, int64_t step)
 {
     wd_err err;
     char path[WD_PATH_MAX], file[WD_PATH_MAX];
-    wd_test_ok(wd_checkpoint_list_path(path, folder, "", step, &err), &err);
+    wd_test_ok(wd_checkpoint_folder_path(path, folder, "", step, &err), &err);
     wd_test_ok(wd_path_join(file, path, "state.safetensors", &err), &err);
     assert_int_equal(truncate(file, 3000), 0);
 }
@@ -127,14 +128,14 @@ static int64_t latest(const char *folder, const char *note)
 static void names_say_their_step(void **state)
 {
     (void)state;
-    assert_int_equal(wd_checkpoint_list_step("step-00000020"), 20);
-    assert_int_equal(wd_checkpoint_list_step("step-123456789"), 123456789);
-    assert_int_equal(wd_checkpoint_list_step(".old-step-00000020"), 20);
+    assert_int_equal(wd_checkpoint_folder_step("step-00000020"), 20);
+    assert_int_equal(wd_checkpoint_folder_step("step-123456789"), 123456789);
+    assert_int_equal(wd_checkpoint_folder_step(".old-step-00000020"), 20);
     static const char *const others[] = {"step-", "step-latest", "step-20.png",
                                          "20",    "step-00 1",   ".tmp-step-00000020",
                                          "",      ".old-"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        assert_int_equal(wd_checkpoint_list_step(others[i]), -1);
+        assert_int_equal(wd_checkpoint_folder_step(others[i]), -1);
 }
 
 static void pruning_keeps_the_newest(void **state)

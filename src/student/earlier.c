@@ -14,7 +14,7 @@
 #include "core/shell.h"
 #include "io/file.h"
 #include "io/folder_list.h"
-#include "student/checkpoint_list.h"
+#include "student/checkpoint_folder.h"
 #include "student/swap.h"
 
 /* What happens to a part of a run when its steps before `first_step` stay in the folder. */
@@ -82,7 +82,7 @@ static int is_unfinished(const struct dirent *entry)
 /* The step of a checkpoint or of a sheet; -1: it is neither. */
 static int64_t step_of(const char *name)
 {
-    int64_t step = wd_checkpoint_list_step(name);
+    int64_t step = wd_checkpoint_folder_step(name);
     int length = 0;
     if (step >= 0) return step;
     return sscanf(name, "step-%" SCNd64 ".png%n", &step, &length) == 1 && length ? step : -1;

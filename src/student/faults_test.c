@@ -4,6 +4,7 @@
 #include "faults.h"
 
 #include "io/json.h"
+#include "student/checkpoint_folder.h"
 #include "student/checkpoint_list.h"
 #include "student/export.h"
 #include "student_fixture.h"
@@ -39,8 +40,8 @@ static int version_of(const checkpoints *c, int64_t step)
     char path[WD_PATH_MAX];
     wd_err err;
     wd_checkpoint checkpoint;
-    wd_test_ok(wd_checkpoint_list_tidy(c->folder, &err), &err);
-    wd_test_ok(wd_checkpoint_list_path(path, c->folder, "", step, &err), &err);
+    wd_test_ok(wd_checkpoint_folder_tidy(c->folder, &err), &err);
+    wd_test_ok(wd_checkpoint_folder_path(path, c->folder, "", step, &err), &err);
     if (!wd_path_exists(path)) return -1;
     wd_test_ok(wd_checkpoint_open(&checkpoint, path, &err), &err);
     wd_test_ok(wd_checkpoint_load(&checkpoint, ONLY(&found), cpu.queue, &err), &err);
@@ -69,7 +70,7 @@ static void check_checkpoint(void *context, wd_status status)
     c->failed += status != WD_OK;
     if (c->vanishes) {
         char path[WD_PATH_MAX];
-        wd_test_ok(wd_checkpoint_list_path(path, c->folder, "", STEP, &err), &err);
+        wd_test_ok(wd_checkpoint_folder_path(path, c->folder, "", STEP, &err), &err);
         wd_test_ok(wd_folder_remove(path, &err), &err);
         c->there = -1;
         return;
@@ -127,7 +128,7 @@ static void a_checkpoint_is_flushed_before_it_has_its_name(void **state)
     char path[WD_PATH_MAX];
     wd_err err;
     checkpoints c = begin("ordered", false);
-    wd_test_ok(wd_checkpoint_list_path(path, c.folder, "", STEP, &err), &err);
+    wd_test_ok(wd_checkpoint_folder_path(path, c.folder, "", STEP, &err), &err);
     for (int replaces = 0; replaces < 2; replaces++) {
         wd_faults.count = 0;
         wd_faults.keeps = true;

@@ -8,7 +8,7 @@
 struct wd_network {
     wd_queue *queue;
     wd_params params;
-    wd_optimizer optimizer;
+    wd_optimizer *optimizer;
     wd_pass *pass;
     wd_reduce *reduce; /* NULL: gradients of one rank, added as they come */
     wd_shard *shard;   /* NULL: every rank has all of the network */
@@ -70,7 +70,7 @@ void wd_network_close(wd_network *n)
     wd_shard_close(n->shard);
     wd_reduce_close(n->reduce);
     wd_pass_close(n->pass);
-    wd_optimizer_close(&n->optimizer);
+    wd_optimizer_close(n->optimizer);
     wd_params_close(&n->params);
     wd_free(n);
 }
@@ -82,7 +82,7 @@ wd_params *wd_network_params(wd_network *network)
 
 wd_optimizer *wd_network_optimizer(wd_network *network)
 {
-    return &network->optimizer;
+    return network->optimizer;
 }
 
 wd_pass *wd_network_pass(wd_network *network)
@@ -124,5 +124,5 @@ void wd_network_end_round(wd_network *n)
 
 void wd_network_step(wd_network *n, double lr)
 {
-    wd_optimizer_step(&n->optimizer, lr, n->queue);
+    wd_optimizer_step(n->optimizer, lr, n->queue);
 }

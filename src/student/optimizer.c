@@ -4,12 +4,24 @@
 
 #include <math.h>
 
+#include "core/memory.h"
 #include "core/require.h"
 #include "dev/ops.h"
 #include "student/shard.h"
 
 enum { SUM_SQUARES, NORM, FACTOR, LR, SCALARS };
+enum { LR_UNDER_WAY = 4 };              /* more steps than are launched ahead of the device */
 enum { LOOKED_AT = 64 * WD_SUM_CHUNK }; /* elements at a time: more would need more workspace */
+
+struct wd_optimizer {
+    wd_optimizer_options options;
+    wd_params *params; /* borrowed */
+    int64_t *steps;    /* [1] device: taken so far; owned, and the scalars behind it */
+    float *scalars;    /* [4] device: sum of squares, norm, factor, learning rate */
+    float *host_lr;    /* [LR_UNDER_WAY] of steps that are under way */
+    wd_event *lr_sent[LR_UNDER_WAY]; /* from there */
+    int64_t lr_next;
+};
 
 wd_optimizer_options wd_optimizer_defaults(void)
 {
@@ -22,34 +34,40 @@ wd_optimizer_options wd_optimizer_defaults(void)
                                   .ema_decay = 0.999};
 }
 
-wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *options,
+wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *options,
                             wd_params *params, wd_err *err)
 {
-    WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a student without moments is to be trained");
+    WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a network without moments is to be trained");
     wd_status status;
+    wd_optimizer *o;
     wd_device *device = params->device;
-    *out = (wd_optimizer){.options = *options, .params = params};
-    WD_TRY_OUT(wd_device_alloc((void **)&out->steps, device,
+    WD_TRY(wd_alloc((void **)&o, 1, sizeof *o, "an optimizer", err));
+    *o = (wd_optimizer){.options = *options, .params = params};
+    WD_TRY_OUT(wd_device_alloc((void **)&o->steps, device,
                                sizeof(int64_t) + SCALARS * sizeof(float), "gradient norm", err));
-    out->scalars = (float *)(out->steps + 1);
-    WD_TRY_OUT(wd_host_alloc((void **)&out->host_lr, device, WD_LR_UNDER_WAY * sizeof(float),
+    o->scalars = (float *)(o->steps + 1);
+    WD_TRY_OUT(wd_host_alloc((void **)&o->host_lr, device, LR_UNDER_WAY * sizeof(float),
                              "learning rates", err));
-    for (int i = 0; i < WD_LR_UNDER_WAY; i++)
-        WD_TRY_OUT(wd_event_open(&out->lr_sent[i], device, err));
+    for (int i = 0; i < LR_UNDER_WAY; i++) WD_TRY_OUT(wd_event_open(&o->lr_sent[i], device, err));
+    *out = o;
 out:
-    if (status != WD_OK) wd_optimizer_close(out);
+    if (status != WD_OK) wd_optimizer_close(o);
     return status;
 }
 
 void wd_optimizer_close(wd_optimizer *optimizer)
 {
-    for (int i = 0; i < WD_LR_UNDER_WAY; i++) wd_event_close(optimizer->lr_sent[i]);
+    if (!optimizer) return;
+    for (int i = 0; i < LR_UNDER_WAY; i++) wd_event_close(optimizer->lr_sent[i]);
     if (optimizer->host_lr) wd_host_free(optimizer->params->device, optimizer->host_lr);
     if (optimizer->steps) wd_device_free(optimizer->params->device, optimizer->steps);
-    *optimizer = (wd_optimizer){0};
+    wd_free(optimizer);
 }
 
-const float *wd_optimizer_norm(const wd_optimizer *optimizer) { return optimizer->scalars + NORM; }
+const float *wd_optimizer_norm(const wd_optimizer *optimizer)
+{
+    return optimizer->scalars + NORM;
+}
 
 const float *wd_optimizer_factor(const wd_optimizer *optimizer)
 {
@@ -157,7 +175,7 @@ static void step_ranges(const wd_optimizer *optimizer, wd_queue *queue)
 /* The copy's source goes round; what is launched reads one place on the device. */
 static void send_lr(wd_optimizer *optimizer, double lr, wd_queue *queue)
 {
-    const int at = (int)(optimizer->lr_next++ % WD_LR_UNDER_WAY);
+    const int at = (int)(optimizer->lr_next++ % LR_UNDER_WAY);
     wd_event_wait(optimizer->lr_sent[at]);
     optimizer->host_lr[at] = (float)lr;
     wd_queue_copy(queue, optimizer->scalars + LR, optimizer->host_lr + at, sizeof(float));

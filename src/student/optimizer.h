@@ -5,9 +5,8 @@
  * them a step later (student/readback.h). A step whose norm is not finite is dropped: it changes no
  * weight, and is not among those that bias correction and EMA count, on the device, too.
  *
- * Of parameters that ranks share each rank steps its own pieces; norm and factor are those of the
- * whole, and the new weights are then everybody's (student/shard.h): start_ema and step are called
- * by all ranks.
+ * Where ranks share the parameters each rank steps its own pieces, with the norm and factor of all
+ * gradients, and sends the new weights to all (student/shard.h): all ranks call start_ema and step.
  */
 #ifndef WD_STUDENT_OPTIMIZER_H
 #define WD_STUDENT_OPTIMIZER_H
@@ -20,31 +19,22 @@ typedef enum wd_decay_scope { WD_DECAY_MATRICES, WD_DECAY_ALL } wd_decay_scope;
 
 typedef struct wd_optimizer_options {
     double beta1, beta2, eps;
-    double decay;            /* decoupled weight decay; 0: none */
+    double decay; /* decoupled weight decay; 0: none */
     wd_decay_scope decay_scope;
-    double grad_norm_max;    /* clipping; 0: none */
-    double ema_decay;        /* its limit: step t uses min(ema_decay, (1 + t) / (10 + t)), so that
-                              * short runs are not averaged with their start */
+    double grad_norm_max; /* clipping; 0: none */
+    double ema_decay;     /* its limit: step t uses min(ema_decay, (1 + t) / (10 + t)), so that
+                           * short runs are not averaged with their start */
 } wd_optimizer_options;
 
 /* 0.9, 0.99, 1e-8, no decay, norm 1, EMA 0.999. */
 wd_optimizer_options wd_optimizer_defaults(void);
 
-enum { WD_LR_UNDER_WAY = 4 }; /* more steps than are launched ahead of the device */
+typedef struct wd_optimizer wd_optimizer;
 
-typedef struct wd_optimizer {
-    wd_optimizer_options options;
-    wd_params *params; /* borrowed */
-    int64_t *steps;    /* [1] device: taken so far; owned, and the scalars behind it */
-    float *scalars;    /* [4] device: sum of squares, norm, factor, learning rate */
-    float *host_lr;    /* [WD_LR_UNDER_WAY] of steps that are under way */
-    wd_event *lr_sent[WD_LR_UNDER_WAY]; /* from there */
-    int64_t lr_next;
-} wd_optimizer;
-
-wd_status wd_optimizer_open(wd_optimizer *out, const wd_optimizer_options *options,
+/* Works on `params` (borrowed), which have moments. */
+wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *options,
                             wd_params *params, wd_err *err);
-void wd_optimizer_close(wd_optimizer *optimizer); /* a zeroed one is fine */
+void wd_optimizer_close(wd_optimizer *optimizer); /* NULL is allowed */
 
 /* The EMA starts as a copy of the weights: once, after they were initialised. */
 void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue);
@@ -61,8 +51,8 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue);
 const float *wd_optimizer_norm(const wd_optimizer *optimizer);   /* before clipping */
 const float *wd_optimizer_factor(const wd_optimizer *optimizer); /* 0: the step was dropped */
 
-/* Whether x [count] (device) is finite, and small enough for the sum of its squares to be. Uses the
- * place of the gradients' sum, and waits for `queue`. */
+/* Whether x [count] (device) and the sum of its squares are finite. Overwrites the sum of the
+ * gradients' squares, and waits for `queue`. */
 bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, int64_t count,
                                wd_queue *queue);
 

@@ -38,17 +38,18 @@ static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max)
     bench b = bench_on(wd_device_open_guard, 2);
     wd_dit_config config = small_config();
     wd_params p;
-    wd_optimizer adamw;
+    wd_optimizer *adamw;
     wd_optimizer_options options = wd_optimizer_defaults();
     options.decay = 0.1;
     options.decay_scope = scope;
     options.grad_norm_max = norm_max;
     options.ema_decay = 0.5;
-    wd_test_ok(wd_params_open(&p, &config, dtype, WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA, b.device,
-                              &err), &err);
+    wd_test_ok(
+        wd_params_open(&p, &config, dtype, WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA, b.device, &err),
+        &err);
     wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
     fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
-    wd_optimizer_start_ema(&adamw, b.queue);
+    wd_optimizer_start_ema(adamw, b.queue);
     reference *r;
     wd_test_ok(wd_alloc((void **)&r, (size_t)p.count, sizeof *r, "reference", &err), &err);
     float *start = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
@@ -67,8 +68,8 @@ static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max)
                                t);
             }
         }
-        wd_optimizer_step(&adamw, 0.01, b.queue);
-        float *norm = read_floats(&b, wd_optimizer_norm(&adamw), 1);
+        wd_optimizer_step(adamw, 0.01, b.queue);
+        float *norm = read_floats(&b, wd_optimizer_norm(adamw), 1);
         assert_true(fabs(*norm / sqrt(squares) - 1) < tolerance);
         wd_free(norm);
         wd_free(g);
@@ -90,7 +91,7 @@ static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max)
     wd_free(ema);
     wd_free(start);
     wd_free(r);
-    wd_optimizer_close(&adamw);
+    wd_optimizer_close(adamw);
     wd_params_close(&p);
     bench_close(&b);
 }
@@ -113,32 +114,33 @@ static float *step_between_bad_ones(int64_t *count, int bad_steps)
     bench b = bench_on(wd_device_open_cpu, 1);
     wd_dit_config config = small_config();
     wd_params p;
-    wd_optimizer adamw;
+    wd_optimizer *adamw;
     wd_optimizer_options options = wd_optimizer_defaults();
-    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA, b.device,
-                              &err), &err);
+    wd_test_ok(
+        wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA, b.device, &err),
+        &err);
     wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
     fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
-    wd_optimizer_start_ema(&adamw, b.queue);
+    wd_optimizer_start_ema(adamw, b.queue);
     for (uint64_t step = 0; step < 3; step++) {
         for (int i = 0; i < bad_steps; i++) {
             float *before = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
             fill_buffer(&b, &p, WD_PARAMS_G, 9, 1, 0);
             wd_queue_copy_and_wait(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i % 3], sizeof bad[0]);
-            wd_optimizer_step(&adamw, 0.01, b.queue);
+            wd_optimizer_step(adamw, 0.01, b.queue);
             float *after = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
-            float *factor = read_floats(&b, wd_optimizer_factor(&adamw), 1);
+            float *factor = read_floats(&b, wd_optimizer_factor(adamw), 1);
             assert_memory_equal(before, after, (size_t)p.count * sizeof *before);
             assert_true(*factor == 0);
-            assert_int_equal(wd_optimizer_steps(&adamw, b.queue), step);
+            assert_int_equal(wd_optimizer_steps(adamw, b.queue), step);
             wd_free(before);
             wd_free(after);
             wd_free(factor);
         }
         fill_buffer(&b, &p, WD_PARAMS_G, 2 + step, 1, 0);
-        wd_optimizer_step(&adamw, 0.01, b.queue);
+        wd_optimizer_step(adamw, 0.01, b.queue);
     }
-    assert_int_equal(wd_optimizer_steps(&adamw, b.queue), 3);
+    assert_int_equal(wd_optimizer_steps(adamw, b.queue), 3);
     float *out;
     const size_t bytes = (size_t)p.count * sizeof *out;
     wd_test_ok(wd_alloc((void **)&out, 4, bytes, "buffers", &err), &err);
@@ -146,7 +148,7 @@ static float *step_between_bad_ones(int64_t *count, int bad_steps)
         wd_queue_copy_and_wait(b.queue, out + i * p.count, p.buffer[all[i]], bytes);
     wd_queue_wait(b.queue);
     *count = 4 * p.count;
-    wd_optimizer_close(&adamw);
+    wd_optimizer_close(adamw);
     wd_params_close(&p);
     bench_close(&b);
     return out;
@@ -173,15 +175,15 @@ static void test_steps_are_set(void **state)
     bench b = bench_on(wd_device_open_guard, 1);
     wd_dit_config config = small_config();
     wd_params p;
-    wd_optimizer adamw;
+    wd_optimizer *adamw;
     wd_optimizer_options options = wd_optimizer_defaults();
     wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
     wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
-    assert_int_equal(wd_optimizer_steps(&adamw, b.queue), 0);
-    wd_optimizer_set_steps(&adamw, (int64_t)1 << 40, b.queue);
-    wd_optimizer_step(&adamw, 0.01, b.queue);
-    assert_int_equal(wd_optimizer_steps(&adamw, b.queue), ((int64_t)1 << 40) + 1);
-    wd_optimizer_close(&adamw);
+    assert_int_equal(wd_optimizer_steps(adamw, b.queue), 0);
+    wd_optimizer_set_steps(adamw, (int64_t)1 << 40, b.queue);
+    wd_optimizer_step(adamw, 0.01, b.queue);
+    assert_int_equal(wd_optimizer_steps(adamw, b.queue), ((int64_t)1 << 40) + 1);
+    wd_optimizer_close(adamw);
     wd_params_close(&p);
     bench_close(&b);
 }
@@ -246,22 +248,22 @@ static void test_all_of_a_long_buffer_is_looked_at(void **state)
     const wd_dit_config config = small_config();
     const wd_optimizer_options options = wd_optimizer_defaults();
     wd_params p;
-    wd_optimizer adamw;
+    wd_optimizer *adamw;
     void *block;
     wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
     wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
     wd_test_ok(wd_device_alloc(&block, b.device, COUNT * sizeof(float), "values", &err), &err);
     float *x = block; /* of the processor's device: host memory */
     memset(x, 0, COUNT * sizeof *x);
-    assert_true(wd_optimizer_finds_finite(&adamw, x, COUNT, b.queue));
+    assert_true(wd_optimizer_finds_finite(adamw, x, COUNT, b.queue));
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         x[places[i]] = bad[i % 3];
-        assert_false(wd_optimizer_finds_finite(&adamw, x, COUNT, b.queue));
+        assert_false(wd_optimizer_finds_finite(adamw, x, COUNT, b.queue));
         x[places[i]] = 1;
     }
-    assert_true(wd_optimizer_finds_finite(&adamw, x, COUNT, b.queue));
+    assert_true(wd_optimizer_finds_finite(adamw, x, COUNT, b.queue));
     wd_device_free(b.device, block);
-    wd_optimizer_close(&adamw);
+    wd_optimizer_close(adamw);
     wd_params_close(&p);
     bench_close(&b);
 }

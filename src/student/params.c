@@ -8,7 +8,6 @@
 #include "core/memory.h"
 #include "core/require.h"
 #include "dev/ops.h"
-#include "student/shard.h"
 
 static wd_status lay_out(wd_params *params, wd_err *err)
 {
@@ -210,19 +209,19 @@ wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffe
 
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    if (wd_params_is_packed(params, buffer)) wd_shard_collect(params->shard, buffer, queue);
+    if (wd_params_is_packed(params, buffer)) params->sharing->collect(params->shard, buffer, queue);
 }
 
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
-    if (wd_params_is_packed(params, buffer)) wd_shard_take(params->shard, buffer, queue);
+    if (wd_params_is_packed(params, buffer)) params->sharing->take(params->shard, buffer, queue);
 }
 
 void wd_params_show(wd_params *params, wd_params_buffer buffer, wd_queue *queue)
 {
     WD_REQUIRE((buffer == WD_PARAMS_P || buffer == WD_PARAMS_EMA) && params->buffer[buffer],
                "weights of buffer %d are to be shown", (int)buffer);
-    if (params->shard) wd_shard_show(params->shard, buffer, queue);
+    if (params->shard) params->sharing->show(params->shard, buffer, queue);
     params->shown = buffer;
     if (params->shard) return;
     if (!params->copy) return;

@@ -70,11 +70,18 @@ typedef struct wd_params_options {
     const wd_dit_config *config;  /* borrowed during the call */
     wd_dtype dtype;               /* compute dtype: F32 or BF16 */
     unsigned kinds;               /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA */
-    int rank, ranks;              /* that share the parameters; 0 of 1: nobody does */
+    int rank, ranks;              /* the ranks that share the parameters; 0 and 1: they are whole */
 } wd_params_options;
 
-/* What brings together the pieces of ranks that share a network (student/shard.h). */
+/* Exchanges the pieces of ranks that share a network (student/shard.h). wd_params_collect,
+ * wd_params_take and wd_params_show call these. */
 typedef struct wd_shard wd_shard;
+
+typedef struct wd_params_sharing {
+    void (*collect)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
+    void (*take)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
+    void (*show)(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
+} wd_params_sharing;
 
 typedef struct wd_params {
     const wd_params_names *names;
@@ -97,7 +104,8 @@ typedef struct wd_params {
     float *islands;         /* [islands_count] F32, device; NULL where `p` is whole; owned */
     int64_t *island_offset; /* [table.count] of the island that a line is; owned */
     int64_t islands_count;
-    wd_shard *shard; /* borrowed: set by wd_shard_open */
+    const wd_params_sharing *sharing; /* set by wd_shard_open, with the next; else NULL */
+    wd_shard *shard;                  /* borrowed */
 } wd_params;
 
 /* Lays out the buffers for the configuration, allocates them on `device`, all zero. Under a dry
@@ -116,7 +124,7 @@ size_t wd_params_bytes(const wd_params *params);
 void wd_params_weights(wd_dit_stage *out, const wd_params *params, int stage);
 void wd_params_grads(wd_dit_stage *out, const wd_params *params, int stage);
 
-/* How gradients and shares are cut for `ranks`; those of `count` elements. */
+/* How gradients and shares are cut for `ranks`; how those of a network of `count` elements are. */
 wd_pieces wd_params_pieces(const wd_params *params, int ranks);
 wd_pieces wd_params_cut(int64_t count, int ranks);
 
@@ -133,7 +141,8 @@ wd_params_buffer wd_params_whole(const wd_params *params, wd_params_buffer buffe
  * Gradients are overwritten. Nothing to do where it is whole. */
 void wd_params_collect(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
-/* After all of it was written in wd_params_whole's place: takes this rank's pieces from there. */
+/* Copies this rank's pieces of a packed buffer from wd_params_whole's place, where all of it was
+ * written before. */
 void wd_params_take(const wd_params *params, wd_params_buffer buffer, wd_queue *queue);
 
 /* One tensor of a flat buffer: F32 view of table line `line`; without data where it is packed. */

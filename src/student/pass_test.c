@@ -403,7 +403,7 @@ static float *train_fixture(int threads, wd_pass_mode mode, int64_t *count)
     wd_dit_config config = teacher.dit;
     config.layers = 2;
     wd_params p;
-    wd_optimizer adamw;
+    wd_optimizer *adamw;
     wd_readback *ring;
     wd_pass *s;
     wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
@@ -434,9 +434,9 @@ static float *train_fixture(int threads, wd_pass_mode mode, int64_t *count)
                            .loss = loss};
         wd_params_zero_grads(&p, b.queue);
         train(s, &in, 1.0f / (float)shape.samples, NULL, NULL, b.queue);
-        wd_optimizer_step(&adamw, r.lr, b.queue);
+        wd_optimizer_step(adamw, r.lr, b.queue);
         wd_readback_gather(ring, loss, shape.samples, b.queue);
-        wd_readback_gather(ring, wd_optimizer_norm(&adamw), 1, b.queue);
+        wd_readback_gather(ring, wd_optimizer_norm(adamw), 1, b.queue);
         wd_readback_commit(ring, i, b.queue);
         if (wd_readback_pending(ring) > 1) take_step(&r, ring, shape.samples);
     }
@@ -449,7 +449,7 @@ static float *train_fixture(int threads, wd_pass_mode mode, int64_t *count)
     for (int i = 0; i < 5; i++) wd_device_free(b.device, blocks[i]);
     wd_readback_close(ring);
     wd_pass_close(s);
-    wd_optimizer_close(&adamw);
+    wd_optimizer_close(adamw);
     wd_params_close(&p);
     bench_close(&b);
     return end;

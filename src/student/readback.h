@@ -1,4 +1,5 @@
-/* Small results on their way from a device to the host: read a step later, so that nobody waits.
+/* Small results that are copied from a device to the host, and read a step later, so that the host
+ * does not wait.
  *
  * A ring of slots. During a step the caller gathers device values into the open slot; commit closes
  * it; take hands out the oldest closed slot, waiting for its copies if it must. Steady state:

@@ -1,4 +1,4 @@
-/* A shared student: see student/shard.h. */
+/* A shared network: see student/shard.h. */
 #include "student/shard.h"
 
 #include <assert.h>
@@ -54,7 +54,7 @@ static int64_t chunks_of(int64_t count)
     return (count + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
 }
 
-/* ---- opening ---- */
+/* ---- what an open one has ---- */
 
 /* Lists every part of an island that `rank` owns, in one order on all ranks; returns how many
  * there are. `out` may be NULL. */
@@ -123,42 +123,6 @@ static wd_status open_sums(wd_shard *s, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd_comm *comm,
-                        wd_err *err)
-{
-    WD_REQUIRE(params->pieces.ranks == comm->ranks && params->rank == comm->rank,
-               "a student shared as by rank %d of %d, on rank %d of %d", params->rank,
-               params->pieces.ranks, comm->rank, comm->ranks);
-    wd_shard *s;
-    wd_status status;
-    WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "a shared student", err));
-    *s = (wd_shard){.params = params, .reduce = reduce, .comm = comm};
-    WD_TRY_OUT(wd_event_open(&s->copied, params->device, err));
-    WD_TRY_OUT(open_sums(s, err));
-    WD_TRY_OUT(open_islands(s, err));
-    params->shard = s;
-    *out = s;
-out:
-    if (status != WD_OK) wd_shard_close(s);
-    return status;
-}
-
-void wd_shard_close(wd_shard *s)
-{
-    if (!s) return;
-    s->params->shard = NULL;
-    wd_event_close(s->copied);
-    if (s->sums) wd_device_free(s->params->device, s->sums);
-    wd_host_free(s->params->device, s->host_sums);
-    wd_free(s->sums_at);
-    wd_host_free(s->params->device, s->host_sum);
-    wd_free(s->segments);
-    wd_free(s->segment_first);
-    wd_host_free(s->params->device, s->host_islands);
-    wd_free(s->islands_at);
-    wd_free(s);
-}
-
 /* ---- the norm ---- */
 
 /* Adds chunks in the order of the whole: bucket by bucket, in each rank by rank. */
@@ -169,9 +133,9 @@ static double add_sums(const wd_shard *s)
     for (int64_t b = 0; b < wd_pieces_buckets(pieces); b++)
         for (int r = 0; r < pieces->ranks; r++) {
             const int64_t chunks = chunks_of(wd_range_count(wd_pieces_piece(pieces, b, r)));
-            const double *of = s->host_sums + s->sums_at[r] / sizeof(double) +
-                               wd_pieces_packed(pieces, b, r) / WD_SUM_CHUNK;
-            for (int64_t i = 0; i < chunks; i++) sum += of[i];
+            const double *chunk = s->host_sums + s->sums_at[r] / sizeof(double) +
+                                  wd_pieces_packed(pieces, b, r) / WD_SUM_CHUNK;
+            for (int64_t i = 0; i < chunks; i++) sum += chunk[i];
         }
     return sum;
 }
@@ -249,7 +213,7 @@ static void pack(const wd_shard *s, float *packed, const float *whole, wd_queue 
     }
 }
 
-void wd_shard_collect(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
+static void collect(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     const wd_params *p = s->params;
     float *whole = p->buffer[WD_PARAMS_G];
@@ -261,7 +225,7 @@ void wd_shard_collect(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
     wd_reduce_gather(s->reduce, whole, sizeof *whole, queue);
 }
 
-void wd_shard_take(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
+static void take(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     pack(s, s->params->buffer[buffer], s->params->buffer[WD_PARAMS_G], queue);
 }
@@ -290,7 +254,7 @@ static void swap_ema(const wd_shard *s, wd_queue *queue)
     }
 }
 
-void wd_shard_show(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
+static void show(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
 {
     const wd_params *p = s->params;
     if (!p->copy) {
@@ -307,4 +271,44 @@ void wd_shard_show(wd_shard *s, wd_params_buffer buffer, wd_queue *queue)
                                           .count = piece.count});
     }
     publish(s, p->buffer[buffer], queue);
+}
+
+static const wd_params_sharing sharing = {.collect = collect, .take = take, .show = show};
+
+wd_status wd_shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd_comm *comm,
+                        wd_err *err)
+{
+    WD_REQUIRE(params->pieces.ranks == comm->ranks && params->rank == comm->rank,
+               "a network shared as by rank %d of %d, on rank %d of %d", params->rank,
+               params->pieces.ranks, comm->rank, comm->ranks);
+    wd_shard *s;
+    wd_status status;
+    WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "a shared network", err));
+    *s = (wd_shard){.params = params, .reduce = reduce, .comm = comm};
+    WD_TRY_OUT(wd_event_open(&s->copied, params->device, err));
+    WD_TRY_OUT(open_sums(s, err));
+    WD_TRY_OUT(open_islands(s, err));
+    params->sharing = &sharing;
+    params->shard = s;
+    *out = s;
+out:
+    if (status != WD_OK) wd_shard_close(s);
+    return status;
+}
+
+void wd_shard_close(wd_shard *s)
+{
+    if (!s) return;
+    s->params->sharing = NULL;
+    s->params->shard = NULL;
+    wd_event_close(s->copied);
+    if (s->sums) wd_device_free(s->params->device, s->sums);
+    wd_host_free(s->params->device, s->host_sums);
+    wd_free(s->sums_at);
+    wd_host_free(s->params->device, s->host_sum);
+    wd_free(s->segments);
+    wd_free(s->segment_first);
+    wd_host_free(s->params->device, s->host_islands);
+    wd_free(s->islands_at);
+    wd_free(s);
 }

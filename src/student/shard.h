@@ -1,5 +1,5 @@
-/* A student that ranks share (ZeRO-1): each has moments, EMA and, in BF16, master weights of its
- * own pieces alone, steps those, and gets the other weights from their owners.
+/* A network that ranks share (ZeRO-1): each rank has moments, EMA and, in BF16, master weights of
+ * its own pieces alone, steps those, and gets the other weights from their owners.
  *
  * Data flow of a step: own pieces' summed gradients (dist/reduce.h, scattered) -> sums of squares
  * by chunk, gathered, added in the order of the whole -> norm and factor as without shares, to the
@@ -20,24 +20,17 @@ wd_status wd_shard_open(wd_shard **out, wd_params *params, wd_reduce *reduce, wd
                         wd_err *err);
 void wd_shard_close(wd_shard *shard); /* NULL is allowed */
 
-/* ---- what all ranks call together ---- */
+/* ---- called by all ranks together ---- */
 
 /* sum (device, =) = sum of squares of all gradients, of which each rank has its own pieces. */
 void wd_shard_sum_squares(wd_shard *shard, float *sum, wd_queue *queue);
 
-/* Own pieces of the weights that passes read are new: to all. */
+/* Sends the rank's own pieces of the weights that passes read to all ranks. */
 void wd_shard_publish(wd_shard *shard, wd_queue *queue);
 
-/* See wd_params_collect, wd_params_show. */
-void wd_shard_collect(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
-void wd_shard_show(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
+/* ---- called by each rank by itself ---- */
 
-/* ---- what each does by itself ---- */
-
-/* See wd_params_take. */
-void wd_shard_take(wd_shard *shard, wd_params_buffer buffer, wd_queue *queue);
-
-/* Own pieces of one packed buffer = those of P. */
+/* The rank's own pieces of a packed buffer = those of P. */
 void wd_shard_copy_weights(wd_shard *shard, wd_params_buffer to, wd_queue *queue);
 
 #endif

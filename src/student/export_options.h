@@ -1,0 +1,28 @@
+/* What an exported student's folder and its card say, and how its weights are written. */
+#ifndef WD_STUDENT_EXPORT_OPTIONS_H
+#define WD_STUDENT_EXPORT_OPTIONS_H
+
+#include "student/components.h"
+#include "student/params.h"
+
+typedef struct wd_export_options {
+    wd_dtype dtype;          /* of the transformer: F32, F16 or BF16; islands stay F32 */
+    wd_params_buffer buffer; /* WD_PARAMS_EMA or WD_PARAMS_P */
+    wd_export_components components;
+    uint64_t shard_bytes_max;
+    double flow_shift;      /* of the scheduler */
+    int64_t student_steps;  /* > 0: it learnt chords (distill/chord.h), and the scheduler makes
+                             * Euler's steps, of which sampling_steps is the number */
+    int64_t sampling_steps; /* from here on for the card */
+    int64_t height, width;  /* pixels */
+    int64_t text_tokens;
+    double guidance_scale[2]; /* folded in: [0] of the only or the high-noise expert */
+    int64_t trained_steps;
+    const char *teacher_name; /* as the user gave it */
+    const char *prompt;       /* of the card's example */
+} wd_export_options;
+
+/* F32, EMA, LINK, 5 GB, shift 3, 20 steps, 512x512, 512 tokens, guidance 5. */
+wd_export_options wd_export_defaults(void);
+
+#endif
