@@ -284,9 +284,9 @@ static parts parts_of(wd_activations *s, const wd_activation_place *place, int s
 {
     const wd_dit_context context = context_of(s, samples, stream);
     const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
-    const wd_dit_stream *of = &place->stream[stream];
+    const wd_dit_stream *all = &place->stream[stream];
     return (parts){.count = next == WD_STAGE_HEAD ? 2 : 4,
-                   .at = {of->x, of->temb, of->tp, of->ctx},
+                   .at = {all->x, all->temb, all->tp, all->ctx},
                    .bytes = {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
 }
 

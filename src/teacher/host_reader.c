@@ -185,13 +185,13 @@ bool wd_host_reader_wants(wd_host_reader *r, int64_t number)
     return wanted;
 }
 
-wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *r, const wd_reading *of,
-                               wd_err *err)
+wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *r,
+                               const wd_reading *reading, wd_err *err)
 {
     const void *data;
-    WD_TRY(wd_ring_await(&data, r->ring, of->number, err));
+    WD_TRY(wd_ring_await(&data, r->ring, reading->number, err));
     uintptr_t at = (uintptr_t)data; /* a tensor's data is no const, though nobody writes this */
-    *layout = r->options.layout[of->expert][of->stage];
+    *layout = r->options.layout[reading->expert][reading->stage];
     for (int i = 0; i < layout->tensors; i++) {
         if (!layout->entry[i]) continue;
         layout->file[i].data = wd_stage_read_place((void *)at, layout->entry[i]);
@@ -200,9 +200,9 @@ wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *r, const
     return WD_OK;
 }
 
-void wd_host_reader_done(wd_host_reader *reader, const wd_reading *of)
+void wd_host_reader_done(wd_host_reader *reader, const wd_reading *reading)
 {
-    set_done(reader, of->number);
+    set_done(reader, reading->number);
 }
 
 /* ---- open and close ---- */

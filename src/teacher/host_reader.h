@@ -57,8 +57,8 @@ void wd_host_reader_wait(wd_host_reader *reader, bool waits);
 /* *layout, a copy of that stage's, gets its tensors as they were read: layout->file. They stay
  * until it is done. */
 wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *reader,
-                               const wd_reading *of, wd_err *err);
-void wd_host_reader_done(wd_host_reader *reader, const wd_reading *of);
+                               const wd_reading *reading, wd_err *err);
+void wd_host_reader_done(wd_host_reader *reader, const wd_reading *reading);
 
 /* ---- any thread ---- */
 

@@ -147,12 +147,12 @@ static wd_student_load student_of(const wd_planner_input *in)
     const wd_site_device *device = &in->site.device[in->student_device];
     const double compute = in->student_step_flops / device->flops_per_s;
     const double own = in->student_step_bytes + in->student_back_bytes;
-    const bool told = wd_site_ranks(&in->site) > 1;
+    const bool exchanges = wd_site_ranks(&in->site) > 1;
     return (wd_student_load){
         .targets = in->step_targets,
         .ahead = in->steps_ahead,
         .compute_seconds = compute,
-        .after_seconds = told ? (1 - in->final_share) * compute : 0,
+        .after_seconds = exchanges ? (1 - in->final_share) * compute : 0,
         .link_seconds = own / device->link_bytes_per_s + carried_seconds(in),
         .network_seconds = reduce_seconds(in),
     };

@@ -7,7 +7,7 @@ typedef struct dry {
     wd_tensor_table table;
     wd_dit_config config;
     wd_dtype compute;
-    bool apart;
+    bool gaps;
 } dry;
 
 static void dry_prefetch(wd_residency *self, int expert, int stage)
@@ -31,7 +31,7 @@ static wd_status dry_acquire(wd_residency *self, wd_dit_stage *out, int expert, 
         for (int k = 0; k < spec->ndim; k++) t->dim[k] = spec->dim[k];
         if (!wd_tensor_count(t)) continue;
         t->data = (void *)address;
-        address += ((wd_tensor_bytes(t) + 63) & ~(size_t)63) + (d->apart ? 64 : 0);
+        address += ((wd_tensor_bytes(t) + 63) & ~(size_t)63) + (d->gaps ? 64 : 0);
     }
     return WD_OK;
 }
@@ -56,7 +56,7 @@ static const wd_residency_vtable dry_vtable = {
 };
 
 wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config, int experts,
-                                wd_dtype compute, bool apart, wd_err *err)
+                                wd_dtype compute, bool gaps, wd_err *err)
 {
     dry *d;
     WD_TRY(wd_alloc((void **)&d, 1, sizeof *d, "a residency", err));
@@ -64,7 +64,7 @@ wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config,
         .vtable = &dry_vtable, .name = "dry", .experts = experts, .stages = wd_dit_stages(config)};
     d->config = *config;
     d->compute = compute;
-    d->apart = apart;
+    d->gaps = gaps;
     wd_status status = wd_dit_table_open(&d->table, config, err);
     if (status != WD_OK) {
         wd_free(d);

@@ -46,6 +46,6 @@ wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeli
  * pipeline. Tensors of a stage follow one another, as in a block that was copied, or lie apart, as
  * in a mapped file: products over adjacent weights are made as one. */
 wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config, int experts,
-                                wd_dtype compute, bool apart, wd_err *err);
+                                wd_dtype compute, bool gaps, wd_err *err);
 
 #endif

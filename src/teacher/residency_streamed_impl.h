@@ -104,7 +104,7 @@ wd_slot *wd_slot_await_wanted(wd_streamed *r);
 
 /* The same that follows a host's reader: an empty one for what it brings, of several the one that
  * was used first, whose work is done first; NULL: it is closing. */
-wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *of);
+wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *reading);
 
 /* What came to it is there, or has failed with slot->error; or nobody wants it any more. */
 void wd_slot_set(wd_streamed *r, wd_slot *slot, wd_slot_state state);

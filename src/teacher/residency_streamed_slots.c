@@ -164,9 +164,9 @@ wd_slot *wd_slot_await_wanted(wd_streamed *r)
     return wanted;
 }
 
-wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *of)
+wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *reading)
 {
-    const wd_stage_kind kind = wd_stage_kind_of(of->stage, r->base.stages);
+    const wd_stage_kind kind = wd_stage_kind_of(reading->stage, r->base.stages);
     wd_slot *empty = NULL;
     pthread_mutex_lock(&r->lock);
     while (!empty && !r->closing) {
@@ -178,9 +178,9 @@ wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *of)
         if (!empty) pthread_cond_wait(&r->changed, &r->lock);
     }
     if (empty) {
-        empty->expert = of->expert;
-        empty->stage = of->stage;
-        empty->asked = of->number;
+        empty->expert = reading->expert;
+        empty->stage = reading->stage;
+        empty->asked = reading->number;
         empty->state = WD_SLOT_WANTED;
     }
     pthread_mutex_unlock(&r->lock);

@@ -73,10 +73,10 @@ static wd_status measure_memory(wd_sweep_need *need, const wd_sweep_options *o, 
 }
 
 static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
-                         const wd_sweep_options *o, bool apart, wd_device *dry, wd_err *err)
+                         const wd_sweep_options *o, bool gaps, wd_device *dry, wd_err *err)
 {
     wd_residency *weights;
-    WD_TRY(wd_residency_open_dry(&weights, &o->config, 1, o->dtype, apart, err));
+    WD_TRY(wd_residency_open_dry(&weights, &o->config, 1, o->dtype, gaps, err));
     wd_status status = WD_OK;
     for (int k = 0; k < WD_STAGE_KINDS && status == WD_OK; k++)
         status = measure_kind(need, &flops[k], (wd_stage_kind)k, o, weights, dry, err);
@@ -92,8 +92,8 @@ wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
     *out = (wd_sweep_need){.granule = wd_device_traits(target)->granule};
     WD_TRY(wd_device_open_dry(&dry, target, err));
     wd_status status = measure_memory(out, &o, dry, err);
-    for (int apart = 0; apart < 2 && status == WD_OK; apart++)
-        status = measure(out, flops, &o, apart, dry, err);
+    for (int gaps = 0; gaps < 2 && status == WD_OK; gaps++)
+        status = measure(out, flops, &o, gaps, dry, err);
     if (status == WD_OK) status = wd_device_check_planned(dry, err);
     wd_device_close(dry);
     return status;

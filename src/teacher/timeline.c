@@ -39,7 +39,7 @@ typedef struct student {
     int64_t begun;
     double ready;    /* when targets of the next one are there, as far as they are made */
     double begin[2]; /* of the last one, of the one before it */
-    double told;     /* when ranks have told one another what comes of the last one */
+    double exchanged; /* when ranks have told one another what comes of the last one */
 } student;
 
 typedef struct player {
@@ -57,15 +57,15 @@ typedef struct player {
     double weights[WD_PLACED_STAGES_MAX]; /* when each stage's may be used, */
     double *slot[WD_PLACED_STAGES_MAX];   /* and the slot that they are in, or NULL */
     double *place;                        /* of all devices */
-    int sweep, sweeps, apart;
+    int sweep, sweeps, sweeps_apart;
     double from;                       /* when the sweep may begin */
     double uploaded[WD_SWEEP_UPLOADS]; /* when its last micro-batches came to the embedding */
     double launched; /* when the last one could be launched: not before the one so many before it
                       * had come there */
     int64_t entered;
     wd_timeline *out;
-    double ready[WD_PLACED_EXPERTS_MAX]
-                [WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go on; of `apart` sweeps */
+    double ready[WD_PLACED_EXPERTS_MAX][WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go
+                                                                     on; of `sweeps_apart` sweeps */
     part part[];                           /* [parts] */
 } player;
 
@@ -76,7 +76,7 @@ static double later(double a, double b)
 
 static double *ready_at(player *p, int expert, int batch)
 {
-    return &p->ready[expert][p->sweep % p->apart * p->load->batches[expert] + batch];
+    return &p->ready[expert][p->sweep % p->sweeps_apart * p->load->batches[expert] + batch];
 }
 
 static double *ready_of(player *p, const wd_sweep_entry *e)
@@ -339,7 +339,7 @@ static bool is_home(const player *p, int device)
 /* When the last step is over, as far as is known: sweeps beside it make it longer. */
 static double step_end(const player *p)
 {
-    double end = p->student.told;
+    double end = p->student.exchanged;
     for (int d = 0; d < p->parts; d++) {
         if (!is_home(p, d)) continue;
         end = later(end, p->part[d].compute.student_end);
@@ -358,7 +358,7 @@ static void begin_step(player *p)
         occupy(&p->part[d].compute, begin, load->compute_seconds);
         occupy(&p->part[d].link, then, load->link_seconds);
     }
-    s->told = then + load->network_seconds;
+    s->exchanged = then + load->network_seconds;
     s->begin[1] = s->begin[0];
     s->begin[0] = begin;
     s->ready = 0;
@@ -392,7 +392,7 @@ static double release_of(const player *p)
 /* ---- the sweep ---- */
 
 /* When a stage's weights may be used; *slot: that they are in, or NULL. */
-static double come(player *p, int expert, int stage, double **slot)
+static double acquire(player *p, int expert, int stage, double **slot)
 {
     const wd_place *place = &p->placement->place[expert][stage];
     *slot = NULL;
@@ -408,7 +408,7 @@ static void play_entry(player *p, const wd_sweep_entry *e)
     case WD_ENTRY_FETCH: /* weights come as soon as there is a slot for them */
         break;
     case WD_ENTRY_ACQUIRE:
-        p->weights[s] = come(p, e->expert, s, &p->slot[s]);
+        p->weights[s] = acquire(p, e->expert, s, &p->slot[s]);
         break;
     case WD_ENTRY_RELEASE:
         if (p->slot[s]) *p->slot[s] = p->part[e->device].compute.free;
@@ -498,7 +498,7 @@ static int whole_steps(const wd_sweep_load *load, int least)
 
 /* Sweeps between two of a state, as far as there is room for their micro-batches: more of these
  * than there are devices never wait for one another. */
-static int sweeps_apart(const wd_sweep_load *load)
+static int find_sweeps_apart(const wd_sweep_load *load)
 {
     int most = 1;
     for (int e = 0; e < WD_PLACED_EXPERTS_MAX; e++)
@@ -595,9 +595,9 @@ wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
     p->fn = fn;
     p->context = context;
     p->out = out;
-    p->apart = sweeps_apart(load);
+    p->sweeps_apart = find_sweeps_apart(load);
     const int before = BEFORE * sweeps_of_one(load);
-    p->sweeps = before + whole_steps(load, p->apart);
+    p->sweeps = before + whole_steps(load, p->sweeps_apart);
     for (p->sweep = 0; p->sweep < p->sweeps; p->sweep++) {
         p->from = release_of(p);
         const double end = play_sweep(p);
