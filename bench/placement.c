@@ -138,22 +138,22 @@ typedef struct rig {
 static wd_status place(rig *r, const teacher *t, const demand *of, const wd_sweep_options *o,
                        wd_err *err)
 {
-    wd_site site = {
+    wd_cluster cluster = {
         .ranks = of->ranks,
         .devices = r->devices.count,
         .host_bytes = SIZE_MAX,
         .batches = wd_sweep_batches(o),
     };
-    for (int d = 0; d < site.devices; d++) {
-        wd_site_device *to = &site.device[d];
+    for (int d = 0; d < cluster.devices; d++) {
+        wd_cluster_device *to = &cluster.device[d];
         double flops[WD_STAGE_KINDS];
-        *to = (wd_site_device){.bytes = wd_device_bytes_max(r->devices.device[d]),
-                               .flops_per_s = 1,
-                               .link_bytes_per_s = 1,
-                               .reads_host = d == r->devices.processor};
+        *to = (wd_cluster_device){.bytes = wd_device_bytes_max(r->devices.device[d]),
+                                  .flops_per_s = 1,
+                                  .link_bytes_per_s = 1,
+                                  .reads_host = d == r->devices.processor};
         WD_TRY(wd_sweep_need_of(&to->need, flops, o, r->devices.device[d], err));
     }
-    return wd_strategy_place(&r->placement, of->strategy, &t->size, &site, 0, err);
+    return wd_strategy_place(&r->placement, of->strategy, &t->size, &cluster, 0, err);
 }
 
 static wd_status open_rig(rig *r, const teacher *t, const demand *of, wd_err *err)

@@ -126,8 +126,8 @@ static wd_status read_files(wd_planner_input *in, const wd_pipeline *teacher, wd
     if (status == WD_OK)
         status = wd_teacher_size_of(&in->size, &teacher->dit, 2, files, WD_F32, err);
     if (status == WD_OK)
-        status = wd_rate_of_disk(&in->site.disk_bytes_per_s, wd_safetensors_at(weights[0], 0)->file,
-                                 err);
+        status = wd_rate_of_disk(&in->cluster.disk_bytes_per_s,
+                                 wd_safetensors_at(weights[0], 0)->file, err);
     for (int e = 0; e < 2; e++) wd_safetensors_close(weights[e]);
     return status;
 }
@@ -140,12 +140,12 @@ static wd_status describe(wd_planner_input *in, const wd_machine_options *o, con
     double processor = 0;
     WD_TRY(wd_rate_of_products(&processor, d->host, WD_F32, LATENT * LATENT / 2, wd_dit_width(c),
                                c->ffn_dim, err));
-    in->site.devices = d->count;
-    in->site.host_bytes = SIZE_MAX;
+    in->cluster.devices = d->count;
+    in->cluster.host_bytes = SIZE_MAX;
     for (int i = 0; i < d->count; i++) {
         const bool is_processor = i == d->processor;
         in->target[i] = d->device[i];
-        in->site.device[i] = (wd_site_device){
+        in->cluster.device[i] = (wd_cluster_device){
             .bytes = wd_device_bytes_max(d->device[i]),
             .taken = is_processor ? 0 : wd_plan_training_peak(beside, i),
             .flops_per_s = is_processor ? processor : d->list.device[i].flops_per_s,
@@ -157,7 +157,7 @@ static wd_status describe(wd_planner_input *in, const wd_machine_options *o, con
 
 static void read_map(wd_placement *out, const prediction_case *c, const wd_planner_input *in)
 {
-    *out = wd_placement_begin(&in->size, &in->site);
+    *out = wd_placement_begin(&in->size, &in->cluster);
     for (int e = 0; e < out->experts; e++)
         for (int s = 0; s < out->stages; s++) {
             const char at = c->what[e * (out->stages + 1) + s];

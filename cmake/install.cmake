@@ -39,4 +39,4 @@ install(FILES ${WD_GENERATED}/wandistiller.1 DESTINATION ${CMAKE_INSTALL_MANDIR}
 install(FILES ${WD_GENERATED}/wandistiller.bash RENAME wandistiller
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${WD_GENERATED}/_wandistiller
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/cluster-functions)

@@ -1,5 +1,5 @@
 /* The program with teachers anywhere: one student under every strategy, also when a run changes its
- * strategy in the middle; plans that hold to the byte; and a way out that works. */
+ * strategy in the middle; plans that hold to the byte; and suggestions that work. */
 #include "program.h"
 
 #include <sys/resource.h>
@@ -128,7 +128,7 @@ static int64_t planned_peak(const char *run)
 
 /* Runs the commands that a refusal offers, the first `most` of them, the best one last: its student
  * stays. Nothing in them needs quotes. */
-static void run_the_ways_out(int most)
+static void run_the_suggestions(int most)
 {
     static char offered[1 << 16], *line[5];
     int lines = 0;
@@ -173,7 +173,7 @@ static void a_plan_holds_to_the_byte(void **state)
     assert_non_null(strstr(program.err, "1 bytes are missing"));
     assert_non_null(strstr(program.err, "student first moments"));
     assert_false(wd_path_exists(wd_test_path("short")));
-    run_the_ways_out(5);
+    run_the_suggestions(5);
     assert_same_student("host", "short");
 }
 
@@ -191,7 +191,7 @@ static void measuring_leaves_no_memory(void **state)
 }
 
 /* What libraries take counts as what is planned: whatever is offered has room for that, too. */
-static void ways_out_of_host_memory_fit(void **state)
+static void suggestions_fit_in_host_memory(void **state)
 {
     (void)state;
     char bytes[32], path[256];
@@ -206,7 +206,7 @@ static void ways_out_of_host_memory_fit(void **state)
     wd_program_run(&program, RUN("host-tight"), "--host_memory", bytes, "--teacher_device_strategy",
                    "cpu");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
-    run_the_ways_out(5);
+    run_the_suggestions(5);
 }
 
 /* What `plan` says fits into host memory, `train` runs in: both count libraries and prompts. */
@@ -231,7 +231,7 @@ static void what_a_plan_asks_for_is_enough(void **state)
 }
 
 /* A window that is too large is no reason to change the student, or where the teacher lives. */
-static void a_smaller_window_is_a_way_out(void **state)
+static void a_smaller_window_is_suggested(void **state)
 {
     (void)state;
     char devices[64];
@@ -260,7 +260,7 @@ static void a_way_out_is_whole(void **state)
                    "--teacher_device_strategy", "gpu");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
     assert_non_null(strstr(program.err, negative));
-    run_the_ways_out(1);
+    run_the_suggestions(1);
     assert_true(wd_path_exists(wd_test_path("whole/run.json")));
 }
 
@@ -280,7 +280,7 @@ static void a_map_may_be_what_does_not_fit(void **state)
                        "--sample_steps", "2", "--teacher_device_map", file);
         wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
         assert_null(strstr(program.err, " --teacher_device_map "));
-        run_the_ways_out(5);
+        run_the_suggestions(5);
         assert_same_student("host", "small");
         wd_program_run(&program, RUN("small"), "--devices", "sim:64MiB,100kB", "--save_samples",
                        "--sample_steps", "2", "--teacher_device_map", file, "--host_memory",
@@ -357,7 +357,7 @@ static void a_rank_may_be_what_does_not_fit(void **state)
     (void)state;
     wd_program_run(&program, RUN("ranked"), "--devices", "sim:64MiB,100kB", "--teacher_rank", "1");
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
-    run_the_ways_out(5);
+    run_the_suggestions(5);
     assert_same_student("host", "ranked");
 }
 
@@ -642,9 +642,9 @@ int main(void)
         cmocka_unit_test(a_run_may_change_its_strategy),
         cmocka_unit_test(a_plan_holds_to_the_byte),
         cmocka_unit_test(measuring_leaves_no_memory),
-        cmocka_unit_test(ways_out_of_host_memory_fit),
+        cmocka_unit_test(suggestions_fit_in_host_memory),
         cmocka_unit_test(what_a_plan_asks_for_is_enough),
-        cmocka_unit_test(a_smaller_window_is_a_way_out),
+        cmocka_unit_test(a_smaller_window_is_suggested),
         cmocka_unit_test(a_way_out_is_whole),
         cmocka_unit_test(a_map_may_be_what_does_not_fit),
         cmocka_unit_test(what_a_map_puts_together_has_one_workspace),

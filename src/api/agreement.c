@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "api/train_site.h"
+#include "api/train_cluster.h"
 #include "core/memory.h"
 #include "student/checkpoint.h"
 
@@ -189,17 +189,17 @@ static void add_prompts(wd_agreement *a, const wd_train_setup *s)
     wd_agree_on_bytes(a, "the prompts", &hash, sizeof hash);
 }
 
-static void add_site(wd_agreement *a, const wd_site *site)
+static void add_cluster(wd_agreement *a, const wd_cluster *cluster)
 {
     double rates[2 * WD_PLACED_DEVICES_MAX + 3];
     int n = 0;
-    for (int d = 0; d < site->devices; d++) {
-        rates[n++] = site->device[d].flops_per_s;
-        rates[n++] = site->device[d].link_bytes_per_s;
+    for (int d = 0; d < cluster->devices; d++) {
+        rates[n++] = cluster->device[d].flops_per_s;
+        rates[n++] = cluster->device[d].link_bytes_per_s;
     }
-    rates[n++] = site->disk_bytes_per_s;
-    rates[n++] = site->memory_bytes_per_s;
-    rates[n++] = site->network_bytes_per_s;
+    rates[n++] = cluster->disk_bytes_per_s;
+    rates[n++] = cluster->memory_bytes_per_s;
+    rates[n++] = cluster->network_bytes_per_s;
     wd_agree_on_bytes(a, "what the machine can do", rates, (size_t)n * sizeof *rates);
 }
 
@@ -237,7 +237,7 @@ wd_status wd_train_agree(const wd_train_plan *plan, const wd_train_setup *setup,
     add_prompts(a, setup);
     WD_TRY_OUT(add_run(a, setup, err));
     WD_TRY_OUT(add_checkpoint(a, setup->resume, err));
-    add_site(a, &plan->input.site);
+    add_cluster(a, &plan->input.cluster);
     add_plan(a, &plan->chosen);
     status = wd_agreement_check(a, comm, err);
 out:

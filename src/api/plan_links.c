@@ -63,7 +63,7 @@ static void say_links(wd_page *page, const wd_train_plan *plan, const wd_strateg
     name_of(name, &most, plan, of);
     wd_page_say(page, "  %-44s", name);
     say_cell(page, most.bytes);
-    if (plan->input.site.ranks > 1) {
+    if (plan->input.cluster.ranks > 1) {
         wd_page_say(page, " %9d", links);
         if (most.gradients > 0) say_cell(page, most.gradients);
     }
@@ -73,7 +73,7 @@ static void say_links(wd_page *page, const wd_train_plan *plan, const wd_strateg
 void wd_plan_links_say(wd_page *page, const wd_train_plan *plan, const wd_strategy_plan *of)
 {
     const wd_traffic *traffic = wd_planner_traffic(plan->planner, of);
-    const bool many = plan->input.site.ranks > 1;
+    const bool many = plan->input.cluster.ranks > 1;
     if (!traffic->links) return;
     wd_page_say(page, "\n%s, by what moves in a step%s:\n  %-44s %9s%s\n",
                 wd_strategy_name(of->strategy), many ? ", over the link that has most of it" : "",
@@ -98,11 +98,11 @@ static const char *numbered(char out[NAME], const char *what, int number)
 static const char *begin_of(char out[NAME], const wd_link *link, const wd_train_plan *plan,
                             const wd_strategy_plan *of)
 {
-    const bool alike = of->placement.each || plan->input.site.ranks <= 1;
+    const bool alike = of->placement.each || plan->input.cluster.ranks <= 1;
     switch (link->kind) {
     case WD_LINK_READ:
-        return alike || plan->input.site.hosts <= 1 ? "disk"
-                                                    : numbered(out, "disk of host", link->from);
+        return alike || plan->input.cluster.hosts <= 1 ? "disk"
+                                                       : numbered(out, "disk of host", link->from);
     case WD_LINK_NEAR:
     case WD_LINK_FAR:
         return alike ? "each rank" : numbered(out, "rank", link->from);

@@ -60,11 +60,11 @@ static wd_plan_phase later_phase(const wd_memory_plan *items, int place)
 
 static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan *items, int place)
 {
-    const wd_site *site = &t->plan->input.site;
+    const wd_cluster *cluster = &t->plan->input.cluster;
     const wd_plan_phase later = later_phase(items, place);
     *c = (column){.place = place};
-    c->budget = place == WD_PLAN_HOST ? site->host_bytes : site->device[place].bytes;
-    c->peak = place == WD_PLAN_HOST ? wd_placed_host_peak(&t->shown->bytes, site)
+    c->budget = place == WD_PLAN_HOST ? cluster->host_bytes : cluster->device[place].bytes;
+    c->peak = place == WD_PLAN_HOST ? wd_placed_host_peak(&t->shown->bytes, cluster)
                                     : wd_train_plan_peak(t->plan, t->shown, place);
     for (int round = 0; round < 2; round++) /* what is there while training is below */
         for (int i = 0; i < items->items; i++) {

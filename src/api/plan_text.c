@@ -31,22 +31,23 @@ static bool has_pools(const wd_devices *d)
 
 /* ---- what is planned ---- */
 
-static bool are_alike(const wd_site_device *a, const wd_site_device *b)
+static bool are_alike(const wd_cluster_device *a, const wd_cluster_device *b)
 {
     return a->bytes == b->bytes && a->flops_per_s == b->flops_per_s &&
            a->link_bytes_per_s == b->link_bytes_per_s;
 }
 
 /* Devices but the processor, neighbours that are alike together. */
-static void say_pools(wd_page *p, const wd_devices *d, const wd_site *site)
+static void say_pools(wd_page *p, const wd_devices *d, const wd_cluster *cluster)
 {
     char bytes[CELL];
     wd_page_say(p, "devices ");
     for (int i = 0, last; i < d->count; i = last + 1) {
-        const wd_site_device *s = &site->device[i];
+        const wd_cluster_device *s = &cluster->device[i];
         last = i;
         if (!is_pool(d, i)) continue;
-        while (last + 1 < d->count && is_pool(d, last + 1) && are_alike(s, &site->device[last + 1]))
+        while (last + 1 < d->count && is_pool(d, last + 1) &&
+               are_alike(s, &cluster->device[last + 1]))
             last++;
         wd_page_say(p, " %s%s%s %s%s (%.3g TFLOP/s, link %.3g GB/s),", d->name[i],
                     last > i ? " to " : "", last > i ? d->name[last] : "",
@@ -82,19 +83,19 @@ static void say_head(wd_page *p, const wd_plan_table *t)
                 billions(&m->student), m->student_dtype == WD_BF16 ? "bf16" : "fp32", m->batch,
                 m->accumulation, m->checkpointing ? ", checkpointing" : "", o->width, o->height,
                 m->text_tokens, m->trajectory.slots);
-    const wd_site *site = &t->plan->input.site;
-    if (site->ranks > 1)
+    const wd_cluster *cluster = &t->plan->input.cluster;
+    if (cluster->ranks > 1)
         wd_page_say(
             p,
             "ranks    %d on %d host%s: a global batch of %.0f; %.3g GB/s from host to host, "
             "%.3g within one. Of each rank:\n",
-            site->ranks, site->hosts, site->hosts > 1 ? "s" : "", t->plan->step_samples,
-            site->network_bytes_per_s * 1e-9, site->memory_bytes_per_s * 1e-9);
-    say_pools(p, d, site);
+            cluster->ranks, cluster->hosts, cluster->hosts > 1 ? "s" : "", t->plan->step_samples,
+            cluster->network_bytes_per_s * 1e-9, cluster->memory_bytes_per_s * 1e-9);
+    say_pools(p, d, cluster);
     wd_page_say(p, " cpu (%.3g TFLOP/s), host memory %s, disk %.3g GB/s\n",
-                site->device[d->processor].flops_per_s * 1e-12,
-                wd_bytes_text(bytes, sizeof bytes, site->host_bytes),
-                site->disk_bytes_per_s * 1e-9);
+                cluster->device[d->processor].flops_per_s * 1e-12,
+                wd_bytes_text(bytes, sizeof bytes, cluster->host_bytes),
+                cluster->disk_bytes_per_s * 1e-9);
     say_beside(p, d);
     wd_page_say(p, "\n");
 }
@@ -127,7 +128,7 @@ static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
     char fits[64], limit[64], window[64];
     const wd_devices *d = t->plan->devices;
     const wd_strategy_plan *s = &t->strategy[k];
-    const bool many = t->plan->input.site.ranks > 1;
+    const bool many = t->plan->input.cluster.ranks > 1;
     const bool is_best = s->fits && s->strategy == t->best->strategy;
     wd_page_say(p, "%c %-11s ", is_best ? '*' : ' ', wd_strategy_name(s->strategy));
     if (s->objection) {
@@ -146,7 +147,7 @@ static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
         say_bytes(p, s->step_bytes[WD_LINK_ACROSS]);
     }
     if (many) say_bytes(p, s->step_bytes_sent);
-    say_bytes(p, (double)wd_placed_host_peak(&s->bytes, &t->plan->input.site));
+    say_bytes(p, (double)wd_placed_host_peak(&s->bytes, &t->plan->input.cluster));
     for (int i = 0; i < d->count; i++)
         if (is_pool(d, i)) say_bytes(p, (double)wd_train_plan_peak(t->plan, s, i));
     wd_page_say(p, "\n");
@@ -166,7 +167,7 @@ static void say_less(wd_page *p, const wd_machine_options *m)
 static void say_strategies(wd_page *p, const wd_plan_table *t)
 {
     const wd_devices *d = t->plan->devices;
-    const bool many = t->plan->input.site.ranks > 1;
+    const bool many = t->plan->input.cluster.ranks > 1;
     const char *small = wd_train_plan_lacks_to_encode(t->plan);
     char length[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT];
     wd_page_say(p, "  %-11s %-24s %8s %9s", "strategy", "fits", "window", "s/step");
@@ -216,7 +217,7 @@ static const wd_placed_device *fullest(const wd_train_plan *plan, const wd_strat
                                        int device)
 {
     const wd_placed_device *most = &of->bytes.device[device];
-    for (int d = device; d < of->bytes.devices; d += plan->input.site.devices)
+    for (int d = device; d < of->bytes.devices; d += plan->input.cluster.devices)
         if (wd_placed_total(&of->bytes.device[d]) > wd_placed_total(most))
             most = &of->bytes.device[d];
     return most;
@@ -227,7 +228,7 @@ wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *
     wd_memory_plan items = {0};
     const wd_memory_plan *beside = &plan->beside;
     const wd_plan_phase now = WD_PLAN_TRAINING;
-    const size_t ranks = (size_t)wd_site_host_ranks(&plan->input.site);
+    const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
     wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST, of->bytes.host_weights / ranks);
     wd_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST,
                 of->bytes.host_reading / ranks);
@@ -280,7 +281,7 @@ static void say_items(wd_page *p, const wd_plan_table *t)
     const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
     const wd_devices *d = t->plan->devices;
     wd_page_say(p, "%s, by what it is%s:\n  %-44s %9s", wd_strategy_name(t->shown->strategy),
-                t->plan->input.site.ranks > 1
+                t->plan->input.cluster.ranks > 1
                     ? ", of the fullest rank; of what a host's ranks share "
                       "its part"
                     : "",
@@ -310,11 +311,11 @@ wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err
 json_t *wd_plan_table_json(const wd_plan_table *table)
 {
     const wd_devices *d = table->plan->devices;
-    const wd_site *site = &table->plan->input.site;
+    const wd_cluster *cluster = &table->plan->input.cluster;
     const wd_memory_plan *beside = &table->plan->beside;
     json_t *devices = json_array(), *strategies = json_array(), *items = json_array();
     for (int i = 0; i < d->count; i++) {
-        const wd_site_device *s = &site->device[i];
+        const wd_cluster_device *s = &cluster->device[i];
         json_t *device = json_pack("{s:s, s:f}", "name", d->name[i], "flops_per_s", s->flops_per_s);
         if (is_pool(d, i)) {
             json_object_set_new(device, "bytes", json_integer((json_int_t)s->bytes));
@@ -340,12 +341,13 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
-        "ranks", site->ranks, "hosts", site->hosts, "samples_per_step", table->plan->step_samples,
-        "devices", devices, "host_bytes", (json_int_t)site->host_bytes, "disk_bytes_per_s",
-        site->disk_bytes_per_s, "memory_bytes_per_s", site->memory_bytes_per_s,
-        "network_bytes_per_s", site->network_bytes_per_s, "beside", items, "strategies", strategies,
-        "recommended", table->best->fits ? wd_strategy_name(table->best->strategy) : NULL,
-        "train_takes", wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
+        "ranks", cluster->ranks, "hosts", cluster->hosts, "samples_per_step",
+        table->plan->step_samples, "devices", devices, "host_bytes",
+        (json_int_t)cluster->host_bytes, "disk_bytes_per_s", cluster->disk_bytes_per_s,
+        "memory_bytes_per_s", cluster->memory_bytes_per_s, "network_bytes_per_s",
+        cluster->network_bytes_per_s, "beside", items, "strategies", strategies, "recommended",
+        table->best->fits ? wd_strategy_name(table->best->strategy) : NULL, "train_takes",
+        wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
         wd_train_plan_lacks_to_encode(table->plan), "sample_sheets",
         table->setup->trainer.samples.count > 0);
 }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/train_site.h"
+#include "api/train_cluster.h"
 #include "wan/schedule.h"
 
 /* `auto` draws sheets where one takes less than this share of the time between two. */
@@ -68,7 +68,7 @@ static wd_status share_of_time(double *out, const wd_train_plan *p, const wd_tra
                                wd_err *err)
 {
     const wd_strategy_plan *of = &p->chosen;
-    const wd_site_device *device = p->input.site.device;
+    const wd_cluster_device *device = p->input.cluster.device;
     const double interval = interval_seconds(&s->options, of);
     const double sheets = fmax(1, run_seconds(&s->options, of) / interval);
     const double student = p->beside.sheet.student / device[p->input.student_device].flops_per_s;
@@ -89,7 +89,7 @@ static wd_status leave_out(wd_train_plan *without, const wd_train_plan *plan,
 {
     *without = *plan;
     without->planner = NULL;
-    WD_TRY(wd_train_site_leave_out_sheets(without, setup, err));
+    WD_TRY(wd_train_cluster_leave_out_sheets(without, setup, err));
     return wd_train_plan_choose(without, err);
 }
 

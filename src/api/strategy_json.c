@@ -29,14 +29,15 @@ static json_t *device_json(const wd_train_plan *plan, const wd_strategy_plan *of
 {
     char name[32];
     const wd_placed_device *b = &of->bytes.device[d];
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name",
-        wd_train_plan_device(name, plan, of, d), "weights", (json_int_t)b->weights, "streaming",
-        (json_int_t)b->streaming, "widening", (json_int_t)b->widening, "activations",
-        (json_int_t)b->activations, "workspace", (json_int_t)b->workspace, "beside",
-        (json_int_t)wd_site_at(&plan->input.site, d)->taken, "opening", (json_int_t)b->opening,
-        "peak", (json_int_t)wd_placed_peak(&of->bytes, &plan->input.site, d), "missing",
-        (json_int_t)of->missing[d]);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name",
+                     wd_train_plan_device(name, plan, of, d), "weights", (json_int_t)b->weights,
+                     "streaming", (json_int_t)b->streaming, "widening", (json_int_t)b->widening,
+                     "activations", (json_int_t)b->activations, "workspace",
+                     (json_int_t)b->workspace, "beside",
+                     (json_int_t)wd_cluster_at(&plan->input.cluster, d)->taken, "opening",
+                     (json_int_t)b->opening, "peak",
+                     (json_int_t)wd_placed_peak(&of->bytes, &plan->input.cluster, d), "missing",
+                     (json_int_t)of->missing[d]);
 }
 
 /* Per step. */
@@ -54,8 +55,8 @@ static json_t *host_json(const wd_train_plan *plan, const wd_strategy_plan *of)
                      (json_int_t)of->bytes.host_weights, "host_reading",
                      (json_int_t)of->bytes.host_reading, "host_mapped",
                      (json_int_t)of->mapped_bytes, "host_peak",
-                     (json_int_t)wd_placed_host_peak(&of->bytes, &plan->input.site), "host_missing",
-                     (json_int_t)of->host_missing);
+                     (json_int_t)wd_placed_host_peak(&of->bytes, &plan->input.cluster),
+                     "host_missing", (json_int_t)of->host_missing);
 }
 
 json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *of)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/train_site.h"
+#include "api/train_cluster.h"
 #include "core/memory.h"
 #include "io/json.h"
 #include "teacher/device_map.h"
@@ -12,8 +12,8 @@
 /* The devices that a map may name: those of all ranks, numbered as if they were one's. A processor
  * is named where there is nothing else: beside others "cpu" is host memory. */
 typedef struct named {
-    char text[WD_SITE_DEVICES_MAX][16];
-    const char *name[WD_SITE_DEVICES_MAX];
+    char text[WD_CLUSTER_DEVICES_MAX][16];
+    const char *name[WD_CLUSTER_DEVICES_MAX];
     int count, own; /* of all ranks, of each */
 } named;
 
@@ -77,7 +77,7 @@ wd_status wd_teacher_map_open(wd_teacher_map *out, const wd_train_setup *setup,
     const int ranks = wd_train_ranks(setup);
     *out = (wd_teacher_map){.text_encoder = devices->processor, .vae = devices->processor};
     if (!path) return WD_OK;
-    if (ranks * devices->count > WD_SITE_DEVICES_MAX)
+    if (ranks * devices->count > WD_CLUSTER_DEVICES_MAX)
         return wd_fail(err, WD_UNSUPPORTED, "%s: %d ranks have too many devices for a map", path,
                        ranks);
     WD_TRY(wd_alloc((void **)&names, 1, sizeof *names, "names of devices", err));

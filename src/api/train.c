@@ -18,8 +18,8 @@
 #include "api/text_plan.h"
 #include "api/traffic_report.h"
 #include "api/train_plan.h"
-#include "api/train_site.h"
-#include "api/way_out.h"
+#include "api/train_cluster.h"
+#include "api/suggestions.h"
 #include "core/host.h"
 #include "core/host_meter.h"
 #include "core/log.h"
@@ -80,7 +80,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
         wd_log(WD_LOG_WARNING, "%s", line);
     wd_memory_report_plan(plan, devices);
-    return wd_way_out_check(where, plan, s, err);
+    return wd_suggestions_check(where, plan, s, err);
 }
 
 /* ---- run.json ---- */
@@ -237,7 +237,7 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     wd_memory_witness_begin(witness);
     status = run_planned(out, s, &where, &map, err);
     wd_on_shortage(NULL, NULL);
-    if (status == WD_OUT_OF_MEMORY) wd_way_out_report(&where, s, witness, err);
+    if (status == WD_OUT_OF_MEMORY) wd_suggestions_report(&where, s, witness, err);
     if (status != WD_OK) goto out;
     if (meter) {
         const size_t most = wd_host_meter_peak(meter), before = s->bytes_before;

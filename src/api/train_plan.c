@@ -7,7 +7,7 @@
 
 #include "api/memory_report.h"
 #include "api/sheets.h"
-#include "api/train_site.h"
+#include "api/train_cluster.h"
 #include "core/memory.h"
 #include "dev/ops.h"
 #include "teacher/teacher_size.h"
@@ -123,14 +123,14 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
 {
     wd_machine_options *m = &s->trainer.machine;
     WD_TRY(choose_strategy(p, s, err));
-    WD_TRY(wd_train_site_budgets(p, s, like, err));
+    WD_TRY(wd_train_cluster_budgets(p, s, like, err));
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
     WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &m->trajectory,
                                  p->input.sweep.boundary_timestep, err));
     p->input.expert = p->expert;
     if (p->map.given) p->input.custom = &p->map.placement;
-    WD_TRY(wd_train_site_rates(p, s, like, err));
+    WD_TRY(wd_train_cluster_rates(p, s, like, err));
     WD_TRY(wd_train_plan_choose(p, err));
     follow(m, &p->chosen);
     return WD_OK;
@@ -153,7 +153,7 @@ wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devic
 
 wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err)
 {
-    WD_TRY(wd_train_site_count_program(plan, setup, err));
+    WD_TRY(wd_train_cluster_count_program(plan, setup, err));
     wd_planner_close(plan->planner);
     plan->planner = NULL;
     WD_TRY(wd_train_plan_choose(plan, err));
@@ -217,10 +217,10 @@ double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_
 
 size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *of, int device)
 {
-    const wd_site *site = &plan->input.site;
+    const wd_cluster *cluster = &plan->input.cluster;
     size_t most = 0;
-    for (int d = device; d < of->bytes.devices; d += site->devices) {
-        const size_t peak = wd_placed_peak(&of->bytes, site, d);
+    for (int d = device; d < of->bytes.devices; d += cluster->devices) {
+        const size_t peak = wd_placed_peak(&of->bytes, cluster, d);
         if (peak > most) most = peak;
     }
     return most;
@@ -229,7 +229,7 @@ size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *of,
 const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan)
 {
     const wd_devices *d = plan->devices;
-    const size_t ranks = (size_t)wd_site_host_ranks(&plan->input.site);
+    const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
     wd_memory_plan text = plan->text;
     wd_plan_add(&text, "program", WD_PLAN_PROGRAM, WD_PLAN_HOST, plan->program_bytes);
     for (int i = 0; i < d->count; i++)
@@ -267,8 +267,8 @@ void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
                         const wd_strategy_plan *of)
 {
     char limit[64], reason[96], ranks[64] = "";
-    if (plan->input.site.ranks > 1)
-        snprintf(ranks, sizeof ranks, " on %d ranks, %.3g samples/s", plan->input.site.ranks,
+    if (plan->input.cluster.ranks > 1)
+        snprintf(ranks, sizeof ranks, " on %d ranks, %.3g samples/s", plan->input.cluster.ranks,
                  wd_train_plan_samples_per_s(plan, of));
     snprintf(out, out_bytes,
              "teacher: %s%s, window %" PRId64 ", %" PRId64

@@ -1,4 +1,4 @@
-/* The rates of a run's site: see api/train_site.h. */
+/* The rates of a run's cluster: see api/train_cluster.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "api/rate_cache.h"
-#include "api/train_site.h"
+#include "api/train_cluster.h"
 #include "core/memory.h"
 #include "teacher/rates.h"
 
@@ -141,10 +141,10 @@ static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
 /* What is stated, else as in `like`, whose links are these and whose products are of the same dtype
  * if `same`; else measured. A host's processor and memory are shared by its ranks; where these are
  * measured without the others, that is reckoned in here. */
-static wd_status device_rates(gauge *g, int i, const wd_site *like, bool same, wd_err *err)
+static wd_status device_rates(gauge *g, int i, const wd_cluster *like, bool same, wd_err *err)
 {
     const wd_devices *d = g->plan->devices;
-    wd_site_device *to = &g->plan->input.site.device[i];
+    wd_cluster_device *to = &g->plan->input.cluster.device[i];
     const wd_device_spec *spec = i < d->list.count ? &d->list.device[i] : NULL;
     const double all = host_ranks(g->setup), unseen = wd_train_has_others(g->setup) ? 1 : all;
     to->flops_per_s = spec ? spec->flops_per_s : d->list.processor_flops_per_s;
@@ -171,32 +171,32 @@ static wd_status device_rates(gauge *g, int i, const wd_site *like, bool same, w
 static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
 {
     wd_train_plan *p = g->plan;
-    wd_site *site = &p->input.site;
+    wd_cluster *cluster = &p->input.cluster;
     const bool same = like && like->input.sweep.dtype == p->input.sweep.dtype;
-    for (int i = 0; i < site->devices; i++)
-        WD_TRY(device_rates(g, i, like ? &like->input.site : NULL, same, err));
-    WD_TRY(wd_bandwidth_parse(&site->network_bytes_per_s, "--network_bandwidth",
+    for (int i = 0; i < cluster->devices; i++)
+        WD_TRY(device_rates(g, i, like ? &like->input.cluster : NULL, same, err));
+    WD_TRY(wd_bandwidth_parse(&cluster->network_bytes_per_s, "--network_bandwidth",
                               g->setup->options.network_bandwidth, err));
     if (like) {
-        site->disk_bytes_per_s = like->input.site.disk_bytes_per_s;
-        site->memory_bytes_per_s = like->input.site.memory_bytes_per_s;
+        cluster->disk_bytes_per_s = like->input.cluster.disk_bytes_per_s;
+        cluster->memory_bytes_per_s = like->input.cluster.memory_bytes_per_s;
         return WD_OK;
     }
-    if (site->ranks > 1) WD_TRY(memory_rate(&site->memory_bytes_per_s, g, err));
-    return disk_rate(&site->disk_bytes_per_s, g, err);
+    if (cluster->ranks > 1) WD_TRY(memory_rate(&cluster->memory_bytes_per_s, g, err));
+    return disk_rate(&cluster->disk_bytes_per_s, g, err);
 }
 
 /* The slowest of all ranks'. */
 static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
 {
-    wd_site *all, *site = &p->input.site;
-    WD_TRY(wd_train_gather((void **)&all, site, sizeof *site, comm, err));
+    wd_cluster *all, *cluster = &p->input.cluster;
+    WD_TRY(wd_train_gather((void **)&all, cluster, sizeof *cluster, comm, err));
     for (int r = 0; r < comm->ranks; r++) {
-        site->disk_bytes_per_s = fmin(site->disk_bytes_per_s, all[r].disk_bytes_per_s);
-        site->memory_bytes_per_s = fmin(site->memory_bytes_per_s, all[r].memory_bytes_per_s);
-        for (int d = 0; d < site->devices; d++) {
-            const wd_site_device *other = &all[r].device[d];
-            wd_site_device *to = &site->device[d];
+        cluster->disk_bytes_per_s = fmin(cluster->disk_bytes_per_s, all[r].disk_bytes_per_s);
+        cluster->memory_bytes_per_s = fmin(cluster->memory_bytes_per_s, all[r].memory_bytes_per_s);
+        for (int d = 0; d < cluster->devices; d++) {
+            const wd_cluster_device *other = &all[r].device[d];
+            wd_cluster_device *to = &cluster->device[d];
             to->flops_per_s = fmin(to->flops_per_s, other->flops_per_s);
             to->link_bytes_per_s = fmin(to->link_bytes_per_s, other->link_bytes_per_s);
         }
@@ -205,8 +205,8 @@ static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_train_site_rates(wd_train_plan *p, const wd_train_setup *s, const wd_train_plan *like,
-                              wd_err *err)
+wd_status wd_train_cluster_rates(wd_train_plan *p, const wd_train_setup *s,
+                                 const wd_train_plan *like, wd_err *err)
 {
     gauge g = {.plan = p, .setup = s};
     wd_rate_cache_open(&g.cache);

@@ -95,7 +95,7 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
     uint8_t *expert;
     wd_planner_input in = {
         .size = size_of(&s->machine),
-        .site = {.devices = d->count, .host_bytes = SIZE_MAX, .disk_bytes_per_s = 1e9},
+        .cluster = {.devices = d->count, .host_bytes = SIZE_MAX, .disk_bytes_per_s = 1e9},
         .sweep = wd_machine_sweep_options(&s->machine),
         .trajectories = s->machine.trajectory.slots,
         .slots = s->slots,
@@ -105,10 +105,10 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
     };
     for (int i = 0; i < d->count; i++) {
         in.target[i] = d->device[i];
-        in.site.device[i] = (wd_site_device){.bytes = SIZE_MAX / 2,
-                                             .flops_per_s = 1e9,
-                                             .link_bytes_per_s = 1e9,
-                                             .reads_host = i == d->processor};
+        in.cluster.device[i] = (wd_cluster_device){.bytes = SIZE_MAX / 2,
+                                                   .flops_per_s = 1e9,
+                                                   .link_bytes_per_s = 1e9,
+                                                   .reads_host = i == d->processor};
     }
     wd_test_ok(wd_trajectory_experts(&expert, &in.rounds, &s->machine.trajectory,
                                      in.sweep.boundary_timestep, &err),

@@ -244,16 +244,16 @@ static void check_planner(const size_t planned[ACCELERATORS], const wd_machine_o
     double flops[WD_STAGE_KINDS];
     const wd_teacher_size size = size_of(o);
     const wd_sweep_options sweep = wd_machine_sweep_options(o);
-    wd_site site = {.devices = devices->count, .batches = wd_sweep_batches(&sweep)};
-    for (int d = 0; d < site.devices; d++) {
-        wd_site_device *to = &site.device[d];
+    wd_cluster cluster = {.devices = devices->count, .batches = wd_sweep_batches(&sweep)};
+    for (int d = 0; d < cluster.devices; d++) {
+        wd_cluster_device *to = &cluster.device[d];
         to->reads_host = d == devices->processor;
         to->taken = to->reads_host ? 0 : wd_plan_training_peak(beside, d);
         wd_test_ok(wd_sweep_need_of(&to->need, flops, &sweep, devices->device[d], &err), &err);
     }
-    const wd_placed_bytes bytes = wd_placement_bytes(p, &size, &site);
+    const wd_placed_bytes bytes = wd_placement_bytes(p, &size, &cluster);
     for (int d = 0; d < ACCELERATORS; d++)
-        assert_int_equal(wd_placed_peak(&bytes, &site, d), planned[d]);
+        assert_int_equal(wd_placed_peak(&bytes, &cluster, d), planned[d]);
 }
 
 /* Opens devices that have no room. */

@@ -202,7 +202,7 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
     o.comm = (wd_comm *)(uintptr_t)like;
     wd_planner_input in = {
         .size = size_of_files(&o),
-        .site = site_of(d, s->ranks),
+        .cluster = cluster_of(d, s->ranks),
         .sweep = wd_machine_sweep_options(&o),
         .trajectories = o.trajectory.slots,
         .rounds = TRAJECTORY,
@@ -214,11 +214,11 @@ static wd_planner_input input_of(const scene *s, const wd_devices *d, const wd_c
         .student_back_bytes = wd_machine_back_bytes(&o),
         .custom = s->strategy == WD_STRATEGY_custom ? &s->custom : NULL,
     };
-    in.site.hosts = 1;
-    in.site.disk_bytes_per_s = 1e9;
+    in.cluster.hosts = 1;
+    in.cluster.disk_bytes_per_s = 1e9;
     for (int i = 0; i < d->count; i++) {
         in.target[i] = d->device[i];
-        in.site.device[i].flops_per_s = in.site.device[i].link_bytes_per_s = 1e9;
+        in.cluster.device[i].flops_per_s = in.cluster.device[i].link_bytes_per_s = 1e9;
     }
     if (s->ranks == 1) return in;
     HARNESS_OK(wd_plan_machine(&beside, &o, &(wd_samples_options){0}, d, NULL, err));

@@ -68,15 +68,15 @@ static inline void random_window(wd_machine_options *o)
     o->micro_batch = between(1, o->window);
 }
 
-static inline wd_placement random_placement(const wd_teacher_size *size, const wd_site *site)
+static inline wd_placement random_placement(const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    wd_placement p = wd_placement_begin(size, site);
+    wd_placement p = wd_placement_begin(size, cluster);
     p.slots = (int)between(2, 4);
     for (int e = 0; e < p.experts; e++)
         for (int s = 0; s < p.stages; s++) {
-            const int d = (int)between(0, site->devices - 1);
+            const int d = (int)between(0, cluster->devices - 1);
             wd_home home = (wd_home)between(WD_HOME_DEVICE, WD_HOME_DISK);
-            if (home == WD_HOME_HOST && site->device[d].reads_host) home = WD_HOME_DEVICE;
+            if (home == WD_HOME_HOST && cluster->device[d].reads_host) home = WD_HOME_DEVICE;
             p.place[e][s] = (wd_place){home, d};
         }
     return p;
@@ -112,14 +112,14 @@ static inline wd_placement place(wd_strategy strategy, const wd_machine_options 
         for (int e = 0; e < size.experts; e++)
             sum += size.stage[e][s].device + size.stage[e][s].widened;
     }
-    wd_site site = {.devices = ACCELERATORS + 1, .host_bytes = SIZE_MAX, .batches = 4};
+    wd_cluster cluster = {.devices = ACCELERATORS + 1, .host_bytes = SIZE_MAX, .batches = 4};
     for (int d = 0; d <= ACCELERATORS; d++)
-        site.device[d] = (wd_site_device){.bytes = sum / 2,
-                                          .flops_per_s = 1,
-                                          .link_bytes_per_s = 1,
-                                          .reads_host = d == ACCELERATORS};
-    if (strategy == WD_STRATEGY_custom) return random_placement(&size, &site);
-    wd_test_ok(wd_strategy_place(&p, strategy, &size, &site, 1, &err), &err);
+        cluster.device[d] = (wd_cluster_device){.bytes = sum / 2,
+                                                .flops_per_s = 1,
+                                                .link_bytes_per_s = 1,
+                                                .reads_host = d == ACCELERATORS};
+    if (strategy == WD_STRATEGY_custom) return random_placement(&size, &cluster);
+    wd_test_ok(wd_strategy_place(&p, strategy, &size, &cluster, 1, &err), &err);
     return p;
 }
 

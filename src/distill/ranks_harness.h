@@ -74,14 +74,14 @@ static inline wd_teacher_size size_of(const wd_pipeline *teacher, wd_dtype stora
 }
 
 /* ... on `devices` of each of `ranks`, which have room for all of it. */
-static inline wd_site site_of(const wd_devices *devices, int ranks)
+static inline wd_cluster cluster_of(const wd_devices *devices, int ranks)
 {
-    wd_site site = {
+    wd_cluster cluster = {
         .ranks = ranks, .devices = devices->count, .host_bytes = SIZE_MAX, .batches = 6};
-    for (int d = 0; d < site.devices; d++)
-        site.device[d] = (wd_site_device){
+    for (int d = 0; d < cluster.devices; d++)
+        cluster.device[d] = (wd_cluster_device){
             .bytes = SIZE_MAX / 2, .flops_per_s = 1, .reads_host = d == devices->processor};
-    return site;
+    return cluster;
 }
 
 /* ---- a rank's machine ---- */

@@ -31,8 +31,8 @@ static wd_placement placement_of(const demand *of, const wd_devices *d)
 {
     wd_placement p;
     const wd_teacher_size size = size_of(&teacher, of->machine.teacher_dtype);
-    const wd_site site = site_of(d, of->ranks);
-    HARNESS_OK(wd_strategy_place(&p, of->strategy, &size, &site, of->ranks > 1, err));
+    const wd_cluster cluster = cluster_of(d, of->ranks);
+    HARNESS_OK(wd_strategy_place(&p, of->strategy, &size, &cluster, of->ranks > 1, err));
     return p;
 }
 

@@ -72,7 +72,7 @@ static int64_t driver_stops(void)
 
 typedef struct rig {
     wd_devices devices;
-    wd_site site;
+    wd_cluster cluster;
 } rig;
 
 /* `list`: as --devices says it. */
@@ -80,15 +80,15 @@ static void open_rig(rig *r, const char *list)
 {
     wd_err err;
     wd_test_ok(wd_devices_open(&r->devices, list, THREADS, &err), &err);
-    r->site = (wd_site){.devices = r->devices.count,
-                        .host_bytes = SIZE_MAX,
-                        .disk_bytes_per_s = 1e9,
-                        .batches = SLOTS};
+    r->cluster = (wd_cluster){.devices = r->devices.count,
+                              .host_bytes = SIZE_MAX,
+                              .disk_bytes_per_s = 1e9,
+                              .batches = SLOTS};
     for (int d = 0; d < r->devices.count; d++)
-        r->site.device[d] = (wd_site_device){.bytes = SIZE_MAX / 2,
-                                             .flops_per_s = 1e9,
-                                             .link_bytes_per_s = 1e9,
-                                             .reads_host = d == r->devices.processor};
+        r->cluster.device[d] = (wd_cluster_device){.bytes = SIZE_MAX / 2,
+                                                   .flops_per_s = 1e9,
+                                                   .link_bytes_per_s = 1e9,
+                                                   .reads_host = d == r->devices.processor};
 }
 
 /* Of a queue that the teacher does not use. */
@@ -198,7 +198,7 @@ static wd_placement placed(wd_strategy strategy, const wd_teacher_size *size, co
     wd_err err;
     wd_placement p;
     open_rig(&r, list);
-    wd_test_ok(wd_strategy_place(&p, strategy, size, &r.site, 0, &err), &err);
+    wd_test_ok(wd_strategy_place(&p, strategy, size, &r.cluster, 0, &err), &err);
     close_rig(&r);
     return p;
 }
@@ -221,8 +221,8 @@ static wd_placement mixed(const wd_teacher_size *size)
     static const wd_place places[] = {{WD_HOME_DEVICE, 2}, {WD_HOME_HOST, 0}, {WD_HOME_DISK, 1},
                                       {WD_HOME_DEVICE, 1}, {WD_HOME_DISK, 0}, {WD_HOME_DEVICE, 0},
                                       {WD_HOME_HOST, 0}};
-    const wd_site site = {.devices = 3};
-    wd_placement p = wd_placement_begin(size, &site);
+    const wd_cluster cluster = {.devices = 3};
+    wd_placement p = wd_placement_begin(size, &cluster);
     for (int e = 0; e < 2; e++)
         for (int s = 0; s < p.stages; s++) p.place[e][s] = places[(size_t)(s + 3 * e) % 7];
     return p;
@@ -292,8 +292,8 @@ static void who_waits_keeps_its_place(void **state)
     wd_machine_options options = options_of(&teacher);
     outcome want = expected(options), got;
     const wd_teacher_size size = size_of(WD_F32);
-    const wd_site site = {.devices = 3};
-    wd_placement p = wd_placement_begin(&size, &site);
+    const wd_cluster cluster = {.devices = 3};
+    wd_placement p = wd_placement_begin(&size, &cluster);
     for (int e = 0; e < 2; e++)
         for (int s = 0; s < p.stages; s++) p.place[e][s] = (wd_place){WD_HOME_DEVICE, 1};
     p.place[0][0].device = p.place[0][2].device = p.place[1][0].device = 0;

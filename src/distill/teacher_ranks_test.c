@@ -51,15 +51,15 @@ typedef struct rank_job {
 
 /* All of it: homes of all kinds on devices of all ranks, processors too, from one to the other and
  * back, experts apart. */
-static wd_placement mixed(const wd_teacher_size *size, const wd_site *site)
+static wd_placement mixed(const wd_teacher_size *size, const wd_cluster *cluster)
 {
     static const wd_home homes[] = {WD_HOME_DEVICE, WD_HOME_HOST, WD_HOME_DEVICE, WD_HOME_DISK};
-    wd_placement p = wd_placement_begin(size, site);
-    const int all = wd_site_devices(site);
+    wd_placement p = wd_placement_begin(size, cluster);
+    const int all = wd_cluster_devices(cluster);
     for (int e = 0; e < p.experts; e++)
         for (int s = 0; s < p.stages; s++) {
             const int device = (5 * s + 3 * e + s / 2) % all;
-            const bool mapped = wd_site_at(site, device)->reads_host;
+            const bool mapped = wd_cluster_at(cluster, device)->reads_host;
             const wd_home home = homes[(s + e) % 4];
             p.place[e][s].home = mapped && home == WD_HOME_HOST ? WD_HOME_DEVICE : home;
             p.place[e][s].device = device;
@@ -71,11 +71,11 @@ static wd_placement placement_of(const demand *of, const wd_devices *devices)
 {
     wd_placement p;
     const wd_teacher_size size = size_of(&teacher, WD_F32);
-    wd_site site = site_of(devices, of->ranks);
-    for (int d = 0; d < site.devices && of->strategy == WD_STRATEGY_sequential; d++)
-        site.device[d].bytes = 2 * (size.stage[0][1].device * (size_t)size.stages / 3);
-    if (of->strategy == WD_STRATEGY_custom) return mixed(&size, &site);
-    HARNESS_OK(wd_strategy_place(&p, of->strategy, &size, &site, of->teacher_rank, err));
+    wd_cluster cluster = cluster_of(devices, of->ranks);
+    for (int d = 0; d < cluster.devices && of->strategy == WD_STRATEGY_sequential; d++)
+        cluster.device[d].bytes = 2 * (size.stage[0][1].device * (size_t)size.stages / 3);
+    if (of->strategy == WD_STRATEGY_custom) return mixed(&size, &cluster);
+    HARNESS_OK(wd_strategy_place(&p, of->strategy, &size, &cluster, of->teacher_rank, err));
     return p;
 }
 

@@ -3,20 +3,20 @@
 
 enum { SLOTS_LEAST = 2 };
 
-bool wd_placed_by_batch(const wd_teacher_size *size, const wd_site *site, int device)
+bool wd_placed_by_batch(const wd_teacher_size *size, const wd_cluster *cluster, int device)
 {
-    return !wd_site_at(site, device)->reads_host && !size->stage[0][0].widened;
+    return !wd_cluster_at(cluster, device)->reads_host && !size->stage[0][0].widened;
 }
 
-wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_site *site)
+wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_cluster *cluster)
 {
     wd_placement p = {.experts = size->experts,
                       .stages = size->stages,
                       .slots = SLOTS_LEAST,
-                      .ranks = wd_site_ranks(site),
-                      .devices = site->devices};
-    for (int d = 0; d < site->devices; d++)
-        if (wd_placed_by_batch(size, site, d)) p.by_batch |= 1u << d;
+                      .ranks = wd_cluster_ranks(cluster),
+                      .devices = cluster->devices};
+    for (int d = 0; d < cluster->devices; d++)
+        if (wd_placed_by_batch(size, cluster, d)) p.by_batch |= 1u << d;
     return p;
 }
 

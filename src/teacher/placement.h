@@ -13,9 +13,9 @@
 
 enum {
     WD_PLACED_EXPERTS_MAX = 2,
-    WD_PLACED_STAGES_MAX = 128, /* embedding, blocks, head */
-    WD_PLACED_DEVICES_MAX = 16, /* of a rank */
-    WD_SITE_DEVICES_MAX = 1024, /* of all ranks */
+    WD_PLACED_STAGES_MAX = 128,    /* embedding, blocks, head */
+    WD_PLACED_DEVICES_MAX = 16,    /* of a rank */
+    WD_CLUSTER_DEVICES_MAX = 1024, /* of all ranks */
     WD_PLACED_SLOTS_MAX = 8,
     WD_PLACED_STAGINGS = 2, /* in host memory, of what is read for a device: one is sent while one
                              * is read */
@@ -162,7 +162,7 @@ typedef struct wd_sweep_need {
 } wd_sweep_need;
 
 /* What there is, and what of it others have. */
-typedef struct wd_site_device {
+typedef struct wd_cluster_device {
     size_t bytes; /* of its pool, at most; a processor's is host memory */
     size_t taken; /* of them by the student, once the teacher is there */
     double flops_per_s;
@@ -171,13 +171,13 @@ typedef struct wd_site_device {
     bool reads_host;         /* the host's processor: weights are used where they are mapped */
     wd_sweep_need need;
     size_t workspace; /* that its queue has for other work */
-} wd_site_device;
+} wd_cluster_device;
 
 /* All ranks are alike, and hosts have as many of them each, in order. */
-typedef struct wd_site {
+typedef struct wd_cluster {
     int ranks, hosts; /* 0: 1 */
     int devices;      /* of a rank */
-    wd_site_device device[WD_PLACED_DEVICES_MAX];
+    wd_cluster_device device[WD_PLACED_DEVICES_MAX];
     size_t host_bytes; /* of a host, for all its ranks */
     size_t host_taken; /* by each rank, the processor's included */
     double disk_bytes_per_s;
@@ -187,7 +187,7 @@ typedef struct wd_site {
     bool uncached; /* weights that are used where they are mapped are more than the page cache can
                     * keep: every sweep reads them again */
     int batches;   /* micro-batches of an expert in a rank's sweep, at most */
-} wd_site;
+} wd_cluster;
 
 /* What a block of `bytes` takes of the device's pool. */
 static inline size_t wd_placed_block(const wd_sweep_need *need, size_t bytes)
@@ -196,39 +196,39 @@ static inline size_t wd_placed_block(const wd_sweep_need *need, size_t bytes)
     return (bytes + granule - 1) / granule * granule;
 }
 
-static inline int wd_site_ranks(const wd_site *site)
+static inline int wd_cluster_ranks(const wd_cluster *cluster)
 {
-    return site->ranks > 1 ? site->ranks : 1;
+    return cluster->ranks > 1 ? cluster->ranks : 1;
 }
 
-static inline int wd_site_host_ranks(const wd_site *site)
+static inline int wd_cluster_host_ranks(const wd_cluster *cluster)
 {
-    const int hosts = site->hosts > 1 ? site->hosts : 1;
-    return (wd_site_ranks(site) + hosts - 1) / hosts;
+    const int hosts = cluster->hosts > 1 ? cluster->hosts : 1;
+    return (wd_cluster_ranks(cluster) + hosts - 1) / hosts;
 }
 
 /* Of all ranks. */
-static inline int wd_site_devices(const wd_site *site)
+static inline int wd_cluster_devices(const wd_cluster *cluster)
 {
-    return wd_site_ranks(site) * site->devices;
+    return wd_cluster_ranks(cluster) * cluster->devices;
 }
 
-static inline const wd_site_device *wd_site_at(const wd_site *site, int device)
+static inline const wd_cluster_device *wd_cluster_at(const wd_cluster *cluster, int device)
 {
-    return &site->device[device % site->devices];
+    return &cluster->device[device % cluster->devices];
 }
 
 /* The host that has a device. */
-static inline int wd_site_host(const wd_site *site, int device)
+static inline int wd_cluster_host(const wd_cluster *cluster, int device)
 {
-    return device / site->devices / wd_site_host_ranks(site);
+    return device / cluster->devices / wd_cluster_host_ranks(cluster);
 }
 
 /* Whether stages that stay on a device take a micro-batch at a time there: a processor's may be
  * read from a file, and widened ones have one place, so these take a whole window. */
-bool wd_placed_by_batch(const wd_teacher_size *size, const wd_site *site, int device);
+bool wd_placed_by_batch(const wd_teacher_size *size, const wd_cluster *cluster, int device);
 
-/* How a teacher of `size` is placed on `site`, all places still to be filled in. */
-wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_site *site);
+/* How a teacher of `size` is placed on `cluster`, all places still to be filled in. */
+wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_cluster *cluster);
 
 #endif

@@ -4,13 +4,13 @@
 /* Slots that the streamed stages of a device share that have one home, and other buffers. Returns
  * what of host memory files are read into. */
 static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
-                            const wd_teacher_size *size, const wd_site *site, int device,
+                            const wd_teacher_size *size, const wd_cluster *cluster, int device,
                             wd_home home)
 {
     size_t slot[WD_STAGE_KINDS] = {0}, reading[WD_PLACED_STAGINGS] = {0};
     size_t casting = 0, converting = 0;
     int stages[WD_STAGE_KINDS] = {0};
-    const wd_sweep_need *need = &wd_site_at(site, device)->need;
+    const wd_sweep_need *need = &wd_cluster_at(cluster, device)->need;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
@@ -27,15 +27,17 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
         bytes->streaming += (size_t)wd_placed_slots((wd_stage_kind)k, p->slots, stages[k]) *
                             wd_placed_block(need, slot[k]);
     if (home != WD_HOME_DISK) return 0;
-    const bool shared = p->each && wd_site_host_ranks(site) > 1; /* by the host's ranks, a ring */
-    if (wd_site_at(site, device)->reads_host && !shared) return converting;
-    if (!wd_site_at(site, device)->reads_host) bytes->streaming += wd_placed_block(need, casting);
+    const bool shared =
+        p->each && wd_cluster_host_ranks(cluster) > 1; /* by the host's ranks, a ring */
+    if (wd_cluster_at(cluster, device)->reads_host && !shared) return converting;
+    if (!wd_cluster_at(cluster, device)->reads_host)
+        bytes->streaming += wd_placed_block(need, casting);
     return reading[0] + (shared ? reading[0] : reading[1]);
 }
 
 /* Buffers for what is widened before it is computed: one for what has one home. */
-static size_t widening(const wd_placement *p, const wd_teacher_size *size, const wd_site *site,
-                       int device)
+static size_t widening(const wd_placement *p, const wd_teacher_size *size,
+                       const wd_cluster *cluster, int device)
 {
     size_t widened[3] = {0}, sum = 0;
     for (int e = 0; e < p->experts; e++)
@@ -45,7 +47,7 @@ static size_t widening(const wd_placement *p, const wd_teacher_size *size, const
             wd_placed_most(&widened[place->home], size->stage[e][s].widened);
         }
     for (int h = WD_HOME_DEVICE; h <= WD_HOME_DISK; h++)
-        sum += wd_placed_block(&wd_site_at(site, device)->need, widened[h]);
+        sum += wd_placed_block(&wd_cluster_at(cluster, device)->need, widened[h]);
     return sum;
 }
 
@@ -61,7 +63,7 @@ size_t wd_placed_activations(const wd_sweep_part *part, const wd_sweep_need *nee
     return need->tables + wd_placed_block(need, arena);
 }
 
-size_t wd_placed_workspace(const wd_sweep_part *part, const wd_site_device *device)
+size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *device)
 {
     size_t bytes = device->workspace;
     for (int k = 0; k < WD_STAGE_KINDS; k++)
@@ -69,19 +71,20 @@ size_t wd_placed_workspace(const wd_sweep_part *part, const wd_site_device *devi
     return bytes - device->workspace;
 }
 
-size_t wd_placed_kept(const wd_stage_size *stage, const wd_site_device *device)
+size_t wd_placed_kept(const wd_stage_size *stage, const wd_cluster_device *device)
 {
     return wd_placed_block(&device->need, device->reads_host ? stage->host : stage->device);
 }
 
-size_t wd_placed_casting(const wd_stage_size *stage, const wd_site_device *device)
+size_t wd_placed_casting(const wd_stage_size *stage, const wd_cluster_device *device)
 {
     return wd_placed_block(&device->need,
                            device->reads_host ? stage->host_casting : stage->casting);
 }
 
 /* Adds a stage that stays, opened after those that were added before. */
-static void keep(wd_placed_device *bytes, const wd_stage_size *stage, const wd_site_device *device)
+static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
+                 const wd_cluster_device *device)
 {
     bytes->weights += wd_placed_kept(stage, device);
     wd_placed_most(&bytes->opening, bytes->weights + wd_placed_casting(stage, device));
@@ -89,7 +92,7 @@ static void keep(wd_placed_device *bytes, const wd_stage_size *stage, const wd_s
 
 /* Weights that stay; returns what of them is in host memory. */
 static size_t add_weights(wd_placed_device *bytes, const wd_placement *p,
-                          const wd_teacher_size *size, const wd_site *site, int device)
+                          const wd_teacher_size *size, const wd_cluster *cluster, int device)
 {
     size_t host = 0;
     for (int e = 0; e < p->experts; e++)
@@ -97,7 +100,7 @@ static size_t add_weights(wd_placed_device *bytes, const wd_placement *p,
             const wd_place *place = &p->place[e][s];
             if (place->device != device) continue;
             if (place->home == WD_HOME_DEVICE)
-                keep(bytes, &size->stage[e][s], wd_site_at(site, device));
+                keep(bytes, &size->stage[e][s], wd_cluster_at(cluster, device));
             else if (place->home == WD_HOME_HOST)
                 host += size->stage[e][s].device;
         }
@@ -121,28 +124,28 @@ static size_t processors(const wd_placed_device *bytes, int ranks)
 }
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
-                                   const wd_site *site)
+                                   const wd_cluster *cluster)
 {
     wd_placed_bytes bytes;
-    wd_sweep_part part[WD_SITE_DEVICES_MAX];
+    wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
     host_bytes host = {0}, fullest = {0};
-    bytes.devices = placement->each ? site->devices : wd_site_devices(site);
-    wd_sweep_parts(part, bytes.devices, placement, site, site->batches);
+    bytes.devices = placement->each ? cluster->devices : wd_cluster_devices(cluster);
+    wd_sweep_parts(part, bytes.devices, placement, cluster, cluster->batches);
     for (int d = 0, last = 0; d < bytes.devices; d++) {
         wd_placed_device *to = &bytes.device[d];
-        if (wd_site_host(site, d) != last) host = (host_bytes){0};
-        last = wd_site_host(site, d);
+        if (wd_cluster_host(cluster, d) != last) host = (host_bytes){0};
+        last = wd_cluster_host(cluster, d);
         *to = (wd_placed_device){0};
-        host.weights += add_weights(to, placement, size, site, d);
-        host.reading += add_streaming(to, placement, size, site, d, WD_HOME_HOST);
-        host.reading += add_streaming(to, placement, size, site, d, WD_HOME_DISK);
+        host.weights += add_weights(to, placement, size, cluster, d);
+        host.reading += add_streaming(to, placement, size, cluster, d, WD_HOME_HOST);
+        host.reading += add_streaming(to, placement, size, cluster, d, WD_HOME_DISK);
         host.transfers += (size_t)(WD_TRANSFERS_UNDER_WAY * (part[d].sends + part[d].receives)) *
-                          wd_site_at(site, d)->need.place;
-        to->widening = widening(placement, size, site, d);
-        to->activations = wd_placed_activations(&part[d], &wd_site_at(site, d)->need);
-        to->workspace = wd_placed_workspace(&part[d], wd_site_at(site, d));
-        if (wd_site_at(site, d)->reads_host)
-            host.devices += processors(to, placement->each ? wd_site_host_ranks(site) : 1);
+                          wd_cluster_at(cluster, d)->need.place;
+        to->widening = widening(placement, size, cluster, d);
+        to->activations = wd_placed_activations(&part[d], &wd_cluster_at(cluster, d)->need);
+        to->workspace = wd_placed_workspace(&part[d], wd_cluster_at(cluster, d));
+        if (wd_cluster_at(cluster, d)->reads_host)
+            host.devices += processors(to, placement->each ? wd_cluster_host_ranks(cluster) : 1);
         if (all_of(&host) >= all_of(&fullest)) fullest = host;
     }
     bytes.host_weights = fullest.weights;
@@ -163,37 +166,37 @@ size_t wd_placed_host(const wd_placed_bytes *bytes)
     return bytes->host_weights + bytes->host_reading + bytes->host_transfers + bytes->host_devices;
 }
 
-size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_site *site, int device)
+size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device)
 {
     const wd_placed_device *d = &bytes->device[device];
-    size_t peak = wd_placed_total(d) + wd_site_at(site, device)->taken;
+    size_t peak = wd_placed_total(d) + wd_cluster_at(cluster, device)->taken;
     wd_placed_most(&peak, d->opening);
     return peak;
 }
 
-size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_site *site)
+size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster)
 {
-    return wd_placed_host(bytes) + (size_t)wd_site_host_ranks(site) * site->host_taken;
+    return wd_placed_host(bytes) + (size_t)wd_cluster_host_ranks(cluster) * cluster->host_taken;
 }
 
 size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
-                           const wd_site *site)
+                           const wd_cluster *cluster)
 {
     size_t mapped = 0;
     for (int e = 0; e < placement->experts; e++)
         for (int s = 0; s < placement->stages; s++) {
             const wd_place *place = &placement->place[e][s];
-            if (place->home == WD_HOME_DEVICE && wd_site_at(site, place->device)->reads_host)
+            if (place->home == WD_HOME_DEVICE && wd_cluster_at(cluster, place->device)->reads_host)
                 mapped += wd_stage_mapped(&size->stage[e][s]);
         }
     return mapped;
 }
 
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
-                       const wd_site *site)
+                       const wd_cluster *cluster)
 {
-    const wd_placed_bytes bytes = wd_placement_bytes(placement, size, site);
+    const wd_placed_bytes bytes = wd_placement_bytes(placement, size, cluster);
     for (int d = 0; d < bytes.devices; d++)
-        if (wd_placed_peak(&bytes, site, d) > wd_site_at(site, d)->bytes) return false;
-    return wd_placed_host_peak(&bytes, site) <= site->host_bytes;
+        if (wd_placed_peak(&bytes, cluster, d) > wd_cluster_at(cluster, d)->bytes) return false;
+    return wd_placed_host_peak(&bytes, cluster) <= cluster->host_bytes;
 }

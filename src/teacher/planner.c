@@ -35,7 +35,7 @@ struct wd_planner {
 
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err)
 {
-    const int links = wd_traffic_room(&input->size, &input->site);
+    const int links = wd_traffic_room(&input->size, &input->cluster);
     wd_planner *p;
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a planner", err));
     p->input = *input;
@@ -60,7 +60,7 @@ void wd_planner_close(wd_planner *planner)
 /* Processors are alike, and so are devices that are none: what one needs, the others do. */
 static bool are_alike(const wd_planner_input *in, int a, int b)
 {
-    return in->site.device[a].reads_host == in->site.device[b].reads_host;
+    return in->cluster.device[a].reads_host == in->cluster.device[b].reads_host;
 }
 
 static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, int device,
@@ -81,21 +81,21 @@ static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, i
 }
 
 /* Site and sizes as they are with this micro-batch and this window of a rank's sweep. */
-static wd_status fill(wd_site *site, wd_teacher_size *size, wd_planner *p, int64_t window,
+static wd_status fill(wd_cluster *cluster, wd_teacher_size *size, wd_planner *p, int64_t window,
                       int64_t micro, wd_err *err)
 {
     const known_need *need = NULL;
     wd_sweep_options o = p->input.sweep;
     o.window_max = window;
     o.micro_batch = micro;
-    *site = p->input.site;
+    *cluster = p->input.cluster;
     *size = p->input.size;
-    site->batches = wd_sweep_batches(&o);
-    for (int d = 0; d < site->devices; d++) {
+    cluster->batches = wd_sweep_batches(&o);
+    for (int d = 0; d < cluster->devices; d++) {
         WD_TRY(need_of(&need, p, micro, d, err));
-        site->device[d].need = need->need;
+        cluster->device[d].need = need->need;
     }
-    site->device[p->input.student_device].student_flops =
+    cluster->device[p->input.student_device].student_flops =
         p->input.student_step_flops / p->input.step_targets;
     for (int s = 0; s < size->stages; s++)
         size->flops[s] = need->flops[wd_stage_kind_of(s, size->stages)];
@@ -105,28 +105,29 @@ static wd_status fill(wd_site *site, wd_teacher_size *size, wd_planner *p, int64
 wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
                           void *context, wd_err *err)
 {
-    wd_site site;
+    wd_cluster cluster;
     wd_teacher_size size;
-    WD_TRY(fill(&site, &size, planner, wd_placed_window(&plan->placement, plan->window),
+    WD_TRY(fill(&cluster, &size, planner, wd_placed_window(&plan->placement, plan->window),
                 plan->micro_batch, err));
-    site.uncached = wd_planner_is_uncached(plan);
+    cluster.uncached = wd_planner_is_uncached(plan);
     wd_timeline played;
-    return wd_timeline_play(&played, &plan->placement, &size, &site, &plan->load, fn, context, err);
+    return wd_timeline_play(&played, &plan->placement, &size, &cluster, &plan->load, fn, context,
+                            err);
 }
 
 wd_status wd_planner_sweep_seconds(double *out, wd_planner *planner, const wd_strategy_plan *plan,
                                    int expert, int64_t states, wd_err *err)
 {
-    wd_site site;
+    wd_cluster cluster;
     wd_teacher_size size;
     wd_timeline played;
     const int64_t window = wd_placed_window(&plan->placement, plan->window);
     WD_REQUIRE(states > 0 && states <= window, "a sweep of %" PRId64 " states has %" PRId64, window,
                states);
-    WD_TRY(fill(&site, &size, planner, window, plan->micro_batch, err));
-    site.uncached = wd_planner_is_uncached(plan);
+    WD_TRY(fill(&cluster, &size, planner, window, plan->micro_batch, err));
+    cluster.uncached = wd_planner_is_uncached(plan);
     const wd_sweep_load load = wd_planner_load_alone(plan, &planner->input, expert, states);
-    WD_TRY(wd_timeline_play(&played, &plan->placement, &size, &site, &load, NULL, NULL, err));
+    WD_TRY(wd_timeline_play(&played, &plan->placement, &size, &cluster, &load, NULL, NULL, err));
     *out = played.sweep_seconds;
     return WD_OK;
 }
@@ -139,9 +140,9 @@ double wd_planner_copied(const wd_strategy_plan *plan)
 
 const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan *plan)
 {
-    wd_site site = planner->input.site;
-    site.uncached = wd_planner_is_uncached(plan);
-    wd_planner_move(&planner->traffic, plan, &planner->input, &planner->input.size, &site);
+    wd_cluster cluster = planner->input.cluster;
+    cluster.uncached = wd_planner_is_uncached(plan);
+    wd_planner_move(&planner->traffic, plan, &planner->input, &planner->input.size, &cluster);
     wd_traffic_sort(&planner->traffic);
     return &planner->traffic;
 }
@@ -169,7 +170,7 @@ static int64_t efficient_micro_batch(const wd_planner_input *in, int64_t window)
 static int64_t pipelined_micro_batch(const wd_planner_input *in, int64_t window)
 {
     int64_t micro = efficient_micro_batch(in, window);
-    const int devices = wd_site_devices(&in->site), stages = in->size.stages;
+    const int devices = wd_cluster_devices(&in->cluster), stages = in->size.stages;
     int64_t most = window / (BATCHES_PER_DEVICE * (devices < stages ? devices : stages));
     if (in->sweep.micro_batch || micro <= most) return micro;
     return fitted(in, most > 0 ? most : 1, window);
@@ -196,20 +197,20 @@ static size_t shortfall(size_t needed, size_t there)
     return needed > there ? needed - there : 0;
 }
 
-static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const wd_site *site)
+static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    plan->bytes = wd_placement_bytes(&plan->placement, size, site);
+    plan->bytes = wd_placement_bytes(&plan->placement, size, cluster);
     plan->fits = true;
     for (int d = 0; d < plan->bytes.devices; d++) {
         plan->missing[d] =
-            shortfall(wd_placed_peak(&plan->bytes, site, d), wd_site_at(site, d)->bytes);
+            shortfall(wd_placed_peak(&plan->bytes, cluster, d), wd_cluster_at(cluster, d)->bytes);
         plan->fits &= !plan->missing[d];
     }
-    const size_t host = wd_placed_host_peak(&plan->bytes, site);
-    plan->host_missing = shortfall(host, site->host_bytes);
+    const size_t host = wd_placed_host_peak(&plan->bytes, cluster);
+    plan->host_missing = shortfall(host, cluster->host_bytes);
     plan->fits &= !plan->host_missing;
-    plan->mapped_bytes = wd_placement_mapped(&plan->placement, size, site);
-    plan->cache_bytes = shortfall(site->host_bytes, host);
+    plan->mapped_bytes = wd_placement_mapped(&plan->placement, size, cluster);
+    plan->cache_bytes = shortfall(cluster->host_bytes, host);
 }
 
 bool wd_planner_is_uncached(const wd_strategy_plan *plan)
@@ -220,13 +221,13 @@ bool wd_planner_is_uncached(const wd_strategy_plan *plan)
 /* ---- one plan ---- */
 
 static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strategy strategy,
-                       const wd_teacher_size *size, const wd_site *site, wd_err *err)
+                       const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err)
 {
     if (strategy == WD_STRATEGY_custom)
         *out = *in->custom;
     else
-        WD_TRY(wd_strategy_place(out, strategy, size, site, in->teacher_rank, err));
-    const wd_placement begun = wd_placement_begin(size, site);
+        WD_TRY(wd_strategy_place(out, strategy, size, cluster, in->teacher_rank, err));
+    const wd_placement begun = wd_placement_begin(size, cluster);
     out->by_batch = begun.by_batch;
     out->ranks = begun.ranks;
     out->devices = begun.devices;
@@ -268,22 +269,22 @@ static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b)
 /* States of a window that a rank's sweep has. */
 static int64_t share_of(const wd_planner *p, wd_strategy strategy, int64_t window)
 {
-    const wd_placement whose = {.each = wd_strategy_is_each(strategy, &p->input.site),
-                                .ranks = p->input.site.ranks};
+    const wd_placement whose = {.each = wd_strategy_is_each(strategy, &p->input.cluster),
+                                .ranks = p->input.cluster.ranks};
     return wd_placed_window(&whose, window);
 }
 
 static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy strategy,
                           int64_t window, int64_t micro, wd_err *err)
 {
-    wd_site site;
+    wd_cluster cluster;
     wd_teacher_size size;
     *out = (wd_strategy_plan){.strategy = strategy, .window = window, .micro_batch = micro};
-    WD_TRY(fill(&site, &size, p, share_of(p, strategy, window), micro, err));
-    WD_TRY(place(&out->placement, &p->input, strategy, &size, &site, err));
-    account(out, &size, &site);
-    site.uncached = wd_planner_is_uncached(out);
-    return wd_planner_predict(out, &p->input, &size, &site, err);
+    WD_TRY(fill(&cluster, &size, p, share_of(p, strategy, window), micro, err));
+    WD_TRY(place(&out->placement, &p->input, strategy, &size, &cluster, err));
+    account(out, &size, &cluster);
+    cluster.uncached = wd_planner_is_uncached(out);
+    return wd_planner_predict(out, &p->input, &size, &cluster, err);
 }
 
 /* With this window. What a micro-batch needs says how stages are placed, which says whether small
@@ -314,7 +315,7 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
 {
     const wd_planner_input *in = &planner->input;
     *out = (wd_strategy_plan){.strategy = strategy};
-    out->objection = wd_strategy_objection(strategy, &in->site);
+    out->objection = wd_strategy_objection(strategy, &in->cluster);
     if (strategy == WD_STRATEGY_custom && !in->custom)
         out->objection = "custom needs --teacher_device_map";
     if (out->objection) return WD_OK;
@@ -353,7 +354,7 @@ wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strateg
     if (strategy == WD_STRATEGY_custom && !in->custom)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "teacher_device_strategy: custom needs --teacher_device_map FILE");
-    WD_TRY(wd_strategy_check(strategy, &in->site, err));
+    WD_TRY(wd_strategy_check(strategy, &in->cluster, err));
     return wd_planner_plan(out, planner, strategy, err);
 }
 

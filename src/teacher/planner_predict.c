@@ -109,9 +109,9 @@ typedef struct host_sends {
 
 /* Of `bytes` that all ranks have of one another. Flat, each sends each other one its share; or
  * hosts do, once for all their ranks, which exchange the rest among themselves. */
-static host_sends exchange(const wd_site *site, double bytes, bool flat)
+static host_sends exchange(const wd_cluster *cluster, double bytes, bool flat)
 {
-    const double ranks = wd_site_ranks(site), near = wd_site_host_ranks(site);
+    const double ranks = wd_cluster_ranks(cluster), near = wd_cluster_host_ranks(cluster);
     return (host_sends){bytes * (flat ? near * (near - 1) / ranks : near - 1),
                         bytes * (flat ? near : 1) * (ranks - near) / ranks};
 }
@@ -119,8 +119,8 @@ static host_sends exchange(const wd_site *site, double bytes, bool flat)
 /* Shares of gradients go to whose they are, and later what has come of them to all. */
 static host_sends gradients_of(const wd_planner_input *in)
 {
-    const host_sends reduced = exchange(&in->site, in->reduced_bytes, in->reduced_flat);
-    const host_sends gathered = exchange(&in->site, in->gathered_bytes, in->gathered_flat);
+    const host_sends reduced = exchange(&in->cluster, in->reduced_bytes, in->reduced_flat);
+    const host_sends gathered = exchange(&in->cluster, in->gathered_bytes, in->gathered_flat);
     return (host_sends){reduced.near + gathered.near, reduced.far + gathered.far};
 }
 
@@ -129,8 +129,8 @@ static double reduce_seconds(const wd_planner_input *in)
 {
     const host_sends sends = gradients_of(in);
     double seconds = 0;
-    if (in->site.memory_bytes_per_s > 0) seconds += sends.near / in->site.memory_bytes_per_s;
-    if (in->site.network_bytes_per_s > 0) seconds += sends.far / in->site.network_bytes_per_s;
+    if (in->cluster.memory_bytes_per_s > 0) seconds += sends.near / in->cluster.memory_bytes_per_s;
+    if (in->cluster.network_bytes_per_s > 0) seconds += sends.far / in->cluster.network_bytes_per_s;
     return seconds;
 }
 
@@ -139,15 +139,15 @@ static double reduce_seconds(const wd_planner_input *in)
 static double carried_seconds(const wd_planner_input *in)
 {
     return (in->gradients_in_bytes + in->gradients_out_bytes) /
-           in->site.device[in->student_device].link_bytes_per_s;
+           in->cluster.device[in->student_device].link_bytes_per_s;
 }
 
 static wd_student_load student_of(const wd_planner_input *in)
 {
-    const wd_site_device *device = &in->site.device[in->student_device];
+    const wd_cluster_device *device = &in->cluster.device[in->student_device];
     const double compute = in->student_step_flops / device->flops_per_s;
     const double own = in->student_step_bytes + in->student_back_bytes;
-    const bool exchanges = wd_site_ranks(&in->site) > 1;
+    const bool exchanges = wd_cluster_ranks(&in->cluster) > 1;
     return (wd_student_load){
         .targets = in->step_targets,
         .ahead = in->steps_ahead,
@@ -163,7 +163,7 @@ static wd_student_load student_of(const wd_planner_input *in)
 static wd_student_traffic student_traffic_of(const wd_planner_input *in)
 {
     const host_sends gradients = gradients_of(in);
-    const double near = wd_site_host_ranks(&in->site);
+    const double near = wd_cluster_host_ranks(&in->cluster);
     return (wd_student_traffic){
         .device = in->student_device,
         .in = in->student_step_bytes,
@@ -176,7 +176,7 @@ static wd_student_traffic student_traffic_of(const wd_planner_input *in)
 }
 
 void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_planner_input *in,
-                     const wd_teacher_size *size, const wd_site *site)
+                     const wd_teacher_size *size, const wd_cluster *cluster)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
     const wd_student_load student = student_of(in);
@@ -186,10 +186,10 @@ void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_pla
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
         const wd_sweep_load load = load_of(&kind[k], plan, in, &student);
-        wd_traffic_sweeps(out, &plan->placement, size, site, &load,
+        wd_traffic_sweeps(out, &plan->placement, size, cluster, &load,
                           in->step_targets * kind[k].sweeps);
     }
-    wd_traffic_student(out, &plan->placement, site, &beside);
+    wd_traffic_student(out, &plan->placement, cluster, &beside);
 }
 
 /* ---- both ---- */
@@ -205,14 +205,14 @@ static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
                              const wd_planner_input *in)
 {
     double most = 0;
-    for (int d = in->student_device; d < plan->bytes.devices; d += in->site.devices)
+    for (int d = in->student_device; d < plan->bytes.devices; d += in->cluster.devices)
         most = fmax(most, t->compute_seconds[d]);
     return most;
 }
 
 /* Plays all kinds of sweeps. The plan gets the one that most of the time goes into. */
 static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_planner_input *in,
-                           const wd_teacher_size *size, const wd_site *site,
+                           const wd_teacher_size *size, const wd_cluster *cluster,
                            const wd_student_load *student, wd_err *err)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
@@ -224,7 +224,7 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
         const double sweeps = in->step_targets * kind[k].sweeps;
         const wd_sweep_load load = load_of(&kind[k], plan, in, student);
         wd_timeline t;
-        WD_TRY(wd_timeline_play(&t, &plan->placement, size, site, &load, NULL, NULL, err));
+        WD_TRY(wd_timeline_play(&t, &plan->placement, size, cluster, &load, NULL, NULL, err));
         const double seconds = t.sweep_seconds * sweeps;
         step.seconds += seconds;
         step.busiest += t.busy * seconds;
@@ -240,11 +240,11 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
 }
 
 wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
-                             const wd_teacher_size *size, const wd_site *site, wd_err *err)
+                             const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err)
 {
     const wd_student_load student = student_of(in);
     step_play step;
-    WD_TRY(play_step(&step, plan, in, size, site, &student, err));
+    WD_TRY(play_step(&step, plan, in, size, cluster, &student, err));
     plan->reduce_seconds = fmax(student.network_seconds, carried_seconds(in));
     plan->exposed_seconds =
         fmax(0, plan->reduce_seconds - in->final_share * student.compute_seconds - step.compute);

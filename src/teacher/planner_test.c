@@ -78,19 +78,19 @@ static void random_size(scene *s)
         }
 }
 
-static void random_site(scene *s)
+static void random_cluster(scene *s)
 {
-    wd_site *site = &s->input.site;
+    wd_cluster *cluster = &s->input.cluster;
     const int others = (int)between(0, 4), hosts = (int)between(1, 2);
-    *site = (wd_site){.ranks = between(0, 1) ? hosts * (int)between(1, 3) : 1,
-                      .hosts = hosts,
-                      .devices = others + 1,
-                      .disk_bytes_per_s = magnitude(1e5, 1e8),
-                      .memory_bytes_per_s = magnitude(1e6, 1e9),
-                      .network_bytes_per_s = magnitude(1e5, 1e8)};
-    if (site->ranks < hosts) site->hosts = 1;
-    for (int d = 0; d < site->devices; d++) {
-        wd_site_device *to = &site->device[d];
+    *cluster = (wd_cluster){.ranks = between(0, 1) ? hosts * (int)between(1, 3) : 1,
+                            .hosts = hosts,
+                            .devices = others + 1,
+                            .disk_bytes_per_s = magnitude(1e5, 1e8),
+                            .memory_bytes_per_s = magnitude(1e6, 1e9),
+                            .network_bytes_per_s = magnitude(1e5, 1e8)};
+    if (cluster->ranks < hosts) cluster->hosts = 1;
+    for (int d = 0; d < cluster->devices; d++) {
+        wd_cluster_device *to = &cluster->device[d];
         bool last = d == others;
         to->reads_host = last;
         to->flops_per_s = magnitude(last ? 1e5 : 1e7, 1e9);
@@ -100,23 +100,23 @@ static void random_site(scene *s)
         to->workspace = between(0, 1) ? (size_t)between(0, 1 << 16) : 0;
         s->input.target[d] = last ? processor : accelerator;
     }
-    site->host_bytes = (size_t)((double)s->weights_bytes * magnitude(0.05, 8));
-    site->host_taken = (size_t)((double)site->host_bytes * 0.3 * drawn());
+    cluster->host_bytes = (size_t)((double)s->weights_bytes * magnitude(0.05, 8));
+    cluster->host_taken = (size_t)((double)cluster->host_bytes * 0.3 * drawn());
 }
 
 /* Runs of stages anywhere. */
 static void random_custom(scene *s)
 {
-    const wd_site *site = &s->input.site;
-    const int devices = wd_site_devices(site);
-    s->custom = wd_placement_begin(&s->input.size, site);
+    const wd_cluster *cluster = &s->input.cluster;
+    const int devices = wd_cluster_devices(cluster);
+    s->custom = wd_placement_begin(&s->input.size, cluster);
     for (int e = 0; e < s->custom.experts; e++) {
         wd_place place = {WD_HOME_DEVICE, 0};
         for (int i = 0; i < s->custom.stages; i++) {
             if (i == 0 || between(0, 3) == 0) {
                 place.device = (int)between(0, devices - 1);
                 place.home = (wd_home)between(WD_HOME_DEVICE, WD_HOME_DISK);
-                if (place.home == WD_HOME_HOST && wd_site_at(site, place.device)->reads_host)
+                if (place.home == WD_HOME_HOST && wd_cluster_at(cluster, place.device)->reads_host)
                     place.home = WD_HOME_DEVICE;
             }
             s->custom.place[e][i] = place;
@@ -159,7 +159,7 @@ static void random_scene(scene *s)
     };
     in->sweep.config.out_channels = in->sweep.config.in_channels;
     random_size(s);
-    random_site(s);
+    random_cluster(s);
     random_custom(s);
     in->custom = between(0, 1) ? &s->custom : NULL;
     in->trajectories = between(1, WINDOW_MAX);
@@ -167,7 +167,7 @@ static void random_scene(scene *s)
     in->expert = s->input.size.experts > 1 ? s->expert : NULL;
     const double high_share = between(0, 3) ? drawn() : (double)between(0, 1);
     for (int64_t i = 0; i < in->rounds * in->trajectories; i++) s->expert[i] = drawn() > high_share;
-    const int others = in->site.devices - 1, ranks = in->site.ranks;
+    const int others = in->cluster.devices - 1, ranks = in->cluster.ranks;
     in->teacher_rank = ranks > 1 ? (int)between(0, ranks - 1)
                        : others  ? (int)between(0, others - 1)
                                  : 0;
@@ -197,21 +197,22 @@ static wd_strategy_plan plan_of(const wd_planner_input *input, wd_strategy strat
     return plan;
 }
 
-/* The site with what sweeps need that are cut as the plan says. */
-static wd_site site_of(const wd_planner_input *input, const wd_strategy_plan *plan)
+/* The cluster with what sweeps need that are cut as the plan says. */
+static wd_cluster cluster_of(const wd_planner_input *input, const wd_strategy_plan *plan)
 {
     wd_err err;
     double flops[WD_STAGE_KINDS];
     wd_sweep_need need[2]; /* of the processor, of another one */
-    wd_site site = input->site;
+    wd_cluster cluster = input->cluster;
     wd_sweep_options o = input->sweep;
     o.window_max = wd_placed_window(&plan->placement, plan->window);
     o.micro_batch = plan->micro_batch;
-    site.batches = wd_sweep_batches(&o);
+    cluster.batches = wd_sweep_batches(&o);
     for (int k = 0; k < 2; k++)
         wd_test_ok(wd_sweep_need_of(&need[k], flops, &o, k ? accelerator : processor, &err), &err);
-    for (int d = 0; d < site.devices; d++) site.device[d].need = need[!site.device[d].reads_host];
-    return site;
+    for (int d = 0; d < cluster.devices; d++)
+        cluster.device[d].need = need[!cluster.device[d].reads_host];
+    return cluster;
 }
 
 /* At the place that lacks most, which is what tables show. */
@@ -246,8 +247,8 @@ static void search(found *best, const wd_planner_input *asked)
         wd_strategy_plan plan;
         wd_test_ok(wd_planner_plan(&plan, planner, (wd_strategy)k, &err), &err);
         if (plan.objection) continue;
-        const wd_site site = site_of(asked, &plan);
-        bool fits = wd_placement_fits(&plan.placement, &asked->size, &site);
+        const wd_cluster cluster = cluster_of(asked, &plan);
+        bool fits = wd_placement_fits(&plan.placement, &asked->size, &cluster);
         assert_int_equal(plan.fits, fits);
         assert_int_equal(missing_of(&plan) == 0, fits);
         if (fits) best->seconds = fmin(best->seconds, plan.step_seconds);
@@ -297,11 +298,11 @@ static void auto_is_the_best(void **state)
 }
 
 /* The most of a device of any rank. */
-static size_t fullest(const wd_placed_bytes *bytes, const wd_site *site, int device)
+static size_t fullest(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device)
 {
     size_t most = 0;
-    for (int d = device; d < bytes->devices; d += site->devices) {
-        const size_t peak = wd_placed_peak(bytes, site, d);
+    for (int d = device; d < bytes->devices; d += cluster->devices) {
+        const size_t peak = wd_placed_peak(bytes, cluster, d);
         if (peak > most) most = peak;
     }
     return most;
@@ -318,20 +319,22 @@ static void peaks_are_exact(void **state)
         const wd_strategy strategy = (wd_strategy)(i % WD_STRATEGY_auto);
         const wd_strategy_plan plan = plan_of(&s.input, strategy);
         if (plan.objection || !plan.fits) continue;
-        const wd_site site = site_of(&s.input, &plan);
-        const wd_placed_bytes bytes = wd_placement_bytes(&plan.placement, &s.input.size, &site);
+        const wd_cluster cluster = cluster_of(&s.input, &plan);
+        const wd_placed_bytes bytes = wd_placement_bytes(&plan.placement, &s.input.size, &cluster);
         wd_planner_input exact = s.input;
         exact.sweep.window_max = plan.window;
         exact.sweep.micro_batch = plan.micro_batch;
-        exact.site.host_bytes = wd_placed_host_peak(&bytes, &site);
-        for (int d = 0; d < site.devices; d++)
-            if (!site.device[d].reads_host) exact.site.device[d].bytes = fullest(&bytes, &site, d);
+        exact.cluster.host_bytes = wd_placed_host_peak(&bytes, &cluster);
+        for (int d = 0; d < cluster.devices; d++)
+            if (!cluster.device[d].reads_host)
+                exact.cluster.device[d].bytes = fullest(&bytes, &cluster, d);
         const wd_strategy_plan again = plan_of(&exact, strategy);
         assert_true(again.fits && same_plan(&again, &plan));
-        for (int d = 0; d <= site.devices; d++) {
+        for (int d = 0; d <= cluster.devices; d++) {
             wd_planner_input less = exact;
-            size_t *budget = d < site.devices ? &less.site.device[d].bytes : &less.site.host_bytes;
-            if (!*budget || (d < site.devices && site.device[d].reads_host)) continue;
+            size_t *budget =
+                d < cluster.devices ? &less.cluster.device[d].bytes : &less.cluster.host_bytes;
+            if (!*budget || (d < cluster.devices && cluster.device[d].reads_host)) continue;
             --*budget;
             const wd_strategy_plan other = plan_of(&less, strategy);
             assert_false(other.fits && same_plan(&other, &plan));
@@ -348,12 +351,12 @@ static void balanced_leaves_a_student_alone(void **state)
     (void)state;
     scene s;
     do random_scene(&s);
-    while (s.input.site.devices < 4 || s.input.size.stages < 6);
+    while (s.input.cluster.devices < 4 || s.input.size.stages < 6);
     wd_planner_input *in = &s.input;
-    in->site.ranks = in->site.hosts = 1;
-    for (int d = 0; d + 1 < in->site.devices; d++) {
-        in->site.device[d].bytes = SIZE_MAX / 4;
-        in->site.device[d].flops_per_s = 1e8;
+    in->cluster.ranks = in->cluster.hosts = 1;
+    for (int d = 0; d + 1 < in->cluster.devices; d++) {
+        in->cluster.device[d].bytes = SIZE_MAX / 4;
+        in->cluster.device[d].flops_per_s = 1e8;
     }
     in->student_step_flops = 1e3;
     wd_strategy_plan plan = plan_of(in, WD_STRATEGY_balanced);
@@ -378,7 +381,7 @@ static double work_seconds(const scene *s, int64_t micro_batch)
     wd_test_ok(wd_sweep_need_of(&need, flops, &o, accelerator, &err), &err);
     const double target = flops[WD_STAGE_EMBED] + flops[WD_STAGE_HEAD] +
                           (double)(in->size.stages - 2) * flops[WD_STAGE_BLOCK];
-    return (in->step_targets * target + in->student_step_flops) / in->site.device[0].flops_per_s;
+    return (in->step_targets * target + in->student_step_flops) / in->cluster.device[0].flops_per_s;
 }
 
 /* A step that begins in the midst of a sweep has its device together with the rest of that, which
@@ -390,8 +393,8 @@ static void no_step_is_shorter_than_its_work(void **state)
     for (int i = 0; i < SCENES; i++) {
         scene s;
         random_scene(&s);
-        if (s.input.site.devices < 2) continue;
-        s.input.site.ranks = s.input.site.hosts = 1;
+        if (s.input.cluster.devices < 2) continue;
+        s.input.cluster.ranks = s.input.cluster.hosts = 1;
         const wd_strategy_plan plan = plan_of(&s.input, WD_STRATEGY_gpu);
         const double work = work_seconds(&s, plan.micro_batch);
         if (plan.step_seconds < (1 - 1e-9) * work)
@@ -407,10 +410,10 @@ static void a_link_for_both(void **state)
     (void)state;
     scene s;
     do random_scene(&s);
-    while (s.input.site.devices < 2 || s.input.size.stages < 6);
+    while (s.input.cluster.devices < 2 || s.input.size.stages < 6);
     wd_planner_input *in = &s.input;
-    in->site.ranks = in->site.hosts = 1;
-    in->site.device[0].link_bytes_per_s = 1e3;
+    in->cluster.ranks = in->cluster.hosts = 1;
+    in->cluster.device[0].link_bytes_per_s = 1e3;
     in->student_step_flops = in->student_step_bytes = 1;
     const wd_strategy_plan alone = plan_of(in, WD_STRATEGY_offload);
     assert_int_equal(alone.timeline.limit, WD_LANE_LINK);
@@ -426,19 +429,19 @@ static void gradients_take_the_link(void **state)
     (void)state;
     scene s;
     do random_scene(&s);
-    while (s.input.site.devices < 2);
+    while (s.input.cluster.devices < 2);
     wd_planner_input *in = &s.input;
-    in->site.ranks = 2;
-    in->site.hosts = 1;
-    in->site.memory_bytes_per_s = 1e12;
-    in->site.device[0].link_bytes_per_s = 1e6;
+    in->cluster.ranks = 2;
+    in->cluster.hosts = 1;
+    in->cluster.memory_bytes_per_s = 1e12;
+    in->cluster.device[0].link_bytes_per_s = 1e6;
     in->reduced_bytes = in->gradients_out_bytes = 2e6;
     in->gathered_bytes = in->gradients_in_bytes = 3e6;
     in->teacher_rank = 0;
     const wd_strategy_plan plan = plan_of(in, WD_STRATEGY_gpu);
     assert_true(fabs(plan.reduce_seconds - 5) < 1e-9);
     assert_true(plan.step_seconds >= 5);
-    in->site.ranks = 1;
+    in->cluster.ranks = 1;
     in->gradients_out_bytes = in->gradients_in_bytes = 0;
     assert_true(plan_of(in, WD_STRATEGY_gpu).reduce_seconds == 0);
 }
@@ -450,7 +453,7 @@ static void experts_apart(void **state)
     scene s;
     double copied[2], weights = 0;
     do random_scene(&s);
-    while (s.input.size.experts < 2 || s.input.site.devices < 2 || s.input.site.ranks > 1 ||
+    while (s.input.size.experts < 2 || s.input.cluster.devices < 2 || s.input.cluster.ranks > 1 ||
            s.input.trajectories < 2);
     wd_planner_input *in = &s.input;
     in->rounds = 2;
@@ -475,19 +478,19 @@ static void windows_far_apart(void **state)
     (void)state;
     scene s;
     do random_scene(&s);
-    while (s.input.site.devices < 3);
+    while (s.input.cluster.devices < 3);
     wd_planner_input *in = &s.input;
-    in->site.ranks = in->site.hosts = 1;
+    in->cluster.ranks = in->cluster.hosts = 1;
     in->teacher_rank = 1;
     in->sweep.window_max = in->sweep.micro_batch = in->trajectories = in->rounds = 8;
     in->expert = NULL;
     in->steps_ahead = 2;
     in->step_targets = 8;
-    in->site.device[0].link_bytes_per_s = in->site.device[1].link_bytes_per_s = 1e15;
+    in->cluster.device[0].link_bytes_per_s = in->cluster.device[1].link_bytes_per_s = 1e15;
     in->student_step_flops = in->student_step_bytes = 1;
     const double teacher = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
     const double student = teacher / 4;
-    in->student_step_flops = student * in->site.device[0].flops_per_s;
+    in->student_step_flops = student * in->cluster.device[0].flops_per_s;
     double seconds = plan_of(in, WD_STRATEGY_gpu0).step_seconds;
     assert_true(fabs(seconds - teacher) < 1e-6 * teacher);
     in->step_targets = 1;

@@ -34,38 +34,38 @@ wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err)
 /* ---- devices ---- */
 
 /* The device that is the host's processor, or -1. */
-static int processor_of(const wd_site *site)
+static int processor_of(const wd_cluster *cluster)
 {
-    for (int d = 0; d < site->devices; d++)
-        if (site->device[d].reads_host) return d;
+    for (int d = 0; d < cluster->devices; d++)
+        if (cluster->device[d].reads_host) return d;
     return -1;
 }
 
 /* Devices that are none, of one rank, in order; returns how many. */
-static int accelerators(int out[WD_PLACED_DEVICES_MAX], const wd_site *site)
+static int accelerators(int out[WD_PLACED_DEVICES_MAX], const wd_cluster *cluster)
 {
     int n = 0;
-    for (int d = 0; d < site->devices; d++)
-        if (!site->device[d].reads_host) out[n++] = d;
+    for (int d = 0; d < cluster->devices; d++)
+        if (!cluster->device[d].reads_host) out[n++] = d;
     return n;
 }
 
 /* The same of all ranks. */
-static int all_accelerators(int out[WD_SITE_DEVICES_MAX], const wd_site *site)
+static int all_accelerators(int out[WD_CLUSTER_DEVICES_MAX], const wd_cluster *cluster)
 {
     int n = 0;
-    for (int d = 0; d < wd_site_devices(site); d++)
-        if (!wd_site_at(site, d)->reads_host) out[n++] = d;
+    for (int d = 0; d < wd_cluster_devices(cluster); d++)
+        if (!wd_cluster_at(cluster, d)->reads_host) out[n++] = d;
     return n;
 }
 
-const char *wd_strategy_objection(wd_strategy strategy, const wd_site *site)
+const char *wd_strategy_objection(wd_strategy strategy, const wd_cluster *cluster)
 {
     int device[WD_PLACED_DEVICES_MAX];
-    const int own = accelerators(device, site), ranks = wd_site_ranks(site);
+    const int own = accelerators(device, cluster), ranks = wd_cluster_ranks(cluster);
     switch (strategy) {
     case WD_STRATEGY_cpu:
-        return processor_of(site) < 0 ? "cpu needs the processor among the devices" : NULL;
+        return processor_of(cluster) < 0 ? "cpu needs the processor among the devices" : NULL;
     case WD_STRATEGY_gpu:
         return own < 1 ? "gpu needs a device" : NULL;
     case WD_STRATEGY_gpu0:
@@ -81,24 +81,24 @@ const char *wd_strategy_objection(wd_strategy strategy, const wd_site *site)
     }
 }
 
-bool wd_strategy_is_each(wd_strategy strategy, const wd_site *site)
+bool wd_strategy_is_each(wd_strategy strategy, const wd_cluster *cluster)
 {
-    return wd_site_ranks(site) > 1 &&
+    return wd_cluster_ranks(cluster) > 1 &&
            (strategy == WD_STRATEGY_cpu || strategy == WD_STRATEGY_gpu ||
             strategy == WD_STRATEGY_offload || strategy == WD_STRATEGY_disk);
 }
 
-wd_status wd_strategy_check(wd_strategy strategy, const wd_site *site, wd_err *err)
+wd_status wd_strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_err *err)
 {
     char can[128] = "";
     size_t used = 0;
-    if (!wd_strategy_objection(strategy, site)) return WD_OK;
+    if (!wd_strategy_objection(strategy, cluster)) return WD_OK;
     for (int i = 0; i < WD_STRATEGY_COUNT; i++) {
-        if (wd_strategy_objection((wd_strategy)i, site)) continue;
+        if (wd_strategy_objection((wd_strategy)i, cluster)) continue;
         used = wd_append(can, sizeof can, used, "%s%s", used ? ", " : "", names[i]);
     }
     return wd_fail(err, WD_UNSUPPORTED, "teacher_device_strategy: %s; these devices can serve %s",
-                   wd_strategy_objection(strategy, site), can);
+                   wd_strategy_objection(strategy, cluster), can);
 }
 
 /* ---- placements ---- */
@@ -117,7 +117,7 @@ typedef struct run {
 
 /* Adds the stage before those that are there: what was the most while these came is now on top of
  * its weights, as wd_placement_bytes counts it. */
-static void prepend(run *r, const wd_teacher_size *size, const wd_site_device *device)
+static void prepend(run *r, const wd_teacher_size *size, const wd_cluster_device *device)
 {
     const int stage = --r->first;
     for (int e = 0; e < size->experts; e++) {
@@ -132,24 +132,24 @@ static void prepend(run *r, const wd_teacher_size *size, const wd_site_device *d
 
 /* What its schedule would be on the device, as wd_sweep_parts says it: a whole window waits for
  * blocks that do not take a micro-batch at a time. */
-static wd_sweep_part part_of(const run *r, const wd_teacher_size *size, const wd_site *site,
+static wd_sweep_part part_of(const run *r, const wd_teacher_size *size, const wd_cluster *cluster,
                              int device, bool sent)
 {
     wd_sweep_part part = {.places = 0};
     for (int s = r->first; s < r->end; s++) part.kind[wd_stage_kind_of(s, size->stages)] = true;
-    const bool waits = part.kind[WD_STAGE_BLOCK] && !wd_placed_by_batch(size, site, device);
-    part.places = wd_sweep_places(waits, sent, site->batches);
+    const bool waits = part.kind[WD_STAGE_BLOCK] && !wd_placed_by_batch(size, cluster, device);
+    part.places = wd_sweep_places(waits, sent, cluster->batches);
     return part;
 }
 
 /* Whether it fits there, the rest being on others; `sent`: another of its rank has the stages
  * before it. */
-static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site, int device,
+static bool holds(const run *r, const wd_teacher_size *size, const wd_cluster *cluster, int device,
                   bool sent)
 {
-    const wd_site_device *d = wd_site_at(site, device);
+    const wd_cluster_device *d = wd_cluster_at(cluster, device);
     wd_placed_device bytes = {.widening = wd_placed_block(&d->need, r->widened)};
-    const wd_sweep_part part = part_of(r, size, site, device, sent);
+    const wd_sweep_part part = part_of(r, size, cluster, device, sent);
     if (r->first == r->end) return true;
     for (int e = 0; e < size->experts; e++) {
         const size_t opening = bytes.weights + r->opening[e];
@@ -161,17 +161,17 @@ static bool holds(const run *r, const wd_teacher_size *size, const wd_site *site
     return bytes.opening <= d->bytes && wd_placed_total(&bytes) + d->taken <= d->bytes;
 }
 
-static bool holds_stages(const wd_teacher_size *size, const wd_site *site, int device, int from,
-                         int end, bool sent)
+static bool holds_stages(const wd_teacher_size *size, const wd_cluster *cluster, int device,
+                         int from, int end, bool sent)
 {
     run r = {.first = end, .end = end};
-    while (r.first > from) prepend(&r, size, wd_site_at(site, device));
-    return holds(&r, size, site, device, sent);
+    while (r.first > from) prepend(&r, size, wd_cluster_at(cluster, device));
+    return holds(&r, size, cluster, device, sent);
 }
 
-static bool are_of_one_rank(const wd_site *site, int a, int b)
+static bool are_of_one_rank(const wd_cluster *cluster, int a, int b)
 {
-    return a / site->devices == b / site->devices;
+    return a / cluster->devices == b / cluster->devices;
 }
 
 /* Stages [0, cut[0]) go to device[0], [cut[0], cut[1]) to device[1], ... */
@@ -185,15 +185,15 @@ static void place_cut(wd_placement *out, const int *cut, const int *device, int 
 }
 
 /* The last device takes what is left, whether it fits or not. */
-static void place_sequential(wd_placement *out, const wd_teacher_size *size, const wd_site *site,
-                             const int *device, int n)
+static void place_sequential(wd_placement *out, const wd_teacher_size *size,
+                             const wd_cluster *cluster, const int *device, int n)
 {
-    int cut[WD_SITE_DEVICES_MAX];
+    int cut[WD_CLUSTER_DEVICES_MAX];
     bool sent = false;
     for (int i = 0, from = 0; i < n; i++) {
         int end = size->stages;
-        sent &= i > 0 && are_of_one_rank(site, device[i - 1], device[i]);
-        while (i + 1 < n && end > from && !holds_stages(size, site, device[i], from, end, sent))
+        sent &= i > 0 && are_of_one_rank(cluster, device[i - 1], device[i]);
+        while (i + 1 < n && end > from && !holds_stages(size, cluster, device[i], from, end, sent))
             end--;
         sent |= end > from;
         cut[i] = from = end;
@@ -207,30 +207,31 @@ static void place_sequential(wd_placement *out, const wd_teacher_size *size, con
 typedef struct division {
     double slowest[2][WD_PLACED_STAGES_MAX + 1]; /* [i % 2][end]: seconds per target of stages
                                                   * [0, end) on devices [0, i]; < 0: no room */
-    uint8_t from[WD_SITE_DEVICES_MAX]
+    uint8_t from[WD_CLUSTER_DEVICES_MAX]
                 [WD_PLACED_STAGES_MAX + 1]; /* where the last of these begins */
 } division;
 
 /* Whether of stages [0, end) on devices [0, i) any are on one of device i's rank. */
-static bool is_sent(const division *best, const wd_site *site, const int *device, int i, int end)
+static bool is_sent(const division *best, const wd_cluster *cluster, const int *device, int i,
+                    int end)
 {
-    for (int k = i - 1; k >= 0 && are_of_one_rank(site, device[k], device[i]); k--)
+    for (int k = i - 1; k >= 0 && are_of_one_rank(cluster, device[k], device[i]); k--)
         if (best->from[k][end] < end) return true;
     return false;
 }
 
 /* The best of stages [0, end) on devices [0, i]. */
-static void divide(division *best, const wd_teacher_size *size, const wd_site *site, int i,
+static void divide(division *best, const wd_teacher_size *size, const wd_cluster *cluster, int i,
                    const int *device, int end)
 {
-    const wd_site_device *d = wd_site_at(site, device[i]);
+    const wd_cluster_device *d = wd_cluster_at(cluster, device[i]);
     const double *before = best->slowest[(i + 1) % 2];
     double flops = 0, slowest = -1;
     run r = {.first = end, .end = end};
     best->from[i][end] = (uint8_t)end;
     for (int from = end; from >= 0; from--) {
         if (from < end) flops += size->flops[from], prepend(&r, size, d);
-        if (!holds(&r, size, site, device[i], is_sent(best, site, device, i, from))) continue;
+        if (!holds(&r, size, cluster, device[i], is_sent(best, cluster, device, i, from))) continue;
         const double others = i ? before[from] : from ? -1 : 0;
         double seconds = from < end ? (flops + d->student_flops) / d->flops_per_s : 0;
         if (others < 0) continue;
@@ -243,16 +244,16 @@ static void divide(division *best, const wd_teacher_size *size, const wd_site *s
 }
 
 /* Where it cannot fit, as sequential: what is missing is then said for the last device. */
-static void place_balanced(wd_placement *out, const wd_teacher_size *size, const wd_site *site,
-                           const int *device, int n)
+static void place_balanced(wd_placement *out, const wd_teacher_size *size,
+                           const wd_cluster *cluster, const int *device, int n)
 {
     division best;
-    int cut[WD_SITE_DEVICES_MAX], end = size->stages;
+    int cut[WD_CLUSTER_DEVICES_MAX], end = size->stages;
     best.slowest[0][end] = best.slowest[1][end] = -1;
     for (int i = 0; i < n; i++)
-        for (int s = 0; s <= size->stages; s++) divide(&best, size, site, i, device, s);
+        for (int s = 0; s <= size->stages; s++) divide(&best, size, cluster, i, device, s);
     if (best.slowest[(n - 1) % 2][end] < 0) {
-        place_sequential(out, size, site, device, n);
+        place_sequential(out, size, cluster, device, n);
         return;
     }
     for (int i = n - 1; i >= 0; i--) {
@@ -263,45 +264,45 @@ static void place_balanced(wd_placement *out, const wd_teacher_size *size, const
 }
 
 /* The device of `gpu0`: of the only rank, or the first of a rank. */
-static wd_status teacher_device(int *out, const wd_site *site, int rank, const int *device, int n,
-                                wd_err *err)
+static wd_status teacher_device(int *out, const wd_cluster *cluster, int rank, const int *device,
+                                int n, wd_err *err)
 {
-    const int ranks = wd_site_ranks(site), there = ranks > 1 ? ranks : n;
+    const int ranks = wd_cluster_ranks(cluster), there = ranks > 1 ? ranks : n;
     if (rank < 0 || rank >= there)
         return wd_fail(err, WD_INVALID_ARGUMENT, "teacher_rank: %d is no %s; there are 0 to %d",
                        rank, ranks > 1 ? "rank" : "device", there - 1);
     if (ranks == 1)
         *out = device[rank];
     else
-        *out = rank * site->devices + (n ? device[0] : processor_of(site));
+        *out = rank * cluster->devices + (n ? device[0] : processor_of(cluster));
     return WD_OK;
 }
 
 wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
-                            const wd_site *site, int teacher_rank, wd_err *err)
+                            const wd_cluster *cluster, int teacher_rank, wd_err *err)
 {
-    int device[WD_PLACED_DEVICES_MAX], all[WD_SITE_DEVICES_MAX];
-    const int own = accelerators(device, site), n = all_accelerators(all, site);
-    WD_TRY(wd_strategy_check(strategy, site, err));
-    *out = wd_placement_begin(size, site);
-    out->each = wd_strategy_is_each(strategy, site);
-    int streamed = own ? device[0] : processor_of(site);
+    int device[WD_PLACED_DEVICES_MAX], all[WD_CLUSTER_DEVICES_MAX];
+    const int own = accelerators(device, cluster), n = all_accelerators(all, cluster);
+    WD_TRY(wd_strategy_check(strategy, cluster, err));
+    *out = wd_placement_begin(size, cluster);
+    out->each = wd_strategy_is_each(strategy, cluster);
+    int streamed = own ? device[0] : processor_of(cluster);
     switch (strategy) {
     case WD_STRATEGY_cpu:
-        place_all(out, WD_HOME_DEVICE, processor_of(site));
+        place_all(out, WD_HOME_DEVICE, processor_of(cluster));
         return WD_OK;
     case WD_STRATEGY_gpu:
         place_all(out, WD_HOME_DEVICE, device[0]);
         return WD_OK;
     case WD_STRATEGY_gpu0:
-        WD_TRY(teacher_device(&streamed, site, teacher_rank, device, own, err));
+        WD_TRY(teacher_device(&streamed, cluster, teacher_rank, device, own, err));
         place_all(out, WD_HOME_DEVICE, streamed);
         return WD_OK;
     case WD_STRATEGY_balanced:
-        place_balanced(out, size, site, all, n);
+        place_balanced(out, size, cluster, all, n);
         return WD_OK;
     case WD_STRATEGY_sequential:
-        place_sequential(out, size, site, all, n);
+        place_sequential(out, size, cluster, all, n);
         return WD_OK;
     case WD_STRATEGY_offload:
         place_all(out, WD_HOME_HOST, streamed);

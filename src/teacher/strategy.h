@@ -33,20 +33,20 @@ const char *wd_strategy_name(wd_strategy strategy);
 wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err);
 
 /* Why `strategy` cannot be had with such devices, or NULL: "balanced needs two devices or more". */
-const char *wd_strategy_objection(wd_strategy strategy, const wd_site *site);
+const char *wd_strategy_objection(wd_strategy strategy, const wd_cluster *cluster);
 
 /* WD_UNSUPPORTED, naming the strategies that these devices can serve, where there is an objection.
  */
-wd_status wd_strategy_check(wd_strategy strategy, const wd_site *site, wd_err *err);
+wd_status wd_strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_err *err);
 
 /* Whether every rank of several has a teacher of its own under it. */
-bool wd_strategy_is_each(wd_strategy strategy, const wd_site *site);
+bool wd_strategy_is_each(wd_strategy strategy, const wd_cluster *cluster);
 
 /* The placement of a strategy other than custom and auto, checked. `teacher_rank`: of gpu0, the
  * rank that has it, on its first device, or, of one rank, the device.
  *
  * What streams is computed by a rank's first device that is no processor, or by the processor. */
 wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
-                            const wd_site *site, int teacher_rank, wd_err *err);
+                            const wd_cluster *cluster, int teacher_rank, wd_err *err);
 
 #endif

@@ -9,8 +9,8 @@
 
 typedef struct wd_planner_input {
     wd_teacher_size size;                     /* its FLOPs are found here */
-    wd_site site;                             /* its needs and batches are found here */
-    wd_device *target[WD_PLACED_DEVICES_MAX]; /* of the site, borrowed */
+    wd_cluster cluster;                       /* its needs and batches are found here */
+    wd_device *target[WD_PLACED_DEVICES_MAX]; /* of the cluster, borrowed */
     wd_sweep_options sweep; /* window_max, micro_batch: what the user asked for; 0: chosen here */
     int64_t trajectories;   /* the window's most; a window is of all ranks together */
     const uint8_t *expert;  /* [rounds, trajectories], borrowed: of targets as they follow one
@@ -42,7 +42,7 @@ typedef struct wd_strategy_plan {
     wd_placement placement;
     wd_placed_bytes bytes;
     bool fits;
-    size_t missing[WD_SITE_DEVICES_MAX], host_missing; /* bytes; of bytes.devices */
+    size_t missing[WD_CLUSTER_DEVICES_MAX], host_missing; /* bytes; of bytes.devices */
     int64_t window, micro_batch;
     double step_seconds;                    /* predicted, of all ranks' step */
     bool student_limits, network_limits;    /* what limits it is the student's device, or what ranks

@@ -301,27 +301,27 @@ static wd_placement all_on_one(const wd_residency *residency)
 
 /* The cluster as far as the schedule and memory of a sweep depend on it: which of this rank's
  * devices, whose first is `first`, read host memory. */
-static wd_site site_of(const wd_sweep *sweep, int own, int first, wd_queue *const *queues)
+static wd_cluster cluster_of(const wd_sweep *sweep, int own, int first, wd_queue *const *queues)
 {
-    wd_site site = {.devices = own, .batches = sweep->batches_max};
+    wd_cluster cluster = {.devices = own, .batches = sweep->batches_max};
     for (int d = 0; d < own; d++)
         if (wd_placed_computes(&sweep->placement, first + d))
-            site.device[d].reads_host = wd_device_traits(wd_queue_device(queues[d]))->reads_host;
-    return site;
+            cluster.device[d].reads_host = wd_device_traits(wd_queue_device(queues[d]))->reads_host;
+    return cluster;
 }
 
 static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *part,
-                             wd_site_device *site, wd_queue *queue, wd_err *err)
+                             wd_cluster_device *cluster, wd_queue *queue, wd_err *err)
 {
     double flops[WD_STAGE_KINDS];
     wd_activations *a = &sweep->activations[local];
     wd_comm *comm = sweep->options.comm;
-    WD_TRY(wd_sweep_need_of(&site->need, flops, &sweep->options, wd_queue_device(queue), err));
+    WD_TRY(wd_sweep_need_of(&cluster->need, flops, &sweep->options, wd_queue_device(queue), err));
     WD_TRY(wd_device_check_kernels(err));
     WD_TRY(wd_activations_open(a, &sweep->options, part,
-                               wd_placed_activations(part, &site->need) - site->need.tables, queue,
-                               err));
-    WD_TRY(wd_queue_reserve_workspace(queue, wd_placed_workspace(part, site), err));
+                               wd_placed_activations(part, &cluster->need) - cluster->need.tables,
+                               queue, err));
+    WD_TRY(wd_queue_reserve_workspace(queue, wd_placed_workspace(part, cluster), err));
     if (part->sends) WD_TRY(wd_activation_transfer_open(&sweep->sent[local], comm, a, err));
     if (part->receives) WD_TRY(wd_activation_transfer_open(&sweep->received[local], comm, a, err));
     return WD_OK;
@@ -333,11 +333,11 @@ static wd_status open_devices(wd_sweep *sweep, wd_queue *const *queues, wd_err *
     const int own = p->devices ? p->devices : WD_PLACED_DEVICES_MAX;
     const int first = wd_sweep_is_shared(sweep) ? sweep->rank * own : 0;
     const int all = wd_sweep_is_shared(sweep) ? p->ranks * own : own;
-    wd_site site = site_of(sweep, own, first, queues);
-    WD_TRY(wd_sweep_schedule_open(&sweep->schedule, all, p, &site, sweep->batches_max, err));
+    wd_cluster cluster = cluster_of(sweep, own, first, queues);
+    WD_TRY(wd_sweep_schedule_open(&sweep->schedule, all, p, &cluster, sweep->batches_max, err));
     for (int d = 0; d < own; d++) {
         const wd_sweep_part *part = &sweep->schedule.part[first + d];
-        if (part->places) WD_TRY(open_device(sweep, d, part, &site.device[d], queues[d], err));
+        if (part->places) WD_TRY(open_device(sweep, d, part, &cluster.device[d], queues[d], err));
     }
     return WD_OK;
 }

@@ -54,8 +54,8 @@ typedef struct maker {
     const wd_sweep_work *window;
     const wd_sweep_part *part;     /* [devices]; NULL: no place is told from another */
     int *turn;                     /* [devices]: the place that is taken next */
-    int base[WD_SITE_DEVICES_MAX]; /* the place of an expert's micro-batch 0; those of the others
-                                    * follow it */
+    int base[WD_CLUSTER_DEVICES_MAX]; /* the place of an expert's micro-batch 0; those of the others
+                                       * follow it */
     int coming[2 * EXPERTS_MAX];   /* experts of this sweep, then of the next one */
     int comings;
     wd_sweep_entry_fn *fn;
@@ -96,7 +96,7 @@ static void fetch_ahead(const maker *m, int device, int at, int stage)
 static void fetch_first(const maker *m)
 {
     const wd_placement *p = m->placement;
-    bool done[WD_SITE_DEVICES_MAX] = {false};
+    bool done[WD_CLUSTER_DEVICES_MAX] = {false};
     for (int i = 0; i < m->comings; i++)
         for (int s = 0; s < p->stages; s++) {
             const int e = m->coming[i], device = p->place[e][s].device;
@@ -211,9 +211,9 @@ void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *
 
 typedef struct counter {
     const wd_placement *placement;
-    const wd_site *site;
+    const wd_cluster *cluster;
     wd_sweep_part *part;
-    int there[WD_SITE_DEVICES_MAX]; /* micro-batches that are on each device */
+    int there[WD_CLUSTER_DEVICES_MAX]; /* micro-batches that are on each device */
 } counter;
 
 static void arrive(counter *c, int device)
@@ -224,9 +224,9 @@ static void arrive(counter *c, int device)
 
 /* What another device of its rank sends comes unasked, but for what a processor has: the device
  * fetches it in the order of its own work, when nothing else is in its place. */
-static bool comes_unasked(const wd_site *site, int from, int to)
+static bool comes_unasked(const wd_cluster *cluster, int from, int to)
 {
-    return !wd_site_at(site, from)->reads_host || wd_site_at(site, to)->reads_host;
+    return !wd_cluster_at(cluster, from)->reads_host || wd_cluster_at(cluster, to)->reads_host;
 }
 
 static void count(void *context, const wd_sweep_entry *entry)
@@ -243,7 +243,7 @@ static void count(void *context, const wd_sweep_entry *entry)
     case WD_ENTRY_COPY:
         c->there[entry->device]--;
         arrive(c, entry->to);
-        if (comes_unasked(c->site, entry->device, entry->to)) {
+        if (comes_unasked(c->cluster, entry->device, entry->to)) {
             int *places = &c->part[entry->to].places;
             *places = wd_sweep_places(true, true, *places);
         }
@@ -265,9 +265,9 @@ static void count(void *context, const wd_sweep_entry *entry)
 }
 
 void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement,
-                    const wd_site *site, int batches)
+                    const wd_cluster *cluster, int batches)
 {
-    counter c = {.placement = placement, .site = site, .part = out};
+    counter c = {.placement = placement, .cluster = cluster, .part = out};
     for (int d = 0; d < devices; d++) out[d] = (wd_sweep_part){.places = 0};
     for (int e = 0; e < placement->experts; e++) {
         wd_sweep_work window = {.next = 0};
@@ -294,10 +294,10 @@ static int room_for(const wd_placement *p, int batches)
 }
 
 wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_placement *placement,
-                                 const wd_site *site, int batches, wd_err *err)
+                                 const wd_cluster *cluster, int batches, wd_err *err)
 {
     *out = (wd_sweep_schedule){.placement = placement, .room = room_for(placement, batches)};
-    wd_sweep_parts(out->part, devices, placement, site, batches);
+    wd_sweep_parts(out->part, devices, placement, cluster, batches);
     return wd_alloc((void **)&out->entry, (size_t)out->room, sizeof *out->entry, "a schedule", err);
 }
 

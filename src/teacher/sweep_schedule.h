@@ -58,7 +58,7 @@ typedef struct wd_sweep_part {
  * schedules of up to `batches` micro-batches of an expert. Of the cluster only which devices read
  * host memory matters. */
 void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement,
-                    const wd_site *site, int batches);
+                    const wd_cluster *cluster, int batches);
 
 /* Places for micro-batches on a device where a whole window waits, or is sent to by others of its
  * rank, which do not wait for it: one is computed, one comes, one leaves. */
@@ -79,9 +79,9 @@ typedef struct wd_sweep_work {
 
 typedef struct wd_sweep_schedule {
     const wd_placement *placement; /* borrowed */
-    wd_sweep_part part[WD_SITE_DEVICES_MAX];
-    int turn[WD_SITE_DEVICES_MAX]; /* the place that a device's next micro-batch takes: places come
-                                    * round from sweep to sweep */
+    wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
+    int turn[WD_CLUSTER_DEVICES_MAX]; /* the place that a device's next micro-batch takes: places
+                                       * come round from sweep to sweep */
     wd_sweep_entry *entry;
     int count, room;
 } wd_sweep_schedule;
@@ -89,7 +89,7 @@ typedef struct wd_sweep_schedule {
 /* Room for sweeps of up to `batches` micro-batches of each expert; the arguments are those of
  * wd_sweep_parts. The placement is borrowed. */
 wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_placement *placement,
-                                 const wd_site *site, int batches, wd_err *err);
+                                 const wd_cluster *cluster, int batches, wd_err *err);
 void wd_sweep_schedule_close(wd_sweep_schedule *schedule); /* a zeroed one is fine */
 
 /* Makes the list of a sweep that follows the one it had before. */

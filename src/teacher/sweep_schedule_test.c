@@ -40,8 +40,8 @@ static wd_sweep_schedule opened(const wd_placement *p, int devices, int batches)
 {
     wd_err err;
     wd_sweep_schedule s;
-    const wd_site site = {.devices = devices};
-    wd_test_ok(wd_sweep_schedule_open(&s, devices, p, &site, batches, &err), &err);
+    const wd_cluster cluster = {.devices = devices};
+    wd_test_ok(wd_sweep_schedule_open(&s, devices, p, &cluster, batches, &err), &err);
     return s;
 }
 

@@ -220,18 +220,18 @@ static void memory_is_as_planned(void **state)
         assert_int_equal(before, wd_device_bytes(dry) + 2 * STATES * STATE_COUNT * sizeof(float));
         assert_int_equal(planned->mapped_bytes, s.residency->mapped_bytes);
         wd_sweep_options options = options_of(&s, wd_teacher_compute_dtype(storage[i]), 5, 2);
-        wd_site site = {.devices = 1, .batches = wd_sweep_batches(&options)};
+        wd_cluster cluster = {.devices = 1, .batches = wd_sweep_batches(&options)};
         double flops[WD_STAGE_KINDS];
         wd_sweep *sweep;
-        wd_test_ok(wd_sweep_need_of(&site.device[0].need, flops, &options, dry, &err), &err);
+        wd_test_ok(wd_sweep_need_of(&cluster.device[0].need, flops, &options, dry, &err), &err);
         for (int k = 0; k < WD_STAGE_KINDS; k++) assert_true(flops[k] > 0);
         wd_placement p = {.experts = 2, .stages = s.residency->stages, .slots = 2};
         wd_sweep_part part;
-        wd_sweep_parts(&part, 1, &p, &site, site.batches);
+        wd_sweep_parts(&part, 1, &p, &cluster, cluster.batches);
         wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &p, &s.queue, &err), &err);
         assert_int_equal(wd_device_bytes(s.device) - before,
-                         wd_placed_activations(&part, &site.device[0].need) +
-                             wd_placed_workspace(&part, &site.device[0]));
+                         wd_placed_activations(&part, &cluster.device[0].need) +
+                             wd_placed_workspace(&part, &cluster.device[0]));
         size_t full = wd_device_bytes(s.device);
         run_all(&s, sweep, 5);
         assert_int_equal(wd_device_bytes(s.device), full); /* nothing grew */

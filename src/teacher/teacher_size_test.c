@@ -100,15 +100,15 @@ static void bytes_are_those_of_residencies(void **state)
     (void)state;
     static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
     static const wd_strategy strategy[] = {WD_STRATEGY_cpu, WD_STRATEGY_disk};
-    const wd_site site = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_cluster cluster = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 2; k++) {
             wd_err err = {0};
             wd_teacher_size size;
             wd_placement p;
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
-            wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &site, 0, &err), &err);
-            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+            wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &cluster, 0, &err), &err);
+            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
             assert_int_equal(measured(strategy[k], storage[i]), wd_placed_host(&bytes));
         }
 }
@@ -125,15 +125,15 @@ static void a_processor_reads_in_place(void **state)
 {
     (void)state;
     wd_err err = {0};
-    const wd_site site = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_cluster cluster = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
     const wd_dtype stored = stored_dtype();
     for (int converts = 0; converts < 2; converts++) {
         wd_teacher_size size;
         wd_placement p;
         const wd_dtype storage = !converts ? stored : stored == WD_F32 ? WD_BF16 : WD_F32;
         wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage, &err), &err);
-        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &site, 0, &err), &err);
-        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_disk, &size, &cluster, 0, &err), &err);
+        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
         if (converts)
             assert_true(bytes.host_reading >= size.stage[0][1].file / 2);
         else
@@ -190,15 +190,15 @@ static void few_blocks_need_few_slots(void **state)
     (void)state;
     wd_err err = {0};
     wd_teacher_size size;
-    const wd_site site = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_cluster cluster = {.devices = 1, .device = {{.reads_host = true, .flops_per_s = 1}}};
     const wd_dtype storage = stored_dtype();
     wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage, &err), &err);
     for (int blocks = 1; blocks <= size.stages - 2; blocks++) {
         wd_placement p;
-        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &site, 0, &err), &err);
+        wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &cluster, 0, &err), &err);
         p.slots = WD_PLACED_SLOTS_MAX;
         for (int s = 1; s <= blocks; s++) p.place[1][s].home = WD_HOME_DISK;
-        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+        const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
         assert_int_equal(wd_placed_host(&bytes), (size_t)blocks * size.stage[1][1].device);
         assert_int_equal(planned(&p, storage, processor(), NULL), wd_placed_host(&bytes));
     }
@@ -210,7 +210,7 @@ static void stagings_are_for_the_largest_stages(void **state)
 {
     (void)state;
     static const wd_dtype storage[] = {WD_F32, WD_BF16, WD_F16};
-    const wd_site site = {.devices = 1, .device = {{.flops_per_s = 1}}};
+    const wd_cluster cluster = {.devices = 1, .device = {{.flops_per_s = 1}}};
     for (int i = 0; i < 3; i++)
         for (int ends = 0; ends < 2; ends++) {
             wd_err err = {0};
@@ -219,10 +219,10 @@ static void stagings_are_for_the_largest_stages(void **state)
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
             const wd_stage_size *stage = size.stage[0];
             const int head = size.stages - 1;
-            wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &site, 0, &err), &err);
+            wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &cluster, 0, &err), &err);
             p.place[0][ends ? 0 : 1].home = WD_HOME_DISK;
             if (ends) p.place[0][head].home = WD_HOME_DISK;
-            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
             assert_int_equal(bytes.host_reading,
                              ends ? stage[0].reading + stage[head].reading : stage[1].reading);
             assert_int_equal(planned(&p, storage[i], simulated(), NULL),
@@ -239,18 +239,18 @@ static void ranks_add_up_to_their_host(void **state)
     static const wd_strategy strategy[] = {WD_STRATEGY_cpu, WD_STRATEGY_disk};
     const wd_comm like = {
         .rank = 1, .ranks = RANKS, .hosts = HOSTS, .host_rank = 1, .host_ranks = HERE};
-    const wd_site site = {.ranks = RANKS,
-                          .hosts = HOSTS,
-                          .devices = 1,
-                          .device = {{.reads_host = true, .flops_per_s = 1}}};
+    const wd_cluster cluster = {.ranks = RANKS,
+                                .hosts = HOSTS,
+                                .devices = 1,
+                                .device = {{.reads_host = true, .flops_per_s = 1}}};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 2; k++) {
             wd_err err = {0};
             wd_teacher_size size;
             wd_placement p;
             wd_test_ok(wd_teacher_size_of(&size, &tiny.dit, 2, files, storage[i], &err), &err);
-            wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &site, 0, &err), &err);
-            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &site);
+            wd_test_ok(wd_strategy_place(&p, strategy[k], &size, &cluster, 0, &err), &err);
+            const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
             const size_t host = wd_placed_host(&bytes);
             const size_t counted = HERE * planned(&p, storage[i], processor(), &like);
             assert_in_range(counted, host, host + HERE + PAGES);

@@ -45,7 +45,7 @@ typedef struct student {
 typedef struct player {
     const wd_placement *placement;
     const wd_teacher_size *size;
-    const wd_site *site;
+    const wd_cluster *cluster;
     const wd_sweep_load *load;
     wd_timeline_fn *fn;
     void *context;
@@ -114,7 +114,7 @@ static double work(player *p, lane *on, double from, double seconds, wd_timeline
 static double read_bytes(player *p, int expert, int stage, double bytes, double from)
 {
     const wd_timeline_event read = {WD_LANE_DISK, -1, 0, expert, stage, -1, 0, 0};
-    return work(p, &p->disk, from, bytes / p->site->disk_bytes_per_s, read);
+    return work(p, &p->disk, from, bytes / p->cluster->disk_bytes_per_s, read);
 }
 
 static double read_file(player *p, int expert, int stage, double from)
@@ -126,7 +126,7 @@ static double read_file(player *p, int expert, int stage, double from)
 static double fault_in(player *p, int expert, int stage, double from)
 {
     const size_t mapped = wd_stage_mapped(&p->size->stage[expert][stage]);
-    if (!p->site->uncached || !mapped) return from;
+    if (!p->cluster->uncached || !mapped) return from;
     return read_bytes(p, expert, stage, (double)mapped, from);
 }
 
@@ -138,7 +138,7 @@ static double copy_over(player *p, int expert, int stage, double from)
     const double bytes = (double)wd_stage_sent(size, place->home);
     const wd_timeline_event copy = {WD_LANE_LINK, device, 0, expert, stage, -1, 0, 0};
     return work(p, &p->part[device].link, from,
-                bytes / wd_site_at(p->site, device)->link_bytes_per_s, copy);
+                bytes / wd_cluster_at(p->cluster, device)->link_bytes_per_s, copy);
 }
 
 /* When a streamed stage's weights are in a slot of its device; *slot: which. A processor's is read
@@ -152,7 +152,7 @@ static double bring(player *p, int expert, int stage, double **slot)
     part *on = &p->part[d];
     const int next = on->slot_next[place->home][kind]++ % on->slots[place->home][kind];
     *slot = &on->slot[place->home][kind][next];
-    if (wd_site_at(p->site, d)->reads_host)
+    if (wd_cluster_at(p->cluster, d)->reads_host)
         return from_disk ? read_file(p, expert, stage, **slot) : **slot;
     if (!from_disk) return copy_over(p, expert, stage, **slot);
     double *staging = &on->staging[on->staging_next++ % WD_PLACED_STAGINGS];
@@ -167,17 +167,17 @@ static void compute(player *p, const wd_sweep_entry *e)
     double *ready = ready_of(p, e);
     const double flops = p->size->flops[e->stage] * p->load->batch_targets[e->expert];
     *ready = work(p, &p->part[d].compute, later(*ready, p->weights[e->stage]),
-                  flops / wd_site_at(p->site, d)->flops_per_s, event);
+                  flops / wd_cluster_at(p->cluster, d)->flops_per_s, event);
 }
 
 static bool has_link(const player *p, int device)
 {
-    return device != HOST && !wd_site_at(p->site, device)->reads_host;
+    return device != HOST && !wd_cluster_at(p->cluster, device)->reads_host;
 }
 
 static double link_rate(const player *p, int device)
 {
-    return has_link(p, device) ? wd_site_at(p->site, device)->link_bytes_per_s : INFINITY;
+    return has_link(p, device) ? wd_cluster_at(p->cluster, device)->link_bytes_per_s : INFINITY;
 }
 
 /* Of the slower of two devices; what is in host memory has none. */
@@ -194,8 +194,8 @@ static double known_rate(double rate)
 /* From rank to rank. */
 static double network_rate(const player *p, int a, int b)
 {
-    const bool near = wd_site_host(p->site, a) == wd_site_host(p->site, b);
-    return known_rate(near ? p->site->memory_bytes_per_s : p->site->network_bytes_per_s);
+    const bool near = wd_cluster_host(p->cluster, a) == wd_cluster_host(p->cluster, b);
+    return known_rate(near ? p->cluster->memory_bytes_per_s : p->cluster->network_bytes_per_s);
 }
 
 /* Bytes of a micro-batch that go to the stage of an entry. */
@@ -272,13 +272,13 @@ static int home_of(const player *p, int device)
  * teacher, those of a host send theirs at the same time. */
 static void tell(player *p, const wd_sweep_entry *e)
 {
-    const int ranks = wd_site_ranks(p->site), near = wd_site_host_ranks(p->site);
+    const int ranks = wd_cluster_ranks(p->cluster), near = wd_cluster_host_ranks(p->cluster);
     const double bytes = p->load->latent_bytes * p->load->batch_targets[e->expert];
     const double senders = p->placement->each ? near : 1;
     if (ranks == 1) return;
     const double seconds = senders * bytes *
-                           ((near - 1) / known_rate(p->site->memory_bytes_per_s) +
-                            (ranks - near) / known_rate(p->site->network_bytes_per_s));
+                           ((near - 1) / known_rate(p->cluster->memory_bytes_per_s) +
+                            (ranks - near) / known_rate(p->cluster->network_bytes_per_s));
     carry(p, &p->part[e->device].network, WD_LANE_NETWORK, e->device, e, *ready_of(p, e), seconds);
 }
 
@@ -288,7 +288,7 @@ static void enter(player *p, const wd_sweep_entry *e)
     *ready = later(*ready, p->from);
     bring_states(p, e, home_of(p, e->device), p->load->latent_bytes);
     bring_states(p, e, HOST, p->load->text_bytes);
-    const int places = wd_site_at(p->site, e->device)->reads_host ? 1 : WD_SWEEP_UPLOADS;
+    const int places = wd_cluster_at(p->cluster, e->device)->reads_host ? 1 : WD_SWEEP_UPLOADS;
     const int64_t now = p->entered++ + WD_SWEEP_UPLOADS;
     p->launched = p->uploaded[(now - places) % WD_SWEEP_UPLOADS];
     p->uploaded[now % WD_SWEEP_UPLOADS] = later(*ready, p->part[e->device].compute.free);
@@ -333,7 +333,7 @@ static void occupy(lane *on, double from, double seconds)
 
 static bool is_home(const player *p, int device)
 {
-    return device % p->site->devices == p->load->home;
+    return device % p->cluster->devices == p->load->home;
 }
 
 /* When the last step is over, as far as is known: sweeps beside it make it longer. */
@@ -397,7 +397,7 @@ static double acquire(player *p, int expert, int stage, double **slot)
     const wd_place *place = &p->placement->place[expert][stage];
     *slot = NULL;
     if (place->home != WD_HOME_DEVICE) return bring(p, expert, stage, slot);
-    if (!wd_site_at(p->site, place->device)->reads_host) return 0;
+    if (!wd_cluster_at(p->cluster, place->device)->reads_host) return 0;
     return fault_in(p, expert, stage, p->part[place->device].compute.free);
 }
 
@@ -459,9 +459,10 @@ static void sum_up(const player *p)
 {
     wd_timeline *out = p->out;
     for (int d = 0; d < p->parts; d++) out->compute_seconds[d] = p->part[d].compute.busy;
-    for (int first = 0; first < p->parts; first += p->site->devices) {
+    for (int first = 0; first < p->parts; first += p->cluster->devices) {
         double seconds = 0;
-        for (int d = first; d < first + p->site->devices; d++) seconds += p->part[d].network.busy;
+        for (int d = first; d < first + p->cluster->devices; d++)
+            seconds += p->part[d].network.busy;
         out->network_seconds = fmax(out->network_seconds, seconds);
     }
 }
@@ -553,16 +554,16 @@ static wd_status open_places(player *p, wd_err *err)
 }
 
 /* The player of a placement's sweeps. It is too large for a stack. */
-static wd_status open_player(player **out, const wd_placement *placement, const wd_site *site,
+static wd_status open_player(player **out, const wd_placement *placement, const wd_cluster *cluster,
                              const wd_sweep_load *load, wd_err *err)
 {
     player *p;
-    const int parts = placement->each ? site->devices : wd_site_devices(site);
+    const int parts = placement->each ? cluster->devices : wd_cluster_devices(cluster);
     const size_t bytes = sizeof *p + (size_t)parts * sizeof *p->part;
-    int batches = site->batches;
+    int batches = cluster->batches;
     WD_TRY(wd_alloc((void **)&p, 1, bytes, "a timeline", err));
     p->placement = placement;
-    p->site = site;
+    p->cluster = cluster;
     p->load = load;
     p->parts = parts;
     for (int e = 0; e < placement->experts; e++) {
@@ -573,7 +574,8 @@ static wd_status open_player(player **out, const wd_placement *placement, const 
         if (load->batches[e] > batches) batches = load->batches[e];
     }
     count_slots(p);
-    wd_status status = wd_sweep_schedule_open(&p->schedule, parts, placement, site, batches, err);
+    wd_status status =
+        wd_sweep_schedule_open(&p->schedule, parts, placement, cluster, batches, err);
     if (status == WD_OK) status = open_places(p, err);
     if (status == WD_OK)
         *out = p;
@@ -583,13 +585,13 @@ static wd_status open_player(player **out, const wd_placement *placement, const 
 }
 
 wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
-                           const wd_teacher_size *size, const wd_site *site,
+                           const wd_teacher_size *size, const wd_cluster *cluster,
                            const wd_sweep_load *load, wd_timeline_fn *fn, void *context,
                            wd_err *err)
 {
     player *p;
     mark first = {0}, last = {0};
-    WD_TRY(open_player(&p, placement, site, load, err));
+    WD_TRY(open_player(&p, placement, cluster, load, err));
     memset(out, 0, sizeof *out);
     p->size = size;
     p->fn = fn;

@@ -65,14 +65,14 @@ typedef struct wd_timeline {
     wd_lane_kind limit;   /* the busiest lane */
     int limit_device;
     double busy;                                 /* its share of the time */
-    double compute_seconds[WD_SITE_DEVICES_MAX]; /* of a sweep, on each device */
+    double compute_seconds[WD_CLUSTER_DEVICES_MAX]; /* of a sweep, on each device */
     double network_seconds; /* per sweep: of the rank that is longest about sending to others */
 } wd_timeline;
 
 /* `fn` (or NULL) sees every event but what is brought to the embedding and from the head, each
  * lane's in order. */
 wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
-                           const wd_teacher_size *size, const wd_site *site,
+                           const wd_teacher_size *size, const wd_cluster *cluster,
                            const wd_sweep_load *load, wd_timeline_fn *fn, void *context,
                            wd_err *err);
 

@@ -16,13 +16,13 @@ static wd_teacher_size twelve(void)
     return size;
 }
 
-static wd_site site_of(int devices)
+static wd_cluster cluster_of(int devices)
 {
-    wd_site site = {.devices = devices, .host_bytes = 1 << 20, .disk_bytes_per_s = 50};
+    wd_cluster cluster = {.devices = devices, .host_bytes = 1 << 20, .disk_bytes_per_s = 50};
     for (int d = 0; d < devices; d++)
-        site.device[d] = (wd_site_device){
+        cluster.device[d] = (wd_cluster_device){
             .bytes = 1 << 20, .flops_per_s = 10, .link_bytes_per_s = 100, .reads_host = false};
-    return site;
+    return cluster;
 }
 
 static wd_placement placed(wd_home home, int devices)
@@ -32,12 +32,13 @@ static wd_placement placed(wd_home home, int devices)
     return p;
 }
 
-static wd_timeline played(const wd_placement *p, const wd_teacher_size *size, const wd_site *site,
-                          const wd_sweep_load *load, wd_timeline_fn *fn, void *context)
+static wd_timeline played(const wd_placement *p, const wd_teacher_size *size,
+                          const wd_cluster *cluster, const wd_sweep_load *load, wd_timeline_fn *fn,
+                          void *context)
 {
     wd_err err;
     wd_timeline out;
-    wd_test_ok(wd_timeline_play(&out, p, size, site, load, fn, context, &err), &err);
+    wd_test_ok(wd_timeline_play(&out, p, size, cluster, load, fn, context, &err), &err);
     return out;
 }
 
@@ -45,9 +46,9 @@ static wd_timeline play(wd_home home, int devices, int batches)
 {
     const wd_placement p = placed(home, devices);
     const wd_teacher_size size = twelve();
-    const wd_site site = site_of(devices);
+    const wd_cluster cluster = cluster_of(devices);
     const wd_sweep_load load = {.batches = {batches}, .batch_targets = {1, 1}};
-    return played(&p, &size, &site, &load, NULL, NULL);
+    return played(&p, &size, &cluster, &load, NULL, NULL);
 }
 
 static void assert_seconds(double got, double expected)
@@ -79,13 +80,13 @@ static void offload(void **state)
 static void a_block_that_comes_alone(void **state)
 {
     (void)state;
-    const wd_site site = site_of(1);
+    const wd_cluster cluster = cluster_of(1);
     const wd_sweep_load load = {.batches = {1}, .batch_targets = {1, 1}};
     wd_placement p = placed(WD_HOME_DEVICE, 1);
     wd_teacher_size size = twelve();
     p.place[0][5].home = WD_HOME_HOST;
     size.stage[0][5].device = 4000;
-    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 40 + 1);
 }
 
@@ -94,14 +95,14 @@ static void small_stages_at_the_ends(void **state)
 {
     (void)state;
     const wd_placement p = placed(WD_HOME_HOST, 1);
-    const wd_site site = site_of(1);
+    const wd_cluster cluster = cluster_of(1);
     const wd_sweep_load load = {.batches = {4}, .batch_targets = {1, 1}};
     wd_teacher_size size = twelve();
     for (int s = 0; s < BLOCKS; s += BLOCKS - 1) {
         size.flops[s] = 0;
         size.stage[0][s].device = 0;
     }
-    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 2));
 }
 
@@ -111,11 +112,11 @@ static void embedded_for_another(void **state)
     (void)state;
     wd_placement p = placed(WD_HOME_HOST, 2);
     const wd_teacher_size size = twelve();
-    const wd_site site = site_of(2);
+    const wd_cluster cluster = cluster_of(2);
     const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}};
     p.place[0][0] = (wd_place){WD_HOME_DEVICE, 0};
     for (int s = 1; s < BLOCKS; s++) p.place[0][s].device = 1;
-    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 1));
 }
 
@@ -145,10 +146,10 @@ static void sweeps_of_other_states(void **state)
     (void)state;
     const wd_placement p = placed(WD_HOME_DEVICE, 4);
     const wd_teacher_size size = twelve();
-    const wd_site site = site_of(4);
+    const wd_cluster cluster = cluster_of(4);
     for (int apart = 0; apart < 8; apart++) {
         const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .sweeps_apart = apart};
-        const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+        const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
         const int under_way = apart < 1 ? 1 : apart < 4 ? apart : 4;
         assert_seconds(t.sweep_seconds, (double)BLOCKS / under_way);
     }
@@ -160,16 +161,16 @@ static void from_home_and_back(void **state)
     (void)state;
     const wd_placement p = placed(WD_HOME_DEVICE, 1);
     const wd_teacher_size size = twelve();
-    wd_site site = site_of(2);
+    wd_cluster cluster = cluster_of(2);
     wd_sweep_load load = {
         .batches = {2}, .batch_targets = {3}, .text_bytes = 200, .latent_bytes = 100, .home = 1};
-    wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 6 * (BLOCKS + 2 + 1 + 1));
     load.home = 0;
-    t = played(&p, &size, &site, &load, NULL, NULL);
+    t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 6 * (BLOCKS + 2));
-    site.device[0].reads_host = true;
-    t = played(&p, &size, &site, &load, NULL, NULL);
+    cluster.device[0].reads_host = true;
+    t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 6 * BLOCKS);
 }
 
@@ -179,29 +180,29 @@ static void to_a_head(void **state)
     (void)state;
     wd_placement p = placed(WD_HOME_DEVICE, 1);
     const wd_teacher_size size = twelve();
-    const wd_site site = site_of(2);
+    const wd_cluster cluster = cluster_of(2);
     const wd_sweep_load load = {.batches = {2},
                                 .batch_targets = {3},
                                 .hop_bytes = 7000,
                                 .hop_batch_bytes = 6000,
                                 .hop_head_bytes = 5000};
     p.place[0][BLOCKS - 1].device = 1;
-    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
+    assert_seconds(played(&p, &size, &cluster, &load, NULL, NULL).sweep_seconds,
                    2 * 3 * (BLOCKS - 1 + 50));
     p.place[0][BLOCKS - 2].device = 1;
-    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
+    assert_seconds(played(&p, &size, &cluster, &load, NULL, NULL).sweep_seconds,
                    2 * (3 * (BLOCKS - 2 + 70) + 60));
 }
 
 /* Two ranks of a device each, on one host or two. */
-static wd_site two_ranks(int hosts)
+static wd_cluster two_ranks(int hosts)
 {
-    wd_site site = site_of(1);
-    site.ranks = 2;
-    site.hosts = hosts;
-    site.memory_bytes_per_s = 50;
-    site.network_bytes_per_s = 10;
-    return site;
+    wd_cluster cluster = cluster_of(1);
+    cluster.ranks = 2;
+    cluster.hosts = hosts;
+    cluster.memory_bytes_per_s = 50;
+    cluster.network_bytes_per_s = 10;
+    return cluster;
 }
 
 /* A micro-batch goes to host memory, from rank to rank, and to the other device; the device that it
@@ -218,9 +219,9 @@ static void from_rank_to_rank(void **state)
                                 .hop_batch_bytes = 50,
                                 .latent_bytes = 5};
     for (int hosts = 1; hosts <= 2; hosts++) {
-        const wd_site site = two_ranks(hosts);
+        const wd_cluster cluster = two_ranks(hosts);
         const double rate = hosts > 1 ? 10 : 50;
-        const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+        const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
         assert_seconds(t.sweep_seconds, 2 * BLOCKS + 200 / 100 + 200 / rate + 200 / 100);
         assert_seconds(t.network_seconds, 200 / rate);
     }
@@ -234,7 +235,7 @@ static void a_teacher_each(void **state)
     p.ranks = 2, p.devices = 1, p.each = true;
     const wd_teacher_size size = twelve();
     const wd_sweep_load load = {.batches = {4}, .batch_targets = {1}, .latent_bytes = 30};
-    const wd_site near = two_ranks(1), far = two_ranks(2);
+    const wd_cluster near = two_ranks(1), far = two_ranks(2);
     wd_timeline t = played(&p, &size, &near, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 4 * BLOCKS);
     assert_seconds(t.network_seconds, 2 * 4 * 30 / 50.0); /* both at a time */
@@ -248,11 +249,11 @@ static void converted_from_disk(void **state)
     (void)state;
     const wd_placement p = placed(WD_HOME_DISK, 1);
     wd_teacher_size size = twelve();
-    wd_site site = site_of(1);
+    wd_cluster cluster = cluster_of(1);
     const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}};
     for (int s = 0; s < BLOCKS; s++) size.stage[0][s].file = 800;
-    site.disk_bytes_per_s = 1e6;
-    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    cluster.disk_bytes_per_s = 1e6;
+    const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 8 * BLOCKS);
 }
 
@@ -263,9 +264,9 @@ static void processor_streams_from_disk(void **state)
     const wd_placement p = placed(WD_HOME_DISK, 1);
     const wd_teacher_size size = twelve();
     const wd_sweep_load load = {.batches = {1}, .batch_targets = {1, 1}};
-    wd_site site = site_of(1);
-    site.device[0].reads_host = true;
-    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    wd_cluster cluster = cluster_of(1);
+    cluster.device[0].reads_host = true;
+    const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 8 * BLOCKS);
 }
 
@@ -277,13 +278,13 @@ static void mapped_again_and_again(void **state)
     wd_placement p = placed(WD_HOME_DEVICE, 1);
     wd_teacher_size size = twelve();
     const wd_sweep_load load = {.batches = {3}, .batch_targets = {1}};
-    wd_site site = site_of(1);
+    wd_cluster cluster = cluster_of(1);
     for (int s = 0; s < BLOCKS; s++) size.stage[0][s].host = 300; /* the rest is mapped: 2 s */
-    site.device[0].reads_host = true;
+    cluster.device[0].reads_host = true;
     p.by_batch = 0;
-    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 3 * BLOCKS);
-    site.uncached = true;
-    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    assert_seconds(played(&p, &size, &cluster, &load, NULL, NULL).sweep_seconds, 3 * BLOCKS);
+    cluster.uncached = true;
+    const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, (3 + 2) * BLOCKS);
 }
 
@@ -309,10 +310,10 @@ static void lanes_are_in_order(void **state)
     p.place[0][2].home = WD_HOME_DISK;
     p.place[0][7].home = WD_HOME_HOST;
     const wd_teacher_size size = twelve();
-    const wd_site site = site_of(2);
+    const wd_cluster cluster = cluster_of(2);
     const wd_sweep_load load = {.batches = {3}, .batch_targets = {2, 2}, .hop_bytes = 15};
     watch w = {.events = 0};
-    played(&p, &size, &site, &load, see, &w);
+    played(&p, &size, &cluster, &load, see, &w);
     /* four sweeps of: twelve stages and a hop for three micro-batches, a read, two copies */
     assert_int_equal(w.events, 4 * (3 * (BLOCKS + 1) + 1 + 2));
 }
@@ -327,12 +328,12 @@ static void places(void **state)
 {
     (void)state;
     const wd_teacher_size size = {.experts = 2, .stages = 3, .flops = {80, 5, 5}};
-    const wd_site site = site_of(2);
+    const wd_cluster cluster = cluster_of(2);
     wd_placement p = {.experts = 2, .stages = 3, .slots = 2, .by_batch = ~0u};
     const wd_sweep_load load = {.batches = {10, 10}, .batch_targets = {1, 1}};
     for (int e = 0; e < 2; e++)
         for (int s = 0; s < 3; s++) p.place[e][s] = (wd_place){WD_HOME_DEVICE, e || s};
-    const wd_timeline t = played(&p, &size, &site, &load, NULL, NULL);
+    const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 90 + 7 * 8 + 1);
     assert_seconds(t.compute_seconds[1], 100);
 }
@@ -341,8 +342,8 @@ static double seconds_on_four(const wd_sweep_load *load)
 {
     const wd_placement p = placed(WD_HOME_DEVICE, 4);
     const wd_teacher_size size = twelve();
-    const wd_site site = site_of(5);
-    return played(&p, &size, &site, load, NULL, NULL).sweep_seconds;
+    const wd_cluster cluster = cluster_of(5);
+    return played(&p, &size, &cluster, load, NULL, NULL).sweep_seconds;
 }
 
 /* Sweeps of other states fill devices that one micro-batch at a time goes through; where each
@@ -406,15 +407,15 @@ static void halves(void **state)
     (void)state;
     const wd_placement p = placed(WD_HOME_DEVICE, 1);
     const wd_teacher_size size = twelve();
-    const wd_site site = site_of(1);
+    const wd_cluster cluster = cluster_of(1);
     wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .window = 1};
     load.student = (wd_student_load){.targets = 1, .compute_seconds = 4, .ahead = 1};
-    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 16);
+    assert_seconds(played(&p, &size, &cluster, &load, NULL, NULL).sweep_seconds, 16);
     load.student.compute_seconds = 20;
-    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds, 32);
+    assert_seconds(played(&p, &size, &cluster, &load, NULL, NULL).sweep_seconds, 32);
     const wd_placement brought = placed(WD_HOME_HOST, 1);
     load.student = (wd_student_load){.targets = 1, .link_seconds = 100, .ahead = 1};
-    assert_seconds(played(&brought, &size, &site, &load, NULL, NULL).sweep_seconds,
+    assert_seconds(played(&brought, &size, &cluster, &load, NULL, NULL).sweep_seconds,
                    100 + 4 * BLOCKS);
 }
 
@@ -439,14 +440,14 @@ static void steps_of_both_experts(void **state)
 {
     (void)state;
     const wd_teacher_size size = {.experts = 2, .stages = 3, .flops = {10, 10, 10}};
-    const wd_site site = site_of(2);
+    const wd_cluster cluster = cluster_of(2);
     const wd_placement p = {.experts = 2, .stages = 3, .slots = 2, .by_batch = ~0u};
     const wd_sweep_load load = {.batches = {2, 2},
                                 .batch_targets = {1, 1},
                                 .window = 4,
                                 .home = 1,
                                 .student = {.targets = 2, .compute_seconds = 4, .ahead = 1}};
-    assert_seconds(played(&p, &size, &site, &load, NULL, NULL).sweep_seconds,
+    assert_seconds(played(&p, &size, &cluster, &load, NULL, NULL).sweep_seconds,
                    2 * 4 + (3 * 3 - 4));
 }
 

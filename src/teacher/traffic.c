@@ -14,14 +14,14 @@ typedef struct walk {
     wd_traffic *traffic;
     const wd_placement *placement;
     const wd_teacher_size *size;
-    const wd_site *site;
+    const wd_cluster *cluster;
     const wd_sweep_load *load;
     double times;
 } walk;
 
-int wd_traffic_room(const wd_teacher_size *size, const wd_site *site)
+int wd_traffic_room(const wd_teacher_size *size, const wd_cluster *cluster)
 {
-    const int ranks = wd_site_ranks(site);           /* read, in, out, near, far: of each */
+    const int ranks = wd_cluster_ranks(cluster);     /* read, in, out, near, far: of each */
     const int stages = size->experts * size->stages; /* its weights come, and what it computes on */
     return 5 * ranks + 5 * stages + 4 * size->experts;
 }
@@ -29,7 +29,7 @@ int wd_traffic_room(const wd_teacher_size *size, const wd_site *site)
 static void add(const walk *w, wd_link_kind kind, int from, int to, double bytes, double gradients)
 {
     wd_traffic *t = w->traffic;
-    const int ranks = wd_site_ranks(w->site), near = wd_site_host_ranks(w->site);
+    const int ranks = wd_cluster_ranks(w->cluster), near = wd_cluster_host_ranks(w->cluster);
     const int alike = kind == WD_LINK_READ ? ranks / near : ranks;
     if (!(bytes > 0)) return;
     int i = 0;
@@ -50,8 +50,8 @@ static void add(const walk *w, wd_link_kind kind, int from, int to, double bytes
 /* Between devices, or host memory. */
 static void move_of(const walk *w, int from, int to, double bytes, double gradients)
 {
-    if (from != HOST && wd_site_at(w->site, from)->reads_host) from = HOST;
-    if (to != HOST && wd_site_at(w->site, to)->reads_host) to = HOST;
+    if (from != HOST && wd_cluster_at(w->cluster, from)->reads_host) from = HOST;
+    if (to != HOST && wd_cluster_at(w->cluster, to)->reads_host) to = HOST;
     if (from == to) return;
     add(w,
         from == HOST ? WD_LINK_IN
@@ -70,13 +70,13 @@ static void bring(const walk *w, int expert, int stage)
 {
     const wd_place *place = &w->placement->place[expert][stage];
     const wd_stage_size *size = &w->size->stage[expert][stage];
-    const bool mapped = wd_site_at(w->site, place->device)->reads_host;
+    const bool mapped = wd_cluster_at(w->cluster, place->device)->reads_host;
     size_t read = 0;
     if (place->home == WD_HOME_DISK)
         read = size->file;
-    else if (w->site->uncached && mapped)
+    else if (w->cluster->uncached && mapped)
         read = wd_stage_mapped(size);
-    add(w, WD_LINK_READ, wd_site_host(w->site, place->device), HOST, (double)read, 0);
+    add(w, WD_LINK_READ, wd_cluster_host(w->cluster, place->device), HOST, (double)read, 0);
     if (place->home != WD_HOME_DEVICE)
         move(w, HOST, place->device, (double)wd_stage_sent(size, place->home));
 }
@@ -96,13 +96,13 @@ static int home_of(const walk *w, int rank)
 
 static bool are_near(const walk *w, int from, int to)
 {
-    return wd_site_host(w->site, from) == wd_site_host(w->site, to);
+    return wd_cluster_host(w->cluster, from) == wd_cluster_host(w->cluster, to);
 }
 
 /* Velocities go from a rank to all others. Where each has a teacher, all of them do so. */
 static void tell(const walk *w, int rank, double bytes)
 {
-    const int ranks = wd_site_ranks(w->site), near = wd_site_host_ranks(w->site);
+    const int ranks = wd_cluster_ranks(w->cluster), near = wd_cluster_host_ranks(w->cluster);
     if (ranks == 1) return;
     move(w, home_of(w, rank), HOST, bytes);
     add(w, WD_LINK_NEAR, rank, WD_LINK_ALL, bytes * (near - 1), 0);
@@ -160,25 +160,25 @@ static void add_entry(void *context, const wd_sweep_entry *e)
 }
 
 void wd_traffic_sweeps(wd_traffic *traffic, const wd_placement *placement,
-                       const wd_teacher_size *size, const wd_site *site, const wd_sweep_load *load,
-                       double sweeps)
+                       const wd_teacher_size *size, const wd_cluster *cluster,
+                       const wd_sweep_load *load, double sweeps)
 {
-    walk w = {traffic, placement, size, site, load, sweeps};
+    walk w = {traffic, placement, size, cluster, load, sweeps};
     const wd_sweep_work window = {.batches = {load->batches[0] > 0, load->batches[1] > 0}};
     wd_sweep_schedule_each(placement, &window, add_entry, &w);
 }
 
 /* ---- the student ---- */
 
-void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement, const wd_site *site,
-                        const wd_student_traffic *student)
+void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement,
+                        const wd_cluster *cluster, const wd_student_traffic *student)
 {
-    const walk w = {.traffic = traffic, .placement = placement, .site = site, .times = 1};
-    const int ranks = placement->each ? 1 : wd_site_ranks(site);
+    const walk w = {.traffic = traffic, .placement = placement, .cluster = cluster, .times = 1};
+    const int ranks = placement->each ? 1 : wd_cluster_ranks(cluster);
     const double in = student->gradients_in, out = student->gradients_out;
     const double near = student->gradients_near, far = student->gradients_far;
     for (int r = 0; r < ranks; r++) {
-        const int device = r * site->devices + student->device;
+        const int device = r * cluster->devices + student->device;
         move_of(&w, HOST, device, student->in + in, in);
         move_of(&w, device, HOST, student->out + out, out);
         add(&w, WD_LINK_NEAR, r, WD_LINK_ALL, near, near);
@@ -210,7 +210,7 @@ double wd_traffic_bytes(const wd_traffic *traffic, wd_link_kind kind)
 
 double wd_traffic_sent(const wd_traffic *traffic)
 {
-    double sent[WD_SITE_DEVICES_MAX] = {0}, most = 0;
+    double sent[WD_CLUSTER_DEVICES_MAX] = {0}, most = 0;
     for (int i = 0; i < traffic->links; i++) {
         const wd_link *link = &traffic->link[i];
         if (link->kind != WD_LINK_NEAR && link->kind != WD_LINK_FAR) continue;

@@ -36,12 +36,12 @@ typedef struct wd_traffic {
 } wd_traffic;
 
 /* The most links that any placement has. */
-int wd_traffic_room(const wd_teacher_size *size, const wd_site *site);
+int wd_traffic_room(const wd_teacher_size *size, const wd_cluster *cluster);
 
 /* Adds what moves in `sweeps` sweeps of a rank, where each has a teacher, else of all. */
 void wd_traffic_sweeps(wd_traffic *traffic, const wd_placement *placement,
-                       const wd_teacher_size *size, const wd_site *site, const wd_sweep_load *load,
-                       double sweeps);
+                       const wd_teacher_size *size, const wd_cluster *cluster,
+                       const wd_sweep_load *load, double sweeps);
 
 /* What moves for the student of one rank in a step, in bytes. */
 typedef struct wd_student_traffic {
@@ -52,8 +52,8 @@ typedef struct wd_student_traffic {
 } wd_student_traffic;
 
 /* Adds it, for all ranks. */
-void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement, const wd_site *site,
-                        const wd_student_traffic *student);
+void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement,
+                        const wd_cluster *cluster, const wd_student_traffic *student);
 
 /* By kind, then by where they begin, then by where they end. */
 void wd_traffic_sort(wd_traffic *traffic);

@@ -16,11 +16,11 @@ static wd_teacher_size four(int experts)
 }
 
 /* Devices of a rank, the last one its processor. */
-static wd_site site_of(int ranks, int hosts, int devices)
+static wd_cluster cluster_of(int ranks, int hosts, int devices)
 {
-    wd_site site = {.ranks = ranks, .hosts = hosts, .devices = devices};
-    site.device[devices - 1].reads_host = true;
-    return site;
+    wd_cluster cluster = {.ranks = ranks, .hosts = hosts, .devices = devices};
+    cluster.device[devices - 1].reads_host = true;
+    return cluster;
 }
 
 /* Three states in two micro-batches, from and to the first device. */
@@ -58,20 +58,20 @@ static void assert_links(const wd_traffic *t, const expected *e, int count)
     assert_links(traffic, (const expected[]){__VA_ARGS__},                                         \
                  sizeof((const expected[]){__VA_ARGS__}) / sizeof(expected))
 
-static wd_traffic sweep(wd_link link[LINKS], const wd_placement *p, const wd_site *site)
+static wd_traffic sweep(wd_link link[LINKS], const wd_placement *p, const wd_cluster *cluster)
 {
     wd_traffic t = {.link = link, .room = LINKS};
     const wd_teacher_size size = four(p->experts);
-    assert_true(wd_traffic_room(&size, site) <= LINKS);
-    wd_traffic_sweeps(&t, p, &size, site, &LOAD, 2);
+    assert_true(wd_traffic_room(&size, cluster) <= LINKS);
+    wd_traffic_sweeps(&t, p, &size, cluster, &LOAD, 2);
     wd_traffic_sort(&t);
     return t;
 }
 
-static wd_placement placed(const wd_site *site, const wd_place place[STAGES])
+static wd_placement placed(const wd_cluster *cluster, const wd_place place[STAGES])
 {
     const wd_teacher_size size = four(1);
-    wd_placement p = wd_placement_begin(&size, site);
+    wd_placement p = wd_placement_begin(&size, cluster);
     for (int s = 0; s < STAGES; s++) p.place[0][s] = place[s];
     return p;
 }
@@ -81,11 +81,12 @@ static void links_of_one_rank(void **state)
 {
     (void)state;
     wd_link link[LINKS];
-    const wd_site site = site_of(1, 1, 3);
-    const wd_placement p = placed(
-        &site, (const wd_place[]){
+    const wd_cluster cluster = cluster_of(1, 1, 3);
+    const wd_placement p =
+        placed(&cluster,
+               (const wd_place[]){
                    {WD_HOME_HOST, 1}, {WD_HOME_DISK, 0}, {WD_HOME_DEVICE, 1}, {WD_HOME_DISK, 2}});
-    const wd_traffic t = sweep(link, &p, &site);
+    const wd_traffic t = sweep(link, &p, &cluster);
     ASSERT_LINKS(
         &t, {WD_LINK_READ, 0, -1, 1, 2 * (700 + 700)}, {WD_LINK_IN, -1, 0, 1, 2 * (700 + LATENTS)},
         {WD_LINK_IN, -1, 1, 1, 2 * (400 + TEXT)}, {WD_LINK_OUT, 1, -1, 1, 2 * TO_HEAD},
@@ -98,14 +99,14 @@ static void mapped_weights_are_read(void **state)
 {
     (void)state;
     wd_link link[LINKS];
-    wd_site site = site_of(1, 1, 2);
-    const wd_placement p = placed(&site, (const wd_place[]){{WD_HOME_HOST, 0},
-                                                            {WD_HOME_DEVICE, 1},
-                                                            {WD_HOME_DEVICE, 1},
-                                                            {WD_HOME_DEVICE, 0}});
+    wd_cluster cluster = cluster_of(1, 1, 2);
+    const wd_placement p = placed(&cluster, (const wd_place[]){{WD_HOME_HOST, 0},
+                                                               {WD_HOME_DEVICE, 1},
+                                                               {WD_HOME_DEVICE, 1},
+                                                               {WD_HOME_DEVICE, 0}});
     for (int uncached = 0; uncached < 2; uncached++) {
-        site.uncached = uncached;
-        const wd_traffic t = sweep(link, &p, &site);
+        cluster.uncached = uncached;
+        const wd_traffic t = sweep(link, &p, &cluster);
         assert_true(wd_traffic_bytes(&t, WD_LINK_READ) == uncached * 2 * 2 * 100);
         assert_true(wd_traffic_bytes(&t, WD_LINK_IN) == 2 * (400 + TEXT + TO_HEAD));
         assert_true(wd_traffic_bytes(&t, WD_LINK_OUT) == 2 * HOP);
@@ -119,12 +120,12 @@ static void links_between_ranks(void **state)
 {
     (void)state;
     wd_link link[LINKS];
-    const wd_site site = site_of(4, 2, 1 + 1);
-    const wd_placement p = placed(&site, (const wd_place[]){{WD_HOME_DEVICE, 0},
-                                                            {WD_HOME_DEVICE, 2},
-                                                            {WD_HOME_DEVICE, 2},
-                                                            {WD_HOME_DISK, 6}});
-    wd_traffic t = sweep(link, &p, &site);
+    const wd_cluster cluster = cluster_of(4, 2, 1 + 1);
+    const wd_placement p = placed(&cluster, (const wd_place[]){{WD_HOME_DEVICE, 0},
+                                                               {WD_HOME_DEVICE, 2},
+                                                               {WD_HOME_DEVICE, 2},
+                                                               {WD_HOME_DISK, 6}});
+    wd_traffic t = sweep(link, &p, &cluster);
     ASSERT_LINKS(
         &t, {WD_LINK_READ, 1, -1, 1, 2 * 700}, {WD_LINK_IN, -1, 0, 1, 2 * (TEXT + LATENTS)},
         {WD_LINK_IN, -1, 2, 1, 2 * (HOP + LATENTS)}, {WD_LINK_IN, -1, 4, 1, 2 * LATENTS},
@@ -140,19 +141,19 @@ static void links_of_ranks_alike(void **state)
 {
     (void)state;
     wd_link link[LINKS];
-    const wd_site site = site_of(4, 2, 1 + 1);
+    const wd_cluster cluster = cluster_of(4, 2, 1 + 1);
     wd_placement p = placed(
-        &site, (const wd_place[]){
-                   {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}});
+        &cluster, (const wd_place[]){
+                      {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}});
     p.each = true;
-    wd_traffic t = sweep(link, &p, &site);
+    wd_traffic t = sweep(link, &p, &cluster);
     const wd_student_traffic student = {.in = 3,
                                         .out = 4,
                                         .gradients_in = 100,
                                         .gradients_out = 200,
                                         .gradients_near = 30,
                                         .gradients_far = 60};
-    wd_traffic_student(&t, &p, &site, &student);
+    wd_traffic_student(&t, &p, &cluster, &student);
     ASSERT_LINKS(&t, {WD_LINK_READ, 0, -1, 2, 2 * 4 * 700},
                  {WD_LINK_IN, -1, 0, 4, 2 * (4 * 700 + TEXT + 3 * LATENTS) + 103},
                  {WD_LINK_OUT, 0, -1, 4, 2 * LATENTS + 204},

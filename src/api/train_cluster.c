@@ -1,5 +1,5 @@
-/* See api/train_site.h. */
-#include "api/train_site.h"
+/* See api/train_cluster.h. */
+#include "api/train_cluster.h"
 
 #include <string.h>
 
@@ -84,18 +84,19 @@ static wd_status measure_room(room *out, const wd_train_plan *p, const wd_train_
 static wd_status agree_on_room(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     room mine, *all = &mine;
-    wd_site *site = &p->input.site;
+    wd_cluster *cluster = &p->input.cluster;
     const int ranks = wd_train_has_others(s) ? wd_train_ranks(s) : 1;
     WD_TRY(measure_room(&mine, p, s, err));
     if (ranks > 1)
         WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->trainer.machine.comm, err));
-    site->host_bytes = SIZE_MAX;
+    cluster->host_bytes = SIZE_MAX;
     for (int r = 0; r < ranks; r++) {
-        least(&site->host_bytes, host_budget(all, ranks, all[r].host));
-        if (all[r].beside > site->host_taken) site->host_taken = all[r].beside;
-        for (int d = 0; d < site->devices; d++) least(&site->device[d].bytes, all[r].device[d]);
+        least(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
+        if (all[r].beside > cluster->host_taken) cluster->host_taken = all[r].beside;
+        for (int d = 0; d < cluster->devices; d++)
+            least(&cluster->device[d].bytes, all[r].device[d]);
     }
-    p->host_budget = site->host_bytes;
+    p->host_budget = cluster->host_bytes;
     if (all != &mine) wd_free(all);
     return WD_OK;
 }
@@ -104,7 +105,7 @@ static wd_status agree_on_room(wd_train_plan *p, const wd_train_setup *s, wd_err
 static wd_status plan_beside(wd_train_plan *p, wd_machine_options machine,
                              const wd_samples_options *samples, wd_err *err)
 {
-    wd_site *site = &p->input.site;
+    wd_cluster *cluster = &p->input.cluster;
     const wd_comm *comm = machine.comm;
     wd_comm first = comm ? *comm : (wd_comm){0}; /* it writes, so it needs the most: all plan it */
     first.rank = 0;
@@ -114,38 +115,39 @@ static wd_status plan_beside(wd_train_plan *p, wd_machine_options machine,
     p->beside = p->text;
     WD_TRY(wd_plan_machine(&p->beside, &machine, samples, p->devices, NULL, err));
     for (int i = 0; i < p->devices->count; i++) {
-        wd_site_device *to = &site->device[i];
+        wd_cluster_device *to = &cluster->device[i];
         to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->beside, i);
         to->workspace = p->beside.workspace[i];
     }
     return WD_OK;
 }
 
-wd_status wd_train_site_budgets(wd_train_plan *p, const wd_train_setup *s,
-                                const wd_train_plan *like, wd_err *err)
+wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
+                                   const wd_train_plan *like, wd_err *err)
 {
     const wd_devices *d = p->devices;
-    wd_site *site = &p->input.site;
+    wd_cluster *cluster = &p->input.cluster;
     const wd_comm *comm = s->trainer.machine.comm;
-    site->ranks = wd_train_ranks(s);
-    site->hosts = comm ? comm->hosts : 1;
-    site->devices = d->count;
-    if (site->ranks * site->devices > WD_SITE_DEVICES_MAX)
+    cluster->ranks = wd_train_ranks(s);
+    cluster->hosts = comm ? comm->hosts : 1;
+    cluster->devices = d->count;
+    if (cluster->ranks * cluster->devices > WD_CLUSTER_DEVICES_MAX)
         return wd_fail(err, WD_UNSUPPORTED,
-                       "%d ranks of %d devices: expected at most %d devices in all", site->ranks,
-                       site->devices, WD_SITE_DEVICES_MAX);
+                       "%d ranks of %d devices: expected at most %d devices in all", cluster->ranks,
+                       cluster->devices, WD_CLUSTER_DEVICES_MAX);
     for (int i = 0; i < d->count; i++) {
-        wd_site_device *to = &site->device[i];
+        wd_cluster_device *to = &cluster->device[i];
         p->input.target[i] = d->device[i];
         to->reads_host = i == d->processor;
         to->bytes = SIZE_MAX;
     }
     WD_TRY(plan_beside(p, s->trainer.machine, &s->trainer.samples, err));
     if (!like) return agree_on_room(p, s, err);
-    for (int i = 0; i < d->count; i++) site->device[i].bytes = like->input.site.device[i].bytes;
+    for (int i = 0; i < d->count; i++)
+        cluster->device[i].bytes = like->input.cluster.device[i].bytes;
     p->program_bytes = like->program_bytes ? like->program_bytes + PROGRAM_SLACK : 0;
-    site->host_taken = wd_plan_training_peak(&p->beside, WD_PLAN_HOST) + p->program_bytes;
-    site->host_bytes = p->host_budget = like->host_budget;
+    cluster->host_taken = wd_plan_training_peak(&p->beside, WD_PLAN_HOST) + p->program_bytes;
+    cluster->host_bytes = p->host_budget = like->host_budget;
     return WD_OK;
 }
 
@@ -172,10 +174,10 @@ static void add_program(wd_train_plan *p)
 {
     wd_plan_add(&p->beside, "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
                 p->program_bytes);
-    p->input.site.host_taken += p->program_bytes;
+    p->input.cluster.host_taken += p->program_bytes;
 }
 
-wd_status wd_train_site_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     const wd_samples_options none = {0};
     wd_machine_options machine = s->trainer.machine;
@@ -184,12 +186,12 @@ wd_status wd_train_site_leave_out_sheets(wd_train_plan *p, const wd_train_setup 
     WD_TRY(plan_beside(p, machine, &none, err));
     size_t beside = wd_plan_training_peak(&p->beside, WD_PLAN_HOST);
     WD_TRY(most_of_ranks(&beside, s, err));
-    p->input.site.host_taken = beside;
+    p->input.cluster.host_taken = beside;
     add_program(p);
     return WD_OK;
 }
 
-wd_status wd_train_site_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+wd_status wd_train_cluster_count_program(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     size_t most = wd_train_program_bytes(s);
     WD_TRY(most_of_ranks(&most, s, err));

@@ -1,6 +1,6 @@
-/* See api/way_out.h. Each set of changes is planned as a run with it would be: all but the teacher
- * by a dry run, then every strategy. */
-#include "api/way_out.h"
+/* See api/suggestions.h. Each set of changes is planned as a run with it would be: all but the
+ * teacher by a dry run, then every strategy. */
+#include "api/suggestions.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "core/memory.h"
 
 enum {
-    WAYS_MAX = 5,
+    SUGGESTIONS_MAX = 5,
     COMMAND_MAX = 1 << 15,
     HALVINGS_MAX = 4,
     LESS = 9 /* tenths of its memory that a run which found none may take instead */
@@ -73,10 +73,10 @@ static bool is_another_name(const wd_strategy_plan *plan, int i)
 /* Bytes of all places together. */
 static size_t all_bytes(const wd_train_plan *where, const wd_strategy_plan *plan)
 {
-    const wd_site *site = &where->input.site;
-    size_t sum = wd_placed_host_peak(&plan->bytes, site);
+    const wd_cluster *cluster = &where->input.cluster;
+    size_t sum = wd_placed_host_peak(&plan->bytes, cluster);
     for (int d = 0; d < plan->bytes.devices; d++)
-        if (!wd_site_at(site, d)->reads_host) sum += wd_placed_peak(&plan->bytes, site, d);
+        if (!wd_cluster_at(cluster, d)->reads_host) sum += wd_placed_peak(&plan->bytes, cluster, d);
     return sum;
 }
 
@@ -102,7 +102,7 @@ static void sort_fitting(int *order, int *count, const wd_train_plan *where,
     }
 }
 
-static void say_way(const wd_train_options *options, const wd_strategy_plan *plan)
+static void say_suggestion(const wd_train_options *options, const wd_strategy_plan *plan)
 {
     char command[COMMAND_MAX];
     wd_train_options o = *options;
@@ -121,9 +121,9 @@ static void choose_window(wd_train_setup *s)
     s->given.teacher_prefetch = s->options.teacher_prefetch = wd_train_defaults().teacher_prefetch;
 }
 
-/* The ways with one set of changes; returns how many. */
-static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, const change *c, size_t below,
-                    int most)
+/* The suggestions with one set of changes; returns how many. */
+static int say_suggestions(const wd_train_plan *plan, wd_train_setup *copy, const change *c,
+                           size_t below, int most)
 {
     int order[WD_STRATEGY_auto], count = 0, said = 0;
     const wd_strategy_plan *all;
@@ -133,7 +133,7 @@ static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, const chang
     if (wd_train_plan_open_like(&other, copy, plan, NULL) != WD_OK) return 0;
     if (wd_planner_all(&all, other.planner, NULL) == WD_OK)
         sort_fitting(order, &count, &other, all, below);
-    for (; said < count && said < most; said++) say_way(&given, &all[order[said]]);
+    for (; said < count && said < most; said++) say_suggestion(&given, &all[order[said]]);
     wd_train_plan_close(&other);
     return said;
 }
@@ -141,11 +141,11 @@ static int say_ways(const wd_train_plan *plan, wd_train_setup *copy, const chang
 /* At a place; of a host by all its ranks, which are alike. */
 static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, int place)
 {
-    const int ranks = place == WD_PLAN_HOST ? wd_site_host_ranks(&plan->input.site) : 1;
+    const int ranks = place == WD_PLAN_HOST ? wd_cluster_host_ranks(&plan->input.cluster) : 1;
     return (size_t)ranks * wd_plan_peak(memory, place);
 }
 
-/* The ways with one set of changes, the teacher's map (or none) being that of `plan`. */
+/* The suggestions with one set of changes, the teacher's map (or none) being that of `plan`. */
 static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, wd_train_setup *copy,
                        const change *c, size_t below, int most)
 {
@@ -154,7 +154,7 @@ static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, w
     copy->trainer.machine.text_context = NULL; /* nothing is computed */
     copy->options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
     copy->trainer.samples.decoder = plan->devices->teacher[plan->map.vae];
-    return wd_train_plan_lacks_to_encode(plan) ? 0 : say_ways(plan, copy, c, below, most);
+    return wd_train_plan_lacks_to_encode(plan) ? 0 : say_suggestions(plan, copy, c, below, most);
 }
 
 /* The plan without its map: the processor encodes and decodes then. */
@@ -168,8 +168,9 @@ static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
     return wd_text_plan_encoding(&out->text, setup, plan->devices, processor, NULL);
 }
 
-/* Up to WAYS_MAX of them, the fewest changes first (a map is kept before it is left out), then the
- * fastest; returns how many. `below`: bytes of all places together that a plan must stay under. */
+/* Up to SUGGESTIONS_MAX of them, the fewest changes first (a map is kept before it is left out),
+ * then the fastest; returns how many. `below`: bytes of all places together that a plan must stay
+ * under. */
 static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
 {
     int said = 0;
@@ -178,9 +179,9 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
     wd_train_setup *copy = NULL; /* borrows all that *setup has */
     const bool both = plan->map.given && leave_map_out(&plain, plan, setup) == WD_OK;
     if (wd_alloc((void **)&copy, 1, sizeof *copy, "a plan", NULL) == WD_OK)
-        for (int n = 0; said < WAYS_MAX && nth_change(&c, n); n++) {
-            said += say_changed(plan, setup, copy, &c, below, WAYS_MAX - said);
-            if (both) said += say_changed(&plain, setup, copy, &c, below, WAYS_MAX - said);
+        for (int n = 0; said < SUGGESTIONS_MAX && nth_change(&c, n); n++) {
+            said += say_changed(plan, setup, copy, &c, below, SUGGESTIONS_MAX - said);
+            if (both) said += say_changed(&plain, setup, copy, &c, below, SUGGESTIONS_MAX - said);
         }
     wd_free(copy);
     return said;
@@ -188,8 +189,8 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
 
 /* ---- when memory is gone all the same ---- */
 
-void wd_way_out_report(const wd_train_plan *plan, const wd_train_setup *setup,
-                       const wd_memory_witness *witness, const wd_err *error)
+void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setup,
+                           const wd_memory_witness *witness, const wd_err *error)
 {
     char text[160];
     const wd_devices *devices = plan->devices;
@@ -223,8 +224,8 @@ static void say_missing(const wd_train_plan *plan, const wd_memory_plan *memory,
         wd_log(WD_LOG_ERROR, "  %s", beside);
 }
 
-wd_status wd_way_out_check(const wd_train_plan *plan, const wd_memory_plan *memory,
-                           const wd_train_setup *setup, wd_err *err)
+wd_status wd_suggestions_check(const wd_train_plan *plan, const wd_memory_plan *memory,
+                               const wd_train_setup *setup, wd_err *err)
 {
     const wd_devices *d = plan->devices;
     bool fits = peak_of(plan, memory, WD_PLAN_HOST) <= plan->host_budget;
