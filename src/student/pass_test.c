@@ -6,6 +6,7 @@
 #include "student/init.h"
 #include "student/optimizer.h"
 #include "student/readback.h"
+#include "aborts.h"
 #include "student_fixture.h"
 #include "failing.h"
 
@@ -466,12 +467,52 @@ static void test_training(void **state)
     wd_free(two);
 }
 
+/* ---- order of passes ---- */
+
+typedef struct misuse {
+    wd_pass *pass;
+    wd_pass_inputs inputs;
+} misuse;
+
+static void backward(void *context)
+{
+    const misuse *m = context;
+    wd_pass_backward(m->pass, NULL, NULL);
+}
+
+static void forward_twice(void *context)
+{
+    const misuse *m = context;
+    wd_pass_forward(m->pass, &m->inputs);
+    wd_pass_forward(m->pass, &m->inputs);
+}
+
+static void passes_out_of_order_end_the_process(void **state)
+{
+    (void)state;
+    wd_err err;
+    bench b = bench_on(wd_device_open_cpu, 1);
+    const wd_dit_config config = small_config();
+    wd_params p;
+    misuse m;
+    wd_test_ok(wd_params_open(&p, &config, WD_F32, WD_PARAMS_TRAINED, b.device, &err), &err);
+    wd_test_ok(wd_pass_open(&m.pass, &p, &small_shape, WD_PASS_TRAIN, b.queue, &err), &err);
+    inputs in = make_inputs(&b, &config, &small_shape, WD_F32, 0);
+    m.inputs = inputs_of(&in);
+    wd_test_aborts(backward, &m, "a backward pass without a forward pass");
+    wd_test_aborts(forward_twice, &m, "a pass begins before the last one's backward pass");
+    free_inputs(&b, &in);
+    wd_pass_close(m.pass);
+    wd_params_close(&p);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_memory),    cmocka_unit_test(test_allocation_fails),
-        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_training),  cmocka_unit_test(passes_out_of_order_end_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
