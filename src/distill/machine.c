@@ -34,7 +34,7 @@ double wd_machine_step_bytes(const wd_machine_options *o)
            (samples + targets + begun * (double)state_count(o) + 1) * sizeof(float);
 }
 
-/* The values of a step's result. */
+/* How many values the result of a step has. */
 static int64_t step_values(const wd_machine_options *o)
 {
     return o->batch * o->accumulation + 1;
@@ -152,7 +152,7 @@ float wd_machine_loss_factor(const wd_machine *m)
     return 1.0f / (float)wd_machine_step_samples(&m->options);
 }
 
-/* Where a step's losses are, and come together. */
+/* Opens the memory for a step's losses, of this rank and of all ranks. */
 static wd_status open_results(wd_machine *m, wd_err *err)
 {
     const wd_machine_options *o = &m->options;
@@ -227,10 +227,10 @@ void wd_machine_close(wd_machine *m)
     wd_free(m);
 }
 
-/* The gradients of all micro-batches of a step, of all ranks.
+/* Makes the gradients of all micro-batches of a step, of all ranks.
  *
- * The next step's targets are made meanwhile, those of a micro-batch after this step's own: so the
- * teacher has work while the student computes, and both while gradients are on their way. */
+ * After each micro-batch the source is asked for the targets of one of the next step, so that the
+ * teacher has work while the student computes, and both have while gradients are exchanged. */
 static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
 {
     const wd_machine_options *o = &m->options;
@@ -268,7 +268,7 @@ int wd_machine_results_pending(const wd_machine *machine)
     return wd_readback_pending(machine->readback);
 }
 
-/* Sum of the losses of all ranks, in the order of their samples. */
+/* Adds the losses of all ranks, in the order of their samples. */
 static double sum_losses(wd_machine *m, const float *own)
 {
     const wd_machine_options *o = &m->options;

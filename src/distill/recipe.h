@@ -12,10 +12,10 @@ typedef struct wd_machine_teacher wd_machine_teacher;
 
 typedef struct wd_recipe {
     const char *name;
-    /* Opens the networks, the student first, and where batches come from: see machine_impl.h. The
-     * machine closes them. `teacher` NULL: there is none. */
+    /* Opens the networks, the student first, and the source of batches, with the functions of
+     * machine_impl.h. The machine closes them. `teacher` NULL: there is none. */
     wd_status (*open)(wd_machine *machine, const wd_machine_teacher *teacher, wd_err *err);
-    /* The weights that a new run begins with. */
+    /* Fills in the weights that a new run begins with. */
     wd_status (*begin)(wd_machine *machine, wd_err *err);
     /* Launches passes, losses and backward passes of one micro-batch, for all networks. The losses
      * of the student's samples go to the machine's `loss`. */

@@ -5,8 +5,8 @@
 #include "core/require.h"
 #include "distill/source_trajectory_impl.h"
 
-/* When the batches of the step that has a sample are filled; before, when those are of the step
- * before last. */
+/* The event that happens when the batches of the sample's step are filled. Until it is recorded for
+ * that step, it is the event of the step before last. */
 static wd_event **filled_event(wd_trajectory_source *s, int64_t sample)
 {
     return &s->filled[sample / s->options.step_samples % 2];

@@ -1,4 +1,4 @@
-/* Inside the trajectory source: what its files share.
+/* The trajectory source's own fields, for its files.
  *
  * Data flow: where trajectories are (trajectory_states.h) -> ring of targets (targets.h), whose
  * velocities a sweep makes window by window, as batches need them, so that the student works
@@ -33,7 +33,7 @@ typedef struct wd_target_window {
     int places;
 } wd_target_window;
 
-/* What several ranks have besides; all zero where there is one. A state that this rank has no part
+/* What only several ranks need; zero where there is one rank. A state that this rank has no part
  * in is begun when its velocity is taken, so that it keeps nobody waiting. */
 typedef struct wd_target_exchange {
     wd_gathers *gathers;

@@ -4,7 +4,8 @@
 #include "core/memory.h"
 #include "distill/source_trajectory_impl.h"
 
-/* Takes the oldest gather: its states that were not begun here are, its velocities come. */
+/* Takes the oldest gather: begins those of its states that this rank has not begun, and brings the
+ * other ranks' velocities into the ring. */
 static void take_oldest(wd_trajectory_source *s)
 {
     wd_target_exchange *x = &s->exchange;
@@ -41,7 +42,8 @@ static bool is_new(const int64_t *states, int64_t i)
     return !states || !i || states[i] != states[i - 1];
 }
 
-/* Those states of the window, each of which may come more than once in a row, will be sent. */
+/* Packs a gather with these states of the window (NULL: with its first `count`). A state may be
+ * listed more than once in a row. */
 static wd_gather *pack(wd_trajectory_source *s, const int64_t *states, int64_t count,
                        int64_t *packed)
 {
@@ -58,7 +60,8 @@ static wd_gather *pack(wd_trajectory_source *s, const int64_t *states, int64_t c
     return gather;
 }
 
-/* Steps that follow from what this rank has begun and evaluated need not wait for the gather. */
+/* Posts the gather. A step from a state that this rank has begun and evaluated need not wait for
+ * it. */
 static void send(wd_trajectory_source *s, const wd_gather *gather)
 {
     wd_target_exchange *x = &s->exchange;
@@ -102,7 +105,7 @@ void wd_trajectory_source_send_batch(void *context, const int64_t *states, int64
     send(s, gather);
 }
 
-/* Room for the targets of two rounds on their way. */
+/* Gathers have room for the targets of two rounds. */
 wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *err)
 {
     wd_target_exchange *x = &s->exchange;

@@ -3,7 +3,7 @@
 #include "core/random.h"
 #include "distill/source_trajectory_impl.h"
 
-/* The window's place in the staging that copies read. */
+/* The window's place in the staging, which copies read. */
 static int64_t staging_place(const wd_target_window *w)
 {
     return w->number % w->places;
@@ -23,7 +23,8 @@ static void bring_noise(wd_trajectory_source *s, int64_t state)
                   (size_t)n * sizeof(float));
 }
 
-/* What a micro-batch begins with: see wd_window_begin_fn. */
+/* Brings the states of a micro-batch into the ring, before the sweep reads them: see
+ * wd_window_begin_fn. */
 static void begin_states(void *context, const int64_t *states, int64_t count)
 {
     wd_trajectory_source *s = context;
@@ -41,7 +42,8 @@ static void begin_states(void *context, const int64_t *states, int64_t count)
     wd_trajectory_states_begin(&s->states, info, place, states, count);
 }
 
-/* What a sweep gave is a step to make, and a target that batches wait for. */
+/* Notes, for each state of the window, the step that its velocity leads to, and the event that
+ * batches wait for. */
 static void note_targets(wd_trajectory_source *s, int64_t count)
 {
     const wd_target_window *w = &s->window;
@@ -86,7 +88,8 @@ static int64_t window_count(const wd_trajectory_source *s, int64_t round, int64_
     return count < whole ? count : whole;
 }
 
-/* The same of the window after the one that ends with `first`; 0: that one ends the run. */
+/* How many targets the next window has, which begins with target `first`; 0: the run ends before.
+ */
 static int64_t next_count(const wd_trajectory_source *s, int64_t first)
 {
     const wd_trajectory_source_options *o = &s->options;
@@ -95,7 +98,8 @@ static int64_t next_count(const wd_trajectory_source *s, int64_t first)
     return window_count(s, s->round + 1, first);
 }
 
-/* A window as all ranks have it, where each has its share, or all have all of it. */
+/* Describes a window to the sweep: with `each`, every rank sweeps its share of it, else all of it.
+ */
 static wd_window_ahead ahead_of(const wd_trajectory_source *s, const float *timestep, int64_t count,
                                 bool each)
 {
@@ -105,7 +109,8 @@ static wd_window_ahead ahead_of(const wd_trajectory_source *s, const float *time
                              count * (comm->rank + 1) / comm->ranks};
 }
 
-/* Says which window comes, and what after it; returns the first. */
+/* Announces the window and the next one, whose weights can then be fetched in time; returns the
+ * description of the window. */
 static wd_window_ahead announce(wd_trajectory_source *s, int64_t count, bool each)
 {
     wd_target_window *w = &s->window;

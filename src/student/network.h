@@ -4,12 +4,12 @@
  * backward, whose gradients leave for the other ranks stage by stage -> end_round; then step, in
  * which the optimizer takes the gradients of all rounds and all ranks.
  *
- * A round is one micro-batch of each rank. Where gradients are reduced by rounds each round begins
- * with zeros, and is on its way to the others while the next is computed; else a rank adds up its
- * own, and those of the last round leave with what was added before.
+ * A round is one micro-batch of each rank. Where gradients are reduced by rounds, each round begins
+ * with zeros and is exchanged while the next is computed. Otherwise a rank adds up the gradients of
+ * its rounds, and they are exchanged during the last round's backward pass.
  *
- * A recipe may train any number of networks (distill/recipe.h). Each has names of its own, by which
- * checkpoints keep its tensors apart and plans its memory. */
+ * A recipe may train several networks (distill/recipe.h). Each has names of its own, which tell its
+ * tensors in checkpoints and its memory in plans from those of the others. */
 #ifndef WD_STUDENT_NETWORK_H
 #define WD_STUDENT_NETWORK_H
 
@@ -32,7 +32,7 @@ typedef struct wd_network_options {
 
 typedef struct wd_network wd_network;
 
-/* On `queue`'s device (borrowed), where all its work is launched. Weights are zero. */
+/* All work is launched on `queue` (borrowed), on whose device the network is. Weights are zero. */
 wd_status wd_network_open(wd_network **out, const wd_network_options *options, wd_queue *queue,
                           wd_err *err);
 void wd_network_close(wd_network *network); /* the queue is done; NULL is allowed */
@@ -41,15 +41,16 @@ wd_params *wd_network_params(wd_network *network);
 wd_optimizer *wd_network_optimizer(wd_network *network);
 wd_pass *wd_network_pass(wd_network *network);
 
-/* Round `round` of a step of `rounds`. All ranks call these four, in the same order for all
- * networks. Without begin_round gradients are added to and stay on this rank. */
+/* The parts of a step, of `rounds` rounds. All ranks call these four functions, in the same order
+ * for all networks. Without begin_round the backward pass adds to this rank's gradients, and
+ * exchanges nothing. */
 void wd_network_begin_round(wd_network *network, int64_t round, int64_t rounds);
 void wd_network_backward(wd_network *network); /* after wd_pass_forward, and a loss */
 void wd_network_end_round(wd_network *network);
 void wd_network_step(wd_network *network, double lr);
 
-/* Of a round's gradients of a network with `weights` elements, in parts of one, those that may
- * still be on their way to other ranks when the last are posted: see wd_reduce_left. */
+/* The share of a round's gradients, of a network of `weights` elements, that may still have to be
+ * exchanged when the last bucket is posted: see wd_reduce_left. */
 double wd_network_left(int64_t weights, wd_comm *comm, bool by_round);
 
 #endif

@@ -239,5 +239,6 @@ void wd_pass_backward(wd_pass *pass, wd_pass_ready_fn *ready, void *ready_contex
 
 void wd_pass_velocity(float *velocity, wd_pass *pass, const wd_pass_inputs *inputs)
 {
+    WD_REQUIRE(!pass->dvelocity, "a pass begins before the last one's backward pass");
     run_velocity(velocity, pass, inputs);
 }

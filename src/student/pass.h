@@ -21,7 +21,7 @@ typedef enum wd_pass_mode {
 
 typedef struct wd_pass wd_pass;
 
-/* What a pass of this shape needs on the device, beside wd_params. */
+/* The device memory of a pass of this shape, without wd_params, and its FLOPs. */
 typedef struct wd_pass_plan {
     size_t arena_bytes;     /* activations */
     size_t rope_bytes;      /* tables */
@@ -42,14 +42,14 @@ void wd_pass_close(wd_pass *pass); /* NULL is allowed */
 
 const wd_pass_plan *wd_pass_planned(const wd_pass *pass);
 
-/* What a network is given of a micro-batch, all on the device. */
+/* The inputs of a network for one micro-batch, all on the device. */
 typedef struct wd_pass_inputs {
     const float *latents;  /* [B, C, F, H, W] */
     const float *timestep; /* [B] */
     const void *text;      /* [T, S, text_dim] compute dtype */
 } wd_pass_inputs;
 
-/* What a forward pass has made of it, on the device: views of the pass's memory. */
+/* The outputs of a forward pass, in device memory of the pass. */
 typedef struct wd_pass_outputs {
     const void *velocity; /* [samples, width] dtype; width: C F H W */
     void *dvelocity;      /* [samples, width] dtype, =: its gradient, for a loss to write */
@@ -60,12 +60,12 @@ typedef struct wd_pass_outputs {
 /* The gradients of `stage` are final, once the work launched so far is done. */
 typedef void wd_pass_ready_fn(void *context, int stage);
 
-/* The forward pass, which keeps what backward needs. Outputs and what is kept are good until
- * wd_pass_backward, which comes before the next pass of any kind. */
+/* Runs the forward pass, and keeps what the backward pass needs. The outputs are valid until
+ * wd_pass_backward, which must be called before the next pass of any kind. */
 wd_pass_outputs wd_pass_forward(wd_pass *pass, const wd_pass_inputs *inputs);
 
-/* Adds the gradients that follow from those of the outputs to params' gradients. `ready` may be
- * NULL: another micro-batch of this step follows. */
+/* Runs the backward pass from the gradients of the outputs, and adds to the gradients of params.
+ * `ready` may be NULL: another micro-batch of this step follows. */
 void wd_pass_backward(wd_pass *pass, wd_pass_ready_fn *ready, void *ready_context);
 
 /* velocity [B, C, F, H, W] F32 = network(inputs), with the weights that params show; nothing is
