@@ -81,7 +81,7 @@ static void asked_early_they_end(void **state)
 /* A job that does not end by itself: its mpirun, the folder of what that and ranks share, and the
  * process that removes it. */
 typedef struct job {
-    pid_t pid, mpirun, keeper;
+    pid_t pid, mpirun, cleanup;
     char folder[64];
 } job;
 
@@ -96,7 +96,7 @@ static void find_mpirun(job *j)
     while (fscanf(file, "%d", &child) == 1) {
         snprintf(path, sizeof path, "/dev/shm/wandistiller-ranks-*/ompi.*/pid.%d", child);
         if (glob(path, 0, NULL, &found)) {
-            j->keeper = child;
+            j->cleanup = child;
         } else {
             j->mpirun = child;
             *strstr(found.gl_pathv[0], "/ompi.") = 0;
@@ -105,7 +105,7 @@ static void find_mpirun(job *j)
         globfree(&found);
     }
     fclose(file);
-    assert_true(j->mpirun > 0 && j->keeper > 0);
+    assert_true(j->mpirun > 0 && j->cleanup > 0);
 }
 
 /* `name` is new: its first steps are waited for. */
@@ -150,7 +150,7 @@ static void what_all_killed_leave_goes_at_the_next_start(void **state)
 {
     (void)state;
     const job j = start_job("killed-all"), other = start_job("not-killed");
-    const pid_t all[] = {j.keeper, j.pid, j.mpirun};
+    const pid_t all[] = {j.cleanup, j.pid, j.mpirun};
     for (int i = 0; i < 3; i++) kill(all[i], SIGSTOP); /* so that none sees another end */
     for (int i = 0; i < 3; i++) kill(all[i], SIGKILL);
     wd_program_wait(&program, j.pid);

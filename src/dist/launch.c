@@ -18,7 +18,7 @@
 #include "dist/launch_folder.h"
 #include "dist/launch_network.h"
 
-/* A number that the environment has; -1: none. */
+/* The number in a variable of the environment; -1: there is none. */
 static int number_of(const char *name)
 {
     const char *text = getenv(name);
@@ -64,7 +64,8 @@ int wd_launch_cores(int host_ranks)
     return all > host_ranks ? all / host_ranks : 1;
 }
 
-/* As many ranks as torchrun has started, or as were asked for, on each of its machines. */
+/* Refuses ranks of torchrun. The error's command has as many ranks as torchrun has started, or as
+ * the user wants on each of its machines. */
 static wd_status refuse_torchrun(const wd_launch *l, int asked, const char *command, wd_err *err)
 {
     const int here = l->host_ranks > 0 ? l->host_ranks : l->ranks;
@@ -139,7 +140,7 @@ double wd_launch_limit_s(int ranks, bool several_machines)
 
 /* ---- mpirun as a child ---- */
 
-/* mpirun's arguments, ours behind them. */
+/* Makes the arguments of mpirun, which the program and its arguments follow. */
 static wd_status make_arguments(const char ***out, char *self, size_t self_bytes, const char *count,
                                 int argc, char *const *argv, wd_err *err)
 {
@@ -166,9 +167,9 @@ static wd_status make_arguments(const char ***out, char *self, size_t self_bytes
 
 /* ---- signals ---- */
 
-/* What signals do to the launching process while it waits for mpirun, and did before. An inherited
- * SIG_IGN of SIGCHLD would hide how mpirun ends; SIGPIPE would end the job when nobody reads what
- * is said of it. */
+/* The signals that the launching process waits for while mpirun runs, and the actions before that,
+ * which are restored. An inherited SIG_IGN of SIGCHLD would hide how mpirun ends; SIGPIPE would end
+ * the job when nobody reads its messages. */
 typedef struct signals {
     sigset_t awaited, before;
     struct sigaction child, pipe;
@@ -182,7 +183,8 @@ static void take_signals(signals *s)
     sigemptyset(&s->awaited);
     for (size_t i = 0; i < sizeof awaited / sizeof *awaited; i++)
         sigaddset(&s->awaited, awaited[i]);
-    if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) /* nohup ignores it */
+    if (!sigaction(SIGHUP, NULL, &hangup) &&
+        hangup.sa_handler != SIG_IGN) /* nohup ignores SIGHUP */
         sigaddset(&s->awaited, SIGHUP);
     sigprocmask(SIG_BLOCK, &s->awaited, &s->before);
     sigaction(SIGCHLD, &usual, &s->child);
@@ -198,14 +200,14 @@ static void give_back_signals(const signals *s)
 
 /* ---- files ---- */
 
-/* What mpirun and a rank have open at once, with some to spare (mpirun of Open MPI 4.1: 27, and 4
- * for each rank; a rank two for each of the others while they meet, and the model's files). */
+/* The files that mpirun or a rank has open at once, with some to spare (mpirun of Open MPI 4.1: 27,
+ * and 4 for each rank; a rank: two for each other rank while they connect, and the model's). */
 static rlim_t files_needed(int ranks)
 {
     return 64 + 8 * (rlim_t)ranks;
 }
 
-/* Where mpirun may open too few files, it starts no rank and waits for ever. */
+/* If mpirun may open too few files, it starts no rank and waits without end. */
 static wd_status check_files(int ranks, wd_err *err)
 {
     struct rlimit is;
@@ -228,26 +230,26 @@ static void raise_files(int ranks)
 
 enum { NOT_RUN = 100, OF_SIGNAL = 128 };
 
-/* The interfaces that mpirun talks over. Who sets this variable has chosen them. */
+/* The network interfaces that mpirun uses. A user who sets this variable has chosen them. */
 static const char network_variable[] = "OMPI_MCA_oob_tcp_if_include";
 
 static void set_environment(const char *folder)
 {
-    setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* which rank failed the ranks say themselves */
+    setenv("OMPI_MCA_orte_execute_quiet", "1", 0);       /* the ranks report failures themselves */
     setenv("OMPI_MCA_orte_forward_job_control", "1", 0); /* SIGTSTP and SIGCONT */
-    unsetenv("SLURM_JOBID"); /* all on this machine, whatever others Slurm has allocated: */
-    setenv("OMPI_MCA_plm", "isolated", 0);   /* which needs no ssh */
-    setenv(network_variable, "lo", 0);       /* nobody elsewhere has to connect; */
-    setenv("OMPI_MCA_btl", "self,vader", 0); /* tcp would listen to all the same */
+    unsetenv("SLURM_JOBID"); /* all ranks run on this machine, even if Slurm has allocated */
+    setenv("OMPI_MCA_plm", "isolated", 0);   /* others, and need no ssh */
+    setenv(network_variable, "lo", 0);       /* no other machine connects to mpirun, */
+    setenv("OMPI_MCA_btl", "self,vader", 0); /* nor to a rank, which would listen for btl tcp */
     setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
     setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
     setenv(wd_launch_folder_variable, folder, 1);
 }
 
-/* In the child. A process group of its own keeps Ctrl-C from it, of which it would kill the ranks;
- * SIGUSR1 would end it while it does not hand it on yet, and when it does no more. It ends when its
- * parent does, of which it is not told if that has ended already. Exits with NOT_RUN + errno where
- * there is no mpirun. */
+/* Runs mpirun in the child. It has a process group of its own, because it would kill the ranks on
+ * Ctrl-C. It ignores SIGUSR1 until it hands it on to the ranks, and after that. It gets SIGTERM
+ * when its parent ends; if that has ended already there is no such signal, so it looks for itself.
+ * Exits with NOT_RUN, or NOT_RUN + 1 if there is no mpirun. */
 static _Noreturn void become_mpirun(const char **all, int ranks, pid_t parent,
                                     const wd_launch_folder *folder, const signals *s)
 {
@@ -270,8 +272,8 @@ static _Noreturn void become_mpirun(const char **all, int ranks, pid_t parent,
 
 /* ---- the parent ---- */
 
-/* mpirun hands SIGUSR1 on to the ranks and goes on. It is asked once: ranks that have not begun see
- * it in their folder. */
+/* Asks the ranks to stop by SIGUSR1, which mpirun hands on to them. Ranks that have not begun find
+ * the request in their folder. */
 static void ask_to_stop(pid_t child, const wd_launch_folder *folder)
 {
     wd_log(WD_LOG_WARNING, "stopping; Ctrl-C ends at once");
@@ -279,8 +281,8 @@ static void ask_to_stop(pid_t child, const wd_launch_folder *folder)
     kill(child, SIGUSR1);
 }
 
-/* Ctrl-Z stops the ranks, too, which are in process groups of their own; this process goes on when
- * the shell lets it. */
+/* Stops the ranks on Ctrl-Z, which are in process groups of their own, and then this process, which
+ * goes on when the shell continues it. */
 static void pause_all(pid_t child)
 {
     kill(child, SIGTSTP);
@@ -288,9 +290,11 @@ static void pause_all(pid_t child)
     kill(child, SIGCONT);
 }
 
-/* Until the child has ended: its status, and whether it was asked to. Of SIGTERM mpirun kills the
- * ranks, which is what Ctrl-C after a first request is for. */
-static int tend(bool *asked, pid_t child, const wd_launch_folder *folder, const signals *s)
+/* Handles signals until the child has ended. Returns its status; *asked: whether the ranks were
+ * asked to stop. Ctrl-C after a first request sends SIGTERM to mpirun, which kills the ranks then.
+ */
+static int wait_for_child(bool *asked, pid_t child, const wd_launch_folder *folder,
+                          const signals *s)
 {
     int status;
     pid_t ended;
@@ -313,7 +317,7 @@ static wd_status stopped_early(wd_err *err)
     return wd_fail(err, WD_INTERRUPTED, "stopped on request before all ranks had begun");
 }
 
-/* What the child's end means. */
+/* Turns the child's status into an exit code or an error. */
 static wd_status judge(int *exit_code, int status, bool asked, wd_err *err)
 {
     if (WIFSIGNALED(status))
@@ -342,7 +346,8 @@ static wd_status run_child(int *exit_code, const char **all, int ranks, const si
     WD_TRY(wd_launch_folder_open(&folder, ranks, err));
     const pid_t parent = getpid(), child = fork();
     if (child == 0) become_mpirun(all, ranks, parent, &folder, s);
-    const int status = child < 0 ? W_EXITCODE(NOT_RUN, 0) : tend(&asked, child, &folder, s);
+    const int status =
+        child < 0 ? W_EXITCODE(NOT_RUN, 0) : wait_for_child(&asked, child, &folder, s);
     wd_launch_folder_close(&folder);
     return judge(exit_code, status, asked, err);
 }

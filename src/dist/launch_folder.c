@@ -28,7 +28,7 @@ const char wd_launch_folder_variable[] = "WANDISTILLER_RANKS_FOLDER";
 static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
 {
     (void)is, (void)kind, (void)at;
-    remove(path); /* what cannot be removed stays */
+    remove(path); /* a file that cannot be removed stays */
     return 0;
 }
 
@@ -38,7 +38,7 @@ static void remove_folder(const char *path)
     nftw(path, remove_one, FOLDERS_OPEN_MAX, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A folder of this user's that nobody has locked is one whose processes have all been killed. */
+/* Removes a folder of this user that is not locked: all processes that used it were killed. */
 static void remove_if_abandoned(const char *place, const char *name)
 {
     char path[PATH_MAX];
@@ -69,7 +69,8 @@ static bool has_room(const char *folder, int64_t bytes)
     return statvfs(folder, &s) == 0 && (double)s.f_bavail * (double)s.f_frsize >= (double)bytes;
 }
 
-/* Somebody who removes what is abandoned may see it before it is locked: then another is made. */
+/* Another process that removes abandoned folders may see the new one before it is locked; then this
+ * one makes another. */
 static bool make(wd_launch_folder *f, const char *place)
 {
     struct stat is;
@@ -85,15 +86,15 @@ static bool make(wd_launch_folder *f, const char *place)
     return false;
 }
 
-/* ---- the keeper ---- */
+/* ---- the cleanup process ---- */
 
-/* All of it, or as much as is taken; false: nobody takes any more. */
-static bool pass_on(const char *text, size_t bytes)
+/* Writes the text to standard error; false: nobody reads it any more. */
+static bool copy_to_stderr(const char *text, size_t bytes)
 {
     while (bytes) {
         const ssize_t n = write(STDERR_FILENO, text, bytes);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN) { /* somebody else has made it so */
+        if (n < 0 && errno == EAGAIN) { /* another process made it non-blocking */
             poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
             continue;
         }
@@ -104,10 +105,10 @@ static bool pass_on(const char *text, size_t bytes)
     return true;
 }
 
-/* Waits until nobody can write to the pipe any more. Neither Ctrl-C nor a SIGTERM reaches the
- * keeper, nor does SIGPIPE, so that a job goes on when nobody reads what it says; of our files it
- * has only the lock and standard error. */
-static _Noreturn void be_keeper(const wd_launch_folder *f, int end)
+/* Copies the pipe to standard error until no process can write to it any more. All signals are
+ * blocked: Ctrl-C and SIGTERM are for the launching process, and without SIGPIPE a job goes on when
+ * nobody reads its messages. Of the open files it keeps only the lock and standard error. */
+static _Noreturn void run_cleanup(const wd_launch_folder *f, int end)
 {
     char text[4096];
     bool is_read = true;
@@ -120,33 +121,32 @@ static _Noreturn void be_keeper(const wd_launch_folder *f, int end)
     dup2(f->lock, STDOUT_FILENO);
     closefrom(STDERR_FILENO + 1);
     while ((n = read(STDIN_FILENO, text, sizeof text)) > 0)
-        is_read = is_read && pass_on(text, (size_t)n);
-    close(STDERR_FILENO); /* who reads it need not wait for us */
+        is_read = is_read && copy_to_stderr(text, (size_t)n);
+    close(STDERR_FILENO); /* its reader need not wait until the folder is removed */
     remove_folder(f->path);
     _exit(0);
 }
 
-static wd_status start_keeper(wd_launch_folder *f, wd_err *err)
+static wd_status start_cleanup(wd_launch_folder *f, wd_err *err)
 {
     int end[2];
     if (pipe(end))
-        return wd_fail(err, WD_IO, "no pipe for what the ranks say: %s", strerror(errno));
+        return wd_fail(err, WD_IO, "no pipe for the messages of the ranks: %s", strerror(errno));
     f->errors = end[1];
-    f->keeper = fork();
-    if (f->keeper == 0) {
+    f->cleanup = fork();
+    if (f->cleanup == 0) {
         close(end[1]);
-        be_keeper(f, end[0]);
+        run_cleanup(f, end[0]);
     }
     close(end[0]);
-    if (f->keeper > 0) return WD_OK;
+    if (f->cleanup > 0) return WD_OK;
     close(end[1]);
-    return wd_fail(err, WD_IO, "no process to look after what the ranks share: %s",
-                   strerror(errno));
+    return wd_fail(err, WD_IO, "no process to remove the folder of the ranks: %s", strerror(errno));
 }
 
 wd_status wd_launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err)
 {
-    /* with less mpirun waits for ever: Open MPI 4.1 needs 8 MiB, and 4 for each rank */
+    /* with less room mpirun waits without end: Open MPI 4.1 needs 8 MiB, and 4 for each rank */
     const int64_t mib = 16 + 8 * (int64_t)ranks;
     bool made = false;
     for (int i = 0; i < PLACES; i++) remove_abandoned(places[i]);
@@ -154,10 +154,10 @@ wd_status wd_launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err)
         made = has_room(places[i], mib << 20) && make(out, places[i]);
     if (!made)
         return wd_fail(err, WD_IO,
-                       "neither /dev/shm nor /tmp can be written and has %lld MiB free, for what "
-                       "%d ranks share",
+                       "neither /dev/shm nor /tmp can be written and has %lld MiB free, which "
+                       "%d ranks need for shared files",
                        (long long)mib, ranks);
-    const wd_status status = start_keeper(out, err);
+    const wd_status status = start_cleanup(out, err);
     if (status == WD_OK) return WD_OK;
     rmdir(out->path);
     close(out->lock);
@@ -168,7 +168,7 @@ void wd_launch_folder_close(wd_launch_folder *folder)
 {
     close(folder->errors);
     close(folder->lock);
-    waitpid(folder->keeper, NULL, 0);
+    waitpid(folder->cleanup, NULL, 0);
 }
 
 /* ---- the request to stop ---- */
@@ -178,7 +178,7 @@ void wd_launch_folder_stop(const wd_launch_folder *folder)
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", folder->path, stop_name);
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0) close(fd); /* else the signal alone has to do */
+    if (fd >= 0) close(fd); /* if not, only the signal asks */
 }
 
 bool wd_launch_folder_says_stop(void)

@@ -1,10 +1,10 @@
-/* The folder that mpirun and its ranks share on this machine, and the process that looks after it:
- * the keeper.
+/* The folder in which mpirun and its ranks put their shared files on this machine, and the cleanup
+ * process that removes it.
  *
- * mpirun removes what it puts there at its end, but nobody does where mpirun itself is killed. So
- * the folder is one of our own, and the keeper removes it once the launching process and mpirun
- * have ended, in whatever way. Where the keeper is killed with them, the next one who opens such a
- * folder removes this one: those in use are locked. */
+ * mpirun removes its files when it ends, but nobody does if mpirun itself is killed. So all of them
+ * are put into one folder, which the cleanup process removes once the launching process and mpirun
+ * have ended in whatever way. If the cleanup process is killed with them, the next call of
+ * wd_launch_folder_open removes the folder: folders in use are locked. */
 #ifndef WD_DIST_LAUNCH_FOLDER_H
 #define WD_DIST_LAUNCH_FOLDER_H
 
@@ -14,22 +14,24 @@
 
 typedef struct wd_launch_folder {
     char path[48];
-    int lock;   /* of the folder: who has it open uses the folder */
-    int errors; /* the keeper copies what is written here to standard error, for as long as anybody
-                 * reads that; mpirun must have it as its own */
-    pid_t keeper;
+    int lock;   /* the locked folder: the lock lasts while a process has it open */
+    int errors; /* a pipe, mpirun's standard error: the cleanup process copies it to its own */
+    pid_t cleanup;
 } wd_launch_folder;
 
-/* In /dev/shm, or in /tmp where that has too little room for so many ranks. WD_IO: neither has. */
+/* Makes the folder in /dev/shm, or in /tmp if that has too little room for so many ranks. WD_IO:
+ * neither has enough. */
 wd_status wd_launch_folder_open(wd_launch_folder *out, int ranks, wd_err *err);
 
-/* Returns once the folder is gone; mpirun has ended. */
+/* Is called once mpirun has ended. Returns when the folder is removed. */
 void wd_launch_folder_close(wd_launch_folder *folder);
 
-/* The ranks are to stop as soon as they have begun: what tells those whom no signal reaches yet. */
+/* Leaves a request to stop in the folder, for ranks that no signal reaches yet because they have
+ * not begun. */
 void wd_launch_folder_stop(const wd_launch_folder *folder);
 
-/* A rank asks: were we told so? The environment has the folder's path, in this variable. */
+/* Called by a rank: whether there is a request to stop in its job's folder, whose path is in this
+ * variable of the environment. */
 bool wd_launch_folder_says_stop(void);
 extern const char wd_launch_folder_variable[];
 

@@ -426,8 +426,8 @@ static bool is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* The launching process, mpirun and the keeper are killed together: whoever starts ranks next
- * removes what they had, and nothing of those that live. */
+/* The launching process, mpirun and the cleanup process are killed together: whoever starts ranks
+ * next removes what they had, and nothing of those that live. */
 static void what_is_abandoned_goes_at_the_next_start(void **state)
 {
     (void)state;
@@ -440,8 +440,8 @@ static void what_is_abandoned_goes_at_the_next_start(void **state)
     const pid_t pid = fork();
     if (!pid) {
         if (wd_launch_folder_open(dead, 2, &err) != WD_OK) _exit(1);
-        kill(dead->keeper, SIGKILL);
-        waitpid(dead->keeper, NULL, 0);
+        kill(dead->cleanup, SIGKILL);
+        waitpid(dead->cleanup, NULL, 0);
         _exit(0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);

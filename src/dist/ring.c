@@ -1,8 +1,8 @@
-/* Buffers that come round: see dist/ring.h.
+/* See dist/ring.h.
  *
- * Counters in the shared memory, each written by one rank only, say how far all are; whoever has
- * changed one wakes the others (a futex: mutexes and conditions of several processes do not survive
- * that one of them is killed). */
+ * The shared memory has a counter for each rank, which only that rank writes. A rank that has
+ * changed its counter wakes the others by a futex, because a mutex or condition that several
+ * processes share stays locked if one of them is killed. */
 #include "dist/ring.h"
 
 #include <limits.h>
@@ -18,13 +18,13 @@
 
 enum { ALIGN = 4096 };
 
-/* At the start of the shared memory. */
+/* The start of the shared memory. */
 typedef struct head {
     _Atomic uint32_t changes;
-    _Atomic bool ended; /* nothing more will be filled; `why` is written */
+    _Atomic bool ended; /* no further buffers will be filled; `why` is set */
     wd_err why;
-    _Atomic int64_t filled; /* buffers so far */
-    _Atomic int64_t done[]; /* [host_ranks] */
+    _Atomic int64_t filled; /* buffers filled so far */
+    _Atomic int64_t done[]; /* [host_ranks]: buffers that each rank has used */
 } head;
 
 struct wd_ring {
@@ -33,7 +33,8 @@ struct wd_ring {
     int rank, ranks; /* of this host */
     int buffers;
     size_t head_bytes, buffer_bytes;
-    _Atomic bool left, ending; /* this rank; it says why nothing more will be filled */
+    _Atomic bool has_left;  /* this rank called wd_ring_leave */
+    _Atomic bool has_ended; /* this rank has set head->why */
 };
 
 void *wd_ring_whole(const wd_ring *ring, size_t *bytes)
@@ -44,19 +45,21 @@ void *wd_ring_whole(const wd_ring *ring, size_t *bytes)
 
 /* ---- waiting ---- */
 
-static void changed(wd_ring *ring)
+/* Wakes all ranks that wait. */
+static void wake_all(wd_ring *ring)
 {
     atomic_fetch_add(&ring->head->changes, 1);
     syscall(SYS_futex, &ring->head->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Returns at once if there were changes since `seen`; may return without. */
+/* Waits until a counter changes. Returns at once if one has changed since `seen`; may also return
+ * without a change. */
 static void wait_for_change(wd_ring *ring, uint32_t seen)
 {
     syscall(SYS_futex, &ring->head->changes, FUTEX_WAIT, seen, NULL, NULL, 0);
 }
 
-/* Whether all have done with what buffer n held before. */
+/* Whether no rank needs the earlier contents of buffer n any more. */
 static bool is_free(const wd_ring *ring, int64_t n)
 {
     for (int r = 0; r < ring->ranks; r++)
@@ -75,7 +78,7 @@ void *wd_ring_begin_fill(wd_ring *ring, int64_t n)
 {
     for (;;) {
         const uint32_t seen = atomic_load(&ring->head->changes);
-        if (atomic_load(&ring->left)) return NULL;
+        if (atomic_load(&ring->has_left)) return NULL;
         if (is_free(ring, n)) return buffer(ring, n);
         wait_for_change(ring, seen);
     }
@@ -84,15 +87,15 @@ void *wd_ring_begin_fill(wd_ring *ring, int64_t n)
 void wd_ring_filled(wd_ring *ring, int64_t n)
 {
     atomic_store(&ring->head->filled, n + 1);
-    changed(ring);
+    wake_all(ring);
 }
 
 void wd_ring_fail(wd_ring *ring, const wd_err *why)
 {
-    if (atomic_exchange(&ring->ending, true)) return; /* the first reason counts */
+    if (atomic_exchange(&ring->has_ended, true)) return; /* the first reason counts */
     ring->head->why = *why;
     atomic_store(&ring->head->ended, true);
-    changed(ring);
+    wake_all(ring);
 }
 
 /* ---- every rank ---- */
@@ -101,7 +104,8 @@ wd_status wd_ring_await(const void **out, wd_ring *ring, int64_t n, wd_err *err)
 {
     for (;;) {
         const uint32_t seen = atomic_load(&ring->head->changes);
-        if (atomic_load(&ring->left)) return wd_fail(err, WD_INTERRUPTED, "this rank has ended");
+        if (atomic_load(&ring->has_left))
+            return wd_fail(err, WD_INTERRUPTED, "this rank has ended");
         if (atomic_load(&ring->head->filled) > n) {
             *out = buffer(ring, n);
             return WD_OK;
@@ -119,17 +123,17 @@ void wd_ring_done(wd_ring *ring, int64_t n)
     _Atomic int64_t *done = &ring->head->done[ring->rank];
     int64_t before = atomic_load(done);
     while (before <= n && !atomic_compare_exchange_weak(done, &before, n + 1)) continue;
-    changed(ring);
+    wake_all(ring);
 }
 
 void wd_ring_leave(wd_ring *ring)
 {
     wd_err why;
-    atomic_store(&ring->left, true);
+    atomic_store(&ring->has_left, true);
     atomic_store(&ring->head->done[ring->rank], INT64_MAX / 2);
     wd_fail(&why, WD_INTERRUPTED, "the first rank of the host has ended, which reads for all");
     if (!ring->rank) wd_ring_fail(ring, &why);
-    changed(ring);
+    wake_all(ring);
 }
 
 /* ---- open and close ---- */

@@ -1,4 +1,4 @@
-/* Memory of a host's ranks: see dist/shared.h. */
+/* See dist/shared.h. */
 #include "dist/shared.h"
 
 #include <errno.h>
@@ -12,20 +12,21 @@
 
 #include "core/file_space.h"
 #include "core/memory.h"
+#include "core/require.h"
 
 struct wd_shared {
     char *data;
     size_t bytes;
 };
 
-/* What a rank says of itself: where its file is, if it is the one that makes it, and what went
- * wrong. */
+/* A rank's record, which all ranks exchange: its memory file, if it is the one that makes it, and
+ * its error. */
 typedef struct offer {
     int host, host_rank;
     int fd;
-    int error; /* errno */
+    int error; /* errno; 0: none */
     pid_t pid;
-    dev_t device; /* with `file`: is it the same file, or of another process of that number? */
+    dev_t device; /* with `file` it tells the file from that of another process with this pid */
     ino_t file;
 } offer;
 
@@ -35,7 +36,7 @@ static int map(wd_shared *s, int fd)
 {
     void *data = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) return errno;
-    madvise(data, s->bytes, MADV_HUGEPAGE); /* where the system gives them to shared memory */
+    madvise(data, s->bytes, MADV_HUGEPAGE); /* if the system has them for shared memory */
     s->data = data;
     return 0;
 }
@@ -52,7 +53,7 @@ static void make(offer *own, wd_shared *s)
     own->device = file.st_dev;
     own->file = file.st_ino;
     own->error = map(s, own->fd);
-    /* every page now: later there is nobody to tell that there is none */
+    /* all pages are taken now: later the lack of one would be a signal and no error */
     if (!own->error) own->error = wd_file_take_space(own->fd, s->bytes);
 }
 
@@ -74,11 +75,13 @@ static int join(wd_shared *s, const offer *first)
 
 static const offer *first_of_host(const offer *all, const wd_comm *comm)
 {
-    while (all->host != comm->host || all->host_rank) all++;
-    return all;
+    int r = 0;
+    while (r < comm->ranks && (all[r].host != comm->host || all[r].host_rank)) r++;
+    WD_REQUIRE(r < comm->ranks, "host %d has no first rank", comm->host);
+    return &all[r];
 }
 
-/* The same on all ranks: what the first one to fail has met. */
+/* The error of the lowest rank that has one, which is the same on all ranks. */
 static wd_status check(const offer *all, const wd_comm *comm, size_t bytes, const char *what,
                        wd_err *err)
 {
