@@ -1,4 +1,4 @@
-/* What every kind of communicator must do, as one rank's part of it. */
+/* Tests for every kind of communicator: each rank calls them. */
 #ifndef WD_DIST_COMM_HARNESS_H
 #define WD_DIST_COMM_HARNESS_H
 
@@ -19,13 +19,13 @@ enum { HARNESS_RANKS_MAX = 8, HARNESS_PART = 1000 };
         }                                                                                          \
     } while (0)
 
-/* Byte `i` of what `from` has for `to` in round `round`. */
+/* Byte `i` that rank `from` sends to rank `to` in round `round`. */
 static inline unsigned char harness_byte(int from, int to, int round, size_t i)
 {
     return (unsigned char)(from * 31 + to * 7 + round * 3 + (int)i);
 }
 
-/* Parts of unequal size, some of them empty: what `from` has for `to`. */
+/* The size of the part that rank `from` sends to rank `to`: sizes differ, and some are 0. */
 static inline size_t harness_part(int from, int to, int round)
 {
     return (size_t)((from + 2 * to + round) % 4 * HARNESS_PART / 3);
@@ -67,8 +67,8 @@ static inline void harness_gather_all(wd_comm *comm, wd_lane lane, int round)
     for (int r = 0; r < comm->ranks; r++) harness_see(data + at[r], r, 0, round, at[r + 1] - at[r]);
 }
 
-/* Each half of the ranks by itself, and then each rank with its like of the other half, whose part
- * is not the next: what is not theirs stays as it is. */
+/* Exchanges among each half of the ranks, and then among ranks of the same place in both halves,
+ * whose parts are not adjacent: the bytes of other ranks stay as they are. */
 static inline void harness_within(wd_comm *comm, wd_lane lane, int round)
 {
     size_t to_at[HARNESS_RANKS_MAX + 1] = {0}, from_at[HARNESS_RANKS_MAX + 1] = {0};
@@ -90,17 +90,15 @@ static inline void harness_within(wd_comm *comm, wd_lane lane, int round)
     for (int r = 0; r < comm->ranks; r++) to_at[r + 1] = to_at[r] + harness_part(r, 0, round);
     memset(to, 0, sizeof to);
     harness_fill(to + to_at[me], me, 0, round, to_at[me + 1] - to_at[me]);
-    wd_comm_wait(comm, wd_comm_gather_within(comm, lane, far, to,
-                                             (wd_parts){to_at + alike, half}, NULL));
+    wd_comm_wait(comm,
+                 wd_comm_gather_within(comm, lane, far, to, (wd_parts){to_at + alike, half}, NULL));
     for (int r = 0; r < comm->ranks; r++) {
-        if (r % half == alike)
-            harness_see(to + to_at[r], r, 0, round, to_at[r + 1] - to_at[r]);
-        for (size_t i = to_at[r]; r % half != alike && i < to_at[r + 1]; i++)
-            HARNESS_CHECK(!to[i]);
+        if (r % half == alike) harness_see(to + to_at[r], r, 0, round, to_at[r + 1] - to_at[r]);
+        for (size_t i = to_at[r]; r % half != alike && i < to_at[r + 1]; i++) HARNESS_CHECK(!to[i]);
     }
 }
 
-/* Around the ring, several under way at a time. */
+/* Sends to the next rank and receives from the one before, several messages at a time. */
 static inline void harness_ring(wd_comm *comm, wd_lane lane, int round)
 {
     enum { MESSAGES = 3 };
@@ -121,7 +119,7 @@ static inline void harness_ring(wd_comm *comm, wd_lane lane, int round)
     }
 }
 
-/* More than a lane holds, none of them waited for before the last. */
+/* Posts more operations than a lane holds, and waits only for the last ones. */
 static inline void harness_many(wd_comm *comm)
 {
     size_t at[HARNESS_RANKS_MAX + 1] = {0};
@@ -135,11 +133,11 @@ static inline void harness_many(wd_comm *comm)
     wd_comm_wait(comm, last);
     wd_comm_barrier(comm);
     for (int i = 0; i < WD_LANE_DEPTH;
-         i++) /* those before were done when their places were taken */
+         i++) /* earlier ones were complete when their places were used again */
         for (int r = 0; r < comm->ranks; r++) HARNESS_CHECK(value[i][r] == i * 100 + r);
 }
 
-/* Two lanes in another order on every other rank. */
+/* Posts on two lanes, in another order on every other rank. */
 static inline void harness_lanes(wd_comm *comm)
 {
     size_t at[HARNESS_RANKS_MAX + 1] = {0};
@@ -158,7 +156,7 @@ static inline void harness_lanes(wd_comm *comm)
     }
 }
 
-/* What is on its way from a device goes when its copy is there. */
+/* Bytes that a device copies to the host are sent once the copy is done. */
 static inline void harness_after(wd_comm *comm, wd_device *device)
 {
     wd_queue *queue;

@@ -1,4 +1,4 @@
-/* The communicator of dry runs: it counts as the others do, and nobody waits. */
+/* The communicator of dry runs counts like the others, and its operations never wait. */
 #include "dist/comm.h"
 
 #include "testing.h"
@@ -22,7 +22,7 @@ static void counts_and_never_waits(void **state)
     wd_comm_close(comm);
 }
 
-/* What is decided together: the others say the same. */
+/* Records of the other ranks are those of this one. */
 static void the_others_agree(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Ranks that are processes of one host, for tests: forked, with a communicator that can gather. */
+/* Ranks for tests that are forked processes of one host, with a communicator that can only gather.
+ */
 #ifndef WD_DIST_FORKED_HARNESS_H
 #define WD_DIST_FORKED_HARNESS_H
 
@@ -24,7 +25,7 @@ typedef struct forked_comm {
     forked_area *area;
 } forked_comm;
 
-/* The ranks of one job, as their parent has them. */
+/* The ranks of one job, for their parent. */
 typedef struct forked_job {
     int ranks;
     forked_area *area;
@@ -35,7 +36,7 @@ static inline wd_ticket forked_post(wd_comm *self, const wd_comm_op *op)
 {
     forked_area *area = ((forked_comm *)self)->area;
     unsigned char *to = op->to;
-    const size_t *at = op->to_parts.at; /* among all */
+    const size_t *at = op->to_parts.at; /* of all ranks */
     HARNESS_CHECK(op->kind == WD_COMM_GATHER_ALL && at[self->ranks] <= FORKED_BYTES_MAX);
     memcpy(area->data + at[self->rank], to + at[self->rank], at[self->rank + 1] - at[self->rank]);
     pthread_barrier_wait(&area->meet);
@@ -81,7 +82,8 @@ static inline void forked_start(forked_job *job, int ranks,
     }
 }
 
-/* Whether all of them have ended well; `signal_sent` (or 0) is sent to them before. */
+/* Waits for all ranks; whether they have ended without an error. `signal_sent` (0: none) is sent to
+ * them before. */
 static inline bool forked_end(forked_job *job, int signal_sent)
 {
     bool well = true;

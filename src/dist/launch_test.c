@@ -1,4 +1,5 @@
-/* Tests of what the environment says of who started a process, and of what is refused then. */
+/* Tests that the launcher is found from the environment, that launches which cannot work are
+ * refused, and that mpirun runs as a child. */
 #include "testing.h"
 
 #include <ifaddrs.h>
@@ -37,7 +38,7 @@ static const char *const names[] = {
     "TORCHELASTIC_RUN_ID",
 };
 
-/* "NAME", "value", ..., NULL: all there is of the names above. */
+/* Sets "NAME", "value", ..., NULL, and unsets all others of the names above. */
 static wd_launch detect(const char *const *pairs)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
@@ -84,7 +85,7 @@ static void launchers_are_known(void **state)
             WD_LAUNCHER_BARE, 1, 2, 0);
 }
 
-/* mpirun may start as many ranks as it likes in what Slurm has allocated. */
+/* mpirun may start any number of ranks in an allocation of Slurm. */
 static void cores_of_a_rank_are_what_slurm_has_for_it(void **state)
 {
     (void)state;
@@ -108,14 +109,14 @@ static void cores_of_a_rank_are_what_slurm_has_for_it(void **state)
 static void others_are_not_taken_for_one(void **state)
 {
     (void)state;
-    /* a batch script's own, without a step, and one task's, of srun --pty */
+    /* the environment of a batch script, which has no step, and of the one task of srun --pty */
     is_seen(DETECT("SLURM_PROCID", "0", "SLURM_NTASKS", "4"), WD_LAUNCHER_NONE, 0, 1, 0);
     is_seen(DETECT("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_PROCID", "0",
                    "PMI_RANK", "0", "PMI_SIZE", "1"),
             WD_LAUNCHER_NONE, 0, 1, 0);
     is_seen(DETECT("RANK", "0", "WORLD_SIZE", "2"), WD_LAUNCHER_NONE, 0, 1, 0);
     is_seen(DETECT("OMPI_COMM_WORLD_SIZE", "many"), WD_LAUNCHER_NONE, 0, 1, 0);
-    /* mpirun in a step of Slurm, or in a shell of torchrun's */
+    /* the environment of mpirun in a step of Slurm, or in a shell that torchrun started */
     is_seen(DETECT("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2", "SLURM_STEP_ID", "0",
                    "SLURM_STEP_NUM_TASKS", "1", "RANK", "0", "WORLD_SIZE", "1", "LOCAL_RANK", "0",
                    "MASTER_ADDR", "x"),
@@ -184,7 +185,7 @@ static void ranks_are_counted_when_they_meet(void **state)
                     "expected 4 ranks on this machine, found 1, which srun has started");
 }
 
-/* ---- what stands in PATH as mpirun: a script of the test's, which has $folder ---- */
+/* ---- a script of the test is mpirun, by PATH; it can use $folder ---- */
 
 typedef struct fake {
     char folder[32], path[64], *path_before;
@@ -220,7 +221,7 @@ static fake open_fake_self(const char *role)
     return open_fake(script);
 }
 
-/* What the script has written to $folder/seen. */
+/* The text that the script has written to $folder/seen. */
 static void close_fake(fake *f, char *seen, size_t bytes)
 {
     char path[64];
@@ -307,7 +308,7 @@ static void a_missing_mpirun_is_named(void **state)
     free(before);
 }
 
-/* Some who start programs ignore SIGCHLD, and what they start inherits that. */
+/* A program whose parent ignores SIGCHLD ignores it, too. */
 static void the_exit_code_is_known_where_children_are_ignored(void **state)
 {
     (void)state;
@@ -332,7 +333,7 @@ static int be_asked(const char *seen)
 {
     char stop[128];
     signal(SIGUSR1, count_request);
-    for (int i = 0; i < 30; i++) { /* well after another request would come */
+    for (int i = 0; i < 30; i++) { /* longer than another request would take */
         if (i < 2) kill(getppid(), SIGTERM);
         nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
     }
@@ -343,8 +344,8 @@ static int be_asked(const char *seen)
     return fclose(file);
 }
 
-/* Two SIGTERMs, as Slurm sends them: it is asked once, and that is said in the ranks' folder, for
- * those who were not there yet. */
+/* Of two SIGTERMs, as Slurm sends them, the first is handed on once, and leaves a request in the
+ * folder for ranks that have not begun. */
 static void ranks_are_asked_to_stop_once(void **state)
 {
     (void)state;
@@ -371,7 +372,7 @@ static void ranks_see_that_they_are_to_stop(void **state)
     wd_launch_folder_close(&folder);
 }
 
-/* mpirun would wait for ever. */
+/* With so few files mpirun would wait without end. */
 static void too_few_files_are_refused(void **state)
 {
     (void)state;
@@ -400,7 +401,7 @@ static void too_few_files_are_refused(void **state)
     assert_string_equal(seen, "80\n");
 }
 
-/* `wandistiller train 2>&1 | head -1`: what is said then is lost, and nothing else. */
+/* `wandistiller train 2>&1 | head -1` loses the later messages, and nothing else. */
 static void nobody_need_read_what_is_said(void **state)
 {
     (void)state;
@@ -426,8 +427,8 @@ static bool is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* The launching process, mpirun and the cleanup process are killed together: whoever starts ranks
- * next removes what they had, and nothing of those that live. */
+/* The launching process, mpirun and the cleanup process are killed together: the next start of
+ * ranks removes their folder, and no folder of a process that lives. */
 static void what_is_abandoned_goes_at_the_next_start(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 
 #ifdef WD_HAVE_MPI
 
-/* What mpirun says; `alone` without it. */
+/* A number from mpirun's environment; `alone` without mpirun. */
 static int said(const char *name, int alone)
 {
     const char *text = getenv(name);
@@ -30,7 +30,7 @@ static void every_rank_is_there(void **state)
     assert_int_equal(comm->rank, said("OMPI_COMM_WORLD_RANK", 0));
     assert_int_equal(comm->host_rank, said("OMPI_COMM_WORLD_LOCAL_RANK", 0));
     assert_int_equal(comm->host_ranks, here);
-    assert_int_equal(comm->hosts, comm->ranks / here); /* as many on each */
+    assert_int_equal(comm->hosts, comm->ranks / here); /* each host has as many */
     assert_int_equal(comm->host, comm->rank / here);
     assert_true(comm->in_blocks);
 }
@@ -47,7 +47,7 @@ static void ranks_talk(void **state)
     wd_device_close(device);
 }
 
-/* More than MPI hands over at once, in several lanes at a time; all of it is looked at. */
+/* Sends more than MPI does at once, in several lanes at a time, and checks every byte. */
 static void large_parts_travel(void **state)
 {
     (void)state;
@@ -72,8 +72,8 @@ static void large_parts_travel(void **state)
     }
 }
 
-/* Messages of more than 2 GiB, with the limit that makes them so lowered: of less than one unit, of
- * whole units, of units and a rest, and what the harness sends. */
+/* Lowers the limit above which messages are composed of units, instead of sending more than 2 GiB:
+ * messages of less than one unit, of whole units, of units and a rest, and those of the harness. */
 static void messages_may_be_longer_than_mpi_counts(void **state)
 {
     wd_comm_mpi_count_max = 1000;
@@ -116,7 +116,8 @@ static void it_is_entered_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_is_there), cmocka_unit_test(ranks_talk),
+        cmocka_unit_test(every_rank_is_there),
+        cmocka_unit_test(ranks_talk),
         cmocka_unit_test(large_parts_travel),
         cmocka_unit_test(messages_may_be_longer_than_mpi_counts),
         cmocka_unit_test(posting_allocates_nothing),

@@ -1,5 +1,5 @@
-/* Tests of buffers that come round: everybody gets all of them, in order; nobody hangs because of
- * who fails, leaves or is killed. */
+/* Tests of rings of shared buffers: every rank gets all buffers in order, and none hangs because
+ * another one fails, leaves or is killed. */
 #include "testing.h"
 
 #include "dist/forked_harness.h"
@@ -12,13 +12,13 @@ static unsigned char byte_at(int64_t n, size_t i)
     return (unsigned char)(n * 13 + (int64_t)i % 251);
 }
 
-/* ---- a rank's part: it fills, if it is the first, and uses ---- */
+/* ---- a rank: the first one fills buffers, all of them read ---- */
 
 typedef struct part {
     wd_ring *ring;
     pthread_t thread;
     wd_comm *comm;
-    int64_t fail_at, leave_at; /* of who fills; of the last rank; < 0: never */
+    int64_t fail_at, leave_at; /* fail: of the first rank; leave: of the last rank; < 0: never */
     wd_status status;
     wd_err err;
     int64_t used;
@@ -51,7 +51,7 @@ static void use_all(part *p)
         if (last && n == p->leave_at) break;
         p->status = wd_ring_await(&data, p->ring, n, &p->err);
         if (p->status != WD_OK) break;
-        if (n % 7 == p->comm->rank) usleep(100); /* now this one is late, now that one */
+        if (n % 7 == p->comm->rank) usleep(100); /* the ranks are late in turn */
         for (size_t i = 0; i < BYTES; i++)
             HARNESS_CHECK(((const unsigned char *)data)[i] == byte_at(n, i));
         wd_ring_done(p->ring, n);
@@ -147,7 +147,7 @@ static void processes_get_all(void **state)
     munmap(used, PAGE);
 }
 
-/* Awaits what never comes, since a rank is gone, in a thread that leaves as it ends. */
+/* Waits in a thread for a buffer that is never filled, because a rank is gone, and leaves. */
 static void *await_all(void *context)
 {
     use_all(context);

@@ -1,5 +1,5 @@
-/* Tests of memory that the ranks of a host share, as threads and as processes: one copy, seen by
- * all; nothing left behind, even by ranks that were killed. */
+/* Tests of memory shared by the ranks of a host, as threads and as processes: there is one copy
+ * that all ranks see, and no file is left behind, even by ranks that were killed. */
 #include "testing.h"
 
 #include <dirent.h>
@@ -17,13 +17,13 @@ static unsigned char byte_at(int rank, size_t i)
     return (unsigned char)(1 + rank * 17 + (int)(i % 101));
 }
 
-/* A rank's part of it, as if there were RANKS + 1: the last is nobody's. */
+/* The part of the memory that a rank fills. There is one more part, which no rank fills. */
 static size_t part_at(int rank)
 {
     return BYTES / (RANKS + 1) * (size_t)rank;
 }
 
-/* KiB behind `key` in /proc/self/smaps_rollup. */
+/* The KiB that /proc/self/smaps_rollup has for `key`. */
 static long rollup(const char *key)
 {
     char line[256];
@@ -55,7 +55,7 @@ static wd_shared *open_filled(wd_comm *comm)
 
 /* ---- processes ---- */
 
-/* Zeroed memory for what ranks report to their parent. */
+/* Zeroed memory in which ranks report to their parent. */
 static void *open_shared_page(void)
 {
     void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -67,7 +67,7 @@ static void see_and_weigh(wd_comm *comm, void *context)
 {
     long *pss = context;
     wd_shared *shared = open_filled(comm);
-    wd_comm_barrier(comm); /* all have touched it */
+    wd_comm_barrier(comm); /* all ranks have touched it */
     pss[comm->rank] = rollup("Pss_Shmem");
     wd_comm_barrier(comm);
     wd_shared_close(shared);
@@ -116,7 +116,7 @@ static void wait_for_the_end(wd_comm *comm, void *context)
     for (;;) pause();
 }
 
-/* Files of that size that anyone could find by name. */
+/* The number of files of that size in a folder. */
 static int files_left(const char *folder)
 {
     int files = 0;
@@ -195,7 +195,7 @@ static void threads_share_it_too(void **state)
     run_threads(all, RANKS, BYTES, share_and_close);
 }
 
-/* A rank that is alone on its host has nothing to share, but is asked all the same. */
+/* A rank that is alone on its host shares no memory, but calls the function, too. */
 static void *share_if_not_alone(void *context)
 {
     part *p = context;

@@ -1,7 +1,7 @@
-/* Fuzz target: whatever connects to the port at which a rank waits for the others, and says
- * anything. Every input byte is a deed of one of four callers: 2 bits say whose, 4 bits which, 2
- * bits which rank the caller says it is. Only a caller that has said both words rightly is taken
- * for a rank. */
+/* Fuzz target: programs connect to the port at which a rank waits for the others, and send any
+ * bytes. Every input byte is an action of one of four callers: 2 bits choose the caller, 4 bits the
+ * action, 2 bits the rank that the caller claims to be. Only a caller that has sent both of its
+ * messages rightly is taken for a rank. */
 #include "fuzzing.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@
 
 enum { RANKS = 3, CALLERS = 4, BYTES_EACH = 16 };
 
-typedef enum deed { CONNECT, SAY_BYTES, CALL, CONFIRM, LEAVE, WAIT } deed;
+typedef enum action { CONNECT, SAY_BYTES, CALL, CONFIRM, LEAVE, WAIT } action;
 
 typedef struct caller {
     int fd; /* -1: not connected */
@@ -80,7 +80,7 @@ static void step(void)
     abort();
 }
 
-static size_t act(caller *c, deed what, int rank, const uint8_t *data, size_t bytes)
+static size_t act(caller *c, action what, int rank, const uint8_t *data, size_t bytes)
 {
     const size_t said = bytes < BYTES_EACH ? bytes : BYTES_EACH;
     if (what == CONNECT) connect_caller(c);
@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (int i = 0; i < CALLERS; i++) callers[i] = (caller){.fd = -1};
     for (size_t i = 0; i < bytes;) {
         const uint8_t d = data[i++];
-        i += act(&callers[d % CALLERS], (deed)(d / CALLERS % 16), d / 64, data + i, bytes - i);
+        i += act(&callers[d % CALLERS], (action)(d / CALLERS % 16), d / 64, data + i, bytes - i);
         step();
     }
     for (int i = 0; i < CALLERS; i++) leave(&callers[i]);

@@ -1,6 +1,5 @@
-/* Fuzz target: any bytes as what comes over the socket between two ranks, in pieces. Frames are
- * whole and within their bounds, and no byte is taken twice or lost. The first byte is the length
- * of the pieces. */
+/* Fuzz target: any bytes arrive over the socket between two ranks, in pieces whose length is the
+ * first byte. Frames must be whole and within their bounds, and no byte is taken twice or lost. */
 #include "fuzzing.h"
 
 #include <sys/socket.h>
@@ -11,7 +10,7 @@ enum { HEAD_BYTES = 8 };
 
 static wd_link side;
 
-/* Takes all frames that are complete, and adds up their bytes; false: what came is no frame. */
+/* Takes all complete frames, and adds up their bytes; false: the bytes are no frame. */
 static bool take_frames(size_t *taken)
 {
     static wd_frame frame;
@@ -37,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     while (sent < bytes) {
         const size_t next = bytes - sent < piece ? bytes - sent : piece;
         const ssize_t n = send(ends[1], data + sent, next, MSG_NOSIGNAL);
-        if (n <= 0) break; /* the other side has taken nothing for long */
+        if (n <= 0) break; /* the other side has received nothing for long */
         sent += (size_t)n;
         if (!wd_link_receive(&side)) abort();
         if (!take_frames(&taken)) break;

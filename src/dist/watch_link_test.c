@@ -1,5 +1,5 @@
-/* Frames between two ranks: cut anywhere they come whole, and what is no frame is said to be
- * none. */
+/* Frames between two ranks arrive whole wherever the stream is cut, and bytes that are no frame are
+ * found to be damaged. */
 #include "testing.h"
 
 #include <sys/socket.h>
@@ -50,7 +50,7 @@ static void frames_come_whole(void **state)
     assert_int_equal(wd_link_take(&right, &frame), WD_LINK_EMPTY);
 }
 
-/* One byte at a time. */
+/* Sends one byte at a time. */
 static void a_frame_may_come_in_pieces(void **state)
 {
     (void)state;
@@ -96,7 +96,8 @@ static int take_frames(size_t bytes)
     return taken;
 }
 
-/* Nobody waits for who takes nothing: frames for which there is no room are left out, whole. */
+/* A rank does not wait for one that receives nothing: frames for which there is no room are dropped
+ * as a whole. */
 static void a_side_that_takes_nothing_is_not_waited_for(void **state)
 {
     (void)state;
