@@ -85,7 +85,7 @@ typedef struct start {
     wd_watch *watch;
 } start;
 
-/* The watch itself reports who does not connect, earlier than this. */
+/* The watch itself reports a rank that does not connect, earlier than this. */
 static void expect_watches(const start *s)
 {
     wd_deadline_next(s->deadline, wd_launch_limit_s(s->launch.ranks, true),
