@@ -36,9 +36,9 @@ struct wd_sweep {
     micro_batch *batch;    /* [experts, batches_max] */
     wd_dit_stage *weights; /* [stages]: those that are acquired */
     int64_t *order;        /* [padded_max] states sorted by expert */
-    int64_t sweeps_told;   /* sweeps with events of their own: from one that a state is in to its
-                            * next, and one more */
-    wd_event **delivered;  /* [sweeps_told, experts, batches_max], of the heads' devices */
+    int64_t sweeps_kept;   /* sweeps whose events are kept: from one that a state is in to its next,
+                            * and one more */
+    wd_event **delivered;  /* [sweeps_kept, experts, batches_max], of the heads' devices */
     int64_t sweeps;
     bool announced; /* the window of the next run is */
     unsigned next;  /* bit e: the run after it has states of expert e */
@@ -94,7 +94,7 @@ static void sort_window(int64_t count[EXPERTS_MAX], wd_sweep *sweep, const wd_wi
  * smaller. */
 static int cut(wd_sweep *sweep, int expert, int64_t first, int64_t count)
 {
-    const int64_t most = sweep->options.micro_batch, turn = sweep->sweeps % sweep->sweeps_told;
+    const int64_t most = sweep->options.micro_batch, turn = sweep->sweeps % sweep->sweeps_kept;
     wd_event **delivered = sweep->delivered + turn * EXPERTS_MAX * sweep->batches_max;
     int n = 0;
     for (int64_t done = 0; done < count; done += most, n++) {
@@ -214,7 +214,8 @@ static wd_status launch(wd_sweep *sweep, const wd_sweep_entry *e, const wd_windo
                         wd_err *err)
 {
     const wd_placement *p = &sweep->placement;
-    const micro_batch *batch = &sweep->batch[e->expert * sweep->batches_max + e->batch];
+    const micro_batch *batch =
+        e->batch < 0 ? NULL : &sweep->batch[e->expert * sweep->batches_max + e->batch];
     wd_queue *queue = sweep->activations[wd_placed_local(p, e->device)].queue;
     const bool here = is_here(sweep, e->device);
     if (here && e->kind == WD_ENTRY_FETCH)
@@ -275,16 +276,16 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
         wd_sweep_announce(
             sweep, &(wd_window_ahead){window->timestep, window->count, 0, window->count}, NULL);
     sweep->announced = false;
-    wd_sweep_work todo = {.next = sweep->next};
+    wd_sweep_work work = {.next = sweep->next};
     sort_window(count, sweep, window);
     for (int e = 0; e < EXPERTS_MAX; first += count[e++])
-        todo.batches[e] = cut(sweep, e, first, count[e]);
+        work.batches[e] = cut(sweep, e, first, count[e]);
     sweep->sweeps++;
-    wd_sweep_schedule_make(&sweep->schedule, &todo);
+    wd_sweep_schedule_make(&sweep->schedule, &work);
     for (int i = 0; i < sweep->schedule.count; i++)
         WD_TRY(launch(sweep, &sweep->schedule.entry[i], window, err));
     for (int e = 0; e < EXPERTS_MAX; e++)
-        for (int b = 0; !window->delivered && b < todo.batches[e]; b++)
+        for (int b = 0; !window->delivered && b < work.batches[e]; b++)
             if (sweep->batch[e * sweep->batches_max + b].delivered)
                 wd_event_wait_on(window->queue, sweep->batch[e * sweep->batches_max + b].delivered);
     return WD_OK;
@@ -344,7 +345,7 @@ static wd_status open_devices(wd_sweep *sweep, wd_queue *const *queues, wd_err *
 
 static int64_t events_of(const wd_sweep *sweep)
 {
-    return sweep->sweeps_told * EXPERTS_MAX * sweep->batches_max;
+    return sweep->sweeps_kept * EXPERTS_MAX * sweep->batches_max;
 }
 
 static wd_status open_events(wd_sweep *sweep, wd_err *err)
@@ -387,7 +388,7 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
                sweep->placement.stages);
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
-    sweep->sweeps_told = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
+    sweep->sweeps_kept = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
     int64_t step = wd_sweep_size_step(sweep->options.micro_batch);
     sweep->padded_max = options->window_max + EXPERTS_MAX * (step - 1);
     sweep->state_count =

@@ -51,8 +51,8 @@ wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first
 
 typedef struct maker {
     const wd_placement *placement;
-    const wd_sweep_work *window;
-    const wd_sweep_part *part;     /* [devices]; NULL: no place is told from another */
+    const wd_sweep_work *work;
+    const wd_sweep_part *part;     /* [devices]; NULL: all places are 0 */
     int *turn;                     /* [devices]: the place that is taken next */
     int base[WD_CLUSTER_DEVICES_MAX]; /* the place of an expert's micro-batch 0; those of the others
                                        * follow it */
@@ -170,7 +170,7 @@ static void go_through(const maker *m, int expert, wd_segment segment, int batch
 
 static void add_segment(maker *m, int at, wd_segment segment)
 {
-    const int e = m->coming[at], batches = m->window->batches[e];
+    const int e = m->coming[at], batches = m->work->batches[e];
     const wd_place *place = m->placement->place[e];
     const int before = place[segment.first ? segment.first - 1 : 0].device;
     const int waiting = m->base[before]; /* places are taken anew where they come back */
@@ -188,9 +188,9 @@ static void make(maker *m)
     int own = 0;
     m->comings = 0;
     for (int e = 0; e < m->placement->experts; e++)
-        if (m->window->batches[e]) m->coming[m->comings++] = e, own++;
+        if (m->work->batches[e]) m->coming[m->comings++] = e, own++;
     for (int e = 0; e < m->placement->experts; e++)
-        if (m->window->next >> e & 1) m->coming[m->comings++] = e;
+        if (m->work->next >> e & 1) m->coming[m->comings++] = e;
     fetch_first(m);
     for (int at = 0; at < own; at++)
         for (int s = 0; s < m->placement->stages;) {
@@ -200,10 +200,10 @@ static void make(maker *m)
         }
 }
 
-void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *window,
+void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *work,
                             wd_sweep_entry_fn *fn, void *context)
 {
-    maker m = {.placement = placement, .window = window, .fn = fn, .context = context};
+    maker m = {.placement = placement, .work = work, .fn = fn, .context = context};
     make(&m);
 }
 
@@ -270,9 +270,9 @@ void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placeme
     counter c = {.placement = placement, .cluster = cluster, .part = out};
     for (int d = 0; d < devices; d++) out[d] = (wd_sweep_part){.places = 0};
     for (int e = 0; e < placement->experts; e++) {
-        wd_sweep_work window = {.next = 0};
-        window.batches[e] = batches > 0 ? batches : 1;
-        wd_sweep_schedule_each(placement, &window, count, &c);
+        wd_sweep_work work = {.next = 0};
+        work.batches[e] = batches > 0 ? batches : 1;
+        wd_sweep_schedule_each(placement, &work, count, &c);
     }
 }
 
@@ -307,10 +307,10 @@ void wd_sweep_schedule_close(wd_sweep_schedule *schedule)
     schedule->entry = NULL;
 }
 
-void wd_sweep_schedule_make(wd_sweep_schedule *schedule, const wd_sweep_work *window)
+void wd_sweep_schedule_make(wd_sweep_schedule *schedule, const wd_sweep_work *work)
 {
     maker m = {.placement = schedule->placement,
-               .window = window,
+               .work = work,
                .part = schedule->part,
                .turn = schedule->turn,
                .fn = append,

@@ -15,24 +15,27 @@
 #include "teacher/placement.h"
 
 typedef enum wd_sweep_entry_kind {
-    WD_ENTRY_FETCH,   /* weights that are not on their device may begin to come there */
-    WD_ENTRY_ACQUIRE, /* a stage's weights are there, */
-    WD_ENTRY_RELEASE, /* until here */
-    WD_ENTRY_ENTER,   /* latents and text of a micro-batch come to a device; the embedding runs */
+    WD_ENTRY_FETCH,   /* the device may begin to fetch a stage's weights */
+    WD_ENTRY_ACQUIRE, /* from now on the weights of a stage are on the device */
+    WD_ENTRY_RELEASE, /* the device no longer needs the weights of a stage */
+    WD_ENTRY_ENTER,   /* a micro-batch takes its place; its latents and text come to the device, and
+                       * the embedding runs */
     WD_ENTRY_RUN,     /* a block runs */
-    WD_ENTRY_LEAVE,  /* the head runs; velocities go to where latents came from, and to all ranks */
-    WD_ENTRY_COPY,   /* a micro-batch goes from a device to another one of its rank */
-    WD_ENTRY_SEND,   /* a micro-batch leaves its device for another rank's, */
-    WD_ENTRY_RECEIVE /* and comes there */
+    WD_ENTRY_LEAVE,   /* the head runs, velocities go to where the latents came from, and to all
+                       * ranks; the micro-batch leaves its place */
+    WD_ENTRY_COPY,    /* a micro-batch goes from its place to one on another device of the rank */
+    WD_ENTRY_SEND,    /* a micro-batch leaves its place, for a device of another rank */
+    WD_ENTRY_RECEIVE  /* a micro-batch of another rank takes its place on the device */
 } wd_sweep_entry_kind;
 
 typedef struct wd_sweep_entry {
     wd_sweep_entry_kind kind;
-    int expert, stage; /* of a copy, a send and a receive: the stage that comes next */
-    int batch;         /* number of the expert's micro-batch; -1 where weights are meant */
-    int device,
-        place; /* where it is, and in which place there; a copy, a send: where it comes from */
-    int to, to_place; /* of a copy and a send; of a send the place is the receiver's affair, -1 */
+    int expert;
+    int stage;         /* in a copy, a send and a receive: the stage that runs next */
+    int batch;         /* number among the expert's micro-batches; -1: the entry is of weights */
+    int device, place; /* of the micro-batch; in a copy and a send: before it goes on */
+    int to, to_place;  /* in a copy and a send: the device that the micro-batch goes to, and, in a
+                        * copy, its place there; else -1 */
 } wd_sweep_entry;
 
 /* Stages [first, end) that micro-batches go through one after another. Where all of them stay, a
@@ -46,12 +49,12 @@ typedef struct wd_segment {
 /* The segment of an expert that begins with the stage `first`. */
 wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first);
 
-/* ---- what a device has to do with it ---- */
+/* ---- a device's part of a schedule ---- */
 
 typedef struct wd_sweep_part {
-    bool kind[WD_STAGE_KINDS]; /* of the stages that it computes */
-    int places;                /* for micro-batches: as many as there are at once, or more */
-    bool sends, receives;      /* micro-batches to other ranks, from them */
+    bool kind[WD_STAGE_KINDS]; /* whether the device computes stages of the kind */
+    int places;                /* of micro-batches: as many as are on the device at once, or more */
+    bool sends, receives;      /* whether micro-batches go to other ranks and come from them */
 } wd_sweep_part;
 
 /* The parts of all devices, [devices] of the job, or of one rank where each has a teacher, under
@@ -60,8 +63,9 @@ typedef struct wd_sweep_part {
 void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement,
                     const wd_cluster *cluster, int batches);
 
-/* Places for micro-batches on a device where a whole window waits, or is sent to by others of its
- * rank, which do not wait for it: one is computed, one comes, one leaves. */
+/* Places of micro-batches on a device. Where a whole window waits there are as many as the window
+ * has micro-batches. Where other devices of the rank send micro-batches, and do not ask first,
+ * there are three or more: one micro-batch is computed, one comes, one leaves. */
 static inline int wd_sweep_places(bool waits, bool is_sent, int batches)
 {
     const int least = is_sent ? WD_PIPELINE_PLACES : 1;
@@ -73,16 +77,16 @@ static inline int wd_sweep_places(bool waits, bool is_sent, int batches)
 /* What one sweep has to do. */
 typedef struct wd_sweep_work {
     int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert */
-    unsigned next; /* bit e: the sweep after it has states of expert e, whose first weights are
-                    * fetched; 0: nobody knows */
+    unsigned next; /* bit e: the sweep that follows has states of expert e, so that the expert's
+                    * first weights are fetched; 0: nobody knows */
 } wd_sweep_work;
 
 typedef struct wd_sweep_schedule {
     const wd_placement *placement; /* borrowed */
     wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
     int turn[WD_CLUSTER_DEVICES_MAX]; /* the place that a device's next micro-batch takes: places
-                                       * come round from sweep to sweep */
-    wd_sweep_entry *entry;
+                                       * are taken in turn, from sweep to sweep */
+    wd_sweep_entry *entry;            /* [count], in the order in which they are launched */
     int count, room;
 } wd_sweep_schedule;
 
@@ -92,12 +96,12 @@ wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_p
                                  const wd_cluster *cluster, int batches, wd_err *err);
 void wd_sweep_schedule_close(wd_sweep_schedule *schedule); /* a zeroed one is fine */
 
-/* Makes the list of a sweep that follows the one it had before. */
-void wd_sweep_schedule_make(wd_sweep_schedule *schedule, const wd_sweep_work *window);
+/* Makes the list of the next sweep. */
+void wd_sweep_schedule_make(wd_sweep_schedule *schedule, const wd_sweep_work *work);
 
-/* Calls `fn` for each entry of a first sweep, in order. No place is told from another. */
+/* Calls `fn` for each entry of a sweep, in order, with 0 for all places. */
 typedef void wd_sweep_entry_fn(void *context, const wd_sweep_entry *entry);
-void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *window,
+void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *work,
                             wd_sweep_entry_fn *fn, void *context);
 
 #endif

@@ -52,7 +52,7 @@ typedef struct player {
     int parts;
     lane disk;
     student student;
-    wd_sweep_work window;
+    wd_sweep_work work;
     wd_sweep_schedule schedule;           /* of the sweep that is played */
     double weights[WD_PLACED_STAGES_MAX]; /* when each stage's may be used, */
     double *slot[WD_PLACED_STAGES_MAX];   /* and the slot that they are in, or NULL */
@@ -471,7 +471,7 @@ static void sum_up(const player *p)
 static double play_sweep(player *p)
 {
     double end = 0;
-    wd_sweep_schedule_make(&p->schedule, &p->window);
+    wd_sweep_schedule_make(&p->schedule, &p->work);
     for (int i = 0; i < p->schedule.count; i++) play_entry(p, &p->schedule.entry[i]);
     for (int e = 0; e < p->placement->experts; e++)
         for (int b = 0; b < p->load->batches[e]; b++) end = later(end, *ready_at(p, e, b));
@@ -570,7 +570,7 @@ static wd_status open_player(player **out, const wd_placement *placement, const 
         WD_REQUIRE(load->batches[e] <= WD_TIMELINE_BATCHES_MAX,
                    "%d micro-batches of an expert, and there is room for %d", load->batches[e],
                    WD_TIMELINE_BATCHES_MAX);
-        p->window.batches[e] = load->batches[e];
+        p->work.batches[e] = load->batches[e];
         if (load->batches[e] > batches) batches = load->batches[e];
     }
     count_slots(p);

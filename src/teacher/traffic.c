@@ -164,8 +164,8 @@ void wd_traffic_sweeps(wd_traffic *traffic, const wd_placement *placement,
                        const wd_sweep_load *load, double sweeps)
 {
     walk w = {traffic, placement, size, cluster, load, sweeps};
-    const wd_sweep_work window = {.batches = {load->batches[0] > 0, load->batches[1] > 0}};
-    wd_sweep_schedule_each(placement, &window, add_entry, &w);
+    const wd_sweep_work work = {.batches = {load->batches[0] > 0, load->batches[1] > 0}};
+    wd_sweep_schedule_each(placement, &work, add_entry, &w);
 }
 
 /* ---- the student ---- */
