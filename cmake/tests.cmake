@@ -138,7 +138,8 @@ if(TARGET wd_cuda_image)
 endif()
 
 # What was tested on simulated devices once more, on GPUs that the stand-in driver shows.
-foreach(path IN ITEMS dist/reduce distill/exact distill/strategies teacher/stage_read)
+foreach(path IN ITEMS api/device_memory dist/reduce distill/exact distill/strategies
+        teacher/stage_read)
   get_filename_component(list ${path} NAME)
   if(WD_SANITIZE MATCHES thread)
     wd_test_not_here(dev/cuda/${list} "a block's threads are fibers of one thread")

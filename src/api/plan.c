@@ -1,5 +1,6 @@
 /* `plan`: what a run of `train` would take, under every strategy. The same set-up and the same
  * planner as in `train`; nothing is loaded or computed but rates that nobody has stated. */
+#include "api/device_memory.h"
 #include "api/json_text.h"
 #include "api/plan_svg.h"
 #include "api/plan_text.h"
@@ -92,6 +93,7 @@ wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err)
     if (status == WD_OK)
         status = wd_devices_open_shared(&devices, options->train.devices,
                                         wd_threads_alone(options->train.num_threads), &ranks, err);
+    if (status == WD_OK) status = wd_device_memory_settle(devices.device, devices.count, err);
     if (status == WD_OK) status = plan(text, options, setup, &devices, err);
     wd_train_setup_close(setup);
     wd_devices_close(&devices);

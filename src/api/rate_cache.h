@@ -1,7 +1,8 @@
-/* Measured rates, kept from run to run: XDG_CACHE_HOME/wandistiller/rates.json, or the same in
- * ~/.cache. So a second start is quicker, and its plan is that of the first.
+/* Measured rates, and bytes of memory, kept from run to run:
+ * XDG_CACHE_HOME/wandistiller/rates.json, or the same in ~/.cache. So a second start is quicker,
+ * and its plan is that of the first.
  *
- * Others may load a machine while it is measured: of two measurements the faster is kept, so that
+ * Others may load a machine while it is measured: of two measurements the larger is kept, so that
  * `--measure_rates` on a quiet machine puts right what was measured on a busy one. What is a day
  * old is forgotten, so that no mistake lives long. A cache that cannot be read or written is
  * none. */
@@ -25,10 +26,10 @@ void wd_rate_cache_open(wd_rate_cache *out);
 /* Writes it where something is new, and closes it. */
 void wd_rate_cache_close(wd_rate_cache *cache);
 
-/* What is known, per second; 0: nothing. */
+/* What is known, per second, or in bytes; 0: nothing. */
 double wd_rate_cache_get(const wd_rate_cache *cache, const char *key);
 
-/* Adds a measurement; returns the faster of it and what is known. */
+/* Adds a measurement; returns the larger of it and what is known. */
 double wd_rate_cache_put(wd_rate_cache *cache, const char *key, double per_s);
 
 #endif

@@ -1,6 +1,7 @@
 /* See api/run.h. */
 #include "api/run.h"
 
+#include "api/device_memory.h"
 #include "api/ranks.h"
 #include "core/stop.h"
 #include "dev/device_open.h"
@@ -13,7 +14,8 @@ wd_status wd_run_open(wd_run *out, wd_job job, const void *options, const char *
     wd_stop_begin();
     WD_TRY(wd_device_open_one(&out->device, device ? device : "auto",
                               (int)wd_threads_alone(threads), err));
-    wd_status status = wd_queue_open(&out->queue, out->device, err);
+    wd_status status = wd_device_memory_settle(&out->device, 1, err);
+    if (status == WD_OK) status = wd_queue_open(&out->queue, out->device, err);
     if (status != WD_OK) wd_run_close(out);
     return status;
 }

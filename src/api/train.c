@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/agreement.h"
+#include "api/device_memory.h"
 #include "api/memory_report.h"
 #include "api/options_json.h"
 #include "api/ranks.h"
@@ -267,6 +268,7 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
     if (status == WD_OK)
         status = wd_devices_open_shared(&devices, options->devices,
                                         wd_ranks_threads(comm, options->num_threads), comm, err);
+    if (status == WD_OK) status = wd_device_memory_settle(devices.device, devices.count, err);
     if (status == WD_OK) {
         wd_watch_describe(watch, wd_memory_report_note, &witness);
         say_simulated(&devices);

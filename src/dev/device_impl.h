@@ -47,6 +47,10 @@ typedef struct wd_device_kind {
     bool (*can)(const wd_device *device, wd_op op, const void *args);
     /* wd_device_fault; NULL: it never fails. */
     wd_status (*fault)(wd_device *device, wd_err *err);
+    /* wd_device_measure_beside and wd_device_reserve_beside. Both NULL: there is nothing beside the
+     * pool. */
+    wd_status (*measure_beside)(size_t *out, wd_device *device, wd_err *err);
+    void (*reserve_beside)(wd_device *device, size_t bytes);
     /* Pinned host memory, zeroed, 64-byte aligned; `bytes` > 0. Both NULL: ordinary memory does.
      * The books (core/memory.h) are kept by dev/pinned.c. */
     wd_status (*host_alloc)(void **out, wd_device *device, size_t bytes, wd_err *err);
@@ -79,6 +83,7 @@ struct wd_device {
     char name[96];
     wd_traits traits; /* the kind fills it when it opens; granule 1 is there already */
     bool is_dry;
+    bool beside_is_estimate; /* traits.bytes_beside is */
     wd_device *pool_with;      /* its blocks are registered with that one; NULL: they are not */
     bool checks_copies;        /* host memory that copies name must be pinned */
     size_t event_bytes;        /* of an event's struct; a kind may set more than the common part */

@@ -22,6 +22,8 @@ typedef struct wd_cuda_device {
     wd_cu_module module; /* of our kernels */
     wd_cu_function kernel[WD_CUDA_KERNEL_COUNT];
     wd_cu_stream setup;          /* on which blocks are zeroed */
+    size_t bytes_free;           /* when it was opened, and libraries had begun */
+    size_t bytes_loaded;         /* by these, until then */
     struct wd_cuda_device *next; /* of those that are open in this process */
     _Atomic bool failed;
     pthread_mutex_t fault_lock; /* of: */
@@ -90,6 +92,12 @@ wd_status wd_cuda_host_alloc(void **out, wd_device *device, size_t bytes, wd_err
 void wd_cuda_host_free(wd_device *device, void *block, size_t bytes);
 wd_status wd_cuda_host_register(wd_device *device, void *address, size_t bytes, wd_err *err);
 void wd_cuda_host_unregister(wd_device *device, void *address, size_t bytes);
+
+void wd_cuda_reserve_beside(wd_device *device, size_t bytes);
+
+/* ---- beside.c ---- */
+
+wd_status wd_cuda_measure_beside(size_t *out, wd_device *device, wd_err *err);
 
 /* ---- queue.c ---- */
 

@@ -3,12 +3,12 @@
  * The driver gives large blocks out in pieces of 2 MiB, which is the granule that the books count.
  * Beside the pool there are the context, kernels and what libraries keep for themselves. Part of
  * that is there when a device is opened, and is measured; libraries load the rest when they first
- * compute, for which a reserve is left free. */
+ * compute, for which a reserve is left free: an estimate, or what beside.c has measured. */
 #include "core/log.h"
 #include "dev/cuda/impl.h"
 
-/* Of the GPU's memory, for kernels of libraries that are loaded when they are first used: a 64th,
- * at most 512 MiB. An estimate, for no GPU has been measured. */
+/* Of the GPU's memory, for kernels of libraries that are loaded when they are first used, until it
+ * is measured (beside.c): a 64th, at most 512 MiB. */
 enum { RESERVE_PART = 64, RESERVE_MAX = 512 << 20 };
 
 static double gib(size_t bytes)
@@ -21,19 +21,30 @@ static size_t reserve_of(size_t total)
     return total / RESERVE_PART < RESERVE_MAX ? total / RESERVE_PART : RESERVE_MAX;
 }
 
+static void reserve(wd_cuda_device *device, size_t bytes)
+{
+    const size_t room = device->bytes_free > bytes ? device->bytes_free - bytes : 0;
+    device->base.traits.bytes_beside = device->bytes_loaded + bytes;
+    device->base.bytes_max = room - room % WD_CUDA_GRANULE;
+}
+
+void wd_cuda_reserve_beside(wd_device *device, size_t bytes)
+{
+    reserve(wd_cuda_of(device), bytes);
+}
+
 wd_status wd_cuda_pool_measure(wd_cuda_device *device, size_t free_at_first, wd_err *err)
 {
     const wd_cuda_driver *driver = wd_cuda_driver_of(device);
     size_t free, total;
     const wd_cu_result result = driver->mem_get_info(&free, &total);
     if (result) return wd_cuda_fail(err, driver, result, "%s: its memory", device->base.name);
-    const size_t reserve = reserve_of(total),
-                 loaded = free_at_first > free ? free_at_first - free : 0;
-    const size_t room = free > reserve ? free - reserve : 0;
+    device->bytes_loaded = free_at_first > free ? free_at_first - free : 0;
+    device->bytes_free = free;
     device->base.traits.granule = WD_CUDA_GRANULE;
-    device->base.traits.bytes_beside = loaded + reserve;
     device->base.traits.bytes_of_others = total - free_at_first;
-    device->base.bytes_max = room - room % WD_CUDA_GRANULE;
+    reserve(device, reserve_of(total));
+    device->base.beside_is_estimate = true;
     if (total - free_at_first > total / 16)
         wd_log(WD_LOG_INFO,
                "%s: %.1f of %.1f GiB were taken before this run came, by contexts and other "

@@ -206,6 +206,7 @@ wd_cu_result wd_standin_device_primary_ctx_release(wd_cu_device device)
         return wd_standin_leave(WD_CU_INVALID_CONTEXT);
     if (!--s->context[device].retained) {
         wd_standin_drain(device);
+        wd_standin_unload(device);
         s->context[device].fault = WD_CU_SUCCESS;
     }
     return wd_standin_leave(WD_CU_SUCCESS);

@@ -37,14 +37,16 @@ typedef struct wd_standin_function {
 } wd_standin_function;
 
 typedef struct wd_standin_options {
-    int devices;             /* 0: none, as where a driver finds no GPU */
-    size_t bytes;            /* of memory of each */
-    size_t bytes_of_others;  /* that other processes have of it */
-    size_t bytes_of_context; /* that each device's context takes */
-    int capability;          /* 90 is sm_90 */
-    const char *name;        /* of each, "NVIDIA H200" */
-    bool no_peers;           /* no device reaches another's memory */
-    uint64_t seed;           /* of the order in which streams come forward */
+    int devices;              /* 0: none, as where a driver finds no GPU */
+    size_t bytes;             /* of memory of each */
+    size_t bytes_of_others;   /* that other processes have of it */
+    size_t bytes_of_context;  /* that each device's context takes */
+    size_t bytes_of_function; /* that a function of a library's stand-in takes of a device when it
+                               * is first put on one of its streams */
+    int capability;           /* 90 is sm_90 */
+    const char *name;         /* of each, "NVIDIA H200" */
+    bool no_peers;            /* no device reaches another's memory */
+    uint64_t seed;            /* of the order in which streams come forward */
     /* The kernel of that name; NULL: the image that is loaded has none. */
     const wd_standin_function *(*find)(const char *name);
     const wd_cuda_api *libraries; /* the tables of other libraries, copied; NULL: none */

@@ -15,6 +15,14 @@ struct CUctx_st {
     wd_cu_result fault; /* of the first work of it that failed */
 };
 
+enum { WD_STANDIN_FUNCTIONS_MAX = 16 };
+
+/* A function of a library's stand-in, and the devices that have it: bit d for device d. */
+typedef struct wd_standin_loaded {
+    void (*run)(const void *argument);
+    unsigned devices;
+} wd_standin_loaded;
+
 /* The stand-in as it is installed. */
 typedef struct wd_standin_state {
     wd_standin_options options;
@@ -26,6 +34,7 @@ typedef struct wd_standin_state {
     wd_cu_result call_result, work_result;
     uint64_t random;
     int64_t bytes_of_libraries[WD_STANDIN_DEVICES_MAX];
+    wd_standin_loaded loaded[WD_STANDIN_FUNCTIONS_MAX + 1]; /* one without a function ends it */
 } wd_standin_state;
 
 extern wd_standin_state wd_the_standin;
@@ -53,10 +62,17 @@ int wd_standin_owner(wd_cu_address address, size_t bytes);
 bool wd_standin_is_pinned(wd_cu_address address, size_t bytes);
 /* Makes the memory of the devices in `mask` accessible, and of no other. */
 void wd_standin_reach(unsigned mask);
+/* Of a device's memory, what nobody has. */
+size_t wd_standin_free_bytes(int device);
 /* A library takes so much of the device's memory, or gives it back. */
 void wd_standin_use_memory(int device, int64_t bytes);
 /* Frees all there is; returns how much that was. */
 int wd_standin_free_pools(void);
+
+/* ---- work.c ---- */
+
+/* The device's context is gone, and with it what libraries had loaded. */
+void wd_standin_unload(int device);
 
 /* ---- streams.c ---- */
 
@@ -64,11 +80,11 @@ int wd_standin_free_pools(void);
 typedef struct wd_standin_work {
     struct wd_standin_work *next;
     void (*run)(const void *argument, uint64_t seed);
-    unsigned reach;  /* devices whose memory it may touch */
-    int64_t records; /* the point of an event that it stands for; 0: none */
-    int64_t waits;   /* the point that must be passed before; 0: none */
+    unsigned reach;                      /* devices whose memory it may touch */
+    int64_t records;                     /* the point of an event that it stands for; 0: none */
+    int64_t waits;                       /* the point that must be passed before; 0: none */
     bool (*ready)(const void *argument); /* it must hold before; NULL: nothing must */
-    int64_t number;  /* of all work, as it was submitted */
+    int64_t number;                      /* of all work, as it was submitted */
     _Alignas(16) unsigned char argument[];
 } wd_standin_work;
 

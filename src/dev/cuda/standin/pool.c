@@ -62,7 +62,7 @@ void wd_standin_reach(unsigned mask)
 }
 
 /* Bytes of its memory that a device has not given out. */
-static size_t free_bytes(int device)
+size_t wd_standin_free_bytes(int device)
 {
     size_t used = s->options.bytes_of_others + s->options.bytes_of_context +
                   (size_t)s->bytes_of_libraries[device];
@@ -80,7 +80,7 @@ wd_cu_result wd_standin_mem_get_info(size_t *free, size_t *total)
 {
     const wd_cu_result entered = wd_standin_enter(true);
     if (entered) return entered;
-    *free = free_bytes(wd_standin_current()->device);
+    *free = wd_standin_free_bytes(wd_standin_current()->device);
     *total = s->options.bytes;
     return wd_standin_leave(WD_CU_SUCCESS);
 }
@@ -121,7 +121,7 @@ wd_cu_result wd_standin_mem_alloc(wd_cu_address *address, size_t bytes)
     if (entered) return entered;
     const int device = wd_standin_current()->device;
     if (!bytes) return wd_standin_leave(WD_CU_INVALID_VALUE);
-    if (bytes > free_bytes(device)) return wd_standin_leave(WD_CU_OUT_OF_MEMORY);
+    if (bytes > wd_standin_free_bytes(device)) return wd_standin_leave(WD_CU_OUT_OF_MEMORY);
     s->counts.allocations++;
     range *r = map(&device_ranges, bytes, device);
     protect(r, (reached >> device) & 1);

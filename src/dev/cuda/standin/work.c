@@ -199,6 +199,30 @@ static void run_call(const void *argument, uint64_t seed)
     c->run(c->argument);
 }
 
+/* The device has the function from now on; false: it has no memory for it. */
+static bool load(void (*run)(const void *argument), int device)
+{
+    wd_standin_loaded *f = s->loaded;
+    const size_t bytes = s->options.bytes_of_function;
+    while (f->run && f->run != run) f++;
+    if (f == s->loaded + WD_STANDIN_FUNCTIONS_MAX) abort();
+    f->run = run;
+    if (!bytes || f->devices >> device & 1) return true;
+    if (bytes > wd_standin_free_bytes(device)) return false;
+    wd_standin_use_memory(device, (int64_t)bytes);
+    f->devices |= 1u << device;
+    return true;
+}
+
+void wd_standin_unload(int device)
+{
+    for (wd_standin_loaded *f = s->loaded; f->run; f++) {
+        if (!(f->devices >> device & 1)) continue;
+        wd_standin_use_memory(device, -(int64_t)s->options.bytes_of_function);
+        f->devices &= ~(1u << device);
+    }
+}
+
 wd_cu_result wd_standin_enqueue(wd_cu_stream stream, void (*run)(const void *argument),
                                 const void *argument, size_t bytes)
 {
@@ -209,6 +233,7 @@ wd_cu_result wd_standin_enqueue(wd_cu_stream stream, void (*run)(const void *arg
     if (device < 0) return wd_standin_leave(WD_CU_INVALID_HANDLE);
     if (bytes > sizeof c.argument) return wd_standin_leave(WD_CU_INVALID_VALUE);
     memcpy(c.argument, argument, bytes);
+    if (!load(run, device)) return wd_standin_leave(WD_CU_OUT_OF_MEMORY);
     s->counts.launches++;
     const wd_standin_work w = {.run = run_call, .reach = reach_of(device)};
     return wd_standin_leave(wd_standin_submit(stream, &w, &c, offsetof(call, argument) + bytes));
