@@ -349,12 +349,17 @@ static bool is_option(const char *name)
     return false;
 }
 
-/* Options of other programs that the pages name: of mpirun, Slurm, ctest and CMake. */
+/* Options of other programs that the pages name: of mpirun, Slurm, ctest, CMake, Docker and
+ * Apptainer. */
 static bool is_of_another(const char *name)
 {
-    static const char *const others[] = {
-        "map-by",            "bind-to",  "oversubscribe", "allow-run-as-root", "mca",
-        "cpus-per-task",     "signal",   "requeue",       "with-pmix",         "preset"};
+    static const char *const others[] = {"map-by",        "bind-to",
+                                         "oversubscribe", "allow-run-as-root",
+                                         "mca",           "cpus-per-task",
+                                         "signal",        "requeue",
+                                         "with-pmix",     "preset",
+                                         "gpus",          "shm-size",
+                                         "ulimit",        "nv"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!strcmp(name, others[i])) return true;
     return false;
