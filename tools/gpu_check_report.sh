@@ -11,15 +11,15 @@ requirements() {
 correct|kernels|kernels compared with the processor's: test programs that fail|at most 0
 correct|fixtures|networks compared with PyTorch and diffusers: test programs that fail|at most 0
 correct|strategies|different students of gpu, offload and disk|at most 1
-sanitize|memcheck|test programs that fail under compute-sanitizer memcheck|at most 0
-sanitize|racecheck|test programs that fail under compute-sanitizer racecheck|at most 0
-sanitize|initcheck|test programs that fail under compute-sanitizer initcheck|at most 0
+memcheck|memcheck|test programs that fail under compute-sanitizer memcheck|at most 0
+racecheck|racecheck|test programs that fail under compute-sanitizer racecheck|at most 0
+initcheck|initcheck|test programs that fail under compute-sanitizer initcheck|at most 0
 speed|forward-1024|pass of 14B, 1024 tokens: % of the best matrix product|at least 50
 speed|forward-1560|pass of 14B, 1560 tokens: % of the best matrix product|at least 50
 speed|forward-4096|pass of 14B, 4096 tokens: % of the best matrix product|at least 65
 speed|forward-8192|pass of 14B, 8192 tokens: % of the best matrix product|at least 65
 speed|step-4096|training step of 1.3B, 4096 tokens: % of the best matrix product|at least 50
-speed|pytorch|PyTorch's time over ours, the least of all cases|at least 1
+pytorch|pytorch|PyTorch's time over ours, the least of all cases|at least 1
 offload|offload|14B, offload, window 8: time over the larger of resident and link|at most 1.05
 distil|score|agreement of the device's student less the processor's, in points of %|at least -2
 steady|idle|% of a 1.3B run without a kernel on the GPU, as the driver samples it|at most 3

@@ -2,14 +2,16 @@
  * of the processor with one thread, then the device. Arrays lie in pinned host memory, which GPUs
  * read and write in place. See dev/cpu/executors.h.
  *
- * With WD_ON_STANDIN the device is the stand-in's; else it is the first GPU of this machine, and
- * the program ends with exit code 77, and says why, where there is none.
+ * With WD_ON_STANDIN the device is the stand-in's; else it is the GPU that WD_TEST_DEVICE names,
+ * such as cuda:1, or the first one of this machine, and the program ends with exit code 77, and
+ * says why, where there is none.
  */
 #ifndef WD_DEV_CUDA_DEVICE_EXECUTORS_H
 #define WD_DEV_CUDA_DEVICE_EXECUTORS_H
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/parallel.h"
@@ -33,6 +35,12 @@ enum { SLOW_STEP = 1 };
 static wd_device *executor_device; /* kept for the whole test */
 static wd_queue *executor_queue;
 
+static inline int executor_number(void)
+{
+    const char *said = getenv("WD_TEST_DEVICE");
+    return said && !strncmp(said, "cuda:", 5) ? atoi(said + 5) : 0;
+}
+
 static inline void executor_open(void)
 {
     wd_err err;
@@ -42,7 +50,7 @@ static inline void executor_open(void)
     wd_standin_install_all(&standin);
     wd_standin_install(&standin);
 #endif
-    wd_status status = wd_device_open_cuda(&executor_device, 0, &err);
+    wd_status status = wd_device_open_cuda(&executor_device, executor_number(), &err);
     if (status == WD_OK) status = wd_queue_open(&executor_queue, executor_device, &err);
     if (status == WD_OK) return;
     printf("not tested here: kernels on a GPU: %s\n", err.message);
