@@ -3,11 +3,17 @@
 #include "dev/beside.h"
 
 #include "core/checked.h"
-#include "core/require.h"
+#include "dev/cuda/beside_work.h"
 #include "dev/cuda/impl.h"
 
-/* Rows and columns of products; tokens, heads and channels. */
-enum { SIDE = 512, TOKENS = 512, HEADS = 2, PICTURE = 32, CHANNELS = 32, TAPS = 3 };
+enum {
+    SIDE = WD_BESIDE_SIDE,
+    TOKENS = WD_BESIDE_TOKENS,
+    HEADS = WD_BESIDE_HEADS,
+    PICTURE = WD_BESIDE_PICTURE,
+    CHANNELS = WD_BESIDE_CHANNELS,
+    TAPS = WD_BESIDE_TAPS
+};
 
 /* Device memory of the work: `part` blocks of SIDE x SIDE floats, the largest operand. */
 enum { PART_BYTES = SIDE * SIDE * 4, PARTS = 4 };
@@ -101,12 +107,12 @@ static void convolve(wd_queue *queue, char *part[PARTS])
                                       .out = {1, PICTURE, PICTURE},
                                       .ci = CHANNELS,
                                       .co = CHANNELS,
-                                      .kernel = {1, TAPS, TAPS},
+                                      .kernel = {TAPS, TAPS, TAPS},
                                       .stride = {1, 1, 1},
                                       .pad_before = {0, 1, 1},
                                       .pad_after = {0, 1, 1},
-                                      .tap0 = 0,
-                                      .tap1 = 1});
+                                      .tap0 = TAPS - 1,
+                                      .tap1 = TAPS});
 }
 
 /* One piece of every kind, with values that are zero. */

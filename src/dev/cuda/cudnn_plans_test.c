@@ -8,6 +8,7 @@
 
 #include "dev/cuda/attention_graph.h"
 #include "dev/cuda/attention_way.h"
+#include "dev/cuda/beside_work.h"
 #include "dev/cuda/conv_graph.h"
 #include "dev/cuda/lookup.h"
 
@@ -289,6 +290,24 @@ static void convolutions_of_the_vae(void **state)
     }
 }
 
+/* What is done while the memory of libraries is measured. */
+static void work_of_the_measurement(void **state)
+{
+    (void)state;
+    if (missing) wd_test_skip(missing);
+    for (int64_t head_dim = 64; head_dim <= 128; head_dim *= 2) {
+        wd_attention_key key = forward_of(1, WD_BESIDE_HEADS, head_dim, WD_BESIDE_TOKENS,
+                                          WD_BESIDE_TOKENS, WD_ATTENTION_NO_BIAS);
+        key.q_stride = key.kv_stride = WD_BESIDE_HEADS * head_dim;
+        plan_attention(&key);
+        plan_backward(key);
+    }
+    const layer picture = {WD_BESIDE_PICTURE, WD_BESIDE_CHANNELS, WD_BESIDE_CHANNELS,
+                           WD_BESIDE_TAPS, 1};
+    wd_conv_args args = conv_of(&picture, false, WD_BF16);
+    plan_conv(&args);
+}
+
 /* ---- other GPUs ---- */
 
 /* Of each generation that the kernels are compiled for: one layer's attention both ways, and a
@@ -317,11 +336,9 @@ static void other_gpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_of_the_models),
-        cmocka_unit_test(attention_to_prompts),
-        cmocka_unit_test(attention_of_the_text_encoder),
-        cmocka_unit_test(convolutions_of_the_vae),
-        cmocka_unit_test(other_gpus),
+        cmocka_unit_test(attention_of_the_models),       cmocka_unit_test(attention_to_prompts),
+        cmocka_unit_test(attention_of_the_text_encoder), cmocka_unit_test(convolutions_of_the_vae),
+        cmocka_unit_test(work_of_the_measurement),       cmocka_unit_test(other_gpus),
     };
     find_cudnn();
     return cmocka_run_group_tests_name("cudnn_plans", tests, NULL, NULL);
