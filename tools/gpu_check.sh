@@ -36,7 +36,8 @@ done
 cd "$here/.." || exit 2
 export WD_TEST_DEVICE="$device" WD_TEST_SOURCE="$PWD" WD_TEST_PROGRAM="$program"
 stage=$(mktemp -d)
-trap 'rm -rf "$stage"' EXIT
+run= # the process of a run in the background
+trap '[ -z "$run" ] || kill "$run"; rm -rf "$stage"' EXIT
 trap 'exit 130' INT TERM
 out=$stage/out kept=$report.parts
 mkdir -p "$kept"
@@ -293,9 +294,10 @@ steady() {
     [ -n "$quick" ] || set -- "$@" --student_config "$stage/student.json"
     : >"$stage/samples"
     "$@" >"$out" 2>&1 &
-    watch_run $! "$stage/run/metrics.jsonl"
-    wait $!
-    status=$?
+    run=$!
+    watch_run $run "$stage/run/metrics.jsonl"
+    wait $run
+    status=$? run=
     say "" "### train" '```' "$(cat "$out")" '```'
     [ $status -eq 0 ] || { found plan "the run failed with exit status $status"; return; }
     steady_figures
