@@ -152,7 +152,7 @@ typedef struct wd_texts {
 typedef struct wd_train_options {
     size_t bytes; /* of this struct */
     /* teacher */
-    const char *teacher_path;  /* pipeline folder or Hub id; required */
+    const char *teacher_path;  /* pipeline folder or Hub id; required, but for single files */
     const char *teacher_dtype; /* "float32", "float16", "bfloat16": its weights; NULL: "float32", or
                                 * "bfloat16" where the host's memory is too small for that */
     const char
@@ -223,7 +223,12 @@ typedef struct wd_train_options {
     int64_t nproc_per_node; /* start so many ranks: the same; 0: none */
     int64_t local_rank;     /* accepted for scripts of the Python version; means nothing */
     double step_timeout;    /* seconds that a step of several ranks may take; 0: by the plan */
-    uint64_t reserved[32];
+    /* Parts of the teacher that lie elsewhere, each NULL, a safetensors file in diffusers' or the
+     * original naming, or a folder; teacher_path may be NULL then. teacher_preset says what no file
+     * does: "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"; NULL: by the sizes. */
+    const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
+    const char *teacher_preset;
+    uint64_t reserved[26];
 } wd_train_options;
 
 /* Says what a run of `train` would take, under every strategy, without loading a weight. */
@@ -261,7 +266,10 @@ typedef struct wd_sample_options {
     const char *out;             /* folder, or a .png file for one picture; required */
     int64_t num_threads;
     const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
-    uint64_t reserved[7];
+    /* Parts that lie elsewhere: see wd_train_options; model may be NULL then. */
+    const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
+    const char *teacher_preset;
+    uint64_t reserved[1];
 } wd_sample_options;
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */
@@ -278,7 +286,10 @@ typedef struct wd_forward_options {
     const char *dtype;     /* "float32", "bfloat16" */
     int64_t num_threads;
     const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
-    uint64_t reserved[7];
+    /* Parts that lie elsewhere: see wd_train_options; model may be NULL then. */
+    const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
+    const char *teacher_preset;
+    uint64_t reserved[1];
 } wd_forward_options;
 
 /* Describes a model folder or a file. */
@@ -286,7 +297,10 @@ typedef struct wd_inspect_options {
     size_t bytes; /* of this struct */
     const char *path; /* pipeline folder, Hub id, component folder, safetensors file; required */
     bool json;
-    uint64_t reserved[8];
+    /* Parts that lie elsewhere: see wd_train_options; path may be NULL then. */
+    const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
+    const char *teacher_preset;
+    uint64_t reserved[2];
 } wd_inspect_options;
 
 /* Compares a student with its teacher. */
@@ -309,7 +323,10 @@ typedef struct wd_eval_options {
     int64_t seeds;           /* noise of seed, seed + 1, ...: so many pictures of each prompt */
     int64_t reference_steps; /* of the teacher's picture that the student's is also compared with */
     const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
-    uint64_t reserved[5];
+    /* Parts of the teacher that lie elsewhere: see wd_train_options; teacher may be NULL then. The
+     * tokenizer is the text encoder's own, or else the student's. */
+    const char *transformer, *transformer_2, *text_encoder, *vae;
+    const char *teacher_preset;
 } wd_eval_options;
 
 /* Writes a transformer in another format. */
@@ -320,7 +337,10 @@ typedef struct wd_convert_options {
     const char *component; /* "transformer", "transformer_2" */
     const char *dtype;     /* "float32", "float16", "bfloat16" */
     const char *out;       /* file; to "diffusers": a folder; required */
-    uint64_t reserved[8];
+    /* Parts that lie elsewhere: see wd_train_options; model may be NULL then. */
+    const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
+    const char *teacher_preset;
+    uint64_t reserved[2];
 } wd_convert_options;
 
 /* Measures this machine and this program. */
@@ -420,7 +440,9 @@ enum {
     /* Every option of `train` is one of these two: its value may make another student, or never
      * does. */
     WD_OPTION_STUDENT = 16,
-    WD_OPTION_SAME_STUDENT = 32
+    WD_OPTION_SAME_STUDENT = 32,
+    WD_OPTION_PART = 64,    /* names a part of a model that lies elsewhere than in its folder */
+    WD_OPTION_OR_PARTS = 128 /* required only where no part is named */
 };
 
 /* One option of a job. Everything is static. */

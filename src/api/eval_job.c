@@ -18,11 +18,16 @@ static wd_status disagree(wd_err *err, const char *what, int64_t teacher, int64_
 
 static wd_status open_pipelines(wd_eval_job *j, wd_err *err)
 {
-    const char *const name[SIDES] = {j->options->teacher, j->options->student};
-    for (int s = 0; s < SIDES; s++) {
-        WD_TRY(wd_pipeline_open(&j->pipeline[s], name[s], err));
-        WD_TRY(wd_painter_check_model(&j->pipeline[s], err));
-    }
+    const wd_eval_options *o = j->options;
+    wd_pipeline_parts parts = {.part = {[WD_COMPONENT_TRANSFORMER] = o->transformer,
+                                        [WD_COMPONENT_TRANSFORMER_2] = o->transformer_2,
+                                        [WD_COMPONENT_TEXT_ENCODER] = o->text_encoder,
+                                        [WD_COMPONENT_VAE] = o->vae},
+                               .preset = o->teacher_preset};
+    WD_TRY(wd_pipeline_open(&j->pipeline[STUDENT], o->student, err));
+    if (!o->teacher) parts.part[WD_COMPONENT_TOKENIZER] = j->pipeline[STUDENT].path;
+    WD_TRY(wd_pipeline_open_parts(&j->pipeline[TEACHER], o->teacher, &parts, err));
+    for (int s = 0; s < SIDES; s++) WD_TRY(wd_painter_check_model(&j->pipeline[s], err));
     WD_TRY(wd_pipeline_check_weights(&j->pipeline[TEACHER], WD_COMPONENT_TEXT_ENCODER, err));
     const wd_pipeline *t = &j->pipeline[TEACHER], *s = &j->pipeline[STUDENT];
     if (t->dit.in_channels != s->dit.in_channels)

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "api/parts.h"
 #include "api/tensor_file.h"
 #include "core/checked.h"
 #include "core/memory.h"
@@ -169,11 +170,12 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
     wd_run run;
     wd_pipeline pipeline;
     wd_safetensors *in = NULL;
+    const wd_pipeline_parts parts = WD_PARTS_OF(options);
     WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->device, options->num_threads, err));
     wd_forward_call call = {.options = options, .pipeline = &pipeline, .run = &run};
     wd_dtype_parse(&call.dtype, options->dtype);
     wd_status status;
-    WD_TRY_OUT(wd_pipeline_open(&pipeline, options->model, err));
+    WD_TRY_OUT(wd_pipeline_open_parts(&pipeline, options->model, &parts, err));
     WD_TRY_OUT(wd_tensor_file_check(options->out, "--out", options->in, err));
     WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));
     call.in = in;

@@ -1,5 +1,6 @@
 /* `inspect`: what is in a model folder or file, as tables or as JSON. */
 #include "api/json_text.h"
+#include "api/parts.h"
 #include "core/stop.h"
 #include "wan/inspect.h"
 
@@ -8,7 +9,9 @@ wd_status wd_inspect(char **text, const wd_inspect_options *options, wd_err *err
     json_t *tree;
     WD_TRY(wd_options_check(WD_JOB_INSPECT, options, err));
     wd_stop_begin();
-    WD_TRY(wd_inspect_tree(&tree, options->path, err));
+    const wd_pipeline_parts parts = WD_PARTS_OF(options);
+    const bool any = wd_parts_any(&parts) || parts.preset;
+    WD_TRY(wd_inspect_tree(&tree, options->path, any ? &parts : NULL, err));
     const wd_status status =
         options->json ? wd_json_text_of(text, tree, err) : wd_inspect_text(text, tree, err);
     json_decref(tree);

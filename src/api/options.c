@@ -419,6 +419,16 @@ static wd_status check_bytes(const void *options, const wd_option_table *table, 
                    wd_job_name(job), table->bytes, found, wd_job_name(job), wd_version());
 }
 
+static bool names_part(const void *options, const wd_option_table *table)
+{
+    for (int64_t i = 0; i < table->count; i++) {
+        const wd_option *o = &table->option[i];
+        if (o->flags & WD_OPTION_PART && is_given((const char *)options + o->offset, o))
+            return true;
+    }
+    return false;
+}
+
 wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
 {
     const wd_option_table table = table_of(job);
@@ -428,7 +438,8 @@ wd_status wd_options_check(wd_job job, const void *options, wd_err *err)
         const void *field = (const char *)options + o->offset;
         if (is_given(field, o))
             WD_TRY(check_value(field, o, err));
-        else if (o->flags & WD_OPTION_REQUIRED)
+        else if (o->flags & WD_OPTION_REQUIRED &&
+                 !(o->flags & WD_OPTION_OR_PARTS && names_part(options, &table)))
             return wd_fail(err, WD_INVALID_ARGUMENT, "%s needs --%s: %s", wd_job_name(job), o->name,
                            o->help);
         else if (*o->default_text)

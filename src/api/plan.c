@@ -19,6 +19,13 @@ static wd_status say(char **text, const wd_plan_table *table, bool as_json, wd_e
     return status;
 }
 
+/* As the user gave it; of single files the first one's path. */
+static const char *name_of_teacher(const wd_plan_options *o, const wd_train_setup *s)
+{
+    if (o->train.teacher_path) return o->train.teacher_path;
+    return *s->teacher.path ? s->teacher.path : o->teacher_preset;
+}
+
 static wd_status plan(char **text, const wd_plan_options *options, wd_train_setup *s,
                       wd_devices *devices, wd_err *err)
 {
@@ -41,8 +48,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     best = wd_planner_best(all);
     const wd_plan_table table = {.plan = &where,
                                  .setup = s,
-                                 .teacher = options->teacher_preset ? options->teacher_preset
-                                                                    : options->train.teacher_path,
+                                 .teacher = name_of_teacher(options, s),
                                  .strategy = all,
                                  .best = &best,
                                  .shown = &where.chosen};

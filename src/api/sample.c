@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/parts.h"
 #include "api/painter.h"
 #include "core/clock.h"
 #include "api/gallery.h"
@@ -93,9 +94,9 @@ static wd_status choose_guidance(job *j, wd_err *err)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--guidance_scale_2: %s has no boundary_ratio, so there is no low-noise "
                        "expert; leave it out",
-                       o->model);
+                       j->pipeline.path);
     j->guidance_scale[0] = isnan(o->guidance_scale) ? student ? 1 : 5 : o->guidance_scale;
-    if (student) wd_export_warn_of_guidance(o->model, j->guidance_scale[0]);
+    if (student) wd_export_warn_of_guidance(j->pipeline.path, j->guidance_scale[0]);
     j->guidance_scale[1] = isnan(o->guidance_scale_2) ? j->guidance_scale[0] : o->guidance_scale_2;
     return WD_OK;
 }
@@ -122,7 +123,8 @@ static void choose_scheduler(job *j)
 
 static wd_status choose(job *j, wd_err *err)
 {
-    WD_TRY(wd_pipeline_open(&j->pipeline, j->options->model, err));
+    const wd_pipeline_parts parts = WD_PARTS_OF(j->options);
+    WD_TRY(wd_pipeline_open_parts(&j->pipeline, j->options->model, &parts, err));
     WD_TRY(wd_painter_check_model(&j->pipeline, err));
     WD_TRY(wd_pipeline_check_weights(&j->pipeline, WD_COMPONENT_TEXT_ENCODER, err));
     wd_dtype_parse(&j->dtype, j->options->dtype);

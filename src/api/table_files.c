@@ -7,8 +7,12 @@
 
 static const wd_option inspect_table[] = {
     {WD_TEXT_LINE(path, "", "PATH"),
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_POSITIONAL | WD_OPTION_FILE,
+     .flags =
+         WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_POSITIONAL | WD_OPTION_FILE,
      .help = "Pipeline folder, Hub id in the local cache, component folder, or safetensors file"},
+    WD_PART_LINES("", 0),
+    WD_TOKENIZER_LINE("", 0),
+    WD_PRESET_LINE("", 0),
     {WD_FLAG_LINE(json), .help = "Print JSON instead of tables"},
 };
 
@@ -16,8 +20,13 @@ static const wd_option inspect_table[] = {
 #define OPTIONS wd_convert_options
 
 static const wd_option convert_table[] = {
-    {WD_TEXT_LINE(model, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "Pipeline folder or Hub id; to diffusers: a safetensors file in either naming"},
+    {WD_TEXT_LINE(model, "", "PATH"),
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_FILE,
+     .help = "Pipeline folder or Hub id; to diffusers: a safetensors file in either naming, which "
+             "--transformer may name, too"},
+    WD_PART_LINES("", 0),
+    WD_TOKENIZER_LINE("", 0),
+    WD_PRESET_LINE("", 0),
     {WD_CHOICE_LINE(to, "", "comfyui", "diffusers"), .flags = WD_OPTION_REQUIRED,
      .help = "comfyui: one safetensors file with the original Wan key names; diffusers: a "
              "transformer folder"},

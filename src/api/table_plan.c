@@ -12,7 +12,7 @@ static const wd_option own[] = {
     {WD_CHOICE_LINE(teacher_preset, "", "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"),
      .group = "Teacher",
      .help = "A published model instead of TEACHER_PATH: no file is needed. One of the two is "
-             "required"},
+             "required; beside single files, what train's option of that name means"},
     {WD_INT_LINE(ranks, "0", 0, 512), .group = "Machine",
      .help = "Plan for so many ranks; 0: for those that other options ask for, or one on each "
              "host. DEVICES and HOST_MEMORY are a host's, which its ranks share"},
@@ -29,6 +29,13 @@ enum { OWN = sizeof own / sizeof *own };
 static wd_option table[WD_OPTIONS_MAX];
 static int64_t rows;
 
+static bool is_own(const char *name)
+{
+    for (int k = 0; k < OWN; k++)
+        if (!strcmp(own[k].name, name)) return true;
+    return false;
+}
+
 /* The struct of `train` is the first part of that of `plan`, so its lines serve as they are. Own
  * lines stand behind the first of train's in their group. */
 static void make_table(void)
@@ -39,6 +46,7 @@ static void make_table(void)
     assert(train.count + OWN <= WD_OPTIONS_MAX);
     for (int64_t i = 0; i < train.count; i++) {
         const wd_option *line = &train.option[i];
+        if (is_own(line->name)) continue;
         const bool begins = strcmp(line->group, group) && !(line->flags & WD_OPTION_LEGACY);
         table[rows] = *line;
         table[rows++].flags &= ~(unsigned)WD_OPTION_REQUIRED;
@@ -47,7 +55,7 @@ static void make_table(void)
         for (int k = 0; k < OWN; k++)
             if (!strcmp(own[k].group, group)) table[rows++] = own[k];
     }
-    assert(rows == train.count + OWN);
+    assert(rows == train.count + OWN - 1); /* both have teacher_preset */
 }
 
 wd_option_table wd_table_plan(void)

@@ -7,9 +7,12 @@
 
 static const wd_option sample_table[] = {
     {WD_TEXT_LINE(model, "", "PATH"), .group = "Model",
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_FILE,
      .help = "Diffusers Wan pipeline folder (a teacher or a student), or a Hub id in the local "
-             "cache"},
+             "cache; not needed where --transformer and the like name single files"},
+    WD_PART_LINES("Model", 0),
+    WD_TOKENIZER_LINE("Model", 0),
+    WD_PRESET_LINE("Model", 0),
     {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Model",
      .help = "What transformer and text encoder compute in; the VAE computes in float32"},
 
@@ -60,8 +63,11 @@ static const wd_option sample_table[] = {
 
 static const wd_option eval_table[] = {
     {WD_TEXT_LINE(teacher, "", "PATH"), .group = "Models",
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "Diffusers Wan pipeline folder or Hub id"},
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_FILE,
+     .help = "Diffusers Wan pipeline folder or Hub id; not needed where --transformer and the like "
+             "name single files"},
+    WD_PART_LINES("Models", 0),
+    WD_PRESET_LINE("Models", 0),
     {WD_TEXT_LINE(student, "", "PATH"), .group = "Models",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE, .help = "Output folder of `train`"},
     {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Models",
@@ -106,8 +112,13 @@ static const wd_option eval_table[] = {
 #define OPTIONS wd_forward_options
 
 static const wd_option forward_table[] = {
-    {WD_TEXT_LINE(model, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "Pipeline folder or Hub id, or a folder that has the component's subfolder"},
+    {WD_TEXT_LINE(model, "", "PATH"),
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_FILE,
+     .help = "Pipeline folder or Hub id, or a folder that has the component's subfolder; not "
+             "needed where an option names the component's file"},
+    WD_PART_LINES("", 0),
+    WD_TOKENIZER_LINE("", 0),
+    WD_PRESET_LINE("", 0),
     {WD_CHOICE_LINE(component, "", "transformer", "transformer_2", "text_encoder", "vae_decoder",
                     "vae_encoder"),
      .flags = WD_OPTION_REQUIRED, .help = "What is run"},

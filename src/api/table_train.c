@@ -22,9 +22,13 @@ static const char *const strategies[] = {
 
 static const wd_option table[] = {
     {WD_TEXT_LINE(teacher_path, "", "PATH"), .group = "Teacher",
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help = "Diffusers Wan pipeline folder, or a Hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers "
-             "that lies in the local Hub cache"},
+             "that lies in the local Hub cache; or ComfyUI's models folder, or one of Wan's "
+             "original release. Not needed where --transformer and the like name single files"},
+    WD_PART_LINES("Teacher", WD_OPTION_STUDENT),
+    WD_TOKENIZER_LINE("Teacher", WD_OPTION_STUDENT),
+    WD_PRESET_LINE("Teacher", WD_OPTION_STUDENT),
     {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16"), .group = "Teacher",
      .flags = WD_OPTION_STUDENT,
      .help = "How the teacher's weights are kept. It computes in bfloat16 with bfloat16, else in "

@@ -46,6 +46,30 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b);
 #define WD_FLAG_LINE(field)                                                                        \
     WD_FIELD(field), .type = WD_OPTION_FLAG, .default_text = "false", .bare = "true"
 
+/* Parts of a model that lie elsewhere: see wan/pipeline.h. */
+#define WD_PART_LINES(group_, flags_)                                                              \
+    {WD_TEXT_LINE(transformer, "", "FILE"), .group = group_,                                       \
+     .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                                          \
+     .help = "Transformer of its own: a safetensors file (F32, F16, BF16) in diffusers' or the "   \
+             "original naming, as for ComfyUI, or a folder; of two experts the high-noise one"},   \
+        {WD_TEXT_LINE(transformer_2, "", "FILE"), .group = group_,                                 \
+         .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_), .help = "The low-noise expert"},     \
+        {WD_TEXT_LINE(text_encoder, "", "FILE"), .group = group_,                                  \
+         .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                                      \
+         .help = "UMT5 of its own: a safetensors file, or a folder"},                              \
+        {WD_TEXT_LINE(vae, "", "FILE"), .group = group_,                                           \
+         .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                                      \
+         .help = "VAE of its own: a safetensors file, or a folder"}
+#define WD_TOKENIZER_LINE(group_, flags_)                                                          \
+    {WD_TEXT_LINE(tokenizer, "", "FILE"), .group = group_,                                         \
+     .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                                          \
+     .help = "spiece.model, or a folder with it; default: the one in the text encoder's file"}
+#define WD_PRESET_LINE(group_, flags_)                                                             \
+    {WD_CHOICE_LINE(teacher_preset, "", "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"),  \
+     .group = group_, .flags = (flags_),                                                           \
+     .help = "The published model whose scheduler, and boundary between two experts, single "      \
+             "files go with; default: the one that has their sizes"}
+
 #define WD_INT_MAX 1e15 /* exact as a double */
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/parts.h"
 #include "api/train_prompts.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -64,7 +65,7 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--guidance_scale_2: %s has one expert (no boundary_ratio, or no "
                        "transformer_2); leave it out",
-                       o->teacher_path);
+                       s->teacher.path);
     const bool own = isnan(o->guidance_scale);
     if (own) o->guidance_scale = s->teacher.guidance_scale[0];
     if (isnan(o->guidance_scale_2))
@@ -223,7 +224,7 @@ static wd_export_options export_options(const wd_train_setup *s)
     export.text_tokens = o->max_sequence_length;
     export.guidance_scale[0] = o->guidance_scale;
     export.guidance_scale[1] = o->guidance_scale_2;
-    export.teacher_name = o->teacher_path;
+    export.teacher_name = o->teacher_path ? o->teacher_path : s->teacher.path;
     export.prompt = s->prompt[0];
     return export;
 }
@@ -274,7 +275,7 @@ static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
     bool student;
     WD_TRY(wd_export_is_student(&student, s->teacher.path, err));
     if (student && !(s->comm && s->comm->rank))
-        wd_export_warn_of_guidance(s->options.teacher_path, isnan(s->options.guidance_scale)
+        wd_export_warn_of_guidance(s->teacher.path, isnan(s->options.guidance_scale)
                                                                 ? s->teacher.guidance_scale[0]
                                                                 : s->options.guidance_scale);
     return WD_OK;
@@ -293,7 +294,8 @@ static wd_status check_folders(const wd_train_setup *s, wd_err *err)
 static wd_status open_parts(wd_train_setup *s, wd_err *err)
 {
     say_unneeded(&s->options);
-    WD_TRY(wd_pipeline_open(&s->teacher, s->options.teacher_path, err));
+    const wd_pipeline_parts parts = WD_PARTS_OF(&s->options);
+    WD_TRY(wd_pipeline_open_parts(&s->teacher, s->options.teacher_path, &parts, err));
     WD_TRY(check_guidance(s, err));
     WD_TRY(wd_pipeline_require_experts(&s->teacher, err));
     WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));
@@ -314,15 +316,15 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
 static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err)
 {
     const char *path = s->options.teacher_path;
-    if (preset && path)
+    wd_pipeline_parts parts = WD_PARTS_OF(&s->options);
+    const bool files = path || wd_parts_any(&parts);
+    if (preset && !files) return wd_preset_pipeline(&s->teacher, preset, err);
+    if (!files)
         return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "plan: --teacher_path and --teacher_preset both say what the teacher is; "
-                       "give one of them");
-    if (preset) return wd_preset_pipeline(&s->teacher, preset, err);
-    if (!path)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "plan needs --teacher_path PATH or --teacher_preset NAME");
-    WD_TRY(wd_pipeline_open(&s->teacher, path, err));
+                       "plan needs --teacher_path PATH, --transformer FILE or --teacher_preset "
+                       "NAME");
+    if (preset) parts.preset = preset;
+    WD_TRY(wd_pipeline_open_parts(&s->teacher, path, &parts, err));
     return wd_pipeline_require_experts(&s->teacher, err);
 }
 

@@ -168,36 +168,51 @@ static wd_status refuse_missing(const char *folder, wd_err *err)
                    folder);
 }
 
-wd_status wd_tokenizer_open(wd_tokenizer **out, const char *folder, wd_err *err)
+/* `config` is NULL where there is none; `where` names it, or else the model. */
+static wd_status open_model(wd_tokenizer **out, const void *model, size_t bytes, const char *path,
+                            json_t *config, const char *where, wd_err *err)
 {
-    char path[WD_PATH_MAX];
-    char *model = NULL;
-    size_t bytes;
-    json_t *config = NULL;
     void *block = NULL;
     wd_tokenizer *t = NULL;
     wd_status status;
-    WD_TRY(wd_path_join(path, folder, "spiece.model", err));
-    if (!wd_path_exists(path)) return refuse_missing(folder, err);
     WD_TRY_OUT(wd_alloc(&block, 1, sizeof *t, "the tokenizer", err));
     t = block;
     WD_TRY_OUT(wd_alloc(&block, SPECIAL_MAX, sizeof *t->specials, "special tokens", err));
     t->specials = block;
-    WD_TRY_OUT(wd_file_read(&model, &bytes, path, MODEL_BYTES_MAX, err));
     WD_TRY_OUT(wd_spiece_check(model, bytes, path, err));
     WD_TRY_OUT(wd_spiece_open(&t->spiece, model, bytes, path, err));
-
-    WD_TRY_OUT(wd_path_join(path, folder, "tokenizer_config.json", err));
-    if (wd_path_exists(path)) WD_TRY_OUT(wd_json_load(&config, path, err));
-    WD_TRY_OUT(read_config(t, config, path, err));
+    WD_TRY_OUT(read_config(t, config, where, err));
     qsort(t->specials, (size_t)t->special_count, sizeof *t->specials, by_text);
     *out = t;
     t = NULL;
 out:
-    json_decref(config);
-    wd_free(model);
     wd_tokenizer_close(t);
     return status;
+}
+
+wd_status wd_tokenizer_open(wd_tokenizer **out, const char *folder, wd_err *err)
+{
+    char path[WD_PATH_MAX], where[WD_PATH_MAX];
+    char *model = NULL;
+    size_t bytes;
+    json_t *config = NULL;
+    wd_status status;
+    WD_TRY(wd_path_join(path, folder, "spiece.model", err));
+    WD_TRY(wd_path_join(where, folder, "tokenizer_config.json", err));
+    if (!wd_path_exists(path)) return refuse_missing(folder, err);
+    WD_TRY_OUT(wd_file_read(&model, &bytes, path, MODEL_BYTES_MAX, err));
+    if (wd_path_exists(where)) WD_TRY_OUT(wd_json_load(&config, where, err));
+    WD_TRY_OUT(open_model(out, model, bytes, path, config, where, err));
+out:
+    json_decref(config);
+    wd_free(model);
+    return status;
+}
+
+wd_status wd_tokenizer_open_model(wd_tokenizer **out, const void *model, size_t bytes,
+                                  const char *name, wd_err *err)
+{
+    return open_model(out, model, bytes, name, NULL, name, err);
 }
 
 void wd_tokenizer_close(wd_tokenizer *t)

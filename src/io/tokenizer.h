@@ -9,6 +9,9 @@ typedef struct wd_tokenizer wd_tokenizer;
 
 /* Reads `folder`: spiece.model, and tokenizer_config.json if it is there. */
 wd_status wd_tokenizer_open(wd_tokenizer **out, const char *folder, wd_err *err);
+/* The same from the bytes of a spiece.model alone; `name` stands for it in errors. */
+wd_status wd_tokenizer_open_model(wd_tokenizer **out, const void *model, size_t bytes,
+                                  const char *name, wd_err *err);
 void wd_tokenizer_close(wd_tokenizer *tokenizer); /* NULL is allowed */
 
 /* Ids of a cleaned prompt (see wd_prompt_clean), </s> behind them: *count of them, at most

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "core/log.h"
+#include "core/memory.h"
 #include "io/safetensors.h"
 #include "student/swap.h"
+#include "wan/convert.h"
 
 enum { COPIED_BYTES_MAX = 64 << 20, NAMES_MAX = 8 };
 
@@ -37,6 +39,7 @@ enum { TAKEN = sizeof taken / sizeof *taken };
 typedef struct job {
     const wd_pipeline *teacher;
     const char *to;
+    const char *model; /* folder that symbolic links must not leave */
     char from[WD_PATH_MAX];
     wd_export_components how;
 } job;
@@ -67,14 +70,13 @@ static bool find_blobs(char out[PATH_MAX], const char *snapshot)
     return true;
 }
 
-/* The file that `path`, a path in the teacher's folder, leads to. */
-static wd_status find_source(char out[PATH_MAX], const char *path, const wd_pipeline *teacher,
-                             wd_err *err)
+/* The file that `path`, a path in the folder `model` of a teacher or of a component, leads to. */
+static wd_status find_source(char out[PATH_MAX], const char *path, const char *model, wd_err *err)
 {
     char root[PATH_MAX], blobs[PATH_MAX];
     struct stat info;
-    if (!realpath(teacher->path, root))
-        return wd_fail(err, WD_IO, "%s: cannot be read: %s", teacher->path, strerror(errno));
+    if (!realpath(model, root))
+        return wd_fail(err, WD_IO, "%s: cannot be read: %s", model, strerror(errno));
     if (!realpath(path, out) || stat(out, &info))
         return wd_fail(err, WD_IO, "%s: cannot be read: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
@@ -111,7 +113,7 @@ static wd_status take_file(const job *j, const char *name, bool is_weights, wd_e
 {
     char path[WD_PATH_MAX], target[WD_PATH_MAX], source[PATH_MAX];
     WD_TRY(wd_path_join(path, j->from, name, err));
-    WD_TRY(find_source(source, path, j->teacher, err));
+    WD_TRY(find_source(source, path, j->model, err));
     if (!j->to) return WD_OK;
     WD_TRY(wd_path_join(target, j->to, name, err));
     if (is_weights) return take_weights(target, source, j->how, err);
@@ -131,12 +133,43 @@ out:
     return status;
 }
 
+/* The tokenizer of a single file as transformers has it. */
+static wd_status make_tokenizer(const job *j, wd_err *err)
+{
+    char path[WD_PATH_MAX], *model;
+    size_t bytes;
+    json_t *config = NULL;
+    WD_TRY(wd_pipeline_spiece(&model, &bytes, j->teacher, err));
+    wd_status status = WD_OK;
+    if (j->to) {
+        WD_TRY_OUT(wd_path_join(path, j->to, "spiece.model", err));
+        WD_TRY_OUT(wd_file_write(path, model, bytes, err));
+        WD_TRY_OUT(wd_path_join(path, j->to, "tokenizer_config.json", err));
+        WD_TRY_OUT(wd_pipeline_config(&config, j->teacher, WD_COMPONENT_TOKENIZER, err));
+        WD_TRY_OUT(wd_json_save(config, path, err));
+    }
+out:
+    json_decref(config);
+    wd_free(model);
+    return status;
+}
+
+/* A component that is a single file is written as diffusers has it: no link can rename tensors. */
+static wd_status make_component(const job *j, wd_component component, wd_err *err)
+{
+    if (component == WD_COMPONENT_TOKENIZER) return make_tokenizer(j, err);
+    if (!j->to) return wd_pipeline_check_weights(j->teacher, component, err);
+    return wd_convert_component(j->to, j->teacher, component, err);
+}
+
 static wd_status take_component(job *j, int which, wd_err *err)
 {
     const wd_component component = taken[which].component;
     char path[WD_PATH_MAX];
     WD_TRY(wd_pipeline_require(j->teacher, component, err));
+    if (j->teacher->made[component]) return make_component(j, component, err);
     WD_TRY(wd_pipeline_folder(j->from, j->teacher, component, err));
+    j->model = *j->teacher->part[component] ? j->from : j->teacher->path;
     for (int i = 0; i < NAMES_MAX && taken[which].file[i]; i++) {
         WD_TRY(wd_path_join(path, j->from, taken[which].file[i], err));
         if (wd_path_exists(path)) WD_TRY(take_file(j, taken[which].file[i], false, err));

@@ -210,14 +210,12 @@ out:
 static wd_status copy_scheduler(json_t **out, const wd_pipeline *teacher, double flow_shift,
                                 wd_err *err)
 {
-    char path[WD_PATH_MAX];
     json_t *config;
-    WD_TRY(wd_pipeline_config_path(path, teacher, WD_COMPONENT_SCHEDULER, err));
-    WD_TRY(wd_json_load(&config, path, err));
+    WD_TRY(wd_pipeline_config(&config, teacher, WD_COMPONENT_SCHEDULER, err));
     const char *key = teacher->scheduler.kind == WD_SCHEDULER_UNIPC ? "flow_shift" : "shift";
     if (json_object_set_new(config, key, json_real(flow_shift))) {
         json_decref(config);
-        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to copy it", path);
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no memory to copy the scheduler's configuration");
     }
     *out = config;
     return WD_OK;
@@ -244,6 +242,32 @@ static wd_status make_chord_scheduler(json_t **out, const wd_export_options *opt
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the scheduler's configuration");
 }
 
+/* The teacher's model_index.json; of a teacher with single files, or of such alone, with entries
+ * [library, class] for these. */
+static wd_status read_index(json_t **out, const char *path, const wd_pipeline *teacher, wd_err *err)
+{
+    bool parts = false, failed = false;
+    json_t *index = NULL;
+    for (int c = 0; c < WD_COMPONENT_COUNT; c++) parts = parts || *teacher->part[c];
+    if (!parts || wd_path_exists(path))
+        WD_TRY(wd_json_load(&index, path, err));
+    else
+        index = json_pack("{s:s}", "_diffusers_version", "0.35.0");
+    for (int c = 0; c < WD_COMPONENT_COUNT && index; c++) {
+        const bool text = c == WD_COMPONENT_TEXT_ENCODER || c == WD_COMPONENT_TOKENIZER;
+        if (!*teacher->part[c] && !teacher->made[c]) continue;
+        json_t *entry =
+            json_pack("[ss]", text ? "transformers" : "diffusers", teacher->class_name[c]);
+        failed |= json_object_set_new(index, wd_component_name((wd_component)c), entry) != 0;
+    }
+    if (!index || failed) {
+        json_decref(index);
+        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to make it", path);
+    }
+    *out = index;
+    return WD_OK;
+}
+
 /* The teacher's model_index.json without its second expert: components are [library, class].
  * `chords`: the scheduler is make_chord_scheduler's. */
 static wd_status make_model_index(json_t **out, const wd_pipeline *teacher, bool chords,
@@ -256,7 +280,7 @@ static wd_status make_model_index(json_t **out, const wd_pipeline *teacher, bool
     json_t *from = NULL, *index = NULL;
     wd_status status;
     WD_TRY(wd_path_join(path, teacher->path, "model_index.json", err));
-    WD_TRY(wd_json_load(&from, path, err));
+    WD_TRY(read_index(&from, path, teacher, err));
     index = json_pack("{s:s, s:O*, s:n, s:b, s:[nn]}", "_class_name", "WanPipeline",
                       "_diffusers_version", json_object_get(from, "_diffusers_version"),
                       "boundary_ratio", "expand_timesteps", (int)teacher->expand_timesteps,
@@ -317,6 +341,8 @@ wd_status wd_export_is_student(bool *out, const char *folder, wd_err *err)
 {
     char path[WD_PATH_MAX];
     json_t *config = NULL;
+    *out = false;
+    if (!wd_path_is_folder(folder)) return WD_OK;
     WD_TRY(wd_path_join(path, folder, "transformer/config.json", err));
     wd_status status = wd_json_load(&config, path, err);
     if (status == WD_OUT_OF_MEMORY || status == WD_IO) return status; /* it cannot be told */

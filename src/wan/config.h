@@ -80,6 +80,11 @@ bool wd_dit_config_same(const wd_dit_config *a, const wd_dit_config *b);
 /* What diffusers writes for a transformer of this configuration: a new object. */
 json_t *wd_dit_config_json(const wd_dit_config *config);
 
+/* The same for the other components; what no field says has the value that Wan's models have. */
+json_t *wd_umt5_config_json(const wd_umt5_config *config);
+json_t *wd_vae_config_json(const wd_vae_config *config);
+json_t *wd_scheduler_config_json(const wd_scheduler_config *config);
+
 /* D */
 static inline int64_t wd_dit_width(const wd_dit_config *c) { return c->heads * c->head_dim; }
 

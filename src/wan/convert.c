@@ -132,6 +132,25 @@ out:
     return status;
 }
 
+/* All tensors of a component's table that the set has, under their diffusers names. */
+static wd_status list_lines(line **lines, int64_t *count, const wd_safetensors *set,
+                            const wd_tensor_table *table, wd_err *err)
+{
+    void *block;
+    *count = 0;
+    WD_TRY(wd_alloc(&block, (size_t)table->count, sizeof **lines, "a list of tensors", err));
+    *lines = block;
+    for (int64_t i = 0; i < table->count; i++) {
+        const wd_safetensors_entry *from = wd_safetensors_find(set, table->spec[i].name);
+        if (!from) continue;
+        line *l = &(*lines)[(*count)++];
+        l->from = from;
+        l->dtype = from->tensor.dtype;
+        memcpy(l->name, table->spec[i].name, sizeof l->name);
+    }
+    return WD_OK;
+}
+
 /* ComfyUI reads depth, width, feed-forward width and channels from the tensors' shapes, and takes
  * the rest for what Wan's own models have (comfy/model_detection.py, comfy/ldm/wan/model.py): with
  * other heads it would paint noise, with other widths it does not load the file. */
@@ -214,6 +233,36 @@ out:
     free(config); /* jansson's */
     wd_free(lines);
     wd_safetensors_close(set);
+    return status;
+}
+
+wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
+                               wd_component component, wd_err *err)
+{
+    static const char *const metadata[] = {"format", "pt", NULL};
+    const bool text = component == WD_COMPONENT_TEXT_ENCODER;
+    wd_safetensors *set = NULL;
+    wd_tensor_table table = {0};
+    line *lines = NULL;
+    json_t *json = NULL;
+    int64_t count;
+    char path[WD_PATH_MAX];
+    wd_status status;
+    WD_TRY_OUT(wd_pipeline_table_open(&table, pipeline, component, err));
+    WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
+    WD_TRY_OUT(list_lines(&lines, &count, set, &table, err));
+    WD_TRY_OUT(wd_path_join(path, folder,
+                            text ? "model.safetensors" : "diffusion_pytorch_model.safetensors",
+                            err));
+    WD_TRY_OUT(write_lines(path, lines, count, metadata, err));
+    WD_TRY_OUT(wd_path_join(path, folder, "config.json", err));
+    WD_TRY_OUT(wd_pipeline_config(&json, pipeline, component, err));
+    status = wd_json_save(json, path, err);
+out:
+    json_decref(json);
+    wd_free(lines);
+    wd_safetensors_close(set);
+    wd_pipeline_table_close(&table, component);
     return status;
 }
 

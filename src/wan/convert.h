@@ -12,6 +12,11 @@
 wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
                                  wd_component component, const wd_dtype *dtype, wd_err *err);
 
+/* Writes a component with weights as diffusers or transformers has it: its weights, under their
+ * names and in the dtypes that they have, and config.json, into `folder`, which is there. */
+wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
+                               wd_component component, wd_err *err);
+
 /* Writes <folder>/config.json and <folder>/diffusion_pytorch_model.safetensors from one file in
  * either naming. */
 wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd_dtype *dtype,

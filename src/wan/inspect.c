@@ -126,13 +126,12 @@ out:
     return status;
 }
 
-/* The component's configuration file as it is. */
+/* The component's configuration, and where it lies if that is elsewhere. */
 static wd_status put_config(json_t *to, const wd_pipeline *p, wd_component c, wd_err *err)
 {
-    char path[WD_PATH_MAX];
     json_t *config;
-    WD_TRY(wd_pipeline_config_path(path, p, c, err));
-    WD_TRY(wd_json_load(&config, path, err));
+    if (*p->part[c]) WD_TRY(put(to, "path", wd_json_string(p->part[c]), err));
+    WD_TRY(wd_pipeline_config(&config, p, c, err));
     return put(to, "config", config, err);
 }
 
@@ -246,17 +245,20 @@ static wd_status put_file(json_t *tree, const char *path, wd_err *err)
     return status;
 }
 
-wd_status wd_inspect_tree(json_t **out, const char *name, wd_err *err)
+wd_status wd_inspect_tree(json_t **out, const char *name, const wd_pipeline_parts *parts,
+                          wd_err *err)
 {
+    static const wd_pipeline_parts none = {0};
     void *block = NULL;
     wd_status status;
     json_t *tree = json_object();
     if (!tree) return no_memory(err);
-    if (wd_path_exists(name) && !wd_path_is_folder(name)) {
+    if (!parts && wd_path_exists(name) && !wd_path_is_folder(name)) {
         status = put_file(tree, name, err);
     } else {
         status = wd_alloc(&block, 1, sizeof(wd_pipeline), "a pipeline", err);
-        if (status == WD_OK) status = wd_pipeline_open(block, name, err);
+        if (!parts) parts = &none;
+        if (status == WD_OK) status = wd_pipeline_open_parts(block, name, parts, err);
         if (status == WD_OK) status = put_pipeline(tree, block, err);
         wd_free(block);
     }

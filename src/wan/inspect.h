@@ -2,7 +2,8 @@
  *
  * The tree (all counts are integers, all sizes bytes):
  *   path, kind ("pipeline", "component", "transformer file", "file"), class
- *   components { <name> { class, config {...}, and for those with weights:
+ *   components { <name> { class, path (of one that lies elsewhere), config {...}, and for those
+ *       with weights:
  *       files, tensors, parameters, bytes_on_disk,
  *       dtypes { <dtype> { tensors, parameters, bytes } },
  *       bytes_in_memory { stored, bfloat16 (fp32 islands kept), float32 },
@@ -17,10 +18,12 @@
 
 #include <jansson.h>
 
-#include "core/error.h"
+#include "wan/pipeline.h"
 
-/* *out is the caller's to json_decref. */
-wd_status wd_inspect_tree(json_t **out, const char *name, wd_err *err);
+/* `parts`: NULL, or components that lie elsewhere; then `name` may be NULL. *out is the caller's to
+ * json_decref. */
+wd_status wd_inspect_tree(json_t **out, const char *name, const wd_pipeline_parts *parts,
+                          wd_err *err);
 
 /* The tree as tables for a terminal. *out is the caller's to wd_free. */
 wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err);

@@ -12,7 +12,7 @@ static void describe(const char *path)
     json_t *tree;
     char *text;
     wd_err err;
-    if (wd_inspect_tree(&tree, path, &err) != WD_OK) return;
+    if (wd_inspect_tree(&tree, path, NULL, &err) != WD_OK) return;
     if (wd_inspect_text(&text, tree, &err) == WD_OK) {
         for (const char *c = text; *c; c++)
             if ((unsigned char)*c < ' ' && *c != '\n' && *c != '\t') abort();

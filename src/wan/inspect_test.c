@@ -22,7 +22,7 @@ static void published_models(void **state)
         json_t *tree;
         char root[WD_PATH_MAX], *text;
         wd_test_tree(root, m);
-        wd_test_ok(wd_inspect_tree(&tree, root, &err), &err);
+        wd_test_ok(wd_inspect_tree(&tree, root, NULL, &err), &err);
         assert_string_equal(json_string_value(json_object_get(tree, "kind")), "pipeline");
         assert_int_equal(number(tree, "prompt_tokens"), 512);
         const json_t *components = json_object_get(tree, "components");
@@ -67,7 +67,7 @@ static void wan_tiny_as_text(void **state)
         "flow_shift 3.0",
         "UniPCMultistepScheduler",
     };
-    wd_test_ok(wd_inspect_tree(&tree, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
+    wd_test_ok(wd_inspect_tree(&tree, WD_SOURCE_DIR "/models/wan-tiny", NULL, &err), &err);
     wd_test_ok(wd_inspect_text(&text, tree, &err), &err);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         if (!strstr(text, lines[i])) fail_msg("no \"%s\" in:\n%s", lines[i], text);
@@ -100,7 +100,7 @@ static void single_files_and_components(void **state)
         char path[WD_PATH_MAX], *text;
         const char *name;
         snprintf(path, sizeof path, "%s/%s", WD_SOURCE_DIR, cases[i].path);
-        wd_test_ok(wd_inspect_tree(&tree, path, &err), &err);
+        wd_test_ok(wd_inspect_tree(&tree, path, NULL, &err), &err);
         assert_string_equal(json_string_value(json_object_get(tree, "kind")), cases[i].kind);
         int64_t tensors = json_integer_value(json_object_get(tree, "tensors"));
         json_object_foreach(json_object_get(tree, "components"), name, c) tensors +=
@@ -118,16 +118,17 @@ static void refuses_as_use_would(void **state)
     wd_err err;
     json_t *tree;
     char root[WD_PATH_MAX], path[WD_PATH_MAX];
-    wd_test_refused(wd_inspect_tree(&tree, "/none", &err), &err, WD_NOT_FOUND, "/none");
+    wd_test_refused(wd_inspect_tree(&tree, "/none", NULL, &err), &err, WD_NOT_FOUND, "/none");
     wd_test_below(root, wd_test_folder(), "broken");
     wd_test_write(root, "model_index.json",
                   "{\"_class_name\":\"WanPipeline\",\"vae\":[\"diffusers\",\"AutoencoderKLWan\"]}");
-    wd_test_refused(wd_inspect_tree(&tree, root, &err), &err, WD_NOT_FOUND, "vae/config.json");
+    wd_test_refused(wd_inspect_tree(&tree, root, NULL, &err), &err, WD_NOT_FOUND,
+                    "vae/config.json");
     wd_test_write_vae_config(wd_test_below(path, root, "vae"), false);
-    wd_test_refused(wd_inspect_tree(&tree, root, &err), &err, WD_NOT_FOUND,
+    wd_test_refused(wd_inspect_tree(&tree, root, NULL, &err), &err, WD_NOT_FOUND,
                     "diffusion_pytorch_model.safetensors");
     wd_test_write(path, "diffusion_pytorch_model.safetensors", "short");
-    wd_test_refused(wd_inspect_tree(&tree, root, &err), &err, WD_BAD_FORMAT, "5 bytes long");
+    wd_test_refused(wd_inspect_tree(&tree, root, NULL, &err), &err, WD_BAD_FORMAT, "5 bytes long");
 }
 
 /* Keys, values and names of any length are cut, and what a terminal would obey is not printed. */
@@ -148,7 +149,7 @@ static void hostile_configurations_are_only_text(void **state)
                            "\x1b]0;title\x07", "turned", "\xe2\x80\xae");
         written = json_dumps(config, 0);
         wd_test_write(root, "scheduler_config.json", written);
-        wd_test_ok(wd_inspect_tree(&tree, root, &err), &err);
+        wd_test_ok(wd_inspect_tree(&tree, root, NULL, &err), &err);
         wd_test_ok(wd_inspect_text(&text, tree, &err), &err);
         const char *found = strstr(text, "kkkkkkkk");
         assert_non_null(found);
@@ -172,7 +173,7 @@ static void a_short_name_is_read_within_its_bounds(void **state)
     char *before = getcwd(NULL, 0), *name = strdup("x");
     assert_int_equal(chdir(wd_test_folder()), 0);
     wd_test_ok(wd_file_copy(name, WD_SOURCE_DIR "/tests/fixtures/umt5/in.safetensors", &err), &err);
-    wd_test_ok(wd_inspect_tree(&tree, name, &err), &err);
+    wd_test_ok(wd_inspect_tree(&tree, name, NULL, &err), &err);
     assert_string_equal(json_string_value(json_object_get(tree, "kind")), "file");
     json_decref(tree);
     assert_int_equal(chdir(before), 0);
@@ -185,7 +186,7 @@ static wd_status inspect_tiny(void *context, wd_err *err)
     (void)context;
     json_t *tree = NULL;
     char *text = NULL;
-    wd_status status = wd_inspect_tree(&tree, WD_SOURCE_DIR "/models/wan-tiny", err);
+    wd_status status = wd_inspect_tree(&tree, WD_SOURCE_DIR "/models/wan-tiny", NULL, err);
     if (status == WD_OK) status = wd_inspect_text(&text, tree, err);
     json_decref(tree);
     wd_free(text);

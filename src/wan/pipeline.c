@@ -8,13 +8,12 @@
 
 #include "core/append.h"
 #include "core/log.h"
-#include "core/memory.h"
-#include "io/hub.h"
 #include "io/json.h"
 #include "wan/pipeline_card.h"
+#include "wan/pipeline_impl.h"
 #include "wan/preset.h"
 
-enum { TEXT_TOKENS_MAX = 512, SIZE_MULTIPLE_DEFAULT = 8 };
+enum { SIZE_MULTIPLE_DEFAULT = 8 };
 
 static const struct {
     const char *folder, *config;
@@ -39,6 +38,7 @@ wd_status wd_pipeline_folder(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
                              wd_component component, wd_err *err)
 {
     const char *below = pipeline->bare ? "" : wd_component_name(component);
+    if (*pipeline->part[component]) return wd_path_join(out, "", pipeline->part[component], err);
     return wd_path_join(out, pipeline->path, below, err);
 }
 
@@ -126,9 +126,9 @@ static void take_class(wd_pipeline *p, wd_component c, const json_t *json)
         snprintf(p->class_name[c], sizeof p->class_name[c], "%s", json_string_value(name));
 }
 
-/* Names the first key in which the second expert's configuration differs. */
+/* Names the first key in which an expert's configuration differs from that of the other one. */
 static wd_status refuse_second(const wd_dit_config *first, const wd_dit_config *second,
-                               const char *where, wd_err *err)
+                               bool is_second, const char *where, wd_err *err)
 {
     json_t *a = wd_dit_config_json(first), *b = wd_dit_config_json(second), *value;
     const char *key;
@@ -140,9 +140,9 @@ static wd_status refuse_second(const wd_dit_config *first, const wd_dit_config *
         char *text[2] = {json_dumps(expected, JSON_ENCODE_ANY), json_dumps(value, JSON_ENCODE_ANY)};
         if (text[0] && text[1])
             status = wd_fail(err, WD_MISMATCH,
-                             "%s: \"%s\": expected %s, as the first transformer has it, found %s: "
+                             "%s: \"%s\": expected %s, as the %s transformer has it, found %s: "
                              "both experts must have one shape",
-                             where, key, text[0], text[1]);
+                             where, key, text[0], is_second ? "first" : "second", text[1]);
         free(text[0]);
         free(text[1]);
         break;
@@ -152,36 +152,46 @@ static wd_status refuse_second(const wd_dit_config *first, const wd_dit_config *
     return status;
 }
 
+wd_status wd_pipeline_take_dit(wd_pipeline *p, wd_component c, const wd_dit_config *config,
+                               const char *where, wd_err *err)
+{
+    const bool second = c == WD_COMPONENT_TRANSFORMER_2;
+    const wd_component other = second ? WD_COMPONENT_TRANSFORMER : WD_COMPONENT_TRANSFORMER_2;
+    if (config->in_channels != config->out_channels)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: %" PRId64 " channels in, %" PRId64
+                       " out: an image-to-video or control model, not a text-to-video one",
+                       where, config->in_channels, config->out_channels);
+    if (p->has[other] && !wd_dit_config_same(&p->dit, config))
+        return refuse_second(&p->dit, config, second, where, err);
+    p->dit = *config;
+    return WD_OK;
+}
+
 static wd_status read_transformer(wd_pipeline *p, wd_component c, const json_t *json,
                                   const char *where, wd_err *err)
 {
     wd_dit_config config;
     WD_TRY(wd_dit_config_read(&config, json, where, err));
-    if (config.in_channels != config.out_channels)
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: %" PRId64 " channels in, %" PRId64
-                       " out: an image-to-video or control model, not a text-to-video one",
-                       where, config.in_channels, config.out_channels);
-    const bool second = c == WD_COMPONENT_TRANSFORMER_2 && p->has[WD_COMPONENT_TRANSFORMER];
-    if (second && !wd_dit_config_same(&p->dit, &config))
-        return refuse_second(&p->dit, &config, where, err);
-    p->dit = config;
+    WD_TRY(wd_pipeline_take_dit(p, c, &config, where, err));
     return wd_pipeline_size_read(&p->default_height, &p->default_width,
                                  (wd_json_reader){json, where}, err);
 }
 
 static wd_status read_tokenizer(wd_pipeline *p, const json_t *json, const char *where, wd_err *err)
 {
-    double length = TEXT_TOKENS_MAX;
+    double length = WD_PIPELINE_TEXT_TOKENS_MAX;
     WD_TRY(wd_json_float(&length, (wd_json_reader){json, where}, "model_max_length",
                          WD_JSON_OPTIONAL, err));
     if (length < 1)
         return wd_fail(err, WD_BAD_FORMAT, "%s: \"model_max_length\" is %g", where, length);
-    p->text_tokens = length < TEXT_TOKENS_MAX ? (int64_t)length : TEXT_TOKENS_MAX;
+    p->text_tokens = WD_PIPELINE_TEXT_TOKENS_MAX;
+    if (length < WD_PIPELINE_TEXT_TOKENS_MAX) p->text_tokens = (int64_t)length;
     return WD_OK;
 }
 
-static wd_status read_component(wd_pipeline *p, wd_component c, const char *where, wd_err *err)
+wd_status wd_pipeline_read_component(wd_pipeline *p, wd_component c, const char *where,
+                                     wd_err *err)
 {
     json_t *json = NULL;
     wd_status status;
@@ -225,8 +235,7 @@ static wd_status check_widths(const wd_pipeline *p, wd_err *err)
     return WD_OK;
 }
 
-/* Which component a folder's own configuration is of; WD_COMPONENT_COUNT: none. */
-static wd_component component_of(const char *class_name, const char *model_type)
+wd_component wd_pipeline_component_of(const char *class_name, const char *model_type)
 {
     if (model_type && !strcmp(model_type, "umt5")) return WD_COMPONENT_TEXT_ENCODER;
     for (int c = 0; c < WD_COMPONENT_COUNT; c++) {
@@ -249,19 +258,20 @@ static wd_status open_bare(wd_pipeline *p, wd_err *err)
     for (int i = 0; i < 2; i++) { /* their configuration's name tells what they are */
         WD_TRY(wd_pipeline_config_path(path, p, own_name[i], err));
         p->has[own_name[i]] = wd_path_exists(path);
-        if (p->has[own_name[i]]) return read_component(p, own_name[i], path, err);
+        if (p->has[own_name[i]]) return wd_pipeline_read_component(p, own_name[i], path, err);
     }
     WD_TRY(wd_path_join(path, p->path, "config.json", err));
     if (wd_path_exists(path)) {
         WD_TRY(wd_json_load(&json, path, err));
         const char *name = json_string_value(json_object_get(json, "_class_name"));
-        wd_component c = component_of(name, json_string_value(json_object_get(json, "model_type")));
+        wd_component c = wd_pipeline_component_of(
+            name, json_string_value(json_object_get(json, "model_type")));
         if (name && !strcmp(name, "WanModel"))
             hint = "this is the original layout; use the repository whose name ends in -Diffusers";
         json_decref(json);
         if (c != WD_COMPONENT_COUNT) {
             p->has[c] = true;
-            return read_component(p, c, path, err);
+            return wd_pipeline_read_component(p, c, path, err);
         }
     }
     return wd_fail(err, WD_NOT_FOUND,
@@ -270,7 +280,7 @@ static wd_status open_bare(wd_pipeline *p, wd_err *err)
                    p->path, hint);
 }
 
-static wd_status open_folder(wd_pipeline *p, wd_err *err)
+wd_status wd_pipeline_read_folder(wd_pipeline *p, wd_err *err)
 {
     char path[WD_PATH_MAX];
     bool any = false;
@@ -282,28 +292,19 @@ static wd_status open_folder(wd_pipeline *p, wd_err *err)
         p->has[c] = (p->listed[c] || !index) && wd_path_exists(path);
         if (!p->has[c]) continue;
         any = true;
-        WD_TRY(read_component(p, (wd_component)c, path, err));
+        WD_TRY(wd_pipeline_read_component(p, (wd_component)c, path, err));
     }
-    if (!any && !index) WD_TRY(open_bare(p, err));
+    return any || index ? WD_OK : open_bare(p, err);
+}
+
+wd_status wd_pipeline_settle(wd_pipeline *p, wd_err *err)
+{
     WD_TRY(check_widths(p, err));
     WD_TRY(wd_pipeline_card_read(p, err));
     if (!p->default_height) p->default_height = p->default_width = WD_PIPELINE_DEFAULT_PIXELS;
     if (!p->default_steps) p->default_steps = WD_PIPELINE_DEFAULT_STEPS;
     wd_preset_advise(p);
     return WD_OK;
-}
-
-wd_status wd_pipeline_open(wd_pipeline *out, const char *name, wd_err *err)
-{
-    void *block;
-    WD_TRY(wd_alloc(&block, 1, sizeof(wd_pipeline), "a pipeline", err));
-    wd_pipeline *p = block;
-    p->text_tokens = TEXT_TOKENS_MAX;
-    wd_status status = wd_hub_find(p->path, name, err);
-    if (status == WD_OK) status = open_folder(p, err);
-    if (status == WD_OK) *out = *p;
-    wd_free(p);
-    return status;
 }
 
 wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_err *err)
@@ -316,11 +317,15 @@ wd_status wd_pipeline_require(const wd_pipeline *p, wd_component component, wd_e
             used = wd_append(there, sizeof there, used, "%s%s", used ? ", " : "",
                              components[c].folder);
     }
-    return wd_fail(err, WD_NOT_FOUND, "%s: has no %s/%s%s; there is: %s", p->path,
+    return wd_fail(err, WD_NOT_FOUND, "%s: has no %s/%s%s; there is: %s%s%s", p->path,
                    components[component].folder, components[component].config,
                    p->listed[component] ? " (model_index.json names it: an incomplete download?)"
                                         : "",
-                   there[0] ? there : "nothing");
+                   there[0] ? there : "nothing",
+                   component == WD_COMPONENT_SCHEDULER
+                       ? ". For single files --teacher_preset says what the scheduler is"
+                       : ". One that lies elsewhere is given as --",
+                   component == WD_COMPONENT_SCHEDULER ? "" : components[component].folder);
 }
 
 wd_status wd_pipeline_require_experts(const wd_pipeline *p, wd_err *err)
@@ -331,7 +336,8 @@ wd_status wd_pipeline_require_experts(const wd_pipeline *p, wd_err *err)
     if (p->listed[second] || !p->has[second]) return WD_OK;
     return wd_fail(err, WD_NOT_FOUND,
                    "%s: has transformer and transformer_2, but no model_index.json, which says "
-                   "from which noise level on the second one is used (an incomplete download?)",
+                   "from which noise level on the second one is used (an incomplete download?); of "
+                   "single files --teacher_preset says it",
                    p->path);
 }
 

@@ -1,21 +1,36 @@
-/* A diffusers Wan pipeline folder: what is in it, read and checked once.
+/* A Wan pipeline: what is in it, read and checked once.
  *
  * Data flow: wd_hub_find names the folder; open reads model_index.json and the configs and opens
  * (maps) no weights; a component's weights are opened when they are needed. A folder that just has
  * a component's subfolder opens too, and so does a component's folder itself: what is missing is an
- * error when it is asked for. */
+ * error when it is asked for.
+ *
+ * Any component may lie elsewhere, as a single file or a folder of its own (a "part"), with or
+ * without a pipeline folder for the others; and folders of ComfyUI's models and of Wan's own
+ * repositories are taken for the parts they hold (wan/layout.h). Of a part without a configuration
+ * file the configuration follows from its tensors (wan/part.h), and what no tensor says from a
+ * preset. */
 #ifndef WD_WAN_PIPELINE_H
 #define WD_WAN_PIPELINE_H
 
 #include "io/file.h"
 #include "io/safetensors.h"
+#include "io/tokenizer.h"
 #include "wan/component.h"
 #include "wan/config.h"
 
 enum { WD_PIPELINE_DEFAULT_PIXELS = 512, WD_PIPELINE_DEFAULT_STEPS = 20 };
 
+/* Components that lie elsewhere than in a pipeline's folder. Borrowed texts; NULL: none. */
+typedef struct wd_pipeline_parts {
+    const char *part[WD_COMPONENT_COUNT]; /* files or folders; of a scheduler always NULL */
+    const char *preset; /* says what no file does: see wd_preset_complete */
+} wd_pipeline_parts;
+
 typedef struct wd_pipeline {
-    char path[WD_PATH_MAX];
+    char path[WD_PATH_MAX]; /* its folder; without one, the first part */
+    char part[WD_COMPONENT_COUNT][WD_PATH_MAX]; /* where a component is that is a part; "": none */
+    bool made[WD_COMPONENT_COUNT]; /* its configuration is in no file: see wd_pipeline_config */
     bool bare; /* path is not above its only component's folder, but that folder itself */
     bool has[WD_COMPONENT_COUNT];    /* named by model_index.json, if there is one, and there */
     bool listed[WD_COMPONENT_COUNT]; /* named by model_index.json */
@@ -40,6 +55,11 @@ typedef struct wd_pipeline {
 /* `name`: a folder or a Hub id. */
 wd_status wd_pipeline_open(wd_pipeline *out, const char *name, wd_err *err);
 
+/* The same with some components from elsewhere. `name` NULL: all that there is are the parts. Says
+ * in the log which preset has been taken. */
+wd_status wd_pipeline_open_parts(wd_pipeline *out, const char *name, const wd_pipeline_parts *parts,
+                                 wd_err *err);
+
 /* WD_NOT_FOUND, saying what is there, unless the pipeline has the component. */
 wd_status wd_pipeline_require(const wd_pipeline *pipeline, wd_component component, wd_err *err);
 
@@ -63,7 +83,19 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
 wd_status wd_pipeline_check_weights(const wd_pipeline *pipeline, wd_component component,
                                     wd_err *err);
 
-/* Folder of a component. */
+/* A component's configuration: its file's, or, where it has none, one that says the same. *out is
+ * the caller's to json_decref. */
+wd_status wd_pipeline_config(json_t **out, const wd_pipeline *pipeline, wd_component component,
+                             wd_err *err);
+
+/* The tokenizer's SentencePiece model, where it is not in a folder: a file of its own, or the
+ * tensor "spiece_model" (U8) that text encoders for ComfyUI have. *out is the caller's to
+ * wd_free. */
+wd_status wd_pipeline_spiece(char **out, size_t *bytes, const wd_pipeline *pipeline, wd_err *err);
+
+wd_status wd_pipeline_tokenizer_open(wd_tokenizer **out, const wd_pipeline *pipeline, wd_err *err);
+
+/* Where a component lies: its folder, or a part that may be a file. */
 wd_status wd_pipeline_folder(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
                              wd_component component, wd_err *err);
 

@@ -6,6 +6,8 @@
 #include "core/memory.h"
 #include "wan/dit_table.h"
 #include "wan/names.h"
+#include "wan/naming.h"
+#include "wan/part.h"
 #include "wan/pipeline.h"
 #include "wan/umt5.h"
 #include "wan/vae.h"
@@ -50,11 +52,13 @@ static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *t
     for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
         const wd_safetensors_entry *e = wd_safetensors_at(set, i);
         if (bsearch(&e->name, names, (size_t)table->count, sizeof *names, by_name)) continue;
+        if (!strcmp(e->name, "spiece_model")) continue; /* the tokenizer of a text encoder's file */
         const char *architecture = wd_names_foreign(e->name);
         if (architecture) {
             wd_free(block);
             return wd_fail(err, WD_UNSUPPORTED,
-                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
+                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model in "
+                           "F32, F16 or BF16",
                            e->file, e->name, architecture);
         }
         if (!extra++) first = e->name, file = e->file;
@@ -84,12 +88,14 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
     char folder[WD_PATH_MAX];
     wd_safetensors *set = NULL;
     wd_tensor_table table = {0};
+    wd_naming naming;
     wd_status status;
     bool text = component == WD_COMPONENT_TEXT_ENCODER;
     WD_TRY(wd_pipeline_table_open(&table, pipeline, component, err));
     WD_TRY_OUT(wd_pipeline_folder(folder, pipeline, component, err));
-    WD_TRY_OUT(
-        wd_safetensors_open_stem(&set, folder, text ? "model" : "diffusion_pytorch_model", err));
+    WD_TRY_OUT(wd_part_open(&set, folder, component, err));
+    if (wd_naming_detect(&naming, set, component, &pipeline->vae))
+        WD_TRY_OUT(wd_naming_apply(&naming, set, &table, err));
     WD_TRY_OUT(check(set, &table, err));
     if (text && !wd_safetensors_find(set, "shared.weight") &&
         !wd_safetensors_find(set, "encoder.embed_tokens.weight")) {

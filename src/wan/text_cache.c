@@ -58,7 +58,6 @@ static wd_status tokenize(wd_text_cache *c, wd_text_prompt *p, const wd_tokenize
 
 static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err *err)
 {
-    char folder[WD_PATH_MAX];
     wd_tokenizer *tokenizer = NULL;
     void *block;
     wd_status status;
@@ -67,9 +66,7 @@ static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err
     c->prompt = block;
     WD_TRY(wd_alloc(&block, (size_t)c->count, sizeof *c->sorted, "a list of prompts", err));
     c->sorted = block;
-    WD_TRY(wd_pipeline_require(c->pipeline, WD_COMPONENT_TOKENIZER, err));
-    WD_TRY(wd_pipeline_folder(folder, c->pipeline, WD_COMPONENT_TOKENIZER, err));
-    WD_TRY(wd_tokenizer_open(&tokenizer, folder, err));
+    WD_TRY(wd_pipeline_tokenizer_open(&tokenizer, c->pipeline, err));
     for (int64_t i = 0; i < c->count; i++) {
         c->prompt[i].at = i;
         status = tokenize(c, &c->prompt[i], tokenizer, texts[i], err);

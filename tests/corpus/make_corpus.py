@@ -241,6 +241,19 @@ def folders():
         a=dumps(dict(parts, boundary_ratio=0.875,
                      transformer_2=["diffusers", "WanTransformer3DModel"])),
         b=dumps(DIT), c=weights, d=dumps(DIT), h="{}", i=dumps(EULER), m=weights))
+    put("wan/parts", "comfyui", files(a=weights, b=weights, c=dumps(DIT), e=dumps(UMT5),
+                                      g=dumps(VAE), k=spiece()))
+    put("wan/parts", "original", files(h='{"_class_name":"WanModel"}', i=weights,
+                                       j='{"model_max_length":24}', k=spiece()))
+    layer = "encoder.block.0.layer."
+    put("wan/parts", "encoder", files(d=safetensors({
+        "shared.weight": ("F32", [2, 2], bytes(16)),
+        "encoder.final_layer_norm.weight": ("F32", [2], bytes(8)),
+        layer + "0.layer_norm.weight": ("F32", [2], bytes(8)),
+        layer + "0.SelfAttention.q.weight": ("F32", [2, 2], bytes(16)),
+        layer + "0.SelfAttention.relative_attention_bias.weight": ("F32", [4, 1], bytes(16)),
+        layer + "1.DenseReluDense.wi_0.weight": ("F32", [2, 2], bytes(16)),
+        "spiece_model": ("U8", [len(spiece())], spiece())}), k=spiece()))
     put("wan/convert", "shapes", files(a=weights))
     put("wan/convert", "config", files(a=weights, b=dumps(DIT)))
     put("wan/inspect", "component", files(k=dumps(dict(EULER, _class_name="AutoencoderKLWan"))))

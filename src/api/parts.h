@@ -1,0 +1,20 @@
+/* Options that say where parts of a model lie that are not in its folder: what tables, checks and
+ * jobs share. */
+#ifndef WD_API_PARTS_H
+#define WD_API_PARTS_H
+
+#include "wan/pipeline.h"
+
+/* The parts that options `o` of any job but eval name. */
+#define WD_PARTS_OF(o)                                                                             \
+    ((wd_pipeline_parts){.part = {[WD_COMPONENT_TRANSFORMER] = (o)->transformer,                   \
+                                  [WD_COMPONENT_TRANSFORMER_2] = (o)->transformer_2,               \
+                                  [WD_COMPONENT_TEXT_ENCODER] = (o)->text_encoder,                 \
+                                  [WD_COMPONENT_VAE] = (o)->vae,                                   \
+                                  [WD_COMPONENT_TOKENIZER] = (o)->tokenizer},                      \
+                         .preset = (o)->teacher_preset})
+
+/* Whether any part is named. */
+bool wd_parts_any(const wd_pipeline_parts *parts);
+
+#endif

@@ -1,0 +1,217 @@
+/* Components by themselves: see wan/part.h. */
+#include "wan/part.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "wan/naming.h"
+#include "wan/preset.h"
+
+/* The safetensors file that holds the same as a torch file of that component. */
+static const char *const twins[] = {
+    [WD_COMPONENT_TRANSFORMER] =
+        "split_files/diffusion_models/ of Comfy-Org/Wan_2.1_ComfyUI_repackaged or "
+        "Comfy-Org/Wan_2.2_ComfyUI_Repackaged",
+    [WD_COMPONENT_TRANSFORMER_2] =
+        "split_files/diffusion_models/ of Comfy-Org/Wan_2.2_ComfyUI_Repackaged",
+    [WD_COMPONENT_TEXT_ENCODER] = "split_files/text_encoders/umt5_xxl_fp16.safetensors of "
+                                  "Comfy-Org/Wan_2.1_ComfyUI_repackaged",
+    [WD_COMPONENT_VAE] = "split_files/vae/wan_2.1_vae.safetensors of "
+                         "Comfy-Org/Wan_2.1_ComfyUI_repackaged, or wan2.2_vae.safetensors of "
+                         "Comfy-Org/Wan_2.2_ComfyUI_Repackaged",
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+bool wd_part_says(const char *text, const char *part)
+{
+    const size_t length = strlen(part);
+    for (; *text; text++) {
+        size_t i = 0;
+        while (i < length && tolower((unsigned char)text[i]) == part[i]) i++;
+        if (i == length) return true;
+    }
+    return false;
+}
+
+/* Files are known by what they begin with: a torch file is a zip archive, or an old pickle. */
+static wd_status refuse_other_formats(const char *path, wd_component component, wd_err *err)
+{
+    static const char *const torch[] = {".pth", ".pt", ".bin", ".ckpt"};
+    char begin[4] = "";
+    bool is_torch = false;
+    FILE *file = fopen(path, "rb");
+    const size_t got = file ? fread(begin, 1, sizeof begin, file) : 0;
+    if (file) fclose(file);
+    if ((got == sizeof begin && !memcmp(begin, "GGUF", 4)) || ends_with(path, ".gguf"))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: is a GGUF file, which is not read; expected safetensors in F32, F16 or "
+                       "BF16: use %s",
+                       path, twins[component]);
+    for (size_t i = 0; i < sizeof torch / sizeof *torch; i++)
+        is_torch = is_torch || ends_with(path, torch[i]);
+    if (is_torch || (got == sizeof begin && !memcmp(begin, "PK\3\4", 4)))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: is a torch file, which can run code when it is read and is therefore "
+                       "refused; use its safetensors twin, %s",
+                       path, twins[component]);
+    return WD_OK;
+}
+
+wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err)
+{
+    const bool text = component == WD_COMPONENT_TEXT_ENCODER;
+    if (wd_path_is_folder(path))
+        return wd_safetensors_open_stem(out, path, text ? "model" : "diffusion_pytorch_model", err);
+    WD_TRY(refuse_other_formats(path, component, err));
+    WD_TRY(wd_safetensors_open(out, path, err));
+    if (wd_safetensors_count(*out)) return WD_OK;
+    wd_safetensors_close(*out);
+    return wd_fail(err, WD_UNSUPPORTED, "%s: has no tensors; expected those of a %s", path,
+                   wd_component_name(component));
+}
+
+void wd_part_warn_of_expert(const char *path, wd_component component)
+{
+    const bool second = component == WD_COMPONENT_TRANSFORMER_2;
+    const char *name = wd_path_name(path);
+    const bool high = wd_part_says(name, "high_noise") || wd_part_says(name, "highnoise");
+    const bool low = wd_part_says(name, "low_noise") || wd_part_says(name, "lownoise");
+    if (second ? high && !low : low && !high)
+        wd_log(WD_LOG_WARNING,
+               "%s: by its name this is the %s-noise expert, and it is given as the other one: "
+               "--transformer is for high noise, --transformer_2 for low noise",
+               path, second ? "high" : "low");
+}
+
+/* ---- configurations ---- */
+
+/* The file of the set's first tensor, by which messages name the set. */
+static const char *where_is(const wd_safetensors *set)
+{
+    return wd_safetensors_at(set, 0)->file;
+}
+
+static wd_status not_of(const wd_safetensors *set, const char *what, const char *diffusers,
+                        const char *original, wd_err *err)
+{
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s: no %s: expected tensors such as \"%s\" (diffusers' names) or \"%s\" (the "
+                   "original's)",
+                   where_is(set), what, diffusers, original);
+}
+
+/* Extent `i` of a tensor that must have `ndim` of them. */
+static wd_status extent(int64_t *out, const wd_naming *naming, const wd_safetensors *set,
+                        const char *name, int ndim, int i, wd_err *err)
+{
+    const wd_safetensors_entry *e = wd_naming_find(naming, set, name);
+    if (!e)
+        return wd_fail(err, WD_NOT_FOUND, "%s: tensor \"%s\" (by its diffusers name) is missing",
+                       where_is(set), name);
+    if (e->tensor.ndim != ndim)
+        return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected %d dimensions, found %d",
+                       e->file, e->name, ndim, e->tensor.ndim);
+    *out = e->tensor.dim[i];
+    return WD_OK;
+}
+
+/* The configuration beside the set's file whose `key` is `value`; NULL: there is none. */
+static wd_status find_config(json_t **out, char path[WD_PATH_MAX], const wd_safetensors *set,
+                             const char *key, const char *value, wd_err *err)
+{
+    *out = NULL;
+    WD_TRY(wd_path_beside(path, where_is(set), "config.json", err));
+    if (!wd_path_exists(path)) return WD_OK;
+    WD_TRY(wd_json_load(out, path, err));
+    const char *found = json_string_value(json_object_get(*out, key));
+    if (found && !strcmp(found, value)) return WD_OK;
+    json_decref(*out); /* it belongs to something else */
+    *out = NULL;
+    return WD_OK;
+}
+
+/* Sizes by the shapes; the rest is what every UMT5 has. */
+static wd_status umt5_of_shapes(wd_umt5_config *c, const wd_safetensors *set,
+                                const wd_naming *naming, wd_err *err)
+{
+    static const char layer[] = "encoder.block.0.layer.";
+    char name[WD_TENSOR_NAME_MAX];
+    const char *embedding = "shared.weight";
+    int64_t inner = 0;
+    if (!wd_naming_find(naming, set, embedding)) embedding = "encoder.embed_tokens.weight";
+    *c = (wd_umt5_config){.max_distance = 128, .eps = 1e-6, .file_dtype = WD_F32};
+    WD_TRY(extent(&c->vocab_size, naming, set, embedding, 2, 0, err));
+    WD_TRY(extent(&c->d_model, naming, set, embedding, 2, 1, err));
+    snprintf(name, sizeof name, "%s0.SelfAttention.q.weight", layer);
+    WD_TRY(extent(&inner, naming, set, name, 2, 0, err));
+    snprintf(name, sizeof name, "%s0.SelfAttention.relative_attention_bias.weight", layer);
+    WD_TRY(extent(&c->buckets, naming, set, name, 2, 0, err));
+    WD_TRY(extent(&c->heads, naming, set, name, 2, 1, err));
+    snprintf(name, sizeof name, "%s1.DenseReluDense.wi_0.weight", layer);
+    WD_TRY(extent(&c->d_ff, naming, set, name, 2, 0, err));
+    do {
+        snprintf(name, sizeof name, "encoder.block.%d.layer.0.layer_norm.weight", (int)c->layers);
+    } while (wd_naming_find(naming, set, name) && ++c->layers < 1 << 16);
+    if (c->heads < 1 || inner % c->heads)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: %lld rows of queries are not a multiple of the %lld heads that the "
+                       "relative position bias has",
+                       where_is(set), (long long)inner, (long long)c->heads);
+    c->d_kv = inner / c->heads;
+    const wd_dtype dtype = wd_naming_find(naming, set, embedding)->tensor.dtype;
+    if (dtype == WD_F16 || dtype == WD_BF16) c->file_dtype = dtype;
+    return WD_OK;
+}
+
+wd_status wd_part_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd_err *err)
+{
+    wd_umt5_config shapes;
+    wd_naming naming;
+    char path[WD_PATH_MAX];
+    json_t *json;
+    if (!wd_naming_detect(&naming, set, WD_COMPONENT_TEXT_ENCODER, NULL))
+        return not_of(set, "UMT5 text encoder", "encoder.final_layer_norm.weight", "norm.weight",
+                      err);
+    WD_TRY(find_config(&json, path, set, "model_type", "umt5", err));
+    if (!json) {
+        WD_TRY(umt5_of_shapes(&shapes, set, &naming, err));
+        json = wd_umt5_config_json(&shapes); /* its reader knows what sizes are possible */
+        if (!json) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory", where_is(set));
+        snprintf(path, sizeof path, "%s", where_is(set));
+    }
+    const wd_status status = wd_umt5_config_read(out, json, path, err);
+    json_decref(json);
+    return status;
+}
+
+wd_status wd_part_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_err *err)
+{
+    wd_naming naming;
+    char path[WD_PATH_MAX];
+    json_t *json;
+    int64_t channels = 0;
+    WD_TRY(find_config(&json, path, set, "_class_name", "AutoencoderKLWan", err));
+    if (json) {
+        const wd_status status = wd_vae_config_read(out, json, path, err);
+        json_decref(json);
+        return status;
+    }
+    if (!wd_naming_detect(&naming, set, WD_COMPONENT_VAE, NULL))
+        return not_of(set, "Wan VAE", "decoder.conv_in.weight", "decoder.middle.0.residual.0.gamma",
+                      err);
+    WD_TRY(extent(&channels, &naming, set, "post_quant_conv.weight", 5, 0, err));
+    if (wd_preset_vae(out, channels, err) == WD_OK) return WD_OK;
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s: a VAE of %lld latent channels: expected 16 (Wan 2.1) or 48 (Wan 2.2), or "
+                   "a config.json of diffusers beside it",
+                   where_is(set), (long long)channels);
+}

@@ -1,0 +1,26 @@
+/* A component that lies somewhere by itself: a safetensors file, or a folder with one, as people
+ * have them for ComfyUI or from Wan's own repositories. What it is follows from its tensors; of
+ * what these do not tell, a config.json of diffusers or transformers beside the file may. */
+#ifndef WD_WAN_PART_H
+#define WD_WAN_PART_H
+
+#include "io/safetensors.h"
+#include "wan/component.h"
+#include "wan/config.h"
+
+/* Opens a transformer's, text encoder's or VAE's weights, under the names that the file has. Files
+ * of other formats (.pth, GGUF) are refused by name, with the safetensors file to use instead. */
+wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err);
+
+/* Configurations, from the tensors of an open set. A VAE is one of the two published ones, by its
+ * latent channels (16: Wan 2.1, 48: Wan 2.2), or what a config.json beside it says. */
+wd_status wd_part_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd_err *err);
+wd_status wd_part_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_err *err);
+
+/* Warns where the name of a transformer's file says that it is the other expert. */
+void wd_part_warn_of_expert(const char *path, wd_component component);
+
+/* Whether `text` has `part` in it, whatever the case of its letters (ASCII). */
+bool wd_part_says(const char *text, const char *part);
+
+#endif
