@@ -51,6 +51,11 @@ wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_
  * and notes the workspace that the target would need. Nothing is computed or copied. */
 wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err);
 
+/* The same for what is about to run: a launch also lets the target make what it makes once per
+ * shape, such as a plan of cuDNN, so that no launch of the run does. What fails then
+ * wd_device_check_planned says. A dry target is only planned for. */
+wd_status wd_device_open_rehearsed(wd_device **out, wd_device *target, wd_err *err);
+
 /* Closes it; NULL is allowed. Its queues must be closed and its blocks freed before. */
 void wd_device_close(wd_device *device);
 
@@ -112,7 +117,8 @@ wd_status wd_device_kernels(char out[WD_KERNELS_TEXT], wd_err *err);
 wd_status wd_device_check_kernels(wd_err *err);
 
 /* WD_UNSUPPORTED if a launch on this dry device was of what its target cannot do; the message names
- * target, operation, and what can. A GPU's kernels have their limits, and are asked for nothing
+ * target, operation, and what can. Other failures: those of wd_device_open_rehearsed, such as
+ * WD_OUT_OF_MEMORY. A GPU's kernels have their limits, and are asked for nothing
  * beyond these: who launches something new on a device launches it dry first. */
 wd_status wd_device_check_planned(const wd_device *dry, wd_err *err);
 

@@ -45,6 +45,8 @@ typedef struct wd_device_kind {
     size_t (*workspace)(const wd_device *device, wd_op op, const void *args);
     /* Whether it can do the operation with these shapes and dtypes; NULL: it can do all. */
     bool (*can)(const wd_device *device, wd_op op, const void *args);
+    /* Makes what launches of this shape need, if that is not there yet; NULL: nothing is made. */
+    wd_status (*prepare)(wd_device *device, wd_op op, const void *args, wd_err *err);
     /* wd_device_fault; NULL: it never fails. */
     wd_status (*fault)(wd_device *device, wd_err *err);
     /* wd_device_measure_beside and wd_device_reserve_beside. Both NULL: there is nothing beside the

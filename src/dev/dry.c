@@ -14,8 +14,8 @@ typedef struct dry_device {
     wd_device base;
     wd_device *target; /* borrowed */
     uintptr_t next;    /* address of the next block: never used twice, never mapped */
-    bool has_refused;  /* something was launched that the target cannot do, first: */
-    wd_op refused;
+    bool prepares;     /* the target makes what launches need */
+    wd_err refused;    /* why the first launch cannot be made that cannot; WD_OK: all can */
 } dry_device;
 
 static void dry_close(wd_device *device) { wd_device_discard(device); }
@@ -70,15 +70,25 @@ static void dry_copy(wd_queue *queue, void *to, const void *from, size_t bytes)
     (void)queue, (void)to, (void)from, (void)bytes;
 }
 
+/* Whether the target can do it, and what it makes for that. */
+static wd_status look_at(dry_device *dry, wd_op op, const void *args, wd_err *err)
+{
+    const wd_device_kind *kind = dry->target->kind;
+    if (kind->can && !kind->can(dry->target, op, args))
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s cannot compute the operation %s in a size that this model has; the "
+                       "processor can: --devices cpu, or --device cpu where a command takes one "
+                       "device",
+                       dry->target->name, wd_op_name(op));
+    return dry->prepares && kind->prepare ? kind->prepare(dry->target, op, args, err) : WD_OK;
+}
+
 static void dry_launch(wd_queue *queue, wd_op op, const void *args)
 {
     dry_device *dry = (dry_device *)queue->device;
     wd_device *target = dry->target;
     wd_err err;
-    if (target->kind->can && !target->kind->can(target, op, args) && !dry->has_refused) {
-        dry->has_refused = true;
-        dry->refused = op;
-    }
+    if (dry->refused.status == WD_OK) dry->refused.status = look_at(dry, op, args, &dry->refused);
     dry_reserve(queue, target->kind->workspace(target, op, args), &err);
 }
 
@@ -101,6 +111,12 @@ static size_t dry_workspace(const wd_device *device, wd_op op, const void *args)
     return target->kind->workspace(target, op, args);
 }
 
+static bool dry_can(const wd_device *device, wd_op op, const void *args)
+{
+    const wd_device *target = ((const dry_device *)device)->target;
+    return !target->kind->can || target->kind->can(target, op, args);
+}
+
 static const wd_device_kind dry_kind = {
     .close = dry_close,
     .alloc = dry_alloc,
@@ -118,6 +134,7 @@ static const wd_device_kind dry_kind = {
     .event_wait = dry_event_wait,
     .event_is_done = dry_event_is_done,
     .workspace = dry_workspace,
+    .can = dry_can,
 };
 
 wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
@@ -140,11 +157,15 @@ wd_status wd_device_check_planned(const wd_device *device, wd_err *err)
 {
     const dry_device *dry = (const dry_device *)device;
     WD_REQUIRE(device->is_dry, "%s is no dry device", device->name);
-    if (!dry->has_refused) return WD_OK;
-    return wd_fail(err, WD_UNSUPPORTED,
-                   "%s cannot compute the operation %s in a size that this model has; the "
-                   "processor can: --devices cpu, or --device cpu where a command takes one device",
-                   dry->target->name, wd_op_name(dry->refused));
+    if (dry->refused.status != WD_OK && err) *err = dry->refused;
+    return dry->refused.status;
+}
+
+wd_status wd_device_open_rehearsed(wd_device **out, wd_device *target, wd_err *err)
+{
+    WD_TRY(wd_device_open_dry(out, target, err));
+    ((dry_device *)*out)->prepares = true;
+    return WD_OK;
 }
 
 /* ---- rehearsals ---- */
@@ -152,7 +173,7 @@ wd_status wd_device_check_planned(const wd_device *device, wd_err *err)
 wd_status wd_rehearsal_open(wd_queue **out, wd_queue *queue, wd_err *err)
 {
     wd_device *dry;
-    WD_TRY(wd_device_open_dry(&dry, queue->device, err));
+    WD_TRY(wd_device_open_rehearsed(&dry, queue->device, err));
     wd_status status = wd_queue_open(out, dry, err);
     if (status != WD_OK) wd_device_close(dry);
     return status;

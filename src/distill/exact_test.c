@@ -17,12 +17,25 @@
 
 #ifdef WD_STANDIN_GPUS
 #include "dev/cuda/standin/driver.h"
+#include "dev/cuda/standin/libraries.h"
 #include "dev/device_impl.h"
 
 /* GPUs on the host are slow to open and to compute: of each placement one refusal is tried. */
 enum { SCENES = 2, STEPS = 2, ALL_REFUSALS = false };
 static const char short_name[] = "cuda";
 static const bool processor_differs = true; /* in its results' last bits */
+
+/* Every second scene is in bf16, with heads for which there is cuDNN's attention. */
+static bool is_fused(int scene)
+{
+    return scene % 2;
+}
+
+/* By cuDNN, so far. */
+static int64_t plans_made(void)
+{
+    return wd_the_standin_asked.plans;
+}
 
 /* Accelerators whose pools hold so many bytes, and the processor. One that nothing is needed of has
  * a byte. */
@@ -52,6 +65,17 @@ static int close_gpus(void **state)
 enum { SCENES = 10, STEPS = 3, ALL_REFUSALS = true };
 static const char short_name[] = "sim";
 static const bool processor_differs = false;
+
+static bool is_fused(int scene)
+{
+    (void)scene;
+    return false;
+}
+
+static int64_t plans_made(void)
+{
+    return 0;
+}
 
 /* Those that are open are opened anew. */
 static void open_devices(wd_devices *out, const size_t bytes[ACCELERATORS])
@@ -154,7 +178,7 @@ static wd_pipeline random_teacher(int number)
     const char *class = "[\"diffusers\",\"WanTransformer3DModel\"]";
     wd_dit_config c = {.in_channels = 4 * between(1, 4),
                        .heads = between(1, 3),
-                       .head_dim = 4 * between(2, 8),
+                       .head_dim = is_fused(number) ? 64 : 4 * between(2, 8),
                        .ffn_dim = 8 * between(4, 16),
                        .layers = between(2, 6),
                        .freq_dim = 32,
@@ -222,13 +246,16 @@ static wd_status run(trained *out, const wd_machine_options *o, wd_devices *d,
                      const wd_placement *p, wd_err *err)
 {
     wd_status status;
+    int64_t plans;
     wd_machine *machine = NULL;
     wd_residency *residency = NULL;
     WD_TRY_OUT(wd_residency_open_placed(&residency, o->teacher, p, o->teacher_dtype, d->teacher,
                                         d->host, NULL, err));
     const wd_machine_teacher where = {residency, p, d->teacher, d->home};
     WD_TRY_OUT(wd_machine_open(&machine, o, &where, d->student, err));
+    plans = plans_made();
     WD_TRY_OUT(train(out, machine, d, err));
+    assert_int_equal(plans_made(), plans); /* all were made when it was opened */
 out:
     wd_machine_close(machine);
     wd_residency_close(residency);
@@ -343,6 +370,8 @@ static void plans_are_exact_and_students_the_same(void **state)
         wd_machine_options o;
         trained first = {0}, other;
         random_run(&o, &teacher);
+        if (is_fused(i)) o.teacher_dtype = o.student_dtype = WD_BF16;
+        const int64_t plans = plans_made();
         o.text = some_text;
         o.text_context = &o;
         for (int k = 0; k < WD_STRATEGY_auto; k++) {
@@ -355,6 +384,7 @@ static void plans_are_exact_and_students_the_same(void **state)
                 wd_free(other.weights);
         }
         wd_free(first.weights);
+        assert_int_equal(plans_made() > plans, is_fused(i));
     }
 }
 

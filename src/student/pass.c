@@ -164,24 +164,32 @@ out:
     return status;
 }
 
-wd_status wd_pass_plan_for(wd_pass_plan *out, const wd_dit_config *config,
-                           const wd_dit_shape *shape, wd_dtype dtype, wd_pass_mode mode,
-                           wd_device *target, wd_err *err)
+/* Closes `dry`. */
+static wd_status plan_on(wd_pass_plan *out, const wd_dit_config *config, const wd_dit_shape *shape,
+                         wd_dtype dtype, wd_pass_mode mode, wd_device *dry, wd_err *err)
 {
-    wd_device *dry = NULL;
     wd_queue *queue = NULL;
     wd_params params = {0};
     wd_status status = WD_OK;
     unsigned kinds = mode == WD_PASS_FORWARD ? 0 : WD_PARAMS_TRAINED;
-    WD_TRY_OUT(wd_device_open_dry(&dry, target, err));
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
     WD_TRY_OUT(wd_params_open(&params, config, dtype, kinds, dry, err));
     WD_TRY_OUT(measure(out, &params, shape, mode, queue, err));
+    WD_TRY_OUT(wd_device_check_planned(dry, err));
 out:
     wd_params_close(&params);
     wd_queue_close(queue);
     wd_device_close(dry);
     return status;
+}
+
+wd_status wd_pass_plan_for(wd_pass_plan *out, const wd_dit_config *config,
+                           const wd_dit_shape *shape, wd_dtype dtype, wd_pass_mode mode,
+                           wd_device *target, wd_err *err)
+{
+    wd_device *dry;
+    WD_TRY(wd_device_open_dry(&dry, target, err));
+    return plan_on(out, config, shape, dtype, mode, dry, err);
 }
 
 wd_status wd_pass_open(wd_pass **out, wd_params *params, const wd_dit_shape *shape,
@@ -192,8 +200,9 @@ wd_status wd_pass_open(wd_pass **out, wd_params *params, const wd_dit_shape *sha
     wd_pass *s = NULL;
     wd_status status = WD_OK;
     wd_pass_plan plan;
-    WD_TRY(
-        wd_pass_plan_for(&plan, &params->config, shape, params->dtype, mode, params->device, err));
+    wd_device *dry;
+    WD_TRY(wd_device_open_rehearsed(&dry, params->device, err));
+    WD_TRY(plan_on(&plan, &params->config, shape, params->dtype, mode, dry, err));
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "network pass", err));
     WD_TRY_OUT(set_up(s, params, shape, mode, queue, err));
     s->plan = plan;

@@ -314,10 +314,9 @@ static wd_cluster cluster_of(const wd_sweep *sweep, int own, int first, wd_queue
 static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *part,
                              wd_cluster_device *cluster, wd_queue *queue, wd_err *err)
 {
-    double flops[WD_STAGE_KINDS];
     wd_activations *a = &sweep->activations[local];
     wd_comm *comm = sweep->options.comm;
-    WD_TRY(wd_sweep_need_of(&cluster->need, flops, &sweep->options, wd_queue_device(queue), err));
+    WD_TRY(wd_sweep_rehearse(&cluster->need, &sweep->options, wd_queue_device(queue), err));
     WD_TRY(wd_device_check_kernels(err));
     WD_TRY(wd_activations_open(a, &sweep->options, part,
                                wd_placed_activations(part, &cluster->need) - cluster->need.tables,

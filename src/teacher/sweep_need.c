@@ -84,17 +84,33 @@ static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
     return status;
 }
 
-wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
-                           const wd_sweep_options *options, wd_device *target, wd_err *err)
+/* Closes `dry`. */
+static wd_status need_on(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
+                         const wd_sweep_options *options, wd_device *dry, wd_err *err)
 {
-    wd_device *dry;
     const wd_sweep_options o = wd_sweep_fitted(options);
-    *out = (wd_sweep_need){.granule = wd_device_traits(target)->granule};
-    WD_TRY(wd_device_open_dry(&dry, target, err));
+    *out = (wd_sweep_need){.granule = wd_device_traits(dry)->granule};
     wd_status status = measure_memory(out, &o, dry, err);
     for (int gaps = 0; gaps < 2 && status == WD_OK; gaps++)
         status = measure(out, flops, &o, gaps, dry, err);
     if (status == WD_OK) status = wd_device_check_planned(dry, err);
     wd_device_close(dry);
     return status;
+}
+
+wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
+                           const wd_sweep_options *options, wd_device *target, wd_err *err)
+{
+    wd_device *dry;
+    WD_TRY(wd_device_open_dry(&dry, target, err));
+    return need_on(out, flops, options, dry, err);
+}
+
+wd_status wd_sweep_rehearse(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                            wd_err *err)
+{
+    wd_device *dry;
+    double flops[WD_STAGE_KINDS];
+    WD_TRY(wd_device_open_rehearsed(&dry, target, err));
+    return need_on(out, flops, options, dry, err);
 }

@@ -10,4 +10,8 @@
 wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
                            const wd_sweep_options *options, wd_device *target, wd_err *err);
 
+/* The same for a sweep that is about to run: what the target makes once per shape it makes now. */
+wd_status wd_sweep_rehearse(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                            wd_err *err);
+
 #endif

@@ -161,6 +161,65 @@ static wd_status find_plan(const wd_cudnn_plan **out, wd_cuda_attention *a,
     return WD_OK;
 }
 
+static wd_attention_key forward_key(const wd_attention_args *args)
+{
+    const bool repeats = args->last_key_repeat > 1;
+    return (wd_attention_key){.samples = args->samples,
+                              .heads = args->heads,
+                              .head_dim = args->head_dim,
+                              .q_tokens = args->q_tokens,
+                              .kv_tokens = args->kv_tokens,
+                              .kv_samples = args->kv_samples,
+                              .q_stride = args->q_stride,
+                              .kv_stride = args->kv_stride,
+                              .o_stride = args->o_stride,
+                              .bias = repeats      ? WD_ATTENTION_ROW_BIAS
+                                      : args->bias ? WD_ATTENTION_FULL_BIAS
+                                                   : WD_ATTENTION_NO_BIAS,
+                              .statistics = args->lse != NULL};
+}
+
+/* Of each piece. */
+static wd_attention_key backward_key(const wd_attention_backward_args *args)
+{
+    const bool repeats = args->last_key_repeat > 1;
+    const wd_attention_piece piece = wd_attention_piece_of(args);
+    return (wd_attention_key){.samples = piece.samples,
+                              .heads = piece.heads,
+                              .head_dim = args->head_dim,
+                              .q_tokens = args->q_tokens,
+                              .kv_tokens = args->kv_tokens,
+                              .kv_samples = piece.samples,
+                              .q_stride = args->q_stride,
+                              .kv_stride = args->kv_stride,
+                              .o_stride = args->o_stride,
+                              .bias = repeats ? WD_ATTENTION_ROW_BIAS : WD_ATTENTION_NO_BIAS,
+                              .backward = true};
+}
+
+static wd_status prepare(wd_cuda_attention *a, const wd_attention_key *key, wd_err *err)
+{
+    const wd_cudnn_plan *plan;
+    pthread_mutex_lock(&a->lock);
+    const wd_status status = find_plan(&plan, a, key, err);
+    pthread_mutex_unlock(&a->lock);
+    return status;
+}
+
+wd_status wd_cuda_attention_prepare(wd_cuda_attention *a, const wd_attention_args *args,
+                                    wd_err *err)
+{
+    const wd_attention_key key = forward_key(args);
+    return prepare(a, &key, err);
+}
+
+wd_status wd_cuda_attention_backward_prepare(wd_cuda_attention *a,
+                                             const wd_attention_backward_args *args, wd_err *err)
+{
+    const wd_attention_key key = backward_key(args);
+    return prepare(a, &key, err);
+}
+
 /* ---- launches ---- */
 
 /* The tensors of a run, by number. */
@@ -215,19 +274,7 @@ wd_status wd_cuda_attention_launch(wd_cuda_attention *a, const wd_cuda_work *wor
     run_list list = {0};
     WD_REQUIRE(wd_attention_is_fused(args) && work->workspace_bytes >= wd_attention_workspace(args),
                "attention that cuDNN cannot do was launched, or without its workspace");
-    const wd_attention_key key = {.samples = args->samples,
-                                  .heads = args->heads,
-                                  .head_dim = args->head_dim,
-                                  .q_tokens = args->q_tokens,
-                                  .kv_tokens = args->kv_tokens,
-                                  .kv_samples = args->kv_samples,
-                                  .q_stride = args->q_stride,
-                                  .kv_stride = args->kv_stride,
-                                  .o_stride = args->o_stride,
-                                  .bias = repeats      ? WD_ATTENTION_ROW_BIAS
-                                          : args->bias ? WD_ATTENTION_FULL_BIAS
-                                                       : WD_ATTENTION_NO_BIAS,
-                                  .statistics = args->lse != NULL};
+    const wd_attention_key key = forward_key(args);
     if (repeats)
         WD_TRY(fill_row(work, (float *)(void *)space, args->kv_tokens, args->last_key_repeat, err));
     add(&list, WD_ATTENTION_Q, args->q);
@@ -279,17 +326,7 @@ wd_status wd_cuda_attention_backward_launch(wd_cuda_attention *a, const wd_cuda_
     WD_REQUIRE(wd_attention_backward_is_fused(args) &&
                    work->workspace_bytes >= wd_attention_backward_workspace(args),
                "attention that cuDNN cannot do was launched, or without its workspace");
-    const wd_attention_key key = {.samples = piece.samples,
-                                  .heads = piece.heads,
-                                  .head_dim = args->head_dim,
-                                  .q_tokens = args->q_tokens,
-                                  .kv_tokens = args->kv_tokens,
-                                  .kv_samples = piece.samples,
-                                  .q_stride = args->q_stride,
-                                  .kv_stride = args->kv_stride,
-                                  .o_stride = args->o_stride,
-                                  .bias = repeats ? WD_ATTENTION_ROW_BIAS : WD_ATTENTION_NO_BIAS,
-                                  .backward = true};
+    const wd_attention_key key = backward_key(args);
     if (repeats)
         WD_TRY(fill_row(work, work->workspace, args->kv_tokens, args->last_key_repeat, err));
     for (int64_t sample = 0; sample < args->samples; sample += piece.samples)

@@ -166,6 +166,16 @@ static wd_status add_bias(const wd_cuda_work *work, const wd_conv_args *a, wd_er
                                   err);
 }
 
+wd_status wd_cuda_conv_prepare(wd_cuda_conv *c, const wd_conv_args *a, wd_err *err)
+{
+    const wd_conv_key key = wd_conv_key_of(a);
+    const wd_cudnn_plan *plan;
+    pthread_mutex_lock(&c->lock);
+    const wd_status status = find_plan(&plan, c, &key, wd_conv_plan_bytes(a), err);
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
 static wd_status run(wd_cuda_conv *c, const wd_cuda_work *work, const wd_conv_args *a,
                      void *weights, void *workspace, wd_err *err)
 {

@@ -7,6 +7,7 @@
 #include "dev/cuda/impl.h"
 
 enum { CAPABILITY_MIN = 80 };
+enum { LITTLE = 1 << 30 }; /* bytes; with more than this free, libraries have room to begin with */
 
 /* ---- the devices that are open ---- */
 
@@ -106,6 +107,7 @@ static const wd_device_kind cuda_kind = {
     .event_is_done = wd_cuda_event_is_done,
     .workspace = wd_cuda_workspace,
     .can = wd_cuda_can,
+    .prepare = wd_cuda_prepare,
     .fault = wd_cuda_fault,
     .measure_beside = wd_cuda_measure_beside,
     .reserve_beside = wd_cuda_reserve_beside,
@@ -175,7 +177,14 @@ static wd_status open_device(wd_cuda_device *d, int number, wd_err *err)
     WD_TRY(open_context(d, err));
     const wd_cu_result result = driver->mem_get_info(&free, &total);
     if (result) return wd_cuda_fail(err, driver, result, "%s: its memory", d->base.name);
-    WD_TRY(wd_cuda_dispatch_open(d, err));
+    const wd_status status = wd_cuda_dispatch_open(d, err);
+    if (status == WD_OUT_OF_MEMORY && free < LITTLE)
+        return wd_fail(err, status,
+                       "%s: %.3g of %.3g MiB are free, too little for the libraries to begin with; "
+                       "end other processes that have it (nvidia-smi lists them), or take another "
+                       "GPU or the processor by --devices",
+                       d->base.name, (double)free / (1 << 20), (double)total / (1 << 20));
+    WD_TRY(status);
     WD_TRY(wd_cuda_pool_measure(d, free, err));
     return meet_peers(d, err);
 }

@@ -101,6 +101,22 @@ bool wd_cuda_can(const wd_device *device, wd_op op, const void *args)
     return library_can(wd_cuda_of(device), op, args) || wd_cuda_kernels_take(op, args);
 }
 
+wd_status wd_cuda_prepare(wd_device *device, wd_op op, const void *args, wd_err *err)
+{
+    wd_cuda_device *d = wd_cuda_of(device);
+    if (!library_can(d, op, args) || !wd_cuda_enter(d)) return WD_OK;
+    switch (op) {
+    case WD_OP_ATTENTION:
+        return wd_cuda_attention_prepare(d->attention, args, err);
+    case WD_OP_ATTENTION_BACKWARD:
+        return wd_cuda_attention_backward_prepare(d->attention, args, err);
+    case WD_OP_CONV:
+        return wd_cuda_conv_prepare(d->conv, args, err);
+    default: /* what cuBLASLt chooses depends on addresses, and takes no time */
+        return WD_OK;
+    }
+}
+
 /* ---- launching ---- */
 
 typedef struct launcher {

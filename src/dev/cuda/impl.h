@@ -124,6 +124,7 @@ wd_status wd_cuda_dispatch_open(wd_cuda_device *device, wd_err *err);
 void wd_cuda_dispatch_close(wd_cuda_device *device);
 void wd_cuda_queue_launch(wd_queue *queue, wd_op op, const void *args);
 size_t wd_cuda_workspace(const wd_device *device, wd_op op, const void *args);
+wd_status wd_cuda_prepare(wd_device *device, wd_op op, const void *args, wd_err *err);
 bool wd_cuda_can(const wd_device *device, wd_op op, const void *args);
 
 #endif

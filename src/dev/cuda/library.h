@@ -2,7 +2,8 @@
  * and convolutions by cuDNN (attention.c, conv.c). What they cannot do, our own kernels do.
  *
  * For each kind of operation the device asks three questions: whether the library can do it
- * (`can`), how much workspace it takes (`workspace`), and to put it on a stream (`launch`). The
+ * (`can`), how much workspace it takes (`workspace`), and to put it on a stream (`launch`). cuDNN
+ * plans each shape once, which takes a third of a second: `prepare` does so ahead of launches. The
  * answers of the first two depend on the arguments' shapes, dtypes and alignment only, so that a
  * dry run asks with made-up addresses; they are the same before every launch of the same shape.
  * All functions may be called by several threads at once.
@@ -67,6 +68,8 @@ wd_status wd_cuda_products_launch(wd_cuda_products *products, const wd_cuda_work
 
 bool wd_cuda_attention_can(wd_cuda_attention *attention, const wd_attention_args *args);
 size_t wd_cuda_attention_workspace(wd_cuda_attention *attention, const wd_attention_args *args);
+wd_status wd_cuda_attention_prepare(wd_cuda_attention *attention, const wd_attention_args *args,
+                                    wd_err *err);
 wd_status wd_cuda_attention_launch(wd_cuda_attention *attention, const wd_cuda_work *work,
                                    const wd_attention_args *args, wd_err *err);
 
@@ -74,11 +77,14 @@ bool wd_cuda_attention_backward_can(wd_cuda_attention *attention,
                                     const wd_attention_backward_args *args);
 size_t wd_cuda_attention_backward_workspace(wd_cuda_attention *attention,
                                             const wd_attention_backward_args *args);
+wd_status wd_cuda_attention_backward_prepare(wd_cuda_attention *attention,
+                                             const wd_attention_backward_args *args, wd_err *err);
 wd_status wd_cuda_attention_backward_launch(wd_cuda_attention *attention, const wd_cuda_work *work,
                                             const wd_attention_backward_args *args, wd_err *err);
 
 bool wd_cuda_conv_can(wd_cuda_conv *conv, const wd_conv_args *args);
 size_t wd_cuda_conv_workspace(wd_cuda_conv *conv, const wd_conv_args *args);
+wd_status wd_cuda_conv_prepare(wd_cuda_conv *conv, const wd_conv_args *args, wd_err *err);
 wd_status wd_cuda_conv_launch(wd_cuda_conv *conv, const wd_cuda_work *work,
                               const wd_conv_args *args, wd_err *err);
 
