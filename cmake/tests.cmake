@@ -38,6 +38,9 @@ endif()
 if(NOT WD_NCCL_INCLUDE)
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/dev/cuda/abi_nccl_test\\.c$")
 endif()
+if(WD_SANITIZE MATCHES thread)
+  list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/standin_test\\.c$")
+endif()
 if(NOT WD_OPENMP) # there are no teams
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/threads_test\\.c$")
 endif()
@@ -139,7 +142,7 @@ endif()
 
 # What was tested on simulated devices once more, on GPUs that the stand-in driver shows.
 foreach(path IN ITEMS api/device_memory dist/reduce distill/exact distill/strategies
-        teacher/stage_read)
+        distill/strategies_ranks teacher/stage_read)
   get_filename_component(list ${path} NAME)
   if(WD_SANITIZE MATCHES thread)
     wd_test_not_here(dev/cuda/${list} "a block's threads are fibers of one thread")
@@ -149,6 +152,29 @@ foreach(path IN ITEMS api/device_memory dist/reduce distill/exact distill/strate
   target_compile_definitions(test_dev_cuda_${list} PRIVATE WD_STANDIN_GPUS)
   target_link_options(test_dev_cuda_${list} PRIVATE -Wl,--gc-sections)
 endforeach()
+
+# The whole program on such GPUs, and PyTorch's fixtures by it.
+if(WD_SANITIZE MATCHES thread)
+  wd_test_not_here(tests/standin "a block's threads are fibers of one thread")
+else()
+  add_executable(wandistiller_standin EXCLUDE_FROM_ALL ${WD_CLI_SOURCES}
+                 ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin/program.c)
+  target_include_directories(wandistiller_standin PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(wandistiller_standin PRIVATE $<TARGET_OBJECTS:wd_cuda_objects>
+                        wd_cuda_standin wandistiller ${CMAKE_DL_LIBS})
+  target_compile_definitions(test_tests_standin PRIVATE
+                             WD_STANDIN_PROGRAM="$<TARGET_FILE:wandistiller_standin>")
+  foreach(test standin forward sample)
+    add_dependencies(test_tests_${test} wandistiller_standin)
+  endforeach()
+  foreach(test forward sample)
+    add_test(NAME tests/${test}-standin COMMAND test_tests_${test})
+    set_tests_properties(tests/${test}-standin PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+      ENVIRONMENT "${WD_TEST_ENVIRONMENT};WD_TEST_PROGRAM=$<TARGET_FILE:wandistiller_standin>;\
+WD_TEST_DEVICE=cuda:0"
+      WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  endforeach()
+endif()
 
 # What the cuda device calls, as shared libraries that do nothing.
 foreach(list DRIVER LT CUDNN NCCL)

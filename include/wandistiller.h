@@ -165,7 +165,8 @@ typedef struct wd_train_options {
     int64_t teacher_micro_batch;    /* states that go through a block together; 0: chosen */
     /* student */
     const char *student_config;  /* JSON file; NULL: half the teacher's depth */
-    const char *mixed_precision; /* "no", "bf16", "fp16": what the student computes in */
+    const char *mixed_precision; /* what the student computes in: "no" (fp32), "bf16", or "fp16",
+                                  * which computes in bf16 on every device */
     /* data */
     const char *data_path; /* prompts: a file, or a folder with some; required */
     const char *negative_prompt;

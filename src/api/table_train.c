@@ -63,7 +63,9 @@ static const wd_option table[] = {
              "its width, but at most 1536"},
     {WD_CHOICE_LINE(mixed_precision, "no", "no", "bf16", "fp16"), .bare = "bf16",
      .group = "Student", .flags = WD_OPTION_STUDENT,
-     .help = "What the student computes in while it trains. On the CPU fp16 computes in bf16"},
+     .help =
+         "What the student computes in while it trains; its weights are kept in fp32, too. fp16 "
+         "computes in bf16, which has the range of fp32: no loss needs to be scaled"},
     {WD_FLAG_LINE(gradient_checkpointing), .group = "Student", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Keep only the blocks' inputs and compute the rest again: less memory, more time"},
 

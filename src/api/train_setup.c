@@ -36,8 +36,9 @@ static void say_unneeded(const wd_train_options *o)
     if (o->sample_prompts.count && !strcmp(o->save_samples, "false"))
         wd_log(WD_LOG_INFO, "--sample_prompts means nothing with --save_samples false");
     if (!strcmp(o->mixed_precision, "fp16"))
-        wd_log(WD_LOG_INFO, "--mixed_precision fp16: on the CPU the student computes in bf16, fp16 "
-                            "is for storage only");
+        wd_log(WD_LOG_INFO,
+               "--mixed_precision fp16: the student computes in bf16, on every device; "
+               "fp16 is for storage only");
 }
 
 /* ---- sizes ---- */

@@ -1,0 +1,36 @@
+/* Tests: linked into the program, this puts the stand-in driver in the place of NVIDIA's before
+ * main begins. The environment says how many GPUs it shows (WD_STANDIN_GPUS, else 2), and with how
+ * many MiB of memory each (WD_STANDIN_MIB, else 1,024), of which other processes have a part
+ * (WD_STANDIN_OTHERS_MIB, else 0). What the program leaves of them at its end is said, and makes
+ * its exit code 70. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "dev/cuda/standin/driver.h"
+
+enum { LEFT_BEHIND = 70 };
+
+static size_t number(const char *name, size_t otherwise)
+{
+    const char *said = getenv(name);
+    return said ? (size_t)strtoull(said, NULL, 10) : otherwise;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    wd_standin_options options = WD_STANDIN_DEFAULTS;
+    options.devices = (int)number("WD_STANDIN_GPUS", 2);
+    options.bytes = number("WD_STANDIN_MIB", 1024) << 20;
+    options.bytes_of_others = number("WD_STANDIN_OTHERS_MIB", 0) << 20;
+    options.seed = 20;
+    wd_standin_install_all(&options);
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    const int left = wd_standin_remove();
+    if (!left) return;
+    fprintf(stderr, "%d things were left on stand-in GPUs\n", left);
+    _exit(LEFT_BEHIND);
+}

@@ -1,0 +1,171 @@
+/* The whole program on GPUs that the stand-in driver shows: `plan` and `train` of wan-tiny. One
+ * seed gives one student wherever the teacher is, on one GPU, on two, in ranks, and in parts; what
+ * was planned is what is measured; a GPU that is too small is refused with all that it has. */
+#include "runs.h"
+
+static wd_program program;
+
+#define GPU_RUN(out)                                                                               \
+    SMALL_RUN(out), "--num_steps", "4", "--num_threads", "1", "--save_samples", "false"
+
+/* Speeds are stated: a stand-in's are not worth measuring. */
+#define ONE "cuda:0@link=25GB/s,compute=1TFLOP/s"
+#define TWO "cuda:0,1@link=25GB/s,compute=1TFLOP/s"
+
+/* The lines of --profile_memory about a GPU, "cuda:0: planned 12 MiB, measured 12 MiB". */
+static void assert_as_planned(const char *gpu)
+{
+    char begin[32], planned[32], measured[32];
+    snprintf(begin, sizeof begin, "%s: planned ", gpu);
+    const char *line = strstr(program.err, begin);
+    if (!line) fail_msg("nothing is said of %s: %s", gpu, program.err);
+    assert_int_equal(sscanf(line + strlen(begin), "%31[^,], measured %31[^\n]", planned, measured),
+                     2);
+    assert_string_equal(planned, measured);
+}
+
+static void a_student_of_one_gpu(void **state)
+{
+    (void)state;
+    wd_program_run(&program, GPU_RUN(wd_test_path("one")), "--devices", ONE,
+                   "--teacher_device_strategy", "gpu", "--profile_memory", "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_as_planned("cuda:0");
+    json_t *rows = metrics(wd_test_path("one"));
+    assert_int_equal(json_array_size(rows), 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_true(json_number_value(json_object_get(json_array_get(rows, i), "loss")) > 0);
+    json_decref(rows);
+}
+
+static void two_gpus_change_nothing(void **state)
+{
+    (void)state;
+    wd_program_run(&program, GPU_RUN(wd_test_path("two")), "--devices", TWO,
+                   "--teacher_device_strategy", "balanced", "--teacher_window", "3",
+                   "--profile_memory", "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_as_planned("cuda:0");
+    assert_as_planned("cuda:1");
+    assert_same_weights(wd_test_path("one"), wd_test_path("two"));
+}
+
+static void a_stopped_run_goes_on(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("parts");
+    wd_program_run(&program, GPU_RUN(out), "--devices", ONE, "--teacher_device_strategy", "offload",
+                   "--stop_at_step", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, GPU_RUN(out), "--devices", ONE, "--teacher_device_strategy", "disk",
+                   "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_same_weights(wd_test_path("one"), out);
+}
+
+static double last_loss(const char *run)
+{
+    json_t *rows = metrics(run);
+    const double loss =
+        json_number_value(json_object_get(json_array_get(rows, json_array_size(rows) - 1), "loss"));
+    json_decref(rows);
+    return loss;
+}
+
+/* Both compute in bf16, as on the processor, which gives other bits and nearly the same loss; fp16
+ * says so. */
+static void mixed_precision_is_bf16(void **state)
+{
+    (void)state;
+    wd_program_run(&program, GPU_RUN(wd_test_path("bf16")), "--devices", ONE, "--mixed_precision",
+                   "bf16");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, GPU_RUN(wd_test_path("fp16")), "--devices", ONE, "--mixed_precision",
+                   "fp16", "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "--mixed_precision fp16: the student computes in bf16"));
+    assert_same_weights(wd_test_path("bf16"), wd_test_path("fp16"));
+    wd_program_run(&program, GPU_RUN(wd_test_path("cpu")), "--devices", "cpu", "--mixed_precision",
+                   "bf16");
+    wd_program_succeeded(&program);
+    const double fp32 = last_loss(wd_test_path("one")), bf16 = last_loss(wd_test_path("bf16"));
+    const double cpu = last_loss(wd_test_path("cpu"));
+    assert_true(bf16 != fp32);
+    assert_true(fabs(bf16 - cpu) < 0.02 * cpu); /* four steps of products rounded to 8 bits */
+}
+
+/* ---- plans ---- */
+
+static json_t *plan_as_json(void)
+{
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path",
+                   wd_test_path("prompts.txt"), "--student_config", wd_test_path("student.json"),
+                   "--cache_dir", wd_test_path("cache"), "--height", "32", "--width", "32",
+                   "--num_threads", "1", "--devices", TWO, "--json");
+    wd_program_succeeded(&program);
+    json_t *json = json_loads(program.out, 0, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+static json_int_t integer(const json_t *of, const char *key)
+{
+    const json_t *value = json_object_get(of, key);
+    if (!json_is_integer(value)) fail_msg("there is no integer \"%s\"", key);
+    return json_integer_value(value);
+}
+
+/* All that a GPU has is somebody's: the pool's, the libraries', others'. */
+static void a_plan_says_what_a_gpu_has(void **state)
+{
+    (void)state;
+    setenv("WD_STANDIN_OTHERS_MIB", "100", 1);
+    json_t *plan = plan_as_json();
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *gpu = json_array_get(json_object_get(plan, "devices"), i);
+        assert_int_equal(integer(gpu, "bytes_of_others"), 101 << 20); /* 1 MiB is its context */
+        const json_int_t beside = integer(gpu, "bytes_beside");
+        assert_true(beside > 0);
+        const json_int_t left = (1 << 30) - (101 << 20) - beside - integer(gpu, "bytes");
+        assert_in_range(left, 0, (2 << 20) - 1); /* what is no whole piece of 2 MiB */
+    }
+    const json_t *strategies = json_object_get(plan, "strategies");
+    for (size_t k = 0; k < json_array_size(strategies); k++) {
+        const json_t *devices = json_object_get(json_array_get(strategies, k), "devices");
+        for (size_t i = 0; i < 2 && json_array_size(devices); i++)
+            assert_int_equal(integer(json_array_get(devices, i), "peak") % (2 << 20), 0);
+    }
+    json_decref(plan);
+    unsetenv("WD_STANDIN_OTHERS_MIB");
+}
+
+static void a_small_gpu_is_refused_with_what_it_has(void **state)
+{
+    (void)state;
+    setenv("WD_STANDIN_MIB", "256", 1);
+    setenv("WD_STANDIN_OTHERS_MIB", "160", 1);
+    wd_program_run(&program, GPU_RUN(wd_test_path("small")), "--devices", ONE,
+                   "--teacher_device_strategy", "gpu");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit");
+    assert_non_null(strstr(program.err, "MiB libraries take 4 MiB, the driver and other processes "
+                                        "161 MiB (nvidia-smi lists them)"));
+    setenv("WD_STANDIN_MIB", "180", 1);
+    wd_program_run(&program, GPU_RUN(wd_test_path("small")), "--devices", ONE);
+    wd_program_refused(&program, WD_OUT_OF_MEMORY, "19 of 180 MiB are free, too little");
+    unsetenv("WD_STANDIN_MIB");
+    unsetenv("WD_STANDIN_OTHERS_MIB");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_student_of_one_gpu),
+        cmocka_unit_test(two_gpus_change_nothing),
+        cmocka_unit_test(a_stopped_run_goes_on),
+        cmocka_unit_test(mixed_precision_is_bf16),
+        cmocka_unit_test(a_plan_says_what_a_gpu_has),
+        cmocka_unit_test(a_small_gpu_is_refused_with_what_it_has),
+    };
+    setenv("WD_TEST_PROGRAM", WD_STANDIN_PROGRAM, 1);
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
