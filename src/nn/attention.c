@@ -1,4 +1,4 @@
-/* Attention: the launches behind nn/attention.h. */
+/* Attention: launches of the operations of nn/attention.h. */
 #include "nn/attention.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* Linear layers: one matrix product each way, and a sum over rows for the bias. Weight gradients
- * are added to in fp32 by the product itself. */
+/* Linear layers: one matrix product in each direction, and a sum over rows for the bias. The
+ * product itself adds to weight gradients in fp32. */
 #include "nn/linear.h"
 
 #include <assert.h>
@@ -102,7 +102,7 @@ static const void *element(const void *base, wd_dtype type, int64_t i)
     return (const char *)base + (size_t)i * wd_dtype_bytes(type);
 }
 
-/* Whether `b` can be the continuation of `a`, of whose outputs there are a->out. */
+/* Whether weights, bias and gradients of `b` follow those of `a` in memory. */
 static bool follows(const wd_linear *a, const wd_linear_grad *da, const wd_linear *b,
                     const wd_linear_grad *db)
 {

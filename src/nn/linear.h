@@ -1,12 +1,12 @@
-/* Linear layers, as PyTorch's nn.Linear has them: y = x W^T + b, and their gradients.
+/* Linear layers like PyTorch's nn.Linear, y = x W^T + b, and their gradients.
  *
  * Letters: R rows, I inputs, O outputs. A layer is a view of a weight [O, I] and a bias [O]; its
  * compute dtype is the weight's. x and dx are contiguous; y and dy may have rows further apart, so
  * that layers with one input can write side by side.
  *
- * A group is such layers (Q, K and V of an attention). Where their weights lie one behind the other
- * in memory, as in flat parameters, one product serves them all: the join changes no bit of the
- * forward pass, because the columns of a product do not depend on each other. */
+ * A group is a set of layers with one input, such as Q, K and V of an attention. If their weights
+ * follow one another in memory, as in flat parameters, one product computes them all. That changes
+ * no bit of the forward pass, because the columns of a product do not depend on each other. */
 #ifndef WD_NN_LINEAR_H
 #define WD_NN_LINEAR_H
 
@@ -25,12 +25,12 @@ typedef struct wd_linear_grad {
     float *db; /* [O], or NULL */
 } wd_linear_grad;
 
-/* The layer of a weight [O, ...], its other dimensions taken as one, and a bias [O] or NULL. */
+/* The layer of a weight [O, ...], whose other dimensions count as one, and a bias [O] or NULL. */
 wd_linear wd_linear_of(const wd_tensor *w, const wd_tensor *b);
 wd_linear_grad wd_linear_grad_of(const wd_tensor *dw, const wd_tensor *db);
 
 void wd_linear_forward(void *y,          /* [R, O] type, =; rows y_stride elements apart */
-                       int64_t y_stride, /* O where contiguous */
+                       int64_t y_stride, /* O if y is contiguous */
                        const void *x,    /* [R, I] type */
                        wd_linear layer, int64_t rows, wd_act act, wd_queue *queue);
 
@@ -55,7 +55,8 @@ typedef struct wd_linear_group {
     int64_t out; /* of all layers together: width of y */
 } wd_linear_group;
 
-/* Of `layers` weights and as many biases; dw and db NULL: for a forward pass. */
+/* The group of `layers` weights w and biases b, with the gradients dw and db; dw and db NULL: for a
+ * forward pass. */
 wd_linear_group wd_linear_group_of(const wd_tensor *w, const wd_tensor *b, const wd_tensor *dw,
                                    const wd_tensor *db, int layers);
 

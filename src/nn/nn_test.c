@@ -1,6 +1,6 @@
-/* Every backward pass of nn against finite differences of its forward pass, along random
- * directions, on the guard device. A layer is given as a forward function, a backward function, and
- * the sizes of what it reads; the rest is the same for all. */
+/* Every backward pass of nn is compared with finite differences of its forward pass, along random
+ * directions, on the guard device. A layer consists of a forward function, a backward function, and
+ * the sizes of its inputs; all layers share the rest of the test. */
 #include "testing.h"
 
 #include "core/random.h"
@@ -14,13 +14,13 @@ enum { INPUTS_MAX = 7, DIRECTIONS = 3, ROWS = 6, SAMPLES = 2, WIDTH = 24, HEADS 
  * derivative step^2, both relative to a gradient of the loss of about 1. */
 static const float step = 4e-3f;
 static const double tolerance = 1e-3;
-static const float start = 0.25f; /* what gradients hold before: += keeps it, = does not */
+static const float start = 0.25f; /* initial value of gradients: += keeps it, = does not */
 
 typedef struct layer {
     const char *name;
     int inputs;
     int64_t count[INPUTS_MAX], outputs, scratch; /* elements */
-    unsigned adds;                               /* bit i: the gradient of input i is added to */
+    unsigned adds; /* bit i: backward adds to the gradient of input i */
     void (*forward)(float *y, float *const *x, float *scratch, wd_queue *queue);
     /* dx: gradients of the inputs; y: as forward left it. */
     void (*backward)(float *const *dx, float *dy, const float *y, float *const *x, float *scratch,
@@ -95,7 +95,7 @@ static void group_backward(float *const *dx, float *dy, const float *y, float *c
     wd_linear_group_backward_input(dx[0], dy, &group, WD_F32, 1, ROWS, queue);
 }
 
-/* The same three, but weights and biases in one block each: x[1] and x[2]. */
+/* Three layers whose weights and biases are in one block each: x[1] and x[2]. */
 static wd_linear_group joined_of(float *const *x, float *const *dx)
 {
     wd_tensor w[3], b[3], dw[3], db[3];
@@ -203,7 +203,7 @@ static void rms_forward(float *y, float *const *x, float *scratch, wd_queue *que
     wd_rms_rope_forward(y, x[0], x[1], scratch, scratch + TOKENS * HALF, &rms_shape, queue);
 }
 
-/* In place: dx comes to lie in dy, and is then moved to where the test looks. */
+/* Computes dx in place of dy, and then copies it to where the test expects it. */
 static void rms_backward(float *const *dx, float *dy, const float *y, float *const *x,
                          float *scratch, wd_queue *queue)
 {
@@ -423,7 +423,7 @@ static void close_bench(bench *b, const layer *l)
     wd_device_close(b->device);
 }
 
-/* sum(y weight) with input i moved by `by` along d. */
+/* The loss sum(y weight) after input i was moved by `by` along d. */
 static double loss(bench *b, const layer *l, int i, const float *d, float by)
 {
     float *moved = host_array(l->count[i], 0);
@@ -459,7 +459,7 @@ static void check_input(bench *b, const layer *l, int i)
         if (!(fabs(found - expected) <= tolerance * norm))
             fail_msg("%s, input %d: the gradient says %.6g, a difference %.6g (norm %.3g)", l->name,
                      i, expected, found, norm);
-        loss(b, l, i, d, 0); /* back to where it was */
+        loss(b, l, i, d, 0); /* restores the input */
         wd_free(d);
     }
     wd_free(grad);

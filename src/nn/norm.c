@@ -1,4 +1,4 @@
-/* Norms and residuals: the launches behind nn/norm.h. */
+/* Norms and residuals: launches of the operations of nn/norm.h. */
 #include "nn/norm.h"
 
 #include <assert.h>

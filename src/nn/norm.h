@@ -2,8 +2,8 @@
  *
  * Rows [R, D] are tokens, rows_per_sample of them in a sample. Modulation (shift, scale, gate) is a
  * vector [D] per sample, vectors of neighbouring samples modulation_stride elements apart: a slice
- * of a wider row. Norms are recomputed by their backward pass: it takes their input, not their
- * statistics, which would save little and keep much. */
+ * of a wider row. A backward pass recomputes its norm from the norm's input: keeping statistics
+ * instead would save little time and take much memory. */
 #ifndef WD_NN_NORM_H
 #define WD_NN_NORM_H
 
@@ -34,12 +34,12 @@ void wd_layernorm_backward(void *dx, float *dw, float *db, /* += */
 /* y = x + branch gate; gate NULL: y = x + branch. y may be x. */
 void wd_residual_forward(void *y, const void *x, const void *branch, const float *gate,
                          const wd_norm_shape *shape, wd_queue *queue);
-/* Of the branch; x gets dy itself. dbranch may be branch. */
+/* The gradients of branch and gate; the gradient of x is dy itself. dbranch may be branch. */
 void wd_residual_backward(void *dbranch, float *dgate, /* = */
                           const void *dy, const void *branch, const float *gate,
                           const wd_norm_shape *shape, wd_queue *queue);
 
-/* RMS norm over all heads, then the rotation by position (RoPE) where cos is given. */
+/* RMS norm over all heads, followed by the rotation by position (RoPE) if cos is not NULL. */
 typedef struct wd_rms_shape {
     wd_dtype type, w_type;
     int64_t rows, width, head_dim, tokens; /* row r is token r mod tokens */
