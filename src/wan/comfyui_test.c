@@ -59,7 +59,7 @@ static int64_t extent_of(const char *text, const wd_dit_config *c)
     return 0;
 }
 
-/* The key's name in block `block`; the same for every block where it is in none. */
+/* The key's name in block `block`, or its name if it belongs to no block. */
 static bool name_in(char out[WD_TENSOR_NAME_MAX], const key *k, int64_t block)
 {
     const char *n = strstr(k->name, ".N.");
@@ -80,7 +80,7 @@ static void check_shape(const char *name, const int64_t *dim, int ndim, const ke
                      k->dim[d]);
 }
 
-/* What the file written for ComfyUI would hold, at published sizes. */
+/* The files that are written for ComfyUI have these keys at published sizes. */
 static void published_models_have_these_keys(void **state)
 {
     (void)state;
@@ -109,7 +109,7 @@ static void published_models_have_these_keys(void **state)
     }
 }
 
-/* A file that was written. */
+/* A file that was really converted has these keys. */
 static void a_converted_file_has_these_keys(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Configurations of the transformer and the text encoder, and what all readers share: see
+/* Configurations of the transformer and the text encoder, and functions of all readers: see
  * wan/config.h. Defaults are those of the constructors (diffusers WanTransformer3DModel,
  * transformers UMT5Config). Limits on sizes are far above any published model: they keep products
  * of a hostile file's numbers within int64_t. */
@@ -73,7 +73,7 @@ wd_status wd_dit_config_read(wd_dit_config *out, const json_t *json, const char 
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
         WD_TRY(wd_json_int(integers[i].out, r, integers[i].key, 1, integers[i].max,
                            WD_JSON_OPTIONAL, err));
-    /* null: as many as go in; absent: the default */
+    /* null means in_channels; an absent key means the default */
     if (json_is_null(json_object_get(json, "out_channels"))) c.out_channels = c.in_channels;
     WD_TRY(wd_json_int(&c.out_channels, r, "out_channels", 1, CHANNELS_MAX, WD_JSON_OPTIONAL, err));
     WD_TRY(wd_json_ints(c.patch, &patch_count, 3, r, "patch_size", WD_JSON_OPTIONAL, err));
@@ -108,8 +108,8 @@ bool wd_dit_config_same(const wd_dit_config *a, const wd_dit_config *b)
            a->heads == b->heads && a->head_dim == b->head_dim && a->ffn_dim == b->ffn_dim &&
            a->layers == b->layers && a->freq_dim == b->freq_dim && a->text_dim == b->text_dim &&
            !memcmp(a->patch, b->patch, sizeof a->patch) &&
-           a->rope_max_seq_len == b->rope_max_seq_len &&
-           a->cross_attn_norm == b->cross_attn_norm && a->eps == b->eps;
+           a->rope_max_seq_len == b->rope_max_seq_len && a->cross_attn_norm == b->cross_attn_norm &&
+           a->eps == b->eps;
 }
 
 json_t *wd_dit_config_json(const wd_dit_config *c)
@@ -126,7 +126,7 @@ json_t *wd_dit_config_json(const wd_dit_config *c)
         "rope_max_seq_len", (json_int_t)c->rope_max_seq_len, "text_dim", (json_int_t)c->text_dim);
 }
 
-/* The dtype that a config states: "dtype" of new files, "torch_dtype" of older ones. */
+/* Reads the dtype of a config: "dtype" in new files, "torch_dtype" in older ones. */
 static wd_status read_file_dtype(wd_dtype *out, wd_json_reader r, wd_err *err)
 {
     const char *text = NULL, *key = "torch_dtype";

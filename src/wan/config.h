@@ -1,16 +1,16 @@
-/* The configurations of a Wan pipeline's components, as their config.json files say them.
+/* The configurations of a Wan pipeline's components, read from their config.json files.
  *
- * One struct per component, read with every default that diffusers or transformers gives an absent
- * key, checked for sanity, and refused by name where it describes a model that is not a Wan
- * text-to-video one (I2V image encoder, VACE, another class). */
+ * Each component has a struct. Absent keys get the defaults of diffusers or transformers, and
+ * values are checked. A configuration of another kind of model (I2V image encoder, VACE, another
+ * class) is refused by name. */
 #ifndef WD_WAN_CONFIG_H
 #define WD_WAN_CONFIG_H
 
 #include "core/tensor.h"
 #include "io/json.h"
 
-/* The most blocks that a transformer may have: what places a stage of it (embedding, blocks, head)
- * has room for these. */
+/* The maximal number of blocks of a transformer. Placements have arrays for this many blocks,
+ * embedding and head. */
 enum { WD_DIT_LAYERS_MAX = 126 };
 
 /* WanTransformer3DModel. Width D = heads * head_dim. */
@@ -29,7 +29,7 @@ typedef struct wd_umt5_config {
     int64_t vocab_size, d_model, d_kv, d_ff, heads, layers;
     int64_t buckets, max_distance; /* of the relative position bias */
     double eps;
-    wd_dtype file_dtype; /* dtype / torch_dtype of the config; F32 where it has none */
+    wd_dtype file_dtype; /* dtype / torch_dtype of the config; F32 if it has none */
 } wd_umt5_config;
 
 enum { WD_VAE_CHANNELS_MAX = 128, WD_VAE_LEVELS_MAX = 8 };
@@ -52,16 +52,16 @@ typedef enum wd_scheduler_kind { WD_SCHEDULER_UNIPC, WD_SCHEDULER_EULER } wd_sch
 typedef struct wd_scheduler_config {
     wd_scheduler_kind kind;
     int64_t num_train_timesteps;
-    double flow_shift; /* UniPC flow_shift, Euler shift */
-    int64_t solver_order;          /* UniPC from here on */
-    bool bh1;                      /* solver_type "bh1" instead of "bh2" */
+    double flow_shift;    /* UniPC flow_shift, Euler shift */
+    int64_t solver_order; /* UniPC from here on */
+    bool bh1;             /* solver_type "bh1" instead of "bh2" */
     bool lower_order_final;
     bool predict_x0;
-    bool final_sigma_zero;         /* final_sigmas_type "zero" instead of "sigma_min" */
-    uint64_t disable_corrector;    /* bit i: step i */
+    bool final_sigma_zero;      /* final_sigmas_type "zero" instead of "sigma_min" */
+    uint64_t disable_corrector; /* bit i: step i */
 } wd_scheduler_config;
 
-/* As diffusers names it: static text. */
+/* The class name in diffusers: static text. */
 const char *wd_scheduler_class_name(wd_scheduler_kind kind);
 
 /* Each reads one parsed config; `where` names the file in errors. */
@@ -74,10 +74,11 @@ wd_status wd_vae_config_read(wd_vae_config *out, const json_t *json, const char 
 wd_status wd_scheduler_config_read(wd_scheduler_config *out, const json_t *json, const char *where,
                                    wd_err *err);
 
-/* Whether both describe the same transformer. */
+/* Whether both configurations describe the same transformer. */
 bool wd_dit_config_same(const wd_dit_config *a, const wd_dit_config *b);
 
-/* What diffusers writes for a transformer of this configuration: a new object. */
+/* Makes the JSON that diffusers writes for a transformer of this configuration; the caller owns it.
+ */
 json_t *wd_dit_config_json(const wd_dit_config *config);
 
 /* The same for the other components; what no field says has the value that Wan's models have. */

@@ -1,4 +1,4 @@
-/* Fuzz target: any JSON as each component's configuration; tables are made of what is accepted. */
+/* Fuzz target: any JSON as each component's configuration; accepted ones must have a table. */
 #include "fuzzing.h"
 
 #include "wan/dit_table.h"

@@ -1,10 +1,11 @@
-/* What the readers of the configurations share. Internal to wan/config*.c. */
+/* Functions that all readers of configurations use. Internal to wan/config*.c. */
 #ifndef WD_WAN_CONFIG_READ_H
 #define WD_WAN_CONFIG_READ_H
 
 #include "wan/config.h"
 
-/* The string under `key` must be `expected`; another one is refused by name (WD_UNSUPPORTED). */
+/* Checks that the string under `key` is `expected`; another one is WD_UNSUPPORTED, and the error
+ * names it. */
 wd_status wd_config_check_class(wd_json_reader r, const char *key, const char *expected,
                                 wd_json_need need, wd_err *err);
 

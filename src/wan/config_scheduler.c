@@ -7,7 +7,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-enum { SHIFT_MAX = 1000 }; /* of Wan's models 3 to 16 */
+enum { SHIFT_MAX = 1000 }; /* Wan's models have 3 to 16 */
 
 static const char *const class_names[] = {
     [WD_SCHEDULER_UNIPC] = "UniPCMultistepScheduler",
@@ -19,7 +19,7 @@ const char *wd_scheduler_class_name(wd_scheduler_kind kind)
     return class_names[kind];
 }
 
-/* COUNT(class_names): of none. */
+/* The kind of a class; COUNT(class_names): unknown. */
 static wd_scheduler_kind kind_named(const char *class_name)
 {
     wd_scheduler_kind kind = 0;
@@ -27,7 +27,7 @@ static wd_scheduler_kind kind_named(const char *class_name)
     return kind;
 }
 
-/* A string that must be one of two; *second says which it is. */
+/* Reads a string that must be `a` or `b`; *second: it is `b`. */
 static wd_status read_choice(bool *second, wd_json_reader r, const char *key, const char *a,
                              const char *b, wd_err *err)
 {
@@ -45,12 +45,11 @@ static wd_status read_shift(wd_scheduler_config *c, wd_json_reader r, const char
 {
     WD_TRY(wd_json_float(&c->flow_shift, r, key, WD_JSON_OPTIONAL, err));
     if (c->flow_shift > 0 && c->flow_shift <= SHIFT_MAX) return WD_OK;
-    return wd_fail(err, WD_BAD_FORMAT,
-                   "%s: \"%s\": expected a positive number up to %d, found %g", r.where, key,
-                   SHIFT_MAX, c->flow_shift);
+    return wd_fail(err, WD_BAD_FORMAT, "%s: \"%s\": expected a positive number up to %d, found %g",
+                   r.where, key, SHIFT_MAX, c->flow_shift);
 }
 
-/* "bh1" or "bh2"; the reference runs "bh2" for the names of other solvers, too. */
+/* Reads "bh1" or "bh2"; the reference uses "bh2" for the names of other solvers, too. */
 static wd_status read_solver_type(bool *bh1, wd_json_reader r, wd_err *err)
 {
     static const char *const others[] = {"midpoint", "heun", "logrho"};
@@ -68,7 +67,7 @@ static wd_status read_disable_corrector(uint64_t *out, wd_json_reader r, wd_err 
     int64_t step[STEPS_MAX], count = 0;
     WD_TRY(wd_json_ints(step, &count, STEPS_MAX, r, "disable_corrector", WD_JSON_OPTIONAL, err));
     for (int64_t i = 0; i < count; i++) {
-        if (step[i] < 0) continue; /* no step has that number */
+        if (step[i] < 0) continue; /* negative numbers name no step */
         if (step[i] >= STEPS_MAX)
             return wd_fail(err, WD_UNSUPPORTED,
                            "%s: \"disable_corrector\": step %lld, expected at most %d", r.where,
@@ -128,9 +127,8 @@ wd_status wd_scheduler_config_read(wd_scheduler_config *out, const json_t *json,
                        WD_JSON_OPTIONAL, err));
     c.kind = kind_named(class_name);
     if (c.kind == COUNT(class_names))
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: \"_class_name\": expected %s or %s, found %.100s", where,
-                       class_names[WD_SCHEDULER_UNIPC], class_names[WD_SCHEDULER_EULER],
+        return wd_fail(err, WD_UNSUPPORTED, "%s: \"_class_name\": expected %s or %s, found %.100s",
+                       where, class_names[WD_SCHEDULER_UNIPC], class_names[WD_SCHEDULER_EULER],
                        class_name);
     WD_TRY(c.kind == WD_SCHEDULER_UNIPC ? read_unipc(&c, r, err) : read_euler(&c, r, err));
     *out = c;

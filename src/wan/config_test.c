@@ -37,7 +37,7 @@ static void transformer_files(void **state)
     assert_int_equal(c.text_dim, 96);
     assert_int_equal(c.patch[0] * 100 + c.patch[1] * 10 + c.patch[2], 122);
     assert_true(c.cross_attn_norm);
-    /* What diffusers would write is what it wrote, but for version and origin. */
+    /* Our JSON equals the file that diffusers wrote, except for version and origin. */
     json_t *ours = wd_dit_config_json(&c);
     assert_non_null(ours);
     json_object_del(json, "_name_or_path");
@@ -62,7 +62,7 @@ static void transformer_defaults(void **state)
     assert_int_equal(c.ffn_dim, 13824);
     assert_int_equal(c.rope_max_seq_len, 1024);
     json_decref(json);
-    /* The stale I2V keys of a 5B file decide nothing; null out_channels are in_channels. */
+    /* The unused I2V keys of a 5B file have no effect; null out_channels means in_channels. */
     json = parse("{\"in_channels\":48,\"out_channels\":null,\"added_kv_proj_dim\":5120,"
                  "\"image_dim\":1280}");
     wd_test_ok(wd_dit_config_read(&c, json, "x", &err), &err);

@@ -4,7 +4,7 @@
 
 #include "wan/config_read.h"
 
-/* Statistics of the 2.1 VAE's latents, for configs that do not state theirs. */
+/* Statistics of the 2.1 VAE's latents, for configs without statistics. */
 enum { DEFAULT_Z = 16 };
 static const double default_mean[DEFAULT_Z] = {-0.7571, -0.7089, -0.9113, 0.1075,  -0.1745, 0.9653,
                                                -0.1517, 1.5508,  0.4134,  -0.0715, 0.5517,  -0.3632,
@@ -13,14 +13,14 @@ static const double default_std[DEFAULT_Z] = {2.8184, 1.4541, 2.3275, 2.6558, 1.
                                               2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579,
                                               1.6382, 1.1253, 2.8251, 1.9160};
 
-/* "temperal_downsample" (the reference's spelling): one flag less than there are levels. */
+/* Reads "temperal_downsample" (the reference's spelling), which has levels - 1 flags. */
 static wd_status read_temporal(wd_vae_config *c, wd_json_reader r, wd_err *err)
 {
     static const char key[] = "temperal_downsample";
     const json_t *array = json_object_get(r.object, key);
     size_t i, expected = (size_t)c->levels - 1;
     if (!array || json_is_null(array)) {
-        if (c->levels == 4) return WD_OK; /* the default stands */
+        if (c->levels == 4) return WD_OK; /* keeps the default */
         return wd_fail(err, WD_BAD_FORMAT, "%s: \"%s\" is missing; its default is for 4 levels",
                        r.where, key);
     }
@@ -48,8 +48,8 @@ static wd_status read_statistics(double *out, wd_json_reader r, const char *key,
                    key, z_dim, count);
 }
 
-/* Sizes that follow from each other: a file where they do not would give pictures of another size
- * than the pipeline asks for. */
+/* Checks sizes that follow from each other. A file in which they disagree would give pictures of a
+ * size that the pipeline does not expect. */
 static wd_status check_factors(const wd_vae_config *c, const char *where, wd_err *err)
 {
     int64_t spatial = c->patch_size << (c->levels - 1), temporal = 1;

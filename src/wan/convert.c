@@ -15,17 +15,17 @@
 
 enum { CHUNK_VALUES = 1 << 20, HEAD_DIM = 128 };
 
-/* What diffusers calls a transformer's weights, and their shards and index, begins so. */
+/* The stem of diffusers' file names of a transformer's weights, shards and index. */
 static const char weights_stem[] = "diffusion_pytorch_model";
 
-/* One tensor on its way. */
+/* A tensor that is converted. */
 typedef struct line {
     const wd_safetensors_entry *from;
     char name[WD_TENSOR_NAME_MAX];
     wd_dtype dtype;
 } line;
 
-/* A line's place in the file: wide elements first, so that all are aligned. */
+/* The order in the file: wide elements first, so that all tensors are aligned. */
 static bool goes_first(const line *l)
 {
     return l->dtype == WD_F32;
@@ -104,7 +104,7 @@ out:
     return status;
 }
 
-/* All tensors of `file`, renamed. *lines is the caller's to wd_free. */
+/* Lists all tensors of `file` with their new names. The caller frees *lines with wd_free. */
 static wd_status plan_lines(line **lines, int64_t *count, const wd_dit_file *file, bool to_original,
                             const wd_dtype *dtype, wd_err *err)
 {
@@ -118,7 +118,7 @@ static wd_status plan_lines(line **lines, int64_t *count, const wd_dit_file *fil
     for (int64_t i = 0; i < table.count; i++) {
         const wd_tensor_spec *spec = &table.spec[i];
         const wd_safetensors_entry *from = wd_dit_file_find(file, spec->name);
-        if (!from) continue; /* it may miss: the file was checked */
+        if (!from) continue; /* may_miss: required tensors were checked */
         line *l = &(*lines)[(*count)++];
         l->from = from;
         l->dtype = dtype ? wd_spec_dtype(spec, *dtype) : from->tensor.dtype;
@@ -172,7 +172,7 @@ static void warn_of_comfyui(const char *path, const wd_dit_config *c)
                    path, rule[i].what, (long long)rule[i].assumed, (long long)rule[i].found);
 }
 
-/* ---- what is there already ---- */
+/* ---- existing files ---- */
 
 static wd_status refuse_replacing(const char *path, wd_err *err)
 {
@@ -188,8 +188,8 @@ static int is_of_a_model(const struct dirent *entry)
            !strncmp(entry->d_name, weights_stem, sizeof weights_stem - 1);
 }
 
-/* The folder has no configuration and no weights: not the shards of another model either, nor their
- * index, which readers prefer to the file that would be written. */
+/* Checks that the folder has no configuration, no weights, no shards of another model, and no
+ * index, which readers would prefer to the new file. */
 static wd_status check_no_model(const char *folder, wd_err *err)
 {
     wd_folder_list list;
@@ -230,7 +230,7 @@ wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
     const char *const metadata[] = {"format", "pt", WD_DIT_FILE_CONFIG_KEY, config, NULL};
     status = write_lines(path, lines, count, metadata, err);
 out:
-    free(config); /* jansson's */
+    free(config); /* allocated by jansson */
     wd_free(lines);
     wd_safetensors_close(set);
     return status;

@@ -1,14 +1,14 @@
-/* A transformer's weights in another layout: a diffusers folder as one file with the original key
- * names (what ComfyUI loads), and back. Streams: one tensor at a time goes from the mapped source
- * to the file, so memory does not grow with the model. Nothing is replaced: what is there already,
- * the file or a model in the folder, is refused by name. */
+/* Converts a transformer between a diffusers folder and one file with the original key names, which
+ * ComfyUI loads. Tensors are copied one at a time from the mapped source to the file, so memory
+ * does not grow with the model. Nothing is overwritten: if the file, or a model in the folder,
+ * exists already, the error names it. */
 #ifndef WD_WAN_CONVERT_H
 #define WD_WAN_CONVERT_H
 
 #include "wan/pipeline.h"
 
-/* `dtype`: NULL keeps every tensor's; else F32, F16 or BF16, fp32 islands excepted. A value that is
- * finite and would not be in F16 is an error. */
+/* Writes the file `path`. `dtype`: NULL keeps every tensor's dtype; else F32, F16 or BF16 for all
+ * but those that stay fp32 (keep_f32). A finite value that is not finite in F16 is an error. */
 wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
                                  wd_component component, const wd_dtype *dtype, wd_err *err);
 

@@ -1,5 +1,5 @@
-/* Tests of conversion: there and back gives the same bytes, dtypes round as they should, and files
- * of other models are refused. */
+/* Tests of conversion: converting to a file and back gives the same bytes, dtypes are rounded
+ * correctly, and files of other models are refused. */
 #include "sparse.h"
 
 #include "core/stop.h"
@@ -59,7 +59,7 @@ static void there_and_back(void **state)
                     WD_INVALID_ARGUMENT, "vae");
 }
 
-/* To every dtype: islands stay F32, the rest is rounded once. */
+/* In every dtype keep_f32 tensors stay F32, and the others are rounded once. */
 static void to_other_dtypes(void **state)
 {
     (void)state;
@@ -73,9 +73,9 @@ static void to_other_dtypes(void **state)
     wd_test_ok(wd_pipeline_open_weights(&from, &p, WD_COMPONENT_TRANSFORMER, &err), &err);
     for (size_t d = 0; d < 3; d++) {
         wd_safetensors *to;
-        wd_file_abandon(below(file, "as.safetensors")); /* which is not replaced */
-        wd_test_ok(
-            wd_convert_to_original(file, &p, WD_COMPONENT_TRANSFORMER, &dtypes[d], &err), &err);
+        wd_file_abandon(below(file, "as.safetensors")); /* an existing file is not replaced */
+        wd_test_ok(wd_convert_to_original(file, &p, WD_COMPONENT_TRANSFORMER, &dtypes[d], &err),
+                   &err);
         wd_test_ok(wd_safetensors_open(&to, file, &err), &err);
         for (int64_t i = 0; i < wd_safetensors_count(from); i++) {
             const wd_tensor *x = &wd_safetensors_at(from, i)->tensor;
@@ -105,7 +105,7 @@ static void to_other_dtypes(void **state)
     wd_safetensors_close(from);
 }
 
-/* A file as others write it: original names behind ComfyUI's prefix, no configuration. */
+/* A file of another program: original names after ComfyUI's prefix, no configuration. */
 static void reads_files_of_others(void **state)
 {
     (void)state;
@@ -153,7 +153,7 @@ static void reads_files_of_others(void **state)
     wd_safetensors_close(set);
 }
 
-/* float16 has no room for 1e5: the tensor is named, and no file is left. */
+/* float16 cannot represent 1e5: the error names the tensor, and no file is left. */
 static void refuses_what_float16_cannot_hold(void **state)
 {
     (void)state;
@@ -203,7 +203,8 @@ static void refuses_what_float16_cannot_hold(void **state)
     wd_test_ok(wd_convert_to_diffusers(folder, huge, &brain, &err), &err);
 }
 
-/* Also not what reading would prefer to what is written: the index of an older model in shards. */
+/* The index of an older model in shards is not replaced either; readers would prefer it to the new
+ * file. */
 static void nothing_is_replaced(void **state)
 {
     (void)state;
@@ -230,14 +231,14 @@ static void nothing_is_replaced(void **state)
     }
     wd_test_ok(wd_file_write(below(path, "older/notes.txt"), "notes", 5, &err), &err);
     wd_test_ok(wd_convert_to_diffusers(folder, file, NULL, &err), &err);
-    below(path, "older/diffusion_pytorch_model.safetensors"); /* what was written: its own input */
+    below(path, "older/diffusion_pytorch_model.safetensors"); /* the written file itself as input */
     wd_test_refused(wd_convert_to_diffusers(folder, path, NULL, &err), &err, WD_INVALID_ARGUMENT,
                     "older/config.json: is there already");
     wd_test_ok(wd_file_hash(hash[1], file, &err), &err);
     assert_string_equal(hash[0], hash[1]);
 }
 
-/* Shapes do not tell heads that are not of 128; a config.json beside the file does. */
+/* Shapes do not tell the size of heads other than 128; a config.json in the file's folder does. */
 static void heads_of_another_width(void **state)
 {
     (void)state;
@@ -266,7 +267,7 @@ static void heads_of_another_width(void **state)
     wd_safetensors_close(set);
 }
 
-/* Also where no configuration says how many blocks there are. */
+/* Too many blocks are refused also without a configuration. */
 static void too_many_blocks_are_refused(void **state)
 {
     (void)state;
@@ -316,14 +317,10 @@ static void stops_on_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(to_other_dtypes),
-        cmocka_unit_test(reads_files_of_others),
-        cmocka_unit_test(refuses_what_float16_cannot_hold),
-        cmocka_unit_test(nothing_is_replaced),
-        cmocka_unit_test(heads_of_another_width),
-        cmocka_unit_test(stops_on_request),
-        cmocka_unit_test(too_many_blocks_are_refused),
+        cmocka_unit_test(there_and_back),        cmocka_unit_test(to_other_dtypes),
+        cmocka_unit_test(reads_files_of_others), cmocka_unit_test(refuses_what_float16_cannot_hold),
+        cmocka_unit_test(nothing_is_replaced),   cmocka_unit_test(heads_of_another_width),
+        cmocka_unit_test(stops_on_request),      cmocka_unit_test(too_many_blocks_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,14 @@
 /* One block, backward: its three parts in reverse, each adding to dx what its branch contributes.
  *
- * dx is the gradient of the stream and is updated in place. A branch's gradient goes from its
- * output down to its norm; there the norm's backward pass adds it to dx. Norms, rotations and
- * activations of the forward pass are computed again from what was kept. Weight gradients are added
- * to in fp32 by the products themselves.
+ * dx is the gradient of the stream and is updated in place. The gradient of a branch is computed
+ * from its output back to its norm, whose backward pass adds it to dx. Norms, rotations and
+ * activations of the forward pass are computed again from the saved activations. Products add to
+ * weight gradients in fp32.
  *
- * What was kept lies on top of the arena, part by part. A part's own gradients take the place of
- * what it has read for the last time, and when it is done its memory is the next part's scratch: so
- * a block needs the most in its feed-forward part, E per token beside what was kept, unless E is
- * small. */
+ * The saved activations are on top of the arena, part by part. The gradients of a part overwrite
+ * activations after their last use, and the memory of a finished part is scratch of the next one.
+ * So a block needs the most memory in its feed-forward part: E per token beside the saved
+ * activations, unless E is small. */
 #include <assert.h>
 
 #include "nn/attention.h"
@@ -39,7 +39,7 @@ static void *column(const pass *p, const void *base, int64_t width)
     return wd_dit_at(base, p->d.type, width);
 }
 
-/* Gradients of a layer's weights, then dx = dy W; dx may be x. */
+/* Adds to the gradients of a layer's weights, then computes dx = dy W; dx may be x. */
 static void linear_backward(const pass *p, void *dx, const void *dy, const void *x,
                             wd_dit_block_slot weight, wd_dit_block_slot bias)
 {
@@ -55,7 +55,7 @@ static wd_linear_group group_of(const pass *p, wd_dit_block_slot weight, wd_dit_
     return wd_linear_group_of(&p->w[weight], &p->w[bias], &p->dw[weight], &p->dw[bias], layers);
 }
 
-/* In place on dy. */
+/* Replaces dy by dx. */
 static void rms_backward(const pass *p, void *dy, const void *x, wd_dit_block_slot slot,
                          const wd_dit_rope *rope, int64_t rows, int64_t stride)
 {
@@ -72,7 +72,8 @@ static void modulate_backward(const pass *p, const void *dn, const void *x, int 
                          p->s->m + (first + 1) * p->d.width, &shape, p->c->queue);
 }
 
-/* dbranch of x += branch gate, gate being row `gate` of the modulation. dbranch may be branch. */
+/* Computes dbranch of x += branch gate, where gate is row `gate` of the modulation. dbranch may be
+ * branch. */
 static void gate_backward(const pass *p, void *dbranch, const void *branch, int gate)
 {
     wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
@@ -100,14 +101,15 @@ static void feed_forward(const pass *p)
                                                                     .type = p->d.type,
                                                                     .count = count,
                                                                     .act = WD_ACT_GELU_TANH});
-    void *n = dy; /* dy is done with; n in turn becomes dn */
+    void *n = dy; /* dy is no longer needed; n becomes dn later */
     wd_dit_block_modulate(n, s->x2, s->m, 3, p->c);
     linear_backward(p, n, dh, n, WD_DIT_BLOCK_FFN1_W, WD_DIT_BLOCK_FFN1_B);
     modulate_backward(p, n, s->x2, 3);
     wd_arena_pop(p->c->arena, s->h);
 }
 
-/* From dq, the gradient of the query layer's output, to dx; `x1` and `n` are scratch [B, L, D]. */
+/* Adds to dx the gradient that comes from dq, the gradient of the query layer's output; `x1` and
+ * `n` are scratch [B, L, D]. */
 static void cross_query(const pass *p, const void *dq, void *x1, void *n)
 {
     wd_queue *queue = p->c->queue;
@@ -132,7 +134,7 @@ static void cross_attention(const pass *p)
 {
     const wd_dit_block_saved *s = p->s;
     int64_t rows = p->d.rows, text_rows = p->d.text_rows, width = p->d.width;
-    void *d_o = s->x2; /* x2 is done with */
+    void *d_o = s->x2; /* x2 is no longer needed */
     void *q_norm = push(p, rows * width), *dq = push(p, rows * width);
     void *k_norm = push(p, text_rows * 2 * width); /* its half of v stays unused */
     void *dkv = push(p, text_rows * 2 * width);
@@ -146,7 +148,7 @@ static void cross_attention(const pass *p)
     rms_backward(p, dq, s->q2, WD_DIT_BLOCK_CROSS_NORM_Q, NULL, rows, width);
     rms_backward(p, dkv, s->kv2, WD_DIT_BLOCK_CROSS_NORM_K, NULL, text_rows, 2 * width);
 
-    cross_query(p, dq, d_o, q_norm); /* both are done with */
+    cross_query(p, dq, d_o, q_norm); /* d_o and q_norm serve as scratch */
     wd_linear_group group = group_of(p, WD_DIT_BLOCK_CROSS_K_W, WD_DIT_BLOCK_CROSS_K_B, 2);
     wd_linear_group_backward_weights(dkv, p->stream->ctx, &group, text_rows, p->c->queue);
     wd_linear_group_backward_input(p->grad->dctx, dkv, &group, WD_F32, 1, text_rows, p->c->queue);
@@ -159,7 +161,7 @@ static void self_attention(const pass *p)
     const wd_dit_rope *rope = &p->c->rope;
     int64_t rows = p->d.rows, width = p->d.width;
     void *dy = push(p, rows * width), *d_o = s->y1;
-    gate_backward(p, dy, s->y1, 2); /* y1 is done with, then */
+    gate_backward(p, dy, s->y1, 2); /* the last use of y1 */
     linear_backward(p, d_o, dy, s->o, WD_DIT_BLOCK_SELF_OUT_W, WD_DIT_BLOCK_SELF_OUT_B);
     wd_arena_pop(p->c->arena, dy);
     void *turned = push(p, rows * 3 * width); /* its third of v stays unused */
@@ -176,7 +178,7 @@ static void self_attention(const pass *p)
                  rope, rows, 3 * width);
 
     wd_linear_group group = group_of(p, WD_DIT_BLOCK_SELF_Q_W, WD_DIT_BLOCK_SELF_Q_B, 3);
-    void *n = d_o; /* d_o is done with; n in turn becomes dn */
+    void *n = d_o; /* d_o is no longer needed; n becomes dn later */
     wd_dit_block_modulate(n, s->x0, s->m, 0, p->c);
     wd_linear_group_backward_weights(dqkv, n, &group, rows, p->c->queue);
     wd_linear_group_backward_input(n, dqkv, &group, p->d.type, 0, rows, p->c->queue);

@@ -1,17 +1,15 @@
 /* One block, forward.
  *
- *     m = table + tp: shift, scale, gate of self-attention; the same three of the feed-forward part
- *     x += gate SELF(LN(x) (1 + scale) + shift)
- *     x += CROSS(LN(x) w + b, ctx)          (without cross_attn_norm: of x itself)
- *     x += gate FFN(LN(x) (1 + scale) + shift)
+ *     m = table + tp: shift, scale, gate of self-attention; shift, scale, gate of the feed-forward
+ * part x += gate SELF(LN(x) (1 + scale) + shift) x += CROSS(LN(x) w + b, ctx)          (without
+ * cross_attn_norm: of x itself) x += gate FFN(LN(x) (1 + scale) + shift)
  *
- * as WanTransformerBlock of diffusers. One pass serves all uses; what differs is where its parts
- * lie. A pass that keeps writes what backward wants to memory of its own, pushed part by part, so
- * that scratch of one part lies where the next one keeps; any other reuses scratch, works in place,
- * and never has more than max(4 D, D + E) of it per token. Both compute the same bits, but for one
- * thing: a pass for no gradient at all lets the product activate its result (GELU), before that was
- * rounded.
- */
+ * as WanTransformerBlock of diffusers. There is one code for passes with and without gradients,
+ * which differ in where they put their results. A pass that saves activations pushes memory for
+ * them part by part; the scratch of one part is where the next one saves. A pass without saving
+ * reuses scratch, works in place, and needs at most max(4 D, D + E) of it per token. Both compute
+ * the same bits, with one exception: in a pass without gradients the product applies GELU to its
+ * result before rounding it. */
 #include <assert.h>
 
 #include "nn/attention.h"
@@ -40,7 +38,7 @@ typedef struct pass {
     wd_dit_dims d;
     const wd_tensor *w;       /* weights by slot */
     const void *ctx;          /* [T, S, D] */
-    wd_dit_block_saved *keep; /* NULL: nothing is kept */
+    wd_dit_block_saved *keep; /* NULL: nothing is saved */
     float *m;                 /* [B, 6, D] */
     bool fused;               /* GELU within the product */
 } pass;
@@ -55,13 +53,13 @@ static void *push(const pass *p, int64_t count)
     return wd_dit_push(p->c, count, p->d.type);
 }
 
-/* A column of rows: `base` shifted by `width` elements. */
+/* The address `width` elements after `base`: another column of the same rows. */
 static void *column(const pass *p, const void *base, int64_t width)
 {
     return wd_dit_at(base, p->d.type, width);
 }
 
-/* y = x + branch gate; `gate`: row of the modulation, or -1 for none. */
+/* y = x + branch gate; `gate`: a row of the modulation; -1: no gate. */
 static void residual(const pass *p, void *y, const void *x, const void *branch, int gate)
 {
     wd_norm_shape shape = wd_dit_norm_shape(p->c, 6 * p->d.width);
@@ -104,7 +102,7 @@ static void keys_and_values(const pass *p, void *kv)
     wd_linear_group_forward(kv, p->ctx, &group, p->d.text_rows, p->c->queue);
 }
 
-/* In place. */
+/* x += CROSS(...), in place. */
 static void cross_attention(const pass *p, void *x)
 {
     const wd_dit_block_saved *keep = p->keep;
@@ -132,14 +130,14 @@ static void cross_attention(const pass *p, void *x)
     void *o = n; /* n is done with */
     wd_attention_forward(o, keep ? keep->lse2 : NULL, q_norm, k_norm, column(p, kv, width), &shape,
                          p->c->queue);
-    void *out = q_norm; /* is done with */
+    void *out = q_norm; /* q_norm is no longer needed */
     wd_linear_forward(out, width, o, layer(p, WD_DIT_BLOCK_CROSS_OUT_W, WD_DIT_BLOCK_CROSS_OUT_B),
                       rows, WD_ACT_NONE, p->c->queue);
     residual(p, x, x, out, -1);
     wd_arena_reset(p->c->arena, mark);
 }
 
-/* Returns the branch that x gets. */
+/* Returns the branch that the caller adds to x. */
 static void *feed_forward(const pass *p, const void *x)
 {
     const wd_dit_block_saved *keep = p->keep;
@@ -207,7 +205,7 @@ static pass begin(wd_dit_block_saved *keep, const wd_dit_stream *stream,
     return (pass){.c = context, .d = d, .w = weights->t, .ctx = stream->ctx, .keep = keep, .m = m};
 }
 
-/* All but the block's result, which comes to lie behind what is kept. */
+/* Computes and saves all but the block's result, which is pushed after them. */
 static void run_kept(const pass *p, const void *x0, const void *tp)
 {
     modulation(p, tp);

@@ -1,11 +1,11 @@
-/* The embedding: patches, time and text enter.
+/* The embedding of patches, time and text.
  *
  *     latents -> patches -> x
  *     timestep -> sinusoid -> linear, SiLU, linear (fp32) -> temb -> SiLU, linear -> tp
  *     text -> linear, GELU, linear -> ctx
  *
- * As WanTimeTextImageEmbedding of diffusers: the time embedder computes in fp32 whatever the
- * compute dtype; temb is rounded to that before anything uses it. */
+ * As WanTimeTextImageEmbedding of diffusers: the time embedder computes in fp32 for every compute
+ * dtype; temb is rounded to the compute dtype before it is used. */
 #include <assert.h>
 
 #include "nn/linear.h"
@@ -47,7 +47,8 @@ static void activate_backward(void *dy, const void *x, wd_dtype type, wd_act act
 
 /* ---- forward ---- */
 
-/* Each part of the embedding pushes what backward wants of it, whether it is kept or not. */
+/* Each part of the embedding pushes the activations of its backward pass, whether they are saved or
+ * not. */
 
 static void embed_image(wd_dit_stream *stream, wd_dit_embed_saved *s, const float *latents,
                         const wd_dit_stage *weights, const wd_dit_context *c)
@@ -206,7 +207,7 @@ static void projection_backward(const wd_dit_stage *dweights, const wd_dit_strea
     wd_arena_reset(c->arena, mark);
 }
 
-/* From dtemb down to the sinusoid, all in fp32. */
+/* Computes the gradients of the time embedder from dtemb, all in fp32. */
 static void time_backward(const wd_dit_stage *dweights, const float *dtemb,
                           const wd_dit_embed_saved *s, const wd_dit_stage *weights,
                           const wd_dit_context *c)

@@ -1,7 +1,6 @@
-/* What must not change a single bit of the transformer's results: checkpointing, other samples in
- * the batch, one text shared by all, a context that is given back, where weights lie, the number of
- * threads, and a device whose memory only its kernels can touch. And what a dry run says is what a
- * run uses. */
+/* The transformer's results have the same bits with checkpointing, other samples in the batch, one
+ * text shared by all, a freed context, another layout of weights, other numbers of threads, and on
+ * the guard device. A run uses exactly the memory that a dry run finds. */
 #include "wan/dit_harness.h"
 
 #include "test_preset.h"
@@ -36,7 +35,7 @@ static void same_results(const harness *h, const harness_inputs *in, const harne
             same(a->grad[i], b->grad[i], wd_tensor_count(&h->grad[i]), h->table.spec[i].name);
 }
 
-/* Opens the fixture twice, the second time in another way, and compares a whole training pass. */
+/* Opens the fixture on two devices, and compares a whole training pass. */
 static void compare_devices(wd_dtype dtype, harness_opener *opener, int threads)
 {
     harness a, b;
@@ -156,32 +155,32 @@ static void shared_text_is_repeated_text(void **state)
     }
 }
 
-/* Q, K and V as one product or as three. */
+/* Q, K and V may be one product or three. */
 static void layout_changes_nothing(void **state)
 {
     (void)state;
     for (int d = 0; d < 2; d++) {
-        harness flat, apart;
+        harness flat, gaps;
         harness_inputs in;
         harness_inputs_load(&in, fixture);
         harness_open(&flat, fixture, dtypes[d], wd_device_open_cpu, 2, HARNESS_FLAT);
-        harness_open(&apart, fixture, dtypes[d], wd_device_open_cpu, 2, HARNESS_APART);
+        harness_open(&gaps, fixture, dtypes[d], wd_device_open_cpu, 2, HARNESS_GAPS);
         harness_results a = harness_run(&flat, &in, (harness_mode){0});
-        harness_results b = harness_run(&apart, &in, (harness_mode){0});
+        harness_results b = harness_run(&gaps, &in, (harness_mode){0});
         same_results(&flat, &in, &a, &b);
         assert_true(a.totals.launches < b.totals.launches);
         harness_results_free(&a);
         harness_results_free(&b);
-        /* Backward adds up what Q, K and V give their input in another order. */
+        /* Backward adds the gradients of Q's, K's and V's common input in another order. */
         a = harness_run(&flat, &in, (harness_mode){.backward = true});
-        b = harness_run(&apart, &in, (harness_mode){.backward = true});
+        b = harness_run(&gaps, &in, (harness_mode){.backward = true});
         double tolerance = dtypes[d] == WD_F32 ? 1e-5 : 0.02;
         int64_t count = in.shape.samples * pixels_of(&in.shape) * flat.config.in_channels;
         assert_true(wd_test_rel_error(a.dlatents, b.dlatents, count) < tolerance);
         harness_results_free(&a);
         harness_results_free(&b);
         harness_close(&flat);
-        harness_close(&apart);
+        harness_close(&gaps);
         harness_inputs_free(&in);
     }
 }
@@ -212,7 +211,7 @@ static void dry_run_is_exact(void **state)
         }
 }
 
-/* A pass keeps what wan/dit.h says per block, and no more: of the 1.3B model with 8 blocks, at
+/* A pass saves no more per block than wan/dit.h says: with the 1.3B model with 8 blocks, at
  * 512x512 with 512 text tokens in fp32, training needs less than 1.3 GB beside weights, gradients
  * and moments. Measured by a dry run. */
 static void activations_are_few(void **state)

@@ -20,7 +20,7 @@ bool wd_dit_file_detect(wd_dit_file *file, const wd_safetensors *set)
     return wd_naming_detect(&file->naming, set, WD_COMPONENT_TRANSFORMER, NULL);
 }
 
-/* Extent `i` of a tensor that must have `ndim` of them. */
+/* Reads extent `i` of a tensor that must have `ndim` dimensions. */
 static wd_status extent(int64_t *out, const wd_dit_file *file, const char *name, int ndim, int i,
                         wd_err *err)
 {
@@ -71,7 +71,8 @@ static wd_status config_of_shapes(wd_dit_config *c, wd_dit_file *file, wd_err *e
     return WD_OK;
 }
 
-/* The configuration in the file's metadata, or in config.json beside it; NULL: there is none. */
+/* Finds the configuration in the file's metadata, or in a config.json in its folder; *out NULL:
+ * there is none. */
 static wd_status find_config(json_t **out, const wd_dit_file *file, const char *where, wd_err *err)
 {
     char path[WD_PATH_MAX];
@@ -83,7 +84,7 @@ static wd_status find_config(json_t **out, const wd_dit_file *file, const char *
     WD_TRY(wd_json_load(out, path, err));
     const char *name = json_string_value(json_object_get(*out, "_class_name"));
     if (name && !strcmp(name, "WanTransformer3DModel")) return WD_OK;
-    json_decref(*out); /* it belongs to something else */
+    json_decref(*out); /* it is the configuration of another component */
     *out = NULL;
     return WD_OK;
 }
@@ -97,7 +98,7 @@ static wd_status read_config(wd_dit_file *file, wd_err *err)
     file->heads_known = true;
     if (!json) {
         WD_TRY(config_of_shapes(&shapes, file, err));
-        json = wd_dit_config_json(&shapes); /* its reader knows what sizes are possible */
+        json = wd_dit_config_json(&shapes); /* the reader of configurations checks the sizes */
         if (!json) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory", where);
     }
     wd_status status = wd_dit_config_read(&file->config, json, where, err);

@@ -1,6 +1,6 @@
-/* What the transformer's tests share: a fixture's model and inputs on a device, one pass over them,
- * its results on the host. Everything goes to and from the device by copies, so that the guard
- * device may run it, too. */
+/* Functions of the transformer's tests: a fixture's model and inputs on a device, one pass, its
+ * results on the host. All data is copied to and from the device, so that the tests run on the
+ * guard device, too. */
 #ifndef WD_WAN_DIT_HARNESS_H
 #define WD_WAN_DIT_HARNESS_H
 
@@ -10,9 +10,9 @@
 #include "wan/config.h"
 #include "wan/dit.h"
 
-/* Where weights lie: one behind the other in table order, as flat parameters do, so that Q, K and V
- * touch; or with a gap behind each. */
-typedef enum harness_layout { HARNESS_FLAT, HARNESS_APART } harness_layout;
+/* The layout of weights: adjacent in table order, as in flat parameters, so that Q, K and V are one
+ * block; or with a gap after each. */
+typedef enum harness_layout { HARNESS_FLAT, HARNESS_GAPS } harness_layout;
 
 typedef wd_status harness_opener(wd_device **out, int threads, wd_err *err);
 
@@ -65,7 +65,7 @@ static inline void *harness_alloc(wd_device *device, size_t bytes)
     return out;
 }
 
-/* `count` values to the device, rounded to `type`. */
+/* Copies `count` values to the device, rounded to `type`. */
 static inline void harness_put(wd_queue *queue, void *to, const float *from, wd_dtype type,
                                int64_t count)
 {
@@ -82,7 +82,7 @@ static inline void harness_put(wd_queue *queue, void *to, const float *from, wd_
     wd_free(staging);
 }
 
-/* And back, as a new host array. */
+/* Copies `count` values to a new host array of fp32. */
 static inline float *harness_get(wd_queue *queue, const void *from, wd_dtype type, int64_t count)
 {
     size_t bytes = (size_t)count * wd_dtype_bytes(type);
@@ -98,10 +98,10 @@ static inline float *harness_get(wd_queue *queue, const void *from, wd_dtype typ
 
 /* ---- model ---- */
 
-/* Views of all weights and gradients, and the blocks they lie in, not filled. */
+/* Allocates the blocks of weights and gradients, and sets the views; values are not set. */
 static inline void harness_layout_tensors(harness *h, harness_layout layout)
 {
-    size_t gap = layout == HARNESS_APART ? 192 : 0, w = 0, g = 0;
+    size_t gap = layout == HARNESS_GAPS ? 192 : 0, w = 0, g = 0;
     h->weight = harness_host((size_t)h->table.count * sizeof *h->weight);
     h->grad = harness_host((size_t)h->table.count * sizeof *h->grad);
     for (int64_t i = 0; i < h->table.count; i++) {
@@ -125,7 +125,7 @@ static inline void harness_layout_tensors(harness *h, harness_layout layout)
     }
 }
 
-/* A model without values on a device of the caller's. */
+/* Opens a model without values on the caller's device. */
 static inline void harness_open_empty(harness *h, const wd_dit_config *config, wd_dtype dtype,
                                       wd_device *device, harness_layout layout)
 {
@@ -136,7 +136,7 @@ static inline void harness_open_empty(harness *h, const wd_dit_config *config, w
     harness_layout_tensors(h, layout);
 }
 
-/* The fixture's model. */
+/* Opens the fixture's model. */
 static inline void harness_open(harness *h, const char *fixture, wd_dtype dtype,
                                 harness_opener *opener, int threads, harness_layout layout)
 {
@@ -309,7 +309,7 @@ static inline void harness_pass(const harness *h, const harness_io *io, const ha
 
 static inline harness_results harness_run(harness *h, const harness_inputs *in, harness_mode mode);
 
-/* The same pass on a dry device: what it needs. */
+/* Runs the pass on a dry device, to find the memory that it needs. */
 static inline harness_results harness_plan(const harness *h, const harness_inputs *in,
                                            harness_mode mode)
 {

@@ -1,7 +1,7 @@
-/* The head: norm modulated by temb alone, output layer, patches back to a picture.
+/* The head: a norm modulated by temb alone, the output layer, and unpatchify.
  *
- * Its modulation has two rows, shift and scale, both of which get the same temb added; they are
- * kept as two planes [2, B, D]. */
+ * Its modulation has two rows, shift and scale, to both of which temb is added; they are stored as
+ * two planes [2, B, D]. */
 #include "nn/linear.h"
 #include "wan/dit_impl.h"
 
@@ -25,7 +25,7 @@ static void norm(void *n, const void *x, const float *m, const wd_dit_context *c
     wd_modulate_forward(n, x, m, m + c->shape.samples * shape.width, &shape, c->queue);
 }
 
-/* [2, B, D], new in the arena. */
+/* Pushes and computes the modulation [2, B, D]. */
 static float *modulation(const wd_dit_stream *stream, const wd_dit_stage *weights,
                          const wd_dit_context *c)
 {
@@ -75,7 +75,7 @@ void wd_dit_head_patches(void *patches, void *normed, const wd_dit_stream *strea
 {
     const size_t mark = wd_arena_mark(c->arena);
     norm(normed, stream->x, modulation(stream, weights, c), c);
-    wd_arena_reset(c->arena, mark); /* its modulation is done with */
+    wd_arena_reset(c->arena, mark); /* frees the modulation */
     project(patches, normed, weights, c);
 }
 

@@ -1,4 +1,4 @@
-/* What the files of the transformer share. Private to src/wan/dit*.c.
+/* Functions that the files of the transformer share. Private to src/wan/dit*.c.
  *
  * dit.c               sizes, streams and their gradients
  * dit_rope.c          rotation tables
@@ -7,9 +7,9 @@
  * dit_block_forward.c, dit_block_backward.c
  * dit_head.c          the last stage, forward and backward
  *
- * Temporaries are pushed on the context's arena and given back by a reset to a mark. Two that are
- * never alive together share memory where the code says so: at the real sizes a [B, L, D] is worth
- * it. */
+ * Temporaries are pushed on the context's arena and given back by a reset to a mark. Where a
+ * comment says so, two temporaries share memory because they are never used at the same time: at
+ * real sizes every [B, L, D] counts. */
 #ifndef WD_WAN_DIT_IMPL_H
 #define WD_WAN_DIT_IMPL_H
 
@@ -36,10 +36,11 @@ static inline void *wd_dit_at(const void *base, wd_dtype type, int64_t i)
     return (char *)base + i * (int64_t)wd_dtype_bytes(type);
 }
 
-/* Of the stream's rows; modulation vectors `stride` elements apart. */
+/* The shape of norms over the stream's rows, with modulation vectors `stride` elements apart. */
 wd_norm_shape wd_dit_norm_shape(const wd_dit_context *context, int64_t stride);
 
-/* Of `rows` rows of queries or keys, `stride` elements apart, under the weight `w`. */
+/* The shape of the RMS norm with weight `w` over `rows` rows of queries or keys, `stride` elements
+ * apart. */
 wd_rms_shape wd_dit_rms_shape(const wd_dit_context *context, const wd_tensor *w, int64_t rows,
                               int64_t stride);
 wd_attention_shape wd_dit_self_shape(const wd_dit_context *context);  /* q, k, v in rows of 3 D */
@@ -53,8 +54,8 @@ void wd_dit_cast(void *to, const void *from, wd_dtype to_type, wd_dtype from_typ
 
 /* ---- patches: [B, L, C pf ph pw] ---- */
 
-/* Order of a patch's features: the embedding wants the channel slowest (as PyTorch flattens a
- * convolution's weight), the head gives it fastest. */
+/* The order of a patch's features: in the embedding the channel is slowest (as PyTorch flattens a
+ * convolution's weight), in the head's output it is fastest. */
 typedef enum wd_dit_patch_order {
     WD_DIT_CHANNEL_SLOWEST,
     WD_DIT_CHANNEL_FASTEST
@@ -75,17 +76,17 @@ void wd_dit_unpatchify(void *latents, /* = */
 
 /* ---- blocks ---- */
 
-/* y = RMS norm of x under the weight `w`, turned by `rope` (NULL: not); rows of both lie `stride`
- * elements apart. y may be x. */
+/* y = RMS norm of x with weight `w`, rotated by `rope` unless it is NULL; rows of x and y are
+ * `stride` elements apart. y may be x. */
 void wd_dit_block_rms(void *y, const void *x, const wd_tensor *w, const wd_dit_rope *rope,
                       int64_t rows, int64_t stride, const wd_dit_context *context);
 
-/* n = LN(x) (1 + scale) + shift, which are rows first and first + 1 of the modulation m [B, 6, D].
- */
+/* n = LN(x) (1 + scale) + shift; shift and scale are rows first and first + 1 of the modulation m
+ * [B, 6, D]. */
 void wd_dit_block_modulate(void *n, const void *x, const float *m, int first,
                            const wd_dit_context *context);
 
-/* The forward pass from saved->x0 again, to keep the rest of `saved` but x3. */
+/* Runs the forward pass from saved->x0 again, to fill all of `saved` but x3. */
 void wd_dit_block_again(wd_dit_block_saved *saved, const wd_dit_stream *stream,
                         const wd_dit_stage *weights, const wd_dit_context *context);
 

@@ -1,8 +1,9 @@
-/* Latents to patches and back: a permutation, launched once per pixel of a patch. So the longest
- * runs are channels or columns, not the two pixels side by side. */
+/* Latents to patches and back. The permutation is launched once per pixel position in a patch, so
+ * that its inner loop runs over channels or columns, and not over the two neighbouring pixels of a
+ * patch. */
 #include "wan/dit_impl.h"
 
-/* One side of the copy. */
+/* The source or the target of the copy. */
 typedef struct side {
     void *data;
     wd_dtype type;
@@ -36,7 +37,7 @@ static side patch_side(void *patches, const wd_dit_patch_layout *layout, const w
                   .pixel = {patch[1] * patch[2] * pixel, patch[2] * pixel, pixel}};
 }
 
-/* The address of pixel (f, y, x) of the first patch. */
+/* The address of pixel (f, y, x) in the first patch. */
 static void *at_pixel(const side *s, int64_t f, int64_t y, int64_t x)
 {
     return wd_dit_at(s->data, s->type, f * s->pixel[0] + y * s->pixel[1] + x * s->pixel[2]);

@@ -1,19 +1,19 @@
-/* Rotation tables (RoPE) of one latent size, as diffusers' WanRotaryPosEmbed makes them: angles in
- * float64, cosines and sines rounded to fp32 once. Of the K / 2 pairs of a head the last K / 6 turn
- * with the column, as many before them with the row, the rest (first) with the frame. */
+/* Rotation tables (RoPE) of one latent size, as in diffusers' WanRotaryPosEmbed: angles in float64,
+ * cosines and sines rounded to fp32 once. Of the K / 2 pairs of a head the last K / 6 rotate with
+ * the column, the K / 6 before them with the row, and the first ones with the frame. */
 #include <math.h>
 
 #include "core/memory.h"
 #include "wan/dit_impl.h"
 
-/* Pairs of each axis: frame, row, column. */
+/* The number of pairs for each axis: frame, row, column. */
 static void axis_pairs(int64_t pairs[3], int64_t head_dim)
 {
     pairs[1] = pairs[2] = head_dim / 6;
     pairs[0] = head_dim / 2 - pairs[1] - pairs[2];
 }
 
-/* One token: cos, sin [K / 2]. */
+/* Computes cos, sin [K / 2] of one token. */
 static void fill_token(float *cosines, float *sines, const int64_t position[3],
                        const int64_t pairs[3])
 {

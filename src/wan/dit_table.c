@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/require.h"
 
-/* Extents that shapes are made of. */
+/* The extents that occur in shapes. */
 typedef enum extent { ONE, TWO, SIX, D, D6, E, FREQ, TEXT, IN, PF, PH, PW, OUT, EXTENTS } extent;
 
 typedef struct shape {
@@ -61,8 +61,8 @@ static const shape head_shapes[WD_DIT_HEAD_SLOTS] = {
     [WD_DIT_HEAD_PROJ_B] = {1, {OUT}},
 };
 
-/* `_keep_in_fp32_modules` of WanTransformer3DModel, matched as diffusers does: with whole
- * components of the name, so norm_q is none of them. */
+/* `_keep_in_fp32_modules` of WanTransformer3DModel, matched as in diffusers with whole components
+ * of the name, so norm_q does not match. */
 static bool is_island(const char *name)
 {
     static const char *const islands[] = {"rope",  "time_embedder", "scale_shift_table",

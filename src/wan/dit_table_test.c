@@ -65,8 +65,8 @@ static void slots_find_their_lines(void **state)
     wd_dit_table_close(&table);
 }
 
-/* The table is the checkpoint: every line but those that may miss, and no other; islands are F32 in
- * files that diffusers wrote in bf16. */
+/* A checkpoint has every line of the table but those that may miss, and no other tensor; keep_f32
+ * tensors are F32 in files that diffusers wrote in bf16. */
 static void agrees_with_checkpoints(void **state)
 {
     (void)state;

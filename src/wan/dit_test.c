@@ -2,7 +2,7 @@
 #include "wan/dit_harness.h"
 
 /* Relative L2 error per tensor. fp32 sums of another order differ by about 1e-6; bf16 has 8 bits,
- * and the errors of two implementations are as far apart as each is from fp32. */
+ * and two implementations differ from each other as much as each from fp32. */
 static const double forward_tolerance = 2e-5, grad_tolerance = 1e-4, bf16_tolerance = 1.5e-2;
 
 static const char *const fixtures[] = {"dit-image", "dit-head128", "dit-video"};
@@ -57,7 +57,7 @@ static void fp32_agrees(void **state)
 
 /* ---- padding ---- */
 
-/* Leaves one row of the padding that the fixtures' texts end in, to stand for all of it. */
+/* Keeps one row of the padding at the end of the fixtures' texts, which represents all of it. */
 static void trim_text(harness_inputs *in, int64_t text_dim)
 {
     wd_dit_shape *s = &in->shape;
@@ -74,7 +74,8 @@ static void trim_text(harness_inputs *in, int64_t text_dim)
                 (size_t)(s->text_tokens * text_dim) * sizeof *in->text);
 }
 
-/* The gradient of all rows becomes that of those that are left: the last gets the padding's sum. */
+/* Converts the gradient of all rows to that of the remaining rows: the last row gets the sum over
+ * the padding. */
 static void fold_gradient(float *dtext, int64_t all, const wd_dit_shape *s, int64_t text_dim)
 {
     for (int64_t t = 0; t < s->texts; t++)
@@ -135,7 +136,7 @@ static void padding_may_be_left_out(void **state)
 
 /* ---- bf16 ---- */
 
-/* Forward in `dtype`; *count gets the elements. */
+/* Runs forward in `dtype`; *count is set to the number of elements. */
 static float *forward(const char *fixture, wd_dtype dtype, int64_t *count)
 {
     harness h;
@@ -153,7 +154,8 @@ static float *forward(const char *fixture, wd_dtype dtype, int64_t *count)
     return sample;
 }
 
-/* bf16 is near the reference's bf16, and as far from fp32 as that is: it is really used. */
+/* bf16 results are near the reference's bf16, and as far from fp32 as these, so bf16 is really
+ * used. */
 static void bf16_agrees(void **state)
 {
     (void)state;
@@ -178,7 +180,7 @@ static void bf16_agrees(void **state)
     }
 }
 
-/* Gradients in bf16 point where those of fp32 do. */
+/* Gradients in bf16 have the direction of those in fp32. */
 static void bf16_grads_are_near(void **state)
 {
     (void)state;
@@ -204,7 +206,7 @@ static void bf16_grads_are_near(void **state)
     harness_close(&h);
 }
 
-/* A picture larger than the model has positions for is refused. */
+/* A picture with more positions than rope_max_seq_len is refused. */
 static void too_large_is_refused(void **state)
 {
     (void)state;
@@ -222,10 +224,8 @@ static void too_large_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32_agrees),
-        cmocka_unit_test(padding_may_be_left_out),
-        cmocka_unit_test(bf16_agrees),
-        cmocka_unit_test(bf16_grads_are_near),
+        cmocka_unit_test(fp32_agrees),          cmocka_unit_test(padding_may_be_left_out),
+        cmocka_unit_test(bf16_agrees),          cmocka_unit_test(bf16_grads_are_near),
         cmocka_unit_test(too_large_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 
 typedef struct tally {
     int64_t tensors, parameters;
-    int64_t bytes, bytes_bf16, bytes_f32; /* as stored, and as loaded */
+    int64_t bytes, bytes_bf16, bytes_f32; /* as stored, loaded as bf16, loaded as fp32 */
 } tally;
 
 static void add(tally *to, const wd_tensor *tensor, const wd_tensor_spec *spec)
@@ -30,7 +30,7 @@ static wd_status no_memory(wd_err *err)
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the description of a model");
 }
 
-/* Puts a new value into an object; NULL values (no memory) are an error. */
+/* Puts a new value into an object; a NULL value means that there was no memory. */
 static wd_status put(json_t *object, const char *key, json_t *value, wd_err *err)
 {
     return value && json_object_set_new(object, key, value) == 0 ? WD_OK : no_memory(err);
@@ -56,7 +56,7 @@ static wd_status append_stage(json_t *stages, const char *name, const tally *t, 
     return put_tally(stage, t, err);
 }
 
-/* What a stage of a component's table is called. */
+/* The name of a stage of a component's table. */
 static void stage_name(char out[64], wd_component component, int stage, int stages)
 {
     bool vae = component == WD_COMPONENT_VAE, text = component == WD_COMPONENT_TEXT_ENCODER;
@@ -70,15 +70,15 @@ static void stage_name(char out[64], wd_component component, int stage, int stag
         snprintf(out, 64, "%s %d", text ? "layer" : "block", stage - 1);
 }
 
-/* A tensor that only repeats another one under its second name. */
+/* Whether a tensor repeats another one under a second name. */
 static bool is_repeated(const wd_safetensors *set, const char *name)
 {
     return !strcmp(name, "encoder.embed_tokens.weight") &&
            wd_safetensors_find(set, "shared.weight");
 }
 
-/* What a set's tensors add up to, by dtype and in all. Those of `table` only, if there is one; by
- * way of `file` where names are not diffusers'. */
+/* Puts the sums over a set's tensors, by dtype and in total. `table`, if not NULL, selects the
+ * tensors; `file`, if not NULL, translates names that are not diffusers'. */
 static wd_status put_weights(json_t *to, const wd_safetensors *set, const wd_tensor_table *table,
                              const wd_dit_file *file, wd_component component, wd_err *err)
 {
@@ -218,7 +218,7 @@ static wd_status put_tensors(json_t *tree, const wd_safetensors *set, wd_err *er
     return put_weights(tree, set, NULL, NULL, WD_COMPONENT_COUNT, err);
 }
 
-/* One of the files that a transformer is spread over: "...-00001-of-00014.safetensors". */
+/* Whether the file is a shard: "...-00001-of-00014.safetensors". */
 static bool is_shard(const char *path)
 {
     enum { TAIL = sizeof "-00001-of-00014.safetensors" - 1 };

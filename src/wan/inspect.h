@@ -1,4 +1,4 @@
-/* What a model folder, a Hub id or one safetensors file has in it, as data and as text.
+/* Describes the content of a model folder, a Hub id or a safetensors file, as JSON and as text.
  *
  * The tree (all counts are integers, all sizes bytes):
  *   path, kind ("pipeline", "component", "transformer file", "file"), class
@@ -6,13 +6,13 @@
  *       with weights:
  *       files, tensors, parameters, bytes_on_disk,
  *       dtypes { <dtype> { tensors, parameters, bytes } },
- *       bytes_in_memory { stored, bfloat16 (fp32 islands kept), float32 },
+ *       bytes_in_memory { stored, bfloat16 (keep_f32 tensors in fp32), float32 },
  *       stages [ { name, tensors, parameters, bytes } ] } }
  *   of a pipeline, also: parameters, bytes_on_disk, prompt_tokens, default_height, default_width,
  *       size_multiple, boundary_ratio (or null), expand_timesteps
  *   of a transformer file, also: naming ("diffusers" or "original"), prefix
  *   of another file: tensor_list [ { name, dtype, shape } ]
- * A damaged or foreign checkpoint is an error, as it is when it is used. */
+ * A damaged or unsupported checkpoint is the same error as when a job uses it. */
 #ifndef WD_WAN_INSPECT_H
 #define WD_WAN_INSPECT_H
 
@@ -25,7 +25,7 @@
 wd_status wd_inspect_tree(json_t **out, const char *name, const wd_pipeline_parts *parts,
                           wd_err *err);
 
-/* The tree as tables for a terminal. *out is the caller's to wd_free. */
+/* Formats the tree as tables for a terminal. The caller frees *out with wd_free. */
 wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* Fuzz target: any bytes as a model's folder and as single files, described as `inspect` does, as a
- * tree and as text. No text has what a terminal obeys. */
+ * tree and as text. The text has no character that a terminal obeys. */
 #include "fuzzing.h"
 
 #include "core/memory.h"

@@ -131,7 +131,7 @@ static void refuses_as_use_would(void **state)
     wd_test_refused(wd_inspect_tree(&tree, root, NULL, &err), &err, WD_BAD_FORMAT, "5 bytes long");
 }
 
-/* Keys, values and names of any length are cut, and what a terminal would obey is not printed. */
+/* Long keys, values and names are cut, and characters that a terminal obeys are not printed. */
 static void hostile_configurations_are_only_text(void **state)
 {
     (void)state;
@@ -144,9 +144,8 @@ static void hostile_configurations_are_only_text(void **state)
         char key[LONG + 1];
         memset(key, 'k', length);
         key[length] = '\0';
-        config = json_pack("{s:s, s:s, s:s, s:s}", "_class_name",
-                           "FlowMatchEulerDiscreteScheduler", key, key, "escape",
-                           "\x1b]0;title\x07", "turned", "\xe2\x80\xae");
+        config = json_pack("{s:s, s:s, s:s, s:s}", "_class_name", "FlowMatchEulerDiscreteScheduler",
+                           key, key, "escape", "\x1b]0;title\x07", "turned", "\xe2\x80\xae");
         written = json_dumps(config, 0);
         wd_test_write(root, "scheduler_config.json", written);
         wd_test_ok(wd_inspect_tree(&tree, root, NULL, &err), &err);
@@ -164,7 +163,7 @@ static void hostile_configurations_are_only_text(void **state)
     }
 }
 
-/* Its name is shorter than the end of a shard's name, which is looked for in it. */
+/* The name of the file is shorter than the suffix of a shard's name. */
 static void a_short_name_is_read_within_its_bounds(void **state)
 {
     (void)state;

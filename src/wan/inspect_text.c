@@ -1,4 +1,4 @@
-/* The text of `inspect`: see wan/inspect.h. Reads nothing but the tree. */
+/* The text of `inspect`: see wan/inspect.h. It is made from the tree alone. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static const char *text(const json_t *object, const char *key)
     return value ? value : "";
 }
 
-/* 1418996800 as "1,418,996,800". */
+/* Formats 1418996800 as "1,418,996,800". */
 static const char *grouped(char out[32], int64_t value)
 {
     char digits[24];
@@ -37,7 +37,7 @@ static const char *grouped(char out[32], int64_t value)
     return out;
 }
 
-/* Bytes in the unit that leaves one to three digits before the point: "2.84 GB". */
+/* Formats bytes in the unit with one to three digits before the point: "2.84 GB". */
 static const char *sized(char out[32], int64_t bytes)
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
@@ -89,7 +89,7 @@ static void say_components(wd_page *p, const json_t *components)
 
 static bool same_stage(const json_t *a, const json_t *b)
 {
-    /* "block 3" and "block 4": the same but for the number */
+    /* "block 3" and "block 4" differ only in the number */
     size_t n = strcspn(text(a, "name"), "0123456789");
     return a && b && n && !strncmp(text(a, "name"), text(b, "name"), n) && text(a, "name")[n] &&
            text(b, "name")[n] && number(a, "tensors") == number(b, "tensors") &&
@@ -97,7 +97,7 @@ static bool same_stage(const json_t *a, const json_t *b)
            number(a, "bytes") == number(b, "bytes");
 }
 
-/* The layer table; runs of equal stages are one line. */
+/* Prints the table of stages; a run of equal stages is one line. */
 static void say_stages(wd_page *p, const char *component, const json_t *stages)
 {
     char name[96], a[32], b[32];
@@ -119,7 +119,8 @@ static void say_stages(wd_page *p, const char *component, const json_t *stages)
     }
 }
 
-/* Keys and values of a configuration, a few to a line; names of classes and versions left out. */
+/* Prints keys and values of a configuration, several per line, without names of classes and
+ * versions. */
 static void say_config(wd_page *p, const char *component, const json_t *config)
 {
     enum { COLUMNS = 96 };

@@ -1,13 +1,13 @@
-/* Tensor names: see wan/names.h. The pairs are what diffusers' convert_wan_to_diffusers.py amounts
- * to for text-to-video models. Mind norm2 and norm3: the affine norm before cross-attention is
- * norm2 in diffusers and norm3 in the original; the others have no parameters. */
+/* Tensor names: see wan/names.h. The pairs are those of diffusers' convert_wan_to_diffusers.py for
+ * text-to-video models. Note that the affine norm before cross-attention is norm2 in diffusers and
+ * norm3 in the original; the other norms have no parameters. */
 #include "wan/names.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct pair {
-    const char *diffusers, *original; /* whole names, or beginnings if they end with a dot */
+    const char *diffusers, *original; /* whole names, or prefixes if they end with a dot */
 } pair;
 
 static const pair outside[] = {
@@ -21,7 +21,7 @@ static const pair outside[] = {
     {"scale_shift_table", "head.modulation"},
 };
 
-/* Behind "blocks.<i>.". */
+/* Names after "blocks.<i>.". */
 static const pair in_block[] = {
     {"scale_shift_table", "modulation"},     {"attn1.to_q.", "self_attn.q."},
     {"attn1.to_k.", "self_attn.k."},         {"attn1.to_v.", "self_attn.v."},
@@ -33,8 +33,8 @@ static const pair in_block[] = {
     {"ffn.net.0.proj.", "ffn.0."},           {"ffn.net.2.", "ffn.2."},
 };
 
-/* Writes `block` and the original name of what `name` is within it: replaces what it begins with,
- * and keeps "weight" or "bias" behind that. */
+/* Writes `block` followed by the original name of `name`: the prefix of `name` is replaced by its
+ * pair, and "weight" or "bias" after it stays. */
 static bool translate(char *out, size_t bytes, const char *name, const pair *pairs, size_t count,
                       const char *block, int block_length)
 {

@@ -1,26 +1,25 @@
-/* Names of tensors: those of diffusers and transformers, which this program works with, and those
- * of the original release, which ComfyUI and others read. Shapes and values are the same under
- * both. */
+/* Names of tensors: those of diffusers and transformers, which this program uses, and those of the
+ * original release, which ComfyUI and others read. Shapes and values are the same in both. */
 #ifndef WD_WAN_NAMES_H
 #define WD_WAN_NAMES_H
 
 #include "wan/config.h"
 
 /* Writes the original name of a tensor into `out`, cut to `bytes` (WD_TENSOR_NAME_MAX is enough).
- * False: the name is none that a text-to-video transformer has. */
+ * False: no text-to-video transformer has a tensor of this name. */
 bool wd_names_to_original(char *out, size_t bytes, const char *diffusers_name);
 
-/* The same for a tensor of the text encoder, whose diffusers name is that of transformers:
+/* Does this for a tensor of the text encoder, whose diffusers name is that of transformers:
  * "shared.weight" is "token_embedding.weight" in the original (wan/modules/t5.py). */
 bool wd_names_umt5_to_original(char *out, size_t bytes, const char *transformers_name);
 
-/* The same for a tensor of the VAE (wan/modules/vae.py, of the 2.2 layout vae2_2.py): what the
- * original calls a layer of the decoder follows from how many layers a level has. */
+/* Does this for a tensor of the VAE (wan/modules/vae.py, for the 2.2 layout vae2_2.py): the
+ * original name of a decoder's layer depends on the number of layers of a level. */
 bool wd_names_vae_to_original(char *out, size_t bytes, const char *diffusers_name,
                               const wd_vae_config *config);
 
-/* What other architecture a tensor of that name (either naming) belongs to: "a VACE model". NULL:
- * none that is known. */
+/* The other architecture to which a tensor of this name (in either naming) belongs, such as "a VACE
+ * model". NULL: no known one. */
 const char *wd_names_foreign(const char *name);
 
 #endif

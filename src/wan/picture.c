@@ -1,4 +1,4 @@
-/* From latents to pictures: see wan/picture.h. */
+/* Decoding of latents: see wan/picture.h. */
 #include "wan/picture.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include "core/progress.h"
 #include "wan/vae.h"
 
-/* Latent pixels decoded together: small pictures in batches. */
+/* The maximal number of latent pixels per call: small pictures are decoded in batches. */
 enum { LATENTS_PER_CALL_MAX = 64 * 64 };
 
 static void to_unit(float *image, int64_t count)

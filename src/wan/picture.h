@@ -1,19 +1,19 @@
-/* From latents to pictures: the end of the pipeline. */
+/* Decoding of latents to pictures, the last step of the pipeline. */
 #ifndef WD_WAN_PICTURE_H
 #define WD_WAN_PICTURE_H
 
 #include "dev/device.h"
 #include "wan/pipeline.h"
 
-/* Pixels [count, 3, H s, W s] in [0, 1] (host) of diffusion latents [count, C, 1, H, W] (host,
- * destroyed): un-normalises, decodes with the pipeline's VAE, which is loaded for this call only,
- * and maps [-1, 1] to [0, 1] as diffusers' postprocess_video does. */
+/* Computes pixels [count, 3, H s, W s] fp32 in [0, 1] (host) from diffusion latents [count, C, 1,
+ * H, W] fp32 (host, overwritten). It un-normalises, decodes with the pipeline's VAE, which is
+ * loaded for this call only, and maps [-1, 1] to [0, 1] as diffusers' postprocess_video does. */
 wd_status wd_pictures_decode(float *image, float *latents, int64_t count, int64_t height,
                              int64_t width, const wd_pipeline *pipeline, wd_queue *queue,
                              wd_err *err);
 
-/* WD_NOT_FINITE where one of the values of pictures [first, first + count), `each` values per
- * picture, is not finite. `what` names the values ("latents"), `from` where they come from. */
+/* Checks the values of pictures [first, first + count), `each` values per picture: WD_NOT_FINITE if
+ * one is not finite. The error calls the values `what` ("latents") and their origin `from`. */
 wd_status wd_pictures_check(const float *values, int64_t first, int64_t count, int64_t each,
                             const char *what, const char *from, wd_err *err);
 

@@ -17,7 +17,7 @@ enum { SIZE_MULTIPLE_DEFAULT = 8 };
 
 static const struct {
     const char *folder, *config;
-    const char *classes[2]; /* that this program runs; the scheduler's reader has its own list */
+    const char *classes[2]; /* supported ones; the reader of schedulers has its own list */
 } components[WD_COMPONENT_COUNT] = {
     [WD_COMPONENT_TRANSFORMER] = {"transformer", "config.json", {"WanTransformer3DModel"}},
     [WD_COMPONENT_TRANSFORMER_2] = {"transformer_2", "config.json", {"WanTransformer3DModel"}},
@@ -50,8 +50,8 @@ wd_status wd_pipeline_config_path(char out[WD_PATH_MAX], const wd_pipeline *p, w
     return wd_path_join(out, folder, components[c].config, err);
 }
 
-/* The class that model_index.json gives a component: an array [library, class]; both null, or no
- * such key: none. */
+/* Reads the class of a component in model_index.json: an array [library, class]. Nulls or an absent
+ * key mean that there is no such component. */
 static wd_status read_listed(wd_pipeline *p, wd_component c, const json_t *index, const char *where,
                              wd_err *err)
 {
@@ -116,7 +116,7 @@ out:
     return status;
 }
 
-/* The class that a component's own file states, for folders without model_index.json. */
+/* Takes the class from a component's own file, for folders without model_index.json. */
 static void take_class(wd_pipeline *p, wd_component c, const json_t *json)
 {
     const json_t *name = json_object_get(json, "_class_name");
@@ -219,7 +219,7 @@ wd_status wd_pipeline_read_component(wd_pipeline *p, wd_component c, const char 
     return status;
 }
 
-/* Components must fit together. */
+/* Checks that the sizes of the components agree. */
 static wd_status check_widths(const wd_pipeline *p, wd_err *err)
 {
     bool dit = p->has[WD_COMPONENT_TRANSFORMER] || p->has[WD_COMPONENT_TRANSFORMER_2];
@@ -245,7 +245,7 @@ wd_component wd_pipeline_component_of(const char *class_name, const char *model_
     return WD_COMPONENT_COUNT;
 }
 
-/* A folder that is not above components: that of a component itself, or something else. */
+/* Opens a folder without components in subfolders: it may be the folder of a component itself. */
 static wd_status open_bare(wd_pipeline *p, wd_err *err)
 {
     static const wd_component own_name[] = {WD_COMPONENT_TOKENIZER, WD_COMPONENT_SCHEDULER};
@@ -255,7 +255,7 @@ static wd_status open_bare(wd_pipeline *p, wd_err *err)
         "-Diffusers";
     json_t *json = NULL;
     p->bare = true;
-    for (int i = 0; i < 2; i++) { /* their configuration's name tells what they are */
+    for (int i = 0; i < 2; i++) { /* the name of the configuration file tells the component */
         WD_TRY(wd_pipeline_config_path(path, p, own_name[i], err));
         p->has[own_name[i]] = wd_path_exists(path);
         if (p->has[own_name[i]]) return wd_pipeline_read_component(p, own_name[i], path, err);
@@ -350,6 +350,6 @@ int64_t wd_pipeline_size_multiple(const wd_pipeline *p)
 {
     const int64_t height = p->dit.patch[1], width = p->dit.patch[2];
     int64_t patch = 1;
-    while (height && width && (patch % height || patch % width)) patch++; /* of at most 64 each */
+    while (height && width && (patch % height || patch % width)) patch++; /* both are at most 64 */
     return wd_pipeline_vae_scale(p) * patch;
 }

@@ -34,25 +34,25 @@ typedef struct wd_pipeline {
     bool bare; /* path is not above its only component's folder, but that folder itself */
     bool has[WD_COMPONENT_COUNT];    /* named by model_index.json, if there is one, and there */
     bool listed[WD_COMPONENT_COUNT]; /* named by model_index.json */
-    char class_name[WD_COMPONENT_COUNT][64]; /* as model_index.json or config.json says */
-    wd_dit_config dit;                       /* of transformer (transformer_2 must agree) */
+    char class_name[WD_COMPONENT_COUNT][64]; /* from model_index.json or config.json */
+    wd_dit_config dit;                       /* of transformer; transformer_2 must agree */
     wd_umt5_config umt5;
     wd_vae_config vae;
     wd_scheduler_config scheduler;
     double boundary_ratio; /* 0: one expert at all timesteps */
     bool expand_timesteps;
     /* Pixels: "sample_size" or "image_size" of model_index.json or transformer/config.json (a
-     * number or [height, width]), else the first "<width>x<height>" behind the word "sample" on a
-     * line of the model card (README.md), else WD_PIPELINE_DEFAULT_PIXELS: a picture's, also of a
-     * model whose videos are larger. */
+     * number or [height, width]), else the first "<width>x<height>" after the word "sample" on a
+     * line of the model card (README.md), else WD_PIPELINE_DEFAULT_PIXELS. This is the size of
+     * pictures, also of a model whose videos are larger. */
     int64_t default_height, default_width;
     int64_t default_steps;    /* of sampling: "<steps> steps" on that line of the card, else 20 */
-    double guidance_scale[2]; /* of each expert, as the model's authors use it; 5: unknown */
-    const char *negative_prompt; /* theirs, without what speaks against still pictures; "" */
+    double guidance_scale[2]; /* of each expert, as its authors recommend; 5: unknown */
+    const char *negative_prompt; /* the authors', less its words against still pictures; "": none */
     int64_t text_tokens; /* default text length: the tokenizer's model_max_length, at most 512 */
 } wd_pipeline;
 
-/* `name`: a folder or a Hub id. */
+/* Opens a pipeline; `name` is a folder or a Hub id. There is nothing to close. */
 wd_status wd_pipeline_open(wd_pipeline *out, const char *name, wd_err *err);
 
 /* The same with some components from elsewhere. `name` NULL: all that there is are the parts. Says
@@ -63,23 +63,25 @@ wd_status wd_pipeline_open_parts(wd_pipeline *out, const char *name, const wd_pi
 /* WD_NOT_FOUND, saying what is there, unless the pipeline has the component. */
 wd_status wd_pipeline_require(const wd_pipeline *pipeline, wd_component component, wd_err *err);
 
-/* The transformer, and the second expert wherever there should be one: a download that lacks it, or
- * lacks model_index.json, which says from which noise level on it is used, is an error. */
+/* Checks that the transformer exists, and the second expert if the model has one. A download that
+ * lacks the second expert, or model_index.json with the boundary between the experts, is an error.
+ */
 wd_status wd_pipeline_require_experts(const wd_pipeline *pipeline, wd_err *err);
 
-/* The tensor table of a component with weights. */
+/* Makes the tensor table of a component with weights; the caller closes it. */
 wd_status wd_pipeline_table_open(wd_tensor_table *out, const wd_pipeline *pipeline,
                                  wd_component component, wd_err *err);
 void wd_pipeline_table_close(wd_tensor_table *table, wd_component component);
 
-/* Maps a component's weights. Checks them against the component's tensor table: missing, other
- * shape, other dtype. Extra tensors: refused by name if they belong to another architecture (image
- * embedder, VACE, added k/v projections), else a warning in the log. */
+/* Maps a component's weights. A missing tensor, another shape or another dtype than the tensor
+ * table has is an error. Tensors that the table lacks are an error if they belong to another
+ * architecture (image embedder, VACE, added k/v projections), else a warning in the log. The caller
+ * closes *out. */
 wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
                                    wd_component component, wd_err *err);
 
-/* Opens a component's weights and closes them again; of the transformer, those of all experts that
- * are used. */
+/* Opens and closes the weights of a component, to check them; for the transformer those of all
+ * experts. */
 wd_status wd_pipeline_check_weights(const wd_pipeline *pipeline, wd_component component,
                                     wd_err *err);
 
@@ -99,7 +101,7 @@ wd_status wd_pipeline_tokenizer_open(wd_tokenizer **out, const wd_pipeline *pipe
 wd_status wd_pipeline_folder(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
                              wd_component component, wd_err *err);
 
-/* Its configuration file. */
+/* The path of a component's configuration file. */
 wd_status wd_pipeline_config_path(char out[WD_PATH_MAX], const wd_pipeline *pipeline,
                                   wd_component component, wd_err *err);
 

@@ -1,5 +1,5 @@
 /* Default picture sizes and sampling steps: see wan/pipeline_card.h. Wan's own files state none
- * (their cards speak of video); models made for one size say it in a configuration or on their
+ * (their cards describe video); models made for one size state it in a configuration or on their
  * card. */
 #include "wan/pipeline_card.h"
 
@@ -41,7 +41,7 @@ wd_status wd_pipeline_size_read(int64_t *height, int64_t *width, wd_json_reader 
     return WD_OK;
 }
 
-/* The next "<number>x<number>" of a text that ends with '\0' or a newline. */
+/* Finds the next "<number>x<number>" of a text that ends with '\0' or a newline. */
 static bool find_size(int64_t *height, int64_t *width, const char *text)
 {
     for (const char *p = text; *p && *p != '\n'; p++) {
@@ -50,7 +50,8 @@ static bool find_size(int64_t *height, int64_t *width, const char *text)
         long long w = strtoll(p, &end, 10);
         if (*end != 'x' || !isdigit((unsigned char)end[1])) continue;
         long long h = strtoll(end + 1, &last, 10);
-        if (*last == 'x' || !usable(w) || !usable(h)) continue; /* 17x512x512 is a video's */
+        if (*last == 'x' || !usable(w) || !usable(h))
+            continue; /* 17x512x512 is the size of a video */
         *width = w;
         *height = h;
         return true;
@@ -85,14 +86,14 @@ wd_status wd_pipeline_card_read(wd_pipeline *pipeline, wd_err *err)
     WD_TRY(wd_path_join(path, pipeline->path, "README.md", err));
     wd_status status = wd_file_read(&card, &bytes, path, CARD_BYTES_MAX, NULL);
     if (status == WD_OUT_OF_MEMORY) return wd_fail(err, status, "%s: no memory to read it", path);
-    if (status != WD_OK) return WD_OK; /* a model without a readable card is fine */
+    if (status != WD_OK) return WD_OK; /* a model need not have a readable card */
     for (const char *p = card; (p = strcasestr(p, word));) {
         bool begins = p == card || !(isalnum((unsigned char)p[-1]) || strchr("_-", p[-1]));
         bool ends = !(isalnum((unsigned char)p[length]) || p[length] == '_');
         p += length;
         if (!begins || !ends) continue;
         read_line(pipeline, p);
-        p += strcspn(p, "\n"); /* the rest of the line has been looked at */
+        p += strcspn(p, "\n"); /* the rest of the line was searched */
     }
     wd_free(card);
     return WD_OK;

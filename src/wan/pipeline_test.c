@@ -29,7 +29,7 @@ static void opens_wan_tiny(void **state)
                     WD_INVALID_ARGUMENT, "scheduler");
 }
 
-/* A folder with one component's subfolder is a pipeline as far as it goes. */
+/* A folder with the subfolder of one component can be opened. */
 static void opens_single_components(void **state)
 {
     (void)state;
@@ -292,7 +292,7 @@ static void default_sizes(void **state)
     }
 }
 
-/* How many tokens prompts may have, by the tokenizer: at least one, and at most what Wan takes. */
+/* The tokenizer limits the tokens of prompts: at least one, at most 512. */
 static void lengths_of_prompts(void **state)
 {
     (void)state;
@@ -324,8 +324,8 @@ static void lengths_of_prompts(void **state)
     }
 }
 
-/* A hostile card: the word that a size stands behind 140,000 times on one line. Were the line
- * looked through anew for each of them, this would take a minute; it takes milliseconds. */
+/* A hostile card has the word before a size 140,000 times on one line. Searching the line again for
+ * each word would take a minute; one pass takes milliseconds. */
 static void a_long_line_is_read_once(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* A component's weights, checked against its tensor table: see wd_pipeline_open_weights. */
+/* Checks of a component's weights against its tensor table: see wd_pipeline_open_weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Tensors that the table does not have. */
+/* Checks the tensors that the table does not have. */
 static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
 {
     const char *first = NULL, *file = NULL;
@@ -73,7 +73,8 @@ static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *t
 static wd_status check(const wd_safetensors *set, const wd_tensor_table *table, wd_err *err)
 {
     wd_tensor found;
-    WD_TRY(check_extra(set, table, err)); /* first: a foreign architecture is best called by name */
+    WD_TRY(
+        check_extra(set, table, err)); /* first, so that the error names a foreign architecture */
     for (int64_t i = 0; i < table->count; i++) {
         const wd_tensor_spec *spec = &table->spec[i];
         if (spec->may_miss && !wd_safetensors_find(set, spec->name)) continue;

@@ -1,5 +1,5 @@
 /* Published models: see wan/preset.h. Their sizes are those of the config.json files on the Hub;
- * what these leave at its default is read from here like from there. */
+ * keys that these omit are omitted here, too, and get the same defaults. */
 #include "wan/preset.h"
 
 #include <stdio.h>
@@ -37,14 +37,14 @@ static const char vae_22[] =
     "0.5726,1.2042,0.5458,1.6887,0.3971,1.06,0.3943,0.5537,0.5444,0.4089,0.7468,0.7744"
     "]}";
 
-/* The negative prompt that Wan's authors publish (wan/configs/shared_config.py), without what would
- * lead away from still pictures: static, picture, still, motionless picture. */
+/* The negative prompt that Wan's authors publish (wan/configs/shared_config.py), without the words
+ * that would lead away from still pictures: static, picture, still, motionless picture. */
 static const char negative_prompt[] =
     "色调艳丽，过曝，细节模糊不清，字幕，风格，作品，画作，整体发灰，最差质量，低质量，"
     "JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，畸形的，毁容的，"
     "形态畸形的肢体，手指融合，杂乱的背景，三条腿，背景人很多，倒着走";
 
-/* Guidance as wan/configs of Wan2.1 and Wan2.2 have it (A14B: the high-noise expert first). */
+/* Guidance as in wan/configs of Wan2.1 and Wan2.2 (A14B: the high-noise expert first). */
 static const preset presets[] = {
     {"wan2.1-1.3b", DIT(16, 12, 8960, 30), vae_21, 0, 3, {5, 5}, false},
     {"wan2.1-14b", DIT(16, 40, 13824, 40), vae_21, 0, 5, {5, 5}, false},

@@ -1,4 +1,4 @@
-/* The published Wan models by name, without their files: enough to plan a run with one. */
+/* The published Wan models by name, without their files. That suffices to plan a run. */
 #ifndef WD_WAN_PRESET_H
 #define WD_WAN_PRESET_H
 
@@ -7,9 +7,9 @@
 /* Names of the presets: "wan2.1-1.3b", ..., NULL. */
 extern const char *const wd_preset_names[];
 
-/* Sets what the published pipeline's configuration files say: transformer (weights in F32 on disk),
- * text encoder, VAE, scheduler, boundary, text length. The pipeline has no path and no weights.
- * WD_INVALID_ARGUMENT, with the names there are, for another one. */
+/* Sets the values of the published pipeline's configuration files: transformer (weights in F32 on
+ * disk), text encoder, VAE, scheduler, boundary, text length. The pipeline has no path and no
+ * weights. An unknown name is WD_INVALID_ARGUMENT, and the error lists all names. */
 wd_status wd_preset_pipeline(wd_pipeline *out, const char *name, wd_err *err);
 
 /* The configuration of the published VAE that has so many latent channels, 16 or 48. */

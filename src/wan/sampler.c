@@ -1,4 +1,4 @@
-/* The sampling loop: velocity, solver step, look; the velocity stays on the device. */
+/* The sampling loop: velocity, solver step, callback. The velocity stays on the device. */
 #include "wan/sampler.h"
 
 static wd_status run(float *latents, float *v, wd_solver *solver, const wd_schedule *schedule,

@@ -59,7 +59,7 @@ static wd_status compare(void *context, int64_t step, const float *latents, wd_e
     wd_queue_copy_and_wait(r->queue, found, latents, sizeof found);
     wd_queue_wait(r->queue);
     if (json_is_null(json_array_get(r->trace, (size_t)step))) {
-        /* Not a number in diffusers (bh1's step to sigma 0); ours must be one. */
+        /* NaN in diffusers (bh1's step to sigma 0); our result must be finite. */
         for (int k = 0; k < N; k++) assert_true(isfinite(found[k]));
         return WD_OK;
     }

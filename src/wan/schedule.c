@@ -1,12 +1,12 @@
 /* The tables of a noise schedule.
  *
- * UniPC: u = linspace(1, 1/1000, steps + 1) without its end, shifted, in float64; rounded to fp32
- * only at the end; timesteps are the integer part of 1000 sigma, taken before the rounding.
- * Euler: the constructor shifts once in fp32 to find the smallest sigma, set_timesteps spaces the
- * timesteps evenly down to it in float64 and shifts again: the minimum is shifted twice. Both as
- * diffusers 0.42.1 does it (scheduling_unipc_multistep.py and
- * scheduling_flow_match_euler_discrete.py, set_timesteps): a table that is a rounding away from it
- * gives other integer timesteps. */
+ * UniPC: u = linspace(1, 1/1000, steps + 1) without its last element is shifted in float64 and
+ * rounded to fp32 last; timesteps are the integer part of 1000 sigma before this rounding. Euler:
+ * the constructor shifts once in fp32 to find the smallest sigma, set_timesteps spaces the
+ * timesteps evenly down to it in float64 and shifts again: the minimum is shifted twice. Both
+ * follow diffusers 0.42.1 exactly (scheduling_unipc_multistep.py and
+ * scheduling_flow_match_euler_discrete.py, set_timesteps), since another rounding would give other
+ * integer timesteps. */
 #include "wan/schedule.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static void fill_unipc(wd_schedule *s)
     s->sigma[s->steps] = s->config.final_sigma_zero ? 0 : s->sigma[s->steps - 1];
 }
 
-/* The shift of a table in fp32, whose scalars are fp32, too. */
+/* The flow shift computed in fp32. */
 static float shift_f32(float u, double shift)
 {
     return (float)shift * u / ((float)(shift - 1) * u + 1.0f);

@@ -1,6 +1,6 @@
-/* Noise schedules and their steps: UniPC (flow prediction) and flow-match Euler, as diffusers has
- * them. A schedule is a table of numbers plus, per step, a linear combination of tensors, so that
- * the latents may live on any device. */
+/* Noise schedules and their steps: UniPC (flow prediction) and flow-match Euler, as in diffusers. A
+ * schedule is a table of numbers; a step is a linear combination of tensors, so the latents may be
+ * on any device. */
 #ifndef WD_WAN_SCHEDULE_H
 #define WD_WAN_SCHEDULE_H
 
@@ -12,12 +12,12 @@ enum { WD_SCHEDULE_STEPS_MAX = 1000, WD_SOLVER_ORDER_MAX = 3 };
 typedef struct wd_schedule {
     wd_scheduler_config config;
     int64_t steps;
-    float *sigma;      /* [steps + 1], as diffusers' fp32 table */
-    float *timestep;   /* [steps]; UniPC: integers; Euler: 1000 sigma */
+    float *sigma;    /* [steps + 1], equal to diffusers' fp32 table */
+    float *timestep; /* [steps]; UniPC: integers; Euler: 1000 sigma */
 } wd_schedule;
 
-/* Steps out of 1 ... num_train_timesteps, a shift of 0 or less, and a solver order or form that is
- * not implemented are errors with what was expected and found. */
+/* Errors: steps outside of 1 ... num_train_timesteps, a shift of 0 or less, a solver order or form
+ * that is not implemented. */
 wd_status wd_schedule_open(wd_schedule *out, const wd_scheduler_config *config, int64_t steps,
                            wd_err *err);
 void wd_schedule_close(wd_schedule *schedule);
@@ -25,15 +25,16 @@ void wd_schedule_close(wd_schedule *schedule);
 /* sigma after the flow shift: s u / (1 + (s - 1) u). */
 double wd_flow_shift(double u, double shift);
 
-/* A run of one schedule over latents of `count` elements: its history lies on the device. */
+/* The state of one run of a schedule over latents of `count` elements; its history is on the
+ * device. */
 typedef struct wd_solver wd_solver;
 
 wd_status wd_solver_open(wd_solver **out, const wd_schedule *schedule, int64_t count,
                          wd_dtype model_dtype, wd_queue *queue, wd_err *err);
 void wd_solver_close(wd_solver *solver);
 
-/* latents [count] F32 on the device, in place: one step with velocity [count] F32 (which holds
- * values of model_dtype), step numbers 0, 1, ... in order. */
+/* Takes one step, in place: latents [count] F32 and velocity [count] F32 (with values of
+ * model_dtype), both on the device. Calls are steps 0, 1, ... in order. */
 void wd_solver_step(wd_solver *solver, float *latents, const float *velocity);
 
 #endif

@@ -1,4 +1,5 @@
-/* Tables against those of diffusers (tests/fixtures/schedules.json), and what is refused. */
+/* Compares tables with those of diffusers (tests/fixtures/schedules.json), and tests refused ones.
+ */
 #include "failing.h"
 
 #include <jansson.h>

@@ -1,10 +1,11 @@
 /* One step of a schedule's ODE: UniPC (predictor and corrector) or Euler.
  *
  * Data flow of a UniPC step i: the velocity becomes a prediction of the clean latents, m = x -
- * sigma v; with it the corrector redoes the step that led here; then the predictor goes on to
- * sigma[i + 1]. Both are linear combinations of the latents before the step and of the latest
- * predictions, so a step is: numbers on the host (fp32 in the reference's order of operations, from
- * scheduling_unipc_multistep.py of diffusers 0.42.1), then two or three launches of `combine`.
+ * sigma v; with it the corrector repeats the previous step; then the predictor steps to sigma[i +
+ * 1]. Both are linear combinations of the latents before the step and of the latest predictions. So
+ * a step computes coefficients on the host (fp32 in the reference's order of operations, from
+ * scheduling_unipc_multistep.py of diffusers 0.42.1), and then launches `combine` two or three
+ * times.
  *
  * Method: Zhao et al., "UniPC: A Unified Predictor-Corrector Framework for Fast Sampling of
  * Diffusion Models", 2023; B(h) is h (bh1) or e^h - 1 (bh2). */
@@ -22,8 +23,8 @@ struct wd_solver {
     wd_queue *queue;
     int64_t count, step;
     bool round_bf16;            /* the velocity's products are rounded to bf16 */
-    int order;                  /* of the latest predictor step */
-    float *block;               /* device: all of the below */
+    int order;                  /* order of the latest predictor step */
+    float *block;               /* device: the memory of the arrays below */
     float *prediction[HISTORY]; /* [count] clean latents: the latest first */
     float *before;              /* [count] latents before the latest predictor step */
 };
@@ -63,8 +64,8 @@ static float to_bf16(float v)
     return wd_bf16_to_f32(wd_f32_to_bf16(v));
 }
 
-/* y = a x + factor v. With a bf16 model the reference's product has bf16 factors and result, since
- * a 0-dim fp32 tensor does not widen it; `scratch` [count] holds it then. */
+/* y = a x + factor v. With a bf16 model the reference computes factor v in bf16, since a 0-dim fp32
+ * tensor does not promote the result; `scratch` [count] then holds this product. */
 static void add_scaled(wd_solver *s, float *y, const float *x, float factor, const float *v,
                        float *scratch, bool round_result)
 {
@@ -124,14 +125,14 @@ static void solve(float *x, double a[3][3], double *b, int n)
 
 /* Coefficients of one update from sigma `s0` to `st` of order `p`:
  *   x(st) = on_x x(s0) + sum over k of on_m[k] m[k]
- * where m[0] is the prediction at s0, m[k] the one k steps before, and, for the corrector, m[p] the
- * one at `st`. */
+ * where m[0] is the prediction at s0, m[k] that k steps before, and, for the corrector, m[p] that
+ * at `st`. */
 typedef struct update {
     float on_x, on_m[WD_SOLVER_ORDER_MAX + 1];
 } update;
 
-/* Weights of the differences (m[k] - m[0]) / r[k], k = 1 ... p - 1, and, for the corrector, of the
- * one at `st` at index p. */
+/* Weights of the differences (m[k] - m[0]) / r[k], k = 1 ... p - 1, and, for the corrector, at
+ * index p of the difference to the prediction at `st`. */
 static void difference_weights(float *rho, const float *r, float hh, float b_h, int p,
                                bool corrector)
 {

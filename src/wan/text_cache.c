@@ -1,7 +1,7 @@
 /* The text cache: see wan/text_cache.h.
  *
- * Prompts are sorted by the hash of their token ids; a file's prompts are looked up in that list.
- * What no file has text_cache_encode.c encodes. */
+ * Prompts are sorted by the hash of their token ids; the prompts of a file are looked up in this
+ * list. text_cache_encode.c encodes the prompts that no file has. */
 #include "wan/text_cache_impl.h"
 
 #include <assert.h>
@@ -26,8 +26,8 @@ int wd_text_prompt_order(const void *a, const void *b)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Cleans and tokenizes one prompt; its ids go behind the others. One token more than may be tells
- * that it is too long. */
+/* Cleans and tokenizes one prompt, and appends its ids. It requests one token more than is allowed,
+ * to see whether the prompt is too long. */
 static wd_status tokenize(wd_text_cache *c, wd_text_prompt *p, const wd_tokenizer *tokenizer,
                           const char *text, wd_err *err)
 {
@@ -87,7 +87,7 @@ static wd_status tokenize_all(wd_text_cache *c, const char *const *texts, wd_err
     status = WD_OK;
 out:
     wd_tokenizer_close(tokenizer);
-    wd_host_memory_trim(); /* of a large vocabulary there are millions of small blocks */
+    wd_host_memory_trim(); /* a large vocabulary has millions of small blocks */
     return status;
 }
 
@@ -104,12 +104,12 @@ wd_status wd_text_cache_reserve(wd_text_cache *c, wd_err *err)
     return WD_OK;
 }
 
-/* Gives our prompts the rows that they have there; returns how many of ours had none before. */
+/* Sets the rows of our prompts that `r` has; returns how many of them had none before. */
 static int64_t take_rows(wd_text_cache *c, const wd_text_rows *r)
 {
     int64_t taken = 0;
     for (int64_t i = 0; i < r->count; i++) {
-        int64_t low = 0, high = c->count; /* the first of ours not below the hash */
+        int64_t low = 0, high = c->count; /* finds our first prompt that is not below the hash */
         while (low < high) {
             int64_t middle = low + (high - low) / 2;
             if (memcmp(&c->prompt[middle].hash, &r->hash[i], sizeof r->hash[i]) < 0)
@@ -218,7 +218,7 @@ void wd_text_cache_close(wd_text_cache *c)
     wd_free(c);
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 static const wd_text_prompt *prompt_at(const wd_text_cache *c, int64_t i)
 {

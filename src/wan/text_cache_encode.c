@@ -1,8 +1,9 @@
 /* Encodes the prompts that a text cache lacks, alone or with other processes: see
  * wan/text_cache.h.
  *
- * They are encoded in batches, those of one length beside each other, each batch a new file. Of
- * several processes each encodes a part of a batch, of as many rows as the others'. */
+ * They are encoded in batches, with prompts of equal length as neighbours; each batch becomes a new
+ * file. If several processes encode, each encodes a part of every batch, with about the same number
+ * of rows. */
 #include "wan/text_cache_impl.h"
 
 #include <assert.h>
@@ -15,11 +16,11 @@
 #include "core/progress.h"
 #include "wan/umt5.h"
 
-/* Rows of a batch: enough that a sweep over the encoder's weights is well used, few enough that
- * an interruption loses little. */
+/* Rows of a batch: enough to amortise a pass over the encoder's weights, few enough that an
+ * interruption loses little. */
 enum { BATCH_ROWS = 4096 };
 
-/* ---- what is missing ---- */
+/* ---- missing prompts ---- */
 
 static int by_length(const void *a, const void *b)
 {
@@ -29,7 +30,8 @@ static int by_length(const void *a, const void *b)
                                   : wd_text_prompt_order(x, y);
 }
 
-/* The different prompts without rows, by length; *list is the caller's to wd_free. */
+/* Lists the different prompts without rows, sorted by length. The caller frees *list with wd_free.
+ */
 static wd_status list_missing(wd_text_prompt ***list, int64_t *count, const wd_text_cache *c,
                               wd_err *err)
 {
@@ -48,11 +50,11 @@ static wd_status list_missing(wd_text_prompt ***list, int64_t *count, const wd_t
 
 /* ---- a batch's memory ---- */
 
-/* Prompts [count] with `rows` rows in all. */
+/* The memory of a batch of prompts [count] with `rows` rows in total. */
 typedef struct batch {
     wd_text_hash *hash;
     int64_t *first;
-    int64_t *own_first; /* of the part that is encoded here, from 0 */
+    int64_t *own_first; /* first rows of the prompts that this process encodes, from 0 */
     int32_t *ids;
     char *row;
 } batch;
@@ -77,13 +79,13 @@ static wd_status alloc_batch(batch *b, int64_t count, int64_t rows, size_t row_b
     b->own_first = block;
     WD_TRY(wd_alloc(&block, (size_t)rows, sizeof *b->ids, "a batch of prompts", err));
     b->ids = block;
-    block = NULL; /* not cleared: a dry run does not touch it */
+    block = NULL; /* not cleared, so that a dry run does not touch it */
     WD_TRY(wd_resize(&block, (size_t)rows, row_bytes, "prompt embeddings", err));
     b->row = block;
     return WD_OK;
 }
 
-/* ---- with others ---- */
+/* ---- several processes ---- */
 
 static bool is_shared(const wd_text_cache *c)
 {
@@ -95,7 +97,7 @@ static void gather(const wd_text_cache *c, void *data, const size_t *at)
     c->share.gather(c->share.context, data, at);
 }
 
-/* Whether it is so with any of them. */
+/* Whether `own` is true in any process. */
 static bool any_of_all(const wd_text_cache *c, bool own)
 {
     const int parts = c->share.parts;
@@ -108,7 +110,7 @@ static bool any_of_all(const wd_text_cache *c, bool own)
     return any;
 }
 
-/* The first prompt of part `p`, of a batch that begins at row 0. */
+/* The first prompt of part `p` of a batch whose rows begin at 0. */
 static int64_t part_begin(const int64_t *first, int64_t count, int p, int parts)
 {
     int64_t i = 0;
@@ -116,7 +118,7 @@ static int64_t part_begin(const int64_t *first, int64_t count, int p, int parts)
     return i;
 }
 
-/* Sends the rows that were encoded here, and gets those of the others. */
+/* Sends the rows that this process has encoded, and receives those of the others. */
 static void gather_rows(const wd_text_cache *c, const batch *b, int64_t count, size_t row_bytes)
 {
     const int parts = c->share.parts;
@@ -126,10 +128,10 @@ static void gather_rows(const wd_text_cache *c, const batch *b, int64_t count, s
     gather(c, b->row, at);
 }
 
-/* What the writers have written. */
+/* Maps the files that the writing processes have written. */
 static wd_status take_written(wd_text_cache *c, wd_err *err)
 {
-    any_of_all(c, false); /* once all is there */
+    any_of_all(c, false); /* a barrier: all files are written */
     if (!c->share.writes) WD_TRY(wd_text_cache_take_folder(c, err));
     for (int64_t i = 0; i < c->count; i++)
         if (!c->prompt[i].row)
@@ -159,7 +161,7 @@ wd_status wd_text_cache_share(wd_text_cache *c, const wd_text_share *share, wd_e
 
 /* ---- a batch ---- */
 
-/* Rows of this process's part, or all. */
+/* Encodes this process's part of a batch, or all of it. */
 static wd_status encode_part(wd_text_cache *c, wd_umt5 *encoder, const batch *b, int64_t count,
                              size_t row_bytes, wd_err *err)
 {
@@ -175,7 +177,7 @@ static wd_status encode_part(wd_text_cache *c, wd_umt5 *encoder, const batch *b,
                                b->own_first, end - begin, err);
 }
 
-/* Takes the rows of a batch: from a new file, or as they are. */
+/* Keeps the rows of a batch: writes and maps a new file, or keeps the memory. */
 static wd_status keep_batch(wd_text_cache *c, batch *b, int64_t count, wd_err *err)
 {
     char path[WD_PATH_MAX];
@@ -196,7 +198,7 @@ static wd_status keep_batch(wd_text_cache *c, batch *b, int64_t count, wd_err *e
     return wd_text_cache_take_file(c, path, err);
 }
 
-/* Encodes `count` prompts of `rows` tokens in all. A dry encoder's are nothing. */
+/* Encodes `count` prompts of `rows` tokens in total. A dry run keeps no rows. */
 static wd_status encode_batch(wd_text_cache *c, wd_umt5 *encoder, bool dry,
                               wd_text_prompt *const *list, int64_t count, int64_t rows, wd_err *err)
 {
@@ -220,7 +222,7 @@ out:
     return status;
 }
 
-/* Of several processes all end where one is asked to. */
+/* Whether to stop; if one of several processes is asked to stop, all do. */
 static bool is_stopped(const wd_text_cache *c, bool dry)
 {
     const bool own = wd_stop_requested();

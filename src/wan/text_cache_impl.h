@@ -1,7 +1,8 @@
-/* Inside the text cache: its state, and what its files share. Private to src/wan/text_cache*.c.
+/* The state of the text cache, and the functions that its files share. Private to
+ * src/wan/text_cache*.c.
  *
- * text_cache.c         prompts and their tokens, what files have of them, who asks
- * text_cache_encode.c  what no file has, alone or with other processes */
+ * text_cache.c         prompts, their tokens, their rows in files, and queries
+ * text_cache_encode.c  encodes prompts that no file has, alone or with other processes */
 #ifndef WD_WAN_TEXT_CACHE_IMPL_H
 #define WD_WAN_TEXT_CACHE_IMPL_H
 
@@ -14,12 +15,12 @@
 typedef struct wd_text_prompt {
     wd_text_hash hash;
     int64_t first_id, tokens; /* its ids: ids[first_id] ... */
-    bool lacking;             /* with others: one of them has no row */
-    int64_t at;               /* its place in the caller's list */
-    const char *row;          /* its embeddings, once they are there */
+    bool lacking;             /* one of the processes that share lacks its rows */
+    int64_t at;               /* its index in the caller's list */
+    const char *row;          /* its embeddings; NULL: not known yet */
 } wd_text_prompt;
 
-/* Where rows live: a mapped file, or memory. */
+/* The memory of rows: a mapped file, or a block. */
 typedef struct wd_text_source {
     wd_safetensors *set;
     char *memory;
@@ -27,11 +28,11 @@ typedef struct wd_text_source {
 
 struct wd_text_cache {
     wd_text_prompt *prompt; /* [count] by hash */
-    int64_t *sorted;        /* [count] place of the caller's prompt i in `prompt` */
+    int64_t *sorted;        /* [count] index of the caller's prompt i in `prompt` */
     int32_t *ids;
     int64_t count, id_count, id_room;
     int64_t max_tokens, text_dim, computed;
-    int64_t cut; /* prompts that have more tokens */
+    int64_t cut; /* number of prompts with more than max_tokens tokens */
     int32_t pad_id;
     wd_dtype dtype;
     wd_text_source *source;
@@ -50,20 +51,19 @@ static inline bool wd_text_hash_same(const wd_text_hash *a, const wd_text_hash *
     return !memcmp(a, b, sizeof *a);
 }
 
-/* By hash, those of one hash in the caller's order: for qsort. */
+/* Compares for qsort: by hash, then by the caller's order. */
 int wd_text_prompt_order(const void *a, const void *b);
 
-/* Room for one more source, so that nothing fails once it is there. */
+/* Reserves space for one more source, so that adding it cannot fail. */
 wd_status wd_text_cache_reserve(wd_text_cache *cache, wd_err *err);
 
-/* Takes rows that lie in `memory` (of wd_alloc), the cache's from now on; there is room. */
+/* Adds rows in `memory` (of wd_alloc), which the cache owns from now on. Space must be reserved. */
 void wd_text_cache_take_memory(wd_text_cache *cache, const wd_text_rows *rows, char *memory);
 
-/* Maps a file of the cache and takes what it has; one that we need nothing of is let go. */
+/* Maps a file of the cache and uses its rows; a file without needed rows is closed. */
 wd_status wd_text_cache_take_file(wd_text_cache *cache, const char *path, wd_err *err);
 
-/* Takes what the files of the folder have. One that cannot be used is passed over with a warning.
- */
+/* Maps all files of the folder. A file that cannot be used is skipped with a warning. */
 wd_status wd_text_cache_take_folder(wd_text_cache *cache, wd_err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* The text cache on wan-tiny, against the embeddings of the reference's pipeline
- * (tests/fixtures/pipeline): what is computed when, and files that must not be trusted. */
+ * (tests/fixtures/pipeline): when prompts are computed, and files that must not be trusted. */
 #include "failing.h"
 
 #include <dirent.h>
@@ -75,12 +75,12 @@ static wd_text_cache *open_cache(const char *folder, int64_t count, wd_dtype dty
     size_t before = wd_device_bytes(device);
     wd_test_ok(open_and_encode(&c, folder, &tiny, prompts, count, TOKENS, dtype, queue, &err),
                &err);
-    /* The encoder's memory is gone; a queue's workspace may stay. */
+    /* The encoder's memory is freed; a queue's workspace may stay. */
     assert_true(wd_device_bytes(device) <= before + wd_queue_workspace_bytes(queue));
     return c;
 }
 
-/* Paths of the files in the folder; returns how many, -1 where there is no folder. */
+/* Lists the paths of the files in the folder; returns their number; -1: there is no folder. */
 static int list(char path[8][512], const char *folder)
 {
     int count = 0;
@@ -208,8 +208,7 @@ static void leave(char path[512], const char *folder, const char *name, int hour
     assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){then, then}, 0), 0);
 }
 
-/* Writers that were killed leave temporary files, which others remove once nobody can be at it any
- * more. */
+/* Killed writers leave temporary files, which other processes remove after a day. */
 static void what_killed_writers_left_goes(void **state)
 {
     (void)state;
@@ -224,7 +223,7 @@ static void what_killed_writers_left_goes(void **state)
     assert_true(wd_path_exists(strange));
 }
 
-/* Only new prompts are computed, each once; dtypes and lengths do not share. */
+/* Only new prompts are computed, each once; other dtypes and lengths need rows of their own. */
 static void grows(void **state)
 {
     (void)state;
@@ -248,7 +247,7 @@ static void grows(void **state)
     int64_t rows[2];
     assert_ptr_equal(wd_text_cache_rows(c, 1, &rows[0]), wd_text_cache_rows(c, 3, &rows[1]));
     wd_text_cache_close(c);
-    /* Cut shorter: other ids, unless the prompt fits; "" does, and stays known. */
+    /* Shorter cuts give other ids, unless the prompt fits, as "" does. */
     wd_test_ok(open_and_encode(&c, folder, &tiny, prompts, PROMPTS, 5, WD_F32, queue, &err), &err);
     assert_int_equal(wd_text_cache_computed(c), PROMPTS - 1);
     wd_text_cache_close(c);
@@ -267,8 +266,8 @@ static void spoil(const char *path, off_t at, int from_end)
     close(fd);
 }
 
-/* Fills a folder, lets `damage` loose on its file, and opens it again: all is computed anew, with a
- * warning that names `text`, and the cache is whole after that. */
+/* Fills a folder, applies `damage` to its file, and opens it again: all prompts are computed again,
+ * with a warning that contains `text`, and the cache is complete after that. */
 static void check_damage(void (*damage)(const char *path), const char *text)
 {
     const char *folder = new_folder();
@@ -328,8 +327,8 @@ static void damaged(void **state)
     check_damage(foreign, "is not \"wandistiller text cache");
 }
 
-/* A file that is whole, and says of each prompt that it has one row: a prompt that has more would
- * read rows that are not there. */
+/* An undamaged file that states one row for each prompt: a prompt with more tokens would read
+ * beyond the rows. */
 static void rows_are_as_many_as_tokens(void **state)
 {
     (void)state;
@@ -356,7 +355,7 @@ static void rows_are_as_many_as_tokens(void **state)
     wd_text_cache_close(c);
 }
 
-/* Another encoder's files are passed over without a word. */
+/* Files of another encoder are skipped without a warning. */
 static void other_encoder(void **state)
 {
     (void)state;
@@ -397,7 +396,7 @@ static void keys(void **state)
         for (int j = 0; j < i; j++) assert_string_not_equal(key[i], key[j]);
 }
 
-/* A cache that is encoded into a folder anew at each attempt. */
+/* A cache that is encoded into an empty folder at each attempt. */
 typedef struct encoding {
     const char *folder;
     size_t device_bytes;
@@ -412,7 +411,7 @@ static wd_status encode_and_close(void *context, wd_err *err)
     return WD_OK;
 }
 
-/* A file that is there is whole, even where reading it back ran out of memory. */
+/* A file in the folder is complete, even if memory ran out when it was read. */
 static void check_folder(void *context, wd_status status)
 {
     const encoding *e = context;
@@ -430,7 +429,8 @@ static void check_folder(void *context, wd_status status)
     assert_int_equal(unlink(path[0]), 0);
 }
 
-/* Whichever allocation fails: an error, no half of a file, nothing left on the device. */
+/* Whichever allocation fails, the result is an error, without incomplete files or memory left on
+ * the device. */
 static void allocation_failures(void **state)
 {
     (void)state;
@@ -499,7 +499,7 @@ static void *encode_together(void *context)
     return NULL;
 }
 
-/* Every rank has in the end what one alone computes. */
+/* Every rank ends with the rows that a single process computes. */
 static void run_together(rank_part *all, int ranks, int64_t computed)
 {
     wd_comm *comm[RANKS_MAX];
@@ -543,7 +543,8 @@ static void ranks_encode_together(void **state)
     }
 }
 
-/* Two machines whose folders have nothing in common: what one lacks both compute, each writes. */
+/* Two machines with separate folders: both compute the prompts that one lacks, and each writes
+ * them. */
 static void machines_have_folders_of_their_own(void **state)
 {
     (void)state;
@@ -559,7 +560,7 @@ static void machines_have_folders_of_their_own(void **state)
     assert_int_equal(list(path, folder[1]), 1);
 }
 
-/* A dry device and the memory meter show the peak of a real call, of one open cache. */
+/* A dry device and the memory counters show the peak of a real call. */
 static void dry(void **state)
 {
     (void)state;
@@ -575,7 +576,7 @@ static void dry(void **state)
     wd_test_ok(wd_device_open_dry(&plan, real, &err), &err);
     wd_test_ok(wd_queue_open(&plan_queue, plan, &err), &err);
     wd_test_ok(wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
-    wd_request_stop(); /* a plan has encoded nothing, however far it came */
+    wd_request_stop(); /* a plan encodes nothing */
     wd_test_refused(wd_text_cache_encode(c, plan_queue, &err), &err, WD_INTERRUPTED, "before");
     wd_stop_forget();
     for (int i = 0; i < 2; i++) {
@@ -583,7 +584,7 @@ static void dry(void **state)
         wd_memory_restart_peak();
         wd_test_ok(wd_text_cache_encode(c, i ? real_queue : plan_queue, &err), &err);
         host[i] = wd_memory_peak() - before;
-        assert_int_equal(list(path, folder), i ? 1 : -1); /* a plan leaves nothing behind */
+        assert_int_equal(list(path, folder), i ? 1 : -1); /* a plan writes no file */
         assert_int_equal(wd_text_cache_computed(c), i ? PROMPTS : 0);
     }
     check_reference(c, tolerance);

@@ -3,12 +3,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
+#define XXH_STATIC_LINKING_ONLY /* declares the state, which is on the stack here */
 #include <xxhash.h>
 
 #include "core/memory.h"
 
-/* Raised when what a file means changes. */
+/* The format with its version, which is raised when the meaning of a file changes. */
 static const char format[] = "wandistiller text cache 1";
 static const char prefix[] = "text-", suffix[] = ".safetensors";
 
@@ -104,8 +104,8 @@ out:
     return status;
 }
 
-/* The data of a tensor [dim[0], ..] if it is as expected; a dimension of -1 may be any, and is
- * filled in. */
+/* Returns the data of a tensor [dim[0], ..] if dtype and shape are as expected, else NULL. A dim of
+ * -1 accepts any extent and is set to it. */
 static const void *tensor_of(int64_t *dim, const wd_safetensors *set, const char *name,
                              wd_dtype dtype, int ndim)
 {
@@ -118,7 +118,7 @@ static const void *tensor_of(int64_t *dim, const wd_safetensors *set, const char
     return e->tensor.data;
 }
 
-/* Puts copies in the place of the mapped `hash` and `first`. */
+/* Replaces the mapped `hash` and `first` by copies. */
 static wd_status copy_index(wd_text_rows *r, wd_err *err)
 {
     const size_t count = (size_t)r->count, first_bytes = (count + 1) * sizeof *r->first;
@@ -128,7 +128,7 @@ static wd_status copy_index(wd_text_rows *r, wd_err *err)
     return WD_OK;
 }
 
-/* Fills `r` from the file's tensors; WD_BAD_FORMAT: they are not what a file of ours has. */
+/* Fills `r` from the file's tensors; WD_BAD_FORMAT: they are not those of a cache file. */
 static wd_status read_tensors(wd_text_rows *r, const wd_safetensors *set, wd_err *err)
 {
     int64_t hashes[2] = {-1, WD_TEXT_HASH_BYTES}, firsts[1], rows[2] = {-1, r->text_dim};

@@ -1,5 +1,5 @@
-/* A file of the text cache may lie in a folder that others write to: what was checked stays as it
- * was. */
+/* Other users may write to a file of the text cache after it was checked: the checked index stays
+ * unchanged. */
 #include "testing.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static void what_was_checked_is_not_read_again(void **state)
     wd_text_rows found = {.dtype = WD_F32, .text_dim = WIDTH};
     wd_test_ok(wd_text_file_write(path, wd_test_folder(), key, &written, &err), &err);
     wd_test_ok(wd_text_file_open(&set, &found, path, key, &err), &err);
-    /* somebody else writes to all of the data, which is mapped */
+    /* another process overwrites all mapped data */
     memset(bytes, 0x7f, sizeof bytes);
     const wd_safetensors_entry *e = wd_safetensors_find(set, "first");
     const uint64_t end = wd_safetensors_file_bytes(set);
@@ -44,7 +44,7 @@ static void what_was_checked_is_not_read_again(void **state)
     assert_null(found.index);
 }
 
-/* Rows of which some would lie outside of the file, under a checksum that is right. */
+/* An index with rows outside of the file is refused, also with a correct checksum. */
 static void rows_lie_one_behind_another(void **state)
 {
     (void)state;
@@ -56,8 +56,8 @@ static void rows_lie_one_behind_another(void **state)
     const wd_text_hash hash[PROMPTS] = {{{4}}, {{5}}, {{6}}};
     const float row[ROWS * WIDTH] = {0};
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
-        const wd_text_rows written = {
-            hash, hostile[i], (const char *)row, PROMPTS, WIDTH, WD_F32, NULL};
+        const wd_text_rows written = {hash,   hostile[i], (const char *)row, PROMPTS, WIDTH,
+                                      WD_F32, NULL};
         char path[WD_PATH_MAX];
         wd_err err;
         wd_safetensors *set;

@@ -19,7 +19,7 @@
 
 enum { PIECE_ROWS = 1024, EMBED_ROWS = 64 };
 
-/* What one call works on. */
+/* The prompts of one call. */
 typedef struct batch {
     const int32_t *ids;   /* [first[samples]] host */
     const int64_t *first; /* [samples + 1] */
@@ -55,7 +55,7 @@ static float value_of(const wd_tensor *t, int64_t i)
     return t->dtype == WD_BF16 ? wd_bf16_to_f32(half) : wd_f16_to_f32(half);
 }
 
-/* One row of the embedding in the compute dtype. */
+/* Writes one row of the embedding in the compute dtype. */
 static void embed(char *to, const wd_umt5 *e, int32_t id)
 {
     int64_t width = e->config.d_model;
@@ -74,7 +74,7 @@ static void embed(char *to, const wd_umt5 *e, int32_t id)
     }
 }
 
-/* x = embedding[ids], by way of host memory: the table may be larger than the device. */
+/* x = embedding[ids], gathered in host memory, since the table may be larger than the device. */
 static wd_status embed_all(const buffers *d, wd_umt5 *e, const batch *b, wd_err *err)
 {
     int64_t rows = b->first[b->samples];
@@ -93,7 +93,7 @@ static wd_status embed_all(const buffers *d, wd_umt5 *e, const batch *b, wd_err 
 }
 
 /* T5's bucket of key position minus query position, in both directions: half of the buckets each;
- * half of those for single distances, the rest grow as the logarithm up to max_distance. */
+ * half of those have one distance each, the others grow logarithmically up to max_distance. */
 static int64_t bucket_of(int64_t distance, const wd_umt5_config *c)
 {
     int64_t half = c->buckets / 2, exact = half / 2, base = distance > 0 ? half : 0;
@@ -105,8 +105,8 @@ static int64_t bucket_of(int64_t distance, const wd_umt5_config *c)
     return base + (bucket < half ? bucket : half - 1);
 }
 
-/* relative[layer][head][distance + tokens_max - 1], rounded as the weights are; and the mask as
- * what is added to scores. */
+/* Uploads relative[layer][head][distance + tokens_max - 1], rounded as the weights are, and the
+ * mask as values that are added to scores. */
 static wd_status upload_biases(const buffers *d, wd_umt5 *e, const batch *b, wd_err *err)
 {
     void *block;
@@ -166,8 +166,8 @@ static void add(void *x, const void *branch, int64_t rows, const wd_umt5 *e)
                                                  .rows_per_sample = rows});
 }
 
-/* bias[head][i][j] = relative[head][j - i], for `tokens` queries and keys: the rows of a Toeplitz
- * matrix are one row, read from one element earlier each. */
+/* bias[head][i][j] = relative[head][j - i], for `tokens` queries and keys. This is a Toeplitz
+ * matrix: each row is the same array, read from one element earlier. */
 static void spread_bias(const buffers *d, const wd_umt5 *e, const batch *b, int64_t layer,
                         int64_t tokens)
 {
@@ -184,7 +184,8 @@ static void spread_bias(const buffers *d, const wd_umt5 *e, const batch *b, int6
                                                          .alpha = 1});
 }
 
-/* n = attention of samples [begin, end), all of `tokens` tokens; buffers start at row `row`. */
+/* n = attention of samples [begin, end), which all have `tokens` tokens; buffers start at row
+ * `row`. */
 static void attend(const buffers *d, const wd_umt5 *e, const batch *b, int64_t begin, int64_t end,
                    int64_t row)
 {
@@ -211,7 +212,8 @@ static void attend(const buffers *d, const wd_umt5 *e, const batch *b, int64_t b
                                          .scale = 1});
 }
 
-/* x += O attention(..) of samples [begin, end); *spread: prompt length that bias has now. */
+/* x += O attention(..) of samples [begin, end); *spread: the prompt length for which bias was
+ * computed last. */
 static void attention_part(const buffers *d, wd_umt5 *e, const wd_tensor *w, const batch *b,
                            int64_t layer, int64_t begin, int64_t end, int64_t *spread)
 {
@@ -256,7 +258,7 @@ static void feed_forward_part(const buffers *d, wd_umt5 *e, const wd_tensor *w, 
 
 /* ---- a call ---- */
 
-/* The end of the piece that begins at sample `begin`: as many as fit, at least one. */
+/* The end of the piece that begins at sample `begin`: as many samples as fit, at least one. */
 static int64_t piece_end(const batch *b, int64_t begin)
 {
     int64_t end = begin + 1;
@@ -287,7 +289,7 @@ static void lay_out(buffers *d, wd_arena *arena, const wd_umt5 *e, const batch *
     if (out_type != e->dtype) d->wide = wd_arena_push(arena, rows * (size_t)c->d_model * 4);
 }
 
-/* out = rms(x), to the host. */
+/* out = rms(x), copied to the host. */
 static void finish(void *out, wd_dtype out_type, const buffers *d, wd_umt5 *e, const batch *b)
 {
     wd_arena stage = wd_arena_over(e->stage, e->stage_bytes);
@@ -327,7 +329,7 @@ static wd_status check_ids(const wd_umt5 *e, const batch *b, wd_err *err)
     return WD_OK;
 }
 
-/* All that is launched. */
+/* Launches all layers of a call. */
 static void compute(void *out, wd_dtype out_type, const buffers *d, wd_umt5 *e, const batch *b)
 {
     wd_tensor w[WD_UMT5_LAYER_SLOTS];

@@ -1,13 +1,14 @@
-/* The slots of the UMT5 encoder's tensor table: which tensors a stage has, in table order.
+/* The slots of the UMT5 encoder's tensor table: the tensors of a stage, in table order.
  *
- * Stage 0 is the embedding, stage 1 + i is layer i, the last one is the final norm. The table lists
- * stage by stage, slot by slot, so a slot finds its line by adding. No layer has a bias. */
+ * Stage 0 is the embedding, stage 1 + i is layer i, the last one is the final norm. The table is
+ * ordered by stage, then by slot, so the line of a tensor is the first line of its stage plus its
+ * slot. No linear layer has a bias. */
 #ifndef WD_WAN_UMT5_TABLE_H
 #define WD_WAN_UMT5_TABLE_H
 
 #include "wan/umt5.h"
 
-/* X(slot, name behind "encoder.block.<i>.layer.", rows, columns); 0 columns: a vector. */
+/* X(slot, name after "encoder.block.<i>.layer.", rows, columns); 0 columns: a vector. */
 #define WD_UMT5_LAYER_MAP(X)                                                                       \
     X(NORM1, "0.layer_norm.weight", c->d_model, 0)                                                 \
     X(Q, "0.SelfAttention.q.weight", inner, c->d_model)                                            \

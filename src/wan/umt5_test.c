@@ -214,8 +214,8 @@ static void file_dtypes(void **state)
     free(from_bf16);
 }
 
-/* Rows of prompts one behind the other equal the kept rows of padded prompts; the order of lengths
- * is any, and prompts of one length share a launch. */
+/* Rows of unpadded prompts equal those of padded prompts, for any order of lengths; prompts of one
+ * length share a launch. */
 static void ragged(void **state)
 {
     const fixture *f = *state;
@@ -285,7 +285,7 @@ static void refusals(void **state)
     close_session(&s);
 }
 
-/* On a device of its own: opens an encoder, encodes four tokens, closes it. */
+/* Opens an encoder on a new device, encodes four tokens, and closes it. */
 static wd_status encode_four(void *weights, wd_err *err)
 {
     static const int32_t ids[4] = {5, 6, 7, 1};

@@ -1,5 +1,5 @@
-/* The UMT5 encoder's weights: see wan/umt5_impl.h. They stay in the mapped file; what cannot be
- * used in place passes through a stage that holds one layer. */
+/* The UMT5 encoder's weights: see wan/umt5_impl.h. They stay in the mapped file; a layer that
+ * cannot be used in place is copied to a buffer for one layer. */
 
 #include "core/memory.h"
 #include "wan/umt5_impl.h"
@@ -27,7 +27,7 @@ void wd_umt5_bring_layer(wd_tensor w[WD_UMT5_LAYER_SLOTS], wd_umt5 *e, int64_t l
         wd_safetensors_will_need(line[WD_UMT5_LAYER_SLOTS + i]);
 }
 
-/* How much of stage and raw the largest layer needs. */
+/* Computes the bytes of `stage` and `raw` for the largest layer. */
 static void size_stage(wd_umt5 *e)
 {
     for (int64_t layer = 0; layer <= e->config.layers; layer++) {
@@ -44,7 +44,7 @@ static void size_stage(wd_umt5 *e)
     }
 }
 
-/* Finds every tensor of the table. */
+/* Finds the file's entry of every tensor of the table. */
 static wd_status find_tensors(wd_umt5 *e, const wd_safetensors *weights,
                               const wd_tensor_table *table, wd_err *err)
 {

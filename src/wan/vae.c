@@ -1,10 +1,10 @@
-/* The VAE on a device: see wan/vae.h. Weights, and how pictures and latents get in and out of a
- * pass.
+/* The VAE on a device: see wan/vae.h. This file has the weights, and the copies of pictures and
+ * latents to and from the device.
  *
  *   host [B, C, F, H, W] -> planes on the device -> channels last (patches of the 2.2 layout become
  *   channels) -> layers, chunk by chunk (wan/vae_pass.h) -> planes -> host
  *
- * Memory is one block per call, of exactly the size that the same walk without launches found. */
+ * A call allocates one block, of exactly the size that the same pass without launches found. */
 #include "wan/vae.h"
 
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include "wan/vae_ops.h"
 #include "wan/weights.h"
 
-/* Small pictures are passed together as long as their largest activation is not larger than this.
+/* Small pictures are computed together as long as their largest activation has at most this size.
  */
 enum { GROUP_BYTES = 32 << 20 };
 
@@ -32,8 +32,9 @@ struct wd_vae {
 
 /* ---- weights ---- */
 
-/* Gives every tensor of the open parts its place: in the file, or in the arena. With `bring`, also
- * starts to copy it there. Returns in *raw the most bytes that bringing one needs beside. */
+/* Sets the address of every tensor of the open parts: in the file, or in the arena. With `bring` it
+ * also starts to copy tensors to the arena. *raw_bytes is set to the maximal temporary bytes of a
+ * copy. */
 static wd_status place_weights(wd_vae *v, size_t *raw_bytes, wd_arena *arena, void *raw, bool bring,
                                const wd_tensor_table *table, const wd_safetensors *weights,
                                wd_err *err)
@@ -101,20 +102,20 @@ void wd_vae_set_band_bytes(wd_vae *v, int64_t bytes)
 
 /* ---- in and out of the device ---- */
 
-/* One direction of a pass over a whole array. */
+/* A decoding or encoding of a whole array. */
 typedef struct job {
     const wd_vae_layers *layers;
     const float *in; /* [samples, in_channels, host_frames, height, width] host */
     float *out;      /* [samples, out_channels, out_frames, ..] host */
     int64_t samples, in_channels, out_channels, in_frames, out_frames, height, width;
     int64_t in_patch, out_patch;
-    int64_t host_frames;  /* that `in` has: a tail may be dropped */
+    int64_t host_frames;  /* frames of `in`; the last ones may be dropped */
     int64_t chunk_frames; /* input frames of every chunk but the first, which has one */
-    int64_t group;        /* samples that are passed together */
+    int64_t group;        /* samples that are computed together */
 } job;
 
-/* Copies planes [samples, channels, frames, plane] on the device to or from the part of an array of
- * `all_frames` frames on the host that begins at `host`. */
+/* Copies planes [samples, channels, frames, plane] between the device and a part of an array of
+ * `all_frames` frames on the host, which begins at `host`. */
 static void move_planes(wd_vae_pass *p, float *device, float *host, bool to_host, int64_t channels,
                         int64_t frames, int64_t all_frames, int64_t plane)
 {
@@ -131,9 +132,9 @@ static void move_planes(wd_vae_pass *p, float *device, float *host, bool to_host
     }
 }
 
-/* Between planes of `channels` channels and channels-last frames, whose channels are (plane
- * channel, column in the patch, row in the patch), the row fastest: diffusers' patchify. x may have
- * more channels than take part. */
+/* Converts between planes of `channels` channels and channels-last frames, whose channels are
+ * (plane channel, column in the patch, row in the patch), the row fastest, as in diffusers'
+ * patchify. x may have more channels, which are ignored. */
 static void transpose(wd_vae_pass *p, float *planes, const wd_vae_frames *x, bool to_planes,
                       int64_t channels, int64_t patch)
 {
@@ -156,7 +157,8 @@ static void transpose(wd_vae_pass *p, float *planes, const wd_vae_frames *x, boo
 
 /* ---- passes ---- */
 
-/* Samples from `at` on, `frames` input frames from `in_at` on; returns how many output frames. */
+/* Computes a chunk: samples from `at` on, `frames` input frames from `in_at` on; returns the number
+ * of output frames. */
 static int64_t pass_chunk(wd_vae_pass *p, const job *j, int64_t at, int64_t samples, int64_t in_at,
                           int64_t frames, int64_t out_at)
 {
@@ -167,7 +169,7 @@ static int64_t pass_chunk(wd_vae_pass *p, const job *j, int64_t at, int64_t samp
                        .width = j->width / patch,
                        .channels = j->in_channels * patch * patch};
     float *planes = wd_vae_take(p, samples * j->in_channels * frames * plane);
-    /* The host array is only read from, whatever its type says. */
+    /* The host array is only read, although the type has no const. */
     float *host = (float *)j->in;
     if (host) host += (at * j->in_channels * j->host_frames + in_at) * plane;
     move_planes(p, planes, host, false, samples * j->in_channels, frames, j->host_frames, plane);
@@ -187,7 +189,7 @@ static int64_t pass_chunk(wd_vae_pass *p, const job *j, int64_t at, int64_t samp
     return x.frames;
 }
 
-/* One group of samples from its first to its last frame. */
+/* Computes one group of samples from its first to its last frame. */
 static void pass_group(wd_vae_pass *p, const job *j, int64_t at, int64_t samples)
 {
     p->chunk = 0;
@@ -200,7 +202,8 @@ static void pass_group(wd_vae_pass *p, const job *j, int64_t at, int64_t samples
     wd_vae_pass_forget(p);
 }
 
-/* Bytes that a pass takes. The rehearsal, unless NULL, gets the launches of every size of group. */
+/* The bytes of a pass. `rehearsal`, if not NULL, is a queue that gets the launches of every size of
+ * group. */
 static size_t measure(const job *j, const wd_tensor *weight, int64_t band_bytes,
                       wd_queue *rehearsal)
 {
@@ -233,8 +236,8 @@ static wd_status run(wd_vae *v, const job *j, wd_err *err)
     return WD_OK;
 }
 
-/* How many samples to pass together: one video, or pictures up to GROUP_BYTES of the largest
- * activation. */
+/* The number of samples that are computed together: one video, or pictures up to GROUP_BYTES of the
+ * largest activation. */
 static int64_t group_of(const job *j)
 {
     int64_t pixels = j->height * j->width / (j->in_patch * j->in_patch), largest = 0;
@@ -252,7 +255,7 @@ static int64_t group_of(const job *j)
     return group > 1 ? group : 1;
 }
 
-/* How many frames become one latent frame. */
+/* The number of frames per latent frame. */
 static int64_t time_factor(const wd_vae_config *c)
 {
     int64_t factor = 1;
@@ -290,7 +293,7 @@ static job encode_job(const wd_vae_layers *layers, const wd_vae_config *c, const
     job j = {.layers = layers,
              .samples = dim[0],
              .in_channels = c->in_channels / (c->patch_size * c->patch_size),
-             .out_channels = c->z_dim, /* means; log-variances come behind them */
+             .out_channels = c->z_dim, /* means; log-variances follow them */
              .in_frames = 1 + chunks * factor,
              .out_frames = 1 + chunks,
              .height = dim[3],

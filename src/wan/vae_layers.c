@@ -11,14 +11,14 @@
 
 enum { TABLE_MAX = WD_VAE_LAYERS_MAX * WD_VAE_SLOTS * 2, PREFIX_MAX = 96 };
 
-/* What is being built. */
+/* The state of a build. */
 typedef struct build {
     const wd_vae_config *config;
     wd_vae_layers *layers;
-    wd_tensor_spec *spec; /* [TABLE_MAX], or NULL: lines are counted only */
+    wd_tensor_spec *spec; /* [TABLE_MAX]; NULL: lines are only counted */
     int64_t specs;
     int stage;
-    bool uneven; /* a shortcut of the 2.2 layout between channels that do not divide evenly */
+    bool uneven; /* a shortcut of the 2.2 layout has channels that do not divide evenly */
 } build;
 
 /* ---- tensors ---- */
@@ -34,8 +34,7 @@ static int add_spec(build *b, const char *name, int ndim, const int64_t *dim)
     return (int)b->specs++;
 }
 
-/* Weight and bias of a convolution into slots `slot` and `slot + 1`; kt 0: one of two dimensions.
- */
+/* Adds weight and bias of a convolution as slots `slot` and `slot + 1`; kt 0: a 2D convolution. */
 static void add_conv(build *b, wd_vae_layer *layer, wd_vae_slot slot, const char *prefix,
                      const char *name, int64_t out, int64_t in, int64_t kt, int64_t k)
 {
@@ -127,14 +126,14 @@ static void add_head(build *b, const char *part, int64_t in, int64_t out)
     add_conv(b, layer, WD_VAE_W1, part, ".conv_out", out, in, 3, 3);
 }
 
-/* A shortcut from what was saved (`in` channels) around a block of the 2.2 layout. */
+/* Adds the shortcut from the saved input (`in` channels) around a block of the 2.2 layout. */
 static void add_shortcut(build *b, wd_vae_kind kind, int64_t in, int64_t out, int64_t space,
                          bool in_time)
 {
     wd_vae_layer *layer = add_layer(b, kind, in, out);
     layer->space = space;
     layer->time = in_time ? 2 : 1;
-    /* Channels match in runs of equal length, so that each part is a strided sum. */
+    /* Channels correspond in runs of equal length, so that each part is a strided sum. */
     int64_t parts = space * space * layer->time;
     int64_t fine = kind == WD_VAE_ADD_UP ? out : in, coarse = kind == WD_VAE_ADD_UP ? in : out;
     int64_t run = fine * parts / coarse;
@@ -208,7 +207,7 @@ static void build_encoder(build *b)
 wd_status wd_vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table *table,
                               const wd_vae_config *config, wd_err *err)
 {
-    const int64_t others = 8; /* outside the levels; in a level: SAVE, resampling, ADD */
+    const int64_t others = 8; /* layers outside the levels; a level has SAVE, resampling, ADD */
     if (config->levels * (config->num_res_blocks + 1 + 3) + others > WD_VAE_LAYERS_MAX)
         return wd_fail(err, WD_UNSUPPORTED,
                        "VAE: num_res_blocks %d at %d levels: at most %d layers are supported",

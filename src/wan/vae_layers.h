@@ -1,9 +1,9 @@
-/* The Wan VAE as a list of layers: the one description that its tensor table, its memory plan and
- * its passes are made from.
+/* The Wan VAE as a list of layers. Its tensor table, its memory plan and its passes are made from
+ * this list.
  *
- * A list is what data flows through, in order, for the decoder and for the encoder; 2.1 and 2.2
- * differ in names, in channels, and in that 2.2 keeps the input of a block of levels and adds it,
- * resampled, to the block's output (SAVE ... ADD). */
+ * Decoder and encoder have a list each, in the order of the data flow. 2.1 and 2.2 differ in names
+ * and channels, and 2.2 saves the input of a block of levels and adds it, resampled, to the block's
+ * output (SAVE ... ADD). */
 #ifndef WD_WAN_VAE_LAYERS_H
 #define WD_WAN_VAE_LAYERS_H
 
@@ -18,9 +18,9 @@ typedef enum wd_vae_kind {
     WD_VAE_UPSAMPLE,   /* [time_conv, two frames from one], pixels doubled, 3x3 convolution */
     WD_VAE_DOWNSAMPLE, /* 3x3 convolution of stride 2, [time_conv of stride 2] */
     WD_VAE_HEAD,       /* norm, SiLU, conv */
-    WD_VAE_SAVE,       /* remembers its input */
-    WD_VAE_ADD_UP,     /* adds what was saved, repeated (DupUp3D) */
-    WD_VAE_ADD_DOWN    /* adds what was saved, averaged (AvgDown3D) */
+    WD_VAE_SAVE,       /* saves its input */
+    WD_VAE_ADD_UP,     /* adds the saved input, repeated (DupUp3D) */
+    WD_VAE_ADD_DOWN    /* adds the saved input, averaged (AvgDown3D) */
 } wd_vae_kind;
 
 /* Tensors of a layer, by slot. Norms have gammas only. */
@@ -51,9 +51,9 @@ typedef struct wd_vae_layers {
     int count;
 } wd_vae_layers;
 
-/* The lists of the decoder (part 0, stage 0 of the table) and the encoder (1), and the table that
- * their lines name, which is the caller's to wd_vae_table_close. More layers than fit the lists:
- * WD_UNSUPPORTED. */
+/* Builds the lists of the decoder (part 0, stage 0 of the table) and the encoder (1), and the table
+ * to which their lines refer, which the caller closes with wd_vae_table_close. WD_UNSUPPORTED: more
+ * than WD_VAE_LAYERS_MAX layers. */
 wd_status wd_vae_layers_build(wd_vae_layers part[WD_VAE_PARTS], wd_tensor_table *table,
                               const wd_vae_config *config, wd_err *err);
 

@@ -1,7 +1,8 @@
-/* What the VAE's layers are made of: see wan/vae_ops.h. */
+/* Functions of the VAE's layers: see wan/vae_ops.h. */
 #include "wan/vae_ops.h"
 
-/* Bands have a multiple of this many rows: a convolution's tiles of the result have four. */
+/* The rows of a band are a multiple of this, since the tiles of a convolution's result have four
+ * rows. */
 enum { BAND_ROWS = 8 };
 
 float *wd_vae_take(wd_vae_pass *p, int64_t count)
@@ -31,7 +32,7 @@ const wd_tensor *wd_vae_weight(const wd_vae_pass *p, int layer, wd_vae_slot slot
     return line < 0 || !p->weight ? NULL : &p->weight[line];
 }
 
-/* ---- launches: none where the pass only measures ---- */
+/* ---- launches, which a pass that only measures skips ---- */
 
 void wd_vae_copy(wd_vae_pass *p, float *to, const float *from, int64_t count)
 {

@@ -1,7 +1,7 @@
-/* What the VAE's layers are made of: memory, launches, histories. Private to vae*.c.
+/* Functions of which the VAE's layers consist: memory, launches, histories. Private to vae*.c.
  *
- * Where a pass only measures (no queue), memory is taken and given back as ever, and nothing is
- * launched. */
+ * A pass that only measures (without a queue) takes and gives back memory as usual, and launches
+ * nothing. */
 #ifndef WD_WAN_VAE_OPS_H
 #define WD_WAN_VAE_OPS_H
 
@@ -12,7 +12,7 @@
 
 float *wd_vae_take(wd_vae_pass *pass, int64_t count);
 void wd_vae_give(wd_vae_pass *pass, const float *block);
-/* Nothing happens where a later ADD reads the frames. */
+/* Does nothing if a later ADD reads the frames. */
 void wd_vae_frames_give(wd_vae_pass *pass, const wd_vae_frames *x);
 
 /* NULL: the layer has none, or the pass only measures. */
@@ -30,25 +30,26 @@ void wd_vae_point(wd_vae_pass *pass, float *y, const float *x, const wd_tensor *
 /* y = x + branch. */
 void wd_vae_add(wd_vae_pass *pass, float *y, const float *x, const float *branch, int64_t rows,
                 int64_t width);
-/* Fills in what follows from the rest: weights, channels, strides (0: 1), taps (0: all), out. */
+/* Fills in the remaining fields of args (weights, channels, strides (0: 1), taps (0: all), out) and
+ * launches. */
 void wd_vae_conv(wd_vae_pass *pass, wd_conv_args args, const wd_tensor *w, const wd_tensor *b);
 
-/* How a convolution is cut: several whole pictures at a time, or bands of rows of one. */
+/* How a convolution is divided: into several whole pictures, or into bands of rows of one. */
 typedef struct wd_vae_cut {
     int64_t pictures, rows;
 } wd_vae_cut;
 
-/* For pictures whose convolution reads `row_count` values per row. */
+/* The cut for pictures whose convolution reads `row_count` values per row. */
 wd_vae_cut wd_vae_cut_for(const wd_vae_pass *pass, int64_t samples, int64_t height,
                           int64_t row_count);
 
 /* ---- histories ---- */
 
-/* The last `frames` frames, of the shape of x, that the slot's convolution saw in the chunks
- * before; zeros where there were none. NULL: one chunk is all. */
+/* The last `frames` frames, of the shape of x, that the slot's convolution saw in earlier chunks;
+ * zeros if there were none. NULL: there is only one chunk. */
 float *wd_vae_history(wd_vae_pass *pass, int layer, int slot, const wd_vae_frames *x,
                       int64_t frames);
-/* Moves the frames of x into it, oldest out. */
+/* Moves the frames of x into the history; the oldest frames drop out. */
 void wd_vae_remember(wd_vae_pass *pass, float *history, const wd_vae_frames *x, int64_t frames);
 
 /* ---- layers of vae_resample.c ---- */

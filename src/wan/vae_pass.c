@@ -9,14 +9,14 @@
 /* ---- causal convolutions ---- */
 
 typedef struct causal {
-    const float *history;           /* two frames, or NULL: none before this one */
+    const float *history;           /* the two frames before; NULL: there are none */
     const wd_tensor *gamma, *w, *b; /* gamma NULL: no norm and no SiLU before */
     float *y;                       /* [samples, frames, height, width, out] */
     bool add;                       /* y += instead of y = */
     int64_t out;                    /* channels of y */
 } causal;
 
-/* Rows [row, end) of pictures [at, at + pictures): `in` and `out` are scratch memory. */
+/* Computes rows [row, end) of pictures [at, at + pictures); `in` and `out` are scratch memory. */
 static void causal_band(wd_vae_pass *p, const wd_vae_frames *x, const causal *c, float *in,
                         float *out, int64_t at, int64_t pictures, int64_t row, int64_t end)
 {
@@ -72,7 +72,7 @@ static void causal_conv(wd_vae_pass *p, const wd_vae_frames *x, const causal *c)
 
 /* ---- layers ---- */
 
-/* What the convolution of a slot sees before this chunk; NULL in the first one. */
+/* The frames that the convolution of a slot sees before this chunk; NULL in the first chunk. */
 static const float *seen_before(const wd_vae_pass *p, float *history)
 {
     return p->chunk ? history : NULL;
@@ -117,7 +117,7 @@ static void resnet(wd_vae_pass *p, wd_vae_frames *x, int layer)
     *x = y;
 }
 
-/* The causal convolution alone, or behind norm and SiLU. */
+/* A causal convolution, with or without norm and SiLU before it. */
 static void causal_layer(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     float *history = wd_vae_history(p, layer, 0, x, 2);

@@ -1,8 +1,8 @@
-/* Memory of a VAE pass: blocks within one range, first fit.
+/* A first-fit allocator for the memory of a VAE pass, within one range.
  *
- * Not a stack like core/arena.h, because in a chain of layers the input dies under its output. The
- * pass runs once without launching anything to find the peak; the same order of calls then gives
- * the same addresses, so the peak is exact. */
+ * It is no stack like core/arena.h, because in a chain of layers the input is freed while the later
+ * output stays. The pass first runs once without launches to find the peak; the same order of calls
+ * then gives the same addresses, so the peak is exact. */
 #ifndef WD_WAN_VAE_POOL_H
 #define WD_WAN_VAE_POOL_H
 
@@ -19,10 +19,12 @@ typedef struct wd_vae_pool {
     int count;
 } wd_vae_pool;
 
-/* Over `capacity` bytes at `base`; NULL: addresses are made up, and peak is what counts. */
+/* Starts a pool over `capacity` bytes at `base`; NULL: addresses are not real, and only the peak is
+ * used. */
 void wd_vae_pool_over(wd_vae_pool *pool, void *base, size_t capacity);
 
-/* `bytes` aligned to 64. The capacity was planned: running over it is a bug of ours. */
+/* Takes `bytes`, aligned to 64. The capacity was planned, so exceeding it is a bug in this library.
+ */
 void *wd_vae_pool_take(wd_vae_pool *pool, size_t bytes);
 void wd_vae_pool_give(wd_vae_pool *pool, const void *block);
 

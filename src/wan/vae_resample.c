@@ -6,8 +6,9 @@
 
 /* ---- resampling ---- */
 
-/* Two frames from one: [frames, h, w, 2 c], the first half of the channels before the second. The
- * first latent frame does not pass here, and does not enter the history. */
+/* Makes two frames of one: the convolution gives [frames, h, w, 2 c], whose channels are first
+ * those of the first frame, then those of the second. The first latent frame is not upsampled in
+ * time, and is not added to the history. */
 static wd_vae_frames time_upsample(wd_vae_pass *p, const wd_vae_frames *x, int layer)
 {
     int64_t frame = wd_vae_frame_count(x);
@@ -30,8 +31,8 @@ static wd_vae_frames time_upsample(wd_vae_pass *p, const wd_vae_frames *x, int l
     return y;
 }
 
-/* Every pixel of `pictures` pictures of `rows` rows becomes 2 x 2. A picture's pixels lie `stride`
- * values apart, pictures `picture` values. */
+/* Repeats every pixel of `pictures` pictures of `rows` rows to 2 x 2. Pixels are `stride` values
+ * apart, pictures `picture` values. */
 static void double_pixels(wd_vae_pass *p, float *to, const float *from, int64_t pictures,
                           int64_t rows, int64_t width, int64_t channels, int64_t picture,
                           int64_t stride)
@@ -49,8 +50,8 @@ static void double_pixels(wd_vae_pass *p, float *to, const float *from, int64_t 
                                           .alpha = 1});
 }
 
-/* One frame of all samples: doubled and convolved (3x3) band by band. `from` is frame data whose
- * pixels lie `stride` values apart. */
+/* Upsamples one frame of all samples: doubles and convolves (3x3) it band by band. `from` is frame
+ * data whose pixels are `stride` values apart. */
 static void upsample_frame(wd_vae_pass *p, float *y, const float *from, const wd_vae_frames *x,
                            int64_t stride, int layer)
 {
@@ -64,7 +65,7 @@ static void upsample_frame(wd_vae_pass *p, float *y, const float *from, const wd
         for (int64_t row = 0; row < h; row += cut.rows) {
             int64_t end = row + cut.rows < h ? row + cut.rows : h;
             int64_t low = row ? row - 1 : 0, high = end < h ? end + 1 : end;
-            /* The halo is one row of the doubled picture: half of what a row becomes. */
+            /* The halo is one row of the doubled picture, half of a doubled row. */
             int64_t skip = row ? 1 : 0, drop = end < h ? 1 : 0;
             double_pixels(p, in, from + at * picture + low * w * stride, pictures, high - low, w, c,
                           picture, stride);
@@ -107,8 +108,8 @@ void wd_vae_upsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
     *x = y;
 }
 
-/* 3x3 of stride 2 with one row and column of zeros behind; then, from the second chunk on, two
- * frames become one, with the last frame of the chunk before in front. */
+/* A 3x3 convolution of stride 2 with a row and a column of zeros at the end. Then, from the second
+ * chunk on, two frames become one, with the last frame of the previous chunk before them. */
 void wd_vae_downsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
 {
     const wd_vae_layer *l = &p->layers->layer[layer];
@@ -119,7 +120,7 @@ void wd_vae_downsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
     space.frames += in_time;
     wd_vae_frames_take(p, &space);
     int64_t frame = wd_vae_frame_count(&space);
-    wd_vae_frames fresh = space; /* without the frame in front */
+    wd_vae_frames fresh = space; /* without the frame of the previous chunk */
     fresh.data += in_time ? frame : 0;
     fresh.frames = x->frames;
     wd_vae_conv(p,
@@ -156,13 +157,13 @@ void wd_vae_downsample(wd_vae_pass *p, wd_vae_frames *x, int layer)
 
 /* ---- shortcuts of the 2.2 layout ----
  *
- * A coarse pixel stands for P = ft fs fs fine ones: (t, a, b) in time, rows and columns. Both
- * shortcuts first move those into channels, q = c P + (t fs + a) fs + b, and then match q with the
- * channels of the other side in consecutive runs. For one (t, a, b) that is a strided sum. In the
- * first chunk the only fine frame is the last of its ft; what would lie before it is dropped (up)
- * or zero (down). */
+ * A coarse pixel corresponds to P = ft fs fs fine pixels: (t, a, b) in time, rows and columns. Both
+ * shortcuts first move these into channels, q = c P + (t fs + a) fs + b, and then assign
+ * consecutive runs of q to the channels of the other side. For one (t, a, b) this is a strided sum.
+ * In the first chunk the only fine frame is the last of its ft; the frames before it are dropped
+ * (up) or zero (down). */
 
-/* Where one side of such a sum begins, and its strides. */
+/* The address and the strides of one side of such a sum. */
 typedef struct side {
     float *data;
     int64_t frame, row, pixel, channel, repeat;
@@ -191,7 +192,7 @@ static side coarse_side(const wd_vae_frames *x)
     return (side){x->data, wd_vae_frame_count(x), x->width * x->channels, x->channels, 1, 0};
 }
 
-/* The fine pixels (t, a, b) of every coarse one. */
+/* The fine pixels (t, a, b) of all coarse pixels. */
 static side fine_side(const wd_vae_frames *x, const wd_vae_layer *l, bool first, int64_t t,
                       int64_t a, int64_t b)
 {
@@ -213,11 +214,11 @@ void wd_vae_add_up(wd_vae_pass *p, wd_vae_frames *x, int layer)
     for (int64_t i = first ? parts - parts / l->time : 0; i < parts; i++) {
         int64_t b = i % l->space, a = i / l->space % l->space, t = i / (l->space * l->space);
         side to = fine_side(x, l, first, t, a, b), from = coarse_side(&p->save);
-        if (repeats % parts == 0) { /* a coarse channel feeds whole fine ones */
+        if (repeats % parts == 0) { /* a coarse channel is added to whole fine channels */
             to.channel = repeats / parts;
             to.repeat = 1;
             add_side(p, to, from, &p->save, l->in, repeats / parts, 1);
-        } else { /* each of a fine channel's pixels may have another coarse one */
+        } else { /* the pixels of a fine channel may have different coarse channels */
             from.data += i / repeats;
             from.channel = parts / repeats;
             add_side(p, to, from, &p->save, l->out, 1, 1);
@@ -237,11 +238,12 @@ void wd_vae_add_down(wd_vae_pass *p, wd_vae_frames *x, int layer)
     for (int64_t i = first ? parts - parts / l->time : 0; i < parts; i++) {
         int64_t b = i % l->space, a = i / l->space % l->space, t = i / (l->space * l->space);
         side from = fine_side(&p->save, l, first, t, a, b), to = coarse_side(x);
-        if (run % parts == 0) { /* whole fine channels feed a coarse one, one after the other */
+        if (run % parts ==
+            0) { /* whole fine channels are added to a coarse channel, one after the other */
             from.channel = run / parts;
             for (int64_t j = 0; j < run / parts; j++, from.data++)
                 add_side(p, to, from, x, l->out, 1, 1 / (float)run);
-        } else { /* each of a fine channel's pixels may feed another coarse one */
+        } else { /* the pixels of a fine channel may be added to different coarse channels */
             to.data += i / run;
             to.channel = parts / run;
             add_side(p, to, from, x, l->in, 1, 1 / (float)run);

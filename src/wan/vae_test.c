@@ -1,5 +1,5 @@
 /* The VAE against diffusers' own outputs (tests/fixtures/vae-*): both layouts, pictures and video,
- * decode and encode, on the guarded device; and its memory against what it says it needs. */
+ * decode and encode, on the guarded device; and its memory compared with wd_vae_decode_bytes. */
 #include "test_preset.h"
 #include "failing.h"
 
@@ -53,7 +53,7 @@ static wd_tensor load(const char *folder, const char *file, const char *name)
     return wd_test_load(path, name);
 }
 
-enum { BANDS = -1 }; /* instead of a number of bytes: as they are */
+enum { BANDS = -1 }; /* as a number of bytes: bands of the default size */
 
 /* Decodes latents of <folder>/in<suffix> and compares with out<suffix>. */
 static void check_decode(const char *folder, const char *suffix, int64_t band_bytes)
@@ -119,7 +119,7 @@ static void videos(void **state)
     check_encode("tests/fixtures/vae-2.2", "_video", BANDS);
 }
 
-/* The same in bands of eight rows. */
+/* Pictures and videos in bands of eight rows. */
 static void bands(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void batch_independent(void **state)
     wd_free(z.data);
 }
 
-/* The pool's peak is what was said, to the byte. */
+/* The pool's peak equals wd_vae_decode_bytes. */
 static void check_bytes(const char *folder, const int64_t dim[5])
 {
     session s = open_session(folder, WD_VAE_DECODER, false);
@@ -206,7 +206,7 @@ static void real_bytes(void **state)
     print_message("512 x 512: %zu bytes, 1024 x 1024: %zu bytes\n", small, large);
     assert_true(small < 250 << 20);
     assert_true(large < (size_t)1000 << 20);
-    /* Many pictures pass in groups: what one needs is not multiplied. */
+    /* Many pictures are computed in groups, so the memory does not grow with their number. */
     assert_int_equal(wd_vae_decode_bytes(&wan21, (int64_t[]){50, 16, 1, 64, 64}), small);
 }
 
