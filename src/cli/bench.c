@@ -1,4 +1,4 @@
-/* `wandistiller bench`: prints figures as they come. */
+/* `wandistiller bench`: prints each figure as soon as it is known. */
 #include "cli/progress.h"
 
 static void print(void *context, const char *line)

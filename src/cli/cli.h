@@ -1,5 +1,5 @@
-/* The command line: arguments in, exit codes out. It knows the public header only; options, help,
- * manual and completions all come from the option tables there. */
+/* The command line. It uses the public header only; options, help, manual and completions come from
+ * the option tables of the library. */
 #ifndef WD_CLI_CLI_H
 #define WD_CLI_CLI_H
 
@@ -7,15 +7,16 @@
 
 #include "wandistiller.h"
 
-/* What a command line asks for, beside the job's options. */
+/* The parts of a command line that are not options of the job. */
 typedef struct wd_cli_input {
     wd_common_options common;
-    wd_config *config; /* --config's file: owns strings of the options */
-    bool done;         /* --help: answered, there is nothing to run */
+    wd_config *config; /* the file of --config, which owns strings of the options */
+    bool done;         /* --help was printed, and there is nothing to run */
 } wd_cli_input;
 
-/* Fills `options` (the job's struct): defaults, then --config's file, then the arguments, of which
- * argv[0] is the command's name. Directs the log to stderr. Close it also after a failure. */
+/* Fills `options` (the job's struct) with defaults, then with the file of --config, then with the
+ * arguments, of which argv[0] is the command's name. Sends the log to stderr. The caller closes
+ * *out, also after a failure. */
 wd_status wd_cli_open(wd_cli_input *out, wd_job job, void *options, int argc, char **argv,
                       wd_err *err);
 void wd_cli_close(wd_cli_input *input);
@@ -34,12 +35,13 @@ void wd_cli_print_man(FILE *to);              /* wandistiller(1) */
 void wd_cli_print_bash(FILE *to);             /* completions */
 void wd_cli_print_zsh(FILE *to);
 
-/* Puts a formatted text behind the one in `out`, a buffer of `out_bytes`; what does not fit is left
- * out. */
+/* Appends a formatted text to the one in `out`, a buffer of `out_bytes`; text that does not fit is
+ * left out. */
 void wd_cli_append(char *out, size_t out_bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* "PATH", "N", or the choices: what stands behind an option's name. "" for a flag. */
+/* Writes the placeholder of an option's value ("PATH", "N", or the choices) into `out`; "" for a
+ * flag. Returns `out`. */
 const char *wd_cli_value_text(char *out, size_t out_bytes, const wd_option *option);
 
 #endif

@@ -11,7 +11,7 @@ static void print_names(FILE *to, wd_job job)
         if (!(table[i].flags & WD_OPTION_LEGACY)) fprintf(to, "--%s ", table[i].name);
 }
 
-/* Prints the arms of a shell `case`: for each option that has choices, those words. */
+/* Prints the branches of a shell `case`: for each option with choices, the list of them. */
 static void print_bash_choices(FILE *to, wd_job job)
 {
     int64_t count;
@@ -56,7 +56,7 @@ void wd_cli_print_bash(FILE *to)
           to);
 }
 
-/* Prints a help sentence as it stands within '--name[...]' of zsh's _arguments. */
+/* Prints a help sentence, quoted for '--name[...]' of zsh's _arguments. */
 static void print_zsh_text(FILE *to, const char *text)
 {
     for (; *text; text++) {

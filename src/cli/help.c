@@ -1,4 +1,4 @@
-/* Help on the terminal, and the manual page: both walk the option tables. */
+/* Help on the terminal, and the manual page: both are made from the option tables. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <string.h>
@@ -30,7 +30,7 @@ const char *wd_cli_value_text(char *out, size_t out_bytes, const wd_option *opti
     return out;
 }
 
-/* Prints `text` wrapped, the first line beginning at column `at`, the others at `indent`. */
+/* Prints `text` wrapped; its first line begins at column `at`, the others at `indent`. */
 static void print_wrapped(FILE *to, const char *text, int at, int indent)
 {
     bool first = true;

@@ -1,7 +1,7 @@
-/* wandistiller COMMAND [options]: finds the command, runs it, says how it ended.
+/* wandistiller COMMAND [options]: finds the command, runs it, and reports how it ended.
  *
- * Results go to standard output; errors and what is reported on the way to standard error. The exit
- * code is the status (WD_STATUS_MAP in wandistiller.h). */
+ * Results are written to standard output; errors and progress to standard error. The exit code is
+ * the status (WD_STATUS_MAP in wandistiller.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -13,15 +13,15 @@
 
 #include "cli/cli.h"
 
-/* Writes to standard error with what a signal handler may call. */
+/* Writes to standard error with functions that a signal handler may call. */
 static void say(const char *text)
 {
     const ssize_t written = write(STDERR_FILENO, text, strlen(text));
     (void)written;
 }
 
-/* Asks the job to stop. Ctrl-C ends the program at once from then on; a second SIGTERM does not:
- * Slurm sends two where a job's time is over, one right behind the other. */
+/* Asks the job to stop. After that a second Ctrl-C ends the program at once. A second SIGTERM does
+ * not, since Slurm sends two in a row when a job's time is over. */
 static void on_signal(int number)
 {
     (void)number;
@@ -29,18 +29,17 @@ static void on_signal(int number)
     if (wd_request_stop()) say("\nstopping; Ctrl-C ends at once\n");
 }
 
-/* Whether a signal asks the job to stop instead of ending it: `train` writes a checkpoint then, and
- * `convert` removes its unfinished file. Signals end any other job at once. A job that stops by
- * itself also goes on when nobody reads its log: in `train 2>&1 | tee log` Ctrl-C ends tee first.
- */
+/* Whether a signal asks the job to stop instead of ending it: `train` then writes a checkpoint, and
+ * `convert` removes its unfinished file. Signals end any other job at once. A job that handles
+ * signals also ignores SIGPIPE, since in `train 2>&1 | tee log` Ctrl-C ends tee first. */
 static bool stops_by_itself(wd_job job)
 {
     return job == WD_JOB_TRAIN || job == WD_JOB_CONVERT;
 }
 
-/* A page of a mapped file cannot be read. No thread can go on from here: the first thread that gets
- * here names the file, and the program ends as after any other failed read. Other threads that read
- * the same file meanwhile wait for that. */
+/* A page of a mapped file cannot be read, and the thread cannot continue. The first thread that
+ * gets here names the file, and the program ends as after any other failed read. Other threads that
+ * get here meanwhile wait for that. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     static atomic_flag reported = ATOMIC_FLAG_INIT;
@@ -72,7 +71,7 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL); /* what mpirun hands on to its ranks */
+    sigaction(SIGUSR1, &action, NULL); /* the signal that mpirun passes on to its ranks */
     struct sigaction inherited;        /* SIGHUP: the terminal was closed; nohup ignores it */
     if (!sigaction(SIGHUP, NULL, &inherited) && inherited.sa_handler != SIG_IGN)
         sigaction(SIGHUP, &action, NULL);
@@ -80,8 +79,8 @@ static void catch_signals(void)
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes then fails with EFBIG */
 }
 
-/* Where a standard stream was closed /dev/null takes its place, or the log would go into a file
- * that is opened later. */
+/* Opens /dev/null for every standard stream that was closed; otherwise the log would be written
+ * into a file that is opened later. */
 static void settle_streams(void)
 {
     int fd;
@@ -96,7 +95,7 @@ static int fail(const wd_err *err)
     return (int)err->status;
 }
 
-/* Writes out what stdio still holds of standard output, and says so if that fails. */
+/* Flushes standard output, and reports if that fails. */
 static int finish(void)
 {
     wd_err err = {.status = WD_IO};
@@ -128,11 +127,12 @@ static int help(int argc, char **argv)
     return finish();
 }
 
-/* OpenMP's threads wait for one another by spinning, for milliseconds: while another program has
- * one of the processors, all others spin for nothing (measured on two busy ones: a training step
- * took five times as long). A short spin is as good where nobody disturbs. libgomp reads its
- * settings when it is loaded, so the program begins anew with them, unless the user has some: of
- * waiting, or of places, since by now this thread is bound to one, and would stay so. */
+/* OpenMP's threads wait for one another by spinning for milliseconds. While another program runs on
+ * one core, the threads on all other cores spin in vain (measured on two busy cores: a training
+ * step took five times as long). On an idle machine a short spin is as fast. libgomp reads its
+ * settings when it is loaded, so the program executes itself again with them, unless the user has
+ * set how threads wait or where they are placed: this thread is already bound to a place, and would
+ * stay so. */
 static void settle_spinning(char **argv)
 {
     static const char *const settings[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND",
@@ -142,9 +142,9 @@ static void settle_spinning(char **argv)
     if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
 }
 
-/* glibc keeps ever larger blocks on its heap once some have been freed, and those do not go back to
- * the system then. A threshold that is said stays: a freed block of this size is gone, and memory
- * is what the plan says. */
+/* glibc raises its threshold for mmap when blocks are freed, and then keeps larger and larger
+ * blocks on its heap instead of returning them to the system. A threshold that is set stays, so
+ * freed blocks of this size are returned, and memory is as planned. */
 static void settle_heap(void)
 {
 #ifdef M_MMAP_THRESHOLD

@@ -1,14 +1,16 @@
-/* From arguments to options.
+/* Reads the options of a command line.
  *
  * --name VALUE, --name=VALUE, --flag, --list VALUE VALUE ...; '-' and '_' in names are the same;
- * "--" ends the options. Arguments are read twice: what the first reading finds says which --config
- * there is, whose values the second one then replaces: file and command line are two sources. */
+ * "--" ends the options. Arguments are read twice: the first time to find --config, whose file is
+ * applied then, and the second time to replace its values. File and command line are two sources.
+ */
 #include <stdarg.h>
 #include <string.h>
 
 #include "cli/progress.h"
 
-/* Options of the job, or of every command: where they go, and which the command line gives. */
+/* The options of the job, or those of every command: their struct, and the source of those that the
+ * command line gives. */
 typedef struct target {
     void *options;
     wd_option_source given;
@@ -39,7 +41,7 @@ static bool is_name(const char *arg)
     return !strncmp(arg, "--", 2) && arg[2];
 }
 
-/* The option called `name`: one of every command (*is_common), or one of the job. */
+/* Finds the option called `name`: one of every command (*is_common), or one of the job. */
 static const wd_option *find(bool *is_common, wd_job job, const char *name, wd_err *err)
 {
     wd_err ignored;
@@ -53,7 +55,7 @@ static wd_status give(target *to, const wd_option *o, const char *value, wd_err 
     return wd_option_give(&to->given, to->options, o, value, err);
 }
 
-/* Reads the values that follow the name of `o`: as many as its type takes. */
+/* Reads the values after the name of `o`, as many as its type takes. */
 static wd_status read_values(reader *r, target *to, const wd_option *o, wd_err *err)
 {
     const bool next = r->at < r->argc;
@@ -134,8 +136,8 @@ static reader begin(wd_job job, void *options, wd_common_options *common, int ar
                     .argv = argv};
 }
 
-/* Applies the file that the last --config names. What is wrong with the arguments is found again,
- * and said, when they are read for good. */
+/* Applies the file of the last --config. Errors in arguments are ignored here, since the second
+ * reading finds and reports them. */
 static wd_status apply_config(wd_cli_input *out, reader *first, wd_err *err)
 {
     wd_err ignored;

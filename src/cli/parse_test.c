@@ -1,5 +1,5 @@
-/* What the command line means: lists, files of options, and commands that the program itself prints
- * to be pasted, read back through a shell. */
+/* Tests of command lines: lists, files of options, and commands that the program prints for
+ * pasting, which are read through a shell. */
 #include "program.h"
 
 #include "api/options_json.h"
@@ -51,7 +51,7 @@ static void assert_prompts(const char *const *words, const char *const *expected
     wd_cli_close(&input);
 }
 
-/* However they are given; what the command line gives replaces what a file does. */
+/* Lists are extended however they are given; the command line's list replaces that of a file. */
 static void lists_add_up(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void a_printed_command_means_what_was_run(void **state)
     assert_true(read_back > DRAWS / 4);
 }
 
-/* One that does not fit is no command at all, instead of one that means something else. */
+/* A command that does not fit is replaced by "...", since a cut one would mean something else. */
 static void a_long_command_is_not_cut(void **state)
 {
     (void)state;

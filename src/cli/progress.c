@@ -1,6 +1,6 @@
-/* Progress on a terminal: one line below all others, written again and again.
+/* Progress on a terminal: the last line, which is redrawn repeatedly.
  *
- * Messages come from any thread: they take the line away, and the next progress brings it back. */
+ * Messages may come from any thread. They erase the line, and the next progress draws it again. */
 #include "cli/progress.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 enum { COLUMNS = 80, BAR_MIN = 10, BAR_MAX = 40 };
 
-static const double draw_s = 0.1; /* from one drawing to the next, at least */
+static const double draw_s = 0.1; /* minimal seconds between two drawings */
 
 static struct {
     pthread_mutex_t lock;
@@ -28,9 +28,9 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- what it says ---- */
+/* ---- the text ---- */
 
-/* How much of the part is over, in [0, 1]; NaN: not known. */
+/* The share of the part that is done, in [0, 1]; NaN: not known. */
 static double share_of(const wd_progress *p)
 {
     const double by_time = p->seconds / (p->seconds + p->seconds_left);
@@ -92,7 +92,7 @@ static void draw(void *context, const wd_progress *progress)
     if (now - line.drawn >= draw_s || progress->done == progress->total) {
         const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
         wd_cli_progress_text(text, sizeof text, known ? size.ws_col : COLUMNS, progress);
-        fprintf(stderr, "\r%s\033[K", text); /* and clear what is behind it */
+        fprintf(stderr, "\r%s\033[K", text); /* erases the rest of the line */
         fflush(stderr);
         line.shown = true;
         line.drawn = now;

@@ -46,19 +46,18 @@ static void unknown_figures_are_left_out(void **state)
     p.done = p.total;
     assert_string_equal(wd_cli_progress_text(text, sizeof text, 50, &p),
                         "decoding [####################] 100%  picture 8/8");
-    p.done = 2 * p.total; /* a bar would be longer than its room */
-    assert_string_equal(wd_cli_progress_text(text, sizeof text, 50, &p),
-                        "decoding  picture 16/8");
+    p.done = 2 * p.total; /* the bar must not exceed its width */
+    assert_string_equal(wd_cli_progress_text(text, sizeof text, 50, &p), "decoding  picture 16/8");
     p = (wd_progress){.what = "training",
                       .unit = "step",
                       .done = 7,
                       .loss = 2,
                       .rate = 0.02,
                       .seconds = 400,
-                      .seconds_left = 3600}; /* time ends it */
+                      .seconds_left = 3600}; /* a time limit ends it */
     assert_string_equal(wd_cli_progress_text(text, sizeof text, 70, &p),
                         "training [#-----------]  10%  step 7  loss 2  50 s/step  1:00:00 left");
-    p.seconds_left = NAN; /* nobody knows */
+    p.seconds_left = NAN; /* not known */
     assert_string_equal(wd_cli_progress_text(text, sizeof text, 70, &p),
                         "training  step 7  loss 2  50 s/step");
 }

@@ -10,7 +10,7 @@ wd_status wd_cli_train(int argc, char **argv, wd_err *err)
     if (status != WD_OK) wd_train_fail(err);
     if (status == WD_OK && !input.done)
         status = wd_train_start_ranks(&exit_code, &options, argc, argv, err);
-    if (exit_code > 0) { /* they have said why */
+    if (exit_code > 0) { /* the ranks have reported the error */
         err->message[0] = 0;
         status = err->status = (wd_status)exit_code;
     }
