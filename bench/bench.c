@@ -11,7 +11,7 @@
 
 enum { FILL_BLOCK = 1 << 20, PEAK_SIZE = 3072, GPU_PEAK_SIZE = 8192 };
 
-static const double GPU_FLOPS_PER_S = 1e13; /* what no processor reaches */
+static const double GPU_FLOPS_PER_S = 1e13; /* more than a processor reaches */
 
 void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, double seconds,
                      double flops)
@@ -51,7 +51,8 @@ static void multiply(wd_queue *queue, const void *args)
     wd_op_matmul(queue, args);
 }
 
-/* A square product, large enough for this processor (n 3072), or for a GPU (8192). */
+/* Measures the peak with a square product, large enough for this processor (n 3072), or for a GPU
+ * (8192). */
 static wd_status peak_of(wd_bench_context *bench, wd_dtype dtype, int64_t n, wd_err *err)
 {
     wd_status status;
@@ -108,7 +109,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
     static const struct {
         const char *name;
         wd_bench_fn *run;
-        bool large; /* for GPUs: a processor runs it where it is asked for by name */
+        bool large; /* for GPUs: a processor runs it only if its name is given */
     } cases[] = {
         {"peak", wd_bench_peak, false},
         {"forward", wd_bench_forward, false},
@@ -130,7 +131,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
                        "bench: no case has \"%s\" in its name; there are peak, forward, train, "
                        "tiny, vae, copies, shapes, models, placement and prediction",
                        bench->only);
-    asked[0] = true; /* the others are shown beside it */
+    asked[0] = true; /* other cases are compared with it */
     for (int i = 0; i < count; i++) {
         const bool fast = bench->peak[WD_BF16] > GPU_FLOPS_PER_S;
         if (asked[i] && (fast || !cases[i].large || bench->only)) WD_TRY(cases[i].run(bench, err));

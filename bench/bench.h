@@ -1,4 +1,4 @@
-/* Benchmarks: figures of one run, so that they may be compared with one another.
+/* Benchmarks: figures of one run, which may be compared with one another.
  *
  * Machines are shared and drift: a time alone says little. So every case is measured beside the
  * machine's peak, which is that of a large matrix product in the same run and dtype. */
@@ -9,12 +9,12 @@
 #include "core/dtype.h"
 #include "dev/device.h"
 
-/* What a case is run with and what it reports to. */
+/* The device of a case, and the function to which it reports. */
 typedef struct wd_bench_context {
     wd_device *device;
     wd_queue *queue;
     double peak[WD_DTYPE_COUNT]; /* FLOP/s of a large matrix product; 0: not measured */
-    const char *only;            /* part of a case's name; NULL: all */
+    const char *only;            /* run cases whose name contains this; NULL: all */
     void (*print)(void *context, const char *line);
     void *context;
 } wd_bench_context;
@@ -40,15 +40,16 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err);
 void wd_bench_report(wd_bench_context *bench, const char *name, wd_dtype dtype, double seconds,
                      double flops);
 
-/* Prints that a case is not measured, and why. */
+/* Prints that a case is left out, and the reason. */
 void wd_bench_leave_out(wd_bench_context *bench, const char *name, const char *why);
 
-/* Seconds of one launch: the best of some runs, each of as many launches as make it worth timing.
- * The workspace that it needs is reserved. */
+/* Measures seconds of one launch: the best of several runs, each with enough launches to be timed.
+ * It reserves the workspace of the launch. */
 typedef void wd_bench_launch_fn(wd_queue *queue, const void *context);
 double wd_bench_time(wd_bench_context *bench, wd_bench_launch_fn *launch, const void *context);
 
-/* Fills `count` floats of device memory with small random values: one block of them, repeated. */
+/* Fills `count` floats of device memory with one block of small random values, which is repeated.
+ */
 wd_status wd_bench_fill(wd_bench_context *bench, float *to, int64_t count, float scale,
                         wd_err *err);
 

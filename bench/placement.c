@@ -1,14 +1,15 @@
-/* Placement: what it costs that a teacher is elsewhere, on simulated devices whose links and
- * processors have the speeds that the case needs. Two figures:
+/* Placement: how much time it costs to keep the teacher's weights elsewhere, on simulated devices
+ * whose links and processors have the speeds that the case needs. There are two figures:
  *
- * A device whose link brings a block in four times the time that it computes one trajectory's: with
- * a window of eight that is hidden, with four just so, with one the link is all that counts.
+ * A device whose link copies a block in four times the time in which the device computes it for one
+ * trajectory: with a window of eight copies are hidden behind computing, with four only just, and
+ * with one the link alone determines the time.
  *
- * Four devices that share the blocks: a window of micro-batches keeps all of them busy, from one
- * sweep to the next, where a single one keeps one busy at a time. They are those of one process, or
- * of four ranks, here threads, whose micro-batches cross by way of host memory.
+ * Four devices that share the blocks: a window of micro-batches keeps all of them busy, also
+ * between sweeps, while a single micro-batch keeps only one busy at a time. The devices belong to
+ * one process, or to four ranks, which are threads here and send micro-batches through host memory.
  *
- * Real work is a small part of the time that the devices take, so that the ratios hold on a machine
+ * Real computing is a small part of the simulated time, so that the ratios are right on a machine
  * with few cores, too. */
 #include <pthread.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ enum {
     BATCHES = 16
 };
 
-/* A block's computing, for one trajectory. */
+/* Seconds in which a device computes a block for one trajectory. */
 static const double BLOCK_SECONDS = 10e-3, TRANSFERS_PER_COMPUTE = 4;
 
 static const wd_dit_config config = {.in_channels = 16,
@@ -57,7 +58,7 @@ typedef struct teacher {
     char folder[WD_PATH_MAX];
     wd_pipeline pipeline;
     wd_teacher_size size; /* with FLOPs */
-    size_t bytes;         /* of all stages, as they are brought */
+    size_t bytes;         /* of all stages on a device */
 } teacher;
 
 static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
@@ -85,12 +86,13 @@ static wd_sweep_options sweep_options(int64_t window)
 static wd_status open_teacher(teacher *t, wd_bench_context *bench, wd_err *err)
 {
     char folder[WD_PATH_MAX];
-    const char *room = getenv("TMPDIR");
+    const char *temporary = getenv("TMPDIR");
     const wd_teacher_files files = {.dtype = WD_F32};
     const wd_sweep_options one = sweep_options(1);
     double flops[WD_STAGE_KINDS];
     wd_sweep_need need;
-    WD_TRY(wd_path_join(t->folder, room && *room ? room : "/tmp", "wandistiller-XXXXXX", err));
+    WD_TRY(wd_path_join(t->folder, temporary && *temporary ? temporary : "/tmp",
+                        "wandistiller-XXXXXX", err));
     if (!mkdtemp(t->folder)) {
         *t->folder = '\0';
         return wd_fail(err, WD_IO, "no folder for a teacher can be made: set TMPDIR");
@@ -114,16 +116,16 @@ static void close_teacher(const teacher *t)
 
 /* ---- sweeps ---- */
 
-/* What is measured. */
-typedef struct demand {
-    const char *devices; /* as --devices has them */
+/* A set-up that is measured. */
+typedef struct workload {
+    const char *devices; /* a value of --devices */
     wd_strategy strategy;
-    int64_t window; /* trajectories, one a micro-batch */
-    bool alone;     /* a sweep begins when the one before is over */
-    int ranks;      /* that have such devices each */
-} demand;
+    int64_t window; /* trajectories; a micro-batch has one */
+    bool alone;     /* a sweep begins when the previous one has ended */
+    int ranks;      /* number of ranks with these devices each */
+} workload;
 
-/* A teacher at work for trajectories, all of which a sweep takes a step further. */
+/* A teacher with its trajectories, all of which a sweep advances by a step. */
 typedef struct rig {
     wd_comm *comm; /* borrowed; NULL: there is one rank */
     wd_devices devices;
@@ -135,11 +137,11 @@ typedef struct rig {
     int64_t rounds;
 } rig;
 
-static wd_status place(rig *r, const teacher *t, const demand *of, const wd_sweep_options *o,
+static wd_status place(rig *r, const teacher *t, const workload *work, const wd_sweep_options *o,
                        wd_err *err)
 {
     wd_cluster cluster = {
-        .ranks = of->ranks,
+        .ranks = work->ranks,
         .devices = r->devices.count,
         .host_bytes = SIZE_MAX,
         .batches = wd_sweep_batches(o),
@@ -153,14 +155,14 @@ static wd_status place(rig *r, const teacher *t, const demand *of, const wd_swee
                                   .reads_host = d == r->devices.processor};
         WD_TRY(wd_sweep_need_of(&to->need, flops, o, r->devices.device[d], err));
     }
-    return wd_strategy_place(&r->placement, of->strategy, &t->size, &cluster, 0, err);
+    return wd_strategy_place(&r->placement, work->strategy, &t->size, &cluster, 0, err);
 }
 
-static wd_status open_rig(rig *r, const teacher *t, const demand *of, wd_err *err)
+static wd_status open_rig(rig *r, const teacher *t, const workload *work, wd_err *err)
 {
-    wd_sweep_options o = sweep_options(of->window);
+    wd_sweep_options o = sweep_options(work->window);
     o.comm = r->comm;
-    r->trajectory = (wd_trajectory_options){.slots = of->window,
+    r->trajectory = (wd_trajectory_options){.slots = work->window,
                                             .steps = TRAJECTORY_STEPS,
                                             .prompts = 64,
                                             .flow_shift = 3,
@@ -175,13 +177,13 @@ static wd_status open_rig(rig *r, const teacher *t, const demand *of, wd_err *er
                     .text_dtype = WD_F32,
                     .text = text_of},
         .reuse = 1,
-        .replay = of->window,
-        .step_samples = of->window,
-        .window = of->window,
+        .replay = work->window,
+        .step_samples = work->window,
+        .window = work->window,
         .comm = r->comm};
     wd_devices *d = &r->devices;
-    WD_TRY(wd_devices_open(d, of->devices, 1, err));
-    WD_TRY(place(r, t, of, &o, err));
+    WD_TRY(wd_devices_open(d, work->devices, 1, err));
+    WD_TRY(place(r, t, work, &o, err));
     WD_TRY(wd_residency_open_placed(&r->residency, &t->pipeline, &r->placement, WD_F32, d->teacher,
                                     d->host, r->comm, err));
     WD_TRY(wd_sweep_open(&r->sweep, &o, r->residency, &r->placement, d->teacher, err));
@@ -202,37 +204,37 @@ static void wait_for_all(const rig *r)
     if (r->comm) wd_comm_barrier(r->comm);
 }
 
-/* The next sweeps, a round of the trajectories each. */
-static wd_status run_rounds(rig *r, int64_t rounds, const demand *of, wd_err *err)
+/* Runs `rounds` sweeps; each advances all trajectories. */
+static wd_status run_rounds(rig *r, int64_t rounds, const workload *work, wd_err *err)
 {
     for (const int64_t end = r->rounds + rounds; r->rounds < end;) {
         const int64_t targets = wd_trajectory_first_target(&r->trajectory, ++r->rounds);
         WD_TRY(wd_source_prepare(r->source, targets, err));
-        if (of->alone) wait_for_all(r);
+        if (work->alone) wait_for_all(r);
     }
     wait_for_all(r);
     return WD_OK;
 }
 
-/* Seconds per target, once all trajectories are under way. */
-static wd_status time_rank(double *seconds, const teacher *t, const demand *of, wd_comm *comm,
+/* Measures seconds per target after all trajectories have begun. */
+static wd_status time_rank(double *seconds, const teacher *t, const workload *work, wd_comm *comm,
                            wd_err *err)
 {
     rig r = {.comm = comm};
-    wd_status status = open_rig(&r, t, of, err);
-    if (status == WD_OK) status = run_rounds(&r, TRAJECTORY_STEPS, of, err);
+    wd_status status = open_rig(&r, t, work, err);
+    if (status == WD_OK) status = run_rounds(&r, TRAJECTORY_STEPS, work, err);
     const double begun = wd_clock_s();
-    if (status == WD_OK) status = run_rounds(&r, ROUNDS, of, err);
-    *seconds = (wd_clock_s() - begun) / (double)(ROUNDS * of->window);
+    if (status == WD_OK) status = run_rounds(&r, ROUNDS, work, err);
+    *seconds = (wd_clock_s() - begun) / (double)(ROUNDS * work->window);
     close_rig(&r);
     return status;
 }
 
-/* A rank's part of it, in a thread of its own. */
+/* A rank, which runs in a thread of its own. */
 typedef struct part {
     pthread_t thread;
     const teacher *teacher;
-    const demand *of;
+    const workload *work;
     wd_comm *comm;
     double seconds;
     wd_status status;
@@ -242,19 +244,19 @@ typedef struct part {
 static void *run_part(void *context)
 {
     part *p = context;
-    p->status = time_rank(&p->seconds, p->teacher, p->of, p->comm, &p->err);
+    p->status = time_rank(&p->seconds, p->teacher, p->work, p->comm, &p->err);
     return NULL;
 }
 
-static wd_status time_target(double *seconds, const teacher *t, const demand *of, wd_err *err)
+static wd_status time_target(double *seconds, const teacher *t, const workload *work, wd_err *err)
 {
     wd_comm *comm[DEVICES];
     part all[DEVICES];
     int begun = 0, failed = 0;
-    if (of->ranks < 2) return time_rank(seconds, t, of, NULL, err);
-    WD_TRY(wd_comm_open_threads(comm, of->ranks, err));
-    for (; begun < of->ranks && !failed; begun += !failed) {
-        all[begun] = (part){.teacher = t, .of = of, .comm = comm[begun]};
+    if (work->ranks < 2) return time_rank(seconds, t, work, NULL, err);
+    WD_TRY(wd_comm_open_threads(comm, work->ranks, err));
+    for (; begun < work->ranks && !failed; begun += !failed) {
+        all[begun] = (part){.teacher = t, .work = work, .comm = comm[begun]};
         failed = pthread_create(&all[begun].thread, NULL, run_part, &all[begun]);
     }
     wd_status status = WD_OK;
@@ -266,7 +268,7 @@ static wd_status time_target(double *seconds, const teacher *t, const demand *of
         status = all[r].status;
         *err = all[r].err;
     }
-    for (int r = 0; r < of->ranks; r++) wd_comm_close(comm[r]);
+    for (int r = 0; r < work->ranks; r++) wd_comm_close(comm[r]);
     *seconds = all[0].seconds;
     return status;
 }
@@ -274,11 +276,12 @@ static wd_status time_target(double *seconds, const teacher *t, const demand *of
 /* ---- the figures ---- */
 
 /* "placement: disk, window 8           1.012 times the time of gpu      (1.05 at most)" */
-static void report(wd_bench_context *bench, const char *what, double ratio, const char *of,
+static void report(wd_bench_context *bench, const char *what, double ratio, const char *base,
                    const char *wanted)
 {
     char line[160];
-    snprintf(line, sizeof line, "placement: %-24s %6.3f times %-28s (%s)", what, ratio, of, wanted);
+    snprintf(line, sizeof line, "placement: %-24s %6.3f times %-28s (%s)", what, ratio, base,
+             wanted);
     bench->print(bench->context, line);
 }
 
@@ -296,21 +299,21 @@ static wd_status stream(wd_bench_context *bench, const teacher *t, wd_err *err)
              t->size.flops[1] / BLOCK_SECONDS * 1e-9);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double base = (double)t->bytes / link, seconds;
-        demand of = {.devices = list, .strategy = WD_STRATEGY_gpu, .window = cases[i].window};
-        if (of.window > 1) WD_TRY(time_target(&base, t, &of, err));
+        workload work = {.devices = list, .strategy = WD_STRATEGY_gpu, .window = cases[i].window};
+        if (work.window > 1) WD_TRY(time_target(&base, t, &work, err));
         for (size_t s = 0; s < sizeof streams / sizeof *streams; s++) {
-            of.strategy = streams[s];
-            WD_TRY(time_target(&seconds, t, &of, err));
-            snprintf(what, sizeof what, "%s, window %d", wd_strategy_name(of.strategy),
-                     (int)of.window);
+            work.strategy = streams[s];
+            WD_TRY(time_target(&seconds, t, &work, err));
+            snprintf(what, sizeof what, "%s, window %d", wd_strategy_name(work.strategy),
+                     (int)work.window);
             report(bench, what, seconds / base,
-                   of.window > 1 ? "the time of gpu" : "the time of transfers", cases[i].wanted);
+                   work.window > 1 ? "the time of gpu" : "the time of transfers", cases[i].wanted);
         }
     }
     return WD_OK;
 }
 
-/* `devices` of each of so many ranks. */
+/* Measures the pipeline over `ranks` ranks with `devices` devices each. */
 static wd_status pipeline(wd_bench_context *bench, const teacher *t, int devices, int ranks,
                           const char *what, wd_err *err)
 {
@@ -318,11 +321,11 @@ static wd_status pipeline(wd_bench_context *bench, const teacher *t, int devices
     double one, all;
     snprintf(list, sizeof list, "sim:%dx1GiB@compute=%.9gGFLOP/s", devices,
              t->size.flops[1] / BLOCK_SECONDS * 1e-9);
-    demand of = {list, WD_STRATEGY_balanced, 1, true, ranks};
-    WD_TRY(time_target(&one, t, &of, err));
-    of.window = BATCHES;
-    of.alone = false;
-    WD_TRY(time_target(&all, t, &of, err));
+    workload work = {list, WD_STRATEGY_balanced, 1, true, ranks};
+    WD_TRY(time_target(&one, t, &work, err));
+    work.window = BATCHES;
+    work.alone = false;
+    WD_TRY(time_target(&all, t, &work, err));
     report(bench, what, one / all, "the throughput of 1 at once", "3.6 at least");
     return WD_OK;
 }

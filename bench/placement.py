@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Teachers of published sizes where they take minutes and gigabytes: on disk, in little memory.
+"""Measures teachers of published sizes on disk and in little memory, which takes minutes.
 
     bench/placement.py --folder DIR [--program PATH] [--tool PATH] [1.3b] [14b] [mapped]
 
-1.3b     5.7 GB in fp32 under `disk`, in a process that may have 3 GiB, beside the same run with the
-         teacher in memory: the same student, bit for bit, and what a target takes.
-14b      8 of the 40 blocks of a 14B expert in bf16 at 512x512, window 2, under `disk` beside the
-         same blocks in memory: what a target takes; then one step with all 40, 28.6 GB, under
-         `disk`. Without guidance, which has half the arithmetic to hide a byte behind.
+1.3b     5.7 GB in fp32 under `disk`, in a process that may have 3 GiB, and with the teacher in
+         memory: both must give the same student, bit for bit; seconds per target.
+14b      8 of the 40 blocks of a 14B expert in bf16 at 512x512, window 2, under `disk` and in
+         memory: seconds per target; then one step with all 40, 28.6 GB, under `disk`. Without
+         guidance there is half the arithmetic to hide copies behind.
 mapped   the 14B expert under `cpu`: private bytes beyond those that were planned.
 
 Random weights are written below DIR, which must be on a real disk, and stay there: 5.7 GB for 1.3b,
 35 GB for 14b. The limit is one of private writable memory (RLIMIT_DATA), which the kernel enforces;
-of the page cache, which it does not bound, the part that the teacher's file has is measured.
-Machines are shared and drift, so what is compared runs in turn, and a time is the best of all
-sweeps.
+it does not bound the page cache, so the pages of the teacher's file in it are measured. Other
+programs change the speed of a machine, so runs that are compared alternate, and a time is the best
+of all sweeps.
 """
 import argparse
 import filecmp
@@ -53,7 +53,7 @@ def status_bytes(pid):
 
 
 def cached_bytes(path):
-    """Of a file, in the page cache."""
+    """The bytes of a file in the page cache."""
     done = subprocess.run(["fincore", "--bytes", "--noheadings", "--output", "RES", path],
                           check=True, capture_output=True, text=True)
     return int(done.stdout)

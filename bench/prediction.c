@@ -1,8 +1,8 @@
 /* Predicted and measured seconds per step: wan-tiny as teacher on simulated devices with slow links
- * and processors, under every strategy and what may limit it.
+ * and processors, under every strategy, with different limiting resources.
  *
- * Devices compute so slowly that the real work is hidden in it: what is measured is who waits for
- * whom. A figure is the time between steps once all trajectories have begun. */
+ * Simulated devices are so slow that the real computing does not count: the figures show which
+ * device waits for which. A figure is the time between steps after all trajectories have begun. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,8 +30,8 @@ static const char *const TEACHER = "models/wan-tiny";
 typedef struct prediction_case {
     wd_strategy strategy;
     const char *devices;
-    const char *what; /* of custom: for each stage of both experts its device, or H, D: it comes
-                       * to the first one from host memory, from disk */
+    const char *what; /* of custom: for each stage of both experts its device, or H or D: it is
+                         streamed to the first device from host memory or disk */
     int64_t window, reuse;
     int64_t batch; /* 0: SLOTS, a round of targets */
 } prediction_case;
@@ -112,7 +112,7 @@ static wd_machine_options options_of(const wd_pipeline *teacher, const predictio
 
 /* ---- predicted ---- */
 
-/* Sizes, and the rate of the disk that the files lie on. */
+/* Reads sizes, and measures the rate of the disk with the files. */
 static wd_status read_files(wd_planner_input *in, const wd_pipeline *teacher, wd_err *err)
 {
     wd_safetensors *weights[2] = {NULL, NULL};
@@ -132,7 +132,7 @@ static wd_status read_files(wd_planner_input *in, const wd_pipeline *teacher, wd
     return status;
 }
 
-/* Devices as they were asked for, the processor as fast as it is. */
+/* Describes the devices with their given speeds, and the processor with its measured one. */
 static wd_status describe(wd_planner_input *in, const wd_machine_options *o, const wd_devices *d,
                           const wd_memory_plan *beside, wd_err *err)
 {
@@ -215,7 +215,7 @@ static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machin
     const int64_t first = WARM_UP * round, last = first + STEPS * round, end = last + AFTER * round;
     double begun = 0;
     WD_TRY(wd_machine_begin(m, err));
-    for (int64_t step = 0; step <= end; step++) { /* at both ends others are under way */
+    for (int64_t step = 0; step <= end; step++) { /* further steps run at both ends */
         WD_TRY(wd_machine_step(m, step, 1e-4, err));
         while (wd_machine_results_pending(m) > (step < end)) {
             const int64_t done = wd_machine_take_result(m).step;

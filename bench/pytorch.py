@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The same work in wandistiller and in PyTorch + diffusers, one beside the other.
+"""Times the same work in wandistiller and in PyTorch + diffusers.
 
     bench/pytorch.py [--program PATH] [--rounds N] [--threads N]
                      [forward] [train] [tiny] [vae] [distil]
 
-Machines are shared and drift, so both sides of a case run in turn, each in a process of its own; a
+Other programs change the speed of a machine, so both sides alternate, each in its own process; a
 figure is the best of all rounds, a ratio is PyTorch's time over ours. Needs torch and diffusers,
 which wandistiller itself does not.
 """

@@ -1,4 +1,4 @@
-/* See bench/random_transformer.h. */
+/* Random transformers: see bench/random_transformer.h. */
 #include "bench/random_transformer.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ enum { VALUES = 1048573 };
 
 static const float DEVIATION = 0.02f;
 
-/* The values, in the dtypes that there are. */
+/* The values in every dtype. */
 typedef struct pool {
     void *as[WD_DTYPE_COUNT];
     int64_t at; /* where the next tensor begins */
@@ -62,7 +62,7 @@ static int64_t count_of(const wd_safetensors_item *item)
     return count;
 }
 
-/* The tensors that a checkpoint has of the table; a line without elements is not among them. */
+/* Lists the tensors of a checkpoint: those lines of the table that have elements. */
 static int64_t list_items(wd_safetensors_item *item, const wd_tensor_table *table, wd_dtype dtype)
 {
     int64_t n = 0;

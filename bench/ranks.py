@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""What ranks add: throughput of several over that of one, and the bytes that they send.
+"""Measures the throughput of several ranks over that of one, and the bytes that they send.
 
     bench/ranks.py [--program PATH] [--steps N] [--rounds N] [cores] [devices] [bytes]
 
 cores    2 ranks with a thread each over 1 rank with a thread, on processors of their own, and over
-         two runs of 1 rank side by side, which know nothing of one another: what two cores of this
-         machine, with its memory and its clock, do more than one, and the ranks could do at most.
+         two independent runs of 1 rank at the same time, which show the best possible ratio of
+         two cores of this machine, with its memory and its clock.
 devices  4 and 8 ranks over 1, each with a simulated device of its own that computes at a fixed
          rate, a small part of what the machine can, so that its cores have time for all of them.
 bytes    what 4 ranks have sent of gradients and targets, over the formulas of docs/ranks.md.
 
-The student is what takes time: a step of it against next to no teacher, which sees every target
-again and again. Samples per second are those of the steps after the first few, which make kernels.
-Machines are shared and drift: all sides run in turn, and each has its best round. `cores` wants two
-cores that nobody else uses, and says what load it found.
+Nearly all time is the student's: the teacher computes few targets, which are used repeatedly.
+Samples per second are those of the steps after the first few, which make kernels.
+Other programs change the speed of a machine, so all sides alternate, and the best round of each
+counts. `cores` needs two idle cores, and prints the load of the machine.
 """
 import argparse
 import json

@@ -1,6 +1,7 @@
-/* Products and attention in the shapes of Wan's transformers, one launch each: what a device's
- * libraries reach before anything of ours is around them. A shape that would take longer than
- * SHAPE_S at the measured peak, or that does not fit into memory, is left out with a line. */
+/* Products and attention in the shapes of Wan's transformers, one launch each. They show the speed
+ * of a device's libraries without the rest of the program. A shape that would take longer than
+ * SHAPE_S at the measured peak, or that does not fit into memory, is left out, with a line that
+ * says so. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,7 +20,7 @@ static const int64_t tokens[] = {1024, 1560, 4096, 8192, 32768};
 
 enum { MODELS = 2, TOKENS = 5, HEAD_DIM = 128, TEXT = 512 };
 
-/* Device memory of one shape. Values matter little to speed, but NaN and zeros do. */
+/* Device memory of one shape. It has random values, since NaN and zeros may change the speed. */
 typedef struct operands {
     void *block[8];
     int count;
@@ -71,7 +72,7 @@ static wd_status reserve(const operation *o, wd_bench_context *bench, wd_err *er
     return wd_rehearsal_close(rehearsal, bench->queue, err);
 }
 
-/* Where a shape does not fit, it is left out; everything else that fails is an error. */
+/* Reports a shape. A shape that does not fit is left out; any other failure is an error. */
 static wd_status report(const char *name, const operation *o, wd_status status,
                         wd_bench_context *bench, wd_err *err)
 {
@@ -96,7 +97,7 @@ static bool too_long(const char *name, double flops, wd_bench_context *bench)
     return true;
 }
 
-/* c[rows, n] = gelu(a[rows, k] w[n, k]T + bias), as a Linear layer has it; gelu where asked. */
+/* Measures c[rows, n] = act(a[rows, k] w[n, k]T + bias), as in a Linear layer. */
 static wd_status product(const char *name, int64_t rows, int64_t n, int64_t k, wd_act act,
                          wd_bench_context *bench, wd_err *err)
 {

@@ -1,4 +1,4 @@
-/* See wd_bench_time in bench/bench.h. */
+/* Timing of launches: see wd_bench_time in bench/bench.h. */
 #include "bench/bench.h"
 
 enum { RUNS = 5, LAUNCHES_MAX = 1000 };
@@ -16,7 +16,7 @@ static double run_s(wd_bench_context *bench, wd_bench_launch_fn *launch, const v
 
 double wd_bench_time(wd_bench_context *bench, wd_bench_launch_fn *launch, const void *context)
 {
-    run_s(bench, launch, context, 1); /* libraries make their kernels */
+    run_s(bench, launch, context, 1); /* warms up: libraries make their kernels */
     const double once_s = run_s(bench, launch, context, 1);
     int launches = once_s > 0 && once_s < RUN_S ? (int)(RUN_S / once_s) + 1 : 1;
     if (launches > LAUNCHES_MAX) launches = LAUNCHES_MAX;

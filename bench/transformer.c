@@ -108,7 +108,7 @@ static void train_step(bed *b, wd_queue *queue)
     wd_optimizer_step(b->optimizer, 1e-5, queue);
 }
 
-/* The best of `runs` after one that warms up. */
+/* Reports the best of `runs` runs after a first one that warms up. */
 static wd_status time_bed(const char *name, const geometry *g, wd_dtype dtype, wd_pass_mode mode,
                           int runs, wd_bench_context *bench, wd_err *err)
 {
@@ -169,9 +169,9 @@ typedef struct row {
     wd_pass_mode mode;
 } row;
 
-/* The teacher's pass of 14B and the student's step of 1.3B, with few of their blocks, in bf16, from
- * as many tokens as a small picture has up to those of a large one. What would take longer than
- * MODEL_S at the measured peak is left out. */
+/* A pass of the 14B teacher and a training step of the 1.3B student, with few of their blocks, in
+ * bf16, for the numbers of tokens of small to large pictures. Cases that would take longer than
+ * MODEL_S at the measured peak are left out. */
 wd_status wd_bench_models(wd_bench_context *bench, wd_err *err)
 {
     static const double MODEL_S = 2, PARAMS_PER_BLOCK_14B = 3.4e8;

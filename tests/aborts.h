@@ -1,4 +1,4 @@
-/* Calls that must end the process: a broken WD_REQUIRE, seen from outside. */
+/* Tests of calls that must end the process by a failed WD_REQUIRE. */
 #ifndef WD_TESTS_ABORTS_H
 #define WD_TESTS_ABORTS_H
 
@@ -8,7 +8,7 @@
 
 #include "testing.h"
 
-/* Calls fn(context) in a child process, which must abort and say `text` on standard error. */
+/* Calls fn(context) in a child process, which must abort and print `text` on standard error. */
 static inline void wd_test_aborts(void (*fn)(void *context), void *context, const char *text)
 {
     int ends[2], status;

@@ -1,15 +1,14 @@
-/* Allocations that fail, for tests of what is done about it: every one in its turn, at first alone
- * and then with all that follow it. */
+/* Tests of failed allocations: each allocation fails in turn, first alone, and then with all later
+ * ones. */
 #ifndef WD_TESTS_FAILING_H
 #define WD_TESTS_FAILING_H
 
 #include "testing.h"
 
-/* One attempt at something that allocates. It frees all that it was given, whether it went well or
- * not. */
+/* One attempt at something that allocates. It frees all its memory, also after a failure. */
 typedef wd_status wd_test_attempt(void *context, wd_err *err);
 
-/* Looks at what an attempt left behind, while no allocation fails. */
+/* Checks the state after an attempt, while no allocation fails. */
 typedef void wd_test_check(void *context, wd_status status);
 
 typedef struct wd_test_failing_ {
@@ -17,10 +16,10 @@ typedef struct wd_test_failing_ {
     wd_test_check *check; /* or NULL */
     void *context;
     bool from_then_on;   /* all later allocations fail, too */
-    bool may_do_without; /* an attempt may end well although an allocation failed */
+    bool may_do_without; /* an attempt may succeed although an allocation failed */
 } wd_test_failing_;
 
-/* One attempt whose `n`-th allocation fails; false: it ended before it came to that one. */
+/* Makes one attempt whose `n`-th allocation fails; false: it made fewer allocations. */
 static inline bool wd_test_fail_one_(const wd_test_failing_ *f, int64_t n, int64_t *refused)
 {
     wd_err err = {0};
@@ -48,8 +47,8 @@ static inline bool wd_test_fail_one_(const wd_test_failing_ *f, int64_t n, int64
     return reached;
 }
 
-/* Turn after turn, each `1 + n / stride` allocations behind the last (stride 0: every one), until
- * an attempt ends before its turn comes. */
+/* Makes attempts in which allocation n fails, where n grows by `1 + n / stride` (stride 0: by 1),
+ * until an attempt makes fewer allocations. */
 static inline void wd_test_fail_all_(const wd_test_failing_ *f, int64_t stride, int64_t least)
 {
     int64_t n = 1, refused = 0;
@@ -60,9 +59,8 @@ static inline void wd_test_fail_all_(const wd_test_failing_ *f, int64_t stride, 
     if (!refused) fail_msg("no failing allocation was said to be one");
 }
 
-/* Fails unless the attempt allocates `least` times or more; ends with WD_OUT_OF_MEMORY whichever of
- * its allocations fails, alone or with all later ones; and leaves this thread holding what it held
- * before, whatever became of it. */
+/* Fails unless the attempt makes at least `least` allocations, ends with WD_OUT_OF_MEMORY whichever
+ * of them fails, alone or with all later ones, and always frees all memory of this thread. */
 static inline void wd_test_failing_allocations(wd_test_attempt *attempt, wd_test_check *check,
                                                void *context, int64_t least)
 {
@@ -71,8 +69,8 @@ static inline void wd_test_failing_allocations(wd_test_attempt *attempt, wd_test
                           least);
 }
 
-/* The same for a whole job of thousands of allocations, of which the first `stride` fail each in
- * its turn, later ones ever wider apart. It may do without what it can do without. */
+/* Tests a whole job with thousands of allocations: each of the first `stride` fails in turn, later
+ * ones at growing distances. The job may succeed if it does not need the memory. */
 static inline void wd_test_failing_job(wd_test_attempt *attempt, void *context, int64_t stride,
                                        int64_t least)
 {

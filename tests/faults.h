@@ -1,5 +1,5 @@
-/* Calls of the system that fail, for tests of what writes and reads files: the n-th one alone, the
- * n-th and all behind it, or one that does only half of its work. The order of calls is kept.
+/* Failing system calls, for tests of code that writes and reads files: the n-th call alone, the
+ * n-th and all later ones, or one that does only half of its work. The calls are recorded in order.
  *
  * The test is linked with -Wl,--wrap for every call of WD_FAULT_MAP (cmake/tests.cmake), so that
  * the library's calls come here. Those of the C library itself do not. */
@@ -14,7 +14,7 @@
 
 #include "testing.h"
 
-/* With the error that each fails with. */
+/* The calls, with the errno of their failures. */
 #define WD_FAULT_MAP(X)                                                                            \
     X(open, EMFILE)                                                                                \
     X(read, EIO)                                                                                   \
@@ -39,13 +39,13 @@ typedef enum wd_fault_how {
     WD_FAULT_ONCE,
     WD_FAULT_FROM_THEN_ON,
     WD_FAULT_HALF, /* half of the bytes are read or written, which is no error */
-    WD_FAULT_TORN, /* the same, and all later calls fail: what a disk does that becomes full */
+    WD_FAULT_TORN, /* half of the bytes, and all later calls fail, as on a disk that becomes full */
     WD_FAULT_HOWS
 } wd_fault_how;
 
 enum { WD_FAULT_KEPT = 4096, WD_FAULT_PATHS = 64 };
 
-/* A call that went well. */
+/* A call that succeeded. */
 typedef struct wd_fault_kept {
     wd_fault_call call;
     char path[256], to[256]; /* `to`: of renames */
@@ -56,13 +56,13 @@ static struct {
     wd_fault_call call;
     wd_fault_how how;
     int64_t n;
-    const char *only; /* in paths of calls that count; NULL: all */
-    int64_t seen;     /* calls that counted */
-    int64_t refused;  /* in full or in part */
-    bool lost;        /* what was written may not be on the disk: an attempt must not end well */
-    char path[WD_FAULT_PATHS][256]; /* of the first ones that were refused */
+    const char *only;               /* calls count whose path contains this; NULL: all */
+    int64_t seen;                   /* calls that counted */
+    int64_t refused;                /* in full or in part */
+    bool lost;                      /* written bytes may be lost, so the attempt must not succeed */
+    char path[WD_FAULT_PATHS][256]; /* of the first refused calls */
     wd_fault_kept kept[WD_FAULT_KEPT];
-    int count; /* of these */
+    int count; /* of the recorded calls */
 } wd_faults;
 
 static const char *const wd_fault_names[] = {
@@ -95,15 +95,14 @@ static inline void wd_fault_path_(char out[256], int fd)
     out[n > 0 ? n : 0] = 0;
 }
 
-/* Whether this call is to fail, or to do half of its work. */
+/* Whether this call must fail, or do half of its work. */
 static inline bool wd_fault_hits_(wd_fault_call call, const char *path)
 {
     if (!wd_faults.on || call != wd_faults.call) return false;
     if (wd_faults.only && !strstr(path, wd_faults.only)) return false;
     const int64_t number = ++wd_faults.seen;
     if (number < wd_faults.n) return false;
-    const bool goes_on =
-        wd_faults.how == WD_FAULT_FROM_THEN_ON || wd_faults.how == WD_FAULT_TORN;
+    const bool goes_on = wd_faults.how == WD_FAULT_FROM_THEN_ON || wd_faults.how == WD_FAULT_TORN;
     if (number > wd_faults.n && !goes_on) return false;
     if (wd_faults.refused < WD_FAULT_PATHS)
         snprintf(wd_faults.path[wd_faults.refused], sizeof wd_faults.path[0], "%s", path);
@@ -136,7 +135,7 @@ static inline void wd_fault_keep_(wd_fault_call call, const char *path, const ch
 
 /* ---- calls of an open file ---- */
 
-/* What a call that moves bytes is to move: all of them, half of them, or -1: it fails. */
+/* The bytes that a call must read or write: all, half of them, or -1: it fails. */
 static inline ssize_t wd_fault_bytes_(wd_fault_call call, const char *path, size_t bytes)
 {
     if (!wd_fault_hits_(call, path)) return (ssize_t)bytes;
@@ -200,7 +199,7 @@ int __wrap_ftruncate(int fd, off_t bytes)
     return __real_ftruncate(fd, bytes);
 }
 
-/* Kept only: a test need not wait for the disk thousands of times. */
+/* Only recorded: a test need not wait for the disk thousands of times. */
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)
 {
@@ -211,8 +210,8 @@ int __wrap_fsync(int fd)
     return 0;
 }
 
-/* A file is closed even where that fails: what was written may not be there, which must not get
- * lost of a file that is to take the place of another. */
+/* A file is closed even if close fails; then written bytes may be lost, which must be noticed if
+ * the file replaces another. */
 int __real_close(int fd);
 int __wrap_close(int fd);
 int __wrap_close(int fd)
@@ -270,12 +269,12 @@ int __wrap_remove(const char *path)
     return result;
 }
 
-/* ---- every call in its turn ---- */
+/* ---- every call in turn ---- */
 
 /* One attempt at something that writes files; `err` is its own. */
 typedef wd_status wd_fault_attempt(void *context, wd_err *err);
 
-/* Looks at what an attempt left behind, while no call fails. */
+/* Checks the state after an attempt, while no call fails. */
 typedef void wd_fault_check(void *context, wd_status status);
 
 /* The name in a message of the file at `path`: without the suffix of a temporary file, nor the
@@ -302,15 +301,14 @@ static inline bool wd_fault_is_named_(const char *message)
     return false;
 }
 
-/* Makes call after call of a kind fail, in each way, until an attempt ends before its turn comes.
- * An attempt that fails must name the file. One must not end well after a failure by which written
- * bytes may be lost; one that ends well after another failure is left to `check`. Returns how many
- * calls of the kind an attempt makes. */
+/* Makes each call of a kind fail in turn, in each way, until an attempt makes fewer calls. An
+ * attempt that fails must name the file. It must not succeed after a failure by which written bytes
+ * may be lost; if it succeeds after another failure, `check` decides. Returns the number of calls
+ * of the kind that an attempt makes. */
 static inline int64_t wd_fault_each(wd_fault_call call, wd_fault_attempt *attempt,
                                     wd_fault_check *check, void *context)
 {
-    const bool moves =
-        call == WD_FAULT_read || call == WD_FAULT_write || call == WD_FAULT_pwrite;
+    const bool moves = call == WD_FAULT_read || call == WD_FAULT_write || call == WD_FAULT_pwrite;
     int64_t calls = 0;
     for (int how = 0; how < (moves ? WD_FAULT_HOWS : WD_FAULT_HALF); how++) {
         int64_t n = 1;
@@ -321,8 +319,8 @@ static inline int64_t wd_fault_each(wd_fault_call call, wd_fault_attempt *attemp
             wd_fault_disarm();
             reached = wd_faults.refused > 0;
             if (status != WD_OK && (!reached || how == WD_FAULT_HALF))
-                fail_msg("%s %lld: failed without a cause: %s", wd_fault_names[call],
-                         (long long)n, err.message);
+                fail_msg("%s %lld: failed without a cause: %s", wd_fault_names[call], (long long)n,
+                         err.message);
             if (status == WD_OK && wd_faults.lost)
                 fail_msg("%s %lld of %s failed, and the attempt ended well", wd_fault_names[call],
                          (long long)n, wd_faults.path[0]);
@@ -338,7 +336,7 @@ static inline int64_t wd_fault_each(wd_fault_call call, wd_fault_attempt *attemp
 
 /* ---- the order of calls ---- */
 
-/* Whether what was written to `path` last, before call number `end`, was flushed since. */
+/* Whether the last bytes written to `path` before call number `end` were flushed. */
 static inline bool wd_fault_is_flushed_(const char *path, int end)
 {
     for (int i = end - 1; i >= 0; i--) {
@@ -361,8 +359,8 @@ static inline void wd_fault_assert_flushed_before_renames(void)
         renames++;
         for (int i = 0; i < r; i++) {
             const wd_fault_kept *k = &wd_faults.kept[i];
-            const bool inside = !strncmp(k->path, rename->path, n) &&
-                                (k->path[n] == 0 || k->path[n] == '/');
+            const bool inside =
+                !strncmp(k->path, rename->path, n) && (k->path[n] == 0 || k->path[n] == '/');
             if (inside && !wd_fault_is_flushed_(k->path, r))
                 fail_msg("%s is renamed to %s before %s is flushed", rename->path, rename->to,
                          k->path);
@@ -371,7 +369,7 @@ static inline void wd_fault_assert_flushed_before_renames(void)
     assert_true(renames > 0);
 }
 
-/* The last rename to `path`. */
+/* The index of the last rename to `path`. */
 static inline int wd_fault_last_rename_to_(const char *path)
 {
     int at = -1;
@@ -381,8 +379,8 @@ static inline int wd_fault_last_rename_to_(const char *path)
     return at;
 }
 
-/* The first call of a kind behind number `at`, of the folder that has `path`, or of anything below
- * that folder; `count` of all: there is none. */
+/* The index of the first call of a kind after `at` on the folder of `path`, or, with `below`, on
+ * anything in that folder; the number of all calls: there is none. */
 static inline int wd_fault_next_(wd_fault_call call, int at, const char *path, bool below)
 {
     const size_t n = (size_t)(strrchr(path, '/') - path);
@@ -393,7 +391,8 @@ static inline int wd_fault_next_(wd_fault_call call, int at, const char *path, b
     return wd_faults.count;
 }
 
-/* The folder that has `path` is flushed after the last rename to it: it has the name for good. */
+/* The folder of `path` is flushed after the last rename to it, so that the rename survives a crash.
+ */
 static inline void wd_fault_assert_flushed_after_rename(const char *path)
 {
     const int at = wd_fault_last_rename_to_(path);
@@ -401,8 +400,8 @@ static inline void wd_fault_assert_flushed_after_rename(const char *path)
         fail_msg("the folder of %s is not flushed after its rename", path);
 }
 
-/* What stood at `path` before is removed only after that: else a loss of power could leave
- * neither. */
+/* The earlier file at `path` is removed only after that flush; otherwise a loss of power could lose
+ * both. */
 static inline void wd_fault_assert_flushed_before_removal(const char *path)
 {
     const int at = wd_fault_last_rename_to_(path);

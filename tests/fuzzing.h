@@ -1,5 +1,5 @@
-/* What fuzz targets share: what libFuzzer calls, and folders and files that are made of its bytes.
- * Seeds lie in tests/corpus/<target>/. */
+/* Functions of fuzz targets: the entry point of libFuzzer, and folders and files that are made of
+ * its bytes. Seeds are in tests/corpus/<target>/. */
 #ifndef WD_TESTS_FUZZING_H
 #define WD_TESTS_FUZZING_H
 
@@ -15,7 +15,8 @@
 /* Each target defines it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* Takes what was made of bytes that were read, so that the compiler leaves the reads there. */
+/* Uses a value computed from bytes that were read, so that the compiler does not remove the reads.
+ */
 static inline void wd_fuzz_use(unsigned sum)
 {
     static volatile unsigned used;
@@ -64,8 +65,8 @@ static inline const char *wd_fuzz_file(const char *name, const uint8_t *data, si
     return path;
 }
 
-/* Makes the folder's files of the bytes. "@@" and a letter begin a file: 'a' is names[0], and so
- * on; what is before the first is the first file's. A file that is not there is removed. */
+/* Writes the folder's files from the bytes. "@@" and a letter begin a file: 'a' is names[0], and so
+ * on; bytes before the first mark belong to the first file. A file without a mark is removed. */
 static inline void wd_fuzz_files(const char *const *names, int count, const uint8_t *data,
                                  size_t bytes)
 {

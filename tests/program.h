@@ -1,5 +1,5 @@
-/* Running the built program as a user does: arguments in; exit code, output and errors out. No
- * shell is involved. */
+/* Runs the built program as a user does, with arguments, and returns its exit code, output and
+ * errors. It uses no shell. */
 #ifndef WD_TESTS_PROGRAM_H
 #define WD_TESTS_PROGRAM_H
 
@@ -35,7 +35,7 @@ static inline void wd_program_read_(char *to, size_t bytes, const char *path)
     if (file) fclose(file);
 }
 
-/* Starts `name` (found in PATH) with output and errors going to files in the test folder. */
+/* Starts `name` (found in PATH) with output and errors redirected to files in the test folder. */
 static inline pid_t wd_program_start_as(const char *name, const char *const *arguments)
 {
     const char *argv[96] = {name};
@@ -91,14 +91,14 @@ static inline void wd_program_succeeded(const wd_program *p)
     if (p->code) fail_msg("exit code %d: %s", p->code, p->err);
 }
 
-/* What mpirun is told: arguments of wd_program_start_as. */
+/* The arguments of mpirun, for wd_program_start_as. */
 #define MPIRUN(ranks, ...)                                                                         \
     (const char *const[])                                                                          \
     {                                                                                              \
         "-n", ranks, "--oversubscribe", "--bind-to", "none", WD_PROGRAM, __VA_ARGS__, NULL         \
     }
 
-/* Ended with the status' exit code, and errors that name `text`. */
+/* Checks that the program ended with the status' exit code, and that its errors contain `text`. */
 static inline void wd_program_refused(const wd_program *p, wd_status status, const char *text)
 {
     const char *found = strstr(p->err, text), *line = found;

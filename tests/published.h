@@ -1,4 +1,4 @@
-/* Trees of the published models: their configurations, and sparse weights of their true sizes. */
+/* Folders of the published models: their configurations, and sparse weights of their true sizes. */
 #ifndef WD_TESTS_PUBLISHED_H
 #define WD_TESTS_PUBLISHED_H
 
@@ -69,7 +69,7 @@ static inline const char *wd_test_below(char path[WD_PATH_MAX], const char *root
     return path;
 }
 
-/* The tree of a published model under the test's folder. */
+/* Makes the folder of a published model in the test's folder. */
 static inline void wd_test_tree(char root[WD_PATH_MAX], const wd_test_published *m)
 {
     wd_err err;

@@ -15,7 +15,8 @@ static wd_program program;
         "--guidance_scale", "2", "--lr", "1e-3", "--warmup_steps", "1", "--num_steps", "40",       \
         "--seed", "3"
 
-/* What an error says that is not the first of what was said. */
+/* Checks that the program was refused with an error that contains `text`, which need not be the
+ * first message. */
 static inline void refused(wd_status status, const char *text)
 {
     if (program.code != (int)status || !strstr(program.err, text))
@@ -35,7 +36,7 @@ static inline int count(const char *text, const char *what)
     return n;
 }
 
-/* Files of a run's folder whose names begin so. */
+/* The number of files of a run's folder whose names start with `begin`. */
 static inline int count_files(const char *folder, const char *begin)
 {
     int n = 0;

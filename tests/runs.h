@@ -1,4 +1,4 @@
-/* What a small run of `wandistiller train` is made of, and what it leaves behind, looked at. */
+/* The input of small runs of `wandistiller train`, and functions that read their output. */
 #ifndef WD_TESTS_RUNS_H
 #define WD_TESTS_RUNS_H
 
@@ -41,7 +41,7 @@ static inline void assert_same_weights(const char *a, const char *b)
     assert_string_equal(hash[0], hash[1]);
 }
 
-/* Rows of metrics.jsonl as one array; what follows from the clock is taken out. */
+/* Reads the rows of metrics.jsonl as one array, without figures that depend on the clock. */
 static inline json_t *metrics(const char *run)
 {
     char path[WD_PATH_MAX], *text, *line, *rest;

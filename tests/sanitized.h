@@ -1,5 +1,5 @@
-/* Whether the program is built with a sanitizer that has a malloc of its own: what a test finds out
- * about memory is not so then. */
+/* Whether the program is built with a sanitizer that replaces malloc, so that measurements of
+ * memory are not valid. */
 #ifndef WD_TESTS_SANITIZED_H
 #define WD_TESTS_SANITIZED_H
 

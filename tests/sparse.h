@@ -1,4 +1,5 @@
-/* Checkpoints of true shapes that take no room: the header is written, the data is a hole. */
+/* Sparse checkpoints of true shapes, which take no disk space: the header is written, the data is a
+ * hole. */
 #ifndef WD_TESTS_SPARSE_H
 #define WD_TESTS_SPARSE_H
 
@@ -7,8 +8,8 @@
 
 #include "testing.h"
 
-/* Writes lines first, first + step, ... of a table to one file in `dtype` (islands too). Lines of
- * no elements, and those that `skip` names, are left out. */
+/* Writes lines first, first + step, ... of a table to one file in `dtype` (islands too). Lines
+ * without elements, and the line that `skip` names, are left out. */
 static inline void wd_test_sparse_file(const char *path, const wd_tensor_table *table,
                                        int64_t first, int64_t step, wd_dtype dtype,
                                        const char *skip)
@@ -38,7 +39,7 @@ static inline void wd_test_sparse_file(const char *path, const wd_tensor_table *
     free(header);
 }
 
-/* <folder>/<stem>.safetensors, or `shards` files with their index. */
+/* Writes <folder>/<stem>.safetensors, or `shards` files with their index. */
 static inline void wd_test_sparse_set(const char *folder, const char *stem,
                                       const wd_tensor_table *table, int shards, wd_dtype dtype,
                                       const char *skip)

@@ -1,4 +1,4 @@
-/* What the student's tests share: a small model, its buffers filled and read. */
+/* Functions of the student's tests: a small model, and filling and reading its buffers. */
 #ifndef WD_TESTS_STUDENT_FIXTURE_H
 #define WD_TESTS_STUDENT_FIXTURE_H
 
@@ -7,7 +7,7 @@
 #include "core/random.h"
 #include "student/params.h"
 
-/* 3 heads of 8: no product of sizes is a multiple of WD_PARAMS_ALIGN by chance, most are not. */
+/* A model with 3 heads of 8, so that most products of sizes are no multiples of WD_PARAMS_ALIGN. */
 static inline wd_dit_config small_config(void)
 {
     return (wd_dit_config){.in_channels = 4,
@@ -56,7 +56,7 @@ static inline float *read_floats(const bench *b, const float *from, int64_t coun
     return out;
 }
 
-/* Fills the tensors (not what lies between them) of a buffer with scaled normal numbers. */
+/* Fills the tensors of a buffer, without the gaps between them, with scaled normal numbers. */
 static inline void fill_buffer(const bench *b, wd_params *params, wd_params_buffer buffer,
                                uint64_t seed, float scale, float shift)
 {

@@ -1,4 +1,4 @@
-/* What published models are, for tests of what is true at their sizes. */
+/* Published models, for tests with their sizes. */
 #ifndef WD_TESTS_TEST_PRESET_H
 #define WD_TESTS_TEST_PRESET_H
 

@@ -1,4 +1,4 @@
-/* What tests share: statuses that must be OK, a folder that goes away, fixtures, errors. */
+/* Functions of all tests: checks of statuses and errors, a temporary folder, fixtures. */
 #ifndef WD_TESTS_TESTING_H
 #define WD_TESTS_TESTING_H
 
@@ -31,17 +31,17 @@ static inline void wd_test_refused(wd_status status, const wd_err *err, wd_statu
                  wd_status_text(status), status == WD_OK ? "" : err->message);
 }
 
-/* Fails where this process has taken more than `seconds` of processor time since `begun`, a value
- * of clock(). What else the machine does counts for nothing there, so that a bound a hundred times
- * above what is usual tells linear work from quadratic on any machine. */
+/* Fails if this process has used more than `seconds` of processor time since `begun`, a value of
+ * clock(). Other programs do not count, so a bound a hundred times above the usual time tells
+ * linear from quadratic work on any machine. */
 static inline void wd_test_processor_time(clock_t begun, double seconds)
 {
     const double taken = (double)(clock() - begun) / CLOCKS_PER_SEC;
     if (taken > seconds) fail_msg("%.1f s of processor time, at most %g allowed", taken, seconds);
 }
 
-/* Ends a test that this machine or this build cannot do. tools/report_skips.sh collects the lines
- * that say so; cmocka's skip, which says nothing, is not to be had. */
+/* Ends a test that this machine or this build cannot run, with a line that tools/report_skips.sh
+ * collects. cmocka's skip prints no reason, so it is undefined. */
 #undef skip
 #define wd_test_skip(why)                                                                          \
     do {                                                                                           \
@@ -79,17 +79,18 @@ static inline double wd_test_rel_error(const float *got, const float *want, int6
     return reference > 0 ? sqrt(difference / reference) : INFINITY;
 }
 
-/* The folder of the sources, whose models and fixtures tests read: where they were built, unless
- * WD_TEST_SOURCE in the environment names another. Only tests that `make gpu-check` runs ask for
- * it: the others read WD_SOURCE_DIR. */
+/* The folder of the sources, with the models and fixtures of tests: that of the build, unless
+ * WD_TEST_SOURCE in the environment names another. Only tests that `make gpu-check` runs use it;
+ * the others use WD_SOURCE_DIR. */
 static inline const char *wd_test_source(void)
 {
     const char *said = getenv("WD_TEST_SOURCE");
     return said ? said : WD_SOURCE_DIR;
 }
 
-/* A copy of tensor `name` of a safetensors file, given by its path below the source folder
- * ("tests/fixtures/umt5/in.safetensors"); F16 and BF16 become F32. wd_free its data. */
+/* Copies tensor `name` of a safetensors file, given by its path below the source folder
+ * ("tests/fixtures/umt5/in.safetensors"); F16 and BF16 become F32. The caller frees its data with
+ * wd_free. */
 static inline wd_tensor wd_test_load(const char *file, const char *name)
 {
     char path[WD_PATH_MAX];

@@ -1,4 +1,4 @@
-/* The pipeline of models/wan-tiny, for a group of tests that all look at it. */
+/* The pipeline of models/wan-tiny, for a group of tests that all use it. */
 #ifndef WD_TESTS_TINY_TEACHER_H
 #define WD_TESTS_TINY_TEACHER_H
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks what nvcc said about our CUDA kernels: no warnings, nothing spilled to memory, every kernel
+# Checks nvcc's messages about our CUDA kernels: no warnings, no register spills, every kernel
 # compiled for every architecture that is named.
 # Usage: tools/check_cuda_kernels.sh LOG LIST_OF_KERNELS
 set -eu

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks what `make install` installs: the files are there, the manual and completions are sound,
+# Checks the result of `make install`: the files exist, manual and completions are valid,
 # the examples build with pkg-config and run.
 # Usage: tools/check_install.sh SOURCE_FOLDER BUILD_FOLDER C_COMPILER [compiler flags]
 set -eu

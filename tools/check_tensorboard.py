@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that TensorBoard itself reads a run's event files as the run meant them.
+"""Checks with TensorBoard's own reader that a run's event files have the figures of the run.
 
     pip install tensorboard
     python3 tools/check_tensorboard.py FOLDER_OF_A_RUN

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Distils the embedded teacher into a student of half the depth (tools/demo.json), and shows both.
+# Distils the embedded teacher into a student of half the depth (tools/demo.json), and draws
+# pictures of both.
 # Usage: tools/demo.sh PROGRAM [options of train]
 set -eu
 program=$1

@@ -1,6 +1,6 @@
-/* Writes a pipeline folder whose transformer has random weights and the size of a published model:
- * what bench/placement.py trains with. Text encoder, tokenizer, VAE and scheduler are copies of
- * those of another pipeline, whose text width the transformer gets.
+/* Writes a pipeline folder whose transformer has random weights and the size of a published model,
+ * for bench/placement.py. Text encoder, tokenizer, VAE and scheduler are copies of those of another
+ * pipeline, and the transformer gets the text width of that pipeline.
  *
  * Usage: make_pipeline OUTPUT BASE PRESET DTYPE [LAYERS]
  *        make_pipeline /data/14b models/wan-tiny wan2.1-14b bfloat16 */
@@ -23,7 +23,7 @@ static wd_status copy_scheduler(const char *output, const wd_pipeline *base, wd_
     return wd_file_copy(to, from, err);
 }
 
-/* The base's, with one expert. */
+/* Writes the model_index.json of the base with one expert. */
 static wd_status write_index(const char *output, const char *base, wd_err *err)
 {
     char path[WD_PATH_MAX];

@@ -3,7 +3,7 @@
 
     python3 tools/ranks_plan.py build/release/wandistiller docs/ranks.md
 
-Replaces what stands between the markers; needs no weights and no GPU."""
+Replaces the text between the markers; needs no weights and no GPU."""
 import json
 import os
 import subprocess

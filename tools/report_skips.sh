@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says what the tests left out on this machine, and why: they print a line "not tested here: WHAT:
+# Lists what the tests left out on this machine, and why: they print a line "not tested here: WHAT:
 # WHY" for each thing, which ctest keeps in its log.
 # Usage: tools/report_skips.sh CTEST_LOG...
 set -eu

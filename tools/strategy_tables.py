@@ -3,8 +3,8 @@
 
     python3 tools/strategy_tables.py build/release/wandistiller docs/strategies.md
 
-Replaces what stands between the two markers, and plan.svg beside the page; needs no weights and no
-GPU."""
+Replaces the text between the two markers, and plan.svg in the folder of the page; needs no weights
+and no GPU."""
 import json
 import os
 import subprocess

@@ -1,12 +1,12 @@
-/* Injures ranks of real training jobs under mpirun, at random moments, and sees that nothing hangs:
- * after each injury all processes of the job are gone within 10 seconds, its exit code is not 0, it
- * has made exactly one report, has left nothing in /dev/shm, and the next job goes on from its
+/* Makes ranks of real training jobs under mpirun fail at random times, and checks that nothing
+ * hangs: after each failure all processes of the job end within 10 seconds, the exit code is not 0,
+ * there is exactly one report, nothing is left in /dev/shm, and the next job continues from the
  * newest checkpoint.
  *
  * Usage: torture PROGRAM SOURCE_FOLDER [COUNT [SEED [KIND]]]
  *        build/release/torture build/release/wandistiller . 300
  *
- * SEED repeats a sequence; which moment a process is at cannot be repeated. */
+ * SEED repeats the sequence of failures, but not their exact times within a process. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +32,7 @@
 enum { RANKS = 3, TEXT_MAX = 1 << 18, ARGUMENTS_MAX = 256 };
 static const double end_s_max = 10, start_s_max = 60;
 
-/* Name, how often, what it does to a rank. */
+/* Name, relative frequency, and description of each kind of failure. */
 #define INJURIES(X)                                                                                \
     X(kill, 5, "SIGKILL")                                                                          \
     X(stop, 3, "SIGSTOP")                                                                          \
@@ -66,18 +66,19 @@ typedef struct torture {
     const char *program, *source;
     char folder[64], mark[64]; /* mark: in the environment of every process of a job */
     uint64_t random;
-    const char *injury; /* now, and of which rank */
+    const char *injury; /* the current one, with its rank */
     int ill;
     int jobs;
     pid_t mpirun, rank[RANKS];
     pid_t hung; /* traced; 0: none */
-    int code;   /* of mpirun; -1: it runs */
+    int code;   /* exit code of mpirun; -1: it runs */
     uint32_t job_number[2];
     double slowest_s;
     char text[TEXT_MAX];
 } torture;
 
-/* Nothing of the job goes on without us: mpirun gives every rank a process group of its own. */
+/* Ends all processes of the job, then this one. mpirun gives every rank a process group of its own.
+ */
 static _Noreturn void die(const torture *t, const char *what)
 {
     const bool runs = t->mpirun > 0 && t->code < 0;
@@ -104,14 +105,14 @@ static void nap(int ms)
 
 static const char *path_in(const char *folder, const char *name)
 {
-    static char path[16][WD_PATH_MAX]; /* the last ones stay */
+    static char path[16][WD_PATH_MAX]; /* the last 16 paths stay valid */
     static int next;
     char made[WD_PATH_MAX];
     snprintf(made, sizeof made, "%s/%s", folder, name);
     return strcpy(path[next++ % 16], made);
 }
 
-/* As much of a file as there is room for. */
+/* Reads a file, cut to the size of `out`. */
 static size_t read_some(char *out, size_t bytes, const char *path)
 {
     size_t n = 0;
@@ -124,9 +125,9 @@ static size_t read_some(char *out, size_t bytes, const char *path)
     return n;
 }
 
-/* ---- what the jobs are made of ---- */
+/* ---- files of the jobs ---- */
 
-/* Options of all ranks; their folders are beside these files. */
+/* Options of all ranks; their folders are in the folder of this file. */
 static const char options_json[] =
     "{\"teacher_path\": \"teacher\", \"data_path\": \"../prompts.txt\", "
     "\"student_config\": \"../student.json\", \"output_dir\": \"../run\", "
@@ -141,7 +142,7 @@ static void write_text(const torture *t, const char *name, const char *text)
         die(t, "the folder cannot be written");
 }
 
-/* A folder with links to all that is in another. */
+/* Makes a folder with links to all entries of another. */
 static void link_all(const torture *t, const char *to, const char *from)
 {
     DIR *d = opendir(from);
@@ -153,7 +154,8 @@ static void link_all(const torture *t, const char *to, const char *from)
     closedir(d);
 }
 
-/* What a student's folder gets of its teacher's must not be links that lead elsewhere. */
+/* Copies the files that a student takes from its teacher, since links to other folders are refused.
+ */
 static void copy_kept(const torture *t, const char *to, const char *from)
 {
     static const char *const kept[] = {"vae", "text_encoder", "tokenizer"};
@@ -164,7 +166,7 @@ static void copy_kept(const torture *t, const char *to, const char *from)
         die(t, "the teacher cannot be copied");
 }
 
-/* A teacher with half a file of weights, in a folder of the same name. */
+/* Makes a teacher with half a file of weights, in a folder of the same name. */
 static void make_teachers(const torture *t)
 {
     static const char weights[] = "diffusion_pytorch_model.safetensors";
@@ -202,7 +204,7 @@ static void prepare(torture *t)
 
 /* ---- a job ---- */
 
-/* Where teacher and student are. */
+/* Options that place teacher and student. */
 static const char *const places[][5] = {
     {NULL},
     {"--teacher_device_strategy", "disk", NULL},
@@ -217,7 +219,7 @@ typedef struct command {
     int arguments;
 } command;
 
-/* `words` end with NULL; or NULL: none. They are borrowed. */
+/* Appends `words`, which end with NULL, to the command; NULL: none. They are borrowed. */
 static void add(const torture *t, command *c, const char *const *words)
 {
     for (; words && *words; words++) {
@@ -228,7 +230,7 @@ static void add(const torture *t, command *c, const char *const *words)
 
 #define ADD(...) add(t, c, (const char *const[]){__VA_ARGS__, NULL})
 
-/* `ill`: the rank that begins with the injury; -1: none. */
+/* Makes the command of a job. `ill`: the rank that has the failure from its start; -1: none. */
 static void make_command(torture *t, command *c, injury what, int ill, const char *const *more)
 {
     const char *const *place = places[draw(t, sizeof places / sizeof *places)];
@@ -280,7 +282,7 @@ static const char *variable(const char *environment, size_t bytes, const char *n
     return NULL;
 }
 
-/* Whether one of the process's threads is named so: "wd-watch", "wd-mpi", once all are there. */
+/* Whether one of the process's threads has this name, such as "wd-watch". */
 static bool has_thread(pid_t pid, const char *wanted)
 {
     char folder[64], comm[64];
@@ -298,7 +300,7 @@ static bool has_thread(pid_t pid, const char *wanted)
     return found;
 }
 
-/* Whether mpirun has started it, and not one of the ranks. */
+/* Whether mpirun has started the process, and not one of the ranks. */
 static bool is_mpiruns(const torture *t, pid_t pid)
 {
     char path[64], text[256];
@@ -309,7 +311,7 @@ static bool is_mpiruns(const torture *t, pid_t pid)
     return end && sscanf(end, ") %*c %d", &parent) == 1 && parent == t->mpirun;
 }
 
-/* Looks at all processes of the job; returns how many there are. Zombies have no environment. */
+/* Finds all processes of the job; returns their number. Zombies have no environment. */
 static int look(torture *t)
 {
     static char environment[1 << 16];
@@ -416,7 +418,7 @@ static void injure(torture *t, injury what, int rank)
     }
 }
 
-/* ---- what must be true then ---- */
+/* ---- checks after a failure ---- */
 
 static int count_lines(const char *text, const char *begin, const char *inside)
 {
@@ -431,7 +433,7 @@ static int count_lines(const char *text, const char *begin, const char *inside)
     return n;
 }
 
-/* Open MPI names its segments after the job. */
+/* Whether a segment is left; Open MPI names them after the job. */
 static bool left_in_shm(const torture *t)
 {
     char number[32];
@@ -444,7 +446,7 @@ static bool left_in_shm(const torture *t)
     return found;
 }
 
-/* Until nothing of the job is left. */
+/* Waits until no process of the job is left. */
 static void wait_for_end(torture *t)
 {
     const double begun = wd_clock_s();
@@ -477,7 +479,7 @@ static void see_resumed(torture *t, bool had_checkpoint)
         die(t, "the job did not go on from the newest checkpoint");
 }
 
-/* Waits until this part of the run has done a step. */
+/* Waits until this job has done a step. */
 static void wait_for_steps(torture *t, bool had_checkpoint)
 {
     struct stat before = {0}, now = {0};
@@ -495,8 +497,8 @@ static void wait_for_steps(torture *t, bool had_checkpoint)
     see_resumed(t, had_checkpoint);
 }
 
-/* Whether a job does steps all the same: a rank whose memory is limited once it trains needs no
- * more of it. False: the job has ended. */
+/* Whether a job makes steps nevertheless: a rank whose memory is limited after training began
+ * allocates no more. False: the job has ended. */
 static bool goes_on(torture *t)
 {
     struct stat before = {0}, now = {0};
@@ -530,7 +532,7 @@ static void judge(torture *t, injury what, int rank, double took_s)
     fflush(stdout);
 }
 
-/* The rank is ill from the start. */
+/* Whether the failure exists from the start of the rank. */
 static bool is_born(injury what)
 {
     return what == INJURY_damage || what == INJURY_option || what == INJURY_nonsense;
@@ -570,7 +572,7 @@ static void torture_once(torture *t, injury what)
     judge(t, what, t->ill, wd_clock_s() - begun);
 }
 
-/* A job that nobody injures goes on from what the others have left, and ends in order. */
+/* A job without a failure continues from the last checkpoint, and ends normally. */
 static void end_in_order(torture *t)
 {
     const char *const more[] = {"--max_minutes", "0.0001", NULL};
@@ -584,7 +586,7 @@ static void end_in_order(torture *t)
     if (t->code) die(t, "the last job failed");
 }
 
-/* All jobs together have trained what one trains that nobody injures: weights, moments, EMA,
+/* All jobs together have the result of one job without failures: weights, moments, EMA,
  * trajectories and targets are the same. */
 static void see_same_student(torture *t)
 {
