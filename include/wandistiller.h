@@ -165,6 +165,7 @@ typedef struct wd_train_options {
     int64_t teacher_micro_batch;    /* states that go through a block together; 0: chosen */
     /* student */
     const char *student_config;  /* JSON file; NULL: half the teacher's depth */
+    const char *init_student;    /* a student's folder to start from; NULL: the teacher's blocks */
     const char *mixed_precision; /* what the student computes in: "no" (fp32), "bf16", or "fp16",
                                   * which computes in bf16 on every device */
     /* data */
@@ -176,6 +177,7 @@ typedef struct wd_train_options {
     /* objective */
     int64_t trajectories;     /* under way at any time */
     int64_t trajectory_steps; /* steps of each from noise to picture, on average */
+    int64_t student_steps;    /* sampling steps that the student is made for; 0: as the teacher */
     int64_t target_reuse;     /* how often the student sees each target, on average */
     int64_t target_replay;    /* how many of the latest targets it sees again */
     double guidance_scale;    /* folded into the targets; NaN: what the teacher's authors use */

@@ -169,6 +169,50 @@ static void they_never_change_the_student(void **state)
     }
 }
 
+/* A student of two steps starts from an earlier student, is sampled in two steps, and goes on where
+ * it was stopped. */
+static void few_steps_start_from_an_earlier_student(void **state)
+{
+    (void)state;
+    char starts[WD_PATH_MAX];
+    const char *first = wd_test_path("velocity"), *out = wd_test_path("chords");
+    wd_program_run(&program, RUN("velocity"), "--num_steps", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("whole"), "--init_student", first, "--student_steps", "2",
+                   "--num_steps", "6", "--log_level", "info");
+    wd_program_succeeded(&program);
+    snprintf(starts, sizeof starts, "starts from blocks 0 of %s/transformer\n", first);
+    assert_non_null(strstr(program.err, starts));
+    assert_non_null(strstr(program.err, " chords, each seen twice"));
+    wd_program_run(&program, RUN("chords"), "--init_student", first, "--student_steps", "2",
+                   "--num_steps", "6", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("chords"), "--init_student", first, "--student_steps", "2",
+                   "--num_steps", "6", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_same_weights(wd_test_path("whole"), out);
+    wd_program_run(&program, "sample", "--model", out, "--prompt", "a fox", "--out",
+                   wd_test_path("fox.png"), "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "1 picture of 32x32, 2 steps"));
+}
+
+/* What a student of few steps cannot be. */
+static void few_steps_divide_the_trajectorys(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN("never"), "--student_steps", "3");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--student_steps: expected a divisor of --trajectory_steps, which is 4");
+    wd_program_run(&program, RUN("never"), "--student_steps", "1", "--trajectory_steps", "65");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "at least the 64th part, found 1");
+    wd_program_run(&program, RUN("never"), "--init_student", wd_test_path("nothing"));
+    wd_program_refused(&program, WD_NOT_FOUND, "nothing");
+    wd_program_run(&program, RUN("velocity"), "--num_steps", "4", "--student_steps", "2",
+                   "--resume", "auto");
+    wd_program_refused(&program, WD_MISMATCH, "student_steps 0 and is to be resumed with 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +220,8 @@ int main(void)
         cmocka_unit_test(one_rank_is_this_process),
         cmocka_unit_test(every_such_option_is_tried),
         cmocka_unit_test(they_never_change_the_student),
+        cmocka_unit_test(few_steps_start_from_an_earlier_student),
+        cmocka_unit_test(few_steps_divide_the_trajectorys),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

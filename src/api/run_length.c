@@ -19,7 +19,7 @@ static const char *duration_text(char out[32], double seconds)
     return out;
 }
 
-/* Targets that `steps` steps need: each is seen --target_reuse times. */
+/* What the samples of `steps` steps are drawn from: each is seen --target_reuse times. */
 static int64_t targets_of(const wd_train_plan *plan, const wd_train_options *o, int64_t steps)
 {
     const int64_t samples = steps * (int64_t)plan->step_samples;
@@ -61,8 +61,9 @@ const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan
         snprintf(why, sizeof why, "--max_minutes");
     }
     snprintf(out, WD_RUN_LENGTH_TEXT,
-             "%" PRId64 " step%s (%s), %" PRId64 " targets, each seen %s: %s at %.3g s per step",
-             steps, steps == 1 ? "" : "s", why, targets_of(plan, o, steps),
-             times_text(seen, o->target_reuse), duration_text(time, seconds), step_s);
+             "%" PRId64 " step%s (%s), %" PRId64 " %s, each seen %s: %s at %.3g s per step", steps,
+             steps == 1 ? "" : "s", why, targets_of(plan, o, steps),
+             o->student_steps ? "chords" : "targets", times_text(seen, o->target_reuse),
+             duration_text(time, seconds), step_s);
     return out;
 }

@@ -61,6 +61,11 @@ static const wd_option table[] = {
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
      .help = "JSON file that says what the student is; without it: half the teacher's depth, and "
              "its width, but at most 1536"},
+    {WD_TEXT_LINE(init_student, "", "DIR"), .group = "Student",
+     .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
+     .help =
+         "A student that training starts from instead of the teacher's blocks: the folder of an "
+         "earlier run. Without STUDENT_CONFIG the new student has its size"},
     {WD_CHOICE_LINE(mixed_precision, "no", "no", "bf16", "fp16"), .bare = "bf16",
      .group = "Student", .flags = WD_OPTION_STUDENT,
      .help =
@@ -92,8 +97,14 @@ static const wd_option table[] = {
      .help = "Teacher trajectories under way at any time, staggered"},
     {WD_INT_LINE(trajectory_steps, "16", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Steps of a trajectory from noise to picture"},
+    {WD_INT_LINE(student_steps, "0", 0, 63), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help =
+         "Makes a student of so few sampling steps: it learns to go the way of TRAJECTORY_STEPS "
+         "/ STUDENT_STEPS steps of the teacher in one; 0: it learns the teacher's velocities, "
+         "and is sampled in as many steps as the teacher"},
     {WD_INT_LINE(target_reuse, "2", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "How often the student sees each of the teacher's velocities, on average"},
+     .help = "How often the student sees each target, which is a velocity of the teacher or, with "
+             "STUDENT_STEPS, one of these steps, on average"},
     {WD_INT_LINE(target_replay, "1024", 1, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How many of the latest targets the repeated ones are drawn from"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,

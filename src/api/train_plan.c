@@ -88,7 +88,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->student_device = 0;
     const double samples = (double)(m->batch * m->accumulation);
     p->step_samples = samples * wd_train_ranks(s);
-    in->step_targets = p->step_samples / (double)m->reuse;
+    in->step_targets = p->step_samples * wd_stream_targets_each(&m->trajectory, m->reuse);
     in->steps_ahead = wd_machine_steps_ahead(m, beside->student_weights);
     in->student_step_flops = samples * beside->student_flops_per_sample;
     in->student_step_bytes = wd_machine_step_bytes(m);

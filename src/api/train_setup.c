@@ -59,9 +59,21 @@ static wd_status resolve_sizes(wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+/* Each of the student's steps is a block of the trajectory's, all of one length. */
+static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
+{
+    const int64_t steps = o->trajectory_steps, blocks = o->student_steps;
+    if (!blocks || (steps % blocks == 0 && steps / blocks <= WD_CHORD_STEPS_MAX)) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--student_steps: expected a divisor of --trajectory_steps, which is %" PRId64
+                   ", of which it is at least the %dth part, found %" PRId64,
+                   steps, WD_CHORD_STEPS_MAX, blocks);
+}
+
 static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
 {
     wd_train_options *o = &s->options;
+    WD_TRY(check_student_steps(o, err));
     if (!isnan(o->guidance_scale_2) && wd_teacher_experts(&s->teacher) == 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--guidance_scale_2: %s has one expert (no boundary_ratio, or no "
@@ -185,6 +197,7 @@ static void fill_machine(wd_train_setup *s)
     s->trainer.machine = (wd_machine_options){
         .comm = s->comm,
         .teacher = &s->teacher,
+        .first = o->init_student ? &s->first : NULL,
         .student = s->student.dit,
         .student_dtype = strcmp(o->mixed_precision, "no") ? WD_BF16 : WD_F32,
         .latent_height = o->height / scale,
@@ -192,6 +205,7 @@ static void fill_machine(wd_train_setup *s)
         .trajectory = {.seed = o->seed,
                        .slots = o->trajectories,
                        .steps = o->trajectory_steps,
+                       .student_steps = o->student_steps,
                        .prompts = s->data.count,
                        .flow_shift = o->flow_shift,
                        .num_train_timesteps = s->teacher.scheduler.num_train_timesteps,
@@ -219,7 +233,8 @@ static wd_export_options export_options(const wd_train_setup *s)
     const wd_train_options *o = &s->options;
     wd_export_options export = wd_export_defaults();
     export.flow_shift = o->flow_shift;
-    export.sampling_steps = o->sample_steps;
+    export.student_steps = o->student_steps;
+    export.sampling_steps = o->student_steps ? o->student_steps : o->sample_steps;
     export.height = o->height;
     export.width = o->width;
     export.text_tokens = o->max_sequence_length;
@@ -292,6 +307,22 @@ static wd_status check_folders(const wd_train_setup *s, wd_err *err)
     return wd_folder_check_writable(s->sample_dir, "--sample_dir", err);
 }
 
+/* What the student is, and what it starts from. */
+static wd_status open_student(wd_train_setup *s, wd_err *err)
+{
+    const char *config = s->options.student_config, *first = s->options.init_student;
+    if (!first) return wd_student_config_load(&s->student, config, &s->teacher, err);
+    WD_TRY(wd_pipeline_open(&s->first, first, err));
+    WD_TRY(wd_pipeline_require(&s->first, WD_COMPONENT_TRANSFORMER, err));
+    if (config)
+        WD_TRY(wd_student_config_load(&s->student, config, &s->first, err));
+    else
+        s->student = (wd_student_config){.dit = s->first.dit,
+                                         .image_height = s->first.default_height,
+                                         .image_width = s->first.default_width};
+    return wd_student_config_check(&s->student.dit, &s->teacher.dit, err);
+}
+
 static wd_status open_parts(wd_train_setup *s, wd_err *err)
 {
     say_unneeded(&s->options);
@@ -302,7 +333,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));
     if (!s->comm || !s->comm->rank)
         WD_TRY(wd_output_open(&s->output, s->options.output_dir, &s->teacher, err));
-    WD_TRY(wd_student_config_load(&s->student, s->options.student_config, &s->teacher, err));
+    WD_TRY(open_student(s, err));
     WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
@@ -332,7 +363,7 @@ static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err
 static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_err *err)
 {
     WD_TRY(open_teacher(s, preset, err));
-    WD_TRY(wd_student_config_load(&s->student, s->options.student_config, &s->teacher, err));
+    WD_TRY(open_student(s, err));
     WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));

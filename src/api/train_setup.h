@@ -15,6 +15,7 @@ typedef struct wd_train_setup {
     wd_train_options given;   /* as they came */
     wd_train_options options; /* resolved: what was left open has its value */
     wd_pipeline teacher;
+    wd_pipeline first; /* what the student starts from, where options.init_student says so */
     wd_student_config student;
     wd_prompts data, sample_file;
     const char **prompt; /* [data.count + samples]: the data's, then the sheets'; owned */

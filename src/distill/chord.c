@@ -95,3 +95,17 @@ wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
             (float)(((double)target[i].sigma_next - (double)target[i].sigma) / (end - begin));
     return c;
 }
+
+int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse)
+{
+    if (sample_end <= 0) return 0;
+    const int64_t last = wd_stream_target_last(sample_end, reuse);
+    if (!options->student_steps) return last + 1;
+    const wd_chord chord = wd_chord_at(options, last);
+    return chord.target[chord.length - 1] + 1;
+}
+
+double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse)
+{
+    return (double)(options->student_steps ? block_length(options) : 1) / (double)reuse;
+}

@@ -34,4 +34,11 @@ int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round);
 /* All about chord `number`. */
 wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number);
 
+/* How many targets samples [0, sample_end) of the stream need, each target, or chord where
+ * options->student_steps is set, being used `reuse` times. */
+int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse);
+
+/* How many a sample needs on average. */
+double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse);
+
 #endif

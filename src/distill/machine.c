@@ -28,7 +28,8 @@ double wd_machine_step_bytes(const wd_machine_options *o)
 {
     const int64_t text = o->text_tokens * o->student.text_dim;
     const double samples = (double)(o->batch * o->accumulation);
-    const double targets = (double)wd_machine_step_samples(o) / (double)o->reuse;
+    const double targets =
+        (double)wd_machine_step_samples(o) * wd_stream_targets_each(&o->trajectory, o->reuse);
     const double begun = targets / (double)o->trajectory.steps;
     return samples * (double)text * (double)wd_dtype_bytes(o->student_dtype) +
            (samples + targets + begun * (double)state_count(o) + 1) * sizeof(float);

@@ -24,7 +24,8 @@
 typedef struct wd_machine_options {
     const wd_recipe *recipe;    /* NULL: wd_recipe_velocity */
     const wd_pipeline *teacher; /* borrowed */
-    wd_comm *comm;              /* borrowed; NULL: a run without ranks */
+    const wd_pipeline *first; /* whose blocks a new student starts from, borrowed; NULL: teacher */
+    wd_comm *comm;            /* borrowed; NULL: a run without ranks */
     wd_dit_config student;
     wd_dtype teacher_dtype; /* dtype of its weights: F32, F16, BF16 */
     wd_dtype student_dtype; /* compute: F32 or BF16 */

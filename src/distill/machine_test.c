@@ -2,6 +2,7 @@
  * window, the threads and the device; memory as planned, none allocated by a steady-state step. */
 #include "distill/machine_harness.h"
 
+#include "distill/machine_impl.h"
 #include "distill/plan.h"
 #include "student/init.h"
 #include "tiny_teacher.h"
@@ -135,6 +136,7 @@ static wd_machine_options cut_options(wd_dtype student_dtype, int cut)
 {
     wd_machine_options options = options_of(&teacher);
     options.student_dtype = student_dtype;
+    options.trajectory.student_steps = student_dtype == WD_BF16 ? 2 : 0;
     if (cut < 0) return options;
     options.window = cuts[cut][0];
     options.micro_batch = cuts[cut][1];
@@ -209,6 +211,57 @@ static void targets_are_made_a_step_ahead(void **state)
     wd_free(got.weights);
 }
 
+/* Chords lead from one block's begin to the next one's, which is where the teacher's steps lead. */
+static void chords_lead_from_block_to_block(void **state)
+{
+    (void)state;
+    enum { CHORDS = 60, COUNT = 16 * LATENT * LATENT };
+    wd_err err;
+    wd_device *device;
+    wd_queue *queue;
+    wd_residency *residency;
+    wd_machine *m;
+    static float latents[CHORDS][COUNT], chord[CHORDS][COUNT];
+    int compared = 0;
+    wd_machine_options options = options_of(&teacher);
+    options.trajectory.student_steps = 2;
+    options.reuse = options.batch = options.accumulation = 1;
+    const wd_trajectory_options *t = &options.trajectory;
+    wd_test_ok(wd_device_open_cpu(&device, 2, &err), &err);
+    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
+    const wd_placement all = {
+        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
+    wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, options.teacher_dtype, &queue,
+                                        queue, NULL, &err),
+               &err);
+    const wd_machine_teacher where = {residency, &all, &queue, queue};
+    wd_test_ok(wd_machine_open(&m, &options, &where, queue, &err), &err);
+    for (int64_t i = 0; i < CHORDS; i++) {
+        wd_batch batch;
+        wd_test_ok(wd_source_prepare(m->source, i + 1, &err), &err);
+        wd_source_fill(m->source, &batch, i, 1);
+        wd_queue_copy_and_wait(queue, latents[i], batch.latents, sizeof latents[i]);
+        wd_queue_copy_and_wait(queue, chord[i], batch.target, sizeof chord[i]);
+    }
+    for (int64_t i = 0; i < CHORDS; i++) {
+        const wd_chord from = wd_chord_at(t, i);
+        const wd_target_info begin = wd_trajectory_target(t, from.target[0]);
+        for (int64_t k = i + 1; k < CHORDS; k++) {
+            const wd_target_info next = wd_trajectory_target(t, wd_chord_at(t, k).target[0]);
+            if (next.serial != begin.serial) continue;
+            for (int j = 0; j < COUNT; j++)
+                assert_float_equal(latents[k][j],
+                                   latents[i][j] + (next.sigma - begin.sigma) * chord[i][j], 1e-4);
+            compared++;
+        }
+    }
+    assert_true(compared > CHORDS / 3);
+    wd_machine_close(m);
+    wd_residency_close(residency);
+    wd_queue_close(queue);
+    wd_device_close(device);
+}
+
 static void checkpointing_changes_nothing(void **state)
 {
     (void)state;
@@ -231,6 +284,7 @@ static void memory_is_planned_and_steady(void **state)
         options.student_dtype = i & 1 ? WD_BF16 : WD_F32;
         options.checkpointing = i & 2;
         options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
+        options.trajectory.student_steps = i & 2 ? 1 : 0;
         outcome o;
         run(&o, &options, i & 4 ? open_sim : wd_device_open_cpu, 2);
         assert_int_equal(o.planned, o.measured);
@@ -334,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest numbers[] = {
         cmocka_unit_test(window_and_threads_change_nothing),
+        cmocka_unit_test(chords_lead_from_block_to_block),
         cmocka_unit_test(checkpointing_changes_nothing),
         cmocka_unit_test(padding_costs_nothing),
     };

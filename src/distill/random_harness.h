@@ -59,6 +59,11 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *teacher)
         .optimizer = wd_optimizer_defaults(),
     };
     o->student.layers = between(1, teacher->dit.layers);
+    if (between(0, 2) == 0) { /* chords of blocks of one step to all */
+        wd_trajectory_options *t = &o->trajectory;
+        do t->student_steps = between(1, t->steps);
+        while (t->steps % t->student_steps);
+    }
 }
 
 /* What never changes a student. */

@@ -12,9 +12,9 @@ static wd_status velocity_open(wd_machine *m, const wd_machine_teacher *teacher,
 
 static wd_status velocity_begin(wd_machine *m, wd_err *err)
 {
-    const wd_pipeline *teacher = m->options.teacher;
+    const wd_pipeline *first = m->options.first ? m->options.first : m->options.teacher;
     wd_network *student = m->network[0];
-    WD_TRY(wd_student_init(wd_network_params(student), teacher, wd_student_expert(teacher), NULL,
+    WD_TRY(wd_student_init(wd_network_params(student), first, wd_student_expert(first), NULL,
                            m->queue, err));
     if (m->options.ema) wd_optimizer_start_ema(wd_network_optimizer(student), m->queue);
     return WD_OK;

@@ -228,8 +228,10 @@ static wd_status draw(wd_samples *s, uint8_t *rgb, bool student, wd_err *err)
     double before;
     wd_schedule schedule = {0};
     wd_scheduler_config config = m->teacher->scheduler;
+    const int64_t few = student ? m->trajectory.student_steps : 0;
     if (student) config.flow_shift = s->options.student_flow_shift;
-    WD_TRY_OUT(wd_schedule_open(&schedule, &config, s->options.steps, err));
+    if (few) config = wd_scheduler_of_few_steps(few, s->options.student_flow_shift);
+    WD_TRY_OUT(wd_schedule_open(&schedule, &config, few ? few : s->options.steps, err));
     WD_TRY_OUT(
         wd_alloc((void **)&latents, (size_t)(count * s->state), sizeof(float), "samples", err));
     WD_TRY_OUT(wd_alloc((void **)&image, (size_t)(count * s->picture_bytes), sizeof(float),

@@ -9,7 +9,7 @@ typedef struct wd_samples_options {
     const char *const *prompt; /* [count] as the sheet shows them */
     int64_t count;
     int64_t text_first; /* their embeddings: the machine's text from this prompt on */
-    int64_t steps;      /* of the sampler */
+    int64_t steps;      /* of the sampler; a student of few steps has its own number */
     double student_flow_shift;
     uint64_t seed;
     wd_queue *decoder; /* where pictures are decoded; NULL: the machine's */

@@ -15,36 +15,56 @@ static wd_event **filled_event(wd_trajectory_source *s, int64_t sample)
 static wd_status trajectory_prepare(wd_source *self, int64_t end, wd_err *err)
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
-    int64_t last = wd_stream_target_last(end, s->options.reuse);
+    const int64_t needed = wd_stream_targets(&s->options.trajectory, end, s->options.reuse);
     if (end <= s->end) return WD_OK;
     s->end = end;
     /* the ring has room for what the step before this one may still read, not for earlier ones */
     wd_event_wait_on(s->home, *filled_event(s, end - 1));
-    while (self->targets <= last) WD_TRY(wd_trajectory_source_make_window(s, err));
+    while (self->targets < needed) WD_TRY(wd_trajectory_source_make_window(s, err));
     return WD_OK;
+}
+
+/* A sample whose target is velocity `number` of the teacher. */
+static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
+{
+    const wd_targets *ring = &s->ring;
+    const int64_t made = s->base.targets, place = wd_targets_place(ring, number);
+    const wd_target_info t = wd_trajectory_target(&s->options.trajectory, number);
+    WD_REQUIRE(number >= 0 && number < made && number >= made - ring->capacity,
+               "target %" PRId64 " is not among the %" PRId64 " before target %" PRId64, number,
+               ring->capacity, made);
+    wd_targets_await(&s->ring, number + 1, s->queue);
+    if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[place]);
+    return (wd_batch_sample){.latents = ring->latents + place * ring->state_count,
+                             .target = ring->velocity + place * ring->state_count,
+                             .timestep = t.timestep,
+                             .prompt = t.prompt};
+}
+
+/* A sample whose target is chord `number`, known by sample number `sample`. */
+static wd_batch_sample chord_sample(wd_trajectory_source *s, int64_t number, int64_t sample)
+{
+    const wd_trajectory_source_options *o = &s->options;
+    const wd_chord chord = wd_chord_at(&o->trajectory, number);
+    const wd_target_info t = wd_trajectory_target(&o->trajectory, chord.target[0]);
+    wd_trajectory_source_add_chords(s, wd_stream_target_last(sample + 1, o->reuse) + 1);
+    const int64_t at = wd_chord_pool_place(&s->chords, number) * s->chords.state_count;
+    return (wd_batch_sample){.latents = s->chords.latents + at,
+                             .target = s->chords.velocity + at,
+                             .timestep = t.timestep,
+                             .prompt = t.prompt};
 }
 
 static void trajectory_fill(wd_source *self, wd_batch *out, int64_t first, int64_t samples)
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_trajectory_source_options *o = &s->options;
-    const wd_targets *ring = &s->ring;
     wd_batches_begin(s->batches);
-    for (int64_t i = 0; i < samples; i++) {
-        int64_t number = wd_stream_target(&o->trajectory, first + i, o->reuse, o->replay);
-        WD_REQUIRE(number >= 0 && number < self->targets &&
-                       number >= self->targets - ring->capacity,
-                   "target %" PRId64 " is not among the %" PRId64 " before target %" PRId64, number,
-                   ring->capacity, self->targets);
-        const wd_target_info t = wd_trajectory_target(&o->trajectory, number);
-        const int64_t place = wd_targets_place(ring, number);
-        wd_targets_await(&s->ring, number + 1, s->queue);
-        if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[place]);
-        wd_batches_put(s->batches,
-                       &(wd_batch_sample){.latents = ring->latents + place * ring->state_count,
-                                          .target = ring->velocity + place * ring->state_count,
-                                          .timestep = t.timestep,
-                                          .prompt = t.prompt});
+    for (int64_t i = first; i < first + samples; i++) {
+        const int64_t number = wd_stream_target(&o->trajectory, i, o->reuse, o->replay);
+        const wd_batch_sample sample =
+            o->trajectory.student_steps ? chord_sample(s, number, i) : velocity_sample(s, number);
+        wd_batches_put(s->batches, &sample);
     }
     *out = wd_batches_send(s->batches);
     wd_event_record(*filled_event(s, first), s->queue);
@@ -62,6 +82,7 @@ static void trajectory_close(wd_source *self)
     wd_batches_close(s->batches);
     wd_trajectory_states_close(&s->states);
     wd_targets_close(&s->ring);
+    wd_chord_pool_close(&s->chords, wd_queue_device(s->queue));
     for (int i = 0; i < 2; i++) wd_event_close(s->filled[i]);
     wd_free(s);
 }
@@ -89,8 +110,10 @@ wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_
     const int64_t slots = options->trajectory.slots, n = options->batches.state_count;
     /* the oldest target that a step may still draw, to the end of the round of the newest of the
      * step that follows it */
+    const bool chords = options->trajectory.student_steps > 0;
     const int64_t needed =
-        options->replay + slots + 2 * (options->step_samples / options->reuse + 1) + 1;
+        chords ? wd_trajectory_source_chord_targets(options)
+               : options->replay + slots + 2 * (options->step_samples / options->reuse + 1) + 1;
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "a source of batches", err));
     *s = (wd_trajectory_source){.base = {.vtable = &trajectory_vtable},
                                 .options = *options,
@@ -102,6 +125,7 @@ wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_
     WD_TRY_OUT(wd_batches_open(&s->batches, &options->batches, queue, err));
     WD_TRY_OUT(wd_trajectory_source_open_window(s, err));
     WD_TRY_OUT(wd_trajectory_source_open_exchange(s, err));
+    if (chords) WD_TRY_OUT(wd_trajectory_source_open_chords(s, err));
     if (sweep) WD_TRY_OUT(wd_sweep_expect(sweep, home, err));
     for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&s->filled[i], device, err));
     s->saved[0] = saved_rows("trajectories.latents", s->states.latents, slots, n);

@@ -4,14 +4,14 @@
 #ifndef WD_DISTILL_SOURCE_TRAJECTORY_H
 #define WD_DISTILL_SOURCE_TRAJECTORY_H
 
+#include "distill/chord.h"
 #include "distill/source.h"
-#include "distill/trajectory.h"
 
 typedef struct wd_trajectory_source_options {
     wd_trajectory_options trajectory;
     wd_batches_options batches;
-    int64_t reuse;        /* student samples per target */
-    int64_t replay;       /* how many earlier targets are drawn from */
+    int64_t reuse;        /* student samples per target, or per chord (trajectory.student_steps) */
+    int64_t replay;       /* how many earlier ones are drawn from */
     int64_t step_samples; /* of one optimiser step */
     int64_t samples_end;  /* of all steps; 0: nobody knows. No weights are brought for later ones */
     int64_t window; /* states of one sweep, of all ranks' sweeps together: never changes a result */

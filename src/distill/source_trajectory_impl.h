@@ -7,12 +7,14 @@
 #ifndef WD_DISTILL_SOURCE_TRAJECTORY_IMPL_H
 #define WD_DISTILL_SOURCE_TRAJECTORY_IMPL_H
 
+#include "distill/chord_pool.h"
 #include "distill/gathers.h"
 #include "distill/source_trajectory.h"
 #include "distill/trajectory_states.h"
 
 enum {
     WD_TRAJECTORY_SAVED = 3, /* tensors */
+    WD_CHORDS_SAVED = 2,     /* besides, where the student learns chords */
     WD_WINDOWS_UNDER_WAY =
         2 /* windows whose noise and sigma steps are being copied to the device */
 };
@@ -57,7 +59,8 @@ typedef struct wd_trajectory_source {
     wd_event *filled[2]; /* the batches of even steps, and of odd ones */
     wd_target_window window;
     wd_target_exchange exchange;
-    wd_checkpoint_tensor saved[WD_TRAJECTORY_SAVED];
+    wd_chord_pool chords; /* empty where the student learns velocities */
+    wd_checkpoint_tensor saved[WD_TRAJECTORY_SAVED + WD_CHORDS_SAVED];
 } wd_trajectory_source;
 
 /* ---- windows: source_trajectory_windows.c ---- */
@@ -70,6 +73,19 @@ wd_status wd_trajectory_source_make_window(wd_trajectory_source *s, wd_err *err)
 
 /* Makes what is left of a round that has begun. */
 wd_status wd_trajectory_source_make_round(wd_trajectory_source *s, wd_err *err);
+
+/* ---- chords: source_trajectory_chords.c ---- */
+
+/* Targets that the ring has to keep for chords: those of a step's are copied from them while the
+ * targets of the next step are made. */
+int64_t wd_trajectory_source_chord_targets(const wd_trajectory_source_options *options);
+
+/* Opens the pool of chords. */
+wd_status wd_trajectory_source_open_chords(wd_trajectory_source *s, wd_err *err);
+
+/* Adds the chords before chord `end`, whose targets are made, to their pool: on the queue of
+ * batches, which waits for these targets. */
+void wd_trajectory_source_add_chords(wd_trajectory_source *s, int64_t end);
 
 /* ---- several ranks: source_trajectory_ranks.c ---- */
 

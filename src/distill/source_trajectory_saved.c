@@ -16,20 +16,22 @@ wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_trajectory_options *t = &s->options.trajectory;
     WD_TRY(wd_trajectory_source_make_round(s, err));
-    json_t *object = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "objective", objective, "round",
-        (json_int_t)s->round, "seed", (json_int_t)t->seed, "trajectories", (json_int_t)t->slots,
-        "trajectory_steps", (json_int_t)t->steps, "prompts", (json_int_t)t->prompts, "target_reuse",
-        (json_int_t)s->options.reuse, "replay_targets", (json_int_t)s->options.replay,
-        "step_samples", (json_int_t)s->options.step_samples, "flow_shift", t->flow_shift);
+    json_t *object =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "objective", objective,
+                  "round", (json_int_t)s->round, "seed", (json_int_t)t->seed, "trajectories",
+                  (json_int_t)t->slots, "trajectory_steps", (json_int_t)t->steps, "student_steps",
+                  (json_int_t)t->student_steps, "prompts", (json_int_t)t->prompts, "target_reuse",
+                  (json_int_t)s->options.reuse, "replay_targets", (json_int_t)s->options.replay,
+                  "step_samples", (json_int_t)s->options.step_samples, "flow_shift", t->flow_shift);
     if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
     wd_gathers *gathers = s->exchange.gathers;
     if (gathers) wd_trajectory_source_take_until(s, wd_gathers_posted(gathers));
     wd_trajectory_states_settle(&s->states);
     wd_targets_await(&s->ring, self->targets, s->queue);
+    if (t->student_steps) wd_trajectory_source_add_chords(s, wd_chord_first(t, s->round));
     *json = object;
     *tensors = s->saved;
-    *count = WD_TRAJECTORY_SAVED;
+    *count = WD_TRAJECTORY_SAVED + (t->student_steps ? WD_CHORDS_SAVED : 0);
     return WD_OK;
 }
 
@@ -39,6 +41,14 @@ static wd_status differs(wd_err *err, const char *what, double then, double now)
                    "the run was begun with %s %.15g and is to be resumed with %.15g: resume it "
                    "with the same value, or begin a new run",
                    what, then, now);
+}
+
+/* A checkpoint of a version that knew no chords does not say so. */
+static wd_status same_student_steps(json_int_t now, wd_json_reader r, wd_err *err)
+{
+    int64_t then = 0;
+    WD_TRY(wd_json_int(&then, r, "student_steps", 0, INT64_MAX, WD_JSON_OPTIONAL, err));
+    return then == now ? WD_OK : differs(err, "student_steps", (double)then, (double)now);
 }
 
 static wd_status same(json_int_t now, wd_json_reader r, const char *key, const char *what,
@@ -64,6 +74,7 @@ wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, cons
     WD_TRY(same((json_int_t)t->seed, r, "seed", "seed", err));
     WD_TRY(same(t->slots, r, "trajectories", "trajectories", err));
     WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));
+    WD_TRY(same_student_steps(t->student_steps, r, err));
     WD_TRY(same(t->prompts, r, "prompts", "a number of prompts of", err));
     WD_TRY(same(o->reuse, r, "target_reuse", "target_reuse", err));
     WD_TRY(same(o->replay, r, "replay_targets", "target_replay", err));
@@ -81,5 +92,7 @@ wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, wd_e
     WD_TRY(wd_source_check_trajectory(&s->options, json, err));
     WD_TRY(wd_json_int(&s->round, r, "round", 0, rounds_max, WD_JSON_REQUIRED, err));
     self->targets = s->ring.awaited = wd_trajectory_first_target(&s->options.trajectory, s->round);
+    if (s->options.trajectory.student_steps)
+        s->chords.count = wd_chord_first(&s->options.trajectory, s->round);
     return WD_OK;
 }

@@ -161,6 +161,7 @@ static wd_status check_start(const wd_trainer *t, wd_err *err)
 {
     const wd_machine *m = t->machine;
     const wd_params *params = wd_machine_params(m);
+    const wd_pipeline *first = m->options.first ? m->options.first : m->options.teacher;
     if (wd_optimizer_finds_finite(wd_network_optimizer(m->network[0]), params->buffer[WD_PARAMS_P],
                                   wd_params_elements(params, WD_PARAMS_P), m->queue))
         return WD_OK;
@@ -169,15 +170,14 @@ static wd_status check_start(const wd_trainer *t, wd_err *err)
                        t->options->resume);
     return wd_fail(err, WD_NOT_FINITE,
                    "%s/%s: its weights, which the student starts from, are not finite: the "
-                   "teacher is damaged",
-                   t->options->machine.teacher->path,
-                   wd_component_name(wd_student_expert(t->options->machine.teacher)));
+                   "model is damaged",
+                   first->path, wd_component_name(wd_student_expert(first)));
 }
 
 static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
-    const wd_pipeline *teacher = o->machine.teacher;
+    const wd_pipeline *first = o->machine.first ? o->machine.first : o->machine.teacher;
     wd_machine_options machine = o->machine;
     machine.steps = steps_of(o);
     WD_TRY(open_words(t, err));
@@ -188,7 +188,7 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
     if (o->resume) {
         WD_TRY(resume(t, err));
     } else {
-        wd_student_say_blocks(&o->machine.student, teacher);
+        wd_student_say_blocks(&o->machine.student, first);
         WD_TRY(wd_machine_begin(t->machine, err));
     }
     const wd_status started = check_start(t, err);

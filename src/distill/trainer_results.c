@@ -44,7 +44,7 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
                              .grad_norm = result->grad_norm,
                              .lr = t->lr[result->step % 4],
                              .samples = samples,
-                             .targets = wd_stream_target_last(samples, m->reuse) + 1,
+                             .targets = wd_stream_targets(&m->trajectory, samples, m->reuse),
                              .seconds = seconds,
                              .steps_per_s = measure_rate(t),
                          },

@@ -53,13 +53,13 @@ wd_status wd_trajectory_experts(uint8_t **out, int64_t *rounds,
 /* Prompt of a trajectory: a new order of all prompts in every epoch. */
 int64_t wd_trajectory_prompt(const wd_trajectory_options *options, int64_t serial);
 
-/* Which target sample number `sample` of the student's stream trains on, each being used `reuse`
- * times on average: every reuse-th sample is the next new target, the others are drawn from the
- * `replay` targets before it. */
+/* Which target (or chord, where student_steps is set: distill/chord.h) sample number `sample` of
+ * the student's stream trains on, each being used `reuse` times on average: every reuse-th sample
+ * is the next new one, the others are drawn from the `replay` before it. */
 int64_t wd_stream_target(const wd_trajectory_options *options, int64_t sample, int64_t reuse,
                          int64_t replay);
 
-/* The highest target number that samples [0, sample_end) may ask for. */
+/* The highest number of a target (or chord) that samples [0, sample_end) may ask for. */
 static inline int64_t wd_stream_target_last(int64_t sample_end, int64_t reuse)
 {
     return (sample_end - 1) / reuse;

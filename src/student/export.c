@@ -14,6 +14,7 @@
 #include "io/json.h"
 #include "student/card.h"
 #include "student/swap.h"
+#include "wan/schedule.h"
 
 /* In transformer/config.json: who wrote it. Only such a transformer is ever replaced. */
 static const char mark[] = "WanDistiller student";
@@ -221,19 +222,20 @@ static wd_status copy_scheduler(json_t **out, const wd_pipeline *teacher, double
     return WD_OK;
 }
 
-/* UniPC of order 1 without corrector makes Euler's steps. diffusers' Euler scheduler would not do:
- * its grid of few steps has a last one that hardly moves. */
+/* wd_scheduler_of_few_steps as diffusers reads it. */
 static wd_status make_chord_scheduler(json_t **out, const wd_export_options *options, wd_err *err)
 {
+    const wd_scheduler_config c =
+        wd_scheduler_of_few_steps(options->student_steps, options->flow_shift);
     json_t *steps = json_array(), *config;
     bool failed = !steps;
     for (int64_t i = 0; i < options->student_steps && !failed; i++)
         failed = json_array_append_new(steps, json_integer((json_int_t)i));
-    config =
-        json_pack("{s:s, s:I, s:s, s:b, s:f, s:i, s:o}", "_class_name",
-                  wd_scheduler_class_name(WD_SCHEDULER_UNIPC), "num_train_timesteps",
-                  (json_int_t)1000, "prediction_type", "flow_prediction", "use_flow_sigmas", 1,
-                  "flow_shift", options->flow_shift, "solver_order", 1, "disable_corrector", steps);
+    config = json_pack("{s:s, s:I, s:s, s:b, s:f, s:I, s:o}", "_class_name",
+                       wd_scheduler_class_name(c.kind), "num_train_timesteps",
+                       (json_int_t)c.num_train_timesteps, "prediction_type", "flow_prediction",
+                       "use_flow_sigmas", 1, "flow_shift", c.flow_shift, "solver_order",
+                       (json_int_t)c.solver_order, "disable_corrector", steps);
     if (config && !failed) {
         *out = config;
         return WD_OK;

@@ -27,6 +27,6 @@ wd_status wd_student_init(wd_params *params, const wd_pipeline *teacher, wd_comp
                           const int64_t *block, wd_queue *queue, wd_err *err);
 
 /* Says which blocks those are, where `block` is NULL. */
-void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *teacher);
+void wd_student_say_blocks(const wd_dit_config *student, const wd_pipeline *from);
 
 #endif

@@ -16,6 +16,18 @@
 /* Keeps log(1 - sigma) finite at the first step (UniPC's set_timesteps). */
 static const double sigma_margin = 1e-6;
 
+wd_scheduler_config wd_scheduler_of_few_steps(int64_t steps, double flow_shift)
+{
+    return (wd_scheduler_config){.kind = WD_SCHEDULER_UNIPC,
+                                 .num_train_timesteps = 1000,
+                                 .flow_shift = flow_shift,
+                                 .solver_order = 1,
+                                 .lower_order_final = true,
+                                 .predict_x0 = true,
+                                 .final_sigma_zero = true,
+                                 .disable_corrector = (UINT64_C(1) << steps) - 1};
+}
+
 double wd_flow_shift(double u, double shift)
 {
     return shift * u / (1 + (shift - 1) * u);

@@ -7,7 +7,11 @@
 #include "dev/device.h"
 #include "wan/config.h"
 
-enum { WD_SCHEDULE_STEPS_MAX = 1000, WD_SOLVER_ORDER_MAX = 3 };
+enum {
+    WD_SCHEDULE_STEPS_MAX = 1000,
+    WD_SCHEDULE_FEW_STEPS_MAX = 63, /* of a corrector that is disabled step by step */
+    WD_SOLVER_ORDER_MAX = 3
+};
 
 typedef struct wd_schedule {
     wd_scheduler_config config;
@@ -21,6 +25,11 @@ typedef struct wd_schedule {
 wd_status wd_schedule_open(wd_schedule *out, const wd_scheduler_config *config, int64_t steps,
                            wd_err *err);
 void wd_schedule_close(wd_schedule *schedule);
+
+/* UniPC of order 1 without corrector, which makes Euler's steps on an even grid, shifted: what
+ * samples a student of so few steps. diffusers' Euler scheduler would not do: its grid of few steps
+ * has a last one that hardly moves. `steps`: at most WD_SCHEDULE_FEW_STEPS_MAX. */
+wd_scheduler_config wd_scheduler_of_few_steps(int64_t steps, double flow_shift);
 
 /* sigma after the flow shift: s u / (1 + (s - 1) u). */
 double wd_flow_shift(double u, double shift);

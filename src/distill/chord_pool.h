@@ -1,0 +1,32 @@
+/* Where the chords are that a student learns (distill/chord.h): on its device, in a ring by number.
+ *
+ * The pool of the trajectories' targets has the states and velocities of the blocks under way; a
+ * block that has ended is copied from there as one state and one chord, so that what is drawn again
+ * later takes the room of one state and one velocity, not of the block's. */
+#ifndef WD_DISTILL_CHORD_POOL_H
+#define WD_DISTILL_CHORD_POOL_H
+
+#include "dev/device.h"
+#include "distill/chord.h"
+
+typedef struct wd_chord_pool {
+    int64_t capacity, state_count;
+    int64_t count;   /* chords added so far; the last `capacity` of them are there */
+    float *latents;  /* [capacity, state_count] device: where blocks begin */
+    float *velocity; /* [capacity, state_count] device: the chords */
+} wd_chord_pool;
+
+/* state_count: elements of one state. WD_OUT_OF_MEMORY: the device's pool has no room. */
+wd_status wd_chord_pool_open(wd_chord_pool *out, wd_device *device, int64_t capacity,
+                             int64_t state_count, wd_err *err);
+void wd_chord_pool_close(wd_chord_pool *pool, wd_device *device); /* all work on it is done */
+
+/* Adds the next chord, on `queue`: `latents` [state_count] is the state where its block begins,
+ * velocity[i] [state_count] the velocity of its i-th target; both are device memory. */
+void wd_chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const float *latents,
+                       const float *const *velocity, wd_queue *queue);
+
+/* Where chord `number`, one of the last `capacity`, is in the ring. */
+int64_t wd_chord_pool_place(const wd_chord_pool *pool, int64_t number);
+
+#endif

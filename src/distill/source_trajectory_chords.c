@@ -1,0 +1,65 @@
+/* Chords of the trajectories' blocks, as batches need them: see distill/chord.h. */
+#include <inttypes.h>
+
+#include "core/require.h"
+#include "distill/source_trajectory_impl.h"
+
+/* Chords that become known for the samples of one step. */
+static int64_t chords_of_step(const wd_trajectory_source_options *o)
+{
+    return o->step_samples / o->reuse + 1;
+}
+
+int64_t wd_trajectory_source_chord_targets(const wd_trajectory_source_options *o)
+{
+    /* From the first target of a step's first chord to the end of the round of the next step's
+     * last one, each slot has at most L targets for each of its chords in between, and not more
+     * than 2 L of blocks that began before or end later. These are the chords of two steps and of
+     * the round's rest, which is not more than slots / L + 1. */
+    const int64_t length = o->trajectory.steps / o->trajectory.student_steps;
+    return length * (2 * chords_of_step(o) + 2 * o->trajectory.slots + 1) + 2 * o->trajectory.slots;
+}
+
+static wd_checkpoint_tensor saved_rows(const char *name, float *data, const wd_chord_pool *pool)
+{
+    return (wd_checkpoint_tensor){
+        name,
+        {.data = data, .dtype = WD_F32, .ndim = 2, .dim = {pool->capacity, pool->state_count}}};
+}
+
+wd_status wd_trajectory_source_open_chords(wd_trajectory_source *s, wd_err *err)
+{
+    const wd_trajectory_source_options *o = &s->options;
+    wd_chord_pool *pool = &s->chords;
+    /* drawn again, of two steps, and what a checkpoint takes of the round's rest */
+    const int64_t capacity = o->replay + 2 * chords_of_step(o) + o->trajectory.slots + 1;
+    WD_TRY(
+        wd_chord_pool_open(pool, wd_queue_device(s->queue), capacity, o->batches.state_count, err));
+    s->saved[WD_TRAJECTORY_SAVED] = saved_rows("chords.latents", pool->latents, pool);
+    s->saved[WD_TRAJECTORY_SAVED + 1] = saved_rows("chords.velocity", pool->velocity, pool);
+    return WD_OK;
+}
+
+void wd_trajectory_source_add_chords(wd_trajectory_source *s, int64_t end)
+{
+    const wd_targets *ring = &s->ring;
+    const int64_t made = s->base.targets;
+    while (s->chords.count < end) {
+        const float *velocity[WD_CHORD_STEPS_MAX];
+        const wd_chord c = wd_chord_at(&s->options.trajectory, s->chords.count);
+        const int64_t first = c.target[0], last = c.target[c.length - 1];
+        WD_REQUIRE(last < made && first >= made - ring->capacity,
+                   "targets %" PRId64 " to %" PRId64 " are not among the %" PRId64
+                   " before target %" PRId64,
+                   first, last, ring->capacity, made);
+        wd_targets_await(&s->ring, last + 1, s->queue);
+        for (int64_t i = 0; i < c.length; i++) {
+            const int64_t place = wd_targets_place(ring, c.target[i]);
+            if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[place]);
+            velocity[i] = ring->velocity + place * ring->state_count;
+        }
+        const int64_t begin = wd_targets_place(ring, first);
+        wd_chord_pool_add(&s->chords, &c, ring->latents + begin * ring->state_count, velocity,
+                          s->queue);
+    }
+}
