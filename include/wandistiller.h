@@ -1,8 +1,8 @@
 /* WanDistiller: distils Wan video diffusion transformers into small text-to-image students.
  *
- * The public interface. It declares the vocabulary that every room of the library shares (status,
- * error, log level), one options struct per job with its defaults, and one function per job. It
- * includes nothing of the library, and shows no model constant.
+ * This is the public interface. It declares the types that every module of the library uses
+ * (status, error, log level), one options struct per job with its defaults, and one function per
+ * job. It includes no other header of the library and contains no constant of a model.
  *
  * Ownership: options are plain values; the strings in them are borrowed and must live until the
  * call returns. Threads: one job at a time per process, unless a function says otherwise. Errors:
@@ -10,12 +10,13 @@
  *
  * Later versions: option structs and results keep their size. New fields take the place of
  * `reserved`, and wd_<job>_defaults() fills them, so a program that is linked with a newer library
- * needs no new compilation. A job refuses a struct that does not come from wd_<job>_defaults().
+ * need not be compiled again. A job refuses a struct that was not filled by wd_<job>_defaults().
  *
- * The process is its owner's. What the program sets for itself a program of your own may set, too:
- * GOMP_SPINCOUNT=2000 in the environment before it starts, or threads that wait spin for
- * milliseconds, which costs much where others want the processors; and, of glibc's heap,
- * mallopt(M_MMAP_THRESHOLD, 256 << 10), or it keeps more than memory plans say.
+ * Settings of the process: the library changes none. The command line program makes two that your
+ * program may want to make as well. It starts with GOMP_SPINCOUNT=2000 in the environment, because
+ * waiting OpenMP threads otherwise spin for milliseconds and slow down other programs. It calls
+ * mallopt(M_MMAP_THRESHOLD, 256 << 10), because glibc's heap otherwise keeps more memory than
+ * plans predict.
  */
 #ifndef WANDISTILLER_H
 #define WANDISTILLER_H
@@ -32,10 +33,10 @@ extern "C" {
 #define WD_VERSION_MINOR 1
 #define WD_VERSION_PATCH 0
 #define WD_VERSION "0.1.0"
-/* To compare: WD_VERSION_NUMBER >= 200 is 0.2.0 or later. */
+/* For comparisons: WD_VERSION_NUMBER >= 200 means 0.2.0 or later. */
 #define WD_VERSION_NUMBER (WD_VERSION_MAJOR * 10000 + WD_VERSION_MINOR * 100 + WD_VERSION_PATCH)
 
-/* Every way in which a call can end: name, exit code of the command line, what it means. */
+/* Every status that a call can return: its name, the exit code of the command line, its text. */
 #define WD_STATUS_MAP(X)                                                                           \
     X(OK, 0, "success")                                                                            \
     X(INVALID_ARGUMENT, 2, "an option or argument is not usable")                                  \
@@ -46,7 +47,7 @@ extern "C" {
     X(IO, 7, "reading or writing failed")                                                          \
     X(OUT_OF_MEMORY, 8, "an allocation failed")                                                    \
     X(DOES_NOT_FIT, 9, "the plan needs more memory than there is")                                 \
-    X(NOT_FINITE, 10, "training diverged, or a model makes what is not finite")                    \
+    X(NOT_FINITE, 10, "training diverged, or a model computes values that are not finite")         \
     X(INTERRUPTED, 11, "stopped on request before it was done")                                    \
     X(INTERNAL, 12, "a bug in this library")                                                       \
     X(RANK_LOST, 13, "a rank of the job is gone, or does not answer")                              \
@@ -58,10 +59,10 @@ typedef enum wd_status {
 #undef WD_STATUS_LINE_
 } wd_status;
 
-/* What went wrong: filled by the call that failed, untouched by one that succeeds. */
+/* An error. A call that fails fills it; a call that succeeds leaves it unchanged. */
 typedef struct wd_err {
     wd_status status;
-    int of_rank;        /* whose failure it is that this rank was told of: 1 + rank; 0: its own */
+    int of_rank;        /* 1 + the rank that failed, where another rank did; 0: this rank failed */
     char message[2048]; /* names the object, what was expected, what was found, what to do */
 } wd_err;
 
@@ -70,34 +71,34 @@ const char *wd_status_text(wd_status status);
 
 typedef enum wd_log_level { WD_LOG_ERROR, WD_LOG_WARNING, WD_LOG_INFO, WD_LOG_DEBUG } wd_log_level;
 
-/* Receives every message of the library, without a newline at its end. Called from any thread, one
- * call at a time. */
+/* Receives every message of the library, without a newline at its end. It may be called from any
+ * thread, but never by two threads at once. */
 typedef void wd_log_fn(void *context, wd_log_level level, const char *message);
 
-/* Sends messages up to `level` to `fn`; NULL: to nowhere (the default). */
+/* Sends messages of `level` and of more severe levels to `fn`. NULL, the default: to nobody. */
 void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level);
 
-/* What the job that is running is at, and how far it is with that. */
+/* Which part of its work the running job is doing, and how much of that part is done. */
 typedef struct wd_progress {
     const char *what;    /* "training", "encoding prompts": lives until the function returns */
-    const char *unit;    /* what is counted: "step", "prompt" */
-    int64_t done, total; /* total 0: the end is set by time, or not known */
+    const char *unit;    /* the unit of done and total: "step", "prompt" */
+    int64_t done, total; /* total 0: a time limit sets the end, or the end is not known */
     double seconds;      /* since this part of the job began */
-    double rate;         /* what is counted, per second; NaN: not known yet */
+    double rate;         /* units per second; NaN: not known yet */
     double seconds_left; /* NaN: not known yet */
     double loss;         /* of the last step of training; NaN elsewhere */
     uint64_t reserved[8];
 } wd_progress;
 
-/* Hears of progress: after each step, prompt, picture and so on, and with done == total once a part
- * is complete. Called by the thread that runs the job, of several ranks by that of the first. */
+/* Receives progress after each step, prompt, picture and so on, and with done == total once a part
+ * is complete. It is called by the thread that runs the job; of several ranks only rank 0 calls. */
 typedef void wd_progress_fn(void *context, const wd_progress *progress);
 
-/* Sends progress to `fn`. NULL (the default): to the log, as lines of WD_LOG_INFO that become rarer
- * the longer a part lasts. */
+/* Sends progress to `fn`. NULL, the default: progress is written to the log, as lines of
+ * WD_LOG_INFO that become rarer the longer a part lasts. */
 void wd_progress_to(wd_progress_fn *fn, void *context);
 
-/* A picture that a job has drawn and written: of `sample`, `eval`, or a sample sheet of `train`. */
+/* A picture that `sample`, `eval` or a sample sheet of `train` has drawn and written. */
 typedef struct wd_picture {
     const char *path;   /* its PNG file */
     const uint8_t *rgb; /* [height, width, 3] from the top; lives until the function returns */
@@ -105,28 +106,29 @@ typedef struct wd_picture {
     uint64_t reserved[4];
 } wd_picture;
 
-/* Sees every picture once its file is written. Called as a wd_progress_fn is. */
+/* Receives every picture once its file is written, on the same thread as a wd_progress_fn. */
 typedef void wd_picture_fn(void *context, const wd_picture *picture);
-void wd_pictures_to(wd_picture_fn *fn, void *context); /* NULL: to nowhere (the default) */
+void wd_pictures_to(wd_picture_fn *fn, void *context); /* NULL, the default: to nobody */
 
-/* The version of the library that is linked, as WD_VERSION and WD_VERSION_NUMBER say it of this
- * header: a header that is newer than the library has options that the library does not know. */
+/* The version of the linked library; WD_VERSION and WD_VERSION_NUMBER are those of this header. A
+ * header that is newer than the library has options that the library does not know. */
 const char *wd_version(void);
 int wd_version_number(void);
 
-/* Asks the job that is running to stop soon, as Ctrl-C does: training writes its checkpoint and its
- * student first, unless it has not taken a step yet, and succeeds; other jobs end with
- * WD_INTERRUPTED. May be called from a signal handler and from any thread. The request is forgotten
- * when the next job starts; one that comes before a process starts its first is for that. Returns
- * whether the user is to be told: no where it was asked for before, or this process is one of
- * several ranks, which are asked together, and by mpirun also when one of them has failed. */
+/* Asks the running job to stop soon, as Ctrl-C does. Training then writes its checkpoint and its
+ * student, if it has taken a step, and succeeds; other jobs end with WD_INTERRUPTED. The function
+ * may be called from a signal handler and from any thread. A job that starts forgets an earlier
+ * request, except that the first job of a process obeys a request that came before it started.
+ * Returns whether the caller should tell the user. It should not where a stop was already
+ * requested, nor in one of several ranks: mpirun sends the signal to all of them, also when one of
+ * them has failed. */
 bool wd_request_stop(void);
 bool wd_stop_requested(void);
 
-/* For a program's handler of SIGBUS, which is raised where a model's file was cut short while it is
- * in use, or cannot be read from its disk: whether `address` (si_addr) lies in a file that a job
- * has mapped; if so its path is in `out`, cut to `out_bytes`, at least 1. May be called from a
- * signal handler and from any thread. */
+/* For a handler of SIGBUS, the signal that is raised where a mapped model file is cut short while
+ * it is in use, or cannot be read from its disk. Returns whether `address` (si_addr) lies in a file
+ * that a job has mapped, and if so writes its path into `out`, cut to `out_bytes` (at least 1). The
+ * function may be called from a signal handler and from any thread. */
 bool wd_mapped_file_at(char *out, size_t out_bytes, const void *address);
 
 /* Frees a text that a job returned; NULL is allowed. */
@@ -134,10 +136,11 @@ void wd_text_free(char *text);
 
 /* ---- options: one struct per job ----
  *
- * Start from wd_<job>_defaults(), which sets `bytes`, set fields, run the job. Strings are
- * borrowed; NULL means not given. A number that may be left open has a value that says so: 0, or
- * NaN where the comment says "NaN:". What each option does, and the range it may have, is in its
- * table (wd_options_of), from which command line, --config files, manual and completions are made.
+ * Start from wd_<job>_defaults(), which sets `bytes`; set fields; run the job. Strings are
+ * borrowed; NULL means not given. An optional number has a value that means "not given": 0, or NaN
+ * where the comment says "NaN:". The table of the job (wd_options_of) says what each option does
+ * and which range it may have. Command line, --config files, manual and completions are made from
+ * this table.
  */
 
 enum { WD_TEXTS_MAX = 64 };
@@ -158,11 +161,11 @@ typedef struct wd_train_options {
     const char
         *teacher_device_strategy;   /* "cpu", "gpu", "gpu0", "balanced", "sequential", "custom",
                                      * "offload", "disk", "auto"; NULL: by the devices */
-    const char *teacher_device_map; /* JSON file: what "custom" is */
-    int64_t teacher_rank;           /* the device of "gpu0"; -1: the first */
-    int64_t teacher_prefetch;       /* blocks that are brought ahead of use */
+    const char *teacher_device_map; /* JSON file with the placement of "custom" */
+    int64_t teacher_rank;           /* device, or rank of several, of "gpu0"; -1: the first */
+    int64_t teacher_prefetch;       /* blocks that are fetched ahead of use */
     int64_t teacher_window; /* trajectories per sweep over the weights, of all ranks; 0: chosen */
-    int64_t teacher_micro_batch;    /* states that go through a block together; 0: chosen */
+    int64_t teacher_micro_batch; /* states that go through a block together; 0: chosen */
     /* student */
     const char *student_config;  /* JSON file; NULL: half the teacher's depth */
     const char *init_student;    /* a student's folder to start from; NULL: the teacher's blocks */
@@ -179,15 +182,15 @@ typedef struct wd_train_options {
     int64_t trajectory_steps; /* steps of each from noise to picture, on average */
     int64_t student_steps;    /* sampling steps that the student is made for; 0: as the teacher */
     int64_t target_reuse;     /* how often the student sees each target, on average */
-    int64_t target_replay;    /* how many of the latest targets it sees again */
-    double guidance_scale;    /* folded into the targets; NaN: what the teacher's authors use */
+    int64_t target_replay;    /* latest targets from which repeated ones are drawn */
+    double guidance_scale;    /* folded into the targets; NaN: that of the teacher's authors */
     double guidance_scale_2;  /* of the low-noise expert; NaN: guidance_scale where that is given */
     double flow_shift;        /* NaN: the teacher's scheduler's */
     /* training */
-    int64_t batch_size; /* samples per micro-batch; 0: chosen */
+    int64_t batch_size;                  /* samples per micro-batch; 0: chosen */
     int64_t gradient_accumulation_steps; /* micro-batches of a step and rank */
     int64_t num_epochs, num_steps; /* 0: no such limit; the first limit reached ends the run */
-    double max_minutes;            /* the same */
+    double max_minutes;            /* 0: no such limit */
     double lr;                     /* NaN: chosen by the student's width */
     const char *lr_schedule;       /* "cosine", "constant" */
     int64_t warmup_steps;
@@ -196,8 +199,8 @@ typedef struct wd_train_options {
     double max_grad_norm; /* 0: no clipping */
     double ema_decay;
     bool gradient_checkpointing;
-    bool deterministic_reduce; /* gradients are added in one order for any number of ranks */
-    bool shard_optimizer;      /* each rank has moments, EMA and master weights of its share */
+    bool deterministic_reduce; /* gradients are summed in one order for any number of ranks */
+    bool shard_optimizer;      /* each rank keeps moments, EMA, master weights of its share only */
     uint64_t seed;
     /* output */
     const char *output_dir;
@@ -206,70 +209,70 @@ typedef struct wd_train_options {
     int64_t keep_checkpoints;
     const char *save_samples; /* "true", "false": sample sheets; "auto": where they take less than a
                                * tenth of the time */
-    wd_texts sample_prompts; /* prompts, or one file of prompts */
-    int64_t sample_interval; /* steps; 0: ten times in the run */
+    wd_texts sample_prompts;  /* prompts, or one file of prompts */
+    int64_t sample_interval;  /* steps; 0: ten times in the run */
     int64_t sample_steps;
     const char *sample_dir; /* NULL: <output_dir>/samples */
     /* machine */
-    const char *devices;        /* "auto", "cpu", "sim:4x24GiB@link=25GB/s" */
-    const char *host_memory;    /* "60GiB", of a host for all its ranks; NULL: what is free */
+    const char *devices;     /* "auto", "cpu", "sim:4x24GiB@link=25GB/s" */
+    const char *host_memory; /* "60GiB": for all ranks of a host together; NULL: what is free */
     const char *network_bandwidth; /* "12.5GB/s": from a host to the others, for plans */
-    bool measure_rates;            /* anew, though they are known from an earlier run */
-    bool profile_memory;        /* say planned beside measured bytes at the end */
-    int64_t num_threads;        /* 0: all cores; a build without OpenMP uses one */
-    const char *offload_folder; /* accepted for scripts of the Python version; means nothing */
-    int64_t num_workers;        /* accepted for scripts of the Python version; means nothing */
-    int64_t stop_at_step;       /* ends as wd_request_stop after that step would; 0: never */
+    bool measure_rates;            /* even if an earlier run has measured this machine's rates */
+    bool profile_memory;           /* log planned beside measured bytes at the end */
+    int64_t num_threads;           /* 0: all cores; a build without OpenMP uses one */
+    const char *offload_folder;    /* accepted for scripts of the Python version; has no effect */
+    int64_t num_workers;           /* accepted for scripts of the Python version; has no effect */
+    int64_t stop_at_step;          /* stop after this step, as wd_request_stop does; 0: never */
     /* ranks: see docs/ranks.md */
     bool distributed;       /* this process is one of several that train one student */
     bool multi_gpu;         /* start a rank for each of `devices`: see wd_train_start_ranks */
-    int64_t nproc_per_node; /* start so many ranks: the same; 0: none */
-    int64_t local_rank;     /* accepted for scripts of the Python version; means nothing */
-    double step_timeout;    /* seconds that a step of several ranks may take; 0: by the plan */
-    /* Parts of the teacher that lie elsewhere, each NULL, a safetensors file in diffusers' or the
-     * original naming, or a folder; teacher_path may be NULL then. teacher_preset says what no file
-     * does: "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"; NULL: by the sizes. */
+    int64_t nproc_per_node; /* start this many ranks: see wd_train_start_ranks; 0: none */
+    int64_t local_rank;     /* accepted for scripts of the Python version; has no effect */
+    double step_timeout;    /* seconds that a step of several ranks may take; 0: from the plan */
+    /* Parts of the teacher in other files: each is NULL, a safetensors file in diffusers' or the
+     * original naming, or a folder; teacher_path may be NULL then. teacher_preset gives values that
+     * are in no file: "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"; NULL: by the sizes.
+     */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     uint64_t reserved[26];
 } wd_train_options;
 
-/* Says what a run of `train` would take, under every strategy, without loading a weight. */
+/* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */
 typedef struct wd_plan_options {
     wd_train_options train;     /* teacher_path and data_path may be NULL */
     size_t bytes;               /* of this struct */
     const char *teacher_preset; /* a published model instead of teacher_path: "wan2.1-1.3b",
                                  * "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b" */
-    int64_t ranks, hosts;       /* of the run that is planned; ranks 0: as `train` says, or one for
-                                 * each host */
+    int64_t ranks, hosts;       /* of the planned run; ranks 0: as `train` says, or one per host */
     bool json;
-    const char *svg; /* file that gets a drawing of the plan; NULL: none */
+    const char *svg; /* file to which a drawing of the plan is written; NULL: none */
     uint64_t reserved[8];
 } wd_plan_options;
 
 /* Makes pictures with a teacher or a student. */
 typedef struct wd_sample_options {
-    size_t bytes; /* of this struct */
+    size_t bytes;        /* of this struct */
     const char *model;   /* pipeline folder or Hub id; required */
     wd_texts prompt;     /* prompts, or ... */
     const char *prompts; /* ... a file, one per line; one of the two is required */
     const char *negative_prompt;
     int64_t steps;
-    double guidance_scale;   /* NaN: 1 for a student of ours, else 5 */
+    double guidance_scale;   /* NaN: 1 for a student of this program, else 5 */
     double guidance_scale_2; /* of the low-noise expert; NaN: guidance_scale */
     uint64_t seed;
     int64_t height, width;       /* pixels; 0: the model's default */
-    int64_t max_sequence_length; /* text tokens; 0: smaller of 512 and the tokenizer's maximum */
+    int64_t max_sequence_length; /* text tokens; 0: min(512, the tokenizer's maximum) */
     const char *scheduler;       /* "unipc", "euler"; NULL: the model's */
     double flow_shift;           /* NaN: the model's */
     const char *dtype;           /* "float32", "bfloat16": of transformer and text encoder */
     int64_t batch_size;          /* pictures at a time */
     const char *latents;         /* safetensors file to start from: `latents` [B, C, 1, H, W] */
-    const char *trace;           /* safetensors file to write all stages to */
-    const char *out;             /* folder, or a .png file for one picture; required */
+    const char *trace; /* safetensors file to which tokens, embeds and latents are written */
+    const char *out;   /* folder, or a .png file for one picture; required */
     int64_t num_threads;
     const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
-    /* Parts that lie elsewhere: see wd_train_options; model may be NULL then. */
+    /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     uint64_t reserved[1];
@@ -277,7 +280,7 @@ typedef struct wd_sample_options {
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */
 typedef struct wd_forward_options {
-    size_t bytes; /* of this struct */
+    size_t bytes;          /* of this struct */
     const char *model;     /* pipeline folder, or one with the component's subfolder; required */
     const char *component; /* "transformer", "transformer_2", "text_encoder", "vae_decoder",
                             * "vae_encoder"; required */
@@ -285,11 +288,11 @@ typedef struct wd_forward_options {
                             * grad_sample; input_ids, attention_mask; latents; image; required */
     const char *out;       /* safetensors: sample, last_hidden_state, encoded_mean, grad.*, all
                             * fp32; required */
-    bool grad;             /* gradients of sum(sample * grad_sample), too */
+    bool grad;             /* also write the gradients of sum(sample * grad_sample) */
     const char *dtype;     /* "float32", "bfloat16" */
     int64_t num_threads;
     const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
-    /* Parts that lie elsewhere: see wd_train_options; model may be NULL then. */
+    /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     uint64_t reserved[1];
@@ -297,10 +300,10 @@ typedef struct wd_forward_options {
 
 /* Describes a model folder or a file. */
 typedef struct wd_inspect_options {
-    size_t bytes; /* of this struct */
+    size_t bytes;     /* of this struct */
     const char *path; /* pipeline folder, Hub id, component folder, safetensors file; required */
     bool json;
-    /* Parts that lie elsewhere: see wd_train_options; path may be NULL then. */
+    /* Parts in other files: see wd_train_options; path may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     uint64_t reserved[2];
@@ -308,11 +311,11 @@ typedef struct wd_inspect_options {
 
 /* Compares a student with its teacher. */
 typedef struct wd_eval_options {
-    size_t bytes; /* of this struct */
+    size_t bytes;                  /* of this struct */
     const char *teacher, *student; /* pipeline folders or Hub ids; required */
     const char *prompts;           /* file, one per line; required */
     const char *negative_prompt;   /* NULL: as in the student's run */
-    int64_t count; /* prompts used: the first ones; 0: all */
+    int64_t count;                 /* how many prompts are used, from the first; 0: all */
     int64_t steps;
     double guidance_scale, guidance_scale_2; /* of the teacher; NaN: as the student's run had it */
     uint64_t seed;
@@ -325,7 +328,7 @@ typedef struct wd_eval_options {
     int64_t num_threads;
     int64_t seeds;           /* noise of seed, seed + 1, ...: so many pictures of each prompt */
     int64_t reference_steps; /* of the teacher's picture that the student's is also compared with */
-    const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
+    const char *device;      /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
     /* Parts of the teacher that lie elsewhere: see wd_train_options; teacher may be NULL then. The
      * tokenizer is the text encoder's own, or else the student's. */
     const char *transformer, *transformer_2, *text_encoder, *vae;
@@ -334,13 +337,13 @@ typedef struct wd_eval_options {
 
 /* Writes a transformer in another format. */
 typedef struct wd_convert_options {
-    size_t bytes; /* of this struct */
-    const char *model;     /* pipeline folder or Hub id; to "diffusers": a file; required */
+    size_t bytes;          /* of this struct */
+    const char *model;     /* pipeline folder or Hub id; for to = "diffusers" a file; required */
     const char *to;        /* "comfyui", "diffusers"; required */
     const char *component; /* "transformer", "transformer_2" */
     const char *dtype;     /* "float32", "float16", "bfloat16" */
     const char *out;       /* file; to "diffusers": a folder; required */
-    /* Parts that lie elsewhere: see wd_train_options; model may be NULL then. */
+    /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     uint64_t reserved[2];
@@ -348,19 +351,19 @@ typedef struct wd_convert_options {
 
 /* Measures this machine and this program. */
 typedef struct wd_bench_options {
-    size_t bytes; /* of this struct */
-    const char *only; /* the cases whose name has this in it; NULL: all */
+    size_t bytes;     /* of this struct */
+    const char *only; /* run the cases whose name contains this; NULL: all */
     int64_t num_threads;
-    /* Gets each line of the report as soon as it is there, without a newline; required. */
+    /* Receives each line of the report as soon as it is known, without a newline; required. */
     void (*print)(void *context, const char *line);
     void *print_context;
     const char *device; /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
     uint64_t reserved[7];
 } wd_bench_options;
 
-/* What every command takes, besides the options of its job. */
+/* The options that every command takes besides those of its job. */
 typedef struct wd_common_options {
-    size_t bytes; /* of this struct */
+    size_t bytes;          /* of this struct */
     const char *config;    /* file of options: see wd_config_open */
     const char *log_level; /* "error", "warning", "info", "debug" */
     uint64_t reserved[8];
@@ -368,36 +371,36 @@ typedef struct wd_common_options {
 
 /* ---- jobs ----
  *
- * Each checks its options first (WD_INVALID_ARGUMENT with the option, what was expected and what
- * was found), runs on the calling thread, using num_threads threads, and returns when all is
- * written. One process runs each job alone, but for wd_train with `distributed`, which all ranks
- * call with the same options, and where the failure of any of them is logged once and ends the
- * process of every one, with its status as exit code: it does not return. Texts (*text) are the
- * caller's to wd_text_free, and only set on success. */
+ * A job checks its options first (WD_INVALID_ARGUMENT with the option, what was expected and what
+ * was found), runs on the calling thread with num_threads threads, and returns when everything is
+ * written. It runs in one process, except for wd_train with `distributed`: all ranks call that with
+ * the same options. When a rank fails, its error is logged once, and every rank's process ends with
+ * the status of this error as exit code, so that wd_train does not return. A text (*text) is set on
+ * success only; the caller frees it with wd_text_free. */
 
 /* How a run of `train` has ended. */
 typedef struct wd_train_result {
     bool stopped;    /* by wd_request_stop or stop_at_step, before it was done */
-    int64_t steps;   /* of the run, those before it was resumed counted */
-    int64_t targets; /* velocities that the teacher has computed for it */
-    double loss;     /* mean of the last hundred steps; NaN: there was none since it was resumed */
-    double seconds;  /* of training, those before it was resumed counted */
+    int64_t steps;   /* of the run, including steps before it was resumed */
+    int64_t targets; /* velocities that the teacher has computed for the run */
+    double loss;     /* mean of the last hundred steps; NaN: no step since it was resumed */
+    double seconds;  /* of training, including seconds before it was resumed */
     uint64_t reserved[8];
 } wd_train_result;
 
 /* *result: set on success; NULL is allowed. */
 wd_status wd_train(wd_train_result *result, const wd_train_options *options, wd_err *err);
-/* For a rank that cannot even read its options: tells `error` as the failure of wd_train, and does
- * not return. Returns where this process was started alone. */
+/* For a rank that cannot even read its options: reports `error` as wd_train would report it to all
+ * ranks, and does not return. In a process that was started alone it does nothing and returns. */
 void wd_train_fail(const wd_err *error);
 /* Runs this program again under mpirun where `nproc_per_node` or `multi_gpu` ask for several ranks
- * and nobody has started them yet; returns when those have ended. *exit_code: that of the ranks;
- * -1: there was nothing to start, and this process is to go on to wd_train. argv[argc]: the
- * program's arguments without its own name. A request to stop (SIGINT, SIGTERM) is handed on to the
- * ranks meanwhile; the process must not have threads yet. */
+ * that are not started yet; returns when they have ended. *exit_code: that of the ranks; -1: there
+ * was nothing to start, and the caller continues with wd_train. argv[argc]: the program's arguments
+ * without its own name. Meanwhile SIGINT and SIGTERM are passed on to the ranks. The process must
+ * not have threads yet. */
 wd_status wd_train_start_ranks(int *exit_code, const wd_train_options *options, int argc,
                                char *const *argv, wd_err *err);
-/* WD_DOES_NOT_FIT: no strategy fits; *text, which says what is missing, is set all the same. */
+/* WD_DOES_NOT_FIT: no strategy fits; *text is set nevertheless and says what is missing. */
 wd_status wd_plan(char **text, const wd_plan_options *options, wd_err *err);
 wd_status wd_sample(const wd_sample_options *options, wd_err *err);
 wd_status wd_forward(const wd_forward_options *options, wd_err *err);
@@ -410,7 +413,7 @@ wd_status wd_bench(const wd_bench_options *options, wd_err *err);
 
 #define WD_JOB_MAP(X)                                                                              \
     X(TRAIN, train, "distil a student from a teacher")                                             \
-    X(PLAN, plan, "say what a run would take, under every strategy")                               \
+    X(PLAN, plan, "predict memory and time of a run, under every strategy")                        \
     X(SAMPLE, sample, "make pictures with a teacher or a student")                                 \
     X(EVAL, eval, "compare a student with its teacher")                                            \
     X(INSPECT, inspect, "describe a model folder or file")                                         \
@@ -444,18 +447,18 @@ enum {
      * does. */
     WD_OPTION_STUDENT = 16,
     WD_OPTION_SAME_STUDENT = 32,
-    WD_OPTION_PART = 64,    /* names a part of a model that lies elsewhere than in its folder */
+    WD_OPTION_PART = 64,     /* names a part of a model that lies elsewhere than in its folder */
     WD_OPTION_OR_PARTS = 128 /* required only where no part is named */
 };
 
-/* One option of a job. Everything is static. */
+/* One option of a job. All strings are static. */
 typedef struct wd_option {
     const char *name; /* "batch_size"; '-' and '_' are the same wherever a name is given */
     wd_option_type type;
     size_t offset;              /* of its field in the options struct */
     const char *default_text;   /* as a user would give it; "": not given */
-    const char *bare;           /* the value that the name alone stands for; NULL: it needs one */
-    const char *const *choices; /* of a WD_OPTION_CHOICE, NULL behind the last */
+    const char *bare;           /* the value of the option without one; NULL: a value is needed */
+    const char *const *choices; /* of a WD_OPTION_CHOICE, ended by NULL */
     double min, max;            /* of numbers */
     const char *metavar;        /* "FILE" */
     const char *group;          /* "Training" */
@@ -466,7 +469,7 @@ typedef struct wd_option {
 const char *wd_job_name(wd_job job);    /* "train" */
 const char *wd_job_summary(wd_job job); /* one line */
 
-/* The job called `name`. Unknown: an error with the nearest name there is. */
+/* Finds the job called `name`. Unknown: WD_INVALID_ARGUMENT, and the error has the nearest name. */
 wd_status wd_job_find(wd_job *out, const char *name, wd_err *err);
 
 /* The table of a job, in the order of its help. */
@@ -475,8 +478,8 @@ const wd_option *wd_options_of(wd_job job, int64_t *count);
 /* Bytes of the job's options struct. */
 size_t wd_options_bytes(wd_job job);
 
-/* Fills the job's options struct, which has `bytes` bytes, with the defaults: every value as its
- * table says, required ones NULL. Where the library's struct has another size all is zero, which
+/* Fills the job's options struct, which has `bytes` bytes, with the defaults of its table; required
+ * options are NULL. Where the library's struct has another size, everything is set to zero, which
  * every job refuses. */
 void wd_options_default(void *options, size_t bytes, wd_job job);
 
@@ -491,37 +494,40 @@ void wd_options_default(void *options, size_t bytes, wd_job job);
 WD_JOB_MAP(WD_DEFAULTS_LINE_)
 #undef WD_DEFAULTS_LINE_
 
-/* The option called `name`, without leading dashes. Unknown: NULL, and an error with the nearest
- * name there is. */
+/* The option called `name`, without leading dashes. Unknown: NULL, and the error has the nearest
+ * name. */
 const wd_option *wd_option_find(wd_job job, const char *name, wd_err *err);
 
-/* Sets the option's field of `options` to what `value` says; WD_OPTION_TEXTS: appends. `value` is
- * borrowed for as long as the options are used. Not of the type, not a choice, out of range: an
- * error with what was expected and found. */
+/* Sets the option's field of `options` to `value`; to a list (WD_OPTION_TEXTS) it appends `value`.
+ * The text is borrowed for as long as the options are used. A value of another type, out of range
+ * or not among the choices is an error that says what was expected and found. */
 wd_status wd_option_set(void *options, const wd_option *option, const char *value, wd_err *err);
 
 enum { WD_OPTIONS_MAX = 128 }; /* of a job */
 
-/* What one source gives of a job's options: a command line, a file. A later source replaces what an
- * earlier one has said; within one, options must not contradict one another. Zeroed: nothing. */
+/* The options that one source, a command line or a file, has given. A later source replaces values
+ * of an earlier one; the options of one source must not contradict one another. A zeroed struct is
+ * a source that has given nothing. */
 typedef struct wd_option_source {
-    const wd_option *given[WD_OPTIONS_MAX]; /* [count], one for each field: the last */
+    const wd_option *given[WD_OPTIONS_MAX]; /* [count], for each field the last option given */
     int64_t count;
 } wd_option_source;
 
-/* As wd_option_set, for a source. Of a WD_OPTION_TEXTS the first text that a source gives replaces
- * those of earlier sources, the next ones are appended. Another name of a field that the source has
- * already given another value (--teacher_on_cpu, --balance_teacher) is an error that names both. */
+/* Sets an option as wd_option_set does, and records that the source has given it. The first text
+ * that a source gives to a list (WD_OPTION_TEXTS) replaces the texts of earlier sources; further
+ * ones are appended. Two options of a source that give one field different values
+ * (--teacher_on_cpu, --balance_teacher) are an error that names both. */
 wd_status wd_option_give(wd_option_source *source, void *options, const wd_option *option,
                          const char *value, wd_err *err);
 
-/* The source has given all that it gives, of `job`: options of it that contradict one another are
- * an error that names both; what earlier sources have said and it contradicts is taken back. */
+/* Call this after the last wd_option_give of a source. Options of the source that contradict one
+ * another are an error that names both. Values of earlier sources that contradict this source are
+ * reset to their defaults. */
 wd_status wd_option_source_end(const wd_option_source *source, wd_job job, void *options,
                                wd_err *err);
 
-/* Whether the required options are there, all values are in range, and none contradicts another:
- * what every job does first. */
+/* Checks that the required options are given, that all values are in range, and that none
+ * contradicts another. Every job calls this first. */
 wd_status wd_options_check(wd_job job, const void *options, wd_err *err);
 
 /* Writes the option's value as a user would give it ("" : not given, texts joined by ", ") into
@@ -530,15 +536,15 @@ const char *wd_option_text(char *out, size_t out_bytes, const void *options,
                            const wd_option *option);
 
 /* A file of options: a JSON object of option names and values (numbers, true and false, texts, and
- * arrays of texts), or the run.json of a run, of which it takes "options": what that run was told,
- * and not what followed from it. It owns the strings that apply puts into options:
- * close it after they were used. */
+ * arrays of texts), or the run.json of a run, from which it takes "options": the options that the
+ * run was given, without values that were derived from them. It owns the strings that
+ * wd_config_apply puts into options, so close it after the options were used. */
 typedef struct wd_config wd_config;
 
 wd_status wd_config_open(wd_config **out, const char *path, wd_err *err);
 void wd_config_close(wd_config *config); /* NULL is allowed */
 
-/* Sets the options that the file names, as one source; an unknown name, an unusable value, or a
+/* Sets the options that the file names, as one source. An unknown name, an unusable value, or a
  * contradiction is an error that names the file and the option. */
 wd_status wd_config_apply(const wd_config *config, wd_job job, void *options, wd_err *err);
 
