@@ -15,7 +15,7 @@
 #include "core/random.h"
 #include "core/tensor.h"
 
-/* Every finite f16 survives its way through f32; halves between neighbours go to the even one. */
+/* Every finite f16 is unchanged after conversion to f32 and back; ties are rounded to even. */
 static void f16_round_trip(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void errors_say_where(void **state)
     assert_int_equal(strlen(text), 4);
 }
 
-/* Also where the system had the memory before, and where a block has moved. */
+/* Also blocks of memory that was freed before, and blocks that were moved by a resize. */
 static void blocks_are_aligned(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void memory_is_metered(void **state)
     assert_int_equal(wd_memory_peak(), before);
 }
 
-/* More than any machine has, of which little is touched. */
+/* The block is larger than the memory of any machine, and few of its pages are touched. */
 static void planned_blocks_may_be_larger_than_memory(void **state)
 {
     (void)state;
@@ -223,13 +223,13 @@ static void planned_blocks_may_be_larger_than_memory(void **state)
 
 enum { BYTES = 64 << 20, SLACK = 8 << 20 };
 
-/* A sanitizer has memory beside all that there is. */
+/* A sanitizer allocates memory of its own, so its figures are larger. */
 static void check_memory(size_t found, size_t expected)
 {
     if (!WD_TEST_SANITIZED) assert_in_range(found, expected - SLACK, expected + SLACK);
 }
 
-/* What the system says of this process follows what it takes and gives back. */
+/* Resident memory grows and shrinks with what the process allocates and frees. */
 static void resident_memory_is_known(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static void resident_memory_is_known(void **state)
     void *block = NULL;
     if (!before) wd_test_skip("there is no /proc");
     assert_int_equal(wd_alloc(&block, BYTES, 1, "a block", NULL), WD_OK);
-    memset(block, 1, BYTES); /* a large block is not there before it is used */
+    memset(block, 1, BYTES); /* pages of a large block become resident when they are touched */
     assert_true(wd_host_memory_own() >= before + BYTES - SLACK);
     wd_free(block);
     wd_host_memory_trim();
@@ -245,7 +245,7 @@ static void resident_memory_is_known(void **state)
     if (!WD_TEST_SANITIZED) assert_true(wd_host_memory_own() <= before + SLACK);
 }
 
-/* What two processes share is one half of each. */
+/* Memory that two processes share counts one half for each. */
 static void shared_memory_is_divided(void **state)
 {
     (void)state;
@@ -271,7 +271,8 @@ static void shared_memory_is_divided(void **state)
     munmap(data, BYTES);
 }
 
-/* A meter sees what has come and gone since it was opened, of shared memory its part. */
+/* A meter sees memory that was allocated and freed since it was opened, and of shared memory this
+ * process's part. */
 static void host_meter_sees_the_most(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ size_t wd_dtype_bytes(wd_dtype dtype);
 const char *wd_dtype_file_name(wd_dtype dtype);   /* "BF16" */
 const char *wd_dtype_option_name(wd_dtype dtype); /* "bfloat16" */
 
-/* Finds a dtype by either of its names; false if there is none. */
+/* Finds a dtype by either of its names; returns false if there is none. */
 bool wd_dtype_parse(wd_dtype *dtype, const char *name);
 
 /* One bf16 value as float: exact. */

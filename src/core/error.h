@@ -1,4 +1,5 @@
-/* Errors: what touches the world returns a wd_status and fills a wd_err; nothing here exits. */
+/* Errors. A function that touches files, devices or other processes returns a wd_status and fills a
+ * wd_err. Nothing here ends the process. */
 #ifndef WD_CORE_ERROR_H
 #define WD_CORE_ERROR_H
 
@@ -9,16 +10,16 @@
 wd_status wd_fail(wd_err *err, wd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same for the failure of another rank: the report of a job is of that rank. */
+/* Like wd_fail, for the failure of rank `rank`, which the job's report will name. */
 wd_status wd_fail_of(wd_err *err, int rank, wd_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Puts "prefix: " in front of the message that is already in `err`; returns err->status. */
 wd_status wd_fail_in(wd_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* `fn` is told of every WD_OUT_OF_MEMORY that is said in this thread, before anything is freed:
- * memory is then as it was when there was none left. It must not call what may say it again. fn
- * NULL: nobody is told. */
+/* From now on wd_fail calls `fn` for every WD_OUT_OF_MEMORY in this thread. At that time nothing
+ * has been freed yet, so `fn` sees the memory as it was when the allocation failed. `fn` must not
+ * call functions that can fail so themselves. fn NULL: nothing is called. */
 typedef void wd_shortage_fn(void *context);
 void wd_on_shortage(wd_shortage_fn *fn, void *context);
 
@@ -29,7 +30,8 @@ void wd_on_shortage(wd_shortage_fn *fn, void *context);
         if (wd_try_status_ != WD_OK) return wd_try_status_;                                        \
     } while (0)
 
-/* The same with one `out:` label that cleans up and returns the local variable `status`. */
+/* Like WD_TRY, for functions with an `out:` label that cleans up and returns the local variable
+ * `status`. */
 #define WD_TRY_OUT(call)                                                                           \
     do {                                                                                           \
         status = (call);                                                                           \

@@ -1,12 +1,12 @@
-/* See core/file_space.h. */
+/* Disk space for files: see core/file_space.h. */
 #include "core/file_space.h"
 
 #include <errno.h>
 #include <fcntl.h>
 
-/* Until Linux 6.10 a signal ended fallocate() on a tmpfs, which then gave back all that the call
- * had taken: at one signal a second, what takes more than a second was never there. A piece takes
- * milliseconds, and those before it stay. */
+/* Until Linux 6.10 a signal ended fallocate() on a tmpfs, which then freed all space that the call
+ * had reserved: with a signal every second, a call that takes longer never succeeded. So space is
+ * reserved in pieces that take milliseconds each, and earlier pieces stay reserved. */
 static const uint64_t piece_bytes = 16 << 20;
 
 int wd_file_take_space(int fd, uint64_t bytes)

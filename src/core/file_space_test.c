@@ -1,5 +1,5 @@
-/* Room for files, while signals come: the system's part is played by this test, as Linux up to 6.10
- * does it on a tmpfs. */
+/* Space is reserved for files while signals arrive. This test replaces fallocate() by one that
+ * behaves as Linux up to 6.10 does on a tmpfs. */
 #include "core/file_space.h"
 
 #include "testing.h"
@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A signal comes after so many bytes, again and again; a call that it ends has taken nothing. */
+/* A signal arrives whenever this many bytes were reserved; the call that it ends reserves nothing.
+ */
 enum { SIGNAL_BYTES = 40 << 20, BLOCK = 512 };
 static int64_t until_signal; /* bytes; negative: none comes */
 static int refused_with;     /* errno of the next calls; 0: none */

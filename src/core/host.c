@@ -1,4 +1,4 @@
-/* What the host has: see core/host.h. */
+/* The memory of the host: see core/host.h. */
 #include "core/host.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number behind `key` in a file of "key: number kB" lines; UINT64_MAX if it is not there. */
+/* The number of `key` in a file of "key: number kB" lines; UINT64_MAX if it is missing. */
 static uint64_t kib_of(const char *path, const char *key)
 {
     FILE *file = fopen(path, "r");
@@ -23,7 +23,7 @@ static uint64_t kib_of(const char *path, const char *key)
     return value;
 }
 
-/* A file that holds one number; "max" and a missing file: UINT64_MAX. */
+/* The number that a file consists of; "max" and a missing file: UINT64_MAX. */
 static uint64_t number_in(const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -46,7 +46,7 @@ static uint64_t cgroup_number(const char *name)
     return number_in(path);
 }
 
-/* What the cgroup still allows; UINT64_MAX: no limit. */
+/* Bytes that the cgroup still allows; UINT64_MAX: no limit. */
 static uint64_t cgroup_left(void)
 {
     const uint64_t max = cgroup_number("memory.max");
@@ -82,7 +82,7 @@ static bool find_resident(resident *out)
     return out->anonymous != UINT64_MAX && out->shared != UINT64_MAX;
 }
 
-/* Of that much shared memory, what other processes have to answer for. */
+/* The part of `shared` that counts for other processes. */
 static uint64_t shared_by_others(uint64_t shared)
 {
     const uint64_t part = kib_of("/proc/self/smaps_rollup", "Pss_Shmem");

@@ -1,4 +1,4 @@
-/* The most host memory so far: see core/host_meter.h. */
+/* The peak of host memory: see core/host_meter.h. */
 #include "core/host_meter.h"
 
 #include <stdatomic.h>

@@ -18,7 +18,7 @@ static struct {
     wd_log_level level;
     int rank;
     bool keep;
-    size_t bytes; /* of what was kept */
+    size_t bytes; /* of the kept messages */
     char kept[KEPT_MAX], message[MESSAGE_MAX];
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -31,7 +31,7 @@ void wd_log_to(wd_log_fn *fn, void *context, wd_log_level level)
     pthread_mutex_unlock(&sink.lock);
 }
 
-/* Whole messages only. */
+/* Keeps a message if all of it fits. */
 static void keep(const char *message)
 {
     const size_t n = strlen(message) + 1;

@@ -6,20 +6,20 @@
 
 void wd_log(wd_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Keeps messages of WD_LOG_ERROR, as many as there is room for, instead of saying them: a rank of a
- * job says what it has to say in the job's one report (dist/watch.h). false: says what was kept and
- * not taken, and whatever comes. */
+/* on: keeps messages of WD_LOG_ERROR in a buffer, as many as fit, instead of logging them, since
+ * the ranks of a job log their errors in one report (dist/watch.h). Not on: logs the messages that
+ * were kept and not taken, and all later ones. */
 void wd_log_keep_errors(bool on);
 
-/* Takes what was kept, a line each. Returns the bytes of the text. */
+/* Moves the kept messages to `out`, one per line. Returns the bytes of the text. */
 size_t wd_log_take_errors(char *out, size_t out_bytes);
 
-/* A line of that report: an error that is said even while errors are kept. */
+/* Logs a line of the job's report: an error that is logged even while errors are kept. */
 void wd_log_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Of rank `rank` of a job: those behind the first say warnings and errors only, "[Rank 2] " in
- * front. */
+/* From now on this process logs as rank `rank` of a job. Ranks other than 0 log only warnings and
+ * errors, with "[Rank 2] " in front. */
 void wd_log_as_rank(int rank);
-int wd_log_rank(void); /* 0: the first, or there are no others */
+int wd_log_rank(void); /* the rank of wd_log_as_rank; 0 in a process without ranks */
 
 #endif

@@ -21,13 +21,13 @@ static _Thread_local bool only_planned;
 
 enum { PLANNED_BYTES_MIN = 1 << 20 }; /* of a block that is only planned */
 
-/* Stands before each block: what it takes. (malloc_usable_size differs with what was freed before,
- * and two runs of the same code must count the same.) As long as the alignment. */
+/* The header before each block records its size. (malloc_usable_size depends on what was freed
+ * before, and two runs of the same code must count the same.) It is as long as the alignment. */
 typedef union header {
     struct {
         int64_t bytes; /* with the header */
-        void *start;   /* what the system gave, which is aligned to less */
-        size_t mapped; /* bytes of pages that are only planned; 0: it is calloc's or realloc's */
+        void *start;   /* the system's allocation, which is aligned to less */
+        size_t mapped; /* bytes mapped for a plan; 0: allocated by calloc or realloc */
     };
     char room[64];
 } header;
@@ -39,15 +39,15 @@ static header *header_of(void *block)
     return (header *)block - 1;
 }
 
-/* The first place for a header in what the system gave. */
+/* The first aligned address for a header in an allocation of the system. */
 static header *header_in(void *start)
 {
     const uintptr_t past = (uintptr_t)start % sizeof(header);
     return (header *)((char *)start + (past ? sizeof(header) - past : 0));
 }
 
-/* Zeroed bytes with a header. Where they are only planned the system does not ask whether it has as
- * much memory. */
+/* Allocates zeroed bytes with a header. While only planning, pages are mapped so that the system
+ * does not check whether it has as much memory. */
 static header *take(size_t bytes)
 {
     const size_t mapped = only_planned && bytes >= PLANNED_BYTES_MIN ? bytes + SLACK : 0;
@@ -75,7 +75,7 @@ static void hold(int64_t bytes)
     if (held > held_peak) held_peak = held;
 }
 
-/* Header and block of that many bytes; false: they cannot be addressed. */
+/* The bytes of a header and a block of count * size; false: overflow. */
 static bool add_header(size_t *out, size_t count, size_t size)
 {
     size_t bytes;
@@ -95,8 +95,8 @@ static wd_status refuse(size_t count, size_t size, const char *what, wd_err *err
                    size);
 }
 
-/* Large blocks are pages that the system gives as zeros: who plans a run for a large machine does
- * not touch what only that would fill. */
+/* The system gives large blocks as pages of zeros, so a plan for a large machine touches no pages
+ * that only the real run would fill. */
 wd_status wd_alloc(void **out, size_t count, size_t size, const char *what, wd_err *err)
 {
     size_t bytes;
@@ -109,7 +109,7 @@ wd_status wd_alloc(void **out, size_t count, size_t size, const char *what, wd_e
     return WD_OK;
 }
 
-/* The block of `old` with so many bytes; NULL: no memory, and `old` is as it was. */
+/* Resizes the block of `old` to `bytes`; NULL: no memory, and `old` is unchanged. */
 static header *grow(header *old, size_t bytes)
 {
     const size_t before = (size_t)old->bytes;

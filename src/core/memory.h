@@ -5,41 +5,44 @@
 
 #include "core/error.h"
 
-/* `count * size` zeroed bytes, 64-byte aligned; checks the product. errors name `what`. */
+/* Allocates `count * size` zeroed bytes, 64-byte aligned, and checks the product. Errors name
+ * `what`. The caller frees *out with wd_free. */
 wd_status wd_alloc(void **out, size_t count, size_t size, const char *what, wd_err *err);
 
 /* Grows or shrinks *block (may be NULL) to `count * size` bytes; new bytes are not cleared. On
  * failure *block stays as it was. */
 wd_status wd_resize(void **block, size_t count, size_t size, const char *what, wd_err *err);
 
-/* A copy of `text`. */
+/* Sets *out to a copy of `text`, which the caller frees with wd_free. */
 wd_status wd_copy_text(char **out, const char *text, wd_err *err);
 
-/* Frees what the functions above gave; NULL is allowed. */
+/* Frees a block of the functions above; NULL is allowed. */
 void wd_free(void *block);
 
 /* Calls of wd_alloc, wd_resize and wd_copy_text so far in this process. */
 int64_t wd_alloc_count(void);
 
-/* Bytes of all blocks that the calling thread has been given and has not freed (a block counts with
- * the thread that allocates, resizes or frees it), and the most there were since the peak was
- * restarted: what a dry run shows of the host memory that the real one will take. */
+/* Bytes of all blocks that the calling thread has allocated and not freed, and their peak since
+ * wd_memory_restart_peak. A block counts for the thread that allocates, resizes or frees it. The
+ * peak of a dry run is the host memory that the real run will take. */
 int64_t wd_memory_held(void);
 int64_t wd_memory_peak(void);
 void wd_memory_restart_peak(void);
 
-/* Counts a block of `bytes` that the calling thread was given elsewhere, such as pinned memory of a
- * driver, as much as one of wd_alloc, or, where `held` is false, takes it off the books again. */
+/* Counts a block of `bytes` that the calling thread got from another allocator, such as pinned
+ * memory of a driver, like a block of wd_alloc; `held` false: no longer counts it. */
 void wd_memory_hold_elsewhere(size_t bytes, bool held);
 
-/* While it is on, large blocks of the calling thread are given out even where the machine has less
- * memory: for a dry run, which writes to next to nothing of what it plans. */
+/* While `on`, large blocks of the calling thread are allocated even if the machine has less memory.
+ * Dry runs use this, since they write to few of the pages that they allocate. */
 void wd_memory_plan_only(bool on);
 
-/* Call number `n` from now (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none does. */
+/* For tests: call number `n` from now (1 = the next) fails with WD_OUT_OF_MEMORY, once; 0: none
+ * does. */
 void wd_alloc_fail_at(int64_t n);
 
-/* Call number `n` from now and every later one fail, until wd_alloc_fail_at says otherwise. */
+/* For tests: call number `n` from now and every later one fail, until wd_alloc_fail_at is called.
+ */
 void wd_alloc_fail_from(int64_t n);
 
 #endif

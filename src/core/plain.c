@@ -9,14 +9,14 @@ typedef struct range {
     uint32_t first, last;
 } range;
 
-/* What is not shown as itself, beside newline and tab, which stay. */
+/* The code points that a terminal does not show as themselves. Newline and tab stay. */
 static const range hidden[] = {
     {0x00, 0x1f},       /* controls: escape, carriage return, backspace, bell */
     {0x7f, 0x9f},       /* delete, and the controls of 8-bit terminals */
     {0xad, 0xad},       /* soft hyphen */
     {0x61c, 0x61c},     /* Arabic letter mark */
     {0x180e, 0x180e},   /* Mongolian vowel separator */
-    {0x200b, 0x200b},   /* zero width space; the joiners behind it shape letters and stay */
+    {0x200b, 0x200b},   /* zero width space; the joiners after it shape letters and stay */
     {0x200e, 0x200f},   /* left-to-right and right-to-left marks */
     {0x2028, 0x202e},   /* separators of lines and paragraphs; embeddings and overrides */
     {0x2060, 0x206f},   /* word joiner, invisible operators, isolates, deprecated controls */
@@ -25,7 +25,7 @@ static const range hidden[] = {
     {0xe0000, 0xe007f}, /* tags */
 };
 
-/* The code point that `text` begins with, and its bytes; 0 where it is not UTF-8. */
+/* Sets *point to the code point at the start of `text` and returns its bytes; 0: not UTF-8. */
 static int decode(uint32_t *point, const unsigned char *text)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -34,7 +34,7 @@ static int decode(uint32_t *point, const unsigned char *text)
     if (!bytes || first > 0xf4) return 0;
     *point = bytes == 1 ? first : first & (0x7fu >> bytes);
     for (int i = 1; i < bytes; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0; /* so the text's end is not passed */
+        if ((text[i] & 0xc0) != 0x80) return 0; /* so it does not read beyond the text's end */
         *point = *point << 6 | (text[i] & 0x3f);
     }
     const bool is_surrogate = *point >= 0xd800 && *point < 0xe000;

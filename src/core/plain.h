@@ -2,11 +2,11 @@
 #ifndef WD_CORE_PLAIN_H
 #define WD_CORE_PLAIN_H
 
-/* Replaces, in place, by '?' what a terminal obeys or hides where it should show it: control
+/* Replaces in place by '?' all characters that a terminal obeys or does not show: control
  * characters except newline and tab, marks that change the direction of text, characters without a
- * width or shape, and bytes that are not UTF-8. Names and values of files may have them: printed as
- * they are they could rewrite earlier lines, set the window's title or show another name than
- * there is. Messages pass through this where they leave (core/error.c, core/log.c, core/page.c). */
+ * width or shape, and bytes that are not UTF-8. Names and values in files may contain them; printed
+ * unchanged they could rewrite earlier lines, set the window's title or show a wrong name.
+ * core/error.c, core/log.c and core/page.c pass every message through this function. */
 void wd_make_plain(char *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* Nothing that a terminal obeys leaves the program: not in errors, messages or pages; and text in
- * buffers of fixed size stays in them. */
+/* Errors, messages and pages contain no character that a terminal obeys, and text in buffers of
+ * fixed size does not overrun them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -15,7 +15,11 @@
 #include "core/plain.h"
 
 /* Escape, 8-bit escape, right-to-left override, carriage return, a byte that is not UTF-8. */
-#define HOSTILE "a\x1b[2Jb\xc2\x9b" "c\xe2\x80\xae" "d\re\xff" "f"
+#define HOSTILE                                                                                    \
+    "a\x1b[2Jb\xc2\x9b"                                                                            \
+    "c\xe2\x80\xae"                                                                                \
+    "d\re\xff"                                                                                     \
+    "f"
 #define PLAIN "a?[2Jb?c?d?e?f"
 
 static void what_a_terminal_obeys_is_replaced(void **state)
@@ -30,7 +34,7 @@ static void what_a_terminal_obeys_is_replaced(void **state)
         {"\xd7\xa9\xd7\x9c", "\xd7\xa9\xd7\x9c"}, /* Hebrew needs no marks */
         {"\xe2\x81\xa6x\xe2\x81\xa9\x7f\xd8\x9c", "?x???"},
         {"\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80", "?????????"}, /* not UTF-8 */
-        {"\xe0\x81\x81\xf0\x80\x81\x81", "???????"}, /* longer than they need be: "A" */
+        {"\xe0\x81\x81\xf0\x80\x81\x81", "???????"},           /* overlong forms of "A" */
         {"cut \xe6\x97", "cut ??"},
         {"", ""},
     };

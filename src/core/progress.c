@@ -1,4 +1,4 @@
-/* See core/progress.h. */
+/* Progress: see core/progress.h. */
 #include "core/progress.h"
 
 #include <inttypes.h>
@@ -10,7 +10,8 @@
 #include "core/host.h"
 #include "core/log.h"
 
-/* Seconds from line to line in the log: a sixtieth of what the part has lasted, within these. */
+/* Bounds of the seconds between two lines in the log, which are a sixtieth of the part's time so
+ * far. */
 static const double line_s_min = 1, line_s_max = 60;
 
 static struct {
@@ -37,7 +38,7 @@ void wd_pictures_to(wd_picture_fn *fn, void *context)
     pthread_mutex_unlock(&listener.lock);
 }
 
-/* Whether a function has taken it. */
+/* Calls the function of wd_progress_to; returns whether there is one. */
 static bool tell(const wd_progress *progress)
 {
     pthread_mutex_lock(&listener.lock);
@@ -129,7 +130,7 @@ static double seconds_left(const wd_progress_part *part)
     const wd_progress *p = &part->now;
     const double by_count = p->total > 0 ? (double)(p->total - p->done) / p->rate : NAN;
     const double by_time = part->seconds_max > 0 ? part->seconds_max - p->seconds : NAN;
-    return fmin(by_count, by_time); /* of a number and NaN: the number */
+    return fmin(by_count, by_time); /* fmin of a number and NaN is the number */
 }
 
 static bool line_is_due(const wd_progress_part *part)

@@ -1,5 +1,5 @@
-/* Progress of a job, told to the function that asked for it, or to the log: see wd_progress_to in
- * wandistiller.h. A job has parts that follow one another:
+/* Progress of a job, reported to the function of wd_progress_to (wandistiller.h) or to the log. A
+ * job consists of parts that follow one another:
  *
  *   wd_progress_part part = wd_progress_begin("encoding prompts", "prompt", 0, count);
  *   for (...) {
@@ -13,23 +13,23 @@
 #include "wandistiller.h"
 
 typedef struct wd_progress_part {
-    wd_progress now;    /* what is told */
+    wd_progress now;    /* the latest report */
     int64_t first;      /* `done` when the part began */
-    double begun, said; /* clock: its beginning, and its last line in the log */
-    double seconds_max; /* it ends after so many seconds, whatever is done by then; 0: no limit */
-    int sharers; /* lines name the memory of the host that is each of so many processes'; 0: none */
+    double begun, said; /* clock seconds of its beginning, and of its last line in the log */
+    double seconds_max; /* the part ends after this time at the latest; 0: no limit */
+    int sharers;        /* lines show host memory, shared pages divided by this; 0: no memory */
 } wd_progress_part;
 
-/* Tells that a part begins. `what` and `unit` (singular) are borrowed as long as it lasts. `done`
- * is more than 0 where earlier work counts; total 0: not known. */
+/* Reports that a part begins. `what` and `unit` (singular) are borrowed until the part ends. `done`
+ * is more than 0 if earlier work counts; total 0: not known. */
 wd_progress_part wd_progress_begin(const char *what, const char *unit, int64_t done, int64_t total);
 
-/* Tells that `done` are done. Of several ranks only the first tells anything. A zeroed part tells
- * nothing: it is that of a dry run. */
+/* Reports that `done` units are done. Of several ranks only rank 0 reports. A zeroed part, as in a
+ * dry run, reports nothing. */
 void wd_progress_at(wd_progress_part *part, int64_t done);
 
-/* "training: step  120/2000  loss 0.0312  8.4 steps/s  ETA 3:44  memory 412 MB" into `out`; memory
- * 0: not named. Returns `out`. */
+/* "training: step  120/2000  loss 0.0312  8.4 steps/s  ETA 3:44  memory 412 MB" into `out`;
+ * memory_bytes 0: without the memory. Returns `out`. */
 const char *wd_progress_text(char *out, size_t out_bytes, const wd_progress *progress,
                              size_t memory_bytes);
 

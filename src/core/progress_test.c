@@ -1,4 +1,4 @@
-/* Progress: what a line says, when it is said, and to whom. */
+/* Progress: the text of a line, when it is reported, and to which function. */
 #include "testing.h"
 
 #include <unistd.h>

@@ -1,12 +1,13 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
- * 1, 2, 3", 2011). A value is a pure function of (seed, stream, index, position): nothing is
- * carried from call to call, so a result does not depend on ranks, windows or order. */
+ * 1, 2, 3", 2011). A value is a pure function of (seed, stream, index, position). There is no
+ * generator state, so a result does not depend on ranks, windows or the order of calls. */
 #ifndef WD_CORE_RANDOM_H
 #define WD_CORE_RANDOM_H
 
 #include <stdint.h>
 
-/* What the numbers are for: one stream each, so that uses never share a number. */
+/* The purposes of random numbers. Each has a stream of its own, so that two purposes never share a
+ * number. */
 typedef enum wd_random_stream {
     WD_RANDOM_SAMPLE_NOISE = 1, /* initial latents of `sample` and `eval`; index = picture */
     WD_RANDOM_TRAJECTORY,       /* initial latents of a trajectory; index = its serial number */

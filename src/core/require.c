@@ -1,4 +1,4 @@
-/* The end of a process whose own code is at fault: see core/require.h. */
+/* Ends a process that found a bug in itself: see core/require.h. */
 #include "core/require.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
-/* Checks that every build makes, release builds too: for counts, sizes and indices that another
- * module computed and that memory safety depends on. What comes from outside (files, options,
- * sockets) is never checked with this, but answered with a wd_err. assert() remains for what only a
- * debug build needs to check. */
+/* Checks in every build, release builds included, of counts, sizes and indices that another module
+ * computed and on which memory safety depends. Input from outside (files, options, sockets) is
+ * never checked with this; a wrong one is reported by a wd_err. Conditions that only a debug build
+ * needs to check use assert(). */
 #ifndef WD_CORE_REQUIRE_H
 #define WD_CORE_REQUIRE_H
 

@@ -15,7 +15,7 @@ static bool is_bare(const char *text)
     return *text && *text != '=' && !text[strspn(text, bare)];
 }
 
-/* Whether a terminal shows all of it as it is. `copy` has room for it. */
+/* Whether a terminal shows all of `text` unchanged. `copy` has space for the text. */
 static bool is_shown(char *copy, const char *text)
 {
     strcpy(copy, text);

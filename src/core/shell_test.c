@@ -1,5 +1,4 @@
-/* Words for a shell are read back by a shell as the text that they were made of, and can be
- * printed. */
+/* A shell reads the words back as the original text, and the words can be printed. */
 #include "core/shell.h"
 
 #include <setjmp.h>
@@ -36,7 +35,7 @@ static const char *const texts[] = {"student",
                                     "-",
                                     "#"};
 
-/* bash is asked, for it reads $'...'; printf shows what it has read. */
+/* Runs bash, which understands $'...'; printf prints the word that bash has read. */
 static void a_shell_reads_the_text_back(void **state)
 {
     (void)state;
@@ -67,7 +66,7 @@ static void what_needs_no_quotes_has_none(void **state)
     assert_string_equal(wd_shell_word(word, sizeof word, "a\rb'"), "$'a\\015b\\047'");
 }
 
-/* The longest word is of quotes, or of what is escaped. */
+/* The longest words come from quotes and from escaped bytes. */
 static void a_buffer_that_is_too_small_is_not_passed(void **state)
 {
     (void)state;

@@ -1,17 +1,17 @@
-/* The request to stop a job: made and asked through wd_request_stop and wd_stop_requested. */
+/* The request to stop a job, which wd_request_stop makes and wd_stop_requested reads. */
 #ifndef WD_CORE_STOP_H
 #define WD_CORE_STOP_H
 
 #include "wandistiller.h"
 
-/* From now on this process is one of several that are asked together, or no more. */
+/* Says whether this process is one of several ranks, which get the same request together. */
 void wd_stop_as_one_of_many(bool many);
 
-/* A job starts, and forgets an earlier request, unless it is the process's first: a program catches
- * signals before it has begun a job, and what is asked then is for that. */
+/* Every job calls this when it starts. It clears an earlier request, except in the first job of a
+ * process: a program catches signals before it starts that job, and such a request is for it. */
 void wd_stop_begin(void);
 
-/* Nobody has asked for one. */
+/* Clears the request. */
 void wd_stop_forget(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Whom a request to stop is for: the job that runs, or else a process's first. */
+/* A request stops the running job, or, if it comes before, the first job of the process. */
 #include "testing.h"
 
 #include "core/stop.h"

@@ -27,15 +27,16 @@ static inline size_t wd_tensor_bytes(const wd_tensor *t)
     return (size_t)wd_tensor_count(t) * wd_dtype_bytes(t->dtype);
 }
 
-/* What a model expects of one of its tensors: a line of its tensor table. The table drives sizing,
- * loading, planning, projection to a student, checkpoints and `inspect`. */
+/* A line of a model's tensor table: the name, shape and dtype that the model expects of one tensor.
+ * The table determines sizing, loading, planning, projection to a student, checkpoints and
+ * `inspect`. */
 typedef struct wd_tensor_spec {
     char name[WD_TENSOR_NAME_MAX]; /* as in the diffusers checkpoint */
     int ndim;
     int64_t dim[WD_DIMS_MAX];
-    int stage;       /* which acquire / release unit it belongs to: see wan/dit_table.h */
-    bool keep_f32;   /* an fp32 island: stays fp32 when the model is loaded in a narrower dtype */
-    bool may_miss;   /* a checkpoint without it is whole (it has another name, or is not used) */
+    int stage;     /* the unit of acquire and release that has it: see wan/dit_table.h */
+    bool keep_f32; /* stays fp32 when the model is loaded in a narrower dtype */
+    bool may_miss; /* a checkpoint may lack it (it has another name, or is not used) */
 } wd_tensor_spec;
 
 typedef struct wd_tensor_table {

@@ -1,4 +1,4 @@
-/* See core/thread.h. */
+/* Threads: see core/thread.h. */
 #include "core/thread.h"
 
 #include <signal.h>

@@ -1,15 +1,15 @@
-/* Threads and conditions as this program has them. */
+/* Threads and condition variables. */
 #ifndef WD_CORE_THREAD_H
 #define WD_CORE_THREAD_H
 
 #include <pthread.h>
 
-/* Starts a thread that watches: it gets no signals, which are for the others, and goes on while
- * they are handled. Not for one that works: it would not get those of a crash of its own either,
- * which nobody would tell of then (dist/watch_crash.h). 0, or an error number. */
+/* Starts a thread that blocks all signals, so that other threads handle them while it runs. Use it
+ * for threads that only watch. A thread that does the work must not block the signals of its own
+ * crash, or the crash would not be reported (dist/watch_crash.h). Returns 0 or an error number. */
 int wd_thread_start(pthread_t *out, void *(*run)(void *context), void *context);
 
-/* A condition whose times are those of core/clock.h. */
+/* Initialises a condition variable whose timeouts are times of core/clock.h. */
 void wd_cond_init(pthread_cond_t *out);
 
 #endif
