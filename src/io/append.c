@@ -35,7 +35,7 @@ void wd_append_close(wd_append *append)
     append->fd = -1;
 }
 
-/* Cuts off what a failed write has left behind the last whole record. */
+/* Cuts off the partial record that a failed write has left after the last whole record. */
 static bool mend(wd_append *append)
 {
     append->torn = ftruncate(append->fd, append->bytes) != 0;

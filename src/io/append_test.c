@@ -1,4 +1,4 @@
-/* A record is in the file as a whole or not at all, also where the disk ends in its middle. */
+/* A file contains whole records only, also when the disk is full in the middle of one. */
 #include "io/append.h"
 
 #include <signal.h>
@@ -21,7 +21,8 @@ static wd_status put(wd_append *file, const char *record, wd_err *err)
     return wd_append_write(file, record, strlen(record), err);
 }
 
-/* Files may be so long: what is behind that is refused, after as much as there was room for. */
+/* Limits the length of files. A write beyond the limit writes the bytes that fit, and then fails.
+ */
 static void limit(rlim_t bytes)
 {
     struct rlimit is;

@@ -1,8 +1,8 @@
 /* Files: see io/file.h.
  *
- * Whatever is written goes to a temporary file in the target's folder, is flushed to the device,
- * and takes the target's name in one rename; so a reader, or a crash, finds the old bytes or the
- * new. */
+ * Every file is written as a temporary file in the target's folder, flushed to the device, and
+ * renamed to the target's name. So a reader, also one after a crash, finds either the old content
+ * or the new. */
 #include "io/file.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#define XXH_STATIC_LINKING_ONLY /* the state's size, so that wd_alloc can give its memory */
+#define XXH_STATIC_LINKING_ONLY /* declares the state's size, so that wd_alloc can allocate it */
 #include <xxhash.h>
 
 #include "core/memory.h"
@@ -26,7 +26,7 @@ enum { CHUNK_BYTES = 1 << 20, FOLDERS_OPEN_MAX = 16, DAY_S = 24 * 60 * 60 };
 
 static const char temporary_suffix[] = ".tmp";
 
-/* The failure that errno describes. */
+/* Fills `err` from errno. */
 static wd_status refuse(wd_err *err, const char *path, const char *verb)
 {
     int code = errno;
@@ -55,7 +55,8 @@ wd_status wd_path_beside(char out[WD_PATH_MAX], const char *path, const char *na
     char folder[WD_PATH_MAX];
     const char *slash = strrchr(path, '/');
     int length = slash ? (int)(slash + 1 - path) : 0;
-    if (length >= WD_PATH_MAX) return wd_path_join(out, path, name, err); /* says: too long */
+    if (length >= WD_PATH_MAX)
+        return wd_path_join(out, path, name, err); /* fails: the path is too long */
     snprintf(folder, sizeof folder, "%.*s", length, path);
     return wd_path_join(out, folder, name, err);
 }
@@ -78,7 +79,7 @@ bool wd_path_is_folder(const char *path)
     return !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
-/* `out`: the real path of `path`, or of the nearest folder above it that is there. */
+/* Sets `out` to the real path of `path`, or of its nearest existing parent. */
 static bool real_path(char out[PATH_MAX], const char *path)
 {
     char part[WD_PATH_MAX];
@@ -86,8 +87,10 @@ static bool real_path(char out[PATH_MAX], const char *path)
     while (!realpath(part, out)) {
         char *slash = strrchr(part, '/');
         if (!slash && !strcmp(part, ".")) return false;
-        if (!slash) strcpy(part, ".");
-        else slash[slash == part] = 0; /* of "/name" the slash stays */
+        if (!slash)
+            strcpy(part, ".");
+        else
+            slash[slash == part] = 0; /* of "/name" the slash stays */
     }
     return true;
 }
@@ -133,7 +136,7 @@ wd_status wd_folder_remove(const char *path, wd_err *err)
     return WD_OK;
 }
 
-/* All of the bytes, or an error with errno set. */
+/* Writes all bytes; false: an error, with errno set. */
 static bool write_all(int fd, const char *data, size_t bytes)
 {
     while (bytes) {
@@ -174,7 +177,7 @@ void wd_file_abandon(const char *temporary)
     unlink(temporary);
 }
 
-/* By their age: a process id means nothing where machines share the folder. */
+/* The age of a file decides, since a process id means nothing where machines share the folder. */
 void wd_file_remove_abandoned(const char *folder, const char *begin)
 {
     const struct dirent *entry;
@@ -194,7 +197,8 @@ void wd_file_remove_abandoned(const char *folder, const char *begin)
     if (dir) closedir(dir);
 }
 
-/* Makes a rename in the folder of `path` last. Where folders cannot be flushed it is EINVAL. */
+/* Flushes the folder of `path`, so that a rename in it survives a crash. EINVAL, from file systems
+ * that cannot flush folders, is no error. */
 static wd_status flush_folder_of(const char *path, wd_err *err)
 {
     char folder[WD_PATH_MAX];
@@ -234,7 +238,7 @@ wd_status wd_file_write(const char *path, const void *data, size_t bytes, wd_err
     return status;
 }
 
-/* Opens a regular file for reading, and says how long it is. */
+/* Opens a regular file for reading, and sets *bytes to its length. */
 static wd_status open_file(int *fd, size_t *bytes, const char *path, wd_err *err)
 {
     struct stat info;

@@ -1,4 +1,4 @@
-/* Reads ranges of large files again and again without filling the page cache with them. */
+/* Reads ranges of large files repeatedly without filling the page cache. */
 #ifndef WD_IO_FILE_READER_H
 #define WD_IO_FILE_READER_H
 
@@ -10,8 +10,8 @@ typedef struct wd_file_reader wd_file_reader;
 wd_status wd_file_reader_open(wd_file_reader **out, wd_err *err);
 void wd_file_reader_close(wd_file_reader *reader); /* NULL is allowed */
 
-/* Bytes [offset, offset + bytes) of the file `path`; fewer is an error that names file and range.
- * The kernel is told that it need not keep them. */
+/* Reads bytes [offset, offset + bytes) of the file `path` to `to`; if the file ends before, it is
+ * an error that names file and range. The kernel is told to drop the pages. */
 wd_status wd_file_reader_read(wd_file_reader *reader, void *to, const char *path, uint64_t offset,
                               size_t bytes, wd_err *err);
 

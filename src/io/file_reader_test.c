@@ -1,4 +1,4 @@
-/* Ranges of files, over and over; and the page cache, which keeps nothing of them. */
+/* Ranges of files are read repeatedly, and the page cache keeps none of their pages. */
 #include "io/file_reader.h"
 
 #include "testing.h"

@@ -17,7 +17,7 @@ static const char *in_folder(char path[WD_PATH_MAX], const char *name)
     return path;
 }
 
-/* How many entries a folder has, "." and ".." aside. */
+/* The number of entries of a folder without "." and "..". */
 static int entries_of(const char *folder)
 {
     int n = -2;
@@ -180,7 +180,7 @@ static void *no_block(size_t bytes)
     return NULL;
 }
 
-/* jansson says nothing then, where others say what is wrong with the text. */
+/* jansson reports no text when it gets no memory. */
 static void json_without_memory(void **state)
 {
     (void)state;

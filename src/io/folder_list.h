@@ -11,12 +11,12 @@ typedef struct wd_folder_list {
     int count;
 } wd_folder_list;
 
-/* The entries of `folder` for which `filter` says 1, in the order of `compare` (as scandir takes
- * them). A folder that is not there has none. */
+/* Lists the entries of `folder` for which `filter` returns 1, in the order of `compare` (arguments
+ * as of scandir). A missing folder has no entries. */
 wd_status wd_folder_list_open(wd_folder_list *out, const char *folder,
                               int (*filter)(const struct dirent *),
                               int (*compare)(const struct dirent **, const struct dirent **),
                               wd_err *err);
-void wd_folder_list_close(wd_folder_list *list); /* a zeroed one is fine */
+void wd_folder_list_close(wd_folder_list *list); /* a zeroed list is allowed */
 
 #endif

@@ -1,8 +1,8 @@
 /* The font: see io/font.h.
  *
- * Drawn for this program. Twelve glyphs stand side by side, each 5 wide and 9 high (capitals take
- * 7, 2 are for descenders), a column of space between; what is drawn of one is as wide as its ink.
- */
+ * The glyphs were drawn for this program. In the table below twelve glyphs are side by side, each 5
+ * wide and 9 high (7 for capitals, 2 for descenders), with a column of space between them. A glyph
+ * is drawn without the empty columns at its sides. */
 #include "io/font.h"
 
 #include <string.h>
@@ -96,8 +96,9 @@ static bool has_ink(int glyph, int x, int y)
            '#';
 }
 
-/* The same of the glyph `scale` times as large. Each doubling fills the inner corners of slanted
- * strokes: a quarter of a pixel gets ink if just the two neighbours that it touches have some. */
+/* Whether the glyph has ink at (x, y) when it is enlarged by `scale`. Each doubling fills the inner
+ * corners of slanted strokes: a quarter of an empty pixel gets ink if exactly the two neighbours
+ * that it touches have ink. */
 static bool has_ink_at(int glyph, int x, int y, int scale)
 {
     if (scale == 1) return has_ink(glyph, x, y);
@@ -110,7 +111,7 @@ static bool has_ink_at(int glyph, int x, int y, int scale)
     return has_ink_at(glyph, cx, cy, s);
 }
 
-/* Columns of a glyph that have ink: from *left, as many as returned. */
+/* The columns of a glyph that have ink: *left is the first, the result their number. */
 static int ink_of(int *left, int glyph)
 {
     int first = GLYPH_WIDTH, last = -1;
@@ -156,7 +157,8 @@ void wd_font_draw(wd_image *image, int64_t x, int64_t y, const char *glyphs, siz
     }
 }
 
-/* Letters that Unicode does not take apart, and marks that ASCII has something like. */
+/* An ASCII text for letters that Unicode does not decompose, and for marks with a similar one in
+ * ASCII. */
 static const char *likeness(int32_t c)
 {
     if (c >= 0x2018 && c <= 0x201b) return "'";
@@ -198,7 +200,7 @@ static const char *likeness(int32_t c)
     }
 }
 
-/* Marks and joiners that stand for nothing of their own. */
+/* Whether the code point is a mark or joiner without a shape of its own. */
 static bool is_invisible(int32_t c)
 {
     utf8proc_category_t k = utf8proc_category(c);
@@ -206,7 +208,7 @@ static bool is_invisible(int32_t c)
            k == UTF8PROC_CATEGORY_CC;
 }
 
-/* Writes what stands for one code point into `out` (32 bytes); returns how many glyphs. */
+/* Writes the glyphs of one code point into `out` (32 bytes); returns their number. */
 static size_t fold_point(char *out, int32_t c)
 {
     enum { PARTS_MAX = 31 };

@@ -1,4 +1,4 @@
-/* Tests of the font: every glyph is there and unlike the others, texts become what can be shown. */
+/* Tests of the font: every glyph exists and differs from the others, and texts become glyphs. */
 #include "testing.h"
 
 #include "io/font.h"
@@ -59,7 +59,7 @@ static void glyphs_differ(void **state)
     }
 }
 
-/* Ink stays in the width that was measured, and inside of the image. */
+/* Ink stays inside the measured width, and inside the image. */
 static void draws_where_it_says(void **state)
 {
     (void)state;

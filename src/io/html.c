@@ -1,6 +1,6 @@
 /* Character references: see io/html.h.
  *
- * Both decoders go through the text once, reading at `from` and writing at `to` <= `from`. */
+ * Both decoders pass over the text once; they read at `from` and write at `to` <= `from`. */
 #include "io/html.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { NAME_MAX_CHARS = 31, WHOLE_MAX_CHARS = 24 };
 
-/* What a numeric reference to 0x80 + i means: Windows-1252, where that has a character. */
+/* The character of a numeric reference to 0x80 + i: that of Windows-1252, if it has one. */
 static const uint16_t windows_1252[32] = {
     0x20ac, 0x0081, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160,
     0x2039, 0x0152, 0x008d, 0x017d, 0x008f, 0x0090, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
@@ -37,7 +37,7 @@ static int digit_value(int32_t c)
     return is_letter(c) && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
 }
 
-/* What a reference stands for, and how much of the text it is. */
+/* The characters of a reference, and its length in the text. */
 typedef struct meaning {
     int64_t used; /* code points from '&' on; 0: not a reference */
     int32_t point[3];
@@ -97,7 +97,7 @@ static meaning meaning_of_entity(int64_t used, const wd_html_entity *entity)
         .used = used, .point = {entity->first, entity->second}, .points = entity->second ? 2 : 1};
 }
 
-/* Copies the letters and digits behind '&' to `name`, at most `count_max`; returns how many. */
+/* Copies the letters and digits after '&' to `name`, at most `count_max`; returns their number. */
 static int64_t name_behind(char *name, int64_t count_max, const int32_t *at, int64_t count)
 {
     int64_t n = 0;
@@ -107,7 +107,7 @@ static int64_t name_behind(char *name, int64_t count_max, const int32_t *at, int
     return n;
 }
 
-/* The longest name that the text behind '&' begins with. */
+/* The longest name with which the text after '&' begins. */
 static meaning named(const int32_t *at, int64_t count)
 {
     char name[NAME_MAX_CHARS + 1];
@@ -122,8 +122,8 @@ static meaning named(const int32_t *at, int64_t count)
     return (meaning){0};
 }
 
-/* "&EACUTE;" for "&eacute;": the capitals of what the small name stands for. Only of a name that
- * HTML decodes no part of: "&GTCC;" begins with "&GT", so it is not "&gtcc;" in capitals. */
+/* Decodes "&EACUTE;" as the capitals of "&eacute;". Only names of which HTML decodes no part are
+ * decoded so: "&GTCC;" begins with "&GT", so it is not "&gtcc;" in capitals. */
 static meaning named_in_capitals(char *name, int64_t used)
 {
     for (char *c = name; *c; c++) {
@@ -157,7 +157,7 @@ static meaning whole(const int32_t *at, int64_t count)
             end++;
         if (end == count || at[end] != ';') return (meaning){0};
         meaning m = numeric(at, end + 1);
-        /* One that is itself a semicolon is left: so does ftfy. */
+        /* A reference that means a semicolon is not decoded, as in ftfy. */
         return m.used == end + 1 && !(m.points && m.point[0] == ';') ? m : (meaning){0};
     }
     char name[WHOLE_MAX_CHARS + 1];
@@ -175,7 +175,7 @@ static meaning any(const int32_t *at, int64_t count)
     return named(at, count);
 }
 
-/* `again`: an ampersand that a reference stood for may begin the next one ("&amp;amp;lt;"). */
+/* `again`: a decoded ampersand may begin another reference ("&amp;amp;lt;"). */
 static void decode(wd_points *text, meaning (*read)(const int32_t *, int64_t), bool again)
 {
     int64_t to = 0;

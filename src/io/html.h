@@ -1,4 +1,4 @@
-/* Character references in text, decoded in place (none becomes longer than it was). */
+/* Decoding of character references in place: no decoded reference is longer than its name. */
 #ifndef WD_IO_HTML_H
 #define WD_IO_HTML_H
 
@@ -7,23 +7,24 @@
 typedef struct wd_html_entity {
     const char *name;
     int32_t first, second; /* second: 0 if there is only one */
-    bool bare;             /* counts without a semicolon, too */
+    bool bare;             /* is also decoded without a semicolon */
 } wd_html_entity;
 
 extern const wd_html_entity wd_html_entities[]; /* sorted by name */
 extern const int wd_html_entity_count;
 
-/* As Python's html.unescape: HTML 5's rules, where "&ampx" begins with "&amp", a number that is a
- * C1 control means its Windows-1252 character, and one that is no character vanishes or is U+FFFD.
- */
+/* Decodes as Python's html.unescape does, by the rules of HTML 5: "&ampx" begins with "&amp", the
+ * number of a C1 control means the character of Windows-1252, and a number that is no character is
+ * removed or becomes U+FFFD. */
 void wd_html_unescape(wd_points *text);
 
-/* As ftfy's unescape_html, to its fixpoint: only references of at most 24 letters and digits that
- * end in a semicolon, and names in capitals that HTML does not have ("&EACUTE;"). */
+/* Decodes as ftfy's unescape_html does, repeated until nothing changes: only references of at most
+ * 24 letters and digits that end in a semicolon, and names in capitals that HTML does not have
+ * ("&EACUTE;"). */
 void wd_html_unescape_whole(wd_points *text);
 
-/* What the C1 control `point` means in Windows-1252; any other code point, and the five controls
- * that mean nothing there, as they are. */
+/* The character that the C1 control `point` means in Windows-1252. Other code points, and five
+ * controls that have no meaning there, are returned unchanged. */
 int32_t wd_windows_1252(int32_t point);
 
 #endif

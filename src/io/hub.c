@@ -1,5 +1,5 @@
-/* Hub ids in the local Hub cache: see io/hub.h. The layout is huggingface_hub's: refs/<revision>
- * has a commit, snapshots/<commit> links to the files. */
+/* Hub ids in the local Hub cache: see io/hub.h. The layout is that of huggingface_hub: the file
+ * refs/<revision> contains a commit, and snapshots/<commit> has links to the files. */
 #include "io/hub.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@
 
 enum { ID_MAX = 200, COMMIT_MAX = 128 };
 
-/* A variable that is set and not empty, or NULL. */
+/* The value of an environment variable; NULL: it is not set, or empty. */
 static const char *variable(const char *name)
 {
     const char *value = getenv(name);
@@ -24,8 +24,8 @@ static wd_status join_home(char out[WD_PATH_MAX], const char *folder, const char
     char expanded[WD_PATH_MAX];
     bool home = folder[0] == '~' && (folder[1] == '/' || !folder[1]);
     if (!home) return wd_path_join(out, folder, rest, err);
-    const char *of = variable("HOME");
-    WD_TRY(wd_path_join(expanded, of ? of : "/", folder + 1 + (folder[1] == '/'), err));
+    const char *user = variable("HOME");
+    WD_TRY(wd_path_join(expanded, user ? user : "/", folder + 1 + (folder[1] == '/'), err));
     return wd_path_join(out, expanded, rest, err);
 }
 
@@ -62,7 +62,7 @@ static bool split_id(char org[ID_MAX], char name[ID_MAX], const char **revision,
     return !strstr(*revision, "..");
 }
 
-/* The commit that refs/<revision> has; `revision` itself where there is no such file. */
+/* The commit in refs/<revision>, or `revision` itself if there is no such file. */
 static wd_status read_commit(char commit[COMMIT_MAX], const char *repository, const char *revision,
                              wd_err *err)
 {
@@ -81,7 +81,8 @@ static wd_status read_commit(char commit[COMMIT_MAX], const char *repository, co
     return wd_fail(err, WD_BAD_FORMAT, "%s: expected the name of a commit", path);
 }
 
-/* Wan's own repositories come in two formats; the original one is not what is read here. */
+/* Whether this is one of Wan's repositories in the original format, which this program does not
+ * read; they exist in diffusers' format, too. */
 static bool is_original(const char *org, const char *model)
 {
     return !strcmp(org, "Wan-AI") && !strstr(model, "-Diffusers");

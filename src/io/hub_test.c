@@ -1,4 +1,4 @@
-/* Tests of finding models: folders, the Hub cache, and what is said when nothing is there. */
+/* Tests of finding models: folders, the Hub cache, and the error when nothing is found. */
 #include "testing.h"
 
 #include "io/hub.h"
@@ -53,7 +53,8 @@ static void finds_by_each_variable(void **state)
         {"HF_HUB_CACHE", "new", "new"},
     };
     clear_environment();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) { /* each wins over those before */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases;
+         i++) { /* each takes precedence over the earlier ones */
         setenv(cases[i].variable, below(value, cases[i].value), 1);
         wd_test_refused(wd_hub_find(found, "org/model.1", &err), &err, WD_NOT_FOUND,
                         cases[i].cache);
@@ -105,7 +106,7 @@ static void says_how_to_get_it(void **state)
         wd_test_refused(wd_hub_find(found, no_ids[i], &err), &err, WD_NOT_FOUND, "no such folder");
 }
 
-/* A reference is one name: nothing that leads elsewhere is followed. */
+/* A reference must be one name, so that it cannot lead to another folder. */
 static void references_lead_nowhere_else(void **state)
 {
     (void)state;

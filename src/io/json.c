@@ -13,8 +13,8 @@
 
 enum { BYTES_MAX = 16 << 20, DEPTH_MAX = 64, VALUES_MAX = 1 << 18, SHOWN_MAX = 80 };
 
-/* Counts brackets and commas outside of strings: they tell how deep the values nest, and that there
- * are no more of them than *values. */
+/* Counts brackets and commas outside of strings. *deepest is how deep values nest; *values is an
+ * upper bound of their number. */
 static void measure(int *deepest, int64_t *values, const char *text, size_t bytes)
 {
     int depth = 0;
@@ -65,7 +65,7 @@ wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char
     /* transformers writes "no limit" as the integer 10^30. */
     if (!json && json_error_code(&what) == json_error_numeric_overflow)
         json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &what);
-    /* Where it finds nothing wrong, and says nothing, it has got no memory. */
+    /* An error without a text means that jansson got no memory. */
     if (!json && (json_error_code(&what) == json_error_out_of_memory || !*what.text))
         return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for its JSON", name);
     if (!json)
@@ -117,9 +117,9 @@ wd_status wd_json_save(const json_t *json, const char *path, wd_err *err)
     char *text = json_dumps(json, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
     if (!text) return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory to write its JSON", path);
     size_t bytes = strlen(text);
-    text[bytes] = '\n'; /* takes the place of the '\0', which is not written */
+    text[bytes] = '\n'; /* replaces the '\0', which is not written */
     wd_status status = wd_file_write(path, text, bytes + 1, err);
-    free(text); /* jansson's, not ours */
+    free(text); /* allocated by jansson */
     return status;
 }
 
@@ -128,7 +128,8 @@ typedef struct shown {
     size_t used, room;
 } shown;
 
-/* Takes what jansson writes; -1 once the room is full, so that it stops. */
+/* Receives a piece of jansson's output; returns -1 once the buffer is full, so that jansson stops.
+ */
 static int show_piece(const char *piece, size_t bytes, void *context)
 {
     shown *s = context;
@@ -158,7 +159,7 @@ static wd_status refuse(wd_json_reader r, const char *key, const char *expected,
                    wd_json_show(text, sizeof text, found));
 }
 
-/* *out = the value, or NULL if it is absent or null and may be. */
+/* Sets *out to the value, or to NULL if an optional one is absent or null. */
 static wd_status find(const json_t **out, wd_json_reader r, const char *key, wd_json_need need,
                       wd_err *err)
 {
@@ -229,7 +230,8 @@ wd_status wd_json_text(const char **out, wd_json_reader r, const char *key, wd_j
     return WD_OK;
 }
 
-/* *out = the array, or NULL if it is absent and may be; at most `count_max` long. */
+/* Sets *out to the array, of at most `count_max` elements, or to NULL if an optional one is absent.
+ */
 static wd_status find_array(const json_t **out, int64_t count_max, wd_json_reader r,
                             const char *key, wd_json_need need, wd_err *err)
 {

@@ -1,5 +1,5 @@
-/* JSON of files: what is too large is refused before it is parsed, and values in messages are cut,
- * never made up. */
+/* JSON files that are too large are refused before they are parsed, and values in messages are cut,
+ * but never wrong. */
 #include "testing.h"
 
 #include "io/json.h"
@@ -129,10 +129,8 @@ static void strings_are_made_utf8(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits_are_named),
-        cmocka_unit_test(strings_count_once),
-        cmocka_unit_test(shown_values_are_cut),
-        cmocka_unit_test(messages_show_the_value),
+        cmocka_unit_test(limits_are_named),      cmocka_unit_test(strings_count_once),
+        cmocka_unit_test(shown_values_are_cut),  cmocka_unit_test(messages_show_the_value),
         cmocka_unit_test(strings_are_made_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Which files are mapped: see io/mapped.h. A table of places, taken and left without a lock, since
- * a signal handler reads it. */
+/* The mapped files: see io/mapped.h. The table has no lock, since a signal handler reads it;
+ * entries are claimed and released atomically. */
 #include "io/mapped.h"
 
 #include <stdatomic.h>
@@ -12,8 +12,8 @@
 enum { FILES_MAX = 512 };
 
 static struct {
-    _Atomic uintptr_t begin; /* 0: the place is free */
-    _Atomic size_t bytes;    /* 0: not yet, or no longer */
+    _Atomic uintptr_t begin; /* 0: the entry is free */
+    _Atomic size_t bytes;    /* 0: the entry is not valid yet, or no longer */
     const char *_Atomic path;
 } files[FILES_MAX];
 

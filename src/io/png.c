@@ -1,8 +1,8 @@
 /* Pictures and PNG files: see io/png.h.
  *
- * Files are encoded and decoded in memory, so that writing them whole is io/file's business. libpng
- * reports an error by a jump to where `failed` asked for it; everything that must survive the jump
- * is in the codec struct. */
+ * Files are encoded and decoded in memory; io/file.h reads and writes them. libpng reports an error
+ * by longjmp to the setjmp of the codec; everything that must survive the jump is in the codec
+ * struct. */
 #include "io/png.h"
 
 #include <math.h>
@@ -20,10 +20,10 @@ enum { FILE_BYTES_MAX = 512 << 20, MESSAGE_MAX = 128 };
 typedef struct codec {
     png_structp png;
     png_infop info;
-    char *bytes; /* the file: read from, or grown */
+    char *bytes; /* the file's content: read, or being written */
     size_t used, capacity;
     png_bytep *rows; /* [height] */
-    wd_image image;  /* what is being read */
+    wd_image image;  /* the picture that is being read */
     bool no_memory;
     char message[MESSAGE_MAX]; /* libpng's */
 } codec;
@@ -122,7 +122,7 @@ static void flush(png_structp png)
     (void)png;
 }
 
-/* Row pointers into rgb. */
+/* Sets the row pointers to the rows of rgb. */
 static wd_status point_rows(codec *c, uint8_t *rgb, int64_t height, int64_t width, wd_err *err)
 {
     void *rows;
@@ -138,7 +138,7 @@ static wd_status refuse(const codec *c, const char *path, wd_status status, wd_e
     return wd_fail(err, status, "%s: %s", path, c->message);
 }
 
-/* false: libpng jumped out of it. */
+/* Encodes the rows; false: libpng has reported an error by longjmp. */
 static bool encode(codec *c, png_uint_32 height, png_uint_32 width)
 {
     if (setjmp(png_jmpbuf(c->png))) return false;
@@ -175,7 +175,7 @@ out:
     return status;
 }
 
-/* Reads the header and asks for 8-bit RGB. */
+/* Reads the header and requests 8-bit RGB. */
 static bool decode_header(codec *c)
 {
     if (setjmp(png_jmpbuf(c->png))) return false;

@@ -1,8 +1,8 @@
 /* wd_prompt_clean: see io/prompts.h.
  *
- * Data flow: UTF-8 -> code points -> per line: fix, as ftfy 6 does, until nothing changes ->
- * character references twice -> white space -> UTF-8. The order of the fixes is ftfy's: a later one
- * can bring forth what an earlier one of the next round replaces. */
+ * Data flow: UTF-8 -> code points -> per line: fixes of ftfy 6 until nothing changes -> character
+ * references twice -> white space -> UTF-8. The order of the fixes is ftfy's, since a fix can
+ * produce text that another one replaces in the next round. */
 #include "io/prompts.h"
 
 #include <string.h>
@@ -17,11 +17,10 @@ enum {
 };
 
 typedef struct cleaner {
-    wd_points line, fixed, before; /* what is being fixed, the next state of it, the last */
+    wd_points line, fixed, before; /* the current line, its next state, its previous state */
 } cleaner;
 
-/* Latin ligatures and digraphs that ftfy takes apart, in their letters; NULL: any other character.
- */
+/* The letters of a Latin ligature or digraph that ftfy expands; NULL: any other character. */
 static const char *ligature(int32_t c)
 {
     static const char *const digraphs[] = {"D\u017d", "D\u017e", "d\u017e", "LJ", "Lj",
@@ -43,7 +42,7 @@ static int32_t straight_quote(int32_t c)
     return c >= 0x201c && c <= 0x201f ? '"' : c;
 }
 
-/* Appends `c` in its ordinary width, quotes straight. */
+/* Appends `c` in its ordinary width; curly quotes become straight. */
 static wd_status put_ordinary(wd_points *out, int32_t c, wd_err *err)
 {
     if (c != 0x3000 && (c < 0xff01 || c > 0xffee))
@@ -57,7 +56,7 @@ static wd_status put_ordinary(wd_points *out, int32_t c, wd_err *err)
     return WD_OK;
 }
 
-/* One character at a time: C1 controls by their Windows meaning, ligatures, widths, quotes. */
+/* Replaces single characters: C1 controls by those of Windows-1252, ligatures, widths, quotes. */
 static wd_status fix_characters(wd_points *out, const wd_points *in, wd_err *err)
 {
     out->count = 0;
@@ -89,7 +88,7 @@ static void fix_line_breaks(wd_points *text)
     text->count = to;
 }
 
-/* Removes "ESC [ numbers letter", such as terminals take for colours. */
+/* Removes "ESC [ numbers letter", the escape sequences that set colours. */
 static void remove_terminal_escapes(wd_points *text)
 {
     const int32_t *at = text->at;
@@ -110,7 +109,7 @@ static void remove_terminal_escapes(wd_points *text)
     text->count = to;
 }
 
-/* Controls that nobody means in a text; joiners, directions and white space stay. */
+/* Whether `c` is a control that ftfy removes; joiners, directions and white space stay. */
 static bool is_unwanted(int32_t c)
 {
     return c <= 0x08 || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f ||
@@ -138,7 +137,7 @@ static wd_status copy(wd_points *out, const int32_t *at, int64_t count, wd_err *
     return WD_OK;
 }
 
-/* ftfy's fix_and_explain on c->line. */
+/* Applies ftfy's fix_and_explain to c->line. */
 static wd_status fix_line(cleaner *c, bool unescape, wd_err *err)
 {
     for (int round = 0; round < ROUNDS_MAX; round++) {
@@ -159,7 +158,7 @@ static wd_status fix_line(cleaner *c, bool unescape, wd_err *err)
                    ROUNDS_MAX);
 }
 
-/* ftfy's fix_text: lines apart; from the first that has a '<' on, references stay. */
+/* Applies ftfy's fix_text line by line; from the first line with a '<' on, references stay. */
 static wd_status fix_text(wd_points *out, cleaner *c, const wd_points *text, wd_err *err)
 {
     bool unescape = true;

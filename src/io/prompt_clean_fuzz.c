@@ -1,5 +1,5 @@
-/* libFuzzer target: any bytes as a prompt. What was cleaned must be clean: UTF-8, trimmed, without
- * double spaces. */
+/* libFuzzer target: any bytes as a prompt. The result must be UTF-8, trimmed, without double
+ * spaces. */
 #include "fuzzing.h"
 
 #include "core/memory.h"

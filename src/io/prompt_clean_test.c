@@ -1,4 +1,4 @@
-/* Tests of prompt cleaning. What is expected is what diffusers 0.42.1's prompt_clean gave, with
+/* Tests of prompt cleaning. The expected texts are those of diffusers 0.42.1's prompt_clean, with
  * ftfy 6.3.1 and Python 3.11. */
 #include "failing.h"
 
@@ -44,7 +44,7 @@ static const struct {
     {"a < b\n&amp;amp; c", "a < b & c"},
     {"&amp;amp; c\na < b &amp;amp;amp; d", "& c a < b &amp; d"},
     {"&eacute; &EACUTE; &eACUTE; &SZLIG; &FILIG; &NTILDE;", "\u00e9 \u00c9 &eACUTE; SS FI \u00d1"},
-    /* All names whose capitals ftfy leaves alone, for HTML decodes what they begin with. */
+    /* All names whose capitals ftfy does not decode, because HTML decodes their beginning. */
     {"&COPYSR; &GTCC; &GTCIR; &GTDOT; &GTQUEST; &GTRAPPROX; &GTRARR; &GTRDOT; &GTREQLESS; "
      "&GTREQQLESS; &GTRLESS; &GTRSIM; &LTCC; &LTCIR; &LTDOT; &LTHREE; &LTIMES; &LTLARR; "
      "&LTQUEST; &LTRI; &LTRIE; &LTRIF;",
@@ -108,8 +108,8 @@ static void entities_are_sorted(void **state)
         assert_true(strcmp(wd_html_entities[i - 1].name, wd_html_entities[i].name) < 0);
 }
 
-/* A mebibyte of what is slow if done carelessly: escapes within escapes, and accents to be sorted.
- */
+/* A mebibyte of text for which simple algorithms take quadratic time: nested escapes, and accents
+ * to be sorted. */
 static void long_prompts_take_linear_time(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Prompts files: see io/prompts.h.
+/* Files of prompts: see io/prompts.h.
  *
  * Data flow: a path names files; each file is cut into lines; a line gives one prompt (or none, if
  * it is blank), which is appended to one growing block. Pointers into it are made at the end. */
@@ -43,7 +43,7 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
-/* Appends a prompt that is known to be UTF-8, unless it is blank. */
+/* Appends a prompt, which must be UTF-8, unless it is blank. */
 static wd_status add(builder *b, const char *text, size_t bytes, const line *l, wd_err *err)
 {
     if (is_blank(text, bytes)) return WD_OK;
@@ -69,7 +69,7 @@ static wd_status read_plain(builder *b, const line *l, wd_err *err)
     return add(b, l->text, l->bytes, l, err);
 }
 
-/* {"prompt": "..."}, or another of the names that data sets give it. */
+/* Reads {"prompt": "..."}, or another key that data sets use for it. */
 static wd_status read_json(builder *b, const line *l, wd_err *err)
 {
     static const char *const keys[] = {"prompt", "caption", "text"};
@@ -111,7 +111,7 @@ static line_reader *reader_of(const char *path)
     return ends_with(path, ".jsonl") || ends_with(path, ".ndjson") ? read_json : read_plain;
 }
 
-/* Bytes that no text in UTF-8 has. */
+/* Refuses a line with bytes that are no text in UTF-8. */
 static wd_status check_line(const line *l, wd_err *err)
 {
     int64_t at = wd_utf8_check(l->text, l->bytes);
@@ -125,7 +125,7 @@ static wd_status check_line(const line *l, wd_err *err)
         l->path, (long long)l->number, (unsigned char)l->text[at], (long long)at + 1);
 }
 
-/* Lines end with LF, CR LF or CR. */
+/* Reads the lines of a text, which end with LF, CR LF or CR. */
 static wd_status read_lines(builder *b, const char *text, size_t bytes, const char *path,
                             wd_err *err)
 {

@@ -1,7 +1,7 @@
 /* Sets of safetensors files: see io/safetensors.h.
  *
- * A set is its files' entries in one array sorted by name. An index names the shards; what a shard
- * holds, its own header says, and the two must agree. */
+ * A set has the entries of all its files in one array sorted by name. An index names the shard of
+ * each tensor; the headers of the shards must agree with it. */
 #include "io/safetensors.h"
 
 #include <dirent.h>
@@ -70,7 +70,8 @@ static wd_status merge(wd_safetensors *set, wd_err *err)
     return sort(set, err);
 }
 
-/* The distinct shards of a weight_map: borrowed names, sorted, in a list to wd_free. */
+/* Lists the distinct shards of a weight_map: the caller frees the list with wd_free; the names in
+ * it are borrowed and sorted. */
 static wd_status list_shards(const char ***names, int64_t *count, json_t *weight_map,
                              const char *index_path, wd_err *err)
 {
@@ -185,7 +186,8 @@ wd_status wd_safetensors_open(wd_safetensors **out, const char *path, wd_err *er
     return WD_OK;
 }
 
-/* Says what is missing, and what is there instead: a variant, or weights in another format. */
+/* Fails with the names of the missing files, and names what exists instead: a variant, or weights
+ * in another format. */
 static wd_status not_found(const char *folder, const char *stem, wd_err *err)
 {
     char found[256] = "";
@@ -219,7 +221,7 @@ wd_status wd_safetensors_open_stem(wd_safetensors **out, const char *folder, con
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof name, "%s%s", stem, suffixes[i]);
         WD_TRY(wd_path_join(path, folder, name, err));
-        /* A dangling link must be named by open, not passed over. */
+        /* A dangling link is not skipped, so that open reports it. */
         if (!access(path, F_OK) || readlink(path, name, 1) > 0)
             return wd_safetensors_open(out, path, err);
     }
@@ -334,7 +336,7 @@ void wd_safetensors_will_need(const wd_safetensors_entry *entry)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)entry->tensor.data;
     uintptr_t end = begin + wd_tensor_bytes(&entry->tensor);
-    begin -= begin % page; /* a page in part is needed whole */
+    begin -= begin % page; /* the first page is needed as a whole */
     if (end > begin) madvise((void *)begin, end - begin, MADV_WILLNEED);
 }
 
@@ -342,7 +344,7 @@ void wd_safetensors_dont_need(const wd_safetensors_entry *entry)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)entry->tensor.data;
     uintptr_t end = begin + wd_tensor_bytes(&entry->tensor);
-    begin += (page - begin % page) % page; /* a page in part has other tensors on it */
+    begin += (page - begin % page) % page; /* the first page may have other tensors on it */
     end -= end % page;
     if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
 }

@@ -1,9 +1,10 @@
-/* safetensors: read by mapping, written as a stream.
+/* safetensors files: mapped for reading, written as a stream.
  *
  * A set is one file, or the shards that an index names. Every byte of a header is checked before a
- * pointer is formed from it: lengths, dtypes, shapes, offsets that overlap, overrun or leave holes
- * (as strict as the format's reference implementation). A file that shrinks while it is mapped
- * raises SIGBUS (io/mapped.h): checkpoints are replaced by rename, never rewritten in place. */
+ * pointer is formed from it: lengths, dtypes, shapes, and offsets that overlap, overrun or leave
+ * gaps (as strictly as in the format's reference implementation). A file that shrinks while it is
+ * mapped raises SIGBUS (io/mapped.h), so checkpoints are replaced by rename and never rewritten in
+ * place. */
 #ifndef WD_IO_SAFETENSORS_H
 #define WD_IO_SAFETENSORS_H
 
@@ -14,43 +15,43 @@ typedef struct wd_safetensors wd_safetensors;
 
 typedef struct wd_safetensors_entry {
     const char *name;
-    const char *stored;   /* its name in the file, which wd_safetensors_rename leaves, or NULL */
-    const char *file;     /* path of the file that holds it */
-    uint64_t file_offset; /* of its first byte in that file */
+    const char *stored;   /* its name in the file, if it was renamed; else NULL */
+    const char *file;     /* path of the file that contains the tensor */
+    uint64_t file_offset; /* of the tensor's first byte in that file */
     wd_tensor tensor;     /* data is mapped read-only: writing to it crashes */
-    bool unaligned;       /* data is not aligned to its element size: copy it before use */
+    bool unaligned;       /* data is not aligned to the element size: copy it before use */
 } wd_safetensors_entry;
 
 /* Opens `path`: a .safetensors file or a .safetensors.index.json. */
 wd_status wd_safetensors_open(wd_safetensors **out, const char *path, wd_err *err);
 
-/* Opens <folder>/<stem>.safetensors.index.json if it exists, else <folder>/<stem>.safetensors; a
- * `variant` file such as <stem>.fp16.safetensors is named in the error when only that is there.
- * Not found: says both names. */
+/* Opens <folder>/<stem>.safetensors.index.json if it exists, else <folder>/<stem>.safetensors; if
+ * only a variant such as <stem>.fp16.safetensors exists, the error names it. If nothing is found,
+ * the error has both names. */
 wd_status wd_safetensors_open_stem(wd_safetensors **out, const char *folder, const char *stem,
                                    wd_err *err);
-void wd_safetensors_close(wd_safetensors *set); /* NULL is allowed; views die with it */
+void wd_safetensors_close(
+    wd_safetensors *set); /* NULL is allowed; tensors of the set become invalid */
 
 /* Entries sorted by name. */
 int64_t wd_safetensors_count(const wd_safetensors *set);
 const wd_safetensors_entry *wd_safetensors_at(const wd_safetensors *set, int64_t i);
 const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const char *name);
 
-/* Gives entry i (as wd_safetensors_at counts) the name names[i], of which the set keeps a copy;
- * NULL leaves its name as it is. Two entries of one name are an error, after which the set is only
- * good for wd_safetensors_close. */
+/* Gives entry i (of wd_safetensors_at) the name names[i], of which the set keeps a copy; NULL keeps
+ * its name. Two entries with one name are an error, after which the set can only be closed. */
 wd_status wd_safetensors_rename(wd_safetensors *set, const char *const *names, wd_err *err);
 
-/* Files of the set, the path of one, and bytes of all of them. */
+/* The number of files of the set, the path of file i, and the bytes of all files. */
 int64_t wd_safetensors_file_count(const wd_safetensors *set);
 const char *wd_safetensors_file_at(const wd_safetensors *set, int64_t i);
 uint64_t wd_safetensors_file_bytes(const wd_safetensors *set);
-/* Value of a string key of __metadata__ in the first file, or NULL. */
+/* The value of a key of __metadata__ in the first file, or NULL. */
 const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key);
 
-/* The tensor that `spec` describes: shape must agree, dtype must be F32, F16 or BF16. Missing,
- * other shape, other dtype: an error with file, tensor, expected and found. Extra dimensions of
- * size 1 are not forgiven. */
+/* Finds the tensor of `spec`. Its shape must agree exactly, also in dimensions of size 1, and its
+ * dtype must be F32, F16 or BF16. Otherwise the error names file, tensor, what was expected and
+ * what was found. */
 wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
                                 const wd_tensor_spec *spec, wd_err *err);
 
@@ -58,8 +59,8 @@ wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
 void wd_safetensors_will_need(const wd_safetensors_entry *entry);
 void wd_safetensors_dont_need(const wd_safetensors_entry *entry);
 
-/* Tells the kernel whether pages here and there will be read: then it brings no others with them,
- * where it else reads some 0.1 to 8 MiB ahead. */
+/* Tells the kernel whether only scattered pages will be read, so that it does not read 0.1 to 8 MiB
+ * ahead with each of them. */
 void wd_safetensors_will_skip(const wd_safetensors *set, bool skip);
 
 /* ---- writing ---- */
@@ -75,16 +76,17 @@ typedef struct wd_safetensors_writer wd_safetensors_writer;
 
 enum { WD_SAFETENSORS_BUFFER_BYTES = 1 << 20 }; /* of a writer, in host memory */
 
-/* Starts a file with these tensors, in this order (wide dtypes first keeps all of them aligned).
- * `metadata`: pairs key, value, ..., NULL; or NULL. The bytes go to a temporary file: `path`
- * appears, whole, at finish. The room is reserved at once, data start is 64-byte aligned. */
+/* Starts a file with these tensors, in this order (with wide dtypes first, all are aligned).
+ * `metadata`: pairs key, value, ..., NULL; or NULL. Bytes are written to a temporary file, which
+ * finish renames to `path`. Disk space is reserved at once; the data section is 64-byte aligned.
+ * End with finish or abandon. */
 wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
                                 const wd_safetensors_item *items, int64_t count,
                                 const char *const *metadata, wd_err *err);
-/* Appends the next bytes of the data section, in any chunking. */
+/* Appends the next bytes of the data section; calls need not match tensors. */
 wd_status wd_safetensors_put(wd_safetensors_writer *writer, const void *data, size_t bytes,
                              wd_err *err);
-/* All bytes must have been put: fsync, rename. Frees the writer, also on failure. */
+/* Flushes and renames the file; all bytes must have been put. Frees the writer, also on failure. */
 wd_status wd_safetensors_finish(wd_safetensors_writer *writer, wd_err *err);
 void wd_safetensors_abandon(wd_safetensors_writer *writer); /* NULL is allowed */
 

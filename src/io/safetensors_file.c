@@ -2,7 +2,7 @@
  *
  * The layout: 8 bytes with the header's length (little endian), the header (JSON: tensor name ->
  * dtype, shape, data_offsets relative to the header's end), the data. Nothing in the header is
- * believed: the tensors must tile the data section without a hole, and each must be exactly as long
+ * trusted: the tensors must cover the data section without a gap, and each must be exactly as long
  * as dtype and shape say. */
 #include "io/safetensors_file.h"
 
@@ -24,7 +24,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is l
 
 enum { LENGTH_BYTES = 8, HEADER_BYTES_MAX = 100 * 1000 * 1000 };
 
-/* dtypes that the format knows and this program does not compute with. */
+/* dtypes of the format that this program does not read. */
 static const char *const foreign_dtypes[] = {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F4",  "F6_E2M3",
                                              "F6_E3M2", "U16",     "U32",     "U64", "C64"};
 
@@ -63,7 +63,7 @@ static wd_status map_file(wd_safetensors_file *file, wd_err *err)
     return status;
 }
 
-/* The header's JSON, and where the data section begins. */
+/* Parses the header's JSON, and sets *data_start to the offset of the data section. */
 static wd_status parse_header(json_t **out, size_t *data_start, const wd_safetensors_file *file,
                               wd_err *err)
 {
@@ -138,8 +138,8 @@ static wd_status read_dtype(wd_dtype *out, const char *name, const json_t *json,
                    text);
 }
 
-/* Shape, and the bytes it takes. The product is bounded without the extents that are 0, too: who
- * computes with some of the extents of an empty tensor must not overflow. */
+/* Reads the shape, and computes the bytes of the tensor. The product without extents of 0 is
+ * bounded, too, so that a product of some extents of an empty tensor does not overflow. */
 static wd_status read_shape(wd_tensor *tensor, size_t *bytes, const char *name, const json_t *json,
                             const char *path, wd_err *err)
 {
@@ -163,7 +163,7 @@ static wd_status read_shape(wd_tensor *tensor, size_t *bytes, const char *name, 
             return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\": product of its shape overflows",
                            path, name);
         tensor->dim[i] = dim;
-        count *= (size_t)dim; /* the product, or 0 */
+        count *= (size_t)dim; /* 0 for an empty tensor */
     }
     *bytes = count * wd_dtype_bytes(tensor->dtype);
     return WD_OK;
@@ -184,7 +184,7 @@ static wd_status read_offsets(uint64_t out[2], const char *name, const json_t *j
                    path, name);
 }
 
-/* One line of the header. */
+/* Reads one entry of the header. */
 static wd_status read_entry(wd_safetensors_entry *out, const char *name, const json_t *json,
                             size_t data_start, const wd_safetensors_file *file, wd_err *err)
 {
@@ -224,11 +224,11 @@ static int by_offset(const void *a, const void *b)
     const wd_safetensors_entry *x = a, *y = b;
     if (x->file_offset != y->file_offset) return x->file_offset < y->file_offset ? -1 : 1;
     size_t m = wd_tensor_bytes(&x->tensor), n = wd_tensor_bytes(&y->tensor);
-    if (m != n) return m < n ? -1 : 1; /* empty ones first: they overlap nothing */
+    if (m != n) return m < n ? -1 : 1; /* empty tensors first: they overlap nothing */
     return strcmp(x->name, y->name);
 }
 
-/* The tensors must follow each other from the first byte of the data to the last. */
+/* Checks that the tensors follow one another from the first byte of the data to the last. */
 static wd_status check_tiling(const wd_safetensors_file *file, size_t data_start, wd_err *err)
 {
     size_t at = data_start;

@@ -1,4 +1,4 @@
-/* One safetensors file, mapped and checked: what a set is made of. Internal to safetensors. */
+/* One safetensors file of a set, mapped and checked. Internal to safetensors.c. */
 #ifndef WD_IO_SAFETENSORS_FILE_H
 #define WD_IO_SAFETENSORS_FILE_H
 
@@ -8,7 +8,7 @@
 
 typedef struct wd_safetensors_file {
     char *path;
-    char *names; /* of all entries, one after the other */
+    char *names; /* the names of all entries, one after the other */
     void *map;
     size_t bytes;
     wd_safetensors_entry *entry; /* in the order of their data */
@@ -17,6 +17,6 @@ typedef struct wd_safetensors_file {
 } wd_safetensors_file;
 
 wd_status wd_safetensors_file_open(wd_safetensors_file *out, const char *path, wd_err *err);
-void wd_safetensors_file_close(wd_safetensors_file *file); /* a zeroed or partial one is fine */
+void wd_safetensors_file_close(wd_safetensors_file *file); /* a zeroed or partial file is allowed */
 
 #endif

@@ -1,14 +1,14 @@
-/* See io/safetensors_key.h. */
+/* A hash of weights: see io/safetensors_key.h. */
 #include "io/safetensors_key.h"
 
 #include <stdio.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
+#define XXH_STATIC_LINKING_ONLY /* declares the state, which is on the stack here */
 #include <xxhash.h>
 
 enum { PAGE = 4096, PAGES = 1024 };
 
-/* The first page of the tensor, and one every `stride` bytes. */
+/* Hashes the first page of the tensor, and one every `stride` bytes. */
 static void hash_values(XXH3_state_t *state, const wd_tensor *t, size_t stride)
 {
     const char *data = t->data;

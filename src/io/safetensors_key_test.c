@@ -1,4 +1,4 @@
-/* The key of a set of weights: what it sees, and how little it reads for it. */
+/* The key of a set of weights: which changes it detects, and how few pages it reads. */
 #include "io/safetensors_key.h"
 
 #include "sparse.h"
@@ -11,7 +11,7 @@ enum { PAGE = 4096, MIB = 1 << 20, TENSORS = 4, SAMPLES = 1024 };
 
 static const char path[] = "key.safetensors";
 
-/* 128 MiB, all of it a hole. */
+/* Writes a sparse file of 128 MiB. */
 static void write_hole(int64_t columns)
 {
     wd_tensor_spec spec[TENSORS];
@@ -80,8 +80,8 @@ static size_t resident(void)
     return count;
 }
 
-/* A teacher of 60 GB is not to be read ahead around each of its samples: seconds, and a page cache
- * that is wanted for something else. */
+/* The kernel must not read ahead around each hashed page of a teacher of 60 GB: that would take
+ * seconds and fill the page cache. */
 static void it_reads_no_more_than_it_hashes(void **state)
 {
     (void)state;

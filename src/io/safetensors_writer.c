@@ -1,7 +1,8 @@
 /* Writing a safetensors file as a stream: see io/safetensors.h.
  *
- * The header is known before the first byte of data, so data goes straight to a temporary file,
- * small pieces by way of a buffer, and its room is reserved first: a full disk is said at once. */
+ * The header is known before the first byte of data, so data is written to the temporary file at
+ * once, small pieces by way of a buffer. Disk space is reserved first, so that a full disk is
+ * reported at the start. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
 struct wd_safetensors_writer {
     char path[WD_PATH_MAX], temporary[WD_PATH_MAX];
     int fd;
-    uint64_t bytes, bytes_expected; /* of the data section: put so far, and in all */
+    uint64_t bytes, bytes_expected; /* of the data section: so far, and in total */
     char *buffer;
     size_t buffered;
 };
@@ -46,7 +47,7 @@ static wd_status write_all(wd_safetensors_writer *w, const char *data, size_t by
     return WD_OK;
 }
 
-/* One line of the header; *end is where its data ends. */
+/* Adds an entry to the header; *end is moved to the end of its data. */
 static wd_status add_item(json_t *header, uint64_t *end, const wd_safetensors_item *item,
                           const char *path, wd_err *err)
 {
@@ -128,7 +129,7 @@ wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
     WD_TRY_OUT(
         make_header(&header, &length, &w->bytes_expected, path, items, count, metadata, err));
     status = wd_file_temporary(&w->fd, w->temporary, path, err);
-    if (status != WD_OK) w->temporary[0] = '\0'; /* there is none to remove */
+    if (status != WD_OK) w->temporary[0] = '\0'; /* there is no file to remove */
     if (status != WD_OK) goto out;
     errno = wd_file_take_space(w->fd, length + w->bytes_expected);
     if (errno && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
@@ -179,7 +180,7 @@ wd_status wd_safetensors_finish(wd_safetensors_writer *w, wd_err *err)
         status = refuse(w, err);
         goto out;
     }
-    status = wd_file_commit(w->temporary, w->path, err); /* removes it if it fails */
+    status = wd_file_commit(w->temporary, w->path, err); /* removes the file if it fails */
     w->temporary[0] = '\0';
 out:
     wd_safetensors_abandon(w);

@@ -1,9 +1,9 @@
 /* Contact sheets: see io/sheet.h.
  *
- * Data flow: every text is folded to glyphs and cut into lines; the heights of the rows follow;
- * then the picture is opened and drawn. The two passes run the same code for a text, so nothing is
- * kept between them. All distances are multiples of the text's scale, which follows the pictures'
- * width. */
+ * Data flow: every text is converted to glyphs and cut into lines, which determine the heights of
+ * the rows; then the picture is opened and drawn. Both passes run the same code for a text, so
+ * nothing is kept between them. All distances are multiples of the text's scale, which depends on
+ * the width of the pictures. */
 #include "io/sheet.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@
 enum {
     PICTURE_MIN = 128,
     LINES_MAX = 3,
-    GLYPHS_MAX = 4096, /* more than three lines of the widest picture have */
-    INK = 0x40,        /* greys */
+    GLYPHS_MAX = 4096, /* three lines of the widest picture have fewer */
+    INK = 0x40,        /* a grey value */
     TITLE_INK = 0x20,
     FRAME = 0xd8,
     EMPTY = 0xf4
@@ -28,11 +28,11 @@ typedef struct lines {
 } lines;
 
 typedef struct layout {
-    int64_t zoom;          /* of the pictures */
-    int64_t height, width; /* of one, zoomed */
-    int scale;             /* of the text */
+    int64_t zoom;          /* factor by which pictures are enlarged */
+    int64_t height, width; /* of an enlarged picture */
+    int scale;             /* factor by which text is enlarged */
     int64_t margin, gap;   /* around the sheet; between columns */
-    int64_t left, top;     /* of the first picture */
+    int64_t left, top;     /* position of the first picture */
     lines text;            /* scratch */
 } layout;
 
@@ -52,7 +52,7 @@ static size_t fit(const char *glyphs, size_t count, int64_t width, int scale)
     return n > 0 ? n : 1;
 }
 
-/* Makes room for "..." at the end of the line, and puts it there. */
+/* Replaces glyphs at the end of the line by "...", so that it fits. */
 static void end_with_dots(lines *l, int line, int64_t width, int scale)
 {
     char *glyphs = l->glyphs + l->begin[line];
@@ -155,7 +155,7 @@ static void draw_row(wd_image *image, int64_t y, layout *p, const wd_sheet *s, i
     }
 }
 
-/* Sides of the sheet; far too many pictures are refused before they are multiplied. */
+/* Computes the sides of the sheet; a number of pictures that would overflow is refused first. */
 static wd_status measure(int64_t *height, int64_t *width, layout *p, const wd_sheet *s, wd_err *err)
 {
     const int64_t most = WD_PNG_SIDE_MAX;

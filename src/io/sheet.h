@@ -6,7 +6,7 @@
 
 typedef struct wd_sheet {
     int64_t rows, columns;
-    int64_t height, width; /* of every picture */
+    int64_t height, width; /* of every picture, in pixels */
     const uint8_t *const
         *pictures;             /* [rows * columns] of rgb [height, width, 3]; NULL: no picture */
     const char *const *labels; /* [rows * columns] UTF-8 below the pictures, each may be NULL;
@@ -16,8 +16,8 @@ typedef struct wd_sheet {
 } wd_sheet;
 
 /* Draws the sheet on white. Pictures below 128 pixels are enlarged by a whole factor. A label is
- * wrapped to its picture's width and cut after three lines, a row title to it and after one. A
- * sheet larger than wd_image_open allows is an error. */
+ * wrapped to the width of its picture and cut after three lines; a row title is cut after one line
+ * of this width. A sheet larger than wd_image_open allows is an error. The caller closes *out. */
 wd_status wd_sheet_draw(wd_image *out, const wd_sheet *sheet, wd_err *err);
 
 #endif

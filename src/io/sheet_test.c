@@ -78,7 +78,7 @@ static void wraps_labels(void **state)
             assert_int_equal(ink(&sheet, x, y + line * LINE, SIDE, LINE) > 0, line < lines[i]);
         if (i < 3) assert_int_equal(ink(&sheet, x + SIDE, y, GAP, 3 * LINE), 0);
     }
-    /* Apostrophes have no ink on the line, so what is there are the three dots. */
+    /* Apostrophes have no ink at the base line, so the ink there is that of the three dots. */
     int64_t x = MARGIN + 2 * (SIDE + GAP), base = MARGIN + SIDE + 5 + 6;
     assert_int_equal(ink(&sheet, x, base + LINE, SIDE, 1), 0);
     assert_int_equal(ink(&sheet, x, base + 2 * LINE, SIDE, 1), 3);

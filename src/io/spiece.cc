@@ -1,4 +1,4 @@
-/* SentencePiece behind a C interface: see io/spiece.h. */
+/* The C interface to SentencePiece: see io/spiece.h. */
 #include "io/spiece.h"
 
 #include <sentencepiece_processor.h>
@@ -12,7 +12,7 @@ struct wd_spiece {
     sentencepiece::SentencePieceProcessor processor;
 };
 
-/* Inside a catch (...): which error it was. */
+/* Turns the exception of the surrounding catch (...) into an error. */
 static wd_status refuse_exception(wd_err *err)
 {
     try {

@@ -1,4 +1,4 @@
-/* SentencePiece behind a C interface: no exception leaves it. */
+/* A C interface to SentencePiece. It turns exceptions into errors. */
 #ifndef WD_IO_SPIECE_H
 #define WD_IO_SPIECE_H
 
@@ -10,7 +10,7 @@ extern "C" {
 
 typedef struct wd_spiece wd_spiece;
 
-/* A model from the bytes of a spiece.model; `path` names it in errors. */
+/* Opens a model from the bytes of a spiece.model; errors name `path`. */
 wd_status wd_spiece_open(wd_spiece **out, const void *model, size_t bytes, const char *path,
                          wd_err *err);
 void wd_spiece_close(wd_spiece *spiece); /* NULL is allowed */
@@ -18,8 +18,8 @@ void wd_spiece_close(wd_spiece *spiece); /* NULL is allowed */
 int32_t wd_spiece_count(const wd_spiece *spiece);
 int32_t wd_spiece_find(const wd_spiece *spiece, const char *piece); /* id, or -1 */
 
-/* Ids of `text`, without anything at its ends. *count may exceed `capacity`: then only the first
- * `capacity` are written. May be called from several threads. */
+/* Encodes `text` without tokens before or after it. If *count exceeds `capacity`, only the first
+ * `capacity` ids are written. May be called from several threads. */
 wd_status wd_spiece_encode(int32_t *ids, int64_t *count, int64_t capacity, const wd_spiece *spiece,
                            const char *text, size_t bytes, wd_err *err);
 

@@ -1,13 +1,13 @@
-/* What is checked of a spiece.model: see io/spiece_check.h.
+/* The checks of a spiece.model: see io/spiece_check.h.
  *
- * The file is a protocol buffer (ModelProto of SentencePiece). The walk over its fields looks at
+ * The file is a protocol buffer (ModelProto of SentencePiece). A pass over its fields checks
  *
  * - the pieces: the library builds its trie by a recursion as deep as the longest piece has bytes,
- *   and notes the user's pieces that begin at one place in an array of 64;
+ *   and writes the user-defined pieces that match at one position into an array of 64;
  * - the character maps of normaliser and denormaliser, which hold a double array (the trie of
  *   Darts-clone) and a block of strings: the library follows the array's offsets and the offsets
- *   into the block without a look at where they lead (CVE-2026-1260, issue 1269 of its project),
- *   and notes the keys that begin at one place in an array of 32;
+ *   into the block without checking them (CVE-2026-1260, issue 1269 of its project), and writes the
+ *   keys that match at one position into an array of 32;
  * - the size of everything else, since small fields cost much memory once they are parsed. */
 #include "io/spiece_check.h"
 
@@ -17,17 +17,17 @@
 #include "core/memory.h"
 
 enum {
-    PIECES_MAX = 1 << 20,      /* of UMT5 256,000 */
-    PIECE_BYTES_MAX = 1024,    /* of real ones below 100 */
-    USER_PIECE_BYTES_MAX = 64, /* so that at most 64 are beginnings of one another */
-    MAP_BYTES_MAX = 4 << 20,   /* of real ones 250 kB */
+    PIECES_MAX = 1 << 20,      /* UMT5 has 256,000 */
+    PIECE_BYTES_MAX = 1024,    /* real pieces have below 100 */
+    USER_PIECE_BYTES_MAX = 64, /* so that at most 64 pieces are prefixes of one another */
+    MAP_BYTES_MAX = 4 << 20,   /* real maps have 250 kB */
     OTHER_BYTES_MAX = 1 << 20,
     KEYS_AT_ONE_PLACE_MAX = 32,
-    KEY_BYTES_MAX = 128, /* of a rule of the map; of real ones below 30 */
-    RULE_BYTES_MAX = 64  /* of what a rule puts in the place of its key; of real ones 33 */
+    KEY_BYTES_MAX = 128, /* of a rule of the map; real keys have below 30 */
+    RULE_BYTES_MAX = 64 /* of the text by which a rule replaces its key; real texts have up to 33 */
 };
 
-/* Bytes that are still to be read. */
+/* The bytes that are not read yet. */
 typedef struct bytes {
     const uint8_t *at;
     size_t left;
@@ -37,7 +37,7 @@ typedef struct bytes {
 
 enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
 
-/* One field: its number and wire type, and its content: a number or bytes. */
+/* A field: its number, its wire type, and its content, which is a number or bytes. */
 typedef struct field {
     uint64_t number;
     int type;
@@ -57,7 +57,7 @@ static bool read_varint(uint64_t *out, bytes *from)
     return false;
 }
 
-/* The next field. Groups, which the format no longer has, are refused. */
+/* Reads the next field. Groups, which the format no longer has, are refused. */
 static bool read_field(field *out, bytes *from)
 {
     uint64_t key, n;
@@ -65,9 +65,12 @@ static bool read_field(field *out, bytes *from)
     *out = (field){.number = key >> 3, .type = (int)(key & 7)};
     if (out->type == VARINT) return read_varint(&out->value, from);
     if (out->type == LENGTH && !read_varint(&n, from)) return false;
-    if (out->type == FIXED64) n = 8;
-    else if (out->type == FIXED32) n = 4;
-    else if (out->type != LENGTH) return false;
+    if (out->type == FIXED64)
+        n = 8;
+    else if (out->type == FIXED32)
+        n = 4;
+    else if (out->type != LENGTH)
+        return false;
     if (n > from->left) return false;
     out->content = (bytes){from->at, (size_t)n};
     from->at += n;
@@ -77,14 +80,14 @@ static bool read_field(field *out, bytes *from)
 
 /* ---- character maps ---- */
 
-/* A double array. From a node's place the byte b leads to the unit at place ^ b, if that unit is
- * labelled b; from there the unit's offset leads to the next place, which holds the key's value if
- * the unit says so. */
+/* A double array. A node is an index into the units. Its child for the byte b is the unit at index
+ * ^ b, if the label of that unit is b. The offset of the child is the index of the next node; the
+ * unit there holds the key's value if the child says so. */
 typedef struct map {
     const uint8_t *units;
-    uint32_t count;    /* of units */
-    bytes strings;     /* where values point to */
-    uint8_t *keys_below; /* [count] 1 + most keys on a way from this place; 0: not seen */
+    uint32_t count;      /* of units */
+    bytes strings;       /* values are offsets into these */
+    uint8_t *keys_below; /* [count] 1 + most keys on a path from this node; 0: not visited */
 } map;
 
 static uint32_t unit_at(const map *m, uint32_t i)
@@ -94,7 +97,8 @@ static uint32_t unit_at(const map *m, uint32_t i)
     return unit;
 }
 
-/* Where the unit leads; false: to a place one of whose 256 bytes would lead out of the array. */
+/* Sets *place to the node to which a unit leads; false: one of its 256 children would be outside of
+ * the array. */
 static bool follow(uint32_t *place, const map *m, uint32_t at)
 {
     const uint32_t unit = unit_at(m, at);
@@ -102,7 +106,7 @@ static bool follow(uint32_t *place, const map *m, uint32_t at)
     return (*place | 0xff) < m->count;
 }
 
-/* Whether a value is the offset of a string that ends in the block, and is not too long. */
+/* Whether a value is the offset of a string that ends inside the block and is not too long. */
 static bool is_string(const map *m, uint32_t value)
 {
     if (value >= m->strings.left) return false;
@@ -110,8 +114,8 @@ static bool is_string(const map *m, uint32_t value)
     return memchr(m->strings.at + value, 0, left < RULE_BYTES_MAX ? left : RULE_BYTES_MAX);
 }
 
-/* The most keys that end on one way from `place`; -1: a way leads out of the array, is too long, or
- * has no end. Ways may join, so each place is looked at once. */
+/* The most keys on one path from the node `place`; -1: a path leaves the array, is too long, or has
+ * no end. Paths may join, so each node is visited once. */
 static int count_keys(map *m, uint32_t place, int depth)
 {
     enum { ON_THE_WAY = UINT8_MAX };
@@ -142,7 +146,8 @@ static wd_status refuse(const char *path, const char *what, wd_err *err)
                    path, what);
 }
 
-/* The bytes of the double array in 4 bytes, the double array, the block of strings. */
+/* Checks a map: 4 bytes with the size of the double array, the double array, the block of strings.
+ */
 static wd_status check_map(bytes blob, const char *path, wd_err *err)
 {
     static const char damaged[] = "its precompiled_charsmap leads out of itself";

@@ -8,8 +8,9 @@ extern "C" {
 
 #include "core/error.h"
 
-/* WD_BAD_FORMAT, naming `path`, for a model that could lead the library out of its memory: versions
- * up to 0.2.1 believe offsets that the model states. Says nothing of whether it is a good model. */
+/* Returns WD_BAD_FORMAT, naming `path`, for a model with which the library could access memory out
+ * of bounds: versions up to 0.2.1 do not check the offsets in a model. WD_OK does not mean that the
+ * model is usable. */
 wd_status wd_spiece_check(const void *model, size_t bytes, const char *path, wd_err *err);
 
 #ifdef __cplusplus

@@ -1,13 +1,13 @@
-/* Models of SentencePiece that lead versions up to 0.2.1 out of their memory are refused before the
- * library sees them. Each is wan-tiny's model with something behind it: in a protocol buffer what
- * comes later is added, or replaces what was there. */
+/* Models with which SentencePiece up to 0.2.1 would access memory out of bounds are refused before
+ * the library gets them. Each is wan-tiny's model with fields appended: in a protocol buffer later
+ * fields are added to earlier ones, or replace them. */
 #include "testing.h"
 
 #include "io/tokenizer.h"
 
 enum { PLACE = 256, ROOM = 4 << 20, UNKNOWN = (1 << 20) + 1 };
 
-/* What is being written: protocol buffers, inside out. */
+/* A protocol buffer that is being written, inner messages first. */
 typedef struct text {
     size_t bytes;
     uint8_t at[ROOM];
@@ -33,8 +33,8 @@ static void put_field(text *t, int number, const void *data, size_t bytes)
     put(t, data, bytes);
 }
 
-/* Opens wan-tiny's tokenizer with `more` behind its model, and encodes a text if that is possible.
- */
+/* Opens wan-tiny's tokenizer with `more` appended to its model, and encodes a text if that
+ * succeeds. */
 static wd_status try_model(const text *more, wd_err *err)
 {
     char folder[WD_PATH_MAX], path[WD_PATH_MAX], *model;
@@ -62,8 +62,8 @@ static wd_status try_model(const text *more, wd_err *err)
 
 /* ---- character maps ---- */
 
-/* A double array of `places` places of 256 units each, all of which nothing leads to, and the
- * strings behind it. */
+/* A double array of `places` blocks of 256 units each, to none of which a unit leads yet, followed
+ * by the strings. */
 typedef struct map {
     uint32_t unit[64 * PLACE];
     uint32_t places;
@@ -71,7 +71,7 @@ typedef struct map {
     size_t strings_bytes;
 } map;
 
-/* The unit that leads from where it stands to place `to`. */
+/* A unit at index `at` whose offset leads to index `to`. */
 static uint32_t leads(uint32_t at, uint32_t to, uint32_t label)
 {
     return (at ^ to) << 10 | label;
@@ -79,7 +79,7 @@ static uint32_t leads(uint32_t at, uint32_t to, uint32_t label)
 
 enum { ENDS_KEY = 1 << 8 };
 
-/* The keys "a", "aa", "aaa", ..., each of which stands for the string at `value`. */
+/* Adds the keys "a", "aa", "aaa", ..., each with the string at `value`. */
 static void make_chain(map *m, uint32_t keys, uint32_t value)
 {
     memset(m, 0, sizeof *m);
@@ -95,7 +95,8 @@ static void make_chain(map *m, uint32_t keys, uint32_t value)
     }
 }
 
-/* One key of `letters` letters, whose way stays in the places from PLACE on; it ends in 2 PLACE. */
+/* Adds one key of `letters` letters, whose path stays in the units from PLACE on and ends at 2
+ * PLACE. */
 static void make_long_key(map *m, uint32_t letters)
 {
     make_chain(m, 1, 0);
@@ -107,8 +108,8 @@ static void make_long_key(map *m, uint32_t letters)
     }
 }
 
-/* `array_bytes`: what the map says of itself, if not 0. `spec`: normalizer_spec or
- * denormalizer_spec. */
+/* Tries a model with this map. `array_bytes`: the size that the map states, if not 0. `spec`:
+ * normalizer_spec or denormalizer_spec. */
 static wd_status try_map(const map *m, uint32_t array_bytes, int spec, wd_err *err)
 {
     static text blob, inner, outer;
@@ -142,11 +143,11 @@ static void maps_that_lead_out_are_refused(void **state)
     wd_err err;
     static const char out[] = "precompiled_charsmap leads out of itself";
     for (int spec = 3; spec <= 5; spec += 2) {
-        make_chain(&m, 33, 0); /* more keys at one place than the library has room for */
+        make_chain(&m, 33, 0); /* more keys at one position than the library's array holds */
         wd_test_refused(try_map(&m, 0, spec, &err), &err, WD_BAD_FORMAT, out);
         make_long_key(&m, 129);
         wd_test_refused(try_map(&m, 0, spec, &err), &err, WD_BAD_FORMAT, out);
-        make_chain(&m, 1, 2); /* a value behind the strings */
+        make_chain(&m, 1, 2); /* a value beyond the strings */
         wd_test_refused(try_map(&m, 0, spec, &err), &err, WD_BAD_FORMAT, out);
         make_chain(&m, 1, INT32_MAX);
         wd_test_refused(try_map(&m, 0, spec, &err), &err, WD_BAD_FORMAT, out);
@@ -162,7 +163,7 @@ static void maps_that_lead_out_are_refused(void **state)
         make_chain(&m, 1, 0); /* keys without an end */
         m.unit[PLACE ^ 'a'] = leads(PLACE ^ 'a', PLACE, 'a');
         wd_test_refused(try_map(&m, 0, spec, &err), &err, WD_BAD_FORMAT, out);
-        make_chain(&m, 1, 0); /* an array that is said to be as long as all there is */
+        make_chain(&m, 1, 0); /* an array whose stated size leaves no strings */
         wd_test_refused(try_map(&m, m.places * PLACE * 4 + 2, spec, &err), &err, WD_BAD_FORMAT,
                         out);
         wd_test_refused(try_map(&m, UINT32_MAX - 3, spec, &err), &err, WD_BAD_FORMAT, out);

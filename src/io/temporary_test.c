@@ -1,5 +1,5 @@
-/* Temporary files in a folder that others may write to: as soon as one is made, its name becomes a
- * link to a file of the user's. */
+/* Temporary files in a folder that other users may write to: as soon as a file is created, this
+ * test replaces its name by a link to another file of the user. */
 #include "io/file.h"
 
 #include "testing.h"

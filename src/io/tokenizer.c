@@ -1,11 +1,11 @@
 /* The pipeline's tokenizer: see io/tokenizer.h.
  *
- * Data flow: the text is cut at the special tokens that stand in it; what lies between goes to
- * SentencePiece (which normalises, splits at white space and segments); </s> is put behind.
+ * Data flow: the text is cut at the special tokens in it; SentencePiece encodes the parts between
+ * them (it normalises, splits at white space and segments); </s> is appended.
  *
  * transformers keeps the same vocabulary in tokenizer.json, and segments with its own code. The ids
- * agree but for the unknown character of real UMT5 tokenizers: transformers 5 gives 2 (there <s>),
- * whatever tokenizer.json says; SentencePiece gives <unk>, 3, which the encoder was trained with.
+ * agree except for unknown characters of real UMT5 tokenizers: transformers 5 gives 2 (there <s>),
+ * whatever tokenizer.json says; SentencePiece gives <unk>, 3, with which the encoder was trained.
  */
 #include "io/tokenizer.h"
 
@@ -21,10 +21,10 @@
 #include "io/spiece_check.h"
 
 enum {
-    MODEL_BYTES_MAX = 64 << 20, /* of UMT5 5 MB */
-    SPECIAL_MAX = 4096,      /* of real ones 303 */
-    SPECIAL_BYTES_MAX = 128, /* of the text of one */
-    EXTRA_IDS_DEFAULT = 100  /* of T5Tokenizer */
+    MODEL_BYTES_MAX = 64 << 20, /* UMT5's model has 5 MB */
+    SPECIAL_MAX = 4096,         /* UMT5 has 303 */
+    SPECIAL_BYTES_MAX = 128,    /* of the text of one */
+    EXTRA_IDS_DEFAULT = 100     /* of T5Tokenizer */
 };
 
 typedef struct special {
@@ -35,9 +35,9 @@ typedef struct special {
 
 struct wd_tokenizer {
     wd_spiece *spiece;
-    special *specials; /* [special_count], by text once all are there */
+    special *specials; /* [special_count], sorted by text once all are known */
     int64_t special_count;
-    bool begins_special[256]; /* whether one begins with this byte */
+    bool begins_special[256]; /* whether a special token begins with this byte */
     int32_t eos, pad;
 };
 
@@ -69,13 +69,14 @@ static int32_t find_special(const wd_tokenizer *t, const char *text)
     return wd_spiece_find(t->spiece, text);
 }
 
-/* A token is written as its text, or as an object with it under "content". */
+/* The text of a token, which is given as a string, or as an object with the text under "content".
+ */
 static const char *token_text(const json_t *token)
 {
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* {"0": {"content": "<pad>", ...}, ...}: every special token with its id. */
+/* Reads {"0": {"content": "<pad>", ...}, ...}: every special token with its id. */
 static wd_status read_decoder(wd_tokenizer *t, json_t *decoder, const char *where, wd_err *err)
 {
     const char *key;
@@ -95,7 +96,7 @@ static wd_status read_decoder(wd_tokenizer *t, json_t *decoder, const char *wher
     return WD_OK;
 }
 
-/* "<extra_id_k>" for k below `count`, behind the vocabulary, the last first. */
+/* Adds "<extra_id_k>" for k below `count`, with ids after the vocabulary, the last k first. */
 static wd_status add_extra_ids(wd_tokenizer *t, int64_t count, const char *where, wd_err *err)
 {
     char text[32];
@@ -108,7 +109,7 @@ static wd_status add_extra_ids(wd_tokenizer *t, int64_t count, const char *where
     return WD_OK;
 }
 
-/* eos_token and its like: *id = its id. */
+/* Sets *id to the id of the token under `key`, such as "eos_token". */
 static wd_status read_role(int32_t *id, wd_tokenizer *t, const json_t *config, const char *key,
                            const char *fallback, const char *where, wd_err *err)
 {
@@ -127,7 +128,7 @@ static wd_status read_role(int32_t *id, wd_tokenizer *t, const json_t *config, c
     return add_special(t, text, *id, where, err);
 }
 
-/* What tokenizer_config.json says; `config` is NULL where there is none. */
+/* Reads tokenizer_config.json; `config` is NULL if there is no such file. */
 static wd_status read_config(wd_tokenizer *t, json_t *config, const char *where, wd_err *err)
 {
     double extra_ids = EXTRA_IDS_DEFAULT;
@@ -223,8 +224,8 @@ void wd_tokenizer_close(wd_tokenizer *t)
     wd_free(t);
 }
 
-/* The first of the special tokens [low, high), which are alike up to byte `at`, whose byte there is
- * not below `byte`; `high` where there is none. */
+/* The first of the special tokens [low, high), which are equal up to byte `at`, whose byte at `at`
+ * is not below `byte`; `high` if there is none. */
 static int64_t first_from(const wd_tokenizer *t, int64_t low, int64_t high, size_t at, int byte)
 {
     while (low < high) {
@@ -237,8 +238,8 @@ static int64_t first_from(const wd_tokenizer *t, int64_t low, int64_t high, size
     return low;
 }
 
-/* The longest special token that `text` begins with, or NULL. Byte by byte it narrows down those
- * that begin as the text does, so that it takes as long for thousands as for a few. */
+/* The longest special token with which `text` begins, or NULL. It narrows the range of matching
+ * tokens byte by byte, so its time hardly depends on their number. */
 static const special *special_at(const wd_tokenizer *t, const char *text)
 {
     const special *longest = NULL;
@@ -257,7 +258,7 @@ wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *
                               int64_t max_length, wd_err *err)
 {
     WD_REQUIRE(max_length >= 1, "room for %lld tokens", (long long)max_length);
-    int64_t used = 0, room = max_length - 1; /* one is for </s> */
+    int64_t used = 0, room = max_length - 1; /* one id is for </s> */
     while (*text && used < room) {
         const special *found = NULL;
         const char *end = text;

@@ -1,5 +1,5 @@
-/* The pipeline's tokenizer: prompts to token ids, as transformers' T5Tokenizer makes them from the
- * same SentencePiece model. */
+/* The pipeline's tokenizer. It turns prompts into the token ids that transformers' T5Tokenizer
+ * makes with the same SentencePiece model. */
 #ifndef WD_IO_TOKENIZER_H
 #define WD_IO_TOKENIZER_H
 
@@ -7,21 +7,21 @@
 
 typedef struct wd_tokenizer wd_tokenizer;
 
-/* Reads `folder`: spiece.model, and tokenizer_config.json if it is there. */
+/* Reads spiece.model in `folder`, and tokenizer_config.json if it exists. */
 wd_status wd_tokenizer_open(wd_tokenizer **out, const char *folder, wd_err *err);
 /* The same from the bytes of a spiece.model alone; `name` stands for it in errors. */
 wd_status wd_tokenizer_open_model(wd_tokenizer **out, const void *model, size_t bytes,
                                   const char *name, wd_err *err);
 void wd_tokenizer_close(wd_tokenizer *tokenizer); /* NULL is allowed */
 
-/* Ids of a cleaned prompt (see wd_prompt_clean), </s> behind them: *count of them, at most
- * `max_length` (>= 1), which `ids` has room for. A longer text is cut; </s> stays last. Special
- * tokens that stand in the text ("<extra_id_3>") become their own ids. May be called from several
- * threads. */
+/* Encodes a cleaned prompt (see wd_prompt_clean), followed by </s>. `ids` has space for
+ * `max_length` (>= 1) ids; *count is set to their number. A longer text is cut, and </s> stays
+ * last. Special tokens in the text ("<extra_id_3>") become their own ids. May be called from
+ * several threads. */
 wd_status wd_tokenizer_encode(int32_t *ids, int64_t *count, const wd_tokenizer *tokenizer,
                               const char *text, int64_t max_length, wd_err *err);
 
-/* The id that stands behind a text that is shorter than others. */
+/* The id with which shorter texts of a batch are padded. */
 int32_t wd_tokenizer_pad_id(const wd_tokenizer *tokenizer);
 
 #endif

@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as a tokenizer's folder, and as a prompt for it. No id is beyond the
- * room that it has. */
+/* Fuzz target: any bytes as a tokenizer's folder, and as a prompt for it. No id is written beyond
+ * its buffer. */
 #include "fuzzing.h"
 
 #include "io/tokenizer.h"

@@ -79,7 +79,7 @@ static unsigned combining_class(int32_t point)
     return (unsigned)utf8proc_get_property(point)->combining_class & 0xff;
 }
 
-/* Sorts a run of combining marks by class, stably: counts, then places. */
+/* Sorts a run of combining marks by class with a stable counting sort. */
 static void sort_marks(int32_t *marks, int32_t *sorted, int64_t count)
 {
     int64_t start[257] = {0};

@@ -1,4 +1,5 @@
-/* Text as code points, for what looks at characters; everything else passes UTF-8 through.
+/* Text as an array of code points, for functions that look at characters. All other functions use
+ * UTF-8.
  *
  * Data flow: from_utf8 checks and decodes, the transforms of prompt_clean.c and html.c work in
  * place or from one buffer into another, to_utf8 encodes. Properties and normalisation are
@@ -17,21 +18,21 @@ typedef struct wd_points {
 wd_status wd_points_add(wd_points *points, int32_t point, wd_err *err);
 void wd_points_close(wd_points *points);
 
-/* Replaces *out by the text. Bytes that are not UTF-8 (overlong forms and surrogates are not) are
- * an error that says where. */
+/* Replaces *out by the text. Bytes that are not UTF-8, including overlong forms and surrogates, are
+ * an error with their offset. */
 wd_status wd_points_from_utf8(wd_points *out, const char *text, size_t bytes, wd_err *err);
 
-/* *out is the caller's to wd_free. */
+/* Encodes the points as UTF-8. The caller frees *out with wd_free. */
 wd_status wd_points_to_utf8(char **out, const wd_points *points, wd_err *err);
 
-/* Canonical composition (NFC), in linear time also for endless runs of accents. `scratch` is used
- * and keeps its memory for the next call. */
+/* Canonical composition (NFC), in linear time also for long runs of accents. `scratch` is a
+ * temporary that keeps its memory for the next call. */
 wd_status wd_points_compose(wd_points *points, wd_points *scratch, wd_err *err);
 
 /* Offset of the first byte that is not UTF-8, or -1. */
 int64_t wd_utf8_check(const char *text, size_t bytes);
 
-/* White space as Python's str.isspace and re's \s have it. */
+/* Whether the point is white space for Python's str.isspace and re's \s. */
 bool wd_point_is_space(int32_t point);
 
 #endif

@@ -1,4 +1,4 @@
-/* See io/writable.h. */
+/* Checks before writing: see io/writable.h. */
 #include "io/writable.h"
 
 #include <stdio.h>
@@ -25,12 +25,14 @@ wd_status wd_file_check_writable(const char *path, const char *option, wd_err *e
                    *path ? "the folder " : "nothing", path);
 }
 
-/* "a/b" becomes "a", "b" becomes ".", "/b" becomes "/". */
+/* Replaces a path by its parent: "a/b" by "a", "b" by ".", "/b" by "/". */
 static void go_up(char path[WD_PATH_MAX])
 {
     char *slash = strrchr(path, '/');
-    if (!slash) snprintf(path, WD_PATH_MAX, ".");
-    else slash[slash == path] = '\0';
+    if (!slash)
+        snprintf(path, WD_PATH_MAX, ".");
+    else
+        slash[slash == path] = '\0';
 }
 
 wd_status wd_folder_check_writable(const char *path, const char *option, wd_err *err)

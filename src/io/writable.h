@@ -1,15 +1,16 @@
-/* Whether something can be written later: asked before work begins whose result goes there. */
+/* Checks whether a file or folder can be written, before the work begins whose result will be
+ * written there. */
 #ifndef WD_IO_WRITABLE_H
 #define WD_IO_WRITABLE_H
 
 #include "core/error.h"
 
-/* Checks that a file `path` can be made or replaced, by making an empty one beside it, which is
- * removed again. `option` is named in the error: "--trace". */
+/* Checks that the file `path` can be created or replaced, by creating and removing an empty file in
+ * its folder. Errors name `option`: "--trace". */
 wd_status wd_file_check_writable(const char *path, const char *option, wd_err *err);
 
-/* The same of files in the folder `path`, which need not exist: then the nearest folder above it
- * that does is where it will be made. */
+/* Checks that files can be created in the folder `path`. If the folder does not exist yet, its
+ * nearest existing parent is checked. */
 wd_status wd_folder_check_writable(const char *path, const char *option, wd_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Places that can be written to and places that cannot; a check leaves nothing behind. */
+/* Folders that can be written and folders that cannot; a check leaves no file in them. */
 #include "io/writable.h"
 
 #include <dirent.h>
@@ -42,17 +42,16 @@ static void says_no(void **state)
     (void)state;
     wd_err err;
     wd_test_ok(wd_file_write(below("taken"), "x", 1, &err), &err);
-    wd_test_refused(wd_file_check_writable(below("none/file"), "--trace", &err), &err,
-                    WD_NOT_FOUND, "--trace: ");
-    wd_test_refused(wd_file_check_writable(wd_test_folder(), "--trace", &err), &err,
-                    WD_IO, "found the folder /tmp/");
-    wd_test_refused(wd_file_check_writable("", "--trace", &err), &err, WD_IO,
-                    "found nothing");
+    wd_test_refused(wd_file_check_writable(below("none/file"), "--trace", &err), &err, WD_NOT_FOUND,
+                    "--trace: ");
+    wd_test_refused(wd_file_check_writable(wd_test_folder(), "--trace", &err), &err, WD_IO,
+                    "found the folder /tmp/");
+    wd_test_refused(wd_file_check_writable("", "--trace", &err), &err, WD_IO, "found nothing");
     wd_test_refused(wd_folder_check_writable(below("taken"), "--out", &err), &err, WD_IO,
                     "taken: is a file, expected a folder");
     wd_test_refused(wd_folder_check_writable(below("taken/x/y"), "--out", &err), &err, WD_IO,
                     "taken: is a file, expected a folder");
-    /* nobody, root included, makes files there */
+    /* nobody, not even root, can create files there */
     wd_test_refused(wd_folder_check_writable("/proc/wandistiller/out", "--out", &err), &err,
                     WD_NOT_FOUND, "--out: /proc/wandistiller: cannot be written");
 }
