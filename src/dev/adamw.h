@@ -1,6 +1,6 @@
-/* What is the same for all elements of an AdamW step (wd_adamw_args of dev/ops.h), in double and
- * without library functions that differ from host to GPU. C, C++ and CUDA.
- */
+/* The scalars of an AdamW step (wd_adamw_args of dev/ops.h), which are equal for all elements. They
+ * are computed in double and without library functions that differ between host and GPU. C, C++ and
+ * CUDA. */
 #ifndef WD_DEV_ADAMW_H
 #define WD_DEV_ADAMW_H
 
@@ -24,7 +24,7 @@ WD_ANYWHERE double integer_power(double base, int64_t exponent)
     return power;
 }
 
-/* Reads factor, lr and step, so it runs where these are. */
+/* Reads factor, lr and step, so it must run on the device that has them. */
 WD_ANYWHERE adamw_scalars adamw_scalars_of(const wd_adamw_args *a)
 {
     double step = (double)a->step[0];

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A function that is compiled where it is used: on the host, and on a GPU by nvcc. */
+/* An inline function of the host, which nvcc also compiles for the GPU. */
 #ifdef __CUDACC__
 #define WD_ANYWHERE static __host__ __device__ __forceinline__
 #else
@@ -36,7 +36,10 @@ WD_ANYWHERE uint32_t bf16_bits(float f)
     return (bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
 }
 
-WD_ANYWHERE float round_bf16(float f) { return float_of(bf16_bits(f) & 0xffff0000u); }
+WD_ANYWHERE float round_bf16(float f)
+{
+    return float_of(bf16_bits(f) & 0xffff0000u);
+}
 
 WD_ANYWHERE float f16_to_f32(uint16_t v)
 {

@@ -1,5 +1,5 @@
-/* Devices: dispatch to the kind of device, and the books that all kinds keep alike. See
- * dev/device.h for the promises and dev/device_impl.h for what a kind fills in. */
+/* Devices: dispatch to the kind of device, and the counters that all kinds share. See dev/device.h
+ * for the interface and dev/device_impl.h for the functions of a kind. */
 #include "dev/device.h"
 
 #include <assert.h>
@@ -69,11 +69,11 @@ bool wd_device_is_dry(const wd_device *device)
 
 /* ---- memory ---- */
 
-/* Blocks that the list has room for from the start: hardly any run has more. A dry device has no
- * block for a queue's workspace, so where the list grows a plan may grow it a block later. */
+/* The initial capacity of the list of blocks, which suffices for nearly all runs. A dry device has
+ * no block for a queue's workspace, so a plan may grow the list one block later. */
 enum { BLOCKS_MIN = 256 };
 
-/* Room for one more block, so that nothing can fail once the memory is there. */
+/* Reserves space for one more block, so that nothing can fail after the allocation. */
 static wd_status reserve_block(wd_device *device, wd_err *err)
 {
     if (device->blocks < device->blocks_max) return WD_OK;
@@ -106,7 +106,7 @@ static wd_status alloc_block(void **out, wd_device *device, size_t bytes, wd_err
     return status;
 }
 
-/* The sum that a name's blocks are in. */
+/* The sum of all blocks with this name. */
 static wd_block_sum *sum_of(wd_device *device, const char *what)
 {
     int i = 0;
@@ -149,7 +149,7 @@ void wd_device_free(wd_device *device, void *address)
 {
     if (!address) return;
     pthread_mutex_lock(&device->lock);
-    size_t i = device->blocks; /* the youngest first: blocks mostly go in reverse order */
+    size_t i = device->blocks; /* the latest first: blocks are mostly freed in reverse order */
     while (i > 0 && device->block[i - 1].address != address) i--;
     WD_REQUIRE(i > 0, "%s: %p is not one of its blocks", device->name, address);
     wd_block block = device->block[i - 1];

@@ -1,9 +1,8 @@
-/* What a kind of device fills in: a table of functions, and structs whose first member is the
- * common part below. Private to src/dev.
+/* The interface that a kind of device implements: a table of functions, and structs whose first
+ * member is the common part below. Private to src/dev.
  *
- * device.c keeps the books (blocks, peaks, totals), so that every kind counts alike; a kind only
- * moves bytes and runs kernels.
- */
+ * device.c counts blocks, peaks and totals in the same way for every kind; a kind only copies bytes
+ * and runs kernels. */
 #ifndef WD_DEV_DEVICE_IMPL_H
 #define WD_DEV_DEVICE_IMPL_H
 
@@ -31,7 +30,7 @@ typedef struct wd_device_kind {
     void (*queue_close)(wd_queue *queue);
     wd_status (*reserve)(wd_queue *queue, size_t bytes, wd_err *err);
     void (*copy)(wd_queue *queue, void *to, const void *from, size_t bytes);
-    /* wd_queue_copy_and_wait; NULL: `copy`, which takes any host memory, then `wait`. */
+    /* wd_queue_copy_and_wait; NULL: `copy`, which accepts any host memory, then `wait`. */
     void (*copy_and_wait)(wd_queue *queue, void *to, const void *from, size_t bytes);
     void (*launch)(wd_queue *queue, wd_op op, const void *args);
     void (*wait)(wd_queue *queue);
@@ -43,7 +42,7 @@ typedef struct wd_device_kind {
     bool (*event_is_done)(wd_event *event);
     /* The workspace that a launch would need. */
     size_t (*workspace)(const wd_device *device, wd_op op, const void *args);
-    /* Whether it can do the operation with these shapes and dtypes; NULL: it can do all. */
+    /* Whether the device can run the operation with these shapes and dtypes; NULL: all. */
     bool (*can)(const wd_device *device, wd_op op, const void *args);
     /* Makes what launches of this shape need, if that is not there yet; NULL: nothing is made. */
     wd_status (*prepare)(wd_device *device, wd_op op, const void *args, wd_err *err);
@@ -53,17 +52,17 @@ typedef struct wd_device_kind {
      * pool. */
     wd_status (*measure_beside)(size_t *out, wd_device *device, wd_err *err);
     void (*reserve_beside)(wd_device *device, size_t bytes);
-    /* Pinned host memory, zeroed, 64-byte aligned; `bytes` > 0. Both NULL: ordinary memory does.
-     * The books (core/memory.h) are kept by dev/pinned.c. */
+    /* Pinned host memory, zeroed, 64-byte aligned; `bytes` > 0. Both NULL: ordinary memory is used.
+     * dev/pinned.c counts it (core/memory.h). */
     wd_status (*host_alloc)(void **out, wd_device *device, size_t bytes, wd_err *err);
     void (*host_free)(wd_device *device, void *block, size_t bytes);
-    /* Pins and unpins memory that is there already. Both NULL: nothing is to be done. */
+    /* Pins and unpins existing memory. Both NULL: there is nothing to do. */
     wd_status (*host_register)(wd_device *device, void *address, size_t bytes, wd_err *err);
     void (*host_unregister)(wd_device *device, void *address, size_t bytes);
-    /* Returns whether the address lies in the pool of any open device of this kind. device.c calls
-     * it where `checks_copies` is set. */
+    /* Whether the address is in the pool of any open device of this kind. device.c calls it if
+     * `checks_copies` is set. */
     bool (*owns)(wd_device *device, const void *address);
-    const wd_peers_kind *peers; /* NULL: it can have none */
+    const wd_peers_kind *peers; /* NULL: this kind cannot have peers */
 } wd_device_kind;
 
 typedef struct wd_block {
@@ -83,22 +82,22 @@ enum { WD_BLOCK_SUMS_MAX = 48 };
 struct wd_device {
     const wd_device_kind *kind;
     char name[96];
-    wd_traits traits; /* the kind fills it when it opens; granule 1 is there already */
+    wd_traits traits; /* the kind fills it when it opens; granule is 1 by default */
     bool is_dry;
-    bool beside_is_estimate; /* traits.bytes_beside is */
-    wd_device *pool_with;      /* its blocks are registered with that one; NULL: they are not */
-    bool checks_copies;        /* host memory that copies name must be pinned */
+    bool beside_is_estimate;   /* whether traits.bytes_beside is an estimate */
+    wd_device *pool_with;      /* device with which blocks are registered; NULL: none */
+    bool checks_copies;        /* host memory of copies must be pinned */
     size_t event_bytes;        /* of an event's struct; a kind may set more than the common part */
     size_t queue_bytes;        /* of a queue's struct; a kind may set more than the common part */
-    size_t queue_beside_bytes; /* of the one block that a queue has beside its struct, if any */
-    pthread_mutex_t lock; /* of everything below */
-    wd_block *block;      /* those allocated now */
+    size_t queue_beside_bytes; /* of a second block that a queue has, if any */
+    pthread_mutex_t lock;      /* of everything below */
+    wd_block *block;           /* the allocated blocks */
     size_t blocks, blocks_max;
-    wd_block_sum sum[WD_BLOCK_SUMS_MAX]; /* the last has what is too much */
+    wd_block_sum sum[WD_BLOCK_SUMS_MAX]; /* the last one counts all further names */
     int sums;
-    _Atomic size_t bytes; /* asked for by whoever reports */
+    _Atomic size_t bytes; /* any thread may read it, for reports */
     size_t bytes_peak;
-    size_t bytes_max; /* SIZE_MAX: what the system gives */
+    size_t bytes_max; /* SIZE_MAX: the system's limit */
     int64_t allocs;
 };
 
@@ -115,7 +114,7 @@ struct wd_event {
 
 struct wd_peers {
     const wd_peers_kind *kind;
-    wd_device *device; /* borrowed; NULL: of a plan */
+    wd_device *device; /* borrowed; NULL: peers of a plan */
     int member, members;
 };
 
@@ -124,29 +123,30 @@ struct wd_peers {
 wd_status wd_device_create(void *out, size_t bytes, const wd_device_kind *kind, wd_err *err);
 void wd_device_discard(wd_device *device);
 
-/* Bytes of the pool that a block takes; SIZE_MAX: more than there can be. */
+/* `bytes` rounded up to granules; SIZE_MAX: overflow. */
 size_t wd_device_in_granules(const wd_device *device, size_t bytes);
 
 /* dev/pinned.c: ends the process unless [address, address + bytes) is in a pool of the queue's kind
  * of device, or is host memory that was allocated for or registered with this kind. */
 void wd_pinned_require(const wd_queue *queue, const void *address, size_t bytes);
 
-/* dev/pinned.c: forgets host memory of the device that was not freed or unregistered: what others
- * may still write to is not freed when a job ends early. */
+/* dev/pinned.c: removes the device's host memory from the list if it was not freed or unregistered:
+ * memory to which other devices may still write is not freed when a job ends early. */
 void wd_pinned_close(const wd_device *device);
 
-/* Whether the address lies in a block of this device. */
+/* Whether the address is in a block of this device. */
 bool wd_device_has(wd_device *device, const void *address);
 
-/* The same for queues and events (of the device's event_bytes), freed by wd_free. */
+/* Allocate queues and events (of the device's event_bytes); wd_free frees them. */
 wd_status wd_queue_create(void *out, size_t bytes, wd_device *device, wd_err *err);
 wd_status wd_event_create(void *out, wd_device *device, wd_err *err);
 
-/* `reserve` of the kinds whose queues have a workspace: waits for the queue, then exchanges it. */
+/* `reserve` of kinds whose queues have a workspace: waits for the queue, then replaces the
+ * workspace by a larger one. */
 wd_status wd_queue_grow_workspace(wd_queue *queue, size_t bytes, wd_err *err);
 
-/* Makes sure that a launch finds its workspace. A launch cannot fail: where there is no memory the
- * process ends. Who wants an error reserves the workspace beforehand. */
+/* Makes sure that a launch has its workspace. A launch cannot fail, so the process ends if there is
+ * no memory. To get an error instead, reserve the workspace beforehand. */
 void wd_queue_need_workspace(wd_queue *queue, wd_op op, const void *args);
 
 /* Bytes of an operation's argument struct. */

@@ -22,8 +22,8 @@ static bool is(part p, const char *text)
     return p.length == strlen(text) && !memcmp(p.at, text, p.length);
 }
 
-/* Cuts *rest at its first `mark`: returns what is before it, leaves what is behind it, or nothing
- * (at NULL) where there is no mark. */
+/* Cuts *rest at its first `mark`: returns the part before it, and sets *rest to the part after it,
+ * or to nothing (at NULL) if there is no mark. */
 static part cut(part *rest, char mark)
 {
     const char *end = memchr(rest->at, mark, rest->length);
@@ -38,9 +38,12 @@ static part cut(part *rest, char mark)
     return before;
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 
-/* Cuts a number of digits, with a fraction or without, off the front; false if there is none. */
+/* Cuts a number, with or without a fraction, off the front; false if there is none. */
 static bool cut_number(double *out, part *p)
 {
     char digits[32];
@@ -60,13 +63,14 @@ typedef struct unit {
     double factor;
 } unit;
 
-static const unit bytes_units[] = {
-    {"B", 1},      {"kB", 1e3},      {"MB", 1e6},       {"GB", 1e9},          {"TB", 1e12},
-    {"KiB", 1024}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0}, {NULL, 0}};
+static const unit bytes_units[] = {{"B", 1},         {"kB", 1e3},      {"MB", 1e6},
+                                   {"GB", 1e9},      {"TB", 1e12},     {"KiB", 1024},
+                                   {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1099511627776.0},
+                                   {NULL, 0}};
 static const unit flops_units[] = {{"FLOP", 1},    {"kFLOP", 1e3},  {"MFLOP", 1e6},
                                    {"GFLOP", 1e9}, {"TFLOP", 1e12}, {NULL, 0}};
 
-/* A number and its unit, the whole of `p`. */
+/* Reads all of `p` as a number with its unit. */
 static bool read_quantity(double *out, part p, const unit *units)
 {
     double number;
@@ -88,7 +92,7 @@ static wd_status read_bytes(size_t *out, part p, wd_err *err)
     return WD_OK;
 }
 
-/* `p` is what stands behind "name=". */
+/* Reads a speed; `p` is the part after "name=". */
 static wd_status read_speed(double *out, part p, const unit *units, const char *what, wd_err *err)
 {
     part rest = p, quantity = cut(&rest, '/');
@@ -152,7 +156,7 @@ static const card cards[] = {
 };
 #define CARDS "rtx4090, a100, l40s, h100 and h200"
 
-/* What programs reach of that over minutes. */
+/* The share of these figures that programs reach over minutes. */
 static const double PRODUCTS_SHARE = 0.5, LINK_SHARE = 0.8;
 
 static bool find_card(wd_device_spec *out, part p)
@@ -177,24 +181,22 @@ static bool cut_count(double *out, part *p)
     return true;
 }
 
-/* "4x24GiB", "24GiB" or "4xrtx4090": appends so many. */
+/* Reads "4x24GiB", "24GiB" or "4xrtx4090", and appends this number of devices. */
 static wd_status read_group(wd_device_list *list, part p, wd_err *err)
 {
     wd_device_spec spec = {.type = WD_DEVICE_SIM};
     part size = p;
     double count = 1;
-    if (cut_count(&count, &size) &&
-        (count < 1 || count > WD_DEVICES_MAX || count != (int)count))
+    if (cut_count(&count, &size) && (count < 1 || count > WD_DEVICES_MAX || count != (int)count))
         return EXPECTED(p, "a number of devices from 1 to 64 and their size, such as 4x24GiB");
     if (!find_card(&spec, size) && read_bytes(&spec.bytes, size, NULL) != WD_OK)
         return EXPECTED(size, "a size such as 24GiB, 500MB or 4096B, or a card (" CARDS ")");
-    if (list->count + (int)count > WD_DEVICES_MAX)
-        return EXPECTED(p, "at most 64 devices in all");
+    if (list->count + (int)count > WD_DEVICES_MAX) return EXPECTED(p, "at most 64 devices in all");
     for (int i = 0; i < (int)count; i++) list->device[list->count++] = spec;
     return WD_OK;
 }
 
-/* A number of a GPU, the whole of `p`. */
+/* Reads all of `p` as the number of a GPU. */
 static bool read_number(int *out, part p)
 {
     double number;
@@ -211,7 +213,7 @@ static bool has_gpu(const wd_device_list *list, int number)
     return false;
 }
 
-/* "0" or "4-7": appends these GPUs, of which the driver shows `gpus`. */
+/* Reads "0" or "4-7", and appends these GPUs; the driver shows `gpus` GPUs. */
 static wd_status read_gpus(wd_device_list *list, part p, int gpus, wd_err *err)
 {
     int from, to;
@@ -231,7 +233,7 @@ static wd_status read_gpus(wd_device_list *list, part p, int gpus, wd_err *err)
     return WD_OK;
 }
 
-/* All GPUs there are, of which there must be one. */
+/* Appends all GPUs; there must be at least one. */
 static wd_status take_all_gpus(wd_device_list *list, part p, int gpus, wd_err *err)
 {
     if (!gpus)
@@ -242,7 +244,7 @@ static wd_status take_all_gpus(wd_device_list *list, part p, int gpus, wd_err *e
     return WD_OK;
 }
 
-/* What all devices of the list have in common. */
+/* Sets the speeds of all devices of the list. */
 static void set_speeds(wd_device_list *list, const wd_device_spec *all)
 {
     for (int i = 0; i < list->count; i++) {
@@ -252,8 +254,8 @@ static void set_speeds(wd_device_list *list, const wd_device_spec *all)
     }
 }
 
-/* "cuda", or "cuda:0,4-7", with "@link=25GB/s" behind it: `text` is the whole, `numbers` what is
- * behind the colon, at NULL where there is none. */
+/* "cuda", or "cuda:0,4-7", followed by "@link=25GB/s": `text` is the whole, `numbers` the part
+ * after the colon, at NULL if there is none. */
 static wd_status read_cuda(wd_device_list *list, part text, part numbers, wd_err *err)
 {
     int gpus;
@@ -272,7 +274,7 @@ static wd_status read_cuda(wd_device_list *list, part text, part numbers, wd_err
     return WD_OK;
 }
 
-/* GPUs, where there are some that can be used; else the processor. */
+/* Appends all GPUs that can be used, or the processor if there is none. */
 static wd_status read_auto(wd_device_list *list, part text, wd_err *err)
 {
     int gpus;

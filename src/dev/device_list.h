@@ -1,4 +1,4 @@
-/* What `--devices` and `--host_memory` say.
+/* Reads the values of `--devices` and `--host_memory`.
  *
  *     auto                       all GPUs that the NVIDIA driver shows, else the processor
  *     cpu                        the processor
@@ -29,33 +29,32 @@ typedef struct wd_device_spec {
     wd_device_type type;
     int number;              /* cuda: as the driver counts GPUs */
     size_t bytes;            /* sim: its memory */
-    double link_bytes_per_s; /* sim: of transfers from and to it; 0: as fast as they go. cuda: what
-                              * plans take it to do; 0: what is measured */
-    double flops_per_s;      /* sim: of its kernels; 0: as fast as they go. cpu, cuda: what plans
-                              * take it to do; 0: what is measured */
+    double link_bytes_per_s; /* sim: of transfers from and to it; 0: not limited. cuda: the speed
+                                that plans assume; 0: it is measured */
+    double flops_per_s;      /* sim: of its kernels; 0: not limited. cpu, cuda: the speed that plans
+                                assume; 0: it is measured */
 } wd_device_spec;
 
 typedef struct wd_device_list {
     wd_device_spec device[WD_DEVICES_MAX];
     int count;                    /* at least 1 */
-    double processor_flops_per_s; /* flops_per_s of the cpu that is there beside others */
-    double memory_bytes_per_s;    /* from rank to rank of a host, all of them together; 0: what is
-                                   * measured */
+    double processor_flops_per_s; /* flops_per_s of the cpu if there are other devices */
+    double memory_bytes_per_s;    /* between the ranks of a host, all together; 0: it is measured */
 } wd_device_list;
 
-/* Reads the value of --devices. An error names the part that is wrong, what was expected and what
- * was found: WD_INVALID_ARGUMENT. WD_UNSUPPORTED: GPUs, where this build has no CUDA or this
- * machine no driver; the message says how to get it. `auto` and `cuda` ask the driver how many
- * there are. */
+/* Reads the value of --devices. WD_INVALID_ARGUMENT names the wrong part, what was expected and
+ * what was found. WD_UNSUPPORTED: GPUs are named, but this build has no CUDA, or this machine no
+ * driver; the message says how to get it. `auto` and `cuda` ask the driver for the number of GPUs.
+ */
 wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err);
 
-/* WD_INVALID_ARGUMENT, saying how to state them, where a simulated device has no speeds: a plan for
- * another machine must not take this processor's for them. */
+/* Returns WD_INVALID_ARGUMENT, with the way to state them, if a simulated device has no speeds: a
+ * plan for another machine must not assume the speed of this processor. */
 wd_status wd_device_list_need_speeds(const wd_device_list *list, const char *text, wd_err *err);
 
-/* Leaves of a host's devices those of its rank number `rank` of `ranks`: as many for each, in
- * order; a processor is everybody's. WD_INVALID_ARGUMENT, naming what was expected, where they
- * cannot be shared equally. */
+/* Reduces a host's devices to those of its rank number `rank` of `ranks`: each rank gets the same
+ * number, in order; all ranks share a processor. WD_INVALID_ARGUMENT: they cannot be divided
+ * equally. */
 wd_status wd_device_list_share(wd_device_list *list, int rank, int ranks, wd_err *err);
 
 /* Reads a size, "60GiB", for `option`, which the error names. */

@@ -1,5 +1,5 @@
-/* Fuzz target: any text as the value of --devices, of a size and of a speed. What is accepted are
- * devices that have memory, and speeds that a plan can divide by. */
+/* Fuzz target: any text as the value of --devices, of a size and of a speed. Accepted devices have
+ * memory, and accepted speeds are above zero. */
 #include "fuzzing.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Tests of what --devices and --host_memory say. */
+/* Tests of the values of --devices and --host_memory. */
 #include <math.h>
 
 #include "testing.h"
@@ -190,12 +190,12 @@ static void sizes(void **state)
     assert_true(bytes == (size_t)60 << 30);
     wd_test_ok(wd_bytes_parse(&bytes, "--host_memory", "0.7KiB", &err), &err);
     assert_int_equal(bytes, 716);
-    wd_test_refused(wd_bytes_parse(&bytes, "--host_memory", "60", &err), &err,
-                    WD_INVALID_ARGUMENT, "--host_memory: expected a size such as");
+    wd_test_refused(wd_bytes_parse(&bytes, "--host_memory", "60", &err), &err, WD_INVALID_ARGUMENT,
+                    "--host_memory: expected a size such as");
     assert_int_equal(bytes, 716);
 }
 
-/* Of a host's devices each rank gets as many, in order. */
+/* Each rank gets the same number of its host's devices, in order. */
 static void ranks_share_equally(void **state)
 {
     (void)state;

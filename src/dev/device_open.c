@@ -1,4 +1,4 @@
-/* See dev/device_open.h. */
+/* Opening devices: see dev/device_open.h. */
 #include "dev/device_open.h"
 
 #include <stdio.h>

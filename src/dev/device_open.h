@@ -1,4 +1,4 @@
-/* Devices by what --devices says of them (dev/device_list.h). */
+/* Opens devices of --devices (dev/device_list.h). */
 #ifndef WD_DEV_DEVICE_OPEN_H
 #define WD_DEV_DEVICE_OPEN_H
 
@@ -7,14 +7,14 @@
 
 enum { WD_DEVICE_SHORT_NAME = 16 };
 
-/* Opens one device of a list, and gives its short name, "cpu", "cuda:1", "sim:0". `index` is its
- * place in the list, after which simulated ones are numbered; `threads` are the processor's, 0:
- * what OpenMP says. */
+/* Opens one device of a list, and writes its short name, "cpu", "cuda:1", "sim:0". `index` is its
+ * index in the list, by which simulated devices are numbered; `threads` are the processor's, 0:
+ * OpenMP's number. The caller closes *out. */
 wd_status wd_device_open_listed(wd_device **out, char name[WD_DEVICE_SHORT_NAME],
                                 const wd_device_spec *spec, int index, int threads, wd_err *err);
 
-/* Opens the one device that `text` names, or the first that "auto" finds. WD_INVALID_ARGUMENT: it
- * names several. */
+/* Opens the device that `text` names, or the first of "auto". WD_INVALID_ARGUMENT: it names
+ * several. */
 wd_status wd_device_open_one(wd_device **out, const char *text, int threads, wd_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* Tests of the devices: books, copies, the guard's locked pool, and what a dry run counts. */
+/* Tests of the devices: counters, copies, the guard's locked pool, and the counters of a dry run.
+ */
 #include "failing.h"
 
 #include <signal.h>
@@ -73,7 +74,7 @@ static void traits_say_what_a_device_is_like(void **state)
     }
 }
 
-/* Host memory for copies is zeroed, and counts as much on a dry device. */
+/* Host memory for copies is zeroed, and a dry device counts as many bytes. */
 static void host_memory_is_counted(void **state)
 {
     (void)state;
@@ -288,7 +289,7 @@ static int end_of_copy(opener *open, bool registered, size_t bytes)
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-/* What is copied while the host goes on is pinned, to its last byte; but for the cpu device. */
+/* All bytes of an asynchronous copy must be pinned, except on the cpu device. */
 static void copies_name_pinned_memory_only(void **state)
 {
     (void)state;
@@ -300,7 +301,8 @@ static void copies_name_pinned_memory_only(void **state)
     }
 }
 
-/* Blocks of a processor's pool come and go with their registration. */
+/* Blocks of a processor's pool are registered when they are allocated, and unregistered when they
+ * are freed. */
 static void a_processors_pool_is_registered(void **state)
 {
     (void)state;
@@ -332,7 +334,8 @@ static void a_processors_pool_is_registered(void **state)
     assert_int_equal(wd_memory_held(), held);
 }
 
-/* Device memory of a plain cpu device can be touched: the test above tests what it says. */
+/* Device memory of a plain cpu device is accessible, so the test above shows the effect of the
+ * guard. */
 static void faults_only_when_guarded(void **state)
 {
     (void)state;
@@ -345,7 +348,7 @@ static void faults_only_when_guarded(void **state)
     wd_device_close(device);
 }
 
-/* The same launches on a dry device and on its target: same books, and a workspace that suffices.
+/* Launches on a dry device and on its target have the same counters, and a workspace that suffices.
  */
 static void launch_some(wd_device *device, wd_queue *queue, bool reserve, size_t bytes)
 {
@@ -355,14 +358,34 @@ static void launch_some(wd_device *device, wd_queue *queue, bool reserve, size_t
     assert_int_equal(wd_device_alloc(&x, device, COUNT * 4, "x", NULL), WD_OK);
     assert_int_equal(wd_device_alloc(&o, device, COUNT * 4, "o", NULL), WD_OK);
     wd_op_fill(queue, &(wd_fill_args){.to = x, .type = WD_F32, .count = COUNT, .value = 1});
-    wd_op_attention(queue, &(wd_attention_args){.o = o, .q = x, .k = x, .v = x, .type = WD_F32,
-                                                .samples = B, .kv_samples = B, .heads = N,
-                                                .head_dim = K, .q_tokens = L, .kv_tokens = L,
-                                                .q_stride = N * K, .kv_stride = N * K,
-                                                .o_stride = N * K, .scale = 0.5f});
-    wd_op_matmul(queue, &(wd_matmul_args){.c = x, .a = o, .b = o, .transpose_b = true, .m = 3,
-                                          .n = 4, .k = 5, .lda = 5, .ldb = 5, .ldc = 4,
-                                          .batch = 2, .stride_a = 15, .stride_c = 12});
+    wd_op_attention(queue, &(wd_attention_args){.o = o,
+                                                .q = x,
+                                                .k = x,
+                                                .v = x,
+                                                .type = WD_F32,
+                                                .samples = B,
+                                                .kv_samples = B,
+                                                .heads = N,
+                                                .head_dim = K,
+                                                .q_tokens = L,
+                                                .kv_tokens = L,
+                                                .q_stride = N * K,
+                                                .kv_stride = N * K,
+                                                .o_stride = N * K,
+                                                .scale = 0.5f});
+    wd_op_matmul(queue, &(wd_matmul_args){.c = x,
+                                          .a = o,
+                                          .b = o,
+                                          .transpose_b = true,
+                                          .m = 3,
+                                          .n = 4,
+                                          .k = 5,
+                                          .lda = 5,
+                                          .ldb = 5,
+                                          .ldc = 4,
+                                          .batch = 2,
+                                          .stride_a = 15,
+                                          .stride_c = 12});
     wd_queue_wait(queue);
     wd_device_free(device, x);
     wd_device_free(device, o);
@@ -393,7 +416,7 @@ static void check_dry_run(opener *open)
     wd_device_close(target);
 }
 
-/* What was rehearsed takes no memory any more. */
+/* Launches after a rehearsal allocate nothing. */
 static void check_rehearsal(opener *open)
 {
     wd_device *target;
@@ -416,7 +439,7 @@ static void rehearsed_launches_find_their_workspace(void **state)
     for (int kind = 0; kind < KINDS; kind++) check_rehearsal(openers[kind]);
 }
 
-/* Where there is no memory it is an error. */
+/* A rehearsal without memory is an error. */
 static void rehearsals_are_refused(void **state)
 {
     (void)state;
@@ -445,15 +468,22 @@ static void ops_have_names_and_flops(void **state)
     (void)state;
     assert_string_equal(wd_op_name(WD_OP_MATMUL), "matmul");
     assert_string_equal(wd_op_name(WD_OP_ADAMW), "adamw");
-    wd_conv_args conv = {.type = WD_BF16, .w_type = WD_F32, .samples = 1, .in = {1, 8, 8},
-                         .out = {1, 8, 8}, .ci = 4, .co = 6, .kernel = {3, 3, 3}, .tap0 = 2,
+    wd_conv_args conv = {.type = WD_BF16,
+                         .w_type = WD_F32,
+                         .samples = 1,
+                         .in = {1, 8, 8},
+                         .out = {1, 8, 8},
+                         .ci = 4,
+                         .co = 6,
+                         .kernel = {3, 3, 3},
+                         .tap0 = 2,
                          .tap1 = 3};
     assert_true(wd_op_flops(WD_OP_CONV, &conv) == 2.0 * 64 * 6 * 9 * 4);
-    wd_attention_args forward = {.samples = 2, .kv_samples = 1, .heads = 3, .head_dim = 8,
-                                 .q_tokens = 5, .kv_tokens = 7};
+    wd_attention_args forward = {
+        .samples = 2, .kv_samples = 1, .heads = 3, .head_dim = 8, .q_tokens = 5, .kv_tokens = 7};
     assert_true(wd_op_flops(WD_OP_ATTENTION, &forward) == 4.0 * 2 * 3 * 8 * 5 * 7);
-    wd_attention_backward_args backward = {.samples = 2, .heads = 3, .head_dim = 8, .q_tokens = 5,
-                                           .kv_tokens = 7};
+    wd_attention_backward_args backward = {
+        .samples = 2, .heads = 3, .head_dim = 8, .q_tokens = 5, .kv_tokens = 7};
     assert_true(wd_op_flops(WD_OP_ATTENTION_BACKWARD, &backward) == 10.0 * 2 * 3 * 8 * 5 * 7);
     wd_adamw_args adamw = {.count = 10};
     assert_true(wd_op_flops(WD_OP_ADAMW, &adamw) == 0);

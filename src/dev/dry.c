@@ -1,8 +1,6 @@
-/* The dry device: plans for a target without touching it. Addresses are made up, nothing is
- * computed or copied; what is left are the books that device.c keeps (bytes, peak, FLOPs), and
- * here the largest workspace that the target would have needed. So the code that runs a step also
- * plans it.
- */
+/* The dry device plans for a target without using it. Its addresses are not real, and nothing is
+ * computed or copied. device.c counts bytes, peaks and FLOPs; this file finds the largest workspace
+ * that the target would need. So the code that runs a step also plans it. */
 #include <stdio.h>
 
 #include "core/checked.h"
@@ -18,7 +16,10 @@ typedef struct dry_device {
     wd_err refused;    /* why the first launch cannot be made that cannot; WD_OK: all can */
 } dry_device;
 
-static void dry_close(wd_device *device) { wd_device_discard(device); }
+static void dry_close(wd_device *device)
+{
+    wd_device_discard(device);
+}
 
 static wd_status dry_alloc(void **out, wd_device *device, size_t bytes, wd_err *err)
 {
@@ -37,8 +38,8 @@ static void dry_free(wd_device *device, void *block, size_t bytes)
     (void)device, (void)block, (void)bytes;
 }
 
-/* As much host memory as the target's queue takes. Its second block is where others have their
- * workspace, which a dry queue has none of. */
+/* Allocates as much host memory as the target's queue does. The second block of the target's queue
+ * is allocated as well, although a dry queue has no use for it. */
 static wd_status dry_queue_open(wd_queue **out, wd_device *device, wd_err *err)
 {
     wd_queue *queue;
@@ -46,8 +47,10 @@ static wd_status dry_queue_open(wd_queue **out, wd_device *device, wd_err *err)
     WD_TRY(wd_queue_create(&queue, device->queue_bytes, device, err));
     if (device->queue_beside_bytes)
         status = wd_alloc(&queue->workspace, 1, device->queue_beside_bytes, "a queue", err);
-    if (status == WD_OK) *out = queue;
-    else wd_free(queue);
+    if (status == WD_OK)
+        *out = queue;
+    else
+        wd_free(queue);
     return status;
 }
 
@@ -92,18 +95,36 @@ static void dry_launch(wd_queue *queue, wd_op op, const void *args)
     dry_reserve(queue, target->kind->workspace(target, op, args), &err);
 }
 
-static void dry_wait(wd_queue *queue) { (void)queue; }
+static void dry_wait(wd_queue *queue)
+{
+    (void)queue;
+}
 
 static wd_status dry_event_open(wd_event **out, wd_device *device, wd_err *err)
 {
     return wd_event_create(out, device, err);
 }
 
-static void dry_event_close(wd_event *event) { wd_free(event); }
-static void dry_event_record(wd_event *event, wd_queue *queue) { (void)event, (void)queue; }
-static void dry_event_wait_on(wd_queue *queue, wd_event *event) { (void)event, (void)queue; }
-static void dry_event_wait(wd_event *event) { (void)event; }
-static bool dry_event_is_done(wd_event *event) { return event != NULL; }
+static void dry_event_close(wd_event *event)
+{
+    wd_free(event);
+}
+static void dry_event_record(wd_event *event, wd_queue *queue)
+{
+    (void)event, (void)queue;
+}
+static void dry_event_wait_on(wd_queue *queue, wd_event *event)
+{
+    (void)event, (void)queue;
+}
+static void dry_event_wait(wd_event *event)
+{
+    (void)event;
+}
+static bool dry_event_is_done(wd_event *event)
+{
+    return event != NULL;
+}
 
 static size_t dry_workspace(const wd_device *device, wd_op op, const void *args)
 {
@@ -144,7 +165,7 @@ wd_status wd_device_open_dry(wd_device **out, wd_device *target, wd_err *err)
     dry->target = target;
     dry->next = (uintptr_t)1 << 40;
     dry->base.is_dry = true;
-    dry->base.event_bytes = target->event_bytes; /* host memory is planned too */
+    dry->base.event_bytes = target->event_bytes; /* so that host memory is planned, too */
     dry->base.queue_bytes = target->queue_bytes;
     dry->base.queue_beside_bytes = target->queue_beside_bytes;
     dry->base.traits = target->traits;

@@ -10,11 +10,11 @@ enum { HUGE_PAGE = 2 << 20 };
 
 wd_status wd_host_block_map(void **out, size_t bytes, wd_err *err)
 {
-    size_t extra = bytes < HUGE_PAGE ? 0 : HUGE_PAGE; /* so as to begin where a huge page does */
+    size_t extra = bytes < HUGE_PAGE ? 0 : HUGE_PAGE; /* so that it can begin at a huge page */
     char *start = MAP_FAILED;
     if (bytes + extra >= bytes)
-        start = mmap(NULL, bytes + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                     0);
+        start =
+            mmap(NULL, bytes + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
         return wd_fail(err, WD_OUT_OF_MEMORY, "the system has no %zu bytes of memory", bytes);
     char *block = start;

@@ -1,12 +1,12 @@
-/* Blocks of host memory that pools are made of. Private to src/dev. */
+/* Blocks of host memory for pools. Private to src/dev. */
 #ifndef WD_DEV_HOST_BLOCK_H
 #define WD_DEV_HOST_BLOCK_H
 
 #include "core/error.h"
 
-/* Blocks are few and large (arenas): each is a mapping of its own, zeroed, in huge pages as far as
- * it spans some, or rows that lie a stride apart would miss the TLB as often as the cache.
- * `bytes` > 0. */
+/* Maps a zeroed block. Blocks are few and large (arenas). They use huge pages as far as possible,
+ * since rows that are a stride apart would otherwise miss the TLB as often as the cache. `bytes` >
+ * 0. */
 wd_status wd_host_block_map(void **out, size_t bytes, wd_err *err);
 void wd_host_block_unmap(void *block, size_t bytes);
 

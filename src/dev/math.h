@@ -1,15 +1,14 @@
-/* exp, tanh and the activations as code that vectorises: no branches, no tables, no calls, and no
- * fused multiply-add, so that all instruction sets and GPUs give the same bits. Errors are measured
- * over the whole range by dev/math_test.c; NaN, infinities and denormal results are right.
- */
+/* exp, tanh and the activations as code that compilers vectorise: no branches, tables, calls or
+ * fused multiply-adds, so that all instruction sets and GPUs give the same bits. dev/math_test.c
+ * measures errors over the whole range; NaN, infinities and denormal results are correct. */
 #ifndef WD_DEV_MATH_H
 #define WD_DEV_MATH_H
 
 #include "dev/convert.h"
 
-/* x held between -bound and bound; NaN gives a bound. By integer minima of the bits, since gcc
- * turns comparisons of floats into branches, and what follows them into code done twice: positive
- * floats are ordered as signed integers, negative ones by magnitude as unsigned ones. */
+/* x clamped to [-bound, bound]; NaN gives a bound. It uses integer minima of the bits, since gcc
+ * turns comparisons of floats into branches and duplicates the code after them: positive floats are
+ * ordered as signed integers, negative ones by magnitude as unsigned ones. */
 WD_ANYWHERE float clamp_f32(float x, float bound)
 {
     int32_t above = (int32_t)bits_of(x), most = (int32_t)bits_of(bound);
@@ -21,8 +20,8 @@ WD_ANYWHERE float clamp_f32(float x, float bound)
  * ulp), then times 2^n in two factors, so that denormals and overflow come out right. */
 WD_ANYWHERE float exp_f32(float x)
 {
-    float held = clamp_f32(x, 105.0f);                     /* where it overflows or is 0 anyway */
-    float shifted = held * 0x1.715476p+0f + 0x1.8p23f;     /* n in the low bits of the mantissa */
+    float held = clamp_f32(x, 105.0f);                 /* beyond it the result overflows or is 0 */
+    float shifted = held * 0x1.715476p+0f + 0x1.8p23f; /* n in the low bits of the mantissa */
     float n = shifted - 0x1.8p23f;
     /* ln 2 in two parts; the product with the first, of 14 bits, is exact */
     float r = held - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
@@ -52,8 +51,8 @@ WD_ANYWHERE float tanh_f32(float x)
     return float_of(bits_of(t) | (bits_of(x) & 0x80000000u));
 }
 
-/* gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): in this form
- * nothing cancels where x is negative. */
+/* gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3). The last
+ * form has no cancellation for negative x. */
 static const float gelu_2c = 1.5957691216057308f, gelu_k = 0.044715f;
 
 WD_ANYWHERE float gelu_f32(float x)
@@ -62,9 +61,13 @@ WD_ANYWHERE float gelu_f32(float x)
     return x / (1.0f + exp_f32(-u2));
 }
 
-WD_ANYWHERE float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
+WD_ANYWHERE float silu_f32(float x)
+{
+    return x / (1.0f + exp_f32(-x));
+}
 
-/* Derivatives. Where the sigmoid s is 0 or 1 the second term is 0, and stays so since x is held. */
+/* Derivatives. If the sigmoid s is 0 or 1, the second term is 0, also for large x, since x is
+ * clamped. */
 WD_ANYWHERE float gelu_slope_f32(float x)
 {
     float s = 1.0f / (1.0f + exp_f32(-gelu_2c * (x + gelu_k * (x * x * x))));

@@ -12,15 +12,21 @@ static const struct {
 #undef X
 };
 
-const char *wd_op_name(wd_op op) { return ops[op].name; }
-size_t wd_op_args_bytes(wd_op op) { return ops[op].args_bytes; }
+const char *wd_op_name(wd_op op)
+{
+    return ops[op].name;
+}
+size_t wd_op_args_bytes(wd_op op)
+{
+    return ops[op].args_bytes;
+}
 
 static double matmul_flops(const wd_matmul_args *a)
 {
     return 2 * (double)a->batch * (double)a->m * (double)a->n * (double)a->k;
 }
 
-/* Of `products` products of the size that q kT has. */
+/* FLOPs of `products` products of the size of q kT. */
 static double attention_flops(int64_t samples, int64_t heads, int64_t head_dim, int64_t q_tokens,
                               int64_t kv_tokens, int products)
 {
@@ -28,7 +34,7 @@ static double attention_flops(int64_t samples, int64_t heads, int64_t head_dim, 
            (double)kv_tokens;
 }
 
-/* Of the direct form, whichever a device takes. */
+/* FLOPs of direct convolution, whichever algorithm a device uses. */
 static double conv_flops(const wd_conv_args *a)
 {
     double out = (double)a->samples * (double)(a->out[0] * a->out[1] * a->out[2]) * (double)a->co;

@@ -1,10 +1,10 @@
-/* The operations that devices have: one argument struct and one launch function each.
+/* The operations of devices. Each has an argument struct and a launch function.
  *
  * Conventions
  *   R rows, D width, B samples, L image tokens, S text tokens, N heads, K head dimension.
  *   Pointers are device memory. "any" = F32 or BF16, as the dtype field beside it says; sums are
  *   taken in fp32 whatever the storage. Strides are in elements. A written value is rounded once,
- *   to nearest even, unless the comment says where else the reference rounds.
+ *   to nearest even, unless the comment names other roundings of the reference.
  *   Every output says = (written) or += (added to). Outputs may be the same memory as an input of
  *   the same shape and dtype where "in place" is said, else they must not overlap.
  *   Bits: a result depends neither on the number of threads, nor, for a row or sample, on which
@@ -79,27 +79,27 @@ typedef struct wd_matmul_args {
 /* o = softmax(scale q kT + bias + mask) v, per sample and head.
  * q, o: [B, L, N, K]; k, v: [B, S, N, K]; from token to token *_stride elements (at least N K).
  * kv_samples is B, or 1 where all samples share one k and v.
- * The last key and value may stand for many equal ones, which weigh as one whose scaled score is
- * larger by the log of how many they are: n exp(s) = exp(s + log n). kv_tokens counts it once. */
+ * The last key and value may represent n equal ones, which weigh as one whose scaled score is
+ * larger by log n: n exp(s) = exp(s + log n). kv_tokens counts it once. */
 typedef struct wd_attention_args {
-    void *o;           /* = type */
-    float *lse;        /* = [B, N, L] log of the sum of exponentials, or NULL */
+    void *o;               /* = type */
+    float *lse;            /* = [B, N, L] log of the sum of exponentials, or NULL */
     const void *q, *k, *v; /* type */
-    const float *bias; /* [N, L, S] added to the scaled scores, or NULL */
-    const float *mask; /* [B, S] added to the scaled scores, or NULL */
+    const float *bias;     /* [N, L, S] added to the scaled scores, or NULL */
+    const float *mask;     /* [B, S] added to the scaled scores, or NULL */
     wd_dtype type;
     int64_t samples, kv_samples, heads, head_dim, q_tokens, kv_tokens;
-    int64_t last_key_repeat; /* how many the last key stands for; 0: one, too */
+    int64_t last_key_repeat; /* how many keys the last one represents; 0 means 1 */
     int64_t q_stride, kv_stride, o_stride;
     float scale;
 } wd_attention_args;
 
 /* Gradients of the above without bias and mask; kv_samples == samples. dq, dk, dv are laid out as
- * q, k, v; dk and dv of a last key that stands for many are the sums over these. */
+ * q, k, v; dk and dv of a last key that represents many are the sums over these. */
 typedef struct wd_attention_backward_args {
-    void *dq, *dk, *dv;                 /* = type */
-    const void *d_o, *q, *k, *v, *o;    /* type; d_o laid out as o */
-    const float *lse;                   /* [B, N, L] of the forward pass */
+    void *dq, *dk, *dv;              /* = type */
+    const void *d_o, *q, *k, *v, *o; /* type; d_o laid out as o */
+    const float *lse;                /* [B, N, L] of the forward pass */
     wd_dtype type;
     int64_t samples, heads, head_dim, q_tokens, kv_tokens;
     int64_t last_key_repeat;               /* as in the forward pass */
@@ -109,12 +109,12 @@ typedef struct wd_attention_backward_args {
 
 /* Convolution over frames, channels last: x [B, FI, HI, WI, CI] -> y [B, FO, HO, WO, CO].
  * Zero padding before and after per axis; x is read as if it were padded. Taps [tap0, tap1) of the
- * kernel's time axis take part (all: 0, kt): with one causal frame only the last one does. */
+ * kernel's time axis are computed (all: 0, kt); with one causal frame this is only the last one. */
 typedef struct wd_conv_args {
-    void *y;            /* = type */
-    const void *x;      /* type */
-    const void *w;      /* [CO, CI, kt, kh, kw] w_type, as PyTorch stores it (2-D: kt = 1) */
-    const void *bias;   /* [CO] w_type, or NULL */
+    void *y;          /* = type */
+    const void *x;    /* type */
+    const void *w;    /* [CO, CI, kt, kh, kw] w_type, as PyTorch stores it (2-D: kt = 1) */
+    const void *bias; /* [CO] w_type, or NULL */
     wd_dtype type, w_type;
     int64_t samples, in[3], out[3], ci, co; /* in, out: frames, height, width */
     int64_t kernel[3], stride[3], pad_before[3], pad_after[3];
@@ -136,8 +136,8 @@ typedef struct wd_layernorm_args {
 
 typedef struct wd_layernorm_backward_args {
     void *dx;               /* [R, D] type, += */
-    float *dscale, *dshift; /* as scale and shift: = per sample (sample_stride > 0), or
-                             * += over all rows (sample_stride 0); NULL: not wanted */
+    float *dscale, *dshift; /* as scale and shift: = per sample (sample_stride > 0), or += over all
+                               rows (sample_stride 0); NULL: not computed */
     const void *dy, *x;     /* [R, D] type */
     const float *scale;     /* as in the forward pass */
     wd_dtype type;
@@ -145,15 +145,15 @@ typedef struct wd_layernorm_backward_args {
     float eps, scale_one;
 } wd_layernorm_backward_args;
 
-/* y = x rsqrt(mean(x^2) + eps) w over the whole width, then rotated (RoPE) where cos is given:
- * with interleaved pairs (2j, 2j+1) in each head of head_dim, token r mod tokens.
- * round_first (UMT5): x rsqrt(..) is rounded to `type` before it is multiplied by w.
- * Without round_first all is fp32 until the norm's result, rounded to `type`; then RoPE in fp32,
- * rounded again (diffusers: two modules). */
+/* y = x rsqrt(mean(x^2) + eps) w over the whole width, then rotated (RoPE) if cos is not NULL, with
+ * interleaved pairs (2j, 2j+1) in each head of head_dim, token r mod tokens. round_first (UMT5): x
+ * rsqrt(..) is rounded to `type` before it is multiplied by w. Without round_first all is fp32
+ * until the norm's result, rounded to `type`; then RoPE in fp32, rounded again (diffusers: two
+ * modules). */
 typedef struct wd_rmsnorm_args {
-    void *y;               /* [R, D] type, =; in place */
-    const void *x;         /* [R, D] type */
-    const void *w;         /* [D] w_type */
+    void *y;                /* [R, D] type, =; in place */
+    const void *x;          /* [R, D] type */
+    const void *w;          /* [D] w_type */
     const float *cos, *sin; /* [tokens, head_dim / 2], or NULL: no rotation */
     wd_dtype type, w_type;
     int64_t rows, width, head_dim, tokens;
@@ -162,7 +162,7 @@ typedef struct wd_rmsnorm_args {
     bool round_first;
 } wd_rmsnorm_args;
 
-/* Of the form without round_first. */
+/* Gradients of rmsnorm without round_first. */
 typedef struct wd_rmsnorm_backward_args {
     void *dx;               /* [R, D] type, =; in place with dy */
     float *dw;              /* [D], += */
@@ -196,9 +196,9 @@ typedef struct wd_residual_args {
 } wd_residual_args;
 
 typedef struct wd_residual_backward_args {
-    void *dbranch;            /* [R, D] type, = dy gate; in place with branch */
-    float *dgate;             /* [D] per sample, = sum over its rows of dy branch */
-    const void *dy, *branch;  /* [R, D] type */
+    void *dbranch;           /* [R, D] type, = dy gate; in place with branch */
+    float *dgate;            /* [D] per sample, = sum over its rows of dy branch */
+    const void *dy, *branch; /* [R, D] type */
     const float *gate;
     wd_dtype type;
     int64_t rows, width, rows_per_sample, sample_stride;
@@ -260,8 +260,8 @@ typedef struct wd_timestep_embed_args {
 /* to[sum i_d to_stride_d] = alpha from[sum i_d from_stride_d] + beta to[..], for all indices
  * i_d < dim_d, d < ndim <= 6. Permutes, patchifies, slices, repeats (from_stride 0), averages. */
 typedef struct wd_strided_copy_args {
-    void *to;         /* to_type */
-    const void *from; /* from_type */
+    void *to;                    /* to_type */
+    const void *from;            /* from_type */
     wd_dtype to_type, from_type; /* any */
     int ndim;
     int64_t dim[6], to_stride[6], from_stride[6];
@@ -307,8 +307,8 @@ typedef struct wd_combine_args {
 /* Classifier-free guidance: v = u + scale (c - u), each operation rounded to type (diffusers).
  * scale per sample: [B], or one for all with samples 1. */
 typedef struct wd_guidance_args {
-    float *v;          /* [B, D], =, fp32 */
-    const void *c, *u; /* [B, D] type: conditional and unconditional velocity; u NULL: v = c */
+    float *v;           /* [B, D], =, fp32 */
+    const void *c, *u;  /* [B, D] type: conditional and unconditional velocity; u NULL: v = c */
     const float *scale; /* [B] */
     wd_dtype type;
     int64_t samples, width;
@@ -325,7 +325,7 @@ typedef struct wd_step_samples_args {
 /* loss[b] = mean over D of (y - target)^2 per sample; dy = 2 factor (y - target) / D. */
 typedef struct wd_mse_args {
     float *loss;         /* [B], = */
-    void *dy;            /* [B, D] type, =; NULL: not wanted */
+    void *dy;            /* [B, D] type, =; NULL: not computed */
     const void *y;       /* [B, D] type */
     const float *target; /* [B, D] */
     wd_dtype type;
@@ -333,7 +333,8 @@ typedef struct wd_mse_args {
     float factor; /* 1 / (samples of the whole optimiser step) */
 } wd_mse_args;
 
-/* Elements that are summed together before their sums are: the same for any number of threads. */
+/* Elements of a chunk. Sums are taken within chunks, then over chunks, for any number of threads.
+ */
 enum { WD_SUM_CHUNK = 32768 };
 
 /* sum[0] = sum of x^2, chunk by chunk. */
@@ -343,7 +344,8 @@ typedef struct wd_sum_squares_args {
     int64_t count;
 } wd_sum_squares_args;
 
-/* sums[i] = sum of x^2 in chunk i: what sum_squares adds up in order, for who adds up further. */
+/* sums[i] = sum of x^2 in chunk i. sum_squares adds these in order; a caller can add chunks of
+ * several arrays. */
 typedef struct wd_sum_squares_chunks_args {
     double *sums; /* [chunks of count], = */
     const float *x;
@@ -351,11 +353,11 @@ typedef struct wd_sum_squares_chunks_args {
 } wd_sum_squares_chunks_args;
 
 /* norm[0] = sqrt(sum[0]); factor[0] = min(1, norm_max / (norm + 1e-6)) (torch clip_grad_norm_),
- * 1 where norm_max is 0. A norm that is not finite gives factor 0: such a step is dropped, and
- * changes nothing. steps[0] counts those that are taken. */
+ * 1 if norm_max is 0. A norm that is not finite gives factor 0: the step is dropped, and changes
+ * nothing. steps[0] counts the steps that are taken. */
 typedef struct wd_clip_factor_args {
     float *norm, *factor; /* [1], = */
-    int64_t *steps;       /* [1], += 1, or 0 where the step is dropped */
+    int64_t *steps;       /* [1], += 1, or += 0 if the step is dropped */
     const float *sum;     /* [1] */
     float norm_max;
 } wd_clip_factor_args;
@@ -372,8 +374,8 @@ typedef struct wd_adamw_args {
     const float *grad;   /* [count] */
     const float *factor; /* [1] */
     const int64_t *step; /* [1]: t, from 1 */
-    const float *lr;     /* [1]: all that changes from step to step is read when the launch runs, so
-                          * that what a step launches is the same every time */
+    const float *lr; /* [1]: values that change between steps are read when the launch runs, so that
+                        every step launches the same operations */
     wd_dtype copy_type;
     int64_t count;
     float beta1, beta2, eps, decay, ema_decay;

@@ -1,4 +1,4 @@
-/* Peers: dispatch to the kind of device, and those of plans. See dev/peers.h. */
+/* Peers: dispatch to the kind of device, and peers of plans. See dev/peers.h. */
 #include "dev/peers.h"
 
 #include "core/memory.h"
@@ -47,7 +47,7 @@ void wd_peers_close(wd_peers *peers)
     if (peers) peers->kind->close(peers);
 }
 
-/* ---- of plans ---- */
+/* ---- peers of plans ---- */
 
 static void dry_close(wd_peers *peers)
 {

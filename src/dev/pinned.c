@@ -1,8 +1,8 @@
-/* Host memory that copies of queues may name: see dev/device.h.
+/* Pinned host memory, which copies of queues may use: see dev/device.h.
  *
- * One list of all such ranges of the process: memory that is pinned for one GPU is pinned for all,
- * so a range is good for all devices of a kind. What a range takes in the books of core/memory.h is
- * the same whichever device it is for, so that a dry run counts what the real one takes. */
+ * There is one list of all ranges of the process: memory that is pinned for one GPU is pinned for
+ * all, so a range is valid for all devices of a kind. A range counts the same bytes in
+ * core/memory.h for every device, so that a dry run counts as much as the real one. */
 #include "core/memory.h"
 #include "core/require.h"
 #include "dev/device_impl.h"
@@ -26,7 +26,7 @@ static void add(range *new, wd_device *device, void *address, size_t bytes)
     pthread_mutex_unlock(&list_lock);
 }
 
-/* Takes the device's range that begins at the address out of the list. */
+/* Removes the device's range that begins at the address from the list. */
 static range *take(const wd_device *device, const void *address)
 {
     pthread_mutex_lock(&list_lock);

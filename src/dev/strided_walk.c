@@ -6,7 +6,7 @@ static int64_t magnitude(int64_t v)
     return v < 0 ? -v : v;
 }
 
-/* Sorts the dimensions that write apart by the stride with which they write, the widest first. */
+/* Sorts dimensions by the stride with which they write, the widest first. */
 static void sort_by_stride(wd_stride *d, int count)
 {
     for (int i = 1; i < count; i++)

@@ -1,9 +1,8 @@
 /* A strided copy (dev/ops.h) as nested loops over index vectors: `outer` dimensions, then those
- * that add up on the same output elements (`repeat`, to-stride 0) in their order, then `inner`, one
- * run of elements. Dimensions of one element are gone, and neighbours that walk on alike are one.
- * Outer and inner ones are sorted by the stride with which they write, the widest first. C, C++ and
- * CUDA.
- */
+ * that add to the same output elements (`repeat`, to-stride 0) in their order, then `inner`, one
+ * run of elements. Dimensions of one element are removed, and neighbours with matching strides are
+ * merged. Outer and inner dimensions are sorted by the stride with which they write, the widest
+ * first. C, C++ and CUDA. */
 #ifndef WD_DEV_STRIDED_WALK_H
 #define WD_DEV_STRIDED_WALK_H
 

@@ -1,5 +1,5 @@
-/* The order in which sums are taken, the same on every device: the kernels of dev/cpu/isa and those
- * of dev/cuda/kernels give the same bits for that. C, C++ and CUDA.
+/* The order of sums, which is the same on every device, so that the kernels of dev/cpu/isa and of
+ * dev/cuda/kernels give the same bits. C, C++ and CUDA.
  *
  * A row is summed in LANES partial sums: lane i takes the elements i, i + LANES, ... in turn; then
  * the lanes are added in pairs that are 16, 8, 4, 2 and 1 apart. Long arrays are summed in runs,
@@ -17,8 +17,8 @@ enum {
     LANES = 32,      /* partial sums of a row or run */
     SUM_RUN = 1024,  /* elements of a run */
     CHUNK_ROWS = 32, /* rows of a group */
-    ROW_MAX = 8192   /* the widest row that is summed so: on a processor wider ones take the plain C
-                      * version, which sums in double */
+    ROW_MAX = 8192   /* the widest row that is summed so: on a processor wider rows use the plain C
+                        version, which sums in double */
 };
 
 /* Chunks of an array. */

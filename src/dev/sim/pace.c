@@ -5,8 +5,7 @@
 #include <math.h>
 #include <time.h>
 
-/* What the machine may be late by, when it is busy with other things, without slowing down what it
- * simulates. */
+/* How late a busy machine may be without slowing down the simulation. */
 static const double LATE_MAX_S = 5e-3;
 
 double (*wd_sim_clock_s)(void) = wd_clock_s;

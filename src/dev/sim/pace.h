@@ -1,8 +1,8 @@
 /* Time on simulated devices. Private to src/dev/sim.
  *
- * Times are seconds of the monotonic clock. What takes time is first computed with (when did this
- * begin, when is it over), then slept for; so a sleep that lasts too long is not added up: the next
- * piece of work counts from when the last one was over, not from when somebody noticed. */
+ * Times are seconds of the monotonic clock. Begin and end of each piece of work are computed, and
+ * then the thread sleeps until the end. Sleeps that last too long do not add up, because the next
+ * piece of work begins at the computed end of the last one, and not when the sleep returned. */
 #ifndef WD_DEV_SIM_PACE_H
 #define WD_DEV_SIM_PACE_H
 
@@ -10,24 +10,25 @@
 
 #include "core/clock.h"
 
-/* What time it is: wd_clock_s, or a test's own. Where that is long past nothing sleeps, so that all
- * takes what is computed, whatever else the machine does. */
+/* The clock: wd_clock_s, or that of a test. If a test's clock is far in the past nothing sleeps, so
+ * that all times are the computed ones, however busy the machine is. */
 extern double (*wd_sim_clock_s)(void);
 
-/* When work begins that could begin at `ready_s`: then, if that was a moment ago, else now. */
+/* The time at which work begins that could begin at `ready_s`: ready_s, if that was a moment ago,
+ * else now. */
 double wd_sim_begin_s(double ready_s);
 
-/* What was begun is over then. */
+/* Sleeps until the work is over. */
 void wd_sim_sleep_until(double over_s);
 
-/* Something that gets through so many units per second, whoever uses it: a link, a processor. */
+/* A shared resource with a rate in units per second: a link, or a processor. */
 typedef struct wd_sim_pace {
     pthread_mutex_t lock;
-    double per_s;  /* 0: any number */
-    double free_s; /* when it has done what it was given */
+    double per_s;  /* 0: not limited */
+    double free_s; /* when it has finished all its work */
 } wd_sim_pace;
 
-/* Gives it `units` of work at `from_s`; returns when it is done with them. */
+/* Adds `units` of work at `from_s`; returns the time at which they are done. */
 double wd_sim_pace_take(wd_sim_pace *pace, double from_s, double units);
 
 #endif

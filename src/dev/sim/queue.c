@@ -1,12 +1,11 @@
 /* A queue of a simulated device: a ring of commands, and a thread that runs them in order.
  *
- * A launch copies its arguments into the ring and returns; where the ring is full, it waits for the
- * oldest command, which never waits for anything that was submitted later. The worker runs a kernel
- * for real, alone on its core, or copies for real, and then sleeps until the device that it stands
- * for would be done: kernels of all queues share the device's processor, copies between pools or
- * with host memory share the links on their way. Both go piece by piece, so that those which share
- * a processor or a link come forward together, and small ones pass.
- */
+ * A launch copies its arguments into the ring and returns; if the ring is full, it waits for the
+ * oldest command, which never waits for later commands. The worker runs the kernel or the copy, and
+ * then sleeps until the simulated device would be done. Kernels of all queues share the device's
+ * processor; copies between pools or with host memory share the links between them. Both are
+ * divided into pieces, so that those which share a processor or a link advance together, and small
+ * ones are not delayed by large ones. */
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +26,7 @@ typedef struct copy_command {
     char *to;
     const char *from;
     size_t bytes;
-    wd_sim_pace *link[LINKS]; /* on the way; NULL: none */
+    wd_sim_pace *link[LINKS]; /* the links that the copy uses; NULL: none */
 } copy_command;
 
 typedef struct command {
@@ -48,13 +47,16 @@ typedef struct sim_queue {
     wd_queue base;
     wd_sim_line *line; /* held */
     pthread_t worker;
-    command ring[RING]; /* command n at (n - 1) % RING: the worker's from when it is submitted until
-                         * it is done */
+    command ring[RING]; /* command n at (n - 1) % RING; the worker owns it from submission until it
+                           is done */
 } sim_queue;
 
-static wd_sim_device *device_of(const sim_queue *q) { return (wd_sim_device *)q->base.device; }
+static wd_sim_device *device_of(const sim_queue *q)
+{
+    return (wd_sim_device *)q->base.device;
+}
 
-/* ---- what the worker does: from when it could begin to when it is over ---- */
+/* ---- the worker: functions take the time at which work could begin, and return its end ---- */
 
 static double run_launch(sim_queue *q, const command *c, double from_s)
 {
@@ -72,7 +74,7 @@ static double run_launch(sim_queue *q, const command *c, double from_s)
     return fmax(over_s, from_s + worked_s);
 }
 
-/* Bytes of a copy that go in one piece. */
+/* The bytes of a piece of a copy. */
 static size_t piece_bytes(const copy_command *c)
 {
     double bytes = PIECE_MAX;
@@ -146,9 +148,9 @@ static void *work(void *context)
     return NULL;
 }
 
-/* ---- what callers do ---- */
+/* ---- functions for callers ---- */
 
-/* The next command's place in the ring, to be filled; the line is locked until submit. */
+/* Returns the next command of the ring for filling; the line is locked until submit. */
 static command *begin(sim_queue *q)
 {
     wd_sim_line *line = q->line;
@@ -194,7 +196,10 @@ void wd_sim_queue_wait(wd_queue *queue)
     wd_sim_line_wait(line, wd_sim_line_submitted(line));
 }
 
-wd_sim_line *wd_sim_queue_line(wd_queue *queue) { return ((sim_queue *)queue)->line; }
+wd_sim_line *wd_sim_queue_line(wd_queue *queue)
+{
+    return ((sim_queue *)queue)->line;
+}
 
 void wd_sim_queue_wait_for(wd_queue *queue, wd_sim_line *other, int64_t count)
 {

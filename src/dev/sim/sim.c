@@ -1,10 +1,9 @@
-/* Simulated devices: what a machine with several GPUs does, on one that has none.
+/* Simulated devices: the behaviour of a machine with several GPUs on a machine without any.
  *
- * A device has a pool of its own in host memory, up to its budget to the byte; queues with a thread
- * each, so that everything that names a queue returns before it is done; a link that everything
- * copied to or from it goes through, and a processor, each as fast as asked for. It computes with
- * the cpu device's kernels on one thread each, so its results are the cpu device's, bit for bit.
- */
+ * A device has a pool in host memory with a budget to the byte; queues with a thread each, so that
+ * calls return before their work is done; a link for all copies to or from it, and a processor,
+ * each with the given speed. It computes with the cpu device's kernels on one thread each, so its
+ * results have the bits of the cpu device. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -118,7 +117,8 @@ static void sim_event_record(wd_event *event, wd_queue *queue)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* What the event stands for now; its line is held for the caller, NULL: nothing to wait for. */
+/* The line and the count of the event's latest record; the caller gets a reference to the line.
+ * NULL: nothing to wait for. */
 static wd_sim_line *look(sim_event *e, int64_t *count)
 {
     pthread_mutex_lock(&e->lock);
@@ -148,7 +148,8 @@ static bool sim_event_is_done(wd_event *event)
 static void sim_event_wait_on(wd_queue *queue, wd_event *event)
 {
     int64_t count;
-    if (queue->device->kind != event->device->kind) { /* that queue runs its work at once */
+    if (queue->device->kind !=
+        event->device->kind) { /* a queue of a device that runs its work at once */
         sim_event_wait(event);
         return;
     }
@@ -181,7 +182,7 @@ static const wd_device_kind sim_kind = {
     .owns = sim_owns,
 };
 
-/* "24 GiB", or the bytes where it is no such number. */
+/* Writes "24 GiB", or the bytes if they are no whole number of GiB. */
 static const char *bytes_text(char *out, size_t out_bytes, size_t bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -213,8 +214,7 @@ wd_status wd_device_open_sim(wd_device **out, const wd_sim_options *options, wd_
     sim->processor.per_s = options->flops_per_s;
     pthread_mutex_init(&sim->link.lock, NULL);
     pthread_mutex_init(&sim->processor.lock, NULL);
-    if (sim->link.per_s > 0)
-        snprintf(link, sizeof link, ", link %.4g GB/s", sim->link.per_s / 1e9);
+    if (sim->link.per_s > 0) snprintf(link, sizeof link, ", link %.4g GB/s", sim->link.per_s / 1e9);
     if (sim->processor.per_s > 0)
         snprintf(processor, sizeof processor, ", %.4g GFLOP/s", sim->processor.per_s / 1e9);
     snprintf(sim->base.name, sizeof sim->base.name, "sim:%d (%s%s%s)", options->number,

@@ -1,7 +1,7 @@
-/* A simulated device from inside. Private to src/dev/sim.
+/* The structs and functions of simulated devices. Private to src/dev/sim.
  *
- * sim.c: device, pool, events; queue.c: a queue and its worker; line.c: how far a queue has come;
- * pace.c: what takes how long. */
+ * sim.c: device, pool, events; queue.c: a queue and its worker; line.c: the progress of a queue;
+ * pace.c: the time that work takes. */
 #ifndef WD_DEV_SIM_SIM_H
 #define WD_DEV_SIM_SIM_H
 
@@ -15,19 +15,19 @@ typedef struct wd_sim_device {
     wd_sim_pace link, processor; /* bytes, FLOPs */
     int64_t failing_launch;      /* from 1; 0: none */
     _Atomic int64_t launches;    /* so far, of all queues */
-    _Atomic(int) failed_op;      /* that it failed at; WD_OP_COUNT: none */
-    struct wd_sim_device *next;  /* of those that are open in this process */
+    _Atomic(int) failed_op;      /* the operation that failed; WD_OP_COUNT: none */
+    struct wd_sim_device *next;  /* in the list of all open devices of this process */
 } wd_sim_device;
 
-/* The device whose pool the address lies in, of all that are open; NULL: it is host memory. */
+/* The open device whose pool has the address; NULL: it is host memory. */
 wd_sim_device *wd_sim_owner(const void *address);
 
-/* Whether it has failed: then its queues pass over their work. */
+/* Whether the device has failed; its queues then skip their work. */
 bool wd_sim_has_failed(const wd_sim_device *device);
 
-/* queue.c: these functions of the kind. */
+/* queue.c: the queue functions of this kind of device. */
 wd_status wd_sim_queue_open(wd_queue **out, wd_device *device, wd_err *err);
-size_t wd_sim_queue_bytes(void); /* of its struct; beside it there is the line */
+size_t wd_sim_queue_bytes(void); /* of the queue's struct without the line */
 void wd_sim_queue_close(wd_queue *queue);
 void wd_sim_queue_copy(wd_queue *queue, void *to, const void *from, size_t bytes);
 void wd_sim_queue_launch(wd_queue *queue, wd_op op, const void *args);
@@ -35,8 +35,8 @@ void wd_sim_queue_wait(wd_queue *queue);
 
 wd_sim_line *wd_sim_queue_line(wd_queue *queue);
 
-/* Later work of the queue waits until the first `count` of `other` are done. Takes over the
- * caller's hold on it. */
+/* Makes later work of the queue wait until the first `count` pieces of `other` are done. Takes over
+ * the caller's reference to it. */
 void wd_sim_queue_wait_for(wd_queue *queue, wd_sim_line *other, int64_t count);
 
 #endif

@@ -1,9 +1,9 @@
 /* Tests of simulated devices: the budget, the order of asynchronous work, and how long it takes.
  *
- * How long work takes is computed, and slept for: a clock of the test's own shows the former to the
- * digit, and that it is really slept for is bounded from below, for a busy machine makes it longer.
- * What must run at the same time is told by who came first, with a factor of three between the two.
- */
+ * Times of work are computed, and then slept for. With a clock of its own the test compares
+ * computed times exactly. Real times are only bounded from below, since a busy machine makes them
+ * longer. Whether two pieces of work run at the same time is seen from which one ends first, with a
+ * factor of three between their times. */
 #include "testing.h"
 
 #include "dev/ops.h"
@@ -61,12 +61,19 @@ static void fill(wd_queue *queue, float *x, float value)
     wd_op_fill(queue, &(wd_fill_args){.to = x, .type = WD_F32, .count = 1, .value = value});
 }
 
-/* `times` products of PRODUCT_FLOPS each, of what is in x [3, SIZE, SIZE]. */
+/* Launches `times` products of PRODUCT_FLOPS each of the matrices in x [3, SIZE, SIZE]. */
 static void multiply(wd_queue *queue, float *x, int times)
 {
-    const wd_matmul_args args = {.c = x + 2 * SIZE * SIZE, .a = x, .b = x + SIZE * SIZE,
-                                 .m = SIZE, .n = SIZE, .k = SIZE,
-                                 .lda = SIZE, .ldb = SIZE, .ldc = SIZE, .batch = 1};
+    const wd_matmul_args args = {.c = x + 2 * SIZE * SIZE,
+                                 .a = x,
+                                 .b = x + SIZE * SIZE,
+                                 .m = SIZE,
+                                 .n = SIZE,
+                                 .k = SIZE,
+                                 .lda = SIZE,
+                                 .ldb = SIZE,
+                                 .ldc = SIZE,
+                                 .batch = 1};
     for (int i = 0; i < times; i++) wd_op_matmul(queue, &args);
 }
 
@@ -83,9 +90,9 @@ static void budget_holds_to_the_byte(void **state)
     assert_int_equal(wd_device_bytes_max(device), 10000);
     assert_false(wd_device_traits(device)->reads_host);
     void *a = alloc(device, 6000);
-    wd_test_refused(wd_device_alloc(&none, device, 4001, "gradients", &err), &err,
-                    WD_OUT_OF_MEMORY, "gradients: sim:3 (10000 B): 4001 bytes asked for, 4000 "
-                                      "free: 6000 of 10000 are allocated");
+    wd_test_refused(wd_device_alloc(&none, device, 4001, "gradients", &err), &err, WD_OUT_OF_MEMORY,
+                    "gradients: sim:3 (10000 B): 4001 bytes asked for, 4000 "
+                    "free: 6000 of 10000 are allocated");
     assert_null(none);
     void *b = alloc(device, 4000), *empty = alloc(device, 0), *c = alloc(other, 10000);
     wd_test_refused(wd_device_alloc(&none, device, 1, "x", &err), &err, WD_OUT_OF_MEMORY, "0 free");
@@ -116,7 +123,8 @@ static void names_say_what_they_are(void **state)
 
 /* ---- order ---- */
 
-/* Launches see the arguments as they were, and are done in order, however many are under way. */
+/* Launches use the arguments at the time of the call, and are done in order, however many are
+ * queued. */
 static void launches_are_queued(void **state)
 {
     (void)state;
@@ -178,7 +186,7 @@ static void events_order_queues_and_devices(void **state)
     }
 }
 
-/* From the third launch on it computes nothing, says so, and nobody waits for it in vain. */
+/* From the third launch on the device computes nothing, reports it, and waits for it return. */
 static void a_failed_device_says_so(void **state)
 {
     (void)state;
@@ -213,7 +221,7 @@ static void a_failed_device_says_so(void **state)
     wd_device_close(device);
 }
 
-/* The cpu device's work is done at once: it waits there and then. */
+/* A queue of the cpu device waits for an event at once. */
 static void the_processor_waits_too(void **state)
 {
     (void)state;
@@ -265,7 +273,7 @@ static void events_outlive_their_queue(void **state)
     wd_device_close(device);
 }
 
-/* ---- what runs at the same time ---- */
+/* ---- overlap ---- */
 
 /* Whether a kernel of kernel_s on queue A is done when a copy of copy_s on queue B is. */
 static bool kernel_is_first(double kernel_s, double copy_s)
@@ -294,7 +302,7 @@ static bool kernel_is_first(double kernel_s, double copy_s)
     return first;
 }
 
-/* Whether that is so at least once: a machine may stand still in between. */
+/* Whether that is so in one of several attempts, since a machine may stop in between. */
 static bool may_be_first(double kernel_s, double copy_s, bool first)
 {
     for (int i = 0; i < TRIES; i++)
@@ -302,7 +310,7 @@ static bool may_be_first(double kernel_s, double copy_s, bool first)
     return false;
 }
 
-/* Were they done one after the other, whichever is first, one of the two would never be. */
+/* If they ran one after the other, in either order, one of the two would never be first. */
 static void copies_overlap_kernels(void **state)
 {
     (void)state;
@@ -310,21 +318,21 @@ static void copies_overlap_kernels(void **state)
     assert_true(may_be_first(0.2, 0.6, true));
 }
 
-/* ---- how long it takes ---- */
+/* ---- times ---- */
 
 enum { QUEUES = 2 };
 
-/* What a timed piece of work has: two devices, two queues on each, memory. */
-typedef struct site {
+/* The set-up of timed work: two devices, two queues on each, memory. */
+typedef struct fixture {
     wd_device *device[2];
     wd_queue *queue[2][QUEUES];
     float *x[2][QUEUES];
     char *block[2][QUEUES], *host[QUEUES];
-} site;
+} fixture;
 
 enum { BLOCK = 4000000 };
 
-static void build(site *s, double link0, double link1, double flops)
+static void build(fixture *s, double link0, double link1, double flops)
 {
     for (int d = 0; d < 2; d++) {
         s->device[d] = open_device(d, 1 << 28, d ? link1 : link0, flops);
@@ -337,13 +345,13 @@ static void build(site *s, double link0, double link1, double flops)
     for (int q = 0; q < QUEUES; q++) s->host[q] = pinned(s->device[0], BLOCK);
 }
 
-static void wait_all(site *s)
+static void wait_all(fixture *s)
 {
     for (int d = 0; d < 2; d++)
         for (int q = 0; q < QUEUES; q++) wd_queue_wait(s->queue[d][q]);
 }
 
-static void tear_down(site *s)
+static void tear_down(fixture *s)
 {
     for (int q = 0; q < QUEUES; q++) wd_host_free(s->device[0], s->host[q]);
     for (int d = 0; d < 2; d++) {
@@ -356,7 +364,7 @@ static void tear_down(site *s)
     }
 }
 
-/* The test's own clock: it moves when the test says. */
+/* The test's own clock, which moves only when the test sets it. */
 static double own_s;
 
 static double own_clock_s(void)
@@ -364,8 +372,8 @@ static double own_clock_s(void)
     return own_s;
 }
 
-/* When the last of the queues is done, by their own account. */
-static double over_s(const site *s)
+/* The computed time at which the last of the queues is done. */
+static double over_s(const fixture *s)
 {
     double last_s = 0;
     for (int d = 0; d < 2; d++)
@@ -374,8 +382,8 @@ static double over_s(const site *s)
     return last_s;
 }
 
-/* By the test's own clock. */
-static void takes(double expected_s, void (*work)(site *), site *s)
+/* Checks the computed time of work, with the test's clock. */
+static void takes(double expected_s, void (*work)(fixture *), fixture *s)
 {
     wd_sim_clock_s = own_clock_s;
     work(s);
@@ -387,8 +395,8 @@ static void takes(double expected_s, void (*work)(site *), site *s)
         fail_msg("%.6f s instead of %.6f s", took_s, expected_s);
 }
 
-/* By the world's. */
-static void lasts(double least_s, void (*work)(site *), site *s)
+/* Checks the real time of work. */
+static void lasts(double least_s, void (*work)(fixture *), fixture *s)
 {
     const double begun_s = wd_clock_s();
     work(s);
@@ -396,16 +404,22 @@ static void lasts(double least_s, void (*work)(site *), site *s)
     assert_true(wd_clock_s() - begun_s >= least_s * (1 - 1e-6));
 }
 
-static void one_kernel(site *s) { multiply(s->queue[0][0], s->x[0][0], 1); }
+static void one_kernel(fixture *s)
+{
+    multiply(s->queue[0][0], s->x[0][0], 1);
+}
 
-static void many_kernels(site *s) { multiply(s->queue[0][0], s->x[0][0], 400); }
+static void many_kernels(fixture *s)
+{
+    multiply(s->queue[0][0], s->x[0][0], 400);
+}
 
-static void kernels_of_two_queues(site *s)
+static void kernels_of_two_queues(fixture *s)
 {
     for (int q = 0; q < QUEUES; q++) multiply(s->queue[0][q], s->x[0][q], 200);
 }
 
-static void kernels_of_two_devices(site *s)
+static void kernels_of_two_devices(fixture *s)
 {
     for (int d = 0; d < 2; d++) multiply(s->queue[d][0], s->x[d][0], 400);
 }
@@ -413,7 +427,7 @@ static void kernels_of_two_devices(site *s)
 static void kernels_take_their_flops(void **state)
 {
     (void)state;
-    site s;
+    fixture s;
     own_s = 0;
     build(&s, 0, 0, PRODUCT_FLOPS / 0.5e-3);
     takes(0.5e-3, one_kernel, &s);
@@ -424,21 +438,29 @@ static void kernels_take_their_flops(void **state)
     tear_down(&s);
 }
 
-/* What one of its rows takes. */
+/* The product of one row. */
 static void multiply_row(wd_queue *queue, float *x)
 {
-    const wd_matmul_args args = {.c = x + 2 * SIZE * SIZE, .a = x, .b = x + SIZE * SIZE,
-                                 .m = 1, .n = SIZE, .k = SIZE,
-                                 .lda = SIZE, .ldb = SIZE, .ldc = SIZE, .batch = 1};
+    const wd_matmul_args args = {.c = x + 2 * SIZE * SIZE,
+                                 .a = x,
+                                 .b = x + SIZE * SIZE,
+                                 .m = 1,
+                                 .n = SIZE,
+                                 .k = SIZE,
+                                 .lda = SIZE,
+                                 .ldb = SIZE,
+                                 .ldc = SIZE,
+                                 .batch = 1};
     wd_op_matmul(queue, &args);
 }
 
-/* No work, and less of it, is done before a large kernel of another queue that came first. */
+/* Small and empty pieces of work end before a large kernel of another queue that was submitted
+ * earlier. */
 static void small_kernels_pass_large_ones(void **state)
 {
     (void)state;
     wd_err err;
-    site s;
+    fixture s;
     wd_event *large;
     bool passed = false;
     build(&s, 0, 0, PRODUCT_FLOPS / 0.5);
@@ -457,17 +479,23 @@ static void small_kernels_pass_large_ones(void **state)
     tear_down(&s);
 }
 
-static void to_device(site *s) { wd_queue_copy(s->queue[0][0], s->block[0][0], s->host[0], BLOCK); }
+static void to_device(fixture *s)
+{
+    wd_queue_copy(s->queue[0][0], s->block[0][0], s->host[0], BLOCK);
+}
 
-static void to_host(site *s) { wd_queue_copy(s->queue[0][0], s->host[0], s->block[0][0], BLOCK); }
+static void to_host(fixture *s)
+{
+    wd_queue_copy(s->queue[0][0], s->host[0], s->block[0][0], BLOCK);
+}
 
-static void both_ways(site *s)
+static void both_ways(fixture *s)
 {
     wd_queue_copy(s->queue[0][0], s->block[0][0], s->host[0], BLOCK / 2);
     wd_queue_copy(s->queue[0][1], s->host[1], s->block[0][1], BLOCK / 2);
 }
 
-static void many_copies(site *s)
+static void many_copies(fixture *s)
 {
     enum { MANY = 400 };
     for (int i = 0; i < MANY; i++)
@@ -475,19 +503,19 @@ static void many_copies(site *s)
 }
 
 /* Device 1 has half of device 0's link. */
-static void between_devices(site *s)
+static void between_devices(fixture *s)
 {
     wd_queue_copy(s->queue[0][0], s->block[1][0], s->block[0][0], BLOCK / 2);
 }
 
-/* Each alone would take as long as both do. */
-static void from_two_sides(site *s)
+/* Two copies to device 1, from another device and from the host, share its link. */
+static void from_two_sides(fixture *s)
 {
     wd_queue_copy(s->queue[0][0], s->block[1][0], s->block[0][0], BLOCK / 4);
     wd_queue_copy(s->queue[1][0], s->block[1][1], s->host[0], BLOCK / 4);
 }
 
-static void two_links(site *s)
+static void two_links(fixture *s)
 {
     wd_queue_copy(s->queue[0][0], s->block[0][0], s->host[0], BLOCK);
     wd_queue_copy(s->queue[1][0], s->block[1][0], s->host[1], BLOCK / 2);
@@ -496,7 +524,7 @@ static void two_links(site *s)
 static void copies_take_their_bytes(void **state)
 {
     (void)state;
-    site s;
+    fixture s;
     own_s = 0;
     build(&s, BLOCK / 0.2, BLOCK / 0.4, 0);
     takes(0.2, to_device, &s);
@@ -510,8 +538,8 @@ static void copies_take_their_bytes(void **state)
     tear_down(&s);
 }
 
-/* Who sleeps too long counts from when the last work was over, unless the machine is much too late.
- */
+/* After a sleep that was too long the next work begins at the computed end of the last one, unless
+ * the machine is much too late. */
 static void late_sleeps_do_not_add_up(void **state)
 {
     (void)state;
@@ -524,7 +552,7 @@ static void late_sleeps_do_not_add_up(void **state)
     wd_sim_clock_s = wd_clock_s;
 }
 
-static void within_a_pool(site *s)
+static void within_a_pool(fixture *s)
 {
     wd_queue_copy(s->queue[0][0], s->block[0][1], s->block[0][0], BLOCK);
     wd_queue_copy(s->queue[0][0], s->host[1], s->host[0], BLOCK);
@@ -533,18 +561,18 @@ static void within_a_pool(site *s)
 static void copies_within_a_pool_do_not_use_the_link(void **state)
 {
     (void)state;
-    site s;
+    fixture s;
     own_s = 0;
     build(&s, BLOCK / 100.0, 0, 0);
     takes(0, within_a_pool, &s);
     tear_down(&s);
 }
 
-/* A small copy does not wait for a large one that is under way: it ends in a tenth of its time. */
+/* A small copy does not wait for a large one that is running: it ends in a tenth of its time. */
 static void small_copies_pass_large_ones(void **state)
 {
     (void)state;
-    site s;
+    fixture s;
     double best_s = 1e9;
     build(&s, BLOCK / 0.5, 0, 0);
     for (int i = 0; i < TRIES; i++) {
