@@ -1,5 +1,5 @@
-/* Sizes of attention the large way. They are upper bounds for any instruction set: panels are
- * counted as the widest, units as floats. */
+/* Sizes of the large algorithm of attention. They are upper bounds for any instruction set: with
+ * the widest panels, and with floats as units. */
 #include "dev/cpu/attention_plan.h"
 
 #include "dev/cpu/product_plan.h"

@@ -1,6 +1,6 @@
-/* Which way attention goes, and what memory it takes, the same for every instruction set: see
- * isa/attention_small.c and isa/attention_large.c. The choice depends on the sizes of one head
- * only, never on how many samples there are. */
+/* The choice between the two algorithms of attention, and their memory, for every instruction set:
+ * see isa/attention_small.c and isa/attention_large.c. The choice depends on the sizes of one head
+ * only, and not on the number of samples. */
 #ifndef WD_DEV_CPU_ATTENTION_PLAN_H
 #define WD_DEV_CPU_ATTENTION_PLAN_H
 
@@ -11,13 +11,13 @@
 #include "dev/cpu/parallel.h"
 
 enum {
-    WD_ATTENTION_LANES_MAX = 32,     /* queries that are worked on together, small way */
-    WD_ATTENTION_SMALL_TOKENS = 128, /* the small way's limits */
+    WD_ATTENTION_LANES_MAX = 32,     /* queries that the small algorithm computes together */
+    WD_ATTENTION_SMALL_TOKENS = 128, /* limits of the small algorithm */
     WD_ATTENTION_SMALL_DIM = 128,
     WD_ATTENTION_SMALL_AREA = 4096 /* keys times padded head dimension */
 };
 
-/* Head dimension filled up to whole vectors of any instruction set. */
+/* The head dimension rounded up to whole vectors of any instruction set. */
 static inline int64_t wd_attention_padded(int64_t head_dim)
 {
     return (head_dim + 15) / 16 * 16;
@@ -30,7 +30,7 @@ static inline bool wd_attention_is_small(int64_t q_tokens, int64_t kv_tokens, in
            kv_tokens * wd_attention_padded(head_dim) <= WD_ATTENTION_SMALL_AREA;
 }
 
-/* Floats of scratch memory of one thread, small way. */
+/* Floats of scratch memory of one thread, for the small algorithm. */
 static inline size_t wd_attention_small_floats(int64_t kv_tokens, int64_t head_dim, bool backward)
 {
     int64_t width = wd_attention_padded(head_dim), lanes = WD_ATTENTION_LANES_MAX;
@@ -47,7 +47,7 @@ static inline int64_t wd_attention_parts(int64_t pairs, int64_t work)
     return parts > pairs ? pairs : parts;
 }
 
-/* The large way: blocks of queries, tiles of WD_ATTENTION_KEYS keys. */
+/* The large algorithm: blocks of queries, tiles of WD_ATTENTION_KEYS keys. */
 enum { WD_ATTENTION_KEYS = 128, WD_ATTENTION_QUERIES_BACKWARD = 128 };
 
 typedef struct wd_attention_plan {

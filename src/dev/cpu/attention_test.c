@@ -1,9 +1,9 @@
-/* Attention against plain C, its gradients against finite differences, and its bits: see
- * cpu/matrix_check.h. */
+/* Attention is compared with plain C, its gradients with finite differences, and its bits with one
+ * another: see cpu/matrix_check.h. */
 #include "dev/cpu/matrix_check.h"
 
-/* Measured up to 5e-7 (forward) and 2e-6 (gradients) of the row's largest. In bf16 both ways round
- * the output once, but the large way rounds probabilities to bf16, too. */
+/* Measured up to 5e-7 (forward) and 2e-6 (gradients) of the row's largest. In bf16 both algorithms
+ * round the output once, but the large one rounds probabilities to bf16, too. */
 static const tolerance forward_tolerance = {5e-6, 1e-6};
 static const tolerance forward_tolerance_bf16 = {6e-3, 1e-4};
 static const tolerance backward_tolerance = {2e-5, 2e-6};
@@ -14,11 +14,11 @@ typedef struct params {
     wd_dtype type;
     bool bias, mask, lse;
     float gain;     /* of the scores: large ones make a sharp softmax */
-    int64_t repeat; /* how many the last key stands for; 0: one, too */
-    bool spread;    /* and they are all there */
+    int64_t repeat; /* how many keys the last one represents; 0 means 1 */
+    bool spread;    /* all these keys exist explicitly */
 } params;
 
-/* Keys or values. Spread, the last one of each sample follows itself. */
+/* Makes keys or values. If spread, the last one of each sample is repeated. */
 static void *make_keys(world *w, const params *p, int64_t stride)
 {
     int64_t all = p->kv_tokens + p->repeat - 1;
@@ -70,7 +70,7 @@ static void make_attention(world *w, void *out, const void *context)
     }
 }
 
-/* The forward pass that the backward pass belongs to is run in plain C, so that o and lse fit. */
+/* Runs the forward pass in plain C first, so that o and lse belong to the inputs. */
 static void make_backward(world *w, void *out, const void *context)
 {
     params p = *(const params *)context;
@@ -116,8 +116,9 @@ static void check_forward(params p)
     check_matrix(WD_OP_ATTENTION, make_attention, &p, forward_tolerance_bf16);
 }
 
-/* In bf16 plain C takes do o from a rounded o: where nearly all goes to one key, dq is a difference
- * of which rounding leaves no digits. So the last key stands for no more than all others. */
+/* In bf16 plain C computes do o from a rounded o: if nearly all probability is on one key, dq is a
+ * difference that rounding destroys. So the last key represents at most as many keys as there are
+ * others. */
 static int64_t repeat_bf16(params p)
 {
     return p.repeat < p.kv_tokens ? p.repeat : p.kv_tokens;
@@ -226,9 +227,9 @@ static void sharp_softmax(void **state)
     check_matrix(WD_OP_ATTENTION, make_attention, &p, sharp_tolerance);
 }
 
-/* ---- a last key that stands for many ---- */
+/* ---- a last key that represents many ---- */
 
-/* The sum of the rows that stand for the last one takes its place. */
+/* Replaces the rows of the repeated key by their sum. */
 static void fold(array *x, const params *p, int64_t stride)
 {
     int64_t all = p->kv_tokens + p->repeat - 1;
@@ -242,7 +243,7 @@ static void fold(array *x, const params *p, int64_t stride)
     x->count = p->kv_samples * p->kv_tokens * stride;
 }
 
-/* On every executor: the same as plain C says where all the keys are there. */
+/* Every executor gives the result of plain C with explicit keys. */
 static void check_repeated(wd_op op, make_fn *make, params p, tolerance t)
 {
     wd_cpu_table table;
@@ -260,8 +261,7 @@ static void check_repeated(wd_op op, make_fn *make, params p, tolerance t)
         executor_use(&table, name, executor, 0);
         run_case(&got, &table, op, make, &p);
         for (int i = 0; i < got.arrays; i++)
-            if (got.array[i].out)
-                compare_array(&got.array[i], &expected.array[i], name, i, t);
+            if (got.array[i].out) compare_array(&got.array[i], &expected.array[i], name, i, t);
         free_world(&got);
     }
     free_world(&expected);
@@ -320,7 +320,7 @@ static void samples_do_not_depend_on_samples(void **state)
 
 /* ---- gradients ---- */
 
-/* What the gradients are of: sum of do o, in plain C. */
+/* The loss, whose gradients are tested: the sum of do o, in plain C. */
 static double loss_of(const wd_attention_args *a, const float *d_o, void *scratch)
 {
     double sum = 0;
@@ -330,7 +330,7 @@ static double loss_of(const wd_attention_args *a, const float *d_o, void *scratc
     return sum;
 }
 
-/* Moves `x` along a direction and compares the loss' slope with what the gradient says. */
+/* Moves `x` along a direction and compares the slope of the loss with the gradient. */
 static void check_slope(float *x, const float *dx, int64_t count, const wd_attention_args *a,
                         const float *d_o, void *scratch)
 {

@@ -1,9 +1,8 @@
-/* The cpu device: the pool is anonymous host memory, a queue runs its work at once in the calling
- * thread (which leads the team of OpenMP threads), so events have nothing to wait for.
+/* The cpu device. Its pool is anonymous host memory. A queue runs its work at once in the calling
+ * thread, which leads the team of OpenMP threads, so events are always done.
  *
- * Each queue has one workspace that all its launches share. The guard device is this one with its
- * pool closed between launches (guard.c).
- */
+ * Each queue has one workspace for all its launches. The guard device is this device with a pool
+ * that is inaccessible between launches (guard.c). */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,14 +18,17 @@ typedef struct cpu_device {
     int entered; /* guarded: kernels and copies running now, of all queues */
 } cpu_device;
 
-static cpu_device *device_of(const wd_queue *queue) { return (cpu_device *)queue->device; }
+static cpu_device *device_of(const wd_queue *queue)
+{
+    return (cpu_device *)queue->device;
+}
 
 /* ---- memory ---- */
 
 enum { PAGE = 4096, TOUCHED_PAGES = 1024 }; /* the last: at once by a thread */
 
-/* Pages are there once they are written to. All are at once, so that a run has its memory from its
- * first step to its last, and not as much as it has happened to use. */
+/* Writes to all pages of a block. The system allocates pages when they are first written; so a run
+ * has all its memory from its first step on. */
 static void touch_pages(int64_t begin, int64_t end, void *block)
 {
     for (int64_t i = begin; i < end; i++) ((volatile char *)block)[i * PAGE] = 0;
@@ -50,7 +52,7 @@ static void cpu_free(wd_device *device, void *block, size_t bytes)
         wd_host_block_unmap(block, bytes);
 }
 
-/* Opens a guarded pool for as long as any kernel or copy runs. */
+/* Makes a guarded pool accessible as long as any kernel or copy runs. */
 static void enter(cpu_device *cpu)
 {
     if (!cpu->guarded) return;
@@ -132,15 +134,33 @@ static wd_status cpu_event_open(wd_event **out, wd_device *device, wd_err *err)
     return wd_event_create(out, device, err);
 }
 
-static void cpu_event_close(wd_event *event) { wd_free(event); }
-static void cpu_event_record(wd_event *event, wd_queue *queue) { (void)event, (void)queue; }
-static void cpu_event_wait_on(wd_queue *queue, wd_event *event) { (void)event, (void)queue; }
-static void cpu_event_wait(wd_event *event) { (void)event; }
-static bool cpu_event_is_done(wd_event *event) { return event != NULL; }
+static void cpu_event_close(wd_event *event)
+{
+    wd_free(event);
+}
+static void cpu_event_record(wd_event *event, wd_queue *queue)
+{
+    (void)event, (void)queue;
+}
+static void cpu_event_wait_on(wd_queue *queue, wd_event *event)
+{
+    (void)event, (void)queue;
+}
+static void cpu_event_wait(wd_event *event)
+{
+    (void)event;
+}
+static bool cpu_event_is_done(wd_event *event)
+{
+    return event != NULL;
+}
 
 /* ---- open and close ---- */
 
-static void cpu_close(wd_device *device) { wd_device_discard(device); }
+static void cpu_close(wd_device *device)
+{
+    wd_device_discard(device);
+}
 
 static const wd_device_kind cpu_kind = {
     .close = cpu_close,

@@ -1,7 +1,6 @@
-/* What the kernel tests run kernels on: every instruction set of this machine, with several numbers
- * of threads. A test that is built with another header of such functions as WD_EXECUTORS tests
- * other kernels with the same cases: cuda/standin/executors.h.
- */
+/* The executors of the kernel tests: every instruction set of this machine, with several numbers of
+ * threads. A test that is built with another such header as WD_EXECUTORS tests other kernels with
+ * the same cases, as cuda/standin/executors.h does. */
 #ifndef WD_DEV_CPU_EXECUTORS_H
 #define WD_DEV_CPU_EXECUTORS_H
 
@@ -11,24 +10,30 @@
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/parallel.h"
 
-/* More threads than the machine has, too: cuts for many threads must work anywhere. oneDNN (2.6)
- * shares sums among 12 threads where it does not among 13. Light kernels take the first two. */
+/* Also more threads than the machine has, since divisions for many threads must work everywhere.
+ * oneDNN (2.6) divides sums among 12 threads that it does not divide among 13. Light kernels use
+ * the first two numbers. */
 static const int executor_threads[] = {1, 3, 2, 12};
 enum { WAYS_LIGHT = 2, WAYS_ALL = sizeof executor_threads / sizeof *executor_threads };
 
-/* How far cosine and sine of an executor lie from those of the C library: these are the same. */
+/* The maximal error of an executor's cosine and sine; here they are those of the C library. */
 #define EXECUTOR_TURN_ERROR 0
 
-/* Tests that take long leave all but every SLOW_STEP-th of their sizes out where kernels are
- * slow. */
+/* Long tests use every SLOW_STEP-th of their sizes if kernels are slow. */
 enum { SLOW_STEP = 1 };
 
 /* Memory of an array. */
-static inline void *executor_memory(size_t bytes) { return malloc(bytes); }
-static inline void executor_memory_free(void *block) { free(block); }
+static inline void *executor_memory(size_t bytes)
+{
+    return malloc(bytes);
+}
+static inline void executor_memory_free(void *block)
+{
+    free(block);
+}
 
-/* Executors are numbered, the one that tests take if they take one only comes last; each has `ways`
- * ways of doing the same. */
+/* The number of executors. Tests that use only one take the last. Each executor has several ways
+ * (numbers of threads), which must give equal bits. */
 static inline int executors(void)
 {
     return (int)wd_cpu_isa_best() + 1;
@@ -38,7 +43,7 @@ static inline int executor_ways(int executor, int ways)
     return (void)executor, ways;
 }
 
-/* Fills the table, and says in `name` what runs. */
+/* Fills the table, and writes the name of the executor into `name`. */
 static inline void executor_use(wd_cpu_table *table, char name[64], int executor, int way)
 {
     snprintf(name, 64, "%s, %d threads", wd_cpu_isa_name((wd_cpu_isa)executor),
@@ -47,8 +52,8 @@ static inline void executor_use(wd_cpu_table *table, char name[64], int executor
     wd_cpu_table_fill(table, (wd_cpu_isa)executor);
 }
 
-/* Whether all executors give the same bits, and not only all ways of one; of operations for which
- * check_kernel is called. */
+/* Whether all executors give the same bits for an operation, and not only all ways of one executor.
+ */
 static inline bool executors_agree(wd_op op, const void *args)
 {
     return (void)op, (void)args, true;

@@ -1,8 +1,7 @@
-/* The guard device's memory: pages that nobody can touch (PROT_NONE) but while one of the device's
- * kernels or copies runs. A test that runs on it proves that only those dereference tensor memory,
- * as on a GPU. A block ends at the end of a page (to 64 bytes), and the page behind it is never
- * accessible, so that a kernel that runs past its array faults too.
- */
+/* The guard device's memory, whose pages are inaccessible (PROT_NONE) except while one of the
+ * device's kernels or copies runs. A test on it proves that only these dereference tensor memory,
+ * as on a GPU. A block ends at the end of a page (to 64 bytes), and the next page is never
+ * accessible, so a kernel that runs beyond its array faults, too. */
 #include <assert.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,13 +9,16 @@
 #include "core/checked.h"
 #include "dev/cpu/cpu.h"
 
-/* The accessible part of the mapping that a block lies in, the page behind it not counted. */
+/* The accessible part of a block's mapping, without the page after it. */
 typedef struct span {
     char *start;
     size_t bytes;
 } span;
 
-static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
 
 static span span_of(void *block, size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* What this machine's processor can do, of the instruction sets that kernels are compiled for. */
+/* The instruction sets that this machine's processor supports. */
 #include "dev/cpu/cpu.h"
 
 const char *wd_cpu_isa_name(wd_cpu_isa isa)
@@ -13,8 +13,8 @@ const char *wd_cpu_isa_name(wd_cpu_isa isa)
 
 #if defined(__x86_64__)
 
-/* The builtins ask the operating system too (XCR0): whether it keeps the wide registers. clang 14's
- * have no name for avx512_bf16: that bit is read from CPUID leaf 7, part 1. */
+/* The builtins also check that the operating system saves the wide registers (XCR0). clang 14 has
+ * no name for avx512_bf16, so this bit is read from CPUID leaf 7, subleaf 1. */
 #include <cpuid.h>
 
 static bool has_avx512_bf16(void)
@@ -36,6 +36,9 @@ wd_cpu_isa wd_cpu_isa_best(void)
 
 #else
 
-wd_cpu_isa wd_cpu_isa_best(void) { return WD_CPU_ISA_generic; }
+wd_cpu_isa wd_cpu_isa_best(void)
+{
+    return WD_CPU_ISA_generic;
+}
 
 #endif

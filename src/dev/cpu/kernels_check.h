@@ -1,12 +1,11 @@
-/* What the kernel tests share: every kernel, on every instruction set of the machine and with
- * several numbers of threads (dev/cpu/executors.h), against the plain C version, on the same
- * inputs.
+/* Functions of the kernel tests, which compare every kernel, on every instruction set of the
+ * machine and with several numbers of threads (dev/cpu/executors.h), with the plain C version on
+ * the same inputs.
  *
- * A test states a case as a function that makes the arguments in a `world`: a set of arrays whose
- * contents depend on nothing but the case. It is called afresh for every run; arrays made with
- * out_array() are compared within the case's tolerance, all others must not have changed. Beyond
- * that all instruction sets and thread counts must give the same bits.
- */
+ * A test defines a case by a function that makes the arguments in a `world`: a set of arrays whose
+ * contents depend only on the case. It is called again for every run. Arrays made with out_array()
+ * are compared within the case's tolerance; all others must not change. In addition all instruction
+ * sets and numbers of threads must give the same bits. */
 #ifndef WD_DEV_CPU_KERNELS_CHECK_H
 #define WD_DEV_CPU_KERNELS_CHECK_H
 
@@ -33,19 +32,19 @@
 /* How an array is filled. */
 typedef enum filling {
     ORDINARY, /* standard normal */
-    NASTY,    /* the same with NaN, infinities, denormals, zeros and large values strewn in */
-    POSITIVE  /* its absolute value */
+    NASTY,    /* standard normal with some NaN, infinities, denormals, zeros and large values */
+    POSITIVE  /* absolute values of standard normal numbers */
 } filling;
 
 typedef struct tolerance {
-    double relative; /* of the largest finite value of the row */
+    double relative; /* relative to the largest finite value of the row */
     double absolute;
 } tolerance;
 
 typedef struct array {
     void *data;
     wd_dtype type;
-    int64_t count, width; /* width: of the rows by which errors are measured */
+    int64_t count, width; /* width: of a row, within which errors are relative */
     bool out;
 } array;
 
@@ -54,10 +53,10 @@ enum { ARRAYS_MAX = 12 };
 typedef struct world {
     array array[ARRAYS_MAX];
     int arrays;
-    bool agreed; /* all executors make the same bits of it */
+    bool agreed; /* all executors must give the same bits */
 } world;
 
-/* A case: fills `args` (room for any operation's) and makes their arrays. */
+/* A case: fills `args` (large enough for every operation) and makes the arrays. */
 typedef void make_fn(world *w, void *args, const void *params);
 
 static inline float nasty_value(float normal, uint64_t i)
@@ -109,7 +108,7 @@ static inline void *make_array(world *w, wd_dtype type, int64_t count, filling h
     return data;
 }
 
-/* The same for what the kernel writes (after having read it, maybe). */
+/* Makes an array that the kernel writes, and may read before. */
 static inline void *out_array(world *w, wd_dtype type, int64_t count, int64_t width, filling how)
 {
     void *data = make_array(w, type, count, how);
@@ -124,9 +123,9 @@ static inline void free_world(world *w)
     w->arrays = 0;
 }
 
-/* Runs a kernel with a workspace of exactly the bytes it asked for, full of NaN. oneDNN may use no
- * instructions but those that a device allows it: on processors with AMX it would take these, whose
- * products give a row other bits with other numbers of rows. */
+/* Runs a kernel with a workspace of exactly its size, full of NaN. oneDNN is limited to the
+ * instructions that a device allows: on processors with AMX it would use these, and then the bits
+ * of a row depend on the number of rows. */
 static inline void run_kernel(const wd_cpu_table *table, wd_op op, const void *args)
 {
     wd_onednn_limit_isa(wd_cpu_isa_best());
@@ -154,7 +153,7 @@ static inline void run_case(world *w, const wd_cpu_table *table, wd_op op, make_
     run_kernel(table, op, &args);
 }
 
-/* Fills the table with what tests take that take only one executor. */
+/* Fills the table with the last executor, for tests that use only one. */
 static inline void use_last(wd_cpu_table *table)
 {
     char name[64];
@@ -167,7 +166,7 @@ static inline bool close_enough(double got, double expected, double scale, wd_dt
 {
     if (isnan(expected) || isnan(got)) return isnan(expected) && isnan(got);
     if (isinf(expected) || isinf(got)) return expected == got;
-    /* one more rounding to the narrow type may fall on the other side */
+    /* one more rounding to the narrow type may go in the other direction */
     double step = type == WD_BF16 ? 0x1p-7 : type == WD_F16 ? 0x1p-10 : 0;
     return fabs(got - expected) <=
            t.relative * scale + t.absolute + step * fmax(fabs(got), fabs(expected));
@@ -193,7 +192,7 @@ static inline void compare_array(const array *got, const array *expected, const 
     }
 }
 
-/* But for the sign and payload of NaN, which depend on the order of operands. */
+/* Compares bits, except for sign and payload of NaN, which depend on the order of operands. */
 static inline bool same_bits(const array *a, const array *b)
 {
     size_t size = wd_dtype_bytes(a->type);
@@ -207,7 +206,7 @@ static inline bool same_bits(const array *a, const array *b)
     return true;
 }
 
-/* The whole check of one case: see the top. */
+/* Checks one case: see the top of this file. */
 static inline void check_kernel(wd_op op, make_fn *make, const void *params, tolerance t)
 {
     wd_cpu_table table;
@@ -254,7 +253,7 @@ static inline void check_parts(wd_op op, make_fn *make, make_part_fn *make_part,
         world next = {0};
         memset(&args, 0, sizeof args);
         make_part(&next, &args, params, part);
-        for (int i = 0; i < all.arrays; i++) /* goes on with what the parts so far have written */
+        for (int i = 0; i < all.arrays; i++) /* continues with the results of the earlier parts */
             memcpy(next.array[i].data, all.array[i].data,
                    (size_t)all.array[i].count * wd_dtype_bytes(all.array[i].type));
         free_world(&all);

@@ -1,6 +1,6 @@
 /* Matrix products and convolutions: see cpu/matmul.h.
  *
- * Convolutions are fp32 inside, whatever the storage: only the VAE has them, and it is fp32. */
+ * Convolutions compute in fp32 for every storage type: only the VAE uses them, and it is fp32. */
 #include "dev/cpu/matmul.h"
 
 #include <assert.h>
@@ -36,9 +36,10 @@ static wd_onednn_product key_of(const wd_matmul_args *a)
     return p;
 }
 
-/* Weight gradients sum over rows. oneDNN shares a sum of 2048 and more terms among its threads
- * where the result is narrow (seen in 2.6: up to 160 columns), so its bits would depend on their
- * number. Such sums are made in pieces, one added to the other. */
+/* Whether a sum has too many terms for oneDNN. Weight gradients sum over rows. oneDNN divides a sum
+ * of 2048 and more terms among its threads if the result is narrow (seen in 2.6: up to 160
+ * columns), so its bits would depend on their number. Such sums are computed in pieces, which are
+ * added in order. */
 static bool is_deep(const wd_matmul_args *a)
 {
     return a->transpose_a && a->k > DEPTH_MAX && a->c_type == WD_F32 && !a->act;
@@ -58,10 +59,10 @@ static wd_matmul_args piece_of(const wd_matmul_args *a, int64_t i, int64_t first
     return piece;
 }
 
-/* Where the rows of a result do not follow one another, oneDNN (2.6) takes a kernel whose sums
- * depend on the number of rows, and differ from those of its other one: queries, keys and values
- * whose weights lie apart would not be those of one product. Such a result is made dense, in the
- * workspace, and then put where it belongs. */
+/* Whether the result has gaps between its rows. For such results oneDNN (2.6) uses a kernel whose
+ * sums depend on the number of rows, and differ from those of its other kernel, so that queries,
+ * keys and values in three products would differ from those in one. They are computed without gaps
+ * in the workspace, and then copied. */
 static bool is_strided(const wd_matmul_args *a)
 {
     return a->ldc != a->n && a->beta == 0;
@@ -108,7 +109,8 @@ static size_t piece_workspace(const wd_matmul_args *piece)
     return wd_onednn_product_scratch(&p) + (is_strided(piece) ? dense_bytes(piece) : 0);
 }
 
-/* One by one: oneDNN's own batches give other bits with other numbers of threads. */
+/* Computes the products of a batch one by one, since the bits of oneDNN's own batches depend on the
+ * number of threads. */
 static void product(const void *args, wd_cpu_context *context)
 {
     const wd_matmul_args *a = args;
@@ -161,7 +163,7 @@ static size_t matmul_workspace(const void *args)
                                                : wd_isa_matmul_workspace(args);
 }
 
-/* Where the processor does not multiply bf16 itself. */
+/* The product on processors without bf16 products. */
 static void matmul_f32(const void *args, wd_cpu_context *context)
 {
     const wd_matmul_args *a = args;
@@ -207,7 +209,8 @@ static wd_onednn_conv conv_key(const wd_conv_args *a)
     return c;
 }
 
-/* Elements of what is not fp32 already, converted in the workspace: x, w, bias, y. */
+/* The numbers of elements of x, w, bias and y that are converted to fp32 in the workspace; 0: the
+ * array is fp32. */
 typedef struct conv_widened {
     int64_t x, w, bias, y;
     size_t bytes;
@@ -239,8 +242,8 @@ static const float *take(char **workspace, const void *from, wd_dtype type, int6
     return to;
 }
 
-/* The same convolution of fp32 operands: those converted in the workspace, of which *workspace is
- * then what is left. */
+/* The same convolution with fp32 operands, which are converted in the workspace; *workspace is
+ * moved behind them. */
 static wd_conv_args widened(const wd_conv_args *a, char **workspace, wd_cpu_context *context)
 {
     conv_widened wide = conv_widen(a);

@@ -7,7 +7,7 @@ static const tolerance product_tolerance = {3e-6, 1e-6};
 
 typedef struct params {
     int64_t m, n, k, batch, gap; /* gap: elements between rows, beyond their width */
-    int64_t apart;               /* the same of the result alone */
+    int64_t result_gap;          /* elements between rows of the result alone */
     wd_dtype type, c_type, bias_type;
     bool transpose_a, transpose_b, bias;
     float beta;
@@ -30,7 +30,7 @@ static void make_matmul(world *w, void *out, const void *context)
                           .k = p->k,
                           .lda = (p->transpose_a ? p->m : p->k) + p->gap,
                           .ldb = (p->transpose_b ? p->k : p->n) + 2 * p->gap,
-                          .ldc = p->n + 3 * p->gap + p->apart,
+                          .ldc = p->n + 3 * p->gap + p->result_gap,
                           .batch = p->batch,
                           .beta = p->beta,
                           .act = p->act};
@@ -99,7 +99,7 @@ static void batches(void **state)
     check_forms((params){.m = 17, .n = 20, .k = 24, .batch = 7, .bias = true, .gap = 1});
 }
 
-/* NaN and infinity stay where they belong: in their row. */
+/* NaN and infinity stay in their row. */
 static void nasty_inputs(void **state)
 {
     (void)state;
@@ -116,8 +116,8 @@ static void slice_rows(void *args, const void *context, int64_t begin, int64_t e
 }
 
 /* A row's bits do not depend on which other rows are in the launch: layers of the tiny, of the
- * large and of odd models, with few and with many rows, also where these lie apart, as those of
- * queries, keys and values do. */
+ * large and of odd models, with few and with many rows, also with gaps between rows, as in queries,
+ * keys and values. */
 static void rows_do_not_depend_on_rows(void **state)
 {
     (void)state;
@@ -137,10 +137,10 @@ static void rows_do_not_depend_on_rows(void **state)
                         .bias_type = types[t][2]};
             check_slices(WD_OP_MATMUL, make_matmul, slice_rows, cuts, sizeof cuts / sizeof *cuts,
                          &p);
-            p.apart = 2 * p.n;
+            p.result_gap = 2 * p.n;
             check_slices(WD_OP_MATMUL, make_matmul, slice_rows, cuts, sizeof cuts / sizeof *cuts,
                          &p);
-            p.apart = 0;
+            p.result_gap = 0;
             p.transpose_b = false;
             p.bias = false;
             check_slices(WD_OP_MATMUL, make_matmul, slice_rows, cuts, sizeof cuts / sizeof *cuts,
@@ -148,12 +148,12 @@ static void rows_do_not_depend_on_rows(void **state)
         }
 }
 
-/* A weight's gradient sums over the rows: the same bits for any number of threads, also where the
- * rows lie apart, as they do in the gradients of queries, keys and values. */
+/* A weight's gradient sums over the rows: the same bits for any number of threads, also with gaps
+ * between rows, as in the gradients of queries, keys and values. */
 static void weight_gradients(void **state)
 {
     (void)state;
-    static const int64_t sizes[][4] = {{160, 64, 1024, 0}, {16, 64, 4096, 0}, {32, 32, 16384, 0},
+    static const int64_t sizes[][4] = {{160, 64, 1024, 0}, {16, 64, 4096, 0},  {32, 32, 16384, 0},
                                        {24, 24, 1500, 48}, {72, 72, 384, 144}, {16, 64, 1024, 8}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int t = 0; t < 2; t++)
@@ -170,7 +170,7 @@ static void weight_gradients(void **state)
                          product_tolerance);
 }
 
-/* The gradient of a layer's input sums over its width, of rows that lie apart. */
+/* The gradient of a layer's input sums over its width, with gaps between rows. */
 static void input_gradients(void **state)
 {
     (void)state;

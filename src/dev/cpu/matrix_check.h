@@ -1,10 +1,10 @@
-/* What the tests of matrix products, attention and convolution share, on top of kernels_check.h.
+/* Functions of the tests of matrix products, attention and convolution, in addition to
+ * kernels_check.h.
  *
- * These kernels use fused multiply-adds where the processor has them, so instruction sets may
- * differ in the last bits: each is compared with the plain C version. On one instruction set a
- * result must have the same bits for any number of threads, and for any cut of a launch into
- * smaller ones.
- */
+ * These kernels use fused multiply-adds if the processor has them, so instruction sets may differ
+ * in the last bits, and each is compared with the plain C version. On one instruction set a result
+ * must have the same bits for any number of threads, and for any division of a launch into smaller
+ * ones. */
 #ifndef WD_DEV_CPU_MATRIX_CHECK_H
 #define WD_DEV_CPU_MATRIX_CHECK_H
 
@@ -37,7 +37,7 @@ static inline void check_matrix(wd_op op, make_fn *make, const void *params, tol
     free_world(&expected);
 }
 
-/* Narrows `args`, which cover everything, to the rows or samples [begin, end). */
+/* Restricts `args` to the rows or samples [begin, end). */
 typedef void slice_fn(void *args, const void *params, int64_t begin, int64_t end);
 
 /* Launches of [0, cuts[0]), [cuts[0], cuts[1]) ... must give the bits of one launch of all. */

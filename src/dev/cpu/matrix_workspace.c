@@ -1,5 +1,5 @@
-/* Workspace of matrix products, convolutions and attention, the same for every instruction set. It
- * grows with the number of threads: each has its own packed operands. */
+/* The workspace of matrix products, convolutions and attention, for every instruction set. It grows
+ * with the number of threads, since each has packed operands of its own. */
 #include "dev/cpu/attention_plan.h"
 #include "dev/cpu/isa/isa.h"
 #include "dev/cpu/parallel.h"

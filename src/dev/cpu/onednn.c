@@ -16,10 +16,11 @@ enum {
     KEY_MAX = 256,
     BUCKETS = 1024,
     ALIGN = 64,
-    ROOM = 16 << 20 /* for what oneDNN allocates to make a primitive: see has_room */
+    SPARE = 16 << 20 /* bytes that must be free before a primitive is made: see has_memory */
 };
 
-/* A failure here is a bug of ours or an allocation that failed: a launch cannot report either. */
+/* Ends the process on failure, which is a bug in this library or a failed allocation, since a
+ * launch cannot report either. */
 static void check(dnnl_status_t status, const char *what)
 {
     if (status == dnnl_success) return;
@@ -49,13 +50,22 @@ static void layout_make(layout *out, int ndim, const int64_t *dim, dnnl_data_typ
                  : dnnl_memory_desc_create_with_tag(out, ndim, dims, type, dnnl_format_tag_any),
           "a layout");
 }
-static void layout_free(layout *l) { dnnl_memory_desc_destroy(*l); }
-static layout_view view_of(const layout *l) { return *l; }
-static size_t layout_bytes(layout_view l) { return dnnl_memory_desc_get_size(l); }
+static void layout_free(layout *l)
+{
+    dnnl_memory_desc_destroy(*l);
+}
+static layout_view view_of(const layout *l)
+{
+    return *l;
+}
+static size_t layout_bytes(layout_view l)
+{
+    return dnnl_memory_desc_get_size(l);
+}
 
-static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                  const layout *a, const layout *b, const layout *bias,
-                                  const layout *c, dnnl_primitive_attr_t attr)
+static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layout *a,
+                                  const layout *b, const layout *bias, const layout *c,
+                                  dnnl_primitive_attr_t attr)
 {
     return dnnl_matmul_primitive_desc_create(out, engine, *a, *b, bias ? *bias : NULL, *c, attr);
 }
@@ -67,8 +77,8 @@ static dnnl_status_t conv_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
 {
     const dnnl_dims_t dilation = {0};
     return dnnl_convolution_forward_primitive_desc_create(
-        out, engine, dnnl_forward_inference, dnnl_convolution_direct, *x, *w,
-        bias ? *bias : NULL, *y, stride, dilation, before, after, attr);
+        out, engine, dnnl_forward_inference, dnnl_convolution_direct, *x, *w, bias ? *bias : NULL,
+        *y, stride, dilation, before, after, attr);
 }
 
 static void append_sum(dnnl_post_ops_t ops)
@@ -93,13 +103,22 @@ static void layout_make(layout *out, int ndim, const int64_t *dim, dnnl_data_typ
                  : dnnl_memory_desc_init_by_tag(out, ndim, dims, type, dnnl_format_tag_any),
           "a layout");
 }
-static void layout_free(layout *l) { (void)l; }
-static layout_view view_of(const layout *l) { return l; }
-static size_t layout_bytes(layout_view l) { return dnnl_memory_desc_get_size(l); }
+static void layout_free(layout *l)
+{
+    (void)l;
+}
+static layout_view view_of(const layout *l)
+{
+    return l;
+}
+static size_t layout_bytes(layout_view l)
+{
+    return dnnl_memory_desc_get_size(l);
+}
 
-static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                  const layout *a, const layout *b, const layout *bias,
-                                  const layout *c, dnnl_primitive_attr_t attr)
+static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layout *a,
+                                  const layout *b, const layout *bias, const layout *c,
+                                  dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t desc;
     dnnl_status_t status = dnnl_matmul_desc_init(&desc, a, b, bias, c);
@@ -120,16 +139,19 @@ static dnnl_status_t conv_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
     return dnnl_primitive_desc_create(out, &desc, attr, engine, NULL);
 }
 
-static void append_sum(dnnl_post_ops_t ops) { check(dnnl_post_ops_append_sum(ops, 1), "sum"); }
+static void append_sum(dnnl_post_ops_t ops)
+{
+    check(dnnl_post_ops_append_sum(ops, 1), "sum");
+}
 static void append_gelu(dnnl_post_ops_t ops)
 {
     check(dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_gelu_tanh, 0, 0), "gelu");
 }
 #endif
 
-/* oneDNN makes the products that its newer kernels ("brg:") do not take, those of odd strides or
- * sizes, with one that shares sums among threads (seen in 2.6 with 8 threads and sums of 384 terms,
- * and in 3.2). */
+/* Whether oneDNN uses one of its newer kernels ("brg:"). For odd strides or sizes it uses an older
+ * one, which divides sums among threads (seen in 2.6 with 8 threads and sums of 384 terms, and
+ * in 3.2). */
 static bool is_exact(const_dnnl_primitive_desc_t desc)
 {
     const char *kernel = "";
@@ -151,9 +173,9 @@ typedef struct entry {
     unsigned char key[KEY_MAX];
     size_t key_bytes;
     pthread_mutex_t lock; /* of the memory objects' addresses */
-    work main, pack;      /* pack: of a convolution's weights */
+    work main, pack;      /* pack: the packing of a convolution's weights */
     size_t packed_bytes;
-    bool exact; /* of a product */
+    bool exact; /* wd_onednn_product_is_exact */
 } entry;
 
 static struct {
@@ -163,8 +185,8 @@ static struct {
     entry *bucket[BUCKETS];
 } onednn = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Whether this thread has asked for an entry that could not be made, for want of memory. Who plans
- * asks and takes in one thread; ranks that are threads plan at the same time. */
+/* Whether this thread has asked for an entry for which there was no memory. A plan asks and reads
+ * this in one thread; ranks that are threads plan at the same time. */
 static _Thread_local bool missed;
 
 void wd_onednn_limit_isa(wd_cpu_isa isa)
@@ -176,7 +198,7 @@ void wd_onednn_limit_isa(wd_cpu_isa isa)
         [WD_CPU_ISA_avx512] = dnnl_cpu_isa_avx512_core,
         [WD_CPU_ISA_avx512_bf16] = dnnl_cpu_isa_avx512_core_bf16,
     };
-    /* refused once oneDNN is in use: the same limit was set then, or WD_CPU_ISA changed midway */
+    /* fails once oneDNN is in use: then the same limit was set before, or WD_CPU_ISA has changed */
     (void)dnnl_set_max_cpu_isa(isas[isa]);
 #else
     (void)isa;
@@ -216,7 +238,7 @@ static dnnl_memory_t memory_of(layout_view l)
     return memory;
 }
 
-/* Takes the descriptor. */
+/* Makes the primitive, and frees the descriptor. */
 static void finish_work(work *w, dnnl_primitive_desc_t desc, dnnl_primitive_attr_t attr)
 {
     layout_view scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
@@ -289,8 +311,8 @@ static void make_conv(entry *e, const wd_onednn_conv *c)
     dims_copy(step, c->stride + from, axes);
     dims_copy(before, c->pad_before + from, axes);
     dims_copy(after, c->pad_after + from, axes);
-    check(conv_desc(&desc, onednn.engine, &x, &packed, c->has_bias ? &bias : NULL, &y, step,
-                    before, after, attr),
+    check(conv_desc(&desc, onednn.engine, &x, &packed, c->has_bias ? &bias : NULL, &y, step, before,
+                    after, attr),
           "a convolution");
     layout_view chosen = dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
     check(dnnl_reorder_primitive_desc_create(&pack_desc, view_of(&w), onednn.engine, chosen,
@@ -307,18 +329,18 @@ static void make_conv(entry *e, const wd_onednn_conv *c)
     layout_free(&x), layout_free(&y), layout_free(&w), layout_free(&packed), layout_free(&bias);
 }
 
-/* oneDNN does not look whether it has got memory for a kernel's code (2.6: about 250 kB for each),
- * and writes to it all the same. Memory is refused where the address space or the data of a process
- * is limited: there this asks first, for far more. */
-static bool has_room(void)
+/* Whether there is memory to make a primitive. oneDNN (2.6) does not check the allocation of a
+ * kernel's code, about 250 kB each, before writing to it. Allocations fail if the address space or
+ * the data of a process is limited; so this first tries to map far more. */
+static bool has_memory(void)
 {
-    void *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (room == MAP_FAILED) return false;
-    munmap(room, ROOM);
+    void *block = mmap(NULL, SPARE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return false;
+    munmap(block, SPARE);
     return true;
 }
 
-/* An entry by one of the functions above, of which keys differ in length. */
+/* Makes an entry by one of the functions above, whose keys have different lengths. */
 static entry *make(const void *key, size_t bytes)
 {
     _Static_assert(sizeof(wd_onednn_product) <= KEY_MAX && sizeof(wd_onednn_conv) <= KEY_MAX &&
@@ -329,7 +351,7 @@ static entry *make(const void *key, size_t bytes)
         check(dnnl_stream_create(&onednn.stream, onednn.engine, dnnl_stream_default_flags),
               "a stream");
     }
-    entry *e = calloc(1, sizeof *e); /* kept for the process: not memory of a run */
+    entry *e = calloc(1, sizeof *e); /* kept until the process ends, so not counted for a run */
     if (!e) check(dnnl_out_of_memory, "a primitive");
     memcpy(e->key, key, bytes);
     e->key_bytes = bytes;
@@ -342,13 +364,13 @@ static entry *make(const void *key, size_t bytes)
     return e;
 }
 
-/* The entry of `key`, made if it is new; NULL: there is no memory to make it in. */
+/* Finds or makes the entry of `key`; NULL: there is no memory for a new one. */
 static entry *find_or_miss(const void *key, size_t bytes)
 {
     pthread_mutex_lock(&onednn.lock);
     entry **at = &onednn.bucket[XXH3_64bits(key, bytes) % BUCKETS];
     while (*at && ((*at)->key_bytes != bytes || memcmp((*at)->key, key, bytes))) at = &(*at)->next;
-    if (!*at && has_room())
+    if (!*at && has_memory())
         *at = make(key, bytes);
     else if (!*at)
         missed = true;
@@ -363,7 +385,7 @@ static wd_status refuse(wd_err *err)
         err, WD_OUT_OF_MEMORY,
         "no memory for kernels: the system refuses %d MiB to make one in; is the address "
         "space limited (ulimit -v, ulimit -d)?",
-        ROOM >> 20);
+        SPARE >> 20);
 }
 
 wd_status wd_onednn_take_miss(wd_err *err)
@@ -373,7 +395,7 @@ wd_status wd_onednn_take_miss(wd_err *err)
     return has_missed ? refuse(err) : WD_OK;
 }
 
-/* For a launch, which cannot do without. */
+/* Finds the entry for a launch; ends the process if there is no memory. */
 static entry *find(const void *key, size_t bytes)
 {
     wd_err err;
@@ -427,7 +449,7 @@ void wd_onednn_product_run(void *c, const void *a, const void *b, const void *bi
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Scratch: packed weights, then whichever of the two primitives needs more. */
+/* Scratch: the packed weights, and the larger scratch of the two primitives. */
 size_t wd_onednn_conv_scratch(const wd_onednn_conv *conv)
 {
     const entry *e = find_or_miss(conv, sizeof *conv);

@@ -1,5 +1,5 @@
-/* Matrix products through oneDNN, against plain C; and what the design rests on:
- * the bits of a row depend neither on how many rows there are nor on the number of threads. */
+/* Matrix products through oneDNN are compared with plain C; and the bits of a row must not depend
+ * on the number of rows or threads, on which the design rests. */
 #include "dev/cpu/kernels_check.h"
 
 #include <pthread.h>
@@ -78,8 +78,8 @@ static void check(wd_op op, make_fn *make, const void *p)
 static void products(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {16, 160, 96}, {33, 64, 65},
-                                       {64, 17, 200}};
+    static const int64_t sizes[][3] = {
+        {1, 1, 1}, {3, 5, 7}, {16, 160, 96}, {33, 64, 65}, {64, 17, 200}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int v = 0; v < 64; v++) {
             params p = {.m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2], .batch = 1};
@@ -100,10 +100,14 @@ static void batches(void **state)
 {
     (void)state;
     for (int v = 0; v < 8; v++) {
-        const params p = {.m = 9, .n = 24, .k = 32, .batch = 4,
+        const params p = {.m = 9,
+                          .n = 24,
+                          .k = 32,
+                          .batch = 4,
                           .type = v & 1 ? WD_BF16 : WD_F32,
                           .c_type = (v & 3) == 1 ? WD_BF16 : WD_F32,
-                          .transpose_b = true, .broadcast_b = v & 4};
+                          .transpose_b = true,
+                          .broadcast_b = v & 4};
         check(WD_OP_MATMUL, make_product, &p);
     }
 }
@@ -113,8 +117,15 @@ static void rows_alone(int64_t n, int64_t k, wd_dtype type)
 {
     enum { ROWS = 1040 };
     static const int64_t counts[] = {1, 16, 24, 48, 64, 100, 256, 1024};
-    params p = {.m = ROWS, .n = n, .k = k, .batch = 1, .type = type, .c_type = type,
-                .bias_type = type, .bias = true, .transpose_b = true};
+    params p = {.m = ROWS,
+                .n = n,
+                .k = k,
+                .batch = 1,
+                .type = type,
+                .c_type = type,
+                .bias_type = type,
+                .bias = true,
+                .transpose_b = true};
     wd_cpu_table table;
     world whole;
     wd_parallel_set_threads(2);
@@ -136,8 +147,8 @@ static void rows_alone(int64_t n, int64_t k, wd_dtype type)
 static void a_row_does_not_depend_on_others(void **state)
 {
     (void)state;
-    static const int64_t shapes[][2] = {{160, 160}, {480, 160}, {640, 160}, {160, 640}, {160, 96},
-                                        {64, 160}, {960, 160}, {1536, 1536}, {512, 8960}};
+    static const int64_t shapes[][2] = {{160, 160}, {480, 160}, {640, 160},   {160, 640}, {160, 96},
+                                        {64, 160},  {960, 160}, {1536, 1536}, {512, 8960}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         rows_alone(shapes[i][0], shapes[i][1], WD_F32);
         rows_alone(shapes[i][0], shapes[i][1], WD_BF16);
@@ -148,12 +159,17 @@ static void a_row_does_not_depend_on_others(void **state)
 static void weight_gradients_do_not_depend_on_threads(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{160, 160, 1024}, {640, 160, 256}, {64, 160, 4096},
-                                        {768, 512, 1024}, {16, 64, 4096}};
+    static const int64_t shapes[][3] = {
+        {160, 160, 1024}, {640, 160, 256}, {64, 160, 4096}, {768, 512, 1024}, {16, 64, 4096}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
-            params p = {.m = shapes[i][0], .n = shapes[i][1], .k = shapes[i][2], .batch = 1,
-                        .type = bf16 ? WD_BF16 : WD_F32, .c_type = WD_F32, .transpose_a = true,
+            params p = {.m = shapes[i][0],
+                        .n = shapes[i][1],
+                        .k = shapes[i][2],
+                        .batch = 1,
+                        .type = bf16 ? WD_BF16 : WD_F32,
+                        .c_type = WD_F32,
+                        .transpose_a = true,
                         .beta = 1};
             wd_cpu_table table;
             world first = {0}, next;
@@ -181,7 +197,7 @@ static void *take_none(void *context)
     return NULL;
 }
 
-/* Ranks that are threads plan at the same time: none takes what another has missed. */
+/* Ranks that are threads plan at the same time: a failure is reported to the thread that asked. */
 static void a_miss_is_the_thread_s_that_asked(void **state)
 {
     (void)state;
@@ -189,12 +205,19 @@ static void a_miss_is_the_thread_s_that_asked(void **state)
     bool none = false;
     pthread_t other;
     struct rlimit before, now;
-    const wd_onednn_product unknown = {.m = 12345, .n = 7, .k = 7, .lda = 7, .ldb = 7, .ldc = 7,
-                                       .type = WD_F32, .c_type = WD_F32, .bias_type = -1,
+    const wd_onednn_product unknown = {.m = 12345,
+                                       .n = 7,
+                                       .k = 7,
+                                       .lda = 7,
+                                       .ldb = 7,
+                                       .ldc = 7,
+                                       .type = WD_F32,
+                                       .c_type = WD_F32,
+                                       .bias_type = -1,
                                        .threads = 1};
     assert_int_equal(wd_onednn_take_miss(&err), WD_OK);
     assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
-    now = (struct rlimit){32 << 20, before.rlim_max}; /* less than there is already */
+    now = (struct rlimit){32 << 20, before.rlim_max}; /* less than the process has already */
     assert_int_equal(setrlimit(RLIMIT_AS, &now), 0);
     const size_t scratch = wd_onednn_product_scratch(&unknown);
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);

@@ -1,9 +1,8 @@
 /* Loops over several threads: see cpu/parallel.h.
  *
- * Three builds: gcc's OpenMP; no OpenMP (one thread); and a compiler whose own OpenMP is another
- * runtime than oneDNN's (clang). For that one the entry points of libgomp are declared here and
- * called by hand, as gcc would call them.
- */
+ * There are three builds: with gcc's OpenMP; without OpenMP (one thread); and with a compiler whose
+ * OpenMP uses another runtime than oneDNN (clang). For the last one the entry points of libgomp are
+ * declared here and called as gcc calls them. */
 #include "dev/cpu/parallel.h"
 
 #include <assert.h>
@@ -33,7 +32,7 @@ typedef struct loop {
     void *context;
 } loop;
 
-/* This thread's part. The team is smaller than asked for inside another parallel region. */
+/* Runs this thread's part. Inside another parallel region the team is smaller than requested. */
 static void run_part(void *data)
 {
     const loop *l = data;
@@ -61,11 +60,14 @@ void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context
 #endif
 }
 
-int wd_parallel_threads(void) { return omp_get_max_threads(); }
+int wd_parallel_threads(void)
+{
+    return omp_get_max_threads();
+}
 
-/* OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS let OpenMP start fewer threads than omp_get_max_threads()
- * says. oneDNN divides its work by that number and does not look at the team that it gets, so parts
- * of its results would never be computed. Both settings belong to the calling thread. */
+/* With OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS OpenMP may start fewer threads than
+ * omp_get_max_threads(). oneDNN divides its work by that number without checking its team, so parts
+ * of its results would not be computed. Both settings belong to the calling thread. */
 void wd_parallel_set_threads(int threads)
 {
     omp_set_dynamic(0);
@@ -82,7 +84,7 @@ static void *pass(void *gate)
     return NULL;
 }
 
-/* Whether there can be `count` more threads at a time. */
+/* Tries to start `count` threads at the same time. */
 static wd_status try_threads(int count, wd_err *err)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -131,8 +133,14 @@ void wd_parallel_for(int64_t n, int64_t grain, wd_parallel_fn *fn, void *context
     if (n > 0) fn(0, n, context);
 }
 
-int wd_parallel_threads(void) { return 1; }
-void wd_parallel_set_threads(int threads) { (void)threads; }
+int wd_parallel_threads(void)
+{
+    return 1;
+}
+void wd_parallel_set_threads(int threads)
+{
+    (void)threads;
+}
 
 wd_status wd_parallel_start(int *out, int threads, wd_err *err)
 {

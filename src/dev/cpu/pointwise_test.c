@@ -91,8 +91,7 @@ static void activation_backward(void **state)
                         .how = variant / 2 % 2 ? NASTY : ORDINARY,
                         .act = acts[variant / 4 % 3],
                         .in_place = variant / 12};
-            check_kernel(WD_OP_ACTIVATION_BACKWARD, make_activation_backward, &p,
-                         slope_tolerance);
+            check_kernel(WD_OP_ACTIVATION_BACKWARD, make_activation_backward, &p, slope_tolerance);
         }
 }
 
@@ -127,14 +126,14 @@ static void make_add_table(world *w, void *out, const void *context)
 {
     const params *p = context;
     int64_t stride = p->broadcast ? 0 : p->width + 7;
-    *(wd_add_table_args *)out = (wd_add_table_args){
-        .y = out_array(w, WD_F32, p->samples * p->width, 1, ORDINARY),
-        .table = make_array(w, WD_F32, p->width, p->how),
-        .x = make_array(w, p->type, p->samples * (p->width + 7), p->how),
-        .type = p->type,
-        .rows = p->samples,
-        .width = p->width,
-        .x_stride = stride};
+    *(wd_add_table_args *)out =
+        (wd_add_table_args){.y = out_array(w, WD_F32, p->samples * p->width, 1, ORDINARY),
+                            .table = make_array(w, WD_F32, p->width, p->how),
+                            .x = make_array(w, p->type, p->samples * (p->width + 7), p->how),
+                            .type = p->type,
+                            .rows = p->samples,
+                            .width = p->width,
+                            .x_stride = stride};
 }
 
 static void add_table(void **state)
@@ -239,15 +238,15 @@ static void make_gather_rows(world *w, void *out, const void *context)
     const params *p = context;
     int32_t *index = make_array(w, WD_F32, p->samples, ORDINARY);
     for (int i = 0; i < p->samples; i++) index[i] = i * 5 % 7 - 1;
-    *(wd_gather_rows_args *)out = (wd_gather_rows_args){
-        .to = out_array(w, p->to_type, p->samples * p->width, 1, ORDINARY),
-        .from = make_array(w, p->type, 6 * p->width, NASTY),
-        .index = index,
-        .to_type = p->to_type,
-        .from_type = p->type,
-        .rows = p->samples,
-        .width = p->width,
-        .table_rows = 6};
+    *(wd_gather_rows_args *)out =
+        (wd_gather_rows_args){.to = out_array(w, p->to_type, p->samples * p->width, 1, ORDINARY),
+                              .from = make_array(w, p->type, 6 * p->width, NASTY),
+                              .index = index,
+                              .to_type = p->to_type,
+                              .from_type = p->type,
+                              .rows = p->samples,
+                              .width = p->width,
+                              .table_rows = 6};
 }
 
 static void gather_rows(void **state)
@@ -340,7 +339,7 @@ static void step_samples(void **state)
     }
 }
 
-/* ---- strided copies: the shapes that models use, and some that nobody does ---- */
+/* ---- strided copies: the shapes of models, and unusual ones ---- */
 
 typedef struct shape {
     const char *what;
@@ -411,13 +410,20 @@ static void strided_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activation),          cmocka_unit_test(activation_in_rounded_steps),
-        cmocka_unit_test(activation_backward), cmocka_unit_test(multiply),
-        cmocka_unit_test(add_table),           cmocka_unit_test(timestep_embed),
-        cmocka_unit_test(cast),                cmocka_unit_test(cast_of_all_values),
-        cmocka_unit_test(fill),                cmocka_unit_test(gather_rows),
-        cmocka_unit_test(combine),             cmocka_unit_test(guidance),
-        cmocka_unit_test(step_samples),        cmocka_unit_test(strided_copy),
+        cmocka_unit_test(activation),
+        cmocka_unit_test(activation_in_rounded_steps),
+        cmocka_unit_test(activation_backward),
+        cmocka_unit_test(multiply),
+        cmocka_unit_test(add_table),
+        cmocka_unit_test(timestep_embed),
+        cmocka_unit_test(cast),
+        cmocka_unit_test(cast_of_all_values),
+        cmocka_unit_test(fill),
+        cmocka_unit_test(gather_rows),
+        cmocka_unit_test(combine),
+        cmocka_unit_test(guidance),
+        cmocka_unit_test(step_samples),
+        cmocka_unit_test(strided_copy),
     };
     return cmocka_run_group_tests_name("pointwise kernels", tests, NULL, NULL);
 }

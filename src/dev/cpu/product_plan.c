@@ -1,5 +1,5 @@
-/* Cutting a product into tiles: as few as the caches allow, and a number that the threads share
- * evenly. */
+/* Divides a product into tiles: as few as the caches allow, and a number that is divided evenly
+ * among threads. */
 #include "dev/cpu/product_plan.h"
 
 #include "core/checked.h"
@@ -9,7 +9,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* What the busiest thread does, in multiply-adds: packing an element costs about as much as 5. */
+/* The cost of the busiest thread in multiply-adds; packing an element costs about 5. */
 static double cost_of(int64_t batch, int64_t m, int64_t n, int64_t tiles_m, int64_t tiles_n,
                       int threads)
 {

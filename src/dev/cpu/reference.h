@@ -1,7 +1,6 @@
-/* Plain C versions of all operations: what an operation means. Written to be read; sums are taken
- * in double or in the obvious order. The fallback of the cpu device's table, and what tests
- * compare every other version with. Dimension letters and formulas are those of dev/ops.h.
- */
+/* Plain C versions of all operations, which define them. They are simple; sums are taken in double
+ * or in the obvious order. They are the fallback in the cpu device's table, and tests compare every
+ * other version with them. Dimension letters and formulas are those of dev/ops.h. */
 #ifndef WD_DEV_CPU_REFERENCE_H
 #define WD_DEV_CPU_REFERENCE_H
 
@@ -41,7 +40,7 @@ static inline void wd_store(void *data, wd_dtype type, int64_t i, float value)
     }
 }
 
-/* `value` as an array of `type` would hold it. */
+/* `value` rounded to `type`. */
 static inline float wd_round_to(wd_dtype type, float value)
 {
     return type == WD_BF16 ? wd_bf16_to_f32(wd_f32_to_bf16(value)) : value;

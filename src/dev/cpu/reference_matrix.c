@@ -1,5 +1,5 @@
-/* Matrix products, attention and convolution in plain C: see cpu/reference.h. Nothing here is
- * clever: a product is a loop over its output, attention goes over its scores three times. */
+/* Matrix products, attention and convolution in plain C: see cpu/reference.h. A product is a loop
+ * over its output; attention passes over its scores three times. */
 #include <math.h>
 
 #include "core/checked.h"
@@ -26,14 +26,14 @@ void wd_ref_matmul(const void *args, wd_cpu_context *context)
             }
 }
 
-/* What the score of key s is larger by, for it stands for many. */
+/* The logarithm of the number of keys that key s represents, which is added to its score. */
 static double log_repeat(int64_t s, int64_t keys, int64_t last_key_repeat)
 {
     return s + 1 == keys && last_key_repeat > 1 ? log((double)last_key_repeat) : 0;
 }
 
-/* Scores of one query with all keys: out[s] = scale q k[s] + bias[s] + mask[s] + the log of how
- * many key s stands for; returns the log of the sum of their exponentials. */
+/* Scores of one query with all keys: out[s] = scale q k[s] + bias[s] + mask[s] + the log of the
+ * number of keys that key s represents; returns the log of the sum of their exponentials. */
 static double scores(double *out, const wd_attention_args *a, int64_t b, int64_t n, int64_t l)
 {
     int64_t kv = a->kv_samples == 1 ? 0 : b, at_q = (b * a->q_tokens + l) * a->q_stride;
@@ -72,8 +72,8 @@ void wd_ref_attention(const void *args, wd_cpu_context *context)
                 for (int64_t i = n * a->head_dim; i < (n + 1) * a->head_dim; i++) {
                     double sum = 0;
                     for (int64_t s = 0; s < a->kv_tokens; s++)
-                        sum += p[s] * wd_load(a->v, a->type,
-                                              (kv * a->kv_tokens + s) * a->kv_stride + i);
+                        sum += p[s] *
+                               wd_load(a->v, a->type, (kv * a->kv_tokens + s) * a->kv_stride + i);
                     wd_store(a->o, a->type, (b * a->q_tokens + l) * a->o_stride + i, (float)sum);
                 }
             }
@@ -86,7 +86,7 @@ size_t wd_ref_attention_backward_workspace(const void *args)
     return (size_t)(2 * a->kv_tokens * a->head_dim) * sizeof(double);
 }
 
-/* One query's part: writes dq, adds to dk and dv [S, K].
+/* Computes the part of one query: writes dq, adds to dk and dv [S, K].
  * p = exp(s - lse); dv += p do; dp = do v; ds = p (dp - do o) scale; dq = ds k; dk += ds q. */
 static void query_backward(double *dk, double *dv, const wd_attention_backward_args *a, int64_t b,
                            int64_t n, int64_t l)
@@ -150,8 +150,8 @@ static double conv_at(const wd_conv_args *a, int64_t b, const int64_t at[3], int
                     int64_t at_w = co * a->ci + c;
                     for (int d = 0; d < 3; d++)
                         at_w = at_w * a->kernel[d] + (d == 0 ? t : d == 1 ? i : j);
-                    sum += (double)wd_load(a->x, a->type, at_x + c) *
-                           wd_load(a->w, a->w_type, at_w);
+                    sum +=
+                        (double)wd_load(a->x, a->type, at_x + c) * wd_load(a->w, a->w_type, at_w);
                 }
             }
     return sum;

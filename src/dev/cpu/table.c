@@ -1,4 +1,4 @@
-/* Which kernel runs which operation on the cpu device: see cpu/cpu.h. */
+/* The table of kernels of the cpu device: see cpu/cpu.h. */
 #include "dev/cpu/isa/isa.h"
 #include "dev/cpu/matmul.h"
 #include "dev/cpu/reference.h"
@@ -26,9 +26,9 @@ void wd_cpu_table_reference(wd_cpu_table *table)
 {
     *table = (wd_cpu_table){.entry = {
 #define X(op, name) [WD_OP_##op] = {wd_ref_##name, NULL},
-        WD_OP_MAP(X)
+                                WD_OP_MAP(X)
 #undef X
-    }};
+                            }};
     table->entry[WD_OP_ATTENTION].workspace = wd_ref_attention_workspace;
     table->entry[WD_OP_ATTENTION_BACKWARD].workspace = wd_ref_attention_backward_workspace;
 }

@@ -1,4 +1,4 @@
-/* Cutting up a convolution: see cpu/winograd_plan.h. */
+/* The division of a convolution: see cpu/winograd_plan.h. */
 #include "dev/cpu/winograd_plan.h"
 
 #include "core/checked.h"
@@ -6,8 +6,8 @@
 
 enum {
     CHANNELS = 16,           /* a multiple of these fills every instruction set's vectors */
-    WEIGHT_BYTES = 16 << 20, /* of transformed weights at a time: they stay in the last cache */
-    WIDTH_MIN = 64           /* but not so few that the input's transformation shows */
+    WEIGHT_BYTES = 16 << 20, /* of transformed weights of a block, which stay in the last cache */
+    WIDTH_MIN = 64           /* with fewer the cost of the input's transformation matters */
 };
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -20,7 +20,7 @@ static int64_t round_up(int64_t a, int64_t multiple)
     return ceil_div(a, multiple) * multiple;
 }
 
-/* At least half of what the tiles make must be wanted. */
+/* At least half of the pixels that the tiles compute must be used. */
 bool wd_winograd_takes(const wd_conv_args *a)
 {
     int64_t side = WD_WINOGRAD_SIDE;
@@ -31,13 +31,15 @@ bool wd_winograd_takes(const wd_conv_args *a)
     return a->pad_before[0] == 0 && 2 * a->out[1] * a->out[2] >= tiles * side * side;
 }
 
-/* Cache lines, of 16 floats; an odd number, so that the points of a tile lie in different sets. */
+/* Rounds up to an odd number of cache lines of 16 floats, so that the points of a tile are in
+ * different sets of the cache. */
 static int64_t step_of(int64_t floats)
 {
     return (ceil_div(floats, 16) | 1) * 16;
 }
 
-/* Rows are as long as products want them; few channels leave room for several points abreast. */
+/* Places the points: rows have the length that products need; with few channels several points
+ * share a row. */
 static void place_points(wd_winograd_plan *p)
 {
     int64_t abreast = WD_PRODUCT_LINE / p->depth;
@@ -54,8 +56,7 @@ wd_winograd_plan wd_winograd_plan_make(const wd_conv_args *a, int threads)
     p.tiles = a->samples * a->out[0] * p.rows * p.columns;
     p.depths = ceil_div(a->ci, WD_PRODUCT_DEPTH);
     p.depth = round_up(ceil_div(a->ci, p.depths), CHANNELS);
-    int64_t column_bytes =
-        WD_WINOGRAD_POINTS * taps * p.depths * p.depth * (int64_t)sizeof(float);
+    int64_t column_bytes = WD_WINOGRAD_POINTS * taps * p.depths * p.depth * (int64_t)sizeof(float);
     int64_t fit = WEIGHT_BYTES / column_bytes;
     fit = fit > WIDTH_MIN ? fit / WD_PRODUCT_WIDE_MAX * WD_PRODUCT_WIDE_MAX : WIDTH_MIN;
     p.width = round_up(ceil_div(a->co, ceil_div(a->co, fit)), WD_PRODUCT_WIDE_MAX);

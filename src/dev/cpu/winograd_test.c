@@ -4,7 +4,7 @@
 
 #include "dev/cpu/winograd_plan.h"
 
-/* The transformations lose about five times what the direct form's sums do. */
+/* The transformations have about five times the rounding error of direct sums. */
 static const tolerance winograd_tolerance = {1e-5, 1e-6};
 
 typedef struct params {
@@ -93,9 +93,16 @@ static void parts_have_the_bits_of_the_whole(void **state)
 static void others_are_not_taken(void **state)
 {
     (void)state;
-    const wd_conv_args taken = {.samples = 1, .in = {1, 8, 8}, .out = {1, 8, 8}, .ci = 16, .co = 32,
-                                .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .pad_before = {0, 1, 1},
-                                .pad_after = {0, 1, 1}, .tap1 = 1};
+    const wd_conv_args taken = {.samples = 1,
+                                .in = {1, 8, 8},
+                                .out = {1, 8, 8},
+                                .ci = 16,
+                                .co = 32,
+                                .kernel = {1, 3, 3},
+                                .stride = {1, 1, 1},
+                                .pad_before = {0, 1, 1},
+                                .pad_after = {0, 1, 1},
+                                .tap1 = 1};
     wd_conv_args a;
     assert_true(wd_winograd_takes(&taken));
     a = taken, a.ci = 12;
@@ -106,7 +113,7 @@ static void others_are_not_taken(void **state)
     assert_false(wd_winograd_takes(&a));
     a = taken, a.stride[1] = a.stride[2] = 2;
     assert_false(wd_winograd_takes(&a));
-    a = taken, a.out[1] = a.out[2] = 2; /* three quarters of a tile would be for nothing */
+    a = taken, a.out[1] = a.out[2] = 2; /* three quarters of a tile would not be used */
     assert_false(wd_winograd_takes(&a));
 }
 

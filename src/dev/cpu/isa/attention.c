@@ -1,4 +1,4 @@
-/* Attention: chooses between its two ways. */
+/* Attention: chooses between its two algorithms. */
 #include "dev/cpu/isa/attention.h"
 
 #include "dev/cpu/attention_plan.h"

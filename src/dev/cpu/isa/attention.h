@@ -1,4 +1,4 @@
-/* The two ways in which attention goes: see cpu/attention_plan.h for which one it is. */
+/* The two algorithms of attention: see cpu/attention_plan.h for the choice. */
 #ifndef WD_DEV_CPU_ISA_ATTENTION_H
 #define WD_DEV_CPU_ISA_ATTENTION_H
 
@@ -6,7 +6,8 @@
 
 #include "dev/cpu/isa/isa.h"
 
-/* What is added to the last key's scaled score, for it stands for `repeat` equal ones. */
+/* The logarithm that is added to the last key's scaled score, since it represents `repeat` equal
+ * keys. */
 static inline float log_repeat(int64_t repeat)
 {
     return repeat > 1 ? logf((float)repeat) : 0;

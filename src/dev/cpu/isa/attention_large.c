@@ -1,8 +1,7 @@
-/* Attention over many tokens, forward: one task is a block of queries of one head. It goes over the
+/* Attention over many tokens, forward: one task is a block of queries of one head. It processes the
  * keys in tiles and keeps a running maximum and sum per query (Milakov and Gimelshein, "Online
- * normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022), so that scores
- * are never held beyond one tile and one panel: [KEYS, WIDE] floats.
- */
+ * normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022), so that only the
+ * scores of one tile and one panel are stored: [KEYS, WIDE] floats. */
 #include "dev/cpu/isa/attention_large.h"
 
 #include <math.h>
@@ -43,8 +42,8 @@ static void add_bias(float *p, const wd_attention_args *a, int64_t b, int64_t n,
         }
 }
 
-/* p = exp(scale p - most), with `most` and `sum` brought up to date; factor: by which what was
- * summed up so far is too large; more: what the last key's scaled score is larger by. */
+/* p = exp(scale p - most), with `most` and `sum` updated; factor: by which earlier sums are
+ * multiplied; more: is added to the last key's scaled score. */
 static void softmax_panel(float *restrict p, float *restrict most, float *restrict sum,
                           float *restrict factor, int64_t keys, float scale, float more)
 {
@@ -81,7 +80,8 @@ static void rescale(float *restrict o, const float *restrict factor, int64_t wid
         for (int j = 0; j < WIDE; j++) o[d * WIDE + j] *= factor[j];
 }
 
-/* All queries of the block [l, l + queries) meet the keys [s, s + keys), which are packed in x. */
+/* Computes all queries of the block [l, l + queries) with the keys [s, s + keys), which are packed
+ * in x. */
 static void meet_keys(const wd_attention_args *a, packing pack, int64_t b, int64_t n, int64_t l,
                       int64_t queries, int64_t s, int64_t keys, scratch x)
 {

@@ -1,10 +1,8 @@
-/* What attention over many tokens has in common, forward and backward.
+/* Functions of attention over many tokens, for the forward and the backward pass.
  *
- * Everything is made of the tiles of isa/product.h, with queries in columns: scores are [keys,
- * WIDE] for a panel of WIDE queries, so that maxima and sums over keys run lane by lane, and the
- * panel is the second operand of the next product as it stands. Outputs come out transposed, [K,
- * WIDE].
- */
+ * Both use the tiles of isa/product.h, with queries in columns: scores are [keys, WIDE] for a panel
+ * of WIDE queries, so that maxima and sums over keys run lane by lane, and the panel is the second
+ * operand of the next product without repacking. Outputs are transposed, [K, WIDE]. */
 #ifndef WD_DEV_CPU_ISA_ATTENTION_LARGE_H
 #define WD_DEV_CPU_ISA_ATTENTION_LARGE_H
 

@@ -1,12 +1,12 @@
-/* Attention over many tokens, backward: one task is one head. For every tile of keys it goes over
- * the queries in blocks, and makes the probabilities again from lse:
+/* Attention over many tokens, backward: one task is one head. For every tile of keys it processes
+ * the queries in blocks, and computes the probabilities again from lse:
  *
  *     p = exp(scale k q - lse), dp = v do, ds = p (dp - delta) scale, delta = sum over d of do o
  *     dq += k ds (kept transposed until the end), dv += p do, dk += ds q
  *
- * Where one tile holds all keys, delta is sum of p dp over sum of p instead: then the sum of ds
- * over keys vanishes but for rounding, which gradients of keys' biases, mere differences, are made
- * of.
+ * If one tile has all keys, delta is the sum of p dp over the sum of p instead. Then the sum of ds
+ * over keys is zero up to rounding, on which gradients of keys' biases depend, since they are such
+ * differences.
  *
  * p and ds are needed in two roles: as rows (of keys, summed over queries) and ds as a panel (of
  * queries, summed over keys).
@@ -25,7 +25,7 @@ typedef struct scratch {
     unit *p_rows, *ds_rows; /* [KEYS, LINE], summed over queries */
     unit *dk, *dv;          /* [KEYS, width] */
     unit *dq;               /* [K, WIDE] for each panel of queries */
-    float *lse, *delta;     /* per query; where there is none: infinity and 0 */
+    float *lse, *delta;     /* per query; infinity and 0 for lanes without a query */
     int64_t width;
 } scratch;
 
@@ -63,8 +63,8 @@ ALWAYS_INLINE void store_row(unit *row, int64_t l, const float *x, packing pack)
     memcpy(row + l / 2, narrow_x, sizeof narrow_x);
 }
 
-/* Scores become p; where the tile holds all keys, delta is made from it: see the top. more: what
- * the last key's scaled score is larger by. */
+/* Replaces scores by p; if the tile has all keys, also computes delta: see the top. more: is added
+ * to the last key's scaled score. */
 ALWAYS_INLINE void probabilities(scratch x, const float *lse, float *delta, int64_t keys,
                                  float scale, float more, bool all_keys)
 {
@@ -116,8 +116,8 @@ static void sum_over_queries(unit *c, const unit *rows, const unit *columns, int
                       depth, add, pack);
 }
 
-/* The block of queries [l, l + queries) and the tile of keys [s, s + keys), which is packed in x.
- */
+/* Computes the block of queries [l, l + queries) with the tile of keys [s, s + keys), which is
+ * packed in x. */
 static void meet(const wd_attention_backward_args *a, packing pack, operand q, operand d_o,
                  int64_t l, int64_t queries, int64_t s, int64_t keys, scratch x)
 {
@@ -140,7 +140,8 @@ static void meet(const wd_attention_backward_args *a, packing pack, operand q, o
     sum_over_queries(x.dk, x.ds_rows, x.q_sum, keys, queries, dim, x.width, l > 0, pack);
 }
 
-/* lse and delta of all queries of one head; those that fill up the last panel get p = 0. */
+/* Computes lse and delta of all queries of one head; lanes without a query in the last panel get p
+ * = 0. */
 static void prepare_queries(const wd_attention_backward_args *a, int64_t b, int64_t n, scratch x)
 {
     int64_t dim = a->head_dim;

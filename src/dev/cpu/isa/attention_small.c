@@ -2,15 +2,14 @@
  * the case of tiny models. One thread does a whole pair, in buffers that stay in the first-level
  * cache.
  *
- * Queries lie in lanes: scores are kept as [keys, lanes], so that the maximum and the sum of a
+ * Queries are in lanes: scores are stored as [keys, lanes], so that the maximum and the sum of a
  * softmax run over rows, lane by lane, and nothing is summed across a vector. Four or eight rows of
- * every product are made at once, in registers (mix). Everything is fp32; bf16 is widened when it
- * is read.
+ * every product are computed at once, in registers (mix). Everything is fp32; bf16 is converted
+ * when it is read.
  *
- * Backward takes delta = sum over d of do o as the sum over keys of p dp, over the sum of p: the
- * same, but the sum of ds over keys then vanishes but for rounding, which gradients of keys'
- * biases, mere differences, are made of.
- */
+ * Backward computes delta = sum over d of do o as the sum over keys of p dp over the sum of p. This
+ * is mathematically equal, but then the sum of ds over keys is zero up to rounding, on which
+ * gradients of keys' biases depend, since they are such differences. */
 #include "dev/cpu/isa/attention.h"
 
 #include <math.h>
@@ -129,7 +128,7 @@ static void transpose(float *to, const float *from, int64_t width, int64_t lanes
 typedef struct scratch {
     float *k, *v, *dk, *dv;     /* [S, width] */
     float *rows, *turned, *out; /* [lanes, width], [width, lanes], [lanes, width] */
-    float *d_rows, *d_turned;   /* the same of do */
+    float *d_rows, *d_turned;   /* rows and turned of do */
     float *p, *dp;              /* [S, lanes] */
 } scratch;
 

@@ -1,5 +1,6 @@
 /* Sums over rows, such as a bias' gradient: fixed chunks of rows are summed on their own, then the
- * chunks' sums in order. So the result depends neither on the threads nor on other samples.
+ * chunks' sums in order. So the result does not depend on the number of threads or on other
+ * samples.
  *
  * Rows come in groups with a result each (a sample's rows, or all rows); a chunk never spans two.
  */
@@ -10,11 +11,11 @@
 
 enum { OUTPUTS_MAX = 2 };
 
-/* Does rows [begin, end), and adds what is to be summed to sums [outputs, width], row by row. */
+/* Computes rows [begin, end), and adds their terms to sums [outputs, width], row by row. */
 typedef void column_sums_fn(float *sums, int64_t begin, int64_t end, const void *args);
 
 typedef struct column_sums {
-    float *out[OUTPUTS_MAX]; /* [groups, width], from group to group out_stride; or NULL */
+    float *out[OUTPUTS_MAX]; /* [groups, width], groups out_stride apart; or NULL */
     int outputs;
     bool add; /* += instead of = */
     int64_t rows, group_rows, width, out_stride;

@@ -1,12 +1,11 @@
 /* Kernels that exist once per instruction set. Each file of this folder is compiled for every set,
  * with WD_ISA as the suffix of its external symbols: wd_isa_layernorm_avx2.
  *
- * They are plain C loops written so that the compiler turns them into vectors: no contraction to
- * fused multiply-add, sums in 32 lanes whatever the vector's width. So a result has the same bits
- * on every instruction set, and for every number of threads. Matrix products, attention and
- * convolutions are the exception: they live on fused multiply-adds (isa/vec.h), and give the same
- * bits for every number of threads on one instruction set.
- */
+ * They are plain C loops that the compiler vectorises, without contraction to fused multiply-adds,
+ * and with sums in 32 lanes for every width of vectors. So a result has the same bits on every
+ * instruction set, and for every number of threads. Matrix products, attention and convolutions are
+ * exceptions: they need fused multiply-adds for speed (isa/vec.h), and give the same bits for every
+ * number of threads on one instruction set. */
 #ifndef WD_DEV_CPU_ISA_ISA_H
 #define WD_DEV_CPU_ISA_ISA_H
 

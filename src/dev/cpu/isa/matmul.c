@@ -1,5 +1,5 @@
-/* Matrix products in tiles (isa/product.h), and what happens to a finished one: bias, activation,
- * sum, rounding. Which products come here, and which go to oneDNN: see cpu/matmul.h. */
+/* Matrix products in tiles (isa/product.h), and the last steps for a finished tile: bias,
+ * activation, sum, rounding. See cpu/matmul.h for the products that oneDNN computes instead. */
 #include <assert.h>
 
 #include "dev/cpu/isa/isa.h"
@@ -19,8 +19,7 @@ static const void *offset(const void *data, wd_dtype type, int64_t elements)
     return (const char *)data + elements * (int64_t)wd_dtype_bytes(type);
 }
 
-/* Rows of WIDE elements, one after the other, to rows that lie `stride` bytes apart: the first
- * `bytes` of each. */
+/* Copies the first `bytes` of each row of WIDE elements to rows that are `stride` bytes apart. */
 static void put_rows(char *to, int64_t stride, const void *from, size_t row_bytes, int64_t rows,
                      size_t bytes)
 {
@@ -34,8 +33,8 @@ static void put_rows(char *to, int64_t stride, const void *from, size_t row_byte
             memcpy(to, row, bytes);
 }
 
-/* A finished panel, WIDE sums a row of which `columns` exist, into the result from element `at` on.
- */
+/* Stores a finished panel, rows of WIDE sums of which `columns` exist, into the result from element
+ * `at` on. */
 static void finish(const wd_matmul_args *a, int64_t at, const unit *sums, int64_t sums_stride,
                    const float *bias, int64_t rows, int64_t columns)
 {

@@ -87,16 +87,16 @@ void KERNEL(gather_rows)(const void *args, wd_cpu_context *context)
 
 enum { TILE = 32, TILE_RUN = 64 }; /* columns and elements of a tile that is transposed */
 
-/* The copy as dev/strided_walk.h has it, the outer dimensions in parallel. Where `from` is
- * contiguous along another dimension than `inner`, that one is `column`, and not among the outer
- * ones: runs of TILE columns are done together, so that a cache line is read once. */
+/* The loops of dev/strided_walk.h, with the outer dimensions in parallel. If `from` is contiguous
+ * along another dimension than `inner`, that dimension is `column` instead of an outer one: runs of
+ * TILE columns are copied together, so that a cache line is read once. */
 typedef struct walk {
     const wd_strided_copy_args *args;
     wd_strided_walk by;
     wd_stride column;
 } walk;
 
-/* Takes the dimension along which `from` is contiguous out of the outer ones. */
+/* Removes the dimension along which `from` is contiguous from the outer ones. */
 static void choose_column(walk *w)
 {
     if (w->by.inner.from == 1) return;
@@ -206,8 +206,8 @@ static void copy_columns(const walk *w, int64_t to, int64_t from, int64_t column
     for (int64_t done = 0; done < w->by.inner.count; done += TILE_RUN) {
         int64_t n = least(TILE_RUN, w->by.inner.count - done);
         for (int64_t i = 0; i < n; i++) {
-            const float *line = widen(buffer, a->from, a->from_type,
-                                      from + (done + i) * w->by.inner.from, columns);
+            const float *line =
+                widen(buffer, a->from, a->from_type, from + (done + i) * w->by.inner.from, columns);
             for (int64_t c = 0; c < columns; c++) tile[c][i] = line[c];
         }
         for (int64_t c = 0; c < columns; c++)
@@ -215,7 +215,10 @@ static void copy_columns(const walk *w, int64_t to, int64_t from, int64_t column
     }
 }
 
-static int64_t column_blocks(const walk *w) { return (w->column.count + TILE - 1) / TILE; }
+static int64_t column_blocks(const walk *w)
+{
+    return (w->column.count + TILE - 1) / TILE;
+}
 
 /* Index vectors of the outer dimensions, each with its blocks of columns. */
 static void copy_outer(int64_t begin, int64_t end, void *context)

@@ -1,5 +1,5 @@
 /* LayerNorm, RMSNorm (with the rotation of RoPE) and the VAE's channel norm, forward and backward.
- * A block of rows at a time: it is read from memory once, and every further pass over it hits the
+ * Kernels process a block of rows at a time, which is read from memory once, and then from the
  * cache. */
 #include <math.h>
 
@@ -35,10 +35,8 @@ static inline void layernorm_row(float *y, const float *x, float mean, float rst
         return;
     }
     EACH(i, a->width) y[i] = (x[i] - mean) * rstd;
-    if (a->scale)
-        EACH(i, a->width) y[i] = y[i] * (a->scale_one + a->scale[sample + i]);
-    if (a->shift)
-        EACH(i, a->width) y[i] = y[i] + a->shift[sample + i];
+    if (a->scale) EACH(i, a->width) y[i] = y[i] * (a->scale_one + a->scale[sample + i]);
+    if (a->shift) EACH(i, a->width) y[i] = y[i] + a->shift[sample + i];
 }
 
 static void layernorm_part(int64_t begin, int64_t end, void *context)
@@ -115,10 +113,8 @@ static void layernorm_backward_part(float *sums, int64_t begin, int64_t end, con
                 float n = (x_row[i] - m) * s;
                 dx_row[i] = old[i] + s * (g_row[i] - mean_g[r] - n * mean_gn[r]);
             }
-            if (a->dscale)
-                EACH(i, width) dscale[i] += dy_row[i] * ((x_row[i] - m) * s);
-            if (a->dshift)
-                EACH(i, width) dshift[i] += dy_row[i];
+            if (a->dscale) EACH(i, width) dscale[i] += dy_row[i] * ((x_row[i] - m) * s);
+            if (a->dshift) EACH(i, width) dshift[i] += dy_row[i];
         }
         narrow(a->dx, a->type, at, dx, count * width);
     }
@@ -156,7 +152,7 @@ static inline void rms_factors(float *factor, row_block x, int64_t count, int64_
     EACH(r, count) factor[r] = 1.0f / sqrtf(factor[r] / (float)width + eps);
 }
 
-/* y = x turned by the angles of `token`, pair by pair; `back`: by their negatives. */
+/* y = x rotated by the angles of `token`, pair by pair; sign -1: by their negatives. */
 static inline void rotate(float *y, const float *x, const float *cos, const float *sin,
                           int64_t token, int64_t width, int64_t head_dim, float sign)
 {
@@ -181,8 +177,7 @@ static inline void rmsnorm_row(float *y, const float *x, const float *w, float f
     else
         EACH(i, a->width) y[i] = x[i] * factor * w[i];
     if (!a->cos) return;
-    if (a->type == WD_BF16)
-        EACH(i, a->width) y[i] = round_bf16(y[i]);
+    if (a->type == WD_BF16) EACH(i, a->width) y[i] = round_bf16(y[i]);
     rotate(y, y, a->cos, a->sin, token, a->width, a->head_dim, 1);
 }
 
@@ -305,8 +300,7 @@ static void channelnorm_rows(int64_t begin, int64_t end, void *context)
             float norm = fmaxf(sqrtf(squares), 1e-12f);
             EACH(i, a->width) y[i] = x[i] / norm * root * gamma[i];
         }
-        if (a->act == WD_ACT_SILU)
-            EACH(i, a->width) y[i] = silu_f32(y[i]);
+        if (a->act == WD_ACT_SILU) EACH(i, a->width) y[i] = silu_f32(y[i]);
         narrow(a->y, a->type, r * a->width, y, a->width);
     }
 }
@@ -317,6 +311,5 @@ void KERNEL(channelnorm)(const void *args, wd_cpu_context *context)
     if (a->width > ROW_MAX)
         wd_ref_channelnorm(args, context);
     else
-        wd_parallel_for(a->rows, grain_rows(GRAIN_HEAVY, a->width), channelnorm_rows,
-                        (void *)args);
+        wd_parallel_for(a->rows, grain_rows(GRAIN_HEAVY, a->width), channelnorm_rows, (void *)args);
 }

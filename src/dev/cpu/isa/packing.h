@@ -1,9 +1,9 @@
-/* Operands of matrix products as the inner loop takes them (isa/product.h): packed, which takes
- * care of everything that operands differ in: storage order, strides, dtype, edges (zeros).
+/* Packing of operands for the inner loop of matrix products (isa/product.h). Packing hides the
+ * differences between operands: storage order, strides, dtype, edges (filled with zeros).
  *
- * A unit is what one lane multiplies: a float, or where the processor has bf16 products and both
- * operands are bf16, a pair of bf16 neighbours in k. Elsewhere bf16 is widened when it is packed.
- */
+ * A unit is the operand of one lane: a float, or, if the processor has bf16 products and both
+ * operands are bf16, a pair of bf16 neighbours in k. Otherwise bf16 is converted to fp32 when it is
+ * packed. */
 #ifndef WD_DEV_CPU_ISA_PACKING_H
 #define WD_DEV_CPU_ISA_PACKING_H
 
@@ -24,15 +24,15 @@ enum { ROWS = 4 };
 enum { WIDE = 2 * VL, DEPTH = WD_PRODUCT_DEPTH, LINE = WD_PRODUCT_LINE };
 
 /* Packed rows: [ROWS, LINE], or turned [DEPTH, VL]. */
-enum { ROWS_UNITS = ROWS * LINE > DEPTH * VL ? ROWS * LINE : DEPTH * VL };
+enum { ROWS_UNITS = ROWS * LINE > DEPTH *VL ? ROWS *LINE : DEPTH *VL };
 _Static_assert((int)WIDE <= (int)WD_PRODUCT_WIDE_MAX && (int)ROWS <= (int)VL &&
                    (int)ROWS <= (int)WD_PRODUCT_ROWS_MAX,
                "the plan's limits");
 
-/* How an operand's elements become units. */
+/* The conversion of an operand's elements to units. */
 typedef enum packing { PACK_FLOAT, PACK_PAIR, PACK_WIDEN } packing;
 
-/* An operand as it lies in memory: element (i, k) is k_dense ? i stride + k : k stride + i. */
+/* An operand in memory: element (i, k) is at k_dense ? i stride + k : k stride + i. */
 typedef struct operand {
     const void *data;
     wd_dtype type; /* F32 or BF16 */
@@ -45,7 +45,7 @@ static inline packing packing_of(wd_dtype type)
     return type == WD_F32 ? PACK_FLOAT : BF16_PAIRS ? PACK_PAIR : PACK_WIDEN;
 }
 
-/* Units that `k` elements make, and elements that make DEPTH units. */
+/* The units of `k` elements, and the elements of DEPTH units. */
 static inline int64_t units_of(packing pack, int64_t k)
 {
     return pack == PACK_PAIR ? (k + 1) / 2 : k;
@@ -55,8 +55,8 @@ static inline int64_t block_k(packing pack)
     return pack == PACK_PAIR ? 2 * DEPTH : DEPTH;
 }
 
-/* Brings what will be packed next into the second-level cache; an address beyond the end is
- * harmless. */
+/* Prefetches the elements that will be packed next into the second-level cache; an address beyond
+ * the end is harmless. */
 ALWAYS_INLINE void prefetch(operand x, int64_t at)
 {
     __builtin_prefetch(
@@ -76,7 +76,7 @@ static inline unit unit_at(operand x, packing pack, int64_t i, int64_t i_end, in
     return float_of(*from | next << 16);
 }
 
-/* VL units where not all exist: at element k of the lines from i on, or along line i. */
+/* Loads VL units of which not all exist: at element k of the lines from i on, or along line i. */
 OUT_OF_LINE vec load_edge(operand x, packing pack, bool along_k, int64_t i, int64_t i_end,
                           int64_t k, int64_t k_end)
 {
@@ -121,7 +121,7 @@ ALWAYS_INLINE vec load_along_i(operand x, packing pack, int64_t i, int64_t i_end
     return vec_load((const unit *)pair);
 }
 
-/* make(out, x, pack, ...) as code that knows which packing it is. */
+/* Calls make(out, x, pack, ...) with a constant packing, so that the compiler specialises it. */
 #define FOR_PACKING(make, out, x, pack, ...)                                                       \
     do {                                                                                           \
         if (pack == PACK_FLOAT)                                                                    \

@@ -7,7 +7,8 @@
 
 /* ---- activations ---- */
 
-/* transformers' NewGELUActivation on bf16 tensors, one rounded tensor operation after the other. */
+/* transformers' NewGELUActivation on bf16 tensors: the result of each tensor operation is rounded.
+ */
 static inline float gelu_new_bf16(float x)
 {
     float cube = round_bf16(round_bf16(x * x) * x);
@@ -16,7 +17,7 @@ static inline float gelu_new_bf16(float x)
     return round_bf16(0.5f * x) * round_bf16(1.0f + t);
 }
 
-/* The same on fp32 tensors. */
+/* transformers' NewGELUActivation on fp32 tensors. */
 static inline float gelu_new_f32(float x)
 {
     float inner = x + gelu_k * (x * x * x);
@@ -134,8 +135,7 @@ static void combine_part(int64_t begin, int64_t end, void *context)
             x = a->x[term] + at;
             EACH(i, n) sum[i] += a->factor[term] * x[i];
         }
-        if (a->round_bf16)
-            EACH(i, n) sum[i] = round_bf16(sum[i]);
+        if (a->round_bf16) EACH(i, n) sum[i] = round_bf16(sum[i]);
         memcpy(a->y + at, sum, (size_t)n * sizeof *sum);
     }
 }
@@ -163,11 +163,9 @@ static void guidance_part(int64_t begin, int64_t end, void *context)
         }
         const float *u = widen(u_in, a->u, a->type, at, n);
         float scale = a->scale[at / a->width];
-        if (a->type == WD_BF16)
-            EACH(i, n)
-            v[i] = round_bf16(u[i] + round_bf16(scale * round_bf16(c[i] - u[i])));
-        else
-            EACH(i, n) v[i] = u[i] + scale * (c[i] - u[i]);
+        if (a->type == WD_BF16) EACH(i, n)
+        v[i] = round_bf16(u[i] + round_bf16(scale * round_bf16(c[i] - u[i])));
+        else EACH(i, n) v[i] = u[i] + scale * (c[i] - u[i]);
     }
 }
 

@@ -1,11 +1,10 @@
 /* Matrix products: sum over k of a(i, k) b(j, k), in tiles of the result.
  *
- * One thread makes one tile: for every block of DEPTH units of k it packs the columns' operand b
+ * One thread computes one tile: for every block of DEPTH units of k it packs the columns' operand b
  * into panels of WIDE columns, then the rows' operand a, ROWS rows at a time (isa/packing.h), and
  * multiplies the two in registers. So there is one inner loop, and an element of the result is
- * always the same chain of fused multiply-adds, over k in order, block by block: its bits depend
- * neither on the tile it falls in, nor on the number of threads, nor on what else is in the launch.
- */
+ * always the same chain of fused multiply-adds, over k in order, block by block: its bits do not
+ * depend on its tile, on the number of threads, or on other rows and columns of the launch. */
 #ifndef WD_DEV_CPU_ISA_PRODUCT_H
 #define WD_DEV_CPU_ISA_PRODUCT_H
 

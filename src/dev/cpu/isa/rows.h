@@ -1,8 +1,8 @@
-/* What the kernels of this folder have in common: rows of any dtype as fp32, and sums in lanes.
+/* Functions of the kernels of this folder: rows of any dtype as fp32, and sums in lanes.
  *
- * A kernel's loops are all in fp32. An F32 array is used where it is; others are widened into a
- * buffer on the stack, which stays in the first-level cache, and narrowed from one.
- */
+ * All loops of a kernel are in fp32. An F32 array is used in place; others are converted to a
+ * buffer on the stack, which stays in the first-level cache, and results are converted from such a
+ * buffer. */
 #ifndef WD_DEV_CPU_ISA_ROWS_H
 #define WD_DEV_CPU_ISA_ROWS_H
 
@@ -12,24 +12,26 @@
 #include "dev/sum_order.h"
 
 enum {
-    CHUNK = 1024,    /* elements that elementwise kernels take at a time */
-    BLOCK_ROWS = 16, /* rows that are taken together, at most, */
-    BLOCK = 2048,    /* and their elements: several such blocks fit the first-level cache */
-    GRAIN = 16384,   /* elements of light work that are worth a thread */
-    GRAIN_HEAVY = 8192 /* the same with an exponential each */
+    CHUNK = 1024,      /* elements that elementwise kernels process at a time */
+    BLOCK_ROWS = 16,   /* maximal number of rows of a block, */
+    BLOCK = 2048,      /* and of its elements: several blocks fit into the first-level cache */
+    GRAIN = 16384,     /* minimal elements of light work per thread */
+    GRAIN_HEAVY = 8192 /* minimal elements with an exponential each per thread */
 };
 
-/* for (i = 0; i < n; i++); no i depends on another: arrays are the same or apart. */
+/* for (i = 0; i < n; i++) without dependencies: arrays are the same or do not overlap. */
 #ifdef __clang__
-#define EACH(i, n)                                                                                 \
-    _Pragma("clang loop vectorize(assume_safety)") for (int64_t i = 0; i < (n); i++)
+#define EACH(i, n) _Pragma("clang loop vectorize(assume_safety)") for (int64_t i = 0; i < (n); i++)
 #else
 #define EACH(i, n) _Pragma("GCC ivdep") for (int64_t i = 0; i < (n); i++)
 #endif
 
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
-/* Rows of `width` elements that make `grain` elements. */
+/* The number of rows of `width` elements with `grain` elements. */
 static inline int64_t grain_rows(int64_t grain, int64_t width)
 {
     return width >= grain ? 1 : grain / (width > 0 ? width : 1);
@@ -37,7 +39,7 @@ static inline int64_t grain_rows(int64_t grain, int64_t width)
 
 /* ---- arrays of any dtype ---- */
 
-/* `n` elements from element `at` on as fp32: where they are, or in `buffer`. */
+/* `n` elements from element `at` on as fp32: in place, or in `buffer`. */
 static inline const float *widen(float *restrict buffer, const void *data, wd_dtype type,
                                  int64_t at, int64_t n)
 {
@@ -50,7 +52,7 @@ static inline const float *widen(float *restrict buffer, const void *data, wd_dt
     return buffer;
 }
 
-/* Where to write fp32 values that narrow() then stores at element `at`. */
+/* The address for fp32 values that narrow() then stores at element `at`. */
 static inline float *target(float *buffer, void *data, wd_dtype type, int64_t at)
 {
     return type == WD_F32 ? (float *)data + at : buffer;
@@ -69,8 +71,8 @@ static inline void narrow(void *data, wd_dtype type, int64_t at, const float *re
 
 /* ---- rows ---- */
 
-/* How many rows a kernel takes together, so that it need not wait for what a row hangs on, a sum
- * and then a root. */
+/* The number of rows that a kernel processes together, so that it does not wait for the sum and the
+ * root of each row. */
 static inline int64_t block_rows(int64_t width)
 {
     int64_t fit = BLOCK / (width > 0 ? width : 1);
@@ -83,8 +85,8 @@ typedef struct row_block {
     int64_t stride;
 } row_block;
 
-/* `count` rows of `width` elements, the first from element `at` on: where they are, or one after
- * the other in `buffer`. */
+/* `count` rows of `width` elements, the first at element `at`: in place, or one after the other in
+ * `buffer`. */
 static inline row_block widen_rows(float *buffer, const void *data, wd_dtype type, int64_t at,
                                    int64_t stride, int64_t count, int64_t width)
 {
@@ -94,8 +96,8 @@ static inline row_block widen_rows(float *buffer, const void *data, wd_dtype typ
     return (row_block){buffer, width};
 }
 
-/* Brings such rows into the second-level cache, unless they lie one after the other: the processor
- * sees those coming. */
+/* Prefetches rows into the second-level cache, unless they follow one another, since the processor
+ * prefetches these itself. */
 static inline void fetch_rows(const void *data, wd_dtype type, int64_t at, int64_t stride,
                               int64_t count, int64_t width)
 {
@@ -123,7 +125,7 @@ static inline void fetch_rows(const void *data, wd_dtype type, int64_t at, int64
         total = sum_lanes(lanes_);                                                                 \
     } while (0)
 
-/* Vectors by hand: of the plain loops gcc makes scalar code. */
+/* Explicit vectors, since gcc makes scalar code of the plain loops. */
 static inline float sum_lanes(const float lanes[LANES])
 {
     typedef float four __attribute__((vector_size(16)));

@@ -1,5 +1,5 @@
 /* Sums, loss and optimiser. Sums are taken in fixed chunks, whose results are added in order, so
- * that the number of threads never shows. */
+ * that bits do not depend on the number of threads. */
 #include <math.h>
 
 #include "dev/adamw.h"

@@ -1,9 +1,8 @@
-/* A vector of floats, as wide as the instruction set has it, and its operations.
+/* A vector of floats with the width of the instruction set, and its operations.
  *
- * Loops that the compiler vectorises by itself do not need this. Matrix products do: which values
- * stay in registers decides their speed, and a fused multiply-add must be one in every path, or the
- * same sum would have other bits at the edge of a tile than in its middle.
- */
+ * Matrix products use it; the compiler vectorises other loops by itself. The speed of products
+ * depends on which values stay in registers, and every path must use fused multiply-adds, or the
+ * same sum would have other bits at the edge of a tile than in its middle. */
 #ifndef WD_DEV_CPU_ISA_VEC_H
 #define WD_DEV_CPU_ISA_VEC_H
 
@@ -14,8 +13,8 @@
 #include <immintrin.h>
 #endif
 
-/* for (i = 0; i < n; i++), n a small constant: unrolled, so that arrays live in registers. Not
- * where every access is checked: that takes a compiler minutes a file, and wins no register. */
+/* for (i = 0; i < n; i++) with a small constant n, unrolled so that arrays stay in registers. It is
+ * not unrolled with sanitizers, which would take the compiler minutes per file. */
 #ifdef WD_SANITIZE
 #define TIMES(i, n) for (int i = 0; i < (n); i++)
 #elif defined(__clang__)
@@ -96,7 +95,7 @@ static inline vec vec_fma(vec a, vec b, vec c)
 
 #endif
 
-/* c + a0 b0 + a1 b1 in each lane, of pairs of bf16. */
+/* c + a0 b0 + a1 b1 in each lane, for pairs of bf16. */
 #if defined(__AVX512BF16__)
 enum { BF16_PAIRS = 1 };
 static inline vec vec_fma_bf16(vec a, vec b, vec c)

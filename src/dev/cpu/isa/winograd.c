@@ -1,7 +1,7 @@
 /* Convolutions of 3x3 taps by Winograd's minimal filtering F(4x4, 3x3): a quarter of the direct
  * form's multiplications.
  *
- * A tile of 4x4 pixels of the result is made of 6x6 pixels x of the input:
+ * A tile of 4x4 pixels of the result is computed from 6x6 pixels x of the input:
  *   y = At [ sum over channels of (G w Gt) * (Bt x B) ] A, with * element by element
  * (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016). Seen over all tiles
  * and channels that is one matrix product for each of the 36 elements ("points"), which the inner
@@ -11,12 +11,12 @@
  *   24 tiles of x -> Bt x B, as rows       per thread, in its second-level cache, as are
  *   36 products -> sums -> At .. A -> y
  *
- * Time taps are further channels. An element of the result is always the same chain of operations
- * on its own tile, whatever thread makes it.
+ * Time taps are treated as further channels. An element of the result is always the same chain of
+ * operations on its own tile, for every thread.
  *
- * The transformations evaluate polynomials at 0, 5/8, -5/8, 3/2, -3/2 and infinity, as oneDNN's do:
- * the usual 0, 1, -1, 2, -2 lose twice as much (a relative 1.8e-6 for 0.8e-6 with 96 channels; the
- * direct form loses 0.2e-6). */
+ * The transformations evaluate polynomials at 0, 5/8, -5/8, 3/2, -3/2 and infinity, as in oneDNN:
+ * the usual 0, 1, -1, 2, -2 have twice the error (a relative 1.8e-6 instead of 0.8e-6 with 96
+ * channels; the direct form has 0.2e-6). */
 #include <assert.h>
 
 #include "dev/cpu/isa/isa.h"
@@ -27,7 +27,7 @@
 
 enum { SIDE = WD_WINOGRAD_SIDE, WINDOW = WD_WINOGRAD_WINDOW, POINTS = WD_WINOGRAD_POINTS };
 
-/* The points, their powers, and what the weights are divided by: all but these are exact. */
+/* The points, their powers, and the divisors of the weights; all but the divisors are exact. */
 #define P 0.625f
 #define Q 1.5f
 #define P2 (P * P)
@@ -36,9 +36,9 @@ enum { SIDE = WD_WINOGRAD_SIDE, WINDOW = WD_WINOGRAD_WINDOW, POINTS = WD_WINOGRA
 typedef struct job {
     const wd_conv_args *args;
     wd_winograd_plan plan;
-    int64_t co0, co1; /* the output channels that are being made */
+    int64_t co0, co1; /* the output channels of the current block */
     unit *weights;    /* [taps, depths, POINTS, panels, depth, WIDE] */
-    char *workspace;  /* of the parts */
+    char *workspace;  /* of all parts */
 } job;
 
 /* ---- weights ---- */
@@ -58,8 +58,8 @@ ALWAYS_INLINE void transform_weights(vec out[WINDOW], const vec w[3])
     out[5] = w[2];
 }
 
-/* Input channel c of time tap t, output channels [co, co + VL): to `out` and, point by point,
- * `step` floats further. Beyond the last channel they are zero. */
+/* Writes the weights of input channel c of time tap t for output channels [co, co + VL) to `out`,
+ * with points `step` floats apart. Beyond the last channel they are zero. */
 static void put_weights(unit *out, int64_t step, const wd_conv_args *a, int64_t t, int64_t c,
                         int64_t co)
 {
@@ -103,7 +103,7 @@ static void make_weights(int64_t begin, int64_t end, void *context)
 
 /* ---- tiles ---- */
 
-/* Where a tile of the result lies. */
+/* The position of a tile of the result. */
 typedef struct place {
     int64_t sample, frame, row, column; /* of its first pixel */
 } place;
@@ -129,7 +129,8 @@ ALWAYS_INLINE void transform_input(vec out[WINDOW], const vec x[WINDOW])
     out[5] = vec_fma(vec_all(P2 * Q2), x[1], vec_fma(vec_all(-(P2 + Q2)), x[3], x[5]));
 }
 
-/* `depth` channels of a window, each pixel where `x` says, to `out`, each point where `at` says. */
+/* Transforms `depth` channels of a window, with pixels at `x`, and writes the points to `out` at
+ * `at`. */
 static void put_input(unit *out, const int64_t at[POINTS], const float *const x[POINTS],
                       int64_t depth)
 {
@@ -208,7 +209,8 @@ ALWAYS_INLINE void finish_lanes(vec y[SIDE][SIDE], const unit *sums, int64_t ste
     TIMES(i, SIDE) transform_sums(y[i], middle[i]);
 }
 
-/* Sums of the tiles [tile, end) -> pixels of the result; a tile may reach beyond the picture. */
+/* Converts the sums of the tiles [tile, end) to pixels of the result; a tile may extend beyond the
+ * picture. */
 static void finish(const job *w, const unit *sums, int64_t tile, int64_t end)
 {
     const wd_conv_args *a = w->args;
