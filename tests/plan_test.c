@@ -445,8 +445,7 @@ static void mapped_weights_need_a_page_cache(void **state)
     json_t *plan;
     char bytes[32];
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--teacher_dtype", "bfloat16",
-                   "--devices", "cpu", "--host_memory", "1GiB", "--teacher_window", "64",
-                   "--json");
+                   "--devices", "cpu", "--host_memory", "1GiB", "--teacher_window", "64", "--json");
     wd_program_succeeded(&program);
     wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
     const json_t *cpu = json_array_get(json_object_get(plan, "strategies"), 0);
@@ -481,7 +480,7 @@ static void what_fits_is_not_streamed(void **state)
     json_decref(plan);
 }
 
-/* Where there is no room even to measure a device, there is still a plan, and a way out. */
+/* A device that is too small to be measured has a plan and a suggestion nevertheless. */
 static void a_device_may_be_too_small_to_measure(void **state)
 {
     (void)state;

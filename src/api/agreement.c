@@ -1,4 +1,4 @@
-/* See api/agreement.h. */
+/* Agreement of ranks: see api/agreement.h. */
 #include "api/agreement.h"
 
 #include <assert.h>
@@ -20,23 +20,23 @@ static wd_agreed *add(wd_agreement *a, const char *name, const char *remedy)
     assert(a->count < WD_AGREEMENT_MAX);
     snprintf(a->name[a->count], sizeof a->name[a->count], "%s", name);
     a->remedy[a->count] = remedy;
-    a->said[a->count] = (wd_agreed){0};
-    return &a->said[a->count++];
+    a->value[a->count] = (wd_agreed){0};
+    return &a->value[a->count++];
 }
 
 void wd_agree_on_text(wd_agreement *agreement, const char *name, const char *text)
 {
-    wd_agreed *said = add(agreement, name, alike);
-    said->hash = XXH3_64bits(text, strlen(text));
-    snprintf(said->text, sizeof said->text, "%s", *text ? text : "nothing");
+    wd_agreed *value = add(agreement, name, alike);
+    value->hash = XXH3_64bits(text, strlen(text));
+    snprintf(value->text, sizeof value->text, "%s", *text ? text : "nothing");
 }
 
 void wd_agree_on_key(wd_agreement *agreement, const char *name, const char *key, const char *text,
                      const char *remedy)
 {
-    wd_agreed *said = add(agreement, name, remedy);
-    said->hash = XXH3_64bits(key, strlen(key));
-    snprintf(said->text, sizeof said->text, "%s", text);
+    wd_agreed *value = add(agreement, name, remedy);
+    value->hash = XXH3_64bits(key, strlen(key));
+    snprintf(value->text, sizeof value->text, "%s", text);
 }
 
 void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *data, size_t bytes)
@@ -44,7 +44,7 @@ void wd_agree_on_bytes(wd_agreement *agreement, const char *name, const void *da
     add(agreement, name, alike)->hash = XXH3_64bits(data, bytes);
 }
 
-/* The first rank that says something else of it than rank 0; 0: none. */
+/* The first rank whose value of an item differs from that of rank 0; 0: none. */
 static int who_differs(const wd_agreed *all, int ranks, int count, int item)
 {
     for (int r = 1; r < ranks; r++)
@@ -80,16 +80,16 @@ wd_status wd_agreement_check(const wd_agreement *agreement, wd_comm *comm, wd_er
     wd_agreed *all;
     const size_t bytes = (size_t)agreement->count * sizeof *all;
     WD_TRY(wd_alloc((void **)&all, (size_t)comm->ranks, bytes, "what ranks say", err));
-    memcpy((char *)all + (size_t)comm->rank * bytes, agreement->said, bytes);
+    memcpy((char *)all + (size_t)comm->rank * bytes, agreement->value, bytes);
     wd_comm_tell(comm, all, bytes);
     const wd_status status = compare(agreement, all, comm->ranks, err);
     wd_free(all);
     return status;
 }
 
-/* ---- of a run ---- */
+/* ---- the values of a run ---- */
 
-/* What may be different: where files are, and what a rank is by itself. */
+/* Whether an option may differ between ranks: paths, and options of a single rank. */
 static bool is_own(const wd_option *option)
 {
     static const char *const own[] = {"local_rank", "num_threads", "host_memory", "measure_rates"};
@@ -110,7 +110,7 @@ static void add_options(wd_agreement *a, const wd_train_options *options)
                              wd_option_text(text, sizeof text, options, &table[i]));
 }
 
-/* What files hold: two hosts' folders of one name may hold different things. */
+/* Adds the key of a model's files, since folders of the same name on two hosts may differ. */
 static void add_files(wd_agreement *a, const char *name, const char *key, const char *remedy)
 {
     char host[32] = "", text[WD_AGREED_TEXT];
@@ -128,9 +128,9 @@ static void add_teacher(wd_agreement *a, const wd_train_setup *s)
     add_files(a, "the text encoder's weights", s->text_encoder_key, remedy);
 }
 
-/* What no option says, but a file that one names: student, and the teacher's configurations. `of`:
- * what they are facts of; "": the run. */
-static wd_status add_facts(wd_agreement *a, json_t *facts, const char *of, wd_err *err)
+/* Adds values that are read from files: the student's and the teacher's configurations. `subject`:
+ * the model; "": the run. */
+static wd_status add_facts(wd_agreement *a, json_t *facts, const char *subject, wd_err *err)
 {
     const char *key;
     json_t *value;
@@ -143,9 +143,9 @@ static wd_status add_facts(wd_agreement *a, json_t *facts, const char *of, wd_er
         }
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
         if (!text) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory to compare ranks");
-        snprintf(name, sizeof name, "%s%s%s", of, *of ? "'s " : "", key);
+        snprintf(name, sizeof name, "%s%s%s", subject, *subject ? "'s " : "", key);
         wd_agree_on_text(a, name, text);
-        free(text); /* jansson's */
+        free(text); /* allocated by jansson */
     }
     return WD_OK;
 }
@@ -159,7 +159,7 @@ static wd_status add_run(wd_agreement *a, const wd_train_setup *s, wd_err *err)
     return status;
 }
 
-/* A checkpoint's own name: the folder above it has many, and slashes may follow. */
+/* Writes a checkpoint's own name, without the folders above it and without slashes at its end. */
 static void name_checkpoint(char out[WD_AGREED_TEXT], const char *path)
 {
     size_t end = strlen(path), begin;
@@ -168,7 +168,8 @@ static void name_checkpoint(char out[WD_AGREED_TEXT], const char *path)
     snprintf(out, WD_AGREED_TEXT, "%.*s", (int)(end - begin), path + begin);
 }
 
-/* No two runs' checkpoints are alike: they say how long it took. */
+/* Adds a checkpoint. Checkpoints of different runs differ, since they contain the time that the run
+ * took. */
 static wd_status add_checkpoint(wd_agreement *a, const char *path, wd_err *err)
 {
     char hash[33] = "", step[WD_AGREED_TEXT];

@@ -1,5 +1,4 @@
-/* Ranks that were started alike go on; one that was not is named, on all of them, and so is one
- * whose files are others. */
+/* Ranks with the same options agree. All ranks name one that has other options or other files. */
 #include "api/agreement.h"
 
 #include "testing.h"
@@ -39,7 +38,7 @@ static void *check(void *context)
     return NULL;
 }
 
-/* Ranks with these batch sizes and prompts: all say the same of it. */
+/* Checks ranks with these batch sizes and prompts, and that all of them report the same. */
 static rank checked(const int batch[RANKS], const char *const prompts[RANKS])
 {
     wd_err err;
@@ -74,7 +73,8 @@ static void who_differs_is_named(void **state)
     rank r = checked((const int[]){2, 2, 4, 2}, same);
     wd_test_refused(r.status, &r.err, WD_MISMATCH,
                     "rank 0 and rank 2 differ in batch_size: 2 and 4.");
-    r = checked((const int[]){2, 4, 4, 2}, other); /* the first thing is said, and how many */
+    r = checked((const int[]){2, 4, 4, 2},
+                other); /* the message has the first difference, and their number */
     wd_test_refused(r.status, &r.err, WD_MISMATCH,
                     "rank 0 and rank 1 and 1 more differ in batch_size: 2 and 4.");
     r = checked((const int[]){2, 2, 2, 2}, other);
@@ -93,7 +93,7 @@ typedef struct keyed {
 
 static void *agree(void *context)
 {
-    static const wd_train_plan plan; /* alike */
+    static const wd_train_plan plan; /* the same on both ranks */
     keyed *k = context;
     wd_train_setup *setup = malloc(sizeof *setup);
     *setup = *k->setup;
@@ -117,7 +117,7 @@ static wd_train_setup *open_setup(void)
     return s;
 }
 
-/* Two ranks that were set up so. */
+/* Two ranks with these set-ups. */
 static keyed agreed(const wd_train_setup *first, const wd_train_setup *second)
 {
     wd_err err;
@@ -136,7 +136,7 @@ static keyed agreed(const wd_train_setup *first, const wd_train_setup *second)
     return k[0];
 }
 
-/* `second` is refused, and is as the first again. */
+/* Checks that `second` is refused, and makes it equal to the first again. */
 static void differ(wd_train_setup *second, const char *text)
 {
     wd_train_setup *first = open_setup();
@@ -151,7 +151,7 @@ static void what_files_hold_is_one(void **state)
     (void)state;
     wd_train_setup *first = open_setup(), *second = open_setup();
     assert_int_equal(agreed(first, second).status, WD_OK);
-    strcpy(second->teacher_key, "0123456789abcdee"); /* of which as much is said as is the same */
+    strcpy(second->teacher_key, "0123456789abcdee"); /* shown up to the digits that are equal */
     differ(second, "rank 0 and rank 1 differ in the teacher's weights: 01234567 on ");
     strcpy(second->text_encoder_key, "1357");
     differ(second, "rank 0 and rank 1 differ in the text encoder's weights: 0246 on ");
@@ -186,7 +186,7 @@ static void what_a_run_goes_on_from_is_one(void **state)
     assert_non_null(strstr(k.err.message, "They are of different runs"));
     assert_int_equal(agreed(s[0], s[0]).status, WD_OK);
     strcpy(s[1]->resume, s[0]->resume);
-    strcat(s[1]->resume, "//"); /* the same one, as somebody else writes it */
+    strcat(s[1]->resume, "//"); /* the same folder, written differently */
     assert_int_equal(agreed(s[0], s[1]).status, WD_OK);
     char before[WD_PATH_MAX], run[WD_PATH_MAX];
     wd_test_ok(wd_path_join(run, wd_test_folder(), name[0], &err), &err);

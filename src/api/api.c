@@ -1,4 +1,4 @@
-/* What belongs to no job. */
+/* Functions of the public interface that belong to no job. */
 #include "core/memory.h"
 #include "wandistiller.h"
 

@@ -10,17 +10,17 @@
 
 struct wd_config {
     json_t *file;    /* owns the strings that options borrow */
-    json_t *options; /* in it: borrowed */
+    json_t *options; /* an object in `file`, borrowed */
     char *path;
-    char *folder; /* of a run.json: where it lies, without a slash at its end; NULL: it is none */
+    char *folder; /* of a run.json, without a final slash; NULL: the file is no run.json */
 };
 
-/* What a run.json has beside its options: see write_run in api/train.c. */
-static const char *const of_a_run[] = {"command", "version", "options", "resolved",
-                                       "student", "device",  "kernels", "prompts",
+/* The keys of a run.json: see write_run in api/train.c. */
+static const char *const of_a_run[] = {"command", "version", "options",    "resolved",
+                                       "student", "device",  "kernels",    "prompts",
                                        "teacher", "memory",  "text_tokens"};
 
-/* Options beside "options" would be silently ignored. */
+/* Refuses other keys beside "options", which would be ignored silently. */
 static wd_status check_neighbours(const json_t *file, const char *path, wd_err *err)
 {
     const char *key;
@@ -105,7 +105,8 @@ static wd_status apply_one(wd_option_source *source, void *options, const wd_opt
                            const json_t *value, wd_err *err)
 {
     char number[64];
-    const bool choice = o->type == WD_OPTION_CHOICE; /* whatever it is, the error lists them */
+    const bool choice =
+        o->type == WD_OPTION_CHOICE; /* for any other type the error lists the choices */
     const bool numeric = o->type == WD_OPTION_INT || o->type == WD_OPTION_FLOAT || choice;
     switch (json_typeof(value)) {
     case JSON_STRING:
@@ -145,7 +146,7 @@ static wd_status apply_list(wd_option_source *source, void *options, const wd_op
     return WD_OK;
 }
 
-/* The output folder of a run that was moved since is where its run.json is. */
+/* If a run's folder was moved, its output folder is that of the run.json. */
 static void find_moved_run(const wd_config *config, wd_train_options *options)
 {
     char checkpoints[WD_PATH_MAX];

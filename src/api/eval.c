@@ -1,10 +1,10 @@
-/* `eval`: how near a student comes to its teacher.
+/* `eval` measures how closely a student agrees with its teacher.
  *
- * Data flow, seed by seed: the same prompts and noise -> the teacher paints, and its states and
- * velocities are kept for a batch -> the student paints, and is asked for its velocities at the
+ * Data flow, for each seed: the teacher samples, and its states and velocities are kept for a batch
+ * -> the student samples with the same prompts and noise, and computes its velocities at the
  * teacher's states -> both are decoded -> differences, summed up by eval_measure.h. The velocity
- * error tells how well each noise level was learnt; latents and pictures tell what it adds up to;
- * the teacher's picture in more steps tells what few steps cost. Loading is not timed. */
+ * error shows how well each noise level was learnt; latents and pictures show the total error; the
+ * teacher's picture with reference_steps shows the error of few steps. Loading is not timed. */
 #include <string.h>
 
 #include "api/eval_job.h"
@@ -85,7 +85,7 @@ static wd_status open_side(wd_eval_job *j, int side, wd_err *err)
     return WD_OK;
 }
 
-/* Paints pictures [first, first + n) from the noise of `seed`. */
+/* Samples pictures [first, first + n) from the noise of `seed`. */
 static wd_status paint(wd_eval_job *j, int picture, uint64_t seed, int64_t first, int64_t n,
                        wd_err *err)
 {
@@ -104,7 +104,7 @@ static wd_status paint(wd_eval_job *j, int picture, uint64_t seed, int64_t first
 /* The figures of a picture. */
 enum { VELOCITY, LATENTS, PSNR, REFERENCE_PSNR, CORRELATION };
 
-/* The student's velocities at the teacher's states, of pictures [first, first + n). */
+/* Compares the student's velocities at the teacher's states for pictures [first, first + n). */
 static wd_status compare_velocities(wd_eval_job *j, int64_t first, int64_t n, wd_err *err)
 {
     memset(j->mean, 0, (size_t)n * sizeof *j->mean);
@@ -193,7 +193,7 @@ static wd_status write_sheet(const wd_eval_job *j, wd_err *err)
                                  (const char *const *)j->prompts.text, err);
 }
 
-/* The teacher's pictures in reference_steps. */
+/* Samples the teacher's pictures with reference_steps. */
 static wd_status paint_references(wd_eval_job *j, uint64_t seed, wd_err *err)
 {
     wd_painter *teacher = j->painter[TEACHER];
@@ -213,7 +213,7 @@ static wd_status run_seed(wd_eval_job *j, int64_t number, wd_err *err)
         WD_TRY(run_batch(j, seed, i, n, err));
     }
     if (has_reference(j)) WD_TRY(paint_references(j, seed, err));
-    compare_latents(j); /* decoding destroys them */
+    compare_latents(j); /* before decoding, which overwrites them */
     for (int picture = 0; picture < (has_reference(j) ? PICTURES : SIDES); picture++)
         WD_TRY(decode(j, picture, err));
     compare_pictures(j);

@@ -1,4 +1,4 @@
-/* See api/eval_job.h. */
+/* The set-up of `eval`: see api/eval_job.h. */
 #include "api/eval_job.h"
 
 #include <inttypes.h>
@@ -40,8 +40,8 @@ static wd_status open_pipelines(wd_eval_job *j, wd_err *err)
     return WD_OK;
 }
 
-/* How the teacher was asked when the student learnt from it: run.json in its folder says it, the
- * options win over it. */
+/* Chooses guidance, negative prompt and text length of the teacher: those of the student's
+ * run.json, unless the options give others. */
 static wd_status choose_teacher(wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;

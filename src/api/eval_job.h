@@ -1,4 +1,4 @@
-/* A comparison that is under way: what `eval` compares, and its sums. See api/eval.c. */
+/* The state of `eval`: the models that it compares, and its sums. See api/eval.c. */
 #ifndef WD_API_EVAL_JOB_H
 #define WD_API_EVAL_JOB_H
 
@@ -8,7 +8,8 @@
 #include "api/run.h"
 #include "io/prompts.h"
 
-/* The models, and the pictures that are compared: REFERENCE is the teacher's in more steps. */
+/* The models, and the pictures that are compared: REFERENCE is the teacher's with reference_steps.
+ */
 enum { TEACHER, STUDENT, REFERENCE, SIDES = 2, PICTURES = 3 };
 
 typedef struct wd_eval_job {
@@ -24,24 +25,24 @@ typedef struct wd_eval_job {
     wd_prompt_embeds embeds;
     wd_painter *painter[SIDES];
     int64_t batch;
-    float *latents[PICTURES];     /* [count, each] final, of one seed; REFERENCE: the teacher's in
-                                   * reference_steps, where these are not the steps of both */
+    float *latents[PICTURES];     /* [count, each] final, of one seed; REFERENCE: only if
+                                     reference_steps differs from steps */
     float *image[PICTURES];       /* [count, 3, H s, W s] in [0, 1] */
     float *velocity;              /* [batch, each] the student's */
-    double *mean;                 /* [batch] of a picture's velocity errors, over steps */
+    double *mean;                 /* [batch] a picture's mean velocity error over steps */
     float **states, **velocities; /* the teacher's: [steps + 1], [steps], each [batch, each] */
     wd_schedule schedule;         /* the teacher's */
     wd_difference *by_level;      /* [steps] of velocities */
     wd_difference of_latents;
-    wd_tally by_picture[5]; /* one of each figure */
-    double squares[2];      /* of the pictures' differences: to the teacher's, to the reference */
+    wd_tally by_picture[5]; /* one tally for each figure */
+    double squares[2]; /* squared differences of the pictures to the teacher's, to the reference */
     wd_diversity diversity[SIDES];
     wd_eval_report report;
 } wd_eval_job;
 
-/* Opens both pipelines and the prompts, and decides sizes and how the teacher is asked: as when the
- * student learnt from it, unless the options say otherwise. WD_MISMATCH: a student of another
- * teacher. */
+/* Opens both pipelines and the prompts, and chooses sizes and the teacher's guidance, negative
+ * prompt and text length: those of the student's training, unless the options give others.
+ * WD_MISMATCH: the student has another teacher. */
 wd_status wd_eval_choose(wd_eval_job *job, wd_err *err);
 
 #endif

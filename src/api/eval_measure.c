@@ -1,4 +1,4 @@
-/* See api/eval_measure.h. */
+/* Statistics over pictures: see api/eval_measure.h. */
 #include "api/eval_measure.h"
 
 #include <math.h>

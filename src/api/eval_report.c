@@ -1,4 +1,4 @@
-/* See api/eval_report.h. */
+/* The report of `eval`: see api/eval_report.h. */
 #include "api/eval_report.h"
 
 #include <inttypes.h>
@@ -132,12 +132,12 @@ wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
                      side_json(&r->teacher, r->diversity[0]), "student",
                      side_json(&r->student, r->diversity[1]), "levels", levels);
     if (!*out) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
-    const bool told = add_figure(*out, "velocity_error", "velocity_error_se", r->velocity) &&
-                      add_figure(*out, "latents_error", "latents_error_se", r->latents) &&
-                      add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&
-                      add_figure(*out, "reference_psnr_db", "reference_psnr_db_se",
-                                 r->reference_db) &&
-                      add_figure(*out, "correlation", "correlation_se", r->correlation);
+    const bool told =
+        add_figure(*out, "velocity_error", "velocity_error_se", r->velocity) &&
+        add_figure(*out, "latents_error", "latents_error_se", r->latents) &&
+        add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&
+        add_figure(*out, "reference_psnr_db", "reference_psnr_db_se", r->reference_db) &&
+        add_figure(*out, "correlation", "correlation_se", r->correlation);
     if (told) return WD_OK;
     json_decref(*out);
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");

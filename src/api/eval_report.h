@@ -1,11 +1,11 @@
-/* What `eval` found, as numbers, as a table and as JSON. */
+/* The results of `eval` as numbers, as a table and as JSON. */
 #ifndef WD_API_EVAL_REPORT_H
 #define WD_API_EVAL_REPORT_H
 
 #include "io/json.h"
 #include "wan/schedule.h"
 
-/* Of one of the two models. */
+/* The figures of one of the two models. */
 typedef struct wd_eval_side {
     int64_t weights, experts;
     double guidance_scale[2];
@@ -22,17 +22,18 @@ typedef struct wd_eval_report {
     wd_eval_side teacher, student;
     const float *sigma, *timestep; /* [steps] borrowed */
     double *velocity_error;        /* [steps] relative L2 at the teacher's own states; borrowed */
-    wd_eval_figure velocity;       /* mean of these */
+    wd_eval_figure velocity;       /* mean of velocity_error */
     wd_eval_figure latents;        /* relative L2 of the final latents */
     wd_eval_figure psnr_db;        /* of the pictures, values in [0, 1] */
-    wd_eval_figure reference_db;   /* the same to the teacher's picture in reference_steps */
-    wd_eval_figure correlation;    /* of the pictures, each less its mean, averaged */
-    double diversity[2]; /* of the teacher's and the student's pictures; with one seed: 0 */
+    wd_eval_figure reference_db;   /* PSNR to the teacher's picture with reference_steps */
+    wd_eval_figure correlation;    /* mean of Pearson's correlation of the pictures */
+    double diversity[2]; /* of the teacher's and the student's pictures; 0 with one seed */
 } wd_eval_report;
 
-/* The table ends in three lines: weights, seconds per picture, agreement. Caller's to wd_free. */
+/* Formats the report as a table, which ends with three lines: weights, seconds per picture,
+ * agreement. The caller frees *out with wd_free. */
 wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err);
-/* A new object. */
+/* Makes the report as JSON; the caller owns *out. */
 wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err);
 
 #endif

@@ -1,7 +1,8 @@
-/* `forward`: a component as a black box, tensors in, tensors out; and the text encoder and VAE.
+/* `forward` runs a component on the tensors of a file and writes its results. This file has the
+ * text encoder and the VAE.
  *
- * The tensors have the names that the reference implementations give them, so that a file written
- * by diffusers or transformers can be handed over and compared as it is. */
+ * The tensors have the names of the reference implementations, so that files of diffusers or
+ * transformers can be used and compared without changes. */
 #include "api/forward.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@
 #include "wan/umt5.h"
 #include "wan/vae.h"
 
-/* transformers gives rows behind a text's end values of no use; the pipeline puts zeros there. */
+/* Sets rows after a text's end to zero, as the pipeline does; transformers leaves meaningless
+ * values there. */
 static void zero_masked(float *rows, const int32_t *mask, int64_t count, int64_t width)
 {
     for (int64_t i = 0; i < count; i++)
@@ -58,7 +60,7 @@ out:
     return status;
 }
 
-/* The shape [B, C, F, H, W] of a VAE's input, whose C must be `channels`. */
+/* Checks that C of a VAE's input [B, C, F, H, W] is `channels`. */
 static wd_status check_channels(const wd_forward_call *call, const char *name, const int64_t dim[5],
                                 int64_t channels, wd_err *err)
 {
@@ -141,7 +143,7 @@ out:
     return status;
 }
 
-/* Components and what they need of the options. */
+/* Runs the component of the options, and checks which options it takes. */
 static wd_status dispatch(const wd_forward_call *call, wd_err *err)
 {
     const wd_forward_options *o = call->options;

@@ -2,9 +2,9 @@
  * grad_sample).
  *
  * Data flow: file -> device -> embedding, blocks, head, stage by stage through a residency ->
- * sample; with --grad each stage keeps what its backward pass needs, and the stages are walked
- * again from the head down. The same code runs on a dry device first, which says how much memory it
- * takes. */
+ * sample; with --grad each stage saves the activations of its backward pass, and the stages run
+ * backward from the head to the embedding. The same code runs on a dry device first, to find the
+ * memory that it needs. */
 #include <string.h>
 
 #include "api/forward.h"
@@ -15,7 +15,7 @@
 #include "teacher/residency_kinds.h"
 #include "wan/dit.h"
 
-/* What the file holds, and what is computed of it: all on the host. */
+/* The inputs from the file, and the results: all on the host. */
 typedef struct host {
     float *latents, *timestep, *text, *grad_sample; /* [B, C, F, H, W] [B] [T, S, text_dim] */
     float *sample, *dlatents, *dtext, *grads;       /* grads: see pass.grad_offset */
@@ -31,11 +31,11 @@ typedef struct pass {
     wd_queue *queue;
     wd_device *device;
     wd_tensor_table table;
-    int64_t *grad_offset; /* [table.count] elements: where each gradient lies in `grads` */
+    int64_t *grad_offset; /* [table.count] offset of each gradient in `grads`, in elements */
     int64_t in, out, text, grads_count; /* elements */
     float *d_latents, *d_timestep, *d_sample, *d_dlatents, *d_dtext, *d_grads;
     void *d_text, *d_velocity, *d_dvelocity;
-    float *d_staging; /* [largest of text, out]: fp32 on its way from or to `dtype` */
+    float *d_staging; /* [largest of text, out]: fp32 before or after conversion to `dtype` */
     void *arena_block;
     wd_arena arena;
     wd_dit_block_saved *saved; /* [layers] */
@@ -121,7 +121,8 @@ static wd_status values(void **out, const pass *p, int64_t count, wd_err *err)
                            "tensors of forward", err);
 }
 
-/* `p` has config, dtype, backward, residency, queue; an arena of `arena_bytes` is its own. */
+/* Opens a pass whose config, dtype, backward, residency and queue are set, and allocates an arena
+ * of `arena_bytes`. */
 static wd_status open_pass(pass *p, const wd_dit_shape *shape, size_t arena_bytes, wd_err *err)
 {
     const int64_t pixels = shape->samples * shape->frames * shape->height * shape->width;
@@ -324,7 +325,7 @@ static wd_status write_output(const char *path, const host *h, const pass *p, wd
     }
     for (int64_t i = 0; i < p->table.count && p->backward; i++) {
         const wd_tensor_spec *spec = &p->table.spec[i];
-        if (spec->ndim && spec->dim[0] == 0) continue; /* a line that this model has not */
+        if (spec->ndim && spec->dim[0] == 0) continue; /* a line that this model does not have */
         snprintf(name[i], sizeof name[i], "grad.%s", spec->name);
         out[n++] =
             wd_tensor_out_of(name[i], WD_F32, h->grads + p->grad_offset[i], spec->dim, spec->ndim);

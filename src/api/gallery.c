@@ -1,4 +1,4 @@
-/* See api/gallery.h. A sheet shows what one can take in at a glance: a few dozen pictures. */
+/* Pictures as files: see api/gallery.h. A contact sheet has at most a few dozen pictures. */
 #include "api/gallery.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ wd_status wd_gallery_check(const char *path, int64_t count, wd_err *err)
     return wd_file_check_writable(path, "--out", err);
 }
 
-/* Pictures as bytes, side by side in one block: *pictures[i] = rgb [height, width, 3]. */
+/* Converts pictures to bytes in one block: *pictures[i] = rgb [height, width, 3]. */
 static wd_status to_bytes(uint8_t **block, const uint8_t ***pictures, const float *image,
                           int64_t count, int64_t height, int64_t width, wd_err *err)
 {
@@ -66,7 +66,7 @@ static wd_status write_sheet(const char *path, const wd_sheet *sheet, wd_err *er
     return status;
 }
 
-/* The contact sheet, nearly square. Rows that the pictures do not fill end empty. */
+/* Writes the contact sheet, which is nearly square. The last row may have empty cells. */
 static wd_status write_contact_sheet(const char *folder, const uint8_t *const *pictures,
                                      int64_t count, int64_t height, int64_t width,
                                      const char *const *prompt, wd_err *err)

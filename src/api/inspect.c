@@ -1,4 +1,4 @@
-/* `inspect`: what is in a model folder or file, as tables or as JSON. */
+/* `inspect` describes the content of a model folder or file, as tables or as JSON. */
 #include "api/json_text.h"
 #include "api/parts.h"
 #include "core/stop.h"

@@ -1,4 +1,5 @@
-/* Jobs called as a library: the n-th allocation fails, whatever n is, and all is given back. */
+/* Jobs called through the library when the n-th allocation fails, for every n: all memory is freed.
+ */
 #include "failing.h"
 
 #include "api/run.h"

@@ -1,4 +1,4 @@
-/* See api/json_text.h. */
+/* JSON as text: see api/json_text.h. */
 #include "api/json_text.h"
 
 #include "core/memory.h"

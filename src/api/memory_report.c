@@ -1,4 +1,4 @@
-/* See api/memory_report.h. */
+/* Reports of memory: see api/memory_report.h. */
 #include "api/memory_report.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ bool wd_device_beside_text(char out[160], const wd_device *device)
     return true;
 }
 
-/* Places: host memory, then the devices that are none of it. */
+/* Whether `place` is host memory, or a device with memory of its own. */
 static bool is_place(const wd_devices *devices, int place)
 {
     return place == WD_PLAN_HOST || place != devices->processor;
@@ -72,7 +72,7 @@ void wd_memory_report_plan(const wd_memory_plan *plan, const wd_devices *devices
         if (is_place(devices, place)) report_place(plan, devices, place);
 }
 
-/* Of one device. */
+/* The measured memory of a device. */
 typedef struct measured {
     const wd_memory_plan *plan;
     int place;
@@ -109,13 +109,14 @@ void wd_memory_report_measured(const wd_memory_plan *plan, const wd_devices *dev
     }
 }
 
-/* Host memory: what this process has of it, and what is still free. */
+/* Host memory: bytes of this process, and free bytes. */
 typedef struct host_memory {
     size_t own, free;
 } host_memory;
 
-/* Both figures cost the same however much memory there is: the watch of a running job asks for them
- * every two seconds. (wd_host_memory_own walks the page tables: 20 ms for each GiB.) */
+/* Reads both figures. The time does not depend on the amount of memory, since the watch of a
+ * running job reads them every two seconds. (wd_host_memory_own walks the page tables, which takes
+ * 20 ms per GiB.) */
 static host_memory see_host(int sharers)
 {
     return (host_memory){wd_host_memory_part(sharers), wd_host_memory_available()};
@@ -148,7 +149,7 @@ void wd_memory_witness_begin(wd_memory_witness *witness)
     wd_on_shortage(see, witness);
 }
 
-/* What a device had when memory ran out, or, where it has not, has now. */
+/* The memory of a device when an allocation failed, or now if none did. */
 static const char *witness_says(char out[160], const wd_memory_witness *witness, int device,
                                 const host_memory *host)
 {

@@ -1,5 +1,5 @@
-/* What the watch says of the memory of a rank, and how little it looks at for that: it is asked
- * every two seconds while the rank trains. */
+/* The memory of a rank that the watch reports. It is read every two seconds while the rank trains,
+ * so reading it must be fast. */
 #include "api/memory_report.h"
 
 #include "testing.h"
@@ -28,7 +28,8 @@ static int count_lines(const char *text)
     return n;
 }
 
-/* Once for all devices, and never the page tables, which takes long where there is much memory. */
+/* Host memory is read once for all devices, and page tables never, since that takes long if there
+ * is much memory. */
 static void the_host_is_looked_at_once(void **state)
 {
     (void)state;

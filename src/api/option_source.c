@@ -1,6 +1,5 @@
-/* Which options one source gives: the command line, or a file. Within a source two options that
- * contradict one another are an error; between sources the command line replaces what the file
- * says. */
+/* The options that a source gives: the command line, or a file. Two options of a source that
+ * contradict one another are an error; options of the command line replace those of the file. */
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 #include "api/teacher_choice.h"
 #include "core/error.h"
 
-/* The option that has given the field at `offset`; NULL: none has. */
+/* The option of the source that has given the field at `offset`; NULL: none. */
 static const wd_option *given(const wd_option_source *source, size_t offset)
 {
     for (int64_t i = 0; i < source->count; i++)

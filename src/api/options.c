@@ -1,9 +1,8 @@
 /* Options as data: finding, setting, checking and showing them by their tables.
  *
- * A table line knows where its field lies in the options struct and what type it has; everything
- * here works on (struct, line), so a new option is a field and a line. Text is the one form in
- * which values come in: from the command line, a config file (api/config.c) and the tables' own
- * defaults.
+ * A line of a table has the offset of its field in the options struct, and its type. Every function
+ * here takes a struct and a line, so a new option needs only a field and a line. All values are
+ * given as text: by the command line, a config file (api/config.c) and the defaults of the tables.
  */
 #include <assert.h>
 #include <errno.h>
@@ -93,8 +92,8 @@ static bool starts_with(const char *name, const char *beginning)
     return !*beginning;
 }
 
-/* Edits (one character put in, left out or changed) from a to b; names longer than the row are far
- * from everything. */
+/* The number of edits (one character inserted, deleted or changed) from a to b. Names that are
+ * longer than the row have a large distance. */
 static size_t distance(const char *a, const char *b)
 {
     size_t row[64];
@@ -134,8 +133,8 @@ wd_status wd_job_find(wd_job *out, const char *name, wd_err *err)
                    "there is no command \"%s\"; `wandistiller --help` lists those there are", name);
 }
 
-/* The name of the job or of every command that is nearest to `name`, one that begins with it first;
- * NULL if none is near. */
+/* The option of the job, or of every command, whose name is nearest to `name`; one that begins with
+ * `name` comes first. NULL: none is near. */
 static const char *nearest(wd_job job, const char *name)
 {
     const wd_option_table tables[] = {table_of(job), wd_table_common()};
@@ -191,11 +190,7 @@ static const char *choices_text(char *out, size_t bytes, const wd_option *o)
     size_t used = 0;
     out[0] = 0;
     for (const char *const *c = o->choices; *c; c++)
-        used = wd_append(out, bytes, used, "%s%s",
-                         c == o->choices ? ""
-                         : c[1]          ? ", "
-                                         : " or ",
-                         *c);
+        used = wd_append(out, bytes, used, "%s%s", c == o->choices ? "" : c[1] ? ", " : " or ", *c);
     return out;
 }
 
@@ -268,7 +263,7 @@ wd_status wd_option_set(void *options, const wd_option *option, const char *valu
     return WD_OK;
 }
 
-/* The field of the options struct that holds the struct's size. */
+/* The field of the options struct with the struct's size. */
 static size_t *bytes_of(void *options, const wd_option_table *table)
 {
     return (size_t *)(void *)((char *)options + table->bytes_at);
@@ -310,7 +305,7 @@ static bool is_given(const void *field, const wd_option *o)
     return true;
 }
 
-/* Writes the number with the fewest digits from which the same number is read. */
+/* Writes the number with the fewest digits that are read as the same number. */
 static void float_text(char *out, size_t bytes, double value)
 {
     for (int digits = 15; digits <= 17; digits++) {
@@ -395,7 +390,7 @@ static wd_status check_value(const void *field, const wd_option *o, wd_err *err)
         break;
     case WD_OPTION_CHOICE:
         return set_choice(&choice, o, *(const char *const *)field, err);
-    case WD_OPTION_TEXT: /* an empty path would stand for the current folder, or for / */
+    case WD_OPTION_TEXT: /* an empty path would mean the current folder, or / */
         if (!(o->flags & WD_OPTION_FILE) || **(const char *const *)field) return WD_OK;
         return not_usable(err, o, "", "a path");
     default:

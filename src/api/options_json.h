@@ -4,8 +4,9 @@
 
 #include "io/json.h"
 
-/* The options of `train` by name: a new object that --config can read back. What is not given is
- * null. Those that have the same value in `but` are left out; NULL: none is. */
+/* Makes an object with the options of `train` by name, which --config can read; the caller owns it.
+ * Options that are not given are null. Options with the same value in `but` are left out; but NULL:
+ * none are. */
 json_t *wd_train_options_json(const wd_train_options *options, const wd_train_options *but);
 
 #endif

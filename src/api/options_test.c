@@ -55,7 +55,7 @@ static void tables_are_sound(void **state)
     }
 }
 
-/* Whatever its range, a whole number that no int64_t holds is none. */
+/* A whole number that exceeds int64_t is refused for every range. */
 static void numbers_that_are_too_long_are_refused(void **state)
 {
     (void)state;
@@ -84,7 +84,7 @@ static void defaults_are_those_of_the_tables(void **state)
     assert_int_equal(train.trajectories, 64);
     assert_int_equal(train.trajectory_steps, 16);
     assert_string_equal(train.mixed_precision, "no");
-    assert_null(train.teacher_device_strategy); /* by the devices */
+    assert_null(train.teacher_device_strategy); /* chosen by the devices */
     assert_string_equal(train.devices, "auto");
     assert_null(train.teacher_path);
     assert_true(isnan(train.flow_shift));
@@ -130,9 +130,9 @@ static void python_flags_choose_a_strategy(void **state)
     assert_string_equal(t.teacher_device_strategy, "balanced");
 }
 
-/* ---- what contradicts ---- */
+/* ---- contradictions ---- */
 
-/* Gives "name=value" ..., as one source. */
+/* Gives "name=value" ... as one source. */
 static wd_status give(wd_train_options *t, const char *const *words, wd_err *err)
 {
     wd_option_source source = {0};
@@ -170,11 +170,12 @@ static void a_source_agrees_with_itself(void **state)
          "--teacher_device_map and --teacher_rank contradict"},
         {{"teacher_device_strategy=cpu", "teacher_on_cpu=cpu"}, NULL},
         {{"balance_teacher=balanced", "balanced_teacher=balanced"}, NULL},
-        {{"teacher_device_strategy=cpu", "teacher_device_strategy=gpu"}, NULL}, /* the last */
+        {{"teacher_device_strategy=cpu", "teacher_device_strategy=gpu"},
+         NULL}, /* the last value counts */
         {{"share_teacher=gpu0", "teacher_rank=1"}, NULL},
         {{"teacher_device_strategy=custom", "teacher_device_map=m.json"}, NULL},
         {{"teacher_device_strategy=auto", "teacher_device_map=m.json", "teacher_rank=1"}, NULL},
-        {{"teacher_device_strategy=gpu", "teacher_rank=-1"}, NULL}, /* as by default */
+        {{"teacher_device_strategy=gpu", "teacher_rank=-1"}, NULL}, /* the default value */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wd_err err = {0};
@@ -184,7 +185,7 @@ static void a_source_agrees_with_itself(void **state)
         if (cases[i].says) assert_says(&err, cases[i].says);
     }
     wd_err err;
-    wd_train_options t = wd_train_defaults(); /* a program that uses the library is a source, too */
+    wd_train_options t = wd_train_defaults(); /* options that a program has set are a source, too */
     t.teacher_path = t.data_path = "x";
     t.teacher_device_strategy = "disk";
     assert_int_equal(wd_options_check(WD_JOB_TRAIN, &t, &err), WD_OK);
@@ -193,7 +194,7 @@ static void a_source_agrees_with_itself(void **state)
     assert_says(&err, "--teacher_device_strategy (disk) and --teacher_rank");
 }
 
-/* What was said first does not stand in the way. */
+/* Options of an earlier source are no contradiction. */
 static void a_later_source_replaces_an_earlier_one(void **state)
 {
     (void)state;
@@ -268,7 +269,7 @@ static void structs_are_checked(void **state)
     assert_says(&err, "--num_threads: expected a whole number from 0 to 4096, found \"-1\"");
     f.num_threads = 0;
     assert_int_equal(wd_options_check(WD_JOB_FORWARD, &f, &err), WD_OK);
-    f.out = ""; /* a path, as all of those that a job reads or writes */
+    f.out = ""; /* an empty path */
     assert_int_equal(wd_options_check(WD_JOB_FORWARD, &f, &err), WD_INVALID_ARGUMENT);
     assert_says(&err, "--out: expected a path, found \"\"");
 }
@@ -308,7 +309,7 @@ static void files_set_options(void **state)
     assert_int_equal(json_integer_value(json_object_get(json, "num_steps")), 1000);
     assert_true(json_is_null(json_object_get(json, "flow_shift")));
     assert_null(json_object_get(json, "num_workers"));
-    char *text = json_dumps(json, 0); /* what run.json holds can be read back */
+    char *text = json_dumps(json, 0); /* the options in run.json can be read */
     wd_train_options again = wd_train_defaults();
     wd_config *second = NULL;
     assert_int_equal(apply(&again, &second, text, &err), WD_OK);

@@ -1,4 +1,5 @@
-/* See api/painter.h. Pictures of a batch go through the model together, at one timestep. */
+/* Sampling with a model: see api/painter.h. The pictures of a batch are computed together, at the
+ * same timestep. */
 #include "api/painter.h"
 
 #include "api/run.h"
@@ -18,11 +19,11 @@ struct wd_painter {
     wd_schedule schedule;
     int64_t each, batch;       /* elements of a picture's latents; pictures at a time */
     float *latents, *velocity; /* [batch, each] device */
-    wd_painter_trace trace;    /* of the run that is under way */
-    int64_t step;              /* of it */
-    int64_t first;             /* picture of it */
+    wd_painter_trace trace;    /* of the current run */
+    int64_t step;              /* of the current run */
+    int64_t first;             /* picture of the current run */
     wd_progress_part progress; /* over all pictures */
-    size_t bytes;              /* of its latents */
+    size_t bytes;              /* of the latents of the current run */
 };
 
 wd_status wd_painter_check_model(const wd_pipeline *p, wd_err *err)

@@ -1,5 +1,5 @@
-/* A model that paints: transformer, guidance and schedule, ready to turn noise into latents. What
- * `sample` and `eval` share. */
+/* A model that samples: transformer, guidance and schedule, which turn noise into latents. `sample`
+ * and `eval` use it. */
 #ifndef WD_API_PAINTER_H
 #define WD_API_PAINTER_H
 
@@ -9,7 +9,7 @@
 typedef struct wd_painter_options {
     const wd_pipeline *pipeline;          /* borrowed */
     const wd_prompt_embeds *embeds;       /* borrowed */
-    const wd_scheduler_config *scheduler; /* instead of the pipeline's, or NULL */
+    const wd_scheduler_config *scheduler; /* NULL: the pipeline's */
     wd_dtype dtype;                       /* F32 or BF16 */
     int64_t steps;
     double guidance_scale[2]; /* of the high-noise (or only) and low-noise expert */
@@ -17,7 +17,8 @@ typedef struct wd_painter_options {
     int64_t batch_max;        /* pictures at a time; 0: chosen */
 } wd_painter_options;
 
-/* What painting with a model needs is there and whole: experts, scheduler, VAE, with weights. */
+/* Checks that the pipeline has all components for sampling, with undamaged weights: experts,
+ * scheduler, VAE. */
 wd_status wd_painter_check_model(const wd_pipeline *pipeline, wd_err *err);
 
 typedef struct wd_painter wd_painter;
@@ -26,27 +27,31 @@ wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, w
                           wd_err *err);
 void wd_painter_close(wd_painter *painter); /* NULL is allowed */
 
-/* Paints with so many steps of the same scheduler from now on. */
+/* From now on the painter uses `steps` steps of the same scheduler. */
 wd_status wd_painter_set_steps(wd_painter *painter, int64_t steps, wd_err *err);
 
 int64_t wd_painter_batch(const wd_painter *painter); /* pictures at a time */
 
-/* What a run leaves behind on its way: host arrays, each [count, C, 1, H, W]; NULL: not wanted. */
+/* Host arrays for the intermediate results of a run, each [count, C, 1, H, W] fp32; NULL: they are
+ * not stored. */
 typedef struct wd_painter_trace {
     float *const *latents;  /* [steps + 1]: before the first step and after each */
     float *const *velocity; /* [steps]: guided velocity at latents[i] */
 } wd_painter_trace;
 
-/* Paints prompts [first, first + count), count <= the batch: latents [count, C, 1, H, W] (host),
- * noise in, clean latents out; WD_NOT_FINITE if these are not finite. `trace` may be NULL. */
+/* Samples prompts [first, first + count), count <= the batch. latents [count, C, 1, H, W] fp32
+ * (host) are noise before the call and clean latents after it; WD_NOT_FINITE if these are not
+ * finite. `trace` may be NULL. */
 wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_trace *trace,
                          int64_t first, int64_t count, wd_err *err);
 
-/* Guided velocity [count, C, 1, H, W] of latents (both host) of prompts [first, ...). */
+/* Computes the guided velocity [count, C, 1, H, W] at latents (both fp32, host) of prompts [first,
+ * first + count). */
 wd_status wd_painter_velocity(wd_painter *painter, float *velocity, const float *latents,
                               float timestep, int64_t first, int64_t count, wd_err *err);
 
-/* Standard normal noise of pictures [first, first + count), `each` elements per picture. */
+/* Fills latents with the standard normal noise of pictures [first, first + count), `each` elements
+ * per picture. */
 void wd_painter_noise(float *latents, uint64_t seed, int64_t first, int64_t count, int64_t each);
 
 #endif

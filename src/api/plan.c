@@ -1,5 +1,6 @@
-/* `plan`: what a run of `train` would take, under every strategy. The same set-up and the same
- * planner as in `train`; nothing is loaded or computed but rates that nobody has stated. */
+/* `plan` predicts memory and time of a run of `train`, under every strategy, with the set-up and
+ * the planner of `train`. It loads nothing, and measures only rates that the options do not state.
+ */
 #include "api/device_memory.h"
 #include "api/json_text.h"
 #include "api/plan_svg.h"
@@ -62,7 +63,7 @@ out:
     return status;
 }
 
-/* The ranks that are planned for, of which there are none to talk to. */
+/* Describes the ranks of the plan, which do not run, in a communicator without a vtable. */
 static wd_status describe_ranks(wd_comm *out, const wd_plan_options *o, wd_err *err)
 {
     int ranks = (int)o->ranks, of_host;

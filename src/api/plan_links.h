@@ -1,4 +1,4 @@
-/* What a plan moves in a step, link by link, in words and as JSON. */
+/* The bytes that a plan copies per step over each link, as text and as JSON. */
 #ifndef WD_API_PLAN_LINKS_H
 #define WD_API_PLAN_LINKS_H
 
@@ -7,10 +7,11 @@
 #include "api/train_plan.h"
 #include "core/page.h"
 
-/* A line for every link; of those that ranks have alike one, with the most that any of them has. */
-void wd_plan_links_say(wd_page *page, const wd_train_plan *plan, const wd_strategy_plan *of);
+/* Prints a line for every link. Corresponding links of different ranks have one line, with the
+ * largest of their figures. */
+void wd_plan_links_say(wd_page *page, const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
-/* A new array of all links by name. */
-json_t *wd_plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *of);
+/* Makes an array of all links by name; the caller owns it. */
+json_t *wd_plan_links_json(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
 #endif

@@ -1,4 +1,4 @@
-/* See api/plan_svg.h. */
+/* A plan as a picture: see api/plan_svg.h. */
 #include "api/plan_svg.h"
 
 #include <inttypes.h>
@@ -37,7 +37,7 @@ static void say_head(wd_page *page, const wd_plan_table *t)
     wd_svg_text(page, WD_PLAN_SVG_MARGIN, 50, "", line);
 }
 
-/* The parts are drawn first: how high the picture is is said at its beginning. */
+/* Draws the parts first, since the height of the picture is written at its beginning. */
 static wd_status draw(char **out, const wd_plan_table *table, wd_err *err)
 {
     wd_page body = {.err = err}, whole = {.err = err};

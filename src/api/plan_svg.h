@@ -1,5 +1,6 @@
-/* A plan as a picture: every device's memory and host memory as a column of what is in it, and
- * below one sweep over the teacher, lane by lane. Plain SVG: no script, nothing from elsewhere. */
+/* A plan as a picture: a column for host memory and for each device's memory, with their items, and
+ * below them a timeline of one sweep over the teacher. It is plain SVG without scripts and external
+ * files. */
 #ifndef WD_API_PLAN_SVG_H
 #define WD_API_PLAN_SVG_H
 
@@ -9,7 +10,7 @@
 /* Draws table->shown. */
 wd_status wd_plan_svg_write(const char *path, const wd_plan_table *table, wd_err *err);
 
-/* The two parts, drawn from `y` on; each returns where it ends. */
+/* Draw the two parts from `y` on; each returns the y coordinate of its end. */
 double wd_plan_svg_memory(wd_page *page, const wd_plan_table *table, double y);
 wd_status wd_plan_svg_timeline(double *end, wd_page *page, const wd_plan_table *table, double y);
 

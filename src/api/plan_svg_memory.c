@@ -1,7 +1,7 @@
-/* Memory as columns: host memory, then each device. What is there at once is stacked to scale, and
- * above it, paler, what comes and goes while a checkpoint is written or pictures are drawn. Names
- * stand beside the blocks, moved apart where blocks are thin; what is too thin to be seen has one
- * line together. */
+/* Memory as columns: host memory, then each device. Items of training are stacked to scale; above
+ * them, paler, are items that exist while a checkpoint is written or pictures are drawn. Names are
+ * beside the blocks, moved apart where blocks are thin; all blocks that are too thin to be seen
+ * share one line. */
 #include "api/plan_svg.h"
 
 #include <math.h>
@@ -20,11 +20,11 @@ enum {
     HEIGHT = 270,
     HEAD = 24,
     FOOT = 26,
-    LINE = 12, /* from name to name */
+    LINE = 12, /* vertical distance of names */
     NAMES_MAX = HEIGHT / LINE
 };
 
-/* A block's name, and where it would like to be. */
+/* A block's name, and the y coordinate of the block. */
 typedef struct label {
     char text[96];
     double wanted, y;
@@ -33,11 +33,11 @@ typedef struct label {
 typedef struct column {
     int place;
     size_t bytes, budget, peak;
-    const wd_plan_item *item[WD_PLAN_ITEMS_MAX]; /* from below */
+    const wd_plan_item *item[WD_PLAN_ITEMS_MAX]; /* from the bottom */
     int items;
 } column;
 
-/* ---- what is in a column ---- */
+/* ---- the items of a column ---- */
 
 static bool is_in(const wd_plan_item *item, int place, wd_plan_phase later)
 {
@@ -45,7 +45,7 @@ static bool is_in(const wd_plan_item *item, int place, wd_plan_phase later)
                                     item->phase == WD_PLAN_TRAINING || item->phase == later);
 }
 
-/* Of the phases that have the training's memory beside theirs, the one that adds most. */
+/* The phase that adds the most memory to that of training. */
 static wd_plan_phase later_phase(const wd_memory_plan *items, int place)
 {
     size_t saving = 0, sampling = 0;
@@ -66,7 +66,7 @@ static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan 
     c->budget = place == WD_PLAN_HOST ? cluster->host_bytes : cluster->device[place].bytes;
     c->peak = place == WD_PLAN_HOST ? wd_placed_host_peak(&t->shown->bytes, cluster)
                                     : wd_train_plan_peak(t->plan, t->shown, place);
-    for (int round = 0; round < 2; round++) /* what is there while training is below */
+    for (int round = 0; round < 2; round++) /* items of training come first, at the bottom */
         for (int i = 0; i < items->items; i++) {
             const wd_plan_item *item = &items->item[i];
             if (!is_in(item, place, later) || (item->phase == later) != (round == 1)) continue;
@@ -77,7 +77,7 @@ static void fill_column(column *c, const wd_plan_table *t, const wd_memory_plan 
 
 /* ---- names ---- */
 
-/* Names from below, none nearer than a line to the next, all between `top` and `bottom`. */
+/* Moves names apart so that they are at least a line apart, and between `top` and `bottom`. */
 static void move_apart(label *labels, int n, double top, double bottom)
 {
     double below = bottom + LINE;
@@ -139,7 +139,7 @@ static int draw_blocks(label *labels, wd_page *page, const column *c, double x, 
     return n + 1;
 }
 
-/* Names in the order of their blocks: that of what is thin may belong anywhere. */
+/* Sorts names in the order of their blocks, since the name of thin blocks may be anywhere. */
 static void sort_from_below(label *labels, int n)
 {
     for (int i = 1; i < n; i++)
@@ -177,7 +177,7 @@ double wd_plan_svg_memory(wd_page *page, const wd_plan_table *t, double y)
 {
     const wd_devices *d = t->plan->devices;
     const wd_memory_plan items = wd_plan_items(t->plan, t->shown);
-    size_t full = 0; /* of devices, which have one scale */
+    size_t full = 0; /* the largest device: all devices have one scale */
     column c;
     int drawn = 0;
     for (int place = 0; place < d->count; place++) {

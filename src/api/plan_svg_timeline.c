@@ -1,7 +1,8 @@
-/* One sweep as lanes: every device computes, its link copies, its rank sends to others, the disk
- * reads. Where each rank has a teacher it is one rank's. Sweeps follow one
- * another without a break, so what is drawn is as long as one of them, from where one begins to
- * compute: at its beginning some lanes are still busy with the one before. */
+/* A timeline of one sweep, with a row (lane) for the computation of each device, the copies of its
+ * link, the messages of its rank, and the reads of the disk. If each rank has a teacher, one rank
+ * is drawn. Sweeps follow one another without a break, so the drawing has the length of one sweep
+ * and starts where a sweep begins to compute; some rows are then still busy with the previous
+ * sweep. */
 #include "api/plan_svg.h"
 
 #include <inttypes.h>
@@ -13,20 +14,20 @@
 #include "core/append.h"
 
 enum {
-    NAMES = 130, /* what lanes' names take, at the left, */
-    RANKS = 40,  /* more of it with "of rank 23", */
-    BUSY = 44,   /* and how busy they are, at the right */
+    NAMES = 130, /* width of the lanes' names at the left, */
+    RANKS = 40,  /* additional width for "of rank 23", */
+    BUSY = 44,   /* and width of their utilisation at the right */
     LANE = 14,
     PITCH = 18,
     TICKS = 5,
-    SWEEP = 2, /* that is drawn: neither the first ones nor the last */
+    SWEEP = 2, /* the sweep that is drawn: neither one of the first nor the last */
     DEVICE_LANES = WD_LANE_NETWORK + 1,
-    DRAWN_MAX = 24, /* devices */
+    DRAWN_MAX = 24, /* maximal number of devices that are drawn */
     LANES_MAX = DEVICE_LANES * DRAWN_MAX + 1
 };
 
-/* Pieces that touch and belong together are drawn as one, and so are those that are thinner than
- * this, in pixels. */
+/* Pieces that touch and belong together are drawn as one, and so are pieces below the width THIN,
+ * in pixels. */
 static const double THIN = 2, TOUCH = 0.3;
 
 /* Pieces of work that are drawn together. */
@@ -46,7 +47,7 @@ typedef struct lane {
 typedef struct drawing {
     wd_page *page;
     const wd_plan_table *table;
-    int device[DRAWN_MAX]; /* that are drawn, [devices] */
+    int device[DRAWN_MAX]; /* [devices] that are drawn */
     int devices, devices_there;
     lane lane[LANES_MAX];
     double begin, seconds, x, width;
@@ -54,7 +55,7 @@ typedef struct drawing {
 
 /* ---- lanes ---- */
 
-/* NULL: not drawn. */
+/* The lane of an event; NULL: it is not drawn. */
 static lane *lane_of(drawing *d, const wd_timeline_event *e)
 {
     if (e->lane == WD_LANE_DISK) return &d->lane[LANES_MAX - 1];
@@ -63,7 +64,7 @@ static lane *lane_of(drawing *d, const wd_timeline_event *e)
     return NULL;
 }
 
-/* Whether it has sent anything, in the sweep that is drawn. */
+/* Notes that a rank sends messages in the sweep that is drawn. */
 static void see_sender(void *context, const wd_timeline_event *e)
 {
     drawing *d = context;
@@ -71,14 +72,16 @@ static void see_sender(void *context, const wd_timeline_event *e)
     if (l) l->there = true;
 }
 
-/* Of one rank all devices, a processor where it computes; of several those that compute. */
+/* Chooses the devices that are drawn: of one rank all devices, and the processor if it computes; of
+ * several ranks those that compute. */
 static void choose_devices(drawing *d)
 {
-    const wd_strategy_plan *of = d->table->shown;
+    const wd_strategy_plan *candidate = d->table->shown;
     const wd_devices *devices = d->table->plan->devices;
-    const bool all = of->placement.each || of->placement.ranks < 2;
-    for (int i = 0; i < of->bytes.devices; i++) {
-        if (!wd_placed_computes(&of->placement, i) && (!all || i == devices->processor)) continue;
+    const bool all = candidate->placement.each || candidate->placement.ranks < 2;
+    for (int i = 0; i < candidate->bytes.devices; i++) {
+        if (!wd_placed_computes(&candidate->placement, i) && (!all || i == devices->processor))
+            continue;
         d->devices_there++;
         if (d->devices < DRAWN_MAX) d->device[d->devices++] = i;
     }
@@ -87,7 +90,8 @@ static void choose_devices(drawing *d)
     d->width -= RANKS;
 }
 
-/* A processor's link where others compute, too. Returns where lanes end. */
+/* Opens the lanes; a processor's link has one only if other devices compute, too. Returns the y
+ * coordinate of their end. */
 static double open_lanes(drawing *d, double y)
 {
     const wd_devices *devices = d->table->plan->devices;
@@ -169,7 +173,8 @@ static void close_run(drawing *d, lane *l)
     r->odd = !r->odd;
 }
 
-/* One stage for all micro-batches, or one micro-batch through stages, as it is computed. */
+/* Whether two events belong together: one stage for all micro-batches, or one micro-batch through
+ * several stages, depending on the order of computation. */
 static bool belongs(const drawing *d, const wd_timeline_event *first, const wd_timeline_event *e)
 {
     if (e->stage < 0 || e->batch < 0 || first->stage < 0) return false;

@@ -1,4 +1,4 @@
-/* See api/plan_text.h. */
+/* Plans as text and JSON: see api/plan_text.h. */
 #include "api/plan_text.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static bool has_pools(const wd_devices *d)
     return d->count > 1;
 }
 
-/* ---- what is planned ---- */
+/* ---- the run ---- */
 
 static bool are_alike(const wd_cluster_device *a, const wd_cluster_device *b)
 {
@@ -37,7 +37,7 @@ static bool are_alike(const wd_cluster_device *a, const wd_cluster_device *b)
            a->link_bytes_per_s == b->link_bytes_per_s;
 }
 
-/* Devices but the processor, neighbours that are alike together. */
+/* Prints the devices except the processor; equal neighbours are printed together. */
 static void say_pools(wd_page *p, const wd_devices *d, const wd_cluster *cluster)
 {
     char bytes[CELL];
@@ -153,7 +153,7 @@ static void say_strategy(wd_page *p, const wd_plan_table *t, int k)
     wd_page_say(p, "\n");
 }
 
-/* What takes less, but for what has been asked for already. */
+/* Prints options that need less memory, unless they are already given. */
 static void say_less(wd_page *p, const wd_machine_options *m)
 {
     wd_page_say(p,
@@ -210,30 +210,31 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     wd_page_say(p, "\n");
 }
 
-/* ---- one strategy, by what it is ---- */
+/* ---- one strategy, item by item ---- */
 
-/* A device of the rank that has most of it. */
-static const wd_placed_device *fullest(const wd_train_plan *plan, const wd_strategy_plan *of,
+/* The device with this number in its rank, of the rank where it has the largest peak. */
+static const wd_placed_device *fullest(const wd_train_plan *plan, const wd_strategy_plan *candidate,
                                        int device)
 {
-    const wd_placed_device *most = &of->bytes.device[device];
-    for (int d = device; d < of->bytes.devices; d += plan->input.cluster.devices)
-        if (wd_placed_total(&of->bytes.device[d]) > wd_placed_total(most))
-            most = &of->bytes.device[d];
+    const wd_placed_device *most = &candidate->bytes.device[device];
+    for (int d = device; d < candidate->bytes.devices; d += plan->input.cluster.devices)
+        if (wd_placed_total(&candidate->bytes.device[d]) > wd_placed_total(most))
+            most = &candidate->bytes.device[d];
     return most;
 }
 
-wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *of)
+wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
     wd_memory_plan items = {0};
     const wd_memory_plan *beside = &plan->beside;
     const wd_plan_phase now = WD_PLAN_TRAINING;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
-    wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST, of->bytes.host_weights / ranks);
+    wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST,
+                candidate->bytes.host_weights / ranks);
     wd_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST,
-                of->bytes.host_reading / ranks);
+                candidate->bytes.host_reading / ranks);
     for (int d = 0; d < plan->devices->count; d++) {
-        const wd_placed_device *b = fullest(plan, of, d);
+        const wd_placed_device *b = fullest(plan, candidate, d);
         int place = is_pool(plan->devices, d) ? d : WD_PLAN_HOST;
         wd_plan_add(&items, "teacher weights", now, place, b->weights);
         wd_plan_add(&items, "teacher weights on their way", now, place, b->streaming);
@@ -253,7 +254,8 @@ static bool is_same_row(const wd_plan_item *a, const wd_plan_item *b)
     return a->phase == b->phase && !strcmp(a->name, b->name);
 }
 
-/* A row of all items of one name: host memory, then devices up to the last that has any. */
+/* Prints a row with all items of one name: host memory, then devices up to the last one that has
+ * such an item. */
 static void say_row(wd_page *p, const wd_devices *d, const wd_memory_plan *items, int first)
 {
     char name[64], cell[CELL];

@@ -8,16 +8,16 @@
 typedef struct wd_plan_table {
     const wd_train_plan *plan;
     const wd_train_setup *setup;
-    const char *teacher; /* its name */
+    const char *teacher; /* the teacher's name */
     const wd_strategy_plan *strategy;
     const wd_strategy_plan *best;  /* the fastest that fits, else the one that lacks least */
-    const wd_strategy_plan *shown; /* by what it is: what was asked for, or recommended */
+    const wd_strategy_plan *shown; /* in detail: the one that was asked for, or recommended */
 } wd_plan_table;
 
-/* What the strategy takes, item by item: the teacher's, and all beside it. */
-wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *of);
+/* The memory of a strategy item by item: of the teacher, and of everything else. */
+wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
-/* *out is the caller's to wd_free. */
+/* Formats the plans as text. The caller frees *out with wd_free. */
 wd_status wd_plan_table_text(char **out, const wd_plan_table *table, wd_err *err);
 
 json_t *wd_plan_table_json(const wd_plan_table *table);

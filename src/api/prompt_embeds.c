@@ -1,4 +1,4 @@
-/* See api/prompt_embeds.h. */
+/* Embeddings of a job's prompts: see api/prompt_embeds.h. */
 #include "api/prompt_embeds.h"
 
 #include <inttypes.h>

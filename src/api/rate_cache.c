@@ -1,4 +1,4 @@
-/* See api/rate_cache.h. */
+/* The cache of rates: see api/rate_cache.h. */
 #include "api/rate_cache.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void find_path(char path[WD_PATH_MAX])
         snprintf(path, WD_PATH_MAX, "%s/.cache/wandistiller/rates.json", home);
 }
 
-/* A number that is there, or 0. */
+/* The number under `name`; 0: there is none. */
 static double number_of(const json_t *entry, const char *name)
 {
     return json_number_value(json_object_get(entry, name));
@@ -74,7 +74,7 @@ double wd_rate_cache_get(const wd_rate_cache *cache, const char *key)
 double wd_rate_cache_put(wd_rate_cache *cache, const char *key, double per_s)
 {
     const double known = wd_rate_cache_get(cache, key);
-    if (known >= per_s) return known; /* and as old as it is */
+    if (known >= per_s) return known; /* the entry keeps its age */
     json_object_set_new(
         cache->rates, key,
         json_pack("{s:f, s:I}", "per_s", per_s, "measured", (json_int_t)time(NULL)));

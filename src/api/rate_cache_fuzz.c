@@ -1,5 +1,5 @@
-/* Fuzz target: any bytes as the file of measured rates. What is taken from it are rates above zero;
- * a new one is kept, whatever was there. */
+/* Fuzz target: any bytes as the file of measured rates. Rates that are read are above zero; a new
+ * one is kept, whatever the file contains. */
 #include "fuzzing.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Rates that are kept: found again, the faster of two kept, old ones forgotten, and no cache where
- * there can be none. */
+/* Rates are found again, the faster of two is kept, old ones are dropped, and without a folder
+ * there is no cache. */
 #include "api/rate_cache.h"
 
 #include "testing.h"
@@ -74,12 +74,12 @@ static void old_ones_are_forgotten(void **state)
     write_entry(5, now - day / 2);
     assert_true(get("old") == 5);
     write_entry(5, now - day / 2);
-    assert_true(put("old", 3) == 5); /* which makes the 5 no younger */
+    assert_true(put("old", 3) == 5); /* the entry with 5 keeps its age */
     assert_true(written_at() == now - day / 2);
     write_entry(5, now - 2 * day);
     assert_true(get("old") == 0);
-    assert_true(put("old", 3) == 3); /* not the 5 of then */
-    write_entry(5, now + day);       /* of a clock that was wrong */
+    assert_true(put("old", 3) == 3); /* the old entry with 5 is dropped */
+    write_entry(5, now + day);       /* written by a clock that was wrong */
     assert_true(get("old") == 0);
 }
 

@@ -1,4 +1,4 @@
-/* See api/run.h. */
+/* The start of a job: see api/run.h. */
 #include "api/run.h"
 
 #include "api/device_memory.h"

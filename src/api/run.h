@@ -1,4 +1,5 @@
-/* What every job begins with: options checked, earlier stop requests forgotten, a device opened. */
+/* The start of every job: it checks the options, clears earlier stop requests, and opens a device.
+ */
 #ifndef WD_API_RUN_H
 #define WD_API_RUN_H
 
@@ -9,13 +10,13 @@ typedef struct wd_run {
     wd_queue *queue;
 } wd_run;
 
-/* Checks the options; then opens the device that --device says, "auto" where it is NULL, with
- * `threads` threads of the processor (0: all), and a queue. */
+/* Checks the options; then opens the device `device` of --device (NULL: "auto"), with `threads`
+ * threads of the processor (0: all), and a queue. */
 wd_status wd_run_open(wd_run *out, wd_job job, const void *options, const char *device,
                       int64_t threads, wd_err *err);
-void wd_run_close(wd_run *run); /* a zeroed one is fine */
+void wd_run_close(wd_run *run); /* a zeroed struct is allowed */
 
-/* WD_INTERRUPTED once a stop was requested. */
+/* Returns WD_INTERRUPTED if a stop was requested. */
 wd_status wd_run_go_on(wd_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* See api/run_length.h. */
+/* The time of a run: see api/run_length.h. */
 #include "api/run_length.h"
 
 #include <inttypes.h>
@@ -19,7 +19,8 @@ static const char *duration_text(char out[32], double seconds)
     return out;
 }
 
-/* What the samples of `steps` steps are drawn from: each is seen --target_reuse times. */
+/* The number of targets, or chords, that the samples of `steps` steps are drawn from: each is used
+ * --target_reuse times. */
 static int64_t targets_of(const wd_train_plan *plan, const wd_train_options *o, int64_t steps)
 {
     const int64_t samples = steps * (int64_t)plan->step_samples;
@@ -38,11 +39,11 @@ static const char *times_text(char out[32], int64_t times)
 }
 
 const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan *plan,
-                               const wd_train_setup *setup, const wd_strategy_plan *of)
+                               const wd_train_setup *setup, const wd_strategy_plan *candidate)
 {
     char time[32], seen[32], why[96] = "--num_steps";
     const wd_train_options *o = &setup->options;
-    const double step_s = of->step_seconds, limit_s = 60 * o->max_minutes;
+    const double step_s = candidate->step_seconds, limit_s = 60 * o->max_minutes;
     int64_t steps = o->num_steps;
     double seconds = (double)steps * step_s;
     if (!steps && !(limit_s > 0)) {

@@ -1,11 +1,11 @@
-/* `sample`: prompts in, pictures out.
+/* `sample` makes pictures from prompts.
  *
- * Data flow: prompts -> ids and embeddings (the text encoder is there for that only) -> noise ->
+ * Data flow: prompts -> ids and embeddings (the text encoder is loaded only for these) -> noise ->
  * latents, a batch at a time -> pictures, a group at a time -> PNG files and a contact sheet. With
- * --trace every stage is kept and written, to be compared with a reference.
+ * --trace the results of all stages are written, to compare them with a reference.
  *
- * Defaults follow diffusers' WanPipeline, but for a student of this program, which has guidance
- * folded in and is sampled with guidance 1. */
+ * Defaults are those of diffusers' WanPipeline, except that a student of this program, which has
+ * learnt guided velocities, is sampled with guidance 1. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -40,12 +40,12 @@ typedef struct job {
     wd_painter *painter;
     float *latents; /* [count, C, 1, H, W] */
     int64_t steps;
-    float **trace;  /* [steps + 1], each as latents; NULL: none */
-    float *image;   /* [count, 3, H s, W s] in [0, 1] */
+    float **trace; /* [steps + 1], each as latents; NULL: none */
+    float *image;  /* [count, 3, H s, W s] in [0, 1] */
     double paint_s, decode_s;
 } job;
 
-/* ---- what shall be painted ---- */
+/* ---- set-up ---- */
 
 static wd_status read_prompts(job *j, wd_err *err)
 {
@@ -162,7 +162,7 @@ static wd_status given_latents(job *j, wd_err *err)
                              j->options->latents, err);
 }
 
-/* The noise to start from, and room for what is kept on the way. */
+/* Makes the initial noise, and allocates the trace. */
 static wd_status prepare_latents(job *j, wd_err *err)
 {
     const size_t all = (size_t)(j->count * latents_each(j));
@@ -210,7 +210,7 @@ static wd_status paint(job *j, wd_err *err)
         WD_TRY(paint_batch(j, i, left < batch ? left : batch, err));
     }
     j->paint_s = wd_clock_s() - begun;
-    wd_painter_close(j->painter); /* its memory is wanted for decoding */
+    wd_painter_close(j->painter); /* frees memory for decoding */
     j->painter = NULL;
     return WD_OK;
 }
@@ -228,11 +228,11 @@ static wd_status decode(job *j, wd_err *err)
                              j->pipeline.path, err);
 }
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
 typedef char trace_name[24];
 
-/* Ids and embeddings of a trace, one negative prompt per picture, as the pipeline has it. */
+/* Ids and embeddings of a trace, with one negative prompt per picture, as in the pipeline. */
 typedef struct text_trace {
     int64_t *ids;           /* [count, tokens] */
     float *rows, *negative; /* [count, tokens, width] */

@@ -1,4 +1,4 @@
-/* See api/sheets.h. */
+/* The decision about sample sheets: see api/sheets.h. */
 #include "api/sheets.h"
 
 #include <inttypes.h>
@@ -14,46 +14,47 @@ static const double SHARE_MAX = 0.1;
 
 /* ---- the time of a run ---- */
 
-/* Seconds of the run under the plan `of`; NaN where they are not known. */
-static double run_seconds(const wd_train_options *o, const wd_strategy_plan *of)
+/* Seconds of the run under the plan `candidate`; NaN: not known. */
+static double run_seconds(const wd_train_options *o, const wd_strategy_plan *candidate)
 {
     const double limit_s = o->max_minutes > 0 ? 60 * o->max_minutes : NAN;
-    const double steps_s = o->num_steps ? (double)o->num_steps * of->step_seconds : NAN;
-    return fmin(steps_s, limit_s); /* of a number and NaN: the number */
+    const double steps_s = o->num_steps ? (double)o->num_steps * candidate->step_seconds : NAN;
+    return fmin(steps_s, limit_s); /* fmin of a number and NaN is the number */
 }
 
 /* Seconds from sheet to sheet; the last one is drawn at the end of the run. */
-static double interval_seconds(const wd_train_options *o, const wd_strategy_plan *of)
+static double interval_seconds(const wd_train_options *o, const wd_strategy_plan *candidate)
 {
     const double by_steps =
-        o->sample_interval ? (double)o->sample_interval * of->step_seconds : NAN;
-    return fmin(by_steps, run_seconds(o, of));
+        o->sample_interval ? (double)o->sample_interval * candidate->step_seconds : NAN;
+    return fmin(by_steps, run_seconds(o, candidate));
 }
 
 /* ---- the time of a sheet ---- */
 
-/* The teacher's pictures go through the sampler in groups, as many at a time as a rank's sweep has
- * states (distill/samples.c); each step of the sampler is a sweep of one expert. */
+/* Seconds of the teacher's pictures. They are sampled in groups of as many pictures as a rank's
+ * sweep has states (distill/samples.c); each step of the sampler is a sweep of one expert. */
 static wd_status teacher_seconds(double *out, const wd_train_plan *p, const wd_train_setup *s,
                                  wd_err *err)
 {
-    const wd_strategy_plan *of = &p->chosen;
+    const wd_strategy_plan *candidate = &p->chosen;
     const int64_t count = s->trainer.samples.count;
-    const int64_t most = wd_placed_window(&of->placement, of->window);
+    const int64_t most = wd_placed_window(&candidate->placement, candidate->window);
     const int64_t part = count % most;
     wd_schedule schedule = {0};
     double whole[WD_PLACED_EXPERTS_MAX] = {0}, last[WD_PLACED_EXPERTS_MAX] = {0};
     wd_status status;
     WD_TRY(wd_schedule_open(&schedule, &s->teacher.scheduler, s->trainer.samples.steps, err));
-    for (int e = 0; e < of->placement.experts; e++) {
+    for (int e = 0; e < candidate->placement.experts; e++) {
         if (count >= most)
-            WD_TRY_OUT(wd_planner_sweep_seconds(&whole[e], p->planner, of, e, most, err));
-        if (part) WD_TRY_OUT(wd_planner_sweep_seconds(&last[e], p->planner, of, e, part, err));
+            WD_TRY_OUT(wd_planner_sweep_seconds(&whole[e], p->planner, candidate, e, most, err));
+        if (part)
+            WD_TRY_OUT(wd_planner_sweep_seconds(&last[e], p->planner, candidate, e, part, err));
     }
     *out = 0;
     for (int64_t i = 0; i < schedule.steps; i++) {
-        const int e =
-            of->placement.experts == 2 && schedule.timestep[i] < p->input.sweep.boundary_timestep;
+        const int e = candidate->placement.experts == 2 &&
+                      schedule.timestep[i] < p->input.sweep.boundary_timestep;
         *out += (double)(count / most) * whole[e] + last[e];
     }
     status = WD_OK;
@@ -62,15 +63,15 @@ out:
     return status;
 }
 
-/* *out = the share of the time between two sheets that one takes, on average over the run; NaN
- * where the run's length is not known. */
+/* *out = the share of the time between two sheets that drawing one takes, on average over the run;
+ * NaN: the length of the run is not known. */
 static wd_status share_of_time(double *out, const wd_train_plan *p, const wd_train_setup *s,
                                wd_err *err)
 {
-    const wd_strategy_plan *of = &p->chosen;
+    const wd_strategy_plan *candidate = &p->chosen;
     const wd_cluster_device *device = p->input.cluster.device;
-    const double interval = interval_seconds(&s->options, of);
-    const double sheets = fmax(1, run_seconds(&s->options, of) / interval);
+    const double interval = interval_seconds(&s->options, candidate);
+    const double sheets = fmax(1, run_seconds(&s->options, candidate) / interval);
     const double student = p->beside.sheet.student / device[p->input.student_device].flops_per_s;
     const double decoding = p->beside.sheet.decoding / device[p->map.vae].flops_per_s;
     double teacher;
@@ -81,7 +82,7 @@ static wd_status share_of_time(double *out, const wd_train_plan *p, const wd_tra
     return WD_OK;
 }
 
-/* ---- whether there are any ---- */
+/* ---- the decision ---- */
 
 /* The plan of the same run without sheets. */
 static wd_status leave_out(wd_train_plan *without, const wd_train_plan *plan,

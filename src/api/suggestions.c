@@ -1,5 +1,5 @@
-/* See api/suggestions.h. Each set of changes is planned as a run with it would be: all but the
- * teacher by a dry run, then every strategy. */
+/* Suggestions: see api/suggestions.h. For each set of changes a run is planned: first the memory of
+ * everything but the teacher, by a dry run, then every strategy. */
 #include "api/suggestions.h"
 
 #include <inttypes.h>
@@ -16,18 +16,18 @@ enum {
     SUGGESTIONS_MAX = 5,
     COMMAND_MAX = 1 << 15,
     HALVINGS_MAX = 4,
-    LESS = 9 /* tenths of its memory that a run which found none may take instead */
+    LESS = 9 /* suggestions after a failed allocation need less than 9 tenths of the memory */
 };
 
-/* What is changed, in the order in which it costs. */
+/* A set of changes to the options, in the order of their costs. */
 typedef struct change {
     bool bf16_teacher, bf16_student, checkpointing;
-    int halvings; /* of the batch, with twice the accumulation for each */
+    int halvings; /* how often the batch is halved and the accumulation doubled */
 } change;
 
-enum { SETS = 8 }; /* of those that are on or off */
+enum { SETS = 8 }; /* combinations of the three flags */
 
-/* Number n of the changes, none first. */
+/* Sets *out to set number n; set 0 has no change. False: there are no more. */
 static bool nth_change(change *out, int n)
 {
     *out = (change){
@@ -35,7 +35,7 @@ static bool nth_change(change *out, int n)
     return out->halvings <= HALVINGS_MAX;
 }
 
-/* Whether it changes everything that it says. */
+/* Applies the changes; false: one of them has no effect on these options. */
 static bool apply(wd_train_options *o, wd_machine_options *m, const change *c)
 {
     if (c->bf16_teacher) {
@@ -60,7 +60,8 @@ static bool apply(wd_train_options *o, wd_machine_options *m, const change *c)
     return true;
 }
 
-/* gpu0 is often gpu, and sequential too, where the first device has room for all. */
+/* Whether an earlier strategy has the same placement: gpu0 and gpu, or sequential and gpu if the
+ * first device is large enough. */
 static bool is_another_name(const wd_strategy_plan *plan, int i)
 {
     for (int k = 0; k < i; k++)
@@ -70,7 +71,7 @@ static bool is_another_name(const wd_strategy_plan *plan, int i)
     return false;
 }
 
-/* Bytes of all places together. */
+/* The bytes of host memory and all devices together. */
 static size_t all_bytes(const wd_train_plan *where, const wd_strategy_plan *plan)
 {
     const wd_cluster *cluster = &where->input.cluster;
@@ -80,13 +81,13 @@ static size_t all_bytes(const wd_train_plan *where, const wd_strategy_plan *plan
     return sum;
 }
 
-/* A map is for custom alone, and is tried by itself. */
+/* Whether to try strategy i. With a map only custom is tried. */
 static bool is_tried(const wd_train_plan *where, const wd_strategy_plan *plan, int i)
 {
     return where->map.given ? i == WD_STRATEGY_custom : !is_another_name(plan, i);
 }
 
-/* Those that fit and take less than `below`, the fastest first. */
+/* Lists the strategies that fit and need less than `below` bytes, the fastest first. */
 static void sort_fitting(int *order, int *count, const wd_train_plan *where,
                          const wd_strategy_plan *plan, size_t below)
 {
@@ -112,8 +113,8 @@ static void say_suggestion(const wd_train_options *options, const wd_strategy_pl
     wd_log(WD_LOG_ERROR, "  %s", command);
 }
 
-/* Leaves the window, and what goes with it, to the planner: it never changes the student, and the
- * one that was asked for may be what does not fit. */
+/* Lets the planner choose window, micro-batch and prefetch. They never change the student, and the
+ * given ones may be the reason why the run does not fit. */
 static void choose_window(wd_train_setup *s)
 {
     s->given.teacher_window = s->given.teacher_micro_batch = 0;
@@ -121,7 +122,7 @@ static void choose_window(wd_train_setup *s)
     s->given.teacher_prefetch = s->options.teacher_prefetch = wd_train_defaults().teacher_prefetch;
 }
 
-/* The suggestions with one set of changes; returns how many. */
+/* Logs the suggestions with one set of changes, at most `most`; returns their number. */
 static int say_suggestions(const wd_train_plan *plan, wd_train_setup *copy, const change *c,
                            size_t below, int most)
 {
@@ -138,26 +139,27 @@ static int say_suggestions(const wd_train_plan *plan, wd_train_setup *copy, cons
     return said;
 }
 
-/* At a place; of a host by all its ranks, which are alike. */
+/* The peak of a device, or of host memory for all ranks of the host, which have equal peaks. */
 static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, int place)
 {
     const int ranks = place == WD_PLAN_HOST ? wd_cluster_host_ranks(&plan->input.cluster) : 1;
     return (size_t)ranks * wd_plan_peak(memory, place);
 }
 
-/* The suggestions with one set of changes, the teacher's map (or none) being that of `plan`. */
+/* Logs the suggestions with one set of changes and the map of `plan`, if any; returns their number.
+ */
 static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, wd_train_setup *copy,
                        const change *c, size_t below, int most)
 {
     *copy = *setup;
     choose_window(copy);
-    copy->trainer.machine.text_context = NULL; /* nothing is computed */
+    copy->trainer.machine.text_context = NULL; /* a plan computes no text */
     copy->options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
     copy->trainer.samples.decoder = plan->devices->teacher[plan->map.vae];
     return wd_train_plan_lacks_to_encode(plan) ? 0 : say_suggestions(plan, copy, c, below, most);
 }
 
-/* The plan without its map: the processor encodes and decodes then. */
+/* Copies the plan without its map, so that the processor encodes and decodes. */
 static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
                                const wd_train_setup *setup)
 {
@@ -168,15 +170,15 @@ static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
     return wd_text_plan_encoding(&out->text, setup, plan->devices, processor, NULL);
 }
 
-/* Up to SUGGESTIONS_MAX of them, the fewest changes first (a map is kept before it is left out),
- * then the fastest; returns how many. `below`: bytes of all places together that a plan must stay
- * under. */
+/* Logs up to SUGGESTIONS_MAX suggestions, those with the fewest changes first (with the map before
+ * those without), then the fastest; returns their number. `below`: their plans need fewer bytes of
+ * host memory and devices together. */
 static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_t below)
 {
     int said = 0;
     change c;
     wd_train_plan plain;
-    wd_train_setup *copy = NULL; /* borrows all that *setup has */
+    wd_train_setup *copy = NULL; /* a shallow copy of *setup */
     const bool both = plan->map.given && leave_map_out(&plain, plan, setup) == WD_OK;
     if (wd_alloc((void **)&copy, 1, sizeof *copy, "a plan", NULL) == WD_OK)
         for (int n = 0; said < SUGGESTIONS_MAX && nth_change(&c, n); n++) {
@@ -187,7 +189,7 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
     return said;
 }
 
-/* ---- when memory is gone all the same ---- */
+/* ---- after an allocation failed ---- */
 
 void wd_suggestions_report(const wd_train_plan *plan, const wd_train_setup *setup,
                            const wd_memory_witness *witness, const wd_err *error)

@@ -1,13 +1,13 @@
-/* See api/svg.h. */
+/* Elements of SVG: see api/svg.h. */
 #include "api/svg.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* How wide a letter of 10 pixels is, on average, in fonts that are wide. */
+/* The average width of a letter of 10 pixels in a wide font. */
 static const double LETTER = 5.9;
 
-/* "12.3", "12": as short as a tenth of a pixel is. */
+/* A number with at most one decimal: "12.3", "12". */
 typedef struct number {
     char text[32];
 } number;

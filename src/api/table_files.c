@@ -1,4 +1,4 @@
-/* The options of `inspect`, `convert` and `bench`, and those that every command has. */
+/* The options of `inspect`, `convert` and `bench`, and those of every command. */
 #include <stddef.h>
 
 #include "api/tables.h"
@@ -33,9 +33,10 @@ static const wd_option convert_table[] = {
     {WD_CHOICE_LINE(component, "transformer", "transformer", "transformer_2"),
      .help = "Which transformer, where there are two"},
     {WD_CHOICE_LINE(dtype, "", "float32", "float16", "bfloat16"),
-     .help = "Of the weights; default: as they are stored"},
+     .help = "dtype of the weights; default: as they are stored"},
     {WD_TEXT_LINE(out, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "File to write, which must not be there yet; to diffusers: folder without a model"},
+     .help =
+         "File to write, which must not exist yet; with --to diffusers a folder without a model"},
 };
 
 #undef OPTIONS
@@ -43,12 +44,12 @@ static const wd_option convert_table[] = {
 
 static const wd_option bench_table[] = {
     {WD_TEXT_LINE(only, "", "NAME"), .flags = WD_OPTION_POSITIONAL,
-     .help = "The cases whose name has this in it: peak, forward, train, tiny, vae, copies, "
-             "shapes, models, placement, prediction; default: all, but copies, shapes and models "
-             "on GPUs only"},
+     .help =
+         "Run the cases whose name contains this: peak, forward, train, tiny, vae, copies, shapes, "
+         "models, placement, prediction; default: all, but copies, shapes and models only on GPUs"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"),
-     .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
-             "device, as in `train --devices`"},
+     .help = "Device to compute on: auto (the first GPU, else the processor), cpu, cuda:N, or a "
+             "simulated device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
 };
 
@@ -57,35 +58,32 @@ static const wd_option bench_table[] = {
 
 static const wd_option common_table[] = {
     {WD_TEXT_LINE(config, "", "FILE"), .flags = WD_OPTION_FILE,
-     .help = "JSON object with options of the command, by name; the command line wins over it"},
+     .help =
+         "JSON file with options of the command by name; options of the command line replace them"},
     {WD_CHOICE_LINE(log_level, "info", "error", "warning", "info", "debug"),
-     .help = "What is reported on the way"},
+     .help = "Messages of this level and of more severe ones are shown"},
 };
 
 wd_option_table wd_table_inspect(void)
 {
     return (wd_option_table){inspect_table, sizeof inspect_table / sizeof *inspect_table,
-                             sizeof(wd_inspect_options),
-                             offsetof(wd_inspect_options, bytes)};
+                             sizeof(wd_inspect_options), offsetof(wd_inspect_options, bytes)};
 }
 
 wd_option_table wd_table_convert(void)
 {
     return (wd_option_table){convert_table, sizeof convert_table / sizeof *convert_table,
-                             sizeof(wd_convert_options),
-                             offsetof(wd_convert_options, bytes)};
+                             sizeof(wd_convert_options), offsetof(wd_convert_options, bytes)};
 }
 
 wd_option_table wd_table_bench(void)
 {
     return (wd_option_table){bench_table, sizeof bench_table / sizeof *bench_table,
-                             sizeof(wd_bench_options),
-                             offsetof(wd_bench_options, bytes)};
+                             sizeof(wd_bench_options), offsetof(wd_bench_options, bytes)};
 }
 
 wd_option_table wd_table_common(void)
 {
     return (wd_option_table){common_table, sizeof common_table / sizeof *common_table,
-                             sizeof(wd_common_options),
-                             offsetof(wd_common_options, bytes)};
+                             sizeof(wd_common_options), offsetof(wd_common_options, bytes)};
 }

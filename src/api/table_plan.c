@@ -1,4 +1,4 @@
-/* The options of `plan`: those of `train`, none of them required, and its own. */
+/* The options of `plan`: those of `train`, of which none is required, and its own. */
 #include <assert.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -14,14 +14,14 @@ static const wd_option own[] = {
      .help = "A published model instead of TEACHER_PATH: no file is needed. One of the two is "
              "required; beside single files, what train's option of that name means"},
     {WD_INT_LINE(ranks, "0", 0, 512), .group = "Machine",
-     .help = "Plan for so many ranks; 0: for those that other options ask for, or one on each "
-             "host. DEVICES and HOST_MEMORY are a host's, which its ranks share"},
+     .help = "Number of ranks to plan for; 0: those of other options, or one per host. The ranks "
+             "of a host share its DEVICES and HOST_MEMORY"},
     {WD_INT_LINE(hosts, "1", 1, 512), .group = "Machine",
-     .help = "Hosts that the ranks are on, as many on each"},
+     .help = "Number of hosts; each has the same number of ranks"},
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of tables"},
     {WD_TEXT_LINE(svg, "", "FILE"), .group = "Output", .flags = WD_OPTION_FILE,
-     .help = "Draw the recommended plan, or that of TEACHER_DEVICE_STRATEGY: what is in every "
-             "device's memory, and one sweep over the teacher"},
+     .help = "Draw the recommended plan, or that of TEACHER_DEVICE_STRATEGY: the memory of every "
+             "device, and one sweep over the teacher"},
 };
 
 enum { OWN = sizeof own / sizeof *own };

@@ -1,4 +1,4 @@
-/* The options of `sample`, `eval` and `forward`: what runs a model. */
+/* The options of `sample`, `eval` and `forward`. */
 #include <stddef.h>
 
 #include "api/tables.h"
@@ -14,14 +14,14 @@ static const wd_option sample_table[] = {
     WD_TOKENIZER_LINE("Model", 0),
     WD_PRESET_LINE("Model", 0),
     {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Model",
-     .help = "What transformer and text encoder compute in; the VAE computes in float32"},
+     .help = "dtype in which transformer and text encoder compute; the VAE computes in float32"},
 
     {WD_TEXT_LINE(prompts, "", "FILE"), .group = "Pictures", .flags = WD_OPTION_FILE,
      .help = "File with one prompt per line: one picture each"},
     {WD_FIELD(prompt), .type = WD_OPTION_TEXTS, .default_text = "", .metavar = "TEXT",
-     .group = "Pictures", .help = "Prompts given here, instead of a file"},
+     .group = "Pictures", .help = "Prompts on the command line, instead of a file"},
     {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Pictures",
-     .help = "What guidance leads away from"},
+     .help = "Prompt from which guidance leads away"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the model's"},
     {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
@@ -38,18 +38,18 @@ static const wd_option sample_table[] = {
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
      .help = "Guidance of the low-noise expert; default: GUIDANCE_SCALE"},
     {WD_CHOICE_LINE(scheduler, "", "unipc", "euler"), .group = "Sampling",
-     .help = "Instead of the model's scheduler"},
+     .help = "Scheduler; default: the model's"},
     {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Sampling",
-     .help = "Instead of the scheduler's"},
+     .help = "Flow shift; default: the scheduler's"},
     {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Sampling",
      .help = "Text tokens; 0: the smaller of 512 and the tokenizer's maximum"},
     {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Sampling",
      .help = "Pictures at a time; 0: chosen. Never changes a picture"},
 
     {WD_TEXT_LINE(latents, "", "FILE"), .group = "Comparing", .flags = WD_OPTION_FILE,
-     .help = "Starts from the tensor `latents` [B, C, 1, H, W] of this safetensors file"},
+     .help = "Start from the tensor `latents` [B, C, 1, H, W] of this safetensors file"},
     {WD_TEXT_LINE(trace, "", "FILE"), .group = "Comparing", .flags = WD_OPTION_FILE,
-     .help = "Writes input_ids, prompt_embeds, negative_prompt_embeds, latents.0 ... latents.N and "
+     .help = "Write input_ids, prompt_embeds, negative_prompt_embeds, latents.0 ... latents.N and "
              "sample to this safetensors file"},
 
     {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
@@ -71,36 +71,38 @@ static const wd_option eval_table[] = {
     {WD_TEXT_LINE(student, "", "PATH"), .group = "Models",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE, .help = "Output folder of `train`"},
     {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Models",
-     .help = "What both compute in"},
+     .help = "dtype in which both models compute"},
     {WD_TEXT_LINE(prompts, "", "FILE"), .group = "Pictures",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE, .help = "File with one prompt per line"},
     {WD_INT_LINE(count, "16", 0, 1e6), .group = "Pictures",
-     .help = "How many of its prompts are used, from the first; 0: all"},
+     .help = "Number of its prompts that are used, from the first; 0: all"},
     {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Pictures",
-     .help = "What the teacher's guidance leads away from; default: as when the student was "
-             "trained"},
+     .help = "Prompt from which the teacher's guidance leads away; default: as when the student "
+             "was trained"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Pictures", .help = "Pixels; 0: the student's"},
     {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Pictures",
-     .help = "Picture i starts from noise number i of this seed, in both"},
+     .help = "Picture i of both models starts from noise number i of this seed"},
     {WD_INT_LINE(seeds, "1", 1, 1000), .group = "Pictures",
-     .help = "Draw every prompt with so many seeds, from --seed up: several give standard errors "
-             "that mean something, and the diversity of pictures"},
+     .help = "Number of seeds, from --seed up, with which every prompt is drawn: several give "
+             "meaningful standard errors, and the diversity of pictures"},
     {WD_INT_LINE(steps, "0", 0, 1000), .group = "Sampling",
      .help = "Sampling steps of both; 0: what the student's card says, else 20"},
     {WD_INT_LINE(reference_steps, "20", 1, 1000), .group = "Sampling",
-     .help = "The student's pictures are also compared with the teacher's in so many steps"},
+     .help =
+         "Sampling steps of another teacher picture, with which the student's is compared as well"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Sampling",
-     .help = "The teacher's guidance; default: what was folded into the student"},
+     .help = "The teacher's guidance; default: that of the student's training targets"},
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Sampling",
-     .help = "The same for the low-noise expert"},
+     .help = "Guidance of the teacher's low-noise expert; default: that of the student's training "
+             "targets"},
     {WD_INT_LINE(max_sequence_length, "0", 0, 4096), .group = "Sampling",
      .help = "Text tokens; 0: as many as the student was trained with, else the smaller of 512 and "
              "the tokenizer's maximum"},
     {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Sampling",
      .help = "Pictures at a time; 0: chosen"},
     {WD_TEXT_LINE(out, "", "DIR"), .group = "Output", .flags = WD_OPTION_FILE,
-     .help = "Gets eval.json and side-by-side.png"},
+     .help = "Folder for eval.json and side-by-side.png"},
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of a table"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
      .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
@@ -121,17 +123,19 @@ static const wd_option forward_table[] = {
     WD_PRESET_LINE("", 0),
     {WD_CHOICE_LINE(component, "", "transformer", "transformer_2", "text_encoder", "vae_decoder",
                     "vae_encoder"),
-     .flags = WD_OPTION_REQUIRED, .help = "What is run"},
+     .flags = WD_OPTION_REQUIRED, .help = "Component to run"},
     {WD_TEXT_LINE(in, "", "FILE"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
-     .help = "safetensors file of its inputs: hidden_states, timestep, encoder_hidden_states and, "
-             "for gradients, grad_sample; or input_ids and attention_mask; or latents; or image"},
+     .help =
+         "safetensors file with its inputs: hidden_states, timestep, encoder_hidden_states and, "
+         "for gradients, grad_sample; or input_ids and attention_mask; or latents; or image"},
     {WD_TEXT_LINE(out, "", "FILE"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
      .help = "safetensors file for sample, last_hidden_state or encoded_mean, and for grad.*; all "
-             "float32. Only an earlier result is replaced"},
+             "float32. A file that is not an earlier result is not overwritten"},
     {WD_FLAG_LINE(grad),
      .help = "Also write grad.NAME of sum(sample * grad_sample) for every parameter and input of a "
              "transformer"},
-    {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .help = "What it computes in"},
+    {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"),
+     .help = "dtype in which the component computes"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"),
      .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
              "device, as in `train --devices`"},

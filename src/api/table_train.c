@@ -31,27 +31,27 @@ static const wd_option table[] = {
     WD_PRESET_LINE("Teacher", WD_OPTION_STUDENT),
     {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16"), .group = "Teacher",
      .flags = WD_OPTION_STUDENT,
-     .help = "How the teacher's weights are kept. It computes in bfloat16 with bfloat16, else in "
-             "float32: on the CPU float16 is widened block by block; default: float32, or bfloat16 "
-             "for a teacher that is larger than the host's memory in float32"},
+     .help = "dtype of the teacher's weights in memory. It computes in bfloat16 with bfloat16, "
+             "else in float32: on the CPU float16 is converted block by block; default: float32, "
+             "or bfloat16 for a teacher that is larger than the host's memory in float32"},
     {WD_FIELD(teacher_device_strategy), .type = WD_OPTION_CHOICE, .default_text = "",
      .choices = strategies, .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help =
-         "Where the teacher's weights live, and who computes (docs/strategies.md); default: auto, "
-         "the fastest that fits. Never changes the student"},
+         "Where the teacher's weights are kept, and which device computes (docs/strategies.md); "
+         "default: auto, the fastest strategy that fits. Never changes the student"},
     {WD_TEXT_LINE(teacher_device_map, "", "FILE"), .group = "Teacher",
      .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
-     .help = "JSON file that says where each part of the teacher goes, for custom: names of "
-             "components and blocks, and devices, cpu or disk"},
+     .help = "JSON file with the placement of custom: names of components and blocks, each with a "
+             "device, cpu or disk"},
     {WD_INT_LINE(teacher_rank, "-1", -1, 1024), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "The device that has the teacher under gpu0, or, of several ranks, the rank; -1: the "
-             "first. Without a strategy it means gpu0"},
+     .help = "The device, or the rank if there are several, that has the teacher under gpu0; -1: "
+             "the first. Without a strategy it means gpu0"},
     {WD_INT_LINE(teacher_prefetch, "1", 1, 7), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Blocks that offload and disk bring ahead of use. Never changes the student"},
+     .help =
+         "Number of blocks that offload and disk fetch ahead of use. Never changes the student"},
     {WD_INT_LINE(teacher_window, "0", 0, 1e6), .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Trajectories that one sweep over the teacher's weights moves on together, all ranks' "
-             "shares counted where each has a teacher; 0: as many as fit, all of them at most. "
-             "Never changes the student"},
+     .help = "Trajectories advanced per pass over the teacher's weights, those of all ranks "
+             "together; 0: chosen. Never changes the student"},
     {WD_INT_LINE(teacher_micro_batch, "0", 0, 1e6), .group = "Teacher",
      .flags = WD_OPTION_SAME_STUDENT,
      .help = "States that go through a block of the teacher together; 0: chosen. Never changes the "
@@ -59,20 +59,20 @@ static const wd_option table[] = {
 
     {WD_TEXT_LINE(student_config, "", "FILE"), .group = "Student",
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
-     .help = "JSON file that says what the student is; without it: half the teacher's depth, and "
-             "its width, but at most 1536"},
+     .help = "JSON file with the sizes of the student; default: half the teacher's depth, and its "
+             "width, but at most 1536"},
     {WD_TEXT_LINE(init_student, "", "DIR"), .group = "Student",
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
-     .help =
-         "A student that training starts from instead of the teacher's blocks: the folder of an "
-         "earlier run. Without STUDENT_CONFIG the new student has its size"},
+     .help = "Folder of an earlier student from which training starts instead of the teacher's "
+             "blocks. Without STUDENT_CONFIG the new student has its sizes"},
     {WD_CHOICE_LINE(mixed_precision, "no", "no", "bf16", "fp16"), .bare = "bf16",
      .group = "Student", .flags = WD_OPTION_STUDENT,
      .help =
          "What the student computes in while it trains; its weights are kept in fp32, too. fp16 "
          "computes in bf16, which has the range of fp32: no loss needs to be scaled"},
     {WD_FLAG_LINE(gradient_checkpointing), .group = "Student", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Keep only the blocks' inputs and compute the rest again: less memory, more time"},
+     .help = "Save only the blocks' inputs and compute other activations again: less memory, more "
+             "time"},
 
     {WD_TEXT_LINE(data_path, "", "PATH"), .group = "Prompts",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE | WD_OPTION_STUDENT,
@@ -80,8 +80,8 @@ static const wd_option table[] = {
          "Prompts: a text file with one per line, a .jsonl file, or a folder with such files or "
          "captions"},
     {WD_TEXT_LINE(negative_prompt, "", "TEXT"), .group = "Prompts", .flags = WD_OPTION_STUDENT,
-     .help = "What guidance leads away from; default: for published Wan models their authors' "
-             "text, without the words against still pictures, else nothing"},
+     .help = "Prompt from which guidance leads away; default: for published Wan models their "
+             "authors' text without the words against still pictures, else an empty one"},
     {WD_INT_LINE(height, "0", 0, 16384), .group = "Prompts", .flags = WD_OPTION_STUDENT,
      .help = "Pixels; 0: the student configuration's, else the teacher's"},
     {WD_INT_LINE(width, "0", 0, 16384), .group = "Prompts", .flags = WD_OPTION_STUDENT,
@@ -91,58 +91,57 @@ static const wd_option table[] = {
              "tokenizer's maximum"},
     {WD_TEXT_LINE(cache_dir, "", "DIR"), .group = "Prompts",
      .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
-     .help = "Where prompt embeddings are kept between runs; default: OUTPUT_DIR/cache"},
+     .help = "Folder in which prompt embeddings are kept between runs; default: OUTPUT_DIR/cache"},
 
     {WD_INT_LINE(trajectories, "64", 1, 65536), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "Teacher trajectories under way at any time, staggered"},
+     .help = "Number of the teacher's trajectories that advance at the same time, staggered"},
     {WD_INT_LINE(trajectory_steps, "16", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Steps of a trajectory from noise to picture"},
     {WD_INT_LINE(student_steps, "0", 0, 63), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help =
-         "Makes a student of so few sampling steps: it learns to go the way of TRAJECTORY_STEPS "
-         "/ STUDENT_STEPS steps of the teacher in one; 0: it learns the teacher's velocities, "
-         "and is sampled in as many steps as the teacher"},
+     .help = "Number of sampling steps that the student is made for: in each it learns to do "
+             "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher; 0: it learns the teacher's "
+             "velocities, and is sampled in as many steps as the teacher"},
     {WD_INT_LINE(target_reuse, "2", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "How often the student sees each target, which is a velocity of the teacher or, with "
-             "STUDENT_STEPS, one of these steps, on average"},
+     .help = "How often the student trains on each target, on average: a velocity of the teacher, "
+             "or, with STUDENT_STEPS, a step of that many"},
     {WD_INT_LINE(target_replay, "1024", 1, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "How many of the latest targets the repeated ones are drawn from"},
+     .help = "Number of latest targets from which repeated ones are drawn"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "Guidance folded into the student, which then needs none; default: what the teacher's "
-             "authors use, 5, of Wan2.2-A14B 4 and 3"},
+     .help = "Guidance of the training targets, so that the student needs none; default: that of "
+             "the teacher's authors, 5, for Wan2.2-A14B 4 and 3"},
     {WD_FLOAT_LINE(guidance_scale_2, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "The same for the low-noise expert; default: GUIDANCE_SCALE where that is given"},
+     .help =
+         "Guidance of the low-noise expert's targets; default: GUIDANCE_SCALE if that is given"},
     {WD_FLOAT_LINE(flow_shift, "", 0.01, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How far noise levels are shifted towards noise; default: the teacher's scheduler's"},
 
     {WD_INT_LINE(batch_size, "0", 0, 65536), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help = "Samples of a micro-batch; 0: 2, or as many more as make 512 image tokens"},
+     .help = "Samples of a micro-batch; 0: as many as have 512 image tokens, at least 2"},
     {WD_INT_LINE(gradient_accumulation_steps, "1", 1, 65536), .group = "Training",
      .flags = WD_OPTION_STUDENT, .help = "Micro-batches of an optimiser step, of each rank"},
     {WD_FLAG_LINE(deterministic_reduce), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help = "Adds gradients in the order of the micro-batches: the same bits for any number of "
-             "ranks with the same samples per step"},
+     .help = "Add gradients in the order of the micro-batches, which gives the same bits for any "
+             "number of ranks with the same samples per step"},
     {WD_FLAG_LINE(shard_optimizer), .group = "Training", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Each rank keeps the optimiser's moments, the EMA and, in bf16, the master weights of "
-             "its share alone: the same student, for less memory (ZeRO-1)"},
+     .help = "Each rank keeps only its share of the optimiser's moments, the EMA and, in bf16, the "
+             "master weights: the same student with less memory (ZeRO-1)"},
     {WD_INT_LINE(num_epochs, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help =
-         "Ends after so many passes over the prompts; 0: no such limit. The first limit reached "
-         "ends the run; without any it is 10 epochs"},
+     .help = "End after this number of passes over the prompts; 0: no such limit. The first limit "
+             "reached ends the run; without any it is 10 epochs"},
     {WD_INT_LINE(num_steps, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help = "Ends after so many optimiser steps; 0: no such limit"},
+     .help = "End after this number of optimiser steps; 0: no such limit"},
     {WD_FLOAT_LINE(max_minutes, "0", 0, 1e9), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help = "Ends after so many minutes of training; 0: no such limit"},
+     .help = "End after this number of minutes of training; 0: no such limit"},
     {WD_FLOAT_LINE(lr, "", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "Highest learning rate; default: 0.24 over the student's width (1.6e-4 at 1536)"},
     {WD_CHOICE_LINE(lr_schedule, "cosine", "cosine", "constant"), .group = "Training",
      .flags = WD_OPTION_STUDENT,
-     .help = "How the learning rate falls after the warm-up: by steps, or by time where only "
+     .help = "How the learning rate falls after the warm-up: by steps, or by time if only "
              "MAX_MINUTES ends the run"},
     {WD_INT_LINE(warmup_steps, "50", 0, WD_INT_MAX), .group = "Training",
      .flags = WD_OPTION_STUDENT, .help = "Steps over which the learning rate rises"},
     {WD_FLOAT_LINE(min_lr_ratio, "0.03", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help = "What is left of the learning rate at the end"},
+     .help = "The last learning rate over the highest one"},
     {WD_FLOAT_LINE(weight_decay, "0", 0, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "AdamW's decoupled weight decay"},
     {WD_FLOAT_LINE(adam_beta1, "0.9", 0, 0.999999), .group = "Training", .flags = WD_OPTION_STUDENT,
@@ -152,83 +151,82 @@ static const wd_option table[] = {
     {WD_FLOAT_LINE(adam_eps, "1e-8", 1e-20, 1), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "AdamW's epsilon"},
     {WD_FLOAT_LINE(max_grad_norm, "1", 0, 1e9), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help = "Norm to which gradients are clipped; 0: none"},
+     .help = "Norm to which gradients are clipped; 0: no clipping"},
     {WD_FLOAT_LINE(ema_decay, "0.999", 0, 0.9999999), .group = "Training",
      .flags = WD_OPTION_STUDENT,
-     .help = "Decay of the moving average of the weights, which is the student that is written; 0: "
-             "the latest weights"},
+     .help = "Decay of the moving average of the weights, which the written student has; 0: the "
+             "latest weights"},
     {WD_INT_LINE(seed, "0", 0, WD_INT_MAX), .group = "Training", .flags = WD_OPTION_STUDENT,
-     .help = "Same seed and options, same student, bit for bit"},
+     .help = "Seed of all random numbers; the same seed and options give the same student, bit for "
+             "bit"},
 
     {WD_TEXT_LINE(output_dir, "./outputs", "DIR"), .group = "Output",
      .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
-     .help = "Gets the student's pipeline folder, metrics, checkpoints and samples"},
+     .help = "Folder for the student's pipeline, metrics, checkpoints and samples"},
     {WD_TEXT_LINE(resume, "", "PATH|auto"), .bare = "auto", .group = "Output",
      .flags = WD_OPTION_FILE | WD_OPTION_STUDENT,
-     .help =
-         "Goes on from a checkpoint's folder; auto: the latest in OUTPUT_DIR, or from the start "
-         "if there is none"},
+     .help = "Continue from a checkpoint's folder; auto: from the latest in OUTPUT_DIR, or from "
+             "the start if there is none"},
     {WD_INT_LINE(checkpoint_interval, "0", 0, WD_INT_MAX), .group = "Output",
      .flags = WD_OPTION_SAME_STUDENT,
      .help =
-         "Steps from checkpoint to checkpoint; 0: one every 15 minutes. The last one is written "
-         "at the end"},
+         "Steps between checkpoints; 0: one every 15 minutes. The last one is written at the end"},
     {WD_INT_LINE(keep_checkpoints, "2", 1, 1e6), .group = "Output", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "How many checkpoints stay"},
+     .help = "Number of checkpoints that are kept"},
     {WD_CHOICE_LINE(save_samples, "auto", "auto", "true", "false"), .bare = "true",
      .group = "Output", .flags = WD_OPTION_STUDENT,
-     .help = "Draw sample sheets: the teacher's pictures above the student's; auto: where drawing "
-             "one takes less than a tenth of the time between two"},
+     .help = "Draw sample sheets, with the teacher's pictures above the student's; auto: if "
+             "drawing one takes less than a tenth of the time between two"},
     {WD_FIELD(sample_prompts), .type = WD_OPTION_TEXTS, .default_text = "", .metavar = "TEXT",
      .group = "Output", .flags = WD_OPTION_STUDENT,
      .help =
          "Prompts of the sample sheets, or one file of prompts; default: the first of the data"},
     {WD_INT_LINE(sample_interval, "0", 0, WD_INT_MAX), .group = "Output",
      .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Steps from sheet to sheet; 0: ten sheets in the run, or one at its end where only "
+     .help = "Steps between sheets; 0: ten sheets in the run, or one at its end if only "
              "MAX_MINUTES ends it"},
     {WD_INT_LINE(sample_steps, "20", 1, 1000), .group = "Output", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Sampling steps of the sheets"},
     {WD_TEXT_LINE(sample_dir, "", "DIR"), .group = "Output",
      .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
-     .help = "Where sample sheets go; default: OUTPUT_DIR/samples"},
+     .help = "Folder for sample sheets; default: OUTPUT_DIR/samples"},
 
     {WD_TEXT_LINE(devices, "auto", "LIST"), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Devices to compute on, the student on the first: auto (GPUs where there are any), "
-             "cpu, GPUs by number, cuda:0, cuda:0,1, cuda:4-7 (docs/gpu.md), or simulated ones, "
-             "sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, or cards by name, sim:4xrtx4090, sim:h100 "
-             "(docs/strategies.md). To plan for another machine, cpu=3TFLOP/s "
-             "behind the @, or cpu@compute=3TFLOP/s, says what its processor does, memory=80GB/s "
-             "what its ranks send one another"},
+     .help = "Devices to compute on, the student on the first: auto (all GPUs, else the "
+             "processor), cpu, GPUs by number, cuda:0, cuda:0,1, cuda:4-7 (docs/gpu.md), or "
+             "simulated ones, sim:4x24GiB@link=25GB/s,compute=80TFLOP/s, or cards by name, "
+             "sim:4xrtx4090, sim:h100 (docs/strategies.md). To plan for another machine, "
+             "cpu=3TFLOP/s after the @, or cpu@compute=3TFLOP/s, gives the speed of its processor, "
+             "and memory=80GB/s that of messages between its ranks"},
     {WD_TEXT_LINE(host_memory, "", "BYTES"), .group = "Machine", .flags = WD_OPTION_STUDENT,
-     .help = "Memory that the run may have of a host, such as 60GiB, its ranks together; default: "
-             "what is free"},
+     .help = "Memory of a host that all its ranks together may use, such as 60GiB; default: the "
+             "free memory"},
     {WD_TEXT_LINE(network_bandwidth, "12.5GB/s", "SPEED"), .group = "Machine",
      .flags = WD_OPTION_SAME_STUDENT,
-     .help = "What plans take a host to send to others, with many ranks"},
+     .help = "Speed of messages from a host to others, which plans of many ranks assume"},
     {WD_FLAG_LINE(measure_rates), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Measure this machine's speeds anew, though an earlier run has"},
+     .help = "Measure this machine's speeds again, even if an earlier run has"},
     {WD_FLAG_LINE(profile_memory), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
-     .help = "Say at the end what was planned and what was measured, device by device, and what "
-             "ranks have sent one another"},
+     .help = "Report at the end planned and measured memory of each device, and the bytes that "
+             "ranks have sent"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Threads; 0: all cores. Never changes the student"},
     {WD_INT_LINE(stop_at_step, "0", 0, WD_INT_MAX), .group = "Machine", .flags = WD_OPTION_STUDENT,
-     .help = "Ends after this step as Ctrl-C would, to be resumed; 0: never"},
+     .help = "End after this step as Ctrl-C does, to resume later; 0: never"},
 
     {WD_FLAG_LINE(distributed), .group = "Ranks", .flags = WD_OPTION_STUDENT,
-     .help = "This is one of several processes, started by mpirun or srun, that train one student "
+     .help = "This process is one of several, started by mpirun or srun, that train one student "
              "(docs/ranks.md)"},
     {WD_INT_LINE(nproc_per_node, "0", 0, 1024), .group = "Ranks", .flags = WD_OPTION_STUDENT,
-     .help = "Start so many ranks on this machine, by mpirun, as --distributed"},
+     .help = "Start this number of ranks on this machine by mpirun, with --distributed"},
     {WD_FLAG_LINE(multi_gpu), .group = "Ranks", .flags = WD_OPTION_STUDENT,
-     .help = "The same with a rank for each of DEVICES"},
+     .help = "Start one rank for each of DEVICES on this machine by mpirun, with --distributed"},
     {WD_INT_LINE(local_rank, "-1", -1, WD_INT_MAX), .group = "Ranks",
      .flags = WD_OPTION_LEGACY | WD_OPTION_SAME_STUDENT,
      .help = "Not needed: ranks know where they are"},
     {WD_FLOAT_LINE(step_timeout, "0", 0, 1e9), .group = "Ranks", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Seconds that a step may take before ranks that wait for one another end the job; 0: "
-             "ten times what the plan expects of a step and a sweep, and a minute"},
+             "ten times the predicted time of a step and a sweep, and a minute"},
 
     {STRATEGY_ALIAS("teacher_on_cpu", "cpu")},
     {STRATEGY_ALIAS("balance_teacher", "balanced")},

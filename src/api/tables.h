@@ -1,5 +1,5 @@
-/* The option tables, one per job. Each is the only place that knows an option's name, type, range,
- * default and help. */
+/* The option tables, one per job. Name, type, range, default and help of an option are defined only
+ * there. */
 #ifndef WD_API_TABLES_H
 #define WD_API_TABLES_H
 
@@ -9,7 +9,7 @@ typedef struct wd_option_table {
     const wd_option *option;
     int64_t count;
     size_t bytes;    /* of the options struct */
-    size_t bytes_at; /* of the struct's field that says so */
+    size_t bytes_at; /* offset of the field `bytes` in the options struct */
 } wd_option_table;
 
 wd_option_table wd_table_train(void);
@@ -22,7 +22,7 @@ wd_option_table wd_table_forward(void);
 wd_option_table wd_table_bench(void);
 wd_option_table wd_table_common(void);
 
-/* Whether an option has the same value in two of its job's structs: for texts the same letters. */
+/* Whether an option has the same value in two structs of its job; texts are compared by content. */
 bool wd_option_same(const wd_option *option, const void *a, const void *b);
 
 /* Lines of a table, for a struct that OPTIONS names. */

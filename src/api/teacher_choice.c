@@ -1,11 +1,11 @@
-/* See api/teacher_choice.h. */
+/* The options that place the teacher: see api/teacher_choice.h. */
 #include "api/teacher_choice.h"
 
 #include <string.h>
 
 #include "core/error.h"
 
-/* Whether `strategy` never looks at what is of `own`. */
+/* Whether `strategy` is neither `own` nor auto, so that an option of `own` has no effect. */
 static bool is_other(const char *strategy, const char *own)
 {
     return strategy && strcmp(strategy, own) && strcmp(strategy, "auto");
@@ -21,7 +21,7 @@ static bool rank_is_unread(const wd_train_options *o)
     return o->teacher_rank >= 0 && is_other(o->teacher_device_strategy, "gpu0");
 }
 
-/* Each means a strategy of its own. */
+/* Whether both options are given without a strategy, so that they choose different ones. */
 static bool both_choose(const wd_train_options *o)
 {
     return o->teacher_device_map && o->teacher_rank >= 0 && !o->teacher_device_strategy;
@@ -52,7 +52,7 @@ static bool is_consistent(const wd_train_options *o)
     return !map_is_unread(o) && !rank_is_unread(o) && !both_choose(o);
 }
 
-/* What was said earlier comes back, one by one, as far as it goes with the rest. */
+/* Adds the earlier options to those of `said`, one by one, and leaves out those that contradict. */
 void wd_teacher_choice_yield(wd_train_options *o, const wd_train_options *said)
 {
     wd_train_options all = *said;

@@ -1,20 +1,22 @@
-/* The options that say where the teacher lives: a strategy, and two that are of one strategy each,
- * which they mean where no strategy is given. Under auto, which may take that one, they are good,
- * too; beside any other they would be read by nobody, so that is an error. */
+/* The options that place the teacher: a strategy, and two options that belong to one strategy each
+ * (--teacher_rank to gpu0, --teacher_device_map to custom). Without a strategy they choose theirs.
+ * With auto, which may choose it, they are allowed; with any other strategy they would have no
+ * effect, so that is an error. */
 #ifndef WD_API_TEACHER_CHOICE_H
 #define WD_API_TEACHER_CHOICE_H
 
 #include "wandistiller.h"
 
-/* What contradicts: WD_INVALID_ARGUMENT that names both. `strategy` is the name that the strategy
- * was given by, an alias perhaps. */
+/* Returns WD_INVALID_ARGUMENT, naming both options, if two contradict. `strategy` is the name of
+ * the option that gave the strategy, which may be an alias. */
 wd_status wd_teacher_choice_check(const wd_train_options *options, const char *strategy,
                                   wd_err *err);
 
-/* Takes back of *options what contradicts `said`, which has been said later and counts. */
+/* Resets those of *options that contradict `said`, the options of a later source, and sets those of
+ * `said`. */
 void wd_teacher_choice_yield(wd_train_options *options, const wd_train_options *said);
 
-/* The same options with this strategy, which may be another. */
+/* Changes the strategy, and resets the option that does not belong to it. */
 void wd_teacher_choose(wd_train_options *options, const char *strategy);
 
 #endif

@@ -1,4 +1,4 @@
-/* See api/teacher_map.h. */
+/* The --teacher_device_map: see api/teacher_map.h. */
 #include "api/teacher_map.h"
 
 #include <stdio.h>
@@ -9,12 +9,12 @@
 #include "io/json.h"
 #include "teacher/device_map.h"
 
-/* The devices that a map may name: those of all ranks, numbered as if they were one's. A processor
- * is named where there is nothing else: beside others "cpu" is host memory. */
+/* The devices that a map may name: those of all ranks, numbered in one sequence. The processor has
+ * a number only if there is no other device; otherwise "cpu" means host memory. */
 typedef struct named {
     char text[WD_CLUSTER_DEVICES_MAX][16];
     const char *name[WD_CLUSTER_DEVICES_MAX];
-    int count, own; /* of all ranks, of each */
+    int count, own; /* devices of all ranks, devices of each rank */
 } named;
 
 static void name_devices(named *out, const wd_devices *devices, int ranks)
@@ -32,7 +32,7 @@ static void name_devices(named *out, const wd_devices *devices, int ranks)
     }
 }
 
-/* Named devices as placements number them. */
+/* Replaces the numbers of the map by those of placements. */
 static void renumber(wd_placement *p, const named *devices, int per_rank)
 {
     for (int e = 0; e < p->experts; e++)
@@ -42,8 +42,8 @@ static void renumber(wd_placement *p, const named *devices, int per_rank)
         }
 }
 
-/* Text encoder and VAE are mapped, in host memory and on disk alike: the processor reads them
- * there. Every rank has its own. */
+/* The device of text encoder or VAE. With "cpu" and with "disk" the processor reads them from the
+ * mapped files. Every rank has its own. */
 static int device_of(wd_place place, const wd_devices *devices, const named *names)
 {
     return place.home == WD_HOME_DEVICE ? place.device % names->own : devices->processor;

@@ -1,4 +1,4 @@
-/* --teacher_device_map of a run: where the teacher's parts go. */
+/* The --teacher_device_map of a run: the placement of the teacher's parts. */
 #ifndef WD_API_TEACHER_MAP_H
 #define WD_API_TEACHER_MAP_H
 
@@ -8,8 +8,8 @@
 
 typedef struct wd_teacher_map {
     bool given;
-    wd_placement placement; /* of the experts, if given */
-    int text_encoder, vae;  /* devices; without a map the processor */
+    wd_placement placement; /* of the experts; only if given */
+    int text_encoder, vae;  /* device numbers; without a map the processor */
 } wd_teacher_map;
 
 wd_status wd_teacher_map_open(wd_teacher_map *out, const wd_train_setup *setup,

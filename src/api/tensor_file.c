@@ -1,4 +1,4 @@
-/* See api/tensor_file.h. */
+/* Files of tensors: see api/tensor_file.h. */
 #include "api/tensor_file.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "io/file.h"
 #include "io/writable.h"
 
-/* Names of up to a few tensors of the file, for errors. */
+/* The names of the first tensors of the file, for errors. */
 static const char *names_text(char *out, size_t bytes, const wd_safetensors *file)
 {
     const int64_t count = wd_safetensors_count(file);
@@ -134,10 +134,10 @@ static size_t item_bytes(const wd_safetensors_item *item)
     return bytes;
 }
 
-/* The metadata by which a file of tensors is known again: another one may replace it. */
+/* The metadata that marks a file of tensors, which may be overwritten. */
 static const char *const mark[] = {"wandistiller.file", "tensors", NULL};
 
-/* *out = whether `path` is such a file; what cannot be read is none. */
+/* *out = whether the file has the mark; a file that cannot be read has none. */
 static wd_status look_for_mark(bool *out, const char *path, wd_err *err)
 {
     wd_safetensors *file = NULL;

@@ -1,4 +1,4 @@
-/* See api/text_plan.h. */
+/* The plan of the text: see api/text_plan.h. */
 #include "api/text_plan.h"
 
 #include <inttypes.h>
@@ -7,8 +7,8 @@
 #include "core/log.h"
 #include "core/memory.h"
 
-/* How many rows of text teacher and student compute: what the prompts need, or, of a run that is
- * resumed, what it was begun with. */
+/* Sets the number of rows of text that teacher and student compute: as many as the prompts need,
+ * or, for a resumed run, as many as it began with. */
 static wd_status choose_text(wd_train_setup *s, wd_err *err)
 {
     wd_machine_options *m = &s->trainer.machine;
@@ -21,7 +21,7 @@ static wd_status choose_text(wd_train_setup *s, wd_err *err)
         WD_TRY(wd_train_setup_key_teacher(s, err));
         WD_TRY(wd_trainer_resume_options(&s->trainer, err));
     }
-    s->embeds.text_tokens = m->text_tokens; /* a resumed run's may be more */
+    s->embeds.text_tokens = m->text_tokens; /* a resumed run may have more */
     s->embeds.text_repeat = m->text_repeat;
     wd_log(WD_LOG_DEBUG, "text: %" PRId64 " rows are computed, the last stands for %" PRId64,
            m->text_tokens, m->text_repeat);
@@ -35,12 +35,13 @@ static void gather(void *comm, void *data, const size_t *at)
     wd_comm_wait(comm, wd_comm_gather_all(comm, WD_LANE_CONTROL, data, at, NULL));
 }
 
-/* Ranks encode together, and one of each machine writes: its ranks see the same folder, other
- * machines' may see one of their own. */
+/* Ranks encode together, and one rank of each machine writes: the ranks of a machine see the same
+ * folder, other machines may have another one. */
 static wd_status share_text(wd_train_setup *s, wd_err *err)
 {
     wd_comm *comm = s->trainer.machine.comm;
-    if (!comm || comm->ranks == 1 || !comm->vtable) return WD_OK; /* a plan's ranks are not there */
+    if (!comm || comm->ranks == 1 || !comm->vtable)
+        return WD_OK; /* the ranks of a plan do not run */
     const wd_text_share share = {.part = comm->rank,
                                  .parts = comm->ranks,
                                  .writes = comm->host_rank == 0,
@@ -49,7 +50,7 @@ static wd_status share_text(wd_train_setup *s, wd_err *err)
     return wd_text_cache_share(s->embeds.cache, &share, err);
 }
 
-/* Tokens of the prompts, and what encoding those takes that the cache has not. */
+/* Tokenizes the prompts, and plans the memory of encoding those that the cache lacks. */
 wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devices, int device,
                        wd_err *err)
 {

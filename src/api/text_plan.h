@@ -1,17 +1,18 @@
-/* What the prompts of a run ask for: rows of text that are computed, and memory to encode them. */
+/* The needs of a run's prompts: the number of rows of text that are computed, and the memory to
+ * encode them. */
 #ifndef WD_API_TEXT_PLAN_H
 #define WD_API_TEXT_PLAN_H
 
 #include "api/train_setup.h"
 #include "distill/plan.h"
 
-/* Opens *setup's embeddings: tokens of all prompts. Its machine gets the rows that they need, or,
- * of a run that is resumed, those it was begun with; *plan what encoding takes that the cache has
- * not, on device number `device`. */
+/* Opens the embeddings of *setup, which tokenizes all prompts. Sets the number of text rows of its
+ * machine: as many as the prompts need, or, for a resumed run, as many as it began with. Adds to
+ * *plan the memory of encoding the prompts that the cache lacks on device number `device`. */
 wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *setup, wd_devices *devices, int device,
                        wd_err *err);
 
-/* The last of it alone, by embeddings that are open: what encoding takes. */
+/* Adds the memory of encoding to *plan, with embeddings that are open. */
 wd_status wd_text_plan_encoding(wd_memory_plan *plan, const wd_train_setup *setup,
                                 const wd_devices *devices, int device, wd_err *err);
 

@@ -1,4 +1,4 @@
-/* See api/traffic_report.h. */
+/* The bytes that ranks have sent: see api/traffic_report.h. */
 #include "api/traffic_report.h"
 
 #include <inttypes.h>

@@ -1,10 +1,10 @@
-/* What ranks have sent one another, beside what was planned. */
+/* A report of the bytes that ranks have sent one another. */
 #ifndef WD_API_TRAFFIC_REPORT_H
 #define WD_API_TRAFFIC_REPORT_H
 
 #include "dist/comm.h"
 
-/* Logs it, in bytes of all ranks together and lane by lane, at the end of a run with several. All
+/* Logs the bytes of all ranks together, lane by lane, at the end of a run with several ranks. All
  * ranks call it. */
 wd_status wd_traffic_report(wd_comm *comm, wd_err *err);
 

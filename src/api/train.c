@@ -1,9 +1,9 @@
 /* `train`: options -> plan -> prompt embeddings -> teacher -> trainer.
  *
- * Everything that can be refused is refused first; then the memory plan is made by running a step
- * dry, and said; then the text encoder comes and goes, and only then the teacher's weights are
- * brought. What an earlier run left in the output folder is moved aside, and run.json written, when
- * the first step was taken. */
+ * Errors in options and files are reported first. Then the memory plan is made by running a step
+ * dry, and logged. Then the text encoder is loaded and freed, and only after that the teacher's
+ * weights are loaded. After the first step files of an earlier run in the output folder are moved
+ * to earlier-N, and run.json is written. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,15 +30,16 @@
 
 /* ---- the plan ---- */
 
-/* What the process has taken since the job began, and keeps: libraries, the kernels that they have
- * made for the shapes of this run, prompts and their tokens. Planning has made all of it. */
+/* Adds the memory that the process has allocated since the job began and keeps: libraries, the
+ * kernels that they have made for the shapes of this run, prompts and their tokens. Planning has
+ * made all of it. */
 static void plan_program(wd_memory_plan *plan, const wd_train_setup *s)
 {
     wd_plan_add(plan, "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
                 wd_train_program_bytes(s));
 }
 
-/* What was chosen where the options leave it open. */
+/* Logs the values that were chosen for open options. */
 static void say_run(const wd_train_setup *s)
 {
     char steps[48] = "", minutes[48] = "";
@@ -86,8 +87,8 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
 
 /* ---- run.json ---- */
 
-/* What the run was told, which --config takes again, and what it follows from in the end: values
- * that were left open have those that were chosen. */
+/* Writes run.json: the options of the caller, which --config can read, and the resolved options,
+ * with the values that were chosen for open ones. */
 static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
                            const wd_train_plan *where, wd_err *err)
 {
@@ -109,15 +110,15 @@ static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
     return status;
 }
 
-/* What makes the output folder ready, for the trainer of the first rank. */
+/* The context with which the trainer of rank 0 prepares the output folder. */
 typedef struct output_files {
     wd_train_setup *setup;
     const wd_memory_plan *plan;
     const wd_train_plan *where;
 } output_files;
 
-/* Before the run's first file what an earlier run left is moved aside; later the folder may have
- * been moved, and its sheets with it. */
+/* Before the run's first file it moves files of an earlier run to earlier-N. Later it returns the
+ * current path, since the folder may have been moved, and its sheets with it. */
 static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
 {
     const output_files *files = context;
@@ -135,14 +136,14 @@ static wd_status ready_output(char out[WD_PATH_MAX], void *context, wd_err *err)
 
 /* ---- the run ---- */
 
-/* What a step may take, with ranks that wait for one another: far more than it should. */
+/* The time limit of a step of several ranks, far above the predicted time. */
 static double step_s_max(const wd_train_options *o, const wd_strategy_plan *plan)
 {
     if (o->step_timeout > 0) return o->step_timeout;
     return 60 + 10 * (plan->step_seconds + plan->timeline.sweep_seconds);
 }
 
-/* How it ended, and what to say to go on. */
+/* Logs how the run ended, and the options to continue it. */
 static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
 {
     char loss[32] = "", word[WD_SHELL_WORD_BYTES(WD_PATH_MAX)];
@@ -189,7 +190,7 @@ static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_t
     return WD_OK;
 }
 
-/* On a queue of its own, whose workspace goes with it. */
+/* Encodes the prompts on a queue of its own, whose workspace is freed with it. */
 static wd_status encode(wd_text_cache *cache, wd_device *device, wd_err *err)
 {
     wd_queue *queue;
@@ -199,7 +200,7 @@ static wd_status encode(wd_text_cache *cache, wd_device *device, wd_err *err)
     return status;
 }
 
-/* As planned: the prompts are encoded, then the student is trained. */
+/* Runs the plan: encodes the prompts, then trains the student. */
 static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
                              const wd_teacher_map *map, wd_err *err)
 {
@@ -209,7 +210,7 @@ static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_t
     return run_trainer(out, s, where, err);
 }
 
-/* The first line of a run that has any. */
+/* Logs the first line of a run with simulated devices. */
 static void say_simulated(const wd_devices *d)
 {
     const int simulated = d->list.device[0].type == WD_DEVICE_SIM ? d->list.count : 0;
@@ -251,8 +252,8 @@ out:
     return status;
 }
 
-/* `watch` may be NULL. The failure of a rank ends it here, while it still has its devices: the
- * report shows their memory. */
+/* Runs the job; `watch` may be NULL. A rank that fails ends here while its devices are still open,
+ * so that the report shows their memory. */
 static wd_status run(wd_train_result *out, const wd_train_options *options, wd_comm *comm,
                      wd_watch *watch, wd_err *err)
 {
@@ -282,8 +283,8 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
     return status;
 }
 
-/* Ranks meet before anything is looked at, so that whatever is wrong is one report. Closing the
- * communicator is watched, too: MPI waits there for all ranks. */
+/* Ranks connect before options are checked, so that every error is reported once. The watch stays
+ * open until the communicator is closed, since MPI waits there for all ranks. */
 wd_status wd_train(wd_train_result *result, const wd_train_options *options, wd_err *err)
 {
     wd_train_result done;

@@ -1,4 +1,4 @@
-/* See api/train_cluster.h. */
+/* Memory of a run's devices and hosts: see api/train_cluster.h. */
 #include "api/train_cluster.h"
 
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "core/host.h"
 #include "core/memory.h"
 
-/* What libraries and allocators take is measured, not planned: from run to run, and from what plans
- * count item by item, it differs by less. */
+/* Memory of libraries and allocators is measured, not planned. Measurements differ by less than
+ * this between runs, and from the items of a plan. */
 enum { PROGRAM_SLACK = 1 << 20 };
 
 int wd_train_ranks(const wd_train_setup *setup)
@@ -31,83 +31,85 @@ wd_status wd_train_gather(void **all, const void *mine, size_t bytes, wd_comm *c
 
 /* ---- budgets ---- */
 
-/* Of a rank. */
-typedef struct room {
+/* The memory of a rank. */
+typedef struct memory {
     int host;
-    size_t budget;      /* as it was said; SIZE_MAX: nothing was */
-    size_t free, taken; /* of its host; of that by itself, since it began */
-    size_t beside;      /* that it will take, without a teacher */
+    size_t budget;      /* --host_memory; SIZE_MAX: not given */
+    size_t free, taken; /* free memory of its host; memory that the rank has allocated */
+    size_t beside;      /* memory that it will need without the teacher */
     size_t device[WD_PLACED_DEVICES_MAX];
-} room;
+} memory;
 
 static size_t sum(size_t a, size_t b)
 {
     return a < SIZE_MAX - b ? a + b : SIZE_MAX;
 }
 
-static void least(size_t *least, size_t bytes)
+static void lower_to(size_t *least, size_t bytes)
 {
     if (bytes < *least) *least = bytes;
 }
 
-/* What a host's ranks may have: what was said, or what is free and what they have already. */
-static size_t host_budget(const room *all, int ranks, int host)
+/* The memory of a host for its ranks: --host_memory, or the free memory plus that which they
+ * already have. */
+static size_t host_budget(const memory *all, int ranks, int host)
 {
     size_t budget = SIZE_MAX, free = SIZE_MAX, taken = 0;
     for (int r = 0; r < ranks; r++) {
         if (all[r].host != host) continue;
-        least(&budget, all[r].budget);
-        least(&free, all[r].free);
+        lower_to(&budget, all[r].budget);
+        lower_to(&free, all[r].free);
         taken = sum(taken, all[r].taken);
     }
     return budget < SIZE_MAX ? budget : sum(free, taken);
 }
 
-static wd_status measure_room(room *out, const wd_train_plan *p, const wd_train_setup *s,
-                              wd_err *err)
+static wd_status measure_memory(memory *out, const wd_train_plan *p, const wd_train_setup *s,
+                                wd_err *err)
 {
-    const char *said = s->options.host_memory;
+    const char *given = s->options.host_memory;
     const wd_comm *comm = s->trainer.machine.comm;
     const size_t now = wd_host_memory_own();
-    *out = (room){.host = comm ? comm->host : 0,
-                  .budget = SIZE_MAX,
-                  .free = wd_host_memory_available(),
-                  .taken = now > s->bytes_before ? now - s->bytes_before : 0,
-                  .beside = wd_plan_training_peak(&p->beside, WD_PLAN_HOST)};
-    if (said) WD_TRY(wd_bytes_parse(&out->budget, "--host_memory", said, err));
+    *out = (memory){.host = comm ? comm->host : 0,
+                    .budget = SIZE_MAX,
+                    .free = wd_host_memory_available(),
+                    .taken = now > s->bytes_before ? now - s->bytes_before : 0,
+                    .beside = wd_plan_training_peak(&p->beside, WD_PLAN_HOST)};
+    if (given) WD_TRY(wd_bytes_parse(&out->budget, "--host_memory", given, err));
     for (int d = 0; d < p->devices->count; d++)
         out->device[d] =
             d == p->devices->processor ? SIZE_MAX : wd_device_bytes_max(p->devices->device[d]);
     return WD_OK;
 }
 
-static wd_status agree_on_room(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
+static wd_status agree_on_memory(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
-    room mine, *all = &mine;
+    memory mine, *all = &mine;
     wd_cluster *cluster = &p->input.cluster;
     const int ranks = wd_train_has_others(s) ? wd_train_ranks(s) : 1;
-    WD_TRY(measure_room(&mine, p, s, err));
+    WD_TRY(measure_memory(&mine, p, s, err));
     if (ranks > 1)
         WD_TRY(wd_train_gather((void **)&all, &mine, sizeof mine, s->trainer.machine.comm, err));
     cluster->host_bytes = SIZE_MAX;
     for (int r = 0; r < ranks; r++) {
-        least(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
+        lower_to(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
         if (all[r].beside > cluster->host_taken) cluster->host_taken = all[r].beside;
         for (int d = 0; d < cluster->devices; d++)
-            least(&cluster->device[d].bytes, all[r].device[d]);
+            lower_to(&cluster->device[d].bytes, all[r].device[d]);
     }
     p->host_budget = cluster->host_bytes;
     if (all != &mine) wd_free(all);
     return WD_OK;
 }
 
-/* What all but the teacher takes: beside encoding, and with `samples`. */
+/* Plans the memory of everything but the teacher, with encoding and `samples`. */
 static wd_status plan_beside(wd_train_plan *p, wd_machine_options machine,
                              const wd_samples_options *samples, wd_err *err)
 {
     wd_cluster *cluster = &p->input.cluster;
     const wd_comm *comm = machine.comm;
-    wd_comm first = comm ? *comm : (wd_comm){0}; /* it writes, so it needs the most: all plan it */
+    wd_comm first =
+        comm ? *comm : (wd_comm){0}; /* rank 0 writes, so it needs most: all plan for it */
     first.rank = 0;
     if (comm) machine.comm = &first;
     if (!machine.window) machine.window = machine.trajectory.slots;
@@ -142,7 +144,7 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
         to->bytes = SIZE_MAX;
     }
     WD_TRY(plan_beside(p, s->trainer.machine, &s->trainer.samples, err));
-    if (!like) return agree_on_room(p, s, err);
+    if (!like) return agree_on_memory(p, s, err);
     for (int i = 0; i < d->count; i++)
         cluster->device[i].bytes = like->input.cluster.device[i].bytes;
     p->program_bytes = like->program_bytes ? like->program_bytes + PROGRAM_SLACK : 0;
@@ -158,7 +160,7 @@ size_t wd_train_program_bytes(const wd_train_setup *setup)
     return now > setup->bytes_before ? now - setup->bytes_before : 0;
 }
 
-/* *bytes becomes those of the rank that has most. */
+/* Sets *bytes to the maximum over all ranks. */
 static wd_status most_of_ranks(size_t *bytes, const wd_train_setup *s, wd_err *err)
 {
     size_t *all;
@@ -181,7 +183,7 @@ wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_set
 {
     const wd_samples_options none = {0};
     wd_machine_options machine = s->trainer.machine;
-    machine.window = p->input.sweep.window_max; /* as it was asked for */
+    machine.window = p->input.sweep.window_max; /* the requested one */
     machine.micro_batch = p->input.sweep.micro_batch;
     WD_TRY(plan_beside(p, machine, &none, err));
     size_t beside = wd_plan_training_peak(&p->beside, WD_PLAN_HOST);

@@ -1,4 +1,4 @@
-/* See api/train_command.h. */
+/* The command line of a run: see api/train_command.h. */
 #include "api/train_command.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 static const char program[] = "wandistiller train";
 
-/* A text that grows as long as there is room. */
+/* A text that grows as long as it fits its buffer. */
 typedef struct text {
     char *out;
     size_t bytes, used;
@@ -31,7 +31,8 @@ static void append_word(text *t, const char *value)
     if (!t->full) t->used += strlen(wd_shell_word(t->out + t->used, t->bytes - t->used, value));
 }
 
-/* A flag takes no word behind it, and a word that begins with "--" would be taken for a name. */
+/* Appends an option and its value. A flag takes no separate word, and a value that begins with "--"
+ * would be read as a name. */
 static void append_option(text *t, const wd_option *o, const char *value)
 {
     append(t, " --");
@@ -59,7 +60,7 @@ static void append_value(text *t, const wd_option *o, const void *options)
     }
 }
 
-/* Whether a line above is another name of the same field. */
+/* Whether an earlier line is another name of the same field. */
 static bool is_alias(const wd_option *table, int64_t i)
 {
     for (int64_t k = 0; k < i; k++)

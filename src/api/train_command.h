@@ -1,11 +1,12 @@
-/* A run as the command that begins it, ready to paste. */
+/* The command line of a run, which the user can paste. */
 #ifndef WD_API_TRAIN_COMMAND_H
 #define WD_API_TRAIN_COMMAND_H
 
 #include "wandistiller.h"
 
-/* "wandistiller train --teacher_path ... ": what differs from the defaults, quoted for a shell.
- * Pasted, it gives the same options. Where it is too long "wandistiller train ..." is all. */
+/* Writes "wandistiller train --teacher_path ..." with all options that differ from the defaults,
+ * quoted for a shell, into `out`. The command gives the same options. If it does not fit, `out` is
+ * "wandistiller train ...". */
 void wd_train_command(char *out, size_t out_bytes, const wd_train_options *options);
 
 #endif

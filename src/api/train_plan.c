@@ -1,4 +1,4 @@
-/* See api/train_plan.h. */
+/* The plan of a run: see api/train_plan.h. */
 #include "api/train_plan.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "dev/ops.h"
 #include "teacher/teacher_size.h"
 
-/* ---- what was asked for ---- */
+/* ---- the requested strategy ---- */
 
 static wd_status choose_strategy(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
@@ -49,8 +49,8 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* ---- open ---- */
 
-/* What a step gives back to all of what gradients were added up to: these, or, of a student that
- * ranks share, new weights, and what the norm is made of (student/shard.h). */
+/* The bytes that every rank receives after the reduction of gradients: their sums, or, with
+ * --shard_optimizer, new weights and the parts of the norm (student/shard.h). */
 static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *beside)
 {
     const double weights = (double)beside->student_weights;
@@ -60,15 +60,15 @@ static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *
     return weights * 2 + (double)beside->student_islands * sizeof(float) + sums;
 }
 
-/* Gradients go to host memory where there is somebody to add them up with, and what comes of them
- * comes from there. Of a student that ranks share, in between, a rank's share of sums comes, and
- * its share of weights goes. */
+/* Sets the copies of gradients. With several ranks they are copied to host memory, and the results
+ * from there. With --shard_optimizer a rank also copies its share of the sums to the device, and
+ * its share of new weights to host memory. */
 static void fill_gradients(wd_planner_input *in, const wd_machine_options *m)
 {
     const double ranks = wd_machine_ranks(m);
     if (!m->comm || (ranks == 1 && !m->deterministic_reduce)) return;
-    const double sums = m->deterministic_reduce ? in->reduced_bytes / (double)m->accumulation
-                                                : in->reduced_bytes;
+    const double sums =
+        m->deterministic_reduce ? in->reduced_bytes / (double)m->accumulation : in->reduced_bytes;
     in->gradients_out_bytes = in->reduced_bytes;
     in->gradients_in_bytes = in->gathered_bytes;
     if (!m->shard_optimizer) return;
@@ -93,7 +93,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->student_step_flops = samples * beside->student_flops_per_sample;
     in->student_step_bytes = wd_machine_step_bytes(m);
     in->student_back_bytes = wd_machine_back_bytes(m);
-    /* gradients become final in backward: of the last micro-batch, or of each */
+    /* gradients are final in the backward pass of the last micro-batch, or of each one */
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
     in->reduced_bytes = rounds * (double)beside->student_weights * sizeof(float);
     in->gathered_bytes = gathered_bytes(m, beside);
@@ -110,14 +110,14 @@ wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err)
     return wd_planner_need(&plan->chosen, plan->planner, plan->asked, err);
 }
 
-/* The machine computes as the plan that was chosen says. */
+/* Sets window and micro-batch of the machine to those of the chosen plan. */
 static void follow(wd_machine_options *machine, const wd_strategy_plan *chosen)
 {
     machine->window = chosen->window;
     machine->micro_batch = chosen->micro_batch;
 }
 
-/* `like`: a plan whose measurements are good for this one, too; NULL: there is none. */
+/* Opens a plan. `like`: a plan whose measurements are used again; NULL: there is none. */
 static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_plan *like,
                            wd_err *err)
 {
@@ -180,9 +180,9 @@ void wd_train_plan_close(wd_train_plan *plan)
 /* ---- in words ---- */
 
 const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
-                                 const wd_strategy_plan *of, int device)
+                                 const wd_strategy_plan *candidate, int device)
 {
-    const wd_placement *p = &of->placement;
+    const wd_placement *p = &candidate->placement;
     const char *name = plan->devices->name[wd_placed_local(p, device)];
     if (p->each || p->ranks <= 1)
         snprintf(out, 32, "%s", name);
@@ -192,35 +192,35 @@ const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
 }
 
 const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
-                                const wd_strategy_plan *of)
+                                const wd_strategy_plan *candidate)
 {
     static const char *const lane[] = {[WD_LANE_COMPUTE] = "compute of ",
                                        [WD_LANE_LINK] = "the link of ",
                                        [WD_LANE_NETWORK] = "the network of ",
                                        [WD_LANE_DISK] = "the disk"};
     char device[32] = "";
-    const int d = of->timeline.limit_device;
-    if (of->network_limits)
+    const int d = candidate->timeline.limit_device;
+    if (candidate->network_limits)
         snprintf(out, out_bytes, "the network");
-    else if (of->student_limits)
+    else if (candidate->student_limits)
         snprintf(out, out_bytes, "compute of %s", plan->devices->name[0]);
     else
-        snprintf(out, out_bytes, "%s%s", lane[of->timeline.limit],
-                 d < 0 ? "" : wd_train_plan_device(device, plan, of, d));
+        snprintf(out, out_bytes, "%s%s", lane[candidate->timeline.limit],
+                 d < 0 ? "" : wd_train_plan_device(device, plan, candidate, d));
     return out;
 }
 
-double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *of)
+double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
-    return plan->step_samples / of->step_seconds;
+    return plan->step_samples / candidate->step_seconds;
 }
 
-size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *of, int device)
+size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *candidate, int device)
 {
     const wd_cluster *cluster = &plan->input.cluster;
     size_t most = 0;
-    for (int d = device; d < of->bytes.devices; d += cluster->devices) {
-        const size_t peak = wd_placed_peak(&of->bytes, cluster, d);
+    for (int d = device; d < candidate->bytes.devices; d += cluster->devices) {
+        const size_t peak = wd_placed_peak(&candidate->bytes, cluster, d);
         if (peak > most) most = peak;
     }
     return most;
@@ -238,42 +238,44 @@ const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan)
     return ranks * wd_plan_peak(&text, WD_PLAN_HOST) > plan->host_budget ? "host memory" : NULL;
 }
 
-/* Why it is this strategy. */
+/* The reason for the choice of this strategy. */
 static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan *plan,
-                               const wd_strategy_plan *of)
+                               const wd_strategy_plan *candidate)
 {
     *out = 0;
-    if (plan->asked == WD_STRATEGY_auto && !of->fits)
+    if (plan->asked == WD_STRATEGY_auto && !candidate->fits)
         snprintf(out, out_bytes, ", by auto as what misses least");
     else if (plan->asked == WD_STRATEGY_auto)
-        snprintf(out, out_bytes, ", by auto as the fastest of %d that fit", of->rivals);
+        snprintf(out, out_bytes, ", by auto as the fastest of %d that fit", candidate->rivals);
     return out;
 }
 
-bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *of)
+bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *candidate)
 {
     char mapped[32], left[32];
-    if (of->objection || !wd_planner_is_uncached(of)) return false;
+    if (candidate->objection || !wd_planner_is_uncached(candidate)) return false;
     snprintf(
         out, out_bytes,
         "%s uses %s of weights where their files are mapped, and %s of host memory are left to "
         "keep them: they are read from disk in every sweep, which disk does ahead of time",
-        wd_strategy_name(of->strategy), wd_bytes_text(mapped, sizeof mapped, of->mapped_bytes),
-        wd_bytes_text(left, sizeof left, of->cache_bytes));
+        wd_strategy_name(candidate->strategy),
+        wd_bytes_text(mapped, sizeof mapped, candidate->mapped_bytes),
+        wd_bytes_text(left, sizeof left, candidate->cache_bytes));
     return true;
 }
 
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
-                        const wd_strategy_plan *of)
+                        const wd_strategy_plan *candidate)
 {
     char limit[64], reason[96], ranks[64] = "";
     if (plan->input.cluster.ranks > 1)
         snprintf(ranks, sizeof ranks, " on %d ranks, %.3g samples/s", plan->input.cluster.ranks,
-                 wd_train_plan_samples_per_s(plan, of));
+                 wd_train_plan_samples_per_s(plan, candidate));
     snprintf(out, out_bytes,
              "teacher: %s%s, window %" PRId64 ", %" PRId64
              " at a time: %.3g s per step%s, limited by %s",
-             wd_strategy_name(of->strategy), reason_text(reason, sizeof reason, plan, of),
-             of->window, of->micro_batch, of->step_seconds, ranks,
-             wd_train_plan_limit(limit, sizeof limit, plan, of));
+             wd_strategy_name(candidate->strategy),
+             reason_text(reason, sizeof reason, plan, candidate), candidate->window,
+             candidate->micro_batch, candidate->step_seconds, ranks,
+             wd_train_plan_limit(limit, sizeof limit, plan, candidate));
 }

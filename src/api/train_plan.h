@@ -1,4 +1,4 @@
-/* The plan of a run: where the teacher goes, what everything takes, and whether it fits.
+/* The plan of a run: the placement of the teacher, the memory of all parts, and whether it fits.
  *
  * Data flow: options, devices -> budgets, sizes, rates -> the strategy's plan (teacher/planner.h)
  * -> window, micro-batch, placement -> the memory plan by a dry run (distill/plan.h). */
@@ -9,82 +9,83 @@
 #include "distill/plan.h"
 #include "teacher/planner.h"
 
-/* Why there are sample sheets, or none: see api/sheets.h. */
+/* The reason why sample sheets are drawn or not: see api/sheets.h. */
 typedef enum wd_sheets {
-    WD_SHEETS_ASKED,     /* --save_samples says so; or nothing fits anyway */
-    WD_SHEETS_CHEAP,     /* there are: they take little time */
-    WD_SHEETS_DEAR,      /* there are none: they would take much time */
-    WD_SHEETS_TOO_LARGE, /* there are none: the run would not fit into memory */
-    WD_SHEETS_UNKNOWN,   /* there are none: nobody knows how long the run lasts */
-    WD_SHEETS_UNPLANNED  /* of a preset, which has no VAE */
+    WD_SHEETS_ASKED,     /* --save_samples decides; or nothing fits with or without them */
+    WD_SHEETS_CHEAP,     /* drawn, since they take little time */
+    WD_SHEETS_DEAR,      /* not drawn, since they would take much time */
+    WD_SHEETS_TOO_LARGE, /* not drawn, since the run would not fit into memory */
+    WD_SHEETS_UNKNOWN,   /* not drawn, since the length of the run is not known */
+    WD_SHEETS_UNPLANNED  /* not planned, since a preset has no VAE */
 } wd_sheets;
 
 typedef struct wd_train_plan {
     wd_devices *devices;   /* borrowed */
-    wd_memory_plan text;   /* what encoding the prompts takes */
-    wd_memory_plan beside; /* that, and all else but the teacher */
+    wd_memory_plan text;   /* memory of encoding the prompts */
+    wd_memory_plan beside; /* memory of everything but the teacher, including `text` */
     wd_planner_input input;
-    uint8_t *expert;                /* of the input */
-    char weights_file[WD_PATH_MAX]; /* one of the teacher's; "": it has none */
+    uint8_t *expert;                /* memory of the input's array of experts */
+    char weights_file[WD_PATH_MAX]; /* a file of the teacher's weights; "": it has none */
     wd_planner *planner;
     wd_teacher_map map;
     size_t host_budget;
-    size_t program_bytes; /* of host memory, what is not planned item by item: libraries, kernels,
-                           * prompts, and some slack. 0: not counted */
+    size_t program_bytes; /* host memory that is measured instead of planned: libraries, kernels,
+                             prompts, and some slack; 0: not measured */
     double step_samples;  /* of all ranks */
     wd_sheets sheets;
-    double sheets_share;  /* of the time between two sheets that one takes, or would take */
-    wd_strategy asked;    /* for, or by default */
+    double sheets_share; /* share of the time between two sheets that drawing one takes */
+    wd_strategy asked;   /* the strategy of the options, or the default */
     wd_strategy_plan chosen;
 } wd_train_plan;
 
-/* Opens a planner for the run and chooses its plan: *setup's machine gets window and micro-batch.
- * Where --save_samples is auto the plan is of a run with sample sheets. `text`: what encoding the
- * prompts takes. In place. Whether the chosen plan fits is for the caller to see. */
+/* Opens a planner for the run and chooses its plan, which sets window and micro-batch of *setup's
+ * machine. If --save_samples is auto, the plan includes sample sheets. `text`: the memory of
+ * encoding the prompts. *out must not be moved. The caller checks whether the chosen plan fits. */
 wd_status wd_train_plan_open(wd_train_plan *out, wd_train_setup *setup, wd_devices *devices,
                              const wd_teacher_map *map, const wd_memory_plan *text, wd_err *err);
 
-/* Counts what the program itself has by now: planning has made the kernels of all plans. Chooses
- * again, with that much less host memory, and settles whether there are sample sheets
+/* Measures the memory of the program itself, after planning has made the kernels of all plans.
+ * Chooses again with that much less host memory, and decides whether sample sheets are drawn
  * (api/sheets.h). All ranks call it. */
 wd_status wd_train_plan_count_program(wd_train_plan *plan, wd_train_setup *setup, wd_err *err);
 
-/* Opens a planner for the plan's input as it is now, and chooses. */
+/* Opens a new planner for the current input of the plan, and chooses. */
 wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err);
 
-/* As the two above on the same machine, for a run with other options: what was measured for `like`
- * is not measured again. */
+/* Plans a run with other options on the same machine, like the functions above, with the
+ * measurements of `like`. */
 wd_status wd_train_plan_open_like(wd_train_plan *out, wd_train_setup *setup,
                                   const wd_train_plan *like, wd_err *err);
-void wd_train_plan_close(wd_train_plan *plan); /* a zeroed one is fine */
+void wd_train_plan_close(wd_train_plan *plan); /* a zeroed struct is allowed */
 
 /* "teacher: balanced over sim:0 ... sim:3, window 64, 4 at a time: 0.31 s per step, limited by the
  * student" */
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
-                        const wd_strategy_plan *of);
+                        const wd_strategy_plan *candidate);
 
-/* What is to be said where mapped weights are more than the page cache can keep; false: nothing. */
-bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *of);
+/* Writes a warning if mapped weights exceed the page cache; false: they do not. */
+bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *candidate);
 
-/* A new object: strategy, whether it fits, bytes, time, placement. */
-json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *of);
+/* Makes an object with strategy, whether it fits, bytes, time and placement; the caller owns it. */
+json_t *wd_strategy_plan_json(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
-/* "compute of sim:0": what limits a plan. */
+/* Writes what limits the speed of a plan, such as "compute of sim:0", into `out`. Returns `out`. */
 const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
-                                const wd_strategy_plan *of);
+                                const wd_strategy_plan *candidate);
 
-/* "sim:0", or, where ranks share a teacher, "sim:0 of rank 3": a device of a placement. */
+/* Writes the name of a device of a placement into `out`: "sim:0", or, if ranks share a teacher,
+ * "sim:0 of rank 3". Returns `out`. */
 const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
-                                 const wd_strategy_plan *of, int device);
+                                 const wd_strategy_plan *candidate, int device);
 
-/* Of all ranks, as predicted. */
-double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *of);
+/* The predicted samples per second of all ranks. */
+double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
-/* The prompts are encoded in the same place whatever the strategy: the one that has no room for it
- * and for what the program takes, or NULL. */
+/* The name of the device (or host memory) that is too small to encode the prompts beside the
+ * program's memory; NULL: it suffices. It is the same for all strategies. */
 const char *wd_train_plan_lacks_to_encode(const wd_train_plan *plan);
 
-/* The most of a device in any rank. */
-size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *of, int device);
+/* The largest peak of a device over all ranks, in bytes. */
+size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *candidate, int device);
 
 #endif

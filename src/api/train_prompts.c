@@ -1,4 +1,4 @@
-/* See api/train_prompts.h. */
+/* The prompts of a run: see api/train_prompts.h. */
 #include "api/train_prompts.h"
 
 #include <string.h>
@@ -7,9 +7,9 @@
 
 enum { SAMPLES_DEFAULT = 8 };
 
-/* The sheets' prompts: given, from a file, or the first of the data. Where --save_samples is auto
- * they are there whether sheets are drawn in the end or not: the rows of text, and so the student's
- * bits, must not depend on how fast a machine is. */
+/* Chooses the prompts of the sheets: given, from a file, or the first of the data. If
+ * --save_samples is auto, they count whether sheets are drawn or not, since the rows of text, and
+ * so the student's bits, must not depend on the speed of a machine. */
 static wd_status choose_samples(wd_train_setup *s, const char *const **list, wd_err *err)
 {
     const wd_texts *given = &s->options.sample_prompts;

@@ -1,4 +1,4 @@
-/* The rates of a run's cluster: see api/train_cluster.h. */
+/* The rates of a run's devices and links: see api/train_cluster.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,10 +10,11 @@
 #include "core/memory.h"
 #include "teacher/rates.h"
 
-/* Where nothing is known of the disk that the teacher lies on. */
+/* The assumed rate of a disk that cannot be measured. */
 static const double DISK_BYTES_PER_S = 2e9;
 
-/* FLOPs and bytes of a device that has no room to be measured, and so none for a run. */
+/* The assumed rates, in FLOP/s and bytes/s, of a device with too little memory for a measurement,
+ * and so for a run. */
 static const double UNMEASURED_PER_S = 1e9;
 
 static int host_ranks(const wd_train_setup *s)
@@ -22,7 +23,7 @@ static int host_ranks(const wd_train_setup *s)
     return comm ? comm->host_ranks : 1;
 }
 
-/* What is measured: its line in the cache says on what. */
+/* The state of a measurement, with the key of its entry in the cache. */
 typedef struct gauge {
     wd_train_plan *plan;
     const wd_train_setup *setup;
@@ -45,8 +46,8 @@ static const char *processor_model(char out[96])
     return out;
 }
 
-/* Simulated ones are alike: what they can do is what the processor can. GPUs are, where model and
- * libraries are the same. */
+/* The kind of a device, which is part of its key. All simulated devices have one kind, since the
+ * processor computes for them. GPUs with the same model and libraries have one kind. */
 static const char *device_kind(const gauge *g, int i)
 {
     const wd_devices *d = g->plan->devices;
@@ -55,14 +56,14 @@ static const char *device_kind(const gauge *g, int i)
                                                    : wd_device_traits(d->device[i])->kernels;
 }
 
-/* Known, or to be measured: 0. */
+/* The known rate; 0: it must be measured. */
 static double known_rate(const gauge *g, const char *key)
 {
     return g->setup->options.measure_rates ? 0 : wd_rate_cache_get(&g->cache, key);
 }
 
-/* Device i's rate as measured, for the cache too; a device that has no room to be measured, and is
- * no processor, is given one. */
+/* Takes the measured rate of device i, and adds it to the cache. A device other than the processor
+ * with too little memory for the measurement gets an assumed rate. */
 static wd_status take_rate(double *per_s, gauge *g, const char *key, int i, wd_status measured)
 {
     if (measured == WD_OUT_OF_MEMORY && i != g->plan->devices->processor) {
@@ -74,7 +75,7 @@ static wd_status take_rate(double *per_s, gauge *g, const char *key, int i, wd_s
     return WD_OK;
 }
 
-/* FLOP/s of device `i`, on a queue of its own: what that keeps as workspace is in no plan. */
+/* Measures FLOP/s of device `i` on a queue of its own, since its workspace is in no plan. */
 static wd_status compute_rate(double *flops_per_s, gauge *g, int i, wd_err *err)
 {
     char key[WD_RATE_KEY_MAX], model[96];
@@ -122,7 +123,7 @@ static wd_status disk_rate(double *bytes_per_s, gauge *g, wd_err *err)
     return WD_OK;
 }
 
-/* From rank to rank of a host, all of them together. */
+/* Measures bytes/s between the ranks of a host, all ranks together. */
 static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
 {
     char key[WD_RATE_KEY_MAX], model[96];
@@ -138,9 +139,9 @@ static wd_status memory_rate(double *bytes_per_s, gauge *g, wd_err *err)
     return WD_OK;
 }
 
-/* What is stated, else as in `like`, whose links are these and whose products are of the same dtype
- * if `same`; else measured. A host's processor and memory are shared by its ranks; where these are
- * measured without the others, that is reckoned in here. */
+/* Sets the rates of device i: stated ones, else those of `like`, whose links are the same and whose
+ * products have the same dtype if `same`, else measured ones. The ranks of a host share its
+ * processor and memory; a rate that was measured without the other ranks is divided here. */
 static wd_status device_rates(gauge *g, int i, const wd_cluster *like, bool same, wd_err *err)
 {
     const wd_devices *d = g->plan->devices;
@@ -163,11 +164,11 @@ static wd_status device_rates(gauge *g, int i, const wd_cluster *like, bool same
         WD_TRY(link_rate(&to->link_bytes_per_s, g, i, err));
         to->link_bytes_per_s /= unseen;
     }
-    wd_device_restart_peak(d->device[i]); /* what measuring took is no part of the plan */
+    wd_device_restart_peak(d->device[i]); /* measuring is not part of the plan */
     return WD_OK;
 }
 
-/* Every rank's own, without the others. */
+/* Measures the rates of this rank. */
 static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
 {
     wd_train_plan *p = g->plan;
@@ -186,7 +187,7 @@ static wd_status own_rates(gauge *g, const wd_train_plan *like, wd_err *err)
     return disk_rate(&cluster->disk_bytes_per_s, g, err);
 }
 
-/* The slowest of all ranks'. */
+/* Sets every rate to the slowest of all ranks. */
 static wd_status agree_on_rates(wd_train_plan *p, wd_comm *comm, wd_err *err)
 {
     wd_cluster *all, *cluster = &p->input.cluster;

@@ -1,4 +1,4 @@
-/* See api/train_setup.h. */
+/* The set-up of a run: see api/train_setup.h. */
 #include "api/train_setup.h"
 
 #include <inttypes.h>
@@ -19,11 +19,11 @@
 
 enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
 
-/* What is chosen where the options leave it open: see docs/recipe.md. */
+/* Values for open options: see docs/recipe.md. */
 enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2 };
 static const double LR_TIMES_WIDTH = 0.24;
 
-/* ---- what is not needed here ---- */
+/* ---- options without effect ---- */
 
 static void say_unneeded(const wd_train_options *o)
 {
@@ -104,7 +104,7 @@ int64_t wd_train_epoch_steps(const wd_train_setup *s)
     return (s->data.count + step - 1) / step;
 }
 
-/* Float32 unless the host's memory, all of it, is too small for that. */
+/* Chooses float32 unless the total memory of the host is too small for it. */
 static wd_status resolve_teacher_dtype(wd_train_setup *s, wd_err *err)
 {
     wd_train_options *o = &s->options;
@@ -117,7 +117,7 @@ static wd_status resolve_teacher_dtype(wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
-/* When it ends: by epochs only where prompts are known. */
+/* Sets the limits of the run; epochs count only if prompts are known. */
 static void resolve_length(wd_train_setup *s)
 {
     wd_train_options *o = &s->options;
@@ -130,7 +130,8 @@ static void resolve_length(wd_train_setup *s)
 
 /* ---- folders ---- */
 
-/* PATH is a checkpoint, or a run's folder; "auto": the output folder. */
+/* Opens the checkpoint of --resume: PATH is a checkpoint, or a run's folder; "auto": the output
+ * folder. */
 static wd_status open_checkpoint(wd_checkpoint *out, const wd_train_setup *s, wd_err *err)
 {
     const char *path = s->options.resume;
@@ -146,8 +147,9 @@ static wd_status open_checkpoint(wd_checkpoint *out, const wd_train_setup *s, wd
                    path, wd_path_exists(path) ? "neither" : "no such folder");
 }
 
-/* The checkpoint to go on from. If it is one of the run in the output folder, that run stays up to
- * its step; else all of that run is moved aside, and a link in its place must not lead here. */
+/* Finds the checkpoint from which the run continues. If it belongs to the run in the output folder,
+ * the files of that run up to its step stay; else all files of that run are moved to earlier-N, and
+ * a link to its folder must not lead here. */
 static wd_status find_checkpoint(wd_train_setup *s, wd_err *err)
 {
     wd_checkpoint checkpoint = {0};
@@ -181,7 +183,7 @@ static wd_status choose_folders(wd_train_setup *s, wd_err *err)
     return find_checkpoint(s, err);
 }
 
-/* ---- what the trainer gets ---- */
+/* ---- settings of the trainer ---- */
 
 static void fill_machine(wd_train_setup *s)
 {
@@ -285,7 +287,8 @@ static void fill_trainer(wd_train_setup *s)
     t->stop = stop;
 }
 
-/* A student of ours may teach, but not with guidance on top of what it has learned. */
+/* A student of this program may be a teacher, but without guidance, since it has learnt guided
+ * velocities. */
 static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
 {
     bool student;
@@ -297,7 +300,7 @@ static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
-/* What the run writes, the first rank writes. */
+/* Checks the folders that rank 0 writes. */
 static wd_status check_folders(const wd_train_setup *s, wd_err *err)
 {
     if (s->comm && s->comm->rank) return WD_OK;
