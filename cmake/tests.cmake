@@ -141,8 +141,8 @@ if(TARGET wd_cuda_image)
 endif()
 
 # What was tested on simulated devices once more, on GPUs that the stand-in driver shows.
-foreach(path IN ITEMS api/device_memory dist/reduce distill/exact distill/strategies
-        distill/strategies_ranks teacher/stage_read)
+foreach(path IN ITEMS api/device_memory api/rank_gpus dist/reduce distill/exact distill/ranks
+        distill/strategies distill/strategies_ranks teacher/stage_read)
   get_filename_component(list ${path} NAME)
   if(WD_SANITIZE MATCHES thread)
     wd_test_not_here(dev/cuda/${list} "a block's threads are fibers of one thread")

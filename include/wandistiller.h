@@ -229,13 +229,15 @@ typedef struct wd_train_options {
     int64_t nproc_per_node; /* start this many ranks: see wd_train_start_ranks; 0: none */
     int64_t local_rank;     /* accepted for scripts of the Python version; has no effect */
     double step_timeout;    /* seconds that a step of several ranks may take; 0: from the plan */
+    const char *nccl;       /* "auto": ranks on different GPUs exchange gradients by NCCL if all of
+                             * them can, else through host memory; "on": they must; "off" */
     /* Parts of the teacher in other files: each is NULL, a safetensors file in diffusers' or the
      * original naming, or a folder; teacher_path may be NULL then. teacher_preset gives values that
      * are in no file: "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"; NULL: by the sizes.
      */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[26];
+    uint64_t reserved[25];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

@@ -100,6 +100,7 @@ static const struct {
     {0, "profile_memory", "true"},
     {0, "num_threads", "1"},
     {0, "step_timeout", "500"},
+    {0, "nccl", "off"},
     {1, "devices", "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s"},
     {1, "teacher_device_strategy", "gpu0"},
     {1, "teacher_rank", "1"},

@@ -227,6 +227,10 @@ static const wd_option table[] = {
     {WD_FLOAT_LINE(step_timeout, "0", 0, 1e9), .group = "Ranks", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Seconds that a step may take before ranks that wait for one another end the job; 0: "
              "ten times the predicted time of a step and a sweep, and a minute"},
+    {WD_CHOICE_LINE(nccl, "auto", "auto", "on", "off"), .group = "Ranks",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help = "Whether ranks on different GPUs exchange gradients by NCCL: auto, if all of them "
+             "can; on, it is an error if they cannot; off, never. Never changes the student"},
 
     {STRATEGY_ALIAS("teacher_on_cpu", "cpu")},
     {STRATEGY_ALIAS("balance_teacher", "balanced")},

@@ -13,6 +13,7 @@
 #include "api/device_memory.h"
 #include "api/memory_report.h"
 #include "api/options_json.h"
+#include "api/rank_gpus.h"
 #include "api/ranks.h"
 #include "api/run_length.h"
 #include "api/sheets.h"
@@ -27,6 +28,7 @@
 #include "core/memory.h"
 #include "core/shell.h"
 #include "core/stop.h"
+#include "dist/rank_peers.h"
 
 /* ---- the plan ---- */
 
@@ -92,15 +94,15 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
 static wd_status write_run(const wd_train_setup *s, const wd_memory_plan *plan,
                            const wd_train_plan *where, wd_err *err)
 {
-    char path[WD_PATH_MAX], kernels[WD_KERNELS_TEXT];
+    char path[WD_PATH_MAX];
+    wd_device *device = where->devices->device[0];
     const wd_train_options usual = wd_train_defaults();
     WD_TRY(wd_path_join(path, s->output.path, "run.json", err));
-    WD_TRY(wd_device_kernels(kernels, err));
     json_t *run = json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:I, s:I, s:o, s:o}", "command", "train", "version",
         wd_version(), "options", wd_train_options_json(&s->given, &usual), "resolved",
         wd_train_options_json(&s->options, NULL), "student", wd_dit_config_json(&s->student.dit),
-        "device", wd_device_name(where->devices->device[0]), "kernels", kernels, "prompts",
+        "device", wd_device_name(device), "kernels", wd_device_traits(device)->kernels, "prompts",
         (json_int_t)s->data.count, "text_tokens", (json_int_t)s->trainer.machine.text_tokens,
         "teacher", wd_strategy_plan_json(where, &where->chosen), "memory",
         wd_memory_plan_json(plan, where->devices, s->bytes_before));
@@ -273,10 +275,13 @@ static wd_status run(wd_train_result *out, const wd_train_options *options, wd_c
     if (status == WD_OK) {
         wd_watch_describe(watch, wd_memory_report_note, &witness);
         say_simulated(&devices);
-        status = train(out, setup, &devices, &witness, err);
+        status = wd_rank_gpus_compare(&devices, comm, options, err);
     }
+    if (status == WD_OK) status = wd_rank_gpus_open(&devices, comm, watch, options, err);
+    if (status == WD_OK) status = train(out, setup, &devices, &witness, err);
     if (status != WD_OK && watch) wd_watch_fail(watch, err);
     wd_watch_describe(watch, wd_memory_report_note, NULL);
+    wd_rank_peers_close(comm);
     if (setup) wd_train_setup_close(setup);
     wd_devices_close(&devices);
     wd_free(setup);

@@ -60,13 +60,13 @@ static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *
     return weights * 2 + (double)beside->student_islands * sizeof(float) + sums;
 }
 
-/* Sets the copies of gradients. With several ranks they are copied to host memory, and the results
- * from there. With --shard_optimizer a rank also copies its share of the sums to the device, and
- * its share of new weights to host memory. */
+/* Sets the copies of gradients. With several ranks that have no peers they are copied to host
+ * memory, and the results from there. With --shard_optimizer a rank also copies its share of the
+ * sums to the device, and its share of new weights to host memory. */
 static void fill_gradients(wd_planner_input *in, const wd_machine_options *m)
 {
     const double ranks = wd_machine_ranks(m);
-    if (!m->comm || (ranks == 1 && !m->deterministic_reduce)) return;
+    if (!m->comm || m->comm->peers || (ranks == 1 && !m->deterministic_reduce)) return;
     const double sums =
         m->deterministic_reduce ? in->reduced_bytes / (double)m->accumulation : in->reduced_bytes;
     in->gradients_out_bytes = in->reduced_bytes;

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dev/device.h"
+#include "dev/peers.h"
 
 typedef enum wd_lane {
     WD_LANE_CONTROL,     /* a few bytes once a step */
@@ -105,6 +105,8 @@ struct wd_comm {
     int64_t sent[WD_LANES];      /* bytes posted for other ranks */
     _Atomic int64_t collectives; /* operations posted on all lanes but send and receive */
     _Atomic int64_t brought;     /* stages that its host's reader has brought; 0: no reader */
+    wd_peers *peers;             /* this rank's, which exchange gradients directly from device
+                                  * to device; NULL: they do not (dist/rank_peers.h) */
     /* wd_clock_s() at which this rank began to wait for a lane or the reader; 0: it does not */
     _Atomic double waits_since[WD_WAITS];
 };

@@ -241,6 +241,7 @@ static void set_environment(const char *folder)
     setenv("OMPI_MCA_plm", "isolated", 0);   /* others, and need no ssh */
     setenv(network_variable, "lo", 0);       /* no other machine connects to mpirun, */
     setenv("OMPI_MCA_btl", "self,vader", 0); /* nor to a rank, which would listen for btl tcp */
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);   /* nor to NCCL */
     setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
     setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
     setenv(wd_launch_folder_variable, folder, 1);

@@ -78,23 +78,23 @@ static wd_status share_key(unsigned char *key, wd_comm *comm, wd_device *device,
     return status;
 }
 
-wd_status wd_rank_peers_open(wd_peers **out, char why[WD_RANK_PEERS_TEXT], wd_comm *comm,
-                             wd_device *device, wd_peers_fault_fn *on_fault, void *context,
-                             wd_err *err)
+wd_status wd_rank_peers_open(wd_comm *comm, char why[WD_RANK_PEERS_TEXT], wd_device *device,
+                             wd_peers_fault_fn *on_fault, void *context, wd_err *err)
 {
     bool can;
     wd_peers_options options = {
         .member = comm->rank, .members = comm->ranks, .on_fault = on_fault, .context = context};
-    *out = NULL;
+    comm->peers = NULL;
     WD_TRY(can_be_peers(&can, why, comm, device, err));
     if (!can) return WD_OK;
     WD_TRY(share_key(options.key, comm, device, err));
-    return wd_peers_open(out, device, &options, err);
+    return wd_peers_open(&comm->peers, device, &options, err);
 }
 
-void wd_rank_peers_close(wd_peers *peers, wd_comm *comm)
+void wd_rank_peers_close(wd_comm *comm)
 {
-    if (!peers) return;
+    if (!comm->peers) return;
     wd_comm_barrier(comm);
-    wd_peers_close(peers);
+    wd_peers_close(comm->peers);
+    comm->peers = NULL;
 }

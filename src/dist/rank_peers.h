@@ -10,15 +10,14 @@
 
 enum { WD_RANK_PEERS_TEXT = 512 };
 
-/* *out = this rank's peer, or NULL on all ranks: then `why` says what is in the way, or is "" where
- * no rank has a device that could be one. All ranks call it, when their devices are open and before
- * memory is planned. `on_fault` as in wd_peers_options. WD_DEVICE_FAULT: peers could not be opened;
- * other ranks may have theirs, or wait for this one, so the job is to end. */
-wd_status wd_rank_peers_open(wd_peers **out, char why[WD_RANK_PEERS_TEXT], wd_comm *comm,
-                             wd_device *device, wd_peers_fault_fn *on_fault, void *context,
-                             wd_err *err);
+/* comm->peers = this rank's, or NULL on all ranks: then `why` says what is in the way, or is ""
+ * where no rank has a device that could be one. All ranks call it, when their devices are open and
+ * before memory is planned. `on_fault` as in wd_peers_options. WD_DEVICE_FAULT: peers could not be
+ * opened; other ranks may have theirs, or wait for this one, so the job is to end. */
+wd_status wd_rank_peers_open(wd_comm *comm, char why[WD_RANK_PEERS_TEXT], wd_device *device,
+                             wd_peers_fault_fn *on_fault, void *context, wd_err *err);
 
-/* All ranks call it. NULL (on all) is allowed. */
-void wd_rank_peers_close(wd_peers *peers, wd_comm *comm);
+/* All ranks call it, before their devices are closed. Where there are no peers it does nothing. */
+void wd_rank_peers_close(wd_comm *comm);
 
 #endif

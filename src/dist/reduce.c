@@ -19,7 +19,7 @@ static int adds_of(const wd_reduce_options *o)
 
 double wd_reduce_left(const wd_reduce_options *o)
 {
-    if (o->peers) return 1;
+    if (o->comm->peers) return 1;
     const int most = wd_reduce_most_in(adds_of(o) + tiers_of(o->comm));
     return fmin(1, (double)most / (double)wd_pieces_buckets(&o->pieces));
 }
@@ -79,8 +79,8 @@ wd_status wd_reduce_open(wd_reduce **out, const wd_reduce_options *options, wd_d
     assert(options->pieces.ranks == options->comm->ranks);
     wd_reduce *r;
     wd_status status;
-    WD_TRY(options->peers ? wd_reduce_open_direct(&r, options, device, err)
-                          : wd_reduce_open_host(&r, options, device, err));
+    WD_TRY(options->comm->peers ? wd_reduce_open_direct(&r, options, device, err)
+                                : wd_reduce_open_host(&r, options, device, err));
     r->options = *options;
     r->device = device;
     r->next = -1;

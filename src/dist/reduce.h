@@ -33,14 +33,12 @@
 #ifndef WD_DIST_REDUCE_H
 #define WD_DIST_REDUCE_H
 
-#include "dev/peers.h"
 #include "dist/comm.h"
 #include "dist/pieces.h"
 
 typedef struct wd_reduce_options {
-    wd_comm *comm;   /* borrowed */
-    wd_peers *peers; /* of all ranks of comm, this one's the device's, borrowed; or of a plan.
-                      * NULL: by way of host memory */
+    wd_comm *comm; /* borrowed. With peers the arrays are on this rank's peer (or a dry device):
+                    * they go from device to device; without, by way of host memory */
     wd_pieces pieces;
     bool by_round, scatter;
 } wd_reduce_options;

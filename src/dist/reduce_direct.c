@@ -39,7 +39,7 @@ static void exchange_moves(direct_reduce *d, const wd_reduce_tier *t)
     int64_t sent = 0;
     for (int i = 0; i < d->count; i++) sent += d->moves[i].from ? (int64_t)d->moves[i].bytes : 0;
     wd_comm_count(r->options.comm, WD_LANE_GRADIENTS, t->ops, sent);
-    if (d->count) wd_peers_exchange(r->options.peers, r->own, d->moves, d->count);
+    if (d->count) wd_peers_exchange(r->options.comm->peers, r->own, d->moves, d->count);
     d->count = 0;
 }
 

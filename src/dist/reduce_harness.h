@@ -143,15 +143,13 @@ static inline void check_sent(const wd_reduce *reduce, const wd_comm *comm, cons
     HARNESS_CHECK(comm->sent[WD_LANE_GRADIENTS] == STEPS * step);
 }
 
-/* The peers of the ranks' devices; NULL: the job is not of such. */
-static inline wd_peers *open_peers(const job *j, wd_comm *comm, wd_device *device)
+/* Makes the ranks' devices peers where the job is of such. */
+static inline void open_peers(const job *j, wd_comm *comm, wd_device *device)
 {
-    wd_peers *peers = NULL;
     char why[WD_RANK_PEERS_TEXT];
-    if (!j->direct) return NULL;
-    HARNESS_CHECK(wd_rank_peers_open(&peers, why, comm, device, NULL, NULL, NULL) == WD_OK);
-    HARNESS_CHECK(peers);
-    return peers;
+    if (!j->direct) return;
+    HARNESS_CHECK(wd_rank_peers_open(comm, why, device, NULL, NULL, NULL) == WD_OK);
+    HARNESS_CHECK(comm->peers);
 }
 
 static inline void *run_part(void *context)
@@ -166,10 +164,9 @@ static inline void *run_part(void *context)
     const size_t bytes = (size_t)j->count * sizeof(float);
     float *from[ROUNDS_MAX], *got = floats(j->count);
     HARNESS_CHECK(j->open(&device, rank, NULL) == WD_OK);
-    wd_peers *peers = open_peers(j, p->comm, device);
+    open_peers(j, p->comm, device);
     const wd_reduce_options options = {
         .comm = p->comm,
-        .peers = peers,
         .pieces = {.count = j->count, .align = j->align, .bucket = j->bucket, .ranks = j->ranks},
         .by_round = j->by_round,
         .scatter = j->scatter};
@@ -209,7 +206,7 @@ static inline void *run_part(void *context)
     wd_free(got);
     wd_device_free(device, data);
     wd_queue_close(queue);
-    wd_rank_peers_close(peers, p->comm);
+    wd_rank_peers_close(p->comm);
     wd_device_close(device);
     wd_comm_close(p->comm);
     return NULL;

@@ -1,12 +1,22 @@
 /* Many ranks, one student: the same samples in each step, gradients added in the order that is
- * documented. On wan-tiny; ranks are threads of this process, each with its own device. */
+ * documented. On wan-tiny; ranks are threads of this process, each with its own device. With
+ * WD_STANDIN_GPUS these are GPUs that the stand-in driver shows. */
 #include "distill/ranks_harness.h"
 
 #include "distill/machine_impl.h"
 #include "dev/ops.h"
+#include "dist/rank_peers.h"
 #include "tiny_teacher.h"
 
 enum { STEPS = 4, KEPT = 4 };
+
+#ifdef WD_STANDIN_GPUS
+enum {
+    DEVICE_BOOKS = 16384
+}; /* bytes of the host's, in which GPUs keep shapes that they have met */
+#else
+enum { DEVICE_BOOKS = 0 };
+#endif
 
 /* What a rank ends with. */
 typedef struct outcome {
@@ -21,6 +31,7 @@ typedef struct part {
     rank_thread at;
     const wd_machine_options *options;
     const char *devices;
+    bool direct; /* gradients go from device to device */
     outcome out;
 } part;
 
@@ -69,7 +80,11 @@ static void *run_part(void *context)
     wd_machine_options o = *p->options;
     const wd_placement all = whole_on_first(o.teacher);
     const wd_comm *comm = o.comm = p->at.comm;
+    char why[WD_RANK_PEERS_TEXT];
     HARNESS_OK(wd_devices_open(&r.devices, p->devices, 1, err));
+    if (p->direct)
+        HARNESS_OK(wd_rank_peers_open(o.comm, why, r.devices.device[0], NULL, NULL, err));
+    HARNESS_CHECK(!comm->peers == !p->direct);
     const int64_t host_before = wd_memory_held();
     open_machine(&r, &o, &all);
     wd_machine *m = r.machine;
@@ -89,7 +104,7 @@ static void *run_part(void *context)
     for (int i = 0; i < r.plan.items; i++)
         if (r.plan.item[i].phase == WD_PLAN_TRAINING) planned += r.plan.item[i].bytes;
     for (int i = 0; i < r.devices.count; i++) planned -= wd_device_bytes(r.devices.device[i]);
-    HARNESS_CHECK(planned == (size_t)(wd_memory_held() - host_before));
+    HARNESS_CHECK((size_t)(wd_memory_held() - host_before) - planned <= DEVICE_BOOKS);
     p->out.sent = comm->sent[WD_LANE_GRADIENTS] - sent;
     if (comm->ranks > 1 || o.deterministic_reduce) {
         const wd_pieces pieces = wd_params_pieces(wd_machine_params(m), comm->ranks);
@@ -98,6 +113,7 @@ static void *run_part(void *context)
     p->out.chunks = (p->out.share + WD_SUM_CHUNK - 1) / WD_SUM_CHUNK;
     p->out.islands = wd_machine_params(m)->islands_count;
     keep(&p->out, m);
+    wd_rank_peers_close(o.comm);
     close_machine(&r);
     return NULL;
 }
@@ -128,15 +144,18 @@ static void check_sent(const part *all, const wd_machine_options *options, int r
     assert_int_equal(sent, STEPS * expected);
 }
 
-/* The same run by `ranks`; what one of them has all have. */
-static outcome run(const wd_machine_options *options, int ranks, const char *devices)
+/* The same run by `ranks`, each with its own of `devices` [ranks]; what one of them has all have.
+ */
+static outcome run_on(const wd_machine_options *options, int ranks, const char *const *devices,
+                      bool direct)
 {
     part all[RANKS_MAX] = {0};
     wd_machine_options o = *options;
     o.accumulation = MICRO_BATCHES / ranks;
     for (int r = 0; r < ranks; r++) {
         all[r].options = &o;
-        all[r].devices = devices;
+        all[r].devices = devices[r];
+        all[r].direct = direct;
     }
     run_ranks(all, sizeof *all, ranks, run_part);
     if (ranks > 1) check_sent(all, &o, ranks);
@@ -147,6 +166,55 @@ static outcome run(const wd_machine_options *options, int ranks, const char *dev
     }
     for (int i = 0; i < STEPS; i++) assert_true(all[0].out.loss[i] > 0 && all[0].out.norm[i] > 0);
     return all[0].out;
+}
+
+#ifdef WD_STANDIN_GPUS
+#include "dev/cuda/standin/driver.h"
+#include "dev/cuda/standin/nccl.h"
+
+static const char *const gpus[RANKS_MAX] = {"cuda:0", "cuda:1", "cuda:2", "cuda:3"};
+
+/* By NCCL: what it is by way of host memory, or, of one micro-batch after the other, of one rank,
+ * to the bit; in the memory that is planned. */
+static void go_directly(const wd_machine_options *options, int ranks)
+{
+    static uint64_t seed = 40;
+    wd_standin_options standin = WD_STANDIN_DEFAULTS;
+    standin.devices = RANKS_MAX;
+    standin.nccl = true;
+    standin.seed = seed++;
+    wd_standin_install_all(&standin);
+    outcome direct = run_on(options, ranks, gpus, true);
+    outcome other = run_on(options, options->deterministic_reduce ? 1 : ranks, gpus, false);
+    assert_same(&direct, &other);
+    wd_free(direct.kept);
+    wd_free(other.kept);
+    assert_int_equal(wd_standin_nccl_open(), 0);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
+static void gradients_go_directly(void **state)
+{
+    (void)state;
+    wd_machine_options options = small_machine(&teacher);
+    go_directly(&options, 4);
+    options.deterministic_reduce = true;
+    go_directly(&options, 2);
+}
+
+static void shares_go_directly(void **state)
+{
+    (void)state;
+    wd_machine_options options = small_machine(&teacher);
+    options.shard_optimizer = true;
+    options.student_dtype = WD_BF16;
+    go_directly(&options, 2);
+}
+#else
+static outcome run(const wd_machine_options *options, int ranks, const char *devices)
+{
+    const char *const same[RANKS_MAX] = {devices, devices, devices, devices};
+    return run_on(options, ranks, same, false);
 }
 
 /* Under deterministic_reduce 1, 2 and 4 ranks are the same to the bit. */
@@ -220,13 +288,20 @@ static void shares_change_nothing(void **state)
     }
 }
 
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+#ifdef WD_STANDIN_GPUS
+        cmocka_unit_test(gradients_go_directly),
+        cmocka_unit_test(shares_go_directly),
+#else
         cmocka_unit_test(ranks_change_nothing_f32),
         cmocka_unit_test(ranks_change_nothing_bf16),
         cmocka_unit_test(ranks_change_little),
         cmocka_unit_test(shares_change_nothing),
+#endif
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }

@@ -123,6 +123,10 @@ static wd_status load(wd_cuda_library library, wd_err *err)
     const product *p = &products[library];
     wd_cuda_found found;
     wd_cuda_lookup(&found, p->file[cuda_13]);
+    if (!found.handle && library == WD_CUDA_NCCL)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "NCCL is missing; install it (%s); %s was looked for in %s",
+                       install[cuda_13], p->file[cuda_13][0], found.looked);
     if (!found.handle)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s is missing: %s%s%s was looked for in %s; install it: %s; or say "

@@ -29,6 +29,7 @@ typedef struct cuda_peers {
     wd_peers base;
     const wd_cuda_nccl *nccl;
     wd_nccl_comm comm;
+    wd_event *last;       /* the last exchange is done: the next may be on another queue */
     pthread_mutex_t lock; /* of the communicator: NCCL's functions are not for several threads */
     wd_peers_fault_fn *on_fault;
     void *context;
@@ -109,12 +110,14 @@ static wd_nccl_result put_moves(const cuda_peers *p, wd_cu_stream stream, const 
 static void cuda_exchange(wd_peers *peers, wd_queue *queue, const wd_peer_move *moves, int count)
 {
     cuda_peers *p = (cuda_peers *)peers;
+    wd_event_wait_on(queue, p->last);
     if (!wd_cuda_enter(wd_cuda_of(queue->device))) return;
     pthread_mutex_lock(&p->lock);
     wd_nccl_result result = put_moves(p, ((wd_cuda_queue *)queue)->stream, moves, count);
     if (!is_bad(result)) result = settle(p, (double)INFINITY);
     pthread_mutex_unlock(&p->lock);
     if (is_bad(result)) keep(p, result, "an exchange");
+    wd_event_record(p->last, queue);
 }
 
 /* ---- looking after it ---- */
@@ -313,6 +316,7 @@ static wd_status open_peers(cuda_peers *p, const wd_peers_options *o, wd_err *er
     const double until = wd_clock_s() + (o->open_s > 0 ? o->open_s : open_usual_s);
     if (!wd_cuda_enter(wd_cuda_of(device))) return wd_cuda_fault(device, err);
     WD_TRY(free_bytes(&before, device, err));
+    WD_TRY(wd_event_open(&p->last, device, err));
     WD_TRY(connect(p, o, until, err));
     WD_TRY(check(p, until, err));
     WD_TRY(free_bytes(&after, device, err));
@@ -320,9 +324,11 @@ static wd_status open_peers(cuda_peers *p, const wd_peers_options *o, wd_err *er
     return begin_looking(p, err);
 }
 
-/* The communicator itself is NCCL's, and left to it where something has failed. */
+/* The communicator itself is NCCL's, and left to it where something has failed. Of a device that
+ * has failed nothing is closed, for that would wait for it. */
 static void free_peers(cuda_peers *p)
 {
+    if (!wd_cuda_of(p->base.device)->failed) wd_event_close(p->last);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->gate);
     pthread_cond_destroy(&p->changed);

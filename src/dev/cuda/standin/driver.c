@@ -137,7 +137,8 @@ wd_cu_result wd_standin_device_get_name(char *name, int name_bytes, wd_cu_device
 {
     ENTER(false);
     if (!is_device(device)) return wd_standin_leave(WD_CU_INVALID_DEVICE);
-    snprintf(name, (size_t)name_bytes, "%s", s->options.name);
+    const bool other = s->options.last_name && device == s->options.devices - 1;
+    snprintf(name, (size_t)name_bytes, "%s", other ? s->options.last_name : s->options.name);
     return wd_standin_leave(WD_CU_SUCCESS);
 }
 

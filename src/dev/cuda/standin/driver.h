@@ -45,6 +45,7 @@ typedef struct wd_standin_options {
                                * is first put on one of its streams */
     int capability;           /* 90 is sm_90 */
     const char *name;         /* of each, "NVIDIA H200" */
+    const char *last_name;    /* of the last, which is of another kind; NULL: it is not */
     bool no_peers;            /* no device reaches another's memory */
     uint64_t seed;            /* of the order in which streams come forward */
     /* The kernel of that name; NULL: the image that is loaded has none. */

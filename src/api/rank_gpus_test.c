@@ -1,0 +1,225 @@
+/* Tests of what is decided of the devices of a job's ranks, which are threads. With WD_STANDIN_GPUS
+ * these are GPUs that the stand-in driver shows, with a stand-in for NCCL. */
+#include "testing.h"
+
+#include <pthread.h>
+
+#include "api/rank_gpus.h"
+#include "dist/comm_harness.h"
+#include "dist/rank_peers.h"
+
+enum { RANKS = 2 };
+
+/* What a rank does, and what comes of it. */
+typedef struct part {
+    pthread_t thread;
+    wd_comm *comm;
+    const char *devices; /* its own */
+    const wd_train_options *options;
+    wd_status status;
+    wd_err err;
+    bool compared, is_direct; /* it has compared kinds; has peers */
+} part;
+
+static char said[1024]; /* the last line that was logged */
+static int lines;
+
+static void take_line(void *context, wd_log_level level, const char *line)
+{
+    (void)context, (void)level;
+    snprintf(said, sizeof said, "%s", line);
+    lines++;
+}
+
+static void *run_part(void *context)
+{
+    part *p = context;
+    wd_devices devices;
+    HARNESS_CHECK(wd_devices_open(&devices, p->devices, 1, NULL) == WD_OK);
+    p->status = wd_rank_gpus_compare(&devices, p->comm, p->options, &p->err);
+    p->compared = p->status == WD_OK;
+    if (p->compared) p->status = wd_rank_gpus_open(&devices, p->comm, NULL, p->options, &p->err);
+    p->is_direct = p->comm->peers != NULL;
+    wd_rank_peers_close(p->comm);
+    wd_devices_close(&devices);
+    return NULL;
+}
+
+/* `devices` [RANKS]: of each rank. */
+static void run(part *all, const char *const *devices, const wd_train_options *options)
+{
+    wd_err err = {0};
+    wd_comm *comm[RANKS];
+    lines = 0;
+    wd_log_to(take_line, NULL, WD_LOG_INFO);
+    wd_test_ok(wd_comm_open_threads(comm, RANKS, &err), &err);
+    for (int r = 0; r < RANKS; r++) {
+        all[r] = (part){.comm = comm[r], .devices = devices[r], .options = options};
+        assert_int_equal(pthread_create(&all[r].thread, NULL, run_part, &all[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) pthread_join(all[r].thread, NULL);
+    for (int r = 0; r < RANKS; r++) wd_comm_close(comm[r]);
+    wd_log_to(NULL, NULL, WD_LOG_INFO);
+}
+
+static const wd_train_options *options_of(const char *nccl, bool deterministic)
+{
+    static wd_train_options options;
+    options = wd_train_defaults();
+    options.nccl = nccl;
+    options.deterministic_reduce = deterministic;
+    return &options;
+}
+
+/* Both ranks have failed alike. */
+static void both_refused(const part *all, wd_status status, const char *text)
+{
+    for (int r = 0; r < RANKS; r++) wd_test_refused(all[r].status, &all[r].err, status, text);
+}
+
+static void both_went(const part *all, bool direct)
+{
+    for (int r = 0; r < RANKS; r++) {
+        wd_test_ok(all[r].status, &all[r].err);
+        assert_true(all[r].is_direct == direct);
+    }
+}
+
+#ifdef WD_STANDIN_GPUS
+#include "dev/cuda/standin/driver.h"
+#include "dev/cuda/standin/nccl.h"
+
+static const char *const two[RANKS] = {"cuda:0", "cuda:1"};
+
+static bool has_said(const char *text)
+{
+    return lines == 1 && strstr(said, text);
+}
+
+static void install(bool nccl, const char *other_name)
+{
+    wd_standin_options options = WD_STANDIN_DEFAULTS;
+    options.nccl = nccl;
+    options.last_name = other_name;
+    wd_standin_install_all(&options);
+}
+
+static void remove_all(void)
+{
+    assert_int_equal(wd_standin_nccl_open(), 0);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
+static void gpus_of_ranks_are_peers(void **state)
+{
+    (void)state;
+    part all[RANKS];
+    install(true, NULL);
+    run(all, two, options_of("auto", true));
+    both_went(all, true);
+    assert_true(has_said("gradients go from GPU to GPU, by NCCL"));
+    run(all, two, options_of("on", false));
+    both_went(all, true);
+    run(all, two, options_of("off", false));
+    both_went(all, false);
+    assert_int_equal(lines, 0);
+    remove_all();
+}
+
+static void what_is_in_the_way_is_said(void **state)
+{
+    (void)state;
+    static const char *const same[RANKS] = {"cuda:1", "cuda:1"};
+    part all[RANKS];
+    install(true, NULL);
+    run(all, same, options_of("auto", false));
+    both_went(all, false);
+    assert_true(
+        has_said("by way of host memory and MPI: ranks 0 and 1 have one GPU (0000:02:00.0)"));
+    run(all, same, options_of("on", false));
+    both_refused(all, WD_UNSUPPORTED, "--nccl on: ranks 0 and 1 have one GPU");
+    remove_all();
+    install(false, NULL);
+    run(all, two, options_of("auto", false));
+    both_went(all, false);
+    assert_true(has_said("by way of host memory and MPI: rank 0: NCCL is missing"));
+    remove_all();
+}
+
+static void a_rank_without_gpu_is_in_the_way(void **state)
+{
+    (void)state;
+    static const char *const mixed[RANKS] = {"cuda:0", "cpu"};
+    part all[RANKS];
+    install(true, NULL);
+    run(all, mixed, options_of("on", false));
+    both_refused(all, WD_UNSUPPORTED, "--nccl on: rank 1: cpu");
+    remove_all();
+}
+
+static void kinds_are_announced_or_refused(void **state)
+{
+    (void)state;
+    static const char *const both[RANKS] = {"cuda:0,1", "cuda:0,1"};
+    part all[RANKS];
+    install(false, "NVIDIA Other");
+    run(all, two, options_of("off", false));
+    both_went(all, false);
+    assert_true(has_said("rank 0 computes with NVIDIA Stand-in, sm_90"));
+    assert_non_null(strstr(said, "and rank 1 with NVIDIA Other, sm_90"));
+    run(all, two, options_of("off", true));
+    both_refused(all, WD_MISMATCH, "--deterministic_reduce promises");
+    assert_false(all[0].compared || all[1].compared);
+    run(all, both, options_of("off", true));
+    both_refused(all, WD_MISMATCH, "rank 0 computes with devices of different kinds");
+    remove_all();
+}
+
+static void plans_take_ranks_to_be_peers(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_devices devices;
+    static const char *const nccl[] = {"auto", "off"};
+    for (int i = 0; i < 4; i++) {
+        wd_comm ranks = {.ranks = 4};
+        install(i / 2 == 0, NULL);
+        wd_test_ok(wd_devices_open(&devices, "cuda:0", 1, &err), &err);
+        wd_test_ok(
+            wd_rank_gpus_open_planned(&devices, &ranks, options_of(nccl[i % 2], false), &err),
+            &err);
+        assert_true(!ranks.peers == (i > 0));
+        wd_peers_close(ranks.peers);
+        wd_devices_close(&devices);
+        remove_all();
+    }
+}
+#else
+static void processors_need_no_word(void **state)
+{
+    (void)state;
+    static const char *const devices[RANKS] = {"cpu", "sim:1x1GiB"};
+    part all[RANKS];
+    run(all, devices, options_of("auto", true));
+    both_went(all, false);
+    assert_int_equal(lines, 0);
+    run(all, devices, options_of("on", true));
+    both_refused(all, WD_UNSUPPORTED, "--nccl on: no rank has an NVIDIA GPU");
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#ifdef WD_STANDIN_GPUS
+        cmocka_unit_test(gpus_of_ranks_are_peers),
+        cmocka_unit_test(what_is_in_the_way_is_said),
+        cmocka_unit_test(a_rank_without_gpu_is_in_the_way),
+        cmocka_unit_test(kinds_are_announced_or_refused),
+        cmocka_unit_test(plans_take_ranks_to_be_peers),
+#else
+        cmocka_unit_test(processors_need_no_word),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
