@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "api/rank_gpus.h"
+#include "core/clock.h"
 #include "dist/comm_harness.h"
 #include "dist/rank_peers.h"
 
@@ -88,6 +89,7 @@ static void both_went(const part *all, bool direct)
 #ifdef WD_STANDIN_GPUS
 #include "dev/cuda/standin/driver.h"
 #include "dev/cuda/standin/nccl.h"
+#include "dist/forked_harness.h"
 
 static const char *const two[RANKS] = {"cuda:0", "cuda:1"};
 
@@ -175,6 +177,96 @@ static void kinds_are_announced_or_refused(void **state)
     remove_all();
 }
 
+/* ---- jobs whose NCCL hangs ----
+ *
+ * Ranks of the job are processes, watched by one another. NCCL's stand-in is for threads, so each
+ * process has two members of peers of its own, of which the first thread's stands for the rank. */
+
+enum { JOB = 2, MEMBERS = 2, FIRST_EXCHANGE = MEMBERS + 1 /* behind those of the check at open */ };
+
+/* What ends the job: NCCL says that a rank is gone; or that is all that happens. */
+typedef enum cause { NCCL_FAILS, RANK_IS_KILLED } cause;
+
+typedef struct rank_member {
+    pthread_t thread;
+    wd_comm *comm;
+    wd_watch *watch;
+    bool is_killed;
+} rank_member;
+
+/* Exchanges with the other member, which hangs. */
+static void *hang(void *context)
+{
+    rank_member *m = context;
+    wd_devices devices;
+    void *block;
+    const int other = !m->comm->rank;
+    HARNESS_CHECK(wd_devices_open(&devices, two[m->comm->rank], 1, NULL) == WD_OK);
+    HARNESS_CHECK(wd_rank_gpus_open(&devices, m->comm, m->watch, options_of("on", false), NULL) ==
+                  WD_OK);
+    HARNESS_CHECK(wd_device_alloc(&block, devices.device[0], 512, "a block", NULL) == WD_OK);
+    const wd_peer_move moves[] = {{.peer = other, .from = block, .bytes = 256},
+                                  {.peer = other, .to = (char *)block + 256, .bytes = 256}};
+    wd_peers_exchange(m->comm->peers, devices.student, moves, 2);
+    if (m->is_killed) kill(getpid(), SIGKILL);
+    wd_queue_wait(devices.student);
+    return NULL;
+}
+
+static wd_status tell_addresses(void *comm, wd_watch_address *all, wd_err *err)
+{
+    (void)err;
+    wd_comm_tell(comm, all, sizeof *all);
+    return WD_OK;
+}
+
+static void be_rank(wd_comm *comm, void *context)
+{
+    const cause why = *(const cause *)context;
+    const bool first = comm->rank == 0;
+    wd_comm *local[MEMBERS];
+    rank_member member[MEMBERS];
+    wd_watch *watch;
+    install(true, NULL);
+    wd_the_standin_nccl_faults.hung = FIRST_EXCHANGE;
+    wd_the_standin_nccl_faults.reports_hung = !first && why == NCCL_FAILS;
+    const wd_watch_options options = {
+        .rank = comm->rank, .ranks = comm->ranks, .one_machine = true};
+    HARNESS_CHECK(wd_watch_open(&watch, &options, tell_addresses, comm, NULL) == WD_OK);
+    HARNESS_CHECK(wd_comm_open_threads(local, MEMBERS, NULL) == WD_OK);
+    for (int i = 0; i < MEMBERS; i++) {
+        member[i] = (rank_member){.comm = local[i], .watch = watch};
+        member[i].is_killed = !i && !first && why == RANK_IS_KILLED;
+        HARNESS_CHECK(!pthread_create(&member[i].thread, NULL, hang, &member[i]));
+    }
+    for (int i = 0; i < MEMBERS; i++) pthread_join(member[i].thread, NULL);
+    for (;;) pause();
+}
+
+/* Ends within the 10 seconds that are promised once a rank has failed, and all as they should. */
+static void check_end(cause why, int exit_code)
+{
+    forked_job job;
+    int how;
+    forked_start(&job, JOB, be_rank, &why);
+    assert_int_equal(waitpid(job.pid[1], &how, 0), job.pid[1]);
+    if (why == NCCL_FAILS)
+        assert_true(WIFEXITED(how) && WEXITSTATUS(how) == exit_code);
+    else
+        assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+    const double ended = wd_clock_s();
+    assert_int_equal(waitpid(job.pid[0], &how, 0), job.pid[0]);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == exit_code);
+    assert_true(wd_clock_s() - ended < 10);
+}
+
+static void a_job_ends_while_nccl_hangs(void **state)
+{
+    (void)state;
+    check_end(RANK_IS_KILLED, WD_RANK_LOST);
+    check_end(NCCL_FAILS, WD_DEVICE_FAULT);
+}
+
 static void plans_take_ranks_to_be_peers(void **state)
 {
     (void)state;
@@ -212,6 +304,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #ifdef WD_STANDIN_GPUS
+        cmocka_unit_test(a_job_ends_while_nccl_hangs), /* first: processes that fork have no
+                                                        * threads */
         cmocka_unit_test(gpus_of_ranks_are_peers),
         cmocka_unit_test(what_is_in_the_way_is_said),
         cmocka_unit_test(a_rank_without_gpu_is_in_the_way),
