@@ -168,7 +168,6 @@ typedef struct wd_train_options {
     int64_t teacher_micro_batch; /* states that go through a block together; 0: chosen */
     /* student */
     const char *student_config;  /* JSON file; NULL: half the teacher's depth */
-    const char *init_student;    /* a student's folder to start from; NULL: the teacher's blocks */
     const char *mixed_precision; /* what the student computes in: "no" (fp32), "bf16", or "fp16",
                                   * which computes in bf16 on every device */
     /* data */
@@ -180,7 +179,6 @@ typedef struct wd_train_options {
     /* objective */
     int64_t trajectories;     /* under way at any time */
     int64_t trajectory_steps; /* steps of each from noise to picture, on average */
-    int64_t student_steps;    /* sampling steps that the student is made for; 0: as the teacher */
     int64_t target_reuse;     /* how often the student sees each target, on average */
     int64_t target_replay;    /* latest targets from which repeated ones are drawn */
     double guidance_scale;    /* folded into the targets; NaN: that of the teacher's authors */
@@ -237,7 +235,9 @@ typedef struct wd_train_options {
      */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[25];
+    const char *init_student; /* a student's folder to start from; NULL: the teacher's blocks */
+    int64_t student_steps;    /* sampling steps that the student is made for; 0: as the teacher */
+    uint64_t reserved[23];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

@@ -16,7 +16,8 @@ static wd_status load_kernels(wd_cuda_device *d, wd_err *err)
     wd_cu_result result = driver->module_load_data(&d->module, wd_cuda_image);
     if (result)
         return wd_cuda_fail(err, driver, result,
-                            "%s: loading this program's kernels (made for sm_80 and later)",
+                            "%s: loading this program's kernels (made for sm_80 and later; those "
+                            "that nvcc 13 has made need driver 580 or later)",
                             d->base.name);
     for (int k = 0; k < WD_CUDA_KERNEL_COUNT; k++) {
         const char *name = wd_cuda_kernel_symbol((wd_cuda_kernel)k);
