@@ -41,13 +41,12 @@ static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
                              .prompt = t.prompt};
 }
 
-/* A sample whose target is chord `number`, known by sample number `sample`. */
-static wd_batch_sample chord_sample(wd_trajectory_source *s, int64_t number, int64_t sample)
+/* A sample whose target is chord `number`, which has been added. */
+static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t number)
 {
     const wd_trajectory_source_options *o = &s->options;
     const wd_chord chord = wd_chord_at(&o->trajectory, number);
     const wd_target_info t = wd_trajectory_target(&o->trajectory, chord.target[0]);
-    wd_trajectory_source_add_chords(s, wd_stream_target_last(sample + 1, o->reuse) + 1);
     const int64_t at = wd_chord_pool_place(&s->chords, number) * s->chords.state_count;
     return (wd_batch_sample){.latents = s->chords.latents + at,
                              .target = s->chords.velocity + at,
@@ -55,15 +54,27 @@ static wd_batch_sample chord_sample(wd_trajectory_source *s, int64_t number, int
                              .prompt = t.prompt};
 }
 
+/* Adds the chords of the round of micro-batches, one of each rank, that sample `first` is in. Those
+ * of other ranks' samples are added, too: the next step's targets may take the places of theirs. */
+static void add_chords_of_round(wd_trajectory_source *s, int64_t first, int64_t samples)
+{
+    const wd_trajectory_source_options *o = &s->options;
+    const int64_t all = samples * (o->comm ? o->comm->ranks : 1);
+    const int64_t end = (first / all + 1) * all;
+    wd_trajectory_source_add_chords(s, wd_stream_target_last(end, o->reuse) + 1);
+}
+
 static void trajectory_fill(wd_source *self, wd_batch *out, int64_t first, int64_t samples)
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_trajectory_source_options *o = &s->options;
+    const bool chords = o->trajectory.student_steps > 0;
     wd_batches_begin(s->batches);
+    if (chords) add_chords_of_round(s, first, samples);
     for (int64_t i = first; i < first + samples; i++) {
         const int64_t number = wd_stream_target(&o->trajectory, i, o->reuse, o->replay);
         const wd_batch_sample sample =
-            o->trajectory.student_steps ? chord_sample(s, number, i) : velocity_sample(s, number);
+            chords ? chord_sample(s, number) : velocity_sample(s, number);
         wd_batches_put(s->batches, &sample);
     }
     *out = wd_batches_send(s->batches);

@@ -66,15 +66,25 @@ static wd_status refuse_other_formats(const char *path, wd_component component, 
     return WD_OK;
 }
 
-wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err)
+static wd_status open_set(wd_safetensors **out, const char *path, wd_component component,
+                          wd_err *err)
 {
     const bool text = component == WD_COMPONENT_TEXT_ENCODER;
     if (wd_path_is_folder(path))
         return wd_safetensors_open_stem(out, path, text ? "model" : "diffusion_pytorch_model", err);
     WD_TRY(refuse_other_formats(path, component, err));
-    WD_TRY(wd_safetensors_open(out, path, err));
-    if (wd_safetensors_count(*out)) return WD_OK;
-    wd_safetensors_close(*out);
+    return wd_safetensors_open(out, path, err);
+}
+
+wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err)
+{
+    wd_safetensors *set;
+    WD_TRY(open_set(&set, path, component, err));
+    if (wd_safetensors_count(set)) {
+        *out = set;
+        return WD_OK;
+    }
+    wd_safetensors_close(set);
     return wd_fail(err, WD_UNSUPPORTED, "%s: has no tensors; expected those of a %s", path,
                    wd_component_name(component));
 }

@@ -116,15 +116,16 @@ static wd_status read_part(wd_pipeline *p, wd_component c, wd_err *err)
 static wd_status find_tokenizer(wd_pipeline *p, wd_err *err)
 {
     const wd_component from = WD_COMPONENT_TEXT_ENCODER, to = WD_COMPONENT_TOKENIZER;
+    const wd_safetensors_entry *entry;
     wd_safetensors *set;
+    wd_status status = WD_OK;
     if (p->has[to] || !p->made[from]) return WD_OK;
     WD_TRY(wd_part_open(&set, p->part[from], from, err));
-    if (wd_safetensors_find(set, "spiece_model")) {
-        memcpy(p->part[to], p->part[from], sizeof p->part[to]);
-        take_part(p, to, true);
-    }
+    entry = wd_safetensors_find(set, "spiece_model");
+    if (entry) status = wd_path_join(p->part[to], "", entry->file, err);
+    if (entry && status == WD_OK) take_part(p, to, true);
     wd_safetensors_close(set);
-    return WD_OK;
+    return status;
 }
 
 /* What no file says comes from a preset. */

@@ -13,10 +13,10 @@ static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 
 static const char *at(const char *name)
 {
-    static char path[16][WD_PATH_MAX];
+    static char path[32][WD_PATH_MAX];
     static int next;
     wd_err err;
-    char *out = path[next++ % 16];
+    char *out = path[next++ % 32];
     wd_test_ok(wd_path_join(out, wd_test_folder(), name, &err), &err);
     return out;
 }
@@ -251,6 +251,12 @@ static void what_is_refused(void **state)
     write_text(at("c.gguf"), "GGUF\3");
     write_text(at("d.safetensors"), "GGUF\3 with another name");
     write_text(at("e.safetensors"), "short");
+    static const char empty[] = "\2\0\0\0\0\0\0\0{}";
+    wd_test_ok(wd_folder_make(at("empty"), &err), &err);
+    wd_test_ok(wd_file_write(at("empty.safetensors"), empty, 10, &err), &err);
+    wd_test_ok(wd_file_write(at("empty/model.safetensors"), empty, 10, &err), &err);
+    wd_test_ok(wd_file_write(at("empty/diffusion_pytorch_model.safetensors"), empty, 10, &err),
+               &err);
     const struct {
         wd_component component;
         const char *path;
@@ -264,6 +270,9 @@ static void what_is_refused(void **state)
         {dit, at("c.gguf"), WD_UNSUPPORTED, "is a GGUF file"},
         {text, at("d.safetensors"), WD_UNSUPPORTED, "is a GGUF file"},
         {dit, at("e.safetensors"), WD_BAD_FORMAT, "5 bytes long"},
+        {vae, at("empty.safetensors"), WD_UNSUPPORTED, "has no tensors"},
+        {vae, at("empty"), WD_UNSUPPORTED, "has no tensors"},
+        {text, at("empty"), WD_UNSUPPORTED, "has no tensors"},
         {dit, at("missing.safetensors"), WD_NOT_FOUND, "--transformer: "},
         {dit, one_tensor("f.safetensors", "x", "F32", 4), WD_UNSUPPORTED, "no Wan transformer"},
         {text, one_tensor("g.safetensors", "x", "F32", 4), WD_UNSUPPORTED, "no UMT5 text encoder"},
