@@ -42,7 +42,8 @@ typedef struct wd_device_kind {
     bool (*event_is_done)(wd_event *event);
     /* The workspace that a launch would need. */
     size_t (*workspace)(const wd_device *device, wd_op op, const void *args);
-    /* Whether the device can run the operation with these shapes and dtypes; NULL: all. */
+    /* True if the device can run the operation with these shapes and dtypes. NULL: it can run
+     * every operation. */
     bool (*can)(const wd_device *device, wd_op op, const void *args);
     /* Makes what launches of this shape need, if that is not there yet; NULL: nothing is made. */
     wd_status (*prepare)(wd_device *device, wd_op op, const void *args, wd_err *err);
@@ -59,8 +60,8 @@ typedef struct wd_device_kind {
     /* Pins and unpins existing memory. Both NULL: there is nothing to do. */
     wd_status (*host_register)(wd_device *device, void *address, size_t bytes, wd_err *err);
     void (*host_unregister)(wd_device *device, void *address, size_t bytes);
-    /* Whether the address is in the pool of any open device of this kind. device.c calls it if
-     * `checks_copies` is set. */
+    /* True if the address is in the pool of an open device of this kind. device.c calls this
+     * function if `checks_copies` is set. */
     bool (*owns)(wd_device *device, const void *address);
     const wd_peers_kind *peers; /* NULL: this kind cannot have peers */
 } wd_device_kind;

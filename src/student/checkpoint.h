@@ -1,9 +1,9 @@
 /* Checkpoints: a folder per step, which is there whole or not at all.
  *
  * <folder>/step-00000020/
- *     state.safetensors   p.<name>, m.<name>, v.<name>, ema.<name> of the student; the same of any
- *                         other network behind its prefix (wd_params_names), critic.p.<name>; and
- *                         other tensors of the caller's, under their own names
+ *     state.safetensors   p.<name>, m.<name>, v.<name>, ema.<name> of the student. The names of
+ *                         another network's tensors begin with its prefix (wd_params_names):
+ *                         critic.p.<name>. Other tensors of the caller have names of their own
  *     state.json          the step, and the caller's JSON
  *     checksums.xxh128    of both, as `xxh128sum -c` reads them
  *

@@ -18,8 +18,8 @@ typedef struct wd_placed_bytes {
     int devices; /* of all ranks; of one, whose others are alike, where each has all of it */
     wd_placed_device device[WD_CLUSTER_DEVICES_MAX];
     size_t host_weights, host_reading; /* of the fullest host, all its ranks together */
-    size_t host_transfers; /* the same of micro-batches on their way from rank to rank */
-    size_t host_devices;   /* the same of its processors, as wd_placed_total */
+    size_t host_transfers; /* of that host: buffers of micro-batches sent from rank to rank */
+    size_t host_devices;   /* of that host: wd_placed_total of its processors */
 } wd_placed_bytes;
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,

@@ -23,8 +23,8 @@ typedef struct wd_planner_input {
     double step_targets;       /* for all ranks */
     double steps_ahead;        /* see wd_machine_steps_ahead */
     double student_step_flops; /* of one rank */
-    /* what comes over the link of its device beside the teacher's, and leaves over it, in a step of
-     * one rank; then the same of gradients, on their way to other ranks */
+    /* The student's bytes that come to its device over the link in a step of one rank, and those
+     * that leave it; then the bytes of gradients that come from other ranks, and leave for them. */
     double student_step_bytes, student_back_bytes;
     double gradients_in_bytes, gradients_out_bytes;
     /* what ranks tell one another of it in a step: gradients, each adding up a share of them, and
