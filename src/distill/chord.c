@@ -74,23 +74,40 @@ static int64_t slot_of(const wd_trajectory_options *o, int64_t round, int64_t in
     return slot;
 }
 
+/* The round, slot and length of chord `number`. */
+static wd_chord find(const wd_trajectory_options *o, int64_t number)
+{
+    int64_t index;
+    WD_REQUIRE(number >= 0 && block_length(o) <= WD_CHORD_STEPS_MAX,
+               "there is no chord %" PRId64 " of %" PRId64 " steps", number, block_length(o));
+    wd_chord c = {.round = round_of(&index, o, number), .length = block_length(o)};
+    c.slot = slot_of(o, c.round, index);
+    return c;
+}
+
+/* The number of target `i` of the chord's block. */
+static int64_t target_of(const wd_trajectory_options *o, const wd_chord *c, int64_t i)
+{
+    return wd_trajectory_number(o, c->round - c->length + 1 + i, c->slot);
+}
+
+wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t number)
+{
+    const wd_chord c = find(options, number);
+    return wd_trajectory_target(options, target_of(options, &c, 0));
+}
+
 wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
 {
-    const int64_t length = block_length(options);
-    int64_t index;
-    WD_REQUIRE(number >= 0 && length <= WD_CHORD_STEPS_MAX,
-               "there is no chord %" PRId64 " of %" PRId64 " steps", number, length);
-    wd_chord c = {.round = round_of(&index, options, number), .length = length};
-    c.slot = slot_of(options, c.round, index);
-    double begin = 0, end = 0;
+    wd_chord c = find(options, number);
     wd_target_info target[WD_CHORD_STEPS_MAX];
-    for (int64_t i = 0; i < length; i++) {
-        c.target[i] = wd_trajectory_number(options, c.round - length + 1 + i, c.slot);
+    for (int64_t i = 0; i < c.length; i++) {
+        c.target[i] = target_of(options, &c, i);
         target[i] = wd_trajectory_target(options, c.target[i]);
     }
-    begin = (double)target[0].sigma;
-    end = (double)target[length - 1].sigma_next;
-    for (int64_t i = 0; i < length; i++)
+    const double begin = (double)target[0].sigma;
+    const double end = (double)target[c.length - 1].sigma_next;
+    for (int64_t i = 0; i < c.length; i++)
         c.weight[i] =
             (float)(((double)target[i].sigma_next - (double)target[i].sigma) / (end - begin));
     return c;
@@ -101,8 +118,8 @@ int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_e
     if (sample_end <= 0) return 0;
     const int64_t last = wd_stream_target_last(sample_end, reuse);
     if (!options->student_steps) return last + 1;
-    const wd_chord chord = wd_chord_at(options, last);
-    return chord.target[chord.length - 1] + 1;
+    const wd_chord chord = find(options, last);
+    return target_of(options, &chord, chord.length - 1) + 1;
 }
 
 double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse)

@@ -31,6 +31,10 @@ typedef struct wd_chord {
  * number of the first chord of `round`. options->student_steps (S) divides options->steps. */
 int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round);
 
+/* The target at which the block of chord `number` begins: the state, noise level and prompt that
+ * the student gets. */
+wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t number);
+
 /* All about chord `number`. */
 wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number);
 

@@ -55,6 +55,12 @@ typedef struct wd_machine_teacher {
     wd_queue *home;                /* advances the trajectories, on the student's device */
 } wd_machine_teacher;
 
+/* What a new student starts from. */
+static inline const wd_pipeline *wd_machine_first(const wd_machine_options *options)
+{
+    return options->first ? options->first : options->teacher;
+}
+
 typedef struct wd_machine wd_machine;
 
 /* Networks train on `queue` (borrowed). Their weights are zero until wd_machine_begin or

@@ -12,7 +12,7 @@ static wd_status velocity_open(wd_machine *m, const wd_machine_teacher *teacher,
 
 static wd_status velocity_begin(wd_machine *m, wd_err *err)
 {
-    const wd_pipeline *first = m->options.first ? m->options.first : m->options.teacher;
+    const wd_pipeline *first = wd_machine_first(&m->options);
     wd_network *student = m->network[0];
     WD_TRY(wd_student_init(wd_network_params(student), first, wd_student_expert(first), NULL,
                            m->queue, err));

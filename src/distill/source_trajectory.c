@@ -45,8 +45,7 @@ static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
 static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t number)
 {
     const wd_trajectory_source_options *o = &s->options;
-    const wd_chord chord = wd_chord_at(&o->trajectory, number);
-    const wd_target_info t = wd_trajectory_target(&o->trajectory, chord.target[0]);
+    const wd_target_info t = wd_chord_begin(&o->trajectory, number);
     const int64_t at = wd_chord_pool_place(&s->chords, number) * s->chords.state_count;
     return (wd_batch_sample){.latents = s->chords.latents + at,
                              .target = s->chords.velocity + at,
@@ -142,6 +141,8 @@ wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_
     s->saved[0] = saved_rows("trajectories.latents", s->states.latents, slots, n);
     s->saved[1] = saved_rows("targets.latents", s->ring.latents, s->ring.capacity, n);
     s->saved[2] = saved_rows("targets.velocity", s->ring.velocity, s->ring.capacity, n);
+    s->saved[3] = saved_rows("chords.latents", s->chords.latents, s->chords.capacity, n);
+    s->saved[4] = saved_rows("chords.velocity", s->chords.velocity, s->chords.capacity, n);
     *out = &s->base;
 out:
     if (status != WD_OK) trajectory_close(&s->base);

@@ -20,24 +20,14 @@ int64_t wd_trajectory_source_chord_targets(const wd_trajectory_source_options *o
     return length * (2 * chords_of_step(o) + 2 * o->trajectory.slots + 1) + 2 * o->trajectory.slots;
 }
 
-static wd_checkpoint_tensor saved_rows(const char *name, float *data, const wd_chord_pool *pool)
-{
-    return (wd_checkpoint_tensor){
-        name,
-        {.data = data, .dtype = WD_F32, .ndim = 2, .dim = {pool->capacity, pool->state_count}}};
-}
-
 wd_status wd_trajectory_source_open_chords(wd_trajectory_source *s, wd_err *err)
 {
     const wd_trajectory_source_options *o = &s->options;
-    wd_chord_pool *pool = &s->chords;
-    /* drawn again, of two steps, and what a checkpoint takes of the round's rest */
+    /* chords that are drawn again, those of two steps, and those that a checkpoint adds to complete
+     * the round */
     const int64_t capacity = o->replay + 2 * chords_of_step(o) + o->trajectory.slots + 1;
-    WD_TRY(
-        wd_chord_pool_open(pool, wd_queue_device(s->queue), capacity, o->batches.state_count, err));
-    s->saved[WD_TRAJECTORY_SAVED] = saved_rows("chords.latents", pool->latents, pool);
-    s->saved[WD_TRAJECTORY_SAVED + 1] = saved_rows("chords.velocity", pool->velocity, pool);
-    return WD_OK;
+    return wd_chord_pool_open(&s->chords, wd_queue_device(s->queue), capacity,
+                              o->batches.state_count, err);
 }
 
 void wd_trajectory_source_add_chords(wd_trajectory_source *s, int64_t end)

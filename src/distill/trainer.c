@@ -161,7 +161,7 @@ static wd_status check_start(const wd_trainer *t, wd_err *err)
 {
     const wd_machine *m = t->machine;
     const wd_params *params = wd_machine_params(m);
-    const wd_pipeline *first = m->options.first ? m->options.first : m->options.teacher;
+    const wd_pipeline *first = wd_machine_first(&m->options);
     if (wd_optimizer_finds_finite(wd_network_optimizer(m->network[0]), params->buffer[WD_PARAMS_P],
                                   wd_params_elements(params, WD_PARAMS_P), m->queue))
         return WD_OK;
@@ -177,7 +177,7 @@ static wd_status check_start(const wd_trainer *t, wd_err *err)
 static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue *queue, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
-    const wd_pipeline *first = o->machine.first ? o->machine.first : o->machine.teacher;
+    const wd_pipeline *first = wd_machine_first(&o->machine);
     wd_machine_options machine = o->machine;
     machine.steps = steps_of(o);
     WD_TRY(open_words(t, err));
