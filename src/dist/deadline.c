@@ -31,6 +31,7 @@ struct wd_deadline {
     int rank;
     bool is_over;
     double seconds, until; /* of the phase: its limit, and when it is reached by the clock */
+    double looked;         /* when the thread last looked at the clock, or was made */
     const char *phase;
     wd_watch *watch; /* borrowed; NULL: none */
 };
@@ -90,12 +91,11 @@ static _Noreturn void end_process(const wd_deadline *d)
 static void *run(void *context)
 {
     wd_deadline *d = context;
-    double last = wd_clock_s();
     pthread_mutex_lock(&d->lock);
     while (!d->is_over) {
         const double now = wd_clock_s();
-        if (now - last > stopped_s) d->until += now - last + launcher_s;
-        last = now;
+        if (now - d->looked > stopped_s) d->until += now - d->looked + launcher_s;
+        d->looked = now;
         if (now > d->until) end_process(d);
         const double next = now + turn_s;
         const struct timespec at = {(time_t)next, (long)(1e9 * (next - (double)(time_t)next))};
@@ -127,6 +127,7 @@ wd_status wd_deadline_start(wd_deadline **out, int rank, double seconds, const c
     pthread_mutex_init(&d->lock, NULL);
     wd_cond_init(&d->changed);
     d->rank = rank;
+    d->looked = wd_clock_s(); /* the process may be stopped before the thread looks */
     set_phase(d, seconds, phase);
     const int rc = wd_thread_start(&d->thread, run, d);
     if (rc) {

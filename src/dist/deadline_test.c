@@ -121,6 +121,33 @@ static void other_users_do_not_silence_it(void **state)
     assert_non_null(strstr(text, "the test took more than 0 s"));
 }
 
+/* A process that is stopped, even before the deadline's thread first looks at the clock, gets that
+ * time back: the others have reported it. */
+static void a_stopped_process_gets_its_time_back(void **state)
+{
+    (void)state;
+    enum { TIMES = 8 };
+    pid_t pid[TIMES];
+    int in_time = 0;
+    for (int i = 0; i < TIMES; i++) {
+        pid[i] = fork();
+        assert_true(pid[i] >= 0);
+        if (pid[i]) continue;
+        wd_deadline *deadline;
+        if (wd_deadline_start(&deadline, 0, 1, "the test", NULL) != WD_OK) _exit(98);
+        raise(SIGSTOP);
+        usleep(300 * 1000); /* the thread looks at the clock */
+        wd_deadline_stop(deadline);
+        _exit(0);
+    }
+    usleep(2500 * 1000);
+    for (int i = 0; i < TIMES; i++) {
+        kill(pid[i], SIGCONT);
+        in_time += ended(pid[i]) == 0;
+    }
+    assert_int_equal(in_time, TIMES);
+}
+
 static void describe(void *context, wd_watch_note *out)
 {
     (void)context;
@@ -161,6 +188,7 @@ int main(void)
         cmocka_unit_test(a_start_in_time_goes_on),
         cmocka_unit_test(one_rank_of_a_machine_reports),
         cmocka_unit_test(other_users_do_not_silence_it),
+        cmocka_unit_test(a_stopped_process_gets_its_time_back),
         cmocka_unit_test(the_watch_reports_where_there_is_one),
     };
     if (pipe(said)) return 1;
