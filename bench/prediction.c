@@ -9,10 +9,11 @@
 
 #include "bench/bench.h"
 #include "core/memory.h"
+#include "dev/rates.h"
 #include "distill/plan.h"
+#include "io/disk_rate.h"
 #include "student/init.h"
 #include "teacher/planner.h"
-#include "teacher/rates.h"
 #include "teacher/teacher_size.h"
 
 enum {

@@ -5,7 +5,7 @@
 # Memory: what reads files, keeps books or frees what an error left half made.
 set(WD_ASAN_TESTS "^(api|cli|core|io|nn|student|wan)/|^dev/(device|device_list|sim/sim)$"
     "|^dev/cuda/(api|cuda|launch|standin/blocks)$|^dist/(dry|launch|ring|shared|threads)$"
-    "|^teacher/(device_map|host_copy|host_reader|strategy|teacher_size|timeline|traffic)$"
+    "|^teacher/(host_copy|host_reader|strategy|teacher_size|timeline|traffic)$"
     "|^distill/(metrics|tensorboard|trajectory)$")
 # Threads: ranks, devices with threads of their own, and what reads while others compute.
 set(WD_TSAN_TESTS "^(core/core|core/stop|io/file_reader)$|^dev/(device|sim/sim|cuda/cuda)$"

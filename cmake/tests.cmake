@@ -259,7 +259,7 @@ target_link_options(test_distill_dropped PRIVATE -Wl,--wrap=wd_machine_take_resu
 target_link_options(test_distill_repeated PRIVATE -Wl,--wrap=wd_queue_launch)
 target_link_options(test_distill_waits PRIVATE -Wl,--wrap=wd_event_wait
     -Wl,--wrap=wd_queue_wait)
-target_link_options(test_teacher_rates PRIVATE -Wl,--wrap=clock_gettime
+target_link_options(test_tests_rates PRIVATE -Wl,--wrap=clock_gettime
     -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read_pages)
 # A file system that cannot exchange two names, and an end of the process before any change of one.
 target_link_options(test_student_checkpoint_list PRIVATE -Wl,--wrap=renameat2 -Wl,--wrap=rename

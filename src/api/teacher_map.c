@@ -7,7 +7,7 @@
 #include "api/train_cluster.h"
 #include "core/memory.h"
 #include "io/json.h"
-#include "teacher/device_map.h"
+#include "api/device_map.h"
 
 /* The devices that a map may name: those of all ranks, numbered in one sequence. The processor has
  * a number only if there is no other device; otherwise "cpu" means host memory. */

@@ -8,7 +8,8 @@
 #include "api/rate_cache.h"
 #include "api/train_cluster.h"
 #include "core/memory.h"
-#include "teacher/rates.h"
+#include "dev/rates.h"
+#include "io/disk_rate.h"
 
 /* The assumed rate of a disk that cannot be measured. */
 static const double DISK_BYTES_PER_S = 2e9;

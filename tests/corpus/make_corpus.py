@@ -108,10 +108,10 @@ def configurations():
                                                   num_attention_heads=2, in_channels=16,
                                                   text_dim=96, freq_dim=64, ffn_dim=64)))
     put("student/config", "factor", '{"projection_factor":2.5,"image_size":[64,32],"patch_size":2}')
-    put("teacher/device_map", "whole", '{"text_encoder":"cpu","vae":0,"transformer":1}')
-    put("teacher/device_map", "parts", dumps({
+    put("api/device_map", "whole", '{"text_encoder":"cpu","vae":0,"transformer":1}')
+    put("api/device_map", "parts", dumps({
         "": "cpu", "transformer": {"blocks.0-3": 0, "blocks.4": "1", "patch_embedding": "disk"}}))
-    put("teacher/device_map", "pieces", dumps({
+    put("api/device_map", "pieces", dumps({
         "text_encoder": "sim:1", "vae": "cpu", "patch_embedding": 0, "condition_embedder": 0,
         "rope": 0, "blocks": "disk", "norm_out": 1, "proj_out": 1, "scale_shift_table": 1}))
     put("api/config", "options", '{"batch_size":4,"lr":1e-3,"teacher_path":"x","resume":true}')

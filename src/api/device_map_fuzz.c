@@ -3,7 +3,7 @@
 #include "fuzzing.h"
 
 #include "io/json.h"
-#include "teacher/device_map.h"
+#include "api/device_map.h"
 
 enum { STAGES = 8, DEVICES = 3 };
 

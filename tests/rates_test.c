@@ -4,13 +4,14 @@
  * Linked with --wrap=clock_gettime, --wrap=wd_queue_launch, --wrap=wd_queue_copy and
  * --wrap=wd_file_reader_read_pages: a machine can be made up, whose clock is moved on by what it
  * does. */
-#include "teacher/rates.h"
+#include "dev/rates.h"
 
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "dev/ops.h"
+#include "io/disk_rate.h"
 #include "io/file_reader.h"
 #include "testing.h"
 

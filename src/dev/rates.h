@@ -1,7 +1,7 @@
-/* How fast this machine is: what predictions are made from, where a device's description does not
- * say it. Measured in a fraction of a second, on the device itself. */
-#ifndef WD_TEACHER_RATES_H
-#define WD_TEACHER_RATES_H
+/* How fast devices and host memory are: predictions start from these rates where the description of
+ * a device states none. Measured in a fraction of a second, on the device itself. */
+#ifndef WD_DEV_RATES_H
+#define WD_DEV_RATES_H
 
 #include "core/dtype.h"
 #include "dev/device.h"
@@ -17,9 +17,5 @@ wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err);
 
 /* Bytes/s of copying within host memory, by one thread. */
 wd_status wd_rate_of_memory(double *bytes_per_s, wd_err *err);
-
-/* Bytes/s of reading the file `path` from its medium: what of it is in the page cache is dropped
- * first, where the system lets us. */
-wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err);
 
 #endif

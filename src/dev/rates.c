@@ -1,19 +1,13 @@
-/* Rates: see teacher/rates.h. A measurement begins small and grows until it takes long enough to be
- * trusted: so a slow device is not kept busy, and a fast one is not misjudged. Others may be at
- * work on the machine: the fastest of several samples is taken, and that all of them were long is
- * what ends growth. */
-#include "teacher/rates.h"
+/* Rates of devices: see dev/rates.h. */
+#include "dev/rates.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/memory.h"
+#include "core/rate.h"
 #include "dev/ops.h"
-#include "io/file_reader.h"
 
 enum {
     SIDE_MAX = 1024,
@@ -25,38 +19,12 @@ enum {
     COPY_LEAST = 64 << 10,
     COPY_MOST = 16 << 20,
     COPY_SATURATING = 64 << 20,
-    READ_LEAST = 64 << 10,
-    READ_MOST = 8 << 20, /* systems seldom read more ahead */
-    SAMPLES = 5          /* the first of a size may have things to make or to find */
+    COPIES = 5 /* within host memory, of which the fastest counts */
 };
-
-/* Several slices of a scheduler: threads that wait for one another take one or two where others are
- * at work, however little they have to do. */
-static const double LONG_ENOUGH_S = 0.05;
 
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-/* Takes one sample of `size`: how many seconds. */
-typedef wd_status sample_fn(double *seconds, void *context, int64_t size, wd_err *err);
-
-/* `size` per second, of the first size from `from` to `most` whose fastest sample is long. */
-static wd_status measure(double *per_s, sample_fn *sample, void *context, int64_t from,
-                         int64_t most, wd_err *err)
-{
-    for (int64_t size = least(from, most);; size = least(2 * size, most)) {
-        double fastest = INFINITY;
-        for (int i = 0; i < SAMPLES; i++) {
-            double seconds;
-            WD_TRY(sample(&seconds, context, size, err));
-            fastest = fmin(fastest, seconds);
-            if (size < most && fastest <= LONG_ENOUGH_S) break;
-        }
-        *per_s = (double)size / fastest;
-        if (size == most || fastest > LONG_ENOUGH_S) return WD_OK;
-    }
 }
 
 /* ---- products ---- */
@@ -119,8 +87,8 @@ wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dty
                   .batch = 1},
                  m};
     double rows_per_s;
-    WD_TRY_OUT(
-        measure(&rows_per_s, sample_product, &p, ROWS_LEAST, at_once ? m : m * LAUNCHES_MOST, err));
+    WD_TRY_OUT(wd_rate_measure(&rows_per_s, sample_product, &p, ROWS_LEAST,
+                               at_once ? m : m * LAUNCHES_MOST, err));
     *flops_per_s = 2.0 * rows_per_s * (double)n * (double)k;
 out:
     wd_device_free(device, a);
@@ -157,7 +125,7 @@ wd_status wd_rate_of_link(double *bytes_per_s, wd_queue *queue, wd_err *err)
     if (free < most) most = free;
     WD_TRY_OUT(wd_device_alloc(&c.to, device, most, "a measurement", err));
     WD_TRY_OUT(wd_host_alloc(&c.from, device, most, "a measurement", err));
-    WD_TRY_OUT(measure(bytes_per_s, sample_copy, &c, COPY_LEAST, (int64_t)most, err));
+    WD_TRY_OUT(wd_rate_measure(bytes_per_s, sample_copy, &c, COPY_LEAST, (int64_t)most, err));
 out:
     wd_host_free(device, c.from);
     wd_device_free(device, c.to);
@@ -169,7 +137,7 @@ wd_status wd_rate_of_memory(double *bytes_per_s, wd_err *err)
     char *to;
     double seconds = INFINITY;
     WD_TRY(wd_alloc((void **)&to, 2, COPY_MOST, "a measurement", err));
-    for (int i = 0; i < SAMPLES; i++) {
+    for (int i = 0; i < COPIES; i++) {
         const double begun = wd_clock_s();
         memcpy(to + i % 2 * COPY_MOST, to + (i + 1) % 2 * COPY_MOST, COPY_MOST);
         seconds = fmin(seconds, wd_clock_s() - begun);
@@ -177,58 +145,4 @@ wd_status wd_rate_of_memory(double *bytes_per_s, wd_err *err)
     *bytes_per_s = COPY_MOST / seconds;
     wd_free(to);
     return WD_OK;
-}
-
-/* ---- disks ---- */
-
-/* Drops the file's pages; returns its bytes, 0 if it cannot be opened. */
-static uint64_t forget_pages(const char *path)
-{
-    struct stat about = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    if (fstat(fd, &about)) about.st_size = 0;
-    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    close(fd);
-    return (uint64_t)about.st_size;
-}
-
-typedef struct disk {
-    wd_file_reader *reader;
-    const char *path;
-    void *to;
-    int64_t at, whole;
-} disk;
-
-/* Finds nothing in memory: what others left there is forgotten, and what the system read ahead for
- * the one before, or still does, is not asked for. */
-static wd_status sample_read(double *seconds, void *context, int64_t bytes, wd_err *err)
-{
-    disk *d = context;
-    if (bytes > d->whole - d->at) d->at = 0;
-    forget_pages(d->path);
-    const double begun = wd_clock_s();
-    WD_TRY(
-        wd_file_reader_read_pages(d->reader, d->to, d->path, (uint64_t)d->at, (size_t)bytes, err));
-    *seconds = wd_clock_s() - begun;
-    d->at += bytes + READ_MOST;
-    return WD_OK;
-}
-
-wd_status wd_rate_of_disk(double *bytes_per_s, const char *path, wd_err *err)
-{
-    wd_status status;
-    void *block = NULL;
-    disk d = {.path = path, .whole = (int64_t)forget_pages(path)};
-    if (!d.whole) return wd_fail(err, WD_IO, "%s: cannot be read", path);
-    const int64_t most = least(READ_MOST, d.whole);
-    WD_TRY_OUT(wd_file_reader_open(&d.reader, err));
-    WD_TRY_OUT(
-        wd_alloc(&block, wd_file_reader_room(READ_MOST) + WD_READ_PAGE, 1, "a measurement", err));
-    d.to = (char *)block + WD_READ_PAGE - (uintptr_t)block % WD_READ_PAGE;
-    WD_TRY_OUT(measure(bytes_per_s, sample_read, &d, READ_LEAST, most, err));
-out:
-    wd_file_reader_close(d.reader);
-    wd_free(block);
-    return status;
 }

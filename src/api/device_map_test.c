@@ -1,5 +1,5 @@
 /* Device maps as accelerate and diffusers users write them, and every way to be refused. */
-#include "teacher/device_map.h"
+#include "api/device_map.h"
 
 #include "testing.h"
 

@@ -1,8 +1,8 @@
-/* Reading a device map: see teacher/device_map.h.
+/* Reading a device map: see api/device_map.h.
  *
  * Every key covers some cells: a cell is a module of a component that a key may name. Cells of one
  * stage must agree: its modules are computed together. */
-#include "teacher/device_map.h"
+#include "api/device_map.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@
  * proj_out, scale_shift_table), dotted or nested; "" is everything of its level. A module without
  * component is that of every transformer. Values: "cpu" (host memory, streamed to the first
  * device), "disk" (the files, streamed), a device's index (1 or "1"), or its name. */
-#ifndef WD_TEACHER_DEVICE_MAP_H
-#define WD_TEACHER_DEVICE_MAP_H
+#ifndef WD_API_DEVICE_MAP_H
+#define WD_API_DEVICE_MAP_H
 
 #include <jansson.h>
 
