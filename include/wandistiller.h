@@ -277,7 +277,7 @@ typedef struct wd_sample_options {
     /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[1];
+    uint64_t reserved[8];
 } wd_sample_options;
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */
@@ -297,7 +297,7 @@ typedef struct wd_forward_options {
     /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[1];
+    uint64_t reserved[8];
 } wd_forward_options;
 
 /* Describes a model folder or a file. */
@@ -331,10 +331,11 @@ typedef struct wd_eval_options {
     int64_t seeds;           /* noise of seed, seed + 1, ...: so many pictures of each prompt */
     int64_t reference_steps; /* of the teacher's picture that the student's is also compared with */
     const char *device;      /* that computes: "auto" (a GPU where there is one), "cpu", "cuda:1" */
-    /* Parts of the teacher that lie elsewhere: see wd_train_options; teacher may be NULL then. The
-     * tokenizer is the text encoder's own, or else the student's. */
-    const char *transformer, *transformer_2, *text_encoder, *vae;
+    /* Parts of the teacher in other files: see wd_train_options; teacher may be NULL then. Where
+     * neither teacher nor tokenizer is given, the student's tokenizer is used. */
+    const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
+    uint64_t reserved[8];
 } wd_eval_options;
 
 /* Writes a transformer in another format. */

@@ -129,6 +129,25 @@ static void forward_of_a_file(void **state)
     check_same_file(a, b);
 }
 
+/* eval takes the tokenizer that it is given, not the student's. */
+static void eval_with_a_tokenizer(void **state)
+{
+    (void)state;
+    static const char *const tokenizer[] = {WD_SOURCE_DIR "/models/wan-tiny/tokenizer",
+                                            "tests/no-such-tokenizer"};
+    for (int i = 0; i < 2; i++) {
+        wd_program_run(&program, "eval", "--transformer", high, "--transformer_2", low,
+                       "--text_encoder", text, "--vae", vae, "--teacher_preset", "wan2.2-a14b",
+                       "--tokenizer", tokenizer[i], "--student", tiny, "--prompts",
+                       WD_SOURCE_DIR "/models/wan-tiny/prompts-held-out.txt", "--count", "1",
+                       "--steps", "1", "--reference_steps", "1", "--guidance_scale", "3",
+                       "--height", "64", "--width", "64", "--device", "cpu");
+        if (!i) wd_program_succeeded(&program);
+    }
+    assert_int_equal(program.code, WD_NOT_FOUND);
+    assert_non_null(strstr(program.err, "--tokenizer: tests/no-such-tokenizer"));
+}
+
 static void says_what_is_missing(void **state)
 {
     (void)state;
@@ -138,6 +157,9 @@ static void says_what_is_missing(void **state)
     wd_program_run(&program, "plan", "--transformer", low, "--transformer_2", high,
                    "--teacher_preset", "wan2.2-a14b", "--devices", "cpu");
     assert_non_null(strstr(program.err, "by its name this is the low-noise expert"));
+    assert_null(strstr(program.err, "of two, and no --transformer_2"));
+    wd_program_run(&program, "inspect", "--transformer", high, "--teacher_preset", "wan2.2-a14b");
+    assert_non_null(strstr(program.err, "the high-noise expert of two, and no --transformer_2"));
     wd_program_run(&program, "inspect", "--transformer", wd_test_path("none.safetensors"));
     assert_int_equal(program.code, WD_NOT_FOUND);
     assert_non_null(strstr(program.err, "--transformer: "));
@@ -146,9 +168,8 @@ static void says_what_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_students_bits),
-        cmocka_unit_test(the_same_pictures),
-        cmocka_unit_test(forward_of_a_file),
+        cmocka_unit_test(the_students_bits),    cmocka_unit_test(the_same_pictures),
+        cmocka_unit_test(forward_of_a_file),    cmocka_unit_test(eval_with_a_tokenizer),
         cmocka_unit_test(says_what_is_missing),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);

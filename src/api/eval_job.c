@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/parts.h"
 #include "core/log.h"
 #include "io/writable.h"
 
@@ -19,13 +20,10 @@ static wd_status disagree(wd_err *err, const char *what, int64_t teacher, int64_
 static wd_status open_pipelines(wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
-    wd_pipeline_parts parts = {.part = {[WD_COMPONENT_TRANSFORMER] = o->transformer,
-                                        [WD_COMPONENT_TRANSFORMER_2] = o->transformer_2,
-                                        [WD_COMPONENT_TEXT_ENCODER] = o->text_encoder,
-                                        [WD_COMPONENT_VAE] = o->vae},
-                               .preset = o->teacher_preset};
+    wd_pipeline_parts parts = WD_PARTS_OF(o);
     WD_TRY(wd_pipeline_open(&j->pipeline[STUDENT], o->student, err));
-    if (!o->teacher) parts.part[WD_COMPONENT_TOKENIZER] = j->pipeline[STUDENT].path;
+    if (!o->teacher && !o->tokenizer)
+        parts.part[WD_COMPONENT_TOKENIZER] = j->pipeline[STUDENT].path;
     WD_TRY(wd_pipeline_open_parts(&j->pipeline[TEACHER], o->teacher, &parts, err));
     for (int s = 0; s < SIDES; s++) WD_TRY(wd_painter_check_model(&j->pipeline[s], err));
     WD_TRY(wd_pipeline_check_weights(&j->pipeline[TEACHER], WD_COMPONENT_TEXT_ENCODER, err));

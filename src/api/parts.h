@@ -5,7 +5,7 @@
 
 #include "wan/pipeline.h"
 
-/* The parts that options `o` of any job but eval name. */
+/* The parts that options `o` of any job name. */
 #define WD_PARTS_OF(o)                                                                             \
     ((wd_pipeline_parts){.part = {[WD_COMPONENT_TRANSFORMER] = (o)->transformer,                   \
                                   [WD_COMPONENT_TRANSFORMER_2] = (o)->transformer_2,               \

@@ -67,6 +67,7 @@ static const wd_option eval_table[] = {
      .help = "Diffusers Wan pipeline folder or Hub id; not needed where --transformer and the like "
              "name single files"},
     WD_PART_LINES("Models", 0),
+    WD_TOKENIZER_LINE("Models", 0),
     WD_PRESET_LINE("Models", 0),
     {WD_TEXT_LINE(student, "", "PATH"), .group = "Models",
      .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE, .help = "Output folder of `train`"},

@@ -47,9 +47,14 @@ static wd_status sort(wd_safetensors *set, wd_err *err)
     qsort(set->entry, (size_t)set->count, sizeof *set->entry, by_name);
     for (int64_t i = 1; i < set->count; i++) {
         const wd_safetensors_entry *e = &set->entry[i];
-        if (!strcmp(e->name, e[-1].name))
-            return wd_fail(err, WD_BAD_FORMAT, "tensor \"%s\" is in both %s and %s", e->name,
-                           e[-1].file, e->file);
+        if (strcmp(e->name, e[-1].name)) continue;
+        if (!strcmp(e->file, e[-1].file))
+            return wd_fail(err, WD_BAD_FORMAT,
+                           "%s: tensors \"%s\" and \"%s\" are two names of \"%s\": expected one of "
+                           "them",
+                           e->file, e[-1].stored, e->stored, e->name);
+        return wd_fail(err, WD_BAD_FORMAT, "tensor \"%s\" is in both %s and %s", e->name,
+                       e[-1].file, e->file);
     }
     return WD_OK;
 }
@@ -319,7 +324,7 @@ wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
                        set->file[0].path, set->files > 1 ? " and its other shards" : "", spec->name,
                        expected);
     const wd_tensor *tensor = &entry->tensor;
-    const char *name = entry->stored ? entry->stored : entry->name;
+    const char *name = entry->stored;
     if (!same_shape(tensor, spec))
         return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected shape %s, found %s",
                        entry->file, name, expected,

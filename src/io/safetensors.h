@@ -15,7 +15,7 @@ typedef struct wd_safetensors wd_safetensors;
 
 typedef struct wd_safetensors_entry {
     const char *name;
-    const char *stored;   /* its name in the file, if it was renamed; else NULL */
+    const char *stored;   /* its name in the file */
     const char *file;     /* path of the file that contains the tensor */
     uint64_t file_offset; /* of the tensor's first byte in that file */
     wd_tensor tensor;     /* data is mapped read-only: writing to it crashes */

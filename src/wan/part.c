@@ -89,7 +89,7 @@ wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component comp
                    wd_component_name(component));
 }
 
-void wd_part_warn_of_expert(const char *path, wd_component component)
+void wd_part_warn_of_expert(const char *path, wd_component component, bool alone)
 {
     const bool second = component == WD_COMPONENT_TRANSFORMER_2;
     const char *name = wd_path_name(path);
@@ -100,6 +100,11 @@ void wd_part_warn_of_expert(const char *path, wd_component component)
                "%s: by its name this is the %s-noise expert, and it is given as the other one: "
                "--transformer is for high noise, --transformer_2 for low noise",
                path, second ? "high" : "low");
+    else if (alone && high && !low)
+        wd_log(WD_LOG_WARNING,
+               "%s: by its name this is the high-noise expert of two, and no --transformer_2 is "
+               "given: it is taken for a whole model",
+               path);
 }
 
 /* ---- configurations ---- */

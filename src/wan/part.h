@@ -17,8 +17,9 @@ wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component comp
 wd_status wd_part_umt5_config(wd_umt5_config *out, const wd_safetensors *set, wd_err *err);
 wd_status wd_part_vae_config(wd_vae_config *out, const wd_safetensors *set, wd_err *err);
 
-/* Warns where the name of a transformer's file says that it is the other expert. */
-void wd_part_warn_of_expert(const char *path, wd_component component);
+/* Warns where the name of a transformer's file says that it is the other expert, or, if it is
+ * `alone`, that it is one of two. */
+void wd_part_warn_of_expert(const char *path, wd_component component, bool alone);
 
 /* Whether `text` has `part` in it, whatever the case of its letters (ASCII). */
 bool wd_part_says(const char *text, const char *part);

@@ -93,6 +93,7 @@ static wd_status read_tokenizer_part(wd_pipeline *p, wd_err *err)
 
 static wd_status read_part(wd_pipeline *p, wd_component c, wd_err *err)
 {
+    const wd_component second = WD_COMPONENT_TRANSFORMER_2;
     char path[WD_PATH_MAX];
     bool configured;
     if (!wd_path_exists(p->part[c]))
@@ -103,7 +104,8 @@ static wd_status read_part(wd_pipeline *p, wd_component c, wd_err *err)
         if (wd_path_is_folder(path)) memcpy(p->part[c], path, sizeof path);
     }
     if (c == WD_COMPONENT_TOKENIZER) return read_tokenizer_part(p, err);
-    if (c < WD_COMPONENT_TEXT_ENCODER) wd_part_warn_of_expert(p->part[c], c);
+    if (c < WD_COMPONENT_TEXT_ENCODER)
+        wd_part_warn_of_expert(p->part[c], c, !*p->part[second] && !p->has[second]);
     if (!wd_path_is_folder(p->part[c])) return read_set(p, c, err);
     WD_TRY(has_config(&configured, path, p, c, err));
     if (!configured) return read_set(p, c, err);
