@@ -31,7 +31,8 @@ enum {
 typedef enum wd_home {
     WD_HOME_DEVICE, /* in the pool of the device that computes */
     WD_HOME_HOST,   /* in host memory: copied to the device for each sweep */
-    WD_HOME_DISK    /* in the checkpoint's files: read for each sweep */
+    WD_HOME_DISK,   /* in the checkpoint's files: read for each sweep */
+    WD_HOMES
 } wd_home;
 
 typedef struct wd_place {

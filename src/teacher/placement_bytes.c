@@ -3,13 +3,12 @@
 
 /* Slots that the streamed stages of a device share that have one home, and other buffers. Returns
  * what of host memory files are read into. */
-static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
-                            const wd_teacher_size *size, const wd_cluster *cluster, int device,
-                            wd_home home)
+static size_t add_streaming(wd_placed_device *bytes, const wd_sweep_part *part,
+                            const wd_placement *p, const wd_teacher_size *size,
+                            const wd_cluster *cluster, int device, wd_home home)
 {
     size_t slot[WD_STAGE_KINDS] = {0}, reading[WD_PLACED_STAGINGS] = {0};
     size_t casting = 0, converting = 0;
-    int stages[WD_STAGE_KINDS] = {0};
     const wd_sweep_need *need = &wd_cluster_at(cluster, device)->need;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
@@ -17,15 +16,13 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
             const wd_stage_size *stage = &size->stage[e][s];
             const wd_stage_kind kind = wd_stage_kind_of(s, p->stages);
             if (place->device != device || place->home != home) continue;
-            stages[kind]++;
             wd_placed_most(&slot[kind], stage->device);
             wd_placed_read(reading, stage->reading);
             wd_placed_most(&converting, stage->converting);
             wd_placed_most(&casting, stage->casting);
         }
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        bytes->streaming += (size_t)wd_placed_slots((wd_stage_kind)k, p->slots, stages[k]) *
-                            wd_placed_block(need, slot[k]);
+        bytes->streaming += (size_t)part->slots[home][k] * wd_placed_block(need, slot[k]);
     if (home != WD_HOME_DISK) return 0;
     const bool shared =
         p->each && wd_cluster_host_ranks(cluster) > 1; /* by the host's ranks, a ring */
@@ -39,14 +36,14 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_placement *p,
 static size_t widening(const wd_placement *p, const wd_teacher_size *size,
                        const wd_cluster *cluster, int device)
 {
-    size_t widened[3] = {0}, sum = 0;
+    size_t widened[WD_HOMES] = {0}, sum = 0;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
             if (place->device != device) continue;
             wd_placed_most(&widened[place->home], size->stage[e][s].widened);
         }
-    for (int h = WD_HOME_DEVICE; h <= WD_HOME_DISK; h++)
+    for (int h = 0; h < WD_HOMES; h++)
         sum += wd_placed_block(&wd_cluster_at(cluster, device)->need, widened[h]);
     return sum;
 }
@@ -137,8 +134,8 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
         last = wd_cluster_host(cluster, d);
         *to = (wd_placed_device){0};
         host.weights += add_weights(to, placement, size, cluster, d);
-        host.reading += add_streaming(to, placement, size, cluster, d, WD_HOME_HOST);
-        host.reading += add_streaming(to, placement, size, cluster, d, WD_HOME_DISK);
+        host.reading += add_streaming(to, &part[d], placement, size, cluster, d, WD_HOME_HOST);
+        host.reading += add_streaming(to, &part[d], placement, size, cluster, d, WD_HOME_DISK);
         host.transfers += (size_t)(WD_TRANSFERS_UNDER_WAY * (part[d].sends + part[d].receives)) *
                           wd_cluster_at(cluster, d)->need.place;
         to->widening = widening(placement, size, cluster, d);

@@ -102,32 +102,35 @@ static wd_status fill(wd_cluster *cluster, wd_teacher_size *size, wd_planner *p,
     return WD_OK;
 }
 
-wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
-                          void *context, wd_err *err)
+/* Plays sweeps of a plan with a load. */
+static wd_status play(wd_timeline *out, wd_planner *planner, const wd_strategy_plan *plan,
+                      const wd_sweep_load *load, wd_timeline_fn *fn, void *context, wd_err *err)
 {
     wd_cluster cluster;
     wd_teacher_size size;
-    WD_TRY(fill(&cluster, &size, planner, wd_placed_window(&plan->placement, plan->window),
-                plan->micro_batch, err));
+    const wd_sweep_setting sweep = {&plan->placement, &size, &cluster, load};
+    const int64_t window = wd_placed_window(&plan->placement, plan->window);
+    WD_TRY(fill(&cluster, &size, planner, window, plan->micro_batch, err));
     cluster.uncached = wd_planner_is_uncached(plan);
+    return wd_timeline_play(out, &sweep, fn, context, err);
+}
+
+wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
+                          void *context, wd_err *err)
+{
     wd_timeline played;
-    return wd_timeline_play(&played, &plan->placement, &size, &cluster, &plan->load, fn, context,
-                            err);
+    return play(&played, planner, plan, &plan->load, fn, context, err);
 }
 
 wd_status wd_planner_sweep_seconds(double *out, wd_planner *planner, const wd_strategy_plan *plan,
                                    int expert, int64_t states, wd_err *err)
 {
-    wd_cluster cluster;
-    wd_teacher_size size;
     wd_timeline played;
     const int64_t window = wd_placed_window(&plan->placement, plan->window);
     WD_REQUIRE(states > 0 && states <= window, "a sweep of %" PRId64 " states has %" PRId64, window,
                states);
-    WD_TRY(fill(&cluster, &size, planner, window, plan->micro_batch, err));
-    cluster.uncached = wd_planner_is_uncached(plan);
     const wd_sweep_load load = wd_planner_load_alone(plan, &planner->input, expert, states);
-    WD_TRY(wd_timeline_play(&played, &plan->placement, &size, &cluster, &load, NULL, NULL, err));
+    WD_TRY(play(&played, planner, plan, &load, NULL, NULL, err));
     *out = played.sweep_seconds;
     return WD_OK;
 }

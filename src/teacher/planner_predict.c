@@ -186,8 +186,8 @@ void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_pla
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (!(kind[k].sweeps > 0)) continue;
         const wd_sweep_load load = load_of(&kind[k], plan, in, &student);
-        wd_traffic_sweeps(out, &plan->placement, size, cluster, &load,
-                          in->step_targets * kind[k].sweeps);
+        const wd_sweep_setting sweep = {&plan->placement, size, cluster, &load};
+        wd_traffic_sweeps(out, &sweep, in->step_targets * kind[k].sweeps);
     }
     wd_traffic_student(out, &plan->placement, cluster, &beside);
 }
@@ -223,8 +223,9 @@ static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_plan
         if (!(kind[k].sweeps > 0)) continue;
         const double sweeps = in->step_targets * kind[k].sweeps;
         const wd_sweep_load load = load_of(&kind[k], plan, in, student);
+        const wd_sweep_setting sweep = {&plan->placement, size, cluster, &load};
         wd_timeline t;
-        WD_TRY(wd_timeline_play(&t, &plan->placement, size, cluster, &load, NULL, NULL, err));
+        WD_TRY(wd_timeline_play(&t, &sweep, NULL, NULL, err));
         const double seconds = t.sweep_seconds * sweeps;
         step.seconds += seconds;
         step.busiest += t.busy * seconds;

@@ -3,12 +3,10 @@
 #include "core/memory.h"
 #include "teacher/residency_kinds.h"
 
-enum { HOMES = WD_HOME_DISK + 1 };
-
 typedef struct placed {
     wd_residency base;
     wd_placement placement;
-    wd_residency *part[WD_PLACED_DEVICES_MAX][HOMES]; /* NULL: no stage is there */
+    wd_residency *part[WD_PLACED_DEVICES_MAX][WD_HOMES]; /* NULL: no stage is there */
 } placed;
 
 static wd_residency *part_of(wd_residency *self, int expert, int stage)
@@ -22,7 +20,7 @@ static void placed_begin(wd_residency *self, wd_sweep_experts sweep, unsigned ne
 {
     placed *p = (placed *)self;
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
-        for (int h = 0; h < HOMES; h++)
+        for (int h = 0; h < WD_HOMES; h++)
             if (p->part[d][h]) wd_residency_begin(p->part[d][h], sweep, next);
 }
 
@@ -46,7 +44,7 @@ static void placed_close(wd_residency *self)
 {
     placed *p = (placed *)self;
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
-        for (int h = 0; h < HOMES; h++) wd_residency_close(p->part[d][h]);
+        for (int h = 0; h < WD_HOMES; h++) wd_residency_close(p->part[d][h]);
     wd_free(p);
 }
 
@@ -101,7 +99,7 @@ wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeli
                              .stages = placement->stages};
     p->placement = *placement;
     for (int d = 0; d < devices; d++)
-        for (int h = 0; h < HOMES; h++) {
+        for (int h = 0; h < WD_HOMES; h++) {
             const wd_residency_part part = {.placement = placement,
                                             .home = (wd_home)h,
                                             .device = first + d,

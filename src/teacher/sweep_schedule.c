@@ -52,11 +52,11 @@ wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first
 typedef struct maker {
     const wd_placement *placement;
     const wd_sweep_work *work;
-    const wd_sweep_part *part;     /* [devices]; NULL: all places are 0 */
-    int *turn;                     /* [devices]: the place that is taken next */
+    const wd_sweep_part *part;        /* [devices]; NULL: all places are 0 */
+    int *turn;                        /* [devices]: the place that is taken next */
     int base[WD_CLUSTER_DEVICES_MAX]; /* the place of an expert's micro-batch 0; those of the others
                                        * follow it */
-    int coming[2 * EXPERTS_MAX];   /* experts of this sweep, then of the next one */
+    int coming[2 * EXPERTS_MAX];      /* experts of this sweep, then of the next one */
     int comings;
     wd_sweep_entry_fn *fn;
     void *context;
@@ -229,13 +229,22 @@ static bool comes_unasked(const wd_cluster *cluster, int from, int to)
     return !wd_cluster_at(cluster, from)->reads_host || wd_cluster_at(cluster, to)->reads_host;
 }
 
+static void acquire(const counter *c, wd_sweep_part *part, const wd_sweep_entry *e)
+{
+    const wd_stage_kind kind = wd_stage_kind_of(e->stage, c->placement->stages);
+    const wd_home home = c->placement->place[e->expert][e->stage].home;
+    int *slots = &part->slots[home][kind];
+    part->kind[kind] = true;
+    if (home != WD_HOME_DEVICE) *slots = wd_placed_slots(kind, c->placement->slots, *slots + 1);
+}
+
 static void count(void *context, const wd_sweep_entry *entry)
 {
     counter *c = context;
     wd_sweep_part *part = &c->part[entry->device];
     switch (entry->kind) {
     case WD_ENTRY_ACQUIRE:
-        part->kind[wd_stage_kind_of(entry->stage, c->placement->stages)] = true;
+        acquire(c, part, entry);
         break;
     case WD_ENTRY_ENTER:
         arrive(c, entry->device);

@@ -52,9 +52,11 @@ wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first
 /* ---- a device's part of a schedule ---- */
 
 typedef struct wd_sweep_part {
-    bool kind[WD_STAGE_KINDS]; /* whether the device computes stages of the kind */
-    int places;                /* of micro-batches: as many as are on the device at once, or more */
-    bool sends, receives;      /* whether micro-batches go to other ranks and come from them */
+    bool kind[WD_STAGE_KINDS];           /* whether the device computes stages of the kind */
+    int slots[WD_HOMES][WD_STAGE_KINDS]; /* streamed stages of the kind that are there at once;
+                                          * those of each home have slots of their own */
+    int places;           /* of micro-batches: as many as are on the device at once, or more */
+    bool sends, receives; /* whether micro-batches go to other ranks and come from them */
 } wd_sweep_part;
 
 /* The parts of all devices, [devices] of the job, or of one rank where each has a teacher, under

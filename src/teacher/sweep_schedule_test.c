@@ -165,7 +165,7 @@ static int between(int low, int high)
     return low + (int)(u * (double)(high - low + 1)) % (high - low + 1);
 }
 
-enum { DEVICES = 3, HOMES = WD_HOME_DISK + 1, PLACES_MAX = BATCHES_MAX + WD_PIPELINE_PLACES };
+enum { DEVICES = 3, PLACES_MAX = BATCHES_MAX + WD_PIPELINE_PLACES };
 
 static wd_placement random_placement(void)
 {
@@ -179,7 +179,7 @@ static wd_placement random_placement(void)
             const bool stays = i && between(0, 1);
             p.place[e][i] =
                 stays ? p.place[e][i - 1]
-                      : (wd_place){(wd_home)between(0, HOMES - 1), between(0, DEVICES - 1)};
+                      : (wd_place){(wd_home)between(0, WD_HOMES - 1), between(0, DEVICES - 1)};
         }
     return p;
 }

@@ -11,9 +11,7 @@
 
 enum {
     BEFORE = 3, /* sweeps, and steps, that are played until one is as all that follow */
-    TRIED = 16, /* numbers of sweeps of which one may be whole steps */
-    HOMES = 3,
-    HOST = -1 /* its memory */
+    TRIED = 16  /* numbers of sweeps of which one may be whole steps */
 };
 
 /* Numbers that differ by less are the same, sums of fractions. */
@@ -27,8 +25,8 @@ typedef struct lane {
 /* What a device has. */
 typedef struct part {
     lane compute, link, network;
-    double slot[HOMES][WD_STAGE_KINDS][WD_PLACED_SLOTS_MAX]; /* when each is free again */
-    int slots[HOMES][WD_STAGE_KINDS], slot_next[HOMES][WD_STAGE_KINDS];
+    double slot[WD_HOMES][WD_STAGE_KINDS][WD_PLACED_SLOTS_MAX]; /* when each is free again */
+    int slot_next[WD_HOMES][WD_STAGE_KINDS];
     double staging[WD_PLACED_STAGINGS]; /* too */
     int staging_next;
     double *place; /* when each place of a micro-batch is free again */
@@ -37,16 +35,13 @@ typedef struct part {
 /* The student's steps. */
 typedef struct student {
     int64_t begun;
-    double ready;    /* when targets of the next one are there, as far as they are made */
-    double begin[2]; /* of the last one, of the one before it */
+    double ready;     /* when targets of the next one are there, as far as they are made */
+    double begin[2];  /* of the last one, of the one before it */
     double exchanged; /* when ranks have told one another what comes of the last one */
 } student;
 
 typedef struct player {
-    const wd_placement *placement;
-    const wd_teacher_size *size;
-    const wd_cluster *cluster;
-    const wd_sweep_load *load;
+    wd_sweep_setting in;
     wd_timeline_fn *fn;
     void *context;
     int parts;
@@ -66,7 +61,7 @@ typedef struct player {
     wd_timeline *out;
     double ready[WD_PLACED_EXPERTS_MAX][WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go
                                                                      on; of `sweeps_apart` sweeps */
-    part part[];                           /* [parts] */
+    part part[];                                                  /* [parts] */
 } player;
 
 static double later(double a, double b)
@@ -76,7 +71,7 @@ static double later(double a, double b)
 
 static double *ready_at(player *p, int expert, int batch)
 {
-    return &p->ready[expert][p->sweep % p->sweeps_apart * p->load->batches[expert] + batch];
+    return &p->ready[expert][p->sweep % p->sweeps_apart * p->in.load->batches[expert] + batch];
 }
 
 static double *ready_of(player *p, const wd_sweep_entry *e)
@@ -111,196 +106,160 @@ static double work(player *p, lane *on, double from, double seconds, wd_timeline
     return event.end;
 }
 
-static double read_bytes(player *p, int expert, int stage, double bytes, double from)
+/* A rate that is not known is that of a link that takes no time. */
+static double known_rate(double rate)
 {
-    const wd_timeline_event read = {WD_LANE_DISK, -1, 0, expert, stage, -1, 0, 0};
-    return work(p, &p->disk, from, bytes / p->cluster->disk_bytes_per_s, read);
+    return rate > 0 ? rate : INFINITY;
 }
 
-static double read_file(player *p, int expert, int stage, double from)
+/* A processor, whose memory is host memory, has no link. */
+static double link_rate(const player *p, int device)
 {
-    return read_bytes(p, expert, stage, (double)p->size->stage[expert][stage].file, from);
+    if (device == WD_LINK_HOST || wd_cluster_at(p->in.cluster, device)->reads_host) return INFINITY;
+    return wd_cluster_at(p->in.cluster, device)->link_bytes_per_s;
 }
 
-/* What is mapped is read when it is touched, and not before. */
-static double fault_in(player *p, int expert, int stage, double from)
+/* How long a move takes if nothing else is under way. A copy between two devices goes at the rate
+ * of the slower link. Where each rank has a teacher, all ranks of a host gather velocities at the
+ * same time. */
+static double seconds_of(const player *p, const wd_move *move)
 {
-    const size_t mapped = wd_stage_mapped(&p->size->stage[expert][stage]);
-    if (!p->cluster->uncached || !mapped) return from;
-    return read_bytes(p, expert, stage, (double)mapped, from);
+    const wd_cluster *cluster = p->in.cluster;
+    const bool all_send = move->gathers && p->in.placement->each;
+    const double bytes = (all_send ? wd_cluster_host_ranks(cluster) : 1) * move->bytes;
+    switch (move->kind) {
+    case WD_LINK_READ:
+        return bytes / cluster->disk_bytes_per_s;
+    case WD_LINK_NEAR:
+        return bytes / known_rate(cluster->memory_bytes_per_s);
+    case WD_LINK_FAR:
+        return bytes / known_rate(cluster->network_bytes_per_s);
+    default:
+        return bytes / fmin(link_rate(p, move->from), link_rate(p, move->to));
+    }
 }
 
-static double copy_over(player *p, int expert, int stage, double from)
+/* ---- weights ---- */
+
+/* The next slot for a stage that is streamed to its device; NULL: the stage stays there. */
+static double *next_slot(player *p, const wd_sweep_entry *e)
 {
-    const wd_place *place = &p->placement->place[expert][stage];
-    const wd_stage_size *size = &p->size->stage[expert][stage];
-    const int device = place->device;
-    const double bytes = (double)wd_stage_sent(size, place->home);
-    const wd_timeline_event copy = {WD_LANE_LINK, device, 0, expert, stage, -1, 0, 0};
-    return work(p, &p->part[device].link, from,
-                bytes / wd_cluster_at(p->cluster, device)->link_bytes_per_s, copy);
+    const wd_home home = p->in.placement->place[e->expert][e->stage].home;
+    const wd_stage_kind kind = wd_stage_kind_of(e->stage, p->in.placement->stages);
+    const int slots = p->schedule.part[e->device].slots[home][kind];
+    part *on = &p->part[e->device];
+    if (home == WD_HOME_DEVICE) return NULL;
+    return &on->slot[home][kind][on->slot_next[home][kind]++ % slots];
 }
 
-/* When a streamed stage's weights are in a slot of its device; *slot: which. A processor's is read
- * into; what is for another device is read into a staging, while the slot is still in use. */
-static double bring(player *p, int expert, int stage, double **slot)
+/* The weights of a stage come as soon as there is room for them: a slot, and where they are read
+ * for a device that does not read host memory, a staging, while the slot may still be in use.
+ * Mapped weights are read when the processor comes to them. */
+static void acquire(player *p, const wd_sweep_entry *e)
 {
-    const wd_place *place = &p->placement->place[expert][stage];
-    const int d = place->device;
-    const wd_stage_kind kind = wd_stage_kind_of(stage, p->placement->stages);
-    const bool from_disk = place->home == WD_HOME_DISK;
-    part *on = &p->part[d];
-    const int next = on->slot_next[place->home][kind]++ % on->slots[place->home][kind];
-    *slot = &on->slot[place->home][kind][next];
-    if (wd_cluster_at(p->cluster, d)->reads_host)
-        return from_disk ? read_file(p, expert, stage, **slot) : **slot;
-    if (!from_disk) return copy_over(p, expert, stage, **slot);
-    double *staging = &on->staging[on->staging_next++ % WD_PLACED_STAGINGS];
-    const double there = read_file(p, expert, stage, *staging);
-    return *staging = copy_over(p, expert, stage, later(there, **slot));
+    wd_move move[WD_MOVES_MAX];
+    const int moves = wd_sweep_moves(move, &p->in, e, 0, 0);
+    part *on = &p->part[e->device];
+    double *slot = next_slot(p, e), *staging = NULL;
+    double ready = slot ? *slot : moves ? on->compute.free : 0;
+    if (moves == 2) ready = *(staging = &on->staging[on->staging_next++ % WD_PLACED_STAGINGS]);
+    for (int i = 0; i < moves; i++) {
+        const bool reads = move[i].kind == WD_LINK_READ;
+        const wd_timeline_event event = {.lane = reads ? WD_LANE_DISK : WD_LANE_LINK,
+                                         .device = reads ? -1 : e->device,
+                                         .expert = e->expert,
+                                         .stage = e->stage,
+                                         .batch = -1};
+        if (!reads) ready = later(ready, *slot);
+        ready = work(p, reads ? &p->disk : &on->link, ready, seconds_of(p, &move[i]), event);
+    }
+    if (staging) *staging = ready;
+    p->weights[e->stage] = ready;
+    p->slot[e->stage] = slot;
 }
+
+/* ---- micro-batches ---- */
 
 static void compute(player *p, const wd_sweep_entry *e)
 {
     const int d = e->device;
     const wd_timeline_event event = {WD_LANE_COMPUTE, d, 0, e->expert, e->stage, e->batch, 0, 0};
     double *ready = ready_of(p, e);
-    const double flops = p->size->flops[e->stage] * p->load->batch_targets[e->expert];
+    const double flops = p->in.size->flops[e->stage] * p->in.load->batch_targets[e->expert];
     *ready = work(p, &p->part[d].compute, later(*ready, p->weights[e->stage]),
-                  flops / wd_cluster_at(p->cluster, d)->flops_per_s, event);
+                  flops / wd_cluster_at(p->in.cluster, d)->flops_per_s, event);
 }
 
-static bool has_link(const player *p, int device)
-{
-    return device != HOST && !wd_cluster_at(p->cluster, device)->reads_host;
-}
-
-static double link_rate(const player *p, int device)
-{
-    return has_link(p, device) ? wd_cluster_at(p->cluster, device)->link_bytes_per_s : INFINITY;
-}
-
-/* Of the slower of two devices; what is in host memory has none. */
-static double rate_between(const player *p, int a, int b)
-{
-    return fmin(link_rate(p, a), link_rate(p, b));
-}
-
-static double known_rate(double rate)
-{
-    return rate > 0 ? rate : INFINITY;
-}
-
-/* From rank to rank. */
-static double network_rate(const player *p, int a, int b)
-{
-    const bool near = wd_cluster_host(p->cluster, a) == wd_cluster_host(p->cluster, b);
-    return known_rate(near ? p->cluster->memory_bytes_per_s : p->cluster->network_bytes_per_s);
-}
-
-/* Bytes of a micro-batch that go to the stage of an entry. */
-static double activations_of(const player *p, const wd_sweep_entry *e)
-{
-    const double states = p->load->batch_targets[e->expert];
-    return e->stage == p->placement->stages - 1
-               ? p->load->hop_head_bytes * states
-               : p->load->hop_bytes * states + p->load->hop_batch_bytes;
-}
-
-/* Work of a micro-batch on a link, or on the way to another rank. */
 static double carry(player *p, lane *on, wd_lane_kind kind, int device, const wd_sweep_entry *e,
-                    double from, double seconds)
+                    double seconds)
 {
     const wd_timeline_event event = {kind, device, 0, e->expert, -1, e->batch, 0, 0};
-    return work(p, on, from, seconds, event);
+    return work(p, on, *ready_of(p, e), seconds, event);
 }
 
-/* The device that a micro-batch leaves sends it when its place on the other one is free, and does
- * nothing else meanwhile. */
-static void copy(player *p, const wd_sweep_entry *e)
+/* A copy of states or velocities is small, and shares links with whatever is under way there, so
+ * that nothing waits for it. */
+static double share_links(player *p, const wd_sweep_entry *e, const wd_move *move, double seconds)
 {
-    part *from = &p->part[e->device], *to = &p->part[e->to];
-    double *ready = ready_of(p, e);
-    const double free = later(from->compute.free, to->place[e->to_place]);
-    *ready = carry(p, &to->link, WD_LANE_LINK, e->to, e, later(*ready, free),
-                   activations_of(p, e) / rate_between(p, e->device, e->to));
-    from->compute.free = from->place[e->place] = *ready;
+    if (is_last(p) && move->from != WD_LINK_HOST) p->part[move->from].link.busy += seconds;
+    if (is_last(p) && move->to != WD_LINK_HOST) p->part[move->to].link.busy += seconds;
+    return *ready_of(p, e) + seconds;
 }
 
-/* To host memory, for which the device waits, and from rank to rank, for which it does not. */
-static void send(player *p, const wd_sweep_entry *e)
+/* The device does nothing else while it copies what a micro-batch needs. It does not wait for
+ * messages between ranks, and a micro-batch goes on while its velocities are gathered. */
+static void play_move(player *p, const wd_sweep_entry *e, const wd_move *move)
 {
-    part *from = &p->part[e->device];
-    double *ready = ready_of(p, e);
-    const double bytes = activations_of(p, e);
-    *ready = carry(p, &from->link, WD_LANE_LINK, e->device, e, later(*ready, from->compute.free),
-                   bytes / link_rate(p, e->device));
-    from->compute.free = from->place[e->place] = *ready;
-    *ready = carry(p, &from->network, WD_LANE_NETWORK, e->device, e, *ready,
-                   bytes / network_rate(p, e->device, e->to));
+    part *on = &p->part[e->device];
+    const double seconds = seconds_of(p, move);
+    const bool is_message = move->kind == WD_LINK_NEAR || move->kind == WD_LINK_FAR;
+    const int device = move->to == WD_LINK_HOST ? move->from : move->to;
+    double end;
+    if (move->gathers && !is_message) return;
+    if (is_message)
+        end = carry(p, &on->network, WD_LANE_NETWORK, e->device, e, seconds);
+    else if (e->kind == WD_ENTRY_ENTER || e->kind == WD_ENTRY_LEAVE)
+        on->compute.free = end = share_links(p, e, move, seconds);
+    else
+        on->compute.free = end = carry(p, &p->part[device].link, WD_LANE_LINK, device, e, seconds);
+    if (!move->gathers) *ready_of(p, e) = end;
 }
 
-static void receive(player *p, const wd_sweep_entry *e)
+/* Notes when a micro-batch has come to the embedding: the launch of a sweep is so many ahead. */
+static void note_upload(player *p, const wd_sweep_entry *e)
 {
-    double *ready = ready_of(p, e);
-    *ready = carry(p, &p->part[e->device].link, WD_LANE_LINK, e->device, e, *ready,
-                   activations_of(p, e) / link_rate(p, e->device));
-}
-
-/* A device brings or sends something small of a micro-batch's, and does nothing else meanwhile. It
- * shares links with what is under way there, so that none waits for it. */
-static void bring_states(player *p, const wd_sweep_entry *e, int other, double state_bytes)
-{
-    const int device = e->device;
-    double *ready = ready_of(p, e);
-    const double bytes = state_bytes * p->load->batch_targets[e->expert];
-    const double seconds = bytes / rate_between(p, device, other);
-    if (device == other || !(seconds > 0)) return;
-    *ready = p->part[device].compute.free = later(*ready, p->part[device].compute.free) + seconds;
-    if (!is_last(p)) return;
-    if (has_link(p, device)) p->part[device].link.busy += seconds;
-    if (other != HOST && has_link(p, other)) p->part[other].link.busy += seconds;
-}
-
-/* Where trajectories are, of the rank that has the device. */
-static int home_of(const player *p, int device)
-{
-    return wd_placed_rank(p->placement, device) * p->placement->devices + p->load->home;
-}
-
-/* All ranks get a micro-batch's velocities, while it goes on with them. Where each rank has a
- * teacher, those of a host send theirs at the same time. */
-static void tell(player *p, const wd_sweep_entry *e)
-{
-    const int ranks = wd_cluster_ranks(p->cluster), near = wd_cluster_host_ranks(p->cluster);
-    const double bytes = p->load->latent_bytes * p->load->batch_targets[e->expert];
-    const double senders = p->placement->each ? near : 1;
-    if (ranks == 1) return;
-    const double seconds = senders * bytes *
-                           ((near - 1) / known_rate(p->cluster->memory_bytes_per_s) +
-                            (ranks - near) / known_rate(p->cluster->network_bytes_per_s));
-    carry(p, &p->part[e->device].network, WD_LANE_NETWORK, e->device, e, *ready_of(p, e), seconds);
-}
-
-static void enter(player *p, const wd_sweep_entry *e)
-{
-    double *ready = ready_of(p, e);
-    *ready = later(*ready, p->from);
-    bring_states(p, e, home_of(p, e->device), p->load->latent_bytes);
-    bring_states(p, e, HOST, p->load->text_bytes);
-    const int places = wd_cluster_at(p->cluster, e->device)->reads_host ? 1 : WD_SWEEP_UPLOADS;
+    const int places = wd_cluster_at(p->in.cluster, e->device)->reads_host ? 1 : WD_SWEEP_UPLOADS;
     const int64_t now = p->entered++ + WD_SWEEP_UPLOADS;
     p->launched = p->uploaded[(now - places) % WD_SWEEP_UPLOADS];
-    p->uploaded[now % WD_SWEEP_UPLOADS] = later(*ready, p->part[e->device].compute.free);
-    compute(p, e);
+    p->uploaded[now % WD_SWEEP_UPLOADS] = later(*ready_of(p, e), p->part[e->device].compute.free);
 }
 
-static void leave(player *p, const wd_sweep_entry *e)
+/* An entry of a micro-batch begins when the micro-batch is ready and its device is free. A device
+ * that copies to another one waits for a place there. */
+static void play_batch(player *p, const wd_sweep_entry *e)
 {
-    compute(p, e);
-    bring_states(p, e, home_of(p, e->device), p->load->latent_bytes);
-    p->part[e->device].place[e->place] = *ready_of(p, e);
-    tell(p, e);
+    wd_move move[WD_MOVES_MAX];
+    const int moves = wd_sweep_moves(move, &p->in, e, 1, p->in.load->batch_targets[e->expert]);
+    part *on = &p->part[e->device];
+    double *ready = ready_of(p, e);
+    *ready = later(*ready, on->compute.free);
+    if (e->kind == WD_ENTRY_ENTER) *ready = later(*ready, p->from);
+    if (e->kind == WD_ENTRY_COPY)
+        *ready = on->compute.free = later(*ready, p->part[e->to].place[e->to_place]);
+    if (e->kind == WD_ENTRY_RUN || e->kind == WD_ENTRY_LEAVE) compute(p, e);
+    for (int i = 0; i < moves; i++) play_move(p, e, &move[i]);
+    if (e->kind == WD_ENTRY_ENTER) note_upload(p, e);
+    if (e->kind == WD_ENTRY_ENTER) compute(p, e);
+    if (e->kind == WD_ENTRY_COPY || e->kind == WD_ENTRY_SEND || e->kind == WD_ENTRY_LEAVE)
+        on->place[e->place] = on->compute.free;
+}
+
+static void play_entry(player *p, const wd_sweep_entry *e)
+{
+    double *slot = p->slot[e->stage];
+    if (e->kind == WD_ENTRY_ACQUIRE) acquire(p, e);
+    if (e->kind == WD_ENTRY_RELEASE && slot) *slot = p->part[e->device].compute.free;
+    if (e->batch >= 0) play_batch(p, e);
 }
 
 /* ---- the student ---- */
@@ -309,11 +268,11 @@ static void leave(player *p, const wd_sweep_entry *e)
  * spread over a window, while those of the first are computed first. */
 static double arrival_of(player *p, double targets)
 {
-    const wd_sweep_load *load = p->load;
+    const wd_sweep_load *load = p->in.load;
     double all = 0, there = 0;
-    for (int e = 0; e < p->placement->experts; e++)
+    for (int e = 0; e < p->in.placement->experts; e++)
         all += load->batches[e] * load->batch_targets[e];
-    for (int e = 0; e < p->placement->experts; e++) {
+    for (int e = 0; e < p->in.placement->experts; e++) {
         if (!load->batches[e]) continue;
         const double portion = load->batches[e] * load->batch_targets[e] / all;
         const double states = ceil((targets + 0.5) * portion - 0.5 - WHOLE);
@@ -333,7 +292,7 @@ static void occupy(lane *on, double from, double seconds)
 
 static bool is_home(const player *p, int device)
 {
-    return device % p->cluster->devices == p->load->home;
+    return device % p->in.cluster->devices == p->in.load->home;
 }
 
 /* When the last step is over, as far as is known: sweeps beside it make it longer. */
@@ -350,7 +309,7 @@ static double step_end(const player *p)
 
 static void begin_step(player *p)
 {
-    const wd_student_load *load = &p->load->student;
+    const wd_student_load *load = &p->in.load->student;
     student *s = &p->student;
     const double begin = later(step_end(p), s->ready), then = begin + load->after_seconds;
     for (int d = 0; d < p->parts; d++) {
@@ -368,7 +327,7 @@ static void begin_step(player *p)
 /* Begins those steps that have all their targets with this sweep's. They are launched after it. */
 static void play_steps(player *p)
 {
-    const double step = p->load->student.targets, window = p->load->window;
+    const double step = p->in.load->student.targets, window = p->in.load->window;
     const double first = p->sweep * window, end = first + window;
     student *s = &p->student;
     while (step > 0) {
@@ -382,57 +341,14 @@ static void play_steps(player *p)
 /* When states of the next sweep may begin: the step that needs its first target is the next one. */
 static double release_of(const player *p)
 {
-    const double ahead = p->load->student.ahead, *begin = p->student.begin;
-    if (!(p->load->student.targets > 0)) return 0;
+    const double ahead = p->in.load->student.ahead, *begin = p->student.begin;
+    if (!(p->in.load->student.targets > 0)) return 0;
     assert(ahead >= 0 && ahead <= 2);
     return ahead > 1 ? begin[1] + (2 - ahead) * (begin[0] - begin[1])
                      : begin[0] + (1 - ahead) * (step_end(p) - begin[0]);
 }
 
 /* ---- the sweep ---- */
-
-/* When a stage's weights may be used; *slot: that they are in, or NULL. */
-static double acquire(player *p, int expert, int stage, double **slot)
-{
-    const wd_place *place = &p->placement->place[expert][stage];
-    *slot = NULL;
-    if (place->home != WD_HOME_DEVICE) return bring(p, expert, stage, slot);
-    if (!wd_cluster_at(p->cluster, place->device)->reads_host) return 0;
-    return fault_in(p, expert, stage, p->part[place->device].compute.free);
-}
-
-static void play_entry(player *p, const wd_sweep_entry *e)
-{
-    const int s = e->stage;
-    switch (e->kind) {
-    case WD_ENTRY_FETCH: /* weights come as soon as there is a slot for them */
-        break;
-    case WD_ENTRY_ACQUIRE:
-        p->weights[s] = acquire(p, e->expert, s, &p->slot[s]);
-        break;
-    case WD_ENTRY_RELEASE:
-        if (p->slot[s]) *p->slot[s] = p->part[e->device].compute.free;
-        break;
-    case WD_ENTRY_ENTER:
-        enter(p, e);
-        break;
-    case WD_ENTRY_RUN:
-        compute(p, e);
-        break;
-    case WD_ENTRY_LEAVE:
-        leave(p, e);
-        break;
-    case WD_ENTRY_COPY:
-        copy(p, e);
-        break;
-    case WD_ENTRY_SEND:
-        send(p, e);
-        break;
-    case WD_ENTRY_RECEIVE:
-        receive(p, e);
-        break;
-    }
-}
 
 static void find_limit(const player *p, double seconds)
 {
@@ -459,9 +375,9 @@ static void sum_up(const player *p)
 {
     wd_timeline *out = p->out;
     for (int d = 0; d < p->parts; d++) out->compute_seconds[d] = p->part[d].compute.busy;
-    for (int first = 0; first < p->parts; first += p->cluster->devices) {
+    for (int first = 0; first < p->parts; first += p->in.cluster->devices) {
         double seconds = 0;
-        for (int d = first; d < first + p->cluster->devices; d++)
+        for (int d = first; d < first + p->in.cluster->devices; d++)
             seconds += p->part[d].network.busy;
         out->network_seconds = fmax(out->network_seconds, seconds);
     }
@@ -473,8 +389,8 @@ static double play_sweep(player *p)
     double end = 0;
     wd_sweep_schedule_make(&p->schedule, &p->work);
     for (int i = 0; i < p->schedule.count; i++) play_entry(p, &p->schedule.entry[i]);
-    for (int e = 0; e < p->placement->experts; e++)
-        for (int b = 0; b < p->load->batches[e]; b++) end = later(end, *ready_at(p, e, b));
+    for (int e = 0; e < p->in.placement->experts; e++)
+        for (int b = 0; b < p->in.load->batches[e]; b++) end = later(end, *ready_at(p, e, b));
     return end;
 }
 
@@ -517,20 +433,8 @@ typedef struct mark {
 static mark mark_of(const player *p, double end)
 {
     const student *s = &p->student;
-    const double sweeps = (double)s->begun * p->load->student.targets / p->load->window;
+    const double sweeps = (double)s->begun * p->in.load->student.targets / p->in.load->window;
     return s->begun ? (mark){sweeps, s->begin[0]} : (mark){p->sweep + 1, end};
-}
-
-static void count_slots(player *p)
-{
-    const wd_placement *to = p->placement;
-    for (int e = 0; e < to->experts; e++)
-        for (int s = 0; s < to->stages; s++) {
-            const wd_place *place = &to->place[e][s];
-            const wd_stage_kind kind = wd_stage_kind_of(s, to->stages);
-            int *slots = &p->part[place->device].slots[place->home][kind];
-            *slots = wd_placed_slots(kind, to->slots, *slots + 1);
-        }
 }
 
 static void close_player(player *p)
@@ -553,29 +457,26 @@ static wd_status open_places(player *p, wd_err *err)
     return WD_OK;
 }
 
-/* The player of a placement's sweeps. It is too large for a stack. */
-static wd_status open_player(player **out, const wd_placement *placement, const wd_cluster *cluster,
-                             const wd_sweep_load *load, wd_err *err)
+/* Opens the player of a sweep, which is too large for a stack. */
+static wd_status open_player(player **out, const wd_sweep_setting *sweep, wd_err *err)
 {
     player *p;
-    const int parts = placement->each ? cluster->devices : wd_cluster_devices(cluster);
-    const size_t bytes = sizeof *p + (size_t)parts * sizeof *p->part;
+    const wd_cluster *cluster = sweep->cluster;
+    const int parts = sweep->placement->each ? cluster->devices : wd_cluster_devices(cluster);
     int batches = cluster->batches;
-    WD_TRY(wd_alloc((void **)&p, 1, bytes, "a timeline", err));
-    p->placement = placement;
-    p->cluster = cluster;
-    p->load = load;
+    WD_TRY(
+        wd_alloc((void **)&p, 1, sizeof *p + (size_t)parts * sizeof *p->part, "a timeline", err));
+    p->in = *sweep;
     p->parts = parts;
-    for (int e = 0; e < placement->experts; e++) {
-        WD_REQUIRE(load->batches[e] <= WD_TIMELINE_BATCHES_MAX,
-                   "%d micro-batches of an expert, and there is room for %d", load->batches[e],
+    for (int e = 0; e < sweep->placement->experts; e++) {
+        p->work.batches[e] = sweep->load->batches[e];
+        WD_REQUIRE(p->work.batches[e] <= WD_TIMELINE_BATCHES_MAX,
+                   "%d micro-batches of an expert, and there is room for %d", p->work.batches[e],
                    WD_TIMELINE_BATCHES_MAX);
-        p->work.batches[e] = load->batches[e];
-        if (load->batches[e] > batches) batches = load->batches[e];
+        if (p->work.batches[e] > batches) batches = p->work.batches[e];
     }
-    count_slots(p);
     wd_status status =
-        wd_sweep_schedule_open(&p->schedule, parts, placement, cluster, batches, err);
+        wd_sweep_schedule_open(&p->schedule, parts, sweep->placement, cluster, batches, err);
     if (status == WD_OK) status = open_places(p, err);
     if (status == WD_OK)
         *out = p;
@@ -584,22 +485,19 @@ static wd_status open_player(player **out, const wd_placement *placement, const 
     return status;
 }
 
-wd_status wd_timeline_play(wd_timeline *out, const wd_placement *placement,
-                           const wd_teacher_size *size, const wd_cluster *cluster,
-                           const wd_sweep_load *load, wd_timeline_fn *fn, void *context,
-                           wd_err *err)
+wd_status wd_timeline_play(wd_timeline *out, const wd_sweep_setting *sweep, wd_timeline_fn *fn,
+                           void *context, wd_err *err)
 {
     player *p;
     mark first = {0}, last = {0};
-    WD_TRY(open_player(&p, placement, cluster, load, err));
+    WD_TRY(open_player(&p, sweep, err));
     memset(out, 0, sizeof *out);
-    p->size = size;
     p->fn = fn;
     p->context = context;
     p->out = out;
-    p->sweeps_apart = find_sweeps_apart(load);
-    const int before = BEFORE * sweeps_of_one(load);
-    p->sweeps = before + whole_steps(load, p->sweeps_apart);
+    p->sweeps_apart = find_sweeps_apart(sweep->load);
+    const int before = BEFORE * sweeps_of_one(sweep->load);
+    p->sweeps = before + whole_steps(sweep->load, p->sweeps_apart);
     for (p->sweep = 0; p->sweep < p->sweeps; p->sweep++) {
         p->from = release_of(p);
         const double end = play_sweep(p);

@@ -38,7 +38,8 @@ static wd_timeline played(const wd_placement *p, const wd_teacher_size *size,
 {
     wd_err err;
     wd_timeline out;
-    wd_test_ok(wd_timeline_play(&out, p, size, cluster, load, fn, context, &err), &err);
+    const wd_sweep_setting sweep = {p, size, cluster, load};
+    wd_test_ok(wd_timeline_play(&out, &sweep, fn, context, &err), &err);
     return out;
 }
 

@@ -7,19 +7,7 @@
 #ifndef WD_TEACHER_TRAFFIC_H
 #define WD_TEACHER_TRAFFIC_H
 
-#include "teacher/timeline.h"
-
-typedef enum wd_link_kind {
-    WD_LINK_READ,   /* from the disk of host `from` to its memory */
-    WD_LINK_IN,     /* from host memory to device `to` */
-    WD_LINK_OUT,    /* from device `from` to host memory */
-    WD_LINK_ACROSS, /* from device `from` to device `to` of the same rank */
-    WD_LINK_NEAR,   /* from rank `from` to rank `to` of its host, or to all others there */
-    WD_LINK_FAR,    /* the same, of other hosts */
-    WD_LINKS
-} wd_link_kind;
-
-enum { WD_LINK_ALL = -1 }; /* the ranks that many a thing goes to */
+#include "teacher/sweep_load.h"
 
 typedef struct wd_link {
     wd_link_kind kind;
@@ -38,15 +26,14 @@ typedef struct wd_traffic {
 /* The most links that any placement has. */
 int wd_traffic_room(const wd_teacher_size *size, const wd_cluster *cluster);
 
-/* Adds what moves in `sweeps` sweeps of a rank, where each has a teacher, else of all. */
-void wd_traffic_sweeps(wd_traffic *traffic, const wd_placement *placement,
-                       const wd_teacher_size *size, const wd_cluster *cluster,
-                       const wd_sweep_load *load, double sweeps);
+/* Adds what moves in `sweeps` sweeps of a rank, where each has a teacher, else of all ranks
+ * together. The rates of the cluster do not matter. */
+void wd_traffic_sweeps(wd_traffic *traffic, const wd_sweep_setting *sweep, double sweeps);
 
 /* What moves for the student of one rank in a step, in bytes. */
 typedef struct wd_student_traffic {
-    int device;                        /* of every rank */
-    double in, out;                    /* of its device, gradients apart */
+    int device;     /* of every rank */
+    double in, out; /* of its device, gradients apart */
     double gradients_in, gradients_out;
     double gradients_near, gradients_far; /* sent to other ranks */
 } wd_student_traffic;

@@ -63,7 +63,7 @@ static wd_traffic sweep(wd_link link[LINKS], const wd_placement *p, const wd_clu
     wd_traffic t = {.link = link, .room = LINKS};
     const wd_teacher_size size = four(p->experts);
     assert_true(wd_traffic_room(&size, cluster) <= LINKS);
-    wd_traffic_sweeps(&t, p, &size, cluster, &LOAD, 2);
+    wd_traffic_sweeps(&t, &(wd_sweep_setting){p, &size, cluster, &LOAD}, 2);
     wd_traffic_sort(&t);
     return t;
 }
