@@ -93,17 +93,12 @@ static wd_status go_by_host(const char *why, const wd_comm *comm, const wd_train
     return WD_OK;
 }
 
-static void end_job(void *watch, const wd_err *fault)
-{
-    wd_watch_fail(watch, fault);
-}
-
 wd_status wd_rank_gpus_open(const wd_devices *devices, wd_comm *comm, wd_watch *watch,
                             const wd_train_options *options, wd_err *err)
 {
     char why[WD_RANK_PEERS_TEXT];
     if (is_off(options, comm)) return WD_OK;
-    WD_TRY(wd_rank_peers_open(comm, why, devices->device[0], watch ? end_job : NULL, watch, err));
+    WD_TRY(wd_rank_peers_open(comm, why, devices->device[0], watch, 0, err));
     if (!comm->peers) return go_by_host(why, comm, options, err);
     if (comm->rank == 0) wd_log(WD_LOG_INFO, "gradients go from GPU to GPU, by NCCL");
     return WD_OK;

@@ -187,6 +187,8 @@ enum { JOB = 2, MEMBERS = 2, FIRST_EXCHANGE = MEMBERS + 1 /* behind those of the
 /* What ends the job: NCCL says that a rank is gone; or that is all that happens. */
 typedef enum cause { NCCL_FAILS, RANK_IS_KILLED } cause;
 
+static const double connect_s = 0.5; /* the time in which NCCL must connect */
+
 typedef struct rank_member {
     pthread_t thread;
     wd_comm *comm;
@@ -220,27 +222,33 @@ static wd_status tell_addresses(void *comm, wd_watch_address *all, wd_err *err)
     return WD_OK;
 }
 
-static void be_rank(wd_comm *comm, void *context)
+/* Runs `work` in a thread for each of this rank's members, of which `killed` (-1: none) kills the
+ * process, until the watch ends it. */
+static _Noreturn void run_watched(wd_comm *comm, void *(*work)(void *member), int killed)
 {
-    const cause why = *(const cause *)context;
-    const bool first = comm->rank == 0;
     wd_comm *local[MEMBERS];
     rank_member member[MEMBERS];
     wd_watch *watch;
-    install(true, NULL);
-    wd_the_standin_nccl_faults.hung = FIRST_EXCHANGE;
-    wd_the_standin_nccl_faults.reports_hung = !first && why == NCCL_FAILS;
     const wd_watch_options options = {
         .rank = comm->rank, .ranks = comm->ranks, .one_machine = true};
     HARNESS_CHECK(wd_watch_open(&watch, &options, tell_addresses, comm, NULL) == WD_OK);
     HARNESS_CHECK(wd_comm_open_threads(local, MEMBERS, NULL) == WD_OK);
     for (int i = 0; i < MEMBERS; i++) {
-        member[i] = (rank_member){.comm = local[i], .watch = watch};
-        member[i].is_killed = !i && !first && why == RANK_IS_KILLED;
-        HARNESS_CHECK(!pthread_create(&member[i].thread, NULL, hang, &member[i]));
+        member[i] = (rank_member){.comm = local[i], .watch = watch, .is_killed = i == killed};
+        HARNESS_CHECK(!pthread_create(&member[i].thread, NULL, work, &member[i]));
     }
     for (int i = 0; i < MEMBERS; i++) pthread_join(member[i].thread, NULL);
     for (;;) pause();
+}
+
+static void be_rank(wd_comm *comm, void *context)
+{
+    const cause why = *(const cause *)context;
+    const bool first = comm->rank == 0;
+    install(true, NULL);
+    wd_the_standin_nccl_faults.hung = FIRST_EXCHANGE;
+    wd_the_standin_nccl_faults.reports_hung = !first && why == NCCL_FAILS;
+    run_watched(comm, hang, !first && why == RANK_IS_KILLED ? 0 : -1);
 }
 
 /* Ends within the 10 seconds that are promised once a rank has failed, and all as they should. */
@@ -265,6 +273,76 @@ static void a_job_ends_while_nccl_hangs(void **state)
     (void)state;
     check_end(RANK_IS_KILLED, WD_RANK_LOST);
     check_end(NCCL_FAILS, WD_DEVICE_FAULT);
+}
+
+/* Connects the members, which NCCL never does. */
+static void *connect_in_vain(void *context)
+{
+    rank_member *m = context;
+    wd_devices devices;
+    wd_err err = {0};
+    char why[WD_RANK_PEERS_TEXT];
+    HARNESS_CHECK(wd_devices_open(&devices, two[m->comm->rank], 1, NULL) == WD_OK);
+    HARNESS_CHECK(wd_rank_peers_open(m->comm, why, devices.device[0], m->watch, connect_s, &err) ==
+                  WD_DEVICE_FAULT);
+    HARNESS_CHECK(strstr(err.message, "NCCL") && strstr(err.message, "--nccl off"));
+    wd_watch_fail(m->watch, &err);
+}
+
+/* A job in which NCCL does not connect, in memory that its ranks share with the test. */
+typedef struct connecting_job {
+    wd_standin_nccl_hang hang;
+    wd_status expected; /* WD_RANK_LOST: the start-up deadline has ended it */
+    char report[1024];  /* its first line */
+} connecting_job;
+
+static void take_report(void *context, wd_log_level level, const char *line)
+{
+    connecting_job *j = context;
+    (void)level;
+    if (!j->report[0]) snprintf(j->report, sizeof j->report, "%s", line);
+}
+
+static void be_connecting_rank(wd_comm *comm, void *context)
+{
+    connecting_job *j = context;
+    install(true, NULL);
+    wd_log_to(take_report, j, WD_LOG_ERROR);
+    wd_the_standin_nccl_faults.hangs = j->hang;
+    run_watched(comm, connect_in_vain, -1);
+}
+
+static void check_connecting_job(const connecting_job *j, const forked_job *ranks)
+{
+    for (int r = 0; r < JOB; r++) {
+        int how;
+        assert_int_equal(waitpid(ranks->pid[r], &how, 0), ranks->pid[r]);
+        assert_true(WIFEXITED(how));
+        assert_int_equal(WEXITSTATUS(how), j->expected);
+    }
+    if (!strstr(j->report, "NCCL") || !strstr(j->report, "--nccl off"))
+        fail_msg("the job's report does not name NCCL: %s", j->report);
+}
+
+static void a_job_ends_when_nccl_does_not_connect(void **state)
+{
+    (void)state;
+    static const connecting_job cases[] = {
+        {.hang = WD_STANDIN_NCCL_HANGS_IN_GET_KEY, .expected = WD_RANK_LOST},
+        {.hang = WD_STANDIN_NCCL_HANGS_IN_OPEN, .expected = WD_RANK_LOST},
+        {.hang = WD_STANDIN_NCCL_NEVER_OPENS, .expected = WD_DEVICE_FAULT},
+        {.hang = WD_STANDIN_NCCL_NEVER_EXCHANGES, .expected = WD_DEVICE_FAULT}};
+    enum { CASES = sizeof cases / sizeof *cases };
+    const double begun = wd_clock_s();
+    forked_job ranks[CASES];
+    connecting_job *job =
+        mmap(NULL, sizeof cases, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(job != MAP_FAILED);
+    memcpy(job, cases, sizeof cases);
+    for (int i = 0; i < CASES; i++) forked_start(&ranks[i], JOB, be_connecting_rank, &job[i]);
+    for (int i = 0; i < CASES; i++) check_connecting_job(&job[i], &ranks[i]);
+    assert_true(wd_clock_s() - begun < 10);
+    munmap(job, sizeof cases);
 }
 
 static void plans_take_ranks_to_be_peers(void **state)
@@ -306,6 +384,7 @@ int main(void)
 #ifdef WD_STANDIN_GPUS
         cmocka_unit_test(a_job_ends_while_nccl_hangs), /* first: processes that fork have no
                                                         * threads */
+        cmocka_unit_test(a_job_ends_when_nccl_does_not_connect),
         cmocka_unit_test(gpus_of_ranks_are_peers),
         cmocka_unit_test(what_is_in_the_way_is_said),
         cmocka_unit_test(a_rank_without_gpu_is_in_the_way),

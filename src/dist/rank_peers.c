@@ -5,6 +5,12 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "dist/deadline.h"
+#include "dist/launch.h"
+
+/* The time from the limit of the library's own operations, which report in detail what failed, to
+ * the deadline of a call that does not return. */
+static const double deadline_later_s = 2;
 
 /* What a rank tells the others. */
 typedef struct notice {
@@ -78,17 +84,42 @@ static wd_status share_key(unsigned char *key, wd_comm *comm, wd_device *device,
     return status;
 }
 
+static void end_job(void *watch, const wd_err *fault)
+{
+    wd_watch_fail(watch, fault);
+}
+
+/* The library may hang in any of its calls, in rank 0's for the key, too. */
+static wd_status connect(wd_comm *comm, wd_device *device, wd_watch *watch, double limit_s,
+                         wd_err *err)
+{
+    wd_deadline *deadline;
+    wd_peers_options options = {.member = comm->rank,
+                                .members = comm->ranks,
+                                .open_s = limit_s,
+                                .on_fault = watch ? end_job : NULL,
+                                .context = watch};
+    WD_TRY(wd_deadline_start(&deadline, comm->rank, limit_s + deadline_later_s,
+                             "connecting the GPUs of all ranks by NCCL (NCCL_DEBUG=INFO in the "
+                             "environment makes it say more; --nccl off exchanges gradients by way "
+                             "of host memory)",
+                             err));
+    wd_deadline_report_by(deadline, watch);
+    wd_status status = share_key(options.key, comm, device, err);
+    if (status == WD_OK) status = wd_peers_open(&comm->peers, device, &options, err);
+    wd_deadline_stop(deadline);
+    return status;
+}
+
 wd_status wd_rank_peers_open(wd_comm *comm, char why[WD_RANK_PEERS_TEXT], wd_device *device,
-                             wd_peers_fault_fn *on_fault, void *context, wd_err *err)
+                             wd_watch *watch, double limit_s, wd_err *err)
 {
     bool can;
-    wd_peers_options options = {
-        .member = comm->rank, .members = comm->ranks, .on_fault = on_fault, .context = context};
     comm->peers = NULL;
     WD_TRY(can_be_peers(&can, why, comm, device, err));
     if (!can) return WD_OK;
-    WD_TRY(share_key(options.key, comm, device, err));
-    return wd_peers_open(&comm->peers, device, &options, err);
+    return connect(comm, device, watch,
+                   limit_s > 0 ? limit_s : wd_launch_limit_s(comm->ranks, true), err);
 }
 
 void wd_rank_peers_close(wd_comm *comm)

@@ -148,7 +148,7 @@ static inline void open_peers(const job *j, wd_comm *comm, wd_device *device)
 {
     char why[WD_RANK_PEERS_TEXT];
     if (!j->direct) return;
-    HARNESS_CHECK(wd_rank_peers_open(comm, why, device, NULL, NULL, NULL) == WD_OK);
+    HARNESS_CHECK(wd_rank_peers_open(comm, why, device, NULL, 0, NULL) == WD_OK);
     HARNESS_CHECK(comm->peers);
 }
 

@@ -83,7 +83,7 @@ static void *run_part(void *context)
     char why[WD_RANK_PEERS_TEXT];
     HARNESS_OK(wd_devices_open(&r.devices, p->devices, 1, err));
     if (p->direct)
-        HARNESS_OK(wd_rank_peers_open(o.comm, why, r.devices.device[0], NULL, NULL, err));
+        HARNESS_OK(wd_rank_peers_open(o.comm, why, r.devices.device[0], NULL, 0, err));
     HARNESS_CHECK(!comm->peers == !p->direct);
     const int64_t host_before = wd_memory_held();
     open_machine(&r, &o, &all);

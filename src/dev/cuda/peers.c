@@ -19,26 +19,9 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/thread.h"
-#include "dev/cuda/impl.h"
+#include "dev/cuda/peers_impl.h"
 
 static const double open_usual_s = 120, close_s = 10, look_s = 0.2;
-
-enum { CHECK_COUNT = 64 }; /* numbers that every two members exchange when they are opened */
-
-typedef struct cuda_peers {
-    wd_peers base;
-    const wd_cuda_nccl *nccl;
-    wd_nccl_comm comm;
-    wd_event *last;       /* the last exchange is done: the next may be on another queue */
-    pthread_mutex_t lock; /* of the communicator: NCCL's functions are not for several threads */
-    wd_peers_fault_fn *on_fault;
-    void *context;
-    bool looks; /* there is a thread that looks after it */
-    pthread_t thread;
-    pthread_mutex_t gate; /* of: */
-    pthread_cond_t changed;
-    bool closing;
-} cuda_peers;
 
 static bool is_bad(wd_nccl_result result)
 {
@@ -67,8 +50,7 @@ static void keep(const cuda_peers *p, wd_nccl_result result, const char *what)
 
 /* ---- what NCCL has been told is done ---- */
 
-/* Between two looks at something that takes microseconds, or, at the start, seconds. */
-static void pause_for(int64_t looks)
+void wd_cuda_peers_pause(int64_t looks)
 {
     const struct timespec soon = {0, looks < 100 ? 1000 : 200000};
     nanosleep(&soon, NULL);
@@ -83,7 +65,7 @@ static wd_nccl_result settle(const cuda_peers *p, double until)
         const wd_nccl_result asked = p->nccl->comm_get_async_error(p->comm, &state);
         if (is_bad(asked)) return asked;
         if (state != WD_NCCL_IN_PROGRESS || wd_clock_s() > until) return state;
-        pause_for(looks);
+        wd_cuda_peers_pause(looks);
     }
 }
 
@@ -105,8 +87,9 @@ static wd_nccl_result put_moves(const cuda_peers *p, wd_cu_stream stream, const 
     return is_bad(result) ? result : end;
 }
 
-/* What comes behind an exchange on the stream may be put there when NCCL has put it there, which is
- * waited for, as long as it takes. */
+/* What comes behind an exchange on the stream may be put there when NCCL has put it there. This
+ * function waits for that: while the peers are being opened until their time limit, since the first
+ * exchange connects them; later without limit. */
 static void cuda_exchange(wd_peers *peers, wd_queue *queue, const wd_peer_move *moves, int count)
 {
     cuda_peers *p = (cuda_peers *)peers;
@@ -114,9 +97,12 @@ static void cuda_exchange(wd_peers *peers, wd_queue *queue, const wd_peer_move *
     if (!wd_cuda_enter(wd_cuda_of(queue->device))) return;
     pthread_mutex_lock(&p->lock);
     wd_nccl_result result = put_moves(p, ((wd_cuda_queue *)queue)->stream, moves, count);
-    if (!is_bad(result)) result = settle(p, (double)INFINITY);
+    if (!is_bad(result)) result = settle(p, p->until);
     pthread_mutex_unlock(&p->lock);
-    if (is_bad(result)) keep(p, result, "an exchange");
+    if (result == WD_NCCL_IN_PROGRESS)
+        keep(p, result, "connecting all ranks took too long");
+    else if (result != WD_NCCL_SUCCESS)
+        keep(p, result, "an exchange");
     wd_event_record(p->last, queue);
 }
 
@@ -173,106 +159,6 @@ static void end_looking(cuda_peers *p)
     pthread_join(p->thread, NULL);
 }
 
-/* ---- the check at open ---- */
-
-/* Of what `from` tells `to`, number i. */
-static int32_t number_of(int from, int to, int i)
-{
-    return (int32_t)((from * 1009 + to) * 1013 + i);
-}
-
-/* `numbers` [2, members, CHECK_COUNT] host: what goes, then room for what comes; `block`: the same
- * on the device. Returns once the exchange is done, and is not waited for in vain. */
-static wd_status exchange_numbers(cuda_peers *p, wd_queue *queue, wd_event *done, int32_t *block,
-                                  int32_t *numbers, double until, wd_err *err)
-{
-    const int members = p->base.members, half = members * CHECK_COUNT;
-    const size_t bytes = CHECK_COUNT * sizeof *block;
-    wd_peer_move moves[2 * members];
-    int count = 0;
-    for (int m = 0; m < members; m++) {
-        if (m == p->base.member) continue;
-        for (int i = 0; i < CHECK_COUNT; i++)
-            numbers[m * CHECK_COUNT + i] = number_of(p->base.member, m, i);
-        moves[count++] = (wd_peer_move){.peer = m, .from = block + m * CHECK_COUNT, .bytes = bytes};
-        moves[count++] =
-            (wd_peer_move){.peer = m, .to = block + half + m * CHECK_COUNT, .bytes = bytes};
-    }
-    wd_queue_copy_and_wait(queue, block, numbers, (size_t)half * sizeof *block);
-    wd_peers_exchange(&p->base, queue, moves, count);
-    wd_event_record(done, queue);
-    for (int64_t looks = 0; !wd_event_is_done(done) && wd_clock_s() < until; looks++)
-        pause_for(looks);
-    WD_TRY(wd_cuda_fault(p->base.device, err));
-    if (!wd_event_is_done(done))
-        return wd_fail(err, WD_DEVICE_FAULT,
-                       "%s: NCCL has connected all ranks, but what they exchange does not come. "
-                       "NCCL_DEBUG=INFO in the environment makes it say more; --nccl off exchanges "
-                       "gradients by way of host memory",
-                       p->base.device->name);
-    wd_queue_copy_and_wait(queue, numbers, block, 2 * (size_t)half * sizeof *block);
-    return wd_cuda_fault(p->base.device, err);
-}
-
-static wd_status compare_numbers(const cuda_peers *p, const int32_t *came, wd_err *err)
-{
-    for (int m = 0; m < p->base.members; m++)
-        for (int i = 0; i < CHECK_COUNT && m != p->base.member; i++)
-            if (came[m * CHECK_COUNT + i] != number_of(m, p->base.member, i))
-                return wd_fail(err, WD_DEVICE_FAULT,
-                               "%s: what rank %d sent by NCCL is not what came: expected %d, found "
-                               "%d. --nccl off exchanges gradients by way of host memory",
-                               p->base.device->name, m, number_of(m, p->base.member, i),
-                               came[m * CHECK_COUNT + i]);
-    return WD_OK;
-}
-
-/* What a check needs of the device. */
-typedef struct checking {
-    wd_queue *queue;
-    wd_event *done;
-    void *block;
-} checking;
-
-static void close_checking(const checking *c, wd_device *device)
-{
-    wd_queue_close(c->queue);
-    wd_event_close(c->done);
-    wd_device_free(device, c->block);
-}
-
-static wd_status open_checking(checking *c, wd_device *device, size_t bytes, wd_err *err)
-{
-    wd_status status;
-    WD_TRY_OUT(wd_queue_open(&c->queue, device, err));
-    WD_TRY_OUT(wd_event_open(&c->done, device, err));
-    WD_TRY_OUT(wd_device_alloc(&c->block, device, bytes, "NCCL's check", err));
-out:
-    if (status != WD_OK) close_checking(c, device);
-    return status;
-}
-
-/* Connections are made when they are first used, so this makes all of them. Where nothing comes,
- * queue and memory are left as they are: to give them back would wait for it. */
-static wd_status check(cuda_peers *p, double until, wd_err *err)
-{
-    wd_device *device = p->base.device;
-    checking c = {0};
-    int32_t *numbers;
-    const size_t half = (size_t)p->base.members * CHECK_COUNT, bytes = 2 * half * sizeof *numbers;
-    WD_TRY(wd_alloc((void **)&numbers, 1, bytes, "NCCL's check", err));
-    wd_status status = open_checking(&c, device, bytes, err);
-    if (status == WD_OK) {
-        status = exchange_numbers(p, c.queue, c.done, c.block, numbers, until, err);
-        if (status == WD_OK) {
-            close_checking(&c, device);
-            status = compare_numbers(p, numbers + half, err);
-        }
-    }
-    wd_free(numbers);
-    return status;
-}
-
 /* ---- open and close ---- */
 
 static wd_status free_bytes(size_t *out, const wd_device *device, wd_err *err)
@@ -292,7 +178,7 @@ static void take_from_pool(wd_device *device, size_t before, size_t after)
     device->bytes_max -= taken < device->bytes_max ? taken : device->bytes_max;
 }
 
-static wd_status connect(cuda_peers *p, const wd_peers_options *o, double until, wd_err *err)
+static wd_status connect(cuda_peers *p, const wd_peers_options *o, wd_err *err)
 {
     wd_nccl_key key;
     wd_nccl_config config = {.size = sizeof config,
@@ -303,7 +189,7 @@ static wd_status connect(cuda_peers *p, const wd_peers_options *o, double until,
     _Static_assert(sizeof key == WD_PEERS_KEY_BYTES, "a key");
     memcpy(&key, o->key, sizeof key);
     wd_nccl_result result = p->nccl->comm_open(&p->comm, o->members, key, o->member, &config);
-    if (!is_bad(result)) result = settle(p, until);
+    if (!is_bad(result)) result = settle(p, p->until);
     if (result == WD_NCCL_SUCCESS) return WD_OK;
     return fail(err, p->nccl, p->base.device, result,
                 result == WD_NCCL_IN_PROGRESS ? "some ranks do not come" : "connecting all ranks");
@@ -313,12 +199,13 @@ static wd_status open_peers(cuda_peers *p, const wd_peers_options *o, wd_err *er
 {
     wd_device *device = p->base.device;
     size_t before, after;
-    const double until = wd_clock_s() + (o->open_s > 0 ? o->open_s : open_usual_s);
+    p->until = wd_clock_s() + (o->open_s > 0 ? o->open_s : open_usual_s);
     if (!wd_cuda_enter(wd_cuda_of(device))) return wd_cuda_fault(device, err);
     WD_TRY(free_bytes(&before, device, err));
     WD_TRY(wd_event_open(&p->last, device, err));
-    WD_TRY(connect(p, o, until, err));
-    WD_TRY(check(p, until, err));
+    WD_TRY(connect(p, o, err));
+    WD_TRY(wd_cuda_peers_check(p, err));
+    p->until = (double)INFINITY;
     WD_TRY(free_bytes(&after, device, err));
     take_from_pool(device, before, after);
     return begin_looking(p, err);

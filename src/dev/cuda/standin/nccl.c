@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "dev/cuda/standin/impl.h"
 
@@ -147,6 +148,19 @@ static void put(wd_nccl_comm comm)
 
 /* ---- communicators ---- */
 
+static void hang_in(wd_standin_nccl_hang call)
+{
+    while (wd_the_standin_nccl_faults.hangs == call) pause();
+}
+
+/* Whether what this communicator was told last remains in progress. */
+static bool is_stuck(wd_nccl_comm comm)
+{
+    const wd_standin_nccl_hang hangs = wd_the_standin_nccl_faults.hangs;
+    return hangs == WD_STANDIN_NCCL_NEVER_OPENS ||
+           (hangs == WD_STANDIN_NCCL_NEVER_EXCHANGES && comm->asked);
+}
+
 static wd_nccl_result get_version(int *version)
 {
     *version = VERSION;
@@ -155,6 +169,7 @@ static wd_nccl_result get_version(int *version)
 
 static wd_nccl_result get_key(wd_nccl_key *key)
 {
+    hang_in(WD_STANDIN_NCCL_HANGS_IN_GET_KEY);
     wd_standin_lock();
     memset(key, 0, sizeof *key);
     snprintf(key->internal, sizeof key->internal, "key %lld", (long long)++keys);
@@ -181,6 +196,7 @@ static void start_looks(wd_nccl_comm comm)
 static wd_nccl_result comm_open(wd_nccl_comm *out, int ranks, wd_nccl_key key, int rank,
                                 wd_nccl_config *config)
 {
+    hang_in(WD_STANDIN_NCCL_HANGS_IN_OPEN);
     if (wd_standin_enter(true)) return WD_NCCL_UNHANDLED_CUDA_ERROR;
     const int device = wd_standin_current()->device;
     if (config->size != sizeof *config || config->magic != WD_NCCL_MAGIC ||
@@ -209,7 +225,7 @@ static wd_nccl_result state_of(wd_nccl_comm comm)
     if (comm->looks_to_error && !--comm->looks_to_error) comm->error = WD_NCCL_REMOTE_ERROR;
     if (comm->error) return comm->error;
     if (c->fails) return comm->error = WD_NCCL_INVALID_USAGE;
-    if (c->joined < c->ranks) return WD_NCCL_IN_PROGRESS;
+    if (c->joined < c->ranks || is_stuck(comm)) return WD_NCCL_IN_PROGRESS;
     if (comm->looks && --comm->looks) return WD_NCCL_IN_PROGRESS;
     if (comm->asked) put(comm);
     return comm->finalized && c->finalized < c->ranks ? WD_NCCL_IN_PROGRESS : WD_NCCL_SUCCESS;

@@ -17,6 +17,15 @@
 
 enum { WD_STANDIN_NCCL_RANKS_MAX = 8 };
 
+/* Where NCCL hangs while it is opened. */
+typedef enum wd_standin_nccl_hang {
+    WD_STANDIN_NCCL_HANGS_NOWHERE,
+    WD_STANDIN_NCCL_HANGS_IN_GET_KEY, /* the call does not return */
+    WD_STANDIN_NCCL_HANGS_IN_OPEN,    /* the call does not return */
+    WD_STANDIN_NCCL_NEVER_OPENS,      /* the call returns, and remains in progress */
+    WD_STANDIN_NCCL_NEVER_EXCHANGES   /* the first exchange remains in progress */
+} wd_standin_nccl_hang;
+
 /* What goes wrong, once. Exchanges are counted over all ranks, from 1; 0: none. */
 typedef struct wd_standin_nccl_faults {
     int open_member;      /* the member from 1 that cannot be opened; 0: all can */
@@ -25,6 +34,7 @@ typedef struct wd_standin_nccl_faults {
     int64_t garbled;      /* one that brings another byte */
     bool reports_hung;    /* the hung one's communicator says a while later that a peer is gone */
     int64_t bytes_opened; /* of memory that a communicator takes on its GPU */
+    wd_standin_nccl_hang hangs;
 } wd_standin_nccl_faults;
 
 extern wd_standin_nccl_faults wd_the_standin_nccl_faults;
