@@ -12,7 +12,8 @@ target_link_libraries(wd_cuda_objects PRIVATE wd_flags)
 set(WD_CUDA_STANDIN ${PROJECT_SOURCE_DIR}/src/dev/cuda/standin)
 add_library(wd_cuda_standin STATIC EXCLUDE_FROM_ALL ${WD_CUDA_STANDIN}/driver.c
             ${WD_CUDA_STANDIN}/image.c ${WD_CUDA_STANDIN}/kernels.c ${WD_CUDA_STANDIN}/nccl.c
-            ${WD_CUDA_STANDIN}/pool.c ${WD_CUDA_STANDIN}/streams.c ${WD_CUDA_STANDIN}/work.c)
+            ${WD_CUDA_STANDIN}/nccl_clique.c ${WD_CUDA_STANDIN}/pool.c
+            ${WD_CUDA_STANDIN}/streams.c ${WD_CUDA_STANDIN}/work.c)
 target_include_directories(wd_cuda_standin PRIVATE ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/include)
 # wd_cuda_standin_libraries is of cmake/tests.cmake.

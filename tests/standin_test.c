@@ -1,28 +1,7 @@
 /* The whole program on GPUs that the stand-in driver shows: `plan` and `train` of wan-tiny. One
- * seed gives one student wherever the teacher is, on one GPU, on two, in ranks, and in parts; what
+ * seed gives one student wherever the teacher is, on one GPU, on two, and in parts; what
  * was planned is what is measured; a GPU that is too small is refused with all that it has. */
-#include "runs.h"
-
-static wd_program program;
-
-#define GPU_RUN(out)                                                                               \
-    SMALL_RUN(out), "--num_steps", "4", "--num_threads", "1", "--save_samples", "false"
-
-/* Speeds are stated: a stand-in's are not worth measuring. */
-#define ONE "cuda:0@link=25GB/s,compute=1TFLOP/s"
-#define TWO "cuda:0,1@link=25GB/s,compute=1TFLOP/s"
-
-/* The lines of --profile_memory about a GPU, "cuda:0: planned 12 MiB, measured 12 MiB". */
-static void assert_as_planned(const char *gpu)
-{
-    char begin[32], planned[32], measured[32];
-    snprintf(begin, sizeof begin, "%s: planned ", gpu);
-    const char *line = strstr(program.err, begin);
-    if (!line) fail_msg("nothing is said of %s: %s", gpu, program.err);
-    assert_int_equal(sscanf(line + strlen(begin), "%31[^,], measured %31[^\n]", planned, measured),
-                     2);
-    assert_string_equal(planned, measured);
-}
+#include "standin_runs.h"
 
 static void a_student_of_one_gpu(void **state)
 {

@@ -51,7 +51,7 @@ typedef struct wd_standin_options {
     /* The kernel of that name; NULL: the image that is loaded has none. */
     const wd_standin_function *(*find)(const char *name);
     const wd_cuda_api *libraries; /* the tables of other libraries, copied; NULL: none */
-    bool nccl; /* wd_standin_install_all has NCCL's stand-in, too: for ranks that are threads */
+    bool nccl;                    /* wd_standin_install_all has NCCL's stand-in, too */
 } wd_standin_options;
 
 /* Two devices of 1 GiB. */

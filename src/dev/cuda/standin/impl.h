@@ -45,7 +45,8 @@ extern wd_standin_state wd_the_standin;
 wd_cu_result wd_standin_enter(bool needs_context);
 /* The same of a call that always succeeds and is not counted. */
 void wd_standin_lock(void);
-/* Gives the lock back until another thread has put work on a stream, or done some. */
+/* Gives the lock back until another thread has put work on a stream, or done some, or for a moment,
+ * since work of another process cannot tell. */
 void wd_standin_wait_for_others(void);
 /* There is work, or some is done. */
 void wd_standin_tell_others(void);

@@ -11,32 +11,17 @@
 #include <unistd.h>
 
 #include "dev/cuda/standin/impl.h"
+#include "dev/cuda/standin/nccl_clique.h"
 
 enum { RANKS_MAX = WD_STANDIN_NCCL_RANKS_MAX, MOVES_MAX = 256, VERSION = 22809 };
 
-/* Data under way. */
-typedef struct message {
-    struct message *next;
-    int64_t number; /* of those from one rank to another */
-    size_t bytes;
-    unsigned char data[];
-} message;
-
-/* What goes from one rank to another. */
-typedef struct route {
-    int64_t sent, received; /* moves that have begun, of both ends */
-    message *first;
-} route;
-
-/* The ranks of one key. */
+/* The ranks of one key as this process sees them. */
 typedef struct clique {
     struct clique *next;
     wd_nccl_key key;
-    int ranks, joined, finalized, open;
-    int device[RANKS_MAX];
-    bool fails;
-    route route[RANKS_MAX][RANKS_MAX];
-    struct exchange *exchanges; /* all that there were */
+    wd_nccl_clique *shared;
+    int open;                   /* communicators of this process */
+    struct exchange *exchanges; /* all that there were in this process */
 } clique;
 
 typedef struct move {
@@ -44,7 +29,7 @@ typedef struct move {
     const void *from; /* NULL: it is a receive */
     void *to;
     size_t bytes;
-    int64_t number;
+    int64_t number; /* of those from one rank to another */
 } move;
 
 typedef struct exchange {
@@ -67,7 +52,6 @@ struct ncclComm {
 };
 
 static clique *cliques;
-static int64_t keys;
 static wd_standin_nccl_counts counts;
 static _Thread_local exchange *group; /* what the thread asks for */
 static _Thread_local wd_nccl_result group_result;
@@ -76,10 +60,32 @@ wd_standin_nccl_faults wd_the_standin_nccl_faults;
 
 /* ---- on streams ---- */
 
-static route *route_of(const exchange *x, const move *m)
+static wd_nccl_route *route_of(const exchange *x, const move *m)
 {
-    clique *of = x->comm->of;
-    return m->from ? &of->route[x->comm->rank][m->peer] : &of->route[m->peer][x->comm->rank];
+    wd_nccl_clique *shared = x->comm->of->shared;
+    return m->from ? &shared->route[x->comm->rank][m->peer]
+                   : &shared->route[m->peer][x->comm->rank];
+}
+
+static bool may_begin(const void *argument)
+{
+    const exchange *x = *(exchange *const *)argument;
+    size_t bytes[RANKS_MAX] = {0};
+    for (int i = 0; i < x->count; i++) {
+        const move *m = &x->move[i];
+        if (!m->from) continue;
+        bytes[m->peer] += sizeof m->bytes + m->bytes;
+        if (!wd_nccl_route_has_room(route_of(x, m), bytes[m->peer])) return false;
+    }
+    return true;
+}
+
+static void send(const exchange *x, const move *m)
+{
+    wd_nccl_route *r = route_of(x, m);
+    const int64_t at = atomic_load(&r->put);
+    wd_nccl_route_put(r, m->from, m->bytes);
+    if (x->garbles) r->data[(at + (int64_t)sizeof m->bytes) % WD_NCCL_ROUTE_BYTES] ^= 1;
 }
 
 static void run_begin(const void *argument, uint64_t seed)
@@ -88,15 +94,9 @@ static void run_begin(const void *argument, uint64_t seed)
     (void)seed;
     for (int i = 0; i < x->count; i++) {
         move *m = &x->move[i];
-        route *r = route_of(x, m);
-        m->number = m->from ? ++r->sent : ++r->received;
-        if (!m->from) continue;
-        message *new = malloc(sizeof *new + m->bytes);
-        if (!new) abort();
-        *new = (message){.next = r->first, .number = m->number, .bytes = m->bytes};
-        memcpy(new->data, m->from, m->bytes);
-        if (x->garbles) new->data[0] ^= 1;
-        r->first = new;
+        wd_nccl_route *r = route_of(x, m);
+        if (m->from) send(x, m);
+        m->number = 1 + atomic_fetch_add(m->from ? &r->sends : &r->receives, 1);
     }
 }
 
@@ -106,25 +106,19 @@ static bool may_end(const void *argument)
     if (x->hangs) return false;
     for (int i = 0; i < x->count; i++) {
         const move *m = &x->move[i];
-        const route *r = route_of(x, m);
-        if ((m->from ? r->received : r->sent) < m->number) return false;
+        wd_nccl_route *r = route_of(x, m);
+        if (atomic_load(m->from ? &r->receives : &r->sends) < m->number) return false;
     }
     return true;
 }
 
 static void receive(const exchange *x, const move *m)
 {
-    message **at = &route_of(x, m)->first;
-    while (*at && (*at)->number != m->number) at = &(*at)->next;
-    message *came = *at;
-    if (!came || came->bytes != m->bytes) {
-        fprintf(stderr, "NCCL's stand-in: rank %d expects %zu bytes of rank %d and gets %zu\n",
-                x->comm->rank, m->bytes, m->peer, came ? came->bytes : 0);
-        abort();
-    }
-    memcpy(m->to, came->data, m->bytes);
-    *at = came->next;
-    free(came);
+    const size_t came = wd_nccl_route_take(route_of(x, m), m->to, m->bytes);
+    if (came == m->bytes) return;
+    fprintf(stderr, "NCCL's stand-in: rank %d expects %zu bytes of rank %d and gets %zu\n",
+            x->comm->rank, m->bytes, m->peer, came);
+    abort();
 }
 
 static void run_end(const void *argument, uint64_t seed)
@@ -140,7 +134,7 @@ static void put(wd_nccl_comm comm)
     exchange *x = comm->asked;
     const unsigned reach = 1u << comm->device;
     comm->asked = NULL;
-    const wd_standin_work begin = {.run = run_begin, .reach = reach};
+    const wd_standin_work begin = {.run = run_begin, .ready = may_begin, .reach = reach};
     const wd_standin_work end = {.run = run_end, .ready = may_end, .reach = reach};
     wd_standin_submit(x->stream, &begin, &x, sizeof x);
     wd_standin_submit(x->stream, &end, &x, sizeof x);
@@ -170,22 +164,33 @@ static wd_nccl_result get_version(int *version)
 static wd_nccl_result get_key(wd_nccl_key *key)
 {
     hang_in(WD_STANDIN_NCCL_HANGS_IN_GET_KEY);
-    wd_standin_lock();
-    memset(key, 0, sizeof *key);
-    snprintf(key->internal, sizeof key->internal, "key %lld", (long long)++keys);
-    wd_standin_leave(WD_CU_SUCCESS);
+    wd_nccl_clique_make_key(key);
     return WD_NCCL_SUCCESS;
 }
 
-static clique *clique_of(const wd_nccl_key *key, int ranks)
+/* NULL: no such key was made. */
+static clique *clique_of(const wd_nccl_key *key)
 {
     clique *c = cliques;
     while (c && memcmp(&c->key, key, sizeof *key)) c = c->next;
     if (c) return c;
+    wd_nccl_clique *shared = wd_nccl_clique_open(key);
+    if (!shared) return NULL;
     c = calloc(1, sizeof *c);
     if (!c) abort();
-    *c = (clique){.next = cliques, .key = *key, .ranks = ranks};
+    *c = (clique){.next = cliques, .key = *key, .shared = shared};
     return cliques = c;
+}
+
+static void join(wd_nccl_clique *c, int ranks, int rank, int device)
+{
+    int expected = 0;
+    if (!atomic_compare_exchange_strong(&c->ranks, &expected, ranks) && expected != ranks)
+        atomic_store(&c->fails, true);
+    if (wd_the_standin_nccl_faults.open_member == rank + 1) atomic_store(&c->fails, true);
+    expected = 0;
+    if (!atomic_compare_exchange_strong(&c->device[rank], &expected, device + 1))
+        atomic_store(&c->fails, true);
 }
 
 static void start_looks(wd_nccl_comm comm)
@@ -205,10 +210,12 @@ static wd_nccl_result comm_open(wd_nccl_comm *out, int ranks, wd_nccl_key key, i
         wd_standin_leave(WD_CU_SUCCESS);
         return WD_NCCL_INVALID_ARGUMENT;
     }
-    clique *c = clique_of(&key, ranks);
-    for (int i = 0; i < c->joined; i++) c->fails |= c->device[i] == device;
-    c->fails |= c->ranks != ranks || wd_the_standin_nccl_faults.open_member == rank + 1;
-    c->device[c->joined++] = device;
+    clique *c = clique_of(&key);
+    if (!c) {
+        wd_standin_leave(WD_CU_SUCCESS);
+        return WD_NCCL_INVALID_ARGUMENT;
+    }
+    join(c->shared, ranks, rank, device);
     c->open++;
     *out = calloc(1, sizeof **out);
     if (!*out) abort();
@@ -221,14 +228,16 @@ static wd_nccl_result comm_open(wd_nccl_comm *out, int ranks, wd_nccl_key key, i
 
 static wd_nccl_result state_of(wd_nccl_comm comm)
 {
-    clique *c = comm->of;
+    wd_nccl_clique *c = comm->of->shared;
+    const int joined = wd_nccl_clique_joined(c), ranks = atomic_load(&c->ranks);
     if (comm->looks_to_error && !--comm->looks_to_error) comm->error = WD_NCCL_REMOTE_ERROR;
     if (comm->error) return comm->error;
-    if (c->fails) return comm->error = WD_NCCL_INVALID_USAGE;
-    if (c->joined < c->ranks || is_stuck(comm)) return WD_NCCL_IN_PROGRESS;
+    if (atomic_load(&c->fails)) return comm->error = WD_NCCL_INVALID_USAGE;
+    if (joined < ranks || is_stuck(comm)) return WD_NCCL_IN_PROGRESS;
     if (comm->looks && --comm->looks) return WD_NCCL_IN_PROGRESS;
     if (comm->asked) put(comm);
-    return comm->finalized && c->finalized < c->ranks ? WD_NCCL_IN_PROGRESS : WD_NCCL_SUCCESS;
+    return comm->finalized && atomic_load(&c->finalized) < ranks ? WD_NCCL_IN_PROGRESS
+                                                                 : WD_NCCL_SUCCESS;
 }
 
 static wd_nccl_result comm_get_async_error(wd_nccl_comm comm, wd_nccl_result *result)
@@ -244,7 +253,7 @@ static wd_nccl_result comm_finalize(wd_nccl_comm comm)
     wd_standin_lock();
     assert(!comm->asked && !comm->finalized);
     comm->finalized = true;
-    comm->of->finalized++;
+    atomic_fetch_add(&comm->of->shared->finalized, 1);
     start_looks(comm);
     wd_standin_leave(WD_CU_SUCCESS);
     return WD_NCCL_IN_PROGRESS;
@@ -255,15 +264,11 @@ static void free_clique(clique *c)
     clique **at = &cliques;
     while (*at != c) at = &(*at)->next;
     *at = c->next;
-    for (int i = 0; i < RANKS_MAX * RANKS_MAX; i++)
-        for (message *m = c->route[i / RANKS_MAX][i % RANKS_MAX].first, *next; m; m = next) {
-            next = m->next;
-            free(m);
-        }
     for (exchange *x = c->exchanges, *next; x; x = next) {
         next = x->next;
         free(x);
     }
+    wd_nccl_clique_close(c->shared, &c->key);
     free(c);
 }
 
@@ -271,7 +276,7 @@ static wd_nccl_result comm_destroy(wd_nccl_comm comm)
 {
     wd_standin_lock();
     clique *c = comm->of;
-    assert(comm->finalized && c->finalized == c->ranks);
+    assert(comm->finalized && atomic_load(&c->shared->finalized) == atomic_load(&c->shared->ranks));
     wd_standin_use_memory(comm->device, -wd_the_standin_nccl_faults.bytes_opened);
     free(comm);
     if (!--c->open) free_clique(c);
@@ -319,8 +324,8 @@ static wd_nccl_result add(const move *m, wd_nccl_type type, wd_nccl_comm comm, w
     if (wd_standin_enter(true)) return group_result = WD_NCCL_UNHANDLED_CUDA_ERROR;
     const void *memory = m->from ? m->from : m->to;
     const bool fine = group && group->count < MOVES_MAX && type == WD_NCCL_INT8 && m->peer >= 0 &&
-                      m->peer < comm->of->ranks && m->peer != comm->rank && !comm->asked &&
-                      !comm->looks &&
+                      m->peer < atomic_load(&comm->of->shared->ranks) && m->peer != comm->rank &&
+                      !comm->asked && !comm->looks &&
                       (!group->comm || (group->comm == comm && group->stream == stream)) &&
                       wd_standin_stream_device(stream) == comm->device &&
                       wd_standin_current()->device == comm->device &&

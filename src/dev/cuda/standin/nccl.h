@@ -1,5 +1,6 @@
 /* Tests: NCCL without a GPU, behind the same table of functions as NVIDIA's, for ranks that are
- * threads of one process, each with a GPU of the stand-in driver (standin/driver.h).
+ * threads of one process or processes of one machine, each with a GPU of the stand-in driver
+ * (standin/driver.h).
  *
  *   - Functions return before they are done; what an exchange puts on a stream is there only when
  *     ncclCommGetAsyncError has said so;
@@ -26,7 +27,7 @@ typedef enum wd_standin_nccl_hang {
     WD_STANDIN_NCCL_NEVER_EXCHANGES   /* the first exchange remains in progress */
 } wd_standin_nccl_hang;
 
-/* What goes wrong, once. Exchanges are counted over all ranks, from 1; 0: none. */
+/* What goes wrong, once. Exchanges are counted over all ranks of this process, from 1; 0: none. */
 typedef struct wd_standin_nccl_faults {
     int open_member;      /* the member from 1 that cannot be opened; 0: all can */
     int64_t refused;      /* an exchange that is refused when it is asked for */
@@ -45,7 +46,7 @@ void wd_standin_nccl_fill(wd_cuda_api *api);
 /* Communicators that are open. */
 int wd_standin_nccl_open(void);
 
-/* Exchanges that were asked for, over all ranks, and bytes that were sent. */
+/* Exchanges that were asked for, over all ranks of this process, and bytes that they sent. */
 typedef struct wd_standin_nccl_counts {
     int64_t exchanges, bytes;
 } wd_standin_nccl_counts;

@@ -1,8 +1,8 @@
 /* Tests: linked into the program, this puts the stand-in driver in the place of NVIDIA's before
  * main begins. The environment says how many GPUs it shows (WD_STANDIN_GPUS, else 2), and with how
  * many MiB of memory each (WD_STANDIN_MIB, else 1,024), of which other processes have a part
- * (WD_STANDIN_OTHERS_MIB, else 0). What the program leaves of them at its end is said, and makes
- * its exit code 70. */
+ * (WD_STANDIN_OTHERS_MIB, else 0), and whether there is a stand-in for NCCL (WD_STANDIN_NCCL=1).
+ * What the program leaves of them at its end is said, and makes its exit code 70. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,6 +23,7 @@ __attribute__((constructor)) static void begin(void)
     options.devices = (int)number("WD_STANDIN_GPUS", 2);
     options.bytes = number("WD_STANDIN_MIB", 1024) << 20;
     options.bytes_of_others = number("WD_STANDIN_OTHERS_MIB", 0) << 20;
+    options.nccl = number("WD_STANDIN_NCCL", 0) != 0;
     options.seed = 20;
     wd_standin_install_all(&options);
 }

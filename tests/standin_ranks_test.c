@@ -1,0 +1,63 @@
+/* Several ranks of the whole program, which are processes that mpirun has started, each on a GPU of
+ * its own that the stand-in driver shows. They train the student of one rank, bit for bit, whether
+ * gradients go by way of host memory or by NCCL, in the memory that was planned. */
+#include "standin_runs.h"
+
+#define RANKS_RUN(out)                                                                             \
+    GPU_RUN(out), "--deterministic_reduce", "--teacher_device_strategy", "gpu",                    \
+        "--profile_memory", "--log_level", "info"
+
+static void a_student_of_one_rank(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RANKS_RUN(wd_test_path("one")), "--devices", ONE,
+                   "--gradient_accumulation_steps", "2");
+    wd_program_succeeded(&program);
+}
+
+static void two_ranks_give_it_by_host_memory(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("host");
+    wd_program_run(&program, RANKS_RUN(out), "--devices", TWO, "--nproc_per_node", "2", "--nccl",
+                   "off");
+    wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "NCCL"));
+    assert_as_planned("cuda:0");
+    assert_same_weights(wd_test_path("one"), out);
+}
+
+static void two_ranks_give_it_by_nccl(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("nccl");
+    setenv("WD_STANDIN_NCCL", "1", 1);
+    wd_program_run(&program, RANKS_RUN(out), "--devices", TWO, "--nproc_per_node", "2", "--nccl",
+                   "on", "--shard_optimizer");
+    unsetenv("WD_STANDIN_NCCL");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "gradients go from GPU to GPU, by NCCL"));
+    assert_as_planned("cuda:0");
+    assert_same_weights(wd_test_path("one"), out);
+}
+
+static void ranks_without_nccl_are_refused(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RANKS_RUN(wd_test_path("missing")), "--devices", TWO,
+                   "--nproc_per_node", "2", "--nccl", "on");
+    assert_int_equal(program.code, WD_UNSUPPORTED);
+    assert_non_null(strstr(program.err, "--nccl on: rank 0: NCCL is missing"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_student_of_one_rank),
+        cmocka_unit_test(two_ranks_give_it_by_host_memory),
+        cmocka_unit_test(two_ranks_give_it_by_nccl),
+        cmocka_unit_test(ranks_without_nccl_are_refused),
+    };
+    setenv("WD_TEST_PROGRAM", WD_STANDIN_PROGRAM, 1);
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
