@@ -6,11 +6,12 @@
 #include "distill/ranks_harness.h"
 
 #include "distill/machine_impl.h"
+#include "dist/rank_peers.h"
 
 #ifdef WD_STANDIN_GPUS
 #include "dev/cuda/standin/driver.h"
 
-/* Kernels for GPUs are slow on the host. The processor's results have other last bits. */
+/* Kernels for GPUs are slow on the host. */
 enum { STEPS = 4, MOST_RANKS = 2 };
 static const wd_strategy strategy_alone = WD_STRATEGY_gpu;
 
@@ -25,6 +26,7 @@ static void install_gpus(void)
     wd_standin_options options = WD_STANDIN_DEFAULTS;
     options.devices = MOST_RANKS;
     options.seed = 20;
+    options.nccl = true;
     wd_standin_install_all(&options);
 }
 
@@ -58,6 +60,7 @@ typedef struct demand {
     wd_machine_options machine;
     int ranks;
     wd_strategy strategy;
+    bool direct; /* gradients go from GPU to GPU by NCCL */
 } demand;
 
 typedef struct part {
@@ -68,12 +71,23 @@ typedef struct part {
     double loss[STEPS];
 } part;
 
+static size_t most_of(const wd_teacher_size *size)
+{
+    size_t all = 0;
+    for (int e = 0; e < size->experts; e++)
+        for (int s = 0; s < size->stages; s++) all += size->stage[e][s].device;
+    return all / 4 * 3;
+}
+
 static wd_placement placement_of(const demand *of, const wd_devices *d)
 {
     wd_placement p;
     const wd_teacher_size size = size_of(&teacher, of->machine.teacher_dtype);
-    const wd_cluster cluster = cluster_of(d, of->ranks);
+    wd_cluster cluster = cluster_of(d, of->ranks);
+    const bool fills = of->strategy == WD_STRATEGY_sequential;
+    if (fills) cluster.device[0].bytes = most_of(&size); /* not all, so that others have the rest */
     HARNESS_OK(wd_strategy_place(&p, of->strategy, &size, &cluster, of->ranks > 1, err));
+    if (fills) HARNESS_CHECK(wd_placed_computes(&p, 0) && wd_placed_computes(&p, d->count));
     return p;
 }
 
@@ -113,6 +127,15 @@ static void keep_weights(part *p, const wd_machine *m)
     wd_queue_wait(m->queue);
 }
 
+static void open_peers(const part *p, const wd_devices *d)
+{
+    char why[WD_RANK_PEERS_TEXT];
+    wd_comm *comm = p->at.comm;
+    if (!p->of->direct) return;
+    HARNESS_OK(wd_rank_peers_open(comm, why, d->device[0], NULL, 0, err));
+    HARNESS_CHECK(comm->peers);
+}
+
 static void *run_part(void *context)
 {
     part *p = context;
@@ -123,11 +146,13 @@ static void *run_part(void *context)
     o.accumulation = MICRO_BATCHES / p->of->ranks;
     name_devices(list, p->of->ranks, p->at.comm->rank);
     HARNESS_OK(wd_devices_open(&r.devices, list, 1, err));
+    open_peers(p, &r.devices);
     const wd_placement placement = placement_of(p->of, &r.devices);
     open_machine(&r, &o, &placement);
     run_steps(p, &r);
     check_peaks(&r);
     keep_weights(p, r.machine);
+    wd_rank_peers_close(p->at.comm);
     close_machine(&r);
     return NULL;
 }
@@ -170,7 +195,7 @@ static int open_all(void **state)
     wd_err err;
     if (wd_pipeline_open(&teacher, WD_SOURCE_DIR "/models/wan-tiny", &err) != WD_OK) return 1;
     install_gpus();
-    want = run(&(demand){options_of(), 1, strategy_alone});
+    want = run(&(demand){options_of(), 1, strategy_alone, false});
     return 0;
 }
 
@@ -181,11 +206,11 @@ static int close_all(void **state)
     return remove_gpus();
 }
 
-static void check(wd_strategy strategy)
+static void check(wd_strategy strategy, bool direct, const part *expected)
 {
     for (int ranks = 2; ranks <= MOST_RANKS; ranks *= 2) {
-        const part got = run(&(demand){options_of(), ranks, strategy});
-        assert_same(&got, &want);
+        const part got = run(&(demand){options_of(), ranks, strategy, direct});
+        assert_same(&got, expected);
         wd_free(got.weights);
     }
 }
@@ -194,12 +219,12 @@ static void check(wd_strategy strategy)
     static void name##_changes_nothing(void **state)                                               \
     {                                                                                              \
         (void)state;                                                                               \
-        check(WD_STRATEGY_##name);                                                                 \
+        check(WD_STRATEGY_##name, false, &want);                                                   \
     }
-#ifndef WD_STANDIN_GPUS /* GPUs have room for all on the first, which is gpu0 */
+#ifndef WD_STANDIN_GPUS
 X(cpu)
-X(sequential)
 #endif
+X(sequential)
 X(gpu)
 X(gpu0)
 X(balanced)
@@ -207,15 +232,34 @@ X(offload)
 X(disk)
 #undef X
 
+#ifdef WD_STANDIN_GPUS
+/* What the processor computes has other last bits than what a GPU does. */
+static void cpu_changes_nothing(void **state)
+{
+    (void)state;
+    part alone = run(&(demand){options_of(), 1, WD_STRATEGY_cpu, false});
+    check(WD_STRATEGY_cpu, false, &alone);
+    wd_free(alone.weights);
+}
+
+static void nccl_changes_nothing(void **state)
+{
+    (void)state;
+    check(WD_STRATEGY_gpu, true, &want);
+    check(WD_STRATEGY_balanced, true, &want);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#ifndef WD_STANDIN_GPUS
         cmocka_unit_test(cpu_changes_nothing),      cmocka_unit_test(sequential_changes_nothing),
-#endif
         cmocka_unit_test(gpu_changes_nothing),      cmocka_unit_test(gpu0_changes_nothing),
         cmocka_unit_test(balanced_changes_nothing), cmocka_unit_test(offload_changes_nothing),
         cmocka_unit_test(disk_changes_nothing),
+#ifdef WD_STANDIN_GPUS
+        cmocka_unit_test(nccl_changes_nothing),
+#endif
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
