@@ -41,7 +41,7 @@ void __wrap_wd_streamed_bring_block(wd_streamed *r, wd_slot *slot);
 
 void __wrap_wd_streamed_bring_block(wd_streamed *r, wd_slot *slot)
 {
-    see(&r->layout[slot->expert][slot->stage]);
+    see(&r->layout[slot->turn.expert][slot->turn.stage]);
     __real_wd_streamed_bring_block(r, slot);
 }
 

@@ -6,6 +6,9 @@ enum { RANKS = 4 };
 /* Every stage of `a` is that of `b`. */
 static void compare(const rank *r, wd_residency *a, wd_residency *b)
 {
+    const wd_sweep_experts all = {3, 3}, none = {0, 0};
+    wd_residency_begin(a, all, none);
+    wd_residency_begin(b, all, none);
     for (int e = 0; e < a->experts; e++)
         for (int i = 0; i < a->stages; i++) compare_stage(r, a, b, e, i);
 }

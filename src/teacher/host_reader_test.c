@@ -12,7 +12,7 @@ typedef struct plan {
     unsigned experts, own[THREADS];
 } plan;
 
-static const wd_sweep_experts one = {1, 1};
+static const wd_sweep_experts one = {1, 1}, none;
 
 static const plan plans[] = {
     {3, {3, 3, 3}}, {3, {1, 2, 3}}, {3, {2, 1, 0}}, {1, {1, 0, 1}}, {1, {0, 1, 0}},
@@ -32,7 +32,8 @@ typedef struct part {
 static void run_sweep(const rank *r, wd_residency *shared, wd_residency *alone, const plan *p,
                       unsigned next, int me)
 {
-    wd_residency_begin(shared, (wd_sweep_experts){p->experts, p->own[me]}, next);
+    wd_residency_begin(shared, (wd_sweep_experts){p->experts, p->own[me]},
+                       (wd_sweep_experts){next, next});
     for (int e = 0; e < shared->experts; e++)
         for (int s = 0; p->own[me] >> e & 1 && s < shared->stages; s++) {
             if ((s + me) % 5 == 0) usleep(300); /* now this one is late, now that one */
@@ -97,7 +98,7 @@ static void *run_stopped(void *context)
     memset(all, 0, sizeof all);
     all[p->comm->rank] = p->comm;
     wd_comm_tell(p->comm, all, sizeof *all); /* threads of one process */
-    wd_residency_begin(shared, one, 1);
+    wd_residency_begin(shared, one, one);
     for (int s = 0; s < shared->stages; s++) {
         HARNESS_CHECK(!wd_residency_acquire(shared, &view, 0, s, r.queue, &err));
         if (s == 1 && p->comm->rank == 1)
@@ -144,7 +145,7 @@ static void *run_in_turns(void *context)
     open_devices(&r, true);
     wd_residency *shared = open_teacher(&r, &large, WD_HOME_DISK, WD_BF16, p->comm);
     for (int i = 0; i < SWEEPS; i++) {
-        wd_residency_begin(shared, one, i + 1 < SWEEPS);
+        wd_residency_begin(shared, one, i + 1 < SWEEPS ? one : none);
         for (int s = 0; s < shared->stages; s++) {
             const void *at = pass_stage(shared, s, r.queue);
             if (wd_stage_kind_of(s, shared->stages) != WD_STAGE_BLOCK) continue;
@@ -192,7 +193,7 @@ static void read_all(wd_comm *comm, void *context)
     wd_comm_barrier(comm);
     const int64_t before = bytes_read();
     for (int i = 0; i < SWEEPS; i++) {
-        wd_residency_begin(shared, one, i + 1 < SWEEPS);
+        wd_residency_begin(shared, one, i + 1 < SWEEPS ? one : none);
         for (int s = 0; s < shared->stages; s++) pass_stage(shared, s, r.queue);
     }
     wd_queue_wait(r.queue);
@@ -264,7 +265,7 @@ static void *read_what_ends(void *context)
              wd_test_folder());
     if (!p->comm->rank) HARNESS_CHECK(!truncate(file, 1 << 20));
     wd_comm_barrier(p->comm);
-    wd_residency_begin(shared, (wd_sweep_experts){3, p->comm->rank == 1 ? 2 : 3}, 0);
+    wd_residency_begin(shared, (wd_sweep_experts){3, p->comm->rank == 1 ? 2 : 3}, none);
     for (int e = p->comm->rank == 1; e < 2 && status == WD_OK; e++)
         for (int s = 0; s < shared->stages && status == WD_OK; s++) {
             status = wd_residency_acquire(shared, &view, e, s, r.queue, &err);

@@ -3,7 +3,7 @@
 
 #include "core/require.h"
 
-void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, unsigned next)
+void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next)
 {
     if (residency->vtable->begin) residency->vtable->begin(residency, sweep, next);
 }
@@ -14,12 +14,6 @@ static void require_stage(const wd_residency *residency, int expert, int stage)
                    stage < residency->stages,
                "stage %d of expert %d, of %d stages and %d experts", stage, expert,
                residency->stages, residency->experts);
-}
-
-void wd_residency_prefetch(wd_residency *residency, int expert, int stage)
-{
-    require_stage(residency, expert, stage);
-    residency->vtable->prefetch(residency, expert, stage);
 }
 
 wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int expert, int stage,

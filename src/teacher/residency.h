@@ -1,7 +1,8 @@
 /* Residency: brings a teacher's weights, stage by stage, to where they are used.
  *
- * The sweep acquires a stage, uses it, releases it, and says early what comes next. Where weights
- * live between uses, and what moves when, is known here only: strategies are residencies. */
+ * A sweep is announced, then acquires one stage after another, uses it, and releases it. Where
+ * weights live between uses, and when they move, is known here only: streamed ones come as soon as
+ * there is room for them, in the order of their use. */
 #ifndef WD_TEACHER_RESIDENCY_H
 #define WD_TEACHER_RESIDENCY_H
 
@@ -10,17 +11,15 @@
 
 typedef struct wd_residency wd_residency;
 
-/* Experts that a sweep has states of, bit e for expert e: whatever rank's, and this rank's. */
+/* The experts of which a sweep has states, bit e for expert e: of any rank, and of this rank. */
 typedef struct wd_sweep_experts {
     unsigned all, own;
 } wd_sweep_experts;
 
 /* The functions of one kind of residency; `self` is its wd_residency. */
 typedef struct wd_residency_vtable {
-    /* NULL: it does not matter. */
-    void (*begin)(wd_residency *self, wd_sweep_experts sweep, unsigned next);
-    /* May start to bring the stage, where nothing has to go for it; returns at once. */
-    void (*prefetch)(wd_residency *self, int expert, int stage);
+    /* As wd_residency_begin. NULL: all stages are there anyway. */
+    void (*begin)(wd_residency *self, wd_sweep_experts sweep, wd_sweep_experts next);
     /* Work that is launched on `queue` from now on sees the stage's weights at *out; if they are
      * widened, until another stage is acquired. On a dry queue only the addresses count. */
     wd_status (*acquire)(wd_residency *self, wd_dit_stage *out, int expert, int stage,
@@ -41,12 +40,12 @@ struct wd_residency {
                           * a host share, this rank's part: what it has, divided by their number */
 };
 
-/* Where ranks share a reader, each says what comes before every sweep that any of them has a part
- * in, in the same order; `next`: experts that one of them has states of in the sweep after it, 0:
- * nobody knows. It then acquires the stages of its own experts, in their order, and all of them. */
-void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, unsigned next);
+/* Announces a sweep, which then acquires all stages of this rank's experts, expert by expert, each
+ * stage once. `next`: the sweep after it, so that its first stages come early; of no experts where
+ * nobody knows. Where ranks share a reader, all of them announce all sweeps in the same order, also
+ * those in which they have no part. */
+void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next);
 
-void wd_residency_prefetch(wd_residency *residency, int expert, int stage);
 wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int expert, int stage,
                                wd_queue *queue, wd_err *err);
 void wd_residency_release(wd_residency *residency, int expert, int stage, wd_queue *queue);

@@ -10,11 +10,6 @@ typedef struct dry {
     bool gaps;
 } dry;
 
-static void dry_prefetch(wd_residency *self, int expert, int stage)
-{
-    (void)self, (void)expert, (void)stage;
-}
-
 static wd_status dry_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
                              wd_queue *queue, wd_err *err)
 {
@@ -49,7 +44,6 @@ static void dry_close(wd_residency *self)
 }
 
 static const wd_residency_vtable dry_vtable = {
-    .prefetch = dry_prefetch,
     .acquire = dry_acquire,
     .release = dry_release,
     .close = dry_close,

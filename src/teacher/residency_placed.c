@@ -16,17 +16,12 @@ static wd_residency *part_of(wd_residency *self, int expert, int stage)
     return p->part[wd_placed_local(&p->placement, place->device)][place->home];
 }
 
-static void placed_begin(wd_residency *self, wd_sweep_experts sweep, unsigned next)
+static void placed_begin(wd_residency *self, wd_sweep_experts sweep, wd_sweep_experts next)
 {
     placed *p = (placed *)self;
     for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
         for (int h = 0; h < WD_HOMES; h++)
             if (p->part[d][h]) wd_residency_begin(p->part[d][h], sweep, next);
-}
-
-static void placed_prefetch(wd_residency *self, int expert, int stage)
-{
-    wd_residency_prefetch(part_of(self, expert, stage), expert, stage);
 }
 
 static wd_status placed_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
@@ -50,7 +45,6 @@ static void placed_close(wd_residency *self)
 
 static const wd_residency_vtable placed_vtable = {
     .begin = placed_begin,
-    .prefetch = placed_prefetch,
     .acquire = placed_acquire,
     .release = placed_release,
     .close = placed_close,

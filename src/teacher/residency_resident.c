@@ -29,11 +29,6 @@ typedef struct resident {
     wd_progress_part loading;
 } resident;
 
-static void resident_prefetch(wd_residency *self, int expert, int stage)
-{
-    (void)self, (void)expert, (void)stage; /* it is already there */
-}
-
 static wd_status resident_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
                                   wd_queue *queue, wd_err *err)
 {
@@ -65,7 +60,6 @@ static void resident_close(wd_residency *self)
 }
 
 static const wd_residency_vtable resident_vtable = {
-    .prefetch = resident_prefetch,
     .acquire = resident_acquire,
     .release = resident_release,
     .close = resident_close,

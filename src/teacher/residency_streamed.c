@@ -8,18 +8,17 @@
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
-static void streamed_begin(wd_residency *self, wd_sweep_experts sweep, unsigned next)
+static void streamed_begin(wd_residency *self, wd_sweep_experts sweep, wd_sweep_experts next)
 {
     wd_streamed *r = (wd_streamed *)self;
-    if (!r->host_reader) return;
-    wd_host_reader_begin(r->host_reader, sweep, next);
+    if (r->dry) return;
+    if (!r->host_reader) { /* which others need does not matter */
+        sweep.all = sweep.own;
+        next.all = next.own;
+    }
+    r->experts = sweep.own;
+    wd_stage_order_add(r->order, sweep, next);
     wd_slots_drop_unwanted(r);
-}
-
-static void streamed_prefetch(wd_residency *self, int expert, int stage)
-{
-    wd_streamed *r = (wd_streamed *)self;
-    if (!r->host_reader) wd_slot_ask(r, expert, stage, false); /* which goes its own way ahead */
 }
 
 /* A dry run sees addresses, those of a slot for such stages: nothing is brought. */
@@ -38,6 +37,7 @@ static wd_status streamed_acquire(wd_residency *self, wd_dit_stage *out, int exp
     if (wd_device_is_dry(wd_queue_device(queue))) {
         view_dry(out, r, expert, stage);
     } else {
+        WD_REQUIRE(r->experts >> expert & 1, "the sweep was not announced for expert %d", expert);
         WD_TRY(wd_slot_take(&s, r, expert, stage, err));
         wd_event_wait_on(queue, s->arrived);
         *out = s->view;
@@ -60,7 +60,10 @@ static bool is_shared(const wd_streamed *r)
 static void streamed_close(wd_residency *self)
 {
     wd_streamed *r = (wd_streamed *)self;
-    wd_streamed_end_disk(r);
+    wd_streamed_end(r);
+    if (r->copies) wd_queue_wait(r->copies);
+    wd_streamed_close_disk(r);
+    wd_stage_order_close(r->order);
     wd_queue_close(r->copies);
     wd_slots_close(r);
     wd_device_free(r->device, r->wide);
@@ -75,7 +78,6 @@ static void streamed_close(wd_residency *self)
         wd_host_unregister(r->device, wd_shared_data(r->copy.memory));
     wd_host_copy_close(&r->copy);
     wd_device_free(r->device, r->casting);
-    wd_streamed_close_disk(r);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     wd_free(r);
@@ -83,7 +85,6 @@ static void streamed_close(wd_residency *self)
 
 static const wd_residency_vtable streamed_vtable = {
     .begin = streamed_begin,
-    .prefetch = streamed_prefetch,
     .acquire = streamed_acquire,
     .release = streamed_release,
     .close = streamed_close,
@@ -191,6 +192,21 @@ static wd_status open_slots(wd_streamed *r, const needs *n, int slots, bool wide
     return WD_OK;
 }
 
+/* The order of the stages of this part. */
+static wd_status open_order(wd_streamed *r, const wd_streamed_options *o, wd_err *err)
+{
+    bool streams[WD_PLACED_EXPERTS_MAX * WD_PLACED_STAGES_MAX];
+    const wd_comm *sharers = o->part && r->from_disk ? o->part->sharers : NULL;
+    const bool reads = sharers && sharers->host_ranks > 1 && sharers->host_rank == 0;
+    const int stages = r->base.stages;
+    if (r->dry) return WD_OK;
+    for (int e = 0; e < r->base.experts; e++)
+        for (int s = 0; s < stages; s++)
+            streams[e * stages + s] = wd_residency_part_has(o->part, e, s);
+    return wd_stage_order_open(&r->order, r->base.experts, stages, streams, o->slots + 1, reads,
+                               err);
+}
+
 wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
                                      const wd_streamed_options *options, wd_err *err)
 {
@@ -218,7 +234,9 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
         WD_TRY_OUT(lay_out_expert(r, &n, pipeline, &table, e, options, err));
     if (!r->dry) wd_host_copy_seal(&r->copy);
     WD_TRY_OUT(open_slots(r, &n, options->slots, options->storage == WD_F16, err));
+    WD_TRY_OUT(open_order(r, options, err));
     if (r->from_disk) WD_TRY_OUT(wd_streamed_open_disk(r, n.file, n.converting, options, err));
+    if (!r->dry) WD_TRY_OUT(wd_streamed_start(r, err));
     *out = &r->base;
 out:
     wd_dit_table_close(&table);

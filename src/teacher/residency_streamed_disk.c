@@ -1,5 +1,5 @@
-/* How a streamed residency reads ahead: a thread brings what is asked for from the files, or, where
- * ranks of a host share a reader, what that one reads for all. */
+/* How the stages of a streamed residency come from the files: read by its own thread, or, where
+ * ranks of a host share a reader, by that one for all. */
 #include "core/checked.h"
 #include "core/memory.h"
 #include "teacher/residency_streamed_impl.h"
@@ -35,9 +35,10 @@ static wd_status read_for_processor(wd_streamed *r, wd_stage_layout *layout, int
 /* Reads the stage's tensors: for a processor into its slot or what is converted from; for another
  * device past the page cache into a pinned staging, from which they are brought while the next
  * stage is read into the other. So there a stage is read while its slot is still in use. */
-static wd_status read_stage(wd_streamed *r, wd_slot *s, wd_err *err)
+wd_status wd_streamed_bring_file(wd_streamed *r, wd_slot *s)
 {
-    wd_stage_layout layout = r->layout[s->expert][s->stage];
+    wd_err *err = &s->error;
+    wd_stage_layout layout = r->layout[s->turn.expert][s->turn.stage];
     wd_dit_stage view;
     const int k = next_staging(r, &layout);
     layout.pinned = true;
@@ -60,42 +61,13 @@ static wd_status read_stage(wd_streamed *r, wd_slot *s, wd_err *err)
     return WD_OK;
 }
 
-static void *read_ahead(void *context)
+wd_status wd_streamed_bring_read(wd_streamed *r, wd_slot *s)
 {
-    wd_streamed *r = context;
-    wd_slot *s;
-    while ((s = wd_slot_await_wanted(r)))
-        wd_slot_set(r, s, read_stage(r, s, &s->error) == WD_OK ? WD_SLOT_FILLED : WD_SLOT_FAILED);
-    return NULL;
-}
-
-/* Brings what the host's reader reads, stage by stage. */
-static void *follow(void *context)
-{
-    wd_streamed *r = context;
-    wd_reading next;
-    while (wd_host_reader_next(&next, r->host_reader)) {
-        wd_stage_layout layout;
-        wd_slot *s = wd_slot_await_empty(r, &next);
-        if (!s) break;
-        const wd_status status = wd_host_reader_await(&layout, r->host_reader, &next, &s->error);
-        layout.pinned = true;
-        if (status == WD_OK) {
-            wd_slot_launch(r, s, &layout);
-            wd_event_record(r->sent[0], r->copies);
-        }
-        wd_slot_set(r, s, status == WD_OK ? WD_SLOT_FILLED : WD_SLOT_FAILED);
-        wd_event_wait(r->sent[0]);
-        wd_host_reader_done(r->host_reader, &next);
-    }
-    return NULL;
-}
-
-static wd_status start(wd_streamed *r, void *(*work)(void *), wd_err *err)
-{
-    if (pthread_create(&r->thread, NULL, work, r))
-        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to read the teacher's weights");
-    r->threaded = true;
+    wd_stage_layout layout;
+    WD_TRY(wd_host_reader_await(&layout, r->host_reader, &s->turn, &s->error));
+    layout.pinned = true;
+    wd_slot_launch(r, s, &layout);
+    wd_event_record(r->sent[0], r->copies);
     return WD_OK;
 }
 
@@ -105,12 +77,8 @@ static wd_status open_host_reader(wd_streamed *r, size_t stage_bytes, const wd_s
                                   wd_err *err)
 {
     wd_comm *comm = o->part->sharers;
-    const wd_host_reader_options options = {.comm = comm,
-                                            .experts = r->base.experts,
-                                            .stages = r->base.stages,
-                                            .layout = r->layout,
-                                            .stage_bytes = stage_bytes,
-                                            .ahead = o->slots + 1};
+    const wd_host_reader_options options = {
+        .comm = comm, .order = r->order, .layout = r->layout, .stage_bytes = stage_bytes};
     if (comm->host_ranks > 1)
         r->base.host_bytes += wd_host_reader_share(comm->host_ranks, stage_bytes);
     if (r->dry) return WD_OK;
@@ -120,8 +88,7 @@ static wd_status open_host_reader(wd_streamed *r, size_t stage_bytes, const wd_s
     void *memory = wd_host_reader_memory(r->host_reader, &bytes);
     WD_TRY(wd_host_register(r->device, memory, bytes, "teacher weights being read", err));
     r->registered = true;
-    WD_TRY(wd_event_open(&r->sent[0], r->device, err));
-    return start(r, follow, err);
+    return wd_event_open(&r->sent[0], r->device, err);
 }
 
 /* A processor's copies are done at once: it has one staging. */
@@ -135,8 +102,7 @@ static wd_status open_reader(wd_streamed *r, const size_t file_bytes[WD_PLACED_S
         WD_TRY(wd_streamed_take_host(&r->staging[i], r, r->staging_bytes[i],
                                      "teacher weights being read", err));
     }
-    WD_TRY(wd_file_reader_open(&r->reader, err));
-    return r->dry ? WD_OK : start(r, read_ahead, err);
+    return wd_file_reader_open(&r->reader, err);
 }
 
 wd_status wd_streamed_open_disk(wd_streamed *r, const size_t file_bytes[WD_PLACED_STAGINGS],
@@ -148,25 +114,12 @@ wd_status wd_streamed_open_disk(wd_streamed *r, const size_t file_bytes[WD_PLACE
     return open_reader(r, file_bytes, converting_bytes, err);
 }
 
-void wd_streamed_end_disk(wd_streamed *r)
-{
-    if (r->threaded) {
-        pthread_mutex_lock(&r->lock);
-        r->closing = true;
-        pthread_cond_broadcast(&r->changed);
-        pthread_mutex_unlock(&r->lock);
-        if (r->host_reader) wd_host_reader_leave(r->host_reader);
-        pthread_join(r->thread, NULL);
-    }
-    if (!r->host_reader) return;
-    size_t bytes;
-    wd_queue_wait(r->copies);
-    if (r->registered) wd_host_unregister(r->device, wd_host_reader_memory(r->host_reader, &bytes));
-    wd_host_reader_close(r->host_reader);
-}
-
 void wd_streamed_close_disk(wd_streamed *r)
 {
+    size_t bytes;
+    if (r->host_reader && r->registered)
+        wd_host_unregister(r->device, wd_host_reader_memory(r->host_reader, &bytes));
+    wd_host_reader_close(r->host_reader);
     for (int i = 0; i < WD_PLACED_STAGINGS; i++) wd_event_close(r->sent[i]);
     for (int i = 0; i < r->stagings; i++) wd_streamed_give_host(r, r->staging[i]);
     wd_file_reader_close(r->reader);

@@ -17,9 +17,10 @@ void wd_streamed_give_host(const wd_streamed *r, void *block)
 
 void wd_streamed_bring_block(wd_streamed *r, wd_slot *s)
 {
-    const wd_stage_layout *layout = &r->layout[s->expert][s->stage];
+    const wd_stage_layout *layout = &r->layout[s->turn.expert][s->turn.stage];
     wd_event_wait_on(r->copies, s->released);
     wd_stage_view(&s->view, layout, s->block);
-    wd_queue_copy(r->copies, s->block, r->block[s->expert][s->stage], layout->block_bytes);
+    wd_queue_copy(r->copies, s->block, r->block[s->turn.expert][s->turn.stage],
+                  layout->block_bytes);
     wd_event_record(s->arrived, r->copies);
 }

@@ -4,8 +4,8 @@
  * next to no time, have one each: from a block's slot they would keep the first block of the next
  * sweep away until the last one of this sweep is done.
  *
- * A slot is empty, then wanted: it was asked for; then filled: its coming is launched, or failed;
- * then in use, and empty again. From host memory it is brought at once; else a thread does. */
+ * A slot is empty; then a stage is coming; then it is filled, since the coming is launched, or
+ * failed; then it is in use, and empty again. Stages come, and are used, in one order. */
 #include "core/memory.h"
 #include "teacher/residency_streamed_impl.h"
 
@@ -36,7 +36,7 @@ void wd_slots_close(wd_streamed *r)
     }
 }
 
-/* ---- asked for by who computes ---- */
+/* ---- filled by the thread that brings ---- */
 
 void wd_slot_launch(wd_streamed *r, wd_slot *s, const wd_stage_layout *layout)
 {
@@ -45,143 +45,22 @@ void wd_slot_launch(wd_streamed *r, wd_slot *s, const wd_stage_layout *layout)
     wd_event_record(s->arrived, r->copies);
 }
 
-static wd_slot *find(wd_streamed *r, int expert, int stage)
+wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_stage_turn *turn)
 {
-    for (int i = 0; i < r->slots; i++) {
-        wd_slot *s = &r->slot[i];
-        if (s->state != WD_SLOT_EMPTY && s->expert == expert && s->stage == stage) return s;
-    }
-    return NULL;
-}
-
-/* A slot for a stage, that nobody uses and nothing comes to: an empty one, else, if it `must` be,
- * what was not asked for longest is given up: it came for a sweep that is not the next one. */
-static wd_slot *find_free(wd_streamed *r, int stage, bool must)
-{
-    wd_slot *best = NULL;
-    for (int i = 0; i < r->slots; i++) {
-        wd_slot *s = &r->slot[i];
-        if (s->kind != wd_stage_kind_of(stage, r->base.stages)) continue;
-        if (s->in_use || s->state == WD_SLOT_WANTED) continue;
-        if (s->state == WD_SLOT_EMPTY) return s;
-        if (must && (!best || s->asked < best->asked)) best = s;
-    }
-    return best;
-}
-
-/* Who reads needs `asked` as it was when a stage became wanted. */
-wd_slot *wd_slot_ask(wd_streamed *r, int expert, int stage, bool must)
-{
-    pthread_mutex_lock(&r->lock);
-    wd_slot *s = find(r, expert, stage);
-    bool there = s;
-    while (!s && !(s = find_free(r, stage, must)) && must) pthread_cond_wait(&r->changed, &r->lock);
-    if (s && s->state != WD_SLOT_WANTED) s->asked = r->asked++;
-    if (s && !there) {
-        s->expert = expert;
-        s->stage = stage;
-        s->state = r->from_disk ? WD_SLOT_WANTED : WD_SLOT_FILLED;
-        pthread_cond_broadcast(&r->changed);
-    }
-    pthread_mutex_unlock(&r->lock);
-    if (s && !there && !r->from_disk) wd_streamed_bring_block(r, s);
-    return s;
-}
-
-/* The slot that has the stage for this sweep, once the host's reader has brought it: there may be
- * one for the next sweep, too. */
-static wd_slot *await_brought(wd_streamed *r, int expert, int stage)
-{
-    wd_slot *first = NULL;
-    bool waits = false;
-    pthread_mutex_lock(&r->lock);
-    for (;;) {
-        for (int i = 0; i < r->slots; i++) {
-            wd_slot *s = &r->slot[i];
-            if (s->in_use || (s->state != WD_SLOT_FILLED && s->state != WD_SLOT_FAILED)) continue;
-            if (s->expert != expert || s->stage != stage) continue;
-            if (!first || s->asked < first->asked) first = s;
-        }
-        if (first) break;
-        if (!waits) wd_host_reader_wait(r->host_reader, true);
-        waits = true;
-        pthread_cond_wait(&r->changed, &r->lock);
-    }
-    pthread_mutex_unlock(&r->lock);
-    if (waits) wd_host_reader_wait(r->host_reader, false);
-    return first;
-}
-
-wd_status wd_slot_take(wd_slot **out, wd_streamed *r, int expert, int stage, wd_err *err)
-{
-    wd_slot *s =
-        r->host_reader ? await_brought(r, expert, stage) : wd_slot_ask(r, expert, stage, true);
-    pthread_mutex_lock(&r->lock);
-    while (s->state == WD_SLOT_WANTED) pthread_cond_wait(&r->changed, &r->lock);
-    bool failed = s->state == WD_SLOT_FAILED;
-    if (failed) s->state = WD_SLOT_EMPTY;
-    s->in_use = !failed;
-    pthread_mutex_unlock(&r->lock);
-    if (failed) {
-        if (err) *err = s->error;
-        return s->error.status;
-    }
-    *out = s;
-    return WD_OK;
-}
-
-void wd_slot_give_back(wd_streamed *r, int expert, int stage, wd_queue *queue)
-{
-    pthread_mutex_lock(&r->lock);
-    wd_slot *s = r->slot;
-    while (!s->in_use || s->expert != expert || s->stage != stage) s++;
-    wd_event_record(s->released, queue);
-    s->in_use = false;
-    s->state = WD_SLOT_EMPTY; /* the next sweep brings it again */
-    pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->lock);
-}
-
-/* ---- filled by who reads ---- */
-
-/* The one that was asked for first. */
-static wd_slot *next_wanted(wd_streamed *r)
-{
-    wd_slot *first = NULL;
-    for (int i = 0; i < r->slots; i++) {
-        wd_slot *s = &r->slot[i];
-        if (s->state == WD_SLOT_WANTED && (!first || s->asked < first->asked)) first = s;
-    }
-    return first;
-}
-
-wd_slot *wd_slot_await_wanted(wd_streamed *r)
-{
-    wd_slot *wanted = NULL;
-    pthread_mutex_lock(&r->lock);
-    while (!r->closing && !(wanted = next_wanted(r))) pthread_cond_wait(&r->changed, &r->lock);
-    pthread_mutex_unlock(&r->lock);
-    return wanted;
-}
-
-wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *reading)
-{
-    const wd_stage_kind kind = wd_stage_kind_of(reading->stage, r->base.stages);
+    const wd_stage_kind kind = wd_stage_kind_of(turn->stage, r->base.stages);
     wd_slot *empty = NULL;
     pthread_mutex_lock(&r->lock);
     while (!empty && !r->closing) {
         for (int i = 0; i < r->slots; i++) {
             wd_slot *s = &r->slot[i];
             if (s->state != WD_SLOT_EMPTY || s->kind != kind) continue;
-            if (!empty || s->asked < empty->asked) empty = s;
+            if (!empty || s->turn.number < empty->turn.number) empty = s;
         }
         if (!empty) pthread_cond_wait(&r->changed, &r->lock);
     }
     if (empty) {
-        empty->expert = reading->expert;
-        empty->stage = reading->stage;
-        empty->asked = reading->number;
-        empty->state = WD_SLOT_WANTED;
+        empty->turn = *turn;
+        empty->state = WD_SLOT_COMING;
     }
     pthread_mutex_unlock(&r->lock);
     return empty;
@@ -190,10 +69,14 @@ wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_reading *reading)
 void wd_slot_set(wd_streamed *r, wd_slot *s, wd_slot_state state)
 {
     pthread_mutex_lock(&r->lock);
-    const bool wanted = !r->host_reader || wd_host_reader_wants(r->host_reader, s->asked);
-    s->state = wanted ? state : WD_SLOT_EMPTY;
+    s->state = wd_stage_order_wants(r->order, s->turn.number) ? state : WD_SLOT_EMPTY;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
+}
+
+static bool has_come(const wd_slot *s)
+{
+    return s->state == WD_SLOT_FILLED || s->state == WD_SLOT_FAILED;
 }
 
 void wd_slots_drop_unwanted(wd_streamed *r)
@@ -201,10 +84,53 @@ void wd_slots_drop_unwanted(wd_streamed *r)
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->slots; i++) {
         wd_slot *s = &r->slot[i];
-        if (!s->in_use && (s->state == WD_SLOT_FILLED || s->state == WD_SLOT_FAILED) &&
-            !wd_host_reader_wants(r->host_reader, s->asked))
+        if (has_come(s) && !wd_stage_order_wants(r->order, s->turn.number))
             s->state = WD_SLOT_EMPTY;
     }
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- used by the thread that computes ---- */
+
+/* The slot to which a stage has come for this sweep; there may be one for the next sweep, too. */
+static wd_slot *find_come(wd_streamed *r, int expert, int stage)
+{
+    wd_slot *first = NULL;
+    for (int i = 0; i < r->slots; i++) {
+        wd_slot *s = &r->slot[i];
+        if (!has_come(s) || s->turn.expert != expert || s->turn.stage != stage) continue;
+        if (!first || s->turn.number < first->turn.number) first = s;
+    }
+    return first;
+}
+
+wd_status wd_slot_take(wd_slot **out, wd_streamed *r, int expert, int stage, wd_err *err)
+{
+    wd_slot *s;
+    bool waits = false;
+    pthread_mutex_lock(&r->lock);
+    while (!(s = find_come(r, expert, stage))) {
+        if (!waits && r->host_reader) wd_host_reader_wait(r->host_reader, true);
+        waits = true;
+        pthread_cond_wait(&r->changed, &r->lock);
+    }
+    const bool failed = s->state == WD_SLOT_FAILED;
+    s->state = failed ? WD_SLOT_EMPTY : WD_SLOT_IN_USE;
+    pthread_mutex_unlock(&r->lock);
+    if (waits && r->host_reader) wd_host_reader_wait(r->host_reader, false);
+    *out = s;
+    if (failed && err) *err = s->error;
+    return failed ? s->error.status : WD_OK;
+}
+
+void wd_slot_give_back(wd_streamed *r, int expert, int stage, wd_queue *queue)
+{
+    wd_slot *s = r->slot;
+    pthread_mutex_lock(&r->lock);
+    while (s->state != WD_SLOT_IN_USE || s->turn.expert != expert || s->turn.stage != stage) s++;
+    wd_event_record(s->released, queue);
+    s->state = WD_SLOT_EMPTY; /* the next sweep brings it again */
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }

@@ -136,9 +136,11 @@ static void check(const wd_pipeline *pipeline, wd_dtype storage)
     wd_residency *there = open_teacher(&r, pipeline, WD_HOME_DEVICE, storage, NULL);
     seen.elsewhere = 0; /* copies of what stays on the device, if any */
     wd_residency *disk = open_teacher(&r, pipeline, WD_HOME_DISK, storage, NULL);
-    for (int sweep = 0; sweep < SWEEPS; sweep++)
+    for (int sweep = 0; sweep < SWEEPS; sweep++) {
+        wd_residency_begin(disk, (wd_sweep_experts){3, 3}, (wd_sweep_experts){0, 0});
         for (int e = 0; e < disk->experts; e++)
             for (int s = 0; s < disk->stages; s++) compare_stage(&r, disk, there, e, s);
+    }
     wd_queue_wait(r.queue);
     wd_residency_close(disk);
     assert_int_equal(seen.read, SWEEPS * bytes_in_files(pipeline));

@@ -41,7 +41,6 @@ struct wd_sweep {
     wd_event **delivered;  /* [sweeps_kept, experts, batches_max], of the heads' devices */
     int64_t sweeps;
     bool announced; /* the window of the next run is */
-    unsigned next;  /* bit e: the run after it has states of expert e */
 };
 
 static int expert_of(const wd_sweep *sweep, float timestep)
@@ -218,9 +217,7 @@ static wd_status launch(wd_sweep *sweep, const wd_sweep_entry *e, const wd_windo
         e->batch < 0 ? NULL : &sweep->batch[e->expert * sweep->batches_max + e->batch];
     wd_queue *queue = sweep->activations[wd_placed_local(p, e->device)].queue;
     const bool here = is_here(sweep, e->device);
-    if (here && e->kind == WD_ENTRY_FETCH)
-        wd_residency_prefetch(sweep->residency, e->expert, e->stage);
-    else if (here && e->kind == WD_ENTRY_ACQUIRE)
+    if (here && e->kind == WD_ENTRY_ACQUIRE)
         return wd_residency_acquire(sweep->residency, &sweep->weights[e->stage], e->expert,
                                     e->stage, queue, err);
     else if (here && e->kind == WD_ENTRY_RELEASE)
@@ -259,10 +256,8 @@ static wd_sweep_experts experts_of(const wd_sweep *sweep, const wd_window_ahead 
 
 void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_window_ahead *next)
 {
-    const wd_sweep_experts after = experts_of(sweep, next);
-    wd_residency_begin(sweep->residency, experts_of(sweep, window), after.all);
+    wd_residency_begin(sweep->residency, experts_of(sweep, window), experts_of(sweep, next));
     sweep->announced = window->end > window->first;
-    sweep->next = after.own;
 }
 
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
@@ -276,7 +271,7 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
         wd_sweep_announce(
             sweep, &(wd_window_ahead){window->timestep, window->count, 0, window->count}, NULL);
     sweep->announced = false;
-    wd_sweep_work work = {.next = sweep->next};
+    wd_sweep_work work = {{0}};
     sort_window(count, sweep, window);
     for (int e = 0; e < EXPERTS_MAX; first += count[e++])
         work.batches[e] = cut(sweep, e, first, count[e]);

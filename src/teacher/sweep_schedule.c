@@ -73,39 +73,6 @@ static void add_weights(const maker *m, wd_sweep_entry_kind kind, int expert, in
     add(m, (wd_sweep_entry){kind, expert, stage, -1, device, -1, -1, -1});
 }
 
-static bool streams(const maker *m, int expert, int stage)
-{
-    return m->placement->place[expert][stage].home != WD_HOME_DEVICE;
-}
-
-/* Fetches the streamed blocks that come to a device next, from `stage` of the expert coming[at] on,
- * one less than there are slots for, and what else streams there before them. */
-static void fetch_ahead(const maker *m, int device, int at, int stage)
-{
-    const wd_placement *p = m->placement;
-    int wanted = p->slots - 1;
-    for (; at < m->comings; at++, stage = 0)
-        for (const int e = m->coming[at]; wanted > 0 && stage < p->stages; stage++) {
-            if (!streams(m, e, stage) || p->place[e][stage].device != device) continue;
-            add_weights(m, WD_ENTRY_FETCH, e, stage);
-            wanted -= wd_stage_kind_of(stage, p->stages) == WD_STAGE_BLOCK;
-        }
-}
-
-/* Before the first stage: on every device that stages come to. */
-static void fetch_first(const maker *m)
-{
-    const wd_placement *p = m->placement;
-    bool done[WD_CLUSTER_DEVICES_MAX] = {false};
-    for (int i = 0; i < m->comings; i++)
-        for (int s = 0; s < p->stages; s++) {
-            const int e = m->coming[i], device = p->place[e][s].device;
-            if (!streams(m, e, s) || done[device]) continue;
-            done[device] = true;
-            fetch_ahead(m, device, 0, 0);
-        }
-}
-
 static bool arrives(const wd_place *place, int stage)
 {
     return stage == 0 || place[stage - 1].device != place[stage].device;
@@ -168,16 +135,13 @@ static void go_through(const maker *m, int expert, wd_segment segment, int batch
     }
 }
 
-static void add_segment(maker *m, int at, wd_segment segment)
+static void add_segment(maker *m, int e, wd_segment segment)
 {
-    const int e = m->coming[at], batches = m->work->batches[e];
+    const int batches = m->work->batches[e];
     const wd_place *place = m->placement->place[e];
     const int before = place[segment.first ? segment.first - 1 : 0].device;
     const int waiting = m->base[before]; /* places are taken anew where they come back */
     for (int s = segment.first; s < segment.end; s++) add_weights(m, WD_ENTRY_ACQUIRE, e, s);
-    for (int s = segment.first; s < segment.end; s++)
-        if (streams(m, e, s) && (s + 1 == segment.end || place[s].device != place[s + 1].device))
-            fetch_ahead(m, place[s].device, at, segment.end);
     take_places(m, place, segment, batches);
     for (int b = 0; b < batches; b++) go_through(m, e, segment, b, place_of(m, before, waiting, b));
     for (int s = segment.first; s < segment.end; s++) add_weights(m, WD_ENTRY_RELEASE, e, s);
@@ -185,17 +149,10 @@ static void add_segment(maker *m, int at, wd_segment segment)
 
 static void make(maker *m)
 {
-    int own = 0;
-    m->comings = 0;
     for (int e = 0; e < m->placement->experts; e++)
-        if (m->work->batches[e]) m->coming[m->comings++] = e, own++;
-    for (int e = 0; e < m->placement->experts; e++)
-        if (m->work->next >> e & 1) m->coming[m->comings++] = e;
-    fetch_first(m);
-    for (int at = 0; at < own; at++)
-        for (int s = 0; s < m->placement->stages;) {
-            const wd_segment segment = wd_sweep_segment(m->placement, m->coming[at], s);
-            add_segment(m, at, segment);
+        for (int s = 0; m->work->batches[e] && s < m->placement->stages;) {
+            const wd_segment segment = wd_sweep_segment(m->placement, e, s);
+            add_segment(m, e, segment);
             s = segment.end;
         }
 }
@@ -279,7 +236,7 @@ void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placeme
     counter c = {.placement = placement, .cluster = cluster, .part = out};
     for (int d = 0; d < devices; d++) out[d] = (wd_sweep_part){.places = 0};
     for (int e = 0; e < placement->experts; e++) {
-        wd_sweep_work work = {.next = 0};
+        wd_sweep_work work = {{0}};
         work.batches[e] = batches > 0 ? batches : 1;
         wd_sweep_schedule_each(placement, &work, count, &c);
     }
@@ -294,12 +251,10 @@ static void append(void *context, const wd_sweep_entry *entry)
     s->entry[s->count++] = *entry;
 }
 
-/* At most: a stage is acquired and released, and for each micro-batch run, sent and received;
- * before the first stage and behind each one, blocks are fetched, and the ends of experts. */
+/* At most: a stage is acquired and released, and for each micro-batch run, sent and received. */
 static int room_for(const wd_placement *p, int batches)
 {
-    const int fetched = p->slots + 2 * 2 * EXPERTS_MAX;
-    return p->experts * p->stages * (2 + 3 * batches + 2 * fetched);
+    return p->experts * p->stages * (2 + 3 * batches);
 }
 
 wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_placement *placement,

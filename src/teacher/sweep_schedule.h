@@ -15,8 +15,8 @@
 #include "teacher/placement.h"
 
 typedef enum wd_sweep_entry_kind {
-    WD_ENTRY_FETCH,   /* the device may begin to fetch a stage's weights */
-    WD_ENTRY_ACQUIRE, /* from now on the weights of a stage are on the device */
+    WD_ENTRY_ACQUIRE, /* from now on the weights of a stage are on the device; streamed ones come as
+                       * soon as there is room for them, in the order of these entries */
     WD_ENTRY_RELEASE, /* the device no longer needs the weights of a stage */
     WD_ENTRY_ENTER,   /* a micro-batch takes its place; its latents and text come to the device, and
                        * the embedding runs */
@@ -79,8 +79,6 @@ static inline int wd_sweep_places(bool waits, bool is_sent, int batches)
 /* What one sweep has to do. */
 typedef struct wd_sweep_work {
     int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert */
-    unsigned next; /* bit e: the sweep that follows has states of expert e, so that the expert's
-                    * first weights are fetched; 0: nobody knows */
 } wd_sweep_work;
 
 typedef struct wd_sweep_schedule {

@@ -13,9 +13,9 @@ enum { TEXT_MAX = 8192, BATCHES_MAX = 5 };
 static size_t add_entry(char text[TEXT_MAX], size_t used, const wd_sweep_entry *e)
 {
     static const char *const names[] = {
-        [WD_ENTRY_FETCH] = "fetch", [WD_ENTRY_ACQUIRE] = "acquire", [WD_ENTRY_RELEASE] = "release",
-        [WD_ENTRY_ENTER] = "enter", [WD_ENTRY_RUN] = "run",         [WD_ENTRY_LEAVE] = "leave",
-        [WD_ENTRY_COPY] = "copy",   [WD_ENTRY_SEND] = "send",       [WD_ENTRY_RECEIVE] = "receive",
+        [WD_ENTRY_ACQUIRE] = "acquire", [WD_ENTRY_RELEASE] = "release", [WD_ENTRY_ENTER] = "enter",
+        [WD_ENTRY_RUN] = "run",         [WD_ENTRY_LEAVE] = "leave",     [WD_ENTRY_COPY] = "copy",
+        [WD_ENTRY_SEND] = "send",       [WD_ENTRY_RECEIVE] = "receive",
     };
     used = wd_append(text, TEXT_MAX, used, "%s expert %d stage %d", names[e->kind], e->expert,
                      e->stage);
@@ -67,37 +67,27 @@ static void on_one_device(void **state)
     wd_sweep_schedule_close(&s);
 }
 
-/* Weights come from host memory: a stage takes the whole window, and while it does the next block
- * comes, at last the first one of the next sweep. */
+/* Weights come from host memory: a stage takes the whole window. */
 static void offloaded(void **state)
 {
     (void)state;
     wd_placement p = {.experts = 1, .stages = 4, .slots = 2, .by_batch = 1};
     for (int i = 0; i < 4; i++) p.place[0][i].home = WD_HOME_HOST;
     wd_sweep_schedule s = opened(&p, 1, 2);
-    assert_list(&s, &(wd_sweep_work){.batches = {2}, .next = 1},
-                "fetch expert 0 stage 0 device 0\n"
-                "fetch expert 0 stage 1 device 0\n"
+    assert_list(&s, &(wd_sweep_work){.batches = {2}},
                 "acquire expert 0 stage 0 device 0\n"
-                "fetch expert 0 stage 1 device 0\n"
                 "enter expert 0 stage 0 batch 0 device 0 place 0\n"
                 "enter expert 0 stage 0 batch 1 device 0 place 1\n"
                 "release expert 0 stage 0 device 0\n"
                 "acquire expert 0 stage 1 device 0\n"
-                "fetch expert 0 stage 2 device 0\n"
                 "run expert 0 stage 1 batch 0 device 0 place 0\n"
                 "run expert 0 stage 1 batch 1 device 0 place 1\n"
                 "release expert 0 stage 1 device 0\n"
                 "acquire expert 0 stage 2 device 0\n"
-                "fetch expert 0 stage 3 device 0\n"
-                "fetch expert 0 stage 0 device 0\n"
-                "fetch expert 0 stage 1 device 0\n"
                 "run expert 0 stage 2 batch 0 device 0 place 0\n"
                 "run expert 0 stage 2 batch 1 device 0 place 1\n"
                 "release expert 0 stage 2 device 0\n"
                 "acquire expert 0 stage 3 device 0\n"
-                "fetch expert 0 stage 0 device 0\n"
-                "fetch expert 0 stage 1 device 0\n"
                 "leave expert 0 stage 3 batch 0 device 0 place 0\n"
                 "leave expert 0 stage 3 batch 1 device 0 place 1\n"
                 "release expert 0 stage 3 device 0\n");
@@ -236,9 +226,6 @@ static void follow(world *w, const wd_sweep_entry *e)
 {
     const wd_placement *p = w->schedule->placement;
     switch (e->kind) {
-    case WD_ENTRY_FETCH:
-        assert_true(p->place[e->expert][e->stage].home != WD_HOME_DEVICE);
-        break;
     case WD_ENTRY_ACQUIRE:
         assert_false(w->there[e->expert][e->stage]);
         w->there[e->expert][e->stage] = true;
@@ -288,7 +275,7 @@ static void lists_hold_together(void **state)
         wd_sweep_schedule s = opened(&p, DEVICES, BATCHES_MAX);
         for (int sweep = 0; sweep < 4; sweep++) {
             world w = {.schedule = &s};
-            wd_sweep_work window = {.next = (unsigned)between(0, 3)};
+            wd_sweep_work window = {{0}};
             int left = 0;
             for (int e = 0; e < p.experts; e++) window.batches[e] = between(0, BATCHES_MAX);
             wd_sweep_schedule_make(&s, &window);
