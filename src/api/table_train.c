@@ -38,7 +38,8 @@ static const wd_option table[] = {
      .choices = strategies, .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help =
          "Where the teacher's weights are kept, and which device computes (docs/strategies.md); "
-         "default: auto, the fastest strategy that fits. Never changes the student"},
+         "default: auto, the fastest strategy that fits. Never changes the student, except cpu "
+         "beside GPUs"},
     {WD_TEXT_LINE(teacher_device_map, "", "FILE"), .group = "Teacher",
      .flags = WD_OPTION_FILE | WD_OPTION_SAME_STUDENT,
      .help = "JSON file with the placement of custom: names of components and blocks, each with a "

@@ -124,6 +124,11 @@ static wd_status plan_beside(wd_train_plan *p, wd_machine_options machine,
     return WD_OK;
 }
 
+static bool compute_alike(const wd_device *a, const wd_device *b)
+{
+    return !strcmp(wd_device_traits(a)->kernels, wd_device_traits(b)->kernels);
+}
+
 wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
                                    const wd_train_plan *like, wd_err *err)
 {
@@ -141,6 +146,7 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
         wd_cluster_device *to = &cluster->device[i];
         p->input.target[i] = d->device[i];
         to->reads_host = i == d->processor;
+        to->other_bits = !compute_alike(d->device[0], d->device[i]);
         to->bytes = SIZE_MAX;
     }
     WD_TRY(plan_beside(p, s->trainer.machine, &s->trainer.samples, err));

@@ -170,6 +170,7 @@ typedef struct wd_cluster_device {
     double student_flops;    /* what the student computes there for each target of all ranks */
     double link_bytes_per_s; /* to and from host memory */
     bool reads_host;         /* the host's processor: weights are used where they are mapped */
+    bool other_bits;         /* its results differ in the last bits from the first device's */
     wd_sweep_need need;
     size_t workspace; /* that its queue has for other work */
 } wd_cluster_device;

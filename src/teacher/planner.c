@@ -313,6 +313,13 @@ static void count_bytes(wd_strategy_plan *plan, wd_planner *planner)
     plan->step_bytes_sent = wd_traffic_sent(traffic);
 }
 
+static bool has_other_bits(const wd_placement *placement, const wd_cluster *cluster)
+{
+    for (int d = 0; d < wd_cluster_devices(cluster); d++)
+        if (wd_cluster_at(cluster, d)->other_bits && wd_placed_computes(placement, d)) return true;
+    return false;
+}
+
 static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                            wd_err *err)
 {
@@ -330,6 +337,7 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
         if (improves(&smaller, out)) *out = smaller;
     }
     count_bytes(out, planner);
+    out->other_bits = has_other_bits(&out->placement, &in->cluster);
     return WD_OK;
 }
 
@@ -383,6 +391,7 @@ bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) return lacks_less(a, b);
+    if (a->other_bits != b->other_bits) return b->other_bits;
     const double seconds_a = known_of(a->step_seconds), seconds_b = known_of(b->step_seconds);
     if (seconds_a != seconds_b) return seconds_a < seconds_b;
     const double moved_a = wd_planner_copied(a) + a->step_bytes[WD_LINK_READ];
@@ -404,8 +413,9 @@ wd_strategy_plan wd_planner_best(const wd_strategy_plan *all)
     for (int i = 0; i < WD_STRATEGY_auto; i++) {
         if (all[i].objection) continue;
         if (best < 0 || wd_planner_is_better(&all[i], &all[best])) best = i;
-        fitting += all[i].fits;
     }
+    for (int i = 0; i < WD_STRATEGY_auto; i++)
+        fitting += !all[i].objection && all[i].fits && all[i].other_bits == all[best].other_bits;
     wd_strategy_plan plan = all[best];
     plan.rivals = fitting;
     return plan;

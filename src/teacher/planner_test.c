@@ -297,6 +297,29 @@ static void auto_is_the_best(void **state)
     assert_true(ways >= 6);
 }
 
+/* Where the processor's results have other bits, it computes only if nothing else fits. */
+static void auto_keeps_the_bits(void **state)
+{
+    (void)state;
+    int avoided = 0, needed = 0;
+    for (int i = 0; i < SCENES / 4; i++) {
+        scene s;
+        bool others_fit = false;
+        random_scene(&s);
+        const int last = s.input.cluster.devices - 1;
+        s.input.cluster.device[last].other_bits = last > 0;
+        for (int k = 0; k < WD_STRATEGY_auto; k++) {
+            const wd_strategy_plan plan = plan_of(&s.input, (wd_strategy)k);
+            others_fit |= !plan.objection && plan.fits && !plan.other_bits;
+        }
+        const wd_strategy_plan plan = plan_of(&s.input, WD_STRATEGY_auto);
+        if (others_fit) assert_true(plan.fits && !plan.other_bits);
+        avoided += others_fit;
+        needed += plan.fits && plan.other_bits;
+    }
+    assert_true(avoided > 0 && needed > 0);
+}
+
 /* The most of a device of any rank. */
 static size_t fullest(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device)
 {
@@ -501,10 +524,11 @@ static void windows_far_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_is_the_best),  cmocka_unit_test(peaks_are_exact),
-        cmocka_unit_test(experts_apart),     cmocka_unit_test(balanced_leaves_a_student_alone),
-        cmocka_unit_test(a_link_for_both),   cmocka_unit_test(gradients_take_the_link),
-        cmocka_unit_test(windows_far_apart), cmocka_unit_test(no_step_is_shorter_than_its_work),
+        cmocka_unit_test(auto_is_the_best),    cmocka_unit_test(peaks_are_exact),
+        cmocka_unit_test(experts_apart),       cmocka_unit_test(balanced_leaves_a_student_alone),
+        cmocka_unit_test(a_link_for_both),     cmocka_unit_test(gradients_take_the_link),
+        cmocka_unit_test(windows_far_apart),   cmocka_unit_test(no_step_is_shorter_than_its_work),
+        cmocka_unit_test(auto_keeps_the_bits),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

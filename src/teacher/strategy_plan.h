@@ -42,6 +42,7 @@ typedef struct wd_strategy_plan {
     wd_placement placement;
     wd_placed_bytes bytes;
     bool fits;
+    bool other_bits; /* a device computes whose results differ in the last bits from the first's */
     size_t missing[WD_CLUSTER_DEVICES_MAX], host_missing; /* bytes; of bytes.devices */
     int64_t window, micro_batch;
     double step_seconds;                    /* predicted, of all ranks' step */
@@ -55,7 +56,7 @@ typedef struct wd_strategy_plan {
     wd_sweep_load load;   /* that it was played with */
     size_t mapped_bytes,
         cache_bytes; /* of weights in files; of host memory that is left for them */
-    int rivals;      /* of auto's choice: plans that fit, this one too */
+    int rivals;      /* of auto's choice: plans that fit and give the same bits, this one too */
 } wd_strategy_plan;
 
 #endif
