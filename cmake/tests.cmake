@@ -135,11 +135,28 @@ foreach(list IN ITEMS attention conv matmul norm pointwise train)
   endif()
 endforeach()
 
+# The tests of devices on a cuda device, and NCCL with one rank, in the same way.
+if(NOT WD_SANITIZE MATCHES thread)
+  wd_unit_test(dev/cuda/device test_dev_cuda_device ${PROJECT_SOURCE_DIR}/src/dev/device_test.c)
+  target_compile_definitions(test_dev_cuda_device PRIVATE WD_CUDA_TESTED WD_ON_STANDIN)
+  target_link_options(test_dev_cuda_device PRIVATE -Wl,--gc-sections)
+else()
+  wd_test_not_here(dev/cuda/device "a block's threads are fibers of one thread")
+endif()
+target_compile_definitions(test_dev_cuda_lone_peer PRIVATE WD_ON_STANDIN)
+if(TARGET wd_cuda_image)
+  wd_unit_test(gpu/device test_gpu_device ${PROJECT_SOURCE_DIR}/src/dev/device_test.c)
+  target_compile_definitions(test_gpu_device PRIVATE WD_CUDA_TESTED)
+  wd_unit_test(gpu/lone_peer test_gpu_lone_peer
+               ${PROJECT_SOURCE_DIR}/src/dev/cuda/lone_peer_test.c)
+  set_tests_properties(gpu/device gpu/lone_peer PROPERTIES SKIP_RETURN_CODE 77)
+endif()
+
 # What tools/gpu_check.sh runs.
 add_custom_target(gpu_check_programs DEPENDS wandistiller_cli make_pipeline test_tests_forward
                   test_tests_sample)
 if(TARGET wd_cuda_image)
-  foreach(list IN ITEMS attention conv matmul norm pointwise train)
+  foreach(list IN ITEMS attention conv device lone_peer matmul norm pointwise train)
     add_dependencies(gpu_check_programs test_gpu_${list})
   endforeach()
 endif()
@@ -349,6 +366,13 @@ if(NOT WD_SANITIZE)
   add_test(NAME checks/gpu_check COMMAND sh ${PROJECT_SOURCE_DIR}/tests/gpu_check.sh
            ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   set_tests_properties(checks/gpu_check PROPERTIES TIMEOUT 300 ENVIRONMENT "${WD_TEST_ENVIRONMENT}")
+  if(MPI_C_FOUND AND WD_MPIRUN)
+    add_test(NAME checks/gpu_check_standin COMMAND sh
+             ${PROJECT_SOURCE_DIR}/tests/gpu_check_standin.sh ${PROJECT_SOURCE_DIR}
+             ${PROJECT_BINARY_DIR})
+    set_tests_properties(checks/gpu_check_standin PROPERTIES TIMEOUT ${WD_TEST_SECONDS}
+                         ENVIRONMENT "${WD_MPI_ENVIRONMENT}" COST 30)
+  endif()
 endif()
 # What is installed works for somebody else's program.
 set(WD_SANITIZE_FLAG)

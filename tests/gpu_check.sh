@@ -27,11 +27,15 @@ write_fake() { # PATH: the script on standard input
 
 # ---- 1. stand-ins; FIGURES=good or bad ----
 
-for test in test_gpu_norm test_tests_forward test_tests_sample; do
+for test in test_gpu_norm test_gpu_device test_tests_forward test_tests_sample; do
     write_fake "$fake/tests/$test" <<'END'
 [ "$FIGURES" = good ]
 END
 done
+write_fake "$fake/tests/test_gpu_lone_peer" <<'END'
+[ -z "$NO_NCCL" ] || { echo "not tested here: NCCL: it is missing"; exit 77; }
+[ "$FIGURES" = good ]
+END
 write_fake "$fake/bin/compute-sanitizer" <<'END'
 [ "$FIGURES" = good ]
 END
@@ -59,8 +63,8 @@ echo "forward 14B, 4 blocks     1024       10.00 ms     15.00 ms     1.50"
 echo "train 1.3B, 8 blocks      1024       10.00 ms     12.00 ms     $ratio"
 END
 
-# The program: bench, train and eval. A pass under offload takes 1.2 ms, resident 1.18 or 1 ms, and
-# 1 MB over the link 1 ms.
+# The program: plan, bench, train and eval. A pass under offload takes 1.2 ms, resident 1.18 or 1
+# ms, and 1 MB over the link 1 ms.
 write_fake "$fake/wandistiller" <<'END'
 all=$*
 value() { # OPTION
@@ -68,6 +72,9 @@ value() { # OPTION
 }
 good() { [ "$FIGURES" = good ]; }
 case $1 in
+plan)
+    [ -z "$ONE_GPU" ] || { echo "cuda:1: expected a GPU below 1, for the driver shows 1"; exit 2; }
+    ;;
 bench)
     share=66.0
     good || share=49.0
@@ -78,10 +85,13 @@ bench)
         echo "train 1.3B, 8 blocks, $tokens tokens  $rate"
     done ;;
 train)
+    case "$NO_NCCL$all" in no*"--nccl on"*) echo "NCCL is missing"; exit 6 ;; esac
     folder=$(value output_dir) strategy=$(value teacher_device_strategy)
     mkdir -p "$folder/transformer"
     student=one
-    good || student=$strategy
+    good || student="$strategy, $(value devices), $(value nccl)"
+    loss=0.5000
+    good || [ "$strategy" != cpu ] || loss=0.5150
     echo "$student" >"$folder/transformer/diffusion_pytorch_model.safetensors"
     echo '{"memory": {"devices": {"cuda:0": 1048576000}}}' >"$folder/run.json"
     measured="5.82 MiB" pass=1180
@@ -94,8 +104,8 @@ train)
     : >"$folder/metrics.jsonl"
     while [ $row -lt $rows ]; do
         row=$((row + 1))
-        printf '{"step": %d, "targets": %d, "seconds": 0.0%d, "steps_per_s": 1}\n' $row \
-            $((8 * row)) $((10000 + pass * row)) >>"$folder/metrics.jsonl"
+        printf '{"step": %d, "loss": %s, "targets": %d, "seconds": 0.0%d, "steps_per_s": 1}\n' \
+            $row $loss $((8 * row)) $((10000 + pass * row)) >>"$folder/metrics.jsonl"
         [ "$pause" = 0 ] || sleep $pause
     done
     echo "host memory: planned 1 MiB, measured 2 MiB"
@@ -112,16 +122,28 @@ END
 # Runs all parts on the stand-ins; every requirement but those given has the result.
 judged() { # good|bad RESULT SHOWN
     rm -f "$stage/state" "$stage/state.eval"
-    FIGURES=$1 FIGURES_STATE=$stage/state QUICK=1 PATH="$fake/bin:$PATH" \
+    FIGURES=$1 FIGURES_STATE=$stage/state ONE_GPU='' NO_NCCL='' QUICK=1 PATH="$fake/bin:$PATH" \
         sh "$source/tools/gpu_check.sh" "$fake" "$stage/report.md" >"$stage/said" || true
     grep '^| [a-z]* | ' "$stage/report.md" | grep -v '^| part ' >"$stage/table"
-    [ "$(wc -l <"$stage/table")" -ge 19 ] || fail "the table is not whole"
+    [ "$(wc -l <"$stage/table")" -ge 29 ] || fail "the table is not whole"
     others=$(grep -vc "| $2 |\$" "$stage/table") || true
     [ "$others" = "$3" ] || fail "$1 figures: $others lines are not \"$2\", expected $3"
 }
 
 judged good pass 1 # what is only shown
 judged bad fail 2  # that, and the host memory of a shell script
+
+# What a machine lacks is said, and is no failure.
+lacking() { # ONE_GPU NO_NCCL COUNT WORDS: so many lines of the part are not run, for this reason
+    FIGURES=good ONE_GPU=$1 NO_NCCL=$2 QUICK=1 \
+        sh "$source/tools/gpu_check.sh" "$fake" "$stage/report.md" gpus >"$stage/said" ||
+        fail "what this machine lacks is a failure"
+    [ "$(grep -c "^| gpus | .* | $4.* | not run |\$" "$stage/report.md")" = "$3" ] ||
+        fail "expected $3 lines with: $4"
+}
+rm -rf "$stage/report.md.parts"
+lacking yes '' 5 "skipped: one GPU"
+lacking '' no 2 "NCCL"
 
 # ---- 2. the real program ----
 
@@ -132,13 +154,15 @@ result() { # PART WORDS RESULT: of the requirement that has these words
 
 # Several calls make one report.
 rm -rf "$stage/report.md.parts"
-for parts in "correct memcheck distil" "offload steady"; do
+for parts in "correct strategies gpus" "memcheck distil" "offload steady"; do
     # shellcheck disable=SC2086
     DEVICE=sim:3GiB@link=1GB/s,compute=1TFLOP/s QUICK=1 sh "$source/tools/gpu_check.sh" "$build" \
         "$stage/report.md" $parts || true
 done
 result correct "PyTorch and diffusers" pass
-result correct "different students" pass
+result strategies "fp32: different students" pass
+result strategies "bf16: different students" pass
+result gpus "copies between two GPUs" "not run"
 result memcheck memcheck "not run"
 result steady "planned one" pass
 for words in "offload, window 8" "agreement of the" "host memory after"; do

@@ -97,8 +97,7 @@ cp -r "$source/models/wan-tiny" "$check/models"
 for values in dit-image dit-head128 dit-video umt5 vae-2.1 vae-2.1-video vae-2.2 pipeline; do
     cp -r "$source/tests/fixtures/$values" "$check/tests/fixtures"
 done
-cp "$source/tools/gpu_check.sh" "$source/tools/gpu_check_report.sh" "$source/tools/demo.json" \
-    "$check/tools"
+cp "$source"/tools/gpu_check*.sh "$source/tools/demo.json" "$check/tools"
 cp "$source/bench/pytorch.py" "$source/bench/pytorch_models.py" "$check/bench"
 
 cat >"$check/build/wandistiller" <<'WRAPPER'

@@ -48,7 +48,7 @@ cd "$stage/report"
 # The exit status follows from figures, too, which mean nothing here.
 # shellcheck disable=SC2086
 env -i HOME="$stage" PATH=/usr/sbin:/usr/bin:/bin SOURCE="$source" DEVICE=sim:3GiB QUICK=1 \
-    TMPDIR="$stage" $hide ${hide:+--} "$bundle/gpu-check" correct steady || true
+    TMPDIR="$stage" $hide ${hide:+--} "$bundle/gpu-check" correct strategies steady || true
 cat gpu-report.md >"$stage/report.md"
 for words in "PyTorch and diffusers" "different students" "not the planned one"; do
     grep -q "$words.*| pass |\$" "$stage/report.md" || { cat "$stage/report.md"; exit 1; }

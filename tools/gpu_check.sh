@@ -3,7 +3,9 @@
 # is required, wanted and found, then what every step printed. Each part ends after at most
 # PART_SECONDS (540), whatever happens in it; parts may be run one by one, for one report.
 #
-#   correct    kernels, the networks of PyTorch and diffusers, the same student under strategies
+#   correct    kernels, devices, the networks of PyTorch and diffusers
+#   strategies the same student under every strategy that one GPU can have, in fp32 and bf16
+#   gpus       NCCL on one GPU; on two, copies between them, strategies, ranks
 #   memcheck, racecheck, initcheck
 #              the kernels' tests under that tool of compute-sanitizer
 #   speed      a pass of 14B and a training step of 1.3B beside the best matrix product
@@ -20,7 +22,8 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/gpu_check_report.sh"
-parts="correct memcheck racecheck initcheck speed pytorch shapes offload distil steady"
+parts="correct strategies gpus memcheck racecheck initcheck speed pytorch shapes offload"
+parts="$parts distil steady"
 build=$(cd "$1" && pwd) && report=$(cd "$(dirname "$2")" && pwd)/$(basename "$2") || exit 2
 shift 2
 device=${DEVICE:-cuda:0} seconds=${PART_SECONDS:-540} quick=${QUICK:-}
@@ -81,29 +84,19 @@ tests_of() { # KEY TITLE TESTS PREFIX...
 }
 
 kernel_tests() {
-    case $device in cuda*) (cd "$build/tests" && ls) | grep '^test_gpu_' ;; esac
+    case $device in
+    cuda*) (cd "$build/tests" && ls) | grep '^test_gpu_' | grep -Ev '_(device|lone_peer)$' ;;
+    esac
 }
 
-# The student of a short run is the same under every strategy that computes on the device.
-strategies() {
-    : >"$stage/students"
-    for strategy in gpu offload disk; do
-        step "train under $strategy" "$program" train --teacher_path models/wan-tiny \
-            --data_path models/wan-tiny/prompts.txt --output_dir "$stage/$strategy" \
-            --guidance_scale 2 --num_steps 20 --devices "$device" \
-            --teacher_device_strategy $strategy || { found strategies "$strategy failed"; return; }
-        sha256sum <"$stage/$strategy/transformer/diffusion_pytorch_model.safetensors" \
-            >>"$stage/students"
-        rm -rf "${stage:?}/$strategy"
-    done
-    say "" "Hashes of the three students:" '```' "$(cat "$stage/students")" '```'
-    found strategies "$(sort -u "$stage/students" | wc -l)"
+device_test() {
+    case $device in cuda*) echo test_gpu_device ;; esac
 }
 
 correct() {
     tests_of kernels "" "$(kernel_tests)"
+    tests_of device "" "$(device_test)"
     tests_of fixtures "" "test_tests_forward test_tests_sample"
-    strategies
 }
 
 sanitize() { # TOOL
@@ -118,6 +111,10 @@ sanitize() { # TOOL
 memcheck() { sanitize memcheck; }
 racecheck() { sanitize racecheck; }
 initcheck() { sanitize initcheck; }
+
+# ---- strategies, gpus ----
+
+. "$here/gpu_check_runs.sh"
 
 # ---- speed, pytorch, shapes ----
 

@@ -10,7 +10,17 @@ requirements() {
     cat <<'END'
 correct|kernels|kernels compared with the processor's: test programs that fail|at most 0
 correct|fixtures|networks compared with PyTorch and diffusers: test programs that fail|at most 0
-correct|strategies|different students of gpu, offload and disk|at most 1
+correct|device|copies, events, memory of a device: test programs that fail|at most 0
+strategies|students-fp32|fp32: different students under six strategies on one GPU|at most 1
+strategies|students-bf16|bf16: different students under six strategies on one GPU|at most 1
+strategies|loss-fp32|fp32: % between the last losses with the teacher on GPU and processor|at most 1
+strategies|loss-bf16|bf16: % between the last losses with the teacher on GPU and processor|at most 2
+gpus|nccl|NCCL with one rank that sends to itself: test programs that fail|at most 0
+gpus|peers|copies between two GPUs: test programs that fail|at most 0
+gpus|pair-fp32|fp32: different students of one GPU, and of two under four strategies|at most 1
+gpus|pair-bf16|bf16: different students of one GPU, and of two under four strategies|at most 1
+gpus|ranks|different students of one rank, and of two without NCCL|at most 1
+gpus|ranks-nccl|different students of one rank, and of two without NCCL and with it|at most 1
 memcheck|memcheck|test programs that fail under compute-sanitizer memcheck|at most 0
 racecheck|racecheck|test programs that fail under compute-sanitizer racecheck|at most 0
 initcheck|initcheck|test programs that fail under compute-sanitizer initcheck|at most 0

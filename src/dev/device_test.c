@@ -1,4 +1,6 @@
 /* Tests of the devices: counters, copies, the guard's locked pool, and the counters of a dry run.
+ *
+ * With WD_CUDA_TESTED the device is a GPU: the stand-in's, or a real one (dev/cuda/tested_gpu.h).
  */
 #include "failing.h"
 
@@ -11,6 +13,29 @@
 
 typedef wd_status opener(wd_device **out, int threads, wd_err *err);
 
+/* Kinds of devices, and of each a second device, whose memory the first one's queues may copy. */
+#ifdef WD_CUDA_TESTED
+#include "dev/cuda/tested_gpu.h"
+
+static wd_status open_gpu(wd_device **out, int threads, wd_err *err)
+{
+    return (void)threads, wd_device_open_cuda(out, tested_gpu_number(), err);
+}
+
+static wd_status open_other_gpu(wd_device **out, int threads, wd_err *err)
+{
+    return (void)threads, wd_device_open_cuda(out, tested_gpu_other(), err);
+}
+
+enum { KINDS = 1 };
+
+static opener *const openers[KINDS] = {open_gpu}, *const others[KINDS] = {open_other_gpu};
+
+static bool is_on_host(opener *open) /* its pool is host memory */
+{
+    return (void)open, false;
+}
+#else
 static wd_status open_sim(wd_device **out, int threads, wd_err *err)
 {
     (void)threads;
@@ -20,6 +45,20 @@ static wd_status open_sim(wd_device **out, int threads, wd_err *err)
 enum { KINDS = 3 };
 
 static opener *const openers[KINDS] = {wd_device_open_cpu, wd_device_open_guard, open_sim};
+static opener *const *const others = openers;
+
+static bool is_on_host(opener *open)
+{
+    return open != open_sim;
+}
+#endif
+
+/* What the books count for a block. */
+static size_t counted(const wd_device *device, size_t bytes)
+{
+    const size_t granule = wd_device_traits(device)->granule;
+    return (bytes + granule - 1) / granule * granule;
+}
 
 static void books_are_kept(void **state)
 {
@@ -28,18 +67,19 @@ static void books_are_kept(void **state)
         wd_device *device;
         void *a, *b, *none;
         assert_int_equal(openers[kind](&device, 1, NULL), WD_OK);
-        assert_int_equal(wd_device_traits(device)->reads_host, openers[kind] != open_sim);
+        assert_int_equal(wd_device_traits(device)->reads_host, is_on_host(openers[kind]));
         assert_false(wd_device_is_dry(device));
         assert_int_equal(wd_device_alloc(&a, device, 1000, "a", NULL), WD_OK);
         assert_int_equal(wd_device_alloc(&b, device, 5000, "b", NULL), WD_OK);
         assert_int_equal(wd_device_alloc(&none, device, 0, "none", NULL), WD_OK);
         assert_int_equal((uintptr_t)a % 64, 0);
         assert_int_equal((uintptr_t)b % 64, 0);
-        assert_int_equal(wd_device_bytes(device), 6000);
+        const size_t both = counted(device, 1000) + counted(device, 5000);
+        assert_int_equal(wd_device_bytes(device), both);
         wd_device_free(device, a);
         wd_device_free(device, NULL);
-        assert_int_equal(wd_device_bytes(device), 5000);
-        assert_int_equal(wd_device_bytes_peak(device), 6000);
+        assert_int_equal(wd_device_bytes(device), counted(device, 5000));
+        assert_int_equal(wd_device_bytes_peak(device), both);
         assert_int_equal(wd_device_alloc_count(device), 3);
         wd_device_free(device, b);
         wd_device_free(device, none);
@@ -60,11 +100,18 @@ static void traits_say_what_a_device_is_like(void **state)
         for (int i = 0; i < 2; i++) {
             const wd_device *d = i ? dry : device;
             const wd_traits *traits = wd_device_traits(d);
-            assert_int_equal(traits->synchronous, openers[kind] != open_sim);
-            assert_int_equal(traits->reads_host, openers[kind] != open_sim);
+            assert_int_equal(traits->synchronous, is_on_host(openers[kind]));
+            assert_int_equal(traits->reads_host, is_on_host(openers[kind]));
+#ifdef WD_CUDA_TESTED
+            assert_int_equal(traits->granule, 2 << 20);
+            assert_true(traits->bytes_beside > 0 && traits->bytes_of_others > 0);
+            assert_non_null(strstr(traits->kernels, "cuBLASLt"));
+            assert_string_equal(traits->kernels, wd_device_traits(device)->kernels);
+#else
             assert_int_equal(traits->granule, 1);
             assert_int_equal(traits->bytes_beside, 0);
             assert_string_equal(traits->kernels, kernels);
+#endif
         }
         assert_int_equal(wd_device_fault(device, NULL), WD_OK);
         assert_int_equal(wd_device_fault(dry, NULL), WD_OK);
@@ -188,13 +235,86 @@ static void copies_arrive(void **state)
     }
 }
 
+/* A device and another one of its kind, each with a queue, a block and an event. */
+typedef struct side {
+    wd_device *device;
+    wd_queue *queue;
+    wd_event *event;
+    void *block;
+} side;
+
+static void open_side(side *s, opener *open, size_t bytes)
+{
+    wd_err err = {0};
+    wd_test_ok(open(&s->device, 1, &err), &err);
+    wd_test_ok(wd_queue_open(&s->queue, s->device, &err), &err);
+    wd_test_ok(wd_event_open(&s->event, s->device, &err), &err);
+    wd_test_ok(wd_device_alloc(&s->block, s->device, bytes, "x", &err), &err);
+}
+
+static void close_side(side *s)
+{
+    wd_event_close(s->event);
+    wd_device_free(s->device, s->block);
+    wd_queue_close(s->queue);
+    wd_device_close(s->device);
+}
+
+/* A block goes from one device to the other and back, some of it by queues of either; each round
+ * begins with other values, and the host waits only at the end. */
+static void check_copies_between(opener *open, opener *open_other)
+{
+    enum { ROUNDS = 4, COUNT = 700001, PART = 300007 };
+    const size_t bytes = COUNT * sizeof(float), part = PART * sizeof(float);
+    side a, b;
+    float *got;
+    open_side(&a, open, bytes);
+    open_side(&b, open_other, bytes);
+    assert_int_equal(wd_host_alloc((void **)&got, a.device, ROUNDS * bytes, "got", NULL), WD_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        float *x = a.block, *y = b.block;
+        wd_op_fill(a.queue,
+                   &(wd_fill_args){.to = x, .type = WD_F32, .count = COUNT, .value = (float)round});
+        wd_queue_copy(a.queue, y, x, part);
+        wd_event_record(a.event, a.queue);
+        wd_event_wait_on(b.queue, a.event);
+        wd_queue_copy(b.queue, y + PART, x + PART, bytes - part);
+        wd_op_fill(b.queue, &(wd_fill_args){
+                                .to = y, .type = WD_F32, .count = 1, .value = 100 + (float)round});
+        wd_queue_copy(b.queue, x, y, bytes);
+        wd_event_record(b.event, b.queue);
+        wd_event_wait_on(a.queue, b.event);
+        wd_queue_copy(a.queue, got + (size_t)round * COUNT, x, bytes);
+    }
+    wd_queue_wait(a.queue);
+    wd_queue_wait(b.queue);
+    assert_int_equal(wd_device_fault(a.device, NULL), WD_OK);
+    assert_int_equal(wd_device_fault(b.device, NULL), WD_OK);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < COUNT; i++)
+            assert_true(got[(size_t)round * COUNT + (size_t)i] == (float)(round + (i ? 0 : 100)));
+    wd_host_free(a.device, got);
+    close_side(&b);
+    close_side(&a);
+}
+
+static void copies_between_devices_arrive(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++)
+        if (openers[kind] != wd_device_open_guard) /* whose pool is its own */
+            check_copies_between(openers[kind], others[kind]);
+}
+
 static void check_events(opener *open)
 {
     wd_device *device;
     wd_queue *queue[2];
     wd_event *event;
-    float *x, got[4] = {0};
+    _Alignas(4096) static float got[4];
+    float *x;
     void *block;
+    memset(got, 0, sizeof got);
     assert_int_equal(open(&device, 2, NULL), WD_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(wd_queue_open(&queue[i], device, NULL), WD_OK);
     assert_int_equal(wd_event_open(&event, device, NULL), WD_OK);
@@ -269,7 +389,7 @@ static int end_of_copy(opener *open, bool registered, size_t bytes)
 {
     pid_t child = fork();
     if (child == 0) {
-        static char host[64];
+        _Alignas(4096) static char host[64];
         wd_device *device;
         wd_queue *queue;
         void *block;
@@ -307,19 +427,19 @@ static void a_processors_pool_is_registered(void **state)
 {
     (void)state;
     enum { COUNT = 1000 };
-    wd_device *cpu, *sim;
+    wd_device *cpu, *last;
     wd_queue *queue;
     wd_err err;
     int *from, *to;
     void *block;
     const int64_t held = wd_memory_held();
     wd_test_ok(wd_device_open_cpu(&cpu, 1, &err), &err);
-    wd_test_ok(open_sim(&sim, 1, &err), &err);
-    wd_host_register_pool(sim, cpu);
-    wd_test_ok(wd_queue_open(&queue, sim, &err), &err);
+    wd_test_ok(openers[KINDS - 1](&last, 1, &err), &err);
+    wd_host_register_pool(last, cpu);
+    wd_test_ok(wd_queue_open(&queue, last, &err), &err);
     wd_test_ok(wd_device_alloc((void **)&from, cpu, sizeof(int[COUNT]), "from", &err), &err);
     wd_test_ok(wd_device_alloc((void **)&to, cpu, sizeof(int[COUNT]), "to", &err), &err);
-    wd_test_ok(wd_device_alloc(&block, sim, sizeof(int[COUNT]), "x", &err), &err);
+    wd_test_ok(wd_device_alloc(&block, last, sizeof(int[COUNT]), "x", &err), &err);
     for (int i = 0; i < COUNT; i++) from[i] = i;
     wd_queue_copy(queue, block, from, sizeof(int[COUNT]));
     wd_queue_copy(queue, to, block, sizeof(int[COUNT]));
@@ -327,10 +447,10 @@ static void a_processors_pool_is_registered(void **state)
     assert_memory_equal(from, to, sizeof(int[COUNT]));
     wd_device_free(cpu, from);
     wd_device_free(cpu, to);
-    wd_device_free(sim, block);
+    wd_device_free(last, block);
     wd_queue_close(queue);
     wd_device_close(cpu);
-    wd_device_close(sim);
+    wd_device_close(last);
     assert_int_equal(wd_memory_held(), held);
 }
 
@@ -405,7 +525,8 @@ static void check_dry_run(opener *open)
     size_t workspace = wd_queue_workspace_bytes(dry_queue);
     launch_some(target, queue, true, workspace);
     assert_int_equal(wd_queue_workspace_bytes(queue), workspace);
-    assert_int_equal(wd_device_bytes_peak(target), wd_device_bytes_peak(dry) + workspace);
+    assert_int_equal(wd_device_bytes_peak(target),
+                     wd_device_bytes_peak(dry) + counted(target, workspace));
     assert_int_equal(wd_queue_total(dry_queue).launches, 3);
     double flops = 4.0 * 2 * 33 * 33 * 16 + 2.0 * 2 * 3 * 4 * 5;
     assert_true(wd_queue_total(dry_queue).flops == flops);
@@ -536,18 +657,65 @@ static void allocations_may_fail(void **state)
     }
 }
 
+/* ---- the tested GPU ---- */
+
+#ifdef WD_CUDA_TESTED
+/* Ends the program if there is no such GPU. A process of its own asks for it: see main. */
+static int open_kinds(void **state)
+{
+    int status;
+    (void)state;
+    tested_gpu_begin(false);
+    pid_t child = fork();
+    if (child == 0) {
+        wd_device *device = NULL;
+        wd_err err = {0};
+        tested_gpu_require(open_gpu(&device, 1, &err), "a GPU", &err);
+        tested_gpu_require(open_other_gpu(&device, 1, &err), "the other GPU", &err);
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
+    if (WEXITSTATUS(status)) exit(WEXITSTATUS(status));
+    return 0;
+}
+
+/* Every test gave back all that it took of the stand-in. */
+static int close_kinds(void **state)
+{
+    (void)state;
+#ifdef WD_ON_STANDIN
+    return wd_standin_remove();
+#else
+    return 0;
+#endif
+}
+#else
+static int open_kinds(void **state)
+{
+    return (void)state, 0;
+}
+
+static int close_kinds(void **state)
+{
+    return (void)state, 0;
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_name_pinned_memory_only), /* first: its processes open devices,
+                                                           * which CUDA's driver refuses to a
+                                                           * process whose parent has used it */
         cmocka_unit_test(books_are_kept),
         cmocka_unit_test(traits_say_what_a_device_is_like),
         cmocka_unit_test(host_memory_is_counted),
         cmocka_unit_test(registered_memory_is_copied),
         cmocka_unit_test(too_much_memory_is_refused),
         cmocka_unit_test(copies_arrive),
+        cmocka_unit_test(copies_between_devices_arrive),
         cmocka_unit_test(events_order_queues),
         cmocka_unit_test(guard_keeps_its_pool_shut),
-        cmocka_unit_test(copies_name_pinned_memory_only),
         cmocka_unit_test(a_processors_pool_is_registered),
         cmocka_unit_test(faults_only_when_guarded),
         cmocka_unit_test(dry_run_counts),
@@ -557,5 +725,5 @@ int main(void)
         cmocka_unit_test(isa_can_be_lowered),
         cmocka_unit_test(allocations_may_fail),
     };
-    return cmocka_run_group_tests_name("device", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("device", tests, open_kinds, close_kinds);
 }

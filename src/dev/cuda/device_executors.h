@@ -2,23 +2,17 @@
  * of the processor with one thread, then the device. Arrays lie in pinned host memory, which GPUs
  * read and write in place. See dev/cpu/executors.h.
  *
- * With WD_ON_STANDIN the device is the stand-in's; else it is the GPU that WD_TEST_DEVICE names,
- * such as cuda:1, or the first one of this machine, and the program ends with exit code 77, and
- * says why, where there is none.
+ * Which GPU that is says dev/cuda/tested_gpu.h.
  */
 #ifndef WD_DEV_CUDA_DEVICE_EXECUTORS_H
 #define WD_DEV_CUDA_DEVICE_EXECUTORS_H
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/parallel.h"
-#include "dev/cuda/cuda.h"
-#ifdef WD_ON_STANDIN
-#include "dev/cuda/standin/driver.h"
-#endif
+#include "dev/cuda/tested_gpu.h"
 
 /* How far cosine and sine of an executor lie from those of the C library: CUDA's differ in the last
  * place of values up to 1. */
@@ -35,26 +29,14 @@ enum { SLOW_STEP = 1 };
 static wd_device *executor_device; /* kept for the whole test */
 static wd_queue *executor_queue;
 
-static inline int executor_number(void)
-{
-    const char *said = getenv("WD_TEST_DEVICE");
-    return said && !strncmp(said, "cuda:", 5) ? atoi(said + 5) : 0;
-}
-
 static inline void executor_open(void)
 {
     wd_err err;
     if (executor_device) return;
-#ifdef WD_ON_STANDIN
-    static wd_standin_options standin = WD_STANDIN_DEFAULTS;
-    wd_standin_install_all(&standin);
-    wd_standin_install(&standin);
-#endif
-    wd_status status = wd_device_open_cuda(&executor_device, executor_number(), &err);
+    tested_gpu_begin(false);
+    wd_status status = wd_device_open_cuda(&executor_device, tested_gpu_number(), &err);
     if (status == WD_OK) status = wd_queue_open(&executor_queue, executor_device, &err);
-    if (status == WD_OK) return;
-    printf("not tested here: kernels on a GPU: %s\n", err.message);
-    exit(status == WD_UNSUPPORTED ? 77 : EXIT_FAILURE);
+    tested_gpu_require(status, "kernels on a GPU", &err);
 }
 
 static inline void *executor_memory(size_t bytes)

@@ -324,8 +324,8 @@ static wd_nccl_result add(const move *m, wd_nccl_type type, wd_nccl_comm comm, w
     if (wd_standin_enter(true)) return group_result = WD_NCCL_UNHANDLED_CUDA_ERROR;
     const void *memory = m->from ? m->from : m->to;
     const bool fine = group && group->count < MOVES_MAX && type == WD_NCCL_INT8 && m->peer >= 0 &&
-                      m->peer < atomic_load(&comm->of->shared->ranks) && m->peer != comm->rank &&
-                      !comm->asked && !comm->looks &&
+                      m->peer < atomic_load(&comm->of->shared->ranks) && !comm->asked &&
+                      !comm->looks &&
                       (!group->comm || (group->comm == comm && group->stream == stream)) &&
                       wd_standin_stream_device(stream) == comm->device &&
                       wd_standin_current()->device == comm->device &&

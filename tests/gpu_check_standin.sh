@@ -1,0 +1,27 @@
+#!/bin/sh
+# Runs the part `gpus` of tools/gpu_check.sh with the whole program and the tests of a device on
+# stand-in GPUs, of which there are two: what the part runs is what the program accepts.
+#
+# Usage: tests/gpu_check_standin.sh SOURCE_FOLDER BUILD_FOLDER
+set -eu
+source=$1 build=$2
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+mkdir -p "$stage/build/tests"
+link() { # NAME FILE
+    [ -x "$build/$2" ] || { echo "$build/$2 is missing: build all tests"; exit 1; }
+    ln -s "$build/$2" "$stage/build/$1"
+}
+link wandistiller wandistiller_standin
+link make_pipeline make_pipeline
+link tests/test_gpu_device tests/test_dev_cuda_device
+link tests/test_gpu_lone_peer tests/test_dev_cuda_lone_peer
+
+DEVICE=cuda:0@link=25GB/s,compute=1TFLOP/s QUICK=1 WD_STANDIN_GPUS=2 WD_STANDIN_NCCL=1 \
+    WD_STANDIN_FUNCTION_KIB=64 \
+    sh "$source/tools/gpu_check.sh" "$stage/build" "$stage/report.md" gpus || true
+grep '^| gpus | ' "$stage/report.md" >"$stage/table"
+[ "$(grep -c '| pass |$' "$stage/table")" = 6 ] || {
+    cat "$stage/report.md"
+    exit 1
+}
