@@ -163,7 +163,7 @@ endif()
 
 # What was tested on simulated devices once more, on GPUs that the stand-in driver shows.
 foreach(path IN ITEMS api/device_memory api/rank_gpus dist/reduce distill/exact distill/ranks
-        distill/strategies distill/strategies_ranks teacher/stage_read)
+        distill/strategies distill/strategies_ranks distill/waits_ranks teacher/stage_read)
   get_filename_component(list ${path} NAME)
   if(WD_SANITIZE MATCHES thread)
     wd_test_not_here(dev/cuda/${list} "a block's threads are fibers of one thread")
@@ -282,6 +282,12 @@ target_link_options(test_distill_dropped PRIVATE -Wl,--wrap=wd_machine_take_resu
 target_link_options(test_distill_repeated PRIVATE -Wl,--wrap=wd_queue_launch)
 target_link_options(test_distill_waits PRIVATE -Wl,--wrap=wd_event_wait
     -Wl,--wrap=wd_queue_wait)
+foreach(test distill_waits_ranks dev_cuda_waits_ranks)
+  if(TARGET test_${test})
+    target_link_options(test_${test} PRIVATE -Wl,--wrap=wd_event_wait -Wl,--wrap=wd_queue_wait
+                        -Wl,--wrap=wd_comm_wait)
+  endif()
+endforeach()
 target_link_options(test_tests_rates PRIVATE -Wl,--wrap=clock_gettime
     -Wl,--wrap=wd_queue_launch -Wl,--wrap=wd_queue_copy -Wl,--wrap=wd_file_reader_read_pages)
 # A file system that cannot exchange two names, and an end of the process before any change of one.
