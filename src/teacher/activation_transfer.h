@@ -32,12 +32,13 @@ wd_status wd_activation_transfer_open(wd_activation_transfer *out, wd_comm *comm
                                       wd_activations *activations, wd_err *err);
 void wd_activation_transfer_close(wd_activation_transfer *transfer); /* a zeroed one is fine */
 
-/* What the next stage reads of a micro-batch of `samples` leaves its place for rank `to`. */
+/* Sends to rank `to` what the next stage reads of a micro-batch of `samples`, which leaves its
+ * place. */
 void wd_activation_transfer_send(wd_activation_transfer *transfer, wd_activations *from,
                                  wd_activation_place *place, int64_t samples, wd_stage_kind next,
                                  int to);
 
-/* It comes from rank `from` to a place. */
+/* Receives a micro-batch from rank `from`, to a place. */
 void wd_activation_transfer_receive(wd_activation_transfer *transfer, wd_activations *to,
                                     wd_activation_place *place, int64_t samples, wd_stage_kind next,
                                     int from);

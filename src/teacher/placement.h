@@ -17,14 +17,15 @@ enum {
     WD_PLACED_DEVICES_MAX = 16,    /* of a rank */
     WD_CLUSTER_DEVICES_MAX = 1024, /* of all ranks */
     WD_PLACED_SLOTS_MAX = 8,
-    WD_PLACED_STAGINGS = 2, /* in host memory, of what is read for a device: one is sent while one
-                             * is read */
-    WD_TRANSFERS_UNDER_WAY = 3, /* micro-batches between two ranks' devices, in host memory: one is
-                                 * copied, one is sent, one waits */
+    WD_PLACED_STAGINGS = 2, /* buffers in host memory for stages that are read for a device: one is
+                             * sent while the other is read into */
+    WD_TRANSFERS_UNDER_WAY = 3, /* buffers in host memory for micro-batches that go from rank to
+                                 * rank: one is copied, one is sent, one waits */
     WD_SWEEP_UPLOADS = 3, /* micro-batches whose text and timesteps are on their way to a device, or
-                           * wait there for their turn: the launch of a sweep is so many ahead */
-    WD_PIPELINE_PLACES = 3 /* micro-batches on a device to which others of its rank send them
-                            * one after another: one is computed, one comes, one leaves */
+                           * wait there for their turn: a sweep is launched so many ahead */
+    WD_PIPELINE_PLACES =
+        3 /* places on a device to which other devices of its rank send micro-batches
+           * one after another: one is computed, one comes, one leaves */
 };
 
 /* Where weights are between uses. */
@@ -37,20 +38,20 @@ typedef enum wd_home {
 
 typedef struct wd_place {
     wd_home home;
-    int device; /* that computes the stage: see wd_placed_rank */
+    int device; /* the one that computes the stage: see wd_placed_rank */
 } wd_place;
 
 typedef struct wd_placement {
     int experts, stages;
     int slots;         /* streamed blocks that are on a device at a time: 2, or more to read further
-                        * ahead; embedding and head have a place of their own, so that the first
-                        * block comes while the last one is computed. Each home of weights has its
-                        * own of them on every device */
-    unsigned by_batch; /* bit d: what is resident on a rank's device d is taken a micro-batch at a
-                        * time */
-    int ranks, devices; /* of the job; of each rank, alike. 0: one rank */
-    bool each;          /* every rank has all of it, on devices whose numbers are those of rank 0,
-                         * and evaluates its share of a window. Else all ranks share one teacher */
+                        * ahead. Embedding and head have a slot of their own, so that the first
+                        * block comes while the last one is computed. On every device, stages from
+                        * host memory and stages from disk have slots of their own */
+    unsigned by_batch; /* bit d: stages that stay on device d of a rank compute one micro-batch at a
+                        * time, not one stage for the whole window at a time */
+    int ranks, devices; /* ranks of the job, and devices of each of them; 0: one rank */
+    bool each; /* every rank has a whole teacher and evaluates its share of a window: places
+                * name the devices of rank 0. Else all ranks share one teacher */
     wd_place place[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];
 } wd_placement;
 
@@ -76,8 +77,8 @@ static inline bool wd_placed_here(const wd_placement *placement, int device, int
 /* Whether a device computes any stage. */
 bool wd_placed_computes(const wd_placement *placement, int device);
 
-/* States of a window of `window` that a rank's sweep has, at most: [rank * window / ranks,
- * (rank + 1) * window / ranks) of it where each rank has its share. */
+/* How many of a window's states a rank's sweep has, at most. Where each rank has a teacher, it has
+ * those from rank * window / ranks up to (rank + 1) * window / ranks. */
 static inline int64_t wd_placed_window(const wd_placement *placement, int64_t window)
 {
     const int64_t ranks = placement->each && placement->ranks > 1 ? placement->ranks : 1;
@@ -88,23 +89,25 @@ static inline int64_t wd_placed_window(const wd_placement *placement, int64_t wi
 typedef struct wd_stage_size {
     size_t device;     /* in a device's pool, in the dtype the teacher is kept in; as much in host
                         * memory where it is copied to a device from there */
-    size_t host;       /* on a device that reads host memory: what is not used as mapped */
+    size_t host;       /* on a processor: tensors that are not used where they are mapped */
     size_t file;       /* in the checkpoint */
     size_t reading;    /* in host memory while it is read from disk for another device */
-    size_t converting; /* the same for the processor, which reads the rest to where it is used */
+    size_t converting; /* in host memory while tensors of another dtype are read from disk for the
+                        * processor; it reads the others to where they are used */
     size_t casting;    /* on a device, for the largest tensor that is converted on its way there */
-    size_t host_casting; /* in host memory, of those that are not aligned in the file */
-    size_t widened;      /* on a device, in the dtype that is computed in; 0: as it is kept */
+    size_t host_casting; /* on a processor, for the largest tensor that is converted and is not
+                          * aligned in the file */
+    size_t widened;      /* on a device, in the dtype that is computed in; 0: computed as kept */
 } wd_stage_size;
 
-/* Of a stage on a processor: what is used where it is mapped, which is no memory of ours. */
+/* The bytes of a stage that a processor uses where they are mapped: no memory of this process. */
 static inline size_t wd_stage_mapped(const wd_stage_size *stage)
 {
     return stage->device > stage->host ? stage->device - stage->host : 0;
 }
 
-/* What is copied to a device that a stage is streamed to: from host memory its whole block, from
- * disk as it is there, to be converted on the device. */
+/* The bytes that are copied to a device to stream a stage there: from host memory its whole block,
+ * from disk the tensors as they are in the file, which the device converts. */
 static inline size_t wd_stage_sent(const wd_stage_size *stage, wd_home home)
 {
     return home == WD_HOME_DISK ? stage->file : stage->device;
@@ -113,7 +116,7 @@ static inline size_t wd_stage_sent(const wd_stage_size *stage, wd_home home)
 typedef struct wd_teacher_size {
     int experts, stages;
     wd_stage_size stage[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];
-    double flops[WD_PLACED_STAGES_MAX]; /* of one target: both streams where guidance needs two */
+    double flops[WD_PLACED_STAGES_MAX]; /* for one target: of both streams where it is guided */
 } wd_teacher_size;
 
 typedef enum wd_stage_kind {
@@ -128,22 +131,22 @@ static inline wd_stage_kind wd_stage_kind_of(int stage, int stages)
     return stage == 0 ? WD_STAGE_EMBED : stage + 1 < stages ? WD_STAGE_BLOCK : WD_STAGE_HEAD;
 }
 
-/* Streamed stages of a kind that are on a device at a time, of `stages` that come there and a
- * placement's `slots`. */
+/* How many streamed stages of a kind are on a device at a time, if `stages` of them come there in a
+ * sweep, and a placement has `slots`. */
 static inline int wd_placed_slots(wd_stage_kind kind, int slots, int stages)
 {
     const int most = kind == WD_STAGE_BLOCK ? slots : 1;
     return stages < most ? stages : most;
 }
 
-/* Of what takes turns in one place, the largest counts. */
+/* *most = the larger of *most and `bytes`. */
 static inline void wd_placed_most(size_t *most, size_t bytes)
 {
     if (bytes > *most) *most = bytes;
 }
 
-/* Adds a stage to what is read from disk for a device, which has stagings as large as the largest
- * and the second largest of them. */
+/* Adds a stage that is read from disk for a device: the stagings become as large as the largest and
+ * the second largest of these stages. */
 static inline void wd_placed_read(size_t staging[WD_PLACED_STAGINGS], size_t bytes)
 {
     if (bytes <= staging[1]) return;
@@ -153,45 +156,45 @@ static inline void wd_placed_read(size_t staging[WD_PLACED_STAGINGS], size_t byt
 
 /* What a sweep needs on a device beside weights. */
 typedef struct wd_sweep_need {
-    size_t granule;                   /* of the device's pool (wd_traits): a block of weights or
-                                       * activations takes whole ones. 0: as 1 */
+    size_t granule;                   /* of the device's pool (wd_traits): blocks of weights and of
+                                       * activations are multiples of it. 0: as 1 */
     size_t tables;                    /* wherever there is a stage */
     size_t place;                     /* of a micro-batch */
-    size_t entry, exit;               /* that stays where an embedding is, where a head is */
+    size_t entry, exit;               /* kept where an embedding is, and where a head is */
     size_t scratch[WD_STAGE_KINDS];   /* while a stage of the kind runs */
     size_t workspace[WD_STAGE_KINDS]; /* of the queue that runs it */
 } wd_sweep_need;
 
-/* What there is, and what of it others have. */
+/* A device, and the part of its memory that is not the teacher's. */
 typedef struct wd_cluster_device {
-    size_t bytes; /* of its pool, at most; a processor's is host memory */
-    size_t taken; /* of them by the student, once the teacher is there */
+    size_t bytes; /* of its pool, at most; a processor's pool is host memory */
+    size_t taken; /* the part of them that the student has, once the teacher is there */
     double flops_per_s;
-    double student_flops;    /* what the student computes there for each target of all ranks */
+    double student_flops;    /* of the student there, for each target of all ranks */
     double link_bytes_per_s; /* to and from host memory */
     bool reads_host;         /* the host's processor: weights are used where they are mapped */
     bool other_bits;         /* its results differ in the last bits from the first device's */
     wd_sweep_need need;
-    size_t workspace; /* that its queue has for other work */
+    size_t workspace; /* that its queue has anyway, for other work */
 } wd_cluster_device;
 
-/* All ranks are alike, and hosts have as many of them each, in order. */
+/* The devices, hosts and links of a job. All ranks are alike; each host has equally many of them,
+ * in order. */
 typedef struct wd_cluster {
     int ranks, hosts; /* 0: 1 */
     int devices;      /* of a rank */
     wd_cluster_device device[WD_PLACED_DEVICES_MAX];
     size_t host_bytes; /* of a host, for all its ranks */
-    size_t host_taken; /* by each rank, the processor's included */
+    size_t host_taken; /* the part of it that each rank has, with that of its processor */
     double disk_bytes_per_s;
-    double memory_bytes_per_s,
-        network_bytes_per_s; /* from rank to rank: within a host, all of them
-                              * together; from a host to others. 0: at once */
-    bool uncached; /* weights that are used where they are mapped are more than the page cache can
-                    * keep: every sweep reads them again */
+    double memory_bytes_per_s; /* between ranks of a host, all of them together; 0: takes no time */
+    double network_bytes_per_s; /* from a host to others; 0: takes no time */
+    bool uncached; /* more weights are used where they are mapped than the page cache can keep:
+                    * every sweep reads them again */
     int batches;   /* micro-batches of an expert in a rank's sweep, at most */
 } wd_cluster;
 
-/* What a block of `bytes` takes of the device's pool. */
+/* The bytes that a block of `bytes` takes in the device's pool. */
 static inline size_t wd_placed_block(const wd_sweep_need *need, size_t bytes)
 {
     const size_t granule = need->granule ? need->granule : 1;
@@ -209,7 +212,7 @@ static inline int wd_cluster_host_ranks(const wd_cluster *cluster)
     return (wd_cluster_ranks(cluster) + hosts - 1) / hosts;
 }
 
-/* Of all ranks. */
+/* The number of devices of all ranks. */
 static inline int wd_cluster_devices(const wd_cluster *cluster)
 {
     return wd_cluster_ranks(cluster) * cluster->devices;
@@ -226,11 +229,11 @@ static inline int wd_cluster_host(const wd_cluster *cluster, int device)
     return device / cluster->devices / wd_cluster_host_ranks(cluster);
 }
 
-/* Whether stages that stay on a device take a micro-batch at a time there: a processor's may be
- * read from a file, and widened ones have one place, so these take a whole window. */
+/* Whether stages that stay on a device compute one micro-batch at a time. On a processor they may
+ * be read from a file, and widened stages share one buffer: these take a whole window. */
 bool wd_placed_by_batch(const wd_teacher_size *size, const wd_cluster *cluster, int device);
 
-/* How a teacher of `size` is placed on `cluster`, all places still to be filled in. */
+/* A placement of a teacher of `size` on `cluster`, without the places of its stages. */
 wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_cluster *cluster);
 
 #endif

@@ -1,8 +1,8 @@
 /* Bytes of a placement: see teacher/placement_bytes.h. */
 #include "teacher/placement_bytes.h"
 
-/* Slots that the streamed stages of a device share that have one home, and other buffers. Returns
- * what of host memory files are read into. */
+/* Adds the slots of a device's streamed stages of one home, and their other buffers. Returns the
+ * bytes of host memory that files are read into. */
 static size_t add_streaming(wd_placed_device *bytes, const wd_sweep_part *part,
                             const wd_placement *p, const wd_teacher_size *size,
                             const wd_cluster *cluster, int device, wd_home home)
@@ -32,7 +32,7 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_sweep_part *part,
     return reading[0] + (shared ? reading[0] : reading[1]);
 }
 
-/* Buffers for what is widened before it is computed: one for what has one home. */
+/* Buffers for stages that are widened before they are computed: one for the stages of each home. */
 static size_t widening(const wd_placement *p, const wd_teacher_size *size,
                        const wd_cluster *cluster, int device)
 {
@@ -87,7 +87,8 @@ static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
     wd_placed_most(&bytes->opening, bytes->weights + wd_placed_casting(stage, device));
 }
 
-/* Weights that stay; returns what of them is in host memory. */
+/* Adds the weights that stay on a device. Returns the bytes of those that stay in host memory for
+ * it. */
 static size_t add_weights(wd_placed_device *bytes, const wd_placement *p,
                           const wd_teacher_size *size, const wd_cluster *cluster, int device)
 {
@@ -104,7 +105,7 @@ static size_t add_weights(wd_placed_device *bytes, const wd_placement *p,
     return host;
 }
 
-/* In memory of one host. */
+/* Bytes in the memory of one host. */
 typedef struct host_bytes {
     size_t weights, reading, transfers, devices;
 } host_bytes;
@@ -114,7 +115,7 @@ static size_t all_of(const host_bytes *host)
     return host->weights + host->reading + host->transfers + host->devices;
 }
 
-/* A processor's, where every rank of a host has one: they share weights. */
+/* The bytes of the processor of `ranks` ranks of a host, which share weights. */
 static size_t processors(const wd_placed_device *bytes, int ranks)
 {
     return bytes->weights + (size_t)ranks * (wd_placed_total(bytes) - bytes->weights);

@@ -5,51 +5,52 @@
 #include "teacher/sweep_schedule.h"
 
 typedef struct wd_placed_device {
-    size_t weights;   /* that stay */
-    size_t streaming; /* slots of those that come and go, and what is converted on its way */
-    size_t widening;
-    size_t activations; /* the sweep's tables, streams, scratch */
-    size_t workspace;   /* beyond what the queue has for other work */
-    size_t opening;     /* the most while weights that stay are brought and converted, before
-                         * anything else is there */
+    size_t weights;     /* of stages that stay */
+    size_t streaming;   /* slots of streamed stages, and the buffer in which they are converted */
+    size_t widening;    /* buffers for stages that are widened before they are computed */
+    size_t activations; /* tables, places and scratch of a sweep */
+    size_t workspace;   /* of the queue, beyond what it has for other work */
+    size_t opening; /* the peak while weights that stay are brought and converted, before anything
+                     * else is there */
 } wd_placed_device;
 
 typedef struct wd_placed_bytes {
-    int devices; /* of all ranks; of one, whose others are alike, where each has all of it */
+    int devices; /* of all ranks; of one rank where each has a teacher, since all are alike */
     wd_placed_device device[WD_CLUSTER_DEVICES_MAX];
-    size_t host_weights, host_reading; /* of the fullest host, all its ranks together */
-    size_t host_transfers; /* of that host: buffers of micro-batches sent from rank to rank */
-    size_t host_devices;   /* of that host: wd_placed_total of its processors */
+    /* Of the fullest host, all its ranks together: */
+    size_t host_weights, host_reading; /* weights, and buffers that files are read into */
+    size_t host_transfers;             /* buffers for micro-batches that go from rank to rank */
+    size_t host_devices;               /* wd_placed_total of its processors */
 } wd_placed_bytes;
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_cluster *cluster);
 
-/* What of the pool a stage takes that stays on the device, and what, for a while, its tensors that
- * are converted on their way there. */
+/* The bytes that a stage that stays takes in the device's pool, and those that the largest of its
+ * tensors takes there for a while, if it is converted. */
 size_t wd_placed_kept(const wd_stage_size *stage, const wd_cluster_device *device);
 size_t wd_placed_casting(const wd_stage_size *stage, const wd_cluster_device *device);
 
-/* What the teacher has while it is used. */
+/* The bytes that the teacher takes on a device while it is used. */
 size_t wd_placed_total(const wd_placed_device *device);
 
-/* What a device's part of a sweep takes of its pool, and of the queue's workspace beyond what is
- * there. */
+/* The bytes that a device's part of a sweep takes in its pool, and in its queue's workspace beyond
+ * what the queue has anyway. */
 size_t wd_placed_activations(const wd_sweep_part *part, const wd_sweep_need *need);
 size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *device);
 
-/* In memory of the fullest host: homes there, and all of its processors'. */
+/* The teacher's bytes in the memory of the fullest host. */
 size_t wd_placed_host(const wd_placed_bytes *bytes);
 
-/* The most that a device's pool has, and host memory, with what others have of it. */
+/* The peaks of a device's pool and of host memory, the student's part included. */
 size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device);
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster);
 
-/* Of all stages that are there. */
+/* The bytes of all stages that processors use where they are mapped. */
 size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
                            const wd_cluster *cluster);
 
-/* Whether every part fits where it is to be. */
+/* Whether all devices and hosts have room for the placement. */
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
                        const wd_cluster *cluster);
 

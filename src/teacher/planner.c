@@ -13,10 +13,10 @@
 
 enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 
-/* Bytes that differ by less, in parts of one, are sums of the same terms in another order. */
+/* Bytes that differ by a smaller share are sums of the same terms in another order. */
 static const double EQUAL = 1e-9;
 
-/* What sweeps of one micro-batch need on one kind of device. */
+/* What sweeps with one size of micro-batches need on one kind of device. */
 typedef struct known_need {
     int64_t micro_batch;
     int device;
@@ -29,8 +29,8 @@ struct wd_planner {
     known_need known[NEEDS_MAX];
     int count;
     bool planned[WD_STRATEGY_auto];
-    wd_strategy_plan plan[WD_STRATEGY_auto]; /* of those */
-    wd_traffic traffic;                      /* of the plan that was last looked at */
+    wd_strategy_plan plan[WD_STRATEGY_auto]; /* of the strategies that are planned */
+    wd_traffic traffic;                      /* of the plan that was asked for last */
 };
 
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err)
@@ -57,7 +57,7 @@ void wd_planner_close(wd_planner *planner)
 
 /* ---- needs ---- */
 
-/* Processors are alike, and so are devices that are none: what one needs, the others do. */
+/* All processors need the same memory for a sweep, and so do all other devices. */
 static bool are_alike(const wd_planner_input *in, int a, int b)
 {
     return in->cluster.device[a].reads_host == in->cluster.device[b].reads_host;
@@ -80,7 +80,7 @@ static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, i
     return WD_OK;
 }
 
-/* Site and sizes as they are with this micro-batch and this window of a rank's sweep. */
+/* The cluster and the sizes for this micro-batch and this window of a rank's sweep. */
 static wd_status fill(wd_cluster *cluster, wd_teacher_size *size, wd_planner *p, int64_t window,
                       int64_t micro, wd_err *err)
 {
@@ -160,7 +160,7 @@ static int64_t fitted(const wd_planner_input *in, int64_t micro, int64_t window)
     return wd_sweep_micro_fitted(&o);
 }
 
-/* What was asked for, or what keeps products efficient. */
+/* The micro-batch that was asked for, or one that keeps products efficient. */
 static int64_t efficient_micro_batch(const wd_planner_input *in, int64_t window)
 {
     const wd_sweep_options *o = &in->sweep;
@@ -169,7 +169,8 @@ static int64_t efficient_micro_batch(const wd_planner_input *in, int64_t window)
     return fitted(in, micro, window);
 }
 
-/* The same where micro-batches follow one another through devices: enough that all have one. */
+/* A micro-batch for windows that go through several devices: small enough that every device has
+ * one. */
 static int64_t pipelined_micro_batch(const wd_planner_input *in, int64_t window)
 {
     int64_t micro = efficient_micro_batch(in, window);
@@ -238,7 +239,7 @@ static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strateg
     return WD_OK;
 }
 
-/* What is missing at the place that lacks most, and everywhere. */
+/* The bytes that are missing where most are missing, and everywhere together. */
 typedef struct lack {
     size_t most, sum;
 } lack;
@@ -253,15 +254,15 @@ static lack lack_of(const wd_strategy_plan *plan)
     return all;
 }
 
-/* Which is nearer to fit: every place must, so the one that lacks most says how far it is. Others
- * decide between those where that is the same, as where a student alone is too large. */
+/* Whether `a` is nearer to a plan that fits. Every device must fit, so the one that lacks most
+ * bytes decides; where that is the same, as where a student alone is too large, the sum does. */
 static bool lacks_less(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
     const lack x = lack_of(a), y = lack_of(b);
     return x.most != y.most ? x.most < y.most : x.sum < y.sum;
 }
 
-/* Whether `a`, of smaller pieces than `b`, is worth it. */
+/* Whether `a`, with a smaller window or micro-batch than `b`, is worth it. */
 static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
     if (a->fits != b->fits) return a->fits;
@@ -269,7 +270,7 @@ static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b)
     return a->step_seconds < WD_PLANNER_FASTER * b->step_seconds;
 }
 
-/* States of a window that a rank's sweep has. */
+/* How many of a window's states a rank's sweep has. */
 static int64_t share_of(const wd_planner *p, wd_strategy strategy, int64_t window)
 {
     const wd_placement whose = {.each = wd_strategy_is_each(strategy, &p->input.cluster),
@@ -290,8 +291,8 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     return wd_planner_predict(out, &p->input, &size, &cluster, err);
 }
 
-/* With this window. What a micro-batch needs says how stages are placed, which says whether small
- * micro-batches are of use: both kinds are tried. */
+/* Plans a strategy with this window. What a micro-batch needs decides how stages are placed, and
+ * that decides whether small micro-batches are of use: both sizes are tried. */
 static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, wd_strategy strategy,
                              int64_t window, wd_err *err)
 {
@@ -341,7 +342,7 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
     return WD_OK;
 }
 
-/* The same is asked for more than once. */
+/* Plans are asked for more than once, and made once. */
 static wd_status plan_once(wd_planner *p, wd_strategy strategy, wd_err *err)
 {
     WD_REQUIRE(strategy >= 0 && strategy < WD_STRATEGY_auto, "no plan has strategy %d", strategy);
@@ -379,7 +380,7 @@ static size_t all_bytes(const wd_strategy_plan *plan)
     return ranks * sum + plan->bytes.host_weights + plan->bytes.host_reading;
 }
 
-/* To three digits, as tables show it: no rate is known better. */
+/* Seconds with three digits, as tables show them: no rate is known better. */
 static double known_of(double seconds)
 {
     char text[32];

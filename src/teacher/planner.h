@@ -14,12 +14,13 @@ typedef struct wd_planner wd_planner;
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err);
 void wd_planner_close(wd_planner *planner); /* NULL is allowed */
 
-/* Of one strategy other than auto. Where no window was asked for: the largest of all trajectories,
- * half of them, a quarter, ... that fits, unless a smaller one is faster. */
+/* Plans one strategy other than auto. Where no window was asked for, it is the largest of all
+ * trajectories, half of them, a quarter, ... that fits, unless a smaller one is faster. */
 wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
 
-/* The same, but what cannot be had is an error: WD_UNSUPPORTED, with the strategies that can. */
+/* As wd_planner_plan, but a strategy that these devices cannot serve is WD_UNSUPPORTED, with the
+ * names of those that they can. */
 wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
 
@@ -27,29 +28,29 @@ wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strateg
  * that each sweep reads them from disk again. */
 bool wd_planner_is_uncached(const wd_strategy_plan *plan);
 
-/* What fits, then what is faster (by what three digits show), moves fewer bytes, takes fewer; of
- * what does not fit, what lacks less at its worst place, then at all together. */
+/* Whether `a` is the better plan: it fits and `b` does not, or it is faster (as three digits show
+ * it), or moves fewer bytes, or takes fewer. Of two that do not fit, the better one lacks fewer
+ * bytes at its worst place, or everywhere together. */
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b);
 
-/* All strategies that placements can have, without auto: [WD_STRATEGY_auto], the planner's own. */
+/* *out = the plans of all strategies but auto, [WD_STRATEGY_auto], which belong to the planner. */
 wd_status wd_planner_all(const wd_strategy_plan **out, wd_planner *planner, wd_err *err);
 
-/* The best of all of them; of equally good ones the first by wd_strategy. */
+/* The best of these plans; of equally good ones the first in the order of wd_strategy. */
 wd_strategy_plan wd_planner_best(const wd_strategy_plan *all);
 
-/* The same, planned for it. */
+/* Plans all strategies; *out = the best plan. */
 wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
 
-/* Over the links of devices: all that is copied to them, from them and between them. */
+/* The bytes per step that are copied to devices, from them, and between them. */
 double wd_planner_copied(const wd_strategy_plan *plan);
 
-/* What moves in a step of the plan, link by link; good until the planner is asked for something
- * else. */
+/* The bytes that move in a step of the plan, link by link; valid until the planner's next call. */
 const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan *plan);
 
-/* *out = how long a rank's sweep over `states` states of one expert takes under the plan, of sweeps
- * that follow one another while no student trains: `states` is at most what of a window a rank's
- * sweep has (wd_placed_window). */
+/* *out = seconds of a rank's sweep over `states` states of one expert under the plan, while such
+ * sweeps follow one another and no student trains. `states` is at most wd_placed_window of the
+ * plan's window. */
 wd_status wd_planner_sweep_seconds(double *out, wd_planner *planner, const wd_strategy_plan *plan,
                                    int expert, int64_t states, wd_err *err);
 

@@ -8,10 +8,11 @@
 
 /* ---- sweeps of a plan ---- */
 
-/* Sweeps are alike that have states of the same experts: weights of the others are not brought. */
+/* Sweeps that have states of the same experts, and bring the weights of these. */
 typedef struct sweep_kind {
-    double sweeps;                                                        /* per target of all */
-    double states[WD_PLACED_EXPERTS_MAX], batches[WD_PLACED_EXPERTS_MAX]; /* a rank's, on average */
+    double sweeps; /* per target of all ranks */
+    /* Of each expert in a rank's sweep, on average: */
+    double states[WD_PLACED_EXPERTS_MAX], batches[WD_PLACED_EXPERTS_MAX];
 } sweep_kind;
 
 enum { SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX };
@@ -23,13 +24,13 @@ static int batches_of(double states, int64_t micro)
     return n < WD_TIMELINE_BATCHES_MAX ? (int)n : WD_TIMELINE_BATCHES_MAX;
 }
 
-/* Of a window's states, those that a rank's sweep has. */
+/* The share of a window's states that a rank's sweep has. */
 static double share_of(const wd_strategy_plan *plan)
 {
     return (double)wd_placed_window(&plan->placement, plan->window) / (double)plan->window;
 }
 
-/* Cuts the rounds that there are into windows. */
+/* Cuts all rounds into windows, and counts the sweeps of each kind. */
 static void find_kinds(sweep_kind kind[SWEEP_KINDS], const wd_planner_input *in,
                        const wd_strategy_plan *plan)
 {
@@ -102,13 +103,14 @@ wd_sweep_load wd_planner_load_alone(const wd_strategy_plan *plan, const wd_plann
 
 /* ---- a step of the student ---- */
 
-/* What the ranks of a host send one another, and other hosts: in bytes. */
+/* Bytes that the ranks of a host send to one another, and to other hosts. */
 typedef struct host_sends {
     double near, far;
 } host_sends;
 
-/* Of `bytes` that all ranks have of one another. Flat, each sends each other one its share; or
- * hosts do, once for all their ranks, which exchange the rest among themselves. */
+/* The bytes that are sent if all ranks get `bytes`, of which each rank has a share. Flat: each rank
+ * sends its share to every other rank. Else shares are sent once to each host, whose ranks exchange
+ * them among themselves. */
 static host_sends exchange(const wd_cluster *cluster, double bytes, bool flat)
 {
     const double ranks = wd_cluster_ranks(cluster), near = wd_cluster_host_ranks(cluster);
@@ -116,7 +118,7 @@ static host_sends exchange(const wd_cluster *cluster, double bytes, bool flat)
                         bytes * (flat ? near : 1) * (ranks - near) / ranks};
 }
 
-/* Shares of gradients go to whose they are, and later what has come of them to all. */
+/* Gradients go to the ranks that add them up, and the results to all ranks. */
 static host_sends gradients_of(const wd_planner_input *in)
 {
     const host_sends reduced = exchange(&in->cluster, in->reduced_bytes, in->reduced_flat);
@@ -124,7 +126,7 @@ static host_sends gradients_of(const wd_planner_input *in)
     return (host_sends){reduced.near + gathered.near, reduced.far + gathered.far};
 }
 
-/* The ranks of a host at the same time. */
+/* How long the exchange of gradients takes; all ranks of a host send at the same time. */
 static double reduce_seconds(const wd_planner_input *in)
 {
     const host_sends sends = gradients_of(in);
@@ -134,8 +136,8 @@ static double reduce_seconds(const wd_planner_input *in)
     return seconds;
 }
 
-/* Between ranks gradients are in host memory: over its link a device gives all that it has made and
- * gets what came of them, bucket by bucket, while others are on their way from rank to rank. */
+/* How long gradients are on a device's link: all of them go to host memory, and the results come
+ * back, bucket by bucket, while other buckets are on their way from rank to rank. */
 static double carried_seconds(const wd_planner_input *in)
 {
     return (in->gradients_in_bytes + in->gradients_out_bytes) /
@@ -194,13 +196,15 @@ void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_pla
 
 /* ---- both ---- */
 
-/* Of a step: what of sweeps goes into it. */
+/* Seconds of a step's sweeps. */
 typedef struct step_play {
-    double seconds, busiest; /* of it; that the busiest lane has work in */
-    double compute, network; /* of the student's device; from rank to rank */
+    double seconds;
+    double busiest; /* in which the busiest lane has work */
+    double compute; /* of the teacher on the student's device */
+    double network; /* of messages between ranks */
 } step_play;
 
-/* Of a sweep: on the students' device that is busiest with it. */
+/* Seconds that a sweep computes on a student's device, on the busiest of these devices. */
 static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
                              const wd_planner_input *in)
 {
@@ -210,7 +214,7 @@ static double beside_student(const wd_timeline *t, const wd_strategy_plan *plan,
     return most;
 }
 
-/* Plays all kinds of sweeps. The plan gets the one that most of the time goes into. */
+/* Plays all kinds of sweeps. The plan gets the timeline of the kind that takes most of the time. */
 static wd_status play_step(step_play *out, wd_strategy_plan *plan, const wd_planner_input *in,
                            const wd_teacher_size *size, const wd_cluster *cluster,
                            const wd_student_load *student, wd_err *err)

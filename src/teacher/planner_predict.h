@@ -4,21 +4,20 @@
 
 #include "teacher/strategy_plan.h"
 
-/* What takes more of the time of another plan than this is no faster. */
+/* A plan that takes more than this share of another plan's time counts as no faster. */
 #define WD_PLANNER_FASTER 0.999
 
-/* Fills in all of a plan that is of time and what limits it, from its placement, window and
- * micro-batch. `size` and `cluster`: with what sweeps of these need, and whether mapped weights are
- * read again. */
+/* Fills in the times of a plan and what limits them, from its placement, window and micro-batch.
+ * `size` and `cluster` say what such sweeps need, and whether mapped weights are read again. */
 wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *input,
                              const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err);
 
-/* What a sweep over `states` states of one expert has to do under the plan, while no student
- * trains. */
+/* The load of a sweep over `states` states of one expert under the plan, while no student trains.
+ */
 wd_sweep_load wd_planner_load_alone(const wd_strategy_plan *plan, const wd_planner_input *input,
                                     int expert, int64_t states);
 
-/* What moves, link by link; of `size` and `cluster` neither FLOPs nor rates are looked at. */
+/* *out = the bytes that move in a step, link by link. FLOPs and rates do not matter. */
 void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_planner_input *input,
                      const wd_teacher_size *size, const wd_cluster *cluster);
 

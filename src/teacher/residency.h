@@ -20,8 +20,8 @@ typedef struct wd_sweep_experts {
 typedef struct wd_residency_vtable {
     /* As wd_residency_begin. NULL: all stages are there anyway. */
     void (*begin)(wd_residency *self, wd_sweep_experts sweep, wd_sweep_experts next);
-    /* Work that is launched on `queue` from now on sees the stage's weights at *out; if they are
-     * widened, until another stage is acquired. On a dry queue only the addresses count. */
+    /* Work that is launched on `queue` from now on finds the stage's weights at *out; widened ones,
+     * until another stage is acquired. On a dry queue only the addresses count. */
     wd_status (*acquire)(wd_residency *self, wd_dit_stage *out, int expert, int stage,
                          wd_queue *queue, wd_err *err);
     /* Work launched on `queue` so far was the last to use them. */
@@ -35,9 +35,9 @@ struct wd_residency {
     int experts;         /* 1 or 2; expert 0 is the high-noise one */
     int stages;          /* of each */
     int64_t acquires;    /* calls so far */
-    size_t mapped_bytes; /* of checkpoint files, read in place */
-    size_t host_bytes;   /* of host memory that it has allocated for weights; of what the ranks of
-                          * a host share, this rank's part: what it has, divided by their number */
+    size_t mapped_bytes; /* of weights that are used where checkpoint files are mapped */
+    size_t host_bytes;   /* of host memory for weights; of memory that the ranks of a host share, an
+                          * equal part for each of them */
 };
 
 /* Announces a sweep, which then acquires all stages of this rank's experts, expert by expert, each

@@ -13,7 +13,7 @@ wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipe
                                      const wd_residency_part *part, wd_dtype storage,
                                      wd_queue *queue, wd_err *err);
 
-/* The same of one component alone, as the only expert. */
+/* As wd_residency_open_resident, for one component as the only expert. */
 wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pipeline,
                                       wd_component component, wd_dtype storage, wd_queue *queue,
                                       wd_err *err);
@@ -33,18 +33,18 @@ typedef struct wd_streamed_options {
 wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
                                      const wd_streamed_options *options, wd_err *err);
 
-/* `placed`: every stage where the placement says, of those that this rank has. `queues`: one of
- * each of its devices, borrowed; those that it does not use may be NULL. `processor`: as above;
- * NULL where nothing is in host memory. `comm`: the ranks of the job, borrowed, which must all call
- * it; NULL: there is one. */
+/* `placed`: every stage of this rank is where the placement says. `queues`: a queue of each of its
+ * devices, borrowed; those that the placement does not use may be NULL. `processor`: as above; NULL
+ * where no stage is in host memory. `comm`: the ranks of the job, borrowed, which must all call it;
+ * NULL: there is one rank. */
 wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
                                    const wd_placement *placement, wd_dtype storage,
                                    wd_queue *const *queues, wd_queue *processor, wd_comm *comm,
                                    wd_err *err);
 
-/* `dry`: gives addresses that must not be dereferenced, for planning on a dry device what has no
- * pipeline. Tensors of a stage follow one another, as in a block that was copied, or lie apart, as
- * in a mapped file: products over adjacent weights are made as one. */
+/* `dry`: gives addresses that must not be dereferenced, to plan on a dry device without a pipeline.
+ * Tensors of a stage follow one another, as in a block that was copied, or with `gaps` lie apart,
+ * as in a mapped file: products over adjacent weights are computed as one. */
 wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config, int experts,
                                 wd_dtype compute, bool gaps, wd_err *err);
 

@@ -141,7 +141,7 @@ static wd_status open_copy(wd_streamed *r, const wd_pipeline *pipeline,
     return WD_OK;
 }
 
-/* What all stages together need. */
+/* The numbers of stages, and the most that one of them needs. */
 typedef struct needs {
     int stages[WD_STAGE_KINDS];
     size_t block[WD_STAGE_KINDS], file[WD_PLACED_STAGINGS], converting, casting, widened;

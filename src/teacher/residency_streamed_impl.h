@@ -98,7 +98,8 @@ void wd_slot_launch(wd_streamed *r, wd_slot *slot, const wd_stage_layout *layout
  * was used first, whose work is done first. Waits for it. NULL: the residency is closing. */
 wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_stage_turn *turn);
 
-/* What came to the slot is there, or has failed with slot->error; or nobody wants it any more. */
+/* The stage that was coming to the slot is launched, or has failed with slot->error. If it is not
+ * wanted any more, the slot is empty. */
 void wd_slot_set(wd_streamed *r, wd_slot *slot, wd_slot_state state);
 
 /* Empties the slots of stages that came and are not wanted any more. */
@@ -130,7 +131,7 @@ void wd_streamed_close_disk(wd_streamed *r); /* once its copies are done */
 /* Reads a stage and launches what brings it to its slot. */
 wd_status wd_streamed_bring_file(wd_streamed *r, wd_slot *slot);
 
-/* The same from the ring of the host's reader. */
+/* Launches what brings a stage from the ring of the host's reader to its slot. */
 wd_status wd_streamed_bring_read(wd_streamed *r, wd_slot *slot);
 
 #endif

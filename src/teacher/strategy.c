@@ -41,7 +41,7 @@ static int processor_of(const wd_cluster *cluster)
     return -1;
 }
 
-/* Devices that are none, of one rank, in order; returns how many. */
+/* out = the devices of a rank that are no processor, in order; returns how many. */
 static int accelerators(int out[WD_PLACED_DEVICES_MAX], const wd_cluster *cluster)
 {
     int n = 0;
@@ -50,7 +50,7 @@ static int accelerators(int out[WD_PLACED_DEVICES_MAX], const wd_cluster *cluste
     return n;
 }
 
-/* The same of all ranks. */
+/* out = such devices of all ranks, in order; returns how many. */
 static int all_accelerators(int out[WD_CLUSTER_DEVICES_MAX], const wd_cluster *cluster)
 {
     int n = 0;
@@ -109,14 +109,14 @@ static void place_all(wd_placement *out, wd_home home, int device)
         for (int s = 0; s < out->stages; s++) out->place[e][s] = (wd_place){home, device};
 }
 
-/* What a run of stages of both experts, which are cut alike, has on a device. */
+/* The bytes of stages [first, end) of both experts, which are cut alike, on a device. */
 typedef struct run {
     int first, end;
     size_t weights[WD_PLACED_EXPERTS_MAX], opening[WD_PLACED_EXPERTS_MAX], widened;
 } run;
 
-/* Adds the stage before those that are there: what was the most while these came is now on top of
- * its weights, as wd_placement_bytes counts it. */
+/* Adds the stage before the first one. The peak while the others were brought is now on top of its
+ * weights, as wd_placement_bytes counts it. */
 static void prepend(run *r, const wd_teacher_size *size, const wd_cluster_device *device)
 {
     const int stage = --r->first;
@@ -130,8 +130,8 @@ static void prepend(run *r, const wd_teacher_size *size, const wd_cluster_device
     }
 }
 
-/* What its schedule would be on the device, as wd_sweep_parts says it: a whole window waits for
- * blocks that do not take a micro-batch at a time. */
+/* What the device would do in sweeps, as wd_sweep_parts says it: a whole window waits for blocks
+ * that do not compute one micro-batch at a time. `sent`: as in `holds`. */
 static wd_sweep_part part_of(const run *r, const wd_teacher_size *size, const wd_cluster *cluster,
                              int device, bool sent)
 {
@@ -142,8 +142,8 @@ static wd_sweep_part part_of(const run *r, const wd_teacher_size *size, const wd
     return part;
 }
 
-/* Whether it fits there, the rest being on others; `sent`: another of its rank has the stages
- * before it. */
+/* Whether the stages fit on the device, if all others are elsewhere. `sent`: another device of its
+ * rank has stages before them. */
 static bool holds(const run *r, const wd_teacher_size *size, const wd_cluster *cluster, int device,
                   bool sent)
 {
@@ -201,9 +201,8 @@ static void place_sequential(wd_placement *out, const wd_teacher_size *size,
     place_cut(out, cut, device, n);
 }
 
-/* The first stages on the first devices, so that the slowest of those that have any is as fast as
- * can be beside what students take of it. Where it is best to leave a student alone, no teacher's
- * stage waits for it. */
+/* The first stages go to the first devices, so that the slowest device that has stages is as fast
+ * as possible beside its student. A device may get none, so that no stage waits for its student. */
 typedef struct division {
     double slowest[2][WD_PLACED_STAGES_MAX + 1]; /* [i % 2][end]: seconds per target of stages
                                                   * [0, end) on devices [0, i]; < 0: no room */
@@ -211,7 +210,7 @@ typedef struct division {
                 [WD_PLACED_STAGES_MAX + 1]; /* where the last of these begins */
 } division;
 
-/* Whether of stages [0, end) on devices [0, i) any are on one of device i's rank. */
+/* Whether any of stages [0, end) on devices [0, i) are on a device of the rank of device i. */
 static bool is_sent(const division *best, const wd_cluster *cluster, const int *device, int i,
                     int end)
 {
@@ -220,7 +219,7 @@ static bool is_sent(const division *best, const wd_cluster *cluster, const int *
     return false;
 }
 
-/* The best of stages [0, end) on devices [0, i]. */
+/* Finds the best division of stages [0, end) among devices [0, i]. */
 static void divide(division *best, const wd_teacher_size *size, const wd_cluster *cluster, int i,
                    const int *device, int end)
 {
@@ -243,7 +242,8 @@ static void divide(division *best, const wd_teacher_size *size, const wd_cluster
     best->slowest[i % 2][end] = slowest;
 }
 
-/* Where it cannot fit, as sequential: what is missing is then said for the last device. */
+/* Where nothing fits, stages are placed as by sequential, so that bytes are missing on the last
+ * device. */
 static void place_balanced(wd_placement *out, const wd_teacher_size *size,
                            const wd_cluster *cluster, const int *device, int n)
 {
@@ -263,7 +263,7 @@ static void place_balanced(wd_placement *out, const wd_teacher_size *size,
     place_cut(out, cut, device, n);
 }
 
-/* The device of `gpu0`: of the only rank, or the first of a rank. */
+/* *out = the device of gpu0: that one of the only rank, or the first one of rank `rank`. */
 static wd_status teacher_device(int *out, const wd_cluster *cluster, int rank, const int *device,
                                 int n, wd_err *err)
 {

@@ -29,23 +29,26 @@ typedef enum wd_strategy {
 
 const char *wd_strategy_name(wd_strategy strategy);
 
-/* By its name; an unknown one is WD_INVALID_ARGUMENT with the names there are. */
+/* *out = the strategy of that name; an unknown name is WD_INVALID_ARGUMENT, with all names. */
 wd_status wd_strategy_of(wd_strategy *out, const char *name, wd_err *err);
 
-/* Why `strategy` cannot be had with such devices, or NULL: "balanced needs two devices or more". */
+/* Why such devices cannot serve `strategy`, as in "balanced needs two devices or more"; NULL: they
+ * can. */
 const char *wd_strategy_objection(wd_strategy strategy, const wd_cluster *cluster);
 
 /* WD_UNSUPPORTED, naming the strategies that these devices can serve, where there is an objection.
  */
 wd_status wd_strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_err *err);
 
-/* Whether every rank of several has a teacher of its own under it. */
+/* Whether under the strategy each of several ranks has a teacher of its own. */
 bool wd_strategy_is_each(wd_strategy strategy, const wd_cluster *cluster);
 
-/* The placement of a strategy other than custom and auto, checked. `teacher_rank`: of gpu0, the
- * rank that has it, on its first device, or, of one rank, the device.
+/* *out = the placement of a strategy other than custom and auto, after wd_strategy_check.
+ * `teacher_rank`, for gpu0: the rank whose first device has the teacher, or if there is one rank,
+ * the number of the device.
  *
- * What streams is computed by a rank's first device that is no processor, or by the processor. */
+ * Streamed stages are computed by a rank's first device that is no processor, else by the
+ * processor. */
 wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
                             const wd_cluster *cluster, int teacher_rank, wd_err *err);
 

@@ -1,4 +1,4 @@
-/* The plan of a strategy, and what it is made from. */
+/* The plan of a strategy, and the input of the planner that makes it. */
 #ifndef WD_TEACHER_STRATEGY_PLAN_H
 #define WD_TEACHER_STRATEGY_PLAN_H
 
@@ -8,55 +8,59 @@
 #include "teacher/traffic.h"
 
 typedef struct wd_planner_input {
-    wd_teacher_size size;                     /* its FLOPs are found here */
-    wd_cluster cluster;                       /* its needs and batches are found here */
-    wd_device *target[WD_PLACED_DEVICES_MAX]; /* of the cluster, borrowed */
-    wd_sweep_options sweep; /* window_max, micro_batch: what the user asked for; 0: chosen here */
-    int64_t trajectories;   /* the window's most; a window is of all ranks together */
-    const uint8_t *expert;  /* [rounds, trajectories], borrowed: of targets as they follow one
-                             * another; NULL: all are of expert 0 */
+    wd_teacher_size size; /* the planner finds its FLOPs */
+    wd_cluster cluster;   /* the planner finds what sweeps need on its devices, and its batches */
+    wd_device *target[WD_PLACED_DEVICES_MAX]; /* the devices of a rank, borrowed */
+    wd_sweep_options sweep; /* window_max, micro_batch: as the user asked; 0: the planner chooses */
+    int64_t trajectories;   /* the largest window, which is of all ranks together */
+    const uint8_t *expert;  /* [rounds, trajectories], borrowed: the experts of targets, in order;
+                             * NULL: there is one expert */
     int64_t rounds;
-    const wd_placement *custom; /* what `custom` is; NULL: there is no map */
-    int teacher_rank, slots;    /* of gpu0: see wd_strategy_place */
+    const wd_placement *custom; /* the placement of the user's map; NULL: there is no map */
+    int teacher_rank;           /* see wd_strategy_place */
+    int slots;                  /* of a placement, as the user asked; 0: the least */
     /* the student */
     int student_device;        /* of every rank */
-    double step_targets;       /* for all ranks */
+    double step_targets;       /* targets that a step of all ranks needs */
     double steps_ahead;        /* see wd_machine_steps_ahead */
     double student_step_flops; /* of one rank */
     /* The student's bytes that come to its device over the link in a step of one rank, and those
      * that leave it; then the bytes of gradients that come from other ranks, and leave for them. */
     double student_step_bytes, student_back_bytes;
     double gradients_in_bytes, gradients_out_bytes;
-    /* what ranks tell one another of it in a step: gradients, each adding up a share of them, and
-     * what comes of that (gradients again, or weights), in bytes of all shares; and the share of a
-     * step's FLOPs during which gradients become final */
-    double reduced_bytes, gathered_bytes, final_share;
-    bool reduced_flat;  /* gradients are not added up host by host (dist/reduce.h), */
-    bool gathered_flat; /* and what comes back does not come once for each host */
+    /* Bytes that ranks exchange in a step: gradients, of which each rank adds up a share, and the
+     * results of that (gradients or weights), which come to all ranks. The bytes are those of all
+     * shares. */
+    double reduced_bytes, gathered_bytes;
+    double final_share; /* of a step's FLOPs: those during which gradients become final */
+    bool reduced_flat;  /* gradients are not added up host by host (dist/reduce.h) */
+    bool gathered_flat; /* the results do not come once for each host */
 } wd_planner_input;
 
-/* What a strategy makes of it. */
 typedef struct wd_strategy_plan {
     wd_strategy strategy;
-    const char *objection; /* why it cannot be had at all; the rest is then empty. NULL: it can */
+    const char
+        *objection; /* why the devices cannot serve it; the rest is then empty. NULL: they can */
     wd_placement placement;
     wd_placed_bytes bytes;
     bool fits;
     bool other_bits; /* a device computes whose results differ in the last bits from the first's */
-    size_t missing[WD_CLUSTER_DEVICES_MAX], host_missing; /* bytes; of bytes.devices */
+    size_t missing[WD_CLUSTER_DEVICES_MAX]; /* [bytes.devices] bytes that the device lacks */
+    size_t host_missing;
     int64_t window, micro_batch;
-    double step_seconds;                    /* predicted, of all ranks' step */
-    bool student_limits, network_limits;    /* what limits it is the student's device, or what ranks
-                                             * tell one another; else what the timeline says */
-    double step_bytes[WD_LINKS];            /* over all links of a kind, of all ranks */
-    double step_bytes_sent;                 /* by the rank that sends most to others */
-    double reduce_seconds, exposed_seconds; /* of gradients: on the way; of these what nothing else
-                                             * is done in */
-    wd_timeline timeline; /* of the kind of sweep that most of the time goes into */
-    wd_sweep_load load;   /* that it was played with */
-    size_t mapped_bytes,
-        cache_bytes; /* of weights in files; of host memory that is left for them */
-    int rivals;      /* of auto's choice: plans that fit and give the same bits, this one too */
+    double step_seconds;         /* predicted, of a step of all ranks */
+    bool student_limits;         /* the student's device limits the step, */
+    bool network_limits;         /* or messages between ranks; else the timeline's busiest lane */
+    double step_bytes[WD_LINKS]; /* over all links of a kind, of all ranks */
+    double step_bytes_sent;      /* by the rank that sends most to others */
+    double reduce_seconds;       /* during which gradients are exchanged; */
+    double exposed_seconds;      /* the part of it in which nothing else is done */
+    wd_timeline timeline;        /* of the kind of sweep that takes most of the time, */
+    wd_sweep_load load;          /* and the load that it was played with */
+    size_t mapped_bytes;         /* of weights that are used in mapped files */
+    size_t cache_bytes;          /* of host memory that is left to keep them */
+    int rivals;                  /* for the choice of auto: the plans that fit and give the same
+                                  * bits, itself included */
 } wd_strategy_plan;
 
 #endif

@@ -36,11 +36,11 @@ struct wd_sweep {
     micro_batch *batch;    /* [experts, batches_max] */
     wd_dit_stage *weights; /* [stages]: those that are acquired */
     int64_t *order;        /* [padded_max] states sorted by expert */
-    int64_t sweeps_kept;   /* sweeps whose events are kept: from one that a state is in to its next,
-                            * and one more */
+    int64_t sweeps_kept;   /* sweeps whose events are kept: from one sweep that a state is in to its
+                            * next, and one more */
     wd_event **delivered;  /* [sweeps_kept, experts, batches_max], of the heads' devices */
     int64_t sweeps;
-    bool announced; /* the window of the next run is */
+    bool announced; /* the window of the next run is announced */
 };
 
 static int expert_of(const wd_sweep *sweep, float timestep)
@@ -75,8 +75,9 @@ int64_t wd_sweep_window_max(const wd_sweep *sweep)
 
 /* ---- the window ---- */
 
-/* Sorts its states by expert. Where an expert's make no whole number of steps, the last one is
- * computed more than once: that takes less time than a small micro-batch more. */
+/* Sorts the states of a window by expert. Where the number of an expert's states is no multiple of
+ * the step, the last state is computed more than once: another small micro-batch would take longer.
+ */
 static void sort_window(int64_t count[EXPERTS_MAX], wd_sweep *sweep, const wd_window *window)
 {
     int64_t n = 0, step = wd_sweep_size_step(sweep->options.micro_batch);
@@ -109,7 +110,7 @@ static int cut(wd_sweep *sweep, int expert, int64_t first, int64_t count)
 
 /* ---- entries of the schedule ---- */
 
-/* The latents of a state come to where the embedding reads them. */
+/* Brings the latents of a state to where the embedding reads them. */
 static void bring_latents(wd_sweep *sweep, wd_activations *a, const float *latents)
 {
     const size_t bytes = (size_t)sweep->state_count * sizeof(float);
@@ -146,7 +147,7 @@ static void enter(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
     wd_activations_entered(a);
 }
 
-/* The velocity of a state goes from the head's device to where windows are. */
+/* Brings the velocity of a state from the head's device to where windows are. */
 static void bring_velocity(wd_sweep *sweep, wd_activations *a, float *velocity)
 {
     const size_t bytes = (size_t)sweep->state_count * sizeof(float);
@@ -232,7 +233,7 @@ static wd_status launch(wd_sweep *sweep, const wd_sweep_entry *e, const wd_windo
 
 /* ---- the sweep ---- */
 
-/* The event that says when micro-batches are there belongs to the device where windows are. */
+/* The event `ready` belongs to the device where windows are. */
 wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *home, wd_err *err)
 {
     sweep->home = home;
@@ -288,15 +289,15 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 
 /* ---- open and close ---- */
 
-/* Everything stays on one device: the way of who says nothing of placement. Stages take the whole
- * window one after another, as a processor's do. */
+/* The default placement: everything stays on one device, where one stage after another takes the
+ * whole window, as on a processor. */
 static wd_placement all_on_one(const wd_residency *residency)
 {
     return (wd_placement){.experts = residency->experts, .stages = residency->stages, .slots = 2};
 }
 
-/* The cluster as far as the schedule and memory of a sweep depend on it: which of this rank's
- * devices, whose first is `first`, read host memory. */
+/* The cluster, as far as the schedule and the memory of a sweep depend on it: which of this rank's
+ * devices read host memory. `first`: the number of its first device. */
 static wd_cluster cluster_of(const wd_sweep *sweep, int own, int first, wd_queue *const *queues)
 {
     wd_cluster cluster = {.devices = own, .batches = sweep->batches_max};

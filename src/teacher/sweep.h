@@ -15,17 +15,18 @@
 #include "teacher/residency.h"
 #include "teacher/sweep_need.h"
 
-/* Called before the states [count] of a micro-batch are read, numbers of the window's; a state may
- * come twice. May launch on the window's queue what brings their latents. */
+/* Called before the states of a micro-batch are read. `states` [count]: their numbers in the
+ * window; a state may come twice. May launch work on the window's queue that brings their latents.
+ */
 typedef void wd_window_begin_fn(void *context, const int64_t *states, int64_t count);
 
-/* Called when the states [count] of a micro-batch are launched, as far as this rank has part in it,
- * in the same order on all ranks that share the teacher. `rank` will have their velocities; there,
+/* Called when this rank's part of a micro-batch is launched, in the same order on all ranks that
+ * share the teacher. `states` [count] as above. Rank `rank` gets their velocities; there,
  * `delivered` says when. */
 typedef void wd_window_end_fn(void *context, const int64_t *states, int64_t count, int rank);
 
-/* The states of one sweep. Expert and embedding are chosen on the host; latents and velocities are
- * in memory of `queue`'s device. */
+/* The states of one sweep. Timesteps and prompts are in host memory, latents and velocities in
+ * memory of the queue's device. */
 typedef struct wd_window {
     int64_t count;             /* <= window_max */
     wd_queue *queue;           /* latents are there after its work so far, and what `begin` adds */
@@ -42,40 +43,40 @@ typedef struct wd_window {
 
 typedef struct wd_sweep wd_sweep;
 
-/* `residency` and `queues` are borrowed: one of each of the rank's devices, in their order; those
- * the placement does not use may be NULL. All device memory that sweeps need is allocated here,
- * what wd_placement_bytes says. `placement` NULL: all stays on queues[0]'s device. */
+/* Borrows `residency` and `queues`: a queue of each of the rank's devices, in their order; those
+ * that the placement does not use may be NULL. Allocates all device memory that sweeps need, as
+ * much as wd_placement_bytes says. `placement` NULL: all stages stay on the device of queues[0]. */
 wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_residency *residency,
                         const wd_placement *placement, wd_queue *const *queues, wd_err *err);
-/* WD_DEVICE_FAULT: a device of the sweep's has failed. */
+/* WD_DEVICE_FAULT: one of the sweep's devices has failed. */
 wd_status wd_sweep_check_devices(const wd_sweep *sweep, wd_err *err);
 
 void wd_sweep_close(wd_sweep *sweep); /* NULL is allowed */
 
-/* What is known of a window before it is run: timesteps of all ranks, of which this rank's sweep
- * gets [first, end). */
+/* A window before it is run: the timesteps of all ranks' states, of which this rank's sweep gets
+ * [first, end). */
 typedef struct wd_window_ahead {
     const float *timestep; /* [count], host */
     int64_t count, first, end;
 } wd_window_ahead;
 
-/* The window of the next run, and the one after it, so that its first stages come in time and none
- * in vain; NULL: nobody knows of one. A rank that has none of a window need not run. What reads
- * weights for several ranks brings what any of them needs: all ranks call it for all windows.
- * Without it the window of the next run is taken to be that of every rank, and the last. */
+/* Announces the window of the next run, and the one after it (NULL: nobody knows it), so that their
+ * stages come in time and none in vain. A rank that has no state of a window need not run it. Where
+ * ranks share a reader of weights, all of them announce all windows. A run that was not announced
+ * counts as the last one, with the same window on all ranks. */
 void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_window_ahead *next);
 
-/* Windows will be those of `queue`: opens what the first of them would. */
+/* Windows will be of `queue`: opens now what the first run would open. */
 wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *queue, wd_err *err);
 
-/* Whether all ranks have one sweep together: then all of them run it, with windows that are alike;
+/* Whether all ranks share one teacher: then all of them run every sweep, with the same window, and
  * velocities come to the rank that has the head. */
 bool wd_sweep_is_shared(const wd_sweep *sweep);
 
-/* States of a micro-batch, at most. */
+/* The largest micro-batch, in states. */
 int64_t wd_sweep_micro_batch_of(const wd_sweep *sweep);
 
-/* States of one run, at most. */
+/* The largest window, in states. */
 int64_t wd_sweep_window_max(const wd_sweep *sweep);
 
 /* One sweep. Returns when everything is launched; the window's host arrays may then be reused. */

@@ -9,7 +9,7 @@
 #include "teacher/placement.h"
 #include "teacher/sweep_schedule.h"
 
-/* What a step of the student does on the device of every rank where trajectories are. */
+/* The work of a step of the student, on the device of every rank where trajectories are. */
 typedef struct wd_student_load {
     double targets; /* targets that a step of all ranks needs; 0: no student trains */
     double ahead;   /* how many steps before the first step that needs a target of a sweep the

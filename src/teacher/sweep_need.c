@@ -1,4 +1,4 @@
-/* What a sweep needs on a device, measured by running a stage of each kind dry: see
+/* The memory that a sweep needs on a device, measured by running a stage of each kind dry: see
  * teacher/sweep_need.h. All blocks are alike, so that one stands for all of them. */
 #include "teacher/sweep_need.h"
 
@@ -47,7 +47,7 @@ out:
     return status;
 }
 
-/* What there is besides: sizes of memory, nothing runs. */
+/* Measures the memory that is there before any stage runs. */
 static wd_status measure_memory(wd_sweep_need *need, const wd_sweep_options *o, wd_device *dry,
                                 wd_err *err)
 {

@@ -1,4 +1,4 @@
-/* What a sweep is opened for, and the micro-batches that its windows are cut into. */
+/* The options of a sweep, and the micro-batches that its windows are cut into. */
 #ifndef WD_TEACHER_SWEEP_OPTIONS_H
 #define WD_TEACHER_SWEEP_OPTIONS_H
 
@@ -18,22 +18,23 @@ typedef struct wd_sweep_options {
     int64_t micro_batch;              /* states that go through a stage together, at most */
     double boundary_timestep;         /* expert 0 from this timestep on; 0: there is one expert */
     double guidance_scale[2];         /* per expert; scale[0] <= 1: no unconditional pass */
-    int64_t sweeps_apart;             /* from one that a state is in to its next; 0 is 1 */
+    int64_t sweeps_apart;             /* from one sweep that a state is in to its next; 0 is 1 */
     wd_sweep_text_fn *text;
     void *text_context;
-    wd_comm *comm; /* borrowed; of the ranks that share the teacher. NULL: there is one */
+    wd_comm *comm; /* of the ranks that share the teacher, borrowed; NULL: there is one rank */
 } wd_sweep_options;
 
-/* States that go through a stage together when nobody says otherwise: enough tokens to keep matrix
- * products efficient, no more, since their activations exist at once. */
+/* The default micro-batch, in states: enough tokens to keep matrix products efficient, no more,
+ * since their activations exist at once. */
 int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
                              int64_t width);
 
-/* The micro-batch that a sweep with these options has: no larger than the window, and a whole
- * number of the steps in which their sizes go. */
+/* The micro-batch of a sweep with these options: no larger than the window, and a multiple of
+ * wd_sweep_size_step. */
 int64_t wd_sweep_micro_fitted(const wd_sweep_options *options);
 
-/* Sweeps from one that a state is in to its next, where windows of `window` go round `states`. */
+/* How many sweeps after one sweep a state has its next, if windows of `window` go round `states`.
+ */
 static inline int64_t wd_sweeps_apart(int64_t states, int64_t window)
 {
     return (states + window - 1) / window;
@@ -42,14 +43,14 @@ static inline int64_t wd_sweeps_apart(int64_t states, int64_t window)
 /* Micro-batches of an expert in one sweep, at most. */
 int wd_sweep_batches(const wd_sweep_options *options);
 
-/* Sizes that micro-batches have are multiples of this. Few sizes mean few shapes: what a device
- * makes per shape is made once, and a dry run can try them all. */
+/* The sizes of micro-batches are multiples of this. Few sizes mean few shapes: kernels are made
+ * once per shape, and a dry run can try all of them. */
 static inline int64_t wd_sweep_size_step(int64_t largest)
 {
     return (largest + 15) / 16;
 }
 
-/* The options with a micro-batch that is no larger than the window, and such a multiple. */
+/* The options with the micro-batch of wd_sweep_micro_fitted. */
 wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
 
 #endif

@@ -18,7 +18,7 @@ static bool goes_by_batch(const wd_placement *p, wd_place place)
     return place.home == WD_HOME_DEVICE && takes_by_batch(p, place.device);
 }
 
-/* Whether a window would only wait where it was embedded. */
+/* Whether a window that stayed where it was embedded would only wait there. */
 static bool embeds_on_the_way(const wd_placement *p, const wd_place *place, int first)
 {
     return first == 0 && (place[0].device != place[1].device || goes_by_batch(p, place[1]));
@@ -78,8 +78,8 @@ static bool arrives(const wd_place *place, int stage)
     return stage == 0 || place[stage - 1].device != place[stage].device;
 }
 
-/* All micro-batches of an expert take the same way, so each takes one place on every device that it
- * comes to within a segment, one after another. */
+/* Each micro-batch of an expert takes one place on every device that it comes to within a segment,
+ * the micro-batches one after another. */
 static void take_places(maker *m, const wd_place *place, wd_segment segment, int batches)
 {
     for (int s = segment.first; s < segment.end; s++) {
@@ -179,8 +179,9 @@ static void arrive(counter *c, int device)
     if (++c->there[device] > part->places) part->places = c->there[device];
 }
 
-/* What another device of its rank sends comes unasked, but for what a processor has: the device
- * fetches it in the order of its own work, when nothing else is in its place. */
+/* Whether micro-batches come to a device before it is ready for them. They do from another device
+ * of its rank, but not from a processor: from there the device copies them itself, in the order of
+ * its own work. */
 static bool comes_unasked(const wd_cluster *cluster, int from, int to)
 {
     return !wd_cluster_at(cluster, from)->reads_host || wd_cluster_at(cluster, to)->reads_host;

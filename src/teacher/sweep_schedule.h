@@ -38,10 +38,11 @@ typedef struct wd_sweep_entry {
                         * copy, its place there; else -1 */
 } wd_sweep_entry;
 
-/* Stages [first, end) that micro-batches go through one after another. Where all of them stay, a
- * micro-batch goes through all, then the next, so that several devices are at work; where weights
- * come, are widened or are mapped, one stage takes the whole window while they are there. No window
- * waits for another device or for stages that stay where it was embedded, nor for a head. */
+/* Stages [first, end) that one micro-batch after another goes through. Where all of them stay on
+ * accelerators, a micro-batch goes through all, then the next one does, so that several devices are
+ * at work. A stage whose weights come, are widened or are mapped takes the whole window while they
+ * are there. No window waits where it was embedded for another device or for stages that stay, nor
+ * does one wait for a head. */
 typedef struct wd_segment {
     int first, end;
 } wd_segment;
@@ -59,9 +60,9 @@ typedef struct wd_sweep_part {
     bool sends, receives; /* whether micro-batches go to other ranks and come from them */
 } wd_sweep_part;
 
-/* The parts of all devices, [devices] of the job, or of one rank where each has a teacher, under
- * schedules of up to `batches` micro-batches of an expert. Of the cluster only which devices read
- * host memory matters. */
+/* out[devices] = the parts of all devices of the job, or of one rank where each has a teacher, in
+ * sweeps of up to `batches` micro-batches of an expert. Of the cluster it only matters which
+ * devices read host memory. */
 void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement,
                     const wd_cluster *cluster, int batches);
 
@@ -76,7 +77,7 @@ static inline int wd_sweep_places(bool waits, bool is_sent, int batches)
 
 /* ---- the list ---- */
 
-/* What one sweep has to do. */
+/* The work of one sweep. */
 typedef struct wd_sweep_work {
     int batches[WD_PLACED_EXPERTS_MAX]; /* micro-batches of each expert */
 } wd_sweep_work;

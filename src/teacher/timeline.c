@@ -10,34 +10,35 @@
 #include "teacher/sweep_schedule.h"
 
 enum {
-    BEFORE = 3, /* sweeps, and steps, that are played until one is as all that follow */
-    TRIED = 16  /* numbers of sweeps of which one may be whole steps */
+    BEFORE = 3, /* sweeps, or steps where these are longer, that are played before times repeat */
+    TRIED = 16  /* numbers of sweeps that are tried: do they take a whole number of steps? */
 };
 
-/* Numbers that differ by less are the same, sums of fractions. */
+/* Sums of fractions that differ by less are the same number. */
 static const double WHOLE = 1e-9;
 
 typedef struct lane {
-    double free, busy;                 /* busy: in the last sweep */
-    double student_begin, student_end; /* when the student is at work there, too */
+    double free;                       /* when its work so far is done */
+    double busy;                       /* seconds of work in the last sweep */
+    double student_begin, student_end; /* the student works there, too, from then until then */
 } lane;
 
-/* What a device has. */
+/* The state of a device; times are when a lane, a slot, a staging or a place is free again. */
 typedef struct part {
     lane compute, link, network;
-    double slot[WD_HOMES][WD_STAGE_KINDS][WD_PLACED_SLOTS_MAX]; /* when each is free again */
-    int slot_next[WD_HOMES][WD_STAGE_KINDS];
-    double staging[WD_PLACED_STAGINGS]; /* too */
+    double slot[WD_HOMES][WD_STAGE_KINDS][WD_PLACED_SLOTS_MAX];
+    int slot_next[WD_HOMES][WD_STAGE_KINDS]; /* slots and stagings are used in turn */
+    double staging[WD_PLACED_STAGINGS];
     int staging_next;
-    double *place; /* when each place of a micro-batch is free again */
+    double *place; /* of micro-batches */
 } part;
 
 /* The student's steps. */
 typedef struct student {
-    int64_t begun;
-    double ready;     /* when targets of the next one are there, as far as they are made */
-    double begin[2];  /* of the last one, of the one before it */
-    double exchanged; /* when ranks have told one another what comes of the last one */
+    int64_t begun;    /* steps so far */
+    double ready;     /* when those targets of the next step are there that have been made */
+    double begin[2];  /* when the last step began, and the one before it */
+    double exchanged; /* when ranks have exchanged the results of the last step */
 } student;
 
 typedef struct player {
@@ -49,19 +50,19 @@ typedef struct player {
     student student;
     wd_sweep_work work;
     wd_sweep_schedule schedule;           /* of the sweep that is played */
-    double weights[WD_PLACED_STAGES_MAX]; /* when each stage's may be used, */
-    double *slot[WD_PLACED_STAGES_MAX];   /* and the slot that they are in, or NULL */
-    double *place;                        /* of all devices */
+    double weights[WD_PLACED_STAGES_MAX]; /* when the weights of each stage may be used */
+    double *slot[WD_PLACED_STAGES_MAX];   /* the slot that each stage is in; NULL: it stays */
+    double *place;                        /* the places of all devices */
     int sweep, sweeps, sweeps_apart;
     double from;                       /* when the sweep may begin */
-    double uploaded[WD_SWEEP_UPLOADS]; /* when its last micro-batches came to the embedding */
-    double launched; /* when the last one could be launched: not before the one so many before it
-                      * had come there */
-    int64_t entered;
+    double uploaded[WD_SWEEP_UPLOADS]; /* when the last micro-batches came to the embedding */
+    double launched; /* when the last micro-batch could be launched: once the one WD_SWEEP_UPLOADS
+                      * before it had come to the embedding */
+    int64_t entered; /* micro-batches so far */
     wd_timeline *out;
-    double ready[WD_PLACED_EXPERTS_MAX][WD_TIMELINE_BATCHES_MAX]; /* when each micro-batch may go
-                                                                     on; of `sweeps_apart` sweeps */
-    part part[];                                                  /* [parts] */
+    /* When each micro-batch may go on, those of `sweeps_apart` sweeps. */
+    double ready[WD_PLACED_EXPERTS_MAX][WD_TIMELINE_BATCHES_MAX];
+    part part[]; /* [parts] */
 } player;
 
 static double later(double a, double b)
@@ -84,8 +85,8 @@ static bool is_last(const player *p)
     return p->sweep == p->sweeps - 1;
 }
 
-/* How long `seconds` of work take on a lane that has half of it for the student, as long as that is
- * at work there, which then takes longer by as much. */
+/* How long `seconds` of work take on a lane. While the student works there, each gets half of the
+ * lane, and the student's work takes longer by as much. */
 static double halve(lane *on, double begin, double seconds)
 {
     const double from = later(begin, on->student_begin);
@@ -264,8 +265,8 @@ static void play_entry(player *p, const wd_sweep_entry *e)
 
 /* ---- the student ---- */
 
-/* When the first `targets` of the sweep that was played are there. States of both experts are
- * spread over a window, while those of the first are computed first. */
+/* When the first `targets` targets of the sweep that was played are there. A window has states of
+ * both experts in turn, but those of the first expert are computed first. */
 static double arrival_of(player *p, double targets)
 {
     const wd_sweep_load *load = p->in.load;
@@ -283,7 +284,7 @@ static double arrival_of(player *p, double targets)
     return there;
 }
 
-/* Work of the student on a lane. It follows what is there of the step before, or begins anew. */
+/* Adds work of the student on a lane, which follows the work of the step before, or begins anew. */
 static void occupy(lane *on, double from, double seconds)
 {
     if (from > on->student_end) on->student_begin = on->student_end = from;
@@ -295,7 +296,7 @@ static bool is_home(const player *p, int device)
     return device % p->in.cluster->devices == p->in.load->home;
 }
 
-/* When the last step is over, as far as is known: sweeps beside it make it longer. */
+/* When the last step ends, as far as is known: sweeps that are played later make it longer. */
 static double step_end(const player *p)
 {
     double end = p->student.exchanged;
@@ -324,7 +325,7 @@ static void begin_step(player *p)
     s->begun++;
 }
 
-/* Begins those steps that have all their targets with this sweep's. They are launched after it. */
+/* Begins the steps whose last targets this sweep has made. They are launched after the sweep. */
 static void play_steps(player *p)
 {
     const double step = p->in.load->student.targets, window = p->in.load->window;
@@ -338,7 +339,7 @@ static void play_steps(player *p)
     }
 }
 
-/* When states of the next sweep may begin: the step that needs its first target is the next one. */
+/* When states of the next sweep may begin, whose first target the next step needs. */
 static double release_of(const player *p)
 {
     const double ahead = p->in.load->student.ahead, *begin = p->student.begin;
@@ -394,14 +395,14 @@ static double play_sweep(player *p)
     return end;
 }
 
-/* Sweeps of the longer of a sweep and a step. */
+/* How many sweeps the longer of a sweep and a step has. */
 static int sweeps_of_one(const wd_sweep_load *load)
 {
     const double sweeps = load->student.targets > 0 ? load->student.targets / load->window : 1;
     return sweeps > 1 ? (int)ceil(sweeps - WHOLE) : 1;
 }
 
-/* Sweeps until steps are at the same place of a sweep again, or nearly, `least` or more. */
+/* A number of sweeps, `least` or more, that is a whole number of steps, or nearly. */
 static int whole_steps(const wd_sweep_load *load, int least)
 {
     if (!(load->student.targets > 0)) return least;
@@ -413,8 +414,8 @@ static int whole_steps(const wd_sweep_load *load, int least)
     return most;
 }
 
-/* Sweeps between two of a state, as far as there is room for their micro-batches: more of these
- * than there are devices never wait for one another. */
+/* The load's sweeps_apart, as far as there is room for the micro-batches of so many sweeps: if
+ * there are more of them than devices, they never wait for one another anyway. */
 static int find_sweeps_apart(const wd_sweep_load *load)
 {
     int most = 1;
@@ -425,7 +426,7 @@ static int find_sweeps_apart(const wd_sweep_load *load)
     return load->sweeps_apart < room ? load->sweeps_apart : room;
 }
 
-/* So many sweeps have been needed, or, without a student, have ended, by then. */
+/* How many sweeps steps have needed by some time, or without a student, how many have ended. */
 typedef struct mark {
     double sweeps, seconds;
 } mark;

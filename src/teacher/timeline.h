@@ -1,14 +1,15 @@
-/* Timeline: how long sweeps take under a placement, found by playing them through: those of one
- * rank, whose others do the same, where each has all of the teacher, else of all ranks together.
+/* Timeline: how long sweeps take, found by playing their schedules entry by entry. Where each rank
+ * has a teacher, the sweeps of one rank are played, since all are alike, else those of all ranks
+ * together. Pure.
  *
- * Every device computes in order, every link copies in order, the disk reads in order; a stage's
- * weights may come as soon as a slot is free, a micro-batch goes on as soon as it has its weights
- * and its device, and where devices follow one another a place on the next one. Sweeps follow one
- * another: a micro-batch's next sweep, which may be some sweeps later, begins when its states have
- * moved on. Where the student is played, too, its steps follow one another, each when its targets
- * are there, and a sweep begins no earlier than so many steps before the one that needs it. While
- * both compute on a device, or both have something on its link, each gets half of it. Pure, like
- * the placement. */
+ * Every device computes in order, every link copies in order, the disk reads in order. A stage's
+ * weights come as soon as a slot is free. A micro-batch goes on as soon as its weights are there
+ * and its device is free, and to another device when there is a place for it. Sweeps follow one
+ * another; a state's next sweep, which may be some sweeps later, begins when its velocity is there.
+ *
+ * Where a student trains, its steps are played, too: they follow one another, each begins when its
+ * targets are there, and a sweep begins so many steps before the step that needs it, and no
+ * earlier. While teacher and student both use a device, or its link, each gets half of it. */
 #ifndef WD_TEACHER_TIMELINE_H
 #define WD_TEACHER_TIMELINE_H
 
@@ -20,15 +21,15 @@ enum { WD_TIMELINE_BATCHES_MAX = 1024 }; /* micro-batches of an expert in a swee
 typedef enum wd_lane_kind {
     WD_LANE_COMPUTE,
     WD_LANE_LINK,
-    WD_LANE_NETWORK, /* from the rank of the device to others */
+    WD_LANE_NETWORK, /* messages from the rank of the device to others */
     WD_LANE_DISK
 } wd_lane_kind;
 
-/* A piece of work, in seconds from the first sweep's beginning. batch: -1 where weights move;
- * stage: -1 where a micro-batch hops. */
+/* A piece of work on a lane. batch: -1 where weights move; stage: -1 where a micro-batch moves.
+ * begin and end: seconds since the first sweep began. */
 typedef struct wd_timeline_event {
     wd_lane_kind lane;
-    int device; /* of the lane; the disk has none */
+    int device; /* of the lane; -1: the disk */
     int sweep, expert, stage, batch;
     double begin, end;
 } wd_timeline_event;
@@ -36,16 +37,16 @@ typedef struct wd_timeline_event {
 typedef void wd_timeline_fn(void *context, const wd_timeline_event *event);
 
 typedef struct wd_timeline {
-    double sweep_seconds; /* from one sweep to the next, once they follow one another */
-    wd_lane_kind limit;   /* the busiest lane */
-    int limit_device;
-    double busy;                                    /* its share of the time */
-    double compute_seconds[WD_CLUSTER_DEVICES_MAX]; /* of a sweep, on each device */
-    double network_seconds; /* per sweep: of the rank that is longest about sending to others */
+    double sweep_seconds; /* from one sweep to the next, once their times repeat */
+    wd_lane_kind limit;   /* the busiest lane, */
+    int limit_device;     /* its device, */
+    double busy;          /* and the share of the time in which it has work */
+    double compute_seconds[WD_CLUSTER_DEVICES_MAX]; /* per sweep, on each device */
+    double network_seconds; /* per sweep, that the rank that sends longest takes to send */
 } wd_timeline;
 
-/* Plays a sweep until its times repeat. `fn` (or NULL) sees every event but what is brought to the
- * embedding and from the head, each lane's in order. */
+/* Plays sweeps until their times repeat. `fn` (or NULL) sees every event, those of a lane in order,
+ * but not the copies of states and velocities. */
 wd_status wd_timeline_play(wd_timeline *out, const wd_sweep_setting *sweep, wd_timeline_fn *fn,
                            void *context, wd_err *err);
 

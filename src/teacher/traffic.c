@@ -6,7 +6,7 @@
 
 #include "core/require.h"
 
-/* What links get: `times` what one sweep moves. */
+/* A sum over the moves of a sweep, each of which counts `times` times. */
 typedef struct sum {
     wd_traffic *traffic;
     wd_sweep_setting sweep;

@@ -1,9 +1,8 @@
-/* Traffic: what moves in a step, link by link, in bytes. As a timeline says when it moves, from the
- * same placement and the same work of a sweep; pure, too.
+/* Traffic: the bytes that move in a step, link by link: sums over the moves of a schedule's entries
+ * (teacher/sweep_load.h). Pure.
  *
- * Links are told apart by where they begin and end. Host memory is one place on each host, and a
- * processor's: what it has goes over no link. Where every rank has a teacher one rank's links stand
- * for those of all: `alike`. */
+ * A link is known by its kind and its ends. Where every rank has a teacher, the links of one rank
+ * stand for those of all ranks (`alike`). */
 #ifndef WD_TEACHER_TRAFFIC_H
 #define WD_TEACHER_TRAFFIC_H
 
@@ -12,43 +11,43 @@
 typedef struct wd_link {
     wd_link_kind kind;
     int from, to;
-    int alike;        /* links that move as much each: this, and those of other ranks or hosts */
-    double bytes;     /* of one of them */
-    double gradients; /* of these: the student's, and what comes of them */
+    int alike;        /* how many links this one stands for: itself, and those of other ranks or
+                       * hosts, which move as much each */
+    double bytes;     /* that one of them moves */
+    double gradients; /* the part of `bytes` that are the student's gradients, or their sums */
 } wd_link;
 
-/* `links` of room for `room`. */
 typedef struct wd_traffic {
-    wd_link *link;
+    wd_link *link; /* [room] */
     int links, room;
 } wd_traffic;
 
 /* The most links that any placement has. */
 int wd_traffic_room(const wd_teacher_size *size, const wd_cluster *cluster);
 
-/* Adds what moves in `sweeps` sweeps of a rank, where each has a teacher, else of all ranks
- * together. The rates of the cluster do not matter. */
+/* Adds the bytes that move in `sweeps` sweeps: of one rank where each has a teacher, else of all
+ * ranks together. Rates do not matter. */
 void wd_traffic_sweeps(wd_traffic *traffic, const wd_sweep_setting *sweep, double sweeps);
 
-/* What moves for the student of one rank in a step, in bytes. */
+/* The bytes that move for the student of one rank in a step. */
 typedef struct wd_student_traffic {
-    int device;     /* of every rank */
-    double in, out; /* of its device, gradients apart */
-    double gradients_in, gradients_out;
+    int device;                           /* of every rank */
+    double in, out;                       /* over the device's link, without gradients */
+    double gradients_in, gradients_out;   /* over the device's link */
     double gradients_near, gradients_far; /* sent to other ranks */
 } wd_student_traffic;
 
-/* Adds it, for all ranks. */
+/* Adds these bytes, for all ranks. */
 void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement,
                         const wd_cluster *cluster, const wd_student_traffic *student);
 
-/* By kind, then by where they begin, then by where they end. */
+/* Sorts links by kind, then by where they begin, then by where they end. */
 void wd_traffic_sort(wd_traffic *traffic);
 
-/* Over all links of a kind. */
+/* The bytes over all links of a kind. */
 double wd_traffic_bytes(const wd_traffic *traffic, wd_link_kind kind);
 
-/* What the rank sends to others that sends most. */
+/* The bytes that the rank that sends most sends to other ranks. */
 double wd_traffic_sent(const wd_traffic *traffic);
 
 #endif
