@@ -62,7 +62,7 @@ typedef enum wd_status {
 /* An error. A call that fails fills it; a call that succeeds leaves it unchanged. */
 typedef struct wd_err {
     wd_status status;
-    int of_rank;        /* 1 + the rank that failed, where another rank did; 0: this rank failed */
+    int failed_rank;    /* 1 + the rank that failed, where another rank did; 0: this rank failed */
     char message[2048]; /* names the object, what was expected, what was found, what to do */
 } wd_err;
 

@@ -24,10 +24,10 @@ const char *wd_status_text(wd_status status)
     return "unknown status";
 }
 
-static void fill(wd_err *err, int of_rank, wd_status status, const char *format, va_list list)
+static void fill(wd_err *err, int failed_rank, wd_status status, const char *format, va_list list)
 {
     err->status = status;
-    err->of_rank = of_rank;
+    err->failed_rank = failed_rank;
     vsnprintf(err->message, sizeof err->message, format, list);
     wd_make_plain(err->message);
 }

@@ -235,7 +235,7 @@ static void too_much_is_refused_on_all(void **state)
     run_threads(all, RANKS, (size_t)1 << 60, only_open);
     for (int r = 0; r < RANKS; r++) {
         wd_test_refused(all[r].status, &all[r].err, WD_OUT_OF_MEMORY, "a test");
-        assert_int_equal(all[r].err.of_rank, 1 + 0); /* the first rank makes it */
+        assert_int_equal(all[r].err.failed_rank, 1 + 0); /* the first rank makes it */
     }
 }
 

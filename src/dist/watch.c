@@ -388,7 +388,7 @@ void wd_watch_step(wd_watch *w, int64_t step, double allowed_s)
 _Noreturn void wd_watch_fail(wd_watch *w, const wd_err *error)
 {
     wd_watch_failure own;
-    const int rank = error->of_rank ? error->of_rank - 1 : w->o.rank;
+    const int rank = error->failed_rank ? error->failed_rank - 1 : w->o.rank;
     wd_watch_failed(&own, rank, (int)error->status, WD_WATCH_OWN, "%s", error->message);
     add_errors(&own);
     pthread_mutex_lock(&w->lock);

@@ -104,12 +104,12 @@ wd_status wd_preset_vae(wd_vae_config *out, int64_t channels, wd_err *err)
     return status;
 }
 
-static bool has_sizes(const wd_pipeline *p, const preset *of)
+static bool has_sizes(const wd_pipeline *p, const preset *wanted)
 {
     json_t *json;
     wd_dit_config dit;
-    if (parse(&json, of->dit, NULL) != WD_OK) return false;
-    const wd_status status = wd_dit_config_read(&dit, json, of->name, NULL);
+    if (parse(&json, wanted->dit, NULL) != WD_OK) return false;
+    const wd_status status = wd_dit_config_read(&dit, json, wanted->name, NULL);
     json_decref(json);
     return status == WD_OK && p->dit.layers == dit.layers &&
            p->dit.heads == dit.heads && p->dit.head_dim == dit.head_dim &&
@@ -153,12 +153,12 @@ static const preset *fitting(const wd_pipeline *p)
     return NULL;
 }
 
-static wd_status check_fit(const wd_pipeline *p, const preset *of, wd_err *err)
+static wd_status check_fit(const wd_pipeline *p, const preset *wanted, wd_err *err)
 {
     const bool two = p->has[WD_COMPONENT_TRANSFORMER_2];
-    if (two != (of->boundary_ratio > 0))
+    if (two != (wanted->boundary_ratio > 0))
         return wd_fail(err, WD_MISMATCH,
-                       "--teacher_preset %s: has %s, and the teacher has %s; %s", of->name,
+                       "--teacher_preset %s: has %s, and the teacher has %s; %s", wanted->name,
                        two ? "one transformer" : "two experts", two ? "two" : "one",
                        two ? "leave --transformer_2 out, or name another preset"
                            : "give the low-noise one as --transformer_2");
@@ -178,24 +178,24 @@ static void take_scheduler(wd_pipeline *p, const wd_pipeline *published)
 
 wd_status wd_preset_complete(const char **taken, wd_pipeline *p, const char *name, wd_err *err)
 {
-    const preset *of = NULL;
+    const preset *wanted = NULL;
     wd_pipeline *published;
     void *block;
     *taken = NULL;
     if (name) {
-        WD_TRY(find(&of, name, err));
-        WD_TRY(check_fit(p, of, err));
+        WD_TRY(find(&wanted, name, err));
+        WD_TRY(check_fit(p, wanted, err));
     } else {
-        of = fitting(p);
+        wanted = fitting(p);
     }
-    if (!of) return WD_OK;
+    if (!wanted) return WD_OK;
     WD_TRY(wd_alloc(&block, 1, sizeof *published, "a pipeline", err));
     published = block;
-    const wd_status status = wd_preset_pipeline(published, of->name, err);
+    const wd_status status = wd_preset_pipeline(published, wanted->name, err);
     if (status == WD_OK) {
         take_scheduler(p, published);
         if (p->boundary_ratio <= 0) p->boundary_ratio = published->boundary_ratio;
-        *taken = of->name;
+        *taken = wanted->name;
     }
     wd_free(block);
     return status;
