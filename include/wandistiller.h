@@ -237,7 +237,10 @@ typedef struct wd_train_options {
     const char *teacher_preset;
     const char *init_student; /* a student's folder to start from; NULL: the teacher's blocks */
     int64_t student_steps;    /* sampling steps that the student is made for; 0: as the teacher */
-    uint64_t reserved[23];
+    /* LoRAs that are merged into the teacher, and into its low-noise expert: "FILE",
+     * "FILE:STRENGTH", or several with commas between them; NULL: none. docs/models.md */
+    const char *teacher_lora, *teacher_lora_2;
+    uint64_t reserved[21];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */
@@ -277,7 +280,8 @@ typedef struct wd_sample_options {
     /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[8];
+    const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
+    uint64_t reserved[6];
 } wd_sample_options;
 
 /* Runs one component of a model on given tensors, for comparison with a reference. */
@@ -297,7 +301,8 @@ typedef struct wd_forward_options {
     /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[8];
+    const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
+    uint64_t reserved[6];
 } wd_forward_options;
 
 /* Describes a model folder or a file. */
@@ -308,7 +313,7 @@ typedef struct wd_inspect_options {
     /* Parts in other files: see wd_train_options; path may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[2];
+    const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
 } wd_inspect_options;
 
 /* Compares a student with its teacher. */
@@ -335,7 +340,8 @@ typedef struct wd_eval_options {
      * neither teacher nor tokenizer is given, the student's tokenizer is used. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[8];
+    const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
+    uint64_t reserved[6];
 } wd_eval_options;
 
 /* Writes a transformer in another format. */
@@ -349,7 +355,7 @@ typedef struct wd_convert_options {
     /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
-    uint64_t reserved[2];
+    const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
 } wd_convert_options;
 
 /* Measures this machine and this program. */

@@ -257,6 +257,7 @@ static wd_status run(char **text, wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
     WD_TRY(wd_eval_choose(j, err));
+    WD_TRY(wd_merged_open(&j->merged, &j->pipeline[TEACHER], j->dtype, err));
     const wd_pipeline *teacher = &j->pipeline[TEACHER];
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, teacher, (const char *const *)j->prompts.text,
                                  j->count, j->negative_prompt, j->text_tokens, j->dtype, err));
@@ -296,6 +297,7 @@ wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
     wd_free(j.velocities);
     wd_free(j.report.velocity_error);
     wd_schedule_close(&j.schedule);
+    wd_merged_close(&j.merged);
     wd_prompt_embeds_close(&j.embeds);
     wd_prompts_close(&j.prompts);
     json_decref(j.trained);

@@ -4,6 +4,7 @@
 
 #include "api/eval_measure.h"
 #include "api/eval_report.h"
+#include "api/merged.h"
 #include "api/painter.h"
 #include "api/run.h"
 #include "io/prompts.h"
@@ -22,6 +23,7 @@ typedef struct wd_eval_job {
     int64_t count, height, width, each; /* pictures; latents' size and elements */
     wd_dtype dtype;
     wd_pipeline pipeline[SIDES];
+    wd_merged merged; /* of the teacher's LoRAs */
     wd_prompt_embeds embeds;
     wd_painter *painter[SIDES];
     int64_t batch;

@@ -4,6 +4,7 @@
  * The tensors have the names of the reference implementations, so that files of diffusers or
  * transformers can be used and compared without changes. */
 #include "api/forward.h"
+#include "api/merged.h"
 
 #include <string.h>
 
@@ -171,6 +172,7 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
 {
     wd_run run;
     wd_pipeline pipeline;
+    wd_merged merged = {""};
     wd_safetensors *in = NULL;
     const wd_pipeline_parts parts = WD_PARTS_OF(options);
     WD_TRY(wd_run_open(&run, WD_JOB_FORWARD, options, options->device, options->num_threads, err));
@@ -180,9 +182,11 @@ wd_status wd_forward(const wd_forward_options *options, wd_err *err)
     WD_TRY_OUT(wd_pipeline_open_parts(&pipeline, options->model, &parts, err));
     WD_TRY_OUT(wd_tensor_file_check(options->out, "--out", options->in, err));
     WD_TRY_OUT(wd_safetensors_open(&in, options->in, err));
+    WD_TRY_OUT(wd_merged_open(&merged, &pipeline, call.dtype, err));
     call.in = in;
     status = dispatch(&call, err);
 out:
+    wd_merged_close(&merged);
     wd_safetensors_close(in);
     wd_run_close(&run);
     return status;

@@ -12,7 +12,8 @@
                                   [WD_COMPONENT_TEXT_ENCODER] = (o)->text_encoder,                 \
                                   [WD_COMPONENT_VAE] = (o)->vae,                                   \
                                   [WD_COMPONENT_TOKENIZER] = (o)->tokenizer},                      \
-                         .preset = (o)->teacher_preset})
+                         .preset = (o)->teacher_preset,                                            \
+                         .lora = {(o)->teacher_lora, (o)->teacher_lora_2}})
 
 /* Whether any part is named. */
 bool wd_parts_any(const wd_pipeline_parts *parts);

@@ -8,6 +8,7 @@
 #include "api/rank_gpus.h"
 #include "api/ranks.h"
 #include "api/text_plan.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/stop.h"
 #include "io/writable.h"
@@ -37,6 +38,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     const wd_strategy_plan *all;
     wd_strategy_plan best;
     bool fits;
+    char line[512];
     const bool has_text =
         s->data.count && s->teacher.has[WD_COMPONENT_TOKENIZER] && *s->teacher.path;
     wd_teacher_map map;
@@ -54,6 +56,7 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
                                  .strategy = all,
                                  .best = &best,
                                  .shown = &where.chosen};
+    if (wd_train_plan_merge_line(line, sizeof line, &where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (options->svg) WD_TRY_OUT(wd_plan_svg_write(options->svg, &table, err));
     WD_TRY_OUT(say(text, &table, options->json, err));
     fits = best.fits && !wd_train_plan_lacks_to_encode(&where);

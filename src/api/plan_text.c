@@ -339,7 +339,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                                                "bytes", (json_int_t)beside->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b}",
+        "s:b, s:I}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
@@ -351,5 +351,6 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         table->best->fits ? wd_strategy_name(table->best->strategy) : NULL, "train_takes",
         wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
         wd_train_plan_lacks_to_encode(table->plan), "sample_sheets",
-        table->setup->trainer.samples.count > 0);
+        table->setup->trainer.samples.count > 0, "merged_bytes",
+        (json_int_t)table->plan->merged_bytes);
 }

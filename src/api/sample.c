@@ -15,6 +15,7 @@
 #include "api/painter.h"
 #include "core/clock.h"
 #include "api/gallery.h"
+#include "api/merged.h"
 #include "api/run.h"
 #include "api/tensor_file.h"
 #include "core/log.h"
@@ -28,6 +29,7 @@ typedef struct job {
     const wd_sample_options *options;
     wd_run run;
     wd_pipeline pipeline;
+    wd_merged merged;          /* of its LoRAs */
     wd_prompts file;           /* of --prompts */
     const char *const *prompt; /* [count] */
     int64_t count;
@@ -294,6 +296,7 @@ static wd_status run(job *j, wd_err *err)
 {
     const wd_sample_options *o = j->options;
     WD_TRY(choose(j, err));
+    WD_TRY(wd_merged_open(&j->merged, &j->pipeline, j->dtype, err));
     WD_TRY(prepare_latents(j, err));
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, &j->pipeline, j->prompt, j->count,
                                  o->negative_prompt, j->tokens, j->dtype, err));
@@ -319,6 +322,7 @@ wd_status wd_sample(const wd_sample_options *options, wd_err *err)
     WD_TRY(wd_run_open(&j.run, WD_JOB_SAMPLE, options, options->device, options->num_threads, err));
     const wd_status status = run(&j, err);
     wd_painter_close(j.painter);
+    wd_merged_close(&j.merged);
     wd_prompt_embeds_close(&j.embeds);
     wd_prompts_close(&j.file);
     for (int64_t i = 0; j.trace && i <= j.steps; i++) wd_free(j.trace[i]);

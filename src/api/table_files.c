@@ -7,12 +7,12 @@
 
 static const wd_option inspect_table[] = {
     {WD_TEXT_LINE(path, "", "PATH"),
-     .flags =
-         WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_POSITIONAL | WD_OPTION_FILE,
+     .flags = WD_OPTION_REQUIRED | WD_OPTION_OR_PARTS | WD_OPTION_POSITIONAL | WD_OPTION_FILE,
      .help = "Pipeline folder, Hub id in the local cache, component folder, or safetensors file"},
     WD_PART_LINES("", 0),
     WD_TOKENIZER_LINE("", 0),
     WD_PRESET_LINE("", 0),
+    WD_LORA_LINES("", 0),
     {WD_FLAG_LINE(json), .help = "Print JSON instead of tables"},
 };
 
@@ -27,6 +27,7 @@ static const wd_option convert_table[] = {
     WD_PART_LINES("", 0),
     WD_TOKENIZER_LINE("", 0),
     WD_PRESET_LINE("", 0),
+    WD_LORA_LINES("", 0),
     {WD_CHOICE_LINE(to, "", "comfyui", "diffusers"), .flags = WD_OPTION_REQUIRED,
      .help = "comfyui: one safetensors file with the original Wan key names; diffusers: a "
              "transformer folder"},

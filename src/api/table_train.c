@@ -29,6 +29,7 @@ static const wd_option table[] = {
     WD_PART_LINES("Teacher", WD_OPTION_STUDENT),
     WD_TOKENIZER_LINE("Teacher", WD_OPTION_STUDENT),
     WD_PRESET_LINE("Teacher", WD_OPTION_STUDENT),
+    WD_LORA_LINES("Teacher", WD_OPTION_STUDENT),
     {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16"), .group = "Teacher",
      .flags = WD_OPTION_STUDENT,
      .help = "dtype of the teacher's weights in memory. It computes in bfloat16 with bfloat16, "

@@ -57,18 +57,37 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b);
         {WD_TEXT_LINE(text_encoder, "", "FILE"), .group = group_,                                  \
          .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                                      \
          .help = "UMT5 of its own: a safetensors file, or a folder"},                              \
-        {WD_TEXT_LINE(vae, "", "FILE"), .group = group_,                                           \
-         .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                                      \
-         .help = "VAE of its own: a safetensors file, or a folder"}
+    {                                                                                              \
+        WD_TEXT_LINE(vae, "", "FILE"), .group = group_,                                            \
+                                       .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),        \
+                                       .help = "VAE of its own: a safetensors file, or a folder"   \
+    }
 #define WD_TOKENIZER_LINE(group_, flags_)                                                          \
-    {WD_TEXT_LINE(tokenizer, "", "FILE"), .group = group_,                                         \
-     .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                                          \
-     .help = "spiece.model, or a folder with it; default: the one in the text encoder's file"}
+    {                                                                                              \
+        WD_TEXT_LINE(tokenizer, "", "FILE"),                                                       \
+            .group = group_, .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                  \
+            .help =                                                                                \
+                "spiece.model, or a folder with it; default: the one in the text encoder's file"   \
+    }
 #define WD_PRESET_LINE(group_, flags_)                                                             \
-    {WD_CHOICE_LINE(teacher_preset, "", "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b", "wan2.2-5b"),  \
-     .group = group_, .flags = (flags_),                                                           \
-     .help = "The published model whose scheduler, and boundary between two experts, single "      \
-             "files go with; default: the one that has their sizes"}
+    {                                                                                              \
+        WD_CHOICE_LINE(teacher_preset, "", "wan2.1-1.3b", "wan2.1-14b", "wan2.2-a14b",             \
+                       "wan2.2-5b"),                                                               \
+            .group = group_, .flags = (flags_),                                                    \
+            .help =                                                                                \
+                "The published model whose scheduler, and boundary between two experts, single "   \
+                "files go with; default: the one that has their sizes"                             \
+    }
+
+#define WD_LORA_LINES(group_, flags_)                                                              \
+    {WD_TEXT_LINE(teacher_lora, "", "FILES"), .group = group_, .flags = WD_OPTION_FILE | (flags_), \
+     .help = "LoRAs that are merged into the transformer: FILE or FILE:STRENGTH, several with "    \
+             "commas between them; of two experts into the high-noise one"},                       \
+    {                                                                                              \
+        WD_TEXT_LINE(teacher_lora_2, "", "FILES"), .group = group_,                                \
+                                                   .flags = WD_OPTION_FILE | (flags_),             \
+                                                   .help = "LoRAs of the low-noise expert"         \
+    }
 
 #define WD_INT_MAX 1e15 /* exact as a double */
 

@@ -81,6 +81,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     wd_log(WD_LOG_INFO, "%s", line);
     wd_log(WD_LOG_INFO, "in all: %s", wd_run_length_text(line, where, s, &where->chosen));
     if (*wd_sheets_text(sheets, where, s)) wd_log(WD_LOG_INFO, "%s", sheets);
+    if (wd_train_plan_merge_line(line, sizeof line, where, s)) wd_log(WD_LOG_INFO, "%s", line);
     if (wd_train_plan_cache_line(line, sizeof line, &where->chosen))
         wd_log(WD_LOG_WARNING, "%s", line);
     wd_memory_report_plan(plan, devices);
@@ -202,10 +203,21 @@ static wd_status encode(wd_text_cache *cache, wd_device *device, wd_err *err)
     return status;
 }
 
-/* Runs the plan: encodes the prompts, then trains the student. */
+/* Merges the teacher's LoRAs: one rank of each host does, into the cache folder. */
+static wd_status merge_loras(wd_train_setup *s, wd_err *err)
+{
+    wd_comm *comm = s->trainer.machine.comm;
+    if (!s->teacher.lora[0] && !s->teacher.lora[1]) return WD_OK;
+    if (!comm->host_rank) WD_TRY(wd_pipeline_merge(&s->teacher, err));
+    wd_comm_barrier(comm);
+    return WD_OK;
+}
+
+/* Runs the plan: merges LoRAs, encodes the prompts, then trains the student. */
 static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
                              const wd_teacher_map *map, wd_err *err)
 {
+    WD_TRY(merge_loras(s, err));
     WD_TRY(encode(s->embeds.cache, where->devices->device[map->text_encoder], err));
     wd_host_memory_trim();
     s->trainer.step_s_max = step_s_max(&s->options, &where->chosen);

@@ -25,6 +25,17 @@ static wd_status choose_strategy(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* ---- sizes ---- */
 
+/* Weights with LoRAs have no data until they are merged. */
+static uint64_t bytes_to_merge(const wd_safetensors *weights)
+{
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < wd_safetensors_count(weights); i++) {
+        const wd_tensor *t = &wd_safetensors_at(weights, i)->tensor;
+        if (!t->data) bytes += wd_tensor_bytes(t);
+    }
+    return bytes;
+}
+
 static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
 {
     wd_status status = WD_OK;
@@ -32,11 +43,13 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
     const wd_dtype storage = s->trainer.machine.teacher_dtype;
     wd_teacher_files files[WD_PLACED_EXPERTS_MAX] = {{NULL, WD_F32}, {NULL, WD_F32}};
     wd_safetensors *weights[WD_PLACED_EXPERTS_MAX] = {NULL, NULL};
+    p->merged_bytes = 0;
     for (int e = 0; e < experts && *s->teacher.path && status == WD_OK; e++) {
         status = wd_pipeline_open_weights(&weights[e], &s->teacher,
                                           e ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER,
                                           err);
         files[e].weights = weights[e];
+        if (status == WD_OK) p->merged_bytes += bytes_to_merge(weights[e]);
     }
     if (weights[0])
         snprintf(p->weights_file, sizeof p->weights_file, "%s",
@@ -261,6 +274,17 @@ bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_pla
         wd_strategy_name(candidate->strategy),
         wd_bytes_text(mapped, sizeof mapped, candidate->mapped_bytes),
         wd_bytes_text(left, sizeof left, candidate->cache_bytes));
+    return true;
+}
+
+bool wd_train_plan_merge_line(char *out, size_t out_bytes, const wd_train_plan *plan,
+                              const wd_train_setup *setup)
+{
+    char bytes[32];
+    if (!plan->merged_bytes) return false;
+    snprintf(out, out_bytes,
+             "LoRAs: %s of merged weights will be written to %s once, which later runs find there",
+             wd_bytes_text(bytes, sizeof bytes, plan->merged_bytes), setup->cache_dir);
     return true;
 }
 

@@ -26,6 +26,8 @@ typedef struct wd_train_plan {
     wd_planner_input input;
     uint8_t *expert;                /* memory of the input's array of experts */
     char weights_file[WD_PATH_MAX]; /* a file of the teacher's weights; "": it has none */
+    uint64_t
+        merged_bytes; /* of weights with LoRAs that are still to be written to the cache folder */
     wd_planner *planner;
     wd_teacher_map map;
     size_t host_budget;
@@ -62,6 +64,11 @@ void wd_train_plan_close(wd_train_plan *plan); /* a zeroed struct is allowed */
  * student" */
 void wd_train_plan_line(char *out, size_t out_bytes, const wd_train_plan *plan,
                         const wd_strategy_plan *candidate);
+
+/* Says how much is written before the first step if LoRAs are still to be merged; false: none are.
+ */
+bool wd_train_plan_merge_line(char *out, size_t out_bytes, const wd_train_plan *plan,
+                              const wd_train_setup *setup);
 
 /* Writes a warning if mapped weights exceed the page cache; false: they do not. */
 bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *candidate);

@@ -228,6 +228,8 @@ static void fill_machine(wd_train_setup *s)
         .text_context = &s->embeds,
     };
     wd_dtype_parse(&s->trainer.machine.teacher_dtype, o->teacher_dtype);
+    s->teacher.merged =
+        (wd_lora_place){.folder = s->cache_dir, .dtype = s->trainer.machine.teacher_dtype};
 }
 
 static wd_export_options export_options(const wd_train_setup *s)
@@ -295,8 +297,8 @@ static wd_status check_guidance(const wd_train_setup *s, wd_err *err)
     WD_TRY(wd_export_is_student(&student, s->teacher.path, err));
     if (student && !(s->comm && s->comm->rank))
         wd_export_warn_of_guidance(s->teacher.path, isnan(s->options.guidance_scale)
-                                                                ? s->teacher.guidance_scale[0]
-                                                                : s->options.guidance_scale);
+                                                        ? s->teacher.guidance_scale[0]
+                                                        : s->options.guidance_scale);
     return WD_OK;
 }
 
@@ -353,11 +355,13 @@ static wd_status open_teacher(wd_train_setup *s, const char *preset, wd_err *err
     const char *path = s->options.teacher_path;
     wd_pipeline_parts parts = WD_PARTS_OF(&s->options);
     const bool files = path || wd_parts_any(&parts);
-    if (preset && !files) return wd_preset_pipeline(&s->teacher, preset, err);
+    if (preset && !files && !parts.lora[0] && !parts.lora[1])
+        return wd_preset_pipeline(&s->teacher, preset, err);
     if (!files)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "plan needs --teacher_path PATH, --transformer FILE or --teacher_preset "
-                       "NAME");
+        return wd_fail(
+            err, WD_INVALID_ARGUMENT, "plan needs --teacher_path PATH or --transformer FILE%s",
+            preset ? ": a preset has no weights into which --teacher_lora could be merged"
+                   : ", or --teacher_preset NAME");
     if (preset) parts.preset = preset;
     WD_TRY(wd_pipeline_open_parts(&s->teacher, path, &parts, err));
     return wd_pipeline_require_experts(&s->teacher, err);
@@ -399,11 +403,8 @@ wd_status wd_train_setup_key_teacher(wd_train_setup *s, wd_err *err)
     char key[WD_SAFETENSORS_KEY_MAX] = "", before[WD_SAFETENSORS_KEY_MAX];
     if (*s->teacher_key) return WD_OK;
     for (int i = 0; i < wd_teacher_experts(&s->teacher); i++) {
-        wd_safetensors *weights;
         memcpy(before, key, sizeof before);
-        WD_TRY(wd_pipeline_open_weights(&weights, &s->teacher, experts[i], err));
-        wd_safetensors_key(key, weights, before);
-        wd_safetensors_close(weights);
+        WD_TRY(wd_pipeline_weights_key(key, &s->teacher, experts[i], before, err));
     }
     memcpy(s->teacher_key, key, sizeof key);
     return WD_OK;

@@ -42,6 +42,14 @@ const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const
  * its name. Two entries with one name are an error, after which the set can only be closed. */
 wd_status wd_safetensors_rename(wd_safetensors *set, const char *const *names, wd_err *err);
 
+/* Puts the tensors of another file in the place of those of the set that have their names, shapes
+ * as they are there; a tensor that the set lacks is an error, after which the set can only be
+ * closed. The file belongs to the set from then on. */
+wd_status wd_safetensors_overlay(wd_safetensors *set, const char *path, wd_err *err);
+
+/* Says that entry i will have this dtype once its set is overlaid: until then it has no data. */
+void wd_safetensors_expect_overlay(wd_safetensors *set, int64_t i, wd_dtype dtype);
+
 /* The number of files of the set, the path of file i, and the bytes of all files. */
 int64_t wd_safetensors_file_count(const wd_safetensors *set);
 const char *wd_safetensors_file_at(const wd_safetensors *set, int64_t i);

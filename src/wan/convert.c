@@ -11,6 +11,7 @@
 #include "core/memory.h"
 #include "io/folder_list.h"
 #include "wan/dit_file.h"
+#include "wan/lora_merge.h"
 #include "wan/names.h"
 
 enum { CHUNK_VALUES = 1 << 20, HEAD_DIM = 128 };
@@ -216,8 +217,7 @@ wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
                        wd_component_name(component));
     if (wd_path_exists(path)) return refuse_replacing(path, err);
     WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
-    const wd_dit_file file = {
-        .set = set, .naming = {.prefix = ""}, .config = pipeline->dit};
+    const wd_dit_file file = {.set = set, .naming = {.prefix = ""}, .config = pipeline->dit};
     WD_TRY_OUT(plan_lines(&lines, &count, &file, true, dtype, err));
     warn_of_comfyui(path, &pipeline->dit);
     json_t *json = wd_dit_config_json(&pipeline->dit);
@@ -251,9 +251,8 @@ wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
     WD_TRY_OUT(wd_pipeline_table_open(&table, pipeline, component, err));
     WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
     WD_TRY_OUT(list_lines(&lines, &count, set, &table, err));
-    WD_TRY_OUT(wd_path_join(path, folder,
-                            text ? "model.safetensors" : "diffusion_pytorch_model.safetensors",
-                            err));
+    WD_TRY_OUT(wd_path_join(
+        path, folder, text ? "model.safetensors" : "diffusion_pytorch_model.safetensors", err));
     WD_TRY_OUT(write_lines(path, lines, count, metadata, err));
     WD_TRY_OUT(wd_path_join(path, folder, "config.json", err));
     WD_TRY_OUT(wd_pipeline_config(&json, pipeline, component, err));
@@ -266,9 +265,27 @@ out:
     return status;
 }
 
-wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd_dtype *dtype,
-                                  wd_err *err)
+/* Gives the set's tensors diffusers' names, and their values with the LoRAs. */
+static wd_status merge(wd_dit_file *file, wd_safetensors *set, const char *loras,
+                       const wd_lora_place *place, wd_err *err)
 {
+    uint64_t bytes;
+    wd_tensor_table table;
+    wd_status status;
+    WD_TRY(wd_dit_table_open(&table, &file->config, err));
+    WD_TRY_OUT(wd_naming_apply(&file->naming, set, &table, err));
+    file->naming = (wd_naming){.prefix = ""};
+    WD_TRY_OUT(wd_lora_merge(&bytes, set, loras, &table, place, err));
+    status = wd_lora_overlay(set, loras, &table, place, err);
+out:
+    wd_dit_table_close(&table);
+    return status;
+}
+
+wd_status wd_convert_to_diffusers(const char *folder, const char *path, const char *loras,
+                                  const char *merged, const wd_dtype *dtype, wd_err *err)
+{
+    const wd_lora_place place = {merged, dtype ? *dtype : WD_DTYPE_COUNT};
     static const char *const metadata[] = {"format", "pt", NULL};
     wd_safetensors *set = NULL;
     wd_dit_file file;
@@ -292,6 +309,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd
                          path, (long long)wd_dit_width(&file.config), HEAD_DIM);
         goto out;
     }
+    if (loras) WD_TRY_OUT(merge(&file, set, loras, &place, err));
     WD_TRY_OUT(plan_lines(&lines, &count, &file, false, dtype, err));
     WD_TRY_OUT(wd_folder_make(folder, err));
     WD_TRY_OUT(wd_path_join(target, folder, "diffusion_pytorch_model.safetensors", err));

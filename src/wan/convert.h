@@ -18,8 +18,9 @@ wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
                                wd_component component, wd_err *err);
 
 /* Writes <folder>/config.json and <folder>/diffusion_pytorch_model.safetensors from one file in
- * either naming. */
-wd_status wd_convert_to_diffusers(const char *folder, const char *path, const wd_dtype *dtype,
-                                  wd_err *err);
+ * either naming. `loras` are merged by way of a file in `merged`, a folder; NULL: there are none.
+ */
+wd_status wd_convert_to_diffusers(const char *folder, const char *path, const char *loras,
+                                  const char *merged, const wd_dtype *dtype, wd_err *err);
 
 #endif

@@ -126,11 +126,13 @@ out:
     return status;
 }
 
-/* The component's configuration, and where it lies if that is elsewhere. */
+/* The component's configuration, where it lies if that is elsewhere, and its LoRAs. */
 static wd_status put_config(json_t *to, const wd_pipeline *p, wd_component c, wd_err *err)
 {
     json_t *config;
     if (*p->part[c]) WD_TRY(put(to, "path", wd_json_string(p->part[c]), err));
+    const char *loras = c <= WD_COMPONENT_TRANSFORMER_2 ? p->lora[c] : NULL;
+    if (loras) WD_TRY(put(to, "loras", wd_json_string(loras), err));
     WD_TRY(wd_pipeline_config(&config, p, c, err));
     return put(to, "config", config, err);
 }

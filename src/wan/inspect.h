@@ -2,8 +2,8 @@
  *
  * The tree (all counts are integers, all sizes bytes):
  *   path, kind ("pipeline", "component", "transformer file", "file"), class
- *   components { <name> { class, path (of one that lies elsewhere), config {...}, and for those
- *       with weights:
+ *   components { <name> { class, path (of one that lies elsewhere), loras (that are merged into
+ *       it, as they were given), config {...}, and for those with weights:
  *       files, tensors, parameters, bytes_on_disk,
  *       dtypes { <dtype> { tensors, parameters, bytes } },
  *       bytes_in_memory { stored, bfloat16 (keep_f32 tensors in fp32), float32 },

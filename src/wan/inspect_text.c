@@ -214,6 +214,8 @@ wd_status wd_inspect_text(char **out, const json_t *tree, wd_err *err)
                     text(tree, "prefix")[0] ? " behind " : "", text(tree, "prefix"));
     wd_page_say(&p, "\n");
     if (json_object_get(tree, "parameters") && components) say_pipeline(&p, tree);
+    json_object_foreach((json_t *)components, name, c) if (text(c, "loras")[0])
+        wd_page_say(&p, "%s with LoRAs: %s\n", name, text(c, "loras"));
     if (json_object_get(tree, "tensor_list")) say_tensors(&p, tree);
     if (components) say_components(&p, components);
     for (int configs = 0; configs < 2; configs++) {

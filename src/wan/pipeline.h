@@ -18,17 +18,19 @@
 #include "io/tokenizer.h"
 #include "wan/component.h"
 #include "wan/config.h"
+#include "wan/lora_merge.h"
 
 enum { WD_PIPELINE_DEFAULT_PIXELS = 512, WD_PIPELINE_DEFAULT_STEPS = 20 };
 
 /* Components that lie elsewhere than in a pipeline's folder. Borrowed texts; NULL: none. */
 typedef struct wd_pipeline_parts {
     const char *part[WD_COMPONENT_COUNT]; /* files or folders; of a scheduler always NULL */
-    const char *preset; /* says what no file does: see wd_preset_complete */
+    const char *preset;                   /* says what no file does: see wd_preset_complete */
+    const char *lora[2];                  /* LoRAs of each expert: see wd_loras_open */
 } wd_pipeline_parts;
 
 typedef struct wd_pipeline {
-    char path[WD_PATH_MAX]; /* its folder; without one, the first part */
+    char path[WD_PATH_MAX];                     /* its folder; without one, the first part */
     char part[WD_COMPONENT_COUNT][WD_PATH_MAX]; /* where a component is that is a part; "": none */
     bool made[WD_COMPONENT_COUNT]; /* its configuration is in no file: see wd_pipeline_config */
     bool bare; /* path is not above its only component's folder, but that folder itself */
@@ -49,7 +51,9 @@ typedef struct wd_pipeline {
     int64_t default_steps;    /* of sampling: "<steps> steps" on that line of the card, else 20 */
     double guidance_scale[2]; /* of each expert, as its authors recommend; 5: unknown */
     const char *negative_prompt; /* the authors', less its words against still pictures; "": none */
-    int64_t text_tokens; /* default text length: the tokenizer's model_max_length, at most 512 */
+    int64_t text_tokens;  /* default text length: the tokenizer's model_max_length, at most 512 */
+    const char *lora[2];  /* LoRAs that are merged into each expert; borrowed; NULL: none */
+    wd_lora_place merged; /* where their results lie: see wd_pipeline_merge */
 } wd_pipeline;
 
 /* Opens a pipeline; `name` is a folder or a Hub id. There is nothing to close. */
@@ -76,9 +80,17 @@ void wd_pipeline_table_close(wd_tensor_table *table, wd_component component);
 /* Maps a component's weights. A missing tensor, another shape or another dtype than the tensor
  * table has is an error. Tensors that the table lacks are an error if they belong to another
  * architecture (image embedder, VACE, added k/v projections), else a warning in the log. The caller
- * closes *out. */
+ * closes *out. Tensors that LoRAs change have no data until wd_pipeline_merge has been called. */
 wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
                                    wd_component component, wd_err *err);
+
+/* Merges the LoRAs of all experts: writes the changed tensors to files in p->merged.folder, in
+ * p->merged.dtype, unless they are there. Without LoRAs it does nothing. */
+wd_status wd_pipeline_merge(const wd_pipeline *pipeline, wd_err *err);
+
+/* Writes wd_safetensors_key of a component's weights and `more` into `out`; LoRAs count. */
+wd_status wd_pipeline_weights_key(char out[WD_LORA_KEY_MAX], const wd_pipeline *pipeline,
+                                  wd_component component, const char *more, wd_err *err);
 
 /* Opens and closes the weights of a component, to check them; for the transformer those of all
  * experts. */

@@ -151,6 +151,21 @@ static wd_status complete(wd_pipeline *p, const char *preset, wd_err *err)
     return WD_OK;
 }
 
+/* LoRAs change experts that must be there. */
+static wd_status take_loras(wd_pipeline *p, const wd_pipeline_parts *parts, wd_err *err)
+{
+    static const wd_component expert[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
+    p->merged.dtype = WD_DTYPE_COUNT;
+    for (int e = 0; e < 2; e++) {
+        p->lora[e] = parts->lora[e];
+        if (p->lora[e] && !p->has[expert[e]])
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--teacher_lora%s: %s has no %s that it could change", e ? "_2" : "",
+                           p->path, e ? "low-noise expert (transformer_2)" : "transformer");
+    }
+    return WD_OK;
+}
+
 static wd_status open_all(wd_pipeline *p, const char *name, const wd_pipeline_parts *parts,
                           wd_err *err)
 {
@@ -172,6 +187,7 @@ static wd_status open_all(wd_pipeline *p, const char *name, const wd_pipeline_pa
         if (*p->part[c]) WD_TRY(read_part(p, (wd_component)c, err));
     WD_TRY(find_tokenizer(p, err));
     if (any || parts->preset) WD_TRY(complete(p, parts->preset, err));
+    WD_TRY(take_loras(p, parts, err));
     return wd_pipeline_settle(p, err);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "io/safetensors_key.h"
 #include "wan/dit_table.h"
 #include "wan/names.h"
 #include "wan/naming.h"
@@ -83,21 +84,26 @@ static wd_status check(const wd_safetensors *set, const wd_tensor_table *table, 
     return WD_OK;
 }
 
-wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
-                                   wd_component component, wd_err *err)
+/* The LoRAs of a component; NULL: none. */
+static const char *loras_of(const wd_pipeline *p, wd_component c)
+{
+    return c == WD_COMPONENT_TRANSFORMER || c == WD_COMPONENT_TRANSFORMER_2 ? p->lora[c] : NULL;
+}
+
+/* The component's weights as its files have them. */
+static wd_status open_files(wd_safetensors **out, const wd_pipeline *pipeline,
+                            wd_component component, const wd_tensor_table *table, wd_err *err)
 {
     char folder[WD_PATH_MAX];
     wd_safetensors *set = NULL;
-    wd_tensor_table table = {0};
     wd_naming naming;
     wd_status status;
     bool text = component == WD_COMPONENT_TEXT_ENCODER;
-    WD_TRY(wd_pipeline_table_open(&table, pipeline, component, err));
-    WD_TRY_OUT(wd_pipeline_folder(folder, pipeline, component, err));
-    WD_TRY_OUT(wd_part_open(&set, folder, component, err));
+    WD_TRY(wd_pipeline_folder(folder, pipeline, component, err));
+    WD_TRY(wd_part_open(&set, folder, component, err));
     if (wd_naming_detect(&naming, set, component, &pipeline->vae))
-        WD_TRY_OUT(wd_naming_apply(&naming, set, &table, err));
-    WD_TRY_OUT(check(set, &table, err));
+        WD_TRY_OUT(wd_naming_apply(&naming, set, table, err));
+    WD_TRY_OUT(check(set, table, err));
     if (text && !wd_safetensors_find(set, "shared.weight") &&
         !wd_safetensors_find(set, "encoder.embed_tokens.weight")) {
         status =
@@ -110,7 +116,74 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
     *out = set;
     set = NULL;
 out:
+    wd_safetensors_close(set);
+    return status;
+}
+
+wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
+                                   wd_component component, wd_err *err)
+{
+    const char *loras = loras_of(pipeline, component);
+    wd_safetensors *set = NULL;
+    wd_tensor_table table = {0};
+    wd_status status;
+    WD_TRY(wd_pipeline_table_open(&table, pipeline, component, err));
+    WD_TRY_OUT(open_files(&set, pipeline, component, &table, err));
+    if (loras) {
+        WD_TRY_OUT(wd_lora_overlay(set, loras, &table, &pipeline->merged, err));
+        WD_TRY_OUT(check(set, &table, err));
+    }
+    *out = set;
+    set = NULL;
+out:
     wd_pipeline_table_close(&table, component);
+    wd_safetensors_close(set);
+    return status;
+}
+
+static wd_status merge_expert(const wd_pipeline *p, wd_component c, wd_err *err)
+{
+    const char *loras = loras_of(p, c);
+    uint64_t bytes;
+    wd_safetensors *set = NULL;
+    wd_tensor_table table = {0};
+    wd_status status;
+    if (!loras) return WD_OK;
+    WD_TRY(wd_pipeline_table_open(&table, p, c, err));
+    WD_TRY_OUT(open_files(&set, p, c, &table, err));
+    WD_TRY_OUT(wd_lora_merge(&bytes, set, loras, &table, &p->merged, err));
+    if (bytes)
+        wd_log(WD_LOG_INFO, "%s: merged with %s; %.3g MB written to %s", wd_component_name(c),
+               loras, (double)bytes * 1e-6, p->merged.folder);
+out:
+    wd_pipeline_table_close(&table, c);
+    wd_safetensors_close(set);
+    return status;
+}
+
+wd_status wd_pipeline_merge(const wd_pipeline *pipeline, wd_err *err)
+{
+    WD_TRY(merge_expert(pipeline, WD_COMPONENT_TRANSFORMER, err));
+    return merge_expert(pipeline, WD_COMPONENT_TRANSFORMER_2, err);
+}
+
+wd_status wd_pipeline_weights_key(char out[WD_LORA_KEY_MAX], const wd_pipeline *p, wd_component c,
+                                  const char *more, wd_err *err)
+{
+    const char *loras = loras_of(p, c);
+    char base[WD_LORA_KEY_MAX];
+    wd_safetensors *set = NULL;
+    wd_tensor_table table = {0};
+    wd_status status;
+    WD_TRY(wd_pipeline_table_open(&table, p, c, err));
+    WD_TRY_OUT(open_files(&set, p, c, &table, err));
+    wd_safetensors_key(base, set, more);
+    if (loras)
+        status = wd_lora_key(out, loras, &table, base, err);
+    else
+        memcpy(out, base, sizeof base);
+out:
+    wd_pipeline_table_close(&table, c);
     wd_safetensors_close(set);
     return status;
 }

@@ -254,6 +254,16 @@ def folders():
         layer + "0.SelfAttention.relative_attention_bias.weight": ("F32", [4, 1], bytes(16)),
         layer + "1.DenseReluDense.wi_0.weight": ("F32", [2, 2], bytes(16)),
         "spiece_model": ("U8", [len(spiece())], spiece())}), k=spiece()))
+    for style, down, up in (("transformer.blocks.0.attn1.to_q", "lora_A", "lora_B"),
+                            ("lora_unet_blocks_0_self_attn_q", "lora_down", "lora_up"),
+                            ("diffusion_model.blocks.0.self_attn.q", "lora_down", "lora_up")):
+        put("wan/lora", down + style[:4], files(a=safetensors({
+            style + "." + down + ".weight": ("F32", [1, 4], struct.pack("<4f", 1, 2, 3, 4)),
+            style + "." + up + ".weight": ("BF16", [4, 1], b"\x80\x3f" * 4),
+            style + ".alpha": ("F32", [], struct.pack("<f", 0.5))}),
+            b=safetensors({style + ".diff_b": ("F16", [4], bytes(8)),
+                           "diffusion_model.blocks.0.modulation.diff": ("F32", [1, 6, 4],
+                                                                       bytes(96))})))
     put("wan/convert", "shapes", files(a=weights))
     put("wan/convert", "config", files(a=weights, b=dumps(DIT)))
     put("wan/inspect", "component", files(k=dumps(dict(EULER, _class_name="AutoencoderKLWan"))))

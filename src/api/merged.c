@@ -1,0 +1,34 @@
+/* See api/merged.h. */
+#include "api/merged.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+wd_status wd_merged_make_folder(wd_merged *out, wd_err *err)
+{
+    const char *above = getenv("TMPDIR");
+    if (!above || !*above) above = "/tmp";
+    WD_TRY(wd_path_join(out->folder, above, "wandistiller-XXXXXX", err));
+    if (mkdtemp(out->folder)) return WD_OK;
+    *out->folder = '\0';
+    return wd_fail(err, WD_IO,
+                   "%s: no folder for the weights with their LoRAs can be made there: %s; let "
+                   "TMPDIR be a folder with space for them",
+                   above, strerror(errno));
+}
+
+wd_status wd_merged_open(wd_merged *out, wd_pipeline *p, wd_dtype dtype, wd_err *err)
+{
+    *out->folder = '\0';
+    if (!p->lora[0] && !p->lora[1]) return WD_OK;
+    WD_TRY(wd_merged_make_folder(out, err));
+    p->merged = (wd_lora_place){.folder = out->folder, .dtype = dtype};
+    return wd_pipeline_merge(p, err);
+}
+
+void wd_merged_close(wd_merged *merged)
+{
+    if (*merged->folder) wd_folder_remove(merged->folder, NULL);
+    *merged->folder = '\0';
+}
