@@ -37,7 +37,7 @@ write_fake "$fake/tests/test_gpu_lone_peer" <<'END'
 [ "$FIGURES" = good ]
 END
 write_fake "$fake/bin/compute-sanitizer" <<'END'
-[ "$FIGURES" = good ]
+[ "$FIGURES" = good ] && [ "$WD_TEST_SANITIZER" = "$2" ]
 END
 write_fake "$fake/make_pipeline" <<'END'
 mkdir -p "$1/transformer"

@@ -104,7 +104,10 @@ sanitize() { # TOOL
     if [ -z "$sanitizer" ]; then
         not_run "$1" "compute-sanitizer is not installed"
     else
+        WD_TEST_SANITIZER=$1
+        export WD_TEST_SANITIZER
         tests_of "$1" "$1, " "$(kernel_tests)" "$sanitizer" --tool "$1" --error-exitcode 1
+        unset WD_TEST_SANITIZER
     fi
 }
 

@@ -1,6 +1,6 @@
 /* The CPU's kernel tests on a cuda device, with its libraries and our kernels: the generic kernels
- * of the processor with one thread, then the device. Arrays lie in pinned host memory, which GPUs
- * read and write in place. See dev/cpu/executors.h.
+ * of the processor with one thread, then the device, with arrays in its memory
+ * (dev/cuda/device_arrays.h) and a workspace full of 0xff. See dev/cpu/executors.h.
  *
  * Which GPU that is says dev/cuda/tested_gpu.h.
  */
@@ -12,6 +12,7 @@
 
 #include "dev/cpu/cpu.h"
 #include "dev/cpu/parallel.h"
+#include "dev/cuda/device_arrays.h"
 #include "dev/cuda/tested_gpu.h"
 
 /* How far cosine and sine of an executor lie from those of the C library: CUDA's differ in the last
@@ -41,16 +42,12 @@ static inline void executor_open(void)
 
 static inline void *executor_memory(size_t bytes)
 {
-    void *block;
-    wd_err err;
     executor_open();
-    if (wd_host_alloc(&block, executor_device, bytes, "an array", &err) == WD_OK) return block;
-    printf("%s\n", err.message);
-    exit(EXIT_FAILURE);
+    return array_open(bytes);
 }
 static inline void executor_memory_free(void *block)
 {
-    wd_host_free(executor_device, block);
+    array_close(wd_cuda_of(executor_device), block);
 }
 
 static inline int executors(void)
@@ -62,14 +59,46 @@ static inline int executor_ways(int executor, int ways)
     return (void)executor, (void)ways, 1;
 }
 
-static inline void executor_run(wd_op op, const void *args, size_t bytes)
+/* A launch with the addresses of the arrays' copies, or, of arrays that are only written, with
+ * those of their outputs. */
+static inline void executor_launch(wd_op op, const char *args, size_t bytes, bool outputs)
 {
     wd_err err;
-    wd_queue_launch(executor_queue, op, args, bytes);
+    char named[512];
+    array_require(bytes <= sizeof named, "its arguments are too large", op);
+    memcpy(named, args, bytes);
+    arrays_name(named, bytes, outputs);
+    wd_queue_launch(executor_queue, op, named, bytes);
     wd_queue_wait(executor_queue);
     if (wd_device_fault(executor_device, &err) == WD_OK) return;
     printf("%s: %s\n", wd_op_name(op), err.message);
     exit(EXIT_FAILURE);
+}
+
+static inline void executor_fill_workspace(wd_op op, const void *args)
+{
+    wd_err err;
+    wd_cuda_device *d = wd_cuda_of(executor_device);
+    const size_t bytes = wd_cuda_workspace(executor_device, op, args);
+    tested_gpu_require(wd_queue_reserve_workspace(executor_queue, bytes, &err), "a workspace",
+                       &err);
+    if (!bytes) return;
+    wd_cuda_enter(d);
+    wd_cuda_driver_of(d)->memset_d8_async((wd_cu_address)(uintptr_t)executor_queue->workspace, 0xff,
+                                          bytes, ((wd_cuda_queue *)executor_queue)->stream);
+}
+
+static inline void executor_run(wd_op op, const void *args, size_t bytes)
+{
+    wd_cuda_device *d = wd_cuda_of(executor_device);
+    if (arrays_prepare(d, op, args, bytes)) {
+        executor_fill_workspace(op, args);
+        executor_launch(op, args, bytes, true);
+        arrays_fill(d, op);
+    }
+    executor_fill_workspace(op, args);
+    executor_launch(op, args, bytes, false);
+    arrays_take(d, op);
 }
 
 /* Operations of the device as entries of the processor's table. It has a workspace of its own. */
