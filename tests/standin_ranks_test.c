@@ -41,6 +41,38 @@ static void two_ranks_give_it_by_nccl(void **state)
     assert_same_weights(wd_test_path("one"), out);
 }
 
+/* Bytes of the first GPU's memory that libraries take, by a plan of two ranks. */
+static json_int_t planned_beside(const char *nccl)
+{
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path",
+                   wd_test_path("prompts.txt"), "--student_config", wd_test_path("student.json"),
+                   "--cache_dir", wd_test_path("cache"), "--height", "32", "--width", "32",
+                   "--num_threads", "1", "--devices", TWO, "--ranks", "2", "--nccl", nccl,
+                   "--json");
+    wd_program_succeeded(&program);
+    json_t *plan = json_loads(program.out, 0, NULL);
+    const json_t *gpu = json_array_get(json_object_get(plan, "devices"), 0);
+    const json_int_t bytes = json_integer_value(json_object_get(gpu, "bytes_beside"));
+    assert_true(bytes > 0);
+    json_decref(plan);
+    return bytes;
+}
+
+/* NCCL's stand-in takes 6 MiB, which the job before has measured. */
+static void a_plan_counts_the_memory_of_nccl(void **state)
+{
+    (void)state;
+    setenv("WD_STANDIN_NCCL", "1", 1);
+    const json_int_t without = planned_beside("off"), with = planned_beside("on");
+    assert_int_equal(with - without, 6 << 20);
+    assert_null(strstr(program.err, "no memory for NCCL"));
+    setenv("XDG_CACHE_HOME", wd_test_path("no-rates"), 1);
+    assert_int_equal(planned_beside("on"), without);
+    assert_non_null(strstr(program.err, "the plan has no memory for NCCL 2.28.9"));
+    setenv("XDG_CACHE_HOME", wd_test_path("rates"), 1);
+    unsetenv("WD_STANDIN_NCCL");
+}
+
 static void ranks_without_nccl_are_refused(void **state)
 {
     (void)state;
@@ -56,8 +88,10 @@ int main(void)
         cmocka_unit_test(a_student_of_one_rank),
         cmocka_unit_test(two_ranks_give_it_by_host_memory),
         cmocka_unit_test(two_ranks_give_it_by_nccl),
+        cmocka_unit_test(a_plan_counts_the_memory_of_nccl),
         cmocka_unit_test(ranks_without_nccl_are_refused),
     };
     setenv("WD_TEST_PROGRAM", WD_STANDIN_PROGRAM, 1);
+    setenv("XDG_CACHE_HOME", wd_test_path("rates"), 1); /* what is measured, is measured here */
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/rate_cache.h"
 #include "core/log.h"
 #include "core/memory.h"
+#include "dev/beside.h"
 #include "dist/rank_peers.h"
 
 /* ---- that they are of one kind ---- */
@@ -93,13 +95,58 @@ static wd_status go_by_host(const char *why, const wd_comm *comm, const wd_train
     return WD_OK;
 }
 
+/* ---- the memory that NCCL takes ---- */
+
+/* The name of this memory in the cache of measurements. */
+static void name_memory(char key[WD_RATE_KEY_MAX], const wd_peers_offer *offer,
+                        const wd_device *device, const wd_comm *comm)
+{
+    snprintf(key, WD_RATE_KEY_MAX, "bytes of %s for %d ranks on %d hosts, %s", offer->library,
+             comm->ranks, comm->hosts, wd_device_traits(device)->kernels);
+}
+
+/* Keeps what rank 0 has measured, for plans of such ranks. */
+static void remember_memory(wd_device *device, const wd_comm *comm, size_t bytes)
+{
+    wd_peers_offer offer;
+    wd_rate_cache cache;
+    char key[WD_RATE_KEY_MAX];
+    if (comm->rank || !bytes || wd_peers_offer_of(&offer, device, NULL) != WD_OK) return;
+    name_memory(key, &offer, device, comm);
+    wd_rate_cache_open(&cache);
+    wd_rate_cache_put(&cache, key, (double)bytes);
+    wd_rate_cache_close(&cache);
+}
+
+static void reserve_memory(wd_device *device, const wd_peers_offer *offer, const wd_comm *comm)
+{
+    wd_rate_cache cache;
+    char key[WD_RATE_KEY_MAX];
+    name_memory(key, offer, device, comm);
+    wd_rate_cache_open(&cache);
+    const double bytes = wd_rate_cache_get(&cache, key);
+    wd_rate_cache_close(&cache);
+    if (bytes > 0)
+        wd_device_reserve_more_beside(device, (size_t)bytes);
+    else
+        wd_log(WD_LOG_WARNING,
+               "the plan has no memory for %s: what it takes for %d ranks on %d hosts is known "
+               "once such a job has begun on this machine, and for a day",
+               offer->library, comm->ranks, comm->hosts);
+}
+
+/* ---- opening ---- */
+
 wd_status wd_rank_gpus_open(const wd_devices *devices, wd_comm *comm, wd_watch *watch,
                             const wd_train_options *options, wd_err *err)
 {
     char why[WD_RANK_PEERS_TEXT];
+    wd_device *device = devices->device[0];
+    const size_t before = wd_device_traits(device)->bytes_beside;
     if (is_off(options, comm)) return WD_OK;
-    WD_TRY(wd_rank_peers_open(comm, why, devices->device[0], watch, 0, err));
+    WD_TRY(wd_rank_peers_open(comm, why, device, watch, 0, err));
     if (!comm->peers) return go_by_host(why, comm, options, err);
+    remember_memory(device, comm, wd_device_traits(device)->bytes_beside - before);
     if (comm->rank == 0) wd_log(WD_LOG_INFO, "gradients go from GPU to GPU, by NCCL");
     return WD_OK;
 }
@@ -111,7 +158,9 @@ wd_status wd_rank_gpus_open_planned(const wd_devices *devices, wd_comm *comm,
     wd_peers_offer offer;
     wd_device *device = devices->device[0];
     if (is_off(options, comm)) return WD_OK;
-    if (wd_peers_offer_of(&offer, device, &why) == WD_OK)
+    if (wd_peers_offer_of(&offer, device, &why) == WD_OK) {
+        reserve_memory(device, &offer, comm);
         return wd_peers_open_dry(&comm->peers, err);
+    }
     return go_by_host(wd_peers_may(device) ? why.message : "", comm, options, err);
 }

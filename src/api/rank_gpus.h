@@ -21,8 +21,10 @@ wd_status wd_rank_gpus_compare(const wd_devices *devices, wd_comm *comm,
 wd_status wd_rank_gpus_open(const wd_devices *devices, wd_comm *comm, wd_watch *watch,
                             const wd_train_options *options, wd_err *err);
 
-/* The same for a plan of ranks that are not there: each is taken to have a GPU of its own. NCCL's
- * own memory is not known then, and not counted. The caller closes comm->peers. */
+/* The same for a plan of ranks that are not there: each is taken to have a GPU of its own. The pool
+ * of the first device has less by the memory that NCCL took in the last job of so many ranks and
+ * hosts with such GPUs; if none is known, a warning says that it is not counted. The caller closes
+ * comm->peers. */
 wd_status wd_rank_gpus_open_planned(const wd_devices *devices, wd_comm *comm,
                                     const wd_train_options *options, wd_err *err);
 

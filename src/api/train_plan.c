@@ -111,6 +111,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->reduced_bytes = rounds * (double)beside->student_weights * sizeof(float);
     in->gathered_bytes = gathered_bytes(m, beside);
     fill_gradients(in, m);
+    in->direct = m->comm && m->comm->peers;
     in->gathered_flat = m->comm && !m->comm->in_blocks;
     in->reduced_flat = in->gathered_flat || m->deterministic_reduce;
     in->final_share = WD_BACKWARD_SHARE * rounds / (double)m->accumulation;

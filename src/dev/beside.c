@@ -28,3 +28,10 @@ void wd_device_reserve_beside(wd_device *device, size_t bytes)
     device->kind->reserve_beside(device, bytes + WD_BESIDE_MARGIN);
     device->beside_is_estimate = false;
 }
+
+void wd_device_reserve_more_beside(wd_device *device, size_t bytes)
+{
+    const size_t taken = wd_device_in_granules(device, bytes);
+    device->traits.bytes_beside += taken;
+    device->bytes_max -= taken < device->bytes_max ? taken : device->bytes_max;
+}

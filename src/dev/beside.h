@@ -23,6 +23,10 @@ wd_status wd_device_measure_beside(size_t *out, wd_device *device, wd_err *err);
  * WD_BESIDE_MARGIN for kernels that other shapes need. No block is allocated yet. */
 void wd_device_reserve_beside(wd_device *device, size_t bytes);
 
+/* The pool has `bytes` less, in whole granules, for a library that connects this device with
+ * others; where it has fewer, it has none. */
+void wd_device_reserve_more_beside(wd_device *device, size_t bytes);
+
 enum { WD_BESIDE_MARGIN = 32 << 20 };
 
 #endif

@@ -126,12 +126,21 @@ static host_sends gradients_of(const wd_planner_input *in)
     return (host_sends){reduced.near + gathered.near, reduced.far + gathered.far};
 }
 
+/* The bytes per second of all ranks of a host that send one another; 0: at once. From device to
+ * device each has the link of its own device. */
+static double near_rate(const wd_planner_input *in)
+{
+    const wd_cluster *cluster = &in->cluster;
+    if (!in->direct) return cluster->memory_bytes_per_s;
+    return wd_cluster_host_ranks(cluster) * cluster->device[in->student_device].link_bytes_per_s;
+}
+
 /* How long the exchange of gradients takes; all ranks of a host send at the same time. */
 static double reduce_seconds(const wd_planner_input *in)
 {
     const host_sends sends = gradients_of(in);
     double seconds = 0;
-    if (in->cluster.memory_bytes_per_s > 0) seconds += sends.near / in->cluster.memory_bytes_per_s;
+    if (near_rate(in) > 0) seconds += sends.near / near_rate(in);
     if (in->cluster.network_bytes_per_s > 0) seconds += sends.far / in->cluster.network_bytes_per_s;
     return seconds;
 }

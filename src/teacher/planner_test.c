@@ -446,6 +446,27 @@ static void a_link_for_both(void **state)
         fail_msg("%g s, %g s alone", both, alone.step_seconds);
 }
 
+/* Two ranks of a host exchange gradients through host memory, or from device to device. */
+static void gradients_go_from_device_to_device(void **state)
+{
+    (void)state;
+    scene s;
+    do random_scene(&s);
+    while (s.input.cluster.devices < 2);
+    wd_planner_input *in = &s.input;
+    in->cluster.ranks = 2;
+    in->cluster.hosts = 1;
+    in->cluster.memory_bytes_per_s = 2e3;
+    in->cluster.device[0].link_bytes_per_s = 8e3;
+    in->gradients_in_bytes = in->gradients_out_bytes = 0;
+    in->reduced_bytes = in->gathered_bytes = 1e6; /* each rank sends half of each */
+    double seconds = plan_of(in, WD_STRATEGY_gpu).reduce_seconds;
+    assert_true(fabs(seconds / (2e6 / 2e3) - 1) < 1e-9);
+    in->direct = true;
+    seconds = plan_of(in, WD_STRATEGY_gpu).reduce_seconds;
+    assert_true(fabs(seconds / (1e6 / 8e3) - 1) < 1e-9);
+}
+
 /* Gradients leave a device over its link, and what came of them comes back over it. */
 static void gradients_take_the_link(void **state)
 {
@@ -528,7 +549,7 @@ int main(void)
         cmocka_unit_test(experts_apart),       cmocka_unit_test(balanced_leaves_a_student_alone),
         cmocka_unit_test(a_link_for_both),     cmocka_unit_test(gradients_take_the_link),
         cmocka_unit_test(windows_far_apart),   cmocka_unit_test(no_step_is_shorter_than_its_work),
-        cmocka_unit_test(auto_keeps_the_bits),
+        cmocka_unit_test(auto_keeps_the_bits), cmocka_unit_test(gradients_go_from_device_to_device),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -35,6 +35,8 @@ typedef struct wd_planner_input {
     double final_share; /* of a step's FLOPs: those during which gradients become final */
     bool reduced_flat;  /* gradients are not added up host by host (dist/reduce.h) */
     bool gathered_flat; /* the results do not come once for each host */
+    bool direct;        /* ranks of a host send them from device to device, over the devices'
+                         * links, not through host memory */
 } wd_planner_input;
 
 typedef struct wd_strategy_plan {

@@ -14,11 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/checked.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/thread.h"
+#include "dev/beside.h"
 #include "dev/cuda/peers_impl.h"
 
 static const double open_usual_s = 120, close_s = 10, look_s = 0.2;
@@ -170,14 +170,6 @@ static wd_status free_bytes(size_t *out, const wd_device *device, wd_err *err)
     return wd_cuda_fail(err, driver, result, "%s: its memory", device->name);
 }
 
-/* What the pool may have becomes less by what NCCL has taken. */
-static void take_from_pool(wd_device *device, size_t before, size_t after)
-{
-    const size_t taken = before > after ? wd_round_up(before - after, WD_CUDA_GRANULE) : 0;
-    device->traits.bytes_beside += taken;
-    device->bytes_max -= taken < device->bytes_max ? taken : device->bytes_max;
-}
-
 static wd_status connect(cuda_peers *p, const wd_peers_options *o, wd_err *err)
 {
     wd_nccl_key key;
@@ -207,7 +199,7 @@ static wd_status open_peers(cuda_peers *p, const wd_peers_options *o, wd_err *er
     WD_TRY(wd_cuda_peers_check(p, err));
     p->until = (double)INFINITY;
     WD_TRY(free_bytes(&after, device, err));
-    take_from_pool(device, before, after);
+    wd_device_reserve_more_beside(device, before > after ? before - after : 0);
     return begin_looking(p, err);
 }
 
