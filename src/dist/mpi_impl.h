@@ -1,4 +1,4 @@
-/* What a test may change in dist/mpi.c. */
+/* Parts of dist/mpi.c that a test may change. */
 #ifndef WD_DIST_MPI_IMPL_H
 #define WD_DIST_MPI_IMPL_H
 

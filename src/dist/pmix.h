@@ -1,4 +1,4 @@
-/* What ranks tell one another before MPI_Init, by PMIx.
+/* Messages between ranks before MPI_Init, by PMIx.
  *
  * Launchers (mpirun, srun) offer PMIx to the ranks of a job, and MPI_Init itself finds the other
  * ranks by it. By means of it the ranks' watches (dist/watch.h) are connected before MPI_Init, so

@@ -151,7 +151,7 @@ static void direct_post(wd_reduce *r, int64_t bucket)
         gather(d, r->tier[i], data);
 }
 
-/* What is posted is on the queue. */
+/* Nothing to wait for: all work is on the queue, which keeps its order. */
 static void direct_finish(wd_reduce *r)
 {
     (void)r;

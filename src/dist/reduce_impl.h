@@ -1,4 +1,4 @@
-/* What both ways of exchanging gradients share. Private to src/dist.
+/* Declarations that both ways of exchanging gradients share. Private to src/dist.
  *
  * reduce.c: rounds, and which ranks add what; reduce_host.c: by way of host memory and the
  * communicator; reduce_direct.c: from device to device, by peers.
@@ -38,7 +38,7 @@ typedef struct wd_reduce_kind {
     void (*close)(wd_reduce *reduce);
 } wd_reduce_kind;
 
-/* What a kind's own struct begins with. */
+/* The first member of the struct of each kind. */
 struct wd_reduce {
     const wd_reduce_kind *kind;
     wd_reduce_options options;

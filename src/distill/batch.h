@@ -31,7 +31,7 @@ typedef struct wd_batches_options {
     void *text_context;
 } wd_batches_options;
 
-/* What is put into a batch: one sample. */
+/* One sample of a batch. */
 typedef struct wd_batch_sample {
     const float *latents, *target; /* [state_count] device */
     float timestep;

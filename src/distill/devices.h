@@ -23,12 +23,12 @@ typedef struct wd_devices {
  * other devices have one for each purpose. */
 wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd_err *err);
 
-/* The same of a rank, whose host's devices the list names: its share of them. `comm` is borrowed
- * during the call. */
+/* As wd_devices_open, for a rank: the list names the devices of its host, and the rank opens its
+ * share of them. `comm` is borrowed during the call. */
 wd_status wd_devices_open_shared(wd_devices *out, const char *list, int64_t threads,
                                  const wd_comm *comm, wd_err *err);
 
-/* The same devices, dry: for planning. `target` is borrowed. */
+/* Dry devices like those of `target`, for planning. `target` is borrowed. */
 wd_status wd_devices_open_dry(wd_devices *out, const wd_devices *target, wd_err *err);
 void wd_devices_close(wd_devices *devices); /* a zeroed one is fine */
 

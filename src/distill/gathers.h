@@ -39,7 +39,7 @@ bool wd_gathers_is_full(const wd_gathers *gathers);
 /* The next gather, to be filled with `states` states; there must be room for it. */
 wd_gather *wd_gathers_pack(wd_gathers *gathers, int64_t states);
 
-/* What the next gather sends is there when the event has happened. */
+/* The states that the next gather sends are there when the event has happened. */
 void wd_gathers_wait_on(wd_gathers *gathers, wd_event *event);
 
 /* Posts the gather that was packed, from `ring` [places, state], device. */

@@ -35,8 +35,8 @@ typedef struct wd_target_window {
     int places;
 } wd_target_window;
 
-/* What only several ranks need; zero where there is one rank. A state that this rank has no part
- * in is begun when its velocity is taken, so that it keeps nobody waiting. */
+/* The part of the source that only several ranks need; zero where there is one rank. A state that
+ * another rank evaluates is begun when its velocity is taken, so that it keeps nobody waiting. */
 typedef struct wd_target_exchange {
     wd_gathers *gathers;
     bool *begun;      /* [capacity] the place's state is there, its velocity to come */

@@ -1,5 +1,5 @@
-/* What a checkpoint keeps of the trajectory source: where trajectories are, the targets that may
- * still be drawn, the stream's cursor. */
+/* The trajectory source in a checkpoint: where trajectories are, the targets that may still be
+ * drawn, the stream's cursor. */
 #include <string.h>
 
 #include "distill/source_trajectory_impl.h"

@@ -17,7 +17,7 @@
 
 enum { COPIED_BYTES_MAX = 64 << 20, NAMES_MAX = 8 };
 
-/* What is taken beside the weights, where it is there. */
+/* The components that are taken beside the transformer, where the teacher has them. */
 static const struct {
     wd_component component;
     bool has_weights;

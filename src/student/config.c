@@ -15,7 +15,7 @@ enum {
     WIDTH_DEFAULT_MAX = 1536 /* what one device can train, whatever the teacher's width */
 };
 
-/* What integer keys set. */
+/* The fields that integer keys set. */
 typedef enum setting {
     WIDTH, HEADS, HEAD_DIM, LAYERS, IN_CHANNELS, OUT_CHANNELS, TEXT_DIM, FFN_DIM, FREQ_DIM,
     ROPE_MAX, TEXT_TOKENS, SETTINGS

@@ -1,8 +1,8 @@
-/* What the student shall be: --student_config, checked against the teacher.
+/* The sizes of the student: --student_config, checked against the teacher.
  *
  * A JSON object with the short names (hidden_size, depth, ...) or those of diffusers' config.json
- * (num_attention_heads, num_layers, ...), or both where they agree. What is not said is the
- * teacher's, but for the depth: half of it. */
+ * (num_attention_heads, num_layers, ...), or both where they agree. A key that is
+ * not given has the teacher's value; the depth, half of it. */
 #ifndef WD_STUDENT_CONFIG_H
 #define WD_STUDENT_CONFIG_H
 
@@ -18,7 +18,8 @@ typedef struct wd_student_config {
  * contradicts the teacher (channels, text width, patch, head size) is an error with both values. */
 wd_status wd_student_config_load(wd_student_config *out, const char *path,
                                  const wd_pipeline *teacher, wd_err *err);
-/* The same from parsed JSON (NULL: the default student); `where` names it in errors. */
+/* As wd_student_config_load, from parsed JSON (NULL: the default student); `where` names it in
+ * errors. */
 wd_status wd_student_config_read(wd_student_config *out, const json_t *json, const char *where,
                                  const wd_pipeline *teacher, wd_err *err);
 

@@ -1,4 +1,4 @@
-/* What an earlier run left in an output folder, moved into a folder of its own.
+/* Moves what an earlier run left in an output folder into a folder of its own.
  *
  * The parts of a run lie side by side in its output folder: the student, checkpoints, sheets of
  * samples, metrics, run.json. When another run begins there they go together to

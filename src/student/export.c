@@ -39,7 +39,7 @@ wd_export_options wd_export_defaults(void)
 
 /* ---- transformer ---- */
 
-/* What the names of its files of weights begin with. */
+/* The names of the transformer's files of weights begin with this. */
 static const char weights_stem[] = "diffusion_pytorch_model";
 
 /* Where the tensors go: shard[line], -1 for a line without elements. */

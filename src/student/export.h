@@ -22,9 +22,9 @@
 wd_status wd_export_student(const char *output, const wd_params *params, const wd_pipeline *teacher,
                             const wd_export_options *options, wd_queue *queue, wd_err *err);
 
-/* What a run checks before it starts: refuses an `output` that is the teacher's folder or has a
- * transformer that is not a student of ours, and a teacher of which a part is missing or damaged
- * that the student's folder gets. */
+/* Checks before a run starts: refuses an `output` that is the teacher's folder, or has a
+ * transformer that is no student of this program, and a teacher of which a part is missing or
+ * damaged that the student's folder gets. */
 wd_status wd_export_check(const char *output, const wd_pipeline *teacher, wd_err *err);
 
 /* Whether the pipeline in `folder` is a student that wd_export_student wrote: it is sampled with

@@ -1,4 +1,4 @@
-/* What an exported student's folder and its card say, and how its weights are written. */
+/* Options of an exported student: what its folder and its card say, how its weights are written. */
 #ifndef WD_STUDENT_EXPORT_OPTIONS_H
 #define WD_STUDENT_EXPORT_OPTIONS_H
 

@@ -46,7 +46,7 @@ typedef enum wd_params_buffer {
         WD_PARAMS_BUFFERS
 } wd_params_buffer;
 
-/* What a network is called: all are literals. */
+/* The names of a network, all of them literals. */
 typedef struct wd_params_names {
     const char *prefix;                    /* of its tensors in checkpoints: "" or "critic." */
     const char *buffer[WD_PARAMS_BUFFERS]; /* its blocks of memory, in plans */

@@ -81,7 +81,8 @@ bool wd_dit_config_same(const wd_dit_config *a, const wd_dit_config *b);
  */
 json_t *wd_dit_config_json(const wd_dit_config *config);
 
-/* The same for the other components; what no field says has the value that Wan's models have. */
+/* As wd_dit_config_json, for the other components. Keys without a field have the values of Wan's
+ * models. */
 json_t *wd_umt5_config_json(const wd_umt5_config *config);
 json_t *wd_vae_config_json(const wd_vae_config *config);
 json_t *wd_scheduler_config_json(const wd_scheduler_config *config);

@@ -9,8 +9,8 @@
 
 enum { FULL_NAME_MAX = 2 * WD_TENSOR_NAME_MAX, PREFIXES_MAX = 4, PROBES_MAX = 2 };
 
-/* What files of a component put in front of names, and tensors that every such file has, by their
- * diffusers names. All-in-one checkpoints of ComfyUI have the last prefixes. */
+/* The prefixes that files of a component put before names, and tensors that every such file has, by
+ * their diffusers names. All-in-one checkpoints of ComfyUI have the last prefixes. */
 static const struct {
     const char *prefix[PREFIXES_MAX], *probe[PROBES_MAX];
 } known[] = {

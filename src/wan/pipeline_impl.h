@@ -1,4 +1,5 @@
-/* What opening a pipeline's folder and opening its parts share. Internal to wan/pipeline*.c. */
+/* Declarations that opening a pipeline's folder and opening its parts share. Internal to
+ * wan/pipeline*.c. */
 #ifndef WD_WAN_PIPELINE_IMPL_H
 #define WD_WAN_PIPELINE_IMPL_H
 
