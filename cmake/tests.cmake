@@ -355,10 +355,12 @@ add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_header
          "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_ARG1}")
 if(WD_CUDA_IMAGE)
   add_test(NAME checks/cuda_kernels COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_cuda_kernels.sh
-           ${WD_CUDA_LOG} ${PROJECT_SOURCE_DIR}/src/dev/cuda/kernels/list.h)
+           ${WD_CUDA_LOG} ${WD_CUDA_IMAGE} ${PROJECT_SOURCE_DIR}/src/dev/cuda/kernels/list.h)
 else()
   wd_test_not_here(checks/cuda_kernels "there is no nvcc, or it is not to be used")
 endif()
+add_test(NAME checks/cuda_kernels_missing COMMAND sh
+         ${PROJECT_SOURCE_DIR}/tests/cuda_kernels_missing.sh ${PROJECT_SOURCE_DIR})
 # The program is hardened against hostile files; sanitizers and debug builds go other ways.
 if(NOT WD_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_test(NAME checks/hardening COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_hardening.sh

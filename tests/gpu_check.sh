@@ -73,6 +73,7 @@ value() { # OPTION
 good() { [ "$FIGURES" = good ]; }
 case $1 in
 plan)
+    [ -z "$NO_KERNELS" ] || { echo "cuda:0: this build has no CUDA"; exit 6; }
     [ -z "$ONE_GPU" ] || { echo "cuda:1: expected a GPU below 1, for the driver shows 1"; exit 2; }
     ;;
 bench)
@@ -122,7 +123,7 @@ END
 # Runs all parts on the stand-ins; every requirement but those given has the result.
 judged() { # good|bad RESULT SHOWN
     rm -f "$stage/state" "$stage/state.eval"
-    FIGURES=$1 FIGURES_STATE=$stage/state ONE_GPU='' NO_NCCL='' QUICK=1 PATH="$fake/bin:$PATH" \
+    FIGURES=$1 FIGURES_STATE=$stage/state QUICK=1 PATH="$fake/bin:$PATH" \
         sh "$source/tools/gpu_check.sh" "$fake" "$stage/report.md" >"$stage/said" || true
     grep '^| [a-z]* | ' "$stage/report.md" | grep -v '^| part ' >"$stage/table"
     [ "$(wc -l <"$stage/table")" -ge 29 ] || fail "the table is not whole"
@@ -130,6 +131,7 @@ judged() { # good|bad RESULT SHOWN
     [ "$others" = "$3" ] || fail "$1 figures: $others lines are not \"$2\", expected $3"
 }
 
+export ONE_GPU='' NO_NCCL='' NO_KERNELS=''
 judged good pass 1 # what is only shown
 judged bad fail 2  # that, and the host memory of a shell script
 
@@ -144,6 +146,17 @@ lacking() { # ONE_GPU NO_NCCL COUNT WORDS: so many lines of the part are not run
 rm -rf "$stage/report.md.parts"
 lacking yes '' 5 "skipped: one GPU"
 lacking '' no 2 "NCCL"
+
+# A program without kernels for GPUs is not checked, and a bundle of it says so.
+status=0
+NO_KERNELS=yes sh "$source/tools/gpu_check.sh" "$fake" "$stage/none.md" 2>"$stage/said" || status=$?
+[ $status -eq 2 ] && grep -q "no kernels for cuda:0: build it where nvcc is" "$stage/said" ||
+    fail "a program without kernels was checked"
+NO_KERNELS=yes sh "$source/tools/bundle.sh" "$fake" "$stage/none.tar.xz" 2>"$stage/said" || true
+grep -q "^warning: .* processors only: its program was built without nvcc" "$stage/said" ||
+    fail "a bundle without kernels was not warned of"
+sh "$source/tools/bundle.sh" "$fake" "$stage/none.tar.xz" 2>"$stage/said" || true
+! grep -q "^warning: .* nvcc" "$stage/said" || fail "a bundle with kernels was warned of"
 
 # ---- 2. the real program ----
 

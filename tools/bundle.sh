@@ -56,6 +56,10 @@ take_plugins() { # FOLDER
     done
 }
 
+if "$build/wandistiller" plan --teacher_path "$source/models/wan-tiny" \
+    --devices cuda:0@link=25GB/s,compute=1TFLOP/s 2>&1 | grep "this build has no CUDA"; then
+    echo "warning: $archive computes on processors only: its program was built without nvcc" >&2
+fi
 take_program "$build/wandistiller" "$root/usr/bin/wandistiller"
 if command -v ompi_info >/dev/null; then
     for program in mpirun orted; do

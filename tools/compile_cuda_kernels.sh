@@ -3,12 +3,15 @@
 # knows of those that we name, and PTX for the rest. What the compiler says goes to a log, which
 # tools/check_cuda_kernels.sh reads.
 # Usage: tools/compile_cuda_kernels.sh NVCC HOST_COMPILER IMAGE LOG [flags] SOURCE
+#        tools/compile_cuda_kernels.sh --architectures    prints the architectures that we name
 set -eu
+architectures="80 86 89 90 100 120"
+[ "$1" != --architectures ] || { echo "$architectures"; exit; }
 nvcc=$1 host=$2 image=$3 log=$4
 shift 4
 known=$("$nvcc" --list-gpu-code)
 code="-gencode=arch=compute_80,code=compute_80"
-for architecture in 80 86 89 90 100 120; do
+for architecture in $architectures; do
     case "$known" in
     *"sm_$architecture"*)
         code="$code -gencode=arch=compute_$architecture,code=sm_$architecture" ;;

@@ -37,6 +37,15 @@ for part in "$@"; do
     esac
 done
 cd "$here/.." || exit 2
+case $device in
+cuda*)
+    # Speeds that are stated are not measured.
+    if "$program" plan --teacher_path models/wan-tiny 2>&1 \
+        --devices "${device%%@*}@link=25GB/s,compute=1TFLOP/s" | grep "this build has no CUDA"; then
+        echo "gpu-check: $program has no kernels for $device: build it where nvcc is" >&2
+        exit 2
+    fi ;;
+esac
 export WD_TEST_DEVICE="$device" WD_TEST_SOURCE="$PWD" WD_TEST_PROGRAM="$program"
 stage=$(mktemp -d)
 run= # the process of a run in the background
