@@ -240,7 +240,9 @@ typedef struct wd_train_options {
     /* LoRAs that are merged into the teacher, and into its low-noise expert: "FILE",
      * "FILE:STRENGTH", or several with commas between them; NULL: none. docs/models.md */
     const char *teacher_lora, *teacher_lora_2;
-    uint64_t reserved[21];
+    const char *export_to; /* the option "export": "comfyui" also writes the student for ComfyUI,
+                            * with a workflow; NULL: only the pipeline folder is written */
+    uint64_t reserved[20];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

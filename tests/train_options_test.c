@@ -1,6 +1,9 @@
 /* What options of `wandistiller train` mean for a whole run: what its run.json keeps of them, and
  * that those which never change the student do not. */
 #include "runs.h"
+#include "workflow_check.h"
+
+#include "wan/pipeline.h"
 
 static wd_program program;
 
@@ -101,6 +104,7 @@ static const struct {
     {0, "num_threads", "1"},
     {0, "step_timeout", "500"},
     {0, "nccl", "off"},
+    {0, "export", "comfyui"},
     {1, "devices", "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s"},
     {1, "teacher_device_strategy", "gpu0"},
     {1, "teacher_rank", "1"},
@@ -153,6 +157,49 @@ static void run_with(int number)
     free(text);
 }
 
+/* The file for ComfyUI has the student's weights, rounded to bf16, and the workflow samples as the
+ * student was made to. */
+static void check_comfyui(const char *out, const char *sampler, int64_t steps)
+{
+    char path[WD_PATH_MAX];
+    wd_err err;
+    wd_pipeline folder, file;
+    wd_safetensors *a, *b;
+    const wd_component c = WD_COMPONENT_TRANSFORMER;
+    wd_test_ok(wd_path_join(path, out, "comfyui/student.safetensors", &err), &err);
+    const wd_pipeline_parts parts = {.part = {[WD_COMPONENT_TRANSFORMER] = path}};
+    wd_test_ok(wd_pipeline_open(&folder, out, &err), &err);
+    wd_test_ok(wd_pipeline_open_parts(&file, NULL, &parts, &err), &err);
+    wd_test_ok(wd_pipeline_open_weights(&a, &folder, c, &err), &err);
+    wd_test_ok(wd_pipeline_open_weights(&b, &file, c, &err), &err);
+    int64_t narrow = 0;
+    for (int64_t i = 0; i < wd_safetensors_count(a); i++) {
+        const wd_safetensors_entry *x = wd_safetensors_at(a, i);
+        const wd_tensor *y = &wd_safetensors_find(b, x->name)->tensor;
+        if (y->dtype == WD_F32) {
+            assert_memory_equal(x->tensor.data, y->data, wd_tensor_bytes(y));
+            continue;
+        }
+        assert_int_equal(y->dtype, WD_BF16);
+        narrow++;
+        for (int64_t k = 0; k < wd_tensor_count(y); k++)
+            assert_int_equal(((const uint16_t *)y->data)[k],
+                             wd_f32_to_bf16(((const float *)x->tensor.data)[k]));
+    }
+    assert_true(narrow > 0 && wd_safetensors_count(a) == wd_safetensors_count(b));
+    wd_safetensors_close(a);
+    wd_safetensors_close(b);
+    wd_test_ok(wd_path_join(path, out, "comfyui/student.json", &err), &err);
+    json_t *json = json_load_file(path, 0, NULL);
+    wd_test_check_workflow(json);
+    assert_string_equal(json_string_value(wd_test_widget(json, "KSampler", 4)), sampler);
+    assert_int_equal(json_integer_value(wd_test_widget(json, "KSampler", 2)), steps);
+    assert_int_equal(json_integer_value(wd_test_widget(json, "EmptyHunyuanLatentVideo", 0)), 32);
+    assert_true(json_real_value(wd_test_widget(json, "ModelSamplingSD3", 0)) ==
+                folder.scheduler.flow_shift);
+    json_decref(json);
+}
+
 static void they_never_change_the_student(void **state)
 {
     (void)state;
@@ -167,6 +214,7 @@ static void they_never_change_the_student(void **state)
         snprintf(out, sizeof out, "same-%d", r);
         run_with(r);
         assert_same_weights("usual", out);
+        if (!r) check_comfyui(out, "uni_pc", 1); /* of its sheets */
     }
 }
 
@@ -186,12 +234,13 @@ static void few_steps_start_from_an_earlier_student(void **state)
     assert_non_null(strstr(program.err, starts));
     assert_non_null(strstr(program.err, " chords, each seen twice"));
     wd_program_run(&program, RUN("chords"), "--init_student", first, "--student_steps", "2",
-                   "--num_steps", "6", "--stop_at_step", "3");
+                   "--num_steps", "6", "--stop_at_step", "3", "--export", "comfyui");
     wd_program_succeeded(&program);
     wd_program_run(&program, RUN("chords"), "--init_student", first, "--student_steps", "2",
-                   "--num_steps", "6", "--resume", "auto");
+                   "--num_steps", "6", "--resume", "auto", "--export", "comfyui");
     wd_program_succeeded(&program);
     assert_same_weights(wd_test_path("whole"), out);
+    check_comfyui(out, "euler", 2);
     wd_program_run(&program, "sample", "--model", out, "--prompt", "a fox", "--out",
                    wd_test_path("fox.png"), "--log_level", "info");
     wd_program_succeeded(&program);

@@ -175,6 +175,16 @@ static const wd_option table[] = {
          "Steps between checkpoints; 0: one every 15 minutes. The last one is written at the end"},
     {WD_INT_LINE(keep_checkpoints, "2", 1, 1e6), .group = "Output", .flags = WD_OPTION_SAME_STUDENT,
      .help = "Number of checkpoints that are kept"},
+    {.name = "export",
+     .offset = offsetof(OPTIONS, export_to),
+     .type = WD_OPTION_CHOICE,
+     .default_text = "",
+     .choices = WD_CHOICES("comfyui"),
+     .group = "Output",
+     .flags = WD_OPTION_SAME_STUDENT,
+     .help =
+         "Write the student also as comfyui: at the end comfyui/student.safetensors in bfloat16, "
+         "and the workflow student.json"},
     {WD_CHOICE_LINE(save_samples, "auto", "auto", "true", "false"), .bare = "true",
      .group = "Output", .flags = WD_OPTION_STUDENT,
      .help = "Draw sample sheets, with the teacher's pictures above the student's; auto: if "

@@ -29,6 +29,7 @@
 #include "core/shell.h"
 #include "core/stop.h"
 #include "dist/rank_peers.h"
+#include "student/comfyui.h"
 
 /* ---- the plan ---- */
 
@@ -170,6 +171,13 @@ static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
                wd_shell_word(word, sizeof word, r->folder));
 }
 
+/* Writes the student in the forms of --export, where one was written. */
+static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s, wd_err *err)
+{
+    if (!s->options.export_to || r->untouched || s->trainer.machine.comm->rank) return WD_OK;
+    return wd_student_for_comfyui(r->folder, &s->trainer.export, err);
+}
+
 static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
                              wd_err *err)
 {
@@ -185,6 +193,7 @@ static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_t
     wd_residency_close(residency);
     if (status != WD_OK) return status;
     say_end(&result, s);
+    WD_TRY(export_more(&result, s, err));
     *out = (wd_train_result){.stopped = result.interrupted,
                              .steps = result.steps,
                              .targets = result.targets,

@@ -29,10 +29,10 @@ typedef enum kind {
 static const struct {
     const char *name;
     kind kind;
-} parts[] = {{"checkpoints", STEPS},     {"samples", STEPS},       {"model_index.json", STUDENT},
-             {"README.md", STUDENT},     {"transformer", STUDENT}, {"scheduler", STUDENT},
-             {"text_encoder", STUDENT},  {"tokenizer", STUDENT},   {"vae", STUDENT},
-             {"metrics.jsonl", RECORD},  {"run.json", RECORD}};
+} parts[] = {{"checkpoints", STEPS},    {"samples", STEPS},        {"model_index.json", STUDENT},
+             {"README.md", STUDENT},    {"transformer", STUDENT},  {"scheduler", STUDENT},
+             {"text_encoder", STUDENT}, {"tokenizer", STUDENT},    {"vae", STUDENT},
+             {"comfyui", STUDENT},      {"metrics.jsonl", RECORD}, {"run.json", RECORD}};
 
 enum { PARTS = sizeof parts / sizeof *parts };
 
@@ -154,8 +154,7 @@ static wd_status move_part(const char *to, const char *from, int part, int64_t f
     return move_later(target, source, first_step, err);
 }
 
-static wd_status move_event_files(const char *to, const char *from, int64_t first_step,
-                                  wd_err *err)
+static wd_status move_event_files(const char *to, const char *from, int64_t first_step, wd_err *err)
 {
     wd_folder_list list;
     wd_status status = WD_OK;

@@ -75,7 +75,8 @@ static const char run_json[] = "{\"command\": \"train\", \"options\": {}}\n";
 
 static const char *const student[] = {
     "model_index.json",        "README.md",          "transformer/config.json", "vae/config.json",
-    "text_encoder/config.json", "tokenizer/spiece.model", "scheduler/scheduler_config.json"};
+    "text_encoder/config.json", "tokenizer/spiece.model", "scheduler/scheduler_config.json",
+    "comfyui/student.json"};
 static const char *const records[] = {"metrics.jsonl", "events.out.tfevents.1.host.2.0",
                                       "run.json"};
 

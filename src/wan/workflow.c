@@ -1,0 +1,175 @@
+/* Workflows: see wan/workflow.h.
+ *
+ * Names of nodes, of their inputs and outputs, and the order of the values of their widgets are
+ * those of ComfyUI's nodes.py, comfy_extras/nodes_hunyuan.py, nodes_model_advanced.py and
+ * nodes_wan.py. */
+#include "wan/workflow.h"
+
+#include "io/json.h"
+
+enum { INPUTS = 4, LINKS_MAX = 16 };
+
+enum { UNET, CLIP, VAE, SHIFT, PROMPT, NEGATIVE, LATENT, SAMPLER, DECODE, SAVE, NODES };
+
+typedef struct input {
+    const char *name, *type;
+    int from; /* node */
+} input;
+
+typedef struct node {
+    const char *type, *title;
+    int x, y, width, height;
+    input input[INPUTS];
+    const char *output, *output_name; /* type, name; NULL: none */
+} node;
+
+static const node nodes[NODES] = {
+    [UNET] = {"UNETLoader", "Load Diffusion Model", 0, 0, 320, 82, {{0}}, "MODEL", "MODEL"},
+    [CLIP] = {"CLIPLoader", "Load CLIP", 0, 130, 320, 106, {{0}}, "CLIP", "CLIP"},
+    [VAE] = {"VAELoader", "Load VAE", 0, 290, 320, 58, {{0}}, "VAE", "VAE"},
+    [SHIFT] = {"ModelSamplingSD3",
+               "ModelSamplingSD3",
+               360,
+               0,
+               260,
+               58,
+               {{"model", "MODEL", UNET}},
+               "MODEL",
+               "MODEL"},
+    [PROMPT] = {"CLIPTextEncode",
+                "Prompt",
+                360,
+                110,
+                420,
+                160,
+                {{"clip", "CLIP", CLIP}},
+                "CONDITIONING",
+                "CONDITIONING"},
+    [NEGATIVE] = {"CLIPTextEncode",
+                  "Negative prompt (not used at cfg 1)",
+                  360,
+                  320,
+                  420,
+                  100,
+                  {{"clip", "CLIP", CLIP}},
+                  "CONDITIONING",
+                  "CONDITIONING"},
+    [LATENT] = {"EmptyHunyuanLatentVideo", "Size", 360, 470, 320, 130, {{0}}, "LATENT", "LATENT"},
+    [SAMPLER] = {"KSampler",
+                 "KSampler",
+                 820,
+                 0,
+                 320,
+                 262,
+                 {{"model", "MODEL", SHIFT},
+                  {"positive", "CONDITIONING", PROMPT},
+                  {"negative", "CONDITIONING", NEGATIVE},
+                  {"latent_image", "LATENT", LATENT}},
+                 "LATENT",
+                 "LATENT"},
+    [DECODE] = {"VAEDecode",
+                "VAE Decode",
+                820,
+                310,
+                220,
+                46,
+                {{"samples", "LATENT", SAMPLER}, {"vae", "VAE", VAE}},
+                "IMAGE",
+                "IMAGE"},
+    [SAVE] =
+        {"SaveImage", "Save Image", 1180, 0, 420, 420, {{"images", "IMAGE", DECODE}}, NULL, NULL},
+};
+
+/* The latents of 48 channels come from a node of their own, which asks the VAE for them. */
+static const node latent_48 = {"Wan22ImageToVideoLatent", "Size",   360,     470, 320, 150,
+                               {{"vae", "VAE", VAE}},     "LATENT", "LATENT"};
+
+static const node *node_of(const wd_workflow *w, int i)
+{
+    return i == LATENT && w->latent_channels == 48 ? &latent_48 : &nodes[i];
+}
+
+static json_t *widgets_of(const wd_workflow *w, int i)
+{
+    switch (i) {
+    case UNET:
+        return json_pack("[o, s]", wd_json_string(w->unet), "default");
+    case CLIP:
+        return json_pack("[o, s, s]", wd_json_string(w->clip), "wan", "default");
+    case VAE:
+        return json_pack("[o]", wd_json_string(w->vae));
+    case SHIFT:
+        return json_pack("[f]", w->shift);
+    case PROMPT:
+        return json_pack("[o]", wd_json_string(w->prompt));
+    case NEGATIVE:
+        return json_pack("[s]", "");
+    case LATENT: /* length: pictures have one frame */
+        return json_pack("[I, I, i, i]", (json_int_t)w->width, (json_int_t)w->height, 1, 1);
+    case SAMPLER:
+        return json_pack("[i, s, I, f, s, s, f]", 0, "randomize", (json_int_t)w->steps, w->cfg,
+                         w->sampler, "simple", 1.0);
+    case SAVE:
+        return json_pack("[s]", "WanDistiller");
+    default:
+        return json_array();
+    }
+}
+
+/* Adds the inputs of node i, and a link for each of them. */
+static json_t *inputs_of(const wd_workflow *w, int i, json_t *links)
+{
+    const node *n = node_of(w, i);
+    json_t *list = json_array();
+    for (int k = 0; k < INPUTS && n->input[k].name; k++) {
+        const input *in = &n->input[k];
+        const int id = (int)json_array_size(links) + 1;
+        json_array_append_new(
+            links, json_pack("[i, i, i, i, i, s]", id, in->from + 1, 0, i + 1, k, in->type));
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:i}", "name", in->name, "type", in->type, "link", id));
+    }
+    return list;
+}
+
+/* The outputs of node i: its links are those that begin there. */
+static json_t *outputs_of(const wd_workflow *w, int i, const json_t *links)
+{
+    const node *n = node_of(w, i);
+    json_t *list = json_array(), *own = json_array(), *link;
+    size_t k;
+    json_array_foreach(links, k, link) if (json_integer_value(json_array_get(link, 1)) == i + 1)
+        json_array_append(own, json_array_get(link, 0));
+    if (!n->output) {
+        json_decref(own);
+        return list;
+    }
+    json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:i}", "name", n->output_name, "type",
+                                          n->output, "links", own, "slot_index", 0));
+    return list;
+}
+
+static json_t *describe(const wd_workflow *w, int i, json_t *inputs, const json_t *links)
+{
+    const node *n = node_of(w, i);
+    return json_pack("{s:i, s:s, s:s, s:[i, i], s:[i, i], s:{}, s:i, s:i, s:o, s:o, s:{s:s}, s:o}",
+                     "id", i + 1, "type", n->type, "title", n->title, "pos", n->x, n->y, "size",
+                     n->width, n->height, "flags", "order", i, "mode", 0, "inputs", inputs,
+                     "outputs", outputs_of(w, i, links), "properties", "Node name for S&R", n->type,
+                     "widgets_values", widgets_of(w, i));
+}
+
+wd_status wd_workflow_make(json_t **out, const wd_workflow *w, wd_err *err)
+{
+    json_t *inputs[NODES], *links = json_array(), *list = json_array();
+    for (int i = 0; i < NODES; i++) inputs[i] = inputs_of(w, i, links);
+    for (int i = 0; i < NODES; i++) json_array_append_new(list, describe(w, i, inputs[i], links));
+    const size_t count = json_array_size(list), last = json_array_size(links);
+    *out = json_pack("{s:i, s:I, s:o, s:o, s:[], s:{}, s:{}, s:f}", "last_node_id", NODES,
+                     "last_link_id", (json_int_t)last, "nodes", list, "links", links, "groups",
+                     "config", "extra", "version", 0.4);
+    if (*out && count == NODES) return WD_OK;
+    json_decref(*out);
+    *out = NULL;
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a workflow");
+}

@@ -1,0 +1,22 @@
+/* A workflow for ComfyUI: the graph that draws a picture with a transformer in one file. */
+#ifndef WD_WAN_WORKFLOW_H
+#define WD_WAN_WORKFLOW_H
+
+#include <jansson.h>
+
+#include "core/error.h"
+
+typedef struct wd_workflow {
+    const char *unet, *clip, *vae; /* names of files in ComfyUI's folders */
+    const char *prompt;
+    int64_t latent_channels; /* 16 or 48 */
+    int64_t width, height;   /* pixels */
+    int64_t steps;
+    double shift, cfg;
+    const char *sampler; /* "euler", "uni_pc" */
+} wd_workflow;
+
+/* The graph, as ComfyUI opens it (its format 0.4). *out is the caller's to json_decref. */
+wd_status wd_workflow_make(json_t **out, const wd_workflow *workflow, wd_err *err);
+
+#endif
