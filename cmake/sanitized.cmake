@@ -28,7 +28,7 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   endif()
 endforeach()
 if(WD_SANITIZE MATCHES address) # kernels for CUDA, compiled for the host
-  foreach(list attention conv norm pointwise train)
+  foreach(list attention conv dequantise norm pointwise train)
     add_dependencies(sanitized_tests test_dev_cuda_kernels_${list})
     set_tests_properties(dev/cuda/kernels/${list} PROPERTIES LABELS sanitized)
   endforeach()

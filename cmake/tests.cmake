@@ -107,7 +107,7 @@ foreach(source IN LISTS WD_TEST_SOURCES)
 endforeach()
 
 # The CPU's kernel tests once more, on the kernels for CUDA, compiled for the host.
-foreach(list IN ITEMS attention conv matmul norm pointwise train)
+foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
   if(WD_SANITIZE MATCHES thread) # there is but one thread, and a test takes minutes
     wd_test_not_here(dev/cuda/kernels/${list} "a block's threads are fibers of one thread")
     continue()
@@ -120,7 +120,7 @@ foreach(list IN ITEMS attention conv matmul norm pointwise train)
 endforeach()
 
 # The same on a whole cuda device, with libraries: on the stand-ins, and on a GPU where there is.
-foreach(list IN ITEMS attention conv matmul norm pointwise train)
+foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
   if(NOT WD_SANITIZE MATCHES thread)
     wd_unit_test(dev/cuda/device/${list} test_dev_cuda_device_${list}
                  ${PROJECT_SOURCE_DIR}/src/dev/cpu/${list}_test.c)
@@ -159,7 +159,7 @@ endif()
 add_custom_target(gpu_check_programs DEPENDS wandistiller_cli make_pipeline test_tests_forward
                   test_tests_sample)
 if(TARGET wd_cuda_image)
-  foreach(list IN ITEMS attention conv device lone_peer matmul norm pointwise train)
+  foreach(list IN ITEMS attention conv dequantise device lone_peer matmul norm pointwise train)
     add_dependencies(gpu_check_programs test_gpu_${list})
   endforeach()
 endif()

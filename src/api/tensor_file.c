@@ -35,6 +35,10 @@ static wd_status find(const wd_tensor **out, int64_t *dim, int ndim, const wd_sa
         return wd_fail(err, WD_NOT_FOUND, "%s: expected a tensor \"%s\", found %s", file_name(file),
                        name, names_text(text, sizeof text, file));
     const wd_tensor *t = &entry->tensor;
+    if (t->dtype >= WD_F8_E4M3)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "%s: tensor \"%s\" is quantised (%s); expected a dtype such as F32 or BF16",
+                       entry->file, name, wd_dtype_file_name(t->dtype));
     if (t->ndim != ndim)
         return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected %d dimensions, found %s",
                        entry->file, name, ndim, wd_dims_text(text, sizeof text, t->dim, t->ndim));
@@ -79,9 +83,7 @@ static double element(const wd_tensor *t, int64_t i)
         return v.i16;
     case WD_I8:
         return v.i8;
-    case WD_U8:
-    case WD_BOOL:
-    case WD_DTYPE_COUNT:
+    default:
         break;
     }
     return v.u8;

@@ -2,17 +2,35 @@
 #include "core/dtype.h"
 
 static const struct {
+    int64_t block;
     size_t bytes;
     const char *file_name, *option_name;
 } dtypes[WD_DTYPE_COUNT] = {
-#define X(name, bytes, file_name, option_name) [WD_##name] = {bytes, file_name, option_name},
+#define X(name, block, bytes, file_name, option_name)                                              \
+    [WD_##name] = {block, bytes, file_name, option_name},
     WD_DTYPE_MAP(X)
 #undef X
 };
 
 size_t wd_dtype_bytes(wd_dtype dtype) { return dtypes[dtype].bytes; }
+int64_t wd_dtype_block(wd_dtype dtype) { return dtypes[dtype].block; }
 const char *wd_dtype_file_name(wd_dtype dtype) { return dtypes[dtype].file_name; }
 const char *wd_dtype_option_name(wd_dtype dtype) { return dtypes[dtype].option_name; }
+
+size_t wd_dtype_size(wd_dtype dtype, int64_t count)
+{
+    return (size_t)(count / dtypes[dtype].block) * dtypes[dtype].bytes;
+}
+
+size_t wd_dtype_align(wd_dtype dtype)
+{
+    return dtypes[dtype].block == 1 ? dtypes[dtype].bytes : 1;
+}
+
+bool wd_dtype_is_quantised(wd_dtype dtype)
+{
+    return dtype == WD_I8 || dtype >= WD_F8_E4M3;
+}
 
 bool wd_dtype_parse(wd_dtype *dtype, const char *name)
 {

@@ -7,27 +7,48 @@
 #include <stdint.h>
 #include <string.h>
 
-/* name, bytes, safetensors name, name in the options (torch's) */
+/* name, elements of a block, bytes of a block, name in files, name in the options (torch's). From
+ * Q8_0 on they are those of GGUF files, where each block of a row has scales of its own. */
 #define WD_DTYPE_MAP(X)                                                                            \
-    X(F32, 4, "F32", "float32")                                                                    \
-    X(F16, 2, "F16", "float16")                                                                    \
-    X(BF16, 2, "BF16", "bfloat16")                                                                 \
-    X(F64, 8, "F64", "float64")                                                                    \
-    X(I64, 8, "I64", "int64")                                                                      \
-    X(I32, 4, "I32", "int32")                                                                      \
-    X(I16, 2, "I16", "int16")                                                                      \
-    X(I8, 1, "I8", "int8")                                                                         \
-    X(U8, 1, "U8", "uint8")                                                                        \
-    X(BOOL, 1, "BOOL", "bool")
+    X(F32, 1, 4, "F32", "float32")                                                                 \
+    X(F16, 1, 2, "F16", "float16")                                                                 \
+    X(BF16, 1, 2, "BF16", "bfloat16")                                                              \
+    X(F64, 1, 8, "F64", "float64")                                                                 \
+    X(I64, 1, 8, "I64", "int64")                                                                   \
+    X(I32, 1, 4, "I32", "int32")                                                                   \
+    X(I16, 1, 2, "I16", "int16")                                                                   \
+    X(I8, 1, 1, "I8", "int8")                                                                      \
+    X(U8, 1, 1, "U8", "uint8")                                                                     \
+    X(BOOL, 1, 1, "BOOL", "bool")                                                                  \
+    X(F8_E4M3, 1, 1, "F8_E4M3", "float8_e4m3fn")                                                   \
+    X(F8_E5M2, 1, 1, "F8_E5M2", "float8_e5m2")                                                     \
+    X(Q8_0, 32, 34, "Q8_0", "q8_0")                                                                \
+    X(Q5_0, 32, 22, "Q5_0", "q5_0")                                                                \
+    X(Q4_0, 32, 18, "Q4_0", "q4_0")                                                                \
+    X(Q6_K, 256, 210, "Q6_K", "q6_k")                                                              \
+    X(Q5_K, 256, 176, "Q5_K", "q5_k")                                                              \
+    X(Q4_K, 256, 144, "Q4_K", "q4_k")
 
 typedef enum wd_dtype {
-#define X(name, bytes, file_name, option_name) WD_##name,
+#define X(name, block, bytes, file_name, option_name) WD_##name,
     WD_DTYPE_MAP(X)
 #undef X
         WD_DTYPE_COUNT
 } wd_dtype;
 
-size_t wd_dtype_bytes(wd_dtype dtype);
+size_t wd_dtype_bytes(wd_dtype dtype);  /* of an element; of a block, where blocks have several */
+int64_t wd_dtype_block(wd_dtype dtype); /* elements of a block: 1, but for those of GGUF files */
+
+/* Bytes of `count` elements, a multiple of a block's. */
+size_t wd_dtype_size(wd_dtype dtype, int64_t count);
+
+/* What the address of an array must be a multiple of: blocks may lie anywhere. */
+size_t wd_dtype_align(wd_dtype dtype);
+
+/* Whether weights of this dtype are quantised: they are widened before they are computed with. I8
+ * counts, which no weight has otherwise. */
+bool wd_dtype_is_quantised(wd_dtype dtype);
+
 const char *wd_dtype_file_name(wd_dtype dtype);   /* "BF16" */
 const char *wd_dtype_option_name(wd_dtype dtype); /* "bfloat16" */
 

@@ -7,11 +7,20 @@
 
 enum { WD_DIMS_MAX = 6, WD_TENSOR_NAME_MAX = 128 };
 
+/* What the values of a quantised tensor are multiplied by. A tensor of `dim[0]` rows has a scale
+ * for all of it, for each row, or for each of `columns` equal parts of every row. */
+typedef struct wd_scales {
+    void *data; /* [rows, columns] dtype; NULL: the dtype needs none, or values are as they are */
+    wd_dtype dtype;
+    int64_t rows, columns; /* rows: 1 or dim[0] */
+} wd_scales;
+
 typedef struct wd_tensor {
     void *data;
     wd_dtype dtype;
     int ndim;
     int64_t dim[WD_DIMS_MAX];
+    wd_scales scales;
 } wd_tensor;
 
 /* Number of elements; 1 for a scalar (ndim 0). */
@@ -22,9 +31,10 @@ static inline int64_t wd_tensor_count(const wd_tensor *t)
     return n;
 }
 
+/* Of its values, without scales. */
 static inline size_t wd_tensor_bytes(const wd_tensor *t)
 {
-    return (size_t)wd_tensor_count(t) * wd_dtype_bytes(t->dtype);
+    return wd_dtype_size(t->dtype, wd_tensor_count(t));
 }
 
 /* A line of a model's tensor table: the name, shape and dtype that the model expects of one tensor.

@@ -40,6 +40,7 @@
     X(STRIDED_COPY, strided_copy)                                                                  \
     X(GATHER_ROWS, gather_rows)                                                                    \
     X(CAST, cast)                                                                                  \
+    X(DEQUANTISE, dequantise)                                                                      \
     X(FILL, fill)                                                                                  \
     X(COMBINE, combine)                                                                            \
     X(GUIDANCE, guidance)                                                                          \
@@ -285,6 +286,18 @@ typedef struct wd_cast_args {
     wd_dtype to_type, from_type;
     int64_t count;
 } wd_cast_args;
+
+/* to = from's values times their scales, in fp32, rounded to `rounded`, then to to_type. What a
+ * quantised value is, dev/codec/codec.h says. */
+typedef struct wd_dequantise_args {
+    void *to;                     /* [R, D] to_type, = */
+    const void *from;             /* [R, D] from_type, rows of whole blocks */
+    const void *scale;            /* [scale_rows, scale_columns] scale_type; NULL: 1 */
+    wd_dtype to_type, from_type;  /* to_type: F32, F16, BF16 */
+    wd_dtype scale_type, rounded; /* F32, F16, BF16 */
+    int64_t rows, width;
+    int64_t scale_rows, scale_columns; /* R or 1; a divisor of D */
+} wd_dequantise_args;
 
 typedef struct wd_fill_args {
     void *to; /* [count] type, = value */

@@ -14,17 +14,9 @@
 #include "core/memory.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/safetensors_file.h"
+#include "io/safetensors_impl.h"
 
 static const char index_suffix[] = ".safetensors.index.json", file_suffix[] = ".safetensors";
-
-struct wd_safetensors {
-    wd_safetensors_file *file;
-    int64_t files;
-    wd_safetensors_entry *entry; /* of all files, by name */
-    int64_t count;
-    char *names; /* that wd_safetensors_rename has given, one after the other */
-};
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -241,6 +233,7 @@ void wd_safetensors_close(wd_safetensors *set)
     wd_free(set->file);
     wd_free(set->names);
     wd_free(set->entry);
+    wd_free(set->scale);
     wd_free(set);
 }
 
@@ -312,7 +305,9 @@ void wd_safetensors_expect_overlay(wd_safetensors *set, int64_t i, wd_dtype dtyp
     wd_safetensors_entry *entry = &set->entry[i];
     entry->tensor.data = NULL;
     entry->tensor.dtype = dtype;
-    entry->unaligned = false;
+    entry->tensor.scales = (wd_scales){0};
+    entry->scale = NULL;
+    entry->unaligned = entry->scaled = false;
 }
 
 int64_t wd_safetensors_file_count(const wd_safetensors *set)
@@ -364,7 +359,8 @@ wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
         return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\": expected shape %s, found %s",
                        entry->file, name, expected,
                        wd_dims_text(found, sizeof found, tensor->dim, tensor->ndim));
-    if (tensor->dtype != WD_F32 && tensor->dtype != WD_F16 && tensor->dtype != WD_BF16)
+    if (tensor->dtype != WD_F32 && tensor->dtype != WD_F16 && tensor->dtype != WD_BF16 &&
+        !entry->scaled)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: tensor \"%s\": expected dtype F32, F16 or BF16, found %s", entry->file,
                        name, wd_dtype_file_name(tensor->dtype));

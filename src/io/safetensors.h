@@ -20,6 +20,8 @@ typedef struct wd_safetensors_entry {
     uint64_t file_offset; /* of the tensor's first byte in that file */
     wd_tensor tensor;     /* data is mapped read-only: writing to it crashes */
     bool unaligned;       /* data is not aligned to the element size: copy it before use */
+    bool scaled; /* it is quantised, and known what its values are multiplied by: tensor.scales */
+    const struct wd_safetensors_entry *scale; /* the tensor that has these, or NULL: 1 */
 } wd_safetensors_entry;
 
 /* Opens `path`: a .safetensors file or a .safetensors.index.json. */
@@ -50,6 +52,15 @@ wd_status wd_safetensors_overlay(wd_safetensors *set, const char *path, wd_err *
 /* Says that entry i will have this dtype once its set is overlaid: until then it has no data. */
 void wd_safetensors_expect_overlay(wd_safetensors *set, int64_t i, wd_dtype dtype);
 
+/* Gives quantised weights their scales, and takes from the set's entries those that only describe
+ * quantisation. Scales are "x.weight_scale" or "x.scale_weight" of "x.weight": one number, one for
+ * each row, or [rows, parts of a row, 1]; scales of inputs are dropped. ComfyUI's marks (a tensor
+ * "scaled_fp8", tensors "x.comfy_quant", the metadata "_quantization_metadata") must name formats
+ * that are read. A file with marks or scales must have one for every quantised tensor; without any,
+ * 8-bit floats are taken as they are, and int8 is an error. After an error the set can only be
+ * closed. */
+wd_status wd_safetensors_pair_scales(wd_safetensors *set, wd_err *err);
+
 /* The number of files of the set, the path of file i, and the bytes of all files. */
 int64_t wd_safetensors_file_count(const wd_safetensors *set);
 const char *wd_safetensors_file_at(const wd_safetensors *set, int64_t i);
@@ -58,8 +69,8 @@ uint64_t wd_safetensors_file_bytes(const wd_safetensors *set);
 const char *wd_safetensors_metadata(const wd_safetensors *set, const char *key);
 
 /* Finds the tensor of `spec`. Its shape must agree exactly, also in dimensions of size 1, and its
- * dtype must be F32, F16 or BF16. Otherwise the error names file, tensor, what was expected and
- * what was found. */
+ * dtype must be F32, F16, BF16, or quantised and scaled. Otherwise the error names file, tensor,
+ * what was expected and what was found. */
 wd_status wd_safetensors_expect(wd_tensor *out, const wd_safetensors *set,
                                 const wd_tensor_spec *spec, wd_err *err);
 

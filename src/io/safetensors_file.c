@@ -24,9 +24,17 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is l
 
 enum { LENGTH_BYTES = 8, HEADER_BYTES_MAX = 100 * 1000 * 1000 };
 
-/* dtypes of the format that this program does not read. */
-static const char *const foreign_dtypes[] = {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F4",  "F6_E2M3",
-                                             "F6_E3M2", "U16",     "U32",     "U64", "C64"};
+/* dtypes of the format that this program does not read, and what has them. */
+static const struct {
+    const char *dtype, *in;
+} foreign_dtypes[] = {{"F8_E8M0", "mxfp8 or mxfp4"},
+                      {"F4", "nvfp4 or mxfp4"},
+                      {"F6_E2M3", "mxfp6"},
+                      {"F6_E3M2", "mxfp6"},
+                      {"U16", NULL},
+                      {"U32", NULL},
+                      {"U64", NULL},
+                      {"C64", NULL}};
 
 static wd_status map_file(wd_safetensors_file *file, wd_err *err)
 {
@@ -123,16 +131,17 @@ static wd_status read_dtype(wd_dtype *out, const char *name, const json_t *json,
                        path, name);
     for (int i = 0; i < WD_DTYPE_COUNT; i++) {
         if (strcmp(text, wd_dtype_file_name((wd_dtype)i))) continue;
+        if (wd_dtype_block((wd_dtype)i) > 1) break; /* of GGUF files */
         *out = (wd_dtype)i;
         return WD_OK;
     }
     for (size_t i = 0; i < sizeof foreign_dtypes / sizeof *foreign_dtypes; i++) {
-        if (!strcmp(text, foreign_dtypes[i]))
-            return wd_fail(
-                err, WD_UNSUPPORTED,
-                "%s: tensor \"%s\" has dtype %s, expected F32, F16 or BF16; use a checkpoint "
-                "that is not quantised",
-                path, name, text);
+        const char *in = foreign_dtypes[i].in;
+        if (!strcmp(text, foreign_dtypes[i].dtype))
+            return wd_fail(err, WD_UNSUPPORTED,
+                           "%s: tensor \"%s\" has dtype %s%s%s, expected F32, F16, BF16, F8_E4M3, "
+                           "F8_E5M2 or I8; docs/models.md lists the forms that are read",
+                           path, name, text, in ? ", as weights quantised to " : "", in ? in : "");
     }
     return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\" has unknown dtype \"%.40s\"", path, name,
                    text);
@@ -165,7 +174,7 @@ static wd_status read_shape(wd_tensor *tensor, size_t *bytes, const char *name, 
         tensor->dim[i] = dim;
         count *= (size_t)dim; /* 0 for an empty tensor */
     }
-    *bytes = count * wd_dtype_bytes(tensor->dtype);
+    *bytes = wd_dtype_size(tensor->dtype, (int64_t)count);
     return WD_OK;
 }
 
@@ -215,7 +224,7 @@ static wd_status read_entry(wd_safetensors_entry *out, const char *name, const j
     out->file = path;
     out->file_offset = data_start + offset[0];
     out->tensor.data = (char *)file->map + out->file_offset;
-    out->unaligned = out->file_offset % wd_dtype_bytes(out->tensor.dtype) != 0;
+    out->unaligned = out->file_offset % wd_dtype_align(out->tensor.dtype) != 0;
     return WD_OK;
 }
 

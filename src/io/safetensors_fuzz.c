@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         size_t size = wd_tensor_bytes(&e->tensor);
         for (size_t j = 0; j < size; j++) sum += at[j];
         if (wd_safetensors_find(set, e->name) != e) abort();
-        if (e->unaligned != ((uintptr_t)at % wd_dtype_bytes(e->tensor.dtype) != 0)) abort();
+        if (e->unaligned != ((uintptr_t)at % wd_dtype_align(e->tensor.dtype) != 0)) abort();
         wd_safetensors_will_need(e);
         wd_safetensors_dont_need(e);
     }

@@ -35,6 +35,7 @@ void wd_safetensors_key(char out[WD_SAFETENSORS_KEY_MAX], const wd_safetensors *
         XXH3_128bits_update(&state, type, strlen(type) + 1);
         XXH3_128bits_update(&state, e->tensor.dim, (size_t)e->tensor.ndim * sizeof(int64_t));
         hash_values(&state, &e->tensor, stride);
+        if (e->scale) hash_values(&state, &e->scale->tensor, stride);
     }
     wd_safetensors_will_skip(weights, false);
     XXH128_canonicalFromHash(&key, XXH3_128bits_digest(&state));

@@ -26,6 +26,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/require.h"
+#include "dev/codec/values.h"
 #include "student/config.h"
 
 /* Sets of channels. */
@@ -139,17 +140,7 @@ static wd_status teacher_tensor(wd_tensor *out, const transfer *t, int stage, in
 /* Row `row` of a tensor seen as rows of `cols` values, as floats. */
 static void read_row(float *out, const wd_tensor *tensor, int64_t row, int64_t cols)
 {
-    const char *from = (const char *)tensor->data +
-                       (size_t)(row * cols) * wd_dtype_bytes(tensor->dtype);
-    if (tensor->dtype == WD_F32) {
-        memcpy(out, from, (size_t)cols * sizeof *out);
-        return;
-    }
-    for (int64_t i = 0; i < cols; i++) {
-        uint16_t v;
-        memcpy(&v, from + 2 * i, sizeof v);
-        out[i] = tensor->dtype == WD_BF16 ? wd_bf16_to_f32(v) : wd_f16_to_f32(v);
-    }
+    wd_tensor_values(out, tensor, row * cols, cols);
 }
 
 /* ---- importance ---- */

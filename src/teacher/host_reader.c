@@ -22,7 +22,7 @@ struct wd_host_reader {
 
 static wd_status read_stage(wd_host_reader *r, const wd_stage_layout *layout, char *to, wd_err *err)
 {
-    for (int i = 0; i < layout->tensors; i++) {
+    for (int i = 0; i < layout->parts; i++) {
         if (!layout->entry[i]) continue;
         WD_TRY(wd_stage_read(to, r->files, layout->entry[i], err));
         to += wd_file_reader_room(wd_tensor_bytes(&layout->file[i]));
@@ -80,7 +80,7 @@ wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *r,
     WD_TRY(wd_ring_await(&data, r->ring, turn->number, err));
     uintptr_t at = (uintptr_t)data; /* a tensor's data is no const, though nobody writes this */
     *layout = r->options.layout[turn->expert][turn->stage];
-    for (int i = 0; i < layout->tensors; i++) {
+    for (int i = 0; i < layout->parts; i++) {
         if (!layout->entry[i]) continue;
         layout->file[i].data = wd_stage_read_place((void *)at, layout->entry[i]);
         at += wd_file_reader_room(wd_tensor_bytes(&layout->file[i]));

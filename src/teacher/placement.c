@@ -5,7 +5,11 @@ enum { SLOTS_LEAST = 2 };
 
 bool wd_placed_by_batch(const wd_teacher_size *size, const wd_cluster *cluster, int device)
 {
-    return !wd_cluster_at(cluster, device)->reads_host && !size->stage[0][0].widened;
+    if (wd_cluster_at(cluster, device)->reads_host) return false;
+    for (int e = 0; e < size->experts; e++)
+        for (int s = 0; s < size->stages; s++)
+            if (size->stage[e][s].widened) return false;
+    return true;
 }
 
 wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_cluster *cluster)

@@ -1,8 +1,8 @@
 /* The `resident` residency: all stages stay on the computing device.
  *
  * Data flow: mapped file -> (in place | copied and cast into one block per stage) -> views at
- * acquire; where the storage dtype is only for storage (F16), acquire widens the stage into a
- * buffer, which the queue's order makes safe to use again.
+ * acquire; what is only for storage (F16, quantised tensors) acquire widens into a buffer, which
+ * the queue's order makes safe to use again.
  *
  * Why in place: a checkpoint in the compute dtype then costs no memory of ours and no start-up, and
  * all processes of a host share its pages. What a processor needs converted, the ranks of a host
@@ -22,8 +22,9 @@ typedef struct resident {
     wd_device *device;
     wd_component component[EXPERTS_MAX];
     wd_safetensors *weights[EXPERTS_MAX];
-    wd_dit_stage *stored[EXPERTS_MAX]; /* [stages] */
-    void **block[EXPERTS_MAX];         /* [stages], NULL: all in place, or in the host's copy */
+    wd_stage_layout *layout[EXPERTS_MAX]; /* [stages] */
+    wd_dit_stage *stored[EXPERTS_MAX];    /* [stages] */
+    void **block[EXPERTS_MAX];            /* [stages], NULL: all in place, or in the host's copy */
     wd_host_copy copy;
     void *wide; /* NULL: nothing is widened */
     wd_progress_part loading;
@@ -35,7 +36,7 @@ static wd_status resident_acquire(wd_residency *self, wd_dit_stage *out, int exp
     (void)err;
     resident *r = (resident *)self;
     *out = r->stored[expert][stage];
-    if (r->wide) wd_stage_widen(out, r->wide, queue);
+    if (r->wide) wd_stage_widen(out, &r->layout[expert][stage], r->wide, queue);
     return WD_OK;
 }
 
@@ -52,6 +53,7 @@ static void resident_close(wd_residency *self)
             wd_device_free(r->device, r->block[e][s]);
         wd_free(r->block[e]);
         wd_free(r->stored[e]);
+        wd_free(r->layout[e]);
         wd_safetensors_close(r->weights[e]);
     }
     wd_device_free(r->device, r->wide);
@@ -105,6 +107,8 @@ static wd_status open_expert(resident *r, const wd_pipeline *pipeline,
     WD_TRY(wd_pipeline_open_weights(&r->weights[expert], pipeline, r->component[expert], err));
     WD_TRY(wd_alloc((void **)&r->stored[expert], (size_t)r->base.stages, sizeof(wd_dit_stage),
                     "a teacher's stages", err));
+    WD_TRY(wd_alloc((void **)&r->layout[expert], (size_t)r->base.stages, sizeof(wd_stage_layout),
+                    "a teacher's stages", err));
     return wd_alloc((void **)&r->block[expert], (size_t)r->base.stages, sizeof(void *),
                     "a teacher's blocks", err);
 }
@@ -118,13 +122,13 @@ static wd_status bring_expert(resident *r, const wd_pipeline *pipeline,
     const wd_stage_keeping keeping = {
         .storage = storage, .in_place = reads_host, .reads_host = reads_host};
     for (int s = 0; r->weights[expert] && s < r->base.stages; s++) {
-        wd_stage_layout layout;
+        wd_stage_layout *layout = &r->layout[expert][s];
         if (!wd_residency_part_has(part, expert, s)) continue;
         WD_TRY(
-            wd_stage_lay_out(&layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
-        if (layout.widened_bytes > *widened_max) *widened_max = layout.widened_bytes;
-        r->base.mapped_bytes += layout.mapped_bytes;
-        WD_TRY(bring_stage(r, expert, s, &layout, queue, err));
+            wd_stage_lay_out(layout, &pipeline->dit, table, r->weights[expert], s, keeping, err));
+        if (layout->widened_bytes > *widened_max) *widened_max = layout->widened_bytes;
+        r->base.mapped_bytes += layout->mapped_bytes;
+        WD_TRY(bring_stage(r, expert, s, layout, queue, err));
         wd_progress_at(&r->loading, r->loading.now.done + 1);
     }
     return WD_OK;
@@ -155,7 +159,7 @@ static wd_status open_experts(wd_residency **out, const wd_pipeline *pipeline,
     for (int e = 0; e < experts; e++)
         WD_TRY_OUT(bring_expert(r, pipeline, part, &table, e, storage, queue, &widened_max, err));
     if (!wd_device_is_dry(r->device)) wd_host_copy_seal(&r->copy);
-    if (storage == WD_F16)
+    if (widened_max)
         WD_TRY_OUT(
             wd_device_alloc(&r->wide, r->device, widened_max, "widened teacher weights", err));
     *out = &r->base;

@@ -1,7 +1,7 @@
 /* The `streamed` residency: weights live in host memory or in the checkpoint's files, and come to
  * the computing device stage by stage, each sweep anew: see teacher/residency_streamed_impl.h for
- * the way. Where the storage dtype is only for storage (F16), acquire widens the stage, as the
- * `resident` residency does. */
+ * the way. What is only for storage (F16, quantised tensors) acquire widens, as the `resident`
+ * residency does. */
 #include "core/memory.h"
 #include "core/require.h"
 #include "teacher/residency_streamed_impl.h"
@@ -42,7 +42,7 @@ static wd_status streamed_acquire(wd_residency *self, wd_dit_stage *out, int exp
         wd_event_wait_on(queue, s->arrived);
         *out = s->view;
     }
-    if (r->wide) wd_stage_widen(out, r->wide, queue);
+    if (r->wide) wd_stage_widen(out, &r->layout[expert][stage], r->wide, queue);
     return WD_OK;
 }
 
@@ -179,12 +179,12 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
     return WD_OK;
 }
 
-static wd_status open_slots(wd_streamed *r, const needs *n, int slots, bool widens, wd_err *err)
+static wd_status open_slots(wd_streamed *r, const needs *n, int slots, wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
             WD_TRY(wd_slot_open(r, (wd_stage_kind)k, n->block[k], err));
-    if (widens)
+    if (n->widened)
         WD_TRY(wd_device_alloc(&r->wide, r->device, n->widened, "widened teacher weights", err));
     if (n->casting)
         WD_TRY(wd_device_alloc(&r->casting, r->device, n->casting,
@@ -233,7 +233,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     for (int e = 0; e < r->base.experts; e++)
         WD_TRY_OUT(lay_out_expert(r, &n, pipeline, &table, e, options, err));
     if (!r->dry) wd_host_copy_seal(&r->copy);
-    WD_TRY_OUT(open_slots(r, &n, options->slots, options->storage == WD_F16, err));
+    WD_TRY_OUT(open_slots(r, &n, options->slots, err));
     WD_TRY_OUT(open_order(r, options, err));
     if (r->from_disk) WD_TRY_OUT(wd_streamed_open_disk(r, n.file, n.converting, options, err));
     if (!r->dry) WD_TRY_OUT(wd_streamed_start(r, err));

@@ -39,17 +39,16 @@ wd_status wd_streamed_bring_file(wd_streamed *r, wd_slot *s)
 {
     wd_err *err = &s->error;
     wd_stage_layout layout = r->layout[s->turn.expert][s->turn.stage];
-    wd_dit_stage view;
     const int k = next_staging(r, &layout);
     layout.pinned = true;
     char *staging = r->staging[k];
     if (r->reads_host) wd_event_wait(s->released);
     wd_event_wait(r->sent[k]);
-    wd_stage_view(&view, &layout, s->block);
-    for (int i = 0; i < layout.tensors; i++) {
+    for (int i = 0; i < layout.parts; i++) {
         if (!layout.entry[i]) continue;
         if (r->reads_host) {
-            WD_TRY(read_for_processor(r, &layout, i, view.t[i].data, &staging, err));
+            WD_TRY(read_for_processor(r, &layout, i, wd_stage_part_place(&layout, i, s->block),
+                                      &staging, err));
             continue;
         }
         WD_TRY(wd_stage_read(staging, r->reader, layout.entry[i], err));

@@ -2,6 +2,7 @@
 #include "teacher/stage_layout.h"
 
 #include "core/checked.h"
+#include "dev/codec/values.h"
 #include "dev/ops.h"
 #include "io/file_reader.h"
 
@@ -15,69 +16,106 @@ static wd_dtype widened(wd_dtype stored)
 
 static bool is_aligned(const wd_tensor *t)
 {
-    return (uintptr_t)t->data % wd_dtype_bytes(t->dtype) == 0;
+    return (uintptr_t)t->data % wd_dtype_align(t->dtype) == 0;
 }
 
-wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool unaligned,
-                             wd_stage_keeping keeping)
+static wd_kept_tensor keep(int64_t count, wd_dtype file, wd_dtype stored, bool unaligned,
+                           wd_stage_keeping keeping)
 {
-    size_t count = 1;
-    for (int i = 0; i < spec->ndim; i++) count *= (size_t)spec->dim[i];
-    const wd_dtype stored = wd_spec_dtype(spec, keeping.storage);
     const bool same = file == stored;
     /* what is not used in place has been read to where it is aligned */
     const bool mapped = keeping.in_place || keeping.from_map;
     const bool is_read = keeping.reads_host && !(mapped && unaligned);
     wd_kept_tensor kept = {.stored = stored,
-                           .bytes = count * wd_dtype_bytes(stored),
-                           .file = count * wd_dtype_bytes(file)};
+                           .bytes = wd_dtype_size(stored, count),
+                           .file = wd_dtype_size(file, count)};
     kept.mapped = keeping.in_place && same && !unaligned;
     kept.room = kept.mapped ? 0 : wd_round_up(kept.bytes, ALIGN);
     kept.reading = wd_file_reader_room(kept.file);
     kept.converting = same ? 0 : wd_round_up(kept.file, ALIGN);
     kept.staging = same || is_read ? 0 : kept.file;
-    kept.widened = wd_round_up(count * wd_dtype_bytes(widened(stored)), ALIGN);
     return kept;
+}
+
+wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool unaligned,
+                             wd_stage_keeping keeping)
+{
+    int64_t count = 1;
+    for (int i = 0; i < spec->ndim; i++) count *= spec->dim[i];
+    const wd_dtype storage = wd_spec_dtype(spec, keeping.storage), computed = widened(storage);
+    const wd_dtype stored = wd_dtype_is_quantised(file) ? file : storage;
+    wd_kept_tensor kept = keep(count, file, stored, unaligned, keeping);
+    if (stored != computed) kept.widened = wd_round_up(wd_dtype_size(computed, count), ALIGN);
+    return kept;
+}
+
+wd_kept_tensor wd_stage_keep_scales(const wd_safetensors_entry *scales, wd_stage_keeping keeping)
+{
+    const wd_dtype dtype = scales->tensor.dtype;
+    return keep(wd_tensor_count(&scales->tensor), dtype, dtype, scales->unaligned, keeping);
+}
+
+/* Adds a part that the checkpoint has. */
+static void add_part(wd_stage_layout *out, int i, wd_kept_tensor kept)
+{
+    out->stored[i] = out->file[i];
+    out->stored[i].dtype = kept.stored;
+    out->widened_bytes += kept.widened;
+    out->reading_bytes += kept.reading;
+    out->converting_bytes += kept.converting;
+    if (kept.staging > out->staging_bytes) out->staging_bytes = kept.staging;
+    if (kept.mapped) {
+        out->mapped_bytes += kept.bytes;
+        return;
+    }
+    out->stored[i].data = NULL;
+    out->offset[i] = out->block_bytes;
+    out->block_bytes += kept.room;
 }
 
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_safetensors *weights, int stage,
                            wd_stage_keeping keeping, wd_err *err)
 {
-    *out = (wd_stage_layout){.tensors = wd_dit_stage_slots(config, stage)};
+    const int slots = wd_dit_stage_slots(config, stage);
+    *out = (wd_stage_layout){.tensors = slots, .parts = slots};
     int64_t first = wd_dit_stage_first(config, stage);
     for (int i = 0; i < out->tensors; i++) {
         const wd_tensor_spec *spec = &table->spec[first + i];
         const wd_safetensors_entry *entry = wd_safetensors_find(weights, spec->name);
         out->offset[i] = SIZE_MAX;
         out->entry[i] = entry;
+        out->of[i] = i;
+        out->rounded[i] = wd_spec_dtype(spec, keeping.storage);
         if (spec->may_miss && !entry) continue;
         WD_TRY(wd_safetensors_expect(&out->file[i], weights, spec, err));
-        const wd_kept_tensor kept =
-            wd_stage_keep(spec, out->file[i].dtype, entry->unaligned, keeping);
-        out->stored[i] = out->file[i];
-        out->stored[i].dtype = kept.stored;
-        out->widened_bytes += kept.widened;
-        out->reading_bytes += kept.reading;
-        out->converting_bytes += kept.converting;
-        if (kept.staging > out->staging_bytes) out->staging_bytes = kept.staging;
-        if (kept.mapped) {
-            out->mapped_bytes += kept.bytes;
-            continue;
-        }
-        out->stored[i].data = NULL;
-        out->offset[i] = out->block_bytes;
-        out->block_bytes += kept.room;
+        add_part(out, i, wd_stage_keep(spec, out->file[i].dtype, entry->unaligned, keeping));
+    }
+    for (int i = 0; i < out->tensors; i++) {
+        const wd_safetensors_entry *scales = out->entry[i] ? out->entry[i]->scale : NULL;
+        if (!scales) continue;
+        const int part = out->parts++;
+        out->offset[part] = SIZE_MAX;
+        out->entry[part] = scales;
+        out->of[part] = i;
+        out->file[part] = scales->tensor;
+        add_part(out, part, wd_stage_keep_scales(scales, keeping));
     }
     return WD_OK;
+}
+
+void *wd_stage_part_place(const wd_stage_layout *layout, int i, char *block)
+{
+    return layout->offset[i] == SIZE_MAX ? layout->stored[i].data : block + layout->offset[i];
 }
 
 void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *block)
 {
     *stored = (wd_dit_stage){0};
-    for (int i = 0; i < layout->tensors; i++) {
-        stored->t[i] = layout->stored[i];
-        if (layout->offset[i] != SIZE_MAX) stored->t[i].data = block + layout->offset[i];
+    for (int i = 0; i < layout->parts; i++) {
+        wd_tensor *t = &stored->t[layout->of[i]];
+        if (i < layout->tensors) *t = layout->stored[i];
+        *(i < layout->tensors ? &t->data : &t->scales.data) = wd_stage_part_place(layout, i, block);
     }
 }
 
@@ -94,11 +132,13 @@ void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *b
 {
     bool reads_host = wd_device_traits(wd_queue_device(queue))->reads_host;
     wd_stage_view(stored, layout, block);
-    for (int i = 0; i < layout->tensors; i++) {
-        const wd_tensor *file = &layout->file[i], *to = &stored->t[i];
+    for (int i = 0; i < layout->parts; i++) {
+        const wd_tensor *file = &layout->file[i];
+        const wd_dtype to_type = layout->stored[i].dtype;
+        void *to = wd_stage_part_place(layout, i, block);
         if (layout->offset[i] == SIZE_MAX) continue;
-        if (file->dtype == to->dtype) {
-            fetch(queue, to->data, file, layout->pinned);
+        if (file->dtype == to_type) {
+            fetch(queue, to, file, layout->pinned);
             continue;
         }
         const void *from = file->data;
@@ -106,26 +146,31 @@ void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *b
             fetch(queue, staging, file, layout->pinned);
             from = staging;
         }
-        wd_op_cast(queue, &(wd_cast_args){.to = to->data,
+        wd_op_cast(queue, &(wd_cast_args){.to = to,
                                           .from = from,
-                                          .to_type = to->dtype,
+                                          .to_type = to_type,
                                           .from_type = file->dtype,
                                           .count = wd_tensor_count(file)});
     }
 }
 
-void wd_stage_widen(wd_dit_stage *stage, char *to, wd_queue *queue)
+void wd_stage_widen(wd_dit_stage *stage, const wd_stage_layout *layout, char *to, wd_queue *queue)
 {
-    for (int i = 0; i < WD_DIT_BLOCK_SLOTS; i++) {
+    for (int i = 0; i < layout->tensors; i++) {
         wd_tensor *t = &stage->t[i];
-        if (!t->data || t->dtype != WD_F16) continue;
-        wd_op_cast(queue, &(wd_cast_args){.to = to,
-                                          .from = t->data,
-                                          .to_type = WD_F32,
-                                          .from_type = WD_F16,
-                                          .count = wd_tensor_count(t)});
+        const wd_dtype rounded = layout->rounded[i], wide = widened(rounded);
+        if (!t->data || (t->dtype != WD_F16 && !wd_dtype_is_quantised(t->dtype))) continue;
+        if (t->dtype == WD_F16)
+            wd_op_cast(queue, &(wd_cast_args){.to = to,
+                                              .from = t->data,
+                                              .to_type = wide,
+                                              .from_type = t->dtype,
+                                              .count = wd_tensor_count(t)});
+        else
+            wd_tensor_dequantise(queue, to, wide, rounded, t);
         t->data = to;
-        t->dtype = WD_F32;
+        t->dtype = wide;
+        t->scales = (wd_scales){0};
         to += wd_round_up(wd_tensor_bytes(t), ALIGN);
     }
 }

@@ -1,5 +1,9 @@
 /* A stage of the teacher in memory: which of its tensors lie where in a block, and how they get
- * there from a checkpoint's file. What all residencies share. */
+ * there from a checkpoint's file. What all residencies share.
+ *
+ * A tensor that is quantised in the file is kept as it is there, whatever the storage dtype, and
+ * widened to what that one computes in when the stage is used. Its scales are a part of the stage
+ * as its tensors are: they are read, copied and counted by the same code. */
 #ifndef WD_TEACHER_STAGE_LAYOUT_H
 #define WD_TEACHER_STAGE_LAYOUT_H
 
@@ -7,18 +11,24 @@
 #include "io/safetensors.h"
 #include "wan/dit_table.h"
 
+enum { WD_STAGE_PARTS_MAX = 2 * WD_DIT_BLOCK_SLOTS };
+
 typedef struct wd_stage_layout {
-    int tensors;
-    size_t offset[WD_DIT_BLOCK_SLOTS]; /* in the block; SIZE_MAX: used where it is mapped */
-    const wd_safetensors_entry *entry[WD_DIT_BLOCK_SLOTS]; /* NULL: the checkpoint has none */
-    wd_tensor file[WD_DIT_BLOCK_SLOTS];                    /* as mapped */
-    wd_tensor stored[WD_DIT_BLOCK_SLOTS]; /* dtype and shape when kept; data mapped or NULL */
+    int tensors; /* parts [0, tensors) are the stage's slots, */
+    int parts;   /* and the others scales, part i those of slot of[i] */
+    int of[WD_STAGE_PARTS_MAX];
+    size_t offset[WD_STAGE_PARTS_MAX]; /* in the block; SIZE_MAX: used where it is mapped */
+    const wd_safetensors_entry *entry[WD_STAGE_PARTS_MAX]; /* NULL: the checkpoint has none */
+    wd_tensor file[WD_STAGE_PARTS_MAX];                    /* as mapped */
+    wd_tensor stored[WD_STAGE_PARTS_MAX]; /* dtype and shape when kept; data mapped or NULL */
+    wd_dtype rounded[WD_DIT_BLOCK_SLOTS]; /* what a quantised tensor is rounded to: its dtype in a
+                                           * teacher that is not quantised */
     size_t block_bytes;
     size_t reading_bytes;    /* to read all its tensors past the page cache: stage_read.h */
     size_t converting_bytes; /* of those that are in another dtype there */
     size_t mapped_bytes;     /* of those used where they are mapped */
     size_t staging_bytes;    /* for the largest tensor that is converted on its way to a device */
-    size_t widened_bytes;    /* of the stage in the dtype that is computed in */
+    size_t widened_bytes;    /* of those that are widened, in the dtype that is computed in */
     bool pinned;             /* `file` lies where copies of the device may name it, not mapped */
 } wd_stage_layout;
 
@@ -41,12 +51,15 @@ typedef struct wd_kept_tensor {
     size_t reading;    /* room to read it as whole pages of the file */
     size_t converting; /* room as it is in the file, if it is in another dtype there, or 0 */
     size_t staging;    /* of a device, to convert it on its way there */
-    size_t widened;    /* room in the dtype that is computed in */
+    size_t widened;    /* room in the dtype that is computed in, if that is another one */
 } wd_kept_tensor;
 
 /* `file`: its dtype in the file. `unaligned`: it lies there where it cannot be used. */
 wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool unaligned,
                              wd_stage_keeping keeping);
+
+/* The same of the scales of a tensor. */
+wd_kept_tensor wd_stage_keep_scales(const wd_safetensors_entry *scales, wd_stage_keeping keeping);
 
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_safetensors *weights, int stage,
@@ -61,7 +74,11 @@ void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *b
 /* Views of a block that is filled. */
 void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *block);
 
-/* The F16 tensors of *stage become F32 ones in `to` (widened_bytes), by casts on `queue`. */
-void wd_stage_widen(wd_dit_stage *stage, char *to, wd_queue *queue);
+/* Where part `i` is, once `block` is filled. */
+void *wd_stage_part_place(const wd_stage_layout *layout, int i, char *block);
+
+/* The F16 tensors of *stage become F32 ones in `to` (widened_bytes), and the quantised ones F32 or
+ * BF16 ones, as their layout says, by operations on `queue`. */
+void wd_stage_widen(wd_dit_stage *stage, const wd_stage_layout *layout, char *to, wd_queue *queue);
 
 #endif

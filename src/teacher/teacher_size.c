@@ -7,35 +7,40 @@
 
 _Static_assert(WD_PLACED_STAGES_MAX == WD_DIT_LAYERS_MAX + 2, "every configuration has its places");
 
-/* A tensor as the file has it; false: the file has none. Where there are no files yet those that
- * will come are taken to be aligned. */
-static bool in_file(wd_dtype *dtype, bool *unaligned, const wd_tensor_spec *spec,
-                    const wd_teacher_files *files)
+/* Adds a part of a stage, as it is kept on a device that does not read host memory, and on one that
+ * does. */
+static void add_part(wd_stage_size *size, wd_kept_tensor device, wd_kept_tensor host)
 {
-    *dtype = spec->keep_f32 ? WD_F32 : files->dtype;
-    *unaligned = false;
-    if (!files->weights) return !spec->may_miss;
-    const wd_safetensors_entry *entry = wd_safetensors_find(files->weights, spec->name);
-    if (!entry) return false;
-    *dtype = entry->tensor.dtype;
-    *unaligned = entry->unaligned;
-    return true;
-}
-
-static void add_tensor(wd_stage_size *size, const wd_tensor_spec *spec, wd_dtype file,
-                       bool unaligned, wd_dtype storage)
-{
-    const wd_kept_tensor device =
-        wd_stage_keep(spec, file, unaligned, (wd_stage_keeping){.storage = storage});
-    const wd_kept_tensor host = wd_stage_keep(spec, file, unaligned, wd_host_keeping(storage));
     size->device += device.room;
     size->file += device.file;
     size->reading += device.reading;
-    if (storage == WD_F16) size->widened += device.widened;
+    size->widened += device.widened;
     size->host += host.room;
     size->converting += device.converting;
     wd_placed_most(&size->casting, device.staging);
     wd_placed_most(&size->host_casting, host.staging);
+}
+
+/* Adds a tensor as the file has it, if it has it. Where there are no files yet those that will come
+ * are taken to be aligned. */
+static void add_tensor(wd_stage_size *size, const wd_tensor_spec *spec,
+                       const wd_teacher_files *files, wd_dtype storage)
+{
+    const wd_stage_keeping device = {.storage = storage}, host = wd_host_keeping(storage);
+    wd_dtype dtype = spec->keep_f32 ? WD_F32 : files->dtype;
+    bool unaligned = false;
+    const wd_safetensors_entry *entry =
+        files->weights ? wd_safetensors_find(files->weights, spec->name) : NULL;
+    if (files->weights ? !entry : spec->may_miss) return;
+    if (entry) {
+        dtype = entry->tensor.dtype;
+        unaligned = entry->unaligned;
+    }
+    add_part(size, wd_stage_keep(spec, dtype, unaligned, device),
+             wd_stage_keep(spec, dtype, unaligned, host));
+    if (entry && entry->scale)
+        add_part(size, wd_stage_keep_scales(entry->scale, device),
+                 wd_stage_keep_scales(entry->scale, host));
 }
 
 wd_status wd_teacher_size_of(wd_teacher_size *out, const wd_dit_config *config, int experts,
@@ -48,13 +53,8 @@ wd_status wd_teacher_size_of(wd_teacher_size *out, const wd_dit_config *config, 
     for (int e = 0; e < experts; e++)
         for (int s = 0; s < out->stages; s++) {
             int64_t first = wd_dit_stage_first(config, s);
-            for (int i = 0; i < wd_dit_stage_slots(config, s); i++) {
-                wd_dtype file;
-                bool unaligned;
-                const wd_tensor_spec *spec = &table.spec[first + i];
-                if (in_file(&file, &unaligned, spec, &files[e]))
-                    add_tensor(&out->stage[e][s], spec, file, unaligned, storage);
-            }
+            for (int i = 0; i < wd_dit_stage_slots(config, s); i++)
+                add_tensor(&out->stage[e][s], &table.spec[first + i], &files[e], storage);
         }
     wd_dit_table_close(&table);
     return WD_OK;

@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "dev/codec/values.h"
 #include "io/folder_list.h"
 #include "wan/dit_file.h"
 #include "wan/lora_merge.h"
@@ -32,16 +33,12 @@ static bool goes_first(const line *l)
     return l->dtype == WD_F32;
 }
 
-static float widen(const char *data, size_t i, wd_dtype dtype)
+/* The dtype of a tensor that is to be written as it is; what is quantised is written in bfloat16.
+ */
+static wd_dtype own_dtype(const wd_safetensors_entry *from, const wd_tensor_spec *spec)
 {
-    uint16_t half;
-    float f;
-    if (dtype == WD_F32) {
-        memcpy(&f, data + 4 * i, 4); /* the source may be unaligned */
-        return f;
-    }
-    memcpy(&half, data + 2 * i, 2);
-    return dtype == WD_F16 ? wd_f16_to_f32(half) : wd_bf16_to_f32(half);
+    const wd_dtype dtype = from->tensor.dtype;
+    return wd_dtype_is_quantised(dtype) ? wd_spec_dtype(spec, WD_BF16) : dtype;
 }
 
 static wd_status put_line(wd_safetensors_writer *writer, const line *l, void *chunk, wd_err *err)
@@ -53,7 +50,8 @@ static wd_status put_line(wd_safetensors_writer *writer, const line *l, void *ch
     for (size_t at = 0; at < count; at += CHUNK_VALUES) {
         size_t n = count - at < CHUNK_VALUES ? count - at : CHUNK_VALUES;
         for (size_t i = 0; i < n; i++) {
-            float f = widen(t->data, at + i, t->dtype);
+            float f;
+            wd_tensor_values(&f, t, (int64_t)(at + i), 1);
             uint16_t half = l->dtype == WD_F16 ? wd_f32_to_f16(f) : wd_f32_to_bf16(f);
             if (l->dtype == WD_F32)
                 ((float *)chunk)[i] = f;
@@ -122,7 +120,7 @@ static wd_status plan_lines(line **lines, int64_t *count, const wd_dit_file *fil
         if (!from) continue; /* may_miss: required tensors were checked */
         line *l = &(*lines)[(*count)++];
         l->from = from;
-        l->dtype = dtype ? wd_spec_dtype(spec, *dtype) : from->tensor.dtype;
+        l->dtype = dtype ? wd_spec_dtype(spec, *dtype) : own_dtype(from, spec);
         if (to_original)
             wd_names_to_original(l->name, sizeof l->name, spec->name);
         else
@@ -146,7 +144,7 @@ static wd_status list_lines(line **lines, int64_t *count, const wd_safetensors *
         if (!from) continue;
         line *l = &(*lines)[(*count)++];
         l->from = from;
-        l->dtype = from->tensor.dtype;
+        l->dtype = own_dtype(from, &table->spec[i]);
         memcpy(l->name, table->spec[i].name, sizeof l->name);
     }
     return WD_OK;
@@ -301,6 +299,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
                        path);
     WD_TRY(check_no_model(folder, err));
     WD_TRY_OUT(wd_safetensors_open(&set, path, err));
+    WD_TRY_OUT(wd_safetensors_pair_scales(set, err));
     WD_TRY_OUT(wd_dit_file_read(&file, set, err));
     if (!file.heads_known) {
         status = wd_fail(err, WD_UNSUPPORTED,

@@ -134,8 +134,7 @@ wd_status wd_dit_file_read(wd_dit_file *out, const wd_safetensors *set, wd_err *
         const char *architecture = wd_names_foreign(e->name);
         if (architecture)
             return wd_fail(err, WD_UNSUPPORTED,
-                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model in "
-                           "F32, F16 or BF16",
+                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
                            e->file, e->name, architecture);
     }
     if (!wd_dit_file_detect(&file, set))

@@ -238,7 +238,8 @@ static wd_status put_file(json_t *tree, const char *path, wd_err *err)
     WD_TRY(put(tree, "path", wd_json_string(path), err));
     WD_TRY(wd_safetensors_open(&set, path, err));
     bool transformer = !is_shard(path) && wd_dit_file_detect(&file, set);
-    wd_status status = transformer ? wd_dit_file_read(&file, set, err) : WD_OK;
+    wd_status status = transformer ? wd_safetensors_pair_scales(set, err) : WD_OK;
+    if (transformer && status == WD_OK) status = wd_dit_file_read(&file, set, err);
     if (status == WD_OK)
         status = put(tree, "kind", json_string(transformer ? "transformer file" : "file"), err);
     if (status == WD_OK)

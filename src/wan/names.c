@@ -72,10 +72,7 @@ static const struct {
     {"img_emb.", "an image-to-video model"},        {".k_img.", "an image-to-video model"},
     {".v_img.", "an image-to-video model"},         {"vace_", "a VACE model"},
     {"face_adapter.", "an animation model"},        {"motion_encoder.", "an animation model"},
-    {"lora_", "a LoRA that is not merged"},         {"scaled_fp8", "a quantised model"},
-    {".scale_weight", "a quantised model"},         {".weight_scale", "a quantised model"},
-    {".comfy_quant", "a quantised model"},          {".scale_input", "a quantised model"},
-    {".input_scale", "a quantised model"},
+    {"lora_", "a LoRA that is not merged"},
 };
 
 const char *wd_names_foreign(const char *name)

@@ -79,14 +79,17 @@ static wd_status open_set(wd_safetensors **out, const char *path, wd_component c
 wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err)
 {
     wd_safetensors *set;
+    wd_status status;
     WD_TRY(open_set(&set, path, component, err));
-    if (wd_safetensors_count(set)) {
-        *out = set;
-        return WD_OK;
-    }
+    WD_TRY_OUT(wd_safetensors_pair_scales(set, err));
+    if (!wd_safetensors_count(set))
+        WD_TRY_OUT(wd_fail(err, WD_UNSUPPORTED, "%s: has no tensors; expected those of a %s", path,
+                           wd_component_name(component)));
+    *out = set;
+    return WD_OK;
+out:
     wd_safetensors_close(set);
-    return wd_fail(err, WD_UNSUPPORTED, "%s: has no tensors; expected those of a %s", path,
-                   wd_component_name(component));
+    return status;
 }
 
 void wd_part_warn_of_expert(const char *path, wd_component component, bool alone)

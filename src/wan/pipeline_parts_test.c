@@ -278,11 +278,11 @@ static void what_is_refused(void **state)
         {text, one_tensor("g.safetensors", "x", "F32", 4), WD_UNSUPPORTED, "no UMT5 text encoder"},
         {vae, one_tensor("h.safetensors", "x", "F32", 4), WD_UNSUPPORTED, "no Wan VAE"},
         {dit, one_tensor("i.safetensors", "scaled_fp8", "F32", 4), WD_UNSUPPORTED,
-         "\"scaled_fp8\" belongs to a quantised model"},
-        {dit, one_tensor("j.safetensors", "blocks.0.ffn.0.scale_weight", "F32", 4), WD_UNSUPPORTED,
-         "belongs to a quantised model"},
+         "has no tensors"},
+        {dit, one_tensor("j.safetensors", "blocks.0.ffn.0.scale_weight", "F32", 4), WD_BAD_FORMAT,
+         "is a scale, but there is no \"blocks.0.ffn.0.weight\""},
         {dit, one_tensor("k.safetensors", "blocks.0.ffn.0.weight", "F8_E4M3", 4), WD_UNSUPPORTED,
-         "dtype F8_E4M3"},
+         "no Wan transformer"},
         {dit, one_tensor("l.safetensors", "blocks.0.cross_attn.k_img.weight", "F32", 4),
          WD_UNSUPPORTED, "an image-to-video model"},
         {dit, one_tensor("m.safetensors", "lora_unet_blocks_0_ffn_0.lora_down.weight", "F32", 4),
@@ -320,8 +320,8 @@ static void quantised_tensors_are_refused(void **state)
     wd_dit_table_close(&table);
     wd_test_copy_config(folder, tiny, "transformer");
     const wd_pipeline_parts parts = only(WD_COMPONENT_TRANSFORMER, at("int8/wan.safetensors"));
-    wd_test_refused(wd_pipeline_open_parts(&p, tiny, &parts, &err), &err, WD_UNSUPPORTED,
-                    "expected dtype F32, F16 or BF16, found I8");
+    wd_test_refused(wd_pipeline_open_parts(&p, tiny, &parts, &err), &err, WD_BAD_FORMAT,
+                    "is quantised (I8), and its scale is missing");
 }
 
 /* Configurations that are made say what those of the folder say. */

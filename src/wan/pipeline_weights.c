@@ -58,8 +58,7 @@ static wd_status check_extra(const wd_safetensors *set, const wd_tensor_table *t
         if (architecture) {
             wd_free(block);
             return wd_fail(err, WD_UNSUPPORTED,
-                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model in "
-                           "F32, F16 or BF16",
+                           "%s: tensor \"%s\" belongs to %s; expected a text-to-video model",
                            e->file, e->name, architecture);
         }
         if (!extra++) first = e->name, file = e->file;

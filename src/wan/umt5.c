@@ -14,6 +14,7 @@
 
 #include "core/memory.h"
 #include "core/require.h"
+#include "dev/codec/values.h"
 #include "nn/linear.h"
 #include "wan/umt5_impl.h"
 
@@ -42,19 +43,6 @@ typedef struct buffers {
 
 /* ---- on the host: embedding, relative bias, mask ---- */
 
-static float value_of(const wd_tensor *t, int64_t i)
-{
-    const char *at = (const char *)t->data + (size_t)i * wd_dtype_bytes(t->dtype);
-    float wide;
-    uint16_t half;
-    if (t->dtype == WD_F32) {
-        memcpy(&wide, at, sizeof wide);
-        return wide;
-    }
-    memcpy(&half, at, sizeof half);
-    return t->dtype == WD_BF16 ? wd_bf16_to_f32(half) : wd_f16_to_f32(half);
-}
-
 /* Writes one row of the embedding in the compute dtype. */
 static void embed(char *to, const wd_umt5 *e, int32_t id)
 {
@@ -66,7 +54,8 @@ static void embed(char *to, const wd_umt5 *e, int32_t id)
         return;
     }
     for (int64_t i = 0; i < width; i++) {
-        float v = value_of(table, id * width + i);
+        float v;
+        wd_tensor_values(&v, table, id * width + i, 1);
         if (e->dtype == WD_F32)
             ((float *)(void *)to)[i] = v;
         else
@@ -121,7 +110,8 @@ static wd_status upload_biases(const buffers *d, wd_umt5 *e, const batch *b, wd_
         for (int64_t head = 0; head < c->heads; head++)
             for (int64_t i = 0; i < span; i++) {
                 int64_t bucket = bucket_of(i - b->tokens_max + 1, c);
-                float v = value_of(table, bucket * c->heads + head);
+                float v;
+                wd_tensor_values(&v, table, bucket * c->heads + head, 1);
                 if (e->dtype == WD_BF16) v = wd_bf16_to_f32(wd_f32_to_bf16(v));
                 relative[(layer * c->heads + head) * span + i] = v;
             }

@@ -128,6 +128,18 @@ def tensors():
                                                 "b": ("U8", [], b"\1"),
                                                 "c": ("F16", [0, 9], b"")}, {"format": "pt"}))
     put("io/safetensors", "unaligned", safetensors({"a": ("I32", [1], bytes(4))}, pad=1))
+    layers = dumps({"layers": {"a": {"format": "float8_e4m3fn"}}}).decode()
+    put("io/safetensors_scales", "tensor", safetensors({
+        "a.weight": ("F8_E4M3", [2, 3], bytes(range(6))), "a.scale_weight": ("F32", [], bytes(4)),
+        "a.scale_input": ("F32", [1], bytes(4)), "scaled_fp8": ("F8_E4M3", [2], bytes(2))}))
+    put("io/safetensors_scales", "rows", safetensors({
+        "a.weight": ("I8", [2, 3], bytes(range(6))), "a.weight_scale": ("F32", [2, 1], bytes(8))}))
+    put("io/safetensors_scales", "parts", safetensors({
+        "a.weight": ("F8_E5M2", [2, 4], bytes(8)), "a.weight_scale": ("BF16", [2, 2, 1], bytes(8)),
+        "a.comfy_quant": ("U8", [24], b'{"format":"float8_e5m2"}')}))
+    put("io/safetensors_scales", "metadata", safetensors({
+        "a.weight": ("F8_E4M3", [2, 3], bytes(6)), "a.weight_scale": ("F16", [2], bytes(4))},
+        {"_quantization_metadata": layers}))
     index = {"metadata": {"total_size": 12}, "weight_map": {"a": "a.safetensors",
                                                            "b": "b.safetensors"}}
     put("io/safetensors_index", "two", files(

@@ -1,16 +1,56 @@
 /* Weights as floats: see dev/codec/values.h. */
 #include "dev/codec/values.h"
 
+#include "dev/codec/codec.h"
+#include "dev/ops.h"
+
+static float float_value(const void *data, wd_dtype dtype, int64_t at)
+{
+    const char *from = (const char *)data + (size_t)at * wd_dtype_bytes(dtype);
+    uint16_t half;
+    float f;
+    if (dtype == WD_F32) {
+        memcpy(&f, from, sizeof f);
+        return f;
+    }
+    memcpy(&half, from, sizeof half);
+    return dtype == WD_BF16 ? wd_bf16_to_f32(half) : wd_f16_to_f32(half);
+}
+
+static float scale_of(const wd_tensor *t, int64_t at)
+{
+    const wd_scales *s = &t->scales;
+    const int64_t width = wd_tensor_count(t) / t->dim[0], row = s->rows > 1 ? at / width : 0;
+    const int64_t column = at % width / (width / s->columns);
+    return float_value(s->data, s->dtype, row * s->columns + column);
+}
+
 void wd_tensor_values(float *out, const wd_tensor *t, int64_t at, int64_t count)
 {
-    const char *from = (const char *)t->data + (size_t)at * wd_dtype_bytes(t->dtype);
-    if (t->dtype == WD_F32) {
-        memcpy(out, from, (size_t)count * sizeof *out);
-        return;
-    }
+    const bool quantised = wd_dtype_is_quantised(t->dtype);
     for (int64_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, from + 2 * i, sizeof half);
-        out[i] = t->dtype == WD_BF16 ? wd_bf16_to_f32(half) : wd_f16_to_f32(half);
+        if (!quantised) {
+            out[i] = float_value(t->data, t->dtype, at + i);
+            continue;
+        }
+        out[i] = codec_value(t->data, t->dtype, at + i);
+        if (t->scales.data) out[i] *= scale_of(t, at + i);
     }
+}
+
+void wd_tensor_dequantise(wd_queue *queue, void *to, wd_dtype dtype, wd_dtype rounded,
+                          const wd_tensor *t)
+{
+    const int64_t count = wd_tensor_count(t), rows = t->ndim && t->dim[0] ? t->dim[0] : 1;
+    wd_op_dequantise(queue, &(wd_dequantise_args){.to = to,
+                                                  .from = t->data,
+                                                  .scale = t->scales.data,
+                                                  .to_type = dtype,
+                                                  .from_type = t->dtype,
+                                                  .scale_type = t->scales.dtype,
+                                                  .rounded = rounded,
+                                                  .rows = rows,
+                                                  .width = count / rows,
+                                                  .scale_rows = t->scales.rows,
+                                                  .scale_columns = t->scales.columns});
 }

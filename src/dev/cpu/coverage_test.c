@@ -28,6 +28,7 @@ static const char *const test_of[WD_OP_COUNT] = {
     [WD_OP_STRIDED_COPY] = "pointwise",
     [WD_OP_GATHER_ROWS] = "pointwise",
     [WD_OP_CAST] = "pointwise",
+    [WD_OP_DEQUANTISE] = "dequantise",
     [WD_OP_FILL] = "pointwise",
     [WD_OP_COMBINE] = "pointwise",
     [WD_OP_GUIDANCE] = "pointwise",

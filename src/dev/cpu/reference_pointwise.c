@@ -2,13 +2,17 @@
 #include <assert.h>
 #include <math.h>
 
+#include "dev/codec/codec.h"
 #include "dev/cpu/reference.h"
 
 /* gelu(x) = x / 2 (1 + tanh(u)) = x sigmoid(2 u), u = c (x + k x^3), c = sqrt(2 / pi). The second
  * form does not cancel where x is negative. */
 static const double gelu_c = 0.7978845608028654, gelu_k = 0.044715;
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
 
 float wd_ref_act(wd_act act, float x)
 {
@@ -142,6 +146,23 @@ void wd_ref_cast(const void *args, wd_cpu_context *context)
     const wd_cast_args *a = args;
     for (int64_t i = 0; i < a->count; i++)
         wd_store(a->to, a->to_type, i, wd_load(a->from, a->from_type, i));
+}
+
+void wd_ref_dequantise(const void *args, wd_cpu_context *context)
+{
+    (void)context;
+    const wd_dequantise_args *a = args;
+    for (int64_t i = 0; i < a->rows * a->width; i++) {
+        float value = codec_value(a->from, a->from_type, i);
+        if (a->scale) {
+            const int64_t row = a->scale_rows > 1 ? i / a->width : 0;
+            const int64_t column = i % a->width / (a->width / a->scale_columns);
+            value *= wd_load(a->scale, a->scale_type, row * a->scale_columns + column);
+        }
+        uint32_t rounded;
+        wd_store(&rounded, a->rounded, 0, value);
+        wd_store(a->to, a->to_type, i, wd_load(&rounded, a->rounded, 0));
+    }
 }
 
 void wd_ref_fill(const void *args, wd_cpu_context *context)

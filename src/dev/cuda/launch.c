@@ -105,6 +105,7 @@ static wd_cuda_launch_fn *const launch[WD_OP_COUNT] = {
     [WD_OP_STRIDED_COPY] = wd_cuda_launch_strided_copy,
     [WD_OP_GATHER_ROWS] = wd_cuda_launch_gather_rows,
     [WD_OP_CAST] = wd_cuda_launch_cast,
+    [WD_OP_DEQUANTISE] = wd_cuda_launch_dequantise,
     [WD_OP_FILL] = wd_cuda_launch_fill,
     [WD_OP_COMBINE] = wd_cuda_launch_combine,
     [WD_OP_GUIDANCE] = wd_cuda_launch_guidance,

@@ -48,10 +48,10 @@ wd_cuda_launch_fn wd_cuda_launch_layernorm, wd_cuda_launch_layernorm_backward,
     wd_cuda_launch_residual, wd_cuda_launch_residual_backward, wd_cuda_launch_activation,
     wd_cuda_launch_activation_backward, wd_cuda_launch_multiply, wd_cuda_launch_add_table,
     wd_cuda_launch_sum_rows, wd_cuda_launch_timestep_embed, wd_cuda_launch_strided_copy,
-    wd_cuda_launch_gather_rows, wd_cuda_launch_cast, wd_cuda_launch_fill, wd_cuda_launch_combine,
-    wd_cuda_launch_guidance, wd_cuda_launch_step_samples, wd_cuda_launch_mse,
-    wd_cuda_launch_sum_squares, wd_cuda_launch_sum_squares_chunks, wd_cuda_launch_clip_factor,
-    wd_cuda_launch_adamw, wd_cuda_launch_attention, wd_cuda_launch_attention_backward,
-    wd_cuda_launch_matmul, wd_cuda_launch_conv;
+    wd_cuda_launch_gather_rows, wd_cuda_launch_cast, wd_cuda_launch_dequantise, wd_cuda_launch_fill,
+    wd_cuda_launch_combine, wd_cuda_launch_guidance, wd_cuda_launch_step_samples,
+    wd_cuda_launch_mse, wd_cuda_launch_sum_squares, wd_cuda_launch_sum_squares_chunks,
+    wd_cuda_launch_clip_factor, wd_cuda_launch_adamw, wd_cuda_launch_attention,
+    wd_cuda_launch_attention_backward, wd_cuda_launch_matmul, wd_cuda_launch_conv;
 
 #endif

@@ -58,6 +58,12 @@ void wd_cuda_launch_cast(wd_cuda_launcher *l, const void *args)
     wd_cuda_run_eights(l, WD_CUDA_cast, a->count, 1, a, sizeof *a);
 }
 
+void wd_cuda_launch_dequantise(wd_cuda_launcher *l, const void *args)
+{
+    const wd_dequantise_args *a = args;
+    wd_cuda_run_eights(l, WD_CUDA_dequantise, a->rows * a->width, 1, a, sizeof *a);
+}
+
 void wd_cuda_launch_fill(wd_cuda_launcher *l, const void *args)
 {
     const wd_fill_args *a = args;

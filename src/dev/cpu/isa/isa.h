@@ -32,6 +32,7 @@
     X(STRIDED_COPY, strided_copy, NULL)                                                            \
     X(GATHER_ROWS, gather_rows, NULL)                                                              \
     X(CAST, cast, NULL)                                                                            \
+    X(DEQUANTISE, dequantise, NULL)                                                                \
     X(FILL, fill, NULL)                                                                            \
     X(COMBINE, combine, NULL)                                                                      \
     X(GUIDANCE, guidance, NULL)                                                                    \

@@ -23,6 +23,7 @@
     X(step_samples)                                                                                \
     X(timestep_embed)                                                                              \
     X(cast)                                                                                        \
+    X(dequantise)                                                                                  \
     X(fill)                                                                                        \
     X(gather_rows)                                                                                 \
     X(strided_copy)                                                                                \

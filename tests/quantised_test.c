@@ -1,0 +1,131 @@
+/* Quantised teachers in the program: training, `forward` and `sample` make of them what they make
+ * of the dequantised twin, to the bit; `plan` and `inspect` know them. */
+#include "quantised.h"
+
+#include "program.h"
+#include "tiny_teacher.h"
+
+#include "io/file.h"
+
+static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
+
+static wd_program program;
+static char folder[WD_PATH_MAX], high[WD_PATH_MAX], high_twin[WD_PATH_MAX], low[WD_PATH_MAX],
+    low_twin[WD_PATH_MAX];
+
+static int make_files(void **state)
+{
+    const wd_test_quantised *scaled = &wd_test_quantised_forms[2];
+    const wd_test_quantised *rows = &wd_test_quantised_forms[7];
+    wd_err err;
+    if (open_teacher(state)) return -1;
+    snprintf(folder, sizeof folder, "%s", wd_test_path("files"));
+    wd_test_ok(wd_folder_make(folder, &err), &err);
+    wd_test_copy_config(folder, tiny, "transformer");
+    wd_test_ok(wd_path_join(high, folder, "high_noise.safetensors", &err), &err);
+    wd_test_ok(wd_path_join(high_twin, folder, "high_noise_twin.safetensors", &err), &err);
+    wd_test_ok(wd_path_join(low, folder, "low_noise.safetensors", &err), &err);
+    wd_test_ok(wd_path_join(low_twin, folder, "low_noise_twin.safetensors", &err), &err);
+    wd_test_write_quantised(high, high_twin, &teacher, WD_COMPONENT_TRANSFORMER, scaled);
+    wd_test_write_quantised(low, low_twin, &teacher, WD_COMPONENT_TRANSFORMER_2, rows);
+    return 0;
+}
+
+static void check_same_file(const char *a, const char *b)
+{
+    wd_err err;
+    char x[33], y[33];
+    wd_test_ok(wd_file_hash(x, a, &err), &err);
+    wd_test_ok(wd_file_hash(y, b, &err), &err);
+    assert_string_equal(x, y);
+}
+
+#define TEACHER(high, low) "--teacher_path", tiny, "--transformer", high, "--transformer_2", low
+
+/* Trains two steps; returns the student's file. */
+static const char *train(const char *a, const char *b, const char *name, const char *option,
+                         const char *value)
+{
+    static char path[2][WD_PATH_MAX];
+    static int next;
+    char output[512], *out = path[next++ % 2];
+    wd_err err;
+    snprintf(output, sizeof output, "%s", wd_test_path(name));
+    wd_program_run(&program, "train", TEACHER(a, b), "--output_dir", output, "--data_path",
+                   WD_SOURCE_DIR "/models/wan-tiny/prompts-held-out.txt", "--num_steps", "2",
+                   "--trajectories", "4", "--trajectory_steps", "4", "--target_replay", "16",
+                   "--save_samples", "false", "--num_threads", "1", "--max_sequence_length", "24",
+                   "--height", "64", "--width", "64", "--devices", "cpu", option, value);
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_path_join(out, output, "transformer/diffusion_pytorch_model.safetensors", &err),
+               &err);
+    return out;
+}
+
+/* With the student's first weights from the teacher, and targets of both experts. */
+static void the_students_bits(void **state)
+{
+    (void)state;
+    check_same_file(train(high, low, "q", "--seed", "3"),
+                    train(high_twin, low_twin, "t", "--seed", "3"));
+    check_same_file(train(high, low, "q16", "--teacher_dtype", "bfloat16"),
+                    train(high_twin, low_twin, "t16", "--teacher_dtype", "bfloat16"));
+    check_same_file(train(high, low, "disk", "--teacher_device_strategy", "disk"),
+                    train(high_twin, low_twin, "window", "--teacher_window", "2"));
+}
+
+static void forward_of_a_file(void **state)
+{
+    (void)state;
+    static const char fixture[] = WD_SOURCE_DIR "/tests/fixtures/dit-head128";
+    char file[512], twin[512], in[512], a[512], b[512];
+    wd_err err;
+    wd_pipeline p;
+    snprintf(file, sizeof file, "%s", wd_test_path("head128.safetensors"));
+    snprintf(twin, sizeof twin, "%s", wd_test_path("twin128.safetensors"));
+    snprintf(in, sizeof in, "%s/in.safetensors", fixture);
+    snprintf(a, sizeof a, "%s", wd_test_path("a.safetensors"));
+    snprintf(b, sizeof b, "%s", wd_test_path("b.safetensors"));
+    wd_test_ok(wd_pipeline_open(&p, fixture, &err), &err);
+    wd_test_write_quantised(file, twin, &p, WD_COMPONENT_TRANSFORMER, &wd_test_quantised_forms[3]);
+    wd_program_run(&program, "forward", "--transformer", file, "--component", "transformer", "--in",
+                   in, "--out", a, "--device", "cpu");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, "forward", "--transformer", twin, "--component", "transformer", "--in",
+                   in, "--out", b, "--device", "cpu");
+    wd_program_succeeded(&program);
+    check_same_file(a, b);
+    wd_program_run(&program, "inspect", file);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "F8_E4M3"));
+    wd_program_run(&program, "convert", "--model", file, "--to", "diffusers", "--out",
+                   wd_test_path("converted"));
+    wd_program_succeeded(&program);
+}
+
+static void the_same_pictures(void **state)
+{
+    (void)state;
+    char a[512], b[512];
+    const char *const teachers[2][2] = {{high, low}, {high_twin, low_twin}};
+    snprintf(a, sizeof a, "%s", wd_test_path("a.png"));
+    snprintf(b, sizeof b, "%s", wd_test_path("b.png"));
+    for (int i = 0; i < 2; i++) {
+        wd_program_run(&program, "sample", "--model", tiny, "--transformer", teachers[i][0],
+                       "--transformer_2", teachers[i][1], "--prompt", "red apple", "--steps", "2",
+                       "--max_sequence_length", "24", "--height", "64", "--width", "64", "--device",
+                       "cpu", "--out", i ? b : a);
+        wd_program_succeeded(&program);
+    }
+    check_same_file(a, b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_students_bits),
+        cmocka_unit_test(forward_of_a_file),
+        cmocka_unit_test(the_same_pictures),
+    };
+    return cmocka_run_group_tests(tests, make_files, NULL);
+}
