@@ -116,6 +116,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
         {"train", wd_bench_train, false},
         {"tiny", wd_bench_tiny, false},
         {"vae", wd_bench_vae, false},
+        {"codecs", wd_bench_codecs, true},
         {"copies", wd_bench_copies, true},
         {"shapes", wd_bench_shapes, true},
         {"models", wd_bench_models, true},
@@ -129,7 +130,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
     if (!any)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "bench: no case has \"%s\" in its name; there are peak, forward, train, "
-                       "tiny, vae, copies, shapes, models, placement and prediction",
+                       "tiny, vae, codecs, copies, shapes, models, placement and prediction",
                        bench->only);
     asked[0] = true; /* other cases are compared with it */
     for (int i = 0; i < count; i++) {

@@ -28,6 +28,7 @@ wd_status wd_bench_train(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_tiny(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_vae(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_copies(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_codecs(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_shapes(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_models(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_placement(wd_bench_context *bench, wd_err *err);

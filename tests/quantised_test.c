@@ -1,6 +1,6 @@
 /* Quantised teachers in the program: training, `forward` and `sample` make of them what they make
  * of the dequantised twin, to the bit; `plan` and `inspect` know them. */
-#include "quantised.h"
+#include "gguf_forms.h"
 
 #include "program.h"
 #include "tiny_teacher.h"
@@ -120,12 +120,42 @@ static void the_same_pictures(void **state)
     check_same_file(a, b);
 }
 
+/* The first expert and the text encoder as GGUF, the second expert as safetensors. */
+static void gguf(void **state)
+{
+    (void)state;
+    char file[512], twin[512], text[512], text_twin[512], a[512], b[512];
+    snprintf(file, sizeof file, "%s/high_noise.gguf", folder);
+    snprintf(twin, sizeof twin, "%s/twin_high_noise.safetensors", folder);
+    snprintf(text, sizeof text, "%s", wd_test_path("umt5.gguf"));
+    snprintf(text_twin, sizeof text_twin, "%s", wd_test_path("umt5.safetensors"));
+    snprintf(a, sizeof a, "%s", wd_test_path("gguf.png"));
+    snprintf(b, sizeof b, "%s", wd_test_path("gguf-twin.png"));
+    wd_test_write_gguf(file, twin, &teacher, WD_COMPONENT_TRANSFORMER, "wan", 4);
+    wd_test_write_gguf(text, text_twin, &teacher, WD_COMPONENT_TEXT_ENCODER, "t5encoder", 0);
+    check_same_file(train(file, low, "g", "--text_encoder", text),
+                    train(twin, low_twin, "gt", "--text_encoder", text_twin));
+    const char *const teachers[2][2] = {{file, text}, {twin, text_twin}};
+    for (int i = 0; i < 2; i++) {
+        wd_program_run(&program, "sample", "--model", tiny, "--transformer", teachers[i][0],
+                       "--text_encoder", teachers[i][1], "--prompt", "red apple", "--steps", "2",
+                       "--max_sequence_length", "24", "--height", "64", "--width", "64", "--device",
+                       "cpu", "--out", i ? b : a);
+        wd_program_succeeded(&program);
+    }
+    check_same_file(a, b);
+    wd_program_run(&program, "inspect", "--transformer", file);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "Q4_K"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_students_bits),
         cmocka_unit_test(forward_of_a_file),
         cmocka_unit_test(the_same_pictures),
+        cmocka_unit_test(gguf),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);
 }

@@ -1,4 +1,5 @@
-/* safetensors files: mapped for reading, written as a stream.
+/* safetensors files: mapped for reading, written as a stream. GGUF files are read in the same way
+ * (io/gguf.h), and make sets of their own.
  *
  * A set is one file, or the shards that an index names. Every byte of a header is checked before a
  * pointer is formed from it: lengths, dtypes, shapes, and offsets that overlap, overrun or leave
@@ -24,7 +25,7 @@ typedef struct wd_safetensors_entry {
     const struct wd_safetensors_entry *scale; /* the tensor that has these, or NULL: 1 */
 } wd_safetensors_entry;
 
-/* Opens `path`: a .safetensors file or a .safetensors.index.json. */
+/* Opens `path`: a safetensors or GGUF file, or a .safetensors.index.json. */
 wd_status wd_safetensors_open(wd_safetensors **out, const char *path, wd_err *err);
 
 /* Opens <folder>/<stem>.safetensors.index.json if it exists, else <folder>/<stem>.safetensors; if

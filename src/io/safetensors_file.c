@@ -17,6 +17,7 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
+#include "io/gguf.h"
 #include "io/json.h"
 #include "io/mapped.h"
 
@@ -52,7 +53,7 @@ static wd_status map_file(wd_safetensors_file *file, wd_err *err)
     } else if (info.st_size < LENGTH_BYTES) {
         status =
             wd_fail(err, WD_BAD_FORMAT,
-                    "%s: is %lld bytes long, too short for a safetensors file (truncated, or a "
+                    "%s: is %lld bytes long, too short for a safetensors or GGUF file (truncated, or a "
                     "download that failed?)",
                     path, (long long)info.st_size);
     } else {
@@ -299,8 +300,12 @@ wd_status wd_safetensors_file_open(wd_safetensors_file *out, const char *path, w
     wd_status status;
     WD_TRY_OUT(wd_copy_text(&file.path, path, err));
     WD_TRY_OUT(map_file(&file, err));
-    WD_TRY_OUT(parse_header(&header, &data_start, &file, err));
-    WD_TRY_OUT(read_entries(&file, header, data_start, err));
+    if (wd_gguf_is(&file)) {
+        WD_TRY_OUT(wd_gguf_read(&file, err));
+    } else {
+        WD_TRY_OUT(parse_header(&header, &data_start, &file, err));
+        WD_TRY_OUT(read_entries(&file, header, data_start, err));
+    }
     *out = file;
     memset(&file, 0, sizeof file);
 out:

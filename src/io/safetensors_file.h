@@ -1,4 +1,4 @@
-/* One safetensors file of a set, mapped and checked. Internal to safetensors.c. */
+/* One safetensors or GGUF file of a set, mapped and checked. Internal to safetensors.c. */
 #ifndef WD_IO_SAFETENSORS_FILE_H
 #define WD_IO_SAFETENSORS_FILE_H
 

@@ -1,6 +1,6 @@
 /* Quantised teachers: every stage is, bit for bit, that of the dequantised twin, wherever it is
  * kept and whatever it computes in, and takes no more memory than the file has. */
-#include "quantised.h"
+#include "gguf_forms.h"
 
 #include "teacher/host_harness.h"
 #include "teacher/teacher_size.h"
@@ -21,16 +21,25 @@ static void open_with(wd_pipeline *out, const char *folder, const char *file)
 
 static wd_pipeline quantised, twin;
 
-static void write_form(const wd_test_quantised *form)
+enum { FORMS = WD_TEST_QUANTISED_FORMS + 2 };
+
+/* Form `number`: those of safetensors, then GGUF files, whose tensors have every type. */
+static void write_form(int number)
 {
     char folder[WD_PATH_MAX], file[WD_PATH_MAX], other[WD_PATH_MAX];
+    const int gguf = number - WD_TEST_QUANTISED_FORMS;
+    const char *name = gguf >= 0 ? "wan.gguf" : "wan.safetensors";
     wd_err err;
-    snprintf(folder, sizeof folder, "%s/%s", wd_test_folder(), form->name);
+    snprintf(folder, sizeof folder, "%s/%d", wd_test_folder(), number);
     wd_test_ok(wd_folder_make(folder, &err), &err);
-    wd_test_ok(wd_path_join(file, folder, "wan.safetensors", &err), &err);
+    wd_test_ok(wd_path_join(file, folder, name, &err), &err);
     wd_test_ok(wd_path_join(other, folder, "twin.safetensors", &err), &err);
-    wd_test_write_quantised(file, other, &tiny, WD_COMPONENT_TRANSFORMER, form);
-    open_with(&quantised, folder, "wan.safetensors");
+    if (gguf >= 0)
+        wd_test_write_gguf(file, other, &tiny, WD_COMPONENT_TRANSFORMER, gguf ? "wan" : NULL, gguf);
+    else
+        wd_test_write_quantised(file, other, &tiny, WD_COMPONENT_TRANSFORMER,
+                                &wd_test_quantised_forms[number]);
+    open_with(&quantised, folder, name);
     open_with(&twin, folder, "twin.safetensors");
 }
 
@@ -48,8 +57,8 @@ static void compare(const rank *r, wd_home home, wd_dtype dtype)
 static void compare_all(bool simulated)
 {
     rank r;
-    for (int f = 0; f < WD_TEST_QUANTISED_FORMS; f++) {
-        write_form(&wd_test_quantised_forms[f]);
+    for (int f = 0; f < FORMS; f++) {
+        write_form(f);
         open_devices(&r, simulated);
         for (int d = 0; d < 3; d++)
             for (int home = WD_HOME_DEVICE; home <= WD_HOME_DISK; home++) {
@@ -79,7 +88,7 @@ static void bytes_are_the_files(void **state)
     wd_err err;
     wd_safetensors *set;
     wd_teacher_size size[2];
-    write_form(&wd_test_quantised_forms[2]);
+    write_form(2);
     wd_test_ok(wd_pipeline_open_weights(&set, &quantised, WD_COMPONENT_TRANSFORMER, &err), &err);
     const wd_teacher_files files = {set, WD_F32};
     for (int d = 0; d < 2; d++)

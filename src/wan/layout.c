@@ -16,9 +16,10 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
-static int is_safetensors(const struct dirent *entry)
+static int is_single_file(const struct dirent *entry)
 {
-    return entry->d_name[0] != '.' && ends_with(entry->d_name, ".safetensors");
+    const char *name = entry->d_name;
+    return name[0] != '.' && (ends_with(name, ".safetensors") || ends_with(name, ".gguf"));
 }
 
 static int is_torch(const struct dirent *entry)
@@ -97,7 +98,7 @@ static wd_status read_comfyui(wd_pipeline *p, const char *root, const bool *give
         wd_folder_list list;
         const bool skip = given[c] || (!i && given[WD_COMPONENT_TRANSFORMER_2]);
         if (skip || !find_folder(folder, root, rows[i].folder[0], rows[i].folder[1])) continue;
-        WD_TRY(wd_folder_list_open(&list, folder, is_safetensors, alphasort, err));
+        WD_TRY(wd_folder_list_open(&list, folder, is_single_file, alphasort, err));
         const wd_status status = i ? pick_one(p, c, folder, rows[i].word, false, &list, err)
                                    : pick_experts(p, folder, &list, err);
         wd_folder_list_close(&list);
@@ -149,7 +150,7 @@ static wd_status read_beside(wd_pipeline *p, const char *root, const bool *given
     for (int i = 0; i < 2; i++) {
         const wd_component c = rows[i].component;
         if (given[c]) continue;
-        WD_TRY(wd_folder_list_open(&list, root, is_safetensors, alphasort, err));
+        WD_TRY(wd_folder_list_open(&list, root, is_weights, alphasort, err));
         const wd_status status = pick_one(p, c, root, rows[i].word, true, &list, err);
         wd_folder_list_close(&list);
         if (status != WD_OK) return status;

@@ -37,7 +37,10 @@ const wd_safetensors_entry *wd_naming_find(const wd_naming *n, const wd_safetens
                                            const char *diffusers_name)
 {
     char other[WD_TENSOR_NAME_MAX], name[FULL_NAME_MAX];
-    if (n->original) {
+    if (n->llama) {
+        if (!wd_names_umt5_to_llama(other, sizeof other, diffusers_name)) return NULL;
+        diffusers_name = other;
+    } else if (n->original) {
         if (!to_original(other, sizeof other, n, diffusers_name)) return NULL;
         diffusers_name = other;
     }
@@ -63,13 +66,15 @@ bool wd_naming_detect(wd_naming *out, const wd_safetensors *set, wd_component co
     if (vae) n.vae = *vae;
     for (int i = 0; i < PREFIXES_MAX && known[n.component].prefix[i]; i++) {
         n.prefix = known[n.component].prefix[i];
-        for (int original = 0; original < 2; original++) {
-            n.original = original;
+        const int styles = n.component == WD_COMPONENT_TEXT_ENCODER ? 3 : 2;
+        for (int style = 0; style < styles; style++) {
+            n.original = style == 1;
+            n.llama = style == 2;
             bool all = true;
             for (int k = 0; k < PROBES_MAX; k++)
                 all = all && wd_naming_find(&n, set, known[n.component].probe[k]);
             if (!all) continue;
-            if (component == WD_COMPONENT_VAE && !vae && original) guess_layout(&n, set);
+            if (component == WD_COMPONENT_VAE && !vae && n.original) guess_layout(&n, set);
             *out = n;
             return true;
         }
@@ -81,7 +86,7 @@ wd_status wd_naming_apply(const wd_naming *n, wd_safetensors *set, const wd_tens
                           wd_err *err)
 {
     void *block;
-    if (!n->original && !*n->prefix) return WD_OK;
+    if (!n->original && !n->llama && !*n->prefix) return WD_OK;
     WD_TRY(
         wd_alloc(&block, (size_t)wd_safetensors_count(set), sizeof(char *), "tensor names", err));
     const char **names = block;

@@ -1,5 +1,5 @@
-/* How a file names the tensors of a component: as diffusers does, or as the original release,
- * either behind a prefix ("model.diffusion_model."); and a set of tensors under diffusers' names,
+/* How a file names the tensors of a component: as diffusers does, as the original release, or, a
+ * text encoder, as llama.cpp does in GGUF files; each behind a prefix ("model.diffusion_model."); and a set of tensors under diffusers' names,
  * so that whoever works with it need not know. */
 #ifndef WD_WAN_NAMING_H
 #define WD_WAN_NAMING_H
@@ -11,6 +11,7 @@
 typedef struct wd_naming {
     wd_component component; /* transformer_2 is named as transformer is */
     bool original;          /* the original release's names, not diffusers' */
+    bool llama;             /* llama.cpp's names of a text encoder, not transformers' */
     const char *prefix;     /* in front of every name */
     wd_vae_config vae;      /* of a VAE: what its names depend on */
 } wd_naming;

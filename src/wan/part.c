@@ -51,11 +51,11 @@ static wd_status refuse_other_formats(const char *path, wd_component component, 
     FILE *file = fopen(path, "rb");
     const size_t got = file ? fread(begin, 1, sizeof begin, file) : 0;
     if (file) fclose(file);
-    if ((got == sizeof begin && !memcmp(begin, "GGUF", 4)) || ends_with(path, ".gguf"))
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: is a GGUF file, which is not read; expected safetensors in F32, F16 or "
-                       "BF16: use %s",
-                       path, twins[component]);
+    if (got && ends_with(path, ".gguf") && (got < sizeof begin || memcmp(begin, "GGUF", 4)))
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: is named as a GGUF file, but does not begin with \"GGUF\" (damaged, or "
+                       "a download that failed?)",
+                       path);
     for (size_t i = 0; i < sizeof torch / sizeof *torch; i++)
         is_torch = is_torch || ends_with(path, torch[i]);
     if (is_torch || (got == sizeof begin && !memcmp(begin, "PK\3\4", 4)))
@@ -76,11 +76,29 @@ static wd_status open_set(wd_safetensors **out, const char *path, wd_component c
     return wd_safetensors_open(out, path, err);
 }
 
+/* What a GGUF file says that it is. */
+static wd_status check_architecture(const wd_safetensors *set, const char *path,
+                                    wd_component component, wd_err *err)
+{
+    static const char *const of_text[] = {"t5", "t5encoder", "umt5", NULL};
+    static const char *const of_wan[] = {"wan", NULL};
+    const char *said = wd_safetensors_metadata(set, "general.architecture");
+    const char *const *known = component == WD_COMPONENT_TEXT_ENCODER ? of_text : of_wan;
+    for (; said && *known; known++)
+        if (!strcmp(said, *known)) return WD_OK;
+    if (!said) return WD_OK;
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s: its general.architecture is \"%.60s\", expected %s for a %s", path, said,
+                   component == WD_COMPONENT_TEXT_ENCODER ? "t5encoder, t5, umt5" : "wan",
+                   wd_component_name(component));
+}
+
 wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err)
 {
     wd_safetensors *set;
     wd_status status;
     WD_TRY(open_set(&set, path, component, err));
+    WD_TRY_OUT(check_architecture(set, path, component, err));
     WD_TRY_OUT(wd_safetensors_pair_scales(set, err));
     if (!wd_safetensors_count(set))
         WD_TRY_OUT(wd_fail(err, WD_UNSUPPORTED, "%s: has no tensors; expected those of a %s", path,

@@ -1,4 +1,4 @@
-/* A component that lies somewhere by itself: a safetensors file, or a folder with one, as people
+/* A component that lies somewhere by itself: a safetensors or GGUF file, or a folder with one, as people
  * have them for ComfyUI or from Wan's own repositories. What it is follows from its tensors; of
  * what these do not tell, a config.json of diffusers or transformers beside the file may. */
 #ifndef WD_WAN_PART_H
@@ -8,8 +8,8 @@
 #include "wan/component.h"
 #include "wan/config.h"
 
-/* Opens a transformer's, text encoder's or VAE's weights, under the names that the file has. Files
- * of other formats (.pth, GGUF) are refused by name, with the safetensors file to use instead. */
+/* Opens a transformer's, text encoder's or VAE's weights, under the names that the file has. Torch
+ * files are refused by name, with the safetensors file to use instead. */
 wd_status wd_part_open(wd_safetensors **out, const char *path, wd_component component, wd_err *err);
 
 /* Configurations, from the tensors of an open set. A VAE is one of the two published ones, by its

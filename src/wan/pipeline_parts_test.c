@@ -251,6 +251,11 @@ static void what_is_refused(void **state)
     write_text(at("c.gguf"), "GGUF\3");
     write_text(at("d.safetensors"), "GGUF\3 with another name");
     write_text(at("e.safetensors"), "short");
+    write_text(at("g.gguf"), "something else");
+    static const char flux[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0"
+                               "\24\0\0\0\0\0\0\0general.architecture\10\0\0\0"
+                               "\4\0\0\0\0\0\0\0flux";
+    wd_test_ok(wd_file_write(at("flux.gguf"), flux, sizeof flux - 1, &err), &err);
     static const char empty[] = "\2\0\0\0\0\0\0\0{}";
     wd_test_ok(wd_folder_make(at("empty"), &err), &err);
     wd_test_ok(wd_file_write(at("empty.safetensors"), empty, 10, &err), &err);
@@ -267,8 +272,11 @@ static void what_is_refused(void **state)
         {text, at("a.pth"), WD_UNSUPPORTED, "umt5_xxl_fp16.safetensors"},
         {dit, at("a.pth"), WD_UNSUPPORTED, "Comfy-Org/Wan_2.1_ComfyUI_repackaged"},
         {dit, at("b.safetensors"), WD_UNSUPPORTED, "is a torch file"},
-        {dit, at("c.gguf"), WD_UNSUPPORTED, "is a GGUF file"},
-        {text, at("d.safetensors"), WD_UNSUPPORTED, "is a GGUF file"},
+        {dit, at("c.gguf"), WD_BAD_FORMAT, "is 5 bytes long, too short"},
+        {text, at("d.safetensors"), WD_UNSUPPORTED, "is a GGUF file of version"},
+        {dit, at("g.gguf"), WD_BAD_FORMAT, "does not begin with \"GGUF\""},
+        {dit, at("flux.gguf"), WD_UNSUPPORTED, "is \"flux\", expected wan for a transformer"},
+        {text, at("flux.gguf"), WD_UNSUPPORTED, "is \"flux\", expected t5encoder"},
         {dit, at("e.safetensors"), WD_BAD_FORMAT, "5 bytes long"},
         {vae, at("empty.safetensors"), WD_UNSUPPORTED, "has no tensors"},
         {vae, at("empty"), WD_UNSUPPORTED, "has no tensors"},

@@ -41,6 +41,24 @@ def safetensors(tensors, metadata=None, pad=0):
     return struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values())
 
 
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def gguf(values, tensors, version=3):
+    """values: (key, type, bytes); tensors: (name, extents, type, data), in the order of their data."""
+    head, data = b"", b""
+    for key, kind, value in values:
+        head += gguf_text(key) + struct.pack("<I", kind) + value
+    for name, extents, kind, content in tensors:
+        head += gguf_text(name) + struct.pack("<I", len(extents))
+        head += b"".join(struct.pack("<Q", extent) for extent in extents)
+        head += struct.pack("<IQ", kind, len(data))
+        data += content + bytes(-len(content) % 32)
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(values)) + head
+    return head + bytes(-len(head) % 32) + data
+
+
 # ---- configurations ----
 
 DIT = {"_class_name": "WanTransformer3DModel", "attention_head_dim": 4, "cross_attn_norm": True,
@@ -140,6 +158,16 @@ def tensors():
     put("io/safetensors_scales", "metadata", safetensors({
         "a.weight": ("F8_E4M3", [2, 3], bytes(6)), "a.weight_scale": ("F16", [2], bytes(4))},
         {"_quantization_metadata": layers}))
+    wan = ("general.architecture", 8, gguf_text("wan"))
+    shape = struct.pack("<IQIII", 5, 3, 4, 2, 4)
+    put("io/gguf", "none", gguf([], []))
+    put("io/gguf", "kinds", gguf(
+        [wan, ("general.alignment", 4, struct.pack("<I", 32)),
+         ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 2) + gguf_text("a") + gguf_text("b")),
+         ("comfy.gguf.orig_shape.c", 9, shape)],
+        [("a", [32, 2], 8, bytes(68)), ("b", [256], 12, bytes(144)), ("c", [32], 30, bytes(64)),
+         ("d", [], 0, bytes(4)), ("e", [32], 2, bytes(18)), ("f", [32], 6, bytes(22)),
+         ("g", [256], 13, bytes(176)), ("h", [256], 14, bytes(210)), ("i", [2, 3], 1, bytes(12))]))
     index = {"metadata": {"total_size": 12}, "weight_map": {"a": "a.safetensors",
                                                            "b": "b.safetensors"}}
     put("io/safetensors_index", "two", files(

@@ -41,7 +41,9 @@ void wd_tensor_values(float *out, const wd_tensor *t, int64_t at, int64_t count)
 void wd_tensor_dequantise(wd_queue *queue, void *to, wd_dtype dtype, wd_dtype rounded,
                           const wd_tensor *t)
 {
-    const int64_t count = wd_tensor_count(t), rows = t->ndim && t->dim[0] ? t->dim[0] : 1;
+    const int64_t count = wd_tensor_count(t), block = wd_dtype_block(t->dtype);
+    int64_t rows = t->ndim && t->dim[0] ? t->dim[0] : 1;
+    if (count / rows % block) rows = count / block; /* of a file that has other rows */
     wd_op_dequantise(queue, &(wd_dequantise_args){.to = to,
                                                   .from = t->data,
                                                   .scale = t->scales.data,

@@ -34,7 +34,19 @@ static void widen_q4_0(float *restrict to, const uint8_t *restrict block)
 
 static void widen_q5_0(float *restrict to, const uint8_t *restrict block)
 {
-    EACH(i, Q5_0_VALUES) to[i] = q5_0_value(block, (int)i);
+    const float factor = block_factor(block);
+    uint32_t high;
+    memcpy(&high, block + 2, sizeof high);
+    EACH(i, 16)
+    {
+        const int low = (block[6 + i] & 15) | (int)(high >> i & 1) << 4;
+        to[i] = factor * (float)(low - 16);
+    }
+    EACH(i, 16)
+    {
+        const int low = block[6 + i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
+        to[16 + i] = factor * (float)(low - 16);
+    }
 }
 
 static void widen_q4_k(float *restrict to, const uint8_t *restrict block)

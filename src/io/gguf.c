@@ -1,0 +1,292 @@
+/* GGUF files: see io/gguf.h. First the metadata are read, then the tensors, then their data are
+ * checked to lie in the file, apart from one another. */
+#include "io/gguf.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/memory.h"
+#include "io/gguf_cursor.h"
+
+enum { ALIGNMENT = 32, ALIGNMENT_MAX = 1 << 20, TEXT_BYTES_MAX = 1024, NAME_BYTES_MAX = 255 };
+
+/* What the metadata say of a tensor's shape, where ggml's four dimensions are too few, or its rows
+ * too short for blocks: "comfy.gguf.orig_shape.<name>". */
+static const char shape_key[] = "comfy.gguf.orig_shape.";
+
+typedef struct reader {
+    wd_gguf_cursor cursor;
+    wd_safetensors_file *file;
+    uint64_t tensors, values, alignment;
+    wd_gguf_value *shape; /* the metadata that say a tensor's shape */
+    int64_t shapes;
+} reader;
+
+bool wd_gguf_is(const wd_safetensors_file *file)
+{
+    return file->bytes >= 4 && !memcmp(file->map, "GGUF", 4);
+}
+
+/* ---- metadata ---- */
+
+static wd_status take_alignment(reader *r, const wd_gguf_value *v, wd_err *err)
+{
+    if (!wd_gguf_integer(&r->alignment, v, 0) || !r->alignment || r->alignment > ALIGNMENT_MAX ||
+        r->alignment & (r->alignment - 1))
+        return wd_fail(err, WD_BAD_FORMAT, "%s: general.alignment is not a power of two up to %d",
+                       r->cursor.path, ALIGNMENT_MAX);
+    return WD_OK;
+}
+
+/* Keeps a short text; one that is not UTF-8 is dropped. */
+static void keep_text(wd_safetensors_file *file, const wd_gguf_value *v)
+{
+    wd_gguf_text text;
+    uint64_t bytes;
+    if (v->type != WD_GGUF_STRING || v->is_array) return;
+    memcpy(&bytes, v->data, sizeof bytes);
+    text = (wd_gguf_text){(const char *)v->data + sizeof bytes, (size_t)bytes};
+    if (text.bytes > TEXT_BYTES_MAX || v->key.bytes > TEXT_BYTES_MAX) return;
+    char key[TEXT_BYTES_MAX + 1];
+    memcpy(key, v->key.at, v->key.bytes);
+    key[v->key.bytes] = 0;
+    json_object_set_new(file->metadata, key, json_stringn(text.at, text.bytes));
+}
+
+static wd_status read_values(reader *r, wd_err *err)
+{
+    wd_gguf_value value;
+    void *block;
+    r->alignment = ALIGNMENT;
+    WD_TRY(wd_alloc(&block, (size_t)r->values + 1, sizeof *r->shape, "a list of metadata", err));
+    r->shape = block;
+    r->file->metadata = json_object();
+    if (!r->file->metadata)
+        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for its metadata", r->cursor.path);
+    for (uint64_t i = 0; i < r->values; i++) {
+        WD_TRY(wd_gguf_value_next(&value, &r->cursor, err));
+        if (wd_gguf_is_key(&value, "general.alignment"))
+            WD_TRY(take_alignment(r, &value, err));
+        else if (value.key.bytes > sizeof shape_key - 1 &&
+                 !memcmp(value.key.at, shape_key, sizeof shape_key - 1))
+            r->shape[r->shapes++] = value;
+        else
+            keep_text(r->file, &value);
+    }
+    return WD_OK;
+}
+
+/* ---- tensors ---- */
+
+/* ggml's number of a type of weights. `dtype` WD_DTYPE_COUNT: it is not read. */
+static const struct {
+    uint32_t number;
+    wd_dtype dtype;
+    const char *name;
+} types[] = {
+    {0, WD_F32, "F32"},
+    {1, WD_F16, "F16"},
+    {2, WD_Q4_0, "Q4_0"},
+    {3, WD_DTYPE_COUNT, "Q4_1"},
+    {6, WD_Q5_0, "Q5_0"},
+    {7, WD_DTYPE_COUNT, "Q5_1"},
+    {8, WD_Q8_0, "Q8_0"},
+    {9, WD_DTYPE_COUNT, "Q8_1"},
+    {10, WD_DTYPE_COUNT, "Q2_K"},
+    {11, WD_DTYPE_COUNT, "Q3_K"},
+    {12, WD_Q4_K, "Q4_K"},
+    {13, WD_Q5_K, "Q5_K"},
+    {14, WD_Q6_K, "Q6_K"},
+    {15, WD_DTYPE_COUNT, "Q8_K"},
+    {16, WD_DTYPE_COUNT, "IQ2_XXS"},
+    {17, WD_DTYPE_COUNT, "IQ2_XS"},
+    {18, WD_DTYPE_COUNT, "IQ3_XXS"},
+    {19, WD_DTYPE_COUNT, "IQ1_S"},
+    {20, WD_DTYPE_COUNT, "IQ4_NL"},
+    {21, WD_DTYPE_COUNT, "IQ3_S"},
+    {22, WD_DTYPE_COUNT, "IQ2_S"},
+    {23, WD_DTYPE_COUNT, "IQ4_XS"},
+    {24, WD_DTYPE_COUNT, "I8"},
+    {29, WD_DTYPE_COUNT, "IQ1_M"},
+    {30, WD_BF16, "BF16"},
+    {34, WD_DTYPE_COUNT, "TQ1_0"},
+    {35, WD_DTYPE_COUNT, "TQ2_0"},
+    {39, WD_DTYPE_COUNT, "MXFP4"},
+};
+
+static wd_status take_type(wd_dtype *out, uint32_t number, const char *name, const char *path,
+                           wd_err *err)
+{
+    const char *found = NULL;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (types[i].number != number) continue;
+        found = types[i].name;
+        *out = types[i].dtype;
+        if (*out != WD_DTYPE_COUNT) return WD_OK;
+    }
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s: tensor \"%s\" has type %s (%" PRIu32
+                   "), expected F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q4_K, Q5_0 or Q4_0",
+                   path, name, found ? found : "of an unknown number", number);
+}
+
+/* Takes the shape that the metadata say, if they do, which must be of as many values. */
+static wd_status take_original_shape(wd_tensor *t, int64_t count, const char *name, const reader *r,
+                                     wd_err *err)
+{
+    char key[sizeof shape_key + NAME_BYTES_MAX];
+    snprintf(key, sizeof key, "%s%s", shape_key, name);
+    for (int64_t i = 0; i < r->shapes; i++) {
+        const wd_gguf_value *v = &r->shape[i];
+        uint64_t extent, product = 1;
+        if (!wd_gguf_is_key(v, key)) continue;
+        bool fine = v->is_array && v->count <= WD_DIMS_MAX;
+        for (uint64_t d = 0; fine && d < v->count; d++) {
+            fine = wd_gguf_integer(&extent, v, d) && extent <= INT64_MAX &&
+                   !__builtin_mul_overflow(product, extent, &product);
+            if (fine) t->dim[d] = (int64_t)extent;
+        }
+        if (!fine || product != (uint64_t)count)
+            return wd_fail(err, WD_BAD_FORMAT,
+                           "%s: metadata \"%s\" is not a shape of the tensor's %" PRId64 " values",
+                           r->cursor.path, key, count);
+        t->ndim = (int)v->count;
+        return WD_OK;
+    }
+    return WD_OK;
+}
+
+/* The dimensions, which the file has in the opposite order, and the bytes of the data. */
+static wd_status take_shape(wd_tensor *t, size_t *bytes, const uint64_t *extents, uint32_t ndim,
+                            const char *name, const reader *r, wd_err *err)
+{
+    const char *path = r->cursor.path;
+    const int64_t block = wd_dtype_block(t->dtype);
+    uint64_t count = 1;
+    bool fits = true;
+    for (uint32_t i = 0; i < ndim; i++) {
+        fits = fits && extents[i] && !__builtin_mul_overflow(count, extents[i], &count) &&
+               count <= INT64_MAX / 8;
+        t->dim[ndim - 1 - i] = (int64_t)extents[i];
+    }
+    t->ndim = (int)ndim;
+    if (!fits)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: tensor \"%s\": its shape has a 0, or its product overflows", path,
+                       name);
+    if (ndim ? extents[0] % (uint64_t)block : block > 1)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: tensor \"%s\": rows of %" PRIu64 " values, expected whole blocks of "
+                       "%" PRId64 " (%s)",
+                       path, name, ndim ? extents[0] : 1, block, wd_dtype_file_name(t->dtype));
+    *bytes = wd_dtype_size(t->dtype, (int64_t)count);
+    return take_original_shape(t, (int64_t)count, name, r, err);
+}
+
+static wd_status take_name(char **next, wd_gguf_text text, const char *path, wd_err *err)
+{
+    if (!text.bytes || text.bytes > NAME_BYTES_MAX || memchr(text.at, 0, text.bytes))
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: a tensor's name is empty, longer than %d bytes, or has a NUL", path,
+                       NAME_BYTES_MAX);
+    memcpy(*next, text.at, text.bytes);
+    (*next)[text.bytes] = 0;
+    *next += text.bytes + 1;
+    return WD_OK;
+}
+
+/* One tensor; its offset counts from the data's start, which is not known yet. */
+static wd_status read_tensor(wd_safetensors_entry *out, char **next, reader *r, wd_err *err)
+{
+    const char *path = r->cursor.path;
+    wd_gguf_text text;
+    uint32_t ndim, type;
+    uint64_t extents[WD_DIMS_MAX] = {0}, offset;
+    size_t bytes = 0;
+    char *name = *next;
+    WD_TRY(wd_gguf_text_next(&text, &r->cursor, err));
+    WD_TRY(take_name(next, text, path, err));
+    WD_TRY(wd_gguf_u32(&ndim, &r->cursor, err));
+    if (ndim > WD_DIMS_MAX)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: tensor \"%s\" has %" PRIu32 " dimensions, expected at most %d", path,
+                       name, ndim, WD_DIMS_MAX);
+    for (uint32_t i = 0; i < ndim; i++) WD_TRY(wd_gguf_u64(&extents[i], &r->cursor, err));
+    WD_TRY(wd_gguf_u32(&type, &r->cursor, err));
+    WD_TRY(wd_gguf_u64(&offset, &r->cursor, err));
+    *out = (wd_safetensors_entry){.name = name, .stored = name, .file = path};
+    WD_TRY(take_type(&out->tensor.dtype, type, name, path, err));
+    WD_TRY(take_shape(&out->tensor, &bytes, extents, ndim, name, r, err));
+    if (offset % r->alignment || offset > r->file->bytes || bytes > r->file->bytes)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: tensor \"%s\": data of %zu bytes at %" PRIu64
+                       ", which is not a multiple of %" PRIu64
+                       " or not in the file of %zu bytes (truncated?)",
+                       path, name, bytes, offset, r->alignment, r->file->bytes);
+    out->file_offset = offset;
+    return WD_OK;
+}
+
+/* ---- data ---- */
+
+static int by_offset(const void *a, const void *b)
+{
+    const wd_safetensors_entry *x = a, *y = b;
+    if (x->file_offset != y->file_offset) return x->file_offset < y->file_offset ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static wd_status place_data(wd_safetensors_file *file, uint64_t start, wd_err *err)
+{
+    uint64_t at = start;
+    qsort(file->entry, (size_t)file->count, sizeof *file->entry, by_offset);
+    for (int64_t i = 0; i < file->count; i++) {
+        wd_safetensors_entry *e = &file->entry[i];
+        const size_t bytes = wd_tensor_bytes(&e->tensor);
+        e->file_offset += start;
+        if (e->file_offset < at)
+            return wd_fail(err, WD_BAD_FORMAT, "%s: data of tensors \"%s\" and \"%s\" overlap",
+                           file->path, file->entry[i - 1].name, e->name);
+        if (e->file_offset > file->bytes || bytes > file->bytes - e->file_offset)
+            return wd_fail(err, WD_BAD_FORMAT,
+                           "%s: tensor \"%s\" ends at byte %" PRIu64
+                           ", but the file has only %zu (truncated?)",
+                           file->path, e->name, e->file_offset + bytes, file->bytes);
+        at = e->file_offset + bytes;
+        e->tensor.data = (char *)file->map + e->file_offset;
+        e->unaligned = e->file_offset % wd_dtype_align(e->tensor.dtype) != 0;
+    }
+    return WD_OK;
+}
+
+static wd_status read_tensors(reader *r, wd_err *err)
+{
+    wd_safetensors_file *file = r->file;
+    void *block;
+    WD_TRY(wd_alloc(&block, (size_t)r->tensors + 1, NAME_BYTES_MAX + 1, "tensor names", err));
+    file->names = block;
+    WD_TRY(wd_alloc(&block, (size_t)r->tensors + 1, sizeof *file->entry, "a list of tensors", err));
+    file->entry = block;
+    char *next = file->names;
+    for (uint64_t i = 0; i < r->tensors; i++) {
+        WD_TRY(read_tensor(&file->entry[i], &next, r, err));
+        file->count++;
+    }
+    const size_t header = (size_t)(r->cursor.at - r->cursor.begin);
+    return place_data(file, wd_round_up(header, (size_t)r->alignment), err);
+}
+
+wd_status wd_gguf_read(wd_safetensors_file *file, wd_err *err)
+{
+    const uint8_t *begin = file->map;
+    reader r = {.cursor = {file->path, begin, begin, begin + file->bytes}, .file = file};
+    wd_status status;
+    WD_TRY_OUT(wd_gguf_begin(&r.tensors, &r.values, &r.cursor, err));
+    WD_TRY_OUT(read_values(&r, err));
+    WD_TRY_OUT(read_tensors(&r, err));
+out:
+    wd_free(r.shape);
+    return status;
+}
