@@ -53,8 +53,8 @@ static wd_status map_file(wd_safetensors_file *file, wd_err *err)
     } else if (info.st_size < LENGTH_BYTES) {
         status =
             wd_fail(err, WD_BAD_FORMAT,
-                    "%s: is %lld bytes long, too short for a safetensors or GGUF file (truncated, or a "
-                    "download that failed?)",
+                    "%s: is %lld bytes long, too short for a safetensors or GGUF file (truncated, "
+                    "or a download that failed?)",
                     path, (long long)info.st_size);
     } else {
         void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);

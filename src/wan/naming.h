@@ -1,6 +1,6 @@
 /* How a file names the tensors of a component: as diffusers does, as the original release, or, a
- * text encoder, as llama.cpp does in GGUF files; each behind a prefix ("model.diffusion_model."); and a set of tensors under diffusers' names,
- * so that whoever works with it need not know. */
+ * text encoder, as llama.cpp does in GGUF files; each behind a prefix ("model.diffusion_model.");
+ * and a set of tensors under diffusers' names, so that whoever works with it need not know. */
 #ifndef WD_WAN_NAMING_H
 #define WD_WAN_NAMING_H
 

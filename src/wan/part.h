@@ -1,6 +1,6 @@
-/* A component that lies somewhere by itself: a safetensors or GGUF file, or a folder with one, as people
- * have them for ComfyUI or from Wan's own repositories. What it is follows from its tensors; of
- * what these do not tell, a config.json of diffusers or transformers beside the file may. */
+/* A component that lies somewhere by itself: a safetensors or GGUF file, or a folder with one, as
+ * people have them for ComfyUI or from Wan's own repositories. What it is follows from its tensors;
+ * of what these do not tell, a config.json of diffusers or transformers beside the file may. */
 #ifndef WD_WAN_PART_H
 #define WD_WAN_PART_H
 

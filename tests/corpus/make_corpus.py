@@ -46,7 +46,7 @@ def gguf_text(text):
 
 
 def gguf(values, tensors, version=3):
-    """values: (key, type, bytes); tensors: (name, extents, type, data), in the order of their data."""
+    """values: (key, type, bytes); tensors: (name, extents, type, data), in data order."""
     head, data = b"", b""
     for key, kind, value in values:
         head += gguf_text(key) + struct.pack("<I", kind) + value
