@@ -4,9 +4,10 @@
 wd_status wd_cuda_count(int *out, wd_err *err)
 {
     *out = 0;
-    return wd_fail(err, WD_UNSUPPORTED,
-                   "this build has no CUDA: build it where the CUDA toolkit (nvcc, version 12 or "
-                   "13) is installed, by `make` after `export PATH=/usr/local/cuda/bin:$PATH`");
+    return wd_fail(
+        err, WD_UNSUPPORTED,
+        "this build has no CUDA: build it where the CUDA toolkit (nvcc, version 13; 12 "
+        "is not tested) is installed, by `make` after `export PATH=/usr/local/cuda/bin:$PATH`");
 }
 
 wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)

@@ -87,7 +87,7 @@ static wd_status load_driver(wd_err *err)
     if (!found.handle)
         return wd_fail(err, WD_UNSUPPORTED,
                        "this machine has no NVIDIA driver: libcuda.so.1 was looked for in %s; "
-                       "install the driver (version 525 or later), or let the container see it "
+                       "install the driver (version 580 or later), or let the container see it "
                        "(docker run --gpus all)",
                        found.looked);
     WD_TRY(wd_cuda_api_fill(&loaded, WD_CUDA_DRIVER, found.handle, found.path, err));
@@ -96,7 +96,7 @@ static wd_status load_driver(wd_err *err)
     loaded.has[WD_CUDA_DRIVER] = false;
     return wd_fail(err, WD_UNSUPPORTED,
                    "the NVIDIA driver supports CUDA %d.%d: expected 12.0 or later; install a "
-                   "newer driver (version 525 or later)",
+                   "newer driver (version 580 or later)",
                    driver_version / 1000, driver_version % 1000 / 10);
 }
 
