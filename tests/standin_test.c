@@ -39,7 +39,24 @@ static void a_stopped_run_goes_on(void **state)
     wd_program_run(&program, GPU_RUN(out), "--devices", ONE, "--teacher_device_strategy", "disk",
                    "--resume", "auto");
     wd_program_succeeded(&program);
+    assert_null(strstr(program.err, "computed with"));
     assert_same_weights(wd_test_path("one"), out);
+}
+
+/* A run goes on on a GPU of another model, and says that the bits will be others. */
+static void another_gpu_is_named_when_a_run_goes_on(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("moved");
+    wd_program_run(&program, GPU_RUN(out), "--devices", ONE, "--stop_at_step", "1");
+    wd_program_succeeded(&program);
+    setenv("WD_STANDIN_NAME", "NVIDIA Another", 1);
+    wd_program_run(&program, GPU_RUN(out), "--devices", ONE, "--resume", "auto", "--stop_at_step",
+                   "2");
+    unsetenv("WD_STANDIN_NAME");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "computed with NVIDIA Stand-in, sm_90, cuBLASLt"));
+    assert_non_null(strstr(program.err, "this one computes with NVIDIA Another, sm_90, cuBLASLt"));
 }
 
 static double last_loss(const char *run)
@@ -141,6 +158,7 @@ int main(void)
         cmocka_unit_test(a_student_of_one_gpu),
         cmocka_unit_test(two_gpus_change_nothing),
         cmocka_unit_test(a_stopped_run_goes_on),
+        cmocka_unit_test(another_gpu_is_named_when_a_run_goes_on),
         cmocka_unit_test(mixed_precision_is_bf16),
         cmocka_unit_test(a_plan_says_what_a_gpu_has),
         cmocka_unit_test(a_small_gpu_is_refused_with_what_it_has),

@@ -57,6 +57,7 @@ wd_status wd_text_plan(wd_memory_plan *plan, wd_train_setup *s, wd_devices *devi
     WD_TRY(wd_prompt_embeds_open(&s->embeds, s->cache_dir, &s->teacher, s->prompt,
                                  s->data.count + s->samples, s->options.negative_prompt,
                                  s->options.max_sequence_length, s->encoder_dtype, err));
+    s->trainer.kernels = wd_device_traits(devices->device[0])->kernels;
     WD_TRY(choose_text(s, err));
     WD_TRY(share_text(s, err));
     return wd_text_plan_encoding(plan, s, devices, device, err);

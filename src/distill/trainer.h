@@ -32,6 +32,8 @@ typedef struct wd_trainer_options {
     const char *text_encoder_key; /* says which weights its text encoder has */
     const char *prompts_key;      /* says which prompts there are, in which order */
     const char *negative_prompt;
+    const char *kernels;         /* what decides the bits of the device that the student trains on
+                                  * (wd_traits); NULL: wd_device_kernels, the processor's */
     bool (*stop)(void *context); /* asked once per step: end now, cleanly; all ranks do if one's
                                   * says so */
     void *stop_context;

@@ -45,11 +45,21 @@ wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *er
     return *out ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what decides a run");
 }
 
+/* *out = what decides the bits of this run's results: processor, or model of the GPU, and versions
+ * of libraries. `room`: where it is written if it is the processor's. */
+static wd_status find_kernels(const char **out, char room[WD_KERNELS_TEXT],
+                              const wd_trainer_options *o, wd_err *err)
+{
+    *out = o->kernels ? o->kernels : room;
+    return o->kernels ? WD_OK : wd_device_kernels(room, err);
+}
+
 wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, double seconds, wd_err *err)
 {
     json_t *facts = NULL;
-    char kernels[WD_KERNELS_TEXT];
-    WD_TRY(wd_device_kernels(kernels, err));
+    char room[WD_KERNELS_TEXT];
+    const char *kernels;
+    WD_TRY(find_kernels(&kernels, room, o, err));
     WD_TRY(wd_trainer_facts(&facts, o, err));
     json_t *more = json_pack("{s:f, s:I, s:I, s:s}", "seconds", seconds, "text_tokens",
                              (json_int_t)o->machine.text_tokens, "text_repeat",
@@ -121,14 +131,15 @@ static wd_status take_text(wd_machine_options *m, wd_json_reader r, wd_err *err)
 }
 
 /* Other kernels give other bits, which is no mistake: a run may go on on another machine. */
-static wd_status compare_kernels(const json_t *run, const char *where, wd_err *err)
+static wd_status compare_kernels(const json_t *run, const wd_trainer_options *options, wd_err *err)
 {
-    char now[WD_KERNELS_TEXT];
+    char room[WD_KERNELS_TEXT];
+    const char *now, *where = options->resume;
     const char *then = json_string_value(json_object_get(run, "kernels"));
-    WD_TRY(wd_device_kernels(now, err));
+    WD_TRY(find_kernels(&now, room, options, err));
     if (then && strcmp(then, now))
         wd_log(WD_LOG_WARNING,
-               "%s was written by a run that computed with %.60s, and this one computes with %s: "
+               "%s was written by a run that computed with %.127s, and this one computes with %s: "
                "the student will not be, bit for bit, that of a run that was never stopped",
                where, then, now);
     return WD_OK;
@@ -148,7 +159,7 @@ wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
     WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     WD_TRY_OUT(compare(run, now, "", options->resume, err));
-    status = compare_kernels(run, options->resume, err);
+    status = compare_kernels(run, options, err);
 out:
     json_decref(now);
     json_decref(run);

@@ -1,5 +1,6 @@
 /* Tests: linked into the program, this puts the stand-in driver in the place of NVIDIA's before
- * main begins. The environment says how many GPUs it shows (WD_STANDIN_GPUS, else 2), and with how
+ * main begins. The environment says how many GPUs it shows (WD_STANDIN_GPUS, else 2), what they
+ * are called (WD_STANDIN_NAME), and with how
  * many MiB of memory each (WD_STANDIN_MIB, else 1,024), of which other processes have a part
  * (WD_STANDIN_OTHERS_MIB, else 0), and whether there is a stand-in for NCCL (WD_STANDIN_NCCL=1),
  * which takes 6 MiB of each GPU. Where functions of libraries take memory (WD_STANDIN_FUNCTION_KIB
@@ -29,6 +30,7 @@ __attribute__((constructor)) static void begin(void)
     options.nccl = number("WD_STANDIN_NCCL", 0) != 0;
     options.bytes_of_function = number("WD_STANDIN_FUNCTION_KIB", 0) << 10;
     options.seed = 20;
+    if (getenv("WD_STANDIN_NAME")) options.name = getenv("WD_STANDIN_NAME");
     wd_standin_install_all(&options);
     wd_the_standin_nccl_faults.bytes_opened = NCCL_BYTES;
 }
