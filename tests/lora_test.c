@@ -168,6 +168,9 @@ static void every_command_takes_them(void **state)
     wd_program_run(&program, "inspect", tiny, "--teacher_lora", high, "--json");
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "high.safetensors"));
+    wd_program_run(&program, "inspect", twin, "--teacher_lora", high);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "transformer with LoRAs: "));
     wd_program_run(&program, "plan", TRAIN, "--teacher_lora", high, "--devices", "cpu");
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.err, "merged"));

@@ -1,5 +1,6 @@
 /* What several ranks train is what one rank trains, and they send one another what docs/ranks.md
  * says. */
+#include "loras.h"
 #include "ranks.h"
 
 #include "io/json.h"
@@ -76,10 +77,26 @@ static void threads_may_be_said_to_some(void **state)
 {
     (void)state;
     const char *out = wd_test_path("threads");
-    run_ranks((const char *const[]){"--oversubscribe", "--bind-to", "none", "-n", "1", "env",
-                                    "OMP_NUM_THREADS=1", WD_PROGRAM, RUN(out), "--distributed",
-                                    ":", "-n", "1", "env", "-u", "OMP_NUM_THREADS", WD_PROGRAM,
-                                    RUN(out), "--distributed", NULL});
+    run_ranks((const char *const[]){"--oversubscribe",
+                                    "--bind-to",
+                                    "none",
+                                    "-n",
+                                    "1",
+                                    "env",
+                                    "OMP_NUM_THREADS=1",
+                                    WD_PROGRAM,
+                                    RUN(out),
+                                    "--distributed",
+                                    ":",
+                                    "-n",
+                                    "1",
+                                    "env",
+                                    "-u",
+                                    "OMP_NUM_THREADS",
+                                    WD_PROGRAM,
+                                    RUN(out),
+                                    "--distributed",
+                                    NULL});
     wd_program_succeeded(&program);
     assert_same_weights(out, wd_test_path("two"));
 }
@@ -99,10 +116,9 @@ static void ranks_agree_on_their_kernels(void **state)
 {
     (void)state;
     const char *out = wd_test_path("unlike"), *lowest = wd_test_path("lowest");
-    run_ranks((const char *const[]){"-n", "1", "--oversubscribe", "--bind-to", "none", WD_PROGRAM,
-                                    RUN(out), "--distributed", ":", "-n", "1", "env",
-                                    "WD_CPU_ISA=generic", WD_PROGRAM, RUN(out), "--distributed",
-                                    NULL});
+    run_ranks((const char *const[]){
+        "-n", "1", "--oversubscribe", "--bind-to", "none", WD_PROGRAM, RUN(out), "--distributed",
+        ":", "-n", "1", "env", "WD_CPU_ISA=generic", WD_PROGRAM, RUN(out), "--distributed", NULL});
     wd_program_succeeded(&program);
     json_t *run = run_json(out);
     const char *kernels = json_string_value(json_object_get(run, "kernels"));
@@ -295,6 +311,29 @@ static void activations_sent_are_those_of_the_formula(void **state)
     }
 }
 
+/* One rank of the host merges the teacher's LoRAs for all, and the student is that of one rank. */
+static void loras_are_merged_once(void **state)
+{
+    (void)state;
+    static const wd_test_lora lora[] = {
+        {"lora_unet_blocks_0_self_attn_q.lora_down.weight", 2, {2, 160}, 0},
+        {"lora_unet_blocks_0_self_attn_q.lora_up.weight", 2, {160, 2}, 0},
+        {"lora_unet_blocks_0_self_attn_q.alpha", 0, {0}, 0.1f}};
+    const char *file = wd_test_path("lora.safetensors"), *two = wd_test_path("lora-two");
+    const char *one = wd_test_path("lora-one");
+    wd_test_write_lora(file, lora, 3, WD_BF16, 3);
+    run_ranks(MPIRUN("2", SMALL_RUN(two), "--num_steps", "2", "--deterministic_reduce",
+                     "--teacher_lora", file, "--distributed", "--log_level", "info"));
+    wd_program_succeeded(&program);
+    assert_int_equal(count(program.err, "transformer: merged with "), 1);
+    wd_program_run(&program, SMALL_RUN(one), "--num_steps", "2", "--deterministic_reduce",
+                   "--gradient_accumulation_steps", "2", "--teacher_lora", file, "--log_level",
+                   "info");
+    wd_program_succeeded(&program);
+    assert_int_equal(count(program.err, "transformer: merged with "), 0); /* it is in the cache */
+    assert_same_weights(one, two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +351,7 @@ int main(void)
         cmocka_unit_test(an_epoch_is_of_all_ranks),
         cmocka_unit_test(machines_may_have_folders_of_their_own),
         cmocka_unit_test(bytes_sent_are_those_of_the_formula),
+        cmocka_unit_test(loras_are_merged_once),
         cmocka_unit_test(activations_sent_are_those_of_the_formula),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
