@@ -4,7 +4,7 @@
 
 # Memory: what reads files, keeps books or frees what an error left half made.
 set(WD_ASAN_TESTS "^(api|cli|core|io|nn|student|wan)/|^dev/(device|device_list|sim/sim)$"
-    "|^dev/cuda/(api|cuda|launch|standin/blocks)$|^dist/(dry|launch|ring|shared|threads)$"
+    "|^dev/cuda/(api|cuda|launch|peers|standin/blocks)$|^dist/(dry|launch|ring|shared|threads)$"
     "|^teacher/(host_copy|host_reader|residency_streamed|stage_order|strategy|teacher_size)$"
     "|^teacher/(timeline|traffic)$"
     "|^distill/(metrics|tensorboard|trajectory)$")
@@ -27,9 +27,12 @@ foreach(source IN LISTS WD_TEST_SOURCES)
     set_tests_properties(${name} PROPERTIES LABELS sanitized)
   endif()
 endforeach()
-if(WD_SANITIZE MATCHES address) # kernels for CUDA, compiled for the host
-  foreach(list attention conv dequantise norm pointwise train)
-    add_dependencies(sanitized_tests test_dev_cuda_kernels_${list})
-    set_tests_properties(dev/cuda/kernels/${list} PROPERTIES LABELS sanitized)
+# Kernels for CUDA, compiled for the host, and what runs on stand-in GPUs.
+if(WD_SANITIZE MATCHES address)
+  foreach(test kernels/attention kernels/conv kernels/dequantise kernels/matmul kernels/norm
+          kernels/pointwise kernels/train rank_gpus reduce)
+    string(REPLACE "/" "_" target ${test})
+    add_dependencies(sanitized_tests test_dev_cuda_${target})
+    set_tests_properties(dev/cuda/${test} PROPERTIES LABELS sanitized)
   endforeach()
 endif()

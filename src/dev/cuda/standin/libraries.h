@@ -10,6 +10,7 @@
 #ifndef WD_DEV_CUDA_STANDIN_LIBRARIES_H
 #define WD_DEV_CUDA_STANDIN_LIBRARIES_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "dev/cuda/api.h"
@@ -37,11 +38,11 @@ typedef struct wd_standin_faults {
 
 extern wd_standin_faults wd_the_standin_faults;
 
-/* What was asked for since the last wd_standin_libraries. */
+/* What was asked for since the last wd_standin_libraries, by all threads. */
 typedef struct wd_standin_asked {
-    int64_t heuristics, products;
-    int64_t plans, runs; /* of cuDNN */
-    int64_t descriptors; /* of either that are not destroyed */
+    atomic_llong heuristics, products;
+    atomic_llong plans, runs; /* of cuDNN */
+    atomic_llong descriptors; /* of either that are not destroyed */
 } wd_standin_asked;
 
 extern wd_standin_asked wd_the_standin_asked;
