@@ -9,7 +9,7 @@ set(WD_ASAN_TESTS "^(api|cli|core|io|nn|student|wan)/|^dev/(device|device_list|s
     "|^teacher/(timeline|traffic)$"
     "|^distill/(metrics|tensorboard|trajectory)$")
 # Threads: ranks, devices with threads of their own, and what reads while others compute.
-set(WD_TSAN_TESTS "^(core/core|core/stop|io/file_reader)$|^dev/(device|sim/sim|cuda/cuda)$"
+set(WD_TSAN_TESTS "^(core/core|core/stop|io/file_reader)$|^dev/(device|sim/sim|cuda/(cuda|peers))$"
     "|^dist/(dry|reduce|ring|shared|threads|watch)$"
     "|^teacher/(host_reader|residency_streamed|stage_order)$")
 
