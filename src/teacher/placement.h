@@ -145,15 +145,6 @@ static inline void wd_placed_most(size_t *most, size_t bytes)
     if (bytes > *most) *most = bytes;
 }
 
-/* Adds a stage that is read from disk for a device: the stagings become as large as the largest and
- * the second largest of these stages. */
-static inline void wd_placed_read(size_t staging[WD_PLACED_STAGINGS], size_t bytes)
-{
-    if (bytes <= staging[1]) return;
-    staging[1] = bytes < staging[0] ? bytes : staging[0];
-    if (bytes > staging[0]) staging[0] = bytes;
-}
-
 /* What a sweep needs on a device beside weights. */
 typedef struct wd_sweep_need {
     size_t granule;                   /* of the device's pool (wd_traits): blocks of weights and of

@@ -7,8 +7,7 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_sweep_part *part,
                             const wd_placement *p, const wd_teacher_size *size,
                             const wd_cluster *cluster, int device, wd_home home)
 {
-    size_t slot[WD_STAGE_KINDS] = {0}, reading[WD_PLACED_STAGINGS] = {0};
-    size_t casting = 0, converting = 0;
+    size_t slot[WD_STAGE_KINDS] = {0}, reading = 0, casting = 0, converting = 0;
     const wd_sweep_need *need = &wd_cluster_at(cluster, device)->need;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
@@ -17,7 +16,7 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_sweep_part *part,
             const wd_stage_kind kind = wd_stage_kind_of(s, p->stages);
             if (place->device != device || place->home != home) continue;
             wd_placed_most(&slot[kind], stage->device);
-            wd_placed_read(reading, stage->reading);
+            wd_placed_most(&reading, stage->reading);
             wd_placed_most(&converting, stage->converting);
             wd_placed_most(&casting, stage->casting);
         }
@@ -29,7 +28,7 @@ static size_t add_streaming(wd_placed_device *bytes, const wd_sweep_part *part,
     if (wd_cluster_at(cluster, device)->reads_host && !shared) return converting;
     if (!wd_cluster_at(cluster, device)->reads_host)
         bytes->streaming += wd_placed_block(need, casting);
-    return reading[0] + (shared ? reading[0] : reading[1]);
+    return WD_PLACED_STAGINGS * reading;
 }
 
 /* Buffers for stages that are widened before they are computed: one for the stages of each home. */

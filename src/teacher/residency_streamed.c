@@ -144,7 +144,7 @@ static wd_status open_copy(wd_streamed *r, const wd_pipeline *pipeline,
 /* The numbers of stages, and the most that one of them needs. */
 typedef struct needs {
     int stages[WD_STAGE_KINDS];
-    size_t block[WD_STAGE_KINDS], file[WD_PLACED_STAGINGS], converting, casting, widened;
+    size_t block[WD_STAGE_KINDS], reading, converting, casting, widened;
 } needs;
 
 static wd_status open_expert(wd_streamed *r, const wd_pipeline *pipeline, int expert, wd_err *err)
@@ -171,7 +171,7 @@ static wd_status lay_out_expert(wd_streamed *r, needs *n, const wd_pipeline *pip
         wd_progress_at(&r->loading, r->loading.now.done + 1);
         n->stages[kind]++;
         wd_placed_most(&n->block[kind], layout->block_bytes);
-        wd_placed_read(n->file, layout->reading_bytes);
+        wd_placed_most(&n->reading, layout->reading_bytes);
         wd_placed_most(&n->converting, layout->converting_bytes);
         wd_placed_most(&n->casting, layout->staging_bytes);
         wd_placed_most(&n->widened, layout->widened_bytes);
@@ -235,7 +235,7 @@ wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipe
     if (!r->dry) wd_host_copy_seal(&r->copy);
     WD_TRY_OUT(open_slots(r, &n, options->slots, err));
     WD_TRY_OUT(open_order(r, options, err));
-    if (r->from_disk) WD_TRY_OUT(wd_streamed_open_disk(r, n.file, n.converting, options, err));
+    if (r->from_disk) WD_TRY_OUT(wd_streamed_open_disk(r, n.reading, n.converting, options, err));
     if (!r->dry) WD_TRY_OUT(wd_streamed_start(r, err));
     *out = &r->base;
 out:

@@ -5,13 +5,6 @@
 #include "teacher/residency_streamed_impl.h"
 #include "teacher/stage_read.h"
 
-/* They take turns, but for the second, which may be too small. */
-static int next_staging(wd_streamed *r, const wd_stage_layout *layout)
-{
-    const int next = (int)(r->staged++ % r->stagings);
-    return layout->reading_bytes <= r->staging_bytes[next] ? next : 0;
-}
-
 /* Reads a tensor for a processor, which computes where it is: into its slot, where it stays as it
  * is in the file, else to *staging, which moves on. */
 static wd_status read_for_processor(wd_streamed *r, wd_stage_layout *layout, int i, void *slot,
@@ -39,7 +32,7 @@ wd_status wd_streamed_bring_file(wd_streamed *r, wd_slot *s)
 {
     wd_err *err = &s->error;
     wd_stage_layout layout = r->layout[s->turn.expert][s->turn.stage];
-    const int k = next_staging(r, &layout);
+    const int k = (int)(r->staged++ % r->stagings); /* they take turns */
     layout.pinned = true;
     char *staging = r->staging[k];
     if (r->reads_host) wd_event_wait(s->released);
@@ -91,26 +84,24 @@ static wd_status open_host_reader(wd_streamed *r, size_t stage_bytes, const wd_s
 }
 
 /* A processor's copies are done at once: it has one staging. */
-static wd_status open_reader(wd_streamed *r, const size_t file_bytes[WD_PLACED_STAGINGS],
-                             size_t converting_bytes, wd_err *err)
+static wd_status open_reader(wd_streamed *r, size_t staging_bytes, wd_err *err)
 {
     r->stagings = r->reads_host ? 1 : WD_PLACED_STAGINGS;
     for (int i = 0; i < r->stagings; i++) {
-        r->staging_bytes[i] = r->reads_host ? converting_bytes : file_bytes[i];
         WD_TRY(wd_event_open(&r->sent[i], r->device, err));
-        WD_TRY(wd_streamed_take_host(&r->staging[i], r, r->staging_bytes[i],
-                                     "teacher weights being read", err));
+        WD_TRY(wd_streamed_take_host(&r->staging[i], r, staging_bytes, "teacher weights being read",
+                                     err));
     }
     return wd_file_reader_open(&r->reader, err);
 }
 
-wd_status wd_streamed_open_disk(wd_streamed *r, const size_t file_bytes[WD_PLACED_STAGINGS],
-                                size_t converting_bytes, const wd_streamed_options *o, wd_err *err)
+wd_status wd_streamed_open_disk(wd_streamed *r, size_t reading_bytes, size_t converting_bytes,
+                                const wd_streamed_options *o, wd_err *err)
 {
     const wd_comm *comm = o->part ? o->part->sharers : NULL;
-    if (comm) WD_TRY(open_host_reader(r, file_bytes[0], o, err));
+    if (comm) WD_TRY(open_host_reader(r, reading_bytes, o, err));
     if (comm && comm->host_ranks > 1) return WD_OK;
-    return open_reader(r, file_bytes, converting_bytes, err);
+    return open_reader(r, r->reads_host ? converting_bytes : reading_bytes, err);
 }
 
 void wd_streamed_close_disk(wd_streamed *r)

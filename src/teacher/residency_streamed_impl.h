@@ -67,9 +67,8 @@ typedef struct wd_streamed {
     void *wide;    /* device: the stage that is computed, if it is widened */
     /* disk */
     wd_file_reader *reader;
-    void *staging[WD_PLACED_STAGINGS]; /* host: what is read and is not used as it was read */
-    size_t staging_bytes[WD_PLACED_STAGINGS]; /* the first one takes any stage */
-    wd_event *sent[WD_PLACED_STAGINGS];       /* from there */
+    void *staging[WD_PLACED_STAGINGS];  /* host: what is read and is not used as it was read */
+    wd_event *sent[WD_PLACED_STAGINGS]; /* from there */
     int stagings;
     int64_t staged;              /* stages that were read so far */
     wd_host_reader *host_reader; /* instead, where ranks share one */
@@ -122,10 +121,10 @@ void wd_streamed_end(wd_streamed *r);
 
 /* ---- from disk: residency_streamed_disk.c ---- */
 
-/* Opens what reads stages of so many bytes in the files, as wd_placed_read has them, at most
- * `converting_bytes` of one in another dtype than is kept. */
-wd_status wd_streamed_open_disk(wd_streamed *r, const size_t file_bytes[WD_PLACED_STAGINGS],
-                                size_t converting_bytes, const wd_streamed_options *o, wd_err *err);
+/* Opens what reads stages from the files. `reading_bytes`, `converting_bytes`: the most of a
+ * stage's layout. */
+wd_status wd_streamed_open_disk(wd_streamed *r, size_t reading_bytes, size_t converting_bytes,
+                                const wd_streamed_options *options, wd_err *err);
 void wd_streamed_close_disk(wd_streamed *r); /* once its copies are done */
 
 /* Reads a stage and launches what brings it to its slot. */
