@@ -119,20 +119,20 @@ static wd_status make_plan(wd_cudnn_plan *out, wd_cuda_attention *a, const wd_at
         what, err);
 }
 
-/* The plan of `key`, with the engine that one sample has. */
+static wd_status find_plan(const wd_cudnn_plan **out, wd_cuda_attention *a,
+                           const wd_attention_key *key, wd_err *err);
+
+/* The plan of `key`, with the engine that one sample has, whose plan is made once for all numbers
+ * of samples. */
 static wd_status plan_as_one(wd_cudnn_plan *out, wd_cuda_attention *a, const wd_attention_key *key,
                              wd_err *err)
 {
     wd_attention_key one = *key;
-    wd_cudnn_plan first;
+    const wd_cudnn_plan *first;
+    if (key->samples == 1) return make_plan(out, a, key, NULL, err);
     one.samples = one.kv_samples = 1;
-    WD_TRY(make_plan(&first, a, &one, NULL, err));
-    if (key->samples == 1) {
-        *out = first;
-        return WD_OK;
-    }
-    wd_cudnn_choice choice = first.choice;
-    wd_cudnn_plan_close(&first);
+    WD_TRY(find_plan(&first, a, &one, err));
+    const wd_cudnn_choice choice = first->choice;
     return make_plan(out, a, key, &choice, err);
 }
 
@@ -147,12 +147,17 @@ static wd_status find_plan(const wd_cudnn_plan **out, wd_cuda_attention *a,
         *out = &a->plan[at]->plan;
         return WD_OK;
     }
-    WD_TRY(wd_resize((void **)&a->plan, (size_t)a->plans + 1, sizeof *a->plan,
-                     "the list of planned attention", err));
     WD_TRY(wd_alloc((void **)&next, 1, sizeof *next, "planned attention", err));
     next->key = *key;
     wd_status status = plan_as_one(&next->plan, a, key, err);
     if (status != WD_OK) {
+        wd_free(next);
+        return status;
+    }
+    status = wd_resize((void **)&a->plan, (size_t)a->plans + 1, sizeof *a->plan,
+                       "the list of planned attention", err);
+    if (status != WD_OK) {
+        wd_cudnn_plan_close(&next->plan);
         wd_free(next);
         return status;
     }

@@ -229,6 +229,8 @@ static void plans_are_made_once(void **state)
         int64_t plans = wd_the_standin_asked.plans, allocs = wd_alloc_count();
         check(a, (form){2, 0, 1, 64, 5, 7, 0, false, false, 0});
         check(a, (form){1, 0, 1, 64, 5, 7, 0, false, false, 0});
+        check(a, (form){3, 0, 1, 64, 5, 7, 0, false, false, 0});
+        /* both passes: of one sample once, then of two and of three */
         assert_int_equal(wd_the_standin_asked.plans - plans, step ? 0 : 6);
         if (step) assert_int_equal(wd_alloc_count(), allocs);
     }
