@@ -179,7 +179,8 @@ typedef struct wd_train_options {
     /* objective */
     int64_t trajectories;     /* under way at any time */
     int64_t trajectory_steps; /* steps of each from noise to picture, on average */
-    int64_t target_reuse;     /* how often the student sees each target, on average */
+    int64_t target_reuse;     /* how often the student sees each target, on average; 0: velocities
+                               * twice, chords as many times more often as they take velocities */
     int64_t target_replay;    /* latest targets from which repeated ones are drawn */
     double guidance_scale;    /* folded into the targets; NaN: that of the teacher's authors */
     double guidance_scale_2;  /* of the low-noise expert; NaN: guidance_scale where that is given */
@@ -242,6 +243,9 @@ typedef struct wd_train_options {
     const char *teacher_lora, *teacher_lora_2;
     const char *export_to; /* the option "export": "comfyui" also writes the student for ComfyUI,
                             * with a workflow; NULL: only the pipeline folder is written */
+    const char *recipe; /* "velocity", "chord", "velocity,chord", "velocity:3,chord:2": what the
+                         * student learns, with shares of the run; NULL: by student_steps */
+    uint64_t reserved[19];
     uint64_t reserved[20];
 } wd_train_options;
 

@@ -232,7 +232,7 @@ static void few_steps_start_from_an_earlier_student(void **state)
     wd_program_succeeded(&program);
     snprintf(starts, sizeof starts, "starts from blocks 0 of %s/transformer\n", first);
     assert_non_null(strstr(program.err, starts));
-    assert_non_null(strstr(program.err, " chords, each seen twice"));
+    assert_non_null(strstr(program.err, " chords, each seen 4 times"));
     wd_program_run(&program, RUN("chords"), "--init_student", first, "--student_steps", "2",
                    "--num_steps", "6", "--stop_at_step", "3", "--export", "comfyui");
     wd_program_succeeded(&program);
@@ -245,6 +245,32 @@ static void few_steps_start_from_an_earlier_student(void **state)
                    wd_test_path("fox.png"), "--log_level", "info");
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.err, "1 picture of 32x32, 2 steps"));
+}
+
+/* One command trains both phases; a stop where the second begins changes nothing. */
+static void both_phases_in_one_command(void **state)
+{
+    (void)state;
+    const char *const both[] = {"--recipe", "velocity:1,chord:1", "--student_steps", "2"};
+    wd_program_run(&program, RUN("both"), both[0], both[1], both[2], both[3], "--num_steps", "6",
+                   "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, " targets, each seen twice, then "));
+    assert_non_null(strstr(program.err, "after step 3 the student learns by recipe chord\n"));
+    wd_program_run(&program, RUN("parts"), both[0], both[1], both[2], both[3], "--num_steps", "6",
+                   "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("parts"), both[0], both[1], both[2], both[3], "--num_steps", "6",
+                   "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_same_weights("both", "parts");
+    wd_program_run(&program, RUN("parts"), "--recipe", "chord", "--student_steps", "2",
+                   "--num_steps", "8", "--resume", "auto");
+    wd_program_refused(&program, WD_MISMATCH, "in phase 2 of its recipe");
+    wd_program_run(&program, RUN("never"), "--recipe", "velocity,chord");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--recipe velocity,chord with --student_ste");
+    wd_program_run(&program, RUN("never"), "--recipe", "chord,velocity", "--student_steps", "2");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "found chord,velocity");
 }
 
 /* What a student of few steps cannot be. */
@@ -271,6 +297,7 @@ int main(void)
         cmocka_unit_test(every_such_option_is_tried),
         cmocka_unit_test(they_never_change_the_student),
         cmocka_unit_test(few_steps_start_from_an_earlier_student),
+        cmocka_unit_test(both_phases_in_one_command),
         cmocka_unit_test(few_steps_divide_the_trajectorys),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -2,9 +2,9 @@
 #include "api/run_length.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
-
-#include "distill/trajectory.h"
+#include <string.h>
 
 static const char *duration_text(char out[32], double seconds)
 {
@@ -19,12 +19,10 @@ static const char *duration_text(char out[32], double seconds)
     return out;
 }
 
-/* The number of targets, or chords, that the samples of `steps` steps are drawn from: each is used
- * --target_reuse times. */
-static int64_t targets_of(const wd_train_plan *plan, const wd_train_options *o, int64_t steps)
+/* The number of targets, or chords, that the samples of `steps` steps of a phase are drawn from. */
+static double targets_of(const wd_train_plan *plan, const wd_phase *phase, int64_t steps)
 {
-    const int64_t samples = steps * (int64_t)plan->step_samples;
-    return samples ? wd_stream_target_last(samples, o->target_reuse) + 1 : 0;
+    return ceil((double)steps * plan->step_samples / (double)phase->reuse);
 }
 
 static const char *times_text(char out[32], int64_t times)
@@ -38,10 +36,28 @@ static const char *times_text(char out[32], int64_t times)
     return out;
 }
 
+/* Writes "12 chords, each seen twice" for every phase, and with several ", 4 targets, ..., then 12
+ * chords, ..." */
+static void targets_text(char *out, size_t out_bytes, const wd_train_plan *plan,
+                         const wd_phases *phases, int64_t steps)
+{
+    char seen[32];
+    int64_t begun = 0;
+    for (int i = 0; i < phases->count; i++) {
+        const wd_phase *phase = &phases->phase[i];
+        const int64_t end = wd_phase_end_step(phases, i, steps);
+        const size_t used = i ? strlen(out) : 0;
+        snprintf(out + used, out_bytes - used, "%s%.0f %s, each seen %s", i ? ", then " : "",
+                 targets_of(plan, phase, end - begun), phase->student_steps ? "chords" : "targets",
+                 times_text(seen, phase->reuse));
+        begun = end;
+    }
+}
+
 const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan *plan,
                                const wd_train_setup *setup, const wd_strategy_plan *candidate)
 {
-    char time[32], seen[32], why[96] = "--num_steps";
+    char time[32], targets[128], why[96] = "--num_steps";
     const wd_train_options *o = &setup->options;
     const double step_s = candidate->step_seconds, limit_s = 60 * o->max_minutes;
     int64_t steps = o->num_steps;
@@ -61,10 +77,8 @@ const char *wd_run_length_text(char out[WD_RUN_LENGTH_TEXT], const wd_train_plan
         steps = (int64_t)(limit_s / step_s);
         snprintf(why, sizeof why, "--max_minutes");
     }
-    snprintf(out, WD_RUN_LENGTH_TEXT,
-             "%" PRId64 " step%s (%s), %" PRId64 " %s, each seen %s: %s at %.3g s per step", steps,
-             steps == 1 ? "" : "s", why, targets_of(plan, o, steps),
-             o->student_steps ? "chords" : "targets", times_text(seen, o->target_reuse),
-             duration_text(time, seconds), step_s);
+    targets_text(targets, sizeof targets, plan, &setup->phases, steps);
+    snprintf(out, WD_RUN_LENGTH_TEXT, "%" PRId64 " step%s (%s), %s: %s at %.3g s per step", steps,
+             steps == 1 ? "" : "s", why, targets, duration_text(time, seconds), step_s);
     return out;
 }

@@ -4,7 +4,7 @@
 
 #include "api/train_plan.h"
 
-enum { WD_RUN_LENGTH_TEXT = 256 };
+enum { WD_RUN_LENGTH_TEXT = 384 };
 
 /* "1600 steps (10 epochs of 320 prompts), 1600 targets, each seen twice: 1.27 hours at 2.86 s per
  * step"; if no prompts are known yet, the time of 1000 steps. Returns `out`. */

@@ -103,9 +103,14 @@ static const wd_option table[] = {
      .help = "Number of sampling steps that the student is made for: in each it learns to do "
              "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher; 0: it learns the teacher's "
              "velocities, and is sampled in as many steps as the teacher"},
-    {WD_INT_LINE(target_reuse, "2", 1, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
+    {WD_TEXT_LINE(recipe, "", "NAMES"), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "What the student learns: velocity, chord (the few steps that STUDENT_STEPS asks "
+             "for), or velocity,chord, one after the other. velocity:3,chord:2 gives each a share "
+             "of the steps, or of the time; default: chord with STUDENT_STEPS, else velocity"},
+    {WD_INT_LINE(target_reuse, "0", 0, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How often the student trains on each target, on average: a velocity of the teacher, "
-             "or, with STUDENT_STEPS, a step of that many"},
+             "or a chord, which STUDENT_STEPS asks for; 0: twice, and a chord as many times more "
+             "often as it takes velocities"},
     {WD_INT_LINE(target_replay, "1024", 1, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Number of latest targets from which repeated ones are drawn"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,

@@ -91,7 +91,8 @@ static void fill_gradients(wd_planner_input *in, const wd_machine_options *m)
 
 static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
-    const wd_machine_options *m = &s->trainer.machine;
+    const wd_machine_options dearest = wd_machine_of_dearest_phase(&s->trainer.machine);
+    const wd_machine_options *m = &dearest;
     const wd_memory_plan *beside = &p->beside;
     wd_planner_input *in = &p->input;
     in->sweep = wd_machine_sweep_options(m);
@@ -140,7 +141,8 @@ static wd_status open_plan(wd_train_plan *p, wd_train_setup *s, const wd_train_p
     WD_TRY(wd_train_cluster_budgets(p, s, like, err));
     WD_TRY(size_from_files(p, s, err));
     fill_input(p, s);
-    WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &m->trajectory,
+    const wd_machine_options dearest = wd_machine_of_dearest_phase(m);
+    WD_TRY(wd_trajectory_experts(&p->expert, &p->input.rounds, &dearest.trajectory,
                                  p->input.sweep.boundary_timestep, err));
     p->input.expert = p->expert;
     if (p->map.given) p->input.custom = &p->map.placement;

@@ -20,7 +20,7 @@
 enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
 
 /* Values for open options: see docs/recipe.md. */
-enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2 };
+enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2, VELOCITY_REUSE = 2 };
 static const double LR_TIMES_WIDTH = 0.24;
 
 /* ---- options without effect ---- */
@@ -70,10 +70,41 @@ static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
                    steps, WD_CHORD_STEPS_MAX, blocks);
 }
 
+/* What a phase learns at the same cost of the teacher as velocities that are used twice. */
+static int64_t usual_reuse(const wd_train_options *o, const wd_phase *phase)
+{
+    return phase->student_steps ? VELOCITY_REUSE * o->trajectory_steps / phase->student_steps
+                                : VELOCITY_REUSE;
+}
+
+/* The recipes of the run's phases, with what each of them learns. */
+static wd_status resolve_phases(wd_train_setup *s, wd_err *err)
+{
+    wd_train_options *o = &s->options;
+    wd_phases *p = &s->phases;
+    bool chords = false;
+    if (!o->recipe) o->recipe = o->student_steps ? "chord" : "velocity";
+    WD_TRY(wd_phases_parse(p, o->recipe, err));
+    for (int i = 0; i < p->count; i++) {
+        wd_phase *phase = &p->phase[i];
+        const bool learns_chords = phase->recipe == &wd_recipe_chord;
+        phase->student_steps = learns_chords ? o->student_steps : 0;
+        phase->reuse = o->target_reuse ? o->target_reuse : usual_reuse(o, phase);
+        chords |= learns_chords;
+    }
+    if (chords != (o->student_steps > 0))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--recipe %.60s with --student_steps %" PRId64
+                       ": expected chord in the recipe and a number of steps, or neither",
+                       o->recipe, o->student_steps);
+    return WD_OK;
+}
+
 static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
 {
     wd_train_options *o = &s->options;
     WD_TRY(check_student_steps(o, err));
+    WD_TRY(resolve_phases(s, err));
     if (!isnan(o->guidance_scale_2) && wd_teacher_experts(&s->teacher) == 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "--guidance_scale_2: %s has one expert (no boundary_ratio, or no "
@@ -204,15 +235,14 @@ static void fill_machine(wd_train_setup *s)
         .student_dtype = strcmp(o->mixed_precision, "no") ? WD_BF16 : WD_F32,
         .latent_height = o->height / scale,
         .latent_width = o->width / scale,
+        .phases = s->phases,
         .trajectory = {.seed = o->seed,
                        .slots = o->trajectories,
                        .steps = o->trajectory_steps,
-                       .student_steps = o->student_steps,
                        .prompts = s->data.count,
                        .flow_shift = o->flow_shift,
                        .num_train_timesteps = s->teacher.scheduler.num_train_timesteps,
                        .integer_timesteps = s->teacher.scheduler.kind == WD_SCHEDULER_UNIPC},
-        .reuse = o->target_reuse,
         .replay = o->target_replay,
         .window = o->teacher_window,
         .micro_batch = o->teacher_micro_batch,
@@ -237,8 +267,7 @@ static wd_export_options export_options(const wd_train_setup *s)
     const wd_train_options *o = &s->options;
     wd_export_options export = wd_export_defaults();
     export.flow_shift = o->flow_shift;
-    export.student_steps = o->student_steps;
-    export.sampling_steps = o->student_steps ? o->student_steps : o->sample_steps;
+    export.sampling_steps = o->sample_steps;
     export.height = o->height;
     export.width = o->width;
     export.text_tokens = o->max_sequence_length;

@@ -78,6 +78,13 @@ wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
     };
 }
 
+/* Samples of this phase's steps; 0: nobody knows, or more than any run sees. */
+static int64_t samples_end(const wd_machine_options *o)
+{
+    const int64_t steps = o->steps - o->first_step, each = wd_machine_step_samples(o);
+    return steps > 0 && steps <= WD_STREAM_SAMPLES_MAX / each ? steps * each : 0;
+}
+
 static wd_trajectory_source_options source_options(const wd_machine_options *o)
 {
     return (wd_trajectory_source_options){
@@ -92,7 +99,7 @@ static wd_trajectory_source_options source_options(const wd_machine_options *o)
         .reuse = o->reuse,
         .replay = o->replay,
         .step_samples = wd_machine_step_samples(o),
-        .samples_end = o->steps * wd_machine_step_samples(o),
+        .samples_end = samples_end(o),
         .window = o->window,
         .comm = o->comm,
     };
@@ -142,10 +149,15 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
 wd_status wd_machine_open_trajectories(wd_machine *m, const wd_machine_teacher *teacher,
                                        wd_err *err)
 {
-    const wd_trajectory_source_options options = source_options(&m->options);
     WD_TRY(open_sweep(m, teacher, err));
-    return wd_source_open_trajectory(&m->source, &options, m->sweep,
-                                     teacher ? teacher->home : m->queue, m->queue, err);
+    m->home = teacher ? teacher->home : m->queue;
+    return wd_machine_open_source(m, err);
+}
+
+wd_status wd_machine_open_source(wd_machine *m, wd_err *err)
+{
+    const wd_trajectory_source_options options = source_options(&m->options);
+    return wd_source_open_trajectory(&m->source, &options, m->sweep, m->home, m->queue, err);
 }
 
 float wd_machine_loss_factor(const wd_machine *m)
@@ -173,7 +185,9 @@ wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
     wd_machine *m;
     WD_TRY(wd_alloc((void **)&m, 1, sizeof *m, "a training machine", err));
     *m = (wd_machine){.options = *options, .queue = queue, .state_count = state_count(options)};
-    if (!m->options.recipe) m->options.recipe = &wd_recipe_velocity;
+    if (!m->options.recipe)
+        m->options.recipe =
+            options->trajectory.student_steps ? &wd_recipe_chord : &wd_recipe_velocity;
     WD_TRY_OUT(open_results(m, err));
     WD_TRY_OUT(m->options.recipe->open(m, teacher, err));
     *out = m;
@@ -195,11 +209,6 @@ wd_params *wd_machine_params(const wd_machine *machine)
 wd_sweep *wd_machine_sweep(const wd_machine *machine)
 {
     return machine->sweep;
-}
-
-int64_t wd_machine_targets(const wd_machine *machine)
-{
-    return machine->source->targets;
 }
 
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
@@ -254,7 +263,8 @@ static wd_status make_gradients(wd_machine *m, int64_t first, wd_err *err)
 
 wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
 {
-    const int64_t samples = wd_machine_step_samples(&m->options), first = step * samples;
+    const int64_t samples = wd_machine_step_samples(&m->options);
+    const int64_t first = (step - m->options.first_step) * samples;
     WD_TRY(wd_source_prepare(m->source, first + samples, err));
     WD_TRY(make_gradients(m, first, err));
     for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], lr);

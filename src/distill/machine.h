@@ -11,8 +11,8 @@
 #ifndef WD_DISTILL_MACHINE_H
 #define WD_DISTILL_MACHINE_H
 
+#include "distill/phases.h"
 #include "distill/source_trajectory.h"
-#include "distill/recipe.h"
 #include "student/config.h"
 #include "student/network.h"
 #include "teacher/residency_kinds.h"
@@ -22,7 +22,7 @@
 #define WD_BACKWARD_SHARE (2.0 / 3)
 
 typedef struct wd_machine_options {
-    const wd_recipe *recipe;    /* NULL: wd_recipe_velocity */
+    const wd_recipe *recipe;    /* NULL: that of the targets, velocities or chords */
     const wd_pipeline *teacher; /* borrowed */
     const wd_pipeline *first; /* whose blocks a new student starts from, borrowed; NULL: teacher */
     wd_comm *comm;            /* borrowed; NULL: a run without ranks */
@@ -37,10 +37,13 @@ typedef struct wd_machine_options {
     int64_t micro_batch; /* states that go through a stage of the teacher together */
     double guidance_scale[2];
     int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step and rank */
-    int64_t steps;               /* the run's last step; 0: it is not known */
-    bool deterministic_reduce;   /* gradients are added in the order of the micro-batches: the same
-                                  * bits for any number of ranks at equal step samples */
-    bool shard_optimizer;        /* each rank has moments, EMA and master weights of its share */
+    wd_phases phases;   /* the recipe, student_steps and reuse of each; count 0: they are above */
+    int phase;          /* of these that the machine is for; 0: the first */
+    int64_t first_step; /* steps of the run before this phase */
+    int64_t steps;      /* the last step of this phase, or of the run; 0: it is not known */
+    bool deterministic_reduce; /* gradients are added in the order of the micro-batches: the same
+                                * bits for any number of ranks at equal step samples */
+    bool shard_optimizer;      /* each rank has moments, EMA and master weights of its share */
     bool checkpointing, ema;
     wd_optimizer_options optimizer;
     wd_sweep_text_fn *text;
@@ -54,6 +57,14 @@ typedef struct wd_machine_teacher {
     wd_queue *const *queues;       /* one for each of this rank's devices: see wd_sweep_open */
     wd_queue *home;                /* advances the trajectories, on the student's device */
 } wd_machine_teacher;
+
+/* The options of a machine that is in the phase which began there, and ends before step `last` (0:
+ * nobody knows), made from those of the run. */
+wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_phase_begin *begin,
+                                       int64_t last);
+
+/* The options of the machine in the phase that asks most of the teacher in a step. */
+wd_machine_options wd_machine_of_dearest_phase(const wd_machine_options *run);
 
 /* What a new student starts from. */
 static inline const wd_pipeline *wd_machine_first(const wd_machine_options *options)
@@ -70,14 +81,22 @@ wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
                           const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 void wd_machine_close(wd_machine *machine); /* NULL is allowed */
 
+/* Goes on with the next phase, whose options wd_machine_of_phase gives. All results of the steps
+ * before have been taken. All ranks. */
+wd_status wd_machine_enter_phase(wd_machine *machine, const wd_machine_options *phase, wd_err *err);
+
 /* The networks get the weights that a new run begins with. */
 wd_status wd_machine_begin(wd_machine *machine, wd_err *err);
 
 /* The student's parameters, the teacher's sweep (NULL: there is no teacher), and the number of
- * targets that were made so far. */
+ * targets that were made so far, in the phases before this one as many as their samples need. */
 wd_params *wd_machine_params(const wd_machine *machine);
 wd_sweep *wd_machine_sweep(const wd_machine *machine);
 int64_t wd_machine_targets(const wd_machine *machine);
+
+/* How many targets the samples of the run's steps before `step` need, in this phase and those
+ * before it. */
+int64_t wd_machine_targets_until(const wd_machine_options *options, int64_t step);
 
 int wd_machine_ranks(const wd_machine_options *options);
 

@@ -1,5 +1,6 @@
 /* What a checkpoint holds of the machine: its networks' tensors and its source's, the source's
  * state, and how many steps each optimizer has taken. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "distill/machine_impl.h"
@@ -40,6 +41,29 @@ wd_status wd_machine_save(wd_machine *m, json_t **run, wd_checkpoint_tensors *te
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
 }
 
+/* Whether the targets that were made, as the restored source says, are those that the samples of
+ * the checkpoint's steps need: whole rounds, of up to a step more. Otherwise batches would draw
+ * targets that are not there. */
+static wd_status check_targets(const wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
+{
+    const wd_machine_options *o = &m->options;
+    const int64_t steps = checkpoint->step - o->first_step, each = wd_machine_step_samples(o);
+    const int64_t made = m->source->targets;
+    if (steps < 0 || steps >= WD_STREAM_SAMPLES_MAX / each)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: expected the step at which its phase began, found %" PRId64
+                       ", for a checkpoint of step %" PRId64 ": it is damaged, resume another one",
+                       checkpoint->path, o->first_step, checkpoint->step);
+    const int64_t least = wd_stream_targets(&o->trajectory, steps * each, o->reuse);
+    const int64_t most = wd_stream_targets(&o->trajectory, (steps + 1) * each, o->reuse);
+    if (made >= least && made <= most + o->trajectory.slots) return WD_OK;
+    return wd_fail(err, WD_BAD_FORMAT,
+                   "%s: its round has %" PRId64 " targets before it, and the %" PRId64
+                   " steps of its phase need %" PRId64 " to %" PRId64
+                   ": it is damaged, resume another one",
+                   checkpoint->path, made, steps, least, most + o->trajectory.slots);
+}
+
 wd_status wd_machine_load(wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
 {
     char key[KEY_BYTES];
@@ -51,6 +75,7 @@ wd_status wd_machine_load(wd_machine *m, const wd_checkpoint *checkpoint, wd_err
         WD_TRY(wd_json_int(&steps[k], r, steps_key(key, m->params[k]), 0, checkpoint->step,
                            WD_JSON_REQUIRED, err));
     WD_TRY(wd_source_restore(m->source, json_object_get(checkpoint->run, "stream"), err));
+    WD_TRY(check_targets(m, checkpoint, err));
     WD_TRY(list_tensors(m, &unused, &tensors, err));
     json_decref(unused);
     WD_TRY(wd_checkpoint_load(checkpoint, &tensors, m->queue, err));

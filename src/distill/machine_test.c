@@ -56,6 +56,16 @@ static wd_devices one_device(wd_device *device, wd_queue *queue)
                         .host = queue};
 }
 
+/* Lets the machine go on in its second phase. */
+static void enter_second(wd_machine *m, const wd_machine_options *run, int64_t step)
+{
+    wd_err err;
+    const wd_machine_options second =
+        wd_machine_of_phase(run, &(wd_phase_begin){.phase = 1, .step = step}, 0);
+    while (wd_machine_results_pending(m)) wd_machine_take_result(m);
+    wd_test_ok(wd_machine_enter_phase(m, &second, &err), &err);
+}
+
 static void run(outcome *out, const wd_machine_options *options, opener *open, int threads)
 {
     wd_err err;
@@ -78,10 +88,12 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
                                         devices.teacher, queue, NULL, &err),
                &err);
     const wd_machine_teacher where = {residency, &all, devices.teacher, queue};
-    wd_test_ok(wd_machine_open(&m, options, &where, queue, &err), &err);
+    const wd_machine_options first = wd_machine_of_phase(options, &(wd_phase_begin){0}, 0);
+    wd_test_ok(wd_machine_open(&m, &first, &where, queue, &err), &err);
     wd_test_ok(wd_machine_begin(m, &err), &err);
     int64_t allocs = 0;
     for (int64_t step = 0; step < STEPS; step++) {
+        if (step == 1 && options->phases.count) enter_second(m, options, step);
         if (step == 2) allocs = wd_alloc_count() + wd_device_alloc_count(device);
         wd_test_ok(wd_machine_step(m, step, 1e-3, &err), &err);
         if (step == 0) out->targets = wd_machine_targets(m);
@@ -211,37 +223,57 @@ static void targets_are_made_a_step_ahead(void **state)
     wd_free(got.weights);
 }
 
+/* A machine on a processor that has all of the teacher. */
+typedef struct opened {
+    wd_device *device;
+    wd_queue *queue;
+    wd_residency *residency;
+    wd_machine *m;
+} opened;
+
+static opened open_machine(const wd_machine_options *options)
+{
+    wd_err err;
+    opened o = {0};
+    wd_test_ok(wd_device_open_cpu(&o.device, 2, &err), &err);
+    wd_test_ok(wd_queue_open(&o.queue, o.device, &err), &err);
+    const wd_placement all = {
+        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
+    wd_test_ok(wd_residency_open_placed(&o.residency, &teacher, &all, options->teacher_dtype,
+                                        &o.queue, o.queue, NULL, &err),
+               &err);
+    const wd_machine_teacher where = {o.residency, &all, &o.queue, o.queue};
+    wd_test_ok(wd_machine_open(&o.m, options, &where, o.queue, &err), &err);
+    return o;
+}
+
+static void close_machine(opened *o)
+{
+    wd_machine_close(o->m);
+    wd_residency_close(o->residency);
+    wd_queue_close(o->queue);
+    wd_device_close(o->device);
+}
+
 /* Chords lead from one block's begin to the next one's, which is where the teacher's steps lead. */
 static void chords_lead_from_block_to_block(void **state)
 {
     (void)state;
     enum { CHORDS = 60, COUNT = 16 * LATENT * LATENT };
     wd_err err;
-    wd_device *device;
-    wd_queue *queue;
-    wd_residency *residency;
-    wd_machine *m;
     static float latents[CHORDS][COUNT], chord[CHORDS][COUNT];
     int compared = 0;
     wd_machine_options options = options_of(&teacher);
     options.trajectory.student_steps = 2;
     options.reuse = options.batch = options.accumulation = 1;
     const wd_trajectory_options *t = &options.trajectory;
-    wd_test_ok(wd_device_open_cpu(&device, 2, &err), &err);
-    wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    const wd_placement all = {
-        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
-    wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, options.teacher_dtype, &queue,
-                                        queue, NULL, &err),
-               &err);
-    const wd_machine_teacher where = {residency, &all, &queue, queue};
-    wd_test_ok(wd_machine_open(&m, &options, &where, queue, &err), &err);
+    opened o = open_machine(&options);
     for (int64_t i = 0; i < CHORDS; i++) {
         wd_batch batch;
-        wd_test_ok(wd_source_prepare(m->source, i + 1, &err), &err);
-        wd_source_fill(m->source, &batch, i, 1);
-        wd_queue_copy_and_wait(queue, latents[i], batch.latents, sizeof latents[i]);
-        wd_queue_copy_and_wait(queue, chord[i], batch.target, sizeof chord[i]);
+        wd_test_ok(wd_source_prepare(o.m->source, i + 1, &err), &err);
+        wd_source_fill(o.m->source, &batch, i, 1);
+        wd_queue_copy_and_wait(o.queue, latents[i], batch.latents, sizeof latents[i]);
+        wd_queue_copy_and_wait(o.queue, chord[i], batch.target, sizeof chord[i]);
     }
     for (int64_t i = 0; i < CHORDS; i++) {
         const wd_chord from = wd_chord_at(t, i);
@@ -256,10 +288,47 @@ static void chords_lead_from_block_to_block(void **state)
         }
     }
     assert_true(compared > CHORDS / 3);
-    wd_machine_close(m);
-    wd_residency_close(residency);
-    wd_queue_close(queue);
-    wd_device_close(device);
+    close_machine(&o);
+}
+
+/* A checkpoint whose number of rounds or first step of the phase is not that of its steps is
+ * refused: its targets are not those that the next samples need. */
+static void a_damaged_round_is_refused(void **state)
+{
+    (void)state;
+    enum { SAVED = 3 };
+    wd_err err;
+    char path[WD_PATH_MAX];
+    wd_checkpoint_tensors tensors;
+    json_t *run;
+    const wd_machine_options options = options_of(&teacher);
+    opened o = open_machine(&options);
+    wd_test_ok(wd_machine_begin(o.m, &err), &err);
+    for (int64_t step = 0; step < SAVED; step++) {
+        o.m->pauses = step + 1 == SAVED;
+        wd_test_ok(wd_machine_step(o.m, step, 1e-3, &err), &err);
+        wd_machine_take_result(o.m);
+    }
+    wd_test_ok(wd_machine_save(o.m, &run, &tensors, &err), &err);
+    json_t *stream = json_object_get(run, "stream");
+    const json_int_t round = json_integer_value(json_object_get(stream, "round"));
+    const json_int_t rounds[] = {round, 0, round - 1, round + 3, (json_int_t)1 << 40};
+    for (int i = 0; i < 5; i++) {
+        wd_checkpoint checkpoint;
+        json_object_set_new(stream, "round", json_integer(rounds[i]));
+        wd_test_ok(wd_checkpoint_write(wd_test_folder(), SAVED, &tensors, run, o.queue, &err),
+                   &err);
+        wd_test_ok(wd_path_join(path, wd_test_folder(), "step-00000003", &err), &err);
+        wd_test_ok(wd_checkpoint_open(&checkpoint, path, &err), &err);
+        opened again = open_machine(&options);
+        const wd_status status = wd_machine_load(again.m, &checkpoint, &err);
+        assert_int_equal(status, i ? WD_BAD_FORMAT : WD_OK);
+        if (i) assert_non_null(strstr(err.message, "it is damaged"));
+        close_machine(&again);
+        wd_checkpoint_close(&checkpoint);
+    }
+    json_decref(run);
+    close_machine(&o);
 }
 
 static void checkpointing_changes_nothing(void **state)
@@ -276,6 +345,10 @@ static void checkpointing_changes_nothing(void **state)
     wd_free(checkpointed.weights);
 }
 
+/* Velocities for two steps, and then chords. */
+static const wd_phases chords_follow = {
+    .phase = {{&wd_recipe_velocity, 0, 2, 0.5}, {&wd_recipe_chord, 1, 4, 0.5}}, .count = 2};
+
 static void memory_is_planned_and_steady(void **state)
 {
     (void)state;
@@ -285,6 +358,7 @@ static void memory_is_planned_and_steady(void **state)
         options.checkpointing = i & 2;
         options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
         options.trajectory.student_steps = i & 2 ? 1 : 0;
+        if (i & 1) options.phases = chords_follow;
         outcome o;
         run(&o, &options, i & 4 ? open_sim : wd_device_open_cpu, 2);
         assert_int_equal(o.planned, o.measured);
@@ -396,6 +470,7 @@ int main(void)
         cmocka_unit_test(how_far_ahead),
         cmocka_unit_test(device_changes_nothing),
         cmocka_unit_test(a_round_is_one_sweep),
+        cmocka_unit_test(a_damaged_round_is_refused),
         cmocka_unit_test(targets_are_made_a_step_ahead),
         cmocka_unit_test(memory_is_planned_and_steady),
         cmocka_unit_test(one_rank_writes),

@@ -67,8 +67,10 @@ wd_status wd_metrics_open(wd_metrics **out, const char *folder, int64_t resume_s
     WD_TRY_OUT(wd_append_open(&metrics->rows, path, err));
     WD_TRY_OUT(wd_tensorboard_open(&metrics->board, folder, resume_step + 1, err));
 out:
-    if (status == WD_OK) *out = metrics;
-    else wd_metrics_close(metrics);
+    if (status == WD_OK)
+        *out = metrics;
+    else
+        wd_metrics_close(metrics);
     return status;
 }
 
@@ -82,22 +84,24 @@ void wd_metrics_close(wd_metrics *metrics)
 
 static const char *number_text(char out[32], double v, int digits)
 {
-    if (isfinite(v)) snprintf(out, 32, "%.*g", digits, v);
-    else snprintf(out, 32, "null");
+    if (isfinite(v))
+        snprintf(out, 32, "%.*g", digits, v);
+    else
+        snprintf(out, 32, "null");
     return out;
 }
 
 static wd_status write_line(wd_metrics *metrics, const wd_metrics_row *row, wd_err *err)
 {
     char line[512], loss[32], norm[32], lr[32], seconds[32], rate[32];
-    const int bytes = snprintf(
-        line, sizeof line,
-        "{\"step\": %" PRId64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
-        "\"samples\": %" PRId64 ", \"targets\": %" PRId64 ", "
-        "\"seconds\": %s, \"steps_per_s\": %s}\n",
-        row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
-        number_text(lr, row->lr, 17), row->samples, row->targets,
-        number_text(seconds, row->seconds, 7), number_text(rate, row->steps_per_s, 4));
+    const int bytes =
+        snprintf(line, sizeof line,
+                 "{\"step\": %" PRId64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, "
+                 "\"samples\": %" PRId64 ", \"targets\": %" PRId64 ", \"phase\": \"%s\", "
+                 "\"seconds\": %s, \"steps_per_s\": %s}\n",
+                 row->step, number_text(loss, row->loss, 17), number_text(norm, row->grad_norm, 9),
+                 number_text(lr, row->lr, 17), row->samples, row->targets, row->phase,
+                 number_text(seconds, row->seconds, 7), number_text(rate, row->steps_per_s, 4));
     return wd_append_write(&metrics->rows, line, (size_t)bytes, err);
 }
 

@@ -15,6 +15,7 @@ typedef struct wd_metrics_row {
     double loss, grad_norm, lr; /* not finite: null in JSON */
     int64_t samples;            /* that the student has seen so far */
     int64_t targets;            /* teacher velocities that they are of */
+    const char *phase;          /* the recipe of the phase that the step is of */
     double seconds;             /* since the run began, earlier parts included */
     double steps_per_s;
 } wd_metrics_row;

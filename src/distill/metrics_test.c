@@ -13,6 +13,7 @@ static wd_metrics_row row(int64_t step)
                             .lr = 1e-3,
                             .samples = 16 * step,
                             .targets = 64,
+                            .phase = "chord",
                             .seconds = 0.1 * (double)step,
                             .steps_per_s = 10};
 }
@@ -46,7 +47,7 @@ static void test_rows(void **state)
     write_rows(folder, 0, 6);
     char *whole = read_all(folder, "metrics.jsonl", &whole_bytes);
     const char *third = "{\"step\": 3, \"loss\": 0.33333333333333331, \"grad_norm\": null, "
-                        "\"lr\": 0.001, \"samples\": 48, \"targets\": 64, \"seconds\": 0.3, "
+                        "\"lr\": 0.001, \"samples\": 48, \"targets\": 64, \"phase\": \"chord\", \"seconds\": 0.3, "
                         "\"steps_per_s\": 10}\n";
     assert_non_null(strstr(whole, third));
 

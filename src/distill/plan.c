@@ -210,9 +210,9 @@ static void add_devices(wd_memory_plan *out, wd_devices *devices)
                 wd_queue_workspace_bytes(devices->student));
 }
 
-wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
-                          const wd_samples_options *samples, const wd_devices *devices,
-                          const wd_placement *placement, wd_err *err)
+static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *options,
+                            const wd_samples_options *samples, const wd_devices *devices,
+                            const wd_placement *placement, wd_err *err)
 {
     wd_status status;
     wd_devices dry = {0};
@@ -254,4 +254,48 @@ out:
     wd_devices_close(&dry);
     wd_comm_close(comm);
     return status;
+}
+
+/* Of items, or parts, of one name, phase and place the larger one is kept. */
+static void keep_larger(wd_plan_item *item, int *items, int items_max, const wd_plan_item *other)
+{
+    int i = 0;
+    while (i < *items && (item[i].phase != other->phase || item[i].place != other->place ||
+                          strcmp(item[i].name, other->name)))
+        i++;
+    if (i == items_max) return;
+    if (i == *items) item[(*items)++] = *other;
+    if (other->bytes > item[i].bytes) item[i].bytes = other->bytes;
+}
+
+/* A run has what its phases have in turn: one frees its source before the next opens its own. */
+wd_status wd_plan_machine(wd_memory_plan *out, const wd_machine_options *options,
+                          const wd_samples_options *samples, const wd_devices *devices,
+                          const wd_placement *placement, wd_err *err)
+{
+    const int count = options->phases.count ? options->phases.count : 1;
+    wd_memory_plan most = {0};
+    for (int p = 0; p < count; p++) {
+        wd_memory_plan one = {0};
+        const wd_machine_options o =
+            wd_machine_of_phase(options, &(wd_phase_begin){.phase = p}, options->steps);
+        WD_TRY(plan_phase(&one, &o, samples, devices, placement, err));
+        for (int i = 0; i < one.items; i++)
+            keep_larger(most.item, &most.items, WD_PLAN_ITEMS_MAX, &one.item[i]);
+        for (int i = 0; i < one.parts; i++)
+            keep_larger(most.part, &most.parts, WD_PLAN_PARTS_MAX, &one.part[i]);
+        if (p == 0 || one.sheet.student > out->sheet.student) out->sheet = one.sheet;
+        out->mapped_bytes = one.mapped_bytes;
+        memcpy(out->workspace, one.workspace, sizeof out->workspace);
+        out->student_flops_per_sample = one.student_flops_per_sample;
+        out->student_weights = one.student_weights;
+        out->student_islands = one.student_islands;
+    }
+    for (int i = 0; i < most.items; i++) {
+        const wd_plan_item *item = &most.item[i];
+        wd_plan_add(out, item->name, item->phase, item->place, item->bytes);
+    }
+    for (int i = 0; i < most.parts && out->parts < WD_PLAN_PARTS_MAX; i++)
+        out->part[out->parts++] = most.part[i];
+    return WD_OK;
 }

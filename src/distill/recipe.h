@@ -25,4 +25,7 @@ typedef struct wd_recipe {
 /* One student learns the teacher's velocities. */
 extern const wd_recipe wd_recipe_velocity;
 
+/* One student of few steps learns chords of the teacher's trajectories. */
+extern const wd_recipe wd_recipe_chord;
+
 #endif

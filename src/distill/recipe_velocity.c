@@ -1,32 +1,8 @@
 /* The student learns the teacher's guided velocity at states along the teacher's trajectories, by
  * mean squared error: see distill/recipe.h. */
 #include "distill/machine_impl.h"
-#include "student/init.h"
-#include "student/loss.h"
 
-static wd_status velocity_open(wd_machine *m, const wd_machine_teacher *teacher, wd_err *err)
-{
-    WD_TRY(wd_machine_add_network(m, &wd_params_student, &m->options.student, err));
-    return wd_machine_open_trajectories(m, teacher, err);
-}
-
-static wd_status velocity_begin(wd_machine *m, wd_err *err)
-{
-    const wd_pipeline *first = wd_machine_first(&m->options);
-    wd_network *student = m->network[0];
-    WD_TRY(wd_student_init(wd_network_params(student), first, wd_student_expert(first), NULL,
-                           m->queue, err));
-    if (m->options.ema) wd_optimizer_start_ema(wd_network_optimizer(student), m->queue);
-    return WD_OK;
-}
-
-static void velocity_train(wd_machine *m, const wd_batch *batch)
-{
-    const wd_pass_inputs inputs = {batch->latents, batch->timestep, batch->text};
-    const wd_pass_outputs outputs = wd_pass_forward(wd_network_pass(m->network[0]), &inputs);
-    wd_loss_velocity(m->loss, &outputs, batch->target, wd_machine_loss_factor(m), m->queue);
-    wd_network_backward(m->network[0]);
-}
-
-const wd_recipe wd_recipe_velocity = {
-    .name = "velocity", .open = velocity_open, .begin = velocity_begin, .train = velocity_train};
+const wd_recipe wd_recipe_velocity = {.name = "velocity",
+                                      .open = wd_machine_open_student,
+                                      .begin = wd_machine_begin_student,
+                                      .train = wd_machine_train_student};

@@ -37,16 +37,6 @@ static void agree(wd_trainer *t)
     for (int r = 0; r < wd_machine_ranks(&o->machine); r++) t->stop |= t->words[r].stop != 0;
 }
 
-/* How much of the run is over, in [0, 1]: by steps, or by time. */
-static double progress_of(const wd_trainer *t)
-{
-    const wd_trainer_options *o = t->options;
-    double by_steps = o->steps ? (double)t->step / (double)o->steps : 0;
-    double by_time = o->seconds_max > 0 ? t->elapsed_s / o->seconds_max : 0;
-    double progress = by_steps > by_time ? by_steps : by_time;
-    return progress < 1 ? progress : 1;
-}
-
 static void begin_progress(wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
@@ -94,7 +84,7 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
     WD_TRY_OUT(wd_machine_save(t->machine, &run, &tensors, err));
     WD_TRY_OUT(wd_machine_check_finite(t->machine, &tensors, err));
     t->saved_s = t->elapsed_s;
-    WD_TRY_OUT(wd_trainer_save_run(run, t->options, wd_trainer_elapsed_s(t), err));
+    WD_TRY_OUT(wd_trainer_save_run(run, t->options, &t->phase, wd_trainer_elapsed_s(t), err));
     if (wd_trainer_writes(t))
         WD_TRY_OUT(
             wd_checkpoint_write(t->checkpoints, t->step, &tensors, run, t->machine->queue, err));
@@ -102,6 +92,17 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
         wd_checkpoint_assist(&tensors, t->machine->queue);
     t->saved_step = t->step;
 out:
+    json_decref(run);
+    return status;
+}
+
+/* The phase in which the run goes on. */
+static wd_status find_phase(wd_trainer *t, wd_err *err)
+{
+    json_t *run;
+    WD_TRY(wd_checkpoint_read_run(&run, t->options->resume, err));
+    const wd_json_reader r = {.object = run, .where = t->options->resume};
+    const wd_status status = wd_trainer_read_phase(&t->phase, t->options, r, err);
     json_decref(run);
     return status;
 }
@@ -120,13 +121,6 @@ static wd_status resume(wd_trainer *t, wd_err *err)
 out:
     wd_checkpoint_close(&checkpoint);
     return status;
-}
-
-/* Steps after which it ends; 0: time says that, or who stops it. */
-static int64_t steps_of(const wd_trainer_options *o)
-{
-    const bool stops = o->stop_at_step && (!o->steps || o->stop_at_step < o->steps);
-    return stops ? o->stop_at_step : o->steps;
 }
 
 /* What is no step is allowed longer. */
@@ -178,9 +172,9 @@ static wd_status begin(wd_trainer *t, const wd_machine_teacher *where, wd_queue 
 {
     const wd_trainer_options *o = t->options;
     const wd_pipeline *first = wd_machine_first(&o->machine);
-    wd_machine_options machine = o->machine;
-    machine.steps = steps_of(o);
     WD_TRY(open_words(t, err));
+    if (o->resume) WD_TRY(find_phase(t, err));
+    const wd_machine_options machine = wd_trainer_machine(t);
     if (wd_trainer_writes(t)) WD_TRY(wd_folder_make(o->output_dir, err));
     WD_TRY(wd_path_join(t->folder, "", o->output_dir, err));
     WD_TRY(wd_path_join(t->checkpoints, t->folder, "checkpoints", err));
@@ -220,8 +214,8 @@ static bool next_is_saved(const wd_trainer *t)
 {
     const wd_trainer_options *o = t->options;
     const int64_t end = t->step + 1;
-    return (steps_of(o) && end >= steps_of(o)) || is_due(end, o->checkpoint_interval) || t->save ||
-           t->owed;
+    const int64_t last = wd_trainer_last_step(t);
+    return (last && end >= last) || is_due(end, o->checkpoint_interval) || t->save || t->owed;
 }
 
 static wd_status draw_sheet(wd_trainer *t, wd_err *err)
@@ -234,7 +228,7 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
     wd_watch_step(o->watch, t->step, o->step_s_max);
-    double lr = wd_lr_at(&o->lr, t->step, progress_of(t));
+    double lr = wd_lr_at(&o->lr, t->step - t->phase.step, wd_trainer_progress(t));
     t->machine->pauses = next_is_saved(t);
     WD_TRY(wd_machine_step(t->machine, t->step, lr, err));
     t->lr[t->step++ % 4] = lr;
@@ -265,6 +259,8 @@ static wd_status write_student(wd_trainer *t, wd_err *err)
     const wd_machine *m = t->machine;
     wd_export_options export = t->options->export;
     export.trained_steps = t->step;
+    export.student_steps = m->options.trajectory.student_steps;
+    if (export.student_steps) export.sampling_steps = export.student_steps;
     export.buffer = m->options.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
     wd_params_collect(wd_machine_params(m), export.buffer, m->queue);
     if (!wd_trainer_writes(t)) return WD_OK;
@@ -295,6 +291,7 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
     if (wd_trainer_writes(&t)) begin_progress(&t);
     agree(&t);
     while (!is_over(&t) && !(interrupted = is_stopped(&t))) {
+        if (wd_trainer_phase_is_over(&t)) WD_TRY_OUT(wd_trainer_next_phase(&t, err));
         WD_TRY_OUT(run_step(&t, err));
         agree(&t);
     }

@@ -24,6 +24,7 @@ typedef struct wd_trainer {
     char folder[WD_PATH_MAX], checkpoints[WD_PATH_MAX]; /* where the output folder is now */
     int64_t first_step;                                 /* steps that were done when it began */
     int64_t step;                                       /* optimiser steps launched */
+    wd_phase_begin phase;                               /* that is under way */
     int64_t losses;        /* that are finite, of this part of the run */
     double seconds_before; /* of earlier parts of the run */
     double begun;          /* clock */
@@ -58,6 +59,23 @@ static inline bool wd_trainer_writes(const wd_trainer *t)
     return !comm || comm->rank == 0;
 }
 
+/* ---- phases of the run: trainer_phases.c ---- */
+
+/* The step at which the run, or the phase under way, ends or is stopped; 0: time says that. */
+int64_t wd_trainer_last_step(const wd_trainer *t);
+
+/* How much of the phase under way is over, in [0, 1]: by steps, or by time. */
+double wd_trainer_progress(const wd_trainer *t);
+
+/* Whether the next phase is to begin before the next step. The same on all ranks. */
+bool wd_trainer_phase_is_over(const wd_trainer *t);
+
+/* Begins the next phase. All ranks. */
+wd_status wd_trainer_next_phase(wd_trainer *t, wd_err *err);
+
+/* The options of the machine in the phase under way. */
+wd_machine_options wd_trainer_machine(const wd_trainer *t);
+
 /* ---- results of steps: trainer_results.c ---- */
 
 /* Takes results until `leave` are still on their way: writes their metrics, and ends the run where
@@ -75,9 +93,14 @@ double wd_trainer_mean_loss(const wd_trainer *t);
 
 /* ---- what a checkpoint says of its run: trainer_saved.c ---- */
 
-/* Adds to `run`, an object of wd_machine_save, the seconds of training and all that
- * wd_trainer_resume_options compares. */
-wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *options, double seconds,
-                              wd_err *err);
+/* Adds to `run`, an object of wd_machine_save, the seconds of training, the phase under way, and
+ * all that wd_trainer_resume_options compares. */
+wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *options,
+                              const wd_phase_begin *phase, double seconds, wd_err *err);
+
+/* *out = where the phase began that the checkpoint's run was in. WD_MISMATCH: the run that is to be
+ * resumed has no such phase. */
+wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *options,
+                                wd_json_reader run, wd_err *err);
 
 #endif

@@ -32,7 +32,7 @@ static double measure_rate(wd_trainer *t)
  * warns, once, and training goes on. */
 static void write_row(wd_trainer *t, const wd_step_result *result)
 {
-    const wd_machine_options *m = &t->options->machine;
+    const wd_machine_options *m = &t->machine->options;
     const int64_t samples = (result->step + 1) * wd_machine_step_samples(m);
     double seconds = wd_trainer_elapsed_s(t);
     wd_err why;
@@ -44,7 +44,8 @@ static void write_row(wd_trainer *t, const wd_step_result *result)
                              .grad_norm = result->grad_norm,
                              .lr = t->lr[result->step % 4],
                              .samples = samples,
-                             .targets = wd_stream_targets(&m->trajectory, samples, m->reuse),
+                             .targets = wd_machine_targets_until(m, result->step + 1),
+                             .phase = m->recipe->name,
                              .seconds = seconds,
                              .steps_per_s = measure_rate(t),
                          },

@@ -54,16 +54,19 @@ static wd_status find_kernels(const char **out, char room[WD_KERNELS_TEXT],
     return o->kernels ? WD_OK : wd_device_kernels(room, err);
 }
 
-wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, double seconds, wd_err *err)
+wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, const wd_phase_begin *phase,
+                              double seconds, wd_err *err)
 {
     json_t *facts = NULL;
     char room[WD_KERNELS_TEXT];
     const char *kernels;
     WD_TRY(find_kernels(&kernels, room, o, err));
     WD_TRY(wd_trainer_facts(&facts, o, err));
-    json_t *more = json_pack("{s:f, s:I, s:I, s:s}", "seconds", seconds, "text_tokens",
-                             (json_int_t)o->machine.text_tokens, "text_repeat",
-                             (json_int_t)o->machine.text_repeat, "kernels", kernels);
+    json_t *more = json_pack("{s:f, s:I, s:I, s:s, s:I, s:I, s:f}", "seconds", seconds,
+                             "text_tokens", (json_int_t)o->machine.text_tokens, "text_repeat",
+                             (json_int_t)o->machine.text_repeat, "kernels", kernels, "phase",
+                             (json_int_t)phase->phase, "phase_step", (json_int_t)phase->step,
+                             "phase_seconds", phase->seconds);
     const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
     json_decref(more);
     json_decref(facts);
@@ -145,17 +148,44 @@ static wd_status compare_kernels(const json_t *run, const wd_trainer_options *op
     return WD_OK;
 }
 
+/* A checkpoint of a version that knew no phases does not say so. */
+wd_status wd_trainer_read_phase(wd_phase_begin *out, const wd_trainer_options *o, wd_json_reader r,
+                                wd_err *err)
+{
+    int64_t phase = 0;
+    const int phases = o->machine.phases.count ? o->machine.phases.count : 1;
+    wd_phase_begin begin = {0};
+    WD_TRY(wd_json_int(&phase, r, "phase", 0, WD_PHASES_MAX - 1, WD_JSON_OPTIONAL, err));
+    WD_TRY(wd_json_int(&begin.step, r, "phase_step", 0, INT64_MAX, WD_JSON_OPTIONAL, err));
+    WD_TRY(wd_json_float(&begin.seconds, r, "phase_seconds", WD_JSON_OPTIONAL, err));
+    if (phase >= phases)
+        return wd_fail(err, WD_MISMATCH,
+                       "%s: the run was in phase %" PRId64 " of its recipe and is to be resumed "
+                       "with a recipe of %d: resume it with the same --recipe, or begin a new run",
+                       r.where, phase + 1, phases);
+    begin.phase = (int)phase;
+    *out = begin;
+    return WD_OK;
+}
+
+/* Whether the stream of samples goes on as it was in the phase in which the run was. */
+static wd_status check_stream(const wd_trainer_options *o, wd_json_reader r, wd_err *err)
+{
+    wd_phase_begin begin;
+    WD_TRY(wd_trainer_read_phase(&begin, o, r, err));
+    const wd_machine_options machine = wd_machine_of_phase(&o->machine, &begin, 0);
+    const wd_status status =
+        wd_machine_check_stream(&machine, json_object_get(r.object, "stream"), err);
+    return status == WD_OK ? status : wd_fail_in(err, "%s", r.where);
+}
+
 wd_status wd_trainer_resume_options(wd_trainer_options *options, wd_err *err)
 {
     wd_status status;
     json_t *run = NULL, *now = NULL;
     WD_TRY_OUT(wd_checkpoint_read_run(&run, options->resume, err));
     const wd_json_reader r = {.object = run, .where = options->resume};
-    status = wd_machine_check_stream(&options->machine, json_object_get(run, "stream"), err);
-    if (status != WD_OK) {
-        wd_fail_in(err, "%s", options->resume);
-        goto out;
-    }
+    WD_TRY_OUT(check_stream(options, r, err));
     WD_TRY_OUT(take_text(&options->machine, r, err)); /* which the prompts' key depends on */
     WD_TRY_OUT(wd_trainer_facts(&now, options, err));
     WD_TRY_OUT(compare(run, now, "", options->resume, err));

@@ -120,7 +120,7 @@ wd_target_info wd_trajectory_target(const wd_trajectory_options *o, int64_t targ
         while (left >= slots_begun(o, round)) left -= slots_begun(o, round++);
     }
     int64_t slot = slot_at(o, round, left), age = round - slot % o->steps;
-    int64_t serial = age / o->steps * o->slots + slot, step = age % o->steps;
+    int64_t serial = o->serial_first + age / o->steps * o->slots + slot, step = age % o->steps;
     float sigma = sigma_at(o, serial, step);
     return (wd_target_info){.round = round,
                             .slot = slot,

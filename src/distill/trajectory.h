@@ -18,6 +18,7 @@ typedef struct wd_trajectory_options {
     int64_t slots;         /* N */
     int64_t steps;         /* K */
     int64_t student_steps; /* 0: the grids are jittered; S: they are even, for chords (chord.h) */
+    int64_t serial_first;  /* number of the first trajectory, by which its noise is drawn */
     int64_t prompts;       /* of the data set; each is used once per epoch of trajectories */
     double flow_shift;
     int64_t num_train_timesteps; /* 1000 */
@@ -58,6 +59,9 @@ int64_t wd_trajectory_prompt(const wd_trajectory_options *options, int64_t seria
  * is the next new one, the others are drawn from the `replay` before it. */
 int64_t wd_stream_target(const wd_trajectory_options *options, int64_t sample, int64_t reuse,
                          int64_t replay);
+
+/* More samples than any run sees: numbers of their targets stay far within int64_t. */
+#define WD_STREAM_SAMPLES_MAX (INT64_C(1) << 44)
 
 /* The highest number of a target (or chord) that samples [0, sample_end) may ask for. */
 static inline int64_t wd_stream_target_last(int64_t sample_end, int64_t reuse)
