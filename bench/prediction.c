@@ -34,42 +34,47 @@ typedef struct prediction_case {
     const char *what; /* of custom: for each stage of both experts its device, or H or D: it is
                          streamed to the first device from host memory or disk */
     int64_t window, reuse;
-    int64_t batch; /* 0: SLOTS, a round of targets */
+    int64_t batch;         /* 0: SLOTS, a round of targets */
+    int64_t student_steps; /* 0: the student learns velocities, else chords */
 } prediction_case;
 
 static const prediction_case cases[] = {
-    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "teacher", SLOTS, 1, 0},
-    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "student", SLOTS, 4, 0},
-    {WD_STRATEGY_gpu0, "sim:2x256MiB@link=2MB/s,compute=2GFLOP/s", "apart", SLOTS, 1, 0},
-    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "compute", SLOTS, 1, 0},
-    {WD_STRATEGY_balanced, "sim:2x256MiB@link=500kB/s,compute=2GFLOP/s", "hops", SLOTS, 1, 0},
-    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0},
-    {WD_STRATEGY_balanced, "sim:2x256MiB@link=100MB/s,compute=1GFLOP/s", "4 steps", SLOTS, 1, 2},
-    {WD_STRATEGY_balanced, "sim:2x256MiB@link=100MB/s,compute=1GFLOP/s", "4 small steps", 4, 1, 1},
-    {WD_STRATEGY_balanced, "sim:3x256MiB@link=100MB/s,compute=1GFLOP/s", "8 steps", SLOTS, 1, 1},
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "teacher", SLOTS, 1, 0, 0},
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "chords", SLOTS, TRAJECTORY, 0,
+     1}, /* of as many velocities as the targets above */
+    {WD_STRATEGY_gpu, "sim:256MiB@link=100MB/s,compute=2GFLOP/s", "student", SLOTS, 4, 0, 0},
+    {WD_STRATEGY_gpu0, "sim:2x256MiB@link=2MB/s,compute=2GFLOP/s", "apart", SLOTS, 1, 0, 0},
+    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "compute", SLOTS, 1, 0, 0},
+    {WD_STRATEGY_balanced, "sim:2x256MiB@link=500kB/s,compute=2GFLOP/s", "hops", SLOTS, 1, 0, 0},
+    {WD_STRATEGY_balanced, "sim:4x256MiB@link=100MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0, 0},
+    {WD_STRATEGY_balanced, "sim:2x256MiB@link=100MB/s,compute=1GFLOP/s", "4 steps", SLOTS, 1, 2, 0},
+    {WD_STRATEGY_balanced, "sim:2x256MiB@link=100MB/s,compute=1GFLOP/s", "4 small steps", 4, 1, 1,
+     0},
+    {WD_STRATEGY_balanced, "sim:3x256MiB@link=100MB/s,compute=1GFLOP/s", "8 steps", SLOTS, 1, 1, 0},
     {WD_STRATEGY_sequential, "sim:32MiB,12MiB,32MiB@link=5MB/s,compute=1GFLOP/s", "fill", SLOTS, 1,
-     0},
+     0, 0},
     {WD_STRATEGY_custom, "sim:3x256MiB@link=5MB/s,compute=1GFLOP/s", "00000122 01111222", SLOTS, 1,
-     0},
+     0, 0},
     {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", SLOTS, 1,
+     0, 0},
+    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", 4, 1, 0,
      0},
-    {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "00001111 11111111", 4, 1, 0},
     {WD_STRATEGY_custom, "sim:3x256MiB@link=5MB/s,compute=1GFLOP/s", "11111111 22222222", SLOTS, 1,
-     0},
+     0, 0},
     {WD_STRATEGY_custom, "sim:2x256MiB@link=5MB/s,compute=1GFLOP/s", "1HHH1111 0000DDD0", SLOTS, 1,
-     0},
-    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1, 0},
-    {WD_STRATEGY_offload, "sim:256MiB@link=10MB/s,compute=2GFLOP/s", "link", SLOTS, 1, 0},
-    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1, 0},
-    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0},
-    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1, 0},
-    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=2GFLOP/s", "4 steps", SLOTS, 1, 2},
-    {WD_STRATEGY_disk, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1, 0},
-    {WD_STRATEGY_disk, "sim:256MiB@link=5MB/s,compute=2GFLOP/s", "link", SLOTS, 1, 0},
-    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1, 0},
-    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0},
-    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1, 0},
-    {WD_STRATEGY_cpu, "sim:256MiB@link=500kB/s,compute=500MFLOP/s", "apart", SLOTS, 1, 0},
+     0, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1, 0, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=10MB/s,compute=2GFLOP/s", "link", SLOTS, 1, 0, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1, 0, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1, 0, 0},
+    {WD_STRATEGY_offload, "sim:256MiB@link=25MB/s,compute=2GFLOP/s", "4 steps", SLOTS, 1, 2, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=50MB/s,compute=2GFLOP/s", "compute", SLOTS, 1, 0, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=5MB/s,compute=2GFLOP/s", "link", SLOTS, 1, 0, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 1", 1, 1, 0, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 2", 2, 1, 0, 0},
+    {WD_STRATEGY_disk, "sim:256MiB@link=25MB/s,compute=1GFLOP/s", "window 4", 4, 1, 0, 0},
+    {WD_STRATEGY_cpu, "sim:256MiB@link=500kB/s,compute=500MFLOP/s", "apart", SLOTS, 1, 0, 0},
 };
 
 static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
@@ -93,6 +98,7 @@ static wd_machine_options options_of(const wd_pipeline *teacher, const predictio
         .trajectory = {.seed = 1,
                        .slots = SLOTS,
                        .steps = TRAJECTORY,
+                       .student_steps = c->student_steps,
                        .prompts = 4,
                        .flow_shift = 3,
                        .num_train_timesteps = 1000,
@@ -193,7 +199,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
         in.custom = &custom;
     }
     in.teacher_rank = c->strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
-    in.step_targets = (double)o->batch / (double)o->reuse;
+    in.step_targets = (double)o->batch * wd_stream_targets_each(&o->trajectory, o->reuse);
     in.steps_ahead = wd_machine_steps_ahead(o, beside->student_weights);
     in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
     in.student_step_bytes = wd_machine_step_bytes(o);
@@ -212,7 +218,8 @@ out:
 static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machine_options *o,
                             wd_err *err)
 {
-    const int64_t round = SLOTS * o->reuse / o->batch; /* steps that need a round of targets */
+    const double targets = (double)o->batch * wd_stream_targets_each(&o->trajectory, o->reuse);
+    const int64_t round = (int64_t)(SLOTS / targets); /* steps that need a round of targets */
     const int64_t first = WARM_UP * round, last = first + STEPS * round, end = last + AFTER * round;
     double begun = 0;
     WD_TRY(wd_machine_begin(m, err));

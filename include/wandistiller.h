@@ -245,8 +245,9 @@ typedef struct wd_train_options {
                             * with a workflow; NULL: only the pipeline folder is written */
     const char *recipe; /* "velocity", "chord", "velocity,chord", "velocity:3,chord:2": what the
                          * student learns, with shares of the run; NULL: by student_steps */
-    uint64_t reserved[19];
-    uint64_t reserved[20];
+    const char *trajectory_sigmas; /* "1,0.9375,0.8333,0.625": noise levels at which the teacher is
+                                    * asked, in place of trajectory_steps; NULL: by flow_shift */
+    uint64_t reserved[18];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

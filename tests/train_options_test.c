@@ -273,6 +273,30 @@ static void both_phases_in_one_command(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "found chord,velocity");
 }
 
+/* The teacher is asked at given noise levels, without guidance; the student's flow shift follows.
+ */
+static void the_teacher_is_asked_at_given_levels(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN("levels"), "--student_steps", "2", "--trajectory_sigmas",
+                   "1,0.9,0.75,0.5", "--guidance_scale", "1", "--num_steps", "2");
+    wd_program_succeeded(&program);
+    json_t *run = run_json("levels");
+    const json_t *resolved = json_object_get(run, "resolved");
+    assert_true(json_number_value(json_object_get(resolved, "flow_shift")) == 3);
+    assert_int_equal(json_integer_value(json_object_get(resolved, "trajectory_steps")), 4);
+    json_decref(run);
+    wd_program_run(&program, RUN("levels"), "--student_steps", "2", "--trajectory_sigmas",
+                   "1,0.9,0.75,0.4", "--guidance_scale", "1", "--num_steps", "4", "--resume",
+                   "auto");
+    wd_program_refused(&program, WD_MISMATCH, "begun with other trajectory_sigmas");
+    wd_program_run(&program, RUN("never"), "--trajectory_sigmas", "1,0.75");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected --student_steps too");
+    wd_program_run(&program, RUN("never"), "--trajectory_sigmas", "1,0.75,0.8", "--student_steps",
+                   "1");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "found 1,0.75,0.8");
+}
+
 /* What a student of few steps cannot be. */
 static void few_steps_divide_the_trajectorys(void **state)
 {
@@ -298,6 +322,7 @@ int main(void)
         cmocka_unit_test(they_never_change_the_student),
         cmocka_unit_test(few_steps_start_from_an_earlier_student),
         cmocka_unit_test(both_phases_in_one_command),
+        cmocka_unit_test(the_teacher_is_asked_at_given_levels),
         cmocka_unit_test(few_steps_divide_the_trajectorys),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

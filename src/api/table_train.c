@@ -103,6 +103,10 @@ static const wd_option table[] = {
      .help = "Number of sampling steps that the student is made for: in each it learns to do "
              "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher; 0: it learns the teacher's "
              "velocities, and is sampled in as many steps as the teacher"},
+    {WD_TEXT_LINE(trajectory_sigmas, "", "LIST"), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Noise levels at which the teacher is asked, from 1 down, or timesteps, from 1000: "
+             "1,0.9375,0.8333,0.625 for a teacher that is made for these four. Needs "
+             "STUDENT_STEPS, and takes the place of TRAJECTORY_STEPS; FLOW_SHIFT follows from it"},
     {WD_TEXT_LINE(recipe, "", "NAMES"), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "What the student learns: velocity, chord (the few steps that STUDENT_STEPS asks "
              "for), or velocity,chord, one after the other. velocity:3,chord:2 gives each a share "

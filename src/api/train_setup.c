@@ -8,6 +8,7 @@
 
 #include "api/parts.h"
 #include "api/train_prompts.h"
+#include "api/trajectory_sigmas.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -59,6 +60,18 @@ static wd_status resolve_sizes(wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+/* Given noise levels say how many steps a trajectory has. */
+static wd_status resolve_sigmas(wd_train_setup *s, wd_err *err)
+{
+    wd_train_options *o = &s->options;
+    if (!o->trajectory_sigmas) return WD_OK;
+    if (!o->student_steps || (o->recipe && strncmp(o->recipe, "chord", strlen("chord"))))
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--trajectory_sigmas: expected --student_steps too, and no recipe but "
+                       "chord, since velocities are learnt at all noise levels");
+    return wd_trajectory_sigmas_parse(s->sigma, &o->trajectory_steps, o->trajectory_sigmas, err);
+}
+
 /* Each of the student's steps is a block of the trajectory's, all of one length. */
 static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
 {
@@ -103,6 +116,7 @@ static wd_status resolve_phases(wd_train_setup *s, wd_err *err)
 static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
 {
     wd_train_options *o = &s->options;
+    WD_TRY(resolve_sigmas(s, err));
     WD_TRY(check_student_steps(o, err));
     WD_TRY(resolve_phases(s, err));
     if (!isnan(o->guidance_scale_2) && wd_teacher_experts(&s->teacher) == 1)
@@ -115,6 +129,9 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
     if (isnan(o->guidance_scale_2))
         o->guidance_scale_2 = own ? s->teacher.guidance_scale[1] : o->guidance_scale;
     if (!o->negative_prompt) o->negative_prompt = s->teacher.negative_prompt;
+    if (s->sigma[0] > 0)
+        WD_TRY(wd_trajectory_sigmas_shift(&o->flow_shift, s->sigma, o->trajectory_steps,
+                                          o->student_steps, err));
     if (isnan(o->flow_shift)) o->flow_shift = s->teacher.scheduler.flow_shift;
     const wd_dit_shape picture = {.samples = 1,
                                   .frames = 1,
@@ -257,6 +274,7 @@ static void fill_machine(wd_train_setup *s)
         .text = wd_prompt_embeds_text,
         .text_context = &s->embeds,
     };
+    memcpy(s->trainer.machine.trajectory.sigma, s->sigma, sizeof s->sigma);
     wd_dtype_parse(&s->trainer.machine.teacher_dtype, o->teacher_dtype);
     s->teacher.merged =
         (wd_lora_place){.folder = s->cache_dir, .dtype = s->trainer.machine.teacher_dtype};

@@ -20,7 +20,8 @@ typedef struct wd_train_setup {
     wd_prompts data, sample_file;
     const char **prompt; /* [data.count + samples]: the data's, then the sheets'; owned */
     int64_t samples;
-    wd_phases phases; /* of the options' recipe */
+    wd_phases phases;                      /* of the options' recipe */
+    float sigma[WD_TRAJECTORY_SIGMAS_MAX]; /* of the option trajectory_sigmas; 0: not given */
     wd_dtype encoder_dtype;
     char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];
     wd_output output;         /* of rank 0 */

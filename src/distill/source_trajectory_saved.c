@@ -9,6 +9,26 @@ static const char objective[] = "trajectory"; /* what a checkpoint calls this so
 /* More rounds than any run makes: numbers of targets stay far within int64_t. */
 static const int64_t rounds_max = (int64_t)1 << 40;
 
+/* *out = the given noise levels, a new array; empty where there are none. */
+static wd_status sigmas_of(json_t **out, const wd_trajectory_options *t, wd_err *err)
+{
+    *out = json_array();
+    bool failed = !*out;
+    for (int64_t k = 0; t->sigma[0] > 0 && k < t->steps && !failed; k++)
+        failed = json_array_append_new(*out, json_real((double)t->sigma[k])) != 0;
+    if (!failed) return WD_OK;
+    json_decref(*out);
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
+}
+
+static wd_status save_sigmas(json_t *object, const wd_trajectory_options *t, wd_err *err)
+{
+    json_t *sigmas;
+    WD_TRY(sigmas_of(&sigmas, t, err));
+    if (!json_object_set_new(object, "trajectory_sigmas", sigmas)) return WD_OK;
+    return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
+}
+
 wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
                                     const wd_checkpoint_tensor **tensors, int64_t *count,
                                     wd_err *err)
@@ -29,6 +49,11 @@ wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
     wd_trajectory_states_settle(&s->states);
     wd_targets_await(&s->ring, self->targets, s->queue);
     if (t->student_steps) wd_trajectory_source_add_chords(s, wd_chord_first(t, s->round));
+    const wd_status status = save_sigmas(object, t, err);
+    if (status != WD_OK) {
+        json_decref(object);
+        return status;
+    }
     *json = object;
     *tensors = s->saved;
     *count = WD_TRAJECTORY_SAVED + (t->student_steps ? WD_CHORDS_SAVED : 0);
@@ -49,6 +74,20 @@ static wd_status same_student_steps(json_int_t now, wd_json_reader r, wd_err *er
     int64_t then = 0;
     WD_TRY(wd_json_int(&then, r, "student_steps", 0, INT64_MAX, WD_JSON_OPTIONAL, err));
     return then == now ? WD_OK : differs(err, "student_steps", (double)then, (double)now);
+}
+
+/* A checkpoint of a version that could not be given noise levels does not say so. */
+static wd_status same_sigmas(const wd_trajectory_options *t, const json_t *saved, wd_err *err)
+{
+    json_t *now;
+    const json_t *then = json_object_get(saved, "trajectory_sigmas");
+    WD_TRY(sigmas_of(&now, t, err));
+    const bool same = then ? json_equal(then, now) : json_array_size(now) == 0;
+    json_decref(now);
+    if (same) return WD_OK;
+    return wd_fail(err, WD_MISMATCH,
+                   "the run was begun with other trajectory_sigmas: resume it with the same, or "
+                   "begin a new run");
 }
 
 static wd_status same(json_int_t now, wd_json_reader r, const char *key, const char *what,
@@ -75,6 +114,7 @@ wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, cons
     WD_TRY(same(t->slots, r, "trajectories", "trajectories", err));
     WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));
     WD_TRY(same_student_steps(t->student_steps, r, err));
+    WD_TRY(same_sigmas(t, saved, err));
     WD_TRY(same(t->prompts, r, "prompts", "a number of prompts of", err));
     WD_TRY(same(o->reuse, r, "target_reuse", "target_reuse", err));
     WD_TRY(same(o->replay, r, "replay_targets", "target_replay", err));

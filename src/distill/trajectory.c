@@ -94,6 +94,7 @@ static float sigma_at(const wd_trajectory_options *o, int64_t serial, int64_t k)
 {
     if (k == 0) return 1.0f;
     if (k == o->steps) return 0.0f;
+    if (o->sigma[0] > 0) return o->sigma[k];
     wd_random key = {.seed = o->seed, .stream = WD_RANDOM_SIGMA, .index = (uint64_t)serial};
     double jitter = o->student_steps ? 0 : (double)wd_random_uniform(key, (uint64_t)k) - 0.5;
     double u = 1.0 - ((double)k + jitter) / (double)o->steps;
@@ -103,7 +104,7 @@ static float sigma_at(const wd_trajectory_options *o, int64_t serial, int64_t k)
 static float timestep_of(const wd_trajectory_options *o, float sigma)
 {
     double t = (double)sigma * (double)o->num_train_timesteps;
-    if (!o->integer_timesteps) return (float)t;
+    if (!o->integer_timesteps || o->sigma[0] > 0) return (float)t;
     int64_t whole = (int64_t)t; /* diffusers: sigma 0.999999 gives 999 */
     if (whole >= o->num_train_timesteps) whole = o->num_train_timesteps - 1;
     return (float)whole;

@@ -13,6 +13,8 @@
 
 #include "core/error.h"
 
+enum { WD_TRAJECTORY_SIGMAS_MAX = 64 };
+
 typedef struct wd_trajectory_options {
     uint64_t seed;
     int64_t slots;         /* N */
@@ -21,8 +23,10 @@ typedef struct wd_trajectory_options {
     int64_t serial_first;  /* number of the first trajectory, by which its noise is drawn */
     int64_t prompts;       /* of the data set; each is used once per epoch of trajectories */
     double flow_shift;
-    int64_t num_train_timesteps; /* 1000 */
-    bool integer_timesteps;      /* UniPC truncates 1000 sigma; Euler does not */
+    int64_t num_train_timesteps;           /* 1000 */
+    bool integer_timesteps;                /* UniPC truncates 1000 sigma; Euler does not */
+    float sigma[WD_TRAJECTORY_SIGMAS_MAX]; /* [steps] falling from 1: the teacher is asked at
+                                            * exactly these states; sigma[0] = 0: by flow_shift */
 } wd_trajectory_options;
 
 /* Where a target lies in its trajectory, and which state of which prompt it is for. */

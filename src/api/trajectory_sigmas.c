@@ -1,0 +1,62 @@
+/* See api/trajectory_sigmas.h. */
+#include "api/trajectory_sigmas.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "wan/schedule.h"
+
+static const double timesteps = 1000; /* of a sigma of 1 */
+static const double tolerance = 2e-3; /* schedulers round timesteps to whole ones: 1e-3 */
+
+static wd_status refuse(const char *text, wd_err *err)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--trajectory_sigmas: expected up to %d noise levels that fall from 1 and end "
+                   "above 0, or timesteps from 1000, such as 1,0.9375,0.8333,0.625; found %.60s",
+                   WD_TRAJECTORY_SIGMAS_MAX, text);
+}
+
+wd_status wd_trajectory_sigmas_parse(float *sigma, int64_t *count, const char *text, wd_err *err)
+{
+    const char *at = text;
+    double unit = 1, before = INFINITY;
+    int64_t n = 0;
+    for (;; at++) {
+        char *end;
+        double value = strtod(at, &end);
+        if (n == 0 && value == timesteps) unit = timesteps;
+        value /= unit;
+        if (end == at || n == WD_TRAJECTORY_SIGMAS_MAX || !(value > 0 && value < before) ||
+            (n == 0 && value != 1))
+            return refuse(text, err);
+        sigma[n++] = (float)value;
+        before = value;
+        at = end;
+        if (!*at) break;
+        if (*at != ',') return refuse(text, err);
+    }
+    *count = n;
+    return WD_OK;
+}
+
+wd_status wd_trajectory_sigmas_shift(double *flow_shift, const float *sigma, int64_t count,
+                                     int64_t student_steps, wd_err *err)
+{
+    const int64_t length = count / student_steps;
+    double shift = *flow_shift;
+    for (int64_t n = 1; n < student_steps; n++) {
+        const double u = 1 - (double)n / (double)student_steps, s = (double)sigma[n * length];
+        if (isnan(shift)) shift = s * (1 - u) / (u * (1 - s)); /* wd_flow_shift, solved for it */
+        if (!(fabs(wd_flow_shift(u, shift) - s) <= tolerance))
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--trajectory_sigmas: step %" PRId64 " of the student's %" PRId64
+                           " begins at %g, and a scheduler with flow shift %g makes it at %g: no "
+                           "sampler would draw with this student. Give levels of one flow shift, "
+                           "or fewer --student_steps",
+                           n + 1, student_steps, s, shift, wd_flow_shift(u, shift));
+    }
+    *flow_shift = shift;
+    return WD_OK;
+}
