@@ -41,6 +41,7 @@ build-all: build
 	@cmake --build --preset release
 
 demo: build
+	@cmake --build --preset release --target demo_sheet
 	@sh tools/demo.sh $(BUILD)/wandistiller
 
 test: test-release fuzz test-asan test-tsan

@@ -106,6 +106,8 @@ foreach(source IN LISTS WD_TEST_SOURCES)
   wd_unit_test(${name} ${target} ${source})
 endforeach()
 
+add_dependencies(test_tests_known demo_sheet) # which tools/demo.sh runs
+
 # The CPU's kernel tests once more, on the kernels for CUDA, compiled for the host.
 foreach(list IN ITEMS attention conv dequantise matmul norm pointwise train)
   if(WD_SANITIZE MATCHES thread) # there is but one thread, and a test takes minutes

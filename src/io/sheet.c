@@ -94,6 +94,19 @@ static int64_t row_height(layout *p, const wd_sheet *s, int64_t row)
     return p->height + 5 * p->scale + most * line_height(p) + p->gap;
 }
 
+/* Wraps the row's title; returns the width of its longest line. */
+static int64_t title_width(layout *p, const wd_sheet *s, int64_t row)
+{
+    const lines *l = &p->text;
+    int64_t widest = 0;
+    wrap(&p->text, s->row_titles[row], p->width, LINES_MAX, p->scale);
+    for (int i = 0; i < l->used; i++) {
+        const int64_t width = wd_font_width(l->glyphs + l->begin[i], l->count[i], p->scale);
+        if (width > widest) widest = width;
+    }
+    return widest;
+}
+
 static void plan(layout *p, const wd_sheet *s)
 {
     int64_t side = s->height > s->width ? s->height : s->width;
@@ -106,9 +119,7 @@ static void plan(layout *p, const wd_sheet *s)
     p->left = p->top = p->margin;
     int64_t widest = 0;
     for (int64_t r = 0; s->row_titles && r < s->rows; r++) {
-        wrap(&p->text, s->row_titles[r], p->width, 1, p->scale);
-        int64_t width =
-            p->text.used ? wd_font_width(p->text.glyphs, p->text.count[0], p->scale) : 0;
+        const int64_t width = title_width(p, s, r);
         if (width > widest) widest = width;
     }
     if (widest) p->left += widest + 2 * p->gap;
@@ -144,8 +155,9 @@ static void draw_lines(wd_image *image, int64_t x, int64_t y, const lines *l, in
 static void draw_row(wd_image *image, int64_t y, layout *p, const wd_sheet *s, int64_t row)
 {
     if (s->row_titles) {
-        wrap(&p->text, s->row_titles[row], p->width, 1, p->scale);
-        draw_lines(image, p->margin, y + (p->height - 7 * p->scale) / 2, &p->text, p->scale, INK);
+        title_width(p, s, row);
+        const int64_t high = (p->text.used - 1) * line_height(p) + 7 * p->scale;
+        draw_lines(image, p->margin, y + (p->height - high) / 2, &p->text, p->scale, INK);
     }
     for (int64_t c = 0; c < s->columns; c++) {
         int64_t x = p->left + c * (p->width + p->gap), i = row * s->columns + c;
