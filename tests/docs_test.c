@@ -203,7 +203,7 @@ static const struct {
     {"docs/models.md", 3},
     {"docs/options.md", 0},
     {"docs/ranks.md", 6},
-    {"docs/recipe.md", 2},
+    {"docs/recipe.md", 3},
     {"docs/strategies.md", 1},
     {"docs/student-config.md", 0},
     {"docs/troubleshooting.md", 0},

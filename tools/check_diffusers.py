@@ -4,10 +4,10 @@
     pip install torch diffusers transformers sentencepiece ftfy safetensors
     python3 tools/check_diffusers.py PROGRAM STUDENT [STUDENT...]
 
-For each student, PROGRAM samples in as many steps as the student's card says, in float32, and writes
-what it began and ended with. WanPipeline loads the same folder as it is, with the scheduler of its own
-configuration, begins with the same noise, takes as many steps without guidance, and must end with the
-same latents."""
+For each student, PROGRAM samples in as many steps as the student's card says, in float32, and
+writes what it began and ended with. WanPipeline loads the same folder as it is, with the scheduler
+of its own configuration, begins with the same noise, takes as many steps without guidance, and must
+end with the same latents."""
 import os
 import subprocess
 import sys

@@ -227,7 +227,8 @@ offload() {
 
 # ---- distil ----
 
-# Trains with the options of tools/demo.json on velocities, and sets $agreement, in percent of the velocity, on the processor.
+# Trains with the options of tools/demo.json, on velocities, and sets $agreement, in percent of the
+# velocity, on the processor.
 student_of() { # DEVICE OPTION...
     on=$1
     shift

@@ -21,18 +21,18 @@ static wd_status refuse(const char *text, wd_err *err)
 wd_status wd_trajectory_sigmas_parse(float *sigma, int64_t *count, const char *text, wd_err *err)
 {
     const char *at = text;
-    double unit = 1, before = INFINITY;
+    double unit = 1;
+    float before = INFINITY;
     int64_t n = 0;
     for (;; at++) {
         char *end;
-        double value = strtod(at, &end);
+        const double value = strtod(at, &end);
         if (n == 0 && value == timesteps) unit = timesteps;
-        value /= unit;
-        if (end == at || n == WD_TRAJECTORY_SIGMAS_MAX || !(value > 0 && value < before) ||
-            (n == 0 && value != 1))
+        const float level = (float)(value / unit);
+        if (end == at || n == WD_TRAJECTORY_SIGMAS_MAX || !(level > 0 && level < before) ||
+            (n == 0 && level != 1))
             return refuse(text, err);
-        sigma[n++] = (float)value;
-        before = value;
+        sigma[n++] = before = level;
         at = end;
         if (!*at) break;
         if (*at != ',') return refuse(text, err);

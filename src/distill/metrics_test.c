@@ -47,8 +47,8 @@ static void test_rows(void **state)
     write_rows(folder, 0, 6);
     char *whole = read_all(folder, "metrics.jsonl", &whole_bytes);
     const char *third = "{\"step\": 3, \"loss\": 0.33333333333333331, \"grad_norm\": null, "
-                        "\"lr\": 0.001, \"samples\": 48, \"targets\": 64, \"phase\": \"chord\", \"seconds\": 0.3, "
-                        "\"steps_per_s\": 10}\n";
+                        "\"lr\": 0.001, \"samples\": 48, \"targets\": 64, \"phase\": \"chord\", "
+                        "\"seconds\": 0.3, \"steps_per_s\": 10}\n";
     assert_non_null(strstr(whole, third));
 
     /* A kill left half a line, and the run goes on from the checkpoint of step 4. Also where that

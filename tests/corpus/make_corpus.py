@@ -322,6 +322,8 @@ def folders():
                "guidance_scale": 2.0, "teacher_key": "a", "negative_prompt": "",
                "student": {"num_layers": 6, "patch_size": [1, 2, 2]}, "kernels": "generic"}
     put("distill/trainer_saved", "resumed", dumps(dict(state, run=resumed)))
+    put("distill/trainer_saved", "phase", dumps(dict(state, run=dict(
+        resumed, phase=1, phase_step=1, phase_seconds=0.5))))
     put("distill/trainer_saved", "other", dumps(dict(state, run=dict(resumed, student=[1]))))
     row = '{"step": %d, "loss": 0.5, "grad_norm": null, "lr": 0.001}\n'
     put("distill/metrics", "rows", row % 1 + row % 2)
@@ -340,6 +342,11 @@ def surroundings():
                        ("mixed", "sim:2x24GiB,48GiB@link=25GB/s,compute=20GFLOP/s,cpu=3TFLOP/s,"
                                  "memory=80GB/s")):
         put("dev/device_list", name, text)
+    for name, text in (("one", "chord"), ("two", "velocity,chord"),
+                       ("shares", "velocity:3,chord:1")):
+        put("distill/phases", name, text)
+    for name, text in (("sigmas", "1,0.9375,0.8333,0.625"), ("timesteps", "1000,937.5,833.3,625")):
+        put("api/trajectory_sigmas", name, text)
     put("io/hub", "main", "org/model\n0123abcd\n")
     put("io/hub", "revision", "org/model@0123abcd\n")
     put("io/hub", "up", "org/model\n../refs")
