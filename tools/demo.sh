@@ -15,7 +15,7 @@ learn() {
     steps=$1 minutes=$2
     shift 2
     "$program" train --config tools/demo.json --output_dir "$out/student-$steps" \
-        --cache_dir "$out/cache" --save_samples false --trajectory_steps 4 \
+        --cache_dir "$out/cache" --save_samples false --trajectory_steps 8 \
         --student_steps "$steps" --max_minutes "$minutes" "$@"
 }
 
@@ -28,7 +28,7 @@ draw() {
     sed -n 's/.* steps\{0,1\}: \([-0-9.e+]*\) s each.*/\1/p' "$out/$name.txt"
 }
 
-learn 2 1.9 --target_reuse 8 "$@"
+learn 2 1.9 "$@"
 learn 1 0.4 --init_student "$out/student-2" "$@"
 learn 4 0.4 --init_student "$out/student-2" "$@"
 head -n 8 models/wan-tiny/prompts-held-out.txt >"$out/prompts.txt"
