@@ -175,7 +175,7 @@ static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
 static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s, wd_err *err)
 {
     if (!s->options.export_to || r->untouched || s->trainer.machine.comm->rank) return WD_OK;
-    return wd_student_for_comfyui(r->folder, &s->trainer.export, err);
+    return wd_student_for_comfyui(r->folder, &r->export, err);
 }
 
 static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,

@@ -253,15 +253,23 @@ static bool is_saved(const wd_trainer *t)
            !strncmp(o->resume, own, strlen(own));
 }
 
+/* How the student of the phase under way is written. */
+static wd_export_options export_of(const wd_trainer *t)
+{
+    const wd_machine_options *m = &t->machine->options;
+    wd_export_options export = t->options->export;
+    export.trained_steps = t->step;
+    export.buffer = m->ema ? WD_PARAMS_EMA : WD_PARAMS_P;
+    export.student_steps = m->trajectory.student_steps;
+    if (export.student_steps) export.sampling_steps = export.student_steps;
+    return export;
+}
+
 /* All ranks take part; one of them writes. */
 static wd_status write_student(wd_trainer *t, wd_err *err)
 {
     const wd_machine *m = t->machine;
-    wd_export_options export = t->options->export;
-    export.trained_steps = t->step;
-    export.student_steps = m->options.trajectory.student_steps;
-    if (export.student_steps) export.sampling_steps = export.student_steps;
-    export.buffer = m->options.ema ? WD_PARAMS_EMA : WD_PARAMS_P;
+    const wd_export_options export = export_of(t);
     wd_params_collect(wd_machine_params(m), export.buffer, m->queue);
     if (!wd_trainer_writes(t)) return WD_OK;
     return wd_export_student(t->folder, wd_machine_params(m), m->options.teacher, &export, m->queue,
@@ -305,7 +313,8 @@ wd_status wd_trainer_run(wd_trainer_result *out, const wd_trainer_options *optio
                                .loss = wd_trainer_mean_loss(&t),
                                .seconds = seconds,
                                .interrupted = interrupted,
-                               .untouched = untouched};
+                               .untouched = untouched,
+                               .export = export_of(&t)};
     memcpy(out->folder, t.folder, sizeof out->folder);
 out:
     wd_metrics_close(t.metrics);

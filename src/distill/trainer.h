@@ -49,6 +49,7 @@ typedef struct wd_trainer_result {
     bool interrupted;
     bool untouched;           /* interrupted before its first step: it has written nothing */
     char folder[WD_PATH_MAX]; /* where the output folder is now */
+    wd_export_options export; /* with which the student is written, as its last phase asks */
 } wd_trainer_result;
 
 /* *out = what decides the samples, targets, student and arithmetic of a run, beside its stream of
