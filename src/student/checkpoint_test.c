@@ -82,8 +82,8 @@ static void test_round_trip(void **state)
     float values[6] = {1, -0.0f, NAN, INFINITY, 1e-42f, 7};
     wd_queue_copy_and_wait(b.queue, latents, values, sizeof values);
     wd_checkpoint_tensor extra[2] = {
-        {"trajectory.latents", {latents, WD_F32, 2, {2, 3}}},
-        {"trajectory.serial", {host_values, WD_I64, 1, {5}}},
+        {"trajectory.latents", {latents, WD_F32, 2, {2, 3}, {0}}},
+        {"trajectory.serial", {host_values, WD_I64, 1, {5}, {0}}},
     };
     json_t *run = run_json(20);
     wd_test_ok(wd_checkpoint_write(folder, 20, BOTH(&p, extra, 2), run, b.queue, &err), &err);
@@ -159,13 +159,13 @@ static void test_disagreement(void **state)
                     "\"p.blocks.0.ffn.net.0.proj.weight\" is F32 [40, 24], but this run needs "
                     "F32 [48, 24]");
     int32_t serial;
-    wd_checkpoint_tensor extra = {"serial", {&serial, WD_I32, 1, {1}}};
+    wd_checkpoint_tensor extra = {"serial", {&serial, WD_I32, 1, {1}, {0}}};
     wd_test_refused(wd_checkpoint_load(&c, BOTH(&p, &extra, 1), b.queue, &err), &err, WD_MISMATCH,
                     "\"serial\"");
     int32_t whole[64];
     const int64_t count = count_of(&c, "p.proj_out.bias");
     assert_in_range(count, 1, 64);
-    extra = (wd_checkpoint_tensor){"p.proj_out.bias", {whole, WD_I32, 1, {count}}};
+    extra = (wd_checkpoint_tensor){"p.proj_out.bias", {whole, WD_I32, 1, {count}, {0}}};
     wd_test_refused(wd_checkpoint_load(&c, BOTH(&p, &extra, 1), b.queue, &err), &err, WD_MISMATCH,
                     "but this run needs I32");
     wd_checkpoint_close(&c);
