@@ -105,7 +105,7 @@ train)
     : >"$folder/metrics.jsonl"
     while [ $row -lt $rows ]; do
         row=$((row + 1))
-        printf '{"step": %d, "loss": %s, "targets": %d, "seconds": 0.0%d, "steps_per_s": 1}\n' \
+        printf '{"step": %d, "loss": %s, "targets": %d, "phase": "velocity", "seconds": 0.0%d, "steps_per_s": 1}\n' \
             $row $loss $((8 * row)) $((10000 + pass * row)) >>"$folder/metrics.jsonl"
         [ "$pause" = 0 ] || sleep $pause
     done

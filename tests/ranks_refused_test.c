@@ -6,7 +6,7 @@ static void who_was_started_otherwise_is_named(void **state)
     (void)state;
     run_ranks(MPIRUN("1", RUN(wd_test_path("never")), "--distributed", ":", "-n", "1", WD_PROGRAM,
                      RUN(wd_test_path("never")), "--distributed", "--target_reuse", "3"));
-    refused(WD_MISMATCH, "rank 0 and rank 1 differ in target_reuse: 2 and 3");
+    refused(WD_MISMATCH, "rank 0 and rank 1 differ in target_reuse: 0 and 3");
     static const char deeper[] = "{\"depth\": 2}";
     wd_err err;
     wd_test_ok(wd_file_write(wd_test_path("deeper.json"), deeper, sizeof deeper - 1, &err), &err);

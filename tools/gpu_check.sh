@@ -181,7 +181,7 @@ blocks_with_room() {
 # Seconds of one pass over the teacher for 8 targets: the median of the steps of a run, but the
 # first three and the last two, which begin with nothing and end with all targets made.
 seconds_per_pass() { # METRICS
-    sed 's/.*"targets": \([0-9]*\), "seconds": \([0-9.]*\),.*/\1 \2/' "$1" |
+    sed 's/.*"targets": \([0-9]*\),.*"seconds": \([0-9.]*\),.*/\1 \2/' "$1" |
         awk 'NR > 1 && $1 > targets { print 8 * ($2 - s) / ($1 - targets) }
              { targets = $1; s = $2 }' | sed '1,2d' | sed '$d' | sed '$d' | sort -n |
         awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'
