@@ -105,8 +105,10 @@ train)
     : >"$folder/metrics.jsonl"
     while [ $row -lt $rows ]; do
         row=$((row + 1))
-        printf '{"step": %d, "loss": %s, "targets": %d, "phase": "velocity", "seconds": 0.0%d, "steps_per_s": 1}\n' \
-            $row $loss $((8 * row)) $((10000 + pass * row)) >>"$folder/metrics.jsonl"
+        printf '{"step": %d, "loss": %s, "targets": %d, "phase": "velocity", ' \
+            $row $loss $((8 * row)) >>"$folder/metrics.jsonl"
+        printf '"seconds": 0.0%d, "steps_per_s": 1}\n' $((10000 + pass * row)) \
+            >>"$folder/metrics.jsonl"
         [ "$pause" = 0 ] || sleep $pause
     done
     echo "host memory: planned 1 MiB, measured 2 MiB"

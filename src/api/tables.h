@@ -50,8 +50,9 @@ bool wd_option_same(const wd_option *option, const void *a, const void *b);
 #define WD_PART_LINES(group_, flags_)                                                              \
     {WD_TEXT_LINE(transformer, "", "FILE"), .group = group_,                                       \
      .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_),                                          \
-     .help = "Transformer of its own: a safetensors file (F32, F16, BF16) in diffusers' or the "   \
-             "original naming, as for ComfyUI, or a folder; of two experts the high-noise one"},   \
+     .help = "Transformer of its own: a safetensors file (F32, F16, BF16, fp8, int8) or a GGUF "   \
+             "file in diffusers' or the original naming, as for ComfyUI, or a folder; of two "     \
+             "experts the high-noise one"},                                                        \
         {WD_TEXT_LINE(transformer_2, "", "FILE"), .group = group_,                                 \
          .flags = WD_OPTION_FILE | WD_OPTION_PART | (flags_), .help = "The low-noise expert"},     \
         {WD_TEXT_LINE(text_encoder, "", "FILE"), .group = group_,                                  \

@@ -171,10 +171,12 @@ static void say_end(const wd_trainer_result *r, const wd_train_setup *s)
                wd_shell_word(word, sizeof word, r->folder));
 }
 
-/* Writes the student in the forms of --export, where one was written. */
+/* Writes the student in the forms of --export, where one was written. A run that was stopped writes
+ * them once it is resumed and ends. */
 static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s, wd_err *err)
 {
-    if (!s->options.export_to || r->untouched || s->trainer.machine.comm->rank) return WD_OK;
+    const bool is_due = s->options.export_to && !r->untouched && !r->interrupted;
+    if (!is_due || s->trainer.machine.comm->rank) return WD_OK;
     return wd_student_for_comfyui(r->folder, &r->export, err);
 }
 

@@ -78,3 +78,16 @@ uint16_t wd_f32_to_f16(float f)
     uint32_t odd = magnitude >> 13 & 1u;
     return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
 }
+
+float wd_float_at(const void *data, wd_dtype dtype, int64_t at)
+{
+    const char *from = (const char *)data + (size_t)at * wd_dtype_bytes(dtype);
+    uint16_t half;
+    float f;
+    if (dtype == WD_F32) {
+        memcpy(&f, from, sizeof f);
+        return f;
+    }
+    memcpy(&half, from, sizeof half);
+    return dtype == WD_BF16 ? wd_bf16_to_f32(half) : wd_f16_to_f32(half);
+}

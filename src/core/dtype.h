@@ -74,6 +74,9 @@ static inline uint16_t wd_f32_to_bf16(float f)
 }
 
 float wd_f16_to_f32(uint16_t v);
+
+/* Value `at` of values in fp32, fp16 or bf16, which need not be aligned. */
+float wd_float_at(const void *data, wd_dtype dtype, int64_t at);
 uint16_t wd_f32_to_f16(float f); /* to nearest even; overflow gives infinity */
 
 #endif

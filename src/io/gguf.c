@@ -9,18 +9,19 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "io/gguf_cursor.h"
+#include "io/unicode.h"
 
 enum { ALIGNMENT = 32, ALIGNMENT_MAX = 1 << 20, TEXT_BYTES_MAX = 1024, NAME_BYTES_MAX = 255 };
 
-/* What the metadata say of a tensor's shape, where ggml's four dimensions are too few, or its rows
- * too short for blocks: "comfy.gguf.orig_shape.<name>". */
+/* The key of a tensor's shape, in front of its name, where a converter has flattened a tensor of
+ * more than four dimensions, or one whose rows are not whole blocks. */
 static const char shape_key[] = "comfy.gguf.orig_shape.";
 
 typedef struct reader {
     wd_gguf_cursor cursor;
     wd_safetensors_file *file;
     uint64_t tensors, values, alignment;
-    wd_gguf_value *shape; /* the metadata that say a tensor's shape */
+    wd_gguf_value *shape; /* the metadata that say a tensor's shape, sorted by key */
     int64_t shapes;
 } reader;
 
@@ -55,6 +56,18 @@ static void keep_text(wd_safetensors_file *file, const wd_gguf_value *v)
     json_object_set_new(file->metadata, key, json_stringn(text.at, text.bytes));
 }
 
+static int compare_texts(wd_gguf_text a, wd_gguf_text b)
+{
+    const int order = memcmp(a.at, b.at, a.bytes < b.bytes ? a.bytes : b.bytes);
+    return order ? order : (a.bytes > b.bytes) - (a.bytes < b.bytes);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const wd_gguf_value *x = a, *y = b;
+    return compare_texts(x->key, y->key);
+}
+
 static wd_status read_values(reader *r, wd_err *err)
 {
     wd_gguf_value value;
@@ -75,6 +88,7 @@ static wd_status read_values(reader *r, wd_err *err)
         else
             keep_text(r->file, &value);
     }
+    qsort(r->shape, (size_t)r->shapes, sizeof *r->shape, by_key);
     return WD_OK;
 }
 
@@ -137,24 +151,23 @@ static wd_status take_original_shape(wd_tensor *t, int64_t count, const char *na
                                      wd_err *err)
 {
     char key[sizeof shape_key + NAME_BYTES_MAX];
-    snprintf(key, sizeof key, "%s%s", shape_key, name);
-    for (int64_t i = 0; i < r->shapes; i++) {
-        const wd_gguf_value *v = &r->shape[i];
-        uint64_t extent, product = 1;
-        if (!wd_gguf_is_key(v, key)) continue;
-        bool fine = v->is_array && v->count <= WD_DIMS_MAX;
-        for (uint64_t d = 0; fine && d < v->count; d++) {
-            fine = wd_gguf_integer(&extent, v, d) && extent <= INT64_MAX &&
-                   !__builtin_mul_overflow(product, extent, &product);
-            if (fine) t->dim[d] = (int64_t)extent;
-        }
-        if (!fine || product != (uint64_t)count)
-            return wd_fail(err, WD_BAD_FORMAT,
-                           "%s: metadata \"%s\" is not a shape of the tensor's %" PRId64 " values",
-                           r->cursor.path, key, count);
-        t->ndim = (int)v->count;
-        return WD_OK;
+    const int bytes = snprintf(key, sizeof key, "%s%s", shape_key, name);
+    const wd_gguf_value wanted = {.key = {key, (size_t)bytes}};
+    const wd_gguf_value *v =
+        bsearch(&wanted, r->shape, (size_t)r->shapes, sizeof *r->shape, by_key);
+    if (!v) return WD_OK;
+    uint64_t extent, product = 1;
+    bool fine = v->is_array && v->count <= WD_DIMS_MAX;
+    for (uint64_t d = 0; fine && d < v->count; d++) {
+        fine = wd_gguf_integer(&extent, v, d) && extent <= INT64_MAX &&
+               !__builtin_mul_overflow(product, extent, &product);
+        if (fine) t->dim[d] = (int64_t)extent;
     }
+    if (!fine || product != (uint64_t)count)
+        return wd_fail(err, WD_BAD_FORMAT,
+                       "%s: metadata \"%s\" is not a shape of the tensor's %" PRId64 " values",
+                       r->cursor.path, key, count);
+    t->ndim = (int)v->count;
     return WD_OK;
 }
 
@@ -187,10 +200,12 @@ static wd_status take_shape(wd_tensor *t, size_t *bytes, const uint64_t *extents
 
 static wd_status take_name(char **next, wd_gguf_text text, const char *path, wd_err *err)
 {
-    if (!text.bytes || text.bytes > NAME_BYTES_MAX || memchr(text.at, 0, text.bytes))
+    if (!text.bytes || text.bytes > NAME_BYTES_MAX || memchr(text.at, 0, text.bytes) ||
+        wd_utf8_check(text.at, text.bytes) >= 0)
         return wd_fail(err, WD_BAD_FORMAT,
-                       "%s: a tensor's name is empty, longer than %d bytes, or has a NUL", path,
-                       NAME_BYTES_MAX);
+                       "%s: a tensor's name is empty, longer than %d bytes, has a NUL, or is not "
+                       "UTF-8",
+                       path, NAME_BYTES_MAX);
     memcpy(*next, text.at, text.bytes);
     (*next)[text.bytes] = 0;
     *next += text.bytes + 1;

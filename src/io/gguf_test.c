@@ -7,7 +7,7 @@
 typedef struct file {
     uint32_t version, type, ndim, key_type;
     uint64_t tensors, values, rows, row, offset, name_bytes, alignment, array;
-    const char *name, *shape_key;
+    const char *name, *second, *shape_key;
     size_t cut;   /* bytes that the file lacks */
     uint32_t end; /* an extent of the original shape */
 } file;
@@ -54,7 +54,7 @@ static const char *write_file(const file *f)
     wd_test_u64(&b, or_else(f->rows, 3));
     wd_test_u32(&b, f->type ? f->type : 8);
     wd_test_u64(&b, f->offset);
-    wd_test_text(&b, "b");
+    wd_test_text(&b, f->second ? f->second : "b");
     wd_test_u32(&b, 1);
     wd_test_u64(&b, 32);
     wd_test_u32(&b, 1);
@@ -90,6 +90,19 @@ static void read_back(void **state)
     wd_safetensors_close(set);
 }
 
+/* Blocks have scales of their own, so a tensor of scales beside them is refused. */
+static void scales_of_blocks(void **state)
+{
+    (void)state;
+    const file both = {.name = "b.weight", .second = "b.scale_weight"};
+    wd_err err;
+    wd_safetensors *set;
+    wd_test_ok(wd_safetensors_open(&set, write_file(&both), &err), &err);
+    wd_test_refused(wd_safetensors_pair_scales(set, &err), &err, WD_UNSUPPORTED,
+                    "\"b.weight\" has scales, but is Q8_0");
+    wd_safetensors_close(set);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -112,6 +125,7 @@ static void refused(void **state)
         {{.name_bytes = 1u << 30}, WD_BAD_FORMAT, "its header overruns the file"},
         {{.name_bytes = UINT64_MAX}, WD_BAD_FORMAT, "its header overruns the file"},
         {{.name = "b", .shape_key = "another"}, WD_BAD_FORMAT, "are two names of \"b\""},
+        {{.name = "\xff"}, WD_BAD_FORMAT, "is not UTF-8"},
         {{.ndim = 7}, WD_BAD_FORMAT, "\"a\" has 7 dimensions"},
         {{.row = 33}, WD_BAD_FORMAT, "rows of 33 values, expected whole blocks of 32 (Q8_0)"},
         {{.type = 12}, WD_BAD_FORMAT, "whole blocks of 256 (Q4_K)"},
@@ -146,6 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(read_back),
+        cmocka_unit_test(scales_of_blocks),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

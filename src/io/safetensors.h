@@ -21,7 +21,7 @@ typedef struct wd_safetensors_entry {
     uint64_t file_offset; /* of the tensor's first byte in that file */
     wd_tensor tensor;     /* data is mapped read-only: writing to it crashes */
     bool unaligned;       /* data is not aligned to the element size: copy it before use */
-    bool scaled; /* it is quantised, and known what its values are multiplied by: tensor.scales */
+    bool scaled; /* it is quantised, and tensor.scales has its scales, if it needs any */
     const struct wd_safetensors_entry *scale; /* the tensor that has these, or NULL: 1 */
 } wd_safetensors_entry;
 

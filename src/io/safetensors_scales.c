@@ -4,16 +4,20 @@
  * LightX2V (tools/convert) and musubi-tuner (modules/fp8_optimization_utils.py). First the marks
  * are checked, then tensors that are scales find their weights, then every quantised weight is
  * checked. */
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/memory.h"
 #include "io/json.h"
 #include "io/safetensors_impl.h"
 
 enum { NAME_MAX_BYTES = 512, MARK_BYTES_MAX = 4096 };
 
-/* What a tensor's name says that it is, beside a weight. */
+/* What a tensor's name says that it is. UNUSED: a scale of a layer's inputs, which is dropped.
+ * MARK: it says that the file is quantised. FOREIGN: it belongs to a form that is refused. */
 typedef enum role { WEIGHT, SCALE, UNUSED, MARK, FOREIGN } role;
 
 static const struct {
@@ -40,7 +44,7 @@ static role role_of(const char *name, size_t *base)
 
 /* ---- marks ---- */
 
-/* A mark's JSON: {"format": "float8_e4m3fn", ...}, or the format's name alone. */
+/* A mark's JSON: {"format": "float8_e4m3fn", ...}; in metadata also the format's name alone. */
 static wd_status check_format(const json_t *mark, const char *file, const char *layer, wd_err *err)
 {
     static const char *const known[] = {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fn_rowwise",
@@ -73,7 +77,8 @@ static wd_status check_mark(const wd_safetensors_entry *e, size_t base, wd_err *
             err, WD_BAD_FORMAT,
             "%s: tensor \"%s\": expected at most %d bytes of JSON, found %zu bytes of %s", e->file,
             e->name, MARK_BYTES_MAX, bytes, wd_dtype_file_name(e->tensor.dtype));
-    WD_TRY(wd_json_parse(&json, e->tensor.data, bytes, e->file, err));
+    if (wd_json_parse(&json, e->tensor.data, bytes, e->file, err) != WD_OK)
+        return wd_fail_in(err, "tensor \"%s\"", e->name);
     const wd_status status = check_format(json, e->file, layer, err);
     json_decref(json);
     return status;
@@ -130,6 +135,21 @@ static wd_status shape_scales(wd_scales *out, const wd_safetensors_entry *weight
                    weight->name, wd_dims_text(of, sizeof of, w->dim, w->ndim));
 }
 
+static wd_status check_finite(const wd_safetensors_entry *scale, wd_err *err)
+{
+    const wd_tensor *t = &scale->tensor;
+    const int64_t count = wd_tensor_count(t);
+    for (int64_t i = 0; i < count; i++) {
+        const float value = wd_float_at(t->data, t->dtype, i);
+        if (!isfinite(value))
+            return wd_fail(err, WD_BAD_FORMAT,
+                           "%s: tensor \"%s\": scale %" PRId64 " is %g, expected a finite number "
+                           "(damaged)",
+                           scale->file, scale->name, i, (double)value);
+    }
+    return WD_OK;
+}
+
 /* Gives the weight of a scale this scale. */
 static wd_status pair(wd_safetensors *set, const wd_safetensors_entry *scale, size_t base,
                       wd_err *err)
@@ -147,13 +167,14 @@ static wd_status pair(wd_safetensors *set, const wd_safetensors_entry *scale, si
                        "and mxfp8 have them, which are not read)",
                        scale->file, scale->name, wd_dtype_file_name(dtype));
     wd_safetensors_entry *weight = &set->entry[found - set->entry];
-    if (!wd_dtype_is_quantised(weight->tensor.dtype))
+    if (!wd_dtype_is_quantised(weight->tensor.dtype) || wd_dtype_block(weight->tensor.dtype) > 1)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: tensor \"%s\" has scales, but is %s: expected F8_E4M3, F8_E5M2 or I8",
                        weight->file, weight->name, wd_dtype_file_name(weight->tensor.dtype));
     if (weight->scaled)
         return wd_fail(err, WD_BAD_FORMAT, "%s: tensor \"%s\" has scales twice: \"%s\" and \"%s\"",
                        weight->file, weight->name, weight->scale->name, scale->name);
+    WD_TRY(check_finite(scale, err));
     weight->scaled = true;
     weight->scale = scale;
     return shape_scales(&weight->tensor.scales, weight, scale, err);

@@ -128,6 +128,8 @@ static void refused(void **state)
         {{WEIGHT, {"a.weight_scale", "F32", {2, 2}, NULL}}, NULL, "scales of other blocks"},
         {{WEIGHT, {"a.weight_scale", "F32", {4, 4, 1}, NULL}}, NULL, "has shape [4, 4, 1]"},
         {{WEIGHT, {"a.weight_scale", "F32", {4, 2}, NULL}}, NULL, "has shape [4, 2]"},
+        {{WEIGHT, {"a.weight_scale", "F32", {1}, "\0\0\xc0\x7f"}}, NULL, "scale 0 is nan"},
+        {{WEIGHT, {"a.weight_scale", "F16", {2}, "\0\0\0\x7c"}}, NULL, "scale 1 is inf"},
         {{WEIGHT}, MARK("{\\\"format\\\":\\\"nvfp4\\\"}"), "layer \"a\" is quantised as \"nvfp4\""},
         {{WEIGHT}, MARK("\\\"mxfp8\\\""), "layer \"a\" is quantised as \"mxfp8\""},
         {{WEIGHT}, MARK("7"), "quantised as \"?\""},

@@ -21,8 +21,8 @@ typedef struct wd_stage_layout {
     const wd_safetensors_entry *entry[WD_STAGE_PARTS_MAX]; /* NULL: the checkpoint has none */
     wd_tensor file[WD_STAGE_PARTS_MAX];                    /* as mapped */
     wd_tensor stored[WD_STAGE_PARTS_MAX]; /* dtype and shape when kept; data mapped or NULL */
-    wd_dtype rounded[WD_DIT_BLOCK_SLOTS]; /* what a quantised tensor is rounded to: its dtype in a
-                                           * teacher that is not quantised */
+    wd_dtype rounded[WD_DIT_BLOCK_SLOTS]; /* values of a quantised tensor are rounded to this dtype,
+                                           * which it would have in an unquantised file */
     size_t block_bytes;
     size_t reading_bytes;    /* to read all its tensors past the page cache: stage_read.h */
     size_t converting_bytes; /* of those that are in another dtype there */

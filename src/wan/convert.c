@@ -155,6 +155,7 @@ static wd_status list_lines(line **lines, int64_t *count, const wd_safetensors *
  * other heads it would paint noise, with other widths it does not load the file. */
 static void warn_of_comfyui(const char *path, const wd_dit_config *c)
 {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const struct {
         const char *what;
         int64_t assumed, found;
@@ -168,7 +169,7 @@ static void warn_of_comfyui(const char *path, const wd_dit_config *c)
             wd_log(WD_LOG_WARNING,
                    "%s: not for ComfyUI, which takes every Wan model to have %s %lld; this one has "
                    "%lld",
-                   path, rule[i].what, (long long)rule[i].assumed, (long long)rule[i].found);
+                   name, rule[i].what, (long long)rule[i].assumed, (long long)rule[i].found);
 }
 
 /* ---- existing files ---- */

@@ -3,8 +3,9 @@
  *   weight += strength alpha / rank B A, or strength diff       bias += strength diff_b
  *
  * A [rank, columns] and B [rows, rank] are the factors of a product as large as the weight; without
- * alpha it is the rank. opening a list of files finds what each tensor changes and checks all
- * shapes, so that merging (wan/lora_merge.h) can only fail for lack of space. */
+ * alpha it is the rank. Opening a list of files finds what each tensor changes and checks all
+ * shapes, so that merging (wan/lora_merge.h) can only fail for lack of space, or because a value
+ * does not fit its dtype. */
 #ifndef WD_WAN_LORA_H
 #define WD_WAN_LORA_H
 

@@ -47,12 +47,13 @@ static bool is_wide(const merged *m)
     return m->dtype == WD_F32;
 }
 
-/* A tensor that is kept as it is stored, and is stored quantised, is merged to BF16. */
+/* A tensor that is kept as it is stored, and is stored quantised, is merged to BF16, unless it is
+ * one that stays fp32. */
 static wd_dtype dtype_of(const wd_tensor_spec *spec, wd_dtype stored, wd_dtype asked)
 {
     if (asked != WD_DTYPE_COUNT) return wd_spec_dtype(spec, asked);
     const bool is_float = stored == WD_F32 || stored == WD_F16 || stored == WD_BF16;
-    return is_float ? stored : WD_BF16;
+    return is_float ? stored : wd_spec_dtype(spec, WD_BF16);
 }
 
 static wd_status list_tensors(job *j, const wd_tensor_table *table, wd_dtype dtype, wd_err *err)
@@ -161,9 +162,11 @@ static wd_status put_rows(const job *j, wd_safetensors_writer *writer, const mer
                           int64_t count, wd_err *err)
 {
     uint16_t *narrow = (uint16_t *)(void *)j->rows; /* value i is read before i is written */
+    /* the least value that is rounded to infinity */
+    const float limit = m->dtype == WD_F16 ? 65520 : m->dtype == WD_BF16 ? 0x1.ffp127f : INFINITY;
     for (int64_t i = 0; i < count; i++) {
         const float f = j->rows[i];
-        if (!isfinite(f) || (m->dtype == WD_F16 && fabsf(f) >= 65520))
+        if (isnan(f) || fabsf(f) >= limit)
             return wd_fail(err, WD_UNSUPPORTED,
                            "tensor \"%s\" with its LoRAs has the value %g, which %s cannot hold: a "
                            "strength is too large, or a file damaged",

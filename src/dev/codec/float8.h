@@ -1,7 +1,8 @@
 /* Floats of 8 bits, as PyTorch and safetensors have them: e4m3fn (3 bits of mantissa, up to 448, no
- * infinities, NaN is 0x7f and 0xff) and e5m2 (the upper half of a float16). Widening is exact, and
- * without branches, so that compilers vectorise it; no product is of a denormal float, which would
- * cost many times as much.
+ * infinities, NaN is 0x7f and 0xff) and e5m2 (the upper half of a float16). Widening is exact. It
+ * has no branches, so that compilers vectorise it: comparisons become masks. A subnormal value is
+ * its integer times a power of two, whose operands are normal floats, since processors multiply
+ * subnormal ones many times slower.
  * Formats: Micikevicius et al., "FP8 Formats for Deep Learning", 2022. */
 #ifndef WD_DEV_CODEC_FLOAT8_H
 #define WD_DEV_CODEC_FLOAT8_H

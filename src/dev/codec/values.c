@@ -1,28 +1,16 @@
 /* Weights as floats: see dev/codec/values.h. */
 #include "dev/codec/values.h"
 
+#include "core/require.h"
 #include "dev/codec/codec.h"
 #include "dev/ops.h"
-
-static float float_value(const void *data, wd_dtype dtype, int64_t at)
-{
-    const char *from = (const char *)data + (size_t)at * wd_dtype_bytes(dtype);
-    uint16_t half;
-    float f;
-    if (dtype == WD_F32) {
-        memcpy(&f, from, sizeof f);
-        return f;
-    }
-    memcpy(&half, from, sizeof half);
-    return dtype == WD_BF16 ? wd_bf16_to_f32(half) : wd_f16_to_f32(half);
-}
 
 static float scale_of(const wd_tensor *t, int64_t at)
 {
     const wd_scales *s = &t->scales;
     const int64_t width = wd_tensor_count(t) / t->dim[0], row = s->rows > 1 ? at / width : 0;
     const int64_t column = at % width / (width / s->columns);
-    return float_value(s->data, s->dtype, row * s->columns + column);
+    return wd_float_at(s->data, s->dtype, row * s->columns + column);
 }
 
 void wd_tensor_values(float *out, const wd_tensor *t, int64_t at, int64_t count)
@@ -30,7 +18,7 @@ void wd_tensor_values(float *out, const wd_tensor *t, int64_t at, int64_t count)
     const bool quantised = wd_dtype_is_quantised(t->dtype);
     for (int64_t i = 0; i < count; i++) {
         if (!quantised) {
-            out[i] = float_value(t->data, t->dtype, at + i);
+            out[i] = wd_float_at(t->data, t->dtype, at + i);
             continue;
         }
         out[i] = codec_value(t->data, t->dtype, at + i);
@@ -43,7 +31,9 @@ void wd_tensor_dequantise(wd_queue *queue, void *to, wd_dtype dtype, wd_dtype ro
 {
     const int64_t count = wd_tensor_count(t), block = wd_dtype_block(t->dtype);
     int64_t rows = t->ndim && t->dim[0] ? t->dim[0] : 1;
-    if (count / rows % block) rows = count / block; /* of a file that has other rows */
+    WD_REQUIRE(!t->scales.data || block == 1, "weights in blocks have scales");
+    /* the file's rows differ from this shape's, and a block may lie in two of these */
+    if (count / rows % block) rows = count / block;
     wd_op_dequantise(queue, &(wd_dequantise_args){.to = to,
                                                   .from = t->data,
                                                   .scale = t->scales.data,
