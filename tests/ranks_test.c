@@ -311,6 +311,19 @@ static void activations_sent_are_those_of_the_formula(void **state)
     }
 }
 
+/* The chords' first window comes in the place of a window of velocities, and a rank that had no
+ * share in that one, and passed over its stages, has one in this. */
+static void ranks_read_from_disk_in_both_phases(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN(wd_test_path("phases")), "--nproc_per_node", "4", "--num_threads",
+                   "1", "--teacher_device_strategy", "disk", "--trajectories", "17",
+                   "--trajectory_steps", "16", "--teacher_window", "16", "--recipe",
+                   "velocity:39,chord:1", "--student_steps", "2", "--save_samples", "false",
+                   "--step_timeout", "30");
+    wd_program_succeeded(&program);
+}
+
 /* One rank of the host merges the teacher's LoRAs for all, and the student is that of one rank. */
 static void loras_are_merged_once(void **state)
 {
@@ -353,6 +366,7 @@ int main(void)
         cmocka_unit_test(bytes_sent_are_those_of_the_formula),
         cmocka_unit_test(loras_are_merged_once),
         cmocka_unit_test(activations_sent_are_those_of_the_formula),
+        cmocka_unit_test(ranks_read_from_disk_in_both_phases),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -37,6 +37,7 @@ wd_status wd_machine_enter_phase(wd_machine *m, const wd_machine_options *phase,
 {
     wd_source_close(m->source);
     m->source = NULL;
+    if (m->sweep) wd_sweep_forget_next(m->sweep); /* the next window is one of the new phase */
     m->options = *phase;
     return wd_machine_open_source(m, err);
 }

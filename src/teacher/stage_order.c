@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/require.h"
 
 enum { SWEEPS = 8 }; /* that the sequence has room for */
 
@@ -18,7 +19,7 @@ struct wd_stage_order {
     int64_t turns;
     int64_t announced, end; /* numbers: behind what is announced, and behind what is expected */
     int64_t next[WD_FOLLOWERS];
-    unsigned expected; /* experts of the expected sweep */
+    wd_sweep_experts expected; /* of the sweep that is expected */
 };
 
 wd_status wd_stage_order_open(wd_stage_order **out, int experts, int stages, const bool *streams,
@@ -88,7 +89,10 @@ void wd_stage_order_add(wd_stage_order *o, wd_sweep_experts sweep, wd_sweep_expe
     pthread_mutex_lock(&o->lock);
     while (o->end + 2 * most - first_needed(o) > o->turns && !o->leaving)
         pthread_cond_wait(&o->changed, &o->lock);
-    const bool as_expected = sweep.all == o->expected;
+    const bool as_expected = sweep.all == o->expected.all;
+    WD_REQUIRE(!as_expected || !(sweep.own & ~o->expected.own) || o->end == o->announced,
+               "a sweep of experts %x was announced where %x were expected", sweep.own,
+               o->expected.own);
     for (int64_t n = o->announced; n < o->end; n++) {
         wd_stage_turn *turn = turn_at(o, n);
         turn->read = as_expected;
@@ -96,7 +100,7 @@ void wd_stage_order_add(wd_stage_order *o, wd_sweep_experts sweep, wd_sweep_expe
     }
     append(o, sweep, as_expected ? o->end - o->announced : 0, most);
     o->announced = o->end;
-    o->expected = next.all;
+    o->expected = next;
     append(o, next, 0, o->ahead);
     pthread_cond_broadcast(&o->changed);
     pthread_mutex_unlock(&o->lock);

@@ -3,7 +3,9 @@
  * Data flow: sweeps, as they are announced -> one sequence of stages, the experts of a sweep one
  * after another, each from its first stage to its last -> a thread that brings them one by one.
  * The sequence runs ahead of the announced sweep by the first stages of the sweep that is expected
- * next. If another one is announced, these are not wanted any more.
+ * next. If a sweep of other experts is announced, also of none, these are not wanted any more. A
+ * sweep of the expected experts must not have one of which this rank expected no state, since the
+ * rank may have passed over its stages.
  *
  * Ranks that share a reader announce the same sweeps, so that a stage has the same number in the
  * sequences of all of them, whether it is wanted there or not. */

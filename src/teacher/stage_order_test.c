@@ -68,6 +68,23 @@ static void another_sweep_than_was_expected(void **state)
     wd_stage_order_close(order);
 }
 
+/* A rank that has passed over stages of which it expected no state gets them once all ranks forget
+ * the expected sweep. */
+static void a_share_that_grows(void **state)
+{
+    (void)state;
+    wd_stage_order *order = opened();
+    wd_stage_order_add(order, first, (wd_sweep_experts){.all = 2, .own = 0});
+    assert_next(order, 0, 0, 0, true);
+    assert_next(order, 1, 0, 2, true);
+    assert_next(order, 2, 1, 0, false);
+    assert_next(order, 3, 1, 1, false);
+    wd_stage_order_add(order, none, none);
+    wd_stage_order_add(order, second, none);
+    for (int s = 0; s < STAGES; s++) assert_next(order, 4 + s, 1, s, true);
+    wd_stage_order_close(order);
+}
+
 /* A stage that other ranks use, and this one does not, has its number all the same. */
 static void stages_of_other_ranks(void **state)
 {
@@ -110,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_and_stages_come_in_order),
         cmocka_unit_test(another_sweep_than_was_expected),
+        cmocka_unit_test(a_share_that_grows),
         cmocka_unit_test(stages_of_other_ranks),
         cmocka_unit_test(many_sweeps),
         cmocka_unit_test(whoever_waits_goes_on),

@@ -261,6 +261,12 @@ void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_
     sweep->announced = window->end > window->first;
 }
 
+void wd_sweep_forget_next(wd_sweep *sweep)
+{
+    const wd_sweep_experts none = {0};
+    wd_residency_begin(sweep->residency, none, none);
+}
+
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 {
     int64_t count[EXPERTS_MAX], first = 0;
@@ -268,9 +274,11 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
                "a sweep of at most %" PRId64 " states was given %" PRId64,
                sweep->options.window_max, window->count);
     WD_TRY(wd_sweep_expect(sweep, window->queue, err));
-    if (!sweep->announced)
-        wd_sweep_announce(
-            sweep, &(wd_window_ahead){window->timestep, window->count, 0, window->count}, NULL);
+    if (!sweep->announced) {
+        const wd_window_ahead whole = {window->timestep, window->count, 0, window->count};
+        wd_sweep_forget_next(sweep);
+        wd_sweep_announce(sweep, &whole, NULL);
+    }
     sweep->announced = false;
     wd_sweep_work work = {{0}};
     sort_window(count, sweep, window);

@@ -66,6 +66,11 @@ typedef struct wd_window_ahead {
  * counts as the last one, with the same window on all ranks. */
 void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_window_ahead *next);
 
+/* Another window than the next one that was announced will come. A rank may have passed over stages
+ * of which it expected to have no state, so these have to come again. Where ranks share a reader,
+ * all of them call it, at the same place among their windows. */
+void wd_sweep_forget_next(wd_sweep *sweep);
+
 /* Windows will be of `queue`: opens now what the first run would open. */
 wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *queue, wd_err *err);
 
