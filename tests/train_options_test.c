@@ -271,6 +271,9 @@ static void both_phases_in_one_command(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--recipe velocity,chord with --student_ste");
     wd_program_run(&program, RUN("never"), "--recipe", "chord,velocity", "--student_steps", "2");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "found chord,velocity");
+    wd_program_run(&program, RUN("never"), "--recipe", "velocity,chord", "--student_steps", "2",
+                   "--num_steps", "1");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "each of its 2 phases, found a run of 1");
 }
 
 /* The teacher is asked at given noise levels, without guidance; the student's flow shift follows.
@@ -303,7 +306,7 @@ static void few_steps_divide_the_trajectorys(void **state)
     (void)state;
     wd_program_run(&program, RUN("never"), "--student_steps", "3");
     wd_program_refused(&program, WD_INVALID_ARGUMENT,
-                       "--student_steps: expected a divisor of --trajectory_steps, which is 4");
+                       "expected a divisor of the trajectory's 4 steps (--trajectory_steps)");
     wd_program_run(&program, RUN("never"), "--student_steps", "1", "--trajectory_steps", "65");
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "at least the 64th part, found 1");
     wd_program_run(&program, RUN("never"), "--init_student", wd_test_path("nothing"));

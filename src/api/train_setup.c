@@ -78,9 +78,10 @@ static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
     const int64_t steps = o->trajectory_steps, blocks = o->student_steps;
     if (!blocks || (steps % blocks == 0 && steps / blocks <= WD_CHORD_STEPS_MAX)) return WD_OK;
     return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "--student_steps: expected a divisor of --trajectory_steps, which is %" PRId64
-                   ", of which it is at least the %dth part, found %" PRId64,
-                   steps, WD_CHORD_STEPS_MAX, blocks);
+                   "--student_steps: expected a divisor of the trajectory's %" PRId64
+                   " steps (%s), of which it is at least the %dth part, found %" PRId64,
+                   steps, o->trajectory_sigmas ? "--trajectory_sigmas" : "--trajectory_steps",
+                   WD_CHORD_STEPS_MAX, blocks);
 }
 
 /* What a phase learns at the same cost of the teacher as velocities that are used twice. */
@@ -166,7 +167,7 @@ static wd_status resolve_teacher_dtype(wd_train_setup *s, wd_err *err)
 }
 
 /* Sets the limits of the run; epochs count only if prompts are known. */
-static void resolve_length(wd_train_setup *s)
+static wd_status resolve_length(wd_train_setup *s, wd_err *err)
 {
     wd_train_options *o = &s->options;
     const int64_t per_epoch = wd_train_epoch_steps(s);
@@ -174,6 +175,11 @@ static void resolve_length(wd_train_setup *s)
     if (o->num_epochs && per_epoch && (!o->num_steps || o->num_epochs * per_epoch < o->num_steps))
         o->num_steps = o->num_epochs * per_epoch;
     if (!o->sample_interval) o->sample_interval = o->num_steps / SHEETS_DEFAULT;
+    if (!o->num_steps || o->num_steps >= s->phases.count) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--recipe %.60s: expected a step for each of its %d phases, found a run of "
+                   "%" PRId64 " (--num_steps or --num_epochs)",
+                   o->recipe, s->phases.count, o->num_steps);
 }
 
 /* ---- folders ---- */
@@ -389,7 +395,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
-    resolve_length(s);
+    WD_TRY(resolve_length(s, err));
     WD_TRY(resolve_teacher_dtype(s, err));
     WD_TRY(choose_folders(s, err));
     WD_TRY(check_folders(s, err));
@@ -421,7 +427,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
-    resolve_length(s);
+    WD_TRY(resolve_length(s, err));
     WD_TRY(resolve_teacher_dtype(s, err));
     WD_TRY(choose_folders(s, err));
     fill_trainer(s);

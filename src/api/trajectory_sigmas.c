@@ -9,6 +9,7 @@
 
 static const double timesteps = 1000; /* of a sigma of 1 */
 static const double tolerance = 2e-3; /* schedulers round timesteps to whole ones: 1e-3 */
+static const double shift_min = 0.01, shift_max = 1000; /* those of --flow_shift */
 
 static wd_status refuse(const char *text, wd_err *err)
 {
@@ -49,6 +50,12 @@ wd_status wd_trajectory_sigmas_shift(double *flow_shift, const float *sigma, int
     for (int64_t n = 1; n < student_steps; n++) {
         const double u = 1 - (double)n / (double)student_steps, s = (double)sigma[n * length];
         if (isnan(shift)) shift = s * (1 - u) / (u * (1 - s)); /* wd_flow_shift, solved for it */
+        if (!(shift >= shift_min && shift <= shift_max))
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--trajectory_sigmas: step %" PRId64 " of the student's %" PRId64
+                           " begins at %g, which is a flow shift of %g: expected %g to %g. Are all "
+                           "of them noise levels, or all timesteps?",
+                           n + 1, student_steps, s, shift, shift_min, shift_max);
         if (!(fabs(wd_flow_shift(u, shift) - s) <= tolerance))
             return wd_fail(err, WD_INVALID_ARGUMENT,
                            "--trajectory_sigmas: step %" PRId64 " of the student's %" PRId64

@@ -58,6 +58,12 @@ static void the_shift_follows(void **state)
     const float uneven[] = {1, 0.9f, 0.5f, 0.1f};
     shift = NAN;
     assert_int_equal(wd_trajectory_sigmas_shift(&shift, uneven, 4, 4, &err), WD_INVALID_ARGUMENT);
+    const float extreme[][2] = {{1, 0.9999999f}, {1, 1e-30f}, {1, 0.0005f}};
+    for (size_t i = 0; i < sizeof extreme / sizeof *extreme; i++) {
+        shift = NAN;
+        wd_test_refused(wd_trajectory_sigmas_shift(&shift, extreme[i], 2, 2, &err), &err,
+                        WD_INVALID_ARGUMENT, "expected 0.01 to 1000");
+    }
 }
 
 /* ComfyUI's `simple` scheduler takes every (1000 / steps)-th of the 1000 sigmas of

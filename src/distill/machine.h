@@ -89,7 +89,8 @@ wd_status wd_machine_enter_phase(wd_machine *machine, const wd_machine_options *
 wd_status wd_machine_begin(wd_machine *machine, wd_err *err);
 
 /* The student's parameters, the teacher's sweep (NULL: there is no teacher), and the number of
- * targets that were made so far, in the phases before this one as many as their samples need. */
+ * targets that were made so far; earlier phases count those that their samples needed, and none
+ * that were made ahead. */
 wd_params *wd_machine_params(const wd_machine *machine);
 wd_sweep *wd_machine_sweep(const wd_machine *machine);
 int64_t wd_machine_targets(const wd_machine *machine);

@@ -36,8 +36,8 @@ typedef struct wd_phase_begin {
  * WD_INVALID_ARGUMENT: there is no such recipe, or no such order of recipes. */
 wd_status wd_phases_parse(wd_phases *out, const char *text, wd_err *err);
 
-/* The step, of a run of `steps` (0: nobody knows), before which phase `phase` ends: 0 where nobody
- * knows. Each phase has a step at least. */
+/* How many steps of a run of `steps` are done when phase `phase` ends; 0 if the run's length is
+ * unknown (`steps` 0). Each phase has a step at least, if there are as many. */
 int64_t wd_phase_end_step(const wd_phases *phases, int phase, int64_t steps);
 
 /* The seconds of training, of a run of `seconds`, after which phase `phase` ends. */
