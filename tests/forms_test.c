@@ -10,15 +10,6 @@ static const char tiny[] = WD_SOURCE_DIR "/models/wan-tiny";
 
 static wd_program program;
 
-static void check_same_file(const char *a, const char *b)
-{
-    wd_err err;
-    char x[33], y[33];
-    wd_test_ok(wd_file_hash(x, a, &err), &err);
-    wd_test_ok(wd_file_hash(y, b, &err), &err);
-    assert_string_equal(x, y);
-}
-
 static char comfyui[WD_PATH_MAX], high[WD_PATH_MAX], low[WD_PATH_MAX], text[WD_PATH_MAX],
     vae[WD_PATH_MAX];
 
@@ -70,15 +61,15 @@ static void the_students_bits(void **state)
                    "--text_encoder", text, "--vae", vae, "--teacher_preset", "wan2.2-a14b",
                    "--output_dir", parts, TRAIN);
     wd_program_succeeded(&program);
-    check_same_file(student_of(folder), student_of(parts));
+    wd_test_same_files(student_of(folder), student_of(parts));
     wd_program_run(&program, "train", "--teacher_path", comfyui, "--teacher_preset", "wan2.2-a14b",
                    "--output_dir", layout, TRAIN);
     wd_program_succeeded(&program);
-    check_same_file(student_of(folder), student_of(layout));
+    wd_test_same_files(student_of(folder), student_of(layout));
     wd_program_run(&program, "train", "--teacher_path", tiny, "--transformer", high,
                    "--teacher_device_strategy", "disk", "--output_dir", disk, TRAIN);
     wd_program_succeeded(&program);
-    check_same_file(student_of(folder), student_of(disk));
+    wd_test_same_files(student_of(folder), student_of(disk));
     wd_test_ok(wd_pipeline_open(&student, parts, &err), &err);
     for (int c = 0; c < WD_COMPONENT_COUNT; c++)
         assert_int_equal(student.has[c], c != WD_COMPONENT_TRANSFORMER_2);
@@ -103,7 +94,7 @@ static void the_same_pictures(void **state)
                    "--flow_shift", "3", "--height", "64", "--width", "64", "--device", "cpu",
                    "--out", b);
     wd_program_succeeded(&program);
-    check_same_file(a, b);
+    wd_test_same_files(a, b);
 }
 
 static void forward_of_a_file(void **state)
@@ -126,7 +117,7 @@ static void forward_of_a_file(void **state)
     wd_program_run(&program, "forward", "--transformer", file, "--component", "transformer", "--in",
                    in, "--out", b, "--device", "cpu");
     wd_program_succeeded(&program);
-    check_same_file(a, b);
+    wd_test_same_files(a, b);
 }
 
 /* eval takes the tokenizer that it is given, not the student's. */

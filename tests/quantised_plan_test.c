@@ -3,6 +3,7 @@
 #include "gguf_forms.h"
 #include "program.h"
 #include "sparse.h"
+#include "test_preset.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,19 +11,6 @@
 #include "io/json.h"
 #include "wan/dit_table.h"
 #include "wan/umt5.h"
-
-static const wd_dit_config a14b = {.in_channels = 16,
-                                   .out_channels = 16,
-                                   .heads = 40,
-                                   .head_dim = 128,
-                                   .ffn_dim = 13824,
-                                   .layers = 40,
-                                   .freq_dim = 256,
-                                   .text_dim = 4096,
-                                   .patch = {1, 2, 2},
-                                   .rope_max_seq_len = 1024,
-                                   .cross_attn_norm = true,
-                                   .eps = 1e-6};
 
 static const wd_umt5_config umt5_xxl = {.layers = 24,
                                         .d_model = 4096,
@@ -176,6 +164,7 @@ static int open_table(void **state)
     snprintf(text, sizeof text, "%s", wd_test_path("umt5.safetensors"));
     wd_test_sparse_file(text, &table, 0, 1, WD_BF16, "encoder.embed_tokens.weight");
     wd_umt5_table_close(&table);
+    const wd_dit_config a14b = wd_test_preset("wan2.2-a14b").dit;
     wd_test_ok(wd_dit_table_open(&table, &a14b, &err), &err);
     return 0;
 }

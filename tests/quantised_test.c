@@ -31,15 +31,6 @@ static int make_files(void **state)
     return 0;
 }
 
-static void check_same_file(const char *a, const char *b)
-{
-    wd_err err;
-    char x[33], y[33];
-    wd_test_ok(wd_file_hash(x, a, &err), &err);
-    wd_test_ok(wd_file_hash(y, b, &err), &err);
-    assert_string_equal(x, y);
-}
-
 #define TEACHER(high, low) "--teacher_path", tiny, "--transformer", high, "--transformer_2", low
 
 /* Trains two steps; returns the student's file. */
@@ -66,11 +57,11 @@ static const char *train(const char *a, const char *b, const char *name, const c
 static void the_students_bits(void **state)
 {
     (void)state;
-    check_same_file(train(high, low, "q", "--seed", "3"),
+    wd_test_same_files(train(high, low, "q", "--seed", "3"),
                     train(high_twin, low_twin, "t", "--seed", "3"));
-    check_same_file(train(high, low, "q16", "--teacher_dtype", "bfloat16"),
+    wd_test_same_files(train(high, low, "q16", "--teacher_dtype", "bfloat16"),
                     train(high_twin, low_twin, "t16", "--teacher_dtype", "bfloat16"));
-    check_same_file(train(high, low, "disk", "--teacher_device_strategy", "disk"),
+    wd_test_same_files(train(high, low, "disk", "--teacher_device_strategy", "disk"),
                     train(high_twin, low_twin, "window", "--teacher_window", "2"));
 }
 
@@ -94,7 +85,7 @@ static void forward_of_a_file(void **state)
     wd_program_run(&program, "forward", "--transformer", twin, "--component", "transformer", "--in",
                    in, "--out", b, "--device", "cpu");
     wd_program_succeeded(&program);
-    check_same_file(a, b);
+    wd_test_same_files(a, b);
     wd_program_run(&program, "inspect", file);
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "F8_E4M3"));
@@ -103,21 +94,25 @@ static void forward_of_a_file(void **state)
     wd_program_succeeded(&program);
 }
 
+/* Draws OUT with options that name two parts of the teacher. */
+static void draw(const char *out, const char *option, const char *part, const char *other_option,
+                 const char *other)
+{
+    wd_program_run(&program, "sample", "--model", tiny, option, part, other_option, other,
+                   "--prompt", "red apple", "--steps", "2", "--max_sequence_length", "24",
+                   "--height", "64", "--width", "64", "--device", "cpu", "--out", out);
+    wd_program_succeeded(&program);
+}
+
 static void the_same_pictures(void **state)
 {
     (void)state;
     char a[512], b[512];
-    const char *const teachers[2][2] = {{high, low}, {high_twin, low_twin}};
     snprintf(a, sizeof a, "%s", wd_test_path("a.png"));
     snprintf(b, sizeof b, "%s", wd_test_path("b.png"));
-    for (int i = 0; i < 2; i++) {
-        wd_program_run(&program, "sample", "--model", tiny, "--transformer", teachers[i][0],
-                       "--transformer_2", teachers[i][1], "--prompt", "red apple", "--steps", "2",
-                       "--max_sequence_length", "24", "--height", "64", "--width", "64", "--device",
-                       "cpu", "--out", i ? b : a);
-        wd_program_succeeded(&program);
-    }
-    check_same_file(a, b);
+    draw(a, "--transformer", high, "--transformer_2", low);
+    draw(b, "--transformer", high_twin, "--transformer_2", low_twin);
+    wd_test_same_files(a, b);
 }
 
 /* The first expert and the text encoder as GGUF, the second expert as safetensors. */
@@ -133,17 +128,11 @@ static void gguf(void **state)
     snprintf(b, sizeof b, "%s", wd_test_path("gguf-twin.png"));
     wd_test_write_gguf(file, twin, &teacher, WD_COMPONENT_TRANSFORMER, "wan", 4);
     wd_test_write_gguf(text, text_twin, &teacher, WD_COMPONENT_TEXT_ENCODER, "t5encoder", 0);
-    check_same_file(train(file, low, "g", "--text_encoder", text),
+    wd_test_same_files(train(file, low, "g", "--text_encoder", text),
                     train(twin, low_twin, "gt", "--text_encoder", text_twin));
-    const char *const teachers[2][2] = {{file, text}, {twin, text_twin}};
-    for (int i = 0; i < 2; i++) {
-        wd_program_run(&program, "sample", "--model", tiny, "--transformer", teachers[i][0],
-                       "--text_encoder", teachers[i][1], "--prompt", "red apple", "--steps", "2",
-                       "--max_sequence_length", "24", "--height", "64", "--width", "64", "--device",
-                       "cpu", "--out", i ? b : a);
-        wd_program_succeeded(&program);
-    }
-    check_same_file(a, b);
+    draw(a, "--transformer", file, "--text_encoder", text);
+    draw(b, "--transformer", twin, "--text_encoder", text_twin);
+    wd_test_same_files(a, b);
     wd_program_run(&program, "inspect", "--transformer", file);
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "Q4_K"));

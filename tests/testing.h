@@ -22,6 +22,16 @@ static inline void wd_test_ok(wd_status status, const wd_err *err)
     if (status != WD_OK) fail_msg("%s: %s", wd_status_text(status), err->message);
 }
 
+/* Checks that both files have the same bytes. */
+static inline void wd_test_same_files(const char *a, const char *b)
+{
+    wd_err err;
+    char x[33], y[33];
+    wd_test_ok(wd_file_hash(x, a, &err), &err);
+    wd_test_ok(wd_file_hash(y, b, &err), &err);
+    assert_string_equal(x, y);
+}
+
 /* Fails unless the status is the expected one and the message names `text`. */
 static inline void wd_test_refused(wd_status status, const wd_err *err, wd_status expected,
                                    const char *text)

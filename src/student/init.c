@@ -137,12 +137,6 @@ static wd_status teacher_tensor(wd_tensor *out, const transfer *t, int stage, in
     return wd_safetensors_expect(out, t->set, &t->table.spec[line], err);
 }
 
-/* Row `row` of a tensor seen as rows of `cols` values, as floats. */
-static void read_row(float *out, const wd_tensor *tensor, int64_t row, int64_t cols)
-{
-    wd_tensor_values(out, tensor, row * cols, cols);
-}
-
 /* ---- importance ---- */
 
 /* by_row[r], by_col[c] += sum of squares; either may be NULL. */
@@ -153,7 +147,7 @@ static wd_status add_norms(double *by_row, double *by_col, transfer *t, int stag
     WD_TRY(teacher_tensor(&tensor, t, stage, slot, err));
     int64_t rows = tensor.dim[0], cols = wd_tensor_count(&tensor) / rows;
     for (int64_t r = 0; r < rows; r++) {
-        read_row(t->row, &tensor, r, cols);
+        wd_tensor_values(t->row, &tensor, r * cols, cols);
         double sum = 0;
         for (int64_t c = 0; c < cols; c++) {
             double square = (double)t->row[c] * (double)t->row[c];
@@ -288,7 +282,8 @@ static wd_status copy_tensor(transfer *t, int to_stage, int from_stage, int slot
         for (int64_t r = first; r < end; r++) {
             int64_t in_set = keep_row ? keep_row[r % to_set] : r % to_set;
             float *out = t->staging + (r - first) * to_cols;
-            read_row(t->row, &from, r / to_set * from_set + in_set, from_cols);
+            const int64_t row = r / to_set * from_set + in_set;
+            wd_tensor_values(t->row, &from, row * from_cols, from_cols);
             for (int64_t c = 0; c < to_cols; c++) out[c] = t->row[keep_col ? keep_col[c] : c];
         }
         wd_queue_copy_and_wait(t->queue, (float *)to.data + first * to_cols, t->staging,

@@ -17,7 +17,7 @@ typedef struct wd_placed_device {
 typedef struct wd_placed_bytes {
     int devices; /* of all ranks; of one rank where each has a teacher, since all are alike */
     wd_placed_device device[WD_CLUSTER_DEVICES_MAX];
-    /* Of the fullest host, all its ranks together: */
+    /* The sums over the ranks of the host that takes the most. */
     size_t host_weights, host_reading; /* weights, and buffers that files are read into */
     size_t host_transfers;             /* buffers for micro-batches that go from rank to rank */
     size_t host_devices;               /* wd_placed_total of its processors */

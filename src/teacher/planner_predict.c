@@ -11,7 +11,7 @@
 /* Sweeps that have states of the same experts, and bring the weights of these. */
 typedef struct sweep_kind {
     double sweeps; /* per target of all ranks */
-    /* Of each expert in a rank's sweep, on average: */
+    /* The averages over ranks of the states and micro-batches that a sweep has of each expert. */
     double states[WD_PLACED_EXPERTS_MAX], batches[WD_PLACED_EXPERTS_MAX];
 } sweep_kind;
 

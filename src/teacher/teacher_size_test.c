@@ -2,6 +2,7 @@
 #include "teacher/teacher_size.h"
 
 #include "teacher_copy.h"
+#include "test_preset.h"
 
 #include "teacher/residency_kinds.h"
 #include "teacher/strategy.h"
@@ -262,18 +263,7 @@ static void a_published_model(void **state)
     (void)state;
     wd_err err = {0};
     wd_teacher_size size;
-    const wd_dit_config a14b = {.in_channels = 16,
-                                .out_channels = 16,
-                                .heads = 40,
-                                .head_dim = 128,
-                                .ffn_dim = 13824,
-                                .layers = 40,
-                                .freq_dim = 256,
-                                .text_dim = 4096,
-                                .patch = {1, 2, 2},
-                                .rope_max_seq_len = 1024,
-                                .cross_attn_norm = true,
-                                .eps = 1e-6};
+    const wd_dit_config a14b = wd_test_preset("wan2.2-a14b").dit;
     const wd_teacher_files f32[2] = {{.dtype = WD_F32}, {.dtype = WD_F32}};
     size_t device = 0, file = 0, host = 0;
     wd_test_ok(wd_teacher_size_of(&size, &a14b, 2, f32, WD_BF16, &err), &err);
