@@ -4,6 +4,7 @@
 
 # Memory: what reads files, keeps books or frees what an error left half made.
 set(WD_ASAN_TESTS "^(api|cli|core|io|nn|student|wan)/|^dev/(device|device_list|sim/sim)$"
+    "|^dev/codec/encode$"
     "|^dev/cuda/(api|cuda|launch|peers|standin/blocks)$|^dist/(dry|launch|ring|shared|threads)$"
     "|^teacher/(host_copy|host_reader|residency_streamed|stage_order|strategy|teacher_size)$"
     "|^teacher/(timeline|traffic)$"
