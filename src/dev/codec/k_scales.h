@@ -18,4 +18,17 @@ WD_ANYWHERE int k_offset(const uint8_t *packed, int group)
     return packed[group + 4] >> 4 | packed[group] >> 6 << 4;
 }
 
+/* Writes both numbers of a group, each below 64, into bytes that were 0 before the first group. */
+WD_ANYWHERE void put_k_scales(uint8_t *packed, int group, int factor, int offset)
+{
+    if (group < 4) {
+        packed[group] = (uint8_t)(packed[group] | factor);
+        packed[group + 4] = (uint8_t)(packed[group + 4] | offset);
+        return;
+    }
+    packed[group + 4] = (uint8_t)((factor & 15) | (offset & 15) << 4);
+    packed[group - 4] = (uint8_t)(packed[group - 4] | factor >> 4 << 6);
+    packed[group] = (uint8_t)(packed[group] | offset >> 4 << 6);
+}
+
 #endif
