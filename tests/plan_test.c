@@ -633,9 +633,37 @@ static void plan_says_what_cannot_encode(void **state)
     assert_non_null(strstr(program.out, "\"no_room_to_encode\": \"host memory\""));
 }
 
+/* The first device encodes the prompts if it has room for any, else the processor does: a run is
+ * not refused for that, and its student is the same. */
+static void the_first_device_encodes_where_it_has_room(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char config[] = "{\"hidden_size\": 32, \"depth\": 1}";
+    static const char *const devices[] = {"sim:3MiB", "sim:64MiB"};
+    static const char *const names[] = {"small-device", "large-device"};
+    const char *file = wd_test_path("narrow.json");
+    wd_test_ok(wd_file_write(file, config, sizeof config - 1, &err), &err);
+    for (int large = 0; large < 2; large++) {
+        wd_program_run(&program, RUN(names[large]), "--student_config", file, "--batch_size", "1",
+                       "--trajectories", "2", "--num_steps", "4", "--height", "32", "--width", "32",
+                       "--save_samples", "false", "--teacher_device_strategy", "cpu", "--devices",
+                       devices[large], "--log_level", "info");
+        wd_program_succeeded(&program);
+        const char *said =
+            strstr(program.err, "the processor encodes the prompts: sim:0 has 3 MiB, "
+                                "and encoding may take ");
+        assert_true(large == !said);
+        assert_non_null(strstr(program.err, large ? " texts to encode in float32 on sim:0"
+                                                  : " texts to encode in float32 on cpu"));
+    }
+    assert_same_student(names[0], names[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_device_encodes_where_it_has_room),
         cmocka_unit_test(every_strategy_gives_one_student),
         cmocka_unit_test(a_map_gives_the_same_student),
         cmocka_unit_test(a_run_may_change_its_strategy),

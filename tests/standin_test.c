@@ -59,6 +59,82 @@ static void another_gpu_is_named_when_a_run_goes_on(void **state)
     assert_non_null(strstr(program.err, "this one computes with NVIDIA Another, sm_90, cuBLASLt"));
 }
 
+/* The number of texts that the last run has encoded, and what it says encoded them. */
+static int encoded_on(const char *device)
+{
+    char on[64] = "";
+    int count = 0;
+    const char *line = strstr(program.err, "text encoder: ");
+    if (!line) return 0;
+    assert_int_equal(
+        sscanf(line, "text encoder: %d of 4 texts to encode in float32 on %63s", &count, on), 2);
+    assert_memory_equal(on, device, strlen(device));
+    return count;
+}
+
+/* Checks a line of --profile_memory about the encoder. */
+static void assert_encoder_as_planned(const char *item)
+{
+    char planned[32], measured[32];
+    const char *line = strstr(program.err, item);
+    if (!line) fail_msg("nothing is said of %s: %s", item, program.err);
+    assert_int_equal(
+        sscanf(line + strlen(item), " planned %31[^m] measured %31[^\n]", planned, measured), 2);
+    assert_memory_equal(planned, measured, strlen(measured));
+}
+
+#define ENCODED(out, cache)                                                                        \
+    GPU_RUN(out), "--cache_dir", cache, "--log_level", "info", "--stop_at_step", "1"
+
+/* The prompts are encoded on the GPU, in the memory that was planned. GPU and processor do not take
+ * each other's embeddings. */
+static void the_gpu_encodes_the_prompts(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("text"), *cache = wd_test_path("text-cache");
+    for (int again = 0; again < 2; again++) {
+        wd_program_run(&program, ENCODED(out, cache), "--devices", ONE, "--profile_memory");
+        wd_program_succeeded(&program);
+        assert_int_equal(encoded_on("cuda:0"), again ? 0 : 4);
+        assert_null(strstr(program.err, "the processor encodes"));
+        if (!again) assert_encoder_as_planned("encoding   text encoder activations");
+        wd_program_run(&program, ENCODED(out, cache), "--devices", "cpu");
+        wd_program_succeeded(&program);
+        assert_int_equal(encoded_on("cpu"), again ? 0 : 4);
+    }
+}
+
+/* A run that goes on keeps its embeddings: those of a processor where it was begun on one, and a
+ * GPU's no longer where a map says so. */
+static void a_run_that_goes_on_keeps_its_embeddings(void **state)
+{
+    (void)state;
+    wd_err err;
+    static const char map[] = "{\"text_encoder\": \"cpu\", \"vae\": \"cpu\", \"transformer\": 0, "
+                              "\"transformer_2\": 0}";
+    const char *file = wd_test_path("map.json");
+    wd_test_ok(wd_file_write(file, map, sizeof map - 1, &err), &err);
+    const char *out = wd_test_path("kept"), *cache = wd_test_path("kept-cache");
+    wd_program_run(&program, ENCODED(out, cache), "--devices", "cpu");
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_folder_remove(cache, &err), &err);
+    wd_program_run(&program, ENCODED(out, cache), "--devices", ONE, "--resume", "auto",
+                   "--stop_at_step", "2");
+    wd_program_succeeded(&program);
+    assert_int_equal(encoded_on("cpu"), 4);
+    assert_non_null(strstr(program.err, "the processor encodes the prompts: the run was begun so"));
+    assert_null(strstr(program.err, "prompts were encoded with"));
+    wd_program_run(&program, ENCODED(out, cache), "--devices", ONE);
+    wd_program_succeeded(&program);
+    assert_int_equal(encoded_on("cuda:0"), 4);
+    wd_program_run(&program, ENCODED(out, cache), "--devices", ONE, "--resume", "auto",
+                   "--stop_at_step", "2", "--teacher_device_map", file);
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, "a run whose prompts were encoded with NVIDIA Stand-in"));
+    assert_non_null(strstr(program.err, "this one encodes them with the processor"));
+    assert_int_equal(encoded_on("cpu"), 0);
+}
+
 static double last_loss(const char *run)
 {
     json_t *rows = metrics(run);
@@ -159,6 +235,8 @@ int main(void)
         cmocka_unit_test(two_gpus_change_nothing),
         cmocka_unit_test(a_stopped_run_goes_on),
         cmocka_unit_test(another_gpu_is_named_when_a_run_goes_on),
+        cmocka_unit_test(the_gpu_encodes_the_prompts),
+        cmocka_unit_test(a_run_that_goes_on_keeps_its_embeddings),
         cmocka_unit_test(mixed_precision_is_bf16),
         cmocka_unit_test(a_plan_says_what_a_gpu_has),
         cmocka_unit_test(a_small_gpu_is_refused_with_what_it_has),

@@ -26,9 +26,10 @@ use_type() { # fp32|bf16
 }
 
 # A map of the teacher: the place of its first, second and last third of blocks, and of its head.
+# The prompts are encoded on the GPU, as without a map.
 write_map() { # FIRST SECOND THIRD HEAD
     cat >"$stage/map.json" <<MAP
-{"text_encoder": "cpu", "vae": "cpu", "patch_embedding": 0, "condition_embedder": 0, "rope": 0,
+{"text_encoder": 0, "vae": 0, "patch_embedding": 0, "condition_embedder": 0, "rope": 0,
  "blocks.$first": $1, "blocks.$second": $2, "blocks.$third": $3,
  "norm_out": $4, "proj_out": $4, "scale_shift_table": $4}
 MAP

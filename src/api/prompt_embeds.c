@@ -8,7 +8,7 @@
 
 #include "core/memory.h"
 
-wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
+wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const wd_text_place *place,
                                 const wd_pipeline *pipeline, const char *const *prompts,
                                 int64_t count, const char *negative, int64_t tokens, wd_dtype dtype,
                                 wd_err *err)
@@ -19,7 +19,7 @@ wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
     memcpy(all, prompts, (size_t)count * sizeof *all);
     all[count] = negative ? negative : "";
     const wd_status status =
-        wd_text_cache_open(&out->cache, folder, pipeline, all, count + 1, tokens, dtype, err);
+        wd_text_cache_open(&out->cache, place, pipeline, all, count + 1, tokens, dtype, err);
     wd_free((void *)all);
     if (status != WD_OK) return status;
     const int64_t longest = wd_text_cache_longest(out->cache);

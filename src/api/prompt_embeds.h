@@ -18,9 +18,9 @@ typedef struct wd_prompt_embeds {
     wd_text_cache *cache;             /* prompt i, and at index `count` the negative prompt */
 } wd_prompt_embeds;
 
-/* Opens the cache in `folder` (NULL: none) for `prompts` and `negative` (NULL: ""), in `dtype`.
+/* Opens the cache at `place` (NULL: none) for `prompts` and `negative` (NULL: ""), in `dtype`.
  * wd_text_cache_encode computes embeddings that the cache lacks. */
-wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const char *folder,
+wd_status wd_prompt_embeds_open(wd_prompt_embeds *out, const wd_text_place *place,
                                 const wd_pipeline *pipeline, const char *const *prompts,
                                 int64_t count, const char *negative, int64_t tokens, wd_dtype dtype,
                                 wd_err *err);

@@ -159,15 +159,16 @@ static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, w
     return wd_train_plan_lacks_to_encode(plan) ? 0 : say_suggestions(plan, copy, c, below, most);
 }
 
-/* Copies the plan without its map, so that the processor encodes and decodes. */
+/* Copies the plan without its map: the usual device encodes, and the processor decodes. */
 static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
                                const wd_train_setup *setup)
 {
-    const int processor = plan->devices->processor;
+    const int usual = plan->map.usual_text_encoder;
     *out = *plan;
-    out->map = (wd_teacher_map){.text_encoder = processor, .vae = processor};
+    out->map = (wd_teacher_map){
+        .text_encoder = usual, .usual_text_encoder = usual, .vae = plan->devices->processor};
     out->text = (wd_memory_plan){0};
-    return wd_text_plan_encoding(&out->text, setup, plan->devices, processor, NULL);
+    return wd_text_plan_encoding(&out->text, setup, plan->devices, usual, NULL);
 }
 
 /* Logs up to SUGGESTIONS_MAX suggestions, those with the fewest changes first (with the map before

@@ -75,7 +75,9 @@ wd_status wd_teacher_map_open(wd_teacher_map *out, const wd_train_setup *setup,
     named *names;
     const char *path = setup->options.teacher_device_map;
     const int ranks = wd_train_ranks(setup);
-    *out = (wd_teacher_map){.text_encoder = devices->processor, .vae = devices->processor};
+    *out = (wd_teacher_map){.text_encoder = devices->processor,
+                            .usual_text_encoder = devices->processor,
+                            .vae = devices->processor};
     if (!path) return WD_OK;
     if (ranks * devices->count > WD_CLUSTER_DEVICES_MAX)
         return wd_fail(err, WD_UNSUPPORTED, "%s: %d ranks have too many devices for a map", path,

@@ -9,7 +9,8 @@
 typedef struct wd_teacher_map {
     bool given;
     wd_placement placement; /* of the experts; only if given */
-    int text_encoder, vae;  /* device numbers; without a map the processor */
+    int text_encoder, vae;  /* device numbers; without a map wd_text_plan chooses the first */
+    int usual_text_encoder; /* where it is without a map */
 } wd_teacher_map;
 
 wd_status wd_teacher_map_open(wd_teacher_map *out, const wd_train_setup *setup,

@@ -64,12 +64,12 @@ static void say_run(const wd_train_setup *s)
 }
 
 static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_setup *s,
-                           wd_devices *devices, const wd_teacher_map *map, wd_err *err)
+                           wd_devices *devices, wd_teacher_map *map, wd_err *err)
 {
     char line[WD_RUN_LENGTH_TEXT], sheets[WD_SHEETS_TEXT];
     wd_memory_plan text = {0};
     WD_TRY(wd_train_setup_key_teacher(s, err));
-    WD_TRY(wd_text_plan(&text, s, devices, map->text_encoder, err));
+    WD_TRY(wd_text_plan(&text, s, devices, map, err));
     WD_TRY(wd_train_plan_open(where, s, devices, map, &text, err));
     WD_TRY(wd_train_plan_count_program(where, s, err));
     WD_TRY(wd_train_agree(where, s, err));

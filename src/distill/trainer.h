@@ -34,6 +34,8 @@ typedef struct wd_trainer_options {
     const char *negative_prompt;
     const char *kernels;         /* what decides the bits of the device that the student trains on
                                   * (wd_traits); NULL: wd_device_kernels, the processor's */
+    const char *text_kernels;    /* of the device that encodes the prompts; NULL: a processor, whose
+                                  * embeddings are used whichever processor computed them */
     bool (*stop)(void *context); /* asked once per step: end now, cleanly; all ranks do if one's
                                   * says so */
     void *stop_context;
@@ -55,6 +57,10 @@ typedef struct wd_trainer_result {
 /* *out = what decides the samples, targets, student and arithmetic of a run, beside its stream of
  * samples: names and values, or names and objects of such; the caller's to json_decref. */
 wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *options, wd_err *err);
+
+/* Writes what encoded the prompts of the run that wrote a checkpoint (its text_kernels) into `out`;
+ * "": a processor, or an older checkpoint does not say. */
+wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpoint, wd_err *err);
 
 /* What a run that is resumed must have in common with the one that options->resume is of, before
  * anything is opened: WD_MISMATCH where its samples, targets, student or arithmetic would be

@@ -9,6 +9,7 @@
 #include "distill/trainer_impl.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,11 +63,11 @@ wd_status wd_trainer_save_run(json_t *run, const wd_trainer_options *o, const wd
     const char *kernels;
     WD_TRY(find_kernels(&kernels, room, o, err));
     WD_TRY(wd_trainer_facts(&facts, o, err));
-    json_t *more = json_pack("{s:f, s:I, s:I, s:s, s:I, s:I, s:f}", "seconds", seconds,
+    json_t *more = json_pack("{s:f, s:I, s:I, s:s, s:s?, s:I, s:I, s:f}", "seconds", seconds,
                              "text_tokens", (json_int_t)o->machine.text_tokens, "text_repeat",
-                             (json_int_t)o->machine.text_repeat, "kernels", kernels, "phase",
-                             (json_int_t)phase->phase, "phase_step", (json_int_t)phase->step,
-                             "phase_seconds", phase->seconds);
+                             (json_int_t)o->machine.text_repeat, "kernels", kernels, "text_kernels",
+                             o->text_kernels, "phase", (json_int_t)phase->phase, "phase_step",
+                             (json_int_t)phase->step, "phase_seconds", phase->seconds);
     const bool failed = !more || json_object_update(run, more) || json_object_update(run, facts);
     json_decref(more);
     json_decref(facts);
@@ -133,6 +134,23 @@ static wd_status take_text(wd_machine_options *m, wd_json_reader r, wd_err *err)
     return WD_OK;
 }
 
+static const char *encoder_of(const char *kernels)
+{
+    return kernels ? kernels : "the processor";
+}
+
+static void compare_text(const json_t *run, const wd_trainer_options *options)
+{
+    const char *now = encoder_of(options->text_kernels);
+    const char *then = encoder_of(json_string_value(json_object_get(run, "text_kernels")));
+    if (!strcmp(then, now)) return;
+    wd_log(WD_LOG_WARNING,
+           "%s was written by a run whose prompts were encoded with %.127s, and this one encodes "
+           "them with %s: the student will not be, bit for bit, that of a run that was never "
+           "stopped",
+           options->resume, then, now);
+}
+
 /* Other kernels give other bits, which is no mistake: a run may go on on another machine. */
 static wd_status compare_kernels(const json_t *run, const wd_trainer_options *options, wd_err *err)
 {
@@ -145,6 +163,18 @@ static wd_status compare_kernels(const json_t *run, const wd_trainer_options *op
                "%s was written by a run that computed with %.127s, and this one computes with %s: "
                "the student will not be, bit for bit, that of a run that was never stopped",
                where, then, now);
+    else
+        compare_text(run, options);
+    return WD_OK;
+}
+
+wd_status wd_trainer_resumed_text(char out[WD_KERNELS_TEXT], const char *checkpoint, wd_err *err)
+{
+    json_t *run;
+    WD_TRY(wd_checkpoint_read_run(&run, checkpoint, err));
+    const char *text = json_string_value(json_object_get(run, "text_kernels"));
+    snprintf(out, WD_KERNELS_TEXT, "%s", text ? text : "");
+    json_decref(run);
     return WD_OK;
 }
 

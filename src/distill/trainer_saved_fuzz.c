@@ -48,7 +48,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                   .text_encoder_key = "b",
                                   .prompts_key = "c",
                                   .negative_prompt = ""};
+    char text[WD_KERNELS_TEXT];
     wd_fuzz_file(STEP "/state.json", data, bytes);
+    if (wd_trainer_resumed_text(text, path, &err) == WD_OK && !memchr(text, 0, sizeof text))
+        abort();
     if (wd_trainer_resume_options(&options, &err) != WD_OK) return 0;
     const wd_machine_options *m = &options.machine;
     if (m->text_tokens < 5 || m->text_repeat < 1 || m->text_tokens + m->text_repeat != 25) abort();

@@ -176,26 +176,29 @@ wd_status wd_text_cache_take_folder(wd_text_cache *c, wd_err *err)
 
 /* ---- open and close ---- */
 
-wd_status wd_text_cache_open(wd_text_cache **out, const char *folder, const wd_pipeline *pipeline,
-                             const char *const *prompts, int64_t count, int64_t max_tokens,
-                             wd_dtype encoder_dtype, wd_err *err)
+wd_status wd_text_cache_open(wd_text_cache **out, const wd_text_place *place,
+                             const wd_pipeline *pipeline, const char *const *prompts, int64_t count,
+                             int64_t max_tokens, wd_dtype encoder_dtype, wd_err *err)
 {
     void *block;
     wd_status status;
+    const wd_text_place none = {0};
     assert(count > 0 && max_tokens > 0);
+    if (!place) place = &none;
     WD_TRY(wd_alloc(&block, 1, sizeof(wd_text_cache), "a text cache", err));
     wd_text_cache *c = block;
     *c = (wd_text_cache){.count = count,
                          .max_tokens = max_tokens,
                          .text_dim = pipeline->umt5.d_model,
                          .dtype = encoder_dtype,
-                         .folder = folder,
+                         .folder = place->folder,
                          .pipeline = pipeline};
     WD_TRY_OUT(tokenize_all(c, prompts, err));
     WD_TRY_OUT(wd_pipeline_require(pipeline, WD_COMPONENT_TEXT_ENCODER, err));
     WD_TRY_OUT(wd_pipeline_open_weights(&c->weights, pipeline, WD_COMPONENT_TEXT_ENCODER, err));
-    wd_text_key_of(c->key, &pipeline->umt5, c->weights, encoder_dtype);
-    if (folder) WD_TRY_OUT(wd_text_cache_take_folder(c, err));
+    wd_text_key_of(c->key, &pipeline->umt5, c->weights, encoder_dtype, place->kernels);
+    wd_text_key_of(c->encoder_key, &pipeline->umt5, c->weights, encoder_dtype, NULL);
+    if (c->folder) WD_TRY_OUT(wd_text_cache_take_folder(c, err));
     *out = c;
     c = NULL;
 out:
@@ -232,7 +235,7 @@ size_t wd_text_cache_tokenizer_bytes(const wd_text_cache *c)
 }
 const char *wd_text_cache_key(const wd_text_cache *c)
 {
-    return c->key;
+    return c->encoder_key;
 }
 int64_t wd_text_cache_computed(const wd_text_cache *c)
 {

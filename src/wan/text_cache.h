@@ -17,13 +17,20 @@
 
 typedef struct wd_text_cache wd_text_cache;
 
+/* The folder of a cache, and the kernels that compute what it lacks. */
+typedef struct wd_text_place {
+    const char *folder;  /* created if it is missing; NULL: embeddings are kept in memory */
+    const char *kernels; /* wd_traits' of the device that encodes, whose bits other devices do not
+                          * have: files of other kernels are not taken. NULL: any processor's */
+} wd_text_place;
+
 /* Tokenizes `count` prompts (the negative prompt is one of them), cuts them to max_tokens, which is
- * logged, and maps those of their embeddings in encoder_dtype (F32 or BF16) that `folder` has. The
- * folder is created if it is missing; NULL: embeddings are kept in memory. `folder` and `pipeline`
- * are borrowed until the cache is closed. */
-wd_status wd_text_cache_open(wd_text_cache **out, const char *folder, const wd_pipeline *pipeline,
-                             const char *const *prompts, int64_t count, int64_t max_tokens,
-                             wd_dtype encoder_dtype, wd_err *err);
+ * logged, and maps those of their embeddings in encoder_dtype (F32 or BF16) that the folder has.
+ * `place` NULL: no folder, and a processor. The folder and `pipeline` are borrowed until the cache
+ * is closed. */
+wd_status wd_text_cache_open(wd_text_cache **out, const wd_text_place *place,
+                             const wd_pipeline *pipeline, const char *const *prompts, int64_t count,
+                             int64_t max_tokens, wd_dtype encoder_dtype, wd_err *err);
 void wd_text_cache_close(wd_text_cache *cache); /* NULL is allowed */
 
 /* The role of this process among `parts` processes that have opened the same prompts. */
@@ -48,12 +55,18 @@ wd_status wd_text_cache_share(wd_text_cache *cache, const wd_text_share *share, 
  * (core/memory.h) then show the memory that a real call needs. */
 wd_status wd_text_cache_encode(wd_text_cache *cache, wd_queue *queue, wd_err *err);
 
+/* Launches on a dry queue what encoding prompts of up to `max_tokens` tokens needs most of, so that
+ * device and memory counters show the most that wd_text_cache_encode takes, whatever the prompts.
+ */
+wd_status wd_text_cache_rehearse(const wd_pipeline *pipeline, int64_t max_tokens,
+                                 wd_dtype encoder_dtype, wd_queue *dry, wd_err *err);
+
 /* The measured peak of memory, in bytes, by which tokenization increased that of the process. It is
  * measured since the tokenizer library has an allocator of its own. */
 size_t wd_text_cache_tokenizer_bytes(const wd_text_cache *cache);
 
-/* Identifies encoder and dtype of the embeddings (wd_text_key_of); valid until the cache is closed.
- */
+/* Identifies encoder and dtype of the embeddings (wd_text_key_of), not what computes them; valid
+ * until the cache is closed. */
 const char *wd_text_cache_key(const wd_text_cache *cache);
 
 /* The number of different prompts that had to be computed. */

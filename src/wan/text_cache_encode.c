@@ -239,8 +239,9 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
     if (!dry) {
         wd_log(WD_LOG_INFO,
                "text encoder: %" PRId64 " of %" PRId64
-               " texts to encode in %s, the negative prompt counted",
-               count, c->count, wd_dtype_option_name(c->dtype));
+               " texts to encode in %s on %s, the negative prompt counted",
+               count, c->count, wd_dtype_option_name(c->dtype),
+               wd_device_name(wd_queue_device(queue)));
         if (c->folder && (!is_shared(c) || c->share.writes))
             WD_TRY(wd_text_folder_prepare(c->folder, err));
         progress = wd_progress_begin("encoding prompts", "prompt", 0, count);
@@ -262,6 +263,50 @@ static wd_status encode_list(wd_text_cache *c, wd_text_prompt *const *list, int6
     }
 out:
     wd_umt5_close(encoder);
+    return status;
+}
+
+/* Encodes prompts on a dry queue: one of `longest` tokens, then as many of `tokens` as a batch has
+ * room for. */
+static wd_status rehearse_batch(wd_umt5 *encoder, int32_t *ids, int64_t *first, int64_t longest,
+                                int64_t tokens, size_t row_bytes, wd_err *err)
+{
+    void *rows = NULL;
+    int64_t count = 1;
+    first[1] = longest;
+    while (first[count] + tokens <= BATCH_ROWS) {
+        first[count + 1] = first[count] + tokens;
+        count++;
+    }
+    WD_TRY(wd_resize(&rows, (size_t)first[count], row_bytes, "prompt embeddings", err));
+    const wd_status status = wd_umt5_encode_rows(encoder, rows, ids, first, count, err);
+    wd_free(rows);
+    return status;
+}
+
+/* Two batches have the most of everything: one of the longest prompts, and one that fills all its
+ * rows behind a longest prompt. */
+wd_status wd_text_cache_rehearse(const wd_pipeline *pipeline, int64_t max_tokens, wd_dtype dtype,
+                                 wd_queue *dry, wd_err *err)
+{
+    wd_status status;
+    wd_safetensors *weights = NULL;
+    wd_umt5 *encoder = NULL;
+    int32_t *ids = NULL; /* all 0, which every vocabulary has */
+    int64_t *first = NULL;
+    const size_t rows = (size_t)(max_tokens > BATCH_ROWS ? max_tokens : BATCH_ROWS);
+    const size_t row_bytes = (size_t)pipeline->umt5.d_model * wd_dtype_bytes(dtype);
+    WD_TRY_OUT(wd_alloc((void **)&ids, rows, sizeof *ids, "a batch of prompts", err));
+    WD_TRY_OUT(wd_alloc((void **)&first, rows + 1, sizeof *first, "a batch of prompts", err));
+    WD_TRY_OUT(wd_pipeline_open_weights(&weights, pipeline, WD_COMPONENT_TEXT_ENCODER, err));
+    WD_TRY_OUT(wd_umt5_open(&encoder, &pipeline->umt5, weights, dtype, dry, err));
+    WD_TRY_OUT(rehearse_batch(encoder, ids, first, max_tokens, max_tokens, row_bytes, err));
+    WD_TRY_OUT(rehearse_batch(encoder, ids, first, max_tokens, 1, row_bytes, err));
+out:
+    wd_umt5_close(encoder);
+    wd_safetensors_close(weights);
+    wd_free(first);
+    wd_free(ids);
     return status;
 }
 

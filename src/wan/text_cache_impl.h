@@ -42,8 +42,9 @@ struct wd_text_cache {
     const char *folder; /* or NULL */
     const wd_pipeline *pipeline;
     wd_safetensors *weights;
-    char key[WD_TEXT_KEY_MAX];
-    wd_text_share share; /* parts 0: alone */
+    char key[WD_TEXT_KEY_MAX];         /* of the files */
+    char encoder_key[WD_TEXT_KEY_MAX]; /* the same without kernels */
+    wd_text_share share;               /* parts 0: alone */
 };
 
 static inline bool wd_text_hash_same(const wd_text_hash *a, const wd_text_hash *b)

@@ -62,7 +62,8 @@ static wd_status open_and_encode(wd_text_cache **out, const char *folder,
                                  int64_t count, int64_t tokens, wd_dtype dtype, wd_queue *on,
                                  wd_err *err)
 {
-    WD_TRY(wd_text_cache_open(out, folder, pipeline, texts, count, tokens, dtype, err));
+    const wd_text_place place = {.folder = folder};
+    WD_TRY(wd_text_cache_open(out, &place, pipeline, texts, count, tokens, dtype, err));
     const wd_status status = wd_text_cache_encode(*out, on, err);
     if (status != WD_OK) wd_text_cache_close(*out);
     return status;
@@ -371,28 +372,31 @@ static void other_encoder(void **state)
     wd_text_cache_close(c);
 }
 
-/* The key changes with any value of a small encoder, with its configuration and with the dtype. */
+/* The key changes with any value of a small encoder, with its configuration, the dtype, and the
+ * device that is no processor. */
 static void keys(void **state)
 {
     (void)state;
     const char *original = WD_SOURCE_DIR "/models/wan-tiny/text_encoder/model.safetensors";
-    char path[512], key[4][WD_TEXT_KEY_MAX];
+    char path[512], key[6][WD_TEXT_KEY_MAX];
     wd_safetensors *set;
     wd_umt5_config config = tiny.umt5;
     wd_err err;
     wd_test_ok(wd_safetensors_open(&set, original, &err), &err);
-    wd_text_key_of(key[0], &config, set, WD_F32);
-    wd_text_key_of(key[1], &config, set, WD_BF16);
+    wd_text_key_of(key[0], &config, set, WD_F32, NULL);
+    wd_text_key_of(key[1], &config, set, WD_BF16, NULL);
+    wd_text_key_of(key[4], &config, set, WD_F32, "a GPU");
+    wd_text_key_of(key[5], &config, set, WD_F32, "another GPU");
     config.max_distance++;
-    wd_text_key_of(key[2], &config, set, WD_F32);
+    wd_text_key_of(key[2], &config, set, WD_F32, NULL);
     wd_safetensors_close(set);
     snprintf(path, sizeof path, "%s/encoder.safetensors", wd_test_folder());
     wd_test_ok(wd_file_copy(path, original, &err), &err);
     spoil(path, 12345, 1);
     wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
-    wd_text_key_of(key[3], &tiny.umt5, set, WD_F32);
+    wd_text_key_of(key[3], &tiny.umt5, set, WD_F32, NULL);
     wd_safetensors_close(set);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         for (int j = 0; j < i; j++) assert_string_not_equal(key[i], key[j]);
 }
 
@@ -482,7 +486,8 @@ static void *encode_together(void *context)
                                  .gather = gather,
                                  .context = p->comm};
     if (wd_device_open_cpu(&cpu, 1, NULL) || wd_queue_open(&own, cpu, NULL)) abort();
-    if (wd_text_cache_open(&c, p->folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, NULL)) abort();
+    const wd_text_place place = {.folder = p->folder};
+    if (wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, NULL)) abort();
     if (wd_text_cache_share(c, &share, NULL) || wd_text_cache_encode(c, own, NULL)) abort();
     p->computed = wd_text_cache_computed(c);
     for (int64_t i = 0; i < PROMPTS; i++) {
@@ -575,7 +580,8 @@ static void dry(void **state)
     wd_test_ok(wd_queue_open(&real_queue, real, &err), &err);
     wd_test_ok(wd_device_open_dry(&plan, real, &err), &err);
     wd_test_ok(wd_queue_open(&plan_queue, plan, &err), &err);
-    wd_test_ok(wd_text_cache_open(&c, folder, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
+    const wd_text_place place = {.folder = folder};
+    wd_test_ok(wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err), &err);
     wd_request_stop(); /* a plan encodes nothing */
     wd_test_refused(wd_text_cache_encode(c, plan_queue, &err), &err, WD_INTERRUPTED, "before");
     wd_stop_forget();
@@ -598,9 +604,93 @@ static void dry(void **state)
     wd_device_close(real);
 }
 
+/* Embeddings of a device with other bits are not taken for a processor's, nor for another such
+ * device's; which encoder they are of is the same. */
+static void kernels_are_never_mixed(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    static const char *const kernels[] = {NULL, "a GPU", "another GPU"};
+    char path[8][512], key[WD_TEXT_KEY_MAX] = "";
+    for (int again = 0; again < 2; again++)
+        for (int i = 0; i < 3; i++) {
+            wd_text_cache *c;
+            wd_err err;
+            const wd_text_place place = {folder, kernels[i]};
+            wd_test_ok(
+                wd_text_cache_open(&c, &place, &tiny, prompts, PROMPTS, TOKENS, WD_F32, &err),
+                &err);
+            if (!*key) snprintf(key, sizeof key, "%s", wd_text_cache_key(c));
+            assert_string_equal(wd_text_cache_key(c), key);
+            wd_test_ok(wd_text_cache_encode(c, queue, &err), &err);
+            assert_int_equal(wd_text_cache_computed(c), again ? 0 : PROMPTS);
+            wd_text_cache_close(c);
+            assert_int_equal(list(path, folder), again ? 3 : i + 1);
+        }
+}
+
+/* The bytes of a dry device after a call, with those of its queue and of host memory. */
+typedef struct needed {
+    size_t device, host;
+} needed;
+
+static needed plan_of(wd_text_cache *c, int64_t tokens)
+{
+    wd_device *plan;
+    wd_queue *plan_queue;
+    wd_err err;
+    needed n;
+    wd_test_ok(wd_device_open_dry(&plan, device, &err), &err);
+    const int64_t before = wd_memory_held();
+    wd_memory_restart_peak();
+    wd_test_ok(wd_queue_open(&plan_queue, plan, &err), &err);
+    if (c)
+        wd_test_ok(wd_text_cache_encode(c, plan_queue, &err), &err);
+    else
+        wd_test_ok(wd_text_cache_rehearse(&tiny, tokens, WD_F32, plan_queue, &err), &err);
+    n.device = wd_device_bytes_peak(plan) + wd_queue_workspace_bytes(plan_queue);
+    n.host = (size_t)(wd_memory_peak() - before);
+    wd_queue_close(plan_queue);
+    wd_device_close(plan);
+    return n;
+}
+
+/* Whatever the prompts are, few or many, short or cut, they take no more than a rehearsal says, and
+ * the longest take all of that but little. */
+static void a_rehearsal_has_the_most(void **state)
+{
+    (void)state;
+    enum { MANY = 600, LENGTH = 160 };
+    static char text[MANY][LENGTH];
+    const char *list_of[MANY];
+    wd_err err;
+    for (int64_t tokens = 2; tokens <= 2 * TOKENS; tokens += 23) {
+        const needed most = plan_of(NULL, tokens);
+        for (int shape = 0; shape < 4; shape++) {
+            const int count = shape % 2 ? MANY : 3;
+            for (int i = 0; i < count; i++) {
+                const int length = shape < 2 ? LENGTH - 1 : 4 + i * 37 % (LENGTH - 5);
+                for (int k = 0; k < length; k++) text[i][k] = k % 3 ? (char)('a' + i % 26) : ' ';
+                text[i][length] = 0;
+                for (int k = 0, n = i + 1; n; n /= 10) text[i][k++] = (char)('0' + n % 10);
+                list_of[i] = text[i];
+            }
+            wd_text_cache *c;
+            wd_test_ok(wd_text_cache_open(&c, NULL, &tiny, list_of, count, tokens, WD_F32, &err),
+                       &err);
+            const needed n = plan_of(c, tokens);
+            wd_text_cache_close(c);
+            assert_true(n.device <= most.device);
+            if (shape == 1 && tokens > 2) assert_true(4 * n.device > 3 * most.device);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_are_never_mixed),
+        cmocka_unit_test(a_rehearsal_has_the_most),
         cmocka_unit_test(reference),
         cmocka_unit_test(memory_and_bf16),
         cmocka_unit_test(padding_left_out),

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "core/memory.h"
+#include "dev/device.h"
 
 /* The format with its version, which is raised when the meaning of a file changes. */
 static const char format[] = "wandistiller text cache 1";
@@ -36,13 +37,14 @@ wd_text_hash wd_text_hash_of(const int32_t *ids, int64_t count)
 /* ---- the encoder's key ---- */
 
 void wd_text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *c,
-                    const wd_safetensors *weights, wd_dtype dtype)
+                    const wd_safetensors *weights, wd_dtype dtype, const char *kernels)
 {
-    char text[256];
-    snprintf(text, sizeof text, "%s %s %lld %lld %lld %lld %lld %lld %lld %lld %a", format,
+    char text[256 + WD_KERNELS_TEXT];
+    snprintf(text, sizeof text, "%s %s %lld %lld %lld %lld %lld %lld %lld %lld %a%s%s", format,
              wd_dtype_file_name(dtype), (long long)c->vocab_size, (long long)c->d_model,
              (long long)c->d_kv, (long long)c->d_ff, (long long)c->heads, (long long)c->layers,
-             (long long)c->buckets, (long long)c->max_distance, c->eps);
+             (long long)c->buckets, (long long)c->max_distance, c->eps, kernels ? " " : "",
+             kernels ? kernels : "");
     wd_safetensors_key(out, weights, text);
 }
 

@@ -8,7 +8,7 @@
  *
  * A prompt is identified by its token ids, since the result depends on tokenizer, cleaning and
  * maximum length only through them. The key identifies the encoder: its configuration, compute
- * dtype and weights (io/safetensors_key.h). */
+ * dtype and weights (io/safetensors_key.h), and the kernels of a device that is no processor. */
 #ifndef WD_WAN_TEXT_FILE_H
 #define WD_WAN_TEXT_FILE_H
 
@@ -33,9 +33,10 @@ typedef struct wd_text_rows {
 
 wd_text_hash wd_text_hash_of(const int32_t *ids, int64_t count);
 
-/* Computes the key of an encoder: 32 hex digits. */
+/* Computes the key of an encoder: 32 hex digits. `kernels`: what decides the bits of the device
+ * that encodes (wd_traits); NULL: any processor. */
 void wd_text_key_of(char out[WD_TEXT_KEY_MAX], const wd_umt5_config *config,
-                    const wd_safetensors *weights, wd_dtype dtype);
+                    const wd_safetensors *weights, wd_dtype dtype, const char *kernels);
 
 /* Whether `name` is the name of a cache file with this key. */
 bool wd_text_file_is_named(const char *name, const char *key);
