@@ -156,8 +156,9 @@ typedef struct wd_train_options {
     size_t bytes; /* of this struct */
     /* teacher */
     const char *teacher_path;  /* pipeline folder or Hub id; required, but for single files */
-    const char *teacher_dtype; /* "float32", "float16", "bfloat16": its weights; NULL: "float32", or
-                                * "bfloat16" where the host's memory is too small for that */
+    const char *teacher_dtype; /* "float32", "float16", "bfloat16", "float8_e4m3fn", "int8": its
+                                * weights; NULL: "float32", or "bfloat16" where the host's memory is
+                                * too small for that */
     const char
         *teacher_device_strategy;   /* "cpu", "gpu", "gpu0", "balanced", "sequential", "custom",
                                      * "offload", "disk", "auto"; NULL: by the devices */
@@ -243,8 +244,8 @@ typedef struct wd_train_options {
     const char *teacher_lora, *teacher_lora_2;
     const char *export_to; /* the option "export": "comfyui" also writes the student for ComfyUI,
                             * with a workflow; NULL: only the pipeline folder is written */
-    const char *recipe; /* "velocity", "chord", "velocity,chord", "velocity:3,chord:2": what the
-                         * student learns, with shares of the run; NULL: by student_steps */
+    const char *recipe;    /* "velocity", "chord", "velocity,chord", "velocity:3,chord:2": what the
+                            * student learns, with shares of the run; NULL: by student_steps */
     const char *trajectory_sigmas; /* "1,0.9375,0.8333,0.625": noise levels at which the teacher is
                                     * asked, in place of trajectory_steps; NULL: by flow_shift */
     uint64_t reserved[18];

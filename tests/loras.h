@@ -50,6 +50,21 @@ static inline void wd_test_write_lora(const char *path, const wd_test_lora *tens
     wd_test_ok(wd_safetensors_finish(writer, &err), &err);
 }
 
+/* A file of one tensor, all of whose values are 1. */
+static inline void wd_test_write_ones(const char *path, const wd_test_lora *tensor)
+{
+    wd_err err;
+    wd_safetensors_item item = {tensor->name, WD_F32, tensor->ndim, {0}};
+    wd_safetensors_writer *writer;
+    int64_t elements = 1;
+    memcpy(item.dim, tensor->dim, sizeof item.dim);
+    for (int d = 0; d < tensor->ndim; d++) elements *= tensor->dim[d];
+    wd_test_ok(wd_safetensors_create(&writer, path, &item, 1, NULL, &err), &err);
+    for (int64_t k = 0; k < elements; k++)
+        wd_test_ok(wd_safetensors_put(writer, &(float){1}, sizeof(float), &err), &err);
+    wd_test_ok(wd_safetensors_finish(writer, &err), &err);
+}
+
 /* How a trainer names the tensors of a module. */
 typedef enum wd_test_lora_style {
     WD_TEST_LORA_DIFFUSERS, /* transformer.blocks.0.attn1.to_q.lora_A.weight */

@@ -23,8 +23,8 @@ wd_status wd_merged_open(wd_merged *out, wd_pipeline *p, wd_dtype dtype, wd_err 
     *out->folder = '\0';
     if (!p->lora[0] && !p->lora[1]) return WD_OK;
     WD_TRY(wd_merged_make_folder(out, err));
-    p->merged = (wd_lora_place){.folder = out->folder, .dtype = dtype};
-    return wd_pipeline_merge(p, err);
+    p->overlay = (wd_overlay){.folder = out->folder, .dtype = dtype};
+    return wd_pipeline_make_overlay(p, err);
 }
 
 void wd_merged_close(wd_merged *merged)

@@ -13,7 +13,7 @@ typedef struct wd_merged {
 /* Makes a new folder below TMPDIR (or /tmp). */
 wd_status wd_merged_make_folder(wd_merged *out, wd_err *err);
 
-/* Merges the pipeline's LoRAs, if it has any, into such a folder, in `dtype` (see wd_lora_place).
+/* Merges the pipeline's LoRAs, if it has any, into such a folder, in `dtype` (see wd_overlay).
  * The pipeline refers to `out`, which must not be moved. Close it, too, where this fails. */
 wd_status wd_merged_open(wd_merged *out, wd_pipeline *pipeline, wd_dtype dtype, wd_err *err);
 void wd_merged_close(wd_merged *merged); /* a zeroed one is fine */

@@ -243,7 +243,8 @@ static void unusable_values_are_refused(void **state)
     refuses(WD_JOB_TRAIN, "batch_size", "", "found \"\"");
     refuses(WD_JOB_TRAIN, "num_steps", "99999999999999999999", "of at least 0");
     refuses(WD_JOB_TRAIN, "lr", "nan", "--lr: expected a number from 0 to 1");
-    refuses(WD_JOB_TRAIN, "teacher_dtype", "fp8", "expected float32, float16 or bfloat16");
+    refuses(WD_JOB_TRAIN, "teacher_dtype", "fp8",
+            "expected float32, float16, bfloat16, float8_e4m3fn or int8");
     refuses(WD_JOB_TRAIN, "save_samples", "maybe", "expected auto, true or false, found \"maybe\"");
     refuses(WD_JOB_TRAIN, "bach_size", "1",
             "train has no option --bach_size; is --batch_size meant?");

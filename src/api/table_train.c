@@ -30,11 +30,13 @@ static const wd_option table[] = {
     WD_TOKENIZER_LINE("Teacher", WD_OPTION_STUDENT),
     WD_PRESET_LINE("Teacher", WD_OPTION_STUDENT),
     WD_LORA_LINES("Teacher", WD_OPTION_STUDENT),
-    {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16"), .group = "Teacher",
-     .flags = WD_OPTION_STUDENT,
-     .help = "dtype of the teacher's weights in memory. It computes in bfloat16 with bfloat16, "
-             "else in float32: on the CPU float16 is converted block by block; default: float32, "
-             "or bfloat16 for a teacher that is larger than the host's memory in float32"},
+    {WD_CHOICE_LINE(teacher_dtype, "", "float32", "float16", "bfloat16", "float8_e4m3fn", "int8"),
+     .group = "Teacher", .flags = WD_OPTION_STUDENT,
+     .help = "dtype of the teacher's weights in memory. It computes in float32 with float32 and "
+             "float16, else in bfloat16. float8_e4m3fn and int8 quantise the matrices of its "
+             "blocks, with a scale for each row, and keep the rest in bfloat16: the quantised "
+             "weights are written to --cache_dir once (docs/models.md). Default: float32, or "
+             "bfloat16 for a teacher that is larger than the host's memory in float32"},
     {WD_FIELD(teacher_device_strategy), .type = WD_OPTION_CHOICE, .default_text = "",
      .choices = strategies, .group = "Teacher", .flags = WD_OPTION_SAME_STUDENT,
      .help =

@@ -214,21 +214,24 @@ static wd_status encode(wd_text_cache *cache, wd_device *device, wd_err *err)
     return status;
 }
 
-/* Merges the teacher's LoRAs: one rank of each host does, into the cache folder. */
-static wd_status merge_loras(wd_train_setup *s, wd_err *err)
+/* Merges the teacher's LoRAs and quantises its weights: one rank of each host does, into the cache
+ * folder. */
+static wd_status make_overlay(wd_train_setup *s, wd_err *err)
 {
     wd_comm *comm = s->trainer.machine.comm;
-    if (!s->teacher.lora[0] && !s->teacher.lora[1]) return WD_OK;
-    if (!comm->host_rank) WD_TRY(wd_pipeline_merge(&s->teacher, err));
+    const bool quantises = s->teacher.overlay.quantised != WD_F32;
+    if (!s->teacher.lora[0] && !s->teacher.lora[1] && !quantises) return WD_OK;
+    if (!comm->host_rank) WD_TRY(wd_pipeline_make_overlay(&s->teacher, err));
     wd_comm_barrier(comm);
     return WD_OK;
 }
 
-/* Runs the plan: merges LoRAs, encodes the prompts, then trains the student. */
+/* Runs the plan: makes the weights that LoRAs change or that are quantised, encodes the prompts,
+ * then trains the student. */
 static wd_status run_planned(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,
                              const wd_teacher_map *map, wd_err *err)
 {
-    WD_TRY(merge_loras(s, err));
+    WD_TRY(make_overlay(s, err));
     WD_TRY(encode(s->embeds.cache, where->devices->device[map->text_encoder], err));
     wd_host_memory_trim();
     s->trainer.step_s_max = step_s_max(&s->options, &where->chosen);

@@ -25,13 +25,15 @@ static wd_status choose_strategy(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* ---- sizes ---- */
 
-/* Weights with LoRAs have no data until they are merged. */
-static uint64_t bytes_to_merge(const wd_safetensors *weights)
+/* Weights that LoRAs change or that are quantised have no data until they have been written. */
+static uint64_t bytes_to_write(const wd_safetensors *weights)
 {
     uint64_t bytes = 0;
     for (int64_t i = 0; i < wd_safetensors_count(weights); i++) {
-        const wd_tensor *t = &wd_safetensors_at(weights, i)->tensor;
-        if (!t->data) bytes += wd_tensor_bytes(t);
+        const wd_safetensors_entry *e = wd_safetensors_at(weights, i);
+        if (e->tensor.data) continue;
+        bytes += wd_tensor_bytes(&e->tensor);
+        if (e->scale) bytes += wd_tensor_bytes(&e->scale->tensor);
     }
     return bytes;
 }
@@ -41,7 +43,8 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
     wd_status status = WD_OK;
     const int experts = wd_teacher_experts(&s->teacher);
     const wd_dtype storage = s->trainer.machine.teacher_dtype;
-    wd_teacher_files files[WD_PLACED_EXPERTS_MAX] = {{NULL, WD_F32}, {NULL, WD_F32}};
+    const wd_teacher_files published = {.dtype = WD_F32, .quantised = s->teacher.overlay.quantised};
+    wd_teacher_files files[WD_PLACED_EXPERTS_MAX] = {published, published};
     wd_safetensors *weights[WD_PLACED_EXPERTS_MAX] = {NULL, NULL};
     p->merged_bytes = 0;
     for (int e = 0; e < experts && *s->teacher.path && status == WD_OK; e++) {
@@ -49,7 +52,7 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
                                           e ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER,
                                           err);
         files[e].weights = weights[e];
-        if (status == WD_OK) p->merged_bytes += bytes_to_merge(weights[e]);
+        if (status == WD_OK) p->merged_bytes += bytes_to_write(weights[e]);
     }
     if (weights[0])
         snprintf(p->weights_file, sizeof p->weights_file, "%s",
@@ -284,10 +287,13 @@ bool wd_train_plan_merge_line(char *out, size_t out_bytes, const wd_train_plan *
                               const wd_train_setup *setup)
 {
     char bytes[32];
+    const bool quantises = setup->teacher.overlay.quantised != WD_F32;
     if (!plan->merged_bytes) return false;
     snprintf(out, out_bytes,
-             "LoRAs: %s of merged weights will be written to %s once, which later runs find there",
-             wd_bytes_text(bytes, sizeof bytes, plan->merged_bytes), setup->cache_dir);
+             "%s: %s of %s weights will be written to %s once, which later runs find there",
+             quantises ? "--teacher_dtype" : "LoRAs",
+             wd_bytes_text(bytes, sizeof bytes, plan->merged_bytes),
+             quantises ? "quantised" : "merged", setup->cache_dir);
     return true;
 }
 

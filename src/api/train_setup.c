@@ -239,6 +239,18 @@ static wd_status choose_folders(wd_train_setup *s, wd_err *err)
 
 /* ---- settings of the trainer ---- */
 
+/* A quantised teacher computes in bfloat16, which is also the dtype of what is not quantised. */
+static void choose_teacher_dtype(wd_train_setup *s)
+{
+    wd_dtype dtype = WD_F32;
+    wd_dtype_parse(&dtype, s->options.teacher_dtype);
+    const bool quantises = wd_dtype_is_quantised(dtype);
+    s->trainer.machine.teacher_dtype = quantises ? WD_BF16 : dtype;
+    s->teacher.overlay = (wd_overlay){.folder = s->cache_dir,
+                                      .dtype = s->trainer.machine.teacher_dtype,
+                                      .quantised = quantises ? dtype : WD_F32};
+}
+
 static void fill_machine(wd_train_setup *s)
 {
     const wd_train_options *o = &s->options;
@@ -281,9 +293,7 @@ static void fill_machine(wd_train_setup *s)
         .text_context = &s->embeds,
     };
     memcpy(s->trainer.machine.trajectory.sigma, s->sigma, sizeof s->sigma);
-    wd_dtype_parse(&s->trainer.machine.teacher_dtype, o->teacher_dtype);
-    s->teacher.merged =
-        (wd_lora_place){.folder = s->cache_dir, .dtype = s->trainer.machine.teacher_dtype};
+    choose_teacher_dtype(s);
 }
 
 static wd_export_options export_options(const wd_train_setup *s)

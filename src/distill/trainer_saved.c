@@ -35,12 +35,14 @@ static json_t *teacher_of(const wd_pipeline *p)
 wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *err)
 {
     const wd_machine_options *m = &o->machine;
+    const wd_dtype quantised = m->teacher->overlay.quantised;
+    const wd_dtype teacher_dtype = quantised == WD_F32 ? m->teacher_dtype : quantised;
     *out = json_pack(
         "{s:f, s:f, s:I, s:I, s:s, s:o, s:s, s:s, s:o, s:s, s:s, s:s}", "guidance_scale",
         m->guidance_scale[0], "guidance_scale_2", m->guidance_scale[1], "height",
         (json_int_t)o->export.height, "width", (json_int_t)o->export.width, "mixed_precision",
         m->student_dtype == WD_BF16 ? "bf16" : "no", "student", wd_dit_config_json(&m->student),
-        "teacher_dtype", wd_dtype_option_name(m->teacher_dtype), "teacher_key", o->teacher_key,
+        "teacher_dtype", wd_dtype_option_name(teacher_dtype), "teacher_key", o->teacher_key,
         "teacher", teacher_of(m->teacher), "text_encoder_key", o->text_encoder_key,
         "negative_prompt", o->negative_prompt, "prompts_key", o->prompts_key);
     return *out ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what decides a run");

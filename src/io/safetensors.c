@@ -234,6 +234,7 @@ void wd_safetensors_close(wd_safetensors *set)
     wd_free(set->names);
     wd_free(set->entry);
     wd_free(set->scale);
+    wd_free(set->expected_scale);
     wd_free(set);
 }
 
@@ -272,42 +273,6 @@ wd_status wd_safetensors_rename(wd_safetensors *set, const char *const *names, w
     wd_free(set->names);
     set->names = block;
     return sort(set, err);
-}
-
-/* Replaces an entry of the set by that of the same name, which the set's name stays with. */
-static wd_status replace(wd_safetensors *set, const wd_safetensors_entry *by, wd_err *err)
-{
-    const wd_safetensors_entry *found = wd_safetensors_find(set, by->name);
-    if (!found)
-        return wd_fail(err, WD_MISMATCH, "%s: tensor \"%s\" is not one of the %" PRId64 " of %s",
-                       by->file, by->name, set->count, set->file[0].path);
-    wd_safetensors_entry *entry = &set->entry[found - set->entry];
-    const char *name = entry->name;
-    *entry = *by;
-    entry->name = name;
-    return WD_OK;
-}
-
-wd_status wd_safetensors_overlay(wd_safetensors *set, const char *path, wd_err *err)
-{
-    void *block = set->file;
-    WD_TRY(wd_resize(&block, (size_t)set->files + 1, sizeof *set->file, "a list of files", err));
-    set->file = block;
-    wd_safetensors_file *file = &set->file[set->files];
-    WD_TRY(wd_safetensors_file_open(file, path, err));
-    set->files++;
-    for (int64_t i = 0; i < file->count; i++) WD_TRY(replace(set, &file->entry[i], err));
-    return WD_OK;
-}
-
-void wd_safetensors_expect_overlay(wd_safetensors *set, int64_t i, wd_dtype dtype)
-{
-    wd_safetensors_entry *entry = &set->entry[i];
-    entry->tensor.data = NULL;
-    entry->tensor.dtype = dtype;
-    entry->tensor.scales = (wd_scales){0};
-    entry->scale = NULL;
-    entry->unaligned = entry->scaled = false;
 }
 
 int64_t wd_safetensors_file_count(const wd_safetensors *set)

@@ -21,7 +21,7 @@ typedef struct wd_safetensors_entry {
     uint64_t file_offset; /* of the tensor's first byte in that file */
     wd_tensor tensor;     /* data is mapped read-only: writing to it crashes */
     bool unaligned;       /* data is not aligned to the element size: copy it before use */
-    bool scaled; /* it is quantised, and tensor.scales has its scales, if it needs any */
+    bool scaled;          /* it is quantised, and tensor.scales has its scales, if it needs any */
     const struct wd_safetensors_entry *scale; /* the tensor that has these, or NULL: 1 */
 } wd_safetensors_entry;
 
@@ -46,12 +46,15 @@ const wd_safetensors_entry *wd_safetensors_find(const wd_safetensors *set, const
 wd_status wd_safetensors_rename(wd_safetensors *set, const char *const *names, wd_err *err);
 
 /* Puts the tensors of another file in the place of those of the set that have their names, shapes
- * as they are there; a tensor that the set lacks is an error, after which the set can only be
+ * as they are there. "x.weight_scale" is the scale of "x.weight", which every quantised tensor of
+ * the file must have. A tensor that the set lacks is an error, after which the set can only be
  * closed. The file belongs to the set from then on. */
 wd_status wd_safetensors_overlay(wd_safetensors *set, const char *path, wd_err *err);
 
-/* Says that entry i will have this dtype once its set is overlaid: until then it has no data. */
-void wd_safetensors_expect_overlay(wd_safetensors *set, int64_t i, wd_dtype dtype);
+/* Says that entry i will have this dtype once its set is overlaid, and a scale for each row where
+ * that is a quantised one: until then neither has data. */
+wd_status wd_safetensors_expect_overlay(wd_safetensors *set, int64_t i, wd_dtype dtype,
+                                        wd_err *err);
 
 /* Gives quantised weights their scales, and takes from the set's entries those that only describe
  * quantisation. Scales are "x.weight_scale" or "x.scale_weight" of "x.weight": one number, one for

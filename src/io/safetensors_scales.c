@@ -42,6 +42,11 @@ static role role_of(const char *name, size_t *base)
     return WEIGHT;
 }
 
+bool wd_safetensors_is_scale(const char *name, size_t *base)
+{
+    return role_of(name, base) == SCALE;
+}
+
 /* ---- marks ---- */
 
 /* A mark's JSON: {"format": "float8_e4m3fn", ...}; in metadata also the format's name alone. */
@@ -150,9 +155,8 @@ static wd_status check_finite(const wd_safetensors_entry *scale, wd_err *err)
     return WD_OK;
 }
 
-/* Gives the weight of a scale this scale. */
-static wd_status pair(wd_safetensors *set, const wd_safetensors_entry *scale, size_t base,
-                      wd_err *err)
+wd_status wd_safetensors_pair(wd_safetensors *set, const wd_safetensors_entry *scale, size_t base,
+                              wd_err *err)
 {
     char name[NAME_MAX_BYTES];
     const wd_dtype dtype = scale->tensor.dtype;
@@ -235,7 +239,7 @@ wd_status wd_safetensors_pair_scales(wd_safetensors *set, wd_err *err)
     for (int64_t i = 0; i < scales; i++) {
         size_t base = 0;
         role_of(set->scale[i].name, &base);
-        WD_TRY(pair(set, &set->scale[i], base, err));
+        WD_TRY(wd_safetensors_pair(set, &set->scale[i], base, err));
     }
     return check_weights(set, marked, err);
 }

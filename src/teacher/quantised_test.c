@@ -90,7 +90,7 @@ static void bytes_are_the_files(void **state)
     wd_teacher_size size[2];
     write_form(2);
     wd_test_ok(wd_pipeline_open_weights(&set, &quantised, WD_COMPONENT_TRANSFORMER, &err), &err);
-    const wd_teacher_files files = {set, WD_F32};
+    const wd_teacher_files files = {.weights = set};
     for (int d = 0; d < 2; d++)
         wd_test_ok(wd_teacher_size_of(&size[d], &quantised.dit, 1, &files, storage[d], &err), &err);
     size_t block = 0;

@@ -36,11 +36,15 @@ static void add_tensor(wd_stage_size *size, const wd_tensor_spec *spec,
         dtype = entry->tensor.dtype;
         unaligned = entry->unaligned;
     }
+    const bool quantises = !entry && wd_overlay_quantises(spec, dtype, files->quantised);
+    if (quantises) dtype = files->quantised;
     add_part(size, wd_stage_keep(spec, dtype, unaligned, device),
              wd_stage_keep(spec, dtype, unaligned, host));
-    if (entry && entry->scale)
-        add_part(size, wd_stage_keep_scales(entry->scale, device),
-                 wd_stage_keep_scales(entry->scale, host));
+    const wd_safetensors_entry by_row = {
+        .tensor = {.dtype = WD_F32, .ndim = 2, .dim = {spec->dim[0], 1}}};
+    const wd_safetensors_entry *scale = entry ? entry->scale : quantises ? &by_row : NULL;
+    if (!scale) return;
+    add_part(size, wd_stage_keep_scales(scale, device), wd_stage_keep_scales(scale, host));
 }
 
 wd_status wd_teacher_size_of(wd_teacher_size *out, const wd_dit_config *config, int experts,

@@ -278,6 +278,26 @@ static void a_published_model(void **state)
     assert_true(host < device); /* fp32 islands are used as mapped */
 }
 
+/* What is quantised on its way in has a byte for each weight of a matrix, and its scales. */
+static void a_published_model_quantised(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_teacher_size size;
+    const wd_dit_config a14b = wd_test_preset("wan2.2-a14b").dit;
+    const wd_teacher_files f32 = {.dtype = WD_F32, .quantised = WD_F8_E4M3};
+    const size_t d = 5120, e = 13824, matrices = 8 * d * d + 2 * d * e, rows = 9 * d + e;
+    const size_t islands = 4 * (6 * d + 2 * d); /* the table, norm2 */
+    const size_t others = 9 * d + e + 4 * d;    /* biases, norms of q and k */
+    wd_test_ok(wd_teacher_size_of(&size, &a14b, 1, &f32, WD_BF16, &err), &err);
+    assert_int_equal(size.stage[0][1].file, matrices + 4 * rows + islands + 4 * others);
+    assert_in_range(size.stage[0][1].device, matrices + 4 * rows + islands + 2 * others,
+                    matrices + 4 * rows + islands + 2 * others + 64 * 60);
+    assert_int_equal(size.stage[0][1].widened, 2 * matrices);
+    assert_int_equal(size.stage[0][0].widened, 0);
+    assert_int_equal(size.stage[0][size.stages - 1].widened, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +307,7 @@ int main(void)
         cmocka_unit_test(stagings_take_the_largest_stage),
         cmocka_unit_test(ranks_add_up_to_their_host),
         cmocka_unit_test(a_published_model),
+        cmocka_unit_test(a_published_model_quantised),
     };
     const struct CMUnitTest unaligned[] = {
         cmocka_unit_test(bytes_are_those_of_residencies),

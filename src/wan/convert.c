@@ -12,7 +12,7 @@
 #include "dev/codec/values.h"
 #include "io/folder_list.h"
 #include "wan/dit_file.h"
-#include "wan/lora_merge.h"
+#include "wan/overlay.h"
 #include "wan/names.h"
 
 enum { CHUNK_VALUES = 1 << 20, HEAD_DIM = 128 };
@@ -266,7 +266,7 @@ out:
 
 /* Gives the set's tensors diffusers' names, and their values with the LoRAs. */
 static wd_status merge(wd_dit_file *file, wd_safetensors *set, const char *loras,
-                       const wd_lora_place *place, wd_err *err)
+                       const wd_overlay *place, wd_err *err)
 {
     uint64_t bytes;
     wd_tensor_table table;
@@ -274,8 +274,8 @@ static wd_status merge(wd_dit_file *file, wd_safetensors *set, const char *loras
     WD_TRY(wd_dit_table_open(&table, &file->config, err));
     WD_TRY_OUT(wd_naming_apply(&file->naming, set, &table, err));
     file->naming = (wd_naming){.prefix = ""};
-    WD_TRY_OUT(wd_lora_merge(&bytes, set, loras, &table, place, err));
-    status = wd_lora_overlay(set, loras, &table, place, err);
+    WD_TRY_OUT(wd_overlay_write(&bytes, set, loras, &table, place, err));
+    status = wd_overlay_apply(set, loras, &table, place, err);
 out:
     wd_dit_table_close(&table);
     return status;
@@ -284,7 +284,7 @@ out:
 wd_status wd_convert_to_diffusers(const char *folder, const char *path, const char *loras,
                                   const char *merged, const wd_dtype *dtype, wd_err *err)
 {
-    const wd_lora_place place = {merged, dtype ? *dtype : WD_DTYPE_COUNT};
+    const wd_overlay place = {.folder = merged, .dtype = dtype ? *dtype : WD_DTYPE_COUNT};
     static const char *const metadata[] = {"format", "pt", NULL};
     wd_safetensors *set = NULL;
     wd_dit_file file;

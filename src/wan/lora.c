@@ -260,3 +260,16 @@ void wd_loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *l, const char *more
         wd_safetensors_key(out, l->file[i].set, text);
     }
 }
+
+wd_status wd_lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tensor_table *table,
+                      const char *more, wd_err *err)
+{
+    void *block;
+    WD_TRY(wd_alloc(&block, 1, sizeof(wd_loras), "LoRAs", err));
+    wd_loras *l = block;
+    const wd_status status = wd_loras_open(l, text, table, err);
+    if (status == WD_OK) wd_loras_key(out, l, more);
+    wd_loras_close(l);
+    wd_free(l);
+    return status;
+}

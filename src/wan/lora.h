@@ -4,7 +4,7 @@
  *
  * A [rank, columns] and B [rows, rank] are the factors of a product as large as the weight; without
  * alpha it is the rank. Opening a list of files finds what each tensor changes and checks all
- * shapes, so that merging (wan/lora_merge.h) can only fail for lack of space, or because a value
+ * shapes, so that merging (wan/overlay.h) can only fail for lack of space, or because a value
  * does not fit its dtype. */
 #ifndef WD_WAN_LORA_H
 #define WD_WAN_LORA_H
@@ -45,5 +45,9 @@ void wd_loras_close(wd_loras *loras); /* a zeroed one is fine */
 /* Identifies the files' content and strengths, and `more`, any text of the caller of at most 64
  * characters. */
 void wd_loras_key(char out[WD_LORA_KEY_MAX], const wd_loras *loras, const char *more);
+
+/* The same of LoRAs that are not open. */
+wd_status wd_lora_key(char out[WD_LORA_KEY_MAX], const char *text, const wd_tensor_table *table,
+                      const char *more, wd_err *err);
 
 #endif

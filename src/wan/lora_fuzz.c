@@ -3,7 +3,7 @@
 #include "fuzzing.h"
 
 #include "wan/dit_table.h"
-#include "wan/lora_merge.h"
+#include "wan/overlay.h"
 
 /* A transformer's tensors, all of zeros. */
 static void write_transformer(const char *path, const wd_tensor_table *table)
@@ -67,9 +67,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     wd_fuzz_files(names, 2, data, bytes);
     if (wd_safetensors_open(&set, base, &err)) abort();
-    const wd_lora_place place = {.folder = folder, .dtype = bytes % 2 ? WD_BF16 : WD_F32};
-    if (wd_lora_merge(&written, set, list, &table, &place, &err) == WD_OK) {
-        if (wd_lora_overlay(set, list, &table, &place, &err)) abort();
+    const wd_overlay place = {.folder = folder, .dtype = bytes % 2 ? WD_BF16 : WD_F32};
+    if (wd_overlay_write(&written, set, list, &table, &place, &err) == WD_OK) {
+        if (wd_overlay_apply(set, list, &table, &place, &err)) abort();
         look(set);
     }
     wd_safetensors_close(set);

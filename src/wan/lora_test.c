@@ -186,8 +186,8 @@ static wd_pipeline with_loras(const char *loras, const char *name, wd_dtype dtyp
     wd_pipeline p;
     const wd_pipeline_parts parts = {.lora = {loras}};
     wd_test_ok(wd_pipeline_open_parts(&p, teacher.path, &parts, &err), &err);
-    p.merged = (wd_lora_place){at(name), dtype};
-    wd_test_ok(wd_pipeline_merge(&p, &err), &err);
+    p.overlay = (wd_overlay){.folder = at(name), .dtype = dtype};
+    wd_test_ok(wd_pipeline_make_overlay(&p, &err), &err);
     return p;
 }
 
@@ -322,14 +322,14 @@ static void plans_need_no_data(void **state)
         wd_test_ok(wd_pipeline_weights_key(keys[i], &p, c, "", &err), &err);
         for (int k = 0; k < i; k++) assert_string_not_equal(keys[k], keys[i]);
     }
-    p.merged = (wd_lora_place){at("planned"), WD_BF16};
+    p.overlay = (wd_overlay){.folder = at("planned"), .dtype = WD_BF16};
     for (int i = 0; i < 2; i++) {
         open_set(&set, &p);
         const wd_tensor *t = &wd_safetensors_find(set, name)->tensor;
         assert_int_equal(t->dtype, WD_BF16);
         assert_true((t->data != NULL) == i);
         wd_safetensors_close(set);
-        wd_test_ok(wd_pipeline_merge(&p, &err), &err);
+        wd_test_ok(wd_pipeline_make_overlay(&p, &err), &err);
     }
     const wd_pipeline_parts none = {.lora = {NULL, path}};
     wd_test_refused(
@@ -445,8 +445,41 @@ static void bad_lists_are_refused(void **state)
     snprintf(text, sizeof text, "%s:3e38", at("good.safetensors"));
     const wd_pipeline_parts parts = {.lora = {text}};
     wd_test_ok(wd_pipeline_open_parts(&p, teacher.path, &parts, &err), &err);
-    p.merged = (wd_lora_place){at("too-large"), WD_F16};
-    wd_test_refused(wd_pipeline_merge(&p, &err), &err, WD_UNSUPPORTED, "which float16 cannot hold");
+    p.overlay = (wd_overlay){.folder = at("too-large"), .dtype = WD_F16};
+    wd_test_refused(wd_pipeline_make_overlay(&p, &err), &err, WD_UNSUPPORTED,
+                    "which float16 cannot hold");
+}
+
+/* The bias of the last patch, all of whose values a LoRA changes by `strength`; what merging says.
+ */
+static wd_status merge_bias(float strength, const char *folder, wd_err *err)
+{
+    static const wd_test_lora one[] = {{"diffusion_model.head.head.diff_b", 1, {1}, 1}};
+    char text[WD_PATH_MAX + 32], path[WD_PATH_MAX];
+    wd_pipeline p;
+    wd_safetensors *set;
+    wd_test_lora changed_bias = one[0];
+    open_set(&set, &teacher);
+    changed_bias.dim[0] = wd_safetensors_find(set, "proj_out.bias")->tensor.dim[0];
+    wd_safetensors_close(set);
+    snprintf(path, sizeof path, "%s", at("bias.safetensors"));
+    wd_test_write_ones(path, &changed_bias);
+    snprintf(text, sizeof text, "%s:%.9g", path, (double)strength);
+    const wd_pipeline_parts parts = {.lora = {text}};
+    wd_test_ok(wd_pipeline_open_parts(&p, teacher.path, &parts, err), err);
+    p.overlay = (wd_overlay){.folder = at(folder), .dtype = WD_BF16};
+    return wd_pipeline_make_overlay(&p, err);
+}
+
+/* A bfloat16 holds what is rounded to its largest value, and nothing from halfway to the next power
+ * of two on. */
+static void bfloat16_holds_no_more_than_its_largest_value(void **state)
+{
+    (void)state;
+    wd_err err;
+    wd_test_ok(merge_bias(0x1.fefffep127f, "largest", &err), &err);
+    wd_test_refused(merge_bias(0x1.ffp127f, "infinite", &err), &err, WD_UNSUPPORTED,
+                    "which bfloat16 cannot hold");
 }
 
 /* A file in the cache that is not what its name says is refused. */
@@ -475,6 +508,7 @@ int main(void)
         cmocka_unit_test(plans_need_no_data),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(bad_lists_are_refused),
+        cmocka_unit_test(bfloat16_holds_no_more_than_its_largest_value),
         cmocka_unit_test(another_file_in_the_cache),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);

@@ -18,7 +18,7 @@
 #include "io/tokenizer.h"
 #include "wan/component.h"
 #include "wan/config.h"
-#include "wan/lora_merge.h"
+#include "wan/overlay.h"
 
 enum { WD_PIPELINE_DEFAULT_PIXELS = 512, WD_PIPELINE_DEFAULT_STEPS = 20 };
 
@@ -51,9 +51,10 @@ typedef struct wd_pipeline {
     int64_t default_steps;    /* of sampling: "<steps> steps" on that line of the card, else 20 */
     double guidance_scale[2]; /* of each expert, as its authors recommend; 5: unknown */
     const char *negative_prompt; /* the authors', less its words against still pictures; "": none */
-    int64_t text_tokens;  /* default text length: the tokenizer's model_max_length, at most 512 */
-    const char *lora[2];  /* LoRAs that are merged into each expert; borrowed; NULL: none */
-    wd_lora_place merged; /* where their results lie: see wd_pipeline_merge */
+    int64_t text_tokens; /* default text length: the tokenizer's model_max_length, at most 512 */
+    const char *lora[2]; /* LoRAs that are merged into each expert; borrowed; NULL: none */
+    wd_overlay overlay;  /* where their results lie, and what is quantised: see
+                          * wd_pipeline_make_overlay */
 } wd_pipeline;
 
 /* Opens a pipeline; `name` is a folder or a Hub id. There is nothing to close. */
@@ -80,15 +81,17 @@ void wd_pipeline_table_close(wd_tensor_table *table, wd_component component);
 /* Maps a component's weights. A missing tensor, another shape or another dtype than the tensor
  * table has is an error. Tensors that the table lacks are an error if they belong to another
  * architecture (image embedder, VACE, added k/v projections), else a warning in the log. The caller
- * closes *out. Tensors that LoRAs change have no data until wd_pipeline_merge has been called. */
+ * closes *out. Tensors that LoRAs change, or that are quantised, have no data until
+ * wd_pipeline_make_overlay has been called. */
 wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipeline,
                                    wd_component component, wd_err *err);
 
-/* Merges the LoRAs of all experts: writes the changed tensors to files in p->merged.folder, in
- * p->merged.dtype, unless they are there. Without LoRAs it does nothing. */
-wd_status wd_pipeline_merge(const wd_pipeline *pipeline, wd_err *err);
+/* Merges the LoRAs of all experts and quantises what p->overlay says: writes the changed tensors to
+ * files in p->overlay.folder, unless they are there. Where nothing is changed it does nothing. */
+wd_status wd_pipeline_make_overlay(const wd_pipeline *pipeline, wd_err *err);
 
-/* Writes wd_safetensors_key of a component's weights and `more` into `out`; LoRAs count. */
+/* Writes wd_safetensors_key of a component's weights and `more`, at most 64 characters, into `out`;
+ * LoRAs count, and what is quantised. */
 wd_status wd_pipeline_weights_key(char out[WD_LORA_KEY_MAX], const wd_pipeline *pipeline,
                                   wd_component component, const char *more, wd_err *err);
 

@@ -155,7 +155,7 @@ static wd_status complete(wd_pipeline *p, const char *preset, wd_err *err)
 static wd_status take_loras(wd_pipeline *p, const wd_pipeline_parts *parts, wd_err *err)
 {
     static const wd_component expert[] = {WD_COMPONENT_TRANSFORMER, WD_COMPONENT_TRANSFORMER_2};
-    p->merged.dtype = WD_DTYPE_COUNT;
+    p->overlay.dtype = WD_DTYPE_COUNT;
     for (int e = 0; e < 2; e++) {
         p->lora[e] = parts->lora[e];
         if (p->lora[e] && !p->has[expert[e]])

@@ -1,4 +1,5 @@
 /* Checks of a component's weights against its tensor table: see wd_pipeline_open_weights. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,6 +90,13 @@ static const char *loras_of(const wd_pipeline *p, wd_component c)
     return c == WD_COMPONENT_TRANSFORMER || c == WD_COMPONENT_TRANSFORMER_2 ? p->lora[c] : NULL;
 }
 
+/* Whether some of a component's tensors are made of those that its files have. */
+static bool is_changed(const wd_pipeline *p, wd_component c)
+{
+    const bool expert = c == WD_COMPONENT_TRANSFORMER || c == WD_COMPONENT_TRANSFORMER_2;
+    return loras_of(p, c) || (expert && p->overlay.quantised != WD_F32);
+}
+
 /* The component's weights as its files have them. */
 static wd_status open_files(wd_safetensors **out, const wd_pipeline *pipeline,
                             wd_component component, const wd_tensor_table *table, wd_err *err)
@@ -128,8 +136,8 @@ wd_status wd_pipeline_open_weights(wd_safetensors **out, const wd_pipeline *pipe
     wd_status status;
     WD_TRY(wd_pipeline_table_open(&table, pipeline, component, err));
     WD_TRY_OUT(open_files(&set, pipeline, component, &table, err));
-    if (loras) {
-        WD_TRY_OUT(wd_lora_overlay(set, loras, &table, &pipeline->merged, err));
+    if (is_changed(pipeline, component)) {
+        WD_TRY_OUT(wd_overlay_apply(set, loras, &table, &pipeline->overlay, err));
         WD_TRY_OUT(check(set, &table, err));
     }
     *out = set;
@@ -140,43 +148,52 @@ out:
     return status;
 }
 
-static wd_status merge_expert(const wd_pipeline *p, wd_component c, wd_err *err)
+static wd_status make_expert(const wd_pipeline *p, wd_component c, wd_err *err)
 {
     const char *loras = loras_of(p, c);
+    const wd_dtype quantised = p->overlay.quantised;
     uint64_t bytes;
     wd_safetensors *set = NULL;
     wd_tensor_table table = {0};
     wd_status status;
-    if (!loras) return WD_OK;
+    if (!is_changed(p, c) || !p->has[c]) return WD_OK;
     WD_TRY(wd_pipeline_table_open(&table, p, c, err));
     WD_TRY_OUT(open_files(&set, p, c, &table, err));
-    WD_TRY_OUT(wd_lora_merge(&bytes, set, loras, &table, &p->merged, err));
+    WD_TRY_OUT(wd_overlay_write(&bytes, set, loras, &table, &p->overlay, err));
     if (bytes)
-        wd_log(WD_LOG_INFO, "%s: merged with %s; %.3g MB written to %s", wd_component_name(c),
-               loras, (double)bytes * 1e-6, p->merged.folder);
+        wd_log(WD_LOG_INFO, "%s: %s%s%s%s; %.3g MB written to %s", wd_component_name(c),
+               loras ? "merged with " : "", loras ? loras : "",
+               quantised == WD_F32 ? ""
+               : loras             ? ", quantised to "
+                                   : "quantised to ",
+               quantised == WD_F32 ? "" : wd_dtype_option_name(quantised), (double)bytes * 1e-6,
+               p->overlay.folder);
 out:
     wd_pipeline_table_close(&table, c);
     wd_safetensors_close(set);
     return status;
 }
 
-wd_status wd_pipeline_merge(const wd_pipeline *pipeline, wd_err *err)
+wd_status wd_pipeline_make_overlay(const wd_pipeline *pipeline, wd_err *err)
 {
-    WD_TRY(merge_expert(pipeline, WD_COMPONENT_TRANSFORMER, err));
-    return merge_expert(pipeline, WD_COMPONENT_TRANSFORMER_2, err);
+    WD_TRY(make_expert(pipeline, WD_COMPONENT_TRANSFORMER, err));
+    return make_expert(pipeline, WD_COMPONENT_TRANSFORMER_2, err);
 }
 
 wd_status wd_pipeline_weights_key(char out[WD_LORA_KEY_MAX], const wd_pipeline *p, wd_component c,
                                   const char *more, wd_err *err)
 {
     const char *loras = loras_of(p, c);
-    char base[WD_LORA_KEY_MAX];
+    char base[WD_LORA_KEY_MAX], text[128];
     wd_safetensors *set = NULL;
     wd_tensor_table table = {0};
     wd_status status;
     WD_TRY(wd_pipeline_table_open(&table, p, c, err));
     WD_TRY_OUT(open_files(&set, p, c, &table, err));
-    wd_safetensors_key(base, set, more);
+    const bool quantises = is_changed(p, c) && p->overlay.quantised != WD_F32;
+    snprintf(text, sizeof text, "%.64s%s%s", more, quantises ? " quantised " : "",
+             quantises ? wd_dtype_option_name(p->overlay.quantised) : "");
+    wd_safetensors_key(base, set, text);
     if (loras)
         status = wd_lora_key(out, loras, &table, base, err);
     else
