@@ -3,7 +3,9 @@
 
 enum { SLOTS_LEAST = 2 };
 
-bool wd_placed_by_batch(const wd_teacher_size *size, const wd_cluster *cluster, int device)
+/* Whether stages that stay on a device compute one micro-batch at a time. On a processor they may
+ * be read from a file, and widened stages share one buffer: these take a whole window. */
+static bool goes_by_batch(const wd_teacher_size *size, const wd_cluster *cluster, int device)
 {
     if (wd_cluster_at(cluster, device)->reads_host) return false;
     for (int e = 0; e < size->experts; e++)
@@ -20,7 +22,7 @@ wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_cluster *c
                       .ranks = wd_cluster_ranks(cluster),
                       .devices = cluster->devices};
     for (int d = 0; d < cluster->devices; d++)
-        if (wd_placed_by_batch(size, cluster, d)) p.by_batch |= 1u << d;
+        if (goes_by_batch(size, cluster, d)) p.by_batch |= 1u << d;
     return p;
 }
 

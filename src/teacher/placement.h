@@ -145,15 +145,14 @@ static inline void wd_placed_most(size_t *most, size_t bytes)
     if (bytes > *most) *most = bytes;
 }
 
-/* What a sweep needs on a device beside weights. */
+/* What a sweep needs beside weights on a device that has a stage, whichever it is. */
 typedef struct wd_sweep_need {
-    size_t granule;                   /* of the device's pool (wd_traits): blocks of weights and of
-                                       * activations are multiples of it. 0: as 1 */
-    size_t tables;                    /* wherever there is a stage */
-    size_t place;                     /* of a micro-batch */
-    size_t entry, exit;               /* kept where an embedding is, and where a head is */
-    size_t scratch[WD_STAGE_KINDS];   /* while a stage of the kind runs */
-    size_t workspace[WD_STAGE_KINDS]; /* of the queue that runs it */
+    size_t granule; /* of the device's pool (wd_traits): blocks of weights and of activations are
+                     * multiples of it. 0: as 1 */
+    size_t tables;
+    size_t place;     /* of a micro-batch */
+    size_t scratch;   /* beside the places, while a stage of any kind runs */
+    size_t workspace; /* of the queue that runs it */
 } wd_sweep_need;
 
 /* A device, and the part of its memory that is not the teacher's. */
@@ -219,10 +218,6 @@ static inline int wd_cluster_host(const wd_cluster *cluster, int device)
 {
     return device / cluster->devices / wd_cluster_host_ranks(cluster);
 }
-
-/* Whether stages that stay on a device compute one micro-batch at a time. On a processor they may
- * be read from a file, and widened stages share one buffer: these take a whole window. */
-bool wd_placed_by_batch(const wd_teacher_size *size, const wd_cluster *cluster, int device);
 
 /* A placement of a teacher of `size` on `cluster`, without the places of its stages. */
 wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_cluster *cluster);

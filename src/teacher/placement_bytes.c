@@ -49,41 +49,24 @@ static size_t widening(const wd_placement *p, const wd_teacher_size *size,
 
 size_t wd_placed_activations(const wd_sweep_part *part, const wd_sweep_need *need)
 {
-    size_t scratch = 0;
-    for (int k = 0; k < WD_STAGE_KINDS; k++)
-        if (part->kind[k]) wd_placed_most(&scratch, need->scratch[k]);
     if (!part->places) return 0;
-    const size_t arena = scratch + (part->kind[WD_STAGE_EMBED] ? need->entry : 0) +
-                         (part->kind[WD_STAGE_HEAD] ? need->exit : 0) +
-                         (size_t)part->places * need->place;
-    return need->tables + wd_placed_block(need, arena);
+    return need->tables + wd_placed_block(need, need->scratch + (size_t)part->places * need->place);
 }
 
 size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *device)
 {
-    size_t bytes = device->workspace;
-    for (int k = 0; k < WD_STAGE_KINDS; k++)
-        if (part->kind[k]) wd_placed_most(&bytes, device->need.workspace[k]);
-    return bytes - device->workspace;
-}
-
-size_t wd_placed_kept(const wd_stage_size *stage, const wd_cluster_device *device)
-{
-    return wd_placed_block(&device->need, device->reads_host ? stage->host : stage->device);
-}
-
-size_t wd_placed_casting(const wd_stage_size *stage, const wd_cluster_device *device)
-{
-    return wd_placed_block(&device->need,
-                           device->reads_host ? stage->host_casting : stage->casting);
+    const size_t bytes = device->need.workspace, there = device->workspace;
+    return part->places && bytes > there ? bytes - there : 0;
 }
 
 /* Adds a stage that stays, opened after those that were added before. */
 static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
                  const wd_cluster_device *device)
 {
-    bytes->weights += wd_placed_kept(stage, device);
-    wd_placed_most(&bytes->opening, bytes->weights + wd_placed_casting(stage, device));
+    const wd_sweep_need *need = &device->need;
+    const size_t casting = device->reads_host ? stage->host_casting : stage->casting;
+    bytes->weights += wd_placed_block(need, device->reads_host ? stage->host : stage->device);
+    wd_placed_most(&bytes->opening, bytes->weights + wd_placed_block(need, casting));
 }
 
 /* Adds the weights that stay on a device. Returns the bytes of those that stay in host memory for
@@ -120,6 +103,26 @@ static size_t processors(const wd_placed_device *bytes, int ranks)
     return bytes->weights + (size_t)ranks * (wd_placed_total(bytes) - bytes->weights);
 }
 
+/* The bytes of a device, and in *host what it takes in host memory besides. */
+static wd_placed_device device_bytes(host_bytes *host, const wd_placement *placement,
+                                     const wd_teacher_size *size, const wd_cluster *cluster,
+                                     const wd_sweep_part *part, int device)
+{
+    const wd_cluster_device *on = wd_cluster_at(cluster, device);
+    wd_placed_device to = {0};
+    host->weights += add_weights(&to, placement, size, cluster, device);
+    host->reading += add_streaming(&to, part, placement, size, cluster, device, WD_HOME_HOST);
+    host->reading += add_streaming(&to, part, placement, size, cluster, device, WD_HOME_DISK);
+    host->transfers +=
+        (size_t)(WD_TRANSFERS_UNDER_WAY * (part->sends + part->receives)) * on->need.place;
+    to.widening = widening(placement, size, cluster, device);
+    to.activations = wd_placed_activations(part, &on->need);
+    to.workspace = wd_placed_workspace(part, on);
+    if (on->reads_host)
+        host->devices += processors(&to, placement->each ? wd_cluster_host_ranks(cluster) : 1);
+    return to;
+}
+
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_cluster *cluster)
 {
@@ -127,22 +130,11 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
     wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
     host_bytes host = {0}, fullest = {0};
     bytes.devices = placement->each ? cluster->devices : wd_cluster_devices(cluster);
-    wd_sweep_parts(part, bytes.devices, placement, cluster, cluster->batches);
+    wd_sweep_parts(part, bytes.devices, placement, cluster->batches);
     for (int d = 0, last = 0; d < bytes.devices; d++) {
-        wd_placed_device *to = &bytes.device[d];
         if (wd_cluster_host(cluster, d) != last) host = (host_bytes){0};
         last = wd_cluster_host(cluster, d);
-        *to = (wd_placed_device){0};
-        host.weights += add_weights(to, placement, size, cluster, d);
-        host.reading += add_streaming(to, &part[d], placement, size, cluster, d, WD_HOME_HOST);
-        host.reading += add_streaming(to, &part[d], placement, size, cluster, d, WD_HOME_DISK);
-        host.transfers += (size_t)(WD_TRANSFERS_UNDER_WAY * (part[d].sends + part[d].receives)) *
-                          wd_cluster_at(cluster, d)->need.place;
-        to->widening = widening(placement, size, cluster, d);
-        to->activations = wd_placed_activations(&part[d], &wd_cluster_at(cluster, d)->need);
-        to->workspace = wd_placed_workspace(&part[d], wd_cluster_at(cluster, d));
-        if (wd_cluster_at(cluster, d)->reads_host)
-            host.devices += processors(to, placement->each ? wd_cluster_host_ranks(cluster) : 1);
+        bytes.device[d] = device_bytes(&host, placement, size, cluster, &part[d], d);
         if (all_of(&host) >= all_of(&fullest)) fullest = host;
     }
     bytes.host_weights = fullest.weights;
@@ -163,12 +155,28 @@ size_t wd_placed_host(const wd_placed_bytes *bytes)
     return bytes->host_weights + bytes->host_reading + bytes->host_transfers + bytes->host_devices;
 }
 
+static size_t peak_of(const wd_placed_device *bytes, const wd_cluster_device *device)
+{
+    size_t peak = wd_placed_total(bytes) + device->taken;
+    wd_placed_most(&peak, bytes->opening);
+    return peak;
+}
+
 size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device)
 {
-    const wd_placed_device *d = &bytes->device[device];
-    size_t peak = wd_placed_total(d) + wd_cluster_at(cluster, device)->taken;
-    wd_placed_most(&peak, d->opening);
-    return peak;
+    return peak_of(&bytes->device[device], wd_cluster_at(cluster, device));
+}
+
+bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
+                     const wd_cluster *cluster, int device)
+{
+    wd_sweep_part part[WD_CLUSTER_DEVICES_MAX];
+    const wd_cluster_device *on = wd_cluster_at(cluster, device);
+    host_bytes host = {0};
+    wd_sweep_parts(part, wd_cluster_devices(cluster), placement, cluster->batches);
+    const wd_placed_device bytes =
+        device_bytes(&host, placement, size, cluster, &part[device], device);
+    return peak_of(&bytes, on) <= on->bytes;
 }
 
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster)

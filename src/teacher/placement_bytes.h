@@ -26,11 +26,6 @@ typedef struct wd_placed_bytes {
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_cluster *cluster);
 
-/* The bytes that a stage that stays takes in the device's pool, and those that the largest of its
- * tensors takes there for a while, if it is converted. */
-size_t wd_placed_kept(const wd_stage_size *stage, const wd_cluster_device *device);
-size_t wd_placed_casting(const wd_stage_size *stage, const wd_cluster_device *device);
-
 /* The bytes that the teacher takes on a device while it is used. */
 size_t wd_placed_total(const wd_placed_device *device);
 
@@ -49,6 +44,10 @@ size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *clust
 /* The bytes of all stages that processors use where they are mapped. */
 size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
                            const wd_cluster *cluster);
+
+/* Whether a device has room for what the placement gives it. */
+bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
+                     const wd_cluster *cluster, int device);
 
 /* Whether all devices and hosts have room for the placement. */
 bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,

@@ -1,6 +1,7 @@
 /* Placements by strategy: see teacher/strategy.h. */
 #include "teacher/strategy.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/append.h"
@@ -103,164 +104,73 @@ wd_status wd_strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_
 
 /* ---- placements ---- */
 
-static void place_all(wd_placement *out, wd_home home, int device)
+/* Stages [from, end) of all experts. */
+static void place_run(wd_placement *out, int from, int end, wd_home home, int device)
 {
     for (int e = 0; e < out->experts; e++)
-        for (int s = 0; s < out->stages; s++) out->place[e][s] = (wd_place){home, device};
+        for (int s = from; s < end; s++) out->place[e][s] = (wd_place){home, device};
 }
 
-/* The bytes of stages [first, end) of both experts, which are cut alike, on a device. */
-typedef struct run {
-    int first, end;
-    size_t weights[WD_PLACED_EXPERTS_MAX], opening[WD_PLACED_EXPERTS_MAX], widened;
-} run;
-
-/* Adds the stage before the first one. The peak while the others were brought is now on top of its
- * weights, as wd_placement_bytes counts it. */
-static void prepend(run *r, const wd_teacher_size *size, const wd_cluster_device *device)
+static void place_all(wd_placement *out, wd_home home, int device)
 {
-    const int stage = --r->first;
-    for (int e = 0; e < size->experts; e++) {
-        const wd_stage_size *s = &size->stage[e][stage];
-        const size_t weights = wd_placed_kept(s, device);
-        const size_t casting = wd_placed_casting(s, device);
-        r->opening[e] = weights + (r->opening[e] > casting ? r->opening[e] : casting);
-        r->weights[e] += weights;
-        if (s->widened > r->widened) r->widened = s->widened;
+    place_run(out, 0, out->stages, home, device);
+}
+
+/* Seconds per target of a device that has stages [from, end), beside its student. */
+static double seconds_of(const wd_teacher_size *size, const wd_cluster_device *device, int from,
+                         int end)
+{
+    double flops = device->student_flops;
+    for (int s = from; s < end; s++) flops += size->flops[s];
+    return flops / device->flops_per_s;
+}
+
+/* Each device in turn takes stages until it is full, or the next one would make it take `limit`
+ * seconds or more for a target. The last device takes what is left. Returns the seconds of the
+ * slowest device that has stages; < 0: too much is left for the last one. A device may get no
+ * stage, so that none waits for its student. */
+static double fill_in_turn(wd_placement *out, const wd_teacher_size *size,
+                           const wd_cluster *cluster, const int *device, int n, double limit)
+{
+    const int last = device[n - 1];
+    double slowest = 0;
+    int from = 0;
+    place_all(out, WD_HOME_DEVICE, last);
+    for (int i = 0; i + 1 < n && from < out->stages; i++) {
+        const wd_cluster_device *on = wd_cluster_at(cluster, device[i]);
+        int end = from;
+        while (end < out->stages && seconds_of(size, on, from, end + 1) < limit) end++;
+        place_run(out, from, end, WD_HOME_DEVICE, device[i]);
+        for (; end > from && !wd_placed_holds(out, size, cluster, device[i]); end--)
+            place_run(out, end - 1, end, WD_HOME_DEVICE, last);
+        if (end > from) slowest = fmax(slowest, seconds_of(size, on, from, end));
+        from = end;
     }
+    if (from == out->stages) return slowest;
+    const double left = seconds_of(size, wd_cluster_at(cluster, last), from, out->stages);
+    return left < limit && wd_placed_holds(out, size, cluster, last) ? fmax(slowest, left) : -1;
 }
 
-/* What the device would do in sweeps, as wd_sweep_parts says it: a whole window waits for blocks
- * that do not compute one micro-batch at a time. `sent`: as in `holds`. */
-static wd_sweep_part part_of(const run *r, const wd_teacher_size *size, const wd_cluster *cluster,
-                             int device, bool sent)
-{
-    wd_sweep_part part = {.places = 0};
-    for (int s = r->first; s < r->end; s++) part.kind[wd_stage_kind_of(s, size->stages)] = true;
-    const bool waits = part.kind[WD_STAGE_BLOCK] && !wd_placed_by_batch(size, cluster, device);
-    part.places = wd_sweep_places(waits, sent, cluster->batches);
-    return part;
-}
-
-/* Whether the stages fit on the device, if all others are elsewhere. `sent`: another device of its
- * rank has stages before them. */
-static bool holds(const run *r, const wd_teacher_size *size, const wd_cluster *cluster, int device,
-                  bool sent)
-{
-    const wd_cluster_device *d = wd_cluster_at(cluster, device);
-    wd_placed_device bytes = {.widening = wd_placed_block(&d->need, r->widened)};
-    const wd_sweep_part part = part_of(r, size, cluster, device, sent);
-    if (r->first == r->end) return true;
-    for (int e = 0; e < size->experts; e++) {
-        const size_t opening = bytes.weights + r->opening[e];
-        if (opening > bytes.opening) bytes.opening = opening;
-        bytes.weights += r->weights[e];
-    }
-    bytes.activations = wd_placed_activations(&part, &d->need);
-    bytes.workspace = wd_placed_workspace(&part, d);
-    return bytes.opening <= d->bytes && wd_placed_total(&bytes) + d->taken <= d->bytes;
-}
-
-static bool holds_stages(const wd_teacher_size *size, const wd_cluster *cluster, int device,
-                         int from, int end, bool sent)
-{
-    run r = {.first = end, .end = end};
-    while (r.first > from) prepend(&r, size, wd_cluster_at(cluster, device));
-    return holds(&r, size, cluster, device, sent);
-}
-
-static bool are_of_one_rank(const wd_cluster *cluster, int a, int b)
-{
-    return a / cluster->devices == b / cluster->devices;
-}
-
-/* Stages [0, cut[0]) go to device[0], [cut[0], cut[1]) to device[1], ... */
-static void place_cut(wd_placement *out, const int *cut, const int *device, int n)
-{
-    for (int s = 0, i = 0; s < out->stages; s++) {
-        while (i + 1 < n && s >= cut[i]) i++;
-        for (int e = 0; e < out->experts; e++)
-            out->place[e][s] = (wd_place){WD_HOME_DEVICE, device[i]};
-    }
-}
-
-/* The last device takes what is left, whether it fits or not. */
-static void place_sequential(wd_placement *out, const wd_teacher_size *size,
-                             const wd_cluster *cluster, const int *device, int n)
-{
-    int cut[WD_CLUSTER_DEVICES_MAX];
-    bool sent = false;
-    for (int i = 0, from = 0; i < n; i++) {
-        int end = size->stages;
-        sent &= i > 0 && are_of_one_rank(cluster, device[i - 1], device[i]);
-        while (i + 1 < n && end > from && !holds_stages(size, cluster, device[i], from, end, sent))
-            end--;
-        sent |= end > from;
-        cut[i] = from = end;
-    }
-    place_cut(out, cut, device, n);
-}
-
-/* The first stages go to the first devices, so that the slowest device that has stages is as fast
- * as possible beside its student. A device may get none, so that no stage waits for its student. */
-typedef struct division {
-    double slowest[2][WD_PLACED_STAGES_MAX + 1]; /* [i % 2][end]: seconds per target of stages
-                                                  * [0, end) on devices [0, i]; < 0: no room */
-    uint8_t from[WD_CLUSTER_DEVICES_MAX]
-                [WD_PLACED_STAGES_MAX + 1]; /* where the last of these begins */
-} division;
-
-/* Whether any of stages [0, end) on devices [0, i) are on a device of the rank of device i. */
-static bool is_sent(const division *best, const wd_cluster *cluster, const int *device, int i,
-                    int end)
-{
-    for (int k = i - 1; k >= 0 && are_of_one_rank(cluster, device[k], device[i]); k--)
-        if (best->from[k][end] < end) return true;
-    return false;
-}
-
-/* Finds the best division of stages [0, end) among devices [0, i]. */
-static void divide(division *best, const wd_teacher_size *size, const wd_cluster *cluster, int i,
-                   const int *device, int end)
-{
-    const wd_cluster_device *d = wd_cluster_at(cluster, device[i]);
-    const double *before = best->slowest[(i + 1) % 2];
-    double flops = 0, slowest = -1;
-    run r = {.first = end, .end = end};
-    best->from[i][end] = (uint8_t)end;
-    for (int from = end; from >= 0; from--) {
-        if (from < end) flops += size->flops[from], prepend(&r, size, d);
-        if (!holds(&r, size, cluster, device[i], is_sent(best, cluster, device, i, from))) continue;
-        const double others = i ? before[from] : from ? -1 : 0;
-        double seconds = from < end ? (flops + d->student_flops) / d->flops_per_s : 0;
-        if (others < 0) continue;
-        if (others > seconds) seconds = others;
-        if (slowest >= 0 && seconds >= slowest) continue;
-        slowest = seconds;
-        best->from[i][end] = (uint8_t)from;
-    }
-    best->slowest[i % 2][end] = slowest;
-}
-
-/* Where nothing fits, stages are placed as by sequential, so that bytes are missing on the last
- * device. */
+/* The slowest device that has stages is as fast as possible: devices are filled in turn, each time
+ * with a lower limit, as long as they hold all stages. The first `own` devices may be the one that
+ * begins, which no device sends to, so that it has room for more weights. Where nothing fits,
+ * stages are placed as by sequential, so that bytes are missing on the last device. */
 static void place_balanced(wd_placement *out, const wd_teacher_size *size,
-                           const wd_cluster *cluster, const int *device, int n)
+                           const wd_cluster *cluster, const int *device, int n, int own)
 {
-    division best;
-    int cut[WD_CLUSTER_DEVICES_MAX], end = size->stages;
-    best.slowest[0][end] = best.slowest[1][end] = -1;
-    for (int i = 0; i < n; i++)
-        for (int s = 0; s <= size->stages; s++) divide(&best, size, cluster, i, device, s);
-    if (best.slowest[(n - 1) % 2][end] < 0) {
-        place_sequential(out, size, cluster, device, n);
-        return;
+    double limit = INFINITY;
+    wd_placement faster = *out;
+    fill_in_turn(out, size, cluster, device, n, limit);
+    for (int first = 0; first < own;) {
+        const double slowest =
+            fill_in_turn(&faster, size, cluster, device + first, n - first, limit);
+        if (slowest < 0) {
+            first++;
+            continue;
+        }
+        *out = faster;
+        limit = slowest;
     }
-    for (int i = n - 1; i >= 0; i--) {
-        cut[i] = end;
-        end = best.from[i][end];
-    }
-    place_cut(out, cut, device, n);
 }
 
 /* *out = the device of gpu0: that one of the only rank, or the first one of rank `rank`. */
@@ -299,10 +209,10 @@ wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_te
         place_all(out, WD_HOME_DEVICE, streamed);
         return WD_OK;
     case WD_STRATEGY_balanced:
-        place_balanced(out, size, cluster, all, n);
+        place_balanced(out, size, cluster, all, n, own);
         return WD_OK;
     case WD_STRATEGY_sequential:
-        place_sequential(out, size, cluster, all, n);
+        fill_in_turn(out, size, cluster, all, n, INFINITY);
         return WD_OK;
     case WD_STRATEGY_offload:
         place_all(out, WD_HOME_HOST, streamed);

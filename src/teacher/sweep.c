@@ -304,28 +304,17 @@ static wd_placement all_on_one(const wd_residency *residency)
     return (wd_placement){.experts = residency->experts, .stages = residency->stages, .slots = 2};
 }
 
-/* The cluster, as far as the schedule and the memory of a sweep depend on it: which of this rank's
- * devices read host memory. `first`: the number of its first device. */
-static wd_cluster cluster_of(const wd_sweep *sweep, int own, int first, wd_queue *const *queues)
-{
-    wd_cluster cluster = {.devices = own, .batches = sweep->batches_max};
-    for (int d = 0; d < own; d++)
-        if (wd_placed_computes(&sweep->placement, first + d))
-            cluster.device[d].reads_host = wd_device_traits(wd_queue_device(queues[d]))->reads_host;
-    return cluster;
-}
-
-static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *part,
-                             wd_cluster_device *cluster, wd_queue *queue, wd_err *err)
+static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *part, wd_queue *queue,
+                             wd_err *err)
 {
     wd_activations *a = &sweep->activations[local];
     wd_comm *comm = sweep->options.comm;
-    WD_TRY(wd_sweep_rehearse(&cluster->need, &sweep->options, wd_queue_device(queue), err));
+    wd_cluster_device on = {0};
+    WD_TRY(wd_sweep_rehearse(&on.need, &sweep->options, wd_queue_device(queue), err));
     WD_TRY(wd_device_check_kernels(err));
     WD_TRY(wd_activations_open(a, &sweep->options, part,
-                               wd_placed_activations(part, &cluster->need) - cluster->need.tables,
-                               queue, err));
-    WD_TRY(wd_queue_reserve_workspace(queue, wd_placed_workspace(part, cluster), err));
+                               wd_placed_activations(part, &on.need) - on.need.tables, queue, err));
+    WD_TRY(wd_queue_reserve_workspace(queue, wd_placed_workspace(part, &on), err));
     if (part->sends) WD_TRY(wd_activation_transfer_open(&sweep->sent[local], comm, a, err));
     if (part->receives) WD_TRY(wd_activation_transfer_open(&sweep->received[local], comm, a, err));
     return WD_OK;
@@ -337,11 +326,10 @@ static wd_status open_devices(wd_sweep *sweep, wd_queue *const *queues, wd_err *
     const int own = p->devices ? p->devices : WD_PLACED_DEVICES_MAX;
     const int first = wd_sweep_is_shared(sweep) ? sweep->rank * own : 0;
     const int all = wd_sweep_is_shared(sweep) ? p->ranks * own : own;
-    wd_cluster cluster = cluster_of(sweep, own, first, queues);
-    WD_TRY(wd_sweep_schedule_open(&sweep->schedule, all, p, &cluster, sweep->batches_max, err));
+    WD_TRY(wd_sweep_schedule_open(&sweep->schedule, all, p, sweep->batches_max, err));
     for (int d = 0; d < own; d++) {
         const wd_sweep_part *part = &sweep->schedule.part[first + d];
-        if (part->places) WD_TRY(open_device(sweep, d, part, &cluster.device[d], queues[d], err));
+        if (part->places) WD_TRY(open_device(sweep, d, part, queues[d], err));
     }
     return WD_OK;
 }

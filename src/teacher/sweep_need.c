@@ -18,68 +18,44 @@ static void run_kind(wd_activations *s, wd_stage_kind kind, int64_t samples,
         wd_activations_leave_state(s, place, i, 0, stage);
 }
 
-/* One stage of a kind on a dry device, in all sizes that micro-batches have. */
-static wd_status measure_kind(wd_sweep_need *need, double *flops, wd_stage_kind kind,
-                              const wd_sweep_options *o, wd_residency *weights, wd_device *dry,
-                              wd_err *err)
+/* A stage of a kind, in all sizes that micro-batches have. */
+static wd_status run_sizes(double *flops, wd_activations *s, wd_stage_kind kind,
+                           wd_residency *weights, wd_err *err)
 {
-    wd_status status;
-    wd_queue *queue = NULL;
-    wd_activations activations = {0};
-    wd_sweep_part part = {.places = 1};
-    wd_dit_stage stage;
-    part.kind[kind] = true;
     const int number = kind == WD_STAGE_HEAD ? weights->stages - 1 : (int)kind;
-    WD_TRY_OUT(wd_queue_open(&queue, dry, err));
-    WD_TRY_OUT(wd_activations_open(&activations, o, &part, 0, queue, err));
-    WD_TRY_OUT(wd_residency_acquire(weights, &stage, 0, number, queue, err));
-    activations.arena.peak = activations.mark;
-    for (int64_t size = o->micro_batch; size > 0; size -= wd_sweep_size_step(o->micro_batch)) {
-        double sum = wd_queue_total(queue).flops;
-        run_kind(&activations, kind, size, &stage);
-        if (size == o->micro_batch) *flops = (wd_queue_total(queue).flops - sum) / (double)size;
+    const int64_t most = s->options->micro_batch;
+    wd_dit_stage stage;
+    WD_TRY(wd_residency_acquire(weights, &stage, 0, number, s->queue, err));
+    for (int64_t size = most; size > 0; size -= wd_sweep_size_step(most)) {
+        const double before = wd_queue_total(s->queue).flops;
+        run_kind(s, kind, size, &stage);
+        if (size == most) *flops = (wd_queue_total(s->queue).flops - before) / (double)size;
     }
-    wd_placed_most(&need->scratch[kind], activations.arena.peak - activations.mark);
-    wd_placed_most(&need->workspace[kind], wd_queue_workspace_bytes(queue));
-out:
-    wd_activations_close(&activations);
-    wd_queue_close(queue);
-    return status;
-}
-
-/* Measures the memory that is there before any stage runs. */
-static wd_status measure_memory(wd_sweep_need *need, const wd_sweep_options *o, wd_device *dry,
-                                wd_err *err)
-{
-    wd_queue *queue;
-    size_t used[3];
-    WD_TRY(wd_queue_open(&queue, dry, err));
-    wd_status status = WD_OK;
-    for (int i = 0; i < 3 && status == WD_OK; i++) {
-        wd_activations activations;
-        const wd_sweep_part part = {.kind = {[WD_STAGE_EMBED] = i == 1, [WD_STAGE_HEAD] = i == 2}};
-        status = wd_activations_open(&activations, o, &part, 0, queue, err);
-        if (status != WD_OK) break;
-        used[i] = activations.arena.used;
-        if (!i) need->tables = wd_device_bytes(dry);
-        wd_activations_close(&activations);
-    }
-    wd_queue_close(queue);
-    if (status != WD_OK) return status;
-    need->entry = used[1] - used[0];
-    need->exit = used[2] - used[0];
-    need->place = wd_sweep_place_bytes(o);
     return WD_OK;
 }
 
+/* A device that has all kinds of stages, and one micro-batch. */
 static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
                          const wd_sweep_options *o, bool gaps, wd_device *dry, wd_err *err)
 {
-    wd_residency *weights;
-    WD_TRY(wd_residency_open_dry(&weights, &o->config, 1, o->dtype, gaps, err));
-    wd_status status = WD_OK;
-    for (int k = 0; k < WD_STAGE_KINDS && status == WD_OK; k++)
-        status = measure_kind(need, &flops[k], (wd_stage_kind)k, o, weights, dry, err);
+    wd_status status;
+    wd_residency *weights = NULL;
+    wd_queue *queue = NULL;
+    wd_activations activations = {0};
+    const wd_sweep_part all = {.kind = {true, true, true}, .places = 1};
+    const size_t before = wd_device_bytes(dry);
+    WD_TRY_OUT(wd_residency_open_dry(&weights, &o->config, 1, o->dtype, gaps, err));
+    WD_TRY_OUT(wd_queue_open(&queue, dry, err));
+    WD_TRY_OUT(wd_activations_open(&activations, o, &all, 0, queue, err));
+    need->tables = wd_device_bytes(dry) - before;
+    for (int k = 0; k < WD_STAGE_KINDS; k++)
+        WD_TRY_OUT(run_sizes(&flops[k], &activations, (wd_stage_kind)k, weights, err));
+    need->place = wd_sweep_place_bytes(o);
+    wd_placed_most(&need->scratch, activations.arena.peak - need->place);
+    wd_placed_most(&need->workspace, wd_queue_workspace_bytes(queue));
+out:
+    wd_activations_close(&activations);
+    wd_queue_close(queue);
     wd_residency_close(weights);
     return status;
 }
@@ -90,7 +66,7 @@ static wd_status need_on(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
 {
     const wd_sweep_options o = wd_sweep_fitted(options);
     *out = (wd_sweep_need){.granule = wd_device_traits(dry)->granule};
-    wd_status status = measure_memory(out, &o, dry, err);
+    wd_status status = WD_OK;
     for (int gaps = 0; gaps < 2 && status == WD_OK; gaps++)
         status = measure(out, flops, &o, gaps, dry, err);
     if (status == WD_OK) status = wd_device_check_planned(dry, err);

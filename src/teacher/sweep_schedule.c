@@ -168,23 +168,23 @@ void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *
 
 typedef struct counter {
     const wd_placement *placement;
-    const wd_cluster *cluster;
+    int batches; /* of an expert in a window, at most */
     wd_sweep_part *part;
     int there[WD_CLUSTER_DEVICES_MAX]; /* micro-batches that are on each device */
 } counter;
 
-static void arrive(counter *c, int device)
+/* Of two micro-batches, both are on a device at once if and only if a whole window waits there. */
+enum { COUNTED = 2 };
+
+static void give_places(counter *c, int device, int places)
 {
-    wd_sweep_part *part = &c->part[device];
-    if (++c->there[device] > part->places) part->places = c->there[device];
+    if (c->part[device].places < places) c->part[device].places = places;
 }
 
-/* Whether micro-batches come to a device before it is ready for them. They do from another device
- * of its rank, but not from a processor: from there the device copies them itself, in the order of
- * its own work. */
-static bool comes_unasked(const wd_cluster *cluster, int from, int to)
+static void arrive(counter *c, int device)
 {
-    return !wd_cluster_at(cluster, from)->reads_host || wd_cluster_at(cluster, to)->reads_host;
+    const bool waits = ++c->there[device] == COUNTED;
+    give_places(c, device, waits && c->batches > 1 ? c->batches : 1);
 }
 
 static void acquire(const counter *c, wd_sweep_part *part, const wd_sweep_entry *e)
@@ -210,10 +210,7 @@ static void count(void *context, const wd_sweep_entry *entry)
     case WD_ENTRY_COPY:
         c->there[entry->device]--;
         arrive(c, entry->to);
-        if (comes_unasked(c->cluster, entry->device, entry->to)) {
-            int *places = &c->part[entry->to].places;
-            *places = wd_sweep_places(true, true, *places);
-        }
+        give_places(c, entry->to, WD_PIPELINE_PLACES);
         break;
     case WD_ENTRY_SEND:
         c->there[entry->device]--;
@@ -231,14 +228,13 @@ static void count(void *context, const wd_sweep_entry *entry)
     }
 }
 
-void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement,
-                    const wd_cluster *cluster, int batches)
+void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement, int batches)
 {
-    counter c = {.placement = placement, .cluster = cluster, .part = out};
+    counter c = {.placement = placement, .batches = batches, .part = out};
     for (int d = 0; d < devices; d++) out[d] = (wd_sweep_part){.places = 0};
     for (int e = 0; e < placement->experts; e++) {
         wd_sweep_work work = {{0}};
-        work.batches[e] = batches > 0 ? batches : 1;
+        work.batches[e] = COUNTED;
         wd_sweep_schedule_each(placement, &work, count, &c);
     }
 }
@@ -259,10 +255,10 @@ static int room_for(const wd_placement *p, int batches)
 }
 
 wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_placement *placement,
-                                 const wd_cluster *cluster, int batches, wd_err *err)
+                                 int batches, wd_err *err)
 {
     *out = (wd_sweep_schedule){.placement = placement, .room = room_for(placement, batches)};
-    wd_sweep_parts(out->part, devices, placement, cluster, batches);
+    wd_sweep_parts(out->part, devices, placement, batches);
     return wd_alloc((void **)&out->entry, (size_t)out->room, sizeof *out->entry, "a schedule", err);
 }
 

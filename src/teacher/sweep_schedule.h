@@ -56,24 +56,14 @@ typedef struct wd_sweep_part {
     bool kind[WD_STAGE_KINDS];           /* whether the device computes stages of the kind */
     int slots[WD_HOMES][WD_STAGE_KINDS]; /* streamed stages of the kind that are there at once;
                                           * those of each home have slots of their own */
-    int places;           /* of micro-batches: as many as are on the device at once, or more */
+    int places; /* of micro-batches: as many as a window has where a whole window waits on the
+                 * device, else one; WD_PIPELINE_PLACES at least where others of the rank send */
     bool sends, receives; /* whether micro-batches go to other ranks and come from them */
 } wd_sweep_part;
 
 /* out[devices] = the parts of all devices of the job, or of one rank where each has a teacher, in
- * sweeps of up to `batches` micro-batches of an expert. Of the cluster it only matters which
- * devices read host memory. */
-void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement,
-                    const wd_cluster *cluster, int batches);
-
-/* Places of micro-batches on a device. Where a whole window waits there are as many as the window
- * has micro-batches. Where other devices of the rank send micro-batches, and do not ask first,
- * there are three or more: one micro-batch is computed, one comes, one leaves. */
-static inline int wd_sweep_places(bool waits, bool is_sent, int batches)
-{
-    const int least = is_sent ? WD_PIPELINE_PLACES : 1;
-    return waits && batches > least ? batches : least;
-}
+ * sweeps of up to `batches` micro-batches of an expert. */
+void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement, int batches);
 
 /* ---- the list ---- */
 
@@ -94,7 +84,7 @@ typedef struct wd_sweep_schedule {
 /* Room for sweeps of up to `batches` micro-batches of each expert; the arguments are those of
  * wd_sweep_parts. The placement is borrowed. */
 wd_status wd_sweep_schedule_open(wd_sweep_schedule *out, int devices, const wd_placement *placement,
-                                 const wd_cluster *cluster, int batches, wd_err *err);
+                                 int batches, wd_err *err);
 void wd_sweep_schedule_close(wd_sweep_schedule *schedule); /* a zeroed one is fine */
 
 /* Makes the list of the next sweep. */

@@ -40,8 +40,7 @@ static wd_sweep_schedule opened(const wd_placement *p, int devices, int batches)
 {
     wd_err err;
     wd_sweep_schedule s;
-    const wd_cluster cluster = {.devices = devices};
-    wd_test_ok(wd_sweep_schedule_open(&s, devices, p, &cluster, batches, &err), &err);
+    wd_test_ok(wd_sweep_schedule_open(&s, devices, p, batches, &err), &err);
     return s;
 }
 

@@ -476,8 +476,7 @@ static wd_status open_player(player **out, const wd_sweep_setting *sweep, wd_err
                    WD_TIMELINE_BATCHES_MAX);
         if (p->work.batches[e] > batches) batches = p->work.batches[e];
     }
-    wd_status status =
-        wd_sweep_schedule_open(&p->schedule, parts, sweep->placement, cluster, batches, err);
+    wd_status status = wd_sweep_schedule_open(&p->schedule, parts, sweep->placement, batches, err);
     if (status == WD_OK) status = open_places(p, err);
     if (status == WD_OK)
         *out = p;
