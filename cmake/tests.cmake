@@ -263,7 +263,7 @@ foreach(test attention conv products)
 endforeach()
 
 target_link_options(test_distill_brought PRIVATE
-    -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_streamed_bring_block
+    -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_residency_part_bring_block
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages)
 foreach(test teacher_stage_read dev_cuda_stage_read)
   if(TARGET test_${test})

@@ -2,7 +2,7 @@
  * acquire, whichever experts each of them needs, and their bytes are those of the plan. On
  * wan-tiny, both experts.
  *
- * Linked with --wrap=wd_stage_bring, --wrap=wd_streamed_bring_block and
+ * Linked with --wrap=wd_stage_bring, --wrap=wd_residency_part_bring_block and
  * --wrap=wd_file_reader_read, --wrap=wd_file_reader_read_pages, so that they are seen here. */
 #include "distill/machine_harness.h"
 
@@ -15,7 +15,7 @@
 #include "distill/random_harness.h"
 #include "io/file_reader.h"
 #include "teacher/planner.h"
-#include "teacher/residency_streamed_impl.h"
+#include "teacher/residency_part.h"
 #include "tiny_teacher.h"
 
 /* Sums of whole bytes, the plan's of means over sweeps: they differ by roundings. */
@@ -36,13 +36,13 @@ static void see(const wd_stage_layout *layout)
     atomic_fetch_add(&seen.brought, (int_fast64_t)layout->block_bytes);
 }
 
-void __real_wd_streamed_bring_block(wd_streamed *r, wd_slot *slot);
-void __wrap_wd_streamed_bring_block(wd_streamed *r, wd_slot *slot);
+void __real_wd_residency_part_bring_block(wd_part_residency *r, wd_slot *slot);
+void __wrap_wd_residency_part_bring_block(wd_part_residency *r, wd_slot *slot);
 
-void __wrap_wd_streamed_bring_block(wd_streamed *r, wd_slot *slot)
+void __wrap_wd_residency_part_bring_block(wd_part_residency *r, wd_slot *slot)
 {
     see(&r->layout[slot->turn.expert][slot->turn.stage]);
-    __real_wd_streamed_bring_block(r, slot);
+    __real_wd_residency_part_bring_block(r, slot);
 }
 
 void __wrap_wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block,

@@ -9,7 +9,7 @@
 #define WD_TEACHER_HOST_COPY_H
 
 #include "dist/shared.h"
-#include "teacher/residency_part.h"
+#include "teacher/residency.h"
 #include "teacher/stage_layout.h"
 
 /* How a processor's stages are kept. */

@@ -4,7 +4,8 @@
 
 #include <limits.h>
 
-#include "teacher/residency_streamed_impl.h"
+#include "teacher/residency_kinds.h"
+#include "teacher/residency_part.h"
 
 static void readings_go_on_behind_int_max(void **state)
 {
@@ -21,7 +22,7 @@ static void readings_go_on_behind_int_max(void **state)
     const wd_streamed_options options = {
         .storage = WD_F32, .from_disk = true, .slots = 2, .device = device};
     wd_test_ok(wd_residency_open_streamed(&residency, &pipeline, &options, &err), &err);
-    wd_streamed *streamed = (wd_streamed *)residency;
+    wd_part_residency *streamed = (wd_part_residency *)residency;
     assert_int_equal(streamed->stagings, 2);
     streamed->staged = INT_MAX - 1;
     wd_residency_begin(residency, (wd_sweep_experts){1, 1}, (wd_sweep_experts){0, 0});

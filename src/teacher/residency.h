@@ -6,8 +6,11 @@
 #ifndef WD_TEACHER_RESIDENCY_H
 #define WD_TEACHER_RESIDENCY_H
 
-#include "dev/device.h"
+#include "core/progress.h"
+#include "dist/comm.h"
+#include "teacher/placement.h"
 #include "wan/dit_table.h"
+#include "wan/pipeline.h"
 
 typedef struct wd_residency wd_residency;
 
@@ -31,7 +34,6 @@ typedef struct wd_residency_vtable {
 
 struct wd_residency {
     const wd_residency_vtable *vtable;
-    const char *name;    /* "cpu" */
     int experts;         /* 1 or 2; expert 0 is the high-noise one */
     int stages;          /* of each */
     int64_t acquires;    /* calls so far */
@@ -50,5 +52,29 @@ wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int e
                                wd_queue *queue, wd_err *err);
 void wd_residency_release(wd_residency *residency, int expert, int stage, wd_queue *queue);
 void wd_residency_close(wd_residency *residency); /* NULL is allowed */
+
+/* ---- what all kinds share ---- */
+
+/* The number of experts of a pipeline's teacher: 2 with a boundary and a second transformer,
+ * else 1. */
+int wd_teacher_experts(const wd_pipeline *pipeline);
+
+/* The dtype that a teacher stored in `storage` computes in: F16 is a storage type, widened to F32
+ * stage by stage; F32 and BF16 compute as they are. */
+wd_dtype wd_teacher_compute_dtype(wd_dtype storage);
+
+/* The stages that a residency has: those of one home on one device. NULL: all. */
+typedef struct wd_residency_part {
+    const wd_placement *placement; /* borrowed during the call */
+    wd_home home;
+    int device;
+    wd_comm *sharers; /* the ranks that all open this part: those of a host share its host memory.
+                       * Borrowed; NULL: there are no others */
+} wd_residency_part;
+
+bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage);
+
+/* Begins to report the progress of loading a part's stages. */
+wd_progress_part wd_residency_loading(const wd_residency *residency, const wd_residency_part *part);
 
 #endif

@@ -54,8 +54,8 @@ wd_status wd_residency_open_dry(wd_residency **out, const wd_dit_config *config,
 {
     dry *d;
     WD_TRY(wd_alloc((void **)&d, 1, sizeof *d, "a residency", err));
-    d->base = (wd_residency){
-        .vtable = &dry_vtable, .name = "dry", .experts = experts, .stages = wd_dit_stages(config)};
+    d->base =
+        (wd_residency){.vtable = &dry_vtable, .experts = experts, .stages = wd_dit_stages(config)};
     d->config = *config;
     d->compute = compute;
     d->gaps = gaps;

@@ -2,7 +2,7 @@
 #ifndef WD_TEACHER_RESIDENCY_KINDS_H
 #define WD_TEACHER_RESIDENCY_KINDS_H
 
-#include "teacher/residency_part.h"
+#include "teacher/residency.h"
 
 /* `resident`: every stage stays where `queue`'s device computes, in dtype `storage` (fp32 islands
  * stay fp32). A tensor that the device can read in the mapped file, as it is, is used there; others
@@ -10,8 +10,7 @@
  * the experts' weights itself and keeps them mapped. `pipeline` is borrowed during the call. On a
  * dry device no page of the files is read: this plans it. */
 wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
-                                     const wd_residency_part *part, wd_dtype storage,
-                                     wd_queue *queue, wd_err *err);
+                                     wd_dtype storage, wd_queue *queue, wd_err *err);
 
 /* As wd_residency_open_resident, for one component as the only expert. */
 wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pipeline,
@@ -22,7 +21,6 @@ wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pip
  * else converted once) or in the files (`disk`: read for every sweep by a thread that reads ahead,
  * without filling the page cache), and come to `device` stage by stage through its slots. */
 typedef struct wd_streamed_options {
-    const wd_residency_part *part; /* NULL: all; home says from where */
     wd_dtype storage;
     bool from_disk;
     int slots;           /* as a placement has them: 2 to WD_PLACED_SLOTS_MAX */

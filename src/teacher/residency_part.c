@@ -1,27 +1,325 @@
-/* Parts of a teacher: see teacher/residency_part.h. */
+/* The stages of one home on one device: opened, acquired and released.
+ *
+ * Data flow: mapped file -> a block per stage, converted to how stages are kept: in the device's
+ * pool, where stages stay, or in host memory, from which they come to slots. From disk they come to
+ * slots straight from the file: see teacher/residency_part.h. What is only for storage (F16,
+ * quantised tensors) acquire widens into a buffer, which the queue's order makes safe to use again.
+ *
+ * A processor uses tensors of the right dtype where they are mapped: a checkpoint in the compute
+ * dtype then costs no memory of ours and no start-up, and all processes of a host share its pages.
+ * What is converted or sent to devices, the ranks of a host share as well. */
 #include "teacher/residency_part.h"
 
-int wd_teacher_experts(const wd_pipeline *pipeline)
+#include "core/memory.h"
+#include "core/require.h"
+
+enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
+
+/* ---- use ---- */
+
+static void part_begin(wd_residency *self, wd_sweep_experts sweep, wd_sweep_experts next)
 {
-    return pipeline->boundary_ratio > 0 && pipeline->has[WD_COMPONENT_TRANSFORMER_2] ? 2 : 1;
+    wd_part_residency *r = (wd_part_residency *)self;
+    if (r->dry || r->home == WD_HOME_DEVICE) return;
+    if (!r->host_reader) { /* which others need does not matter */
+        sweep.all = sweep.own;
+        next.all = next.own;
+    }
+    r->experts = sweep.own;
+    wd_stage_order_add(r->order, sweep, next);
+    wd_slots_drop_unwanted(r);
 }
 
-bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage)
+/* A dry run sees addresses, those of a slot for such stages: nothing is brought. */
+static void view_dry(wd_dit_stage *out, const wd_part_residency *r, int expert, int stage)
 {
-    if (!part) return true;
-    const wd_place *place = &part->placement->place[expert][stage];
-    return place->home == part->home && place->device == part->device;
+    const wd_slot *s = r->slot;
+    while (s->kind != wd_stage_kind_of(stage, r->base.stages)) s++;
+    wd_stage_view(out, &r->layout[expert][stage], s->block);
 }
 
-wd_progress_part wd_residency_loading(const wd_residency *residency, const wd_residency_part *part)
+static wd_status part_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
+                              wd_queue *queue, wd_err *err)
 {
-    int64_t stages = 0;
-    for (int e = 0; e < residency->experts; e++)
-        for (int s = 0; s < residency->stages; s++) stages += wd_residency_part_has(part, e, s);
-    return wd_progress_begin("loading weights", "part", 0, stages);
+    wd_part_residency *r = (wd_part_residency *)self;
+    wd_slot *s = NULL;
+    if (r->home == WD_HOME_DEVICE) {
+        wd_stage_view(out, &r->layout[expert][stage], r->block[expert][stage]);
+    } else if (wd_device_is_dry(wd_queue_device(queue))) {
+        view_dry(out, r, expert, stage);
+    } else {
+        WD_REQUIRE(r->experts >> expert & 1, "the sweep was not announced for expert %d", expert);
+        WD_TRY(wd_slot_take(&s, r, expert, stage, err));
+        wd_event_wait_on(queue, s->arrived);
+        *out = s->view;
+    }
+    if (r->wide) wd_stage_widen(out, &r->layout[expert][stage], r->wide, queue);
+    return WD_OK;
 }
 
-wd_dtype wd_teacher_compute_dtype(wd_dtype storage)
+static void part_release(wd_residency *self, int expert, int stage, wd_queue *queue)
 {
-    return storage == WD_BF16 ? WD_BF16 : WD_F32;
+    wd_part_residency *r = (wd_part_residency *)self;
+    if (r->home == WD_HOME_DEVICE || wd_device_is_dry(wd_queue_device(queue))) return;
+    wd_slot_give_back(r, expert, stage, queue);
+}
+
+/* ---- memory ---- */
+
+wd_status wd_residency_part_take_host(void **out, wd_part_residency *r, size_t bytes,
+                                      const char *what, wd_err *err)
+{
+    r->base.host_bytes += bytes;
+    if (!r->dry) return wd_host_alloc(out, r->device, bytes, what, err);
+    *out = (void *)((uintptr_t)1 << 30);
+    return WD_OK;
+}
+
+void wd_residency_part_give_host(const wd_part_residency *r, void *block)
+{
+    if (!r->dry) wd_host_free(r->device, block);
+}
+
+static bool is_shared(const wd_part_residency *r)
+{
+    return wd_host_copy_is_shared(&r->copy);
+}
+
+static void close_blocks(wd_part_residency *r)
+{
+    for (int e = 0; e < EXPERTS_MAX; e++) {
+        for (int s = 0; r->block[e] && !is_shared(r) && s < r->base.stages; s++)
+            if (r->home == WD_HOME_DEVICE)
+                wd_device_free(r->device, r->block[e][s]);
+            else
+                wd_residency_part_give_host(r, r->block[e][s]);
+        wd_free(r->block[e]);
+        wd_free(r->layout[e]);
+        wd_safetensors_close(r->weights[e]);
+    }
+    if (r->copy.memory && r->registered)
+        wd_host_unregister(r->device, wd_shared_data(r->copy.memory));
+    wd_host_copy_close(&r->copy);
+}
+
+static void part_close(wd_residency *self)
+{
+    wd_part_residency *r = (wd_part_residency *)self;
+    wd_residency_part_end(r);
+    if (r->copies) wd_queue_wait(r->copies);
+    wd_residency_part_close_disk(r);
+    wd_stage_order_close(r->order);
+    wd_queue_close(r->copies);
+    wd_slots_close(r);
+    wd_device_free(r->device, r->wide);
+    close_blocks(r);
+    wd_device_free(r->device, r->casting);
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->lock);
+    wd_free(r);
+}
+
+static const wd_residency_vtable part_vtable = {
+    .begin = part_begin,
+    .acquire = part_acquire,
+    .release = part_release,
+    .close = part_close,
+};
+
+/* ---- blocks of stages ---- */
+
+void wd_residency_part_bring_block(wd_part_residency *r, wd_slot *s)
+{
+    const wd_stage_layout *layout = &r->layout[s->turn.expert][s->turn.stage];
+    wd_event_wait_on(r->copies, s->released);
+    wd_stage_view(&s->view, layout, s->block);
+    wd_queue_copy(r->copies, s->block, r->block[s->turn.expert][s->turn.stage],
+                  layout->block_bytes);
+    wd_event_record(s->arrived, r->copies);
+}
+
+/* Fills a block from the file. At no time more than one stage is being converted. */
+static wd_status fill(const wd_part_residency *r, const wd_stage_layout *layout, void *block,
+                      wd_queue *queue, wd_err *err)
+{
+    const char *what = "teacher weights being converted";
+    const bool on_device = r->home == WD_HOME_DEVICE;
+    void *staging = NULL;
+    wd_dit_stage view;
+    if (layout->staging_bytes && on_device)
+        WD_TRY(wd_device_alloc(&staging, r->device, layout->staging_bytes, what, err));
+    else if (layout->staging_bytes)
+        WD_TRY(wd_alloc(&staging, layout->staging_bytes, 1, what, err));
+    wd_stage_bring(&view, layout, block, staging, queue);
+    wd_queue_wait(queue);
+    if (on_device)
+        wd_device_free(r->device, staging);
+    else
+        wd_free(staging);
+    return WD_OK;
+}
+
+/* Makes the block of a stage. `from_file`: its layout as the file is read into it; in host memory
+ * it is laid out as on the device, so that one copy brings it there. */
+static wd_status take_in(wd_part_residency *r, const wd_stage_layout *from_file, int expert,
+                         int stage, wd_queue *filler, wd_err *err)
+{
+    const char *what = "teacher weights";
+    const size_t bytes = from_file->block_bytes;
+    void **block = &r->block[expert][stage];
+    if (is_shared(r))
+        *block = wd_host_copy_block(&r->copy, expert, stage);
+    else if (r->home == WD_HOME_HOST)
+        WD_TRY(wd_residency_part_take_host(block, r, bytes, "teacher weights in host memory", err));
+    else if (bytes)
+        WD_TRY(wd_device_alloc(block, r->device, bytes, what, err));
+    if (r->dry && r->home == WD_HOME_HOST) return WD_OK;
+    if (is_shared(r) && !wd_host_copy_fills(&r->copy, expert, stage)) return WD_OK;
+    return fill(r, from_file, *block, filler, err);
+}
+
+/* The numbers of stages, and the most that one of them needs. */
+typedef struct needs {
+    int stages[WD_STAGE_KINDS];
+    size_t block[WD_STAGE_KINDS], reading, converting, casting, widened;
+} needs;
+
+static void note_need(needs *n, const wd_stage_layout *layout, wd_stage_kind kind)
+{
+    n->stages[kind]++;
+    wd_placed_most(&n->block[kind], layout->block_bytes);
+    wd_placed_most(&n->reading, layout->reading_bytes);
+    wd_placed_most(&n->converting, layout->converting_bytes);
+    wd_placed_most(&n->casting, layout->staging_bytes);
+    wd_placed_most(&n->widened, layout->widened_bytes);
+}
+
+static wd_status open_stage(wd_part_residency *r, needs *n, const wd_residency_part_options *o,
+                            const wd_tensor_table *table, int expert, int stage, wd_err *err)
+{
+    const bool stays = r->home == WD_HOME_DEVICE;
+    const wd_stage_keeping keeping = {
+        .storage = o->storage, .in_place = stays && r->reads_host, .reads_host = r->reads_host};
+    const wd_dit_config *config = &o->pipeline->dit;
+    wd_stage_layout *layout = &r->layout[expert][stage], host;
+    WD_TRY(wd_stage_lay_out(layout, config, table, r->weights[expert], stage, keeping, err));
+    if (r->home == WD_HOME_HOST) {
+        WD_TRY(wd_stage_lay_out(&host, config, table, r->weights[expert], stage,
+                                wd_offload_keeping(o->storage), err));
+        WD_REQUIRE(host.block_bytes == layout->block_bytes,
+                   "stage %d is %zu bytes in host memory and %zu on the device", stage,
+                   host.block_bytes, layout->block_bytes);
+        layout->staging_bytes = 0;
+    }
+    if (r->home != WD_HOME_DISK)
+        WD_TRY(take_in(r, stays ? layout : &host, expert, stage, o->filler, err));
+    r->base.mapped_bytes += layout->mapped_bytes;
+    note_need(n, layout, wd_stage_kind_of(stage, r->base.stages));
+    wd_progress_at(&r->loading, r->loading.now.done + 1);
+    return WD_OK;
+}
+
+/* ---- opening ---- */
+
+static wd_status open_expert(wd_part_residency *r, const wd_residency_part_options *o, int expert,
+                             wd_err *err)
+{
+    const size_t stages = (size_t)r->base.stages;
+    bool any = false;
+    for (int s = 0; s < r->base.stages; s++) any |= wd_residency_part_has(o->part, expert, s);
+    if (!any) return WD_OK;
+    WD_TRY(wd_pipeline_open_weights(&r->weights[expert], o->pipeline, o->component[expert], err));
+    WD_TRY(wd_alloc((void **)&r->layout[expert], stages, sizeof(wd_stage_layout), "stages", err));
+    return wd_alloc((void **)&r->block[expert], stages, sizeof(void *), "stages", err);
+}
+
+/* The copy that a host's ranks have together, which a processor uses where it is, and from which
+ * other devices copy. */
+static wd_status open_copy(wd_part_residency *r, const wd_residency_part_options *o,
+                           const wd_tensor_table *table, wd_err *err)
+{
+    const bool sent = r->home == WD_HOME_HOST;
+    if (!sent && !(r->home == WD_HOME_DEVICE && r->reads_host)) return WD_OK;
+    WD_TRY(wd_host_copy_open(&r->copy, o->part, &o->pipeline->dit, table, r->weights,
+                             sent ? wd_offload_keeping(o->storage) : wd_host_keeping(o->storage),
+                             r->dry, err));
+    r->base.host_bytes = r->copy.share_bytes;
+    if (!sent || !r->copy.memory) return WD_OK;
+    WD_TRY(wd_host_register(r->device, wd_shared_data(r->copy.memory), r->copy.bytes,
+                            "teacher weights in host memory", err));
+    r->registered = true;
+    return WD_OK;
+}
+
+static wd_status open_slots(wd_part_residency *r, const needs *n, int slots, wd_err *err)
+{
+    for (int k = 0; k < WD_STAGE_KINDS; k++)
+        for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
+            WD_TRY(wd_slot_open(r, (wd_stage_kind)k, n->block[k], err));
+    if (n->casting)
+        WD_TRY(wd_device_alloc(&r->casting, r->device, n->casting,
+                               "teacher weights being converted", err));
+    return WD_OK;
+}
+
+/* The order of the stages of this part. */
+static wd_status open_order(wd_part_residency *r, const wd_residency_part_options *o, wd_err *err)
+{
+    bool streams[WD_PLACED_EXPERTS_MAX * WD_PLACED_STAGES_MAX];
+    const wd_comm *sharers = o->part && r->home == WD_HOME_DISK ? o->part->sharers : NULL;
+    const bool reads = sharers && sharers->host_ranks > 1 && sharers->host_rank == 0;
+    const int stages = r->base.stages;
+    if (r->dry) return WD_OK;
+    for (int e = 0; e < r->base.experts; e++)
+        for (int s = 0; s < stages; s++)
+            streams[e * stages + s] = wd_residency_part_has(o->part, e, s);
+    return wd_stage_order_open(&r->order, r->base.experts, stages, streams, o->slots + 1, reads,
+                               err);
+}
+
+/* Opens what brings stages to slots. */
+static wd_status open_streaming(wd_part_residency *r, const needs *n,
+                                const wd_residency_part_options *o, wd_err *err)
+{
+    WD_TRY(wd_queue_open(&r->copies, r->device, err));
+    WD_TRY(open_slots(r, n, o->slots, err));
+    WD_TRY(open_order(r, o, err));
+    if (r->home == WD_HOME_DISK)
+        WD_TRY(wd_residency_part_open_disk(r, n->reading, n->converting, o, err));
+    return r->dry ? WD_OK : wd_residency_part_start(r, err);
+}
+
+wd_status wd_residency_part_open(wd_residency **out, const wd_residency_part_options *o,
+                                 wd_err *err)
+{
+    wd_status status;
+    wd_tensor_table table = {0};
+    needs n = {0};
+    wd_part_residency *r;
+    WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
+    r->base = (wd_residency){
+        .vtable = &part_vtable, .experts = o->experts, .stages = wd_dit_stages(&o->pipeline->dit)};
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    r->home = o->home;
+    r->device = o->device;
+    r->dry = wd_device_is_dry(o->device);
+    r->reads_host = wd_device_traits(o->device)->reads_host;
+    WD_TRY_OUT(wd_dit_table_open(&table, &o->pipeline->dit, err));
+    for (int e = 0; e < o->experts; e++) WD_TRY_OUT(open_expert(r, o, e, err));
+    WD_TRY_OUT(open_copy(r, o, &table, err));
+    if (!r->dry && r->home != WD_HOME_DISK) r->loading = wd_residency_loading(&r->base, o->part);
+    for (int e = 0; e < o->experts; e++)
+        for (int s = 0; s < r->base.stages; s++)
+            if (wd_residency_part_has(o->part, e, s))
+                WD_TRY_OUT(open_stage(r, &n, o, &table, e, s, err));
+    if (!r->dry) wd_host_copy_seal(&r->copy);
+    if (n.widened)
+        WD_TRY_OUT(wd_device_alloc(&r->wide, r->device, n.widened, "widened teacher weights", err));
+    if (r->home != WD_HOME_DEVICE) WD_TRY_OUT(open_streaming(r, &n, o, err));
+    *out = &r->base;
+out:
+    wd_dit_table_close(&table);
+    if (status != WD_OK) part_close(&r->base);
+    return status;
 }

@@ -1,33 +1,153 @@
-/* The part of a teacher that a residency has, and what all kinds of residency share. */
+/* A part of a teacher in memory: its stages of one home on one device. Private to src/teacher.
+ *
+ * Stages that stay on the device are there once the part is open. Others are streamed: the order in
+ * which stages are used (teacher/stage_order.h) -> a thread takes one stage after another, waits
+ * for an empty slot, and launches what brings the stage there, on a queue of its own -> whoever
+ * computes acquires the stage, uses it, and gives the slot back. A stage comes from host memory:
+ * one copy of its block, which is pinned, laid out as on the device, made once, one for all ranks
+ * of a host; from disk: the thread reads it into a pinned staging, past the page cache
+ * (stage_read.h), and the device copies from there; a processor computes from slots in host memory,
+ * which are read into without a copy; from disk for several ranks of a host: from the ring that the
+ * host's reader fills.
+ *
+ * Events order the two queues: the one that brings, and the one that computes. */
 #ifndef WD_TEACHER_RESIDENCY_PART_H
 #define WD_TEACHER_RESIDENCY_PART_H
 
-#include "core/progress.h"
-#include "dist/comm.h"
-#include "teacher/placement.h"
+#include <pthread.h>
+
+#include "io/file_reader.h"
+#include "teacher/host_copy.h"
+#include "teacher/host_reader.h"
 #include "teacher/residency.h"
-#include "wan/pipeline.h"
+#include "teacher/stage_order.h"
 
-/* The number of experts of a pipeline's teacher: 2 with a boundary and a second transformer,
- * else 1. */
-int wd_teacher_experts(const wd_pipeline *pipeline);
+enum { WD_PART_SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2 };
 
-/* The dtype that a teacher stored in `storage` computes in: F16 is a storage type, widened to F32
- * stage by stage; F32 and BF16 compute as they are. */
-wd_dtype wd_teacher_compute_dtype(wd_dtype storage);
+typedef enum wd_slot_state {
+    WD_SLOT_EMPTY,
+    WD_SLOT_COMING, /* the thread brings a stage */
+    WD_SLOT_FILLED, /* its coming is launched */
+    WD_SLOT_FAILED,
+    WD_SLOT_IN_USE
+} wd_slot_state;
 
-/* The stages that a residency has: those of one home on one device. NULL: all. */
-typedef struct wd_residency_part {
-    const wd_placement *placement; /* borrowed during the call */
+/* A place of one stage. */
+typedef struct wd_slot {
+    wd_stage_kind kind; /* of the stages that it is for */
+    void *block;        /* device memory; host memory for a processor */
+    wd_event *arrived, *released;
+    wd_slot_state state;
+    wd_stage_turn turn; /* of the stage that is there, or was there last */
+    wd_dit_stage view;
+    wd_err error;
+} wd_slot;
+
+typedef struct wd_part_residency {
+    wd_residency base;
     wd_home home;
-    int device;
-    wd_comm *sharers; /* the ranks that all open this part: those of a host share its host memory.
-                       * Borrowed; NULL: there are no others */
-} wd_residency_part;
+    wd_device *device;
+    bool reads_host;
+    bool dry; /* memory is counted, not taken */
+    wd_safetensors *weights[WD_PLACED_EXPERTS_MAX];
+    wd_stage_layout *layout[WD_PLACED_EXPERTS_MAX]; /* [stages]: on the device */
+    void **block[WD_PLACED_EXPERTS_MAX]; /* [stages] where it lives; NULL: in the files */
+    wd_host_copy copy;
+    bool registered;          /* with the device, or the memory of the reader that ranks share */
+    wd_progress_part loading; /* of stages that do not come from disk */
+    void *wide;               /* device: the stage that is computed, if it is widened */
+    /* streamed */
+    wd_queue *copies; /* of `device`, ours */
+    wd_stage_order *order;
+    unsigned experts; /* bit e: the announced sweep has states of expert e */
+    wd_slot slot[WD_PART_SLOTS_MAX];
+    int slots;
+    pthread_mutex_t lock; /* of slots' states and `closing` */
+    pthread_cond_t changed;
+    pthread_t thread; /* brings stages */
+    bool threaded, closing;
+    void *casting; /* device: a tensor that is converted there */
+    /* disk */
+    wd_file_reader *reader;
+    void *staging[WD_PLACED_STAGINGS];  /* host: what is read and is not used as it was read */
+    wd_event *sent[WD_PLACED_STAGINGS]; /* from there */
+    int stagings;
+    int64_t staged;              /* stages that were read so far */
+    wd_host_reader *host_reader; /* instead, where ranks share one */
+} wd_part_residency;
 
-bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage);
+/* ---- residency_part.c ---- */
 
-/* Begins to report the progress of loading a part's stages. */
-wd_progress_part wd_residency_loading(const wd_residency *residency, const wd_residency_part *part);
+typedef struct wd_residency_part_options {
+    const wd_pipeline *pipeline; /* borrowed during the call, as `part` */
+    int experts;
+    wd_component component[WD_PLACED_EXPERTS_MAX];
+    const wd_residency_part *part; /* NULL: all stages */
+    wd_home home;
+    wd_dtype storage;
+    wd_device *device; /* borrowed */
+    wd_queue *filler;  /* used during the call: of the device for stages that stay there, of a
+                        * processor for those in host memory; from disk: NULL */
+    int slots;         /* of streamed stages, as a placement has them: 2 to WD_PLACED_SLOTS_MAX */
+} wd_residency_part_options;
+
+wd_status wd_residency_part_open(wd_residency **out, const wd_residency_part_options *options,
+                                 wd_err *err);
+
+/* Host memory for weights, which the device copies from: on a dry one an address that nobody uses.
+ */
+wd_status wd_residency_part_take_host(void **out, wd_part_residency *part, size_t bytes,
+                                      const char *what, wd_err *err);
+void wd_residency_part_give_host(const wd_part_residency *part, void *block);
+
+/* As wd_slot_launch, for a stage in host memory: one copy. */
+void wd_residency_part_bring_block(wd_part_residency *part, wd_slot *slot);
+
+/* ---- slots: residency_slots.c ---- */
+
+wd_status wd_slot_open(wd_part_residency *r, wd_stage_kind kind, size_t bytes, wd_err *err);
+void wd_slots_close(wd_part_residency *r);
+
+/* Launches what brings a stage that was read to the slot, for work that waits for slot->arrived. */
+void wd_slot_launch(wd_part_residency *r, wd_slot *slot, const wd_stage_layout *layout);
+
+/* An empty slot for a stage, which is coming there from now on; of several empty slots the one that
+ * was used first, whose work is done first. Waits for it. NULL: the residency is closing. */
+wd_slot *wd_slot_await_empty(wd_part_residency *r, const wd_stage_turn *turn);
+
+/* The stage that was coming to the slot is launched, or has failed with slot->error. If it is not
+ * wanted any more, the slot is empty. */
+void wd_slot_set(wd_part_residency *r, wd_slot *slot, wd_slot_state state);
+
+/* Empties the slots of stages that came and are not wanted any more. */
+void wd_slots_drop_unwanted(wd_part_residency *r);
+
+/* *out = the slot of a stage, in use from now on; waits until the stage's coming is launched, or
+ * has failed, which is the error. */
+wd_status wd_slot_take(wd_slot **out, wd_part_residency *r, int expert, int stage, wd_err *err);
+
+/* Work launched on `queue` so far was the last to use the stage. */
+void wd_slot_give_back(wd_part_residency *r, int expert, int stage, wd_queue *queue);
+
+/* Starts the thread that brings stages. */
+wd_status wd_residency_part_start(wd_part_residency *r, wd_err *err);
+
+/* Ends it; then nothing but close may be called. */
+void wd_residency_part_end(wd_part_residency *r);
+
+/* ---- from disk: residency_disk.c ---- */
+
+/* Opens what reads stages from the files. `reading_bytes`, `converting_bytes`: the most of a
+ * stage's layout. */
+wd_status wd_residency_part_open_disk(wd_part_residency *r, size_t reading_bytes,
+                                      size_t converting_bytes,
+                                      const wd_residency_part_options *options, wd_err *err);
+void wd_residency_part_close_disk(wd_part_residency *r); /* once its copies are done */
+
+/* Reads a stage and launches what brings it to its slot. */
+wd_status wd_residency_part_bring_file(wd_part_residency *r, wd_slot *slot);
+
+/* Launches what brings a stage from the ring of the host's reader to its slot. */
+wd_status wd_residency_part_bring_read(wd_part_residency *r, wd_slot *slot);
 
 #endif

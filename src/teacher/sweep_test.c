@@ -48,7 +48,7 @@ static void open_residency(setup *s, wd_dtype storage, kind home)
                                          .processor = s->queue};
     wd_status status =
         home == RESIDENT
-            ? wd_residency_open_resident(&s->residency, &s->pipeline, NULL, storage, s->queue, &err)
+            ? wd_residency_open_resident(&s->residency, &s->pipeline, storage, s->queue, &err)
             : wd_residency_open_streamed(&s->residency, &s->pipeline, &options, &err);
     if (status != WD_OK) fail_msg("%s", err.message);
 }
@@ -214,8 +214,7 @@ static void memory_is_as_planned(void **state)
         assert_int_equal(wd_device_open_dry(&dry, s.device, &err), WD_OK);
         assert_int_equal(wd_queue_open(&dry_queue, dry, &err), WD_OK);
         assert_int_equal(
-            wd_residency_open_resident(&planned, &s.pipeline, NULL, storage[i], dry_queue, &err),
-            WD_OK);
+            wd_residency_open_resident(&planned, &s.pipeline, storage[i], dry_queue, &err), WD_OK);
         size_t before = wd_device_bytes(s.device);
         assert_int_equal(before, wd_device_bytes(dry) + 2 * STATES * STATE_COUNT * sizeof(float));
         assert_int_equal(planned->mapped_bytes, s.residency->mapped_bytes);

@@ -83,7 +83,7 @@ static size_t measured(wd_strategy strategy, wd_dtype storage)
     wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
     if (strategy == WD_STRATEGY_cpu) {
-        wd_test_ok(wd_residency_open_resident(&r, &tiny, NULL, storage, queue, &err), &err);
+        wd_test_ok(wd_residency_open_resident(&r, &tiny, storage, queue, &err), &err);
     } else {
         const wd_streamed_options o = {
             .storage = storage, .from_disk = true, .slots = 2, .device = device};

@@ -1,4 +1,5 @@
-/* The slots of a streamed residency: where its stages are while they come and are used.
+/* The slots of streamed stages, where they are while they come and are used, and the thread that
+ * brings them there.
  *
  * Two or more for blocks: one is used while the next block comes. Embedding and head, which take
  * next to no time, have one each: from a block's slot they would keep the first block of the next
@@ -7,11 +8,11 @@
  * A slot is empty; then a stage is coming; then it is filled, since the coming is launched, or
  * failed; then it is in use, and empty again. Stages come, and are used, in one order. */
 #include "core/memory.h"
-#include "teacher/residency_streamed_impl.h"
+#include "teacher/residency_part.h"
 
 /* ---- open and close ---- */
 
-wd_status wd_slot_open(wd_streamed *r, wd_stage_kind kind, size_t bytes, wd_err *err)
+wd_status wd_slot_open(wd_part_residency *r, wd_stage_kind kind, size_t bytes, wd_err *err)
 {
     const char *what = "teacher weights on their way";
     wd_slot *s = &r->slot[r->slots++];
@@ -19,18 +20,18 @@ wd_status wd_slot_open(wd_streamed *r, wd_stage_kind kind, size_t bytes, wd_err 
     WD_TRY(wd_event_open(&s->arrived, r->device, err));
     WD_TRY(wd_event_open(&s->released, r->device, err));
     wd_event_record(s->released, r->copies);
-    if (r->reads_host) return wd_streamed_take_host(&s->block, r, bytes, what, err);
+    if (r->reads_host) return wd_residency_part_take_host(&s->block, r, bytes, what, err);
     return wd_device_alloc(&s->block, r->device, bytes, what, err);
 }
 
-void wd_slots_close(wd_streamed *r)
+void wd_slots_close(wd_part_residency *r)
 {
     for (int i = 0; i < r->slots; i++) {
         if (r->slot[i].released) wd_event_wait(r->slot[i].released);
         wd_event_close(r->slot[i].arrived);
         wd_event_close(r->slot[i].released);
         if (r->reads_host)
-            wd_streamed_give_host(r, r->slot[i].block);
+            wd_residency_part_give_host(r, r->slot[i].block);
         else
             wd_device_free(r->device, r->slot[i].block);
     }
@@ -38,14 +39,14 @@ void wd_slots_close(wd_streamed *r)
 
 /* ---- filled by the thread that brings ---- */
 
-void wd_slot_launch(wd_streamed *r, wd_slot *s, const wd_stage_layout *layout)
+void wd_slot_launch(wd_part_residency *r, wd_slot *s, const wd_stage_layout *layout)
 {
     wd_event_wait_on(r->copies, s->released);
     wd_stage_bring(&s->view, layout, s->block, r->casting, r->copies);
     wd_event_record(s->arrived, r->copies);
 }
 
-wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_stage_turn *turn)
+wd_slot *wd_slot_await_empty(wd_part_residency *r, const wd_stage_turn *turn)
 {
     const wd_stage_kind kind = wd_stage_kind_of(turn->stage, r->base.stages);
     wd_slot *empty = NULL;
@@ -66,7 +67,7 @@ wd_slot *wd_slot_await_empty(wd_streamed *r, const wd_stage_turn *turn)
     return empty;
 }
 
-void wd_slot_set(wd_streamed *r, wd_slot *s, wd_slot_state state)
+void wd_slot_set(wd_part_residency *r, wd_slot *s, wd_slot_state state)
 {
     pthread_mutex_lock(&r->lock);
     s->state = wd_stage_order_wants(r->order, s->turn.number) ? state : WD_SLOT_EMPTY;
@@ -79,7 +80,7 @@ static bool has_come(const wd_slot *s)
     return s->state == WD_SLOT_FILLED || s->state == WD_SLOT_FAILED;
 }
 
-void wd_slots_drop_unwanted(wd_streamed *r)
+void wd_slots_drop_unwanted(wd_part_residency *r)
 {
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->slots; i++) {
@@ -94,7 +95,7 @@ void wd_slots_drop_unwanted(wd_streamed *r)
 /* ---- used by the thread that computes ---- */
 
 /* The slot to which a stage has come for this sweep; there may be one for the next sweep, too. */
-static wd_slot *find_come(wd_streamed *r, int expert, int stage)
+static wd_slot *find_come(wd_part_residency *r, int expert, int stage)
 {
     wd_slot *first = NULL;
     for (int i = 0; i < r->slots; i++) {
@@ -105,7 +106,7 @@ static wd_slot *find_come(wd_streamed *r, int expert, int stage)
     return first;
 }
 
-wd_status wd_slot_take(wd_slot **out, wd_streamed *r, int expert, int stage, wd_err *err)
+wd_status wd_slot_take(wd_slot **out, wd_part_residency *r, int expert, int stage, wd_err *err)
 {
     wd_slot *s;
     bool waits = false;
@@ -124,7 +125,7 @@ wd_status wd_slot_take(wd_slot **out, wd_streamed *r, int expert, int stage, wd_
     return failed ? s->error.status : WD_OK;
 }
 
-void wd_slot_give_back(wd_streamed *r, int expert, int stage, wd_queue *queue)
+void wd_slot_give_back(wd_part_residency *r, int expert, int stage, wd_queue *queue)
 {
     wd_slot *s = r->slot;
     pthread_mutex_lock(&r->lock);
@@ -133,4 +134,51 @@ void wd_slot_give_back(wd_streamed *r, int expert, int stage, wd_queue *queue)
     s->state = WD_SLOT_EMPTY; /* the next sweep brings it again */
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- the thread that brings stages, one after another ---- */
+
+static wd_status bring(wd_part_residency *r, wd_slot *slot)
+{
+    if (r->host_reader) return wd_residency_part_bring_read(r, slot);
+    if (r->home == WD_HOME_DISK) return wd_residency_part_bring_file(r, slot);
+    wd_residency_part_bring_block(r, slot);
+    return WD_OK;
+}
+
+static void *bring_all(void *context)
+{
+    wd_part_residency *r = context;
+    wd_stage_turn turn;
+    while (wd_stage_order_next(&turn, r->order, WD_FOLLOWER_BRINGS)) {
+        if (turn.wanted) {
+            wd_slot *slot = wd_slot_await_empty(r, &turn);
+            if (!slot) break;
+            const wd_status status = bring(r, slot);
+            wd_slot_set(r, slot, status == WD_OK ? WD_SLOT_FILLED : WD_SLOT_FAILED);
+            if (r->host_reader) wd_event_wait(r->sent[0]);
+        }
+        if (r->host_reader) wd_host_reader_done(r->host_reader, &turn);
+    }
+    return NULL;
+}
+
+wd_status wd_residency_part_start(wd_part_residency *r, wd_err *err)
+{
+    if (pthread_create(&r->thread, NULL, bring_all, r))
+        return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to bring the teacher's weights");
+    r->threaded = true;
+    return WD_OK;
+}
+
+void wd_residency_part_end(wd_part_residency *r)
+{
+    if (!r->threaded) return;
+    pthread_mutex_lock(&r->lock);
+    r->closing = true;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    wd_stage_order_leave(r->order);
+    if (r->host_reader) wd_host_reader_leave(r->host_reader);
+    pthread_join(r->thread, NULL);
 }

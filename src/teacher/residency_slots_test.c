@@ -5,7 +5,8 @@
 
 #include <unistd.h>
 
-#include "teacher/residency_streamed_impl.h"
+#include "teacher/residency_kinds.h"
+#include "teacher/residency_part.h"
 
 enum { PATIENCE_MS = 20000, BLOCKS = 2 }; /* BLOCKS: slots */
 
@@ -43,7 +44,7 @@ static void close_scene(scene *s)
     wd_device_close(s->processor);
 }
 
-static bool has_come(wd_streamed *r, int expert, int stage)
+static bool has_come(wd_part_residency *r, int expert, int stage)
 {
     bool found = false;
     pthread_mutex_lock(&r->lock);
@@ -57,7 +58,7 @@ static bool has_come(wd_streamed *r, int expert, int stage)
 
 static void assert_comes(const scene *s, int expert, int stage)
 {
-    for (int ms = 0; !has_come((wd_streamed *)s->residency, expert, stage); ms++) {
+    for (int ms = 0; !has_come((wd_part_residency *)s->residency, expert, stage); ms++) {
         if (ms > PATIENCE_MS) fail_msg("stage %d of expert %d does not come", stage, expert);
         usleep(1000);
     }

@@ -1,7 +1,60 @@
-/* The `placed` residency: every stage where a placement says. Made of the others: for each device
- * of this rank and home of weights that has stages, a residency of just these. */
-#include "core/memory.h"
+/* Residencies of one part of a teacher, and of a placement: these are made of parts
+ * (teacher/residency_part.h), one for each device of this rank and home of weights that has stages.
+ */
 #include "teacher/residency_kinds.h"
+
+#include "core/memory.h"
+#include "teacher/residency_part.h"
+
+/* ---- one part ---- */
+
+static wd_component component_of(int expert)
+{
+    return expert ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER;
+}
+
+static wd_residency_part_options options_of(const wd_pipeline *pipeline, wd_home home,
+                                            wd_dtype storage, wd_device *device, wd_queue *filler)
+{
+    return (wd_residency_part_options){.pipeline = pipeline,
+                                       .experts = wd_teacher_experts(pipeline),
+                                       .component = {component_of(0), component_of(1)},
+                                       .home = home,
+                                       .storage = storage,
+                                       .device = device,
+                                       .filler = filler};
+}
+
+wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
+                                     wd_dtype storage, wd_queue *queue, wd_err *err)
+{
+    const wd_residency_part_options o =
+        options_of(pipeline, WD_HOME_DEVICE, storage, wd_queue_device(queue), queue);
+    return wd_residency_part_open(out, &o, err);
+}
+
+wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pipeline,
+                                      wd_component component, wd_dtype storage, wd_queue *queue,
+                                      wd_err *err)
+{
+    wd_residency_part_options o =
+        options_of(pipeline, WD_HOME_DEVICE, storage, wd_queue_device(queue), queue);
+    o.experts = 1;
+    o.component[0] = component;
+    return wd_residency_part_open(out, &o, err);
+}
+
+wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
+                                     const wd_streamed_options *options, wd_err *err)
+{
+    wd_residency_part_options o =
+        options_of(pipeline, options->from_disk ? WD_HOME_DISK : WD_HOME_HOST, options->storage,
+                   options->device, options->processor);
+    o.slots = options->slots;
+    return wd_residency_part_open(out, &o, err);
+}
+
+/* ---- all parts of a placement ---- */
 
 typedef struct placed {
     wd_residency base;
@@ -62,17 +115,12 @@ static wd_status open_part(wd_residency **out, placed *p, const wd_residency_par
                            const wd_pipeline *pipeline, wd_dtype storage, wd_queue *queue,
                            wd_queue *processor, wd_err *err)
 {
-    if (part->home == WD_HOME_DEVICE) {
-        WD_TRY(wd_residency_open_resident(out, pipeline, part, storage, queue, err));
-    } else {
-        const wd_streamed_options options = {.part = part,
-                                             .storage = storage,
-                                             .from_disk = part->home == WD_HOME_DISK,
-                                             .slots = p->placement.slots,
-                                             .device = wd_queue_device(queue),
-                                             .processor = processor};
-        WD_TRY(wd_residency_open_streamed(out, pipeline, &options, err));
-    }
+    const bool stays = part->home == WD_HOME_DEVICE;
+    wd_residency_part_options o = options_of(pipeline, part->home, storage, wd_queue_device(queue),
+                                             stays ? queue : processor);
+    o.part = part;
+    o.slots = p->placement.slots;
+    WD_TRY(wd_residency_part_open(out, &o, err));
     p->base.mapped_bytes += (*out)->mapped_bytes;
     p->base.host_bytes += (*out)->host_bytes;
     return WD_OK;
@@ -87,10 +135,8 @@ wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeli
     const int devices = placement->devices ? placement->devices : WD_PLACED_DEVICES_MAX;
     const int first = comm && !placement->each ? comm->rank * placement->devices : 0;
     WD_TRY(wd_alloc((void **)&p, 1, sizeof *p, "a residency", err));
-    p->base = (wd_residency){.vtable = &placed_vtable,
-                             .name = "placed",
-                             .experts = placement->experts,
-                             .stages = placement->stages};
+    p->base = (wd_residency){
+        .vtable = &placed_vtable, .experts = placement->experts, .stages = placement->stages};
     p->placement = *placement;
     for (int d = 0; d < devices; d++)
         for (int h = 0; h < WD_HOMES; h++) {

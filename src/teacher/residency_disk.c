@@ -1,14 +1,14 @@
-/* How the stages of a streamed residency come from the files: read by its own thread, or, where
+/* How streamed stages come from the files: read by its own thread, or, where
  * ranks of a host share a reader, by that one for all. */
 #include "core/checked.h"
 #include "core/memory.h"
-#include "teacher/residency_streamed_impl.h"
+#include "teacher/residency_part.h"
 #include "teacher/stage_read.h"
 
 /* Reads a tensor for a processor, which computes where it is: into its slot, where it stays as it
  * is in the file, else to *staging, which moves on. */
-static wd_status read_for_processor(wd_streamed *r, wd_stage_layout *layout, int i, void *slot,
-                                    char **staging, wd_err *err)
+static wd_status read_for_processor(wd_part_residency *r, wd_stage_layout *layout, int i,
+                                    void *slot, char **staging, wd_err *err)
 {
     const wd_safetensors_entry *entry = layout->entry[i];
     const bool direct = layout->file[i].dtype == layout->stored[i].dtype;
@@ -28,7 +28,7 @@ static wd_status read_for_processor(wd_streamed *r, wd_stage_layout *layout, int
 /* Reads the stage's tensors: for a processor into its slot or what is converted from; for another
  * device past the page cache into a pinned staging, from which they are brought while the next
  * stage is read into the other. So there a stage is read while its slot is still in use. */
-wd_status wd_streamed_bring_file(wd_streamed *r, wd_slot *s)
+wd_status wd_residency_part_bring_file(wd_part_residency *r, wd_slot *s)
 {
     wd_err *err = &s->error;
     wd_stage_layout layout = r->layout[s->turn.expert][s->turn.stage];
@@ -53,7 +53,7 @@ wd_status wd_streamed_bring_file(wd_streamed *r, wd_slot *s)
     return WD_OK;
 }
 
-wd_status wd_streamed_bring_read(wd_streamed *r, wd_slot *s)
+wd_status wd_residency_part_bring_read(wd_part_residency *r, wd_slot *s)
 {
     wd_stage_layout layout;
     WD_TRY(wd_host_reader_await(&layout, r->host_reader, &s->turn, &s->error));
@@ -65,8 +65,8 @@ wd_status wd_streamed_bring_read(wd_streamed *r, wd_slot *s)
 
 /* The ranks of each host have one reader; not where there is one rank, which is asked all the
  * same. */
-static wd_status open_host_reader(wd_streamed *r, size_t stage_bytes, const wd_streamed_options *o,
-                                  wd_err *err)
+static wd_status open_host_reader(wd_part_residency *r, size_t stage_bytes,
+                                  const wd_residency_part_options *o, wd_err *err)
 {
     wd_comm *comm = o->part->sharers;
     const wd_host_reader_options options = {
@@ -84,19 +84,20 @@ static wd_status open_host_reader(wd_streamed *r, size_t stage_bytes, const wd_s
 }
 
 /* A processor's copies are done at once: it has one staging. */
-static wd_status open_reader(wd_streamed *r, size_t staging_bytes, wd_err *err)
+static wd_status open_reader(wd_part_residency *r, size_t staging_bytes, wd_err *err)
 {
     r->stagings = r->reads_host ? 1 : WD_PLACED_STAGINGS;
     for (int i = 0; i < r->stagings; i++) {
         WD_TRY(wd_event_open(&r->sent[i], r->device, err));
-        WD_TRY(wd_streamed_take_host(&r->staging[i], r, staging_bytes, "teacher weights being read",
-                                     err));
+        WD_TRY(wd_residency_part_take_host(&r->staging[i], r, staging_bytes,
+                                           "teacher weights being read", err));
     }
     return wd_file_reader_open(&r->reader, err);
 }
 
-wd_status wd_streamed_open_disk(wd_streamed *r, size_t reading_bytes, size_t converting_bytes,
-                                const wd_streamed_options *o, wd_err *err)
+wd_status wd_residency_part_open_disk(wd_part_residency *r, size_t reading_bytes,
+                                      size_t converting_bytes, const wd_residency_part_options *o,
+                                      wd_err *err)
 {
     const wd_comm *comm = o->part ? o->part->sharers : NULL;
     if (comm) WD_TRY(open_host_reader(r, reading_bytes, o, err));
@@ -104,13 +105,13 @@ wd_status wd_streamed_open_disk(wd_streamed *r, size_t reading_bytes, size_t con
     return open_reader(r, r->reads_host ? converting_bytes : reading_bytes, err);
 }
 
-void wd_streamed_close_disk(wd_streamed *r)
+void wd_residency_part_close_disk(wd_part_residency *r)
 {
     size_t bytes;
     if (r->host_reader && r->registered)
         wd_host_unregister(r->device, wd_host_reader_memory(r->host_reader, &bytes));
     wd_host_reader_close(r->host_reader);
     for (int i = 0; i < WD_PLACED_STAGINGS; i++) wd_event_close(r->sent[i]);
-    for (int i = 0; i < r->stagings; i++) wd_streamed_give_host(r, r->staging[i]);
+    for (int i = 0; i < r->stagings; i++) wd_residency_part_give_host(r, r->staging[i]);
     wd_file_reader_close(r->reader);
 }
