@@ -205,7 +205,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
     in.student_step_bytes = wd_machine_step_bytes(o);
     in.student_back_bytes = wd_machine_back_bytes(o);
     WD_TRY_OUT(wd_planner_open(&planner, &in, err));
-    WD_TRY_OUT(wd_planner_need(out, planner, c->strategy, err));
+    WD_TRY_OUT(wd_planner_plan(out, planner, c->strategy, err));
 out:
     wd_planner_close(planner);
     wd_free(expert);

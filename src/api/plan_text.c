@@ -230,9 +230,9 @@ wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *
     const wd_plan_phase now = WD_PLAN_TRAINING;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
     wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST,
-                candidate->bytes.host_weights / ranks);
+                candidate->bytes.host.weights / ranks);
     wd_plan_add(&items, "teacher weights on their way", now, WD_PLAN_HOST,
-                candidate->bytes.host_reading / ranks);
+                candidate->bytes.host.reading / ranks);
     for (int d = 0; d < plan->devices->count; d++) {
         const wd_placed_device *b = fullest(plan, candidate, d);
         int place = is_pool(plan->devices, d) ? d : WD_PLAN_HOST;

@@ -124,8 +124,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 wd_status wd_train_plan_choose(wd_train_plan *plan, wd_err *err)
 {
     WD_TRY(wd_planner_open(&plan->planner, &plan->input, err));
-    if (plan->asked == WD_STRATEGY_auto) return wd_planner_auto(&plan->chosen, plan->planner, err);
-    return wd_planner_need(&plan->chosen, plan->planner, plan->asked, err);
+    return wd_planner_plan(&plan->chosen, plan->planner, plan->asked, err);
 }
 
 /* Sets window and micro-batch of the machine to those of the chosen plan. */

@@ -271,7 +271,7 @@ static planned plan_of(const scene *s, int64_t round)
                     in.sweep.boundary_timestep;
     in.expert = expert;
     wd_test_ok(wd_planner_open(&planner, &in, &err), &err);
-    wd_test_ok(wd_planner_need(&plan, planner, s->strategy, &err), &err);
+    wd_test_ok(wd_planner_plan(&plan, planner, s->strategy, &err), &err);
     const wd_traffic *traffic = wd_planner_traffic(planner, &plan);
     for (int i = 0; i < traffic->links; i++) put(&out, &traffic->link[i], d.count, steps);
     out.placement = plan.placement;

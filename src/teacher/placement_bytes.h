@@ -14,13 +14,17 @@ typedef struct wd_placed_device {
                      * else is there */
 } wd_placed_device;
 
+/* The teacher's bytes in the memory of a host, for all its ranks. */
+typedef struct wd_placed_host {
+    size_t weights, reading; /* weights, and buffers that files are read into */
+    size_t transfers;        /* buffers for micro-batches that go from rank to rank */
+    size_t processors;       /* wd_placed_total of its processors */
+} wd_placed_host;
+
 typedef struct wd_placed_bytes {
     int devices; /* of all ranks; of one rank where each has a teacher, since all are alike */
     wd_placed_device device[WD_CLUSTER_DEVICES_MAX];
-    /* The sums over the ranks of the host that takes the most. */
-    size_t host_weights, host_reading; /* weights, and buffers that files are read into */
-    size_t host_transfers;             /* buffers for micro-batches that go from rank to rank */
-    size_t host_devices;               /* wd_placed_total of its processors */
+    wd_placed_host host; /* that takes the most */
 } wd_placed_bytes;
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
@@ -34,8 +38,8 @@ size_t wd_placed_total(const wd_placed_device *device);
 size_t wd_placed_activations(const wd_sweep_part *part, const wd_sweep_need *need);
 size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *device);
 
-/* The teacher's bytes in the memory of the fullest host. */
-size_t wd_placed_host(const wd_placed_bytes *bytes);
+/* The sum of a host's bytes. */
+size_t wd_placed_host_total(const wd_placed_host *host);
 
 /* The peaks of a device's pool and of host memory, the student's part included. */
 size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device);

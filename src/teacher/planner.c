@@ -351,25 +351,6 @@ static wd_status plan_once(wd_planner *p, wd_strategy strategy, wd_err *err)
     return WD_OK;
 }
 
-wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
-                          wd_err *err)
-{
-    WD_TRY(plan_once(planner, strategy, err));
-    *out = planner->plan[strategy];
-    return WD_OK;
-}
-
-wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
-                          wd_err *err)
-{
-    const wd_planner_input *in = &planner->input;
-    if (strategy == WD_STRATEGY_custom && !in->custom)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "teacher_device_strategy: custom needs --teacher_device_map FILE");
-    WD_TRY(wd_strategy_check(strategy, &in->cluster, err));
-    return wd_planner_plan(out, planner, strategy, err);
-}
-
 /* ---- the best ---- */
 
 static size_t all_bytes(const wd_strategy_plan *plan)
@@ -377,7 +358,7 @@ static size_t all_bytes(const wd_strategy_plan *plan)
     const size_t ranks = plan->placement.each ? (size_t)plan->placement.ranks : 1;
     size_t sum = 0;
     for (int d = 0; d < plan->bytes.devices; d++) sum += wd_placed_total(&plan->bytes.device[d]);
-    return ranks * sum + plan->bytes.host_weights + plan->bytes.host_reading;
+    return ranks * sum + plan->bytes.host.weights + plan->bytes.host.reading;
 }
 
 /* Seconds with three digits, as tables show them: no rate is known better. */
@@ -422,10 +403,21 @@ wd_strategy_plan wd_planner_best(const wd_strategy_plan *all)
     return plan;
 }
 
-wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err)
+wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
+                          wd_err *err)
 {
+    const wd_planner_input *in = &planner->input;
     const wd_strategy_plan *all;
-    WD_TRY(wd_planner_all(&all, planner, err));
-    *out = wd_planner_best(all);
+    if (strategy == WD_STRATEGY_auto) {
+        WD_TRY(wd_planner_all(&all, planner, err));
+        *out = wd_planner_best(all);
+        return WD_OK;
+    }
+    if (strategy == WD_STRATEGY_custom && !in->custom)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "teacher_device_strategy: custom needs --teacher_device_map FILE");
+    WD_TRY(wd_strategy_check(strategy, &in->cluster, err));
+    WD_TRY(plan_once(planner, strategy, err));
+    *out = planner->plan[strategy];
     return WD_OK;
 }

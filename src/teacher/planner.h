@@ -14,14 +14,11 @@ typedef struct wd_planner wd_planner;
 wd_status wd_planner_open(wd_planner **out, const wd_planner_input *input, wd_err *err);
 void wd_planner_close(wd_planner *planner); /* NULL is allowed */
 
-/* Plans one strategy other than auto. Where no window was asked for, it is the largest of all
- * trajectories, half of them, a quarter, ... that fits, unless a smaller one is faster. */
+/* Plans one strategy, or for auto all of them, of which *out is the best plan. Where no window was
+ * asked for, it is the largest of all trajectories, half of them, a quarter, ... that fits, unless
+ * a smaller one is faster. WD_UNSUPPORTED: these devices cannot serve the strategy; the message
+ * names those that they can. */
 wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
-                          wd_err *err);
-
-/* As wd_planner_plan, but a strategy that these devices cannot serve is WD_UNSUPPORTED, with the
- * names of those that they can. */
-wd_status wd_planner_need(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
 
 /* Whether weights that are used where they are mapped are more than the page cache can keep, so
@@ -38,9 +35,6 @@ wd_status wd_planner_all(const wd_strategy_plan **out, wd_planner *planner, wd_e
 
 /* The best of these plans; of equally good ones the first in the order of wd_strategy. */
 wd_strategy_plan wd_planner_best(const wd_strategy_plan *all);
-
-/* Plans all strategies; *out = the best plan. */
-wd_status wd_planner_auto(wd_strategy_plan *out, wd_planner *planner, wd_err *err);
 
 /* The bytes per step that are copied to devices, from them, and between them. */
 double wd_planner_copied(const wd_strategy_plan *plan);

@@ -189,10 +189,8 @@ static wd_strategy_plan plan_of(const wd_planner_input *input, wd_strategy strat
     wd_planner *planner;
     wd_strategy_plan plan;
     wd_test_ok(wd_planner_open(&planner, input, &err), &err);
-    if (strategy == WD_STRATEGY_auto)
-        wd_test_ok(wd_planner_auto(&plan, planner, &err), &err);
-    else
-        wd_test_ok(wd_planner_plan(&plan, planner, strategy, &err), &err);
+    if (wd_planner_plan(&plan, planner, strategy, &err))
+        plan = (wd_strategy_plan){.objection = "these devices cannot serve it"};
     wd_planner_close(planner);
     return plan;
 }
@@ -242,10 +240,11 @@ static void search(found *best, const wd_planner_input *asked)
 {
     wd_err err;
     wd_planner *planner;
+    const wd_strategy_plan *all;
     wd_test_ok(wd_planner_open(&planner, asked, &err), &err);
+    wd_test_ok(wd_planner_all(&all, planner, &err), &err);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
-        wd_strategy_plan plan;
-        wd_test_ok(wd_planner_plan(&plan, planner, (wd_strategy)k, &err), &err);
+        const wd_strategy_plan plan = all[k];
         if (plan.objection) continue;
         const wd_cluster cluster = cluster_of(asked, &plan);
         bool fits = wd_placement_fits(&plan.placement, &asked->size, &cluster);

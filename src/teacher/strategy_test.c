@@ -159,7 +159,7 @@ static size_t on_device(const wd_placement *p, const wd_teacher_size *size,
 static size_t in_host(const wd_placement *p, const wd_teacher_size *size, const wd_cluster *cluster)
 {
     const wd_placed_bytes bytes = wd_placement_bytes(p, size, cluster);
-    return wd_placed_host(&bytes);
+    return wd_placed_host_total(&bytes.host);
 }
 
 static void bytes_by_home(void **state)
