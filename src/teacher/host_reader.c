@@ -6,7 +6,6 @@
 #include "core/clock.h"
 #include "core/memory.h"
 #include "dist/ring.h"
-#include "teacher/stage_read.h"
 
 struct wd_host_reader {
     wd_host_reader_options options;
@@ -19,16 +18,6 @@ struct wd_host_reader {
 };
 
 /* ---- reading ---- */
-
-static wd_status read_stage(wd_host_reader *r, const wd_stage_layout *layout, char *to, wd_err *err)
-{
-    for (int i = 0; i < layout->parts; i++) {
-        if (!layout->entry[i]) continue;
-        WD_TRY(wd_stage_read(to, r->files, layout->entry[i], err));
-        to += wd_file_reader_room(wd_tensor_bytes(&layout->file[i]));
-    }
-    return WD_OK;
-}
 
 /* One of the two flags that tell what others see of this rank. */
 static void note(wd_host_reader *r, bool *flag, bool is)
@@ -48,7 +37,8 @@ void wd_host_reader_wait(wd_host_reader *r, bool waits)
 static wd_status read_file(wd_host_reader *r, const wd_stage_turn *turn, char *to, wd_err *err)
 {
     note(r, &r->is_reading, true);
-    const wd_status status = read_stage(r, &r->options.layout[turn->expert][turn->stage], to, err);
+    const wd_stage_layout *layout = &r->options.layout[turn->expert][turn->stage];
+    const wd_status status = wd_stage_read(to, layout, r->files, err);
     note(r, &r->is_reading, false);
     return status;
 }
@@ -78,13 +68,9 @@ wd_status wd_host_reader_await(wd_stage_layout *layout, wd_host_reader *r,
 {
     const void *data;
     WD_TRY(wd_ring_await(&data, r->ring, turn->number, err));
-    uintptr_t at = (uintptr_t)data; /* a tensor's data is no const, though nobody writes this */
     *layout = r->options.layout[turn->expert][turn->stage];
-    for (int i = 0; i < layout->parts; i++) {
-        if (!layout->entry[i]) continue;
-        layout->file[i].data = wd_stage_read_place((void *)at, layout->entry[i]);
-        at += wd_file_reader_room(wd_tensor_bytes(&layout->file[i]));
-    }
+    /* a tensor's data is no const, though nobody writes this */
+    wd_stage_was_read(layout, (char *)(uintptr_t)data);
     return WD_OK;
 }
 

@@ -3,50 +3,46 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "teacher/residency_part.h"
-#include "teacher/stage_read.h"
 
-/* Reads a tensor for a processor, which computes where it is: into its slot, where it stays as it
- * is in the file, else to *staging, which moves on. */
-static wd_status read_for_processor(wd_part_residency *r, wd_stage_layout *layout, int i,
-                                    void *slot, char **staging, wd_err *err)
+/* Reads a stage for a processor, which computes where it is: tensors into the slot that stay as
+ * they are in the file, the others to `staging`, from which they are converted. */
+static wd_status read_for_processor(wd_part_residency *r, wd_stage_layout *layout, char *slot,
+                                    char *staging, wd_err *err)
 {
-    const wd_safetensors_entry *entry = layout->entry[i];
-    const bool direct = layout->file[i].dtype == layout->stored[i].dtype;
-    const size_t bytes = wd_tensor_bytes(&layout->file[i]);
-    void *to = direct ? slot : *staging;
-    WD_TRY(wd_file_reader_read(r->reader, to, entry->file, entry->file_offset, bytes, err));
-    if (direct) {
-        layout->stored[i].data = to;
-        layout->offset[i] = SIZE_MAX; /* it is there */
-    } else {
-        layout->file[i].data = to;
-        *staging += wd_round_up(bytes, 64);
+    for (int i = 0; i < layout->parts; i++) {
+        const wd_safetensors_entry *e = layout->entry[i];
+        const bool direct = layout->file[i].dtype == layout->stored[i].dtype;
+        if (!e) continue;
+        const size_t bytes = wd_tensor_bytes(&layout->file[i]);
+        void *to = direct ? wd_stage_part_place(layout, i, slot) : staging;
+        WD_TRY(wd_file_reader_read(r->reader, to, e->file, e->file_offset, bytes, err));
+        if (direct) {
+            layout->stored[i].data = to;
+            layout->offset[i] = SIZE_MAX; /* it is there */
+        } else {
+            layout->file[i].data = to;
+            staging += wd_round_up(bytes, 64);
+        }
     }
     return WD_OK;
 }
 
-/* Reads the stage's tensors: for a processor into its slot or what is converted from; for another
- * device past the page cache into a pinned staging, from which they are brought while the next
- * stage is read into the other. So there a stage is read while its slot is still in use. */
+/* For a device that does not read host memory a stage is read past the page cache into a pinned
+ * staging, while its slot is still in use, and brought from there while the next stage is read into
+ * the other one. */
 wd_status wd_residency_part_bring_file(wd_part_residency *r, wd_slot *s)
 {
-    wd_err *err = &s->error;
     wd_stage_layout layout = r->layout[s->turn.expert][s->turn.stage];
     const int k = (int)(r->staged++ % r->stagings); /* they take turns */
-    layout.pinned = true;
     char *staging = r->staging[k];
-    if (r->reads_host) wd_event_wait(s->released);
+    layout.pinned = true;
     wd_event_wait(r->sent[k]);
-    for (int i = 0; i < layout.parts; i++) {
-        if (!layout.entry[i]) continue;
-        if (r->reads_host) {
-            WD_TRY(read_for_processor(r, &layout, i, wd_stage_part_place(&layout, i, s->block),
-                                      &staging, err));
-            continue;
-        }
-        WD_TRY(wd_stage_read(staging, r->reader, layout.entry[i], err));
-        layout.file[i].data = wd_stage_read_place(staging, layout.entry[i]);
-        staging += wd_file_reader_room(wd_tensor_bytes(&layout.file[i]));
+    if (r->reads_host) {
+        wd_event_wait(s->released);
+        WD_TRY(read_for_processor(r, &layout, s->block, staging, &s->error));
+    } else {
+        WD_TRY(wd_stage_read(staging, &layout, r->reader, &s->error));
+        wd_stage_was_read(&layout, staging);
     }
     wd_slot_launch(r, s, &layout);
     wd_event_record(r->sent[k], r->copies);

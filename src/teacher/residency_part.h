@@ -6,9 +6,9 @@
  * computes acquires the stage, uses it, and gives the slot back. A stage comes from host memory:
  * one copy of its block, which is pinned, laid out as on the device, made once, one for all ranks
  * of a host; from disk: the thread reads it into a pinned staging, past the page cache
- * (stage_read.h), and the device copies from there; a processor computes from slots in host memory,
- * which are read into without a copy; from disk for several ranks of a host: from the ring that the
- * host's reader fills.
+ * (wd_stage_read), and the device copies from there; a processor computes from slots in host
+ * memory, which are read into without a copy; from disk for several ranks of a host: from the ring
+ * that the host's reader fills.
  *
  * Events order the two queues: the one that brings, and the one that computes. */
 #ifndef WD_TEACHER_RESIDENCY_PART_H

@@ -4,7 +4,6 @@
 #include "core/checked.h"
 #include "dev/codec/values.h"
 #include "dev/ops.h"
-#include "io/file_reader.h"
 
 enum { ALIGN = 64 };
 
@@ -102,6 +101,33 @@ wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
         add_part(out, part, wd_stage_keep_scales(scales, keeping));
     }
     return WD_OK;
+}
+
+wd_status wd_stage_read(char *room, const wd_stage_layout *layout, wd_file_reader *reader,
+                        wd_err *err)
+{
+    for (int i = 0; i < layout->parts; i++) {
+        const wd_safetensors_entry *e = layout->entry[i];
+        if (!e) continue;
+        const size_t bytes = wd_tensor_bytes(&layout->file[i]);
+        if (e->unaligned)
+            WD_TRY(wd_file_reader_read(reader, room, e->file, e->file_offset, bytes, err));
+        else
+            WD_TRY(wd_file_reader_read_pages(reader, room, e->file, e->file_offset, bytes, err));
+        room += wd_file_reader_room(bytes);
+    }
+    return WD_OK;
+}
+
+void wd_stage_was_read(wd_stage_layout *layout, char *room)
+{
+    for (int i = 0; i < layout->parts; i++) {
+        const wd_safetensors_entry *e = layout->entry[i];
+        wd_tensor *file = &layout->file[i];
+        if (!e) continue;
+        file->data = e->unaligned ? room : wd_file_reader_place(room, e->file_offset);
+        room += wd_file_reader_room(wd_tensor_bytes(file));
+    }
 }
 
 void *wd_stage_part_place(const wd_stage_layout *layout, int i, char *block)

@@ -8,6 +8,7 @@
 #define WD_TEACHER_STAGE_LAYOUT_H
 
 #include "dev/device.h"
+#include "io/file_reader.h"
 #include "io/safetensors.h"
 #include "wan/dit_table.h"
 
@@ -24,7 +25,7 @@ typedef struct wd_stage_layout {
     wd_dtype rounded[WD_DIT_BLOCK_SLOTS]; /* values of a quantised tensor are rounded to this dtype,
                                            * which it would have in an unquantised file */
     size_t block_bytes;
-    size_t reading_bytes;    /* to read all its tensors past the page cache: stage_read.h */
+    size_t reading_bytes;    /* to read all its tensors past the page cache: wd_stage_read */
     size_t converting_bytes; /* of those that are in another dtype there */
     size_t mapped_bytes;     /* of those used where they are mapped */
     size_t staging_bytes;    /* for the largest tensor that is converted on its way to a device */
@@ -64,6 +65,17 @@ wd_kept_tensor wd_stage_keep_scales(const wd_safetensors_entry *scales, wd_stage
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_safetensors *weights, int stage,
                            wd_stage_keeping keeping, wd_err *err);
+
+/* Reads the stage's tensors past the page cache to `room` (reading_bytes), one after another, each
+ * in wd_file_reader_room of its bytes, wherever it lies in its file. `room` begins at a multiple of
+ * WD_READ_PAGE, or the page cache is used. */
+wd_status wd_stage_read(char *room, const wd_stage_layout *layout, wd_file_reader *reader,
+                        wd_err *err);
+
+/* The stage was read to `room`: layout->file says so. A tensor is as far behind the start of its
+ * room as it lies behind a page of the file, or at its start where it would not be aligned to its
+ * dtype so. */
+void wd_stage_was_read(wd_stage_layout *layout, char *room);
 
 /* Fills `block` from layout->file, launching on `queue`; views of it in *stored. `staging`: device
  * memory of staging_bytes, used in the queue's order. Returns when copies are done, unless

@@ -5,7 +5,7 @@
  *
  * Linked with --wrap=wd_file_reader_read, --wrap=wd_file_reader_read_pages and
  * --wrap=wd_queue_copy, so that reads and copies are seen here. */
-#include "teacher/stage_read.h"
+#include "teacher/stage_layout.h"
 
 #include "teacher/host_harness.h"
 #ifdef WD_STANDIN_GPUS
@@ -179,13 +179,16 @@ static void what_lies_unaligned_is_moved(void **state)
                                   .file_offset = 3,
                                   .tensor = {.dtype = WD_F32, .ndim = 1, .dim = {2}},
                                   .unaligned = true};
-    wd_test_ok(wd_stage_read(room, reader, &entry, &err), &err);
-    assert_ptr_equal(wd_stage_read_place(room, &entry), room);
+    wd_stage_layout layout = {.parts = 1, .entry = {&entry}, .file = {entry.tensor}};
+    wd_test_ok(wd_stage_read(room, &layout, reader, &err), &err);
+    wd_stage_was_read(&layout, room);
+    assert_ptr_equal(layout.file[0].data, room);
     assert_memory_equal(room, "3456789a", 8);
     entry.file_offset = 4;
     entry.unaligned = false;
-    wd_test_ok(wd_stage_read(room, reader, &entry, &err), &err);
-    assert_ptr_equal(wd_stage_read_place(room, &entry), room + 4);
+    wd_test_ok(wd_stage_read(room, &layout, reader, &err), &err);
+    wd_stage_was_read(&layout, room);
+    assert_ptr_equal(layout.file[0].data, room + 4);
     assert_memory_equal(room + 4, "456789ab", 8);
     wd_file_reader_close(reader);
     free(room);
