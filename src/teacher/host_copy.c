@@ -2,36 +2,29 @@
 #include "teacher/host_copy.h"
 
 /* Gives every stage its place, and its filler: as many bytes for each rank as stages allow. */
-static wd_status lay_out(wd_host_copy *copy, const wd_residency_part *part,
-                         const wd_dit_config *config, const wd_tensor_table *table,
-                         wd_safetensors *const *weights, wd_stage_keeping keeping, wd_err *err)
+static void lay_out(wd_host_copy *copy, const wd_residency_part *part,
+                    wd_stage_layout *const *layout)
 {
     const wd_placement *p = part->placement;
-    wd_stage_layout layout;
     int n = 0;
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             if (!wd_residency_part_has(part, e, s)) continue;
-            WD_TRY(wd_stage_lay_out(&layout, config, table, weights[e], s, keeping, err));
             copy->at[e][s] = copy->bytes;
             copy->filler[e][s] = n++ % copy->comm->host_ranks;
-            copy->bytes += layout.block_bytes;
+            copy->bytes += layout[e][s].block_bytes;
         }
     const size_t ranks = (size_t)copy->comm->host_ranks;
     copy->share_bytes = (copy->bytes + ranks - 1) / ranks;
-    return WD_OK;
 }
 
 wd_status wd_host_copy_open(wd_host_copy *out, const wd_residency_part *part,
-                            const wd_dit_config *config, const wd_tensor_table *table,
-                            wd_safetensors *const *weights, wd_stage_keeping keeping, bool dry,
-                            wd_err *err)
+                            wd_stage_layout *const *layout, bool dry, wd_err *err)
 {
     *out = (wd_host_copy){0};
     if (!part || !part->sharers || part->sharers->ranks == 1) return WD_OK;
     out->comm = part->sharers;
-    if (wd_host_copy_is_shared(out))
-        WD_TRY(lay_out(out, part, config, table, weights, keeping, err));
+    if (wd_host_copy_is_shared(out)) lay_out(out, part, layout);
     if (dry) return WD_OK;
     return wd_shared_open(&out->memory, out->comm, out->bytes, "teacher weights", err);
 }

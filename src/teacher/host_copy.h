@@ -35,12 +35,10 @@ typedef struct wd_host_copy {
     size_t share_bytes; /* of a rank, rounded up: those of a host's ranks add up to it */
 } wd_host_copy;
 
-/* For the stages of `part`, if its ranks share them; all of them call it. `weights`: of the experts
- * that have stages. `dry`: it is only counted. */
+/* For the stages of `part`, if its ranks share them; all of them call it. `layout`
+ * [experts][stages]: of the blocks. `dry`: it is only counted. */
 wd_status wd_host_copy_open(wd_host_copy *out, const wd_residency_part *part,
-                            const wd_dit_config *config, const wd_tensor_table *table,
-                            wd_safetensors *const *weights, wd_stage_keeping keeping, bool dry,
-                            wd_err *err);
+                            wd_stage_layout *const *layout, bool dry, wd_err *err);
 
 /* Whether stages are here rather than in memory of each rank's own. */
 bool wd_host_copy_is_shared(const wd_host_copy *copy);

@@ -159,23 +159,22 @@ static wd_status fill(const wd_part_residency *r, const wd_stage_layout *layout,
     return WD_OK;
 }
 
-/* Makes the block of a stage. `from_file`: its layout as the file is read into it; in host memory
- * it is laid out as on the device, so that one copy brings it there. */
-static wd_status take_in(wd_part_residency *r, const wd_stage_layout *from_file, int expert,
-                         int stage, wd_queue *filler, wd_err *err)
+/* Makes the block of a stage. In host memory it is laid out as on the device, so that one copy
+ * brings it there. */
+static wd_status take_in(wd_part_residency *r, int expert, int stage, wd_queue *filler, wd_err *err)
 {
-    const char *what = "teacher weights";
-    const size_t bytes = from_file->block_bytes;
+    wd_stage_layout *layout = &r->layout[expert][stage];
+    const size_t bytes = layout->block_bytes;
     void **block = &r->block[expert][stage];
     if (is_shared(r))
         *block = wd_host_copy_block(&r->copy, expert, stage);
     else if (r->home == WD_HOME_HOST)
         WD_TRY(wd_residency_part_take_host(block, r, bytes, "teacher weights in host memory", err));
     else if (bytes)
-        WD_TRY(wd_device_alloc(block, r->device, bytes, what, err));
+        WD_TRY(wd_device_alloc(block, r->device, bytes, "teacher weights", err));
     if (r->dry && r->home == WD_HOME_HOST) return WD_OK;
     if (is_shared(r) && !wd_host_copy_fills(&r->copy, expert, stage)) return WD_OK;
-    return fill(r, from_file, *block, filler, err);
+    return fill(r, layout, *block, filler, err);
 }
 
 /* The numbers of stages, and the most that one of them needs. */
@@ -194,28 +193,27 @@ static void note_need(needs *n, const wd_stage_layout *layout, wd_stage_kind kin
     wd_placed_most(&n->widened, layout->widened_bytes);
 }
 
-static wd_status open_stage(wd_part_residency *r, needs *n, const wd_residency_part_options *o,
-                            const wd_tensor_table *table, int expert, int stage, wd_err *err)
+/* How the stages are kept: those in host memory are converted there. */
+static wd_stage_keeping keeping_of(const wd_part_residency *r, wd_dtype storage)
 {
-    const bool stays = r->home == WD_HOME_DEVICE;
-    const wd_stage_keeping keeping = {
-        .storage = o->storage, .in_place = stays && r->reads_host, .reads_host = r->reads_host};
-    const wd_dit_config *config = &o->pipeline->dit;
-    wd_stage_layout *layout = &r->layout[expert][stage], host;
-    WD_TRY(wd_stage_lay_out(layout, config, table, r->weights[expert], stage, keeping, err));
-    if (r->home == WD_HOME_HOST) {
-        WD_TRY(wd_stage_lay_out(&host, config, table, r->weights[expert], stage,
-                                wd_offload_keeping(o->storage), err));
-        WD_REQUIRE(host.block_bytes == layout->block_bytes,
-                   "stage %d is %zu bytes in host memory and %zu on the device", stage,
-                   host.block_bytes, layout->block_bytes);
-        layout->staging_bytes = 0;
-    }
-    if (r->home != WD_HOME_DISK)
-        WD_TRY(take_in(r, stays ? layout : &host, expert, stage, o->filler, err));
-    r->base.mapped_bytes += layout->mapped_bytes;
-    note_need(n, layout, wd_stage_kind_of(stage, r->base.stages));
-    wd_progress_at(&r->loading, r->loading.now.done + 1);
+    if (r->home == WD_HOME_HOST) return wd_offload_keeping(storage);
+    if (r->home == WD_HOME_DEVICE && r->reads_host) return wd_host_keeping(storage);
+    return (wd_stage_keeping){.storage = storage, .reads_host = r->reads_host};
+}
+
+static wd_status lay_out(wd_part_residency *r, needs *n, const wd_residency_part_options *o,
+                         const wd_tensor_table *table, wd_err *err)
+{
+    const wd_stage_keeping keeping = keeping_of(r, o->storage);
+    for (int e = 0; e < r->base.experts; e++)
+        for (int s = 0; s < r->base.stages; s++) {
+            if (!wd_residency_part_has(o->part, e, s)) continue;
+            wd_stage_layout *layout = &r->layout[e][s];
+            WD_TRY(
+                wd_stage_lay_out(layout, &o->pipeline->dit, table, r->weights[e], s, keeping, err));
+            r->base.mapped_bytes += layout->mapped_bytes;
+            note_need(n, layout, wd_stage_kind_of(s, r->base.stages));
+        }
     return WD_OK;
 }
 
@@ -235,14 +233,11 @@ static wd_status open_expert(wd_part_residency *r, const wd_residency_part_optio
 
 /* The copy that a host's ranks have together, which a processor uses where it is, and from which
  * other devices copy. */
-static wd_status open_copy(wd_part_residency *r, const wd_residency_part_options *o,
-                           const wd_tensor_table *table, wd_err *err)
+static wd_status open_copy(wd_part_residency *r, const wd_residency_part_options *o, wd_err *err)
 {
     const bool sent = r->home == WD_HOME_HOST;
-    if (!sent && !(r->home == WD_HOME_DEVICE && r->reads_host)) return WD_OK;
-    WD_TRY(wd_host_copy_open(&r->copy, o->part, &o->pipeline->dit, table, r->weights,
-                             sent ? wd_offload_keeping(o->storage) : wd_host_keeping(o->storage),
-                             r->dry, err));
+    if (!sent && !r->reads_host) return WD_OK;
+    WD_TRY(wd_host_copy_open(&r->copy, o->part, r->layout, r->dry, err));
     r->base.host_bytes = r->copy.share_bytes;
     if (!sent || !r->copy.memory) return WD_OK;
     WD_TRY(wd_host_register(r->device, wd_shared_data(r->copy.memory), r->copy.bytes,
@@ -251,12 +246,27 @@ static wd_status open_copy(wd_part_residency *r, const wd_residency_part_options
     return WD_OK;
 }
 
+/* Brings all stages to where they live, in memory. */
+static wd_status open_blocks(wd_part_residency *r, const wd_residency_part_options *o, wd_err *err)
+{
+    WD_TRY(open_copy(r, o, err));
+    if (!r->dry) r->loading = wd_residency_loading(&r->base, o->part);
+    for (int e = 0; e < r->base.experts; e++)
+        for (int s = 0; s < r->base.stages; s++) {
+            if (!wd_residency_part_has(o->part, e, s)) continue;
+            WD_TRY(take_in(r, e, s, o->filler, err));
+            wd_progress_at(&r->loading, r->loading.now.done + 1);
+        }
+    if (!r->dry) wd_host_copy_seal(&r->copy);
+    return WD_OK;
+}
+
 static wd_status open_slots(wd_part_residency *r, const needs *n, int slots, wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
             WD_TRY(wd_slot_open(r, (wd_stage_kind)k, n->block[k], err));
-    if (n->casting)
+    if (r->home == WD_HOME_DISK && n->casting)
         WD_TRY(wd_device_alloc(&r->casting, r->device, n->casting,
                                "teacher weights being converted", err));
     return WD_OK;
@@ -307,13 +317,8 @@ wd_status wd_residency_part_open(wd_residency **out, const wd_residency_part_opt
     r->reads_host = wd_device_traits(o->device)->reads_host;
     WD_TRY_OUT(wd_dit_table_open(&table, &o->pipeline->dit, err));
     for (int e = 0; e < o->experts; e++) WD_TRY_OUT(open_expert(r, o, e, err));
-    WD_TRY_OUT(open_copy(r, o, &table, err));
-    if (!r->dry && r->home != WD_HOME_DISK) r->loading = wd_residency_loading(&r->base, o->part);
-    for (int e = 0; e < o->experts; e++)
-        for (int s = 0; s < r->base.stages; s++)
-            if (wd_residency_part_has(o->part, e, s))
-                WD_TRY_OUT(open_stage(r, &n, o, &table, e, s, err));
-    if (!r->dry) wd_host_copy_seal(&r->copy);
+    WD_TRY_OUT(lay_out(r, &n, o, &table, err));
+    if (r->home != WD_HOME_DISK) WD_TRY_OUT(open_blocks(r, o, err));
     if (n.widened)
         WD_TRY_OUT(wd_device_alloc(&r->wide, r->device, n.widened, "widened teacher weights", err));
     if (r->home != WD_HOME_DEVICE) WD_TRY_OUT(open_streaming(r, &n, o, err));
