@@ -39,7 +39,7 @@ void wd_activation_transfer_send(wd_activation_transfer *c, wd_activations *from
     const int i = (int)(c->sends % WD_TRANSFERS_UNDER_WAY);
     char *staging = c->staging + (size_t)i * c->bytes;
     if (c->sends++ >= WD_TRANSFERS_UNDER_WAY) wd_comm_wait(c->comm, c->sent[i]);
-    wd_activations_copy_out(from, staging, place, samples, next);
+    wd_activations_copy_host(from, place, staging, samples, next, WD_ACTIVATIONS_OUT);
     wd_event_record(c->copied[i], from->queue);
     wd_event_record(place->left, from->queue);
     c->sent[i] = wd_comm_send(c->comm, WD_LANE_ACTIVATIONS, staging,
@@ -55,6 +55,6 @@ void wd_activation_transfer_receive(wd_activation_transfer *c, wd_activations *t
     wd_event_wait(c->copied[i]);
     wd_comm_wait(c->comm, wd_comm_receive(c->comm, WD_LANE_ACTIVATIONS, staging,
                                           wd_activations_stream_bytes(to, samples, next), from));
-    wd_activations_copy_in(to, place, staging, samples, next);
+    wd_activations_copy_host(to, place, staging, samples, next, WD_ACTIVATIONS_IN);
     wd_event_record(c->copied[i], to->queue);
 }

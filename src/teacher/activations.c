@@ -338,22 +338,15 @@ size_t wd_activations_stream_bytes(const wd_activations *activations, int64_t sa
                                  : (size_t)samples * bytes.state + bytes.batch;
 }
 
-void wd_activations_copy_out(wd_activations *from, char *to, const wd_activation_place *place,
-                             int64_t samples, wd_stage_kind next)
+void wd_activations_copy_host(wd_activations *s, wd_activation_place *place, char *host,
+                              int64_t samples, wd_stage_kind next, wd_activations_way way)
 {
-    for (int u = 0; u <= (int)from->guided; u++) {
-        const parts p = parts_of(from, place, u, samples, next);
-        for (int i = 0; i < p.count; to += p.bytes[i++])
-            wd_queue_copy(from->queue, to, p.at[i], p.bytes[i]);
-    }
-}
-
-void wd_activations_copy_in(wd_activations *to, wd_activation_place *place, const char *from,
-                            int64_t samples, wd_stage_kind next)
-{
-    for (int u = 0; u <= (int)to->guided; u++) {
-        const parts p = parts_of(to, place, u, samples, next);
-        for (int i = 0; i < p.count; from += p.bytes[i++])
-            wd_queue_copy(to->queue, p.at[i], from, p.bytes[i]);
+    for (int u = 0; u <= (int)s->guided; u++) {
+        const parts p = parts_of(s, place, u, samples, next);
+        for (int i = 0; i < p.count; host += p.bytes[i++])
+            if (way == WD_ACTIVATIONS_OUT)
+                wd_queue_copy(s->queue, host, p.at[i], p.bytes[i]);
+            else
+                wd_queue_copy(s->queue, p.at[i], host, p.bytes[i]);
     }
 }

@@ -103,10 +103,9 @@ void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_a
 size_t wd_activations_stream_bytes(const wd_activations *activations, int64_t samples,
                                    wd_stage_kind next);
 
-/* Such a copy to host memory, and from host memory to a place. */
-void wd_activations_copy_out(wd_activations *from, char *to, const wd_activation_place *place,
-                             int64_t samples, wd_stage_kind next);
-void wd_activations_copy_in(wd_activations *to, wd_activation_place *place, const char *from,
-                            int64_t samples, wd_stage_kind next);
+/* Such a copy between a place and host memory. */
+typedef enum wd_activations_way { WD_ACTIVATIONS_OUT, WD_ACTIVATIONS_IN } wd_activations_way;
+void wd_activations_copy_host(wd_activations *activations, wd_activation_place *place, char *host,
+                              int64_t samples, wd_stage_kind next, wd_activations_way way);
 
 #endif

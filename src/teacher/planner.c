@@ -157,7 +157,7 @@ static int64_t fitted(const wd_planner_input *in, int64_t micro, int64_t window)
     wd_sweep_options o = in->sweep;
     o.window_max = window;
     o.micro_batch = micro;
-    return wd_sweep_micro_fitted(&o);
+    return wd_sweep_fitted(&o).micro_batch;
 }
 
 /* The micro-batch that was asked for, or one that keeps products efficient. */

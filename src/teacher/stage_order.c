@@ -11,7 +11,7 @@ enum { SWEEPS = 8 }; /* that the sequence has room for */
 
 struct wd_stage_order {
     int experts, stages, ahead;
-    bool reads, leaving;
+    bool leaving;
     bool *streams; /* [experts * stages] */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -32,7 +32,7 @@ wd_status wd_stage_order_open(wd_stage_order **out, int experts, int stages, con
     o->experts = experts;
     o->stages = stages;
     o->ahead = ahead;
-    o->reads = reads;
+    if (!reads) o->next[WD_FOLLOWER_READS] = INT64_MAX; /* it needs nothing */
     o->turns = SWEEPS * (int64_t)all;
     pthread_mutex_init(&o->lock, NULL);
     pthread_cond_init(&o->changed, NULL);
@@ -80,7 +80,7 @@ static void append(wd_stage_order *o, wd_sweep_experts sweep, int64_t skip, int6
 static int64_t first_needed(const wd_stage_order *o)
 {
     const int64_t brings = o->next[WD_FOLLOWER_BRINGS], reads = o->next[WD_FOLLOWER_READS];
-    return o->reads && reads < brings ? reads : brings;
+    return reads < brings ? reads : brings;
 }
 
 void wd_stage_order_add(wd_stage_order *o, wd_sweep_experts sweep, wd_sweep_experts next)

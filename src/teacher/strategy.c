@@ -191,37 +191,38 @@ static wd_status teacher_device(int *out, const wd_cluster *cluster, int rank, c
 wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
                             const wd_cluster *cluster, int teacher_rank, wd_err *err)
 {
-    int device[WD_PLACED_DEVICES_MAX], all[WD_CLUSTER_DEVICES_MAX];
-    const int own = accelerators(device, cluster), n = all_accelerators(all, cluster);
+    int own[WD_PLACED_DEVICES_MAX], all[WD_CLUSTER_DEVICES_MAX];
+    const int owned = accelerators(own, cluster), n = all_accelerators(all, cluster);
+    int device = owned ? own[0] : processor_of(cluster);
+    wd_home home = WD_HOME_DEVICE;
     WD_TRY(wd_strategy_check(strategy, cluster, err));
     *out = wd_placement_begin(size, cluster);
     out->each = wd_strategy_is_each(strategy, cluster);
-    int streamed = own ? device[0] : processor_of(cluster);
     switch (strategy) {
-    case WD_STRATEGY_cpu:
-        place_all(out, WD_HOME_DEVICE, processor_of(cluster));
-        return WD_OK;
-    case WD_STRATEGY_gpu:
-        place_all(out, WD_HOME_DEVICE, device[0]);
-        return WD_OK;
-    case WD_STRATEGY_gpu0:
-        WD_TRY(teacher_device(&streamed, cluster, teacher_rank, device, own, err));
-        place_all(out, WD_HOME_DEVICE, streamed);
-        return WD_OK;
     case WD_STRATEGY_balanced:
-        place_balanced(out, size, cluster, all, n, own);
+        place_balanced(out, size, cluster, all, n, owned);
         return WD_OK;
     case WD_STRATEGY_sequential:
         fill_in_turn(out, size, cluster, all, n, INFINITY);
         return WD_OK;
+    case WD_STRATEGY_cpu:
+        device = processor_of(cluster);
+        break;
+    case WD_STRATEGY_gpu:
+        break;
+    case WD_STRATEGY_gpu0:
+        WD_TRY(teacher_device(&device, cluster, teacher_rank, own, owned, err));
+        break;
     case WD_STRATEGY_offload:
-        place_all(out, WD_HOME_HOST, streamed);
-        return WD_OK;
+        home = WD_HOME_HOST;
+        break;
     case WD_STRATEGY_disk:
-        place_all(out, WD_HOME_DISK, streamed);
-        return WD_OK;
+        home = WD_HOME_DISK;
+        break;
     default:
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "teacher_device_strategy: %s is not placed by sizes alone", names[strategy]);
     }
+    place_all(out, home, device);
+    return WD_OK;
 }

@@ -26,11 +26,6 @@ wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options)
     return o;
 }
 
-int64_t wd_sweep_micro_fitted(const wd_sweep_options *options)
-{
-    return wd_sweep_fitted(options).micro_batch;
-}
-
 int wd_sweep_batches(const wd_sweep_options *options)
 {
     const wd_sweep_options o = wd_sweep_fitted(options);

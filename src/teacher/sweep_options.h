@@ -29,9 +29,9 @@ typedef struct wd_sweep_options {
 int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
                              int64_t width);
 
-/* The micro-batch of a sweep with these options: no larger than the window, and a multiple of
+/* The options with the micro-batch that a sweep has: no larger than the window, and a multiple of
  * wd_sweep_size_step. */
-int64_t wd_sweep_micro_fitted(const wd_sweep_options *options);
+wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
 
 /* How many sweeps after one sweep a state has its next, if windows of `window` go round `states`.
  */
@@ -49,8 +49,5 @@ static inline int64_t wd_sweep_size_step(int64_t largest)
 {
     return (largest + 15) / 16;
 }
-
-/* The options with the micro-batch of wd_sweep_micro_fitted. */
-wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
 
 #endif

@@ -249,9 +249,9 @@ static void micro_batches_are_fitted_once(void **state)
     wd_sweep_options o = {.window_max = 400};
     for (int64_t asked = 1; asked <= 500; asked++) {
         o.micro_batch = asked;
-        const int64_t fitted = o.micro_batch = wd_sweep_micro_fitted(&o);
+        const int64_t fitted = o.micro_batch = wd_sweep_fitted(&o).micro_batch;
         assert_true(fitted > 0 && fitted <= asked && fitted <= o.window_max);
-        assert_int_equal(wd_sweep_micro_fitted(&o), fitted);
+        assert_int_equal(wd_sweep_fitted(&o).micro_batch, fitted);
     }
 }
 

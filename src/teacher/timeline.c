@@ -30,7 +30,6 @@ typedef struct part {
     int slot_next[WD_HOMES][WD_STAGE_KINDS]; /* slots and stagings are used in turn */
     double staging[WD_PLACED_STAGINGS];
     int staging_next;
-    double *place; /* of micro-batches */
 } part;
 
 /* The student's steps. */
@@ -52,7 +51,8 @@ typedef struct player {
     wd_sweep_schedule schedule;           /* of the sweep that is played */
     double weights[WD_PLACED_STAGES_MAX]; /* when the weights of each stage may be used */
     double *slot[WD_PLACED_STAGES_MAX];   /* the slot that each stage is in; NULL: it stays */
-    double *place;                        /* the places of all devices */
+    double *place;                        /* [parts, places]: of micro-batches */
+    int places;                           /* of a device, at most */
     int sweep, sweeps, sweeps_apart;
     double from;                       /* when the sweep may begin */
     double uploaded[WD_SWEEP_UPLOADS]; /* when the last micro-batches came to the embedding */
@@ -78,6 +78,12 @@ static double *ready_at(player *p, int expert, int batch)
 static double *ready_of(player *p, const wd_sweep_entry *e)
 {
     return ready_at(p, e->expert, e->batch);
+}
+
+/* When a place on a device is free again. */
+static double *place_at(player *p, int device, int place)
+{
+    return &p->place[device * p->places + place];
 }
 
 static bool is_last(const player *p)
@@ -246,13 +252,13 @@ static void play_batch(player *p, const wd_sweep_entry *e)
     *ready = later(*ready, on->compute.free);
     if (e->kind == WD_ENTRY_ENTER) *ready = later(*ready, p->from);
     if (e->kind == WD_ENTRY_COPY)
-        *ready = on->compute.free = later(*ready, p->part[e->to].place[e->to_place]);
+        *ready = on->compute.free = later(*ready, *place_at(p, e->to, e->to_place));
     if (e->kind == WD_ENTRY_RUN || e->kind == WD_ENTRY_LEAVE) compute(p, e);
     for (int i = 0; i < moves; i++) play_move(p, e, &move[i]);
     if (e->kind == WD_ENTRY_ENTER) note_upload(p, e);
     if (e->kind == WD_ENTRY_ENTER) compute(p, e);
     if (e->kind == WD_ENTRY_COPY || e->kind == WD_ENTRY_SEND || e->kind == WD_ENTRY_LEAVE)
-        on->place[e->place] = on->compute.free;
+        *place_at(p, e->device, e->place) = on->compute.free;
 }
 
 static void play_entry(player *p, const wd_sweep_entry *e)
@@ -445,19 +451,6 @@ static void close_player(player *p)
     wd_free(p);
 }
 
-static wd_status open_places(player *p, wd_err *err)
-{
-    size_t places = 0;
-    for (int d = 0; d < p->parts; d++) places += (size_t)p->schedule.part[d].places;
-    WD_TRY(wd_alloc((void **)&p->place, places, sizeof *p->place, "a timeline", err));
-    places = 0;
-    for (int d = 0; d < p->parts; d++) {
-        p->part[d].place = p->place + places;
-        places += (size_t)p->schedule.part[d].places;
-    }
-    return WD_OK;
-}
-
 /* Opens the player of a sweep, which is too large for a stack. */
 static wd_status open_player(player **out, const wd_sweep_setting *sweep, wd_err *err)
 {
@@ -477,7 +470,11 @@ static wd_status open_player(player **out, const wd_sweep_setting *sweep, wd_err
         if (p->work.batches[e] > batches) batches = p->work.batches[e];
     }
     wd_status status = wd_sweep_schedule_open(&p->schedule, parts, sweep->placement, batches, err);
-    if (status == WD_OK) status = open_places(p, err);
+    for (int d = 0; d < parts; d++)
+        if (p->schedule.part[d].places > p->places) p->places = p->schedule.part[d].places;
+    if (status == WD_OK)
+        status = wd_alloc((void **)&p->place, (size_t)parts * (size_t)p->places, sizeof *p->place,
+                          "a timeline", err);
     if (status == WD_OK)
         *out = p;
     else
