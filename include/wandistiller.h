@@ -356,10 +356,14 @@ typedef struct wd_eval_options {
 typedef struct wd_convert_options {
     size_t bytes;          /* of this struct */
     const char *model;     /* pipeline folder or Hub id; for to = "diffusers" a file; required */
-    const char *to;        /* "comfyui", "diffusers"; required */
+    const char *to;        /* "comfyui", "gguf", "diffusers"; required */
     const char *component; /* "transformer", "transformer_2" */
-    const char *dtype;     /* "float32", "float16", "bfloat16" */
-    const char *out;       /* file; to "diffusers": a folder; required */
+    /* "float32", "float16", "bfloat16"; to "comfyui" also "float8_e4m3fn"; to "gguf" also "q8_0",
+     * "q4_k"; NULL: as the weights are stored */
+    const char *dtype;
+    /* File; to "diffusers": a folder. Nothing is replaced. A student's workflow for ComfyUI is
+     * written beside the file, with ".json" behind its name. Required. */
+    const char *out;
     /* Parts in other files: see wd_train_options; model may be NULL then. */
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;

@@ -141,6 +141,7 @@ static void run_command(command *c)
 {
     int at = 0;
     bool ranks = false;
+    char workflow[WD_PATH_MAX];
     while (at < c->words && strcmp(c->word[at], "wandistiller")) at++;
     assert_in_range(at, 0, c->words - 2);
     for (int i = at; i < c->words; i++) {
@@ -152,7 +153,11 @@ static void run_command(command *c)
                                           "--width",     "64", "--nproc_per_node", "1"};
     if (!strcmp(c->word[at + 1], "train"))
         for (int i = 0; i < (ranks ? 8 : 6); i++) c->word[c->words++] = shorter[i];
-    if (!strcmp(c->word[at + 1], "convert")) unlink(c->word[c->words - 1]); /* an earlier page's */
+    if (!strcmp(c->word[at + 1], "convert")) { /* what an earlier page made */
+        snprintf(workflow, sizeof workflow, "%s.json", c->word[c->words - 1]);
+        unlink(c->word[c->words - 1]);
+        unlink(workflow);
+    }
     c->word[c->words] = NULL;
     wd_program_run_(&program, c->word + at + 1);
     if (!program.code) return;

@@ -14,6 +14,7 @@ static const struct {
     size_t widgets;
 } wd_test_nodes[] = {
     {"UNETLoader", "", "MODEL", 2},
+    {"UnetLoaderGGUF", "", "MODEL", 1},
     {"CLIPLoader", "", "CLIP", 3},
     {"VAELoader", "", "VAE", 1},
     {"ModelSamplingSD3", "model:MODEL ", "MODEL", 1},

@@ -71,11 +71,14 @@ static wd_status eval(wd_err *err)
 
 static wd_status convert(wd_err *err)
 {
+    char workflow[144];
     wd_convert_options o = wd_convert_defaults();
     o.model = student;
     o.to = "comfyui";
     o.out = out;
-    wd_file_abandon(out); /* which is not replaced */
+    wd_file_abandon(out); /* which is not replaced, nor is its workflow */
+    snprintf(workflow, sizeof workflow, "%s.json", out);
+    wd_file_abandon(workflow);
     return wd_convert(&o, err);
 }
 

@@ -28,13 +28,15 @@ static const wd_option convert_table[] = {
     WD_TOKENIZER_LINE("", 0),
     WD_PRESET_LINE("", 0),
     WD_LORA_LINES("", 0),
-    {WD_CHOICE_LINE(to, "", "comfyui", "diffusers"), .flags = WD_OPTION_REQUIRED,
-     .help = "comfyui: one safetensors file with the original Wan key names; diffusers: a "
-             "transformer folder"},
+    {WD_CHOICE_LINE(to, "", "comfyui", "gguf", "diffusers"), .flags = WD_OPTION_REQUIRED,
+     .help = "comfyui: one safetensors file with the original Wan key names; gguf: one GGUF file "
+             "with these names; of a student both get a workflow for ComfyUI beside them; "
+             "diffusers: a transformer folder"},
     {WD_CHOICE_LINE(component, "transformer", "transformer", "transformer_2"),
      .help = "Which transformer, where there are two"},
-    {WD_CHOICE_LINE(dtype, "", "float32", "float16", "bfloat16"),
-     .help = "dtype of the weights; default: as they are stored"},
+    {WD_CHOICE_LINE(dtype, "", "float32", "float16", "bfloat16", "float8_e4m3fn", "q8_0", "q4_k"),
+     .help = "dtype of the weights; float8_e4m3fn, to comfyui: scaled fp8; q8_0 and q4_k, to gguf; "
+             "these quantise the matrices of the blocks; default: as they are stored"},
     {WD_TEXT_LINE(out, "", "PATH"), .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE,
      .help =
          "File to write, which must not exist yet; with --to diffusers a folder without a model"},

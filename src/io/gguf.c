@@ -8,10 +8,11 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/require.h"
 #include "io/gguf_cursor.h"
 #include "io/unicode.h"
 
-enum { ALIGNMENT = 32, ALIGNMENT_MAX = 1 << 20, TEXT_BYTES_MAX = 1024, NAME_BYTES_MAX = 255 };
+enum { ALIGNMENT_MAX = 1 << 20, TEXT_BYTES_MAX = 1024, NAME_BYTES_MAX = 255 };
 
 /* The key of a tensor's shape, in front of its name, where a converter has flattened a tensor of
  * more than four dimensions, or one whose rows are not whole blocks. */
@@ -72,7 +73,7 @@ static wd_status read_values(reader *r, wd_err *err)
 {
     wd_gguf_value value;
     void *block;
-    r->alignment = ALIGNMENT;
+    r->alignment = WD_GGUF_ALIGNMENT;
     WD_TRY(wd_alloc(&block, (size_t)r->values + 1, sizeof *r->shape, "a list of metadata", err));
     r->shape = block;
     r->file->metadata = json_object();
@@ -129,6 +130,14 @@ static const struct {
     {35, WD_DTYPE_COUNT, "TQ2_0"},
     {39, WD_DTYPE_COUNT, "MXFP4"},
 };
+
+uint32_t wd_gguf_type_of(wd_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].dtype == dtype) return types[i].number;
+    WD_REQUIRE(false, "a dtype that GGUF files do not have");
+    return 0;
+}
 
 static wd_status take_type(wd_dtype *out, uint32_t number, const char *name, const char *path,
                            wd_err *err)

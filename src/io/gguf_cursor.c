@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { VERSION = 3, KEY_BYTES_MAX = 65535, COUNT_MAX = 65536 };
+enum { KEY_BYTES_MAX = 65535, COUNT_MAX = 65536 };
 
 static wd_status cut_short(const wd_gguf_cursor *c, wd_err *err)
 {
@@ -96,11 +96,11 @@ wd_status wd_gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *c, 
     uint32_t version;
     WD_TRY(take(&magic, c, 4, err));
     WD_TRY(wd_gguf_u32(&version, c, err));
-    if (version != VERSION)
+    if (version != WD_GGUF_VERSION)
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: is a GGUF file of version %" PRIu32 "%s; expected version %d", c->path,
                        version & 0xffff ? version : version >> 24,
-                       version & 0xffff ? "" : " (big-endian)", VERSION);
+                       version & 0xffff ? "" : " (big-endian)", WD_GGUF_VERSION);
     WD_TRY(wd_gguf_u64(tensors, c, err));
     WD_TRY(wd_gguf_u64(values, c, err));
     if (*tensors > COUNT_MAX || *values > COUNT_MAX)

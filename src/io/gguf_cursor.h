@@ -7,6 +7,8 @@
 
 #include "core/error.h"
 
+enum { WD_GGUF_VERSION = 3, WD_GGUF_ALIGNMENT = 32 }; /* bytes, where a file says no other */
+
 typedef struct wd_gguf_cursor {
     const char *path; /* of the file, for errors */
     const uint8_t *begin, *at, *end;

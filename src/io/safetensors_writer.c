@@ -15,7 +15,7 @@
 #include "core/file_space.h"
 #include "core/memory.h"
 #include "io/file.h"
-#include "io/safetensors.h"
+#include "io/safetensors_writer_impl.h"
 
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
 
@@ -111,38 +111,52 @@ out:
     return status;
 }
 
-wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
-                                const wd_safetensors_item *items, int64_t count,
-                                const char *const *metadata, wd_err *err)
+wd_status wd_safetensors_begin(wd_safetensors_writer **out, const char *path, const void *header,
+                               size_t header_bytes, uint64_t data_bytes, wd_err *err)
 {
     void *block;
-    char *header = NULL, name[WD_PATH_MAX];
-    size_t length = 0;
+    char name[WD_PATH_MAX];
     wd_status status;
     WD_TRY(wd_path_join(name, "", path, err));
-    WD_TRY(wd_alloc(&block, 1, sizeof(wd_safetensors_writer), "a safetensors writer", err));
+    WD_TRY(wd_alloc(&block, 1, sizeof(wd_safetensors_writer), "a writer of tensors", err));
     wd_safetensors_writer *w = block;
     w->fd = -1;
+    w->bytes_expected = data_bytes;
     memcpy(w->path, name, sizeof name);
     WD_TRY_OUT(wd_alloc(&block, WD_SAFETENSORS_BUFFER_BYTES, 1, "a write buffer", err));
     w->buffer = block;
-    WD_TRY_OUT(
-        make_header(&header, &length, &w->bytes_expected, path, items, count, metadata, err));
     status = wd_file_temporary(&w->fd, w->temporary, path, err);
     if (status != WD_OK) w->temporary[0] = '\0'; /* there is no file to remove */
     if (status != WD_OK) goto out;
-    errno = wd_file_take_space(w->fd, length + w->bytes_expected);
+    errno = wd_file_take_space(w->fd, header_bytes + data_bytes);
     if (errno && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
         status = refuse(w, err);
         goto out;
     }
-    WD_TRY_OUT(write_all(w, header, length, err));
+    WD_TRY_OUT(write_all(w, header, header_bytes, err));
     *out = w;
     w = NULL;
 out:
-    wd_free(header);
     wd_safetensors_abandon(w);
     return status;
+}
+
+wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
+                                const wd_safetensors_item *items, int64_t count,
+                                const char *const *metadata, wd_err *err)
+{
+    char *header = NULL;
+    size_t length = 0;
+    uint64_t bytes = 0;
+    wd_status status = make_header(&header, &length, &bytes, path, items, count, metadata, err);
+    if (status == WD_OK) status = wd_safetensors_begin(out, path, header, length, bytes, err);
+    wd_free(header);
+    return status;
+}
+
+uint64_t wd_safetensors_bytes_put(const wd_safetensors_writer *w)
+{
+    return w->bytes;
 }
 
 static wd_status flush(wd_safetensors_writer *w, wd_err *err)

@@ -1,7 +1,6 @@
 /* Conversion between layouts: see wan/convert.h. */
 #include "wan/convert.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,104 +8,25 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "dev/codec/values.h"
 #include "io/folder_list.h"
+#include "wan/convert_lines.h"
 #include "wan/dit_file.h"
 #include "wan/overlay.h"
 #include "wan/names.h"
 
-enum { CHUNK_VALUES = 1 << 20, HEAD_DIM = 128 };
+enum { HEAD_DIM = 128 };
 
 /* The stem of diffusers' file names of a transformer's weights, shards and index. */
 static const char weights_stem[] = "diffusion_pytorch_model";
 
-/* A tensor that is converted. */
-typedef struct line {
-    const wd_safetensors_entry *from;
-    char name[WD_TENSOR_NAME_MAX];
-    wd_dtype dtype;
-} line;
-
-/* The order in the file: wide elements first, so that all tensors are aligned. */
-static bool goes_first(const line *l)
-{
-    return l->dtype == WD_F32;
-}
-
-/* The dtype of a tensor that is to be written as it is; what is quantised is written in bfloat16.
- */
-static wd_dtype own_dtype(const wd_safetensors_entry *from, const wd_tensor_spec *spec)
-{
-    const wd_dtype dtype = from->tensor.dtype;
-    return wd_dtype_is_quantised(dtype) ? wd_spec_dtype(spec, WD_BF16) : dtype;
-}
-
-static wd_status put_line(wd_safetensors_writer *writer, const line *l, void *chunk, wd_err *err)
-{
-    const wd_tensor *t = &l->from->tensor;
-    size_t count = (size_t)wd_tensor_count(t);
-    if (wd_stop_requested()) return wd_fail(err, WD_INTERRUPTED, "stopped on request");
-    if (t->dtype == l->dtype) return wd_safetensors_put(writer, t->data, wd_tensor_bytes(t), err);
-    for (size_t at = 0; at < count; at += CHUNK_VALUES) {
-        size_t n = count - at < CHUNK_VALUES ? count - at : CHUNK_VALUES;
-        for (size_t i = 0; i < n; i++) {
-            float f;
-            wd_tensor_values(&f, t, (int64_t)(at + i), 1);
-            uint16_t half = l->dtype == WD_F16 ? wd_f32_to_f16(f) : wd_f32_to_bf16(f);
-            if (l->dtype == WD_F32)
-                ((float *)chunk)[i] = f;
-            else
-                ((uint16_t *)chunk)[i] = half;
-            if (l->dtype == WD_F16 && isfinite(f) && (half & 0x7c00) == 0x7c00)
-                return wd_fail(err, WD_UNSUPPORTED,
-                               "%s: tensor \"%s\" has the value %g, which float16 cannot hold; use "
-                               "bfloat16 or float32",
-                               l->from->file, l->from->name, (double)f);
-        }
-        WD_TRY(wd_safetensors_put(writer, chunk, n * wd_dtype_bytes(l->dtype), err));
-    }
-    return WD_OK;
-}
-
-static wd_status write_lines(const char *path, const line *lines, int64_t count,
-                             const char *const *metadata, wd_err *err)
-{
-    wd_safetensors_writer *writer = NULL;
-    void *items = NULL, *chunk = NULL;
-    int64_t n = 0;
-    wd_status status;
-    WD_TRY_OUT(wd_alloc(&items, (size_t)count, sizeof(wd_safetensors_item), "a header", err));
-    WD_TRY_OUT(wd_alloc(&chunk, CHUNK_VALUES, sizeof(float), "a chunk of weights", err));
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t i = 0; i < count; i++) {
-            if (goes_first(&lines[i]) != (pass == 0)) continue;
-            wd_safetensors_item *item = &((wd_safetensors_item *)items)[n++];
-            const wd_tensor *t = &lines[i].from->tensor;
-            *item = (wd_safetensors_item){lines[i].name, lines[i].dtype, t->ndim, {0}};
-            memcpy(item->dim, t->dim, sizeof item->dim);
-        }
-    }
-    WD_TRY_OUT(wd_safetensors_create(&writer, path, items, count, metadata, err));
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t i = 0; i < count; i++) {
-            if (goes_first(&lines[i]) != (pass == 0)) continue;
-            WD_TRY_OUT(put_line(writer, &lines[i], chunk, err));
-            wd_safetensors_dont_need(lines[i].from);
-        }
-    }
-    status = wd_safetensors_finish(writer, err);
-    writer = NULL;
-out:
-    wd_safetensors_abandon(writer);
-    wd_free(chunk);
-    wd_free(items);
-    return status;
-}
+/* What a transformer becomes. */
+typedef enum form { DIFFUSERS, ORIGINAL, GGUF } form;
 
 /* Lists all tensors of `file` with their new names. The caller frees *lines with wd_free. */
-static wd_status plan_lines(line **lines, int64_t *count, const wd_dit_file *file, bool to_original,
-                            const wd_dtype *dtype, wd_err *err)
+static wd_status plan_lines(wd_convert_line **lines, int64_t *count, const wd_dit_file *file,
+                            form to, const wd_dtype *dtype, wd_err *err)
 {
+    const wd_dtype asked = dtype ? *dtype : WD_DTYPE_COUNT;
     wd_tensor_table table;
     void *block;
     wd_status status;
@@ -118,13 +38,15 @@ static wd_status plan_lines(line **lines, int64_t *count, const wd_dit_file *fil
         const wd_tensor_spec *spec = &table.spec[i];
         const wd_safetensors_entry *from = wd_dit_file_find(file, spec->name);
         if (!from) continue; /* may_miss: required tensors were checked */
-        line *l = &(*lines)[(*count)++];
+        const wd_dtype stored = from->tensor.dtype;
+        wd_convert_line *l = &(*lines)[(*count)++];
         l->from = from;
-        l->dtype = dtype ? wd_spec_dtype(spec, *dtype) : own_dtype(from, spec);
-        if (to_original)
-            wd_names_to_original(l->name, sizeof l->name, spec->name);
-        else
+        l->dtype = to == GGUF ? wd_convert_gguf_dtype(spec, stored, asked)
+                              : wd_convert_safetensors_dtype(spec, stored, asked);
+        if (to == DIFFUSERS)
             memcpy(l->name, spec->name, sizeof l->name);
+        else
+            wd_names_to_original(l->name, sizeof l->name, spec->name);
     }
 out:
     wd_dit_table_close(&table);
@@ -132,7 +54,7 @@ out:
 }
 
 /* All tensors of a component's table that the set has, under their diffusers names. */
-static wd_status list_lines(line **lines, int64_t *count, const wd_safetensors *set,
+static wd_status list_lines(wd_convert_line **lines, int64_t *count, const wd_safetensors *set,
                             const wd_tensor_table *table, wd_err *err)
 {
     void *block;
@@ -142,9 +64,10 @@ static wd_status list_lines(line **lines, int64_t *count, const wd_safetensors *
     for (int64_t i = 0; i < table->count; i++) {
         const wd_safetensors_entry *from = wd_safetensors_find(set, table->spec[i].name);
         if (!from) continue;
-        line *l = &(*lines)[(*count)++];
+        wd_convert_line *l = &(*lines)[(*count)++];
         l->from = from;
-        l->dtype = own_dtype(from, &table->spec[i]);
+        l->dtype =
+            wd_convert_safetensors_dtype(&table->spec[i], from->tensor.dtype, WD_DTYPE_COUNT);
         memcpy(l->name, table->spec[i].name, sizeof l->name);
     }
     return WD_OK;
@@ -172,9 +95,31 @@ static void warn_of_comfyui(const char *path, const wd_dit_config *c)
                    name, rule[i].what, (long long)rule[i].assumed, (long long)rule[i].found);
 }
 
+/* Warns where matrices do not get the asked dtype, since their rows are no whole blocks. */
+static void warn_of_rows(const char *path, const wd_convert_line *lines, int64_t count,
+                         wd_dtype asked)
+{
+    int64_t matrices = 0, others = 0, first = -1;
+    for (int64_t i = 0; i < count; i++) {
+        const wd_tensor *t = &lines[i].from->tensor;
+        if (t->ndim != 2 || strncmp(lines[i].name, "blocks.", strlen("blocks."))) continue;
+        matrices++;
+        if (lines[i].dtype == asked) continue;
+        if (!others++) first = i;
+    }
+    if (others)
+        wd_log(
+            WD_LOG_WARNING,
+            "%s: %lld of %lld matrices are not %s, such as \"%s\", which is %s: its rows of %lld "
+            "values are no multiple of %lld",
+            path, (long long)others, (long long)matrices, wd_dtype_option_name(asked),
+            lines[first].name, wd_dtype_option_name(lines[first].dtype),
+            (long long)lines[first].from->tensor.dim[1], (long long)wd_dtype_block(asked));
+}
+
 /* ---- existing files ---- */
 
-static wd_status refuse_replacing(const char *path, wd_err *err)
+wd_status wd_convert_refuse_replacing(const char *path, wd_err *err)
 {
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "%s: is there already, and convert replaces nothing: remove it, or choose "
@@ -197,16 +142,16 @@ static wd_status check_no_model(const char *folder, wd_err *err)
     WD_TRY(wd_folder_list_open(&list, folder, is_of_a_model, alphasort, err));
     wd_status status = WD_OK;
     if (list.count) status = wd_path_join(path, folder, list.entry[0]->d_name, err);
-    if (list.count && status == WD_OK) status = refuse_replacing(path, err);
+    if (list.count && status == WD_OK) status = wd_convert_refuse_replacing(path, err);
     wd_folder_list_close(&list);
     return status;
 }
 
-wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
-                                 wd_component component, const wd_dtype *dtype, wd_err *err)
+static wd_status to_one_file(const char *path, const wd_pipeline *pipeline, wd_component component,
+                             form to, const wd_dtype *dtype, wd_err *err)
 {
     wd_safetensors *set = NULL;
-    line *lines = NULL;
+    wd_convert_line *lines = NULL;
     int64_t count;
     char *config = NULL;
     wd_status status;
@@ -214,11 +159,12 @@ wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
         return wd_fail(err, WD_INVALID_ARGUMENT,
                        "only a transformer is converted, not the component %s",
                        wd_component_name(component));
-    if (wd_path_exists(path)) return refuse_replacing(path, err);
+    if (wd_path_exists(path)) return wd_convert_refuse_replacing(path, err);
     WD_TRY_OUT(wd_pipeline_open_weights(&set, pipeline, component, err));
     const wd_dit_file file = {.set = set, .naming = {.prefix = ""}, .config = pipeline->dit};
-    WD_TRY_OUT(plan_lines(&lines, &count, &file, true, dtype, err));
+    WD_TRY_OUT(plan_lines(&lines, &count, &file, to, dtype, err));
     warn_of_comfyui(path, &pipeline->dit);
+    if (dtype && wd_dtype_is_quantised(*dtype)) warn_of_rows(path, lines, count, *dtype);
     json_t *json = wd_dit_config_json(&pipeline->dit);
     config = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
@@ -227,12 +173,25 @@ wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
         goto out;
     }
     const char *const metadata[] = {"format", "pt", WD_DIT_FILE_CONFIG_KEY, config, NULL};
-    status = write_lines(path, lines, count, metadata, err);
+    status = to == GGUF ? wd_convert_write_gguf(path, lines, count, config, err)
+                        : wd_convert_write_safetensors(path, lines, count, metadata, err);
 out:
     free(config); /* allocated by jansson */
     wd_free(lines);
     wd_safetensors_close(set);
     return status;
+}
+
+wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
+                                 wd_component component, const wd_dtype *dtype, wd_err *err)
+{
+    return to_one_file(path, pipeline, component, ORIGINAL, dtype, err);
+}
+
+wd_status wd_convert_to_gguf(const char *path, const wd_pipeline *pipeline, wd_component component,
+                             const wd_dtype *dtype, wd_err *err)
+{
+    return to_one_file(path, pipeline, component, GGUF, dtype, err);
 }
 
 wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
@@ -242,7 +201,7 @@ wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
     const bool text = component == WD_COMPONENT_TEXT_ENCODER;
     wd_safetensors *set = NULL;
     wd_tensor_table table = {0};
-    line *lines = NULL;
+    wd_convert_line *lines = NULL;
     json_t *json = NULL;
     int64_t count;
     char path[WD_PATH_MAX];
@@ -252,7 +211,7 @@ wd_status wd_convert_component(const char *folder, const wd_pipeline *pipeline,
     WD_TRY_OUT(list_lines(&lines, &count, set, &table, err));
     WD_TRY_OUT(wd_path_join(
         path, folder, text ? "model.safetensors" : "diffusion_pytorch_model.safetensors", err));
-    WD_TRY_OUT(write_lines(path, lines, count, metadata, err));
+    WD_TRY_OUT(wd_convert_write_safetensors(path, lines, count, metadata, err));
     WD_TRY_OUT(wd_path_join(path, folder, "config.json", err));
     WD_TRY_OUT(wd_pipeline_config(&json, pipeline, component, err));
     status = wd_json_save(json, path, err);
@@ -288,7 +247,7 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
     static const char *const metadata[] = {"format", "pt", NULL};
     wd_safetensors *set = NULL;
     wd_dit_file file;
-    line *lines = NULL;
+    wd_convert_line *lines = NULL;
     json_t *json = NULL;
     int64_t count;
     char target[WD_PATH_MAX];
@@ -310,10 +269,10 @@ wd_status wd_convert_to_diffusers(const char *folder, const char *path, const ch
         goto out;
     }
     if (loras) WD_TRY_OUT(merge(&file, set, loras, &place, err));
-    WD_TRY_OUT(plan_lines(&lines, &count, &file, false, dtype, err));
+    WD_TRY_OUT(plan_lines(&lines, &count, &file, DIFFUSERS, dtype, err));
     WD_TRY_OUT(wd_folder_make(folder, err));
     WD_TRY_OUT(wd_path_join(target, folder, "diffusion_pytorch_model.safetensors", err));
-    WD_TRY_OUT(write_lines(target, lines, count, metadata, err));
+    WD_TRY_OUT(wd_convert_write_safetensors(target, lines, count, metadata, err));
     WD_TRY_OUT(wd_path_join(target, folder, "config.json", err));
     json = wd_dit_config_json(&file.config);
     status = json ? wd_json_save(json, target, err)

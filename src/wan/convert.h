@@ -1,16 +1,26 @@
 /* Converts a transformer between a diffusers folder and one file with the original key names, which
- * ComfyUI loads. Tensors are copied one at a time from the mapped source to the file, so memory
- * does not grow with the model. Nothing is overwritten: if the file, or a model in the folder,
- * exists already, the error names it. */
+ * ComfyUI loads: safetensors or GGUF. Tensors are copied one at a time from the mapped source to
+ * the file, so memory does not grow with the model. Nothing is overwritten: if the file, or a model
+ * in the folder, exists already, the error names it. */
 #ifndef WD_WAN_CONVERT_H
 #define WD_WAN_CONVERT_H
 
 #include "wan/pipeline.h"
 
-/* Writes the file `path`. `dtype`: NULL keeps every tensor's dtype; else F32, F16 or BF16 for all
- * but those that stay fp32 (keep_f32). A finite value that is not finite in F16 is an error. */
+/* Writes the safetensors file `path`. `dtype`: NULL keeps every tensor's dtype, and makes bfloat16
+ * of quantised ones; F32, F16 or BF16 for all but those that stay fp32 (keep_f32); F8_E4M3:
+ * ComfyUI's scaled fp8. Which tensor has which dtype then is said in wan/convert_lines.h. A value
+ * that the dtype cannot hold is an error. */
 wd_status wd_convert_to_original(const char *path, const wd_pipeline *pipeline,
                                  wd_component component, const wd_dtype *dtype, wd_err *err);
+
+/* Writes the GGUF file `path`. `dtype`: NULL keeps the dtypes that GGUF has; else F32, F16, BF16,
+ * Q8_0 or Q4_K, as wan/convert_lines.h says. */
+wd_status wd_convert_to_gguf(const char *path, const wd_pipeline *pipeline, wd_component component,
+                             const wd_dtype *dtype, wd_err *err);
+
+/* The error that `path` exists. */
+wd_status wd_convert_refuse_replacing(const char *path, wd_err *err);
 
 /* Writes a component with weights as diffusers or transformers has it: its weights, under their
  * names and in the dtypes that they have, and config.json, into `folder`, which is there. */

@@ -155,6 +155,11 @@ wd_dtype wd_spec_dtype(const wd_tensor_spec *spec, wd_dtype dtype)
     return spec->keep_f32 ? WD_F32 : dtype;
 }
 
+bool wd_dit_is_matrix(const wd_tensor_spec *spec)
+{
+    return spec->ndim == 2 && !strncmp(spec->name, "blocks.", strlen("blocks."));
+}
+
 int64_t wd_dit_parameters(const wd_dit_config *config)
 {
     wd_tensor_table table;

@@ -101,6 +101,9 @@ void wd_dit_table_close(wd_tensor_table *table);
 /* The dtype of a tensor of the table when the model computes in `dtype`. */
 wd_dtype wd_spec_dtype(const wd_tensor_spec *spec, wd_dtype dtype);
 
+/* Whether a tensor of the table is a matrix of a block: what quantised files quantise. */
+bool wd_dit_is_matrix(const wd_tensor_spec *spec);
+
 /* The number of weights of a transformer; 0: no memory for its table. */
 int64_t wd_dit_parameters(const wd_dit_config *config);
 

@@ -2,7 +2,7 @@
  *
  * Names of nodes, of their inputs and outputs, and the order of the values of their widgets are
  * those of ComfyUI's nodes.py, comfy_extras/nodes_hunyuan.py, nodes_model_advanced.py and
- * nodes_wan.py. */
+ * nodes_wan.py, and of ComfyUI-GGUF's nodes.py. */
 #include "wan/workflow.h"
 
 #include "io/json.h"
@@ -84,8 +84,13 @@ static const node nodes[NODES] = {
 static const node latent_48 = {"Wan22ImageToVideoLatent", "Size",   360,     470, 320, 150,
                                {{"vae", "VAE", VAE}},     "LATENT", "LATENT"};
 
+/* ComfyUI-GGUF's node for a transformer in a GGUF file. */
+static const node unet_gguf = {
+    "UnetLoaderGGUF", "Unet Loader (GGUF)", 0, 0, 320, 58, {{0}}, "MODEL", "MODEL"};
+
 static const node *node_of(const wd_workflow *w, int i)
 {
+    if (i == UNET && w->unet_is_gguf) return &unet_gguf;
     return i == LATENT && w->latent_channels == 48 ? &latent_48 : &nodes[i];
 }
 
@@ -93,6 +98,7 @@ static json_t *widgets_of(const wd_workflow *w, int i)
 {
     switch (i) {
     case UNET:
+        if (w->unet_is_gguf) return json_pack("[o]", wd_json_string(w->unet));
         return json_pack("[o, s]", wd_json_string(w->unet), "default");
     case CLIP:
         return json_pack("[o, s, s]", wd_json_string(w->clip), "wan", "default");

@@ -2,12 +2,15 @@
 #ifndef WD_WAN_WORKFLOW_H
 #define WD_WAN_WORKFLOW_H
 
+#include <stdbool.h>
+
 #include <jansson.h>
 
 #include "core/error.h"
 
 typedef struct wd_workflow {
     const char *unet, *clip, *vae; /* names of files in ComfyUI's folders */
+    bool unet_is_gguf;             /* it is loaded by the node of ComfyUI-GGUF */
     const char *prompt;
     int64_t latent_channels; /* 16 or 48 */
     int64_t width, height;   /* pixels */
