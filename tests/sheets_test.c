@@ -124,6 +124,70 @@ static void sheets_that_do_not_fit_are_left_out(void **state)
     assert_null(strstr(program.err, "sample sheets"));
 }
 
+static int64_t planned_peak(const char *run, const char *device)
+{
+    char path[WD_PATH_MAX];
+    wd_err err;
+    json_t *file;
+    wd_test_ok(wd_path_join(path, run, "run.json", &err), &err);
+    wd_test_ok(wd_json_load(&file, path, &err), &err);
+    const json_t *peaks = json_object_get(json_object_get(file, "memory"), "devices");
+    const int64_t peak = json_integer_value(json_object_get(peaks, device));
+    json_decref(file);
+    assert_true(peak > 0);
+    return peak;
+}
+
+/* Runs on a simulated device of so many bytes, with sheets, and checks what decodes them. */
+static void decodes_within(int64_t bytes, const char *out, const char *decoder)
+{
+    char device[64], text[96];
+    snprintf(device, sizeof device, "sim:%lldB@link=1GB/s,compute=1TFLOP/s", (long long)bytes);
+    snprintf(text, sizeof text, "decoded on %s", decoder);
+    wd_program_run(&program, SMALL_RUN(out), INFO, "--num_steps", "2", "--sample_steps", "2",
+                   "--sample_prompts", "a fox", "--save_samples", "--devices", device,
+                   "--teacher_device_strategy", "gpu", "--teacher_window", "4");
+    wd_program_succeeded(&program);
+    if (!strstr(line_with(program.err, "sample sheets"), text))
+        fail_msg("expected \"%s\" in \"%s\"", text, line_with(program.err, "sample sheets"));
+    assert_true(has_sheet(out, 2));
+}
+
+static void assert_same_sheet(const char *a, const char *b)
+{
+    char path[2][WD_PATH_MAX], hash[2][33];
+    wd_err err;
+    for (int i = 0; i < 2; i++) {
+        wd_test_ok(wd_path_join(path[i], i ? b : a, "samples/step-00000002.png", &err), &err);
+        wd_test_ok(wd_file_hash(hash[i], path[i], &err), &err);
+    }
+    assert_string_equal(hash[0], hash[1]);
+}
+
+/* The student's device decodes in a budget of what is planned, and the processor where there is a
+ * byte less; a run is refused only if that does not fit either. The student is the same. */
+static void the_students_device_decodes_where_it_has_room(void **state)
+{
+    (void)state;
+    char device[64];
+    const char *roomy = wd_test_path("roomy"), *exact = wd_test_path("exact"),
+               *tight = wd_test_path("tight"), *tightest = wd_test_path("tightest");
+    decodes_within((int64_t)1 << 28, roomy, "sim:0");
+    const int64_t most = planned_peak(roomy, "sim:0");
+    decodes_within(most, exact, "sim:0");
+    decodes_within(most - 1, tight, "cpu to save memory of sim:0");
+    const int64_t least = planned_peak(tight, "sim:0");
+    assert_true(least < most - (1 << 20));
+    decodes_within(least, tightest, "cpu to save memory of sim:0");
+    assert_same_weights(roomy, tightest);
+    assert_same_sheet(roomy, tightest);
+    snprintf(device, sizeof device, "sim:%lldB@link=1GB/s,compute=1TFLOP/s", (long long)least - 1);
+    wd_program_run(&program, SMALL_RUN(roomy), INFO, "--save_samples", "--sample_prompts", "a fox",
+                   "--sample_steps", "2", "--devices", device, "--teacher_device_strategy", "gpu",
+                   "--teacher_window", "4");
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "1 bytes are missing");
+}
+
 /* How long a run lasts says --data_path; a preset has nothing to decode pictures with. */
 static void what_is_not_known_is_said(void **state)
 {
@@ -151,6 +215,7 @@ int main(void)
         cmocka_unit_test(cheap_sheets_are_drawn),
         cmocka_unit_test(dear_sheets_are_not_drawn),
         cmocka_unit_test(sheets_that_do_not_fit_are_left_out),
+        cmocka_unit_test(the_students_device_decodes_where_it_has_room),
         cmocka_unit_test(what_is_not_known_is_said),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -72,8 +72,8 @@ static int encoded_on(const char *device)
     return count;
 }
 
-/* Checks a line of --profile_memory about the encoder. */
-static void assert_encoder_as_planned(const char *item)
+/* Checks a line of --profile_memory about an item. */
+static void assert_item_as_planned(const char *item)
 {
     char planned[32], measured[32];
     const char *line = strstr(program.err, item);
@@ -97,11 +97,26 @@ static void the_gpu_encodes_the_prompts(void **state)
         wd_program_succeeded(&program);
         assert_int_equal(encoded_on("cuda:0"), again ? 0 : 4);
         assert_null(strstr(program.err, "the processor encodes"));
-        if (!again) assert_encoder_as_planned("encoding   text encoder activations");
+        if (!again) assert_item_as_planned("encoding   text encoder activations");
         wd_program_run(&program, ENCODED(out, cache), "--devices", "cpu");
         wd_program_succeeded(&program);
         assert_int_equal(encoded_on("cpu"), again ? 0 : 4);
     }
+}
+
+/* Sheets are decoded on the GPU, in the memory that was planned. */
+static void the_gpu_decodes_sheets(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("sheets");
+    wd_program_run(&program, GPU_RUN(out), "--devices", ONE, "--teacher_device_strategy", "gpu",
+                   "--save_samples", "true", "--sample_steps", "2", "--sample_prompts", "a fox",
+                   "--num_steps", "1", "--profile_memory", "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, ", decoded on cuda:0\n"));
+    assert_as_planned("cuda:0");
+    assert_item_as_planned("sampling   VAE activations");
+    assert_true(wd_path_exists(wd_test_path("sheets/samples/step-00000001.png")));
 }
 
 /* A run that goes on keeps its embeddings: those of a processor where it was begun on one, and a
@@ -236,6 +251,7 @@ int main(void)
         cmocka_unit_test(a_stopped_run_goes_on),
         cmocka_unit_test(another_gpu_is_named_when_a_run_goes_on),
         cmocka_unit_test(the_gpu_encodes_the_prompts),
+        cmocka_unit_test(the_gpu_decodes_sheets),
         cmocka_unit_test(a_run_that_goes_on_keeps_its_embeddings),
         cmocka_unit_test(mixed_precision_is_bf16),
         cmocka_unit_test(a_plan_says_what_a_gpu_has),

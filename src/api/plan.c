@@ -44,7 +44,6 @@ static wd_status plan(char **text, const wd_plan_options *options, wd_train_setu
     wd_teacher_map map;
     if (options->svg) WD_TRY(wd_file_check_writable(options->svg, "--svg", err));
     WD_TRY(wd_teacher_map_open(&map, s, devices, err));
-    s->trainer.samples.decoder = devices->teacher[map.vae];
     if (has_text) WD_TRY(wd_text_plan(&prompts, s, devices, &map, err));
     WD_TRY_OUT(wd_train_plan_open(&where, s, devices, &map, &prompts, err));
     WD_TRY_OUT(wd_train_plan_count_program(&where, s, err));

@@ -226,7 +226,7 @@ static const wd_placed_device *fullest(const wd_train_plan *plan, const wd_strat
 wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
     wd_memory_plan items = {0};
-    const wd_memory_plan *beside = &plan->beside;
+    const wd_memory_plan *beside = &plan->beside[candidate->elsewhere];
     const wd_plan_phase now = WD_PLAN_TRAINING;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
     wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST,
@@ -314,7 +314,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
 {
     const wd_devices *d = table->plan->devices;
     const wd_cluster *cluster = &table->plan->input.cluster;
-    const wd_memory_plan *beside = &table->plan->beside;
+    const wd_memory_plan *beside = &table->plan->beside[table->shown->elsewhere];
     json_t *devices = json_array(), *strategies = json_array(), *items = json_array();
     for (int i = 0; i < d->count; i++) {
         const wd_cluster_device *s = &cluster->device[i];

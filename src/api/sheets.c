@@ -72,8 +72,10 @@ static wd_status share_of_time(double *out, const wd_train_plan *p, const wd_tra
     const wd_cluster_device *device = p->input.cluster.device;
     const double interval = interval_seconds(&s->options, candidate);
     const double sheets = fmax(1, run_seconds(&s->options, candidate) / interval);
-    const double student = p->beside.sheet.student / device[p->input.student_device].flops_per_s;
-    const double decoding = p->beside.sheet.decoding / device[p->map.vae].flops_per_s;
+    const wd_samples_work *sheet = &p->beside[0].sheet;
+    const double student = sheet->student / device[p->input.student_device].flops_per_s;
+    const double decoding =
+        sheet->decoding / device[wd_train_plan_decoder(p, candidate)].flops_per_s;
     double teacher;
     *out = NAN;
     if (isnan(interval)) return WD_OK;
@@ -153,12 +155,18 @@ static const char *share_text(char out[32], double share)
 static const char *drawn_text(char out[WD_SHEETS_TEXT], const wd_train_plan *p,
                               const wd_train_setup *s)
 {
-    char every[48] = "one at the end", share[32], time[64] = "";
+    char every[48] = "one at the end", share[32], time[64] = "", decoded[80] = "";
+    const wd_devices *d = p->devices;
     if (s->options.sample_interval)
         snprintf(every, sizeof every, "every %" PRId64 " steps", s->options.sample_interval);
     if (!isnan(p->sheets_share))
         snprintf(time, sizeof time, ", %s of the time", share_text(share, p->sheets_share));
-    snprintf(out, WD_SHEETS_TEXT, "sample sheets: %s%s", every, time);
+    if (d->processor != 0)
+        snprintf(decoded, sizeof decoded, ", decoded on %s%s%s",
+                 d->name[wd_train_plan_decoder(p, &p->chosen)],
+                 p->chosen.elsewhere ? " to save memory of " : "",
+                 p->chosen.elsewhere ? d->name[p->map.vae] : "");
+    snprintf(out, WD_SHEETS_TEXT, "sample sheets: %s%s%s", every, time, decoded);
     return out;
 }
 

@@ -34,11 +34,10 @@ static json_t *device_json(const wd_train_plan *plan, const wd_strategy_plan *ca
                      wd_train_plan_device(name, plan, candidate, d), "weights",
                      (json_int_t)b->weights, "streaming", (json_int_t)b->streaming, "widening",
                      (json_int_t)b->widening, "activations", (json_int_t)b->activations,
-                     "workspace", (json_int_t)b->workspace, "beside",
-                     (json_int_t)wd_cluster_at(&plan->input.cluster, d)->taken, "opening",
-                     (json_int_t)b->opening, "peak",
-                     (json_int_t)wd_placed_peak(&candidate->bytes, &plan->input.cluster, d),
-                     "missing", (json_int_t)candidate->missing[d]);
+                     "workspace", (json_int_t)b->workspace, "beside", (json_int_t)b->taken,
+                     "opening", (json_int_t)b->opening, "peak",
+                     (json_int_t)wd_placed_peak(&candidate->bytes, d), "missing",
+                     (json_int_t)candidate->missing[d]);
 }
 
 /* The bytes per step. */

@@ -77,7 +77,7 @@ static size_t all_bytes(const wd_train_plan *where, const wd_strategy_plan *plan
     const wd_cluster *cluster = &where->input.cluster;
     size_t sum = wd_placed_host_peak(&plan->bytes, cluster);
     for (int d = 0; d < plan->bytes.devices; d++)
-        if (!wd_cluster_at(cluster, d)->reads_host) sum += wd_placed_peak(&plan->bytes, cluster, d);
+        if (!wd_cluster_at(cluster, d)->reads_host) sum += wd_placed_peak(&plan->bytes, d);
     return sum;
 }
 
@@ -155,18 +155,16 @@ static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, w
     choose_window(copy);
     copy->trainer.machine.text_context = NULL; /* a plan computes no text */
     copy->options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
-    copy->trainer.samples.decoder = plan->devices->teacher[plan->map.vae];
     return wd_train_plan_lacks_to_encode(plan) ? 0 : say_suggestions(plan, copy, c, below, most);
 }
 
-/* Copies the plan without its map: the usual device encodes, and the processor decodes. */
+/* Copies the plan without its map. */
 static wd_status leave_map_out(wd_train_plan *out, const wd_train_plan *plan,
                                const wd_train_setup *setup)
 {
     const int usual = plan->map.usual_text_encoder;
     *out = *plan;
-    out->map = (wd_teacher_map){
-        .text_encoder = usual, .usual_text_encoder = usual, .vae = plan->devices->processor};
+    out->map = wd_teacher_map_none(usual);
     out->text = (wd_memory_plan){0};
     return wd_text_plan_encoding(&out->text, setup, plan->devices, usual, NULL);
 }

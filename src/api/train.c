@@ -74,6 +74,7 @@ static wd_status make_plan(wd_memory_plan *plan, wd_train_plan *where, wd_train_
     WD_TRY(wd_train_plan_count_program(where, s, err));
     WD_TRY(wd_train_agree(where, s, err));
     *plan = text;
+    s->trainer.samples.decoder = devices->teacher[wd_train_plan_decoder(where, &where->chosen)];
     WD_TRY(wd_plan_machine(plan, &s->trainer.machine, &s->trainer.samples, devices,
                            &where->chosen.placement, err));
     plan_program(plan, s);
@@ -258,7 +259,6 @@ static wd_status train(wd_train_result *out, wd_train_setup *s, wd_devices *devi
     if (s->options.profile_memory)
         WD_TRY_OUT(wd_host_meter_open(&meter, s->trainer.machine.comm->host_ranks, err));
     WD_TRY_OUT(wd_teacher_map_open(&map, s, devices, err));
-    s->trainer.samples.decoder = devices->teacher[map.vae];
     WD_TRY_OUT(make_plan(&plan, &where, s, devices, &map, err));
     if (s->trainer.machine.comm->rank == 0)
         WD_TRY_OUT(wd_output_lock(&s->output, s->first_step, err));

@@ -36,7 +36,7 @@ typedef struct memory {
     int host;
     size_t budget;      /* --host_memory; SIZE_MAX: not given */
     size_t free, taken; /* free memory of its host; memory that the rank has allocated */
-    size_t beside;      /* memory that it will need without the teacher */
+    size_t beside[2];   /* memory that it will need without the teacher: as wd_train_plan's */
     size_t device[WD_PLACED_DEVICES_MAX];
 } memory;
 
@@ -48,6 +48,17 @@ static size_t sum(size_t a, size_t b)
 static void lower_to(size_t *least, size_t bytes)
 {
     if (bytes < *least) *least = bytes;
+}
+
+static void raise_to(size_t *most, size_t bytes)
+{
+    if (bytes > *most) *most = bytes;
+}
+
+/* The host memory of everything but the teacher, without the program; `i` as of wd_train_plan's. */
+static size_t host_beside(const wd_train_plan *p, int i)
+{
+    return wd_plan_training_peak(&p->beside[i], WD_PLAN_HOST);
 }
 
 /* The memory of a host for its ranks: --host_memory, or the free memory plus that which they
@@ -74,7 +85,7 @@ static wd_status measure_memory(memory *out, const wd_train_plan *p, const wd_tr
                     .budget = SIZE_MAX,
                     .free = wd_host_memory_available(),
                     .taken = now > s->bytes_before ? now - s->bytes_before : 0,
-                    .beside = wd_plan_training_peak(&p->beside, WD_PLAN_HOST)};
+                    .beside = {host_beside(p, 0), host_beside(p, 1)}};
     if (given) WD_TRY(wd_bytes_parse(&out->budget, "--host_memory", given, err));
     for (int d = 0; d < p->devices->count; d++)
         out->device[d] =
@@ -93,13 +104,48 @@ static wd_status agree_on_memory(wd_train_plan *p, const wd_train_setup *s, wd_e
     cluster->host_bytes = SIZE_MAX;
     for (int r = 0; r < ranks; r++) {
         lower_to(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
-        if (all[r].beside > cluster->host_taken) cluster->host_taken = all[r].beside;
+        raise_to(&cluster->host_taken, all[r].beside[0]);
+        raise_to(&p->input.elsewhere.host_taken, all[r].beside[1]);
         for (int d = 0; d < cluster->devices; d++)
             lower_to(&cluster->device[d].bytes, all[r].device[d]);
     }
     p->host_budget = cluster->host_bytes;
     if (all != &mine) wd_free(all);
     return WD_OK;
+}
+
+/* Plans the memory of everything but the teacher where device number `decoder` decodes sheets. */
+static wd_status plan_decoded_on(wd_memory_plan *out, const wd_train_plan *p,
+                                 const wd_machine_options *machine, wd_samples_options samples,
+                                 int decoder, wd_err *err)
+{
+    samples.decoder = p->devices->teacher[decoder];
+    *out = p->text;
+    return wd_plan_machine(out, machine, &samples, p->devices, NULL, err);
+}
+
+/* The same for both devices that may decode them: that of p->map, and, without a map, elsewhere the
+ * processor. What the student's device cannot compute the processor decodes in any case. */
+static wd_status plan_decoders(wd_train_plan *p, const wd_machine_options *machine,
+                               const wd_samples_options *samples, wd_err *err)
+{
+    wd_err why = {0};
+    const int processor = p->devices->processor;
+    bool *both = &p->input.has_elsewhere;
+    *both = samples->count && !p->map.given && p->map.vae != processor;
+    p->beside[1] = (wd_memory_plan){0};
+    const wd_status status = plan_decoded_on(&p->beside[0], p, machine, *samples, p->map.vae, &why);
+    if (*both && status == WD_UNSUPPORTED) {
+        *both = false;
+        p->map.vae = processor;
+        return plan_decoded_on(&p->beside[0], p, machine, *samples, processor, err);
+    }
+    if (status != WD_OK) {
+        if (err) *err = why;
+        return status;
+    }
+    if (!*both) return WD_OK;
+    return plan_decoded_on(&p->beside[1], p, machine, *samples, processor, err);
 }
 
 /* Plans the memory of everything but the teacher, with encoding and `samples`. */
@@ -114,12 +160,14 @@ static wd_status plan_beside(wd_train_plan *p, wd_machine_options machine,
     if (comm) machine.comm = &first;
     if (!machine.window) machine.window = machine.trajectory.slots;
     if (!machine.micro_batch) machine.micro_batch = 1;
-    p->beside = p->text;
-    WD_TRY(wd_plan_machine(&p->beside, &machine, samples, p->devices, NULL, err));
+    wd_planner_beside *elsewhere = &p->input.elsewhere;
+    WD_TRY(plan_decoders(p, &machine, samples, err));
     for (int i = 0; i < p->devices->count; i++) {
         wd_cluster_device *to = &cluster->device[i];
-        to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->beside, i);
-        to->workspace = p->beside.workspace[i];
+        to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->beside[0], i);
+        to->workspace = p->beside[0].workspace[i];
+        elsewhere->taken[i] = to->reads_host ? 0 : wd_plan_training_peak(&p->beside[1], i);
+        elsewhere->workspace[i] = p->beside[1].workspace[i];
     }
     return WD_OK;
 }
@@ -154,7 +202,8 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
     for (int i = 0; i < d->count; i++)
         cluster->device[i].bytes = like->input.cluster.device[i].bytes;
     p->program_bytes = like->program_bytes ? like->program_bytes + PROGRAM_SLACK : 0;
-    cluster->host_taken = wd_plan_training_peak(&p->beside, WD_PLAN_HOST) + p->program_bytes;
+    cluster->host_taken = host_beside(p, 0) + p->program_bytes;
+    p->input.elsewhere.host_taken = host_beside(p, 1) + p->program_bytes;
     cluster->host_bytes = p->host_budget = like->host_budget;
     return WD_OK;
 }
@@ -180,9 +229,11 @@ static wd_status most_of_ranks(size_t *bytes, const wd_train_setup *s, wd_err *e
 
 static void add_program(wd_train_plan *p)
 {
-    wd_plan_add(&p->beside, "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
-                p->program_bytes);
+    for (int i = 0; i < 2; i++)
+        wd_plan_add(&p->beside[i], "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
+                    p->program_bytes);
     p->input.cluster.host_taken += p->program_bytes;
+    p->input.elsewhere.host_taken += p->program_bytes;
 }
 
 wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
@@ -192,7 +243,7 @@ wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_set
     machine.window = p->input.sweep.window_max; /* the requested one */
     machine.micro_batch = p->input.sweep.micro_batch;
     WD_TRY(plan_beside(p, machine, &none, err));
-    size_t beside = wd_plan_training_peak(&p->beside, WD_PLAN_HOST);
+    size_t beside = host_beside(p, 0);
     WD_TRY(most_of_ranks(&beside, s, err));
     p->input.cluster.host_taken = beside;
     add_program(p);

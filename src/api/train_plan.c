@@ -96,7 +96,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
     const wd_machine_options dearest = wd_machine_of_dearest_phase(&s->trainer.machine);
     const wd_machine_options *m = &dearest;
-    const wd_memory_plan *beside = &p->beside;
+    const wd_memory_plan *beside = p->beside;
     wd_planner_input *in = &p->input;
     in->sweep = wd_machine_sweep_options(m);
     in->trajectories = m->trajectory.slots;
@@ -228,6 +228,11 @@ const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan
     return out;
 }
 
+int wd_train_plan_decoder(const wd_train_plan *plan, const wd_strategy_plan *candidate)
+{
+    return candidate->elsewhere ? plan->devices->processor : plan->map.vae;
+}
+
 double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
     return plan->step_samples / candidate->step_seconds;
@@ -238,7 +243,7 @@ size_t wd_train_plan_peak(const wd_train_plan *plan, const wd_strategy_plan *can
     const wd_cluster *cluster = &plan->input.cluster;
     size_t most = 0;
     for (int d = device; d < candidate->bytes.devices; d += cluster->devices) {
-        const size_t peak = wd_placed_peak(&candidate->bytes, cluster, d);
+        const size_t peak = wd_placed_peak(&candidate->bytes, d);
         if (peak > most) most = peak;
     }
     return most;

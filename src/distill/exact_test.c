@@ -279,8 +279,7 @@ static void check_planner(const size_t planned[ACCELERATORS], const wd_machine_o
         wd_test_ok(wd_sweep_need_of(&to->need, flops, &sweep, devices->device[d], &err), &err);
     }
     const wd_placed_bytes bytes = wd_placement_bytes(p, &size, &cluster);
-    for (int d = 0; d < ACCELERATORS; d++)
-        assert_int_equal(wd_placed_peak(&bytes, &cluster, d), planned[d]);
+    for (int d = 0; d < ACCELERATORS; d++) assert_int_equal(wd_placed_peak(&bytes, d), planned[d]);
 }
 
 /* Opens devices that have no room. */

@@ -84,7 +84,7 @@ static wd_placed_device device_bytes(wd_placed_host *host, const wd_placement *p
 {
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
     const size_t ranks = placement->each ? (size_t)wd_cluster_host_ranks(cluster) : 1;
-    wd_placed_device to = {0};
+    wd_placed_device to = {.taken = on->taken};
     add_weights(&to, host, part, placement, size, cluster, device);
     host->transfers +=
         (size_t)(WD_TRANSFERS_UNDER_WAY * (part->sends + part->receives)) * on->need.place;
@@ -103,6 +103,7 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
     wd_placed_host host = {0};
     bytes.devices = placement->each ? cluster->devices : wd_cluster_devices(cluster);
     bytes.host = host;
+    bytes.host_taken = cluster->host_taken;
     wd_sweep_parts(part, bytes.devices, placement, cluster->batches);
     for (int d = 0, last = 0; d < bytes.devices; d++) {
         if (wd_cluster_host(cluster, d) != last) host = (wd_placed_host){0};
@@ -124,16 +125,16 @@ size_t wd_placed_host_total(const wd_placed_host *host)
     return host->weights + host->reading + host->transfers + host->processors;
 }
 
-static size_t peak_of(const wd_placed_device *bytes, const wd_cluster_device *device)
+static size_t peak_of(const wd_placed_device *bytes)
 {
-    size_t peak = wd_placed_total(bytes) + device->taken;
+    size_t peak = wd_placed_total(bytes) + bytes->taken;
     wd_placed_most(&peak, bytes->opening);
     return peak;
 }
 
-size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device)
+size_t wd_placed_peak(const wd_placed_bytes *bytes, int device)
 {
-    return peak_of(&bytes->device[device], wd_cluster_at(cluster, device));
+    return peak_of(&bytes->device[device]);
 }
 
 bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
@@ -145,13 +146,13 @@ bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
     wd_sweep_parts(part, wd_cluster_devices(cluster), placement, cluster->batches);
     const wd_placed_device bytes =
         device_bytes(&host, placement, size, cluster, &part[device], device);
-    return peak_of(&bytes, on) <= on->bytes;
+    return peak_of(&bytes) <= on->bytes;
 }
 
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster)
 {
     return wd_placed_host_total(&bytes->host) +
-           (size_t)wd_cluster_host_ranks(cluster) * cluster->host_taken;
+           (size_t)wd_cluster_host_ranks(cluster) * bytes->host_taken;
 }
 
 size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
@@ -172,6 +173,6 @@ bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *siz
 {
     const wd_placed_bytes bytes = wd_placement_bytes(placement, size, cluster);
     for (int d = 0; d < bytes.devices; d++)
-        if (wd_placed_peak(&bytes, cluster, d) > wd_cluster_at(cluster, d)->bytes) return false;
+        if (wd_placed_peak(&bytes, d) > wd_cluster_at(cluster, d)->bytes) return false;
     return wd_placed_host_peak(&bytes, cluster) <= cluster->host_bytes;
 }

@@ -12,6 +12,7 @@ typedef struct wd_placed_device {
     size_t workspace;   /* of the queue, beyond what it has for other work */
     size_t opening; /* the peak while weights that stay are brought and converted, before anything
                      * else is there */
+    size_t taken;   /* by the student, once the teacher is there: the cluster's */
 } wd_placed_device;
 
 /* The teacher's bytes in the memory of a host, for all its ranks. */
@@ -25,6 +26,7 @@ typedef struct wd_placed_bytes {
     int devices; /* of all ranks; of one rank where each has a teacher, since all are alike */
     wd_placed_device device[WD_CLUSTER_DEVICES_MAX];
     wd_placed_host host; /* that takes the most */
+    size_t host_taken;   /* by each rank's student: the cluster's */
 } wd_placed_bytes;
 
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
@@ -42,7 +44,7 @@ size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *d
 size_t wd_placed_host_total(const wd_placed_host *host);
 
 /* The peaks of a device's pool and of host memory, the student's part included. */
-size_t wd_placed_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device);
+size_t wd_placed_peak(const wd_placed_bytes *bytes, int device);
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster);
 
 /* The bytes of all stages that processors use where they are mapped. */

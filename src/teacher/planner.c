@@ -207,7 +207,7 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
     plan->fits = true;
     for (int d = 0; d < plan->bytes.devices; d++) {
         plan->missing[d] =
-            shortfall(wd_placed_peak(&plan->bytes, cluster, d), wd_cluster_at(cluster, d)->bytes);
+            shortfall(wd_placed_peak(&plan->bytes, d), wd_cluster_at(cluster, d)->bytes);
         plan->fits &= !plan->missing[d];
     }
     const size_t host = wd_placed_host_peak(&plan->bytes, cluster);
@@ -342,11 +342,53 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
     return WD_OK;
 }
 
+/* ---- where sheets are decoded ---- */
+
+/* Seconds with three digits, as tables show them: no rate is known better. */
+static double known_of(double seconds)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.2e", seconds);
+    return strtod(text, NULL);
+}
+
+static void take_elsewhere(wd_cluster *cluster, const wd_planner_beside *beside)
+{
+    for (int d = 0; d < cluster->devices; d++) {
+        cluster->device[d].taken = beside->taken[d];
+        cluster->device[d].workspace = beside->workspace[d];
+    }
+    cluster->host_taken = beside->host_taken;
+}
+
+/* Whether sheets are decoded elsewhere: only where the plan fits or is faster for it. */
+static bool is_for_elsewhere(const wd_strategy_plan *elsewhere, const wd_strategy_plan *here)
+{
+    if (elsewhere->fits != here->fits) return elsewhere->fits;
+    if (!here->fits) return lacks_less(elsewhere, here);
+    return known_of(elsewhere->step_seconds) < known_of(here->step_seconds);
+}
+
+static wd_status plan_both(wd_strategy_plan *out, wd_planner *p, wd_strategy strategy, wd_err *err)
+{
+    wd_strategy_plan other;
+    const wd_cluster here = p->input.cluster;
+    WD_TRY(plan_anew(out, p, strategy, err));
+    if (!p->input.has_elsewhere || out->objection) return WD_OK;
+    take_elsewhere(&p->input.cluster, &p->input.elsewhere);
+    const wd_status status = plan_anew(&other, p, strategy, err);
+    p->input.cluster = here;
+    if (status != WD_OK) return status;
+    other.elsewhere = true;
+    if (is_for_elsewhere(&other, out)) *out = other;
+    return WD_OK;
+}
+
 /* Plans are asked for more than once, and made once. */
 static wd_status plan_once(wd_planner *p, wd_strategy strategy, wd_err *err)
 {
     WD_REQUIRE(strategy >= 0 && strategy < WD_STRATEGY_auto, "no plan has strategy %d", strategy);
-    if (!p->planned[strategy]) WD_TRY(plan_anew(&p->plan[strategy], p, strategy, err));
+    if (!p->planned[strategy]) WD_TRY(plan_both(&p->plan[strategy], p, strategy, err));
     p->planned[strategy] = true;
     return WD_OK;
 }
@@ -359,14 +401,6 @@ static size_t all_bytes(const wd_strategy_plan *plan)
     size_t sum = 0;
     for (int d = 0; d < plan->bytes.devices; d++) sum += wd_placed_total(&plan->bytes.device[d]);
     return ranks * sum + plan->bytes.host.weights + plan->bytes.host.reading;
-}
-
-/* Seconds with three digits, as tables show them: no rate is known better. */
-static double known_of(double seconds)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.2e", seconds);
-    return strtod(text, NULL);
 }
 
 bool wd_planner_is_better(const wd_strategy_plan *a, const wd_strategy_plan *b)

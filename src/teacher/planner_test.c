@@ -319,12 +319,55 @@ static void auto_keeps_the_bits(void **state)
     assert_true(avoided > 0 && needed > 0);
 }
 
+/* Sheets are decoded elsewhere only where the plan fits or is faster for it; either way it is the
+ * plan, to the byte, that is made where they can be decoded nowhere else. */
+static void sheets_are_decoded_where_there_is_room(void **state)
+{
+    (void)state;
+    static const wd_strategy strategies[] = {WD_STRATEGY_gpu, WD_STRATEGY_offload, WD_STRATEGY_disk,
+                                             WD_STRATEGY_balanced};
+    int here = 0, saved = 0, faster = 0;
+    for (int i = 0; i < SCENES; i++) {
+        scene s;
+        random_scene(&s);
+        s.input.sweep.window_max = 0;
+        wd_planner_input both = s.input, other = s.input;
+        const wd_strategy strategy = strategies[i % 4];
+        wd_cluster *cluster = &other.cluster;
+        cluster->host_taken += cluster->host_bytes / 16;
+        const wd_strategy_plan b = plan_of(&other, strategy);
+        if (b.objection || cluster->device[0].reads_host) continue;
+        /* sheets take up to twice what is left beside half of the activations */
+        const size_t left = (b.fits ? cluster->device[0].bytes - wd_placed_peak(&b.bytes, 0) : 0) +
+                            b.bytes.device[0].activations / 2;
+        s.input.cluster.device[0].taken += (size_t)(2 * drawn() * (double)left);
+        both.cluster = s.input.cluster;
+        both.has_elsewhere = true;
+        both.elsewhere.host_taken = cluster->host_taken;
+        for (int d = 0; d < cluster->devices; d++) {
+            both.elsewhere.taken[d] = cluster->device[d].taken;
+            both.elsewhere.workspace[d] = cluster->device[d].workspace;
+        }
+        const wd_strategy_plan a = plan_of(&s.input, strategy), plan = plan_of(&both, strategy);
+        assert_int_equal(plan.fits, a.fits || b.fits);
+        assert_true(same_plan(&plan, plan.elsewhere ? &b : &a));
+        assert_int_equal(plan.bytes.host_taken, (plan.elsewhere ? &b : &a)->bytes.host_taken);
+        assert_int_equal(plan.bytes.device[0].taken,
+                         (plan.elsewhere ? &b : &a)->bytes.device[0].taken);
+        if (a.fits && plan.elsewhere) assert_true(b.fits && b.step_seconds < a.step_seconds);
+        here += a.fits && !plan.elsewhere;
+        saved += !a.fits && b.fits;
+        faster += a.fits && plan.elsewhere;
+    }
+    assert_true(here > 0 && saved > 0 && faster > 0);
+}
+
 /* The most of a device of any rank. */
 static size_t fullest(const wd_placed_bytes *bytes, const wd_cluster *cluster, int device)
 {
     size_t most = 0;
     for (int d = device; d < bytes->devices; d += cluster->devices) {
-        const size_t peak = wd_placed_peak(bytes, cluster, d);
+        const size_t peak = wd_placed_peak(bytes, d);
         if (peak > most) most = peak;
     }
     return most;
@@ -544,11 +587,17 @@ static void windows_far_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_is_the_best),    cmocka_unit_test(peaks_are_exact),
-        cmocka_unit_test(experts_apart),       cmocka_unit_test(balanced_leaves_a_student_alone),
-        cmocka_unit_test(a_link_for_both),     cmocka_unit_test(gradients_take_the_link),
-        cmocka_unit_test(windows_far_apart),   cmocka_unit_test(no_step_is_shorter_than_its_work),
-        cmocka_unit_test(auto_keeps_the_bits), cmocka_unit_test(gradients_go_from_device_to_device),
+        cmocka_unit_test(auto_is_the_best),
+        cmocka_unit_test(peaks_are_exact),
+        cmocka_unit_test(experts_apart),
+        cmocka_unit_test(balanced_leaves_a_student_alone),
+        cmocka_unit_test(a_link_for_both),
+        cmocka_unit_test(gradients_take_the_link),
+        cmocka_unit_test(windows_far_apart),
+        cmocka_unit_test(no_step_is_shorter_than_its_work),
+        cmocka_unit_test(auto_keeps_the_bits),
+        cmocka_unit_test(gradients_go_from_device_to_device),
+        cmocka_unit_test(sheets_are_decoded_where_there_is_room),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -136,7 +136,7 @@ static void sequential_fills_the_first(void **state)
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_sequential, &size, &cluster, 0, &err), &err);
         const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
         for (int d = 0; d + 1 < cluster.devices; d++)
-            assert_true(wd_placed_peak(&bytes, &cluster, d) <= cluster.device[d].bytes);
+            assert_true(wd_placed_peak(&bytes, d) <= cluster.device[d].bytes);
         for (int s = 1; s < p.stages; s++) {
             int before = p.place[0][s - 1].device, now = p.place[0][s].device;
             assert_true(now >= before);
@@ -144,7 +144,7 @@ static void sequential_fills_the_first(void **state)
             wd_placement one_more = p;
             for (int e = 0; e < size.experts; e++) one_more.place[e][s].device = before;
             const wd_placed_bytes full = wd_placement_bytes(&one_more, &size, &cluster);
-            assert_true(wd_placed_peak(&full, &cluster, before) > cluster.device[before].bytes);
+            assert_true(wd_placed_peak(&full, before) > cluster.device[before].bytes);
         }
     }
 }
