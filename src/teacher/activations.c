@@ -216,23 +216,20 @@ void wd_activations_enter(wd_activations *s, wd_activation_place *place, int64_t
     wd_arena_reset(&s->arena, mark);
 }
 
-/* Its latents are done with when its text comes, its text when the second layer does. */
 void wd_activations_enter_state(wd_activations *s, wd_activation_place *place, int64_t state,
                                 const wd_dit_stage *weights)
 {
     const wd_dit_context one = context_of(s, 1, false);
     const size_t bytes = text_bytes(s->options);
+    wd_dit_stream conditional = stream_of(&place->stream[0], state, &one);
     for (int u = 0; u <= (int)s->guided; u++) {
         wd_dit_stream stream = stream_of(&place->stream[u], state, &one);
         wd_dit_embed_image(&stream, s->latents, weights, &one);
     }
-    wd_dit_stream stream = stream_of(&place->stream[0], state, &one);
-    wd_arena_reset(&s->arena, s->mark);
     void *text = wd_arena_push(&s->arena, bytes);
     wd_queue_copy(s->queue, text, entry_of(s).text + (size_t)state * bytes, bytes);
-    wd_dit_embed_text_first(&stream, text, weights, &one);
-    wd_arena_reset(&s->arena, s->mark);
-    wd_dit_embed_text_second(&stream, weights, &one);
+    wd_dit_embed_text_first(&conditional, text, weights, &one);
+    wd_dit_embed_text_second(&conditional, weights, &one);
     wd_activations_begin(s, WD_STAGE_EMBED);
 }
 
@@ -245,31 +242,29 @@ void wd_activations_run_block(wd_activations *s, wd_activation_place *place, int
     }
 }
 
-/* Guidance is of patches, which lie where their states were; what it gives, where the normed states
- * were; the velocity, where patches were. */
 void wd_activations_leave_state(wd_activations *s, wd_activation_place *place, int64_t state,
                                 int expert, const wd_dit_stage *weights)
 {
     const wd_dit_context one = context_of(s, 1, false);
-    const size_t normed = wd_dit_stream_sizes(&one).x;
-    const size_t guided = (size_t)s->state_count * sizeof(float);
+    const size_t bytes = (size_t)s->state_count * sizeof(float);
     void *patches[2] = {NULL, NULL};
     wd_arena_reset(&s->arena, s->mark);
-    void *low = wd_arena_push(&s->arena, normed > guided ? normed : guided);
+    void *normed = wd_arena_push(&s->arena, wd_dit_stream_sizes(&one).x);
+    void *guided = wd_arena_push(&s->arena, bytes);
+    s->velocity = wd_arena_push(&s->arena, bytes);
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_stream stream = stream_of(&place->stream[u], state, &one);
-        patches[u] = normed < guided ? wd_arena_push(&s->arena, guided) : stream.x;
-        wd_dit_head_patches(patches[u], low, &stream, weights, &one);
+        patches[u] = wd_arena_push(&s->arena, bytes);
+        wd_dit_head_patches(patches[u], normed, &stream, weights, &one);
     }
-    wd_op_guidance(s->queue, &(wd_guidance_args){.v = low,
+    wd_op_guidance(s->queue, &(wd_guidance_args){.v = guided,
                                                  .c = patches[0],
                                                  .u = patches[1],
                                                  .scale = s->scale[expert],
                                                  .type = s->options->dtype,
                                                  .samples = 1,
                                                  .width = s->state_count});
-    s->velocity = patches[0];
-    wd_dit_head_unpatchify(s->velocity, low, &one);
+    wd_dit_head_unpatchify(s->velocity, guided, &one);
 }
 
 /* The parts of a stream that a stage reads, and what they take. */
