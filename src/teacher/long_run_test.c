@@ -4,7 +4,6 @@
 
 #include <limits.h>
 
-#include "teacher/residency_kinds.h"
 #include "teacher/residency_part.h"
 
 static void readings_go_on_behind_int_max(void **state)
@@ -19,9 +18,12 @@ static void readings_go_on_behind_int_max(void **state)
     wd_test_ok(wd_pipeline_open(&pipeline, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
     wd_test_ok(wd_device_open_sim(&device, &(wd_sim_options){.bytes = 1 << 28}, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    const wd_streamed_options options = {
-        .storage = WD_F32, .from_disk = true, .slots = 2, .device = device};
-    wd_test_ok(wd_residency_open_streamed(&residency, &pipeline, &options, &err), &err);
+    const wd_residency_part_options options = {.pipeline = &pipeline,
+                                               .home = WD_HOME_DISK,
+                                               .storage = WD_F32,
+                                               .device = device,
+                                               .slots = 2};
+    wd_test_ok(wd_residency_part_open(&residency, &options, &err), &err);
     wd_part_residency *streamed = (wd_part_residency *)residency;
     assert_int_equal(streamed->stagings, 2);
     streamed->staged = INT_MAX - 1;

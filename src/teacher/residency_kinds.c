@@ -8,50 +8,29 @@
 
 /* ---- one part ---- */
 
-static wd_component component_of(int expert)
+static wd_status open_on(wd_residency **out, const wd_pipeline *pipeline, const wd_component *only,
+                         wd_dtype storage, wd_queue *queue, wd_err *err)
 {
-    return expert ? WD_COMPONENT_TRANSFORMER_2 : WD_COMPONENT_TRANSFORMER;
-}
-
-static wd_residency_part_options options_of(const wd_pipeline *pipeline, wd_home home,
-                                            wd_dtype storage, wd_device *device, wd_queue *filler)
-{
-    return (wd_residency_part_options){.pipeline = pipeline,
-                                       .experts = wd_teacher_experts(pipeline),
-                                       .component = {component_of(0), component_of(1)},
-                                       .home = home,
-                                       .storage = storage,
-                                       .device = device,
-                                       .filler = filler};
+    const wd_residency_part_options o = {.pipeline = pipeline,
+                                         .only = only,
+                                         .home = WD_HOME_DEVICE,
+                                         .storage = storage,
+                                         .device = wd_queue_device(queue),
+                                         .filler = queue};
+    return wd_residency_part_open(out, &o, err);
 }
 
 wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
                                      wd_dtype storage, wd_queue *queue, wd_err *err)
 {
-    const wd_residency_part_options o =
-        options_of(pipeline, WD_HOME_DEVICE, storage, wd_queue_device(queue), queue);
-    return wd_residency_part_open(out, &o, err);
+    return open_on(out, pipeline, NULL, storage, queue, err);
 }
 
 wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pipeline,
                                       wd_component component, wd_dtype storage, wd_queue *queue,
                                       wd_err *err)
 {
-    wd_residency_part_options o =
-        options_of(pipeline, WD_HOME_DEVICE, storage, wd_queue_device(queue), queue);
-    o.experts = 1;
-    o.component[0] = component;
-    return wd_residency_part_open(out, &o, err);
-}
-
-wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
-                                     const wd_streamed_options *options, wd_err *err)
-{
-    wd_residency_part_options o =
-        options_of(pipeline, options->from_disk ? WD_HOME_DISK : WD_HOME_HOST, options->storage,
-                   options->device, options->processor);
-    o.slots = options->slots;
-    return wd_residency_part_open(out, &o, err);
+    return open_on(out, pipeline, &component, storage, queue, err);
 }
 
 /* ---- all parts of a placement ---- */
@@ -115,11 +94,13 @@ static wd_status open_part(wd_residency **out, placed *p, const wd_residency_par
                            const wd_pipeline *pipeline, wd_dtype storage, wd_queue *queue,
                            wd_queue *processor, wd_err *err)
 {
-    const bool stays = part->home == WD_HOME_DEVICE;
-    wd_residency_part_options o = options_of(pipeline, part->home, storage, wd_queue_device(queue),
-                                             stays ? queue : processor);
-    o.part = part;
-    o.slots = p->placement.slots;
+    const wd_residency_part_options o = {.pipeline = pipeline,
+                                         .part = part,
+                                         .home = part->home,
+                                         .storage = storage,
+                                         .device = wd_queue_device(queue),
+                                         .filler = part->home == WD_HOME_DEVICE ? queue : processor,
+                                         .slots = p->placement.slots};
     WD_TRY(wd_residency_part_open(out, &o, err));
     p->base.mapped_bytes += (*out)->mapped_bytes;
     p->base.host_bytes += (*out)->host_bytes;

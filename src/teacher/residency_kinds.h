@@ -17,24 +17,13 @@ wd_status wd_residency_open_component(wd_residency **out, const wd_pipeline *pip
                                       wd_component component, wd_dtype storage, wd_queue *queue,
                                       wd_err *err);
 
-/* `streamed`: weights stay in host memory (`offload`: mapped where the file has the storage dtype,
- * else converted once) or in the files (`disk`: read for every sweep by a thread that reads ahead,
- * without filling the page cache), and come to `device` stage by stage through its slots. */
-typedef struct wd_streamed_options {
-    wd_dtype storage;
-    bool from_disk;
-    int slots;           /* as a placement has them: 2 to WD_PLACED_SLOTS_MAX */
-    wd_device *device;   /* borrowed */
-    wd_queue *processor; /* of the cpu device, used during the call; from_disk: NULL */
-} wd_streamed_options;
-
-wd_status wd_residency_open_streamed(wd_residency **out, const wd_pipeline *pipeline,
-                                     const wd_streamed_options *options, wd_err *err);
-
-/* `placed`: every stage of this rank is where the placement says. `queues`: a queue of each of its
- * devices, borrowed; those that the placement does not use may be NULL. `processor`: as above; NULL
- * where no stage is in host memory. `comm`: the ranks of the job, borrowed, which must all call it;
- * NULL: there is one rank. */
+/* `placed`: every stage of this rank is where the placement says: it stays on a device, or it is
+ * streamed, from host memory (`offload`: laid out there as on the device) or from the files
+ * (`disk`: read for every sweep by a thread that reads ahead, without filling the page cache).
+ * `queues`: a queue of each of the rank's devices, borrowed; those that the placement does not use
+ * may be NULL. `processor`: a queue of the processor, used during the call; NULL where no stage is
+ * in host memory. `comm`: the ranks of the job, borrowed, which must all call it; NULL: there is
+ * one rank. */
 wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
                                    const wd_placement *placement, wd_dtype storage,
                                    wd_queue *const *queues, wd_queue *processor, wd_comm *comm,

@@ -226,7 +226,10 @@ static wd_status open_expert(wd_part_residency *r, const wd_residency_part_optio
     bool any = false;
     for (int s = 0; s < r->base.stages; s++) any |= wd_residency_part_has(o->part, expert, s);
     if (!any) return WD_OK;
-    WD_TRY(wd_pipeline_open_weights(&r->weights[expert], o->pipeline, o->component[expert], err));
+    const wd_component component = o->only  ? *o->only
+                                   : expert ? WD_COMPONENT_TRANSFORMER_2
+                                            : WD_COMPONENT_TRANSFORMER;
+    WD_TRY(wd_pipeline_open_weights(&r->weights[expert], o->pipeline, component, err));
     WD_TRY(wd_alloc((void **)&r->layout[expert], stages, sizeof(wd_stage_layout), "stages", err));
     return wd_alloc((void **)&r->block[expert], stages, sizeof(void *), "stages", err);
 }
@@ -307,8 +310,9 @@ wd_status wd_residency_part_open(wd_residency **out, const wd_residency_part_opt
     needs n = {0};
     wd_part_residency *r;
     WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
-    r->base = (wd_residency){
-        .vtable = &part_vtable, .experts = o->experts, .stages = wd_dit_stages(&o->pipeline->dit)};
+    r->base = (wd_residency){.vtable = &part_vtable,
+                             .experts = o->only ? 1 : wd_teacher_experts(o->pipeline),
+                             .stages = wd_dit_stages(&o->pipeline->dit)};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     r->home = o->home;
@@ -316,7 +320,7 @@ wd_status wd_residency_part_open(wd_residency **out, const wd_residency_part_opt
     r->dry = wd_device_is_dry(o->device);
     r->reads_host = wd_device_traits(o->device)->reads_host;
     WD_TRY_OUT(wd_dit_table_open(&table, &o->pipeline->dit, err));
-    for (int e = 0; e < o->experts; e++) WD_TRY_OUT(open_expert(r, o, e, err));
+    for (int e = 0; e < r->base.experts; e++) WD_TRY_OUT(open_expert(r, o, e, err));
     WD_TRY_OUT(lay_out(r, &n, o, &table, err));
     if (r->home != WD_HOME_DISK) WD_TRY_OUT(open_blocks(r, o, err));
     if (n.widened)

@@ -79,9 +79,8 @@ typedef struct wd_part_residency {
 /* ---- residency_part.c ---- */
 
 typedef struct wd_residency_part_options {
-    const wd_pipeline *pipeline; /* borrowed during the call, as `part` */
-    int experts;
-    wd_component component[WD_PLACED_EXPERTS_MAX];
+    const wd_pipeline *pipeline;   /* borrowed during the call, as `part` */
+    const wd_component *only;      /* this component is the only expert; NULL: the teacher's are */
     const wd_residency_part *part; /* NULL: all stages */
     wd_home home;
     wd_dtype storage;

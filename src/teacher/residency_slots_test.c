@@ -5,7 +5,6 @@
 
 #include <unistd.h>
 
-#include "teacher/residency_kinds.h"
 #include "teacher/residency_part.h"
 
 enum { PATIENCE_MS = 20000, BLOCKS = 2 }; /* BLOCKS: slots */
@@ -27,12 +26,13 @@ static void open_scene(scene *s, bool from_disk)
     wd_test_ok(wd_queue_open(&s->host, s->processor, &err), &err);
     wd_test_ok(wd_device_open_sim(&s->device, &(wd_sim_options){.bytes = 1 << 28}, &err), &err);
     wd_test_ok(wd_queue_open(&s->queue, s->device, &err), &err);
-    const wd_streamed_options options = {.storage = WD_BF16,
-                                         .from_disk = from_disk,
-                                         .slots = BLOCKS,
-                                         .device = s->device,
-                                         .processor = from_disk ? NULL : s->host};
-    wd_test_ok(wd_residency_open_streamed(&s->residency, &s->pipeline, &options, &err), &err);
+    const wd_residency_part_options options = {.pipeline = &s->pipeline,
+                                               .home = from_disk ? WD_HOME_DISK : WD_HOME_HOST,
+                                               .storage = WD_BF16,
+                                               .device = s->device,
+                                               .filler = from_disk ? NULL : s->host,
+                                               .slots = BLOCKS};
+    wd_test_ok(wd_residency_part_open(&s->residency, &options, &err), &err);
 }
 
 static void close_scene(scene *s)

@@ -6,6 +6,7 @@
 #include "core/random.h"
 #include "teacher/placement_bytes.h"
 #include "teacher/residency_kinds.h"
+#include "teacher/residency_part.h"
 #include "teacher/sweep.h"
 
 enum { STATES = 11, LATENT = 8, TEXT = 24, STATE_COUNT = 16 * LATENT * LATENT };
@@ -36,24 +37,19 @@ static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
     }
 }
 
-typedef enum kind { RESIDENT, OFFLOAD, DISK } kind;
-
-static void open_residency(setup *s, wd_dtype storage, kind home)
+static void open_residency(setup *s, wd_dtype storage, wd_home home)
 {
     wd_err err = {0};
-    const wd_streamed_options options = {.storage = storage,
-                                         .from_disk = home == DISK,
-                                         .slots = 2,
-                                         .device = s->device,
-                                         .processor = s->queue};
-    wd_status status =
-        home == RESIDENT
-            ? wd_residency_open_resident(&s->residency, &s->pipeline, storage, s->queue, &err)
-            : wd_residency_open_streamed(&s->residency, &s->pipeline, &options, &err);
-    if (status != WD_OK) fail_msg("%s", err.message);
+    const wd_residency_part_options options = {.pipeline = &s->pipeline,
+                                               .home = home,
+                                               .storage = storage,
+                                               .device = s->device,
+                                               .filler = s->queue,
+                                               .slots = 2};
+    wd_test_ok(wd_residency_part_open(&s->residency, &options, &err), &err);
 }
 
-static void open_setup(setup *s, wd_dtype storage, bool guard, kind home)
+static void open_setup(setup *s, wd_dtype storage, bool guard, wd_home home)
 {
     wd_err err = {0};
     *s = (setup){0};
@@ -138,7 +134,7 @@ static void check_windows(wd_dtype storage)
     static float all[STATES * STATE_COUNT], some[STATES * STATE_COUNT];
     wd_dtype compute = wd_teacher_compute_dtype(storage);
     setup s;
-    open_setup(&s, storage, false, RESIDENT);
+    open_setup(&s, storage, false, WD_HOME_DEVICE);
     run(&s, all, compute, STATES, STATES);
     const int64_t cut[][2] = {{1, 1}, {3, 2}, {5, 5}, {STATES, 4}};
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
@@ -172,7 +168,7 @@ static void one_acquire_per_stage_and_expert(void **state)
     (void)state;
     static float out[STATES * STATE_COUNT];
     setup s;
-    open_setup(&s, WD_BF16, false, RESIDENT);
+    open_setup(&s, WD_BF16, false, WD_HOME_DEVICE);
     int64_t stages = s.residency->stages;
     assert_int_equal(s.residency->experts, 2);
     assert_int_equal(run(&s, out, WD_BF16, STATES, STATES), 2 * stages);
@@ -190,10 +186,10 @@ static void guarded_memory_gives_the_same_bits(void **state)
     for (int i = 0; i < 3; i++) {
         setup s;
         wd_dtype compute = wd_teacher_compute_dtype(storage[i]);
-        open_setup(&s, storage[i], false, RESIDENT);
+        open_setup(&s, storage[i], false, WD_HOME_DEVICE);
         run(&s, open, compute, 4, 3);
         close_setup(&s);
-        open_setup(&s, storage[i], true, RESIDENT);
+        open_setup(&s, storage[i], true, WD_HOME_DEVICE);
         run(&s, guarded, compute, 4, 3);
         close_setup(&s);
         assert_memory_equal(open, guarded, sizeof open);
@@ -210,7 +206,7 @@ static void memory_is_as_planned(void **state)
         wd_device *dry;
         wd_queue *dry_queue;
         wd_residency *planned;
-        open_setup(&s, storage[i], false, RESIDENT);
+        open_setup(&s, storage[i], false, WD_HOME_DEVICE);
         assert_int_equal(wd_device_open_dry(&dry, s.device, &err), WD_OK);
         assert_int_equal(wd_queue_open(&dry_queue, dry, &err), WD_OK);
         assert_int_equal(
@@ -264,12 +260,12 @@ static void residencies_agree(void **state)
     for (int i = 0; i < 3; i++) {
         wd_dtype compute = wd_teacher_compute_dtype(storage[i]);
         setup s;
-        open_setup(&s, storage[i], false, RESIDENT);
+        open_setup(&s, storage[i], false, WD_HOME_DEVICE);
         int64_t acquires = run(&s, all, compute, 4, 2);
         close_setup(&s);
-        for (int k = OFFLOAD; k <= DISK; k++)
+        for (int k = WD_HOME_HOST; k <= WD_HOME_DISK; k++)
             for (int guard = 0; guard < 2; guard++) {
-                open_setup(&s, storage[i], guard, (kind)k);
+                open_setup(&s, storage[i], guard, (wd_home)k);
                 memset(some, 0, sizeof some);
                 assert_int_equal(run(&s, some, compute, 4, 2), acquires);
                 assert_memory_equal(all, some, sizeof all);
@@ -290,7 +286,7 @@ static void ends_are_told_apart(void **state)
     wd_err err = {0};
     wd_sweep *sweep;
     setup s;
-    open_setup(&s, WD_F32, false, RESIDENT);
+    open_setup(&s, WD_F32, false, WD_HOME_DEVICE);
     wd_sweep_options options = options_of(&s, WD_F32, WINDOW, 1);
     options.sweeps_apart = APART;
     wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, NULL, &s.queue, &err), &err);
@@ -322,10 +318,10 @@ static void a_file_that_ends_is_an_error(void **state)
     const float timestep = 999;
     const int64_t prompt = 0;
     wd_test_copy_teacher(model, "model");
-    open_setup(&s, WD_F32, false, RESIDENT);
+    open_setup(&s, WD_F32, false, WD_HOME_DEVICE);
     wd_residency_close(s.residency);
     wd_test_ok(wd_pipeline_open(&s.pipeline, model, &err), &err);
-    open_residency(&s, WD_F32, DISK);
+    open_residency(&s, WD_F32, WD_HOME_DISK);
     snprintf(file, sizeof file, "%s/transformer/diffusion_pytorch_model.safetensors", model);
     assert_int_equal(truncate(file, 1 << 20), 0);
     const wd_sweep_options options = options_of(&s, WD_F32, 1, 1);
@@ -365,7 +361,7 @@ static void a_window_too_large_ends_the_process(void **state)
 {
     (void)state;
     setup s;
-    open_setup(&s, WD_F32, false, RESIDENT);
+    open_setup(&s, WD_F32, false, WD_HOME_DEVICE);
     wd_test_aborts(run_too_many, &s, "a sweep of at most 10 states was given 11");
     close_setup(&s);
 }

@@ -5,6 +5,7 @@
 #include "test_preset.h"
 
 #include "teacher/residency_kinds.h"
+#include "teacher/residency_part.h"
 #include "teacher/strategy.h"
 
 static wd_pipeline tiny;
@@ -82,13 +83,14 @@ static size_t measured(wd_strategy strategy, wd_dtype storage)
     wd_residency *r;
     wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    if (strategy == WD_STRATEGY_cpu) {
-        wd_test_ok(wd_residency_open_resident(&r, &tiny, storage, queue, &err), &err);
-    } else {
-        const wd_streamed_options o = {
-            .storage = storage, .from_disk = true, .slots = 2, .device = device};
-        wd_test_ok(wd_residency_open_streamed(&r, &tiny, &o, &err), &err);
-    }
+    const wd_residency_part_options o = {.pipeline = &tiny,
+                                         .home = strategy == WD_STRATEGY_cpu ? WD_HOME_DEVICE
+                                                                             : WD_HOME_DISK,
+                                         .storage = storage,
+                                         .device = device,
+                                         .filler = queue,
+                                         .slots = 2};
+    wd_test_ok(wd_residency_part_open(&r, &o, &err), &err);
     size_t bytes = wd_device_bytes(device) + r->host_bytes;
     wd_residency_close(r);
     wd_queue_close(queue);
