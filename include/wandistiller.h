@@ -242,8 +242,9 @@ typedef struct wd_train_options {
     /* LoRAs that are merged into the teacher, and into its low-noise expert: "FILE",
      * "FILE:STRENGTH", or several with commas between them; NULL: none. docs/models.md */
     const char *teacher_lora, *teacher_lora_2;
-    const char *export_to; /* the option "export": "comfyui" also writes the student for ComfyUI,
-                            * with a workflow; NULL: only the pipeline folder is written */
+    const char *export_to; /* the option "export": "comfyui", "gguf" or "comfyui,gguf" also writes
+                            * the student in these forms for ComfyUI, each with a workflow; NULL:
+                            * only the pipeline folder is written */
     const char *recipe;    /* "velocity", "chord", "velocity,chord", "velocity:3,chord:2": what the
                             * student learns, with shares of the run; NULL: by student_steps */
     const char *trajectory_sigmas; /* "1,0.9375,0.8333,0.625": noise levels at which the teacher is

@@ -104,7 +104,7 @@ static const struct {
     {0, "num_threads", "1"},
     {0, "step_timeout", "500"},
     {0, "nccl", "off"},
-    {0, "export", "comfyui"},
+    {0, "export", "comfyui,gguf"},
     {1, "devices", "sim:2x256MiB@link=1GB/s,compute=20GFLOP/s"},
     {1, "teacher_device_strategy", "gpu0"},
     {1, "teacher_rank", "1"},
@@ -157,6 +157,21 @@ static void run_with(int number)
     free(text);
 }
 
+/* The workflow in `path` loads `file` by a node of that type and samples as the student does. */
+static void check_workflow(const char *path, const char *node, const char *file,
+                           const char *sampler, int64_t steps, const wd_pipeline *student)
+{
+    json_t *json = json_load_file(path, 0, NULL);
+    wd_test_check_workflow(json);
+    assert_string_equal(json_string_value(wd_test_widget(json, node, 0)), file);
+    assert_string_equal(json_string_value(wd_test_widget(json, "KSampler", 4)), sampler);
+    assert_int_equal(json_integer_value(wd_test_widget(json, "KSampler", 2)), steps);
+    assert_int_equal(json_integer_value(wd_test_widget(json, "EmptyHunyuanLatentVideo", 0)), 32);
+    assert_true(json_real_value(wd_test_widget(json, "ModelSamplingSD3", 0)) ==
+                student->scheduler.flow_shift);
+    json_decref(json);
+}
+
 /* The file for ComfyUI has the student's weights, rounded to bf16, and the workflow samples as the
  * student was made to. */
 static void check_comfyui(const char *out, const char *sampler, int64_t steps)
@@ -190,14 +205,91 @@ static void check_comfyui(const char *out, const char *sampler, int64_t steps)
     wd_safetensors_close(a);
     wd_safetensors_close(b);
     wd_test_ok(wd_path_join(path, out, "comfyui/student.json", &err), &err);
-    json_t *json = json_load_file(path, 0, NULL);
-    wd_test_check_workflow(json);
-    assert_string_equal(json_string_value(wd_test_widget(json, "KSampler", 4)), sampler);
-    assert_int_equal(json_integer_value(wd_test_widget(json, "KSampler", 2)), steps);
-    assert_int_equal(json_integer_value(wd_test_widget(json, "EmptyHunyuanLatentVideo", 0)), 32);
-    assert_true(json_real_value(wd_test_widget(json, "ModelSamplingSD3", 0)) ==
-                folder.scheduler.flow_shift);
-    json_decref(json);
+    check_workflow(path, "UNETLoader", "student.safetensors", sampler, steps, &folder);
+}
+
+/* The GGUF file has the student's tensors, those of blocks in Q8_0, and its workflow loads it. */
+static void check_gguf(const char *out, int64_t steps)
+{
+    char path[WD_PATH_MAX];
+    wd_err err;
+    wd_pipeline folder, file;
+    wd_safetensors *a, *b;
+    int64_t blocks = 0;
+    wd_test_ok(wd_path_join(path, out, "gguf/student-Q8_0.gguf", &err), &err);
+    const wd_pipeline_parts parts = {.part = {[WD_COMPONENT_TRANSFORMER] = path}};
+    wd_test_ok(wd_pipeline_open(&folder, out, &err), &err);
+    wd_test_ok(wd_pipeline_open_parts(&file, NULL, &parts, &err), &err);
+    assert_true(wd_dit_config_same(&folder.dit, &file.dit));
+    wd_test_ok(wd_pipeline_open_weights(&a, &folder, WD_COMPONENT_TRANSFORMER, &err), &err);
+    wd_test_ok(wd_pipeline_open_weights(&b, &file, WD_COMPONENT_TRANSFORMER, &err), &err);
+    assert_int_equal(wd_safetensors_count(a), wd_safetensors_count(b));
+    for (int64_t i = 0; i < wd_safetensors_count(b); i++)
+        blocks += wd_safetensors_at(b, i)->tensor.dtype == WD_Q8_0;
+    assert_int_equal(blocks, 10 * folder.dit.layers);
+    wd_safetensors_close(a);
+    wd_safetensors_close(b);
+    wd_test_ok(wd_path_join(path, out, "gguf/student.json", &err), &err);
+    check_workflow(path, "UnetLoaderGGUF", "student-Q8_0.gguf", "uni_pc", steps, &folder);
+}
+
+/* What `convert` makes of a student has a workflow beside it, by its card and its scheduler; an
+ * older workflow is not replaced. */
+static void check_converted(const char *out, int64_t steps)
+{
+    wd_err err;
+    wd_pipeline student;
+    const char *file = wd_test_path("mine.gguf"), *json = wd_test_path("mine.gguf.json");
+    const char *const words[] = {"convert", "--model", out, "--to", "gguf", "--dtype", "q8_0"};
+    wd_test_ok(wd_pipeline_open(&student, out, &err), &err);
+#define CONVERT words[0], words[1], words[2], words[3], words[4], words[5], words[6]
+    wd_program_run(&program, CONVERT, "--out", file);
+    wd_program_succeeded(&program);
+    check_workflow(json, "UnetLoaderGGUF", "mine.gguf", "uni_pc", steps, &student);
+    wd_file_abandon(file);
+    wd_program_run(&program, CONVERT, "--out", file);
+    assert_int_equal(program.code, 2);
+    assert_non_null(strstr(program.err, "mine.gguf.json: is there already"));
+    assert_false(wd_path_exists(file));
+    wd_program_run(&program, "convert", "--model", out, "--to", "comfyui", "--dtype", "q4_k",
+                   "--out", file);
+    assert_int_equal(program.code, 2);
+    assert_non_null(strstr(program.err, "--dtype q4_k: expected float32, float16, bfloat16, "
+                                        "float8_e4m3fn with --to comfyui"));
+#undef CONVERT
+}
+
+/* A resumed run that writes no other forms leaves none of the older student, but what else is in
+ * their folders; and what --export names is known. */
+static void older_forms_do_not_stay(void **state)
+{
+    (void)state;
+    wd_err err;
+    const char *notes = wd_test_path("forms/comfyui/notes.txt");
+    wd_program_run(&program, RUN("forms"), "--num_steps", "2", "--export", "gguf,comfyui");
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("forms/comfyui/student.safetensors")));
+    assert_true(wd_path_exists(wd_test_path("forms/gguf/student-Q8_0.gguf")));
+    check_converted(wd_test_path("forms"), 20);
+    wd_test_ok(wd_file_write(notes, "mine", 4, &err), &err);
+    wd_program_run(&program, RUN("forms"), "--num_steps", "4", "--stop_at_step", "3", "--resume",
+                   "auto", "--export", "gguf");
+    wd_program_succeeded(&program);
+    assert_false(wd_path_exists(wd_test_path("forms/comfyui/student.safetensors")));
+    assert_false(wd_path_exists(wd_test_path("forms/comfyui/student.json")));
+    assert_false(wd_path_exists(wd_test_path("forms/gguf")));
+    assert_true(wd_path_exists(notes));
+    wd_program_run(&program, RUN("forms"), "--num_steps", "4", "--resume", "auto", "--export",
+                   "comfyui");
+    wd_program_succeeded(&program);
+    check_comfyui(wd_test_path("forms"), "uni_pc", 20);
+    assert_true(wd_path_exists(notes) && !wd_path_exists(wd_test_path("forms/gguf")));
+    static const char *const unknown[] = {"onnx", "comfyui,", "gguf,gguf"};
+    for (int i = 0; i < 3; i++) {
+        wd_program_run(&program, RUN("unknown"), "--num_steps", "2", "--export", unknown[i]);
+        assert_int_equal(program.code, 2);
+        assert_non_null(strstr(program.err, "expected comfyui, gguf, or comfyui,gguf"));
+    }
 }
 
 static void they_never_change_the_student(void **state)
@@ -214,7 +306,9 @@ static void they_never_change_the_student(void **state)
         snprintf(out, sizeof out, "same-%d", r);
         run_with(r);
         assert_same_weights("usual", out);
-        if (!r) check_comfyui(out, "uni_pc", 1); /* of its sheets */
+        if (r) continue;
+        check_comfyui(out, "uni_pc", 1); /* of its sheets */
+        check_gguf(out, 1);
     }
 }
 
@@ -324,6 +418,7 @@ int main(void)
         cmocka_unit_test(every_such_option_is_tried),
         cmocka_unit_test(they_never_change_the_student),
         cmocka_unit_test(few_steps_start_from_an_earlier_student),
+        cmocka_unit_test(older_forms_do_not_stay),
         cmocka_unit_test(both_phases_in_one_command),
         cmocka_unit_test(the_teacher_is_asked_at_given_levels),
         cmocka_unit_test(few_steps_divide_the_trajectorys),

@@ -188,14 +188,15 @@ static const wd_option table[] = {
      .help = "Number of checkpoints that are kept"},
     {.name = "export",
      .offset = offsetof(OPTIONS, export_to),
-     .type = WD_OPTION_CHOICE,
+     .type = WD_OPTION_TEXT,
      .default_text = "",
-     .choices = WD_CHOICES("comfyui"),
+     .metavar = "FORMS",
      .group = "Output",
      .flags = WD_OPTION_SAME_STUDENT,
      .help =
-         "Write the student also as comfyui: at the end comfyui/student.safetensors in bfloat16, "
-         "and the workflow student.json"},
+         "Write the student at the end also as comfyui (comfyui/student.safetensors in bfloat16), "
+         "as gguf (gguf/student-Q8_0.gguf), or as comfyui,gguf, each with the workflow "
+         "student.json for ComfyUI"},
     {WD_CHOICE_LINE(save_samples, "auto", "auto", "true", "false"), .bare = "true",
      .group = "Output", .flags = WD_OPTION_STUDENT,
      .help = "Draw sample sheets, with the teacher's pictures above the student's; auto: if "

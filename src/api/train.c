@@ -29,7 +29,6 @@
 #include "core/shell.h"
 #include "core/stop.h"
 #include "dist/rank_peers.h"
-#include "student/comfyui.h"
 
 /* ---- the plan ---- */
 
@@ -178,7 +177,7 @@ static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s
 {
     const bool is_due = s->options.export_to && !r->untouched && !r->interrupted;
     if (!is_due || s->trainer.machine.comm->rank) return WD_OK;
-    return wd_student_for_comfyui(r->folder, &r->export, err);
+    return wd_student_write_forms(r->folder, &s->forms, &r->export, err);
 }
 
 static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,

@@ -394,6 +394,7 @@ static wd_status open_student(wd_train_setup *s, wd_err *err)
 static wd_status open_parts(wd_train_setup *s, wd_err *err)
 {
     say_unneeded(&s->options);
+    WD_TRY(wd_student_forms_parse(&s->forms, s->options.export_to, err));
     const wd_pipeline_parts parts = WD_PARTS_OF(&s->options);
     WD_TRY(wd_pipeline_open_parts(&s->teacher, s->options.teacher_path, &parts, err));
     WD_TRY(check_guidance(s, err));

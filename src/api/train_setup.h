@@ -7,6 +7,7 @@
 #include "distill/trainer.h"
 #include "io/prompts.h"
 #include "io/safetensors_key.h"
+#include "student/comfyui.h"
 #include "student/output.h"
 
 typedef struct wd_train_setup {
@@ -21,6 +22,7 @@ typedef struct wd_train_setup {
     const char **prompt; /* [data.count + samples]: the data's, then the sheets'; owned */
     int64_t samples;
     wd_phases phases;                      /* of the options' recipe */
+    wd_student_forms forms;                /* of --export */
     float sigma[WD_TRAJECTORY_SIGMAS_MAX]; /* of the option trajectory_sigmas; 0: not given */
     wd_dtype encoder_dtype;
     char cache_dir[WD_PATH_MAX], sample_dir[WD_PATH_MAX], checkpoints[WD_PATH_MAX];

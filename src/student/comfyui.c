@@ -1,16 +1,28 @@
 /* Students for ComfyUI: see student/comfyui.h. */
 #include "student/comfyui.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "core/memory.h"
 #include "io/json.h"
-#include "student/swap.h"
 #include "wan/convert.h"
 #include "wan/workflow.h"
 
-static const char weights_name[] = "student.safetensors";
+static const char workflow_name[] = "student.json";
+
+static const struct {
+    const char *name, *file; /* of the folder, and of the file in it */
+    wd_dtype dtype;
+} known[WD_STUDENT_FORMS] = {
+#define X(form, folder, file, dtype) [WD_STUDENT_##form] = {folder, file, WD_##dtype},
+    WD_STUDENT_FORM_MAP(X)
+#undef X
+};
 
 wd_export_options wd_student_sampling(const wd_pipeline *student)
 {
@@ -55,34 +67,106 @@ wd_status wd_student_write_workflow(const char *path, const char *file, bool is_
     return status;
 }
 
-static wd_status write_all(const char *fresh, const wd_pipeline *student,
-                           const wd_export_options *options, wd_err *err)
+/* ---- forms ---- */
+
+wd_status wd_student_forms_parse(wd_student_forms *out, const char *text, wd_err *err)
 {
-    static const wd_dtype dtype = WD_BF16;
-    char path[WD_PATH_MAX];
-    WD_TRY(wd_folder_remove(fresh, err)); /* of a run that was killed */
-    WD_TRY(wd_folder_make(fresh, err));
-    WD_TRY(wd_path_join(path, fresh, weights_name, err));
-    WD_TRY(wd_convert_to_original(path, student, WD_COMPONENT_TRANSFORMER, &dtype, err));
-    char workflow[WD_PATH_MAX];
-    WD_TRY(wd_path_join(workflow, fresh, "student.json", err));
-    return wd_student_write_workflow(workflow, path, false, student, options, err);
+    *out = (wd_student_forms){{false}};
+    while (text) {
+        const size_t length = strcspn(text, ",");
+        int form = 0;
+        while (form < WD_STUDENT_FORMS &&
+               (strlen(known[form].name) != length || memcmp(known[form].name, text, length)))
+            form++;
+        if (form == WD_STUDENT_FORMS || out->has[form])
+            return wd_fail(err, WD_INVALID_ARGUMENT,
+                           "--export \"%.*s\": expected comfyui, gguf, or comfyui,gguf",
+                           length < 60 ? (int)length : 60, text);
+        out->has[form] = true;
+        text = text[length] ? text + length + 1 : NULL;
+    }
+    return WD_OK;
 }
 
-wd_status wd_student_for_comfyui(const char *folder, const wd_export_options *options, wd_err *err)
+/* Where a form is prepared. */
+static wd_status fresh_path(char out[WD_PATH_MAX], const char *folder, wd_student_form form,
+                            wd_err *err)
 {
-    char path[WD_PATH_MAX], fresh[WD_PATH_MAX];
-    void *block = NULL;
+    char name[32];
+    snprintf(name, sizeof name, ".tmp-%s", known[form].name);
+    return wd_path_join(out, folder, name, err);
+}
+
+static wd_status remove_form(const char *folder, wd_student_form form, wd_err *err)
+{
+    const char *const names[] = {known[form].file, workflow_name};
+    char place[WD_PATH_MAX], path[WD_PATH_MAX];
+    struct stat info;
+    WD_TRY(fresh_path(path, folder, form, err));
+    WD_TRY(wd_folder_remove(path, err)); /* of a run that was killed */
+    WD_TRY(wd_path_join(place, folder, known[form].name, err));
+    if (lstat(place, &info) || !S_ISDIR(info.st_mode)) return WD_OK;
+    for (int i = 0; i < 2; i++) {
+        WD_TRY(wd_path_join(path, place, names[i], err));
+        if (unlink(path) && errno != ENOENT)
+            return wd_fail(err, WD_IO, "%s: an earlier student's file cannot be removed: %s", path,
+                           strerror(errno));
+    }
+    (void)rmdir(place); /* unless there is something else in it */
+    return WD_OK;
+}
+
+wd_status wd_student_remove_forms(const char *folder, wd_err *err)
+{
+    for (int form = 0; form < WD_STUDENT_FORMS; form++) WD_TRY(remove_form(folder, form, err));
+    return WD_OK;
+}
+
+/* Moves a file of the folder `fresh` into the folder `place`. */
+static wd_status move_file(const char *place, const char *fresh, const char *name, wd_err *err)
+{
+    char from[WD_PATH_MAX], to[WD_PATH_MAX];
+    WD_TRY(wd_path_join(from, fresh, name, err));
+    WD_TRY(wd_path_join(to, place, name, err));
+    return wd_file_commit(from, to, err);
+}
+
+static wd_status write_form(const char *folder, wd_student_form form, const wd_pipeline *student,
+                            const wd_export_options *options, wd_err *err)
+{
+    const bool is_gguf = form == WD_STUDENT_GGUF;
+    char place[WD_PATH_MAX], fresh[WD_PATH_MAX], path[WD_PATH_MAX];
     wd_status status;
-    WD_TRY(wd_path_join(path, folder, "comfyui", err));
-    WD_TRY(wd_path_join(fresh, folder, ".tmp-comfyui", err));
-    WD_TRY_OUT(wd_alloc(&block, 1, sizeof(wd_pipeline), "a pipeline", err));
-    WD_TRY_OUT(wd_pipeline_open(block, folder, err));
-    WD_TRY_OUT(write_all(fresh, block, options, err));
-    WD_TRY_OUT(wd_folder_swap_in(path, fresh, err));
-    wd_log(WD_LOG_INFO, "for ComfyUI: %s/%s, and the workflow student.json", path, weights_name);
+    WD_TRY(remove_form(folder, form, err));
+    WD_TRY(wd_path_join(place, folder, known[form].name, err));
+    WD_TRY(fresh_path(fresh, folder, form, err));
+    WD_TRY_OUT(wd_folder_make(fresh, err));
+    WD_TRY_OUT(wd_path_join(path, fresh, known[form].file, err));
+    WD_TRY_OUT((is_gguf ? wd_convert_to_gguf : wd_convert_to_original)(
+        path, student, WD_COMPONENT_TRANSFORMER, &known[form].dtype, err));
+    WD_TRY_OUT(wd_path_join(path, fresh, workflow_name, err));
+    WD_TRY_OUT(wd_student_write_workflow(path, known[form].file, is_gguf, student, options, err));
+    WD_TRY_OUT(wd_folder_make(place, err));
+    WD_TRY_OUT(move_file(place, fresh, known[form].file, err));
+    WD_TRY_OUT(move_file(place, fresh, workflow_name, err));
+    WD_TRY_OUT(wd_folder_remove(fresh, err));
+    wd_log(WD_LOG_INFO, "for ComfyUI: %s/%s, and the workflow %s", place, known[form].file,
+           workflow_name);
 out:
-    wd_free(block);
-    if (status != WD_OK) wd_folder_remove(fresh, NULL);
+    if (status != WD_OK) remove_form(folder, form, NULL); /* no half of it stays */
+    return status;
+}
+
+wd_status wd_student_write_forms(const char *folder, const wd_student_forms *forms,
+                                 const wd_export_options *options, wd_err *err)
+{
+    void *student = NULL;
+    wd_status status;
+    WD_TRY_OUT(wd_alloc(&student, 1, sizeof(wd_pipeline), "a pipeline", err));
+    WD_TRY_OUT(wd_pipeline_open(student, folder, err));
+    for (int form = 0; form < WD_STUDENT_FORMS; form++)
+        if (forms->has[form]) WD_TRY_OUT(write_form(folder, form, student, options, err));
+out:
+    wd_free(student);
     return status;
 }

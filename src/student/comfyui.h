@@ -5,6 +5,8 @@
 #ifndef WD_STUDENT_COMFYUI_H
 #define WD_STUDENT_COMFYUI_H
 
+#include <stdbool.h>
+
 #include "student/export_options.h"
 #include "wan/pipeline.h"
 
@@ -17,8 +19,32 @@ wd_status wd_student_write_workflow(const char *path, const char *file, bool is_
                                     const wd_pipeline *student, const wd_export_options *options,
                                     wd_err *err);
 
-/* Writes <folder>/comfyui/student.safetensors and student.json, from the student's pipeline folder
- * `folder`, in place of what was there. `options`: those of the student's export. */
-wd_status wd_student_for_comfyui(const char *folder, const wd_export_options *options, wd_err *err);
+/* The forms that a run writes besides the student's pipeline folder. */
+#define WD_STUDENT_FORM_MAP(X)                                                                     \
+    X(COMFYUI, "comfyui", "student.safetensors", BF16)                                             \
+    X(GGUF, "gguf", "student-Q8_0.gguf", Q8_0)
+
+typedef enum wd_student_form {
+#define X(name, folder, file, dtype) WD_STUDENT_##name,
+    WD_STUDENT_FORM_MAP(X)
+#undef X
+        WD_STUDENT_FORMS
+} wd_student_form;
+
+/* Reads "comfyui", "gguf" or both with a comma between them; *forms: has[form] says which. NULL:
+ * none. Anything else is WD_INVALID_ARGUMENT. */
+typedef struct wd_student_forms {
+    bool has[WD_STUDENT_FORMS];
+} wd_student_forms;
+wd_status wd_student_forms_parse(wd_student_forms *out, const char *text, wd_err *err);
+
+/* Writes the forms, from the student's pipeline folder `folder`, into <folder>/comfyui and so on,
+ * in place of what was there. `options`: those of the student's export. */
+wd_status wd_student_write_forms(const char *folder, const wd_student_forms *forms,
+                                 const wd_export_options *options, wd_err *err);
+
+/* Removes the forms of an earlier student from its folder, before a newer one comes there: else
+ * they would lie beside a student that they are not of. What else is in comfyui/ or gguf/ stays. */
+wd_status wd_student_remove_forms(const char *folder, wd_err *err);
 
 #endif

@@ -29,10 +29,11 @@ typedef enum kind {
 static const struct {
     const char *name;
     kind kind;
-} parts[] = {{"checkpoints", STEPS},    {"samples", STEPS},        {"model_index.json", STUDENT},
-             {"README.md", STUDENT},    {"transformer", STUDENT},  {"scheduler", STUDENT},
-             {"text_encoder", STUDENT}, {"tokenizer", STUDENT},    {"vae", STUDENT},
-             {"comfyui", STUDENT},      {"metrics.jsonl", RECORD}, {"run.json", RECORD}};
+} parts[] = {{"checkpoints", STEPS},    {"samples", STEPS},       {"model_index.json", STUDENT},
+             {"README.md", STUDENT},    {"transformer", STUDENT}, {"scheduler", STUDENT},
+             {"text_encoder", STUDENT}, {"tokenizer", STUDENT},   {"vae", STUDENT},
+             {"comfyui", STUDENT},      {"gguf", STUDENT},        {"metrics.jsonl", RECORD},
+             {"run.json", RECORD}};
 
 enum { PARTS = sizeof parts / sizeof *parts };
 

@@ -73,10 +73,15 @@ static bool has(const char *folder, const char *name)
 
 static const char run_json[] = "{\"command\": \"train\", \"options\": {}}\n";
 
-static const char *const student[] = {
-    "model_index.json",        "README.md",          "transformer/config.json", "vae/config.json",
-    "text_encoder/config.json", "tokenizer/spiece.model", "scheduler/scheduler_config.json",
-    "comfyui/student.json"};
+static const char *const student[] = {"model_index.json",
+                                      "README.md",
+                                      "transformer/config.json",
+                                      "vae/config.json",
+                                      "text_encoder/config.json",
+                                      "tokenizer/spiece.model",
+                                      "scheduler/scheduler_config.json",
+                                      "comfyui/student.json",
+                                      "gguf/student.json"};
 static const char *const records[] = {"metrics.jsonl", "events.out.tfevents.1.host.2.0",
                                       "run.json"};
 
@@ -323,8 +328,8 @@ static void the_teachers_folder_is_refused(void **state)
     refused(WD_SOURCE_DIR "/models/wan-tiny/new/student", WD_INVALID_ARGUMENT,
             "lies in the teacher's folder");
     assert_false(wd_path_exists(WD_SOURCE_DIR "/models/wan-tiny/new"));
-    assert_int_equal(
-        symlink(WD_SOURCE_DIR "/models/wan-tiny", path_of(wd_test_folder(), "link")), 0);
+    assert_int_equal(symlink(WD_SOURCE_DIR "/models/wan-tiny", path_of(wd_test_folder(), "link")),
+                     0);
     refused(path_of(wd_test_folder(), "link/student"), WD_INVALID_ARGUMENT,
             "lies in the teacher's folder");
     put(wd_test_folder(), "file", "");

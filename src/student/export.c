@@ -13,6 +13,7 @@
 #include "io/folder_list.h"
 #include "io/json.h"
 #include "student/card.h"
+#include "student/comfyui.h"
 #include "student/swap.h"
 #include "wan/schedule.h"
 
@@ -460,6 +461,7 @@ static wd_status put_in_place(const char *output, const char *fresh, wd_err *err
         WD_TRY(wd_path_join(to, output, folders[i], err));
         WD_TRY(keep_others(from, to, err));
     }
+    WD_TRY(wd_student_remove_forms(output, err));
     for (int i = 0; i < FOLDERS; i++) {
         WD_TRY(wd_path_join(from, fresh, folders[i], err));
         WD_TRY(wd_path_join(to, output, folders[i], err));

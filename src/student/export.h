@@ -9,7 +9,8 @@
  *
  * Each of these is prepared in <output>/.tmp-student, then renamed into its place, changing places
  * with an older one; model_index.json comes last. So there is never half a component, and what else
- * lies in the folder (a run's checkpoints, metrics, samples) stays. */
+ * lies in the folder (a run's checkpoints, metrics, samples) stays; only comfyui/ and gguf/ of an
+ * older student go (student/comfyui.h). */
 #ifndef WD_STUDENT_EXPORT_H
 #define WD_STUDENT_EXPORT_H
 
