@@ -202,6 +202,18 @@ static void attend(const buffers *d, const wd_umt5 *e, const batch *b, int64_t b
                                          .scale = 1});
 }
 
+/* The end of the samples from `begin` on that share a launch of attention: those of one length. A
+ * GPU takes one at a time: its library has to make ready for each number of samples of each length,
+ * which takes longer than all launches. */
+static int64_t group_end(const wd_umt5 *e, const batch *b, int64_t begin, int64_t end)
+{
+    const int64_t tokens = b->first[begin + 1] - b->first[begin];
+    int64_t next = begin + 1;
+    if (!wd_device_traits(wd_queue_device(e->queue))->reads_host) return next;
+    while (next < end && b->first[next + 1] - b->first[next] == tokens) next++;
+    return next;
+}
+
 /* x += O attention(..) of samples [begin, end); *spread: the prompt length for which bias was
  * computed last. */
 static void attention_part(const buffers *d, wd_umt5 *e, const wd_tensor *w, const batch *b,
@@ -215,7 +227,7 @@ static void attention_part(const buffers *d, wd_umt5 *e, const wd_tensor *w, con
     project(d->v, d->n, &w[WD_UMT5_V], rows, e);
     for (int64_t i = begin, next; i < end; i = next) {
         int64_t tokens = b->first[i + 1] - b->first[i];
-        for (next = i + 1; next < end && b->first[next + 1] - b->first[next] == tokens;) next++;
+        next = group_end(e, b, i, end);
         if (*spread != tokens) spread_bias(d, e, b, layer, tokens);
         *spread = tokens;
         attend(d, e, b, i, next, b->first[i] - row);

@@ -108,18 +108,26 @@ typedef struct session {
     wd_umt5 *encoder;
 } session;
 
-static session open_session(wd_dtype file_dtype, wd_dtype dtype, bool guard)
+/* On a device that the session owns. */
+static session open_session_on(wd_device *device, wd_dtype file_dtype, wd_dtype dtype)
 {
-    session s;
+    session s = {.device = device};
     wd_err err;
     const char *path = file_dtype == WD_F32 ? WD_SOURCE_DIR
                            "/tests/fixtures/umt5/text_encoder/model.safetensors"
                                             : weights_in(file_dtype);
-    wd_test_ok((guard ? wd_device_open_guard : wd_device_open_cpu)(&s.device, 0, &err), &err);
     wd_test_ok(wd_queue_open(&s.queue, s.device, &err), &err);
     wd_test_ok(wd_safetensors_open(&s.weights, path, &err), &err);
     wd_test_ok(wd_umt5_open(&s.encoder, &config, s.weights, dtype, s.queue, &err), &err);
     return s;
+}
+
+static session open_session(wd_dtype file_dtype, wd_dtype dtype, bool guard)
+{
+    wd_device *device;
+    wd_err err;
+    wd_test_ok((guard ? wd_device_open_guard : wd_device_open_cpu)(&device, 0, &err), &err);
+    return open_session_on(device, file_dtype, dtype);
 }
 
 static void close_session(session *s)
@@ -242,11 +250,45 @@ static void ragged(void **state)
     free(out);
 }
 
+enum { COPIES = 67, PIECES = 2 }; /* 67 * 17 > 1024 rows */
+
+/* A device with memory of its own attends prompt by prompt, the processor piece by piece; the bits
+ * are the same. */
+static void prompts_one_by_one(void **state)
+{
+    const fixture *f = *state;
+    const size_t count = (size_t)(COPIES * 17 * config.d_model);
+    int64_t first[COPIES + 1] = {0}, launches[2];
+    int32_t ids[COPIES * 17];
+    float *out[2];
+    wd_err err;
+    for (int i = 0; i < COPIES; i++) {
+        memcpy(ids + i * 17, f->ids + f->tokens, 17 * sizeof *ids);
+        first[i + 1] = first[i] + 17;
+    }
+    for (int simulated = 0; simulated < 2; simulated++) {
+        wd_device *device;
+        if (simulated)
+            wd_test_ok(wd_device_open_sim(&device, &(wd_sim_options){.bytes = 64 << 20}, &err),
+                       &err);
+        else
+            wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
+        session s = open_session_on(device, WD_F32, WD_F32);
+        out[simulated] = calloc(count, sizeof(float));
+        wd_test_ok(wd_umt5_encode_rows(s.encoder, out[simulated], ids, first, COPIES, &err), &err);
+        launches[simulated] = wd_queue_total(s.queue).launches;
+        close_session(&s);
+    }
+    assert_memory_equal(out[0], out[1], count * sizeof(float));
+    assert_int_equal(launches[1], launches[0] + config.layers * (COPIES - PIECES));
+    free(out[0]);
+    free(out[1]);
+}
+
 /* More rows than a piece holds: every copy of a prompt gets the same bits. */
 static void many_prompts(void **state)
 {
     const fixture *f = *state;
-    enum { COPIES = 67 }; /* 67 * 17 > 1024 rows */
     int64_t first[COPIES + 1] = {0}, width = config.d_model, tokens = 17;
     int32_t ids[COPIES * 17];
     wd_err err;
@@ -314,10 +356,15 @@ static void allocations_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32),     cmocka_unit_test(long_prompt),
-        cmocka_unit_test(bf16),     cmocka_unit_test(file_dtypes),
-        cmocka_unit_test(ragged),   cmocka_unit_test(many_prompts),
-        cmocka_unit_test(refusals), cmocka_unit_test(allocations_may_fail),
+        cmocka_unit_test(fp32),
+        cmocka_unit_test(long_prompt),
+        cmocka_unit_test(bf16),
+        cmocka_unit_test(file_dtypes),
+        cmocka_unit_test(ragged),
+        cmocka_unit_test(many_prompts),
+        cmocka_unit_test(prompts_one_by_one),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(allocations_may_fail),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
