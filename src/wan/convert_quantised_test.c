@@ -2,6 +2,8 @@
  * what loaders ask of names and metadata, and that a file reads back as what it was. */
 #include "testing.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/stop.h"
@@ -399,6 +401,30 @@ static void refused(void **state)
                     "kept.gguf: is there already");
 }
 
+/* A disk that takes no more ends with an error that names the file, of which nothing stays. */
+static void nothing_stays_where_no_room_is(void **state)
+{
+    (void)state;
+    struct rlimit before, small;
+    wd_err err;
+    char folder[WD_PATH_MAX], path[WD_PATH_MAX];
+    const wd_dtype q8 = WD_Q8_0, f8 = WD_F8_E4M3;
+    const wd_component c = WD_COMPONENT_TRANSFORMER;
+    wd_test_ok(wd_folder_make(below(folder, "full"), &err), &err);
+    below(path, "full/out");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 1 << 16;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    wd_err errors[2];
+    const wd_status status[] = {wd_convert_to_gguf(path, &model, c, &q8, &errors[0]),
+                                wd_convert_to_original(path, &model, c, &f8, &errors[1])};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    for (int i = 0; i < 2; i++) wd_test_refused(status[i], &errors[i], WD_IO, "full/out");
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -416,6 +442,7 @@ int main(void)
         cmocka_unit_test(they_read_back),
         cmocka_unit_test(from_another_quantised_form),
         cmocka_unit_test(refused),
+        cmocka_unit_test(nothing_stays_where_no_room_is),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
