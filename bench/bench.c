@@ -121,6 +121,7 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
         {"shapes", wd_bench_shapes, true},
         {"models", wd_bench_models, true},
         {"placement", wd_bench_placement, false},
+        {"quantised", wd_bench_quantised, true},
         {"prediction", wd_bench_prediction, false},
     };
     const int count = sizeof cases / sizeof *cases;
@@ -128,10 +129,11 @@ wd_status wd_bench_all(wd_bench_context *bench, wd_err *err)
     for (int i = 0; i < count; i++)
         any |= asked[i] = !bench->only || strstr(cases[i].name, bench->only);
     if (!any)
-        return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "bench: no case has \"%s\" in its name; there are peak, forward, train, "
-                       "tiny, vae, codecs, copies, shapes, models, placement and prediction",
-                       bench->only);
+        return wd_fail(
+            err, WD_INVALID_ARGUMENT,
+            "bench: no case has \"%s\" in its name; there are peak, forward, train, "
+            "tiny, vae, codecs, copies, shapes, models, placement, quantised and prediction",
+            bench->only);
     asked[0] = true; /* other cases are compared with it */
     for (int i = 0; i < count; i++) {
         const bool fast = bench->peak[WD_BF16] > GPU_FLOPS_PER_S;

@@ -32,6 +32,7 @@ wd_status wd_bench_codecs(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_shapes(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_models(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_placement(wd_bench_context *bench, wd_err *err);
+wd_status wd_bench_quantised(wd_bench_context *bench, wd_err *err);
 wd_status wd_bench_prediction(wd_bench_context *bench, wd_err *err); /* in the source's folder */
 
 /* Runs every case whose name contains bench->only. */

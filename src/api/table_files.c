@@ -49,8 +49,8 @@ static const wd_option bench_table[] = {
     {WD_TEXT_LINE(only, "", "NAME"), .flags = WD_OPTION_POSITIONAL,
      .help =
          "Run the cases whose name contains this: peak, forward, train, tiny, vae, codecs, copies, "
-         "shapes, models, placement, prediction; default: all, but codecs, copies, shapes and "
-         "models only on GPUs"},
+         "shapes, models, placement, quantised, prediction; default: all, but codecs, copies, "
+         "shapes, models and quantised only on GPUs"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"),
      .help = "Device to compute on: auto (the first GPU, else the processor), cpu, cuda:N, or a "
              "simulated device, as in `train --devices`"},

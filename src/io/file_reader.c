@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/checked.h"
+#include "core/clock.h"
 #include "core/memory.h"
 
 typedef struct open_file {
@@ -20,7 +23,22 @@ typedef struct open_file {
 struct wd_file_reader {
     open_file *file;
     size_t files;
+    double free_s; /* when the slower disk has delivered what was asked for */
 };
+
+double wd_file_reader_bytes_per_s;
+
+/* Waits as long as the slower disk would have taken from `begun_s` on. */
+static void wait_for_disk(wd_file_reader *reader, double begun_s, size_t bytes)
+{
+    if (wd_file_reader_bytes_per_s == 0) return;
+    if (reader->free_s < begun_s) reader->free_s = begun_s;
+    reader->free_s += (double)bytes / wd_file_reader_bytes_per_s;
+    const double whole_s = floor(reader->free_s);
+    const struct timespec until = {.tv_sec = (time_t)whole_s,
+                                   .tv_nsec = (long)((reader->free_s - whole_s) * 1e9)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) continue;
+}
 
 wd_status wd_file_reader_open(wd_file_reader **out, wd_err *err)
 {
@@ -66,6 +84,7 @@ static wd_status find(open_file **out, wd_file_reader *reader, const char *path,
 wd_status wd_file_reader_read(wd_file_reader *reader, void *to, const char *path, uint64_t offset,
                               size_t bytes, wd_err *err)
 {
+    const double begun_s = wd_clock_s();
     open_file *file;
     size_t done = 0;
     WD_TRY(find(&file, reader, path, err));
@@ -78,6 +97,7 @@ wd_status wd_file_reader_read(wd_file_reader *reader, void *to, const char *path
         done += (size_t)n;
     }
     posix_fadvise(file->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+    wait_for_disk(reader, begun_s, bytes);
     return WD_OK;
 }
 
@@ -115,11 +135,14 @@ wd_status wd_file_reader_read_pages(wd_file_reader *reader, void *room, const ch
                                     uint64_t offset, size_t bytes, wd_err *err)
 {
     open_file *file;
+    const double begun_s = wd_clock_s();
     const size_t before = offset % WD_READ_PAGE;
     WD_TRY(find(&file, reader, path, err));
     if ((uintptr_t)room % WD_READ_PAGE == 0 &&
-        read_direct(file, room, offset - before, before + bytes))
+        read_direct(file, room, offset - before, before + bytes)) {
+        wait_for_disk(reader, begun_s, bytes);
         return WD_OK;
+    }
     return wd_file_reader_read(reader, wd_file_reader_place(room, offset), path, offset, bytes,
                                err);
 }

@@ -6,6 +6,10 @@
 
 typedef struct wd_file_reader wd_file_reader;
 
+/* Reading is no faster than this, of each reader, to measure what a slower disk would cost; 0, the
+ * default: as fast as it is. Set it while no reader is open. */
+extern double wd_file_reader_bytes_per_s;
+
 /* Files are opened at their first read and stay open. One thread at a time uses a reader. */
 wd_status wd_file_reader_open(wd_file_reader **out, wd_err *err);
 void wd_file_reader_close(wd_file_reader *reader); /* NULL is allowed */

@@ -3,6 +3,8 @@
 
 #include "testing.h"
 
+#include "core/clock.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,6 +36,23 @@ static void ranges(void **state)
         wd_test_ok(wd_file_reader_read(reader, got, path, range[i][0], range[i][1], &err), &err);
         assert_memory_equal(got, content + range[i][0], range[i][1]);
     }
+    wd_file_reader_close(reader);
+}
+
+/* A slower disk delivers the same bytes, and no sooner than it could. */
+static void slower(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_file_reader *reader;
+    const double begun_s = wd_clock_s();
+    wd_file_reader_bytes_per_s = 20.0 * BYTES;
+    wd_test_ok(wd_file_reader_open(&reader, &err), &err);
+    memset(got, 0, sizeof got);
+    wd_test_ok(wd_file_reader_read(reader, got, path, 0, BYTES, &err), &err);
+    assert_memory_equal(got, content, BYTES);
+    assert_true(wd_clock_s() - begun_s >= 0.05);
+    wd_file_reader_bytes_per_s = 0;
     wd_file_reader_close(reader);
 }
 
@@ -128,6 +147,7 @@ int main(void)
         cmocka_unit_test(page_cache_stays_empty),
         cmocka_unit_test(page_cache_is_not_used),
         cmocka_unit_test(ranges),
+        cmocka_unit_test(slower),
         cmocka_unit_test(whole_pages),
         cmocka_unit_test(errors),
     };
