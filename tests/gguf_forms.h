@@ -5,6 +5,8 @@
 
 #include "quantised.h"
 
+#include "core/memory.h"
+
 /* ---- bytes ---- */
 
 typedef struct wd_test_bytes {
@@ -245,6 +247,127 @@ static inline void wd_test_gguf_tensor(wd_test_gguf *g, wd_test_file *twin, cons
     free(v);
 }
 
+/* ---- the tokenizer ---- */
+
+/* The number at *at, which moves on. */
+static inline uint64_t wd_test_varint(const uint8_t **at)
+{
+    uint64_t out = 0;
+    for (int shift = 0;; shift += 7) {
+        const uint8_t byte = *(*at)++;
+        out |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80) return out;
+    }
+}
+
+/* Lists of a SentencePiece model in GGUF's forms. */
+typedef struct wd_test_pieces {
+    wd_test_bytes tokens, scores, types, map;
+    uint32_t count, map_count;
+    uint8_t prefix, spaces;
+} wd_test_pieces;
+
+static inline void wd_test_take_piece(wd_test_pieces *p, const uint8_t *at, const uint8_t *end)
+{
+    uint32_t type = 1;
+    while (at < end) {
+        const uint64_t key = wd_test_varint(&at);
+        if (key == (3 << 3)) {
+            type = (uint32_t)wd_test_varint(&at);
+        } else if (key == (2 << 3 | 5)) {
+            wd_test_append(&p->scores, at, 4);
+            at += 4;
+        } else {
+            assert_int_equal(key, 1 << 3 | 2);
+            const uint64_t bytes = wd_test_varint(&at);
+            wd_test_u64(&p->tokens, bytes);
+            wd_test_append(&p->tokens, at, bytes);
+            at += bytes;
+        }
+    }
+    wd_test_u32(&p->types, type);
+    p->count++;
+}
+
+static inline void wd_test_take_normalizer(wd_test_pieces *p, const uint8_t *at, const uint8_t *end)
+{
+    while (at < end) {
+        const uint64_t key = wd_test_varint(&at), value = wd_test_varint(&at);
+        if (key == (2 << 3 | 2)) wd_test_append(&p->map, at, value);
+        if (key == (2 << 3 | 2)) p->map_count = (uint32_t)value;
+        if (key == (3 << 3)) p->prefix = (uint8_t)value;
+        if (key == (4 << 3)) p->spaces = (uint8_t)value;
+        if ((key & 7) == 2) at += value;
+    }
+}
+
+/* Reads wan-tiny's spiece.model. */
+static inline wd_test_pieces wd_test_read_pieces(void)
+{
+    char *model;
+    size_t bytes;
+    wd_err err;
+    wd_test_pieces p = {.prefix = 1, .spaces = 1};
+    wd_test_ok(wd_file_read(&model, &bytes, WD_SOURCE_DIR "/models/wan-tiny/tokenizer/spiece.model",
+                            1 << 24, &err),
+               &err);
+    const uint8_t *at = (const uint8_t *)model, *end = at + bytes;
+    while (at < end) {
+        const uint64_t key = wd_test_varint(&at), length = wd_test_varint(&at);
+        assert_int_equal(key & 7, 2);
+        if (key >> 3 == 1) wd_test_take_piece(&p, at, at + length);
+        if (key >> 3 == 3) wd_test_take_normalizer(&p, at, at + length);
+        at += length;
+    }
+    wd_free(model);
+    return p;
+}
+
+static inline void wd_test_gguf_list(wd_test_gguf *g, const char *key, uint32_t type,
+                                     uint32_t count, const wd_test_bytes *data)
+{
+    wd_test_text(&g->values, key);
+    wd_test_u32(&g->values, 9);
+    wd_test_u32(&g->values, type);
+    wd_test_u64(&g->values, count);
+    wd_test_append(&g->values, data->data, data->used);
+    g->value_count++;
+}
+
+static inline void wd_test_gguf_flag(wd_test_gguf *g, const char *key, uint8_t value)
+{
+    wd_test_text(&g->values, key);
+    wd_test_u32(&g->values, 7);
+    wd_test_append(&g->values, &value, 1);
+    g->value_count++;
+}
+
+/* Adds the tokenizer, with two tokens that only fill up the list, as converters do. */
+static inline void wd_test_gguf_tokenizer(wd_test_gguf *g)
+{
+    wd_test_pieces p = wd_test_read_pieces();
+    for (int i = 0; i < 2; i++) {
+        char name[32];
+        const float score = -10000;
+        snprintf(name, sizeof name, "[PAD%u]", p.count++);
+        wd_test_text(&p.tokens, name);
+        wd_test_append(&p.scores, &score, 4);
+        wd_test_u32(&p.types, 5);
+    }
+    wd_test_gguf_text(g, "tokenizer.ggml.model", "t5");
+    wd_test_gguf_list(g, "tokenizer.ggml.tokens", 8, p.count, &p.tokens);
+    wd_test_gguf_list(g, "tokenizer.ggml.scores", 6, p.count, &p.scores);
+    wd_test_gguf_list(g, "tokenizer.ggml.token_type", 5, p.count, &p.types);
+    wd_test_gguf_flag(g, "tokenizer.ggml.add_space_prefix", p.prefix);
+    wd_test_gguf_flag(g, "tokenizer.ggml.remove_extra_whitespaces", p.spaces);
+    if (p.map_count)
+        wd_test_gguf_list(g, "tokenizer.ggml.precompiled_charsmap", 0, p.map_count, &p.map);
+    free(p.tokens.data);
+    free(p.scores.data);
+    free(p.types.data);
+    free(p.map.data);
+}
+
 static inline void wd_test_gguf_write(wd_test_gguf *g, const char *path)
 {
     wd_err err;
@@ -264,8 +387,8 @@ static inline void wd_test_gguf_write(wd_test_gguf *g, const char *path)
     free(g->data.data);
 }
 
-/* Writes the component to `path`, its matrices in all types in turn from number `first` on, and its
- * twin under diffusers' names to `twin_path`. */
+/* Writes the component to `path`, a text encoder with its tokenizer, its matrices in all types in
+ * turn from number `first` on, and its twin under diffusers' names to `twin_path`. */
 static inline void wd_test_write_gguf(const char *path, const char *twin_path, const wd_pipeline *p,
                                       wd_component c, const char *architecture, int first)
 {
@@ -276,6 +399,7 @@ static inline void wd_test_write_gguf(const char *path, const char *twin_path, c
     wd_test_file *twin = calloc(1, sizeof *twin);
     wd_test_ok(wd_pipeline_open_weights(&set, p, c, &err), &err);
     if (architecture) wd_test_gguf_text(&g, "general.architecture", architecture);
+    if (c == WD_COMPONENT_TEXT_ENCODER) wd_test_gguf_tokenizer(&g);
     for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
         const wd_safetensors_entry *e = wd_safetensors_at(set, i);
         char name[256];

@@ -58,11 +58,11 @@ static void the_students_bits(void **state)
 {
     (void)state;
     wd_test_same_files(train(high, low, "q", "--seed", "3"),
-                    train(high_twin, low_twin, "t", "--seed", "3"));
+                       train(high_twin, low_twin, "t", "--seed", "3"));
     wd_test_same_files(train(high, low, "q16", "--teacher_dtype", "bfloat16"),
-                    train(high_twin, low_twin, "t16", "--teacher_dtype", "bfloat16"));
+                       train(high_twin, low_twin, "t16", "--teacher_dtype", "bfloat16"));
     wd_test_same_files(train(high, low, "disk", "--teacher_device_strategy", "disk"),
-                    train(high_twin, low_twin, "window", "--teacher_window", "2"));
+                       train(high_twin, low_twin, "window", "--teacher_window", "2"));
 }
 
 static void forward_of_a_file(void **state)
@@ -115,6 +115,30 @@ static void the_same_pictures(void **state)
     wd_test_same_files(a, b);
 }
 
+/* A text encoder as GGUF brings its tokenizer: without a folder the prompts have the same tokens,
+ * and so the same embeddings. */
+static void gguf_with_its_tokenizer(void **state)
+{
+    (void)state;
+    char file[512], twin[512], a[512], b[512];
+    snprintf(file, sizeof file, "%s", wd_test_path("alone.gguf"));
+    snprintf(twin, sizeof twin, "%s", wd_test_path("alone.safetensors"));
+    snprintf(a, sizeof a, "%s", wd_test_path("alone.png"));
+    snprintf(b, sizeof b, "%s", wd_test_path("with-folder.png"));
+    wd_test_write_gguf(file, twin, &teacher, WD_COMPONENT_TEXT_ENCODER, "t5encoder", 0);
+    draw(a, "--text_encoder", file, "--tokenizer", file);
+    draw(b, "--text_encoder", file, "--tokenizer",
+         WD_SOURCE_DIR "/models/wan-tiny/tokenizer/spiece.model");
+    wd_test_same_files(a, b);
+    wd_err err;
+    wd_pipeline p;
+    wd_tokenizer *tokenizer;
+    const wd_pipeline_parts parts = {.part = {[WD_COMPONENT_TEXT_ENCODER] = file}};
+    wd_test_ok(wd_pipeline_open_parts(&p, NULL, &parts, &err), &err);
+    wd_test_ok(wd_pipeline_tokenizer_open(&tokenizer, &p, &err), &err);
+    wd_tokenizer_close(tokenizer);
+}
+
 /* The first expert and the text encoder as GGUF, the second expert as safetensors. */
 static void gguf(void **state)
 {
@@ -129,7 +153,7 @@ static void gguf(void **state)
     wd_test_write_gguf(file, twin, &teacher, WD_COMPONENT_TRANSFORMER, "wan", 4);
     wd_test_write_gguf(text, text_twin, &teacher, WD_COMPONENT_TEXT_ENCODER, "t5encoder", 0);
     wd_test_same_files(train(file, low, "g", "--text_encoder", text),
-                    train(twin, low_twin, "gt", "--text_encoder", text_twin));
+                       train(twin, low_twin, "gt", "--text_encoder", text_twin));
     draw(a, "--transformer", file, "--text_encoder", text);
     draw(b, "--transformer", twin, "--text_encoder", text_twin);
     wd_test_same_files(a, b);
@@ -141,10 +165,9 @@ static void gguf(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_students_bits),
-        cmocka_unit_test(forward_of_a_file),
-        cmocka_unit_test(the_same_pictures),
-        cmocka_unit_test(gguf),
+        cmocka_unit_test(the_students_bits),       cmocka_unit_test(forward_of_a_file),
+        cmocka_unit_test(the_same_pictures),       cmocka_unit_test(gguf),
+        cmocka_unit_test(gguf_with_its_tokenizer),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);
 }

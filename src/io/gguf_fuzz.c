@@ -1,9 +1,12 @@
 /* Fuzz target: any bytes as a GGUF file; of what opens every tensor's first and last value can be
- * read. */
+ * read, and of a tokenizer in its metadata a SentencePiece model is made. */
 #include "fuzzing.h"
 
+#include "core/memory.h"
 #include "dev/codec/values.h"
+#include "io/gguf_spiece.h"
 #include "io/safetensors.h"
+#include "io/spiece_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
@@ -25,6 +28,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         sum += (unsigned)(first > 0) + (unsigned)(last > 0);
     }
     wd_safetensors_metadata(set, "general.architecture");
+    char *model;
+    size_t model_bytes;
+    if (wd_gguf_spiece(&model, &model_bytes, set, &err) == WD_OK) {
+        sum += wd_spiece_check(model, model_bytes, "the tokenizer", &err) == WD_OK;
+        wd_free(model);
+    }
     wd_fuzz_use(sum);
     wd_safetensors_close(set);
     return 0;

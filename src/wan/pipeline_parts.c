@@ -7,6 +7,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "io/gguf_spiece.h"
 #include "io/hub.h"
 #include "io/json.h"
 #include "wan/dit_file.h"
@@ -114,18 +115,17 @@ static wd_status read_part(wd_pipeline *p, wd_component c, wd_err *err)
     return WD_OK;
 }
 
-/* Text encoders for ComfyUI have the tokenizer in them. */
+/* Text encoders for ComfyUI have the tokenizer in them, as a tensor or as metadata of GGUF. */
 static wd_status find_tokenizer(wd_pipeline *p, wd_err *err)
 {
     const wd_component from = WD_COMPONENT_TEXT_ENCODER, to = WD_COMPONENT_TOKENIZER;
-    const wd_safetensors_entry *entry;
     wd_safetensors *set;
     wd_status status = WD_OK;
     if (p->has[to] || !p->made[from]) return WD_OK;
     WD_TRY(wd_part_open(&set, p->part[from], from, err));
-    entry = wd_safetensors_find(set, "spiece_model");
-    if (entry) status = wd_path_join(p->part[to], "", entry->file, err);
-    if (entry && status == WD_OK) take_part(p, to, true);
+    const bool found = wd_safetensors_find(set, "spiece_model") || wd_gguf_has_spiece(set);
+    if (found) status = wd_path_join(p->part[to], "", wd_safetensors_file_at(set, 0), err);
+    if (found && status == WD_OK) take_part(p, to, true);
     wd_safetensors_close(set);
     return status;
 }

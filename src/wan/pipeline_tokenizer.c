@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "io/gguf_spiece.h"
 #include "wan/pipeline.h"
 
 enum { SPIECE_BYTES_MAX = 64 << 20 }; /* of UMT5 5 MB */
@@ -39,10 +40,21 @@ static wd_status take_tensor(char **out, size_t *bytes, const char *path, wd_err
     return status;
 }
 
+/* The metadata of a text encoder's file. */
+static wd_status take_metadata(char **out, size_t *bytes, const char *path, wd_err *err)
+{
+    wd_safetensors *set;
+    WD_TRY(wd_safetensors_open(&set, path, err));
+    const wd_status status = wd_gguf_spiece(out, bytes, set, err);
+    wd_safetensors_close(set);
+    return status;
+}
+
 wd_status wd_pipeline_spiece(char **out, size_t *bytes, const wd_pipeline *p, wd_err *err)
 {
     const char *path = p->part[WD_COMPONENT_TOKENIZER];
     if (ends_with(path, ".safetensors")) return take_tensor(out, bytes, path, err);
+    if (ends_with(path, ".gguf")) return take_metadata(out, bytes, path, err);
     if (ends_with(path, ".json"))
         return wd_fail(err, WD_UNSUPPORTED,
                        "%s: expected spiece.model, which is what this program reads; get that of "

@@ -168,6 +168,15 @@ def tensors():
         [("a", [32, 2], 8, bytes(68)), ("b", [256], 12, bytes(144)), ("c", [32], 30, bytes(64)),
          ("d", [], 0, bytes(4)), ("e", [32], 2, bytes(18)), ("f", [32], 6, bytes(22)),
          ("g", [256], 13, bytes(176)), ("h", [256], 14, bytes(210)), ("i", [2, 3], 1, bytes(12))]))
+    put("io/gguf", "tokenizer", gguf(
+        [("tokenizer.ggml.model", 8, gguf_text("t5")),
+         ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 4) + gguf_text("<unk>") +
+          gguf_text("</s>") + gguf_text("a") + gguf_text("[PAD3]")),
+         ("tokenizer.ggml.scores", 9, struct.pack("<IQ4f", 6, 4, 0, 0, -1, -1e4)),
+         ("tokenizer.ggml.token_type", 9, struct.pack("<IQ4i", 5, 4, 2, 3, 1, 5)),
+         ("tokenizer.ggml.add_space_prefix", 7, b"\1"),
+         ("tokenizer.ggml.remove_extra_whitespaces", 7, b"\1"),
+         ("tokenizer.ggml.precompiled_charsmap", 9, struct.pack("<IQ3B", 0, 3, 1, 2, 3))], []))
     index = {"metadata": {"total_size": 12}, "weight_map": {"a": "a.safetensors",
                                                            "b": "b.safetensors"}}
     put("io/safetensors_index", "two", files(
