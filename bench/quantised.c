@@ -11,7 +11,7 @@
 #include "bench/rig.h"
 #include "io/file_reader.h"
 
-enum { FORMS = 3, TURNS = 3, WINDOW = 8 };
+enum { FORMS = 4, TURNS = 3, WINDOW = 8 };
 
 /* The larger one is computed; of the smaller one nothing takes time but reading. */
 static wd_dit_config config_of(bool is_large)
@@ -35,7 +35,8 @@ static const double DISK_BLOCK_SECONDS = 40e-3; /* to read a block in bfloat16 *
 static const struct {
     wd_dtype quantised;
     const char *name;
-} forms[FORMS] = {{WD_F32, "bfloat16"}, {WD_F8_E4M3, "float8_e4m3fn"}, {WD_I8, "int8"}};
+} forms[FORMS] = {
+    {WD_F32, "bfloat16"}, {WD_F8_E4M3, "float8_e4m3fn"}, {WD_I8, "int8"}, {WD_Q8_0, "q8_0"}};
 
 /* The best of several turns of each form. */
 static wd_status time_forms(double seconds[FORMS], const wd_bench_teacher *teacher,

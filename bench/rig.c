@@ -14,6 +14,7 @@
 #include "io/file.h"
 #include "teacher/residency_kinds.h"
 #include "teacher/teacher_size.h"
+#include "wan/convert.h"
 
 enum { TEXT_TOKENS = 8, TRAJECTORY_STEPS = 4, ROUNDS = 5, RANKS_MAX = 4 };
 
@@ -76,6 +77,22 @@ static wd_status size_teacher(wd_bench_teacher *t, wd_bench_context *bench, wd_e
     return status;
 }
 
+/* Opens the teacher in the form that is asked for. */
+static wd_status quantise(wd_bench_teacher *t, wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    wd_pipeline_parts parts = {.preset = "wan2.1-1.3b"};
+    if (wd_dtype_block(t->quantised) == 1) {
+        t->pipeline.overlay =
+            (wd_overlay){.folder = t->cache, .dtype = t->dtype, .quantised = t->quantised};
+        return wd_pipeline_make_overlay(&t->pipeline, err);
+    }
+    WD_TRY(wd_path_join(path, t->folder, "wan.gguf", err));
+    WD_TRY(wd_convert_to_gguf(path, &t->pipeline, WD_COMPONENT_TRANSFORMER, &t->quantised, err));
+    parts.part[WD_COMPONENT_TRANSFORMER] = path;
+    return wd_pipeline_open_parts(&t->pipeline, t->folder, &parts, err);
+}
+
 wd_status wd_bench_teacher_open(wd_bench_teacher *t, wd_bench_context *bench, wd_err *err)
 {
     char folder[WD_PATH_MAX];
@@ -85,9 +102,7 @@ wd_status wd_bench_teacher_open(wd_bench_teacher *t, wd_bench_context *bench, wd
     WD_TRY(wd_path_join(folder, t->folder, "transformer", err));
     WD_TRY(wd_bench_write_transformer(folder, &t->config, t->dtype, err));
     WD_TRY(wd_pipeline_open(&t->pipeline, t->folder, err));
-    t->pipeline.overlay =
-        (wd_overlay){.folder = t->cache, .dtype = t->dtype, .quantised = t->quantised};
-    WD_TRY(wd_pipeline_make_overlay(&t->pipeline, err));
+    WD_TRY(quantise(t, err));
     return size_teacher(t, bench, err);
 }
 
