@@ -328,7 +328,7 @@ typedef struct wd_inspect_options {
 /* Compares a student with its teacher. */
 typedef struct wd_eval_options {
     size_t bytes;                  /* of this struct */
-    const char *teacher, *student; /* pipeline folders or Hub ids; required */
+    const char *teacher, *student; /* pipeline folders or Hub ids; required: see quantisation */
     const char *prompts;           /* file, one per line; required */
     const char *negative_prompt;   /* NULL: as in the student's run */
     int64_t count;                 /* how many prompts are used, from the first; 0: all */
@@ -350,7 +350,10 @@ typedef struct wd_eval_options {
     const char *transformer, *transformer_2, *text_encoder, *vae, *tokenizer;
     const char *teacher_preset;
     const char *teacher_lora, *teacher_lora_2; /* see wd_train_options */
-    uint64_t reserved[6];
+    /* "float8_e4m3fn", "int8": the teacher, quantised so, takes the student's place; NULL: there is
+     * a student */
+    const char *quantisation;
+    uint64_t reserved[5];
 } wd_eval_options;
 
 /* Writes a transformer in another format. */

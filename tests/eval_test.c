@@ -55,6 +55,27 @@ static void guidance_is_a_difference(void **state)
     assert_non_null(strstr(program.out, "agreement with the teacher: "));
 }
 
+/* What quantising costs: velocities are near the teacher's, of int8 nearer than of fp8. */
+static void quantisation(void **state)
+{
+    (void)state;
+    double error[2];
+    for (int d = 0; d < 2; d++) {
+        wd_program_run(&program, "eval", "--teacher", teacher, "--quantisation",
+                       d ? "int8" : "float8_e4m3fn", "--prompts", prompts, "--count", "2",
+                       "--steps", "3", "--guidance_scale", "3", "--json");
+        wd_program_succeeded(&program);
+        error[d] = number("velocity_error");
+        assert_non_null(strstr(program.out, "\"quantisation\": "));
+    }
+    assert_true(error[1] > 0 && error[1] < error[0] && error[0] < 0.2);
+    wd_program_run(&program, "eval", "--teacher", teacher, "--prompts", prompts);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--student PATH");
+    wd_program_run(&program, "eval", "--teacher", teacher, "--student", teacher, "--quantisation",
+                   "int8", "--prompts", prompts);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "found both");
+}
+
 /* The teacher as its own student, without guidance: its pictures are as diverse as its own, and in
  * 3 steps they differ from those in 5. Three seeds see other noise than one. */
 static void several_seeds_are_summed_up(void **state)
@@ -185,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_teacher_is_its_own_best_student),
         cmocka_unit_test(guidance_is_a_difference),
+        cmocka_unit_test(quantisation),
         cmocka_unit_test(several_seeds_are_summed_up),
         cmocka_unit_test(a_student_is_compared_as_it_learnt),
         cmocka_unit_test(strangers_are_refused),

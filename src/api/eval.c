@@ -253,11 +253,23 @@ static wd_status write_json(const wd_eval_job *j, wd_err *err)
     return status;
 }
 
+/* Quantises what takes the student's place, below the temporary folder. */
+static wd_status quantise(wd_eval_job *j, wd_err *err)
+{
+    wd_pipeline *student = &j->pipeline[STUDENT];
+    if (!j->options->quantisation) return WD_OK;
+    if (!*j->merged.folder) WD_TRY(wd_merged_make_folder(&j->merged, err));
+    student->overlay = (wd_overlay){.folder = j->merged.folder, .dtype = j->dtype};
+    wd_dtype_parse(&student->overlay.quantised, j->options->quantisation);
+    return wd_pipeline_make_overlay(student, err);
+}
+
 static wd_status run(char **text, wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
     WD_TRY(wd_eval_choose(j, err));
     WD_TRY(wd_merged_open(&j->merged, &j->pipeline[TEACHER], j->dtype, err));
+    WD_TRY(quantise(j, err));
     const wd_pipeline *teacher = &j->pipeline[TEACHER];
     WD_TRY(wd_prompt_embeds_open(&j->embeds, NULL, teacher, (const char *const *)j->prompts.text,
                                  j->count, j->negative_prompt, j->text_tokens, j->dtype, err));

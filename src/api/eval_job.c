@@ -17,14 +17,26 @@ static wd_status disagree(wd_err *err, const char *what, int64_t teacher, int64_
                    what, teacher, student);
 }
 
+/* The student is a pipeline of its own, or the teacher, quantised. */
+static wd_status check_student(const wd_eval_options *o, wd_err *err)
+{
+    if ((o->student != NULL) != (o->quantisation != NULL)) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "eval compares the teacher with a student (--student PATH) or with itself, "
+                   "quantised (--quantisation); give one of them, found %s",
+                   o->student ? "both" : "none");
+}
+
 static wd_status open_pipelines(wd_eval_job *j, wd_err *err)
 {
     const wd_eval_options *o = j->options;
     wd_pipeline_parts parts = WD_PARTS_OF(o);
-    WD_TRY(wd_pipeline_open(&j->pipeline[STUDENT], o->student, err));
-    if (!o->teacher && !o->tokenizer)
+    WD_TRY(check_student(o, err));
+    if (o->student) WD_TRY(wd_pipeline_open(&j->pipeline[STUDENT], o->student, err));
+    if (o->student && !o->teacher && !o->tokenizer)
         parts.part[WD_COMPONENT_TOKENIZER] = j->pipeline[STUDENT].path;
     WD_TRY(wd_pipeline_open_parts(&j->pipeline[TEACHER], o->teacher, &parts, err));
+    if (!o->student) j->pipeline[STUDENT] = j->pipeline[TEACHER];
     for (int s = 0; s < SIDES; s++) WD_TRY(wd_painter_check_model(&j->pipeline[s], err));
     WD_TRY(wd_pipeline_check_weights(&j->pipeline[TEACHER], WD_COMPONENT_TEXT_ENCODER, err));
     const wd_pipeline *t = &j->pipeline[TEACHER], *s = &j->pipeline[STUDENT];
@@ -47,9 +59,9 @@ static wd_status choose_teacher(wd_eval_job *j, wd_err *err)
     char path[WD_PATH_MAX];
     memcpy(scale, j->pipeline[TEACHER].guidance_scale, 2 * sizeof *scale);
     WD_TRY(wd_path_join(path, j->pipeline[STUDENT].path, "run.json", err));
-    if (wd_path_exists(path))
+    if (o->student && wd_path_exists(path))
         WD_TRY(wd_json_load(&j->trained, path, err));
-    else if (isnan(o->guidance_scale))
+    else if (o->student && isnan(o->guidance_scale))
         wd_log(WD_LOG_WARNING,
                "%s is not there: the teacher is guided with %g; say --guidance_scale", path,
                scale[0]);
@@ -91,7 +103,10 @@ wd_status wd_eval_choose(wd_eval_job *j, wd_err *err)
     j->width = width / wd_pipeline_vae_scale(student);
     j->each = student->dit.in_channels * j->height * j->width;
     WD_TRY(choose_teacher(j, err));
-    j->report.student.guidance_scale[0] = j->report.student.guidance_scale[1] = 1;
+    const double *guidance = j->report.teacher.guidance_scale;
+    for (int e = 0; e < 2; e++)
+        j->report.student.guidance_scale[e] = o->quantisation ? guidance[e] : 1;
+    j->report.quantisation = o->quantisation;
     j->report.pictures = j->count;
     j->report.seeds = o->seeds;
     j->report.steps = o->steps ? o->steps : student->default_steps;

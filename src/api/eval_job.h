@@ -23,7 +23,7 @@ typedef struct wd_eval_job {
     int64_t count, height, width, each; /* pictures; latents' size and elements */
     wd_dtype dtype;
     wd_pipeline pipeline[SIDES];
-    wd_merged merged; /* of the teacher's LoRAs */
+    wd_merged merged; /* of the teacher's LoRAs, and of what is quantised */
     wd_prompt_embeds embeds;
     wd_painter *painter[SIDES];
     int64_t batch;

@@ -77,6 +77,8 @@ wd_status wd_eval_text(char **out, const wd_eval_report *report, wd_err *err)
             "%g (teacher), %g (student), the same noise, %" PRId64 " seed%s\n",
             r->pictures, r->width, r->height, r->steps, r->teacher.guidance_scale[0],
             r->student.guidance_scale[0], r->seeds, r->seeds == 1 ? "" : "s");
+    if (r->quantisation)
+        fprintf(file, "the student is the teacher, its blocks quantised to %s\n", r->quantisation);
     write_levels(file, r);
     write_pictures(file, r);
     fprintf(file, "\nweights: teacher %s, student %s\n",
@@ -133,6 +135,8 @@ wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
                      side_json(&r->student, r->diversity[1]), "levels", levels);
     if (!*out) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
     const bool told =
+        (!r->quantisation ||
+         !json_object_set_new(*out, "quantisation", json_string(r->quantisation))) &&
         add_figure(*out, "velocity_error", "velocity_error_se", r->velocity) &&
         add_figure(*out, "latents_error", "latents_error_se", r->latents) &&
         add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&

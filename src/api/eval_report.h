@@ -27,7 +27,8 @@ typedef struct wd_eval_report {
     wd_eval_figure psnr_db;        /* of the pictures, values in [0, 1] */
     wd_eval_figure reference_db;   /* PSNR to the teacher's picture with reference_steps */
     wd_eval_figure correlation;    /* mean of Pearson's correlation of the pictures */
-    double diversity[2]; /* of the teacher's and the student's pictures; 0 with one seed */
+    const char *quantisation; /* the student is the teacher in this dtype; NULL: it is a student */
+    double diversity[2];      /* of the teacher's and the student's pictures; 0 with one seed */
 } wd_eval_report;
 
 /* Formats the report as a table, which ends with three lines: weights, seconds per picture,

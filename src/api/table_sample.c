@@ -71,8 +71,11 @@ static const wd_option eval_table[] = {
     WD_TOKENIZER_LINE("Models", 0),
     WD_PRESET_LINE("Models", 0),
     WD_LORA_LINES("Models", 0),
-    {WD_TEXT_LINE(student, "", "PATH"), .group = "Models",
-     .flags = WD_OPTION_REQUIRED | WD_OPTION_FILE, .help = "Output folder of `train`"},
+    {WD_TEXT_LINE(student, "", "PATH"), .group = "Models", .flags = WD_OPTION_FILE,
+     .help = "The student's folder; required, but for --quantisation"},
+    {WD_CHOICE_LINE(quantisation, "", "float8_e4m3fn", "int8"), .group = "Models",
+     .help = "Instead of a student the teacher, quantised as by train --teacher_dtype: shows what "
+             "that costs, by noise level"},
     {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"), .group = "Models",
      .help = "dtype in which both models compute"},
     {WD_TEXT_LINE(prompts, "", "FILE"), .group = "Pictures",
