@@ -218,11 +218,11 @@ static double share_links(player *p, const wd_sweep_entry *e, const wd_move *mov
 static void play_move(player *p, const wd_sweep_entry *e, const wd_move *move)
 {
     part *on = &p->part[e->device];
-    const double seconds = seconds_of(p, move);
     const bool is_message = move->kind == WD_LINK_NEAR || move->kind == WD_LINK_FAR;
     const int device = move->to == WD_LINK_HOST ? move->from : move->to;
     double end;
     if (move->gathers && !is_message) return;
+    const double seconds = seconds_of(p, move);
     if (is_message)
         end = carry(p, &on->network, WD_LANE_NETWORK, e->device, e, seconds);
     else if (e->kind == WD_ENTRY_ENTER || e->kind == WD_ENTRY_LEAVE)
