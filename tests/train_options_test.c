@@ -341,6 +341,33 @@ static void few_steps_start_from_an_earlier_student(void **state)
     assert_non_null(strstr(program.err, "1 picture of 32x32, 2 steps"));
 }
 
+/* On-policy blocks: a stop between two snapshots changes nothing; a student of one step has none.
+ */
+static void blocks_begin_where_the_student_leads(void **state)
+{
+    (void)state;
+    const char *const few[] = {"--student_steps", "2", "--on_policy_share", "1"};
+    const char *const at[] = {"--on_policy_start", "0.3", "--on_policy_every", "2"};
+    wd_program_run(&program, RUN("led"), few[0], few[1], few[2], few[3], at[0], at[1], at[2], at[3],
+                   "--num_steps", "6");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("led-on"), few[0], few[1], few[2], few[3], at[0], at[1], at[2],
+                   at[3], "--num_steps", "6", "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("led-on"), few[0], few[1], few[2], "0.5", at[0], at[1], at[2],
+                   at[3], "--num_steps", "6", "--resume", "auto");
+    wd_program_refused(&program, WD_MISMATCH, "on_policy_share 1 and is to be resumed with 0.5");
+    wd_program_run(&program, RUN("led-on"), few[0], few[1], few[2], few[3], at[0], at[1], at[2],
+                   at[3], "--num_steps", "6", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_same_weights("led", "led-on");
+    wd_program_run(&program, RUN("never"), "--student_steps", "1", few[2], few[3]);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--on_policy_share 1: expected --student_steps of 2 and more, found 1");
+    wd_program_run(&program, RUN("never"), few[2], few[3]);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--student_steps of 2 and more, found 0");
+}
+
 /* One command trains both phases; a stop where the second begins changes nothing. */
 static void both_phases_in_one_command(void **state)
 {
@@ -419,6 +446,7 @@ int main(void)
         cmocka_unit_test(they_never_change_the_student),
         cmocka_unit_test(few_steps_start_from_an_earlier_student),
         cmocka_unit_test(older_forms_do_not_stay),
+        cmocka_unit_test(blocks_begin_where_the_student_leads),
         cmocka_unit_test(both_phases_in_one_command),
         cmocka_unit_test(the_teacher_is_asked_at_given_levels),
         cmocka_unit_test(few_steps_divide_the_trajectorys),

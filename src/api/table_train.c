@@ -113,6 +113,15 @@ static const wd_option table[] = {
      .help = "What the student learns: velocity, chord (the few steps that STUDENT_STEPS asks "
              "for), or velocity,chord, one after the other. velocity:3,chord:2 gives each a share "
              "of the steps, or of the time; default: chord with STUDENT_STEPS, else velocity"},
+    {WD_FLOAT_LINE(on_policy_share, "0", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Share of the trajectories whose blocks begin where the student's own steps lead, as "
+             "they do when it is sampled; the teacher goes on from there. Needs STUDENT_STEPS of 2 "
+             "and more"},
+    {WD_FLOAT_LINE(on_policy_start, "0.5", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Share of the training on chords after which ON_POLICY_SHARE has an effect"},
+    {WD_INT_LINE(on_policy_every, "25", 1, 1e6), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Optimiser steps after which the weights are copied with which the student makes the "
+             "steps of ON_POLICY_SHARE"},
     {WD_INT_LINE(target_reuse, "0", 0, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How often the student trains on each target, on average: a velocity of the teacher, "
              "or a chord, which STUDENT_STEPS asks for; 0: twice, and a chord as many times more "

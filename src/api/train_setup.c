@@ -84,6 +84,16 @@ static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
                    WD_CHORD_STEPS_MAX, blocks);
 }
 
+/* A student of one step has no state of its own to begin a step from. */
+static wd_status check_on_policy(const wd_train_options *o, wd_err *err)
+{
+    if (!(o->on_policy_share > 0) || o->student_steps > 1) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--on_policy_share %g: expected --student_steps of 2 and more, found %" PRId64
+                   ": leave --on_policy_share out",
+                   o->on_policy_share, o->student_steps);
+}
+
 /* What a phase learns at the same cost of the teacher as velocities that are used twice. */
 static int64_t usual_reuse(const wd_train_options *o, const wd_phase *phase)
 {
@@ -119,6 +129,7 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
     wd_train_options *o = &s->options;
     WD_TRY(resolve_sigmas(s, err));
     WD_TRY(check_student_steps(o, err));
+    WD_TRY(check_on_policy(o, err));
     WD_TRY(resolve_phases(s, err));
     if (!isnan(o->guidance_scale_2) && wd_teacher_experts(&s->teacher) == 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,
@@ -274,6 +285,9 @@ static void fill_machine(wd_train_setup *s)
         .trajectory = {.seed = o->seed,
                        .slots = o->trajectories,
                        .steps = o->trajectory_steps,
+                       .on_policy_share = o->on_policy_share,
+                       .on_policy_start = o->on_policy_start,
+                       .on_policy_every = o->on_policy_every,
                        .prompts = s->data.count,
                        .flow_shift = o->flow_shift,
                        .num_train_timesteps = s->teacher.scheduler.num_train_timesteps,

@@ -15,6 +15,7 @@ typedef enum wd_random_stream {
     WD_RANDOM_SIGMA,            /* jitter of the sigma grids; index = trajectory serial number */
     WD_RANDOM_REPLAY,           /* which target a batch slot replays; index = sample number */
     WD_RANDOM_WEIGHT,           /* initial weights where no teacher gives one, and of tools */
+    WD_RANDOM_ON_POLICY,        /* which trajectories are on-policy; index = serial number */
     WD_RANDOM_TEST
 } wd_random_stream;
 

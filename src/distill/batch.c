@@ -46,7 +46,7 @@ void wd_batches_put(wd_batches *b, const wd_batch_sample *sample)
     const int64_t i = b->samples++, n = o->state_count;
     WD_REQUIRE(i < o->samples_max, "a batch of more than %" PRId64 " samples", o->samples_max);
     wd_queue_copy(b->queue, b->latents + i * n, sample->latents, state_bytes(b));
-    wd_queue_copy(b->queue, b->target + i * n, sample->target, state_bytes(b));
+    if (sample->target) wd_queue_copy(b->queue, b->target + i * n, sample->target, state_bytes(b));
     b->host_timestep[staged(b) + i] = sample->timestep;
     o->text(o->text_context, b->host_text + (size_t)(staged(b) + i) * b->text_bytes, sample->prompt,
             o->text_dtype);

@@ -33,7 +33,7 @@ typedef struct wd_batches_options {
 
 /* One sample of a batch. */
 typedef struct wd_batch_sample {
-    const float *latents, *target; /* [state_count] device */
+    const float *latents, *target; /* [state_count] device; target NULL: the batch has none */
     float timestep;
     int64_t prompt;
 } wd_batch_sample;

@@ -126,3 +126,10 @@ double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reus
 {
     return (double)(options->student_steps ? block_length(options) : 1) / (double)reuse;
 }
+
+double wd_stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse)
+{
+    const double blocks = (double)options->student_steps;
+    if (!(options->on_policy_share > 0)) return 0;
+    return options->on_policy_share * (blocks - 1) / blocks / (double)reuse;
+}

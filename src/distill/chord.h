@@ -45,4 +45,8 @@ int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_e
 /* How many a sample needs on average. */
 double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse);
 
+/* How many of the student's own steps (distill/rollouts.h) a sample needs on average: of the blocks
+ * of an on-policy trajectory the last one leads to no block. */
+double wd_stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse);
+
 #endif

@@ -30,9 +30,12 @@ double wd_machine_step_bytes(const wd_machine_options *o)
     const double samples = (double)(o->batch * o->accumulation);
     const double targets =
         (double)wd_machine_step_samples(o) * wd_stream_targets_each(&o->trajectory, o->reuse);
+    const double rolled_out =
+        (double)wd_machine_step_samples(o) * wd_stream_rollouts_each(&o->trajectory, o->reuse);
     const double begun = targets / (double)o->trajectory.steps;
-    return samples * (double)text * (double)wd_dtype_bytes(o->student_dtype) +
-           (samples + targets + begun * (double)state_count(o) + 1) * sizeof(float);
+    return (samples + rolled_out) * (double)text * (double)wd_dtype_bytes(o->student_dtype) +
+           (samples + targets + 2 * rolled_out + begun * (double)state_count(o) + 1) *
+               sizeof(float);
 }
 
 /* How many values the result of a step has. */
@@ -139,7 +142,7 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
 {
     const wd_machine_options *o = &m->options;
     wd_sweep_options sweep = wd_machine_sweep_options(o);
-    if (!teacher) return WD_OK;
+    if (!teacher || !teacher->residency) return WD_OK;
     if (teacher->placement) sweep.window_max = wd_placed_window(teacher->placement, o->window);
     sweep.sweeps_apart = wd_sweeps_apart(o->trajectory.slots, o->window);
     return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement, teacher->queues,
@@ -156,7 +159,14 @@ wd_status wd_machine_open_trajectories(wd_machine *m, const wd_machine_teacher *
 
 wd_status wd_machine_open_source(wd_machine *m, wd_err *err)
 {
-    const wd_trajectory_source_options options = source_options(&m->options);
+    const wd_machine_options *o = &m->options;
+    wd_trajectory_source_options options = source_options(o);
+    options.rollouts = (wd_rollouts_options){.student = m->params[0],
+                                             .buffer = o->ema ? WD_PARAMS_EMA : WD_PARAMS_P,
+                                             .batches = options.batches,
+                                             .latent_height = o->latent_height,
+                                             .latent_width = o->latent_width,
+                                             .text_repeat = o->text_repeat};
     return wd_source_open_trajectory(&m->source, &options, m->sweep, m->home, m->queue, err);
 }
 
@@ -266,6 +276,7 @@ wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
     const int64_t samples = wd_machine_step_samples(&m->options);
     const int64_t first = (step - m->options.first_step) * samples;
     WD_TRY(wd_source_prepare(m->source, first + samples, err));
+    WD_TRY(wd_source_begin_step(m->source, step - m->options.first_step, m->progress, err));
     WD_TRY(make_gradients(m, first, err));
     for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], lr);
     wd_readback_gather(m->readback, wd_optimizer_norm(wd_network_optimizer(m->network[0])), 1,

@@ -52,7 +52,8 @@ typedef struct wd_machine_options {
 
 /* Where the teacher's weights are, and which queues compute with them; all borrowed. */
 typedef struct wd_machine_teacher {
-    wd_residency *residency;       /* gives the weights of this rank's stages */
+    wd_residency *residency; /* gives the weights of this rank's stages; NULL: there is none, and no
+                              * step can be made, to plan what the rest needs */
     const wd_placement *placement; /* of all ranks; NULL: all stages are on queues[0]'s device */
     wd_queue *const *queues;       /* one for each of this rank's devices: see wd_sweep_open */
     wd_queue *home;                /* advances the trajectories, on the student's device */
@@ -75,8 +76,7 @@ static inline const wd_pipeline *wd_machine_first(const wd_machine_options *opti
 typedef struct wd_machine wd_machine;
 
 /* Networks train on `queue` (borrowed). Their weights are zero until wd_machine_begin or
- * wd_machine_load. `teacher` NULL: there is none, and no step can be made, to plan what the rest
- * needs. */
+ * wd_machine_load. `teacher` NULL: there is none, and trajectories move on on `queue`. */
 wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
                           const wd_machine_teacher *teacher, wd_queue *queue, wd_err *err);
 void wd_machine_close(wd_machine *machine); /* NULL is allowed */
@@ -110,8 +110,8 @@ wd_status wd_machine_check_stream(const wd_machine_options *options, const json_
                                   wd_err *err);
 
 /* Bytes that a step copies to a rank's student device, without the teacher's: text and timesteps of
- * batches, the noise of trajectories that begin, the sigma steps of all others, the learning rate.
- */
+ * batches and of rollouts, the noise of trajectories that begin, the sigma steps of all others and
+ * of rollouts, the learning rate. */
 double wd_machine_step_bytes(const wd_machine_options *options);
 
 /* Bytes that a step copies back from that device: losses and the norm of gradients. */

@@ -16,6 +16,8 @@ struct wd_machine {
     wd_network *network[WD_NETWORKS_MAX]; /* the student is the first */
     wd_params *params[WD_NETWORKS_MAX];   /* of each network */
     int networks;
+    wd_params *saved[WD_NETWORKS_MAX + 1]; /* of each network, and the source's snapshot */
+    double progress; /* share of the phase that is over, set before each step */
     wd_readback *readback;
     float *loss;         /* [batch] device: of a micro-batch's samples */
     float *losses;       /* [ranks, accumulation, batch] host: of a result; NULL without ranks */
@@ -41,6 +43,9 @@ wd_status wd_machine_open_trajectories(wd_machine *machine, const wd_machine_tea
 
 /* Opens the source of batches for this phase. The sweep is there, unless there is no teacher. */
 wd_status wd_machine_open_source(wd_machine *machine, wd_err *err);
+
+/* *out = the parameters that a checkpoint has, with no other tensors: valid until the next call. */
+void wd_machine_list_networks(wd_machine *machine, wd_checkpoint_tensors *out);
 
 /* 1 / (samples of a step, of all ranks). */
 float wd_machine_loss_factor(const wd_machine *machine);

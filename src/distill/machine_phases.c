@@ -16,6 +16,7 @@ wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_p
     o.recipe = phase->recipe;
     o.reuse = phase->reuse;
     o.trajectory.student_steps = phase->student_steps;
+    if (phase->student_steps < 2) o.trajectory.on_policy_share = 0; /* no state is the student's */
     o.trajectory.serial_first = begin->phase * serials_of_phase;
     return o;
 }

@@ -14,10 +14,17 @@ static const char *steps_key(char out[KEY_BYTES], const wd_params *params)
     return out;
 }
 
+void wd_machine_list_networks(wd_machine *m, wd_checkpoint_tensors *out)
+{
+    *out = (wd_checkpoint_tensors){.params = m->saved, .networks = m->networks};
+    for (int k = 0; k < m->networks; k++) m->saved[k] = m->params[k];
+    if (m->source->snapshot) m->saved[out->networks++] = m->source->snapshot;
+}
+
 static wd_status list_tensors(wd_machine *m, json_t **stream, wd_checkpoint_tensors *tensors,
                               wd_err *err)
 {
-    *tensors = (wd_checkpoint_tensors){.params = m->params, .networks = m->networks};
+    wd_machine_list_networks(m, tensors);
     return wd_source_save(m->source, stream, &tensors->other, &tensors->others, err);
 }
 

@@ -148,7 +148,11 @@ static wd_machine_options cut_options(wd_dtype student_dtype, int cut)
 {
     wd_machine_options options = options_of(&teacher);
     options.student_dtype = student_dtype;
-    options.trajectory.student_steps = student_dtype == WD_BF16 ? 2 : 0;
+    if (student_dtype == WD_BF16) {
+        options.trajectory.student_steps = 2;
+        options.trajectory.on_policy_share = 0.5;
+        options.trajectory.on_policy_every = 3;
+    }
     if (cut < 0) return options;
     options.window = cuts[cut][0];
     options.micro_batch = cuts[cut][1];
@@ -347,7 +351,7 @@ static void checkpointing_changes_nothing(void **state)
 
 /* Velocities for two steps, and then chords. */
 static const wd_phases chords_follow = {
-    .phase = {{&wd_recipe_velocity, 0, 2, 0.5}, {&wd_recipe_chord, 1, 4, 0.5}}, .count = 2};
+    .phase = {{&wd_recipe_velocity, 0, 2, 0.5}, {&wd_recipe_chord, 2, 4, 0.5}}, .count = 2};
 
 static void memory_is_planned_and_steady(void **state)
 {
@@ -357,7 +361,9 @@ static void memory_is_planned_and_steady(void **state)
         options.student_dtype = i & 1 ? WD_BF16 : WD_F32;
         options.checkpointing = i & 2;
         options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
-        options.trajectory.student_steps = i & 2 ? 1 : 0;
+        options.trajectory.student_steps = i & 2 ? 2 : 0;
+        options.trajectory.on_policy_share = i % 4 ? 0.5 : 0;
+        options.trajectory.on_policy_every = 1;
         if (i & 1) options.phases = chords_follow;
         outcome o;
         run(&o, &options, i & 4 ? open_sim : wd_device_open_cpu, 2);

@@ -128,7 +128,8 @@ static void run_student(wd_memory_plan *out, wd_machine *m)
                             .target = m->loss};
     double before = wd_queue_total(m->queue).flops;
     o->recipe->train(m, &batch);
-    out->student_flops_per_sample = (wd_queue_total(m->queue).flops - before) / (double)o->batch;
+    out->student_flops_per_sample =
+        (wd_queue_total(m->queue).flops - before) / (double)o->batch + m->source->flops_per_sample;
     out->student_weights = m->params[0]->count;
     out->student_islands = m->params[0]->islands_count;
     for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], 0.0);
@@ -208,6 +209,9 @@ static void add_devices(wd_memory_plan *out, wd_devices *devices)
     }
     wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_plan_place(devices, 0),
                 wd_queue_workspace_bytes(devices->student));
+    if (devices->home == devices->student) return;
+    wd_plan_add(out, "workspace of a queue", WD_PLAN_TRAINING, wd_plan_place(devices, 0),
+                wd_queue_workspace_bytes(devices->home));
 }
 
 static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *options,
@@ -231,11 +235,13 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *optio
     if (placement)
         WD_TRY_OUT(plan_weights(&residency, out, &machine_options, &dry, placement, err));
     const wd_machine_teacher teacher = {residency, placement, dry.teacher, dry.home};
-    WD_TRY_OUT(
-        wd_machine_open(&machine, &machine_options, placement ? &teacher : NULL, dry.student, err));
-    tensors = (wd_checkpoint_tensors){.params = machine->params, .networks = machine->networks};
+    WD_TRY_OUT(wd_machine_open(&machine, &machine_options, &teacher, dry.student, err));
     run_student(out, machine);
-    if (placement) WD_TRY_OUT(wd_source_prepare(machine->source, 1, err));
+    if (placement) {
+        WD_TRY_OUT(wd_source_prepare(machine->source, 1, err));
+        WD_TRY_OUT(wd_source_begin_step(machine->source, 0, 1, err));
+    }
+    wd_machine_list_networks(machine, &tensors);
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));
     if (!comm || comm->rank == 0)

@@ -63,6 +63,8 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *teacher)
         wd_trajectory_options *t = &o->trajectory;
         do t->student_steps = between(1, t->steps);
         while (t->steps % t->student_steps);
+        t->on_policy_share = t->student_steps > 1 ? 0.5 : 0;
+        t->on_policy_every = 1;
     }
 }
 

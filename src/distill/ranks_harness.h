@@ -130,7 +130,8 @@ static inline void close_devices(wd_devices *d)
 {
     for (int i = 0; i < d->count; i++) {
         size_t bytes = wd_queue_workspace_bytes(d->teacher[i]);
-        if (!i && d->student != d->host) bytes += wd_queue_workspace_bytes(d->student);
+        if (!i && d->student != d->host)
+            bytes += wd_queue_workspace_bytes(d->student) + wd_queue_workspace_bytes(d->home);
         HARNESS_CHECK(wd_device_bytes(d->device[i]) == bytes);
     }
     wd_devices_close(d);

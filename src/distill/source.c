@@ -6,6 +6,11 @@ wd_status wd_source_prepare(wd_source *source, int64_t end, wd_err *err)
     return source->vtable->prepare(source, end, err);
 }
 
+wd_status wd_source_begin_step(wd_source *source, int64_t step, double progress, wd_err *err)
+{
+    return source->vtable->begin_step(source, step, progress, err);
+}
+
 void wd_source_fill(wd_source *source, wd_batch *out, int64_t first, int64_t samples)
 {
     source->vtable->fill(source, out, first, samples);

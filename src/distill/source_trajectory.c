@@ -90,6 +90,7 @@ static void trajectory_close(wd_source *self)
     wd_trajectory_source_close_exchange(s);
     wd_trajectory_source_close_window(s);
     wd_batches_close(s->batches);
+    wd_rollouts_close(s->rollouts);
     wd_trajectory_states_close(&s->states);
     wd_targets_close(&s->ring);
     wd_chord_pool_close(&s->chords, wd_queue_device(s->queue));
@@ -99,6 +100,7 @@ static void trajectory_close(wd_source *self)
 
 static const wd_source_vtable trajectory_vtable = {
     .prepare = trajectory_prepare,
+    .begin_step = wd_trajectory_source_begin_step,
     .fill = trajectory_fill,
     .save = wd_trajectory_source_save,
     .restore = wd_trajectory_source_restore,
@@ -136,6 +138,7 @@ wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_
     WD_TRY_OUT(wd_trajectory_source_open_window(s, err));
     WD_TRY_OUT(wd_trajectory_source_open_exchange(s, err));
     if (chords) WD_TRY_OUT(wd_trajectory_source_open_chords(s, err));
+    WD_TRY_OUT(wd_trajectory_source_open_rollouts(s, err));
     if (sweep) WD_TRY_OUT(wd_sweep_expect(sweep, home, err));
     for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&s->filled[i], device, err));
     s->saved[0] = saved_rows("trajectories.latents", s->states.latents, slots, n);

@@ -5,6 +5,7 @@
 #define WD_DISTILL_SOURCE_TRAJECTORY_H
 
 #include "distill/chord.h"
+#include "distill/rollouts.h"
 #include "distill/source.h"
 
 typedef struct wd_trajectory_source_options {
@@ -16,6 +17,7 @@ typedef struct wd_trajectory_source_options {
     int64_t samples_end;  /* of all steps; 0: nobody knows. No weights are brought for later ones */
     int64_t window; /* states of one sweep, of all ranks' sweeps together: never changes a result */
     wd_comm *comm;  /* borrowed; NULL: there is one rank */
+    wd_rollouts_options rollouts; /* of on-policy trajectories, where there are any */
 } wd_trajectory_source_options;
 
 /* All borrowed; the sweep's window_max is at least the window, or this rank's share of it. With

@@ -59,7 +59,8 @@ typedef struct wd_trajectory_source {
     wd_event *filled[2]; /* the batches of even steps, and of odd ones */
     wd_target_window window;
     wd_target_exchange exchange;
-    wd_chord_pool chords; /* empty where the student learns velocities */
+    wd_chord_pool chords;  /* empty where the student learns velocities */
+    wd_rollouts *rollouts; /* NULL: no trajectory is on-policy */
     wd_checkpoint_tensor saved[WD_TRAJECTORY_SAVED + WD_CHORDS_SAVED];
 } wd_trajectory_source;
 
@@ -86,6 +87,21 @@ wd_status wd_trajectory_source_open_chords(wd_trajectory_source *s, wd_err *err)
 /* Adds the chords before chord `end`, whose targets are made, to their pool: on the queue of
  * batches, which waits for these targets. */
 void wd_trajectory_source_add_chords(wd_trajectory_source *s, int64_t end);
+
+/* ---- on-policy trajectories: source_trajectory_rollouts.c ---- */
+
+/* Opens nothing where no trajectory is on-policy. */
+wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *err);
+
+/* As wd_trajectory_states_begin; on-policy trajectories whose block has ended go where the student
+ * takes them, once there is a snapshot. */
+void wd_trajectory_source_begin_states(wd_trajectory_source *s, const wd_target_info *info,
+                                       int64_t place, const int64_t *states, int64_t count);
+
+/* Takes a snapshot, if it is time. The round that has begun is made whole before, so that each
+ * round's states are of one snapshot. */
+wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
+                                          wd_err *err);
 
 /* ---- several ranks: source_trajectory_ranks.c ---- */
 

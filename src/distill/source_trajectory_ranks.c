@@ -17,7 +17,7 @@ static void take_oldest(wd_trajectory_source *s)
         const int64_t place = gather->place[i];
         for (n = 0; i + n < count && gather->place[i + n] == place + n && !x->begun[place + n]; n++)
             x->info[n] = wd_trajectory_target(t, gather->target[i + n]);
-        wd_trajectory_states_begin(&s->states, x->info, place, x->state, n);
+        wd_trajectory_source_begin_states(s, x->info, place, x->state, n);
         for (int64_t k = 0; k < n; k++)
             wd_trajectory_states_expect(&s->states, x->info[k].slot, place + k, NULL);
         if (n) continue;

@@ -29,6 +29,19 @@ static wd_status save_sigmas(json_t *object, const wd_trajectory_options *t, wd_
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
 }
 
+/* Of a run without on-policy trajectories it says nothing. */
+static wd_status save_on_policy(json_t *object, const wd_trajectory_options *t, bool snapshot,
+                                wd_err *err)
+{
+    if (!(t->on_policy_share > 0)) return WD_OK;
+    json_t *more = json_pack("{s:f, s:f, s:I, s:b}", "on_policy_share", t->on_policy_share,
+                             "on_policy_start", t->on_policy_start, "on_policy_every",
+                             (json_int_t)t->on_policy_every, "snapshot", snapshot);
+    const bool failed = !more || json_object_update(object, more);
+    json_decref(more);
+    return failed ? wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source") : WD_OK;
+}
+
 wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
                                     const wd_checkpoint_tensor **tensors, int64_t *count,
                                     wd_err *err)
@@ -49,7 +62,8 @@ wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
     wd_trajectory_states_settle(&s->states);
     wd_targets_await(&s->ring, self->targets, s->queue);
     if (t->student_steps) wd_trajectory_source_add_chords(s, wd_chord_first(t, s->round));
-    const wd_status status = save_sigmas(object, t, err);
+    wd_status status = save_sigmas(object, t, err);
+    if (status == WD_OK) status = save_on_policy(object, t, self->snapshot != NULL, err);
     if (status != WD_OK) {
         json_decref(object);
         return status;
@@ -90,6 +104,22 @@ static wd_status same_sigmas(const wd_trajectory_options *t, const json_t *saved
                    "begin a new run");
 }
 
+static wd_status same_number(double now, wd_json_reader r, const char *key, wd_err *err)
+{
+    double then = 0;
+    WD_TRY(wd_json_float(&then, r, key, WD_JSON_OPTIONAL, err));
+    return then == now ? WD_OK : differs(err, key, then, now);
+}
+
+/* A checkpoint of a run without on-policy trajectories does not say so. */
+static wd_status same_on_policy(const wd_trajectory_options *t, wd_json_reader r, wd_err *err)
+{
+    WD_TRY(same_number(t->on_policy_share, r, "on_policy_share", err));
+    if (!(t->on_policy_share > 0)) return WD_OK;
+    WD_TRY(same_number(t->on_policy_start, r, "on_policy_start", err));
+    return same_number((double)t->on_policy_every, r, "on_policy_every", err);
+}
+
 static wd_status same(json_int_t now, wd_json_reader r, const char *key, const char *what,
                       wd_err *err)
 {
@@ -115,6 +145,7 @@ wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, cons
     WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));
     WD_TRY(same_student_steps(t->student_steps, r, err));
     WD_TRY(same_sigmas(t, saved, err));
+    WD_TRY(same_on_policy(t, r, err));
     WD_TRY(same(t->prompts, r, "prompts", "a number of prompts of", err));
     WD_TRY(same(o->reuse, r, "target_reuse", "target_reuse", err));
     WD_TRY(same(o->replay, r, "replay_targets", "target_replay", err));
@@ -134,5 +165,8 @@ wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, wd_e
     self->targets = s->ring.awaited = wd_trajectory_first_target(&s->options.trajectory, s->round);
     if (s->options.trajectory.student_steps)
         s->chords.count = wd_chord_first(&s->options.trajectory, s->round);
+    self->snapshot = s->rollouts && json_is_true(json_object_get(json, "snapshot"))
+                         ? wd_rollouts_snapshot(s->rollouts)
+                         : NULL;
     return WD_OK;
 }

@@ -39,7 +39,7 @@ static void begin_states(void *context, const int64_t *states, int64_t count)
             bring_noise(s, state);
         }
     }
-    wd_trajectory_states_begin(&s->states, info, place, states, count);
+    wd_trajectory_source_begin_states(s, info, place, states, count);
 }
 
 /* Notes, for each state of the window, the step that its velocity leads to, and the event that

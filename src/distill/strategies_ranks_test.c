@@ -189,6 +189,15 @@ static wd_machine_options options_of(void)
     return o;
 }
 
+/* Chords of two steps, half of them of trajectories that the student leads. */
+static wd_machine_options on_policy(wd_machine_options o)
+{
+    o.trajectory.student_steps = 2;
+    o.trajectory.on_policy_share = 0.5;
+    o.trajectory.on_policy_every = 4;
+    return o;
+}
+
 static int open_all(void **state)
 {
     (void)state;
@@ -213,6 +222,23 @@ static void check(wd_strategy strategy, bool direct, const part *expected)
         assert_same(&got, expected);
         wd_free(got.weights);
     }
+}
+
+/* Each rank makes all steps of on-policy trajectories, also from states that others evaluate. */
+static void on_policy_trajectories_change_nothing(void **state)
+{
+    (void)state;
+    static const wd_strategy strategies[] = {WD_STRATEGY_gpu, WD_STRATEGY_balanced};
+    demand of = {on_policy(options_of()), 1, strategy_alone, false};
+    const part alone = run(&of);
+    of.ranks = 2;
+    for (int i = 0; i < 2; i++) {
+        of.strategy = strategies[i];
+        const part got = run(&of);
+        assert_same(&got, &alone);
+        wd_free(got.weights);
+    }
+    wd_free(alone.weights);
 }
 
 #define X(name)                                                                                    \
@@ -253,10 +279,14 @@ static void nccl_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cpu_changes_nothing),      cmocka_unit_test(sequential_changes_nothing),
-        cmocka_unit_test(gpu_changes_nothing),      cmocka_unit_test(gpu0_changes_nothing),
-        cmocka_unit_test(balanced_changes_nothing), cmocka_unit_test(offload_changes_nothing),
+        cmocka_unit_test(cpu_changes_nothing),
+        cmocka_unit_test(sequential_changes_nothing),
+        cmocka_unit_test(gpu_changes_nothing),
+        cmocka_unit_test(gpu0_changes_nothing),
+        cmocka_unit_test(balanced_changes_nothing),
+        cmocka_unit_test(offload_changes_nothing),
         cmocka_unit_test(disk_changes_nothing),
+        cmocka_unit_test(on_policy_trajectories_change_nothing),
 #ifdef WD_STANDIN_GPUS
         cmocka_unit_test(nccl_changes_nothing),
 #endif

@@ -228,7 +228,8 @@ static wd_status run_step(wd_trainer *t, wd_err *err)
 {
     const wd_trainer_options *o = t->options;
     wd_watch_step(o->watch, t->step, o->step_s_max);
-    double lr = wd_lr_at(&o->lr, t->step - t->phase.step, wd_trainer_progress(t));
+    t->machine->progress = wd_trainer_progress(t);
+    double lr = wd_lr_at(&o->lr, t->step - t->phase.step, t->machine->progress);
     t->machine->pauses = next_is_saved(t);
     WD_TRY(wd_machine_step(t->machine, t->step, lr, err));
     t->lr[t->step++ % 4] = lr;

@@ -88,6 +88,13 @@ int64_t wd_trajectory_prompt(const wd_trajectory_options *o, int64_t serial)
     return permute(serial % o->prompts, o->prompts, key);
 }
 
+bool wd_trajectory_is_on_policy(const wd_trajectory_options *o, int64_t serial)
+{
+    const wd_random key = {
+        .seed = o->seed, .stream = WD_RANDOM_ON_POLICY, .index = (uint64_t)serial};
+    return (double)wd_random_uniform(key, 0) < o->on_policy_share;
+}
+
 /* sigma at step k of a trajectory: k = 0 is pure noise, k = steps the picture, between them one
  * point around each k / steps. */
 static float sigma_at(const wd_trajectory_options *o, int64_t serial, int64_t k)

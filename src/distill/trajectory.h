@@ -20,8 +20,12 @@ typedef struct wd_trajectory_options {
     int64_t slots;         /* N */
     int64_t steps;         /* K */
     int64_t student_steps; /* 0: the grids are jittered; S: they are even, for chords (chord.h) */
-    int64_t serial_first;  /* number of the first trajectory, by which its noise is drawn */
-    int64_t prompts;       /* of the data set; each is used once per epoch of trajectories */
+    /* the share of trajectories that go on from the student's own steps (rollouts.h): 0 where
+     * student_steps < 2; from which part of a phase on; every how many steps weights are copied */
+    double on_policy_share, on_policy_start;
+    int64_t on_policy_every;
+    int64_t serial_first; /* number of the first trajectory, by which its noise is drawn */
+    int64_t prompts;      /* of the data set; each is used once per epoch of trajectories */
     double flow_shift;
     int64_t num_train_timesteps;           /* 1000 */
     bool integer_timesteps;                /* UniPC truncates 1000 sigma; Euler does not */
@@ -48,6 +52,9 @@ int64_t wd_trajectory_number(const wd_trajectory_options *options, int64_t round
 
 /* All about target number `target`. */
 wd_target_info wd_trajectory_target(const wd_trajectory_options *options, int64_t target);
+
+/* Whether the trajectory is one of the share that is on-policy. */
+bool wd_trajectory_is_on_policy(const wd_trajectory_options *options, int64_t serial);
 
 /* Which expert targets are for, 1 below the boundary: *out is a new array [rounds, slots], to be
  * freed with wd_free, of some rounds in which all slots have begun; they stand for all. */

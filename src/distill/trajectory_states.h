@@ -32,6 +32,14 @@ void wd_trajectory_states_close(wd_trajectory_states *states); /* a zeroed one i
 void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info, int64_t place,
                                 const int64_t *states, int64_t count);
 
+/* The slot's latents [state_count], which the caller now sets on the queue, to where its next state
+ * is: the step of its last target is not made. */
+static inline float *wd_trajectory_states_set(wd_trajectory_states *s, int64_t slot)
+{
+    s->pending[slot].place = -1;
+    return s->latents + slot * s->targets->state_count;
+}
+
 /* The velocity of the slot's latest state will be at that place. */
 static inline void wd_trajectory_states_expect(wd_trajectory_states *s, int64_t slot, int64_t place,
                                                wd_event *delivered)

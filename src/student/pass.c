@@ -5,6 +5,7 @@
 #include "student/pass.h"
 
 #include <assert.h>
+#include <inttypes.h>
 
 #include "core/memory.h"
 #include "core/require.h"
@@ -91,9 +92,12 @@ static void run_backward(wd_pass *s, wd_pass_ready_fn *ready, void *ready_contex
     wd_arena_reset(&s->arena, s->mark);
 }
 
-static void run_velocity(float *velocity, wd_pass *s, const wd_pass_inputs *in)
+static void run_velocity(float *velocity, wd_pass *s, const wd_pass_inputs *in, int64_t samples)
 {
-    const wd_dit_context *c = &s->context;
+    wd_dit_context fewer = s->context;
+    const wd_dit_context *c = &fewer;
+    fewer.shape.samples = samples;
+    if (fewer.shape.texts > 1) fewer.shape.texts = samples;
     int layers = (int)s->params->config.layers;
     size_t mark = wd_arena_mark(&s->arena);
     wd_dit_stream stream;
@@ -149,7 +153,7 @@ static wd_status measure(wd_pass_plan *out, wd_params *params, const wd_dit_shap
     WD_TRY_OUT(set_up(s, params, shape, mode, queue, err));
     *out = (wd_pass_plan){.rope_bytes = wd_device_bytes(params->device) - bytes_before};
     double flops = wd_queue_total(queue).flops;
-    run_velocity(NULL, s, &(wd_pass_inputs){0});
+    run_velocity(NULL, s, &(wd_pass_inputs){0}, shape->samples);
     if (mode != WD_PASS_FORWARD) {
         flops = wd_queue_total(queue).flops;
         run_forward(s, &(wd_pass_inputs){0});
@@ -248,6 +252,15 @@ void wd_pass_backward(wd_pass *pass, wd_pass_ready_fn *ready, void *ready_contex
 
 void wd_pass_velocity(float *velocity, wd_pass *pass, const wd_pass_inputs *inputs)
 {
+    wd_pass_velocity_of(velocity, pass, inputs, pass->context.shape.samples);
+}
+
+void wd_pass_velocity_of(float *velocity, wd_pass *pass, const wd_pass_inputs *inputs,
+                         int64_t samples)
+{
     WD_REQUIRE(!pass->dvelocity, "a pass begins before the last one's backward pass");
-    run_velocity(velocity, pass, inputs);
+    WD_REQUIRE(samples >= 1 && samples <= pass->context.shape.samples,
+               "a pass of %" PRId64 " samples, opened for %" PRId64, samples,
+               pass->context.shape.samples);
+    run_velocity(velocity, pass, inputs, samples);
 }

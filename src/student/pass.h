@@ -72,4 +72,8 @@ void wd_pass_backward(wd_pass *pass, wd_pass_ready_fn *ready, void *ready_contex
  * kept. In any mode. */
 void wd_pass_velocity(float *velocity, wd_pass *pass, const wd_pass_inputs *inputs);
 
+/* As wd_pass_velocity, of a micro-batch of `samples` samples, at most those of the pass's shape. */
+void wd_pass_velocity_of(float *velocity, wd_pass *pass, const wd_pass_inputs *inputs,
+                         int64_t samples);
+
 #endif
