@@ -217,6 +217,8 @@ foreach(list DRIVER LT CUDNN NCCL)
                              WD_LIBRARY_${list}="$<TARGET_FILE:cuda_library_${name}>")
   add_dependencies(test_dev_cuda_api cuda_library_${name})
 endforeach()
+# The test loads it as the driver of an old machine.
+target_link_options(cuda_library_driver PRIVATE -Wl,-soname,libcuda.so.1)
 if(WD_CUDA_INCLUDE)
   target_include_directories(test_dev_cuda_abi SYSTEM PRIVATE ${WD_CUDA_INCLUDE})
 endif()

@@ -4,7 +4,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/append.h"
+#include "core/log.h"
 #include "dev/cuda/cuda.h"
 
 /* A part of the text of `option`. */
@@ -274,13 +277,23 @@ static wd_status read_cuda(wd_device_list *list, part text, part numbers, wd_err
     return WD_OK;
 }
 
-/* Appends all GPUs that can be used, or the processor if there is none. */
-static wd_status read_auto(wd_device_list *list, part text, wd_err *err)
+/* The file that NVIDIA's kernel module makes, and that containers get with their GPUs. */
+#define NVIDIA_FILE "/dev/nvidiactl"
+
+/* Appends all GPUs that can be used, or the processor if there is none. A machine without a driver
+ * is no reason for a note. */
+static wd_status read_auto(wd_device_list *list, wd_err *err)
 {
-    int gpus;
-    const bool has_gpus = wd_cuda_count(&gpus, NULL) == WD_OK && gpus > 0;
+    wd_cuda_usable gpus;
     const part no_speed = {0};
-    return has_gpus ? take_all_gpus(list, text, gpus, err) : read_cpu(list, no_speed, err);
+    wd_cuda_find_usable(&gpus);
+    for (int i = 0; i < gpus.count && i < WD_DEVICES_MAX; i++)
+        list->device[list->count++] =
+            (wd_device_spec){.type = WD_DEVICE_CUDA, .number = gpus.number[i]};
+    if (gpus.why[0] && (gpus.has_driver || !access(NVIDIA_FILE, F_OK)))
+        wd_append(list->note, sizeof list->note, 0, "auto takes %s: %s",
+                  list->count ? "other GPUs" : "the processor instead of a GPU", gpus.why);
+    return list->count ? WD_OK : read_cpu(list, no_speed, err);
 }
 
 /* "4x24GiB,48GiB@link=25GB/s". */
@@ -309,7 +322,7 @@ wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *er
     } else if (is(plain, "cpu")) {
         WD_TRY(read_cpu(&list, speed, err));
     } else if (is(all, "auto")) {
-        WD_TRY(read_auto(&list, all, err));
+        WD_TRY(read_auto(&list, err));
     } else {
         return EXPECTED(all, "auto, cpu, cuda: with numbers of GPUs such as cuda:0, or sim: with "
                              "numbers and sizes such as sim:4x24GiB");
@@ -330,6 +343,11 @@ wd_status wd_device_list_need_speeds(const wd_device_list *list, const char *tex
                            text);
     }
     return WD_OK;
+}
+
+void wd_device_list_warn(const wd_device_list *list)
+{
+    if (list->note[0]) wd_log(WD_LOG_WARNING, "%s", list->note);
 }
 
 wd_status wd_device_list_share(wd_device_list *list, int rank, int ranks, wd_err *err)

@@ -1,6 +1,6 @@
 /* Reads the values of `--devices` and `--host_memory`.
  *
- *     auto                       all GPUs that the NVIDIA driver shows, else the processor
+ *     auto                       all GPUs that can be used, else the processor
  *     cpu                        the processor
  *     cuda:0, cuda:0,1, cuda:4-7 these GPUs, by number: cuda:4 is one GPU, the fifth
  *     cuda                       all GPUs that the driver shows
@@ -40,13 +40,18 @@ typedef struct wd_device_list {
     int count;                    /* at least 1 */
     double processor_flops_per_s; /* flops_per_s of the cpu if there are other devices */
     double memory_bytes_per_s;    /* between the ranks of a host, all together; 0: it is measured */
+    char note[2048];              /* of `auto`: which GPUs it does not take, and why; "": nothing */
 } wd_device_list;
 
 /* Reads the value of --devices. WD_INVALID_ARGUMENT names the wrong part, what was expected and
  * what was found. WD_UNSUPPORTED: GPUs are named, but this build has no CUDA, or this machine no
  * driver; the message says how to get it. `auto` and `cuda` ask the driver for the number of GPUs.
- */
+ * `auto` takes no GPU that is older than sm_80, and the processor if CUDA cannot be used; `note`
+ * says so unless there is no driver at all. */
 wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err);
+
+/* Logs the note of the list as a warning, if there is one. Whoever opens its devices calls it. */
+void wd_device_list_warn(const wd_device_list *list);
 
 /* Returns WD_INVALID_ARGUMENT, with the way to state them, if a simulated device has no speeds: a
  * plan for another machine must not assume the speed of this processor. */

@@ -1,5 +1,7 @@
 /* Tests of the values of --devices and --host_memory. */
+#include <fcntl.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "testing.h"
 
@@ -113,6 +115,34 @@ static void plans_need_speeds(void **state)
     check_speeds("sim:2xl40s,1GiB", false);
 }
 
+static bool has_nvidia_file;
+
+/* In the place of the C library's function, which `auto` asks for NVIDIA's file in /dev. */
+int access(const char *path, int mode)
+{
+    if (!strcmp(path, "/dev/nvidiactl")) return has_nvidia_file ? 0 : -1;
+    return faccessat(AT_FDCWD, path, mode, 0);
+}
+
+/* `auto` says why it takes the processor where a kernel module shows that there is a GPU, and says
+ * nothing where there is none. */
+static void auto_tells_a_gpu_that_it_cannot_use(void **state)
+{
+    (void)state;
+    wd_cuda_usable usable;
+    wd_cuda_find_usable(&usable);
+    if (usable.has_driver) wd_test_skip("there is an NVIDIA driver");
+    has_nvidia_file = false;
+    assert_string_equal(parse("auto").note, "");
+    has_nvidia_file = true;
+    const wd_device_list list = parse("auto");
+    assert_int_equal(list.device[0].type, WD_DEVICE_CPU);
+    assert_non_null(strstr(list.note, "auto takes the processor instead of a GPU: this "));
+    assert_non_null(strstr(list.note, usable.why));
+    assert_string_equal(parse("cpu").note, "");
+    has_nvidia_file = false;
+}
+
 /* Without CUDA, or a driver that shows a GPU. src/dev/cuda/device_list_test.c has those that there
  * are. */
 static void gpus_are_refused(void **state)
@@ -218,6 +248,7 @@ int main(void)
         cmocka_unit_test(simulated_devices),
         cmocka_unit_test(cards),
         cmocka_unit_test(plans_need_speeds),
+        cmocka_unit_test(auto_tells_a_gpu_that_it_cannot_use),
         cmocka_unit_test(gpus_are_refused),
         cmocka_unit_test(errors_name_the_part),
         cmocka_unit_test(sizes),

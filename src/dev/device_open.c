@@ -35,5 +35,6 @@ wd_status wd_device_open_one(wd_device **out, const char *text, int threads, wd_
     if (list.count > 1 && strcmp(text, "auto"))
         return wd_fail(err, WD_INVALID_ARGUMENT, "--device %s: expected one device, found %d", text,
                        list.count);
+    wd_device_list_warn(&list);
     return wd_device_open_listed(out, name, &list.device[0], 0, threads, err);
 }

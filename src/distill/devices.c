@@ -44,6 +44,7 @@ wd_status wd_devices_open_shared(wd_devices *out, const char *list, int64_t thre
 {
     *out = (wd_devices){0};
     WD_TRY(wd_device_list_parse(&out->list, list, err));
+    if (!comm || comm->host_rank == 0) wd_device_list_warn(&out->list);
     if (comm) WD_TRY(wd_device_list_share(&out->list, comm->host_rank, comm->host_ranks, err));
     if (out->list.count >= WD_PLACED_DEVICES_MAX)
         return wd_fail(err, WD_UNSUPPORTED,

@@ -58,6 +58,7 @@ wd_status wd_cuda_api_fill(wd_cuda_api *api, wd_cuda_library library, void *hand
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `loaded` */
 static wd_cuda_api loaded;
 static int driver_version; /* 1000 times the CUDA version that the driver supports, such as 13000 */
+static bool driver_found;  /* libcuda.so.1 could be opened, of whatever version it is */
 static _Atomic(const wd_cuda_api *) in_use; /* NULL: `loaded` */
 
 /* File names, and what to install, for drivers of CUDA 12 and of CUDA 13 and later. A driver of
@@ -84,7 +85,8 @@ static wd_status load_driver(wd_err *err)
     static const char *const file[] = {"libcuda.so.1", NULL};
     wd_cuda_found found;
     wd_cuda_lookup_driver(&found, file);
-    if (!found.handle)
+    driver_found = found.handle != NULL;
+    if (!driver_found)
         return wd_fail(err, WD_UNSUPPORTED,
                        "this machine has no NVIDIA driver: libcuda.so.1 was looked for in %s; "
                        "install the driver (version 580 or later), or let the container see it "
@@ -152,6 +154,14 @@ wd_status wd_cuda_api_need(const wd_cuda_api **out, wd_cuda_library library, wd_
     }
     if (status == WD_OK) *out = api;
     return status;
+}
+
+bool wd_cuda_api_found_driver(void)
+{
+    pthread_mutex_lock(&lock);
+    const bool found = in_use || driver_found;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 void wd_cuda_api_use(const wd_cuda_api *api)

@@ -52,6 +52,9 @@ typedef struct wd_cuda_api {
  * Several threads may call it. */
 wd_status wd_cuda_api_need(const wd_cuda_api **out, wd_cuda_library library, wd_err *err);
 
+/* Whether a call for WD_CUDA_DRIVER has found the driver's library, be it usable or not. */
+bool wd_cuda_api_found_driver(void);
+
 /* Tests: the table to use from now on, borrowed; NULL: NVIDIA's libraries again. No device may be
  * open. */
 void wd_cuda_api_use(const wd_cuda_api *api);

@@ -11,6 +11,7 @@
 
 #include "dev/cuda/api.h"
 #include "dev/cuda/lookup.h"
+#include "dev/device_list.h"
 
 static const char *const none[] = {"libwandistiller-none.so.9", NULL};
 static const char *const either[] = {"libwandistiller-none.so.9", "libwandistiller-some.so.8",
@@ -178,6 +179,21 @@ static void a_driver_is_found_or_asked_for(void **state)
     assert_null(api);
 }
 
+/* `auto` says that it found a driver which it cannot use. The shared library with the driver's
+ * functions has the driver's name, and says that it supports CUDA 0.0. */
+static void auto_names_an_old_driver(void **state)
+{
+    (void)state;
+    wd_device_list list;
+    wd_err err = {0};
+    if (wd_cuda_api_found_driver()) wd_test_skip("this machine has an NVIDIA driver");
+    assert_non_null(dlopen(WD_LIBRARY_DRIVER, RTLD_NOW));
+    wd_test_ok(wd_device_list_parse(&list, "auto", &err), &err);
+    assert_int_equal(list.device[0].type, WD_DEVICE_CPU);
+    assert_non_null(strstr(list.note, "instead of a GPU: the NVIDIA driver supports CUDA 0.0: "
+                                      "expected 12.0 or later"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,9 +201,10 @@ int main(void)
         cmocka_unit_test(said_where_it_was_looked_for),
         cmocka_unit_test(relative_roots_are_passed_by),
         cmocka_unit_test(damaged_ones_are_named),
+        cmocka_unit_test(a_driver_is_found_or_asked_for), /* before one that is loaded below */
         cmocka_unit_test(tables_are_filled),
         cmocka_unit_test(a_stand_in_is_used),
-        cmocka_unit_test(a_driver_is_found_or_asked_for),
+        cmocka_unit_test(auto_names_an_old_driver),
     };
     return cmocka_run_group_tests_name("api", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/append.h"
 #include "dev/cuda/impl.h"
 
 enum { CAPABILITY_MIN = 80 };
@@ -127,11 +128,10 @@ static wd_status attribute(int *out, const wd_cuda_driver *driver, unsigned whic
     return wd_cuda_fail(err, driver, result, "cuda:%d: attribute %u of the GPU", number, which);
 }
 
-/* What the GPU is, and the device's name. */
-static wd_status describe(wd_cuda_device *d, int number, wd_err *err)
+/* What GPU `number` is, and its name, "cuda:1 (NVIDIA H200, 139 GiB)". */
+static wd_status describe(wd_cuda_gpu *gpu, char *name, size_t name_bytes,
+                          const wd_cuda_driver *driver, int number, wd_err *err)
 {
-    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
-    wd_cuda_gpu *gpu = &d->gpu;
     char model[64] = "";
     size_t bytes = 0;
     int major, minor, shared;
@@ -146,14 +146,18 @@ static wd_status describe(wd_cuda_device *d, int number, wd_err *err)
     WD_TRY(attribute(&shared, driver, WD_CU_DEVICE_SHARED_BYTES_MAX, gpu->number, err));
     gpu->capability = 10 * major + minor;
     gpu->shared_bytes_max = (size_t)shared;
-    snprintf(d->base.name, sizeof d->base.name, "cuda:%d (%s, %.0f GiB)", number, model,
-             (double)bytes / (1 << 30));
-    if (gpu->capability < CAPABILITY_MIN)
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "%s has compute capability %d.%d: expected 8.0 or later, such as A100 or "
-                       "RTX 30 series",
-                       d->base.name, major, minor);
+    snprintf(name, name_bytes, "cuda:%d (%s, %.0f GiB)", number, model, (double)bytes / (1 << 30));
     return WD_OK;
+}
+
+/* WD_UNSUPPORTED: the GPU is too old for the kernels of this program. */
+static wd_status check_capability(const wd_cuda_gpu *gpu, const char *name, wd_err *err)
+{
+    if (gpu->capability >= CAPABILITY_MIN) return WD_OK;
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s has compute capability %d.%d: expected 8.0 or later, such as A100 or RTX 30 "
+                   "series",
+                   name, gpu->capability / 10, gpu->capability % 10);
 }
 
 static wd_status open_context(wd_cuda_device *d, wd_err *err)
@@ -172,8 +176,14 @@ static wd_status open_context(wd_cuda_device *d, wd_err *err)
 static wd_status open_device(wd_cuda_device *d, int number, wd_err *err)
 {
     size_t free, total;
+    wd_err old;
     const wd_cuda_driver *driver = wd_cuda_driver_of(d);
-    WD_TRY(describe(d, number, err));
+    WD_TRY(describe(&d->gpu, d->base.name, sizeof d->base.name, driver, number, err));
+    if (check_capability(&d->gpu, d->base.name, &old) != WD_OK)
+        return wd_fail(err, old.status,
+                       "%s; name other GPUs (--devices cuda:1, --device cuda:1), or say --devices "
+                       "cpu (--device cpu) to compute on the processor",
+                       old.message);
     WD_TRY(open_context(d, err));
     const wd_cu_result result = driver->mem_get_info(&free, &total);
     if (result) return wd_cuda_fail(err, driver, result, "%s: its memory", d->base.name);
@@ -198,14 +208,47 @@ static wd_status begin(const wd_cuda_api **api, int *count, wd_err *err)
     if (result == WD_CU_NO_DEVICE) return WD_OK;
     if (!result) result = (*api)->driver.device_get_count(count);
     if (!result) return WD_OK;
-    wd_cuda_fail(err, &(*api)->driver, result, "the NVIDIA driver cannot be used");
-    return err ? (err->status = WD_UNSUPPORTED) : WD_UNSUPPORTED;
+    wd_err why;
+    wd_cuda_fail(&why, &(*api)->driver, result, "the NVIDIA driver cannot be used");
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s; find out whether nvidia-smi shows the GPUs (after an update of the driver "
+                   "it does so when the machine was restarted), or say --devices cpu (--device "
+                   "cpu) to compute on the processor",
+                   why.message);
 }
 
 wd_status wd_cuda_count(int *out, wd_err *err)
 {
     const wd_cuda_api *api;
     return begin(&api, out, err);
+}
+
+/* Counts GPU `number` if it can be used; else appends the reason to `out->why`. */
+static void find_usable(wd_cuda_usable *out, const wd_cuda_driver *driver, int number)
+{
+    char name[96];
+    wd_cuda_gpu gpu;
+    wd_err err;
+    wd_status status = describe(&gpu, name, sizeof name, driver, number, &err);
+    if (status == WD_OK) status = check_capability(&gpu, name, &err);
+    if (status == WD_OK)
+        out->number[out->count++] = number;
+    else
+        wd_append(out->why, sizeof out->why, strlen(out->why), "%s%s", out->why[0] ? "; " : "",
+                  err.message);
+}
+
+void wd_cuda_find_usable(wd_cuda_usable *out)
+{
+    const wd_cuda_api *api;
+    wd_err err;
+    int shown;
+    *out = (wd_cuda_usable){0};
+    const wd_status status = begin(&api, &shown, &err);
+    out->has_driver = wd_cuda_api_found_driver();
+    if (status != WD_OK) snprintf(out->why, sizeof out->why, "%s", err.message);
+    for (int n = 0; status == WD_OK && n < shown && out->count < WD_CUDA_USABLE_MAX; n++)
+        find_usable(out, &api->driver, n);
 }
 
 wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)

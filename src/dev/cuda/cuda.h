@@ -10,6 +10,20 @@
  * is too old. */
 wd_status wd_cuda_count(int *out, wd_err *err);
 
+enum { WD_CUDA_USABLE_MAX = 64 };
+
+/* The GPUs that this program can use. */
+typedef struct wd_cuda_usable {
+    int number[WD_CUDA_USABLE_MAX]; /* as the driver counts them, in its order */
+    int count;
+    bool has_driver; /* the driver's library was found, whether it can be used or not */
+    char why[2048];  /* why GPUs, or all of CUDA, cannot be used; "": there is no such reason */
+} wd_cuda_usable;
+
+/* Finds the GPUs that the driver shows and that are of sm_80 or later. It never fails: `why` has
+ * the reasons. */
+void wd_cuda_find_usable(wd_cuda_usable *out);
+
 /* Opens GPU `number`, from 0 as the driver counts them: "cuda:0 (NVIDIA H200, 139 GiB)". Its pool
  * holds what is free when it is opened, less what libraries will take. Two devices may be of one
  * GPU; they share its memory. WD_UNSUPPORTED: no such GPU, a library is missing, or it is older

@@ -94,6 +94,7 @@ static void what_cannot_be_opened_is_refused(void **state)
     wd_standin_install_all(&options);
     wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_UNSUPPORTED,
                     "compute capability 7.5: expected 8.0");
+    assert_non_null(strstr(err.message, "--devices cpu"));
     assert_int_equal(wd_standin_remove(), 0);
     options.devices = 0;
     wd_standin_install_all(&options);

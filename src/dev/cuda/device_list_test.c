@@ -2,7 +2,8 @@
 #include "testing.h"
 
 #include "dev/cuda/standin/driver.h"
-#include "dev/device_list.h"
+#include "dev/device_open.h"
+#include "distill/devices.h"
 
 static void install(int gpus)
 {
@@ -68,6 +69,89 @@ static void auto_takes_gpus_where_there_are_any(void **state)
     assert_int_equal(wd_standin_remove(), 0);
 }
 
+static int warnings;
+static char warning[4096];
+
+static void keep_warning(void *context, wd_log_level level, const char *message)
+{
+    (void)context, (void)level;
+    warnings++;
+    snprintf(warning, sizeof warning, "%s", message);
+}
+
+/* Opens `auto` on the stand-in driver of `options`, call number `failing` of which fails (0: none)
+ * with CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, and checks which devices it takes. Returns how often it
+ * warned; `warning` is the last text. */
+static int open_auto(const wd_standin_options *options, int failing, wd_device_type type,
+                     const int *numbers)
+{
+    enum { DRIVER_MISMATCH = 803 };
+    wd_devices devices;
+    wd_err err = {0};
+    wd_standin_options all = *options;
+    wd_standin_install_all(&all);
+    if (failing) wd_standin_fail_call(failing, DRIVER_MISMATCH);
+    warnings = 0;
+    wd_log_to(keep_warning, NULL, WD_LOG_WARNING);
+    wd_test_ok(wd_devices_open(&devices, "auto", 1, &err), &err);
+    wd_log_to(NULL, NULL, WD_LOG_ERROR);
+    for (int i = 0; i < devices.list.count; i++) {
+        assert_int_equal(devices.list.device[i].type, type);
+        assert_int_equal(devices.list.device[i].number, numbers[i]);
+    }
+    assert_int_equal(numbers[devices.list.count], -1);
+    wd_devices_close(&devices);
+    assert_int_equal(wd_standin_remove(), 0);
+    return warnings;
+}
+
+/* A driver that cannot be used, or a GPU that is too old, is no reason to end, but one to say so,
+ * once. */
+static void auto_says_which_gpus_it_does_not_take(void **state)
+{
+    (void)state;
+    static const int first[] = {0, -1}, both[] = {0, 1, -1};
+    wd_standin_options options = WD_STANDIN_DEFAULTS;
+    assert_int_equal(open_auto(&options, 0, WD_DEVICE_CUDA, both), 0);
+    assert_int_equal(open_auto(&options, 1, WD_DEVICE_CPU, first), 1); /* cuInit */
+    assert_non_null(strstr(warning, "the processor instead of a GPU: the NVIDIA driver cannot be "
+                                    "used"));
+    assert_non_null(strstr(warning, "803"));
+    assert_non_null(strstr(warning, "nvidia-smi"));
+    options.last_capability = 75;
+    assert_int_equal(open_auto(&options, 0, WD_DEVICE_CUDA, first), 1);
+    assert_non_null(strstr(warning, "auto takes other GPUs: cuda:1 (NVIDIA Stand-in, 1 GiB) has "
+                                    "compute capability 7.5: expected 8.0 or later"));
+    options.capability = 75;
+    assert_int_equal(open_auto(&options, 0, WD_DEVICE_CPU, first), 1);
+    assert_non_null(strstr(warning, "the processor instead of a GPU: cuda:0 (NVIDIA Stand-in"));
+    assert_non_null(strstr(warning, "; cuda:1 (NVIDIA Stand-in"));
+    options.devices = 0; /* there are none, or CUDA_VISIBLE_DEVICES hides them */
+    assert_int_equal(open_auto(&options, 0, WD_DEVICE_CPU, first), 0);
+}
+
+/* `--device auto` of the commands with one device is the first GPU that can be used. */
+static void one_device_is_the_first_usable_gpu(void **state)
+{
+    (void)state;
+    wd_err err = {0};
+    wd_device *device;
+    wd_standin_options options = WD_STANDIN_DEFAULTS;
+    wd_standin_install_all(&options);
+    wd_standin_fail_call(1, WD_CU_NOT_SUPPORTED);
+    warnings = 0;
+    wd_log_to(keep_warning, NULL, WD_LOG_WARNING);
+    wd_test_ok(wd_device_open_one(&device, "auto", 1, &err), &err);
+    assert_int_equal(warnings, 1);
+    wd_device_close(device);
+    wd_test_ok(wd_device_open_one(&device, "auto", 1, &err), &err);
+    assert_non_null(strstr(wd_device_name(device), "cuda:0"));
+    wd_device_close(device);
+    wd_log_to(NULL, NULL, WD_LOG_ERROR);
+    assert_int_equal(warnings, 1);
+    assert_int_equal(wd_standin_remove(), 0);
+}
+
 /* Ranks of a host get as many each. */
 static void ranks_share_gpus(void **state)
 {
@@ -123,6 +207,8 @@ int main(void)
         cmocka_unit_test(gpus_by_number),
         cmocka_unit_test(speeds_can_be_stated),
         cmocka_unit_test(auto_takes_gpus_where_there_are_any),
+        cmocka_unit_test(auto_says_which_gpus_it_does_not_take),
+        cmocka_unit_test(one_device_is_the_first_usable_gpu),
         cmocka_unit_test(ranks_share_gpus),
         cmocka_unit_test(what_is_wrong_is_named),
     };

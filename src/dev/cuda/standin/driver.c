@@ -159,15 +159,17 @@ wd_cu_result wd_standin_device_get_attribute(int *value, unsigned attribute, wd_
 {
     ENTER(false);
     if (!is_device(device)) return wd_standin_leave(WD_CU_INVALID_DEVICE);
+    const bool other = s->options.last_capability && device == s->options.devices - 1;
+    const int capability = other ? s->options.last_capability : s->options.capability;
     switch (attribute) {
     case WD_CU_DEVICE_MULTIPROCESSORS:
         *value = 132;
         break;
     case WD_CU_DEVICE_CAPABILITY_MAJOR:
-        *value = s->options.capability / 10;
+        *value = capability / 10;
         break;
     case WD_CU_DEVICE_CAPABILITY_MINOR:
-        *value = s->options.capability % 10;
+        *value = capability % 10;
         break;
     case WD_CU_DEVICE_SHARED_BYTES_MAX:
         *value = 232448;

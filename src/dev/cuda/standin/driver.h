@@ -44,6 +44,7 @@ typedef struct wd_standin_options {
     size_t bytes_of_function; /* that a function of a library's stand-in takes of a device when it
                                * is first put on one of its streams */
     int capability;           /* 90 is sm_90 */
+    int last_capability;      /* of the last device; 0: the same */
     const char *name;         /* of each, "NVIDIA H200" */
     const char *last_name;    /* of the last, which is of another kind; NULL: it is not */
     bool no_peers;            /* no device reaches another's memory */
