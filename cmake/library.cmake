@@ -87,7 +87,11 @@ file(GLOB WD_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
 list(FILTER WD_CLI_SOURCES EXCLUDE REGEX "_test\\.c$")
 if(WD_CLI_SOURCES)
   add_executable(wandistiller_cli ${WD_CLI_SOURCES})
-  set_target_properties(wandistiller_cli PROPERTIES OUTPUT_NAME wandistiller)
+  # The program has its final RUNPATH from the start. CMake would otherwise write a longer one, to
+  # replace it at installation, and where the linker is given others pad it with an empty element,
+  # which the dynamic linker takes for the current folder.
+  set_target_properties(wandistiller_cli PROPERTIES OUTPUT_NAME wandistiller
+                        BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   target_include_directories(wandistiller_cli PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(wandistiller_cli PRIVATE wandistiller)
 endif()

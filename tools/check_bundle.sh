@@ -1,7 +1,8 @@
 #!/bin/sh
 # Checks what `make bundle` packs: its size, that its parts load no library but the bundle's and the
-# C library's, that two ranks train from where it was unpacked, without an environment, and that its
-# check of a GPU runs there, on a simulated device, without the source's folder.
+# C library's and look for none in the current folder, that two ranks train from where it was
+# unpacked, without an environment, and that its check of a GPU runs there, on a simulated device,
+# without the source's folder.
 # Usage: tools/check_bundle.sh SOURCE_FOLDER BUILD_FOLDER
 set -eu
 source=$1 build=$2 most=$((20 << 20))
@@ -17,13 +18,14 @@ done
 bundle="$stage/else where/wandistiller"
 
 find "$bundle" -type f \( -name '*.so*' -o -path '*/bin/*' -o -path '*/tests/test_*' -o \
-    -name make_pipeline \) |
-    while read -r file; do
-        LD_LIBRARY_PATH="$bundle/lib:$bundle/check/lib" ldd "$file" | awk '$2 == "=>"' |
-            grep -Ev "=> $bundle/(check/)?lib/" |
-            grep -Ev '^.(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util))\.so' |
-            sed "s|^|$file loads |"
-    done >"$stage/outside"
+    -name make_pipeline \) >"$stage/files"
+xargs -d '\n' sh "$source/tools/check_runpath.sh" <"$stage/files"
+while read -r file; do
+    LD_LIBRARY_PATH="$bundle/lib:$bundle/check/lib" ldd "$file" | awk '$2 == "=>"' |
+        grep -Ev "=> $bundle/(check/)?lib/" |
+        grep -Ev '^.(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util))\.so' |
+        sed "s|^|$file loads |"
+done <"$stage/files" >"$stage/outside"
 [ ! -s "$stage/outside" ] || { cat "$stage/outside"; exit 1; }
 
 printf 'a red apple\na blue cube\n' >"$stage/prompts.txt"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_hardening.sh PROGRAM: fails unless the program has what cmake/hardening.cmake asks for.
+# check_hardening.sh PROGRAM: fails unless the program has what cmake/hardening.cmake asks for, and
+# if it may load libraries from the folder where it is started.
 program=$1
 failed=0
 expect()
@@ -17,4 +18,5 @@ expect "binding at the start" -d 'FLAGS.*NOW'
 expect "stack that is not executable" -l 'GNU_STACK .* RW +0x'
 expect "stack protector" --dyn-syms '__stack_chk_fail'
 expect "checked copies (_FORTIFY_SOURCE)" --dyn-syms '__(mem|str|vsn?|sn?)[a-z]*_chk'
+sh "$(dirname "$0")/check_runpath.sh" "$program" || failed=1
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the result of `make install`: the files exist, manual and completions are valid,
-# the examples build with pkg-config and run.
+# Checks the result of `make install`: the files exist, the program looks for no library in the
+# current folder, manual and completions are valid, the examples build with pkg-config and run.
 # Usage: tools/check_install.sh SOURCE_FOLDER BUILD_FOLDER C_COMPILER [compiler flags]
 set -eu
 source=$1 build=$2 cc=$3
@@ -18,6 +18,7 @@ for name in libwandistiller.a wandistiller.h wandistiller.1 _wandistiller; do
     find_one "$name" >/dev/null
 done
 "$stage/bin/wandistiller" --version
+sh "$source/tools/check_runpath.sh" "$stage/bin/wandistiller"
 bash -n "$stage/share/bash-completion/completions/wandistiller"
 ! command -v zsh >/dev/null || zsh -n "$(find_one _wandistiller)"
 ! command -v mandoc >/dev/null || mandoc -T lint -W error "$(find_one wandistiller.1)"
