@@ -3,7 +3,8 @@
 #
 # 1. Every judgement: the parts run on stand-ins for the program, its tests, compute-sanitizer,
 #    nvidia-smi and python3, which print what the real ones print, once with figures that meet every
-#    requirement and once with figures that miss every one.
+#    requirement and once with figures that miss every one. They also see the environment and the
+#    options that the script gives them.
 # 2. That the real program prints what the script reads: on a simulated device, made small.
 #
 # Usage: tests/gpu_check.sh SOURCE_FOLDER BUILD_FOLDER
@@ -29,7 +30,7 @@ write_fake() { # PATH: the script on standard input
 
 for test in test_gpu_norm test_gpu_device test_tests_forward test_tests_sample; do
     write_fake "$fake/tests/$test" <<'END'
-[ "$FIGURES" = good ]
+[ "$FIGURES" = good ] && [ "$LD_LIBRARY_PATH" = "$EXPECTED_LIBRARIES" ]
 END
 done
 write_fake "$fake/tests/test_gpu_lone_peer" <<'END'
@@ -74,6 +75,7 @@ good() { [ "$FIGURES" = good ]; }
 case $1 in
 plan)
     [ -z "$NO_KERNELS" ] || { echo "cuda:0: this build has no CUDA"; exit 6; }
+    [ "$CUDA_DEVICE_ORDER" = PCI_BUS_ID ] || { echo "another order than nvidia-smi's"; exit 1; }
     [ -z "$ONE_GPU" ] || { echo "cuda:1: expected a GPU below 1, for the driver shows 1"; exit 2; }
     ;;
 bench)
@@ -86,6 +88,7 @@ bench)
         echo "train 1.3B, 8 blocks, $tokens tokens  $rate"
     done ;;
 train)
+    [ -z "$EXPECTED_MINUTES" ] || [ "$(value max_minutes)" = "$EXPECTED_MINUTES" ] || exit 1
     case "$NO_NCCL$all" in no*"--nccl on"*) echo "NCCL is missing"; exit 6 ;; esac
     folder=$(value output_dir) strategy=$(value teacher_device_strategy)
     mkdir -p "$folder/transformer"
@@ -133,9 +136,26 @@ judged() { # good|bad RESULT SHOWN
     [ "$others" = "$3" ] || fail "$1 figures: $others lines are not \"$2\", expected $3"
 }
 
-export ONE_GPU='' NO_NCCL='' NO_KERNELS=''
+export ONE_GPU='' NO_NCCL='' NO_KERNELS='' EXPECTED_MINUTES=''
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}" EXPECTED_LIBRARIES="${LD_LIBRARY_PATH:-}"
 judged good pass 1 # what is only shown
 judged bad fail 2  # that, and the host memory of a shell script
+
+# The tests find a bundle's libraries first, then those that the user's environment names.
+for own in /own "/own:/other one" ""; do
+    FIGURES=good QUICK=1 GPU_CHECK_LIBRARIES=/bundle/lib:/bundle/check/lib LD_LIBRARY_PATH=$own \
+        EXPECTED_LIBRARIES="/bundle/lib:/bundle/check/lib${own:+:$own}" \
+        sh "$source/tools/gpu_check.sh" "$fake" "$stage/libraries.md" correct >"$stage/said" ||
+        fail "tests do not find the libraries of the bundle and of LD_LIBRARY_PATH=$own"
+done
+
+# The long run ends before its part does, with time left for all that is beside its steps.
+for time in 540:8 250:3 30:1; do
+    EXPECTED_MINUTES=${time#*:} PART_SECONDS=${time%:*} FIGURES=good FIGURES_STATE=$stage/state \
+        sh "$source/tools/gpu_check.sh" "$fake" "$stage/time.md" steady >"$stage/said" || true
+    ! grep -q "the run failed" "$stage/time.md" ||
+        fail "of ${time%:*} seconds the run was not to take ${time#*:} minutes"
+done
 
 # What a machine lacks is said, and is no failure.
 lacking() { # ONE_GPU NO_NCCL COUNT WORDS: so many lines of the part are not run, for this reason

@@ -16,10 +16,14 @@
 #   steady     eight minutes of training in the geometry of 1.3B: memory and idle time
 #
 # Usage: tools/gpu_check.sh BUILD_FOLDER REPORT [PART...]
-# In the environment: DEVICE, default cuda:0. GPU_CHECK_LIBRARIES, folders of the libraries that the
-# tests load, for a bundle that has its own. TMPDIR, a folder with room for 45 GB. QUICK=1 makes
-# everything small: it tries this script out on any device, and its figures mean nothing.
+# In the environment: DEVICE, default cuda:0, numbered as by nvidia-smi. GPU_CHECK_LIBRARIES,
+# folders of the libraries that the tests load, for a bundle that has its own. TMPDIR, a folder with
+# room for 45 GB. QUICK=1 makes everything small: it tries this script out on any device, and its
+# figures mean nothing.
 set -u
+# CUDA then counts GPUs as nvidia-smi does, by their places on the bus. By itself it would begin with
+# the fastest.
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/gpu_check_report.sh"
 parts="correct strategies gpus memcheck racecheck initcheck speed pytorch shapes offload"
@@ -69,7 +73,8 @@ fi
 with_libraries() { # TITLE COMMAND...
     title=$1
     shift
-    step "$title" ${libraries:+env "LD_LIBRARY_PATH=$libraries"} "$@"
+    step "$title" \
+        ${libraries:+env "LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"} "$@"
 }
 
 # Runs every command of the form PREFIX TEST; the number of those that fail is the figure. What does
@@ -288,13 +293,24 @@ growth() { # COLUMN DIVISOR: the most of the second half less the most of the fi
         printf "%.1f\n", (b - a) / d }' "$stage/steady"
 }
 
+# Whole minutes that the run can last: at most 8, and at least 45 seconds of the part's time remain
+# in which the run opens its models and ends.
+minutes_of_run() {
+    minutes=$((($(seconds_left) - 45) / 60))
+    [ $minutes -le 8 ] || minutes=8
+    [ $minutes -ge 1 ] || minutes=1
+    echo $minutes
+}
+
 steady() {
-    until="--max_minutes 8" teacher=$stage/1.3b pixels=1024 pause=1 skip=30
+    teacher=$stage/1.3b pixels=1024 pause=1 skip=30
     [ -z "$quick" ] ||
-        { until="--num_steps 60" teacher=models/wan-tiny pixels=64 pause=0.1 skip=0; }
+        { teacher=models/wan-tiny pixels=64 pause=0.1 skip=0; }
     [ -n "$quick" ] || with_libraries "make a teacher" "$build/make_pipeline" "$teacher" \
         models/wan-tiny wan2.1-1.3b bfloat16 || { found plan "no teacher was made"; return; }
     [ -n "$quick" ] || echo '{"depth": 8}' >"$stage/student.json"
+    until="--max_minutes $(minutes_of_run)"
+    [ -z "$quick" ] || until="--num_steps 60"
     before=$([ -z "$smi" ] || $smi --query-gpu=memory.used)
     set -- "$program" train --teacher_path "$teacher" --data_path models/wan-tiny/prompts.txt \
         --output_dir "$stage/run" --devices "$device" --teacher_device_strategy gpu \
