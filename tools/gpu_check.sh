@@ -21,8 +21,8 @@
 # room for 45 GB. QUICK=1 makes everything small: it tries this script out on any device, and its
 # figures mean nothing.
 set -u
-# CUDA then counts GPUs as nvidia-smi does, by their places on the bus. By itself it would begin with
-# the fastest.
+# With this, CUDA numbers GPUs as nvidia-smi does, by their places on the bus. By default it gives
+# number 0 to the fastest.
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/gpu_check_report.sh"
