@@ -129,8 +129,6 @@ wd_status wd_activations_open(wd_activations *s, const wd_sweep_options *options
         .queue = queue,
         .device = wd_queue_device(queue),
         .guided = is_guided(options),
-        .state_count =
-            options->config.in_channels * options->frames * options->height * options->width,
         .places = part->places,
     };
     const wd_status status = open_parts(s, part, arena_bytes, err);
@@ -153,118 +151,98 @@ void wd_activations_close(wd_activations *s)
 
 /* ---- stages ---- */
 
-static int entry_place(const wd_activations *s)
+static int upload_place(const wd_activations *s)
 {
     return (int)(s->entered % s->uploads);
 }
 
-static wd_activations_host entry_of(const wd_activations *s)
-{
-    const size_t first = (size_t)entry_place(s) * (size_t)s->options->micro_batch;
-    return (wd_activations_host){s->host_timestep + first,
-                                 s->host_text + first * text_bytes(s->options)};
-}
-
-wd_activations_host wd_activations_await_host(wd_activations *s)
-{
-    wd_event_wait(s->uploaded[entry_place(s)]);
-    return entry_of(s);
-}
-
-void wd_activations_entered(wd_activations *s)
-{
-    wd_event_record(s->uploaded[entry_place(s)], s->queue);
-    s->entered++;
-}
-
-void wd_activations_begin(wd_activations *s, wd_stage_kind kind)
-{
-    wd_arena_reset(&s->arena, s->mark);
-    if (kind == WD_STAGE_EMBED)
-        s->latents = wd_arena_push(&s->arena, (size_t)s->state_count * sizeof(float));
-}
-
-static void *at(void *part, int64_t state, size_t bytes)
-{
-    return part ? (char *)part + (size_t)state * bytes : NULL;
-}
-
-/* Of one state of a stream: embedding and head take them one after another, so that what these
- * need beside is of one; blocks, where the work is, take all. */
+/* One state of a stream. Image, text and head are computed state by state: few shapes need few
+ * kernels, and next to no memory. Blocks, where the work is, take all states at once. */
 static wd_dit_stream stream_of(const wd_dit_stream *all, int64_t state, const wd_dit_context *one)
 {
     const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(one);
-    return (wd_dit_stream){.x = at(all->x, state, bytes.x),
-                           .temb = at(all->temb, state, bytes.temb),
-                           .tp = at(all->tp, state, bytes.tp),
-                           .ctx = at(all->ctx, state, bytes.ctx)};
+    const size_t n = (size_t)state;
+    return (wd_dit_stream){.x = (char *)all->x + n * bytes.x,
+                           .temb = (char *)all->temb + n * bytes.temb,
+                           .tp = (char *)all->tp + n * bytes.tp,
+                           .ctx = (char *)all->ctx + n * bytes.ctx};
 }
 
-void wd_activations_enter(wd_activations *s, wd_activation_place *place, int64_t samples,
+wd_activations_input wd_activations_begin_enter(wd_activations *s)
+{
+    const size_t micro = (size_t)s->options->micro_batch, first = (size_t)upload_place(s) * micro;
+    wd_event_wait(s->uploaded[upload_place(s)]);
+    wd_arena_reset(&s->arena, s->mark);
+    return (wd_activations_input){
+        .timestep = s->host_timestep + first,
+        .text = s->host_text + first * text_bytes(s->options),
+        .latents = wd_arena_push(&s->arena, micro * wd_sweep_latent_bytes(s->options))};
+}
+
+void wd_activations_enter(wd_activations *s, wd_activation_place *place,
+                          const wd_activations_input *input, int64_t samples,
                           const wd_dit_stage *weights)
 {
-    const size_t bytes = (size_t)samples * sizeof(float), mark = wd_arena_mark(&s->arena);
-    float *timestep = wd_arena_push(&s->arena, bytes);
-    wd_queue_copy(s->queue, timestep, entry_of(s).timestep, bytes);
+    const size_t time_bytes = (size_t)samples * sizeof(float);
+    const size_t all_text = (size_t)samples * text_bytes(s->options);
+    float *timestep = wd_arena_push(&s->arena, time_bytes);
+    char *text = wd_arena_push(&s->arena, all_text);
+    wd_queue_copy(s->queue, timestep, input->timestep, time_bytes);
+    wd_queue_copy(s->queue, text, input->text, all_text);
+    wd_event_record(s->uploaded[upload_place(s)], s->queue);
+    s->entered++;
+    const wd_dit_context one = context_of(s, 1, false);
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
-        wd_dit_embed_time(&place->stream[u], timestep, weights, &context);
-        if (!u) continue;
-        wd_dit_embed_text_first(&place->stream[u], s->text_negative, weights, &context);
-        wd_dit_embed_text_second(&place->stream[u], weights, &context);
+        wd_dit_stream *all = &place->stream[u];
+        wd_dit_embed_time(all, timestep, weights, &context);
+        if (u) wd_dit_embed_text(all, s->text_negative, weights, &context);
+        for (int64_t i = 0; i < samples; i++) {
+            wd_dit_stream stream = stream_of(all, i, &one);
+            const float *latents = input->latents + i * wd_sweep_latent_count(s->options);
+            wd_dit_embed_image(&stream, latents, weights, &one);
+            if (u) continue;
+            wd_dit_embed_text(&stream, text + (size_t)i * text_bytes(s->options), weights, &one);
+        }
     }
-    wd_arena_reset(&s->arena, mark);
-}
-
-void wd_activations_enter_state(wd_activations *s, wd_activation_place *place, int64_t state,
-                                const wd_dit_stage *weights)
-{
-    const wd_dit_context one = context_of(s, 1, false);
-    const size_t bytes = text_bytes(s->options);
-    wd_dit_stream conditional = stream_of(&place->stream[0], state, &one);
-    for (int u = 0; u <= (int)s->guided; u++) {
-        wd_dit_stream stream = stream_of(&place->stream[u], state, &one);
-        wd_dit_embed_image(&stream, s->latents, weights, &one);
-    }
-    void *text = wd_arena_push(&s->arena, bytes);
-    wd_queue_copy(s->queue, text, entry_of(s).text + (size_t)state * bytes, bytes);
-    wd_dit_embed_text_first(&conditional, text, weights, &one);
-    wd_dit_embed_text_second(&conditional, weights, &one);
-    wd_activations_begin(s, WD_STAGE_EMBED);
 }
 
 void wd_activations_run_block(wd_activations *s, wd_activation_place *place, int64_t samples,
                               const wd_dit_stage *weights)
 {
+    wd_arena_reset(&s->arena, s->mark);
     for (int u = 0; u <= (int)s->guided; u++) {
         const wd_dit_context context = context_of(s, samples, u);
         wd_dit_block_forward(&place->stream[u], NULL, weights, &context);
     }
 }
 
-void wd_activations_leave_state(wd_activations *s, wd_activation_place *place, int64_t state,
-                                int expert, const wd_dit_stage *weights)
+float *wd_activations_leave(wd_activations *s, wd_activation_place *place, int64_t samples,
+                            int expert, const wd_dit_stage *weights)
 {
+    const int64_t count = samples * wd_sweep_latent_count(s->options);
     const wd_dit_context one = context_of(s, 1, false);
-    const size_t bytes = (size_t)s->state_count * sizeof(float);
-    void *patches[2] = {NULL, NULL};
+    char *velocity[2] = {NULL, NULL};
     wd_arena_reset(&s->arena, s->mark);
-    void *normed = wd_arena_push(&s->arena, wd_dit_stream_sizes(&one).x);
-    void *guided = wd_arena_push(&s->arena, bytes);
-    s->velocity = wd_arena_push(&s->arena, bytes);
+    float *guided = wd_arena_push(&s->arena, (size_t)count * sizeof(float));
     for (int u = 0; u <= (int)s->guided; u++) {
-        const wd_dit_stream stream = stream_of(&place->stream[u], state, &one);
-        patches[u] = wd_arena_push(&s->arena, bytes);
-        wd_dit_head_patches(patches[u], normed, &stream, weights, &one);
+        const size_t bytes = wd_dtype_size(s->options->dtype, count);
+        velocity[u] = wd_arena_push(&s->arena, bytes);
+        for (int64_t i = 0; i < samples; i++) {
+            const wd_dit_stream stream = stream_of(&place->stream[u], i, &one);
+            wd_dit_head_forward(velocity[u] + (size_t)i * (bytes / (size_t)samples), NULL, &stream,
+                                weights, &one);
+        }
     }
     wd_op_guidance(s->queue, &(wd_guidance_args){.v = guided,
-                                                 .c = patches[0],
-                                                 .u = patches[1],
+                                                 .c = velocity[0],
+                                                 .u = velocity[1],
                                                  .scale = s->scale[expert],
                                                  .type = s->options->dtype,
                                                  .samples = 1,
-                                                 .width = s->state_count});
-    wd_dit_head_unpatchify(s->velocity, guided, &one);
+                                                 .width = count});
+    wd_event_record(place->left, s->queue);
+    return guided;
 }
 
 /* The parts of a stream that a stage reads, and what they take. */

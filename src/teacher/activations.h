@@ -19,17 +19,14 @@ typedef struct wd_activations {
     wd_queue *queue;                 /* borrowed */
     wd_device *device;
     bool guided;
-    int64_t state_count; /* elements of one state's latents */
     wd_dit_rope rope;
     void *block;
     wd_arena arena;
     size_t mark;                /* of the arena: the scratch memory of a stage begins here */
     wd_activation_place *place; /* [places] */
     int places;
-    /* Device memory of an embedding. States are embedded one after another, since a long text may
-     * take more memory than a stream. */
-    void *text_negative; /* [1, S, text_dim] dtype, where guided; uploaded once */
-    float *latents;      /* [1, C, F, H, W] */
+    void *text_negative; /* device: [1, S, text_dim] dtype, where guided; uploaded once */
+    float *scale[2];     /* device: [1] of each expert, uploaded once */
     /* Host memory of an embedding, which copies read: places used in turn, each of which is free
      * again once its `uploaded` has happened. */
     float *host_timestep; /* [uploads, micro_batch] */
@@ -37,9 +34,6 @@ typedef struct wd_activations {
     wd_event *uploaded[WD_SWEEP_UPLOADS];
     int uploads;     /* places */
     int64_t entered; /* micro-batches so far */
-    /* Device memory of a head. */
-    float *scale[2]; /* [1] of each expert, uploaded once */
-    float *velocity; /* [1, C, F, H, W], guided; until the next stage begins */
 } wd_activations;
 
 /* Device memory of a micro-batch, of fitted options. */
@@ -61,39 +55,31 @@ wd_status wd_activations_open(wd_activations *out, const wd_sweep_options *optio
                               wd_err *err);
 void wd_activations_close(wd_activations *activations); /* a zeroed one is fine */
 
-/* Where the next micro-batch's timesteps and text go: [micro_batch], and [micro_batch, S, text_dim]
- * dtype. */
-typedef struct wd_activations_host {
+/* The memory that a micro-batch's embedding reads, which the caller fills: timesteps [B] and text
+ * [B, S, text_dim] dtype in host memory, latents [B, C, F, H, W] in device memory, in the order of
+ * the device's queue. */
+typedef struct wd_activations_input {
     float *timestep;
     char *text;
-} wd_activations_host;
+    float *latents;
+} wd_activations_input;
 
-/* Waits until that memory is free again. */
-wd_activations_host wd_activations_await_host(wd_activations *activations);
+/* Begins to embed a micro-batch. Waits until the host memory is free again. */
+wd_activations_input wd_activations_begin_enter(wd_activations *activations);
 
-/* All copies from that memory are launched. */
-void wd_activations_entered(wd_activations *activations);
-
-/* Begins a micro-batch's turn at a stage, whose scratch memory, and buffers if it is an embedding,
- * take the place of the last stage's. */
-void wd_activations_begin(wd_activations *activations, wd_stage_kind kind);
-
-/* Embeds a micro-batch of `samples`, whose timesteps and text are in host memory: _enter what its
- * states have in common, then _enter_state each state, whose latents are in `activations->latents`.
- */
-void wd_activations_enter(wd_activations *activations, wd_activation_place *place, int64_t samples,
+/* Embeds a micro-batch of `samples`, whose input is filled. */
+void wd_activations_enter(wd_activations *activations, wd_activation_place *place,
+                          const wd_activations_input *input, int64_t samples,
                           const wd_dit_stage *weights);
-void wd_activations_enter_state(wd_activations *activations, wd_activation_place *place,
-                                int64_t state, const wd_dit_stage *weights);
 
 /* Runs a block for a micro-batch of `samples`. */
 void wd_activations_run_block(wd_activations *activations, wd_activation_place *place,
                               int64_t samples, const wd_dit_stage *weights);
 
-/* Runs an expert's head for a state of the micro-batch: `activations->velocity` = its velocity,
- * which stays there until the next state's. */
-void wd_activations_leave_state(wd_activations *activations, wd_activation_place *place,
-                                int64_t state, int expert, const wd_dit_stage *weights);
+/* Runs an expert's head for a micro-batch of `samples`, which leaves its place. Returns the guided
+ * velocities [B, C, F, H, W], which stay there until the next stage begins. */
+float *wd_activations_leave(wd_activations *activations, wd_activation_place *place,
+                            int64_t samples, int expert, const wd_dit_stage *weights);
 
 /* Copies to another device what the next stage reads of a micro-batch of `samples`. */
 void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_activations *from,

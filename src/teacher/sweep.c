@@ -30,7 +30,6 @@ struct wd_sweep {
     wd_queue *home;                      /* of the sweep that is launched */
     wd_event *ready; /* on a queue of home's device: the states of a micro-batch are there */
     wd_device *ready_on;
-    int64_t state_count;   /* elements of one state's latents */
     int64_t padded_max;    /* places in `order` */
     int batches_max;       /* of each expert */
     micro_batch *batch;    /* [experts, batches_max] */
@@ -110,52 +109,38 @@ static int cut(wd_sweep *sweep, int expert, int64_t first, int64_t count)
 
 /* ---- entries of the schedule ---- */
 
-/* Brings the latents of a state to where the embedding reads them. */
-static void bring_latents(wd_sweep *sweep, wd_activations *a, const float *latents)
+/* Whether a device copies latents and velocities to and from where windows are. A processor's
+ * copies see its own pool only. */
+static bool copies_itself(const wd_sweep *sweep, const wd_activations *a)
 {
-    const size_t bytes = (size_t)sweep->state_count * sizeof(float);
-    bool pulls = !wd_device_traits(a->device)->reads_host || a->queue == sweep->home;
-    if (pulls) {
-        wd_queue_copy(a->queue, a->latents, latents, bytes);
-        return;
-    }
-    wd_queue_copy(sweep->home, a->latents, latents, bytes); /* a processor's see its own pool */
+    return !wd_device_traits(a->device)->reads_host || a->queue == sweep->home;
+}
+
+/* Work launched on `queue` from now on is done after that of home so far. */
+static void follow_home(wd_sweep *sweep, wd_queue *queue)
+{
     wd_event_record(sweep->ready, sweep->home);
-    wd_event_wait_on(a->queue, sweep->ready);
+    wd_event_wait_on(queue, sweep->ready);
 }
 
 static void enter(wd_sweep *sweep, wd_activations *a, wd_activation_place *place,
                   const micro_batch *batch, const wd_window *window)
 {
     const wd_sweep_options *o = &sweep->options;
-    const wd_dit_stage *weights = &sweep->weights[0];
-    const int64_t *state = sweep->order + batch->first;
+    const int64_t *state = sweep->order + batch->first, count = wd_sweep_latent_count(o);
     const size_t text = (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
+    const bool pulls = copies_itself(sweep, a);
     if (window->begin) window->begin(window->context, state, batch->samples);
-    wd_event_record(sweep->ready, sweep->home);
-    wd_event_wait_on(a->queue, sweep->ready);
-    const wd_activations_host host = wd_activations_await_host(a);
+    if (pulls) follow_home(sweep, a->queue);
+    const wd_activations_input input = wd_activations_begin_enter(a);
     for (int64_t i = 0; i < batch->samples; i++) {
-        host.timestep[i] = window->timestep[state[i]];
-        o->text(o->text_context, host.text + (size_t)i * text, window->prompt[state[i]], o->dtype);
+        input.timestep[i] = window->timestep[state[i]];
+        o->text(o->text_context, input.text + (size_t)i * text, window->prompt[state[i]], o->dtype);
+        wd_queue_copy(pulls ? a->queue : sweep->home, input.latents + i * count,
+                      window->latents + state[i] * count, wd_sweep_latent_bytes(o));
     }
-    wd_activations_enter(a, place, batch->samples, weights);
-    for (int64_t i = 0; i < batch->samples; i++) {
-        bring_latents(sweep, a, window->latents + state[i] * sweep->state_count);
-        wd_activations_enter_state(a, place, i, weights);
-    }
-    wd_activations_entered(a);
-}
-
-/* Brings the velocity of a state from the head's device to where windows are. */
-static void bring_velocity(wd_sweep *sweep, wd_activations *a, float *velocity)
-{
-    const size_t bytes = (size_t)sweep->state_count * sizeof(float);
-    const bool pushes = !wd_device_traits(a->device)->reads_host || a->queue == sweep->home;
-    wd_queue_copy(pushes ? a->queue : sweep->home, velocity, a->velocity, bytes);
-    if (pushes) return;
-    wd_event_record(sweep->ready, sweep->home);
-    wd_event_wait(sweep->ready); /* the buffer is free again */
+    if (!pulls) follow_home(sweep, a->queue);
+    wd_activations_enter(a, place, &input, batch->samples, &sweep->weights[0]);
 }
 
 static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place, int expert,
@@ -163,12 +148,18 @@ static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
 {
     const wd_dit_stage *weights = &sweep->weights[sweep->placement.stages - 1];
     const int64_t *state = sweep->order + batch->first;
+    const int64_t count = wd_sweep_latent_count(&sweep->options);
+    const bool pushes = copies_itself(sweep, a);
+    const float *velocity = wd_activations_leave(a, place, batch->samples, expert, weights);
     for (int64_t i = 0; i < batch->samples; i++) {
-        wd_activations_leave_state(a, place, i, expert, weights);
-        bring_velocity(sweep, a, window->velocity + state[i] * sweep->state_count);
+        wd_queue_copy(pushes ? a->queue : sweep->home, window->velocity + state[i] * count,
+                      velocity + i * count, wd_sweep_latent_bytes(&sweep->options));
         if (window->delivered) window->delivered[state[i]] = batch->delivered;
     }
-    wd_event_record(place->left, a->queue);
+    if (!pushes) {
+        wd_event_record(sweep->ready, sweep->home);
+        wd_event_wait(sweep->ready); /* the velocities' memory is free again */
+    }
     wd_event_record(batch->delivered, a->queue);
 }
 
@@ -183,15 +174,12 @@ static void launch_batch(wd_sweep *sweep, const wd_sweep_entry *e, const micro_b
     wd_activation_place *place = &a->place[e->place];
     switch (e->kind) {
     case WD_ENTRY_ENTER:
-        wd_activations_begin(a, kind);
         enter(sweep, a, place, batch, window);
         break;
     case WD_ENTRY_RUN:
-        wd_activations_begin(a, kind);
         wd_activations_run_block(a, place, batch->samples, &sweep->weights[e->stage]);
         break;
     case WD_ENTRY_LEAVE:
-        wd_activations_begin(a, kind);
         leave(sweep, a, place, e->expert, batch, window);
         break;
     case WD_ENTRY_COPY:
@@ -382,8 +370,6 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     sweep->sweeps_kept = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
     int64_t step = wd_sweep_size_step(sweep->options.micro_batch);
     sweep->padded_max = options->window_max + EXPERTS_MAX * (step - 1);
-    sweep->state_count =
-        options->config.in_channels * options->frames * options->height * options->width;
     WD_TRY_OUT(open_host(sweep, err));
     WD_TRY_OUT(open_devices(sweep, queues, err));
     WD_TRY_OUT(open_events(sweep, err));

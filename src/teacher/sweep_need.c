@@ -9,13 +9,14 @@ static void run_kind(wd_activations *s, wd_stage_kind kind, int64_t samples,
                      const wd_dit_stage *stage)
 {
     wd_activation_place *place = &s->place[0];
-    wd_activations_begin(s, kind);
-    if (kind == WD_STAGE_EMBED) wd_activations_enter(s, place, samples, stage);
-    if (kind == WD_STAGE_BLOCK) wd_activations_run_block(s, place, samples, stage);
-    for (int64_t i = 0; kind == WD_STAGE_EMBED && i < samples; i++)
-        wd_activations_enter_state(s, place, i, stage);
-    for (int64_t i = 0; kind == WD_STAGE_HEAD && i < samples; i++)
-        wd_activations_leave_state(s, place, i, 0, stage);
+    if (kind == WD_STAGE_BLOCK) {
+        wd_activations_run_block(s, place, samples, stage);
+    } else if (kind == WD_STAGE_HEAD) {
+        wd_activations_leave(s, place, samples, 0, stage);
+    } else {
+        const wd_activations_input input = wd_activations_begin_enter(s);
+        wd_activations_enter(s, place, &input, samples, stage);
+    }
 }
 
 /* A stage of a kind, in all sizes that micro-batches have. */

@@ -24,6 +24,17 @@ typedef struct wd_sweep_options {
     wd_comm *comm; /* of the ranks that share the teacher, borrowed; NULL: there is one rank */
 } wd_sweep_options;
 
+/* Elements and bytes of one state's latents [C, F, H, W] fp32; its velocity has as many. */
+static inline int64_t wd_sweep_latent_count(const wd_sweep_options *options)
+{
+    return options->config.in_channels * options->frames * options->height * options->width;
+}
+
+static inline size_t wd_sweep_latent_bytes(const wd_sweep_options *options)
+{
+    return (size_t)wd_sweep_latent_count(options) * sizeof(float);
+}
+
 /* The default micro-batch, in states: enough tokens to keep matrix products efficient, no more,
  * since their activations exist at once. */
 int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,

@@ -130,16 +130,13 @@ void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved,
                           const wd_dit_stage *weights, const wd_dit_context *context);
 
 /* The parts of the embedding, which need not have the same samples: image to x, time to temb and
- * tp, text to ctx. The text's two layers are separate: the result of the first is in ctx, so the
- * text's memory may be freed before the second. Nothing is saved. */
+ * tp, text to ctx. Nothing is saved. */
 void wd_dit_embed_image(wd_dit_stream *stream, const float *latents, /* [B, C, F, H, W] */
                         const wd_dit_stage *weights, const wd_dit_context *context);
 void wd_dit_embed_time(wd_dit_stream *stream, const float *timestep, /* [B] */
                        const wd_dit_stage *weights, const wd_dit_context *context);
-void wd_dit_embed_text_first(wd_dit_stream *stream, const void *text, /* [T, S, text_dim] dtype */
-                             const wd_dit_stage *weights, const wd_dit_context *context);
-void wd_dit_embed_text_second(wd_dit_stream *stream, const wd_dit_stage *weights,
-                              const wd_dit_context *context);
+void wd_dit_embed_text(wd_dit_stream *stream, const void *text, /* [T, S, text_dim] dtype */
+                       const wd_dit_stage *weights, const wd_dit_context *context);
 
 /* stream.x = block(stream), in place. With `saved` the result is in new memory, saved->x3, and the
  * input stays in saved->x0 (with context.checkpoint nothing else is saved). */
@@ -149,15 +146,6 @@ void wd_dit_block_forward(wd_dit_stream *stream, wd_dit_block_saved *saved,
 void wd_dit_head_forward(void *velocity, /* [B, C, F, H, W] dtype, = */
                          wd_dit_head_saved *saved, const wd_dit_stream *stream,
                          const wd_dit_stage *weights, const wd_dit_context *context);
-
-/* The head in two steps, between which velocities can be combined as patches. Nothing is saved. */
-void wd_dit_head_patches(void *patches, /* [B, N, C * patch] dtype, =; may be stream.x */
-                         void *normed,  /* [B, N, D] dtype, scratch: overwritten */
-                         const wd_dit_stream *stream, const wd_dit_stage *weights,
-                         const wd_dit_context *context);
-void wd_dit_head_unpatchify(float *velocity,      /* [B, C, F, H, W], = */
-                            const float *patches, /* [B, N, C * patch] */
-                            const wd_dit_context *context);
 
 /* ---- backward; parameter gradients (F32, by slot) are += ---- */
 

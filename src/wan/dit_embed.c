@@ -131,21 +131,15 @@ void wd_dit_embed_time(wd_dit_stream *stream, const float *timestep, const wd_di
     wd_arena_reset(c->arena, mark);
 }
 
-void wd_dit_embed_text_first(wd_dit_stream *stream, const void *text, const wd_dit_stage *weights,
-                             const wd_dit_context *c)
-{
-    text_layer(stream->ctx, text, WD_DIT_EMBED_TEXT1_W, WD_ACT_GELU_TANH, weights, c);
-}
-
-void wd_dit_embed_text_second(wd_dit_stream *stream, const wd_dit_stage *weights,
-                              const wd_dit_context *c)
+/* Nothing is saved, so the activation is computed with the first product. */
+void wd_dit_embed_text(wd_dit_stream *stream, const void *text, const wd_dit_stage *weights,
+                       const wd_dit_context *c)
 {
     const wd_dit_dims d = wd_dit_dims_of(c);
     const size_t mark = wd_arena_mark(c->arena);
-    void *ctx = wd_dit_push(c, d.text_rows * d.width, d.type);
-    text_layer(ctx, stream->ctx, WD_DIT_EMBED_TEXT2_W, WD_ACT_NONE, weights, c);
-    wd_queue_copy(c->queue, stream->ctx, ctx,
-                  (size_t)(d.text_rows * d.width) * wd_dtype_bytes(d.type));
+    void *act = wd_dit_push(c, d.text_rows * d.width, d.type);
+    text_layer(act, text, WD_DIT_EMBED_TEXT1_W, WD_ACT_GELU_TANH, weights, c);
+    text_layer(stream->ctx, act, WD_DIT_EMBED_TEXT2_W, WD_ACT_NONE, weights, c);
     wd_arena_reset(c->arena, mark);
 }
 
@@ -156,8 +150,7 @@ void wd_dit_embed_forward(wd_dit_stream *stream, wd_dit_embed_saved *saved, cons
     if (!saved) {
         wd_dit_embed_image(stream, latents, weights, c);
         wd_dit_embed_time(stream, timestep, weights, c);
-        wd_dit_embed_text_first(stream, text, weights, c);
-        wd_dit_embed_text_second(stream, weights, c);
+        wd_dit_embed_text(stream, text, weights, c);
         return;
     }
     embed_image(stream, saved, latents, weights, c);

@@ -70,21 +70,6 @@ void wd_dit_head_forward(void *velocity, wd_dit_head_saved *saved, const wd_dit_
     wd_arena_reset(c->arena, mark);
 }
 
-void wd_dit_head_patches(void *patches, void *normed, const wd_dit_stream *stream,
-                         const wd_dit_stage *weights, const wd_dit_context *c)
-{
-    const size_t mark = wd_arena_mark(c->arena);
-    norm(normed, stream->x, modulation(stream, weights, c), c);
-    wd_arena_reset(c->arena, mark); /* frees the modulation */
-    project(patches, normed, weights, c);
-}
-
-void wd_dit_head_unpatchify(float *velocity, const float *patches, const wd_dit_context *c)
-{
-    const wd_dit_patch_layout layout = patch_layout(c, WD_F32);
-    wd_dit_unpatchify(velocity, patches, &layout, c);
-}
-
 void wd_dit_head_backward(wd_dit_stream_grad *grad, const wd_dit_stage *dweights,
                           const void *dvelocity, const wd_dit_head_saved *saved,
                           const wd_dit_stream *stream, const wd_dit_stage *weights,
