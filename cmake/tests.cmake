@@ -22,13 +22,14 @@ file(GLOB_RECURSE WD_TEST_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_
 find_program(WD_MPIRUN mpirun)
 if(MPI_C_FOUND AND WD_MPIRUN) # ranks can be seen, or that there are none
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX "/tests/no_ranks_test\\.c$")
-  set(WD_TESTS_OF_RANKS tests/ranks tests/ranks_ended tests/ranks_refused tests/host_ranks)
+  set(WD_TESTS_OF_RANKS tests/ranks tests/ranks_ended tests/ranks_refused tests/host_ranks
+      tests/quantised_ranks)
   if(NOT WD_SANITIZE MATCHES thread)
     list(APPEND WD_TESTS_OF_RANKS tests/standin_ranks)
   endif()
 else()
   list(FILTER WD_TEST_SOURCES EXCLUDE REGEX
-       "/tests/((host_)?ranks(_ended|_refused)?|standin_ranks)_test\\.c$")
+       "/tests/(((host|quantised)_)?ranks(_ended|_refused)?|standin_ranks)_test\\.c$")
   set(WD_NO_RANKS ON)
 endif()
 set(WD_CLI_SOURCES_TESTED ${WD_CLI_SOURCES})

@@ -38,12 +38,12 @@ static inline void wd_program_read_(char *to, size_t bytes, const char *path)
 /* Starts `name` (found in PATH) with output and errors redirected to files in the test folder. */
 static inline pid_t wd_program_start_as(const char *name, const char *const *arguments)
 {
-    const char *argv[96] = {name};
+    const char *argv[128] = {name};
     char out[128], err[128];
     int n = 1;
     pid_t pid;
     posix_spawn_file_actions_t actions;
-    while (*arguments && n < 95) argv[n++] = *arguments++;
+    while (*arguments && n < 127) argv[n++] = *arguments++;
     assert_null(*arguments);
     argv[n] = NULL;
     snprintf(out, sizeof out, "%s/stdout", wd_test_folder());

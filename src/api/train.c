@@ -223,6 +223,7 @@ static wd_status make_overlay(wd_train_setup *s, wd_err *err)
     if (!s->teacher.lora[0] && !s->teacher.lora[1] && !quantises) return WD_OK;
     if (!comm->host_rank) WD_TRY(wd_pipeline_make_overlay(&s->teacher, err));
     wd_comm_barrier(comm);
+    s->teacher.overlay.is_made = true;
     return WD_OK;
 }
 

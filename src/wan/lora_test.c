@@ -496,7 +496,7 @@ static void another_file_in_the_cache(void **state)
     snprintf(command, sizeof command, "cp %s %s/merged-*", path, at("replaced"));
     assert_int_equal(system(command), 0);
     wd_test_refused(wd_pipeline_open_weights(&set, &p, WD_COMPONENT_TRANSFORMER, &err), &err,
-                    WD_BAD_FORMAT, "remove it");
+                    WD_BAD_FORMAT, "remove the file");
 }
 
 int main(void)

@@ -25,6 +25,9 @@ enum { PIECE_VALUES = 1 << 20, GRAIN_VALUES = 1 << 15 };
 /* The key of the metadata that says what a file was made of. */
 static const char key_name[] = "wandistiller.merged";
 
+/* How names of files begin. */
+static const char merged_prefix[] = "merged-", quantised_prefix[] = "quantised-";
+
 /* One tensor of the file, with the changes [first, first + count) by LoRAs. */
 typedef struct made {
     const wd_safetensors_entry *from;
@@ -49,8 +52,7 @@ typedef struct job {
 
 bool wd_overlay_quantises(const wd_tensor_spec *spec, wd_dtype stored, wd_dtype quantised)
 {
-    const bool is_matrix = !strncmp(spec->name, "blocks.", 7) && spec->ndim == 2;
-    return quantised != WD_F32 && is_matrix && !spec->keep_f32 && !wd_dtype_is_quantised(stored);
+    return quantised != WD_F32 && wd_dit_is_matrix(spec) && !wd_dtype_is_quantised(stored);
 }
 
 /* A tensor that is kept as it is stored, and is stored quantised, is merged to BF16, unless it is
@@ -130,7 +132,8 @@ static wd_status open_job(job *j, const wd_safetensors *set, const char *loras,
     snprintf(more, sizeof more, "%s %s", j->key,
              o->dtype == WD_DTYPE_COUNT ? "" : wd_dtype_option_name(o->dtype));
     if (j->loras) wd_loras_key(j->key, j->loras, more);
-    snprintf(name, sizeof name, "%s-%s.safetensors", quantises ? "quantised" : "merged", j->key);
+    snprintf(name, sizeof name, "%s%s.safetensors", quantises ? quantised_prefix : merged_prefix,
+             j->key);
     return o->folder ? wd_path_join(j->path, o->folder, name, err) : WD_OK;
 }
 
@@ -291,26 +294,69 @@ wd_status wd_overlay_write(uint64_t *bytes, const wd_safetensors *set, const cha
     job j;
     *bytes = 0;
     wd_status status = open_job(&j, set, loras, table, overlay, err);
-    if (status == WD_OK && j.tensors && !wd_path_exists(j.path))
-        status = write_file(bytes, &j, overlay, err);
+    if (status == WD_OK && j.tensors) {
+        wd_file_remove_abandoned(overlay->folder, merged_prefix);
+        wd_file_remove_abandoned(overlay->folder, quantised_prefix);
+        if (!wd_path_exists(j.path)) status = write_file(bytes, &j, overlay, err);
+    }
     close_job(&j);
     return status;
 }
 
 /* ---- its use ---- */
 
+/* Whether the file has the job's tensors, and no others, in their dtypes and shapes. */
+static bool is_of_job(const wd_safetensors *file, const job *j)
+{
+    const char *key = wd_safetensors_metadata(file, key_name);
+    int64_t count = j->tensors;
+    if (!key || strcmp(key, j->key)) return false;
+    for (int64_t i = 0; i < j->tensors; i++) {
+        const made *m = &j->tensor[i];
+        const wd_tensor *t = &m->from->tensor;
+        const wd_safetensors_entry *found = wd_safetensors_find(file, m->from->name);
+        if (!found || found->tensor.dtype != m->dtype || found->tensor.ndim != t->ndim ||
+            memcmp(found->tensor.dim, t->dim, (size_t)t->ndim * sizeof *t->dim))
+            return false;
+        count += wd_dtype_is_quantised(m->dtype);
+    }
+    return wd_safetensors_count(file) == count;
+}
+
 static wd_status overlay_file(wd_safetensors *set, const job *j, wd_err *err)
 {
     wd_safetensors *file;
-    int64_t count = j->tensors;
-    for (int64_t i = 0; i < j->tensors; i++) count += wd_dtype_is_quantised(j->tensor[i].dtype);
-    WD_TRY(wd_safetensors_open(&file, j->path, err));
-    const char *key = wd_safetensors_metadata(file, key_name);
-    const bool good = key && !strcmp(key, j->key) && wd_safetensors_count(file) == count;
-    wd_safetensors_close(file);
-    if (good) return wd_safetensors_overlay(set, j->path, err);
-    return wd_fail(err, WD_BAD_FORMAT,
-                   "%s: is not the file of changed weights that its name says; remove it", j->path);
+    wd_status status = wd_safetensors_open(&file, j->path, err);
+    if (status == WD_OK) {
+        const bool good = is_of_job(file, j);
+        wd_safetensors_close(file);
+        if (good) return wd_safetensors_overlay(set, j->path, err);
+        status = wd_fail(err, WD_BAD_FORMAT, "%s: is not the file that its name says", j->path);
+    }
+    if (status != WD_OUT_OF_MEMORY)
+        wd_fail_in(err, "weights that were merged or quantised cannot be read; remove the file, "
+                        "and they are made anew");
+    return status;
+}
+
+static wd_status refuse_missing(const job *j, wd_err *err)
+{
+    return wd_fail(err, WD_NOT_FOUND,
+                   "%s: weights that this run has merged or quantised are missing there; give "
+                   "--cache_dir a folder that all processes of a machine see alike, and remove "
+                   "nothing from it while they run",
+                   j->path);
+}
+
+/* The changed tensors as they will be, without data. */
+static wd_status expect_file(wd_safetensors *set, const job *j, wd_err *err)
+{
+    for (int64_t i = 0; i < j->tensors; i++) {
+        const made *m = &j->tensor[i];
+        WD_TRY(
+            wd_safetensors_expect_overlay(set, m->from - wd_safetensors_at(set, 0), m->dtype, err));
+    }
+    return WD_OK;
 }
 
 wd_status wd_overlay_apply(wd_safetensors *set, const char *loras, const wd_tensor_table *table,
@@ -318,12 +364,12 @@ wd_status wd_overlay_apply(wd_safetensors *set, const char *loras, const wd_tens
 {
     job j;
     wd_status status = open_job(&j, set, loras, table, overlay, err);
-    if (status == WD_OK && j.tensors && *j.path && wd_path_exists(j.path))
-        status = overlay_file(set, &j, err);
-    else
-        for (int64_t i = 0; status == WD_OK && i < j.tensors; i++)
-            status = wd_safetensors_expect_overlay(
-                set, j.tensor[i].from - wd_safetensors_at(set, 0), j.tensor[i].dtype, err);
+    if (status == WD_OK && j.tensors) {
+        if (*j.path && wd_path_exists(j.path))
+            status = overlay_file(set, &j, err);
+        else
+            status = overlay->is_made ? refuse_missing(&j, err) : expect_file(set, &j, err);
+    }
     close_job(&j);
     return status;
 }

@@ -19,6 +19,7 @@ typedef struct wd_overlay {
     wd_dtype quantised; /* WD_F8_E4M3 or WD_I8: that of matrices of blocks, with a scale for each
                          * row, unless they are quantised in the transformer's own files; WD_F32: as
                          * the others */
+    bool is_made; /* the file has been written or found: from now on a missing one is an error */
 } wd_overlay;
 
 /* Overlays the set, whose tensors have diffusers' names, with the file that these LoRAs
