@@ -10,6 +10,7 @@
 #include "core/memory.h"
 #include "core/require.h"
 #include "io/gguf_cursor.h"
+#include "io/json_memory.h"
 #include "io/unicode.h"
 
 enum { ALIGNMENT_MAX = 1 << 20, TEXT_BYTES_MAX = 1024, NAME_BYTES_MAX = 255 };
@@ -22,8 +23,7 @@ typedef struct reader {
     wd_gguf_cursor cursor;
     wd_safetensors_file *file;
     uint64_t tensors, values, alignment;
-    wd_gguf_value *shape; /* the metadata that say a tensor's shape, sorted by key */
-    int64_t shapes;
+    wd_gguf_value *value; /* [values], sorted by key */
 } reader;
 
 bool wd_gguf_is(const wd_safetensors_file *file)
@@ -35,14 +35,14 @@ bool wd_gguf_is(const wd_safetensors_file *file)
 
 static wd_status take_alignment(reader *r, const wd_gguf_value *v, wd_err *err)
 {
-    if (!wd_gguf_integer(&r->alignment, v, 0) || !r->alignment || r->alignment > ALIGNMENT_MAX ||
-        r->alignment & (r->alignment - 1))
+    if (v->is_array || !wd_gguf_integer(&r->alignment, v, 0) || !r->alignment ||
+        r->alignment > ALIGNMENT_MAX || r->alignment & (r->alignment - 1))
         return wd_fail(err, WD_BAD_FORMAT, "%s: general.alignment is not a power of two up to %d",
                        r->cursor.path, ALIGNMENT_MAX);
     return WD_OK;
 }
 
-/* Keeps a short text; one that is not UTF-8 is dropped. */
+/* Keeps a short text; one that is not UTF-8, or whose key has a NUL, is dropped. */
 static void keep_text(wd_safetensors_file *file, const wd_gguf_value *v)
 {
     wd_gguf_text text;
@@ -51,6 +51,7 @@ static void keep_text(wd_safetensors_file *file, const wd_gguf_value *v)
     memcpy(&bytes, v->data, sizeof bytes);
     text = (wd_gguf_text){(const char *)v->data + sizeof bytes, (size_t)bytes};
     if (text.bytes > TEXT_BYTES_MAX || v->key.bytes > TEXT_BYTES_MAX) return;
+    if (memchr(v->key.at, 0, v->key.bytes)) return; /* it would be taken for a shorter key */
     char key[TEXT_BYTES_MAX + 1];
     memcpy(key, v->key.at, v->key.bytes);
     key[v->key.bytes] = 0;
@@ -69,28 +70,37 @@ static int by_key(const void *a, const void *b)
     return compare_texts(x->key, y->key);
 }
 
+static wd_status check_keys(const reader *r, wd_err *err)
+{
+    for (uint64_t i = 1; i < r->values; i++) {
+        const wd_gguf_text key = r->value[i].key;
+        if (compare_texts(key, r->value[i - 1].key)) continue;
+        return wd_fail(err, WD_BAD_FORMAT, "%s: metadata \"%.*s\" are there twice", r->cursor.path,
+                       wd_gguf_shown_bytes(key), key.at);
+    }
+    return WD_OK;
+}
+
 static wd_status read_values(reader *r, wd_err *err)
 {
-    wd_gguf_value value;
     void *block;
     r->alignment = WD_GGUF_ALIGNMENT;
-    WD_TRY(wd_alloc(&block, (size_t)r->values + 1, sizeof *r->shape, "a list of metadata", err));
-    r->shape = block;
+    WD_TRY(wd_alloc(&block, (size_t)r->values + 1, sizeof *r->value, "a list of metadata", err));
+    r->value = block;
+    wd_json_watch_memory();
     r->file->metadata = json_object();
-    if (!r->file->metadata)
-        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for its metadata", r->cursor.path);
     for (uint64_t i = 0; i < r->values; i++) {
-        WD_TRY(wd_gguf_value_next(&value, &r->cursor, err));
-        if (wd_gguf_is_key(&value, "general.alignment"))
-            WD_TRY(take_alignment(r, &value, err));
-        else if (value.key.bytes > sizeof shape_key - 1 &&
-                 !memcmp(value.key.at, shape_key, sizeof shape_key - 1))
-            r->shape[r->shapes++] = value;
+        wd_gguf_value *value = &r->value[i];
+        WD_TRY(wd_gguf_value_next(value, &r->cursor, err));
+        if (wd_gguf_is_key(value, "general.alignment"))
+            WD_TRY(take_alignment(r, value, err));
         else
-            keep_text(r->file, &value);
+            keep_text(r->file, value);
     }
-    qsort(r->shape, (size_t)r->shapes, sizeof *r->shape, by_key);
-    return WD_OK;
+    if (wd_json_lacked_memory())
+        return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for its metadata", r->cursor.path);
+    qsort(r->value, (size_t)r->values, sizeof *r->value, by_key);
+    return check_keys(r, err);
 }
 
 /* ---- tensors ---- */
@@ -163,7 +173,7 @@ static wd_status take_original_shape(wd_tensor *t, int64_t count, const char *na
     const int bytes = snprintf(key, sizeof key, "%s%s", shape_key, name);
     const wd_gguf_value wanted = {.key = {key, (size_t)bytes}};
     const wd_gguf_value *v =
-        bsearch(&wanted, r->shape, (size_t)r->shapes, sizeof *r->shape, by_key);
+        bsearch(&wanted, r->value, (size_t)r->values, sizeof *r->value, by_key);
     if (!v) return WD_OK;
     uint64_t extent, product = 1;
     bool fine = v->is_array && v->count <= WD_DIMS_MAX;
@@ -311,6 +321,6 @@ wd_status wd_gguf_read(wd_safetensors_file *file, wd_err *err)
     WD_TRY_OUT(read_values(&r, err));
     WD_TRY_OUT(read_tensors(&r, err));
 out:
-    wd_free(r.shape);
+    wd_free(r.value);
     return status;
 }

@@ -84,7 +84,7 @@ wd_status wd_gguf_value_next(wd_gguf_value *out, wd_gguf_cursor *c, wd_err *err)
     }
     if (type >= WD_GGUF_TYPES || type == WD_GGUF_ARRAY)
         return wd_fail(err, WD_BAD_FORMAT, "%s: metadata \"%.*s\" has the unknown type %" PRIu32,
-                       c->path, (int)out->key.bytes, out->key.at, type);
+                       c->path, wd_gguf_shown_bytes(out->key), out->key.at, type);
     out->type = (wd_gguf_type)type;
     out->data = c->at;
     return skip_values(c, out->type, out->count, err);
@@ -109,6 +109,12 @@ wd_status wd_gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *c, 
                        " metadata, expected at most %d of each",
                        c->path, *tensors, *values, COUNT_MAX);
     return WD_OK;
+}
+
+int wd_gguf_shown_bytes(wd_gguf_text text)
+{
+    enum { SHOWN_MAX = 200 };
+    return text.bytes < SHOWN_MAX ? (int)text.bytes : SHOWN_MAX;
 }
 
 bool wd_gguf_is_key(const wd_gguf_value *value, const char *key)

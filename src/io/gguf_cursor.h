@@ -62,6 +62,9 @@ wd_status wd_gguf_value_next(wd_gguf_value *out, wd_gguf_cursor *cursor, wd_err 
 /* The file's beginning: its version is checked, and that its counts are ones of a real file. */
 wd_status wd_gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *cursor, wd_err *err);
 
+/* How many bytes of a text a message shows, for "%.*s". */
+int wd_gguf_shown_bytes(wd_gguf_text text);
+
 /* Whether the value has that key. */
 bool wd_gguf_is_key(const wd_gguf_value *value, const char *key);
 

@@ -1,5 +1,6 @@
 /* GGUF files: what is read, and a table of damaged and unknown ones, each refused by name. */
 #include "gguf_forms.h"
+#include "json_failing.h"
 
 #include "io/safetensors.h"
 
@@ -120,6 +121,8 @@ static void refused(void **state)
         {{.key_type = 14}, WD_BAD_FORMAT, "\"general.architecture\" has the unknown type 13"},
         {{.key_type = 10}, WD_BAD_FORMAT, "overruns the file"},
         {{.array = 1u << 30}, WD_BAD_FORMAT, "overruns the file"},
+        {{.shape_key = "none"}, WD_BAD_FORMAT, "metadata \"none\" are there twice"},
+        {{.shape_key = "general.alignment"}, WD_BAD_FORMAT, "general.alignment is not a power"},
         {{.alignment = 48}, WD_BAD_FORMAT, "general.alignment is not a power of two"},
         {{.alignment = 1u << 30}, WD_BAD_FORMAT, "general.alignment is not a power of two"},
         {{.name_bytes = 1u << 30}, WD_BAD_FORMAT, "its header overruns the file"},
@@ -156,12 +159,31 @@ static void refused(void **state)
     }
 }
 
+static wd_status open_once(wd_err *err)
+{
+    char path[WD_PATH_MAX];
+    wd_safetensors *set;
+    WD_TRY(wd_path_join(path, wd_test_folder(), "a.gguf", err));
+    WD_TRY(wd_safetensors_open(&set, path, err));
+    wd_safetensors_close(set);
+    return WD_OK;
+}
+
+/* Metadata are not dropped silently. */
+static void metadata_without_memory(void **state)
+{
+    (void)state;
+    write_file(&(file){0});
+    wd_test_json_failing(open_once, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(read_back),
         cmocka_unit_test(scales_of_blocks),
         cmocka_unit_test(refused),
+        cmocka_unit_test(metadata_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

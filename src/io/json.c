@@ -9,6 +9,7 @@
 
 #include "core/memory.h"
 #include "io/file.h"
+#include "io/json_memory.h"
 #include "io/unicode.h"
 
 enum { BYTES_MAX = 16 << 20, DEPTH_MAX = 64, VALUES_MAX = 1 << 18, SHOWN_MAX = 80 };
@@ -61,13 +62,15 @@ wd_status wd_json_parse(json_t **out, const char *text, size_t bytes, const char
 {
     json_error_t what;
     WD_TRY(check_limits(text, bytes, name, err));
+    wd_json_watch_memory();
     json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &what);
     /* transformers writes "no limit" as the integer 10^30. */
     if (!json && json_error_code(&what) == json_error_numeric_overflow)
         json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &what);
-    /* An error without a text means that jansson got no memory. */
-    if (!json && (json_error_code(&what) == json_error_out_of_memory || !*what.text))
+    if (wd_json_lacked_memory()) {
+        json_decref(json); /* characters may be missing in it */
         return wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for its JSON", name);
+    }
     if (!json)
         return wd_fail(err, WD_BAD_FORMAT, "%s: not the JSON expected, line %d, column %d: %s",
                        name, what.line, what.column, what.text);

@@ -15,6 +15,7 @@
 #include "core/file_space.h"
 #include "core/memory.h"
 #include "io/file.h"
+#include "io/json_memory.h"
 #include "io/safetensors_writer_impl.h"
 
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
@@ -84,6 +85,7 @@ static wd_status make_header(char **out, size_t *length, uint64_t *data_bytes, c
     wd_status status = WD_OK;
     void *padded;
     char *text = NULL;
+    wd_json_watch_memory();
     json_t *header = json_object(), *pairs = json_object();
     for (; metadata && metadata[0]; metadata += 2)
         json_object_set_new(pairs, metadata[0], json_string(metadata[1]));
@@ -92,7 +94,7 @@ static wd_status make_header(char **out, size_t *length, uint64_t *data_bytes, c
     for (int64_t i = 0; i < count; i++)
         WD_TRY_OUT(add_item(header, data_bytes, &items[i], path, err));
     text = json_dumps(header, JSON_COMPACT);
-    if (!text) {
+    if (!text || wd_json_lacked_memory()) {
         status = wd_fail(err, WD_OUT_OF_MEMORY, "%s: no memory for the header", path);
         goto out;
     }

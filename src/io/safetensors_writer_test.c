@@ -1,5 +1,6 @@
 /* Tests of the safetensors writer: what it writes is read back, and a failure leaves nothing. */
 #include "failing.h"
+#include "json_failing.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -147,11 +148,34 @@ static void survives_every_failing_allocation(void **state)
     assert_int_equal(entries(), 0);
 }
 
+static wd_status write_once(wd_err *err)
+{
+    static const wd_safetensors_item two[] = {{"a", WD_U8, 3, {1, 1, 1}}, {"b", WD_U8, 0, {0}}};
+    static const char *const metadata[] = {"format", "pt", NULL};
+    char path[WD_PATH_MAX];
+    wd_safetensors_writer *writer;
+    WD_TRY(wd_path_join(path, wd_test_folder(), "short.safetensors", err));
+    WD_TRY(wd_safetensors_create(&writer, path, two, 2, metadata, err));
+    WD_TRY(wd_safetensors_put(writer, "ab", 2, err));
+    return wd_safetensors_finish(writer, err);
+}
+
+/* A header that lacks a dimension or its metadata is not written. */
+static void headers_without_memory(void **state)
+{
+    (void)state;
+    char path[WD_PATH_MAX];
+    wd_test_json_failing(write_once, 20);
+    in_folder(path, "short.safetensors");
+    assert_int_equal(remove(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back_what_it_wrote),
         cmocka_unit_test(an_abandoned_file_leaves_nothing),
+        cmocka_unit_test(headers_without_memory),
         cmocka_unit_test(a_full_disk_is_said_with_the_path),
         cmocka_unit_test(survives_every_failing_allocation),
     };

@@ -6,6 +6,7 @@
 #include "wan/workflow.h"
 
 #include "io/json.h"
+#include "io/json_memory.h"
 
 enum { INPUTS = 4, LINKS_MAX = 16 };
 
@@ -167,6 +168,7 @@ static json_t *describe(const wd_workflow *w, int i, json_t *inputs, const json_
 
 wd_status wd_workflow_make(json_t **out, const wd_workflow *w, wd_err *err)
 {
+    wd_json_watch_memory();
     json_t *inputs[NODES], *links = json_array(), *list = json_array();
     for (int i = 0; i < NODES; i++) inputs[i] = inputs_of(w, i, links);
     for (int i = 0; i < NODES; i++) json_array_append_new(list, describe(w, i, inputs[i], links));
@@ -174,7 +176,7 @@ wd_status wd_workflow_make(json_t **out, const wd_workflow *w, wd_err *err)
     *out = json_pack("{s:i, s:I, s:o, s:o, s:[], s:{}, s:{}, s:f}", "last_node_id", NODES,
                      "last_link_id", (json_int_t)last, "nodes", list, "links", links, "groups",
                      "config", "extra", "version", 0.4);
-    if (*out && count == NODES) return WD_OK;
+    if (*out && count == NODES && !wd_json_lacked_memory()) return WD_OK;
     json_decref(*out);
     *out = NULL;
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a workflow");

@@ -1,4 +1,5 @@
 /* Tests of workflows for ComfyUI: their graph, and the values in it. */
+#include "json_failing.h"
 #include "workflow_check.h"
 
 #include "wan/workflow.h"
@@ -57,11 +58,28 @@ static void any_prompt_is_taken(void **state)
     json_decref(json);
 }
 
+static wd_status make(wd_err *err)
+{
+    json_t *json;
+    const wd_workflow w = example(16);
+    WD_TRY(wd_workflow_make(&json, &w, err));
+    json_decref(json);
+    return WD_OK;
+}
+
+/* Without memory there is no graph, rather than one that lacks a node or a link. */
+static void graphs_without_memory(void **state)
+{
+    (void)state;
+    wd_test_json_failing(make, 500);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_are_whole),
         cmocka_unit_test(any_prompt_is_taken),
+        cmocka_unit_test(graphs_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
