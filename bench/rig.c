@@ -12,7 +12,7 @@
 #include "distill/devices.h"
 #include "distill/source_trajectory.h"
 #include "io/file.h"
-#include "teacher/residency_kinds.h"
+#include "teacher/residency.h"
 #include "teacher/teacher_size.h"
 #include "wan/convert.h"
 

@@ -12,7 +12,7 @@
 #include "api/json_text.h"
 #include "core/clock.h"
 #include "core/memory.h"
-#include "teacher/residency_kinds.h"
+#include "teacher/residency.h"
 #include "wan/picture.h"
 
 static wd_status arrays(float ***out, int64_t n, size_t elements, wd_err *err)

@@ -12,7 +12,8 @@
 #include "core/checked.h"
 #include "core/memory.h"
 #include "dev/ops.h"
-#include "teacher/residency_kinds.h"
+#include "teacher/residency.h"
+#include "teacher/stage_layout.h"
 #include "wan/dit.h"
 
 /* The inputs from the file, and the results: all on the host. */
@@ -234,6 +235,19 @@ static void backward_stage(pass *p, saved *s, wd_dit_stream_grad *grad, int stag
         wd_dit_head_backward(grad, &dweights, p->d_dvelocity, &s->head, &s->stream, weights, c);
 }
 
+/* A dry pass has no residency. */
+static wd_status acquire(wd_dit_stage *out, pass *p, int stage, wd_err *err)
+{
+    if (p->residency) return wd_residency_acquire(p->residency, out, 0, stage, p->queue, err);
+    wd_stage_view_dry(out, p->config, &p->table, stage, p->dtype, false);
+    return WD_OK;
+}
+
+static void release(pass *p, int stage)
+{
+    if (p->residency) wd_residency_release(p->residency, 0, stage, p->queue);
+}
+
 static wd_status run_pass(pass *p, wd_err *err)
 {
     saved s = {0};
@@ -243,14 +257,14 @@ static wd_status run_pass(pass *p, wd_err *err)
     if (p->backward) wd_dit_stream_grad_push(&grad, &p->context);
     wd_dit_stream_push(&s.stream, &p->context);
     for (int i = 0; i < stages; i++) {
-        WD_TRY(wd_residency_acquire(p->residency, &weights, 0, i, p->queue, err));
+        WD_TRY(acquire(&weights, p, i, err));
         forward_stage(p, &s, i, &weights);
-        wd_residency_release(p->residency, 0, i, p->queue);
+        release(p, i);
     }
     for (int i = stages - 1; i >= 0 && p->backward; i--) {
-        WD_TRY(wd_residency_acquire(p->residency, &weights, 0, i, p->queue, err));
+        WD_TRY(acquire(&weights, p, i, err));
         backward_stage(p, &s, &grad, i, &weights);
-        wd_residency_release(p->residency, 0, i, p->queue);
+        release(p, i);
     }
     cast(p, p->d_sample, WD_F32, p->d_velocity, p->dtype, p->out);
     return WD_OK;
@@ -262,14 +276,11 @@ static wd_status plan(size_t *arena_bytes, size_t *workspace_bytes, const pass *
 {
     wd_device *dry = NULL;
     wd_queue *queue = NULL;
-    wd_residency *residency = NULL;
     pass p = {.config = like->config, .dtype = like->dtype, .backward = like->backward};
     wd_status status;
     WD_TRY_OUT(wd_device_open_dry(&dry, wd_queue_device(like->queue), err));
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
-    WD_TRY_OUT(wd_residency_open_dry(&residency, p.config, 1, p.dtype, false, err));
     p.queue = queue;
-    p.residency = residency;
     WD_TRY_OUT(open_pass(&p, shape, SIZE_MAX, err));
     WD_TRY_OUT(run_pass(&p, err));
     *arena_bytes = p.arena.peak;
@@ -278,7 +289,6 @@ static wd_status plan(size_t *arena_bytes, size_t *workspace_bytes, const pass *
     status = wd_device_check_planned(dry, err);
 out:
     close_pass(&p);
-    wd_residency_close(residency);
     wd_queue_close(queue);
     wd_device_close(dry);
     return status;
@@ -350,8 +360,8 @@ wd_status wd_forward_transformer(const wd_forward_call *call, wd_component compo
     WD_TRY(wd_pipeline_require(call->pipeline, component, err));
     WD_TRY_OUT(read_input(&h, call, err));
     WD_TRY_OUT(plan(&arena_bytes, &workspace_bytes, &p, &h.shape, err));
-    WD_TRY_OUT(wd_residency_open_component(&residency, call->pipeline, component, call->dtype,
-                                           p.queue, err));
+    WD_TRY_OUT(wd_residency_open_resident(&residency, call->pipeline, &component, call->dtype,
+                                          p.queue, err));
     p.residency = residency;
     WD_TRY_OUT(wd_queue_reserve_workspace(p.queue, workspace_bytes, err));
     WD_TRY_OUT(open_pass(&p, &h.shape, arena_bytes, err));

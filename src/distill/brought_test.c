@@ -36,10 +36,10 @@ static void see(const wd_stage_layout *layout)
     atomic_fetch_add(&seen.brought, (int_fast64_t)layout->block_bytes);
 }
 
-void __real_wd_residency_part_bring_block(wd_part_residency *r, wd_slot *slot);
-void __wrap_wd_residency_part_bring_block(wd_part_residency *r, wd_slot *slot);
+void __real_wd_residency_part_bring_block(wd_residency_part *r, wd_slot *slot);
+void __wrap_wd_residency_part_bring_block(wd_residency_part *r, wd_slot *slot);
 
-void __wrap_wd_residency_part_bring_block(wd_part_residency *r, wd_slot *slot)
+void __wrap_wd_residency_part_bring_block(wd_residency_part *r, wd_slot *slot)
 {
     see(&r->layout[slot->turn.expert][slot->turn.stage]);
     __real_wd_residency_part_bring_block(r, slot);

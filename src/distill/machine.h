@@ -15,7 +15,7 @@
 #include "distill/source_trajectory.h"
 #include "student/config.h"
 #include "student/network.h"
-#include "teacher/residency_kinds.h"
+#include "teacher/residency.h"
 
 /* The share of a training pass's time that its backward pass takes, in which gradients become
  * final. */

@@ -51,7 +51,7 @@ wd_status wd_guided_open(wd_guided **out, const wd_pipeline *pipeline,
     WD_TRY_OUT(wd_alloc((void **)&g->timestep, pictures, sizeof *g->timestep, "a model", err));
     WD_TRY_OUT(wd_alloc((void **)&g->prompt, pictures, sizeof *g->prompt, "a model", err));
     WD_TRY_OUT(
-        wd_residency_open_resident(&g->residency, pipeline, options->dtype, queue, err));
+        wd_residency_open_resident(&g->residency, pipeline, NULL, options->dtype, queue, err));
     WD_TRY_OUT(open_sweep(g, pipeline, options, queue, err));
     *out = g;
 out:

@@ -4,14 +4,13 @@
 #ifndef WD_TEACHER_GUIDED_H
 #define WD_TEACHER_GUIDED_H
 
-#include "teacher/residency_kinds.h"
 #include "teacher/sweep.h"
 
 typedef struct wd_guided_options {
-    wd_dtype dtype;          /* of the weights: F32, F16, BF16 */
-    int64_t frames, height, width; /* of the latents */
+    wd_dtype dtype;                   /* of the weights: F32, F16, BF16 */
+    int64_t frames, height, width;    /* of the latents */
     int64_t text_tokens, text_repeat; /* as in wd_dit_shape */
-    int64_t pictures_max;    /* of one group */
+    int64_t pictures_max;             /* of one group */
     double guidance_scale[2];
     wd_sweep_text_fn *text;
     void *text_context;

@@ -2,28 +2,24 @@
 #include "teacher/host_copy.h"
 
 /* Gives every stage its place, and its filler: as many bytes for each rank as stages allow. */
-static void lay_out(wd_host_copy *copy, const wd_residency_part *part,
-                    wd_stage_layout *const *layout)
+static void lay_out(wd_host_copy *copy, const wd_placed_part *part, wd_stage_layout *const *layout)
 {
-    const wd_placement *p = part->placement;
+    const int ranks = copy->comm->host_ranks;
     int n = 0;
-    for (int e = 0; e < p->experts; e++)
-        for (int s = 0; s < p->stages; s++) {
-            if (!wd_residency_part_has(part, e, s)) continue;
-            copy->at[e][s] = copy->bytes;
-            copy->filler[e][s] = n++ % copy->comm->host_ranks;
-            copy->bytes += layout[e][s].block_bytes;
-        }
-    const size_t ranks = (size_t)copy->comm->host_ranks;
-    copy->share_bytes = (copy->bytes + ranks - 1) / ranks;
+    for (int e = 0, s = -1; wd_placed_part_next(part, &e, &s);) {
+        copy->at[e][s] = copy->bytes;
+        copy->filler[e][s] = n++ % ranks;
+        copy->bytes += layout[e][s].block_bytes;
+    }
+    copy->share_bytes = (copy->bytes + (size_t)ranks - 1) / (size_t)ranks;
 }
 
-wd_status wd_host_copy_open(wd_host_copy *out, const wd_residency_part *part,
+wd_status wd_host_copy_open(wd_host_copy *out, const wd_placed_part *part, wd_comm *sharers,
                             wd_stage_layout *const *layout, bool dry, wd_err *err)
 {
     *out = (wd_host_copy){0};
-    if (!part || !part->sharers || part->sharers->ranks == 1) return WD_OK;
-    out->comm = part->sharers;
+    if (!sharers || sharers->ranks == 1) return WD_OK;
+    out->comm = sharers;
     if (wd_host_copy_is_shared(out)) lay_out(out, part, layout);
     if (dry) return WD_OK;
     return wd_shared_open(&out->memory, out->comm, out->bytes, "teacher weights", err);

@@ -9,7 +9,7 @@
 #define WD_TEACHER_HOST_COPY_H
 
 #include "dist/shared.h"
-#include "teacher/residency.h"
+#include "teacher/placement.h"
 #include "teacher/stage_layout.h"
 
 /* How a processor's stages are kept. */
@@ -35,9 +35,9 @@ typedef struct wd_host_copy {
     size_t share_bytes; /* of a rank, rounded up: those of a host's ranks add up to it */
 } wd_host_copy;
 
-/* For the stages of `part`, if its ranks share them; all of them call it. `layout`
- * [experts][stages]: of the blocks. `dry`: it is only counted. */
-wd_status wd_host_copy_open(wd_host_copy *out, const wd_residency_part *part,
+/* For the stages of `part`, if its ranks `sharers` share them (NULL: there are no others); all of
+ * them call it. `layout` [experts][stages]: of the blocks. `dry`: it is only counted. */
+wd_status wd_host_copy_open(wd_host_copy *out, const wd_placed_part *part, wd_comm *sharers,
                             wd_stage_layout *const *layout, bool dry, wd_err *err);
 
 /* Whether stages are here rather than in memory of each rank's own. */

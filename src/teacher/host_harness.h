@@ -3,12 +3,13 @@
 #ifndef WD_TEACHER_HOST_HARNESS_H
 #define WD_TEACHER_HOST_HARNESS_H
 
+#include "all_in.h"
 #include "testing.h"
 
 #include "bench/random_transformer.h"
 #include "dist/forked_harness.h"
 #include "sanitized.h"
-#include "teacher/residency_kinds.h"
+#include "teacher/residency.h"
 
 enum { HARNESS_PAGE = 4096, POOL = 256 << 20 };
 
@@ -45,18 +46,6 @@ typedef struct rank {
     wd_residency *residency;
 } rank;
 
-static inline wd_placement all_in(const wd_pipeline *pipeline, wd_home home)
-{
-    wd_placement p = {.experts = wd_teacher_experts(pipeline),
-                      .stages = wd_dit_stages(&pipeline->dit),
-                      .slots = 2,
-                      .devices = 1,
-                      .each = true};
-    for (int e = 0; e < p.experts; e++)
-        for (int s = 0; s < p.stages; s++) p.place[e][s].home = home;
-    return p;
-}
-
 /* The device that computes is the processor, or a simulated one. */
 static inline void open_devices(rank *r, bool simulated)
 {
@@ -77,7 +66,7 @@ static inline wd_residency *open_teacher(const rank *r, const wd_pipeline *pipel
 {
     wd_err err = {0};
     wd_residency *residency;
-    const wd_placement p = all_in(pipeline, home);
+    const wd_placement p = wd_test_all_in(pipeline, home);
     const wd_status status =
         wd_residency_open_placed(&residency, pipeline, &p, storage, &r->queue, r->host, comm, &err);
     if (status != WD_OK) fprintf(stderr, "%s\n", err.message);

@@ -1,5 +1,6 @@
 /* Counters that rise with every sweep of a run: they go on behind INT_MAX, and the places that they
  * choose stay inside their rings. */
+#include "all_in.h"
 #include "testing.h"
 
 #include <limits.h>
@@ -18,13 +19,11 @@ static void readings_go_on_behind_int_max(void **state)
     wd_test_ok(wd_pipeline_open(&pipeline, WD_SOURCE_DIR "/models/wan-tiny", &err), &err);
     wd_test_ok(wd_device_open_sim(&device, &(wd_sim_options){.bytes = 1 << 28}, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    const wd_residency_part_options options = {.pipeline = &pipeline,
-                                               .home = WD_HOME_DISK,
-                                               .storage = WD_F32,
-                                               .device = device,
-                                               .slots = 2};
-    wd_test_ok(wd_residency_part_open(&residency, &options, &err), &err);
-    wd_part_residency *streamed = (wd_part_residency *)residency;
+    const wd_placement p = wd_test_all_in(&pipeline, WD_HOME_DISK);
+    wd_test_ok(
+        wd_residency_open_placed(&residency, &pipeline, &p, WD_F32, &queue, NULL, NULL, &err),
+        &err);
+    wd_residency_part *streamed = residency->part[0][WD_HOME_DISK];
     assert_int_equal(streamed->stagings, 2);
     streamed->staged = INT_MAX - 1;
     wd_residency_begin(residency, (wd_sweep_experts){1, 1}, (wd_sweep_experts){0, 0});

@@ -77,6 +77,24 @@ static inline bool wd_placed_here(const wd_placement *placement, int device, int
 /* Whether a device computes any stage. */
 bool wd_placed_computes(const wd_placement *placement, int device);
 
+/* The stages of a placement that have one home on one device. */
+typedef struct wd_placed_part {
+    const wd_placement *placement; /* borrowed */
+    wd_home home;
+    int device;
+} wd_placed_part;
+
+/* Goes to the part's next stage: begins with expert 0, stage -1. Returns false behind the last. */
+static inline bool wd_placed_part_next(const wd_placed_part *part, int *expert, int *stage)
+{
+    for (++*stage; *expert < part->placement->experts; *stage = 0, ++*expert)
+        for (; *stage < part->placement->stages; ++*stage) {
+            const wd_place *place = &part->placement->place[*expert][*stage];
+            if (place->home == part->home && place->device == part->device) return true;
+        }
+    return false;
+}
+
 /* How many of a window's states a rank's sweep has, at most. Where each rank has a teacher, it has
  * those from rank * window / ranks up to (rank + 1) * window / ranks. */
 static inline int64_t wd_placed_window(const wd_placement *placement, int64_t window)

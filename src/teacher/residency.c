@@ -1,63 +1,126 @@
 /* Residencies: see teacher/residency.h. */
 #include "teacher/residency.h"
 
+#include "core/memory.h"
 #include "core/require.h"
-
-void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next)
-{
-    if (residency->vtable->begin) residency->vtable->begin(residency, sweep, next);
-}
-
-static void require_stage(const wd_residency *residency, int expert, int stage)
-{
-    WD_REQUIRE(expert >= 0 && expert < residency->experts && stage >= 0 &&
-                   stage < residency->stages,
-               "stage %d of expert %d, of %d stages and %d experts", stage, expert,
-               residency->stages, residency->experts);
-}
-
-wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int expert, int stage,
-                               wd_queue *queue, wd_err *err)
-{
-    require_stage(residency, expert, stage);
-    residency->acquires++;
-    return residency->vtable->acquire(residency, out, expert, stage, queue, err);
-}
-
-void wd_residency_release(wd_residency *residency, int expert, int stage, wd_queue *queue)
-{
-    require_stage(residency, expert, stage);
-    residency->vtable->release(residency, expert, stage, queue);
-}
-
-void wd_residency_close(wd_residency *residency)
-{
-    if (residency) residency->vtable->close(residency);
-}
-
-/* ---- what all kinds share ---- */
+#include "teacher/residency_part.h"
 
 int wd_teacher_experts(const wd_pipeline *pipeline)
 {
     return pipeline->boundary_ratio > 0 && pipeline->has[WD_COMPONENT_TRANSFORMER_2] ? 2 : 1;
 }
 
-bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage)
-{
-    if (!part) return true;
-    const wd_place *place = &part->placement->place[expert][stage];
-    return place->home == part->home && place->device == part->device;
-}
-
-wd_progress_part wd_residency_loading(const wd_residency *residency, const wd_residency_part *part)
-{
-    int64_t stages = 0;
-    for (int e = 0; e < residency->experts; e++)
-        for (int s = 0; s < residency->stages; s++) stages += wd_residency_part_has(part, e, s);
-    return wd_progress_begin("loading weights", "part", 0, stages);
-}
-
 wd_dtype wd_teacher_compute_dtype(wd_dtype storage)
 {
     return storage == WD_BF16 ? WD_BF16 : WD_F32;
+}
+
+/* ---- open and close ---- */
+
+/* Where the stages of a residency come from, and the devices that compute them. */
+typedef struct source {
+    const wd_pipeline *pipeline;
+    const wd_component *only;
+    wd_dtype storage;
+    wd_queue *const *queues;
+    wd_queue *processor;
+    wd_comm *comm;
+} source;
+
+static wd_status open_part(wd_residency *r, const source *from, int device, wd_home home,
+                           wd_err *err)
+{
+    const wd_placement *p = &r->placement;
+    const int first = from->comm && !p->each ? from->comm->rank * p->devices : 0;
+    const wd_residency_part_options options = {
+        .pipeline = from->pipeline,
+        .only = from->only,
+        .stages = {p, home, first + device},
+        .sharers = p->each ? from->comm : NULL,
+        .storage = from->storage,
+        .queue = from->queues[device],
+        .processor = from->processor,
+    };
+    WD_TRY(wd_residency_part_open(&r->part[device][home], &options, err));
+    if (!r->part[device][home]) return WD_OK;
+    r->mapped_bytes += r->part[device][home]->mapped_bytes;
+    r->host_bytes += r->part[device][home]->host_bytes;
+    return WD_OK;
+}
+
+static wd_status open_all(wd_residency **out, const wd_placement *placement, const source *from,
+                          wd_err *err)
+{
+    wd_status status = WD_OK;
+    wd_residency *r;
+    const int devices = placement->devices ? placement->devices : WD_PLACED_DEVICES_MAX;
+    WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
+    r->experts = placement->experts;
+    r->stages = placement->stages;
+    r->placement = *placement;
+    for (int d = 0; d < devices; d++)
+        for (int h = 0; h < WD_HOMES; h++) WD_TRY_OUT(open_part(r, from, d, (wd_home)h, err));
+    *out = r;
+out:
+    if (status != WD_OK) wd_residency_close(r);
+    return status;
+}
+
+wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
+                                   const wd_placement *placement, wd_dtype storage,
+                                   wd_queue *const *queues, wd_queue *processor, wd_comm *comm,
+                                   wd_err *err)
+{
+    const source from = {pipeline, NULL, storage, queues, processor, comm};
+    return open_all(out, placement, &from, err);
+}
+
+wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
+                                     const wd_component *only, wd_dtype storage, wd_queue *queue,
+                                     wd_err *err)
+{
+    const source from = {pipeline, only, storage, &queue, NULL, NULL};
+    const wd_placement placement = {.experts = only ? 1 : wd_teacher_experts(pipeline),
+                                    .stages = wd_dit_stages(&pipeline->dit),
+                                    .devices = 1};
+    return open_all(out, &placement, &from, err);
+}
+
+void wd_residency_close(wd_residency *residency)
+{
+    if (!residency) return;
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
+        for (int h = 0; h < WD_HOMES; h++) wd_residency_part_close(residency->part[d][h]);
+    wd_free(residency);
+}
+
+/* ---- use ---- */
+
+void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next)
+{
+    for (int d = 0; d < WD_PLACED_DEVICES_MAX; d++)
+        for (int h = 0; h < WD_HOMES; h++)
+            if (residency->part[d][h]) wd_residency_part_begin(residency->part[d][h], sweep, next);
+}
+
+static wd_residency_part *part_of(const wd_residency *r, int expert, int stage)
+{
+    WD_REQUIRE(expert >= 0 && expert < r->experts && stage >= 0 && stage < r->stages,
+               "stage %d of expert %d, of %d stages and %d experts", stage, expert, r->stages,
+               r->experts);
+    const wd_place *place = &r->placement.place[expert][stage];
+    return r->part[wd_placed_local(&r->placement, place->device)][place->home];
+}
+
+wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int expert, int stage,
+                               wd_queue *queue, wd_err *err)
+{
+    residency->acquires++;
+    return wd_residency_part_acquire(part_of(residency, expert, stage), out, expert, stage, queue,
+                                     err);
+}
+
+void wd_residency_release(wd_residency *residency, int expert, int stage, wd_queue *queue)
+{
+    wd_residency_part_release(part_of(residency, expert, stage), expert, stage, queue);
 }

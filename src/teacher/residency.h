@@ -2,45 +2,49 @@
  *
  * A sweep is announced, then acquires one stage after another, uses it, and releases it. Where
  * weights live between uses, and when they move, is known here only: streamed ones come as soon as
- * there is room for them, in the order of their use. */
+ * there is room for them, in the order of their use. A residency is made of parts
+ * (teacher/residency_part.h), one for each device of this rank and home of weights that has stages.
+ */
 #ifndef WD_TEACHER_RESIDENCY_H
 #define WD_TEACHER_RESIDENCY_H
 
-#include "core/progress.h"
 #include "dist/comm.h"
-#include "teacher/placement.h"
+#include "teacher/stage_order.h"
 #include "wan/dit_table.h"
 #include "wan/pipeline.h"
 
-typedef struct wd_residency wd_residency;
-
-/* The experts of which a sweep has states, bit e for expert e: of any rank, and of this rank. */
-typedef struct wd_sweep_experts {
-    unsigned all, own;
-} wd_sweep_experts;
-
-/* The functions of one kind of residency; `self` is its wd_residency. */
-typedef struct wd_residency_vtable {
-    /* As wd_residency_begin. NULL: all stages are there anyway. */
-    void (*begin)(wd_residency *self, wd_sweep_experts sweep, wd_sweep_experts next);
-    /* Work that is launched on `queue` from now on finds the stage's weights at *out; widened ones,
-     * until another stage is acquired. On a dry queue only the addresses count. */
-    wd_status (*acquire)(wd_residency *self, wd_dit_stage *out, int expert, int stage,
-                         wd_queue *queue, wd_err *err);
-    /* Work launched on `queue` so far was the last to use them. */
-    void (*release)(wd_residency *self, int expert, int stage, wd_queue *queue);
-    void (*close)(wd_residency *self);
-} wd_residency_vtable;
-
-struct wd_residency {
-    const wd_residency_vtable *vtable;
+typedef struct wd_residency {
     int experts;         /* 1 or 2; expert 0 is the high-noise one */
     int stages;          /* of each */
     int64_t acquires;    /* calls so far */
     size_t mapped_bytes; /* of weights that are used where checkpoint files are mapped */
     size_t host_bytes;   /* of host memory for weights; of memory that the ranks of a host share, an
                           * equal part for each of them */
-};
+    wd_placement placement;
+    struct wd_residency_part *part[WD_PLACED_DEVICES_MAX][WD_HOMES]; /* NULL: no stage is there */
+} wd_residency;
+
+/* Every stage of this rank is where the placement says: it stays on a device, in dtype `storage`
+ * (fp32 islands stay fp32), or it is streamed, from host memory (laid out there as on the device)
+ * or from the files (read for every sweep by a thread that reads ahead, without filling the page
+ * cache). A tensor that a processor can use in the mapped file, as it is, is used there. Others are
+ * copied stage by stage, so that at no time more than one stage exists twice. On a dry device no
+ * page of the files is read: this plans it.
+ *
+ * `pipeline` is borrowed during the call. `queues`: a queue of each of the rank's devices,
+ * borrowed; those that the placement does not use may be NULL. `processor`: a queue of the
+ * processor, used during the call; NULL where no stage is in host memory. `comm`: the ranks of the
+ * job, borrowed, which must all call it; NULL: there is one rank. */
+wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeline,
+                                   const wd_placement *placement, wd_dtype storage,
+                                   wd_queue *const *queues, wd_queue *processor, wd_comm *comm,
+                                   wd_err *err);
+
+/* All stages stay where `queue`'s device computes. `only`: this component is the only expert; NULL:
+ * the teacher's experts. */
+wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
+                                     const wd_component *only, wd_dtype storage, wd_queue *queue,
+                                     wd_err *err);
 
 /* Announces a sweep, which then acquires all stages of this rank's experts, expert by expert, each
  * stage once. `next`: the sweep after it, so that its first stages come early; of no experts where
@@ -48,12 +52,14 @@ struct wd_residency {
  * those in which they have no part. */
 void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_sweep_experts next);
 
+/* Work that is launched on `queue` from now on finds the stage's weights at *out; widened ones,
+ * until another stage is acquired. On a dry queue only the addresses count. */
 wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int expert, int stage,
                                wd_queue *queue, wd_err *err);
+
+/* Work launched on `queue` so far was the last to use them. */
 void wd_residency_release(wd_residency *residency, int expert, int stage, wd_queue *queue);
 void wd_residency_close(wd_residency *residency); /* NULL is allowed */
-
-/* ---- what all kinds share ---- */
 
 /* The number of experts of a pipeline's teacher: 2 with a boundary and a second transformer,
  * else 1. */
@@ -62,19 +68,5 @@ int wd_teacher_experts(const wd_pipeline *pipeline);
 /* The dtype that a teacher stored in `storage` computes in: F16 is a storage type, widened to F32
  * stage by stage; F32 and BF16 compute as they are. */
 wd_dtype wd_teacher_compute_dtype(wd_dtype storage);
-
-/* The stages that a residency has: those of one home on one device. NULL: all. */
-typedef struct wd_residency_part {
-    const wd_placement *placement; /* borrowed during the call */
-    wd_home home;
-    int device;
-    wd_comm *sharers; /* the ranks that all open this part: those of a host share its host memory.
-                       * Borrowed; NULL: there are no others */
-} wd_residency_part;
-
-bool wd_residency_part_has(const wd_residency_part *part, int expert, int stage);
-
-/* Begins to report the progress of loading a part's stages. */
-wd_progress_part wd_residency_loading(const wd_residency *residency, const wd_residency_part *part);
 
 #endif

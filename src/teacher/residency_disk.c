@@ -6,7 +6,7 @@
 
 /* Reads a stage for a processor, which computes where it is: tensors into the slot that stay as
  * they are in the file, the others to `staging`, from which they are converted. */
-static wd_status read_for_processor(wd_part_residency *r, wd_stage_layout *layout, char *slot,
+static wd_status read_for_processor(wd_residency_part *r, wd_stage_layout *layout, char *slot,
                                     char *staging, wd_err *err)
 {
     for (int i = 0; i < layout->parts; i++) {
@@ -30,7 +30,7 @@ static wd_status read_for_processor(wd_part_residency *r, wd_stage_layout *layou
 /* For a device that does not read host memory a stage is read past the page cache into a pinned
  * staging, while its slot is still in use, and brought from there while the next stage is read into
  * the other one. */
-wd_status wd_residency_part_bring_file(wd_part_residency *r, wd_slot *s)
+wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_slot *s)
 {
     wd_stage_layout layout = r->layout[s->turn.expert][s->turn.stage];
     const int k = (int)(r->staged++ % r->stagings); /* they take turns */
@@ -49,7 +49,7 @@ wd_status wd_residency_part_bring_file(wd_part_residency *r, wd_slot *s)
     return WD_OK;
 }
 
-wd_status wd_residency_part_bring_read(wd_part_residency *r, wd_slot *s)
+wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_slot *s)
 {
     wd_stage_layout layout;
     WD_TRY(wd_host_reader_await(&layout, r->host_reader, &s->turn, &s->error));
@@ -61,14 +61,12 @@ wd_status wd_residency_part_bring_read(wd_part_residency *r, wd_slot *s)
 
 /* The ranks of each host have one reader; not where there is one rank, which is asked all the
  * same. */
-static wd_status open_host_reader(wd_part_residency *r, size_t stage_bytes,
-                                  const wd_residency_part_options *o, wd_err *err)
+static wd_status open_host_reader(wd_residency_part *r, size_t stage_bytes, wd_comm *comm,
+                                  wd_err *err)
 {
-    wd_comm *comm = o->part->sharers;
     const wd_host_reader_options options = {
         .comm = comm, .order = r->order, .layout = r->layout, .stage_bytes = stage_bytes};
-    if (comm->host_ranks > 1)
-        r->base.host_bytes += wd_host_reader_share(comm->host_ranks, stage_bytes);
+    if (comm->host_ranks > 1) r->host_bytes += wd_host_reader_share(comm->host_ranks, stage_bytes);
     if (r->dry) return WD_OK;
     WD_TRY(wd_host_reader_open(&r->host_reader, &options, err));
     if (!r->host_reader) return WD_OK;
@@ -80,7 +78,7 @@ static wd_status open_host_reader(wd_part_residency *r, size_t stage_bytes,
 }
 
 /* A processor's copies are done at once: it has one staging. */
-static wd_status open_reader(wd_part_residency *r, size_t staging_bytes, wd_err *err)
+static wd_status open_reader(wd_residency_part *r, size_t staging_bytes, wd_err *err)
 {
     r->stagings = r->reads_host ? 1 : WD_PLACED_STAGINGS;
     for (int i = 0; i < r->stagings; i++) {
@@ -91,17 +89,15 @@ static wd_status open_reader(wd_part_residency *r, size_t staging_bytes, wd_err 
     return wd_file_reader_open(&r->reader, err);
 }
 
-wd_status wd_residency_part_open_disk(wd_part_residency *r, size_t reading_bytes,
-                                      size_t converting_bytes, const wd_residency_part_options *o,
-                                      wd_err *err)
+wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
+                                      size_t converting_bytes, wd_comm *sharers, wd_err *err)
 {
-    const wd_comm *comm = o->part ? o->part->sharers : NULL;
-    if (comm) WD_TRY(open_host_reader(r, reading_bytes, o, err));
-    if (comm && comm->host_ranks > 1) return WD_OK;
+    if (sharers) WD_TRY(open_host_reader(r, reading_bytes, sharers, err));
+    if (sharers && sharers->host_ranks > 1) return WD_OK;
     return open_reader(r, r->reads_host ? converting_bytes : reading_bytes, err);
 }
 
-void wd_residency_part_close_disk(wd_part_residency *r)
+void wd_residency_part_close_disk(wd_residency_part *r)
 {
     size_t bytes;
     if (r->host_reader && r->registered)

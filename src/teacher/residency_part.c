@@ -11,44 +11,43 @@
 #include "teacher/residency_part.h"
 
 #include "core/memory.h"
+#include "core/progress.h"
 #include "core/require.h"
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
 /* ---- use ---- */
 
-static void part_begin(wd_residency *self, wd_sweep_experts sweep, wd_sweep_experts next)
+void wd_residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sweep_experts next)
 {
-    wd_part_residency *r = (wd_part_residency *)self;
     if (r->dry || r->home == WD_HOME_DEVICE) return;
     if (!r->host_reader) { /* which others need does not matter */
         sweep.all = sweep.own;
         next.all = next.own;
     }
-    r->experts = sweep.own;
+    r->announced = sweep.own;
     wd_stage_order_add(r->order, sweep, next);
     wd_slots_drop_unwanted(r);
 }
 
 /* A dry run sees addresses, those of a slot for such stages: nothing is brought. */
-static void view_dry(wd_dit_stage *out, const wd_part_residency *r, int expert, int stage)
+static void view_dry(wd_dit_stage *out, const wd_residency_part *r, int expert, int stage)
 {
     const wd_slot *s = r->slot;
-    while (s->kind != wd_stage_kind_of(stage, r->base.stages)) s++;
+    while (s->kind != wd_stage_kind_of(stage, r->stages)) s++;
     wd_stage_view(out, &r->layout[expert][stage], s->block);
 }
 
-static wd_status part_acquire(wd_residency *self, wd_dit_stage *out, int expert, int stage,
-                              wd_queue *queue, wd_err *err)
+wd_status wd_residency_part_acquire(wd_residency_part *r, wd_dit_stage *out, int expert, int stage,
+                                    wd_queue *queue, wd_err *err)
 {
-    wd_part_residency *r = (wd_part_residency *)self;
     wd_slot *s = NULL;
     if (r->home == WD_HOME_DEVICE) {
         wd_stage_view(out, &r->layout[expert][stage], r->block[expert][stage]);
     } else if (wd_device_is_dry(wd_queue_device(queue))) {
         view_dry(out, r, expert, stage);
     } else {
-        WD_REQUIRE(r->experts >> expert & 1, "the sweep was not announced for expert %d", expert);
+        WD_REQUIRE(r->announced >> expert & 1, "the sweep was not announced for expert %d", expert);
         WD_TRY(wd_slot_take(&s, r, expert, stage, err));
         wd_event_wait_on(queue, s->arrived);
         *out = s->view;
@@ -57,38 +56,37 @@ static wd_status part_acquire(wd_residency *self, wd_dit_stage *out, int expert,
     return WD_OK;
 }
 
-static void part_release(wd_residency *self, int expert, int stage, wd_queue *queue)
+void wd_residency_part_release(wd_residency_part *r, int expert, int stage, wd_queue *queue)
 {
-    wd_part_residency *r = (wd_part_residency *)self;
     if (r->home == WD_HOME_DEVICE || wd_device_is_dry(wd_queue_device(queue))) return;
     wd_slot_give_back(r, expert, stage, queue);
 }
 
 /* ---- memory ---- */
 
-wd_status wd_residency_part_take_host(void **out, wd_part_residency *r, size_t bytes,
+wd_status wd_residency_part_take_host(void **out, wd_residency_part *r, size_t bytes,
                                       const char *what, wd_err *err)
 {
-    r->base.host_bytes += bytes;
+    r->host_bytes += bytes;
     if (!r->dry) return wd_host_alloc(out, r->device, bytes, what, err);
     *out = (void *)((uintptr_t)1 << 30);
     return WD_OK;
 }
 
-void wd_residency_part_give_host(const wd_part_residency *r, void *block)
+void wd_residency_part_give_host(const wd_residency_part *r, void *block)
 {
     if (!r->dry) wd_host_free(r->device, block);
 }
 
-static bool is_shared(const wd_part_residency *r)
+static bool is_shared(const wd_residency_part *r)
 {
     return wd_host_copy_is_shared(&r->copy);
 }
 
-static void close_blocks(wd_part_residency *r)
+static void close_blocks(wd_residency_part *r)
 {
     for (int e = 0; e < EXPERTS_MAX; e++) {
-        for (int s = 0; r->block[e] && !is_shared(r) && s < r->base.stages; s++)
+        for (int s = 0; r->block[e] && !is_shared(r) && s < r->stages; s++)
             if (r->home == WD_HOME_DEVICE)
                 wd_device_free(r->device, r->block[e][s]);
             else
@@ -102,9 +100,9 @@ static void close_blocks(wd_part_residency *r)
     wd_host_copy_close(&r->copy);
 }
 
-static void part_close(wd_residency *self)
+void wd_residency_part_close(wd_residency_part *r)
 {
-    wd_part_residency *r = (wd_part_residency *)self;
+    if (!r) return;
     wd_residency_part_end(r);
     if (r->copies) wd_queue_wait(r->copies);
     wd_residency_part_close_disk(r);
@@ -119,16 +117,9 @@ static void part_close(wd_residency *self)
     wd_free(r);
 }
 
-static const wd_residency_vtable part_vtable = {
-    .begin = part_begin,
-    .acquire = part_acquire,
-    .release = part_release,
-    .close = part_close,
-};
-
 /* ---- blocks of stages ---- */
 
-void wd_residency_part_bring_block(wd_part_residency *r, wd_slot *s)
+void wd_residency_part_bring_block(wd_residency_part *r, wd_slot *s)
 {
     const wd_stage_layout *layout = &r->layout[s->turn.expert][s->turn.stage];
     wd_event_wait_on(r->copies, s->released);
@@ -139,7 +130,7 @@ void wd_residency_part_bring_block(wd_part_residency *r, wd_slot *s)
 }
 
 /* Fills a block from the file. At no time more than one stage is being converted. */
-static wd_status fill(const wd_part_residency *r, const wd_stage_layout *layout, void *block,
+static wd_status fill(const wd_residency_part *r, const wd_stage_layout *layout, void *block,
                       wd_queue *queue, wd_err *err)
 {
     const char *what = "teacher weights being converted";
@@ -161,7 +152,7 @@ static wd_status fill(const wd_part_residency *r, const wd_stage_layout *layout,
 
 /* Makes the block of a stage. In host memory it is laid out as on the device, so that one copy
  * brings it there. */
-static wd_status take_in(wd_part_residency *r, int expert, int stage, wd_queue *filler, wd_err *err)
+static wd_status take_in(wd_residency_part *r, int expert, int stage, wd_queue *filler, wd_err *err)
 {
     wd_stage_layout *layout = &r->layout[expert][stage];
     const size_t bytes = layout->block_bytes;
@@ -194,38 +185,17 @@ static void note_need(needs *n, const wd_stage_layout *layout, wd_stage_kind kin
 }
 
 /* How the stages are kept: those in host memory are converted there. */
-static wd_stage_keeping keeping_of(const wd_part_residency *r, wd_dtype storage)
+static wd_stage_keeping keeping_of(const wd_residency_part *r, wd_dtype storage)
 {
     if (r->home == WD_HOME_HOST) return wd_offload_keeping(storage);
     if (r->home == WD_HOME_DEVICE && r->reads_host) return wd_host_keeping(storage);
     return (wd_stage_keeping){.storage = storage, .reads_host = r->reads_host};
 }
 
-static wd_status lay_out(wd_part_residency *r, needs *n, const wd_residency_part_options *o,
-                         const wd_tensor_table *table, wd_err *err)
-{
-    const wd_stage_keeping keeping = keeping_of(r, o->storage);
-    for (int e = 0; e < r->base.experts; e++)
-        for (int s = 0; s < r->base.stages; s++) {
-            if (!wd_residency_part_has(o->part, e, s)) continue;
-            wd_stage_layout *layout = &r->layout[e][s];
-            WD_TRY(
-                wd_stage_lay_out(layout, &o->pipeline->dit, table, r->weights[e], s, keeping, err));
-            r->base.mapped_bytes += layout->mapped_bytes;
-            note_need(n, layout, wd_stage_kind_of(s, r->base.stages));
-        }
-    return WD_OK;
-}
-
-/* ---- opening ---- */
-
-static wd_status open_expert(wd_part_residency *r, const wd_residency_part_options *o, int expert,
+static wd_status open_expert(wd_residency_part *r, const wd_residency_part_options *o, int expert,
                              wd_err *err)
 {
-    const size_t stages = (size_t)r->base.stages;
-    bool any = false;
-    for (int s = 0; s < r->base.stages; s++) any |= wd_residency_part_has(o->part, expert, s);
-    if (!any) return WD_OK;
+    const size_t stages = (size_t)r->stages;
     const wd_component component = o->only  ? *o->only
                                    : expert ? WD_COMPONENT_TRANSFORMER_2
                                             : WD_COMPONENT_TRANSFORMER;
@@ -234,14 +204,37 @@ static wd_status open_expert(wd_part_residency *r, const wd_residency_part_optio
     return wd_alloc((void **)&r->block[expert], stages, sizeof(void *), "stages", err);
 }
 
+static wd_status lay_out(wd_residency_part *r, needs *n, const wd_residency_part_options *o,
+                         wd_err *err)
+{
+    const wd_stage_keeping keeping = keeping_of(r, o->storage);
+    wd_status status;
+    wd_tensor_table table;
+    WD_TRY(wd_dit_table_open(&table, &o->pipeline->dit, err));
+    for (int e = 0, s = -1; wd_placed_part_next(&o->stages, &e, &s);) {
+        if (!r->weights[e]) WD_TRY_OUT(open_expert(r, o, e, err));
+        wd_stage_layout *layout = &r->layout[e][s];
+        WD_TRY_OUT(
+            wd_stage_lay_out(layout, &o->pipeline->dit, &table, r->weights[e], s, keeping, err));
+        r->mapped_bytes += layout->mapped_bytes;
+        note_need(n, layout, wd_stage_kind_of(s, r->stages));
+    }
+    status = WD_OK;
+out:
+    wd_dit_table_close(&table);
+    return status;
+}
+
+/* ---- opening ---- */
+
 /* The copy that a host's ranks have together, which a processor uses where it is, and from which
  * other devices copy. */
-static wd_status open_copy(wd_part_residency *r, const wd_residency_part_options *o, wd_err *err)
+static wd_status open_copy(wd_residency_part *r, const wd_residency_part_options *o, wd_err *err)
 {
     const bool sent = r->home == WD_HOME_HOST;
     if (!sent && !r->reads_host) return WD_OK;
-    WD_TRY(wd_host_copy_open(&r->copy, o->part, r->layout, r->dry, err));
-    r->base.host_bytes = r->copy.share_bytes;
+    WD_TRY(wd_host_copy_open(&r->copy, &o->stages, o->sharers, r->layout, r->dry, err));
+    r->host_bytes += r->copy.share_bytes;
     if (!sent || !r->copy.memory) return WD_OK;
     WD_TRY(wd_host_register(r->device, wd_shared_data(r->copy.memory), r->copy.bytes,
                             "teacher weights in host memory", err));
@@ -249,22 +242,22 @@ static wd_status open_copy(wd_part_residency *r, const wd_residency_part_options
     return WD_OK;
 }
 
-/* Brings all stages to where they live, in memory. */
-static wd_status open_blocks(wd_part_residency *r, const wd_residency_part_options *o, wd_err *err)
+/* Brings all `stages` to where they live, in memory. */
+static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_options *o,
+                             int64_t stages, wd_err *err)
 {
+    wd_progress_part loading = {0};
     WD_TRY(open_copy(r, o, err));
-    if (!r->dry) r->loading = wd_residency_loading(&r->base, o->part);
-    for (int e = 0; e < r->base.experts; e++)
-        for (int s = 0; s < r->base.stages; s++) {
-            if (!wd_residency_part_has(o->part, e, s)) continue;
-            WD_TRY(take_in(r, e, s, o->filler, err));
-            wd_progress_at(&r->loading, r->loading.now.done + 1);
-        }
+    if (!r->dry) loading = wd_progress_begin("loading weights", "part", 0, stages);
+    for (int e = 0, s = -1; wd_placed_part_next(&o->stages, &e, &s);) {
+        WD_TRY(take_in(r, e, s, r->home == WD_HOME_DEVICE ? o->queue : o->processor, err));
+        wd_progress_at(&loading, loading.now.done + 1);
+    }
     if (!r->dry) wd_host_copy_seal(&r->copy);
     return WD_OK;
 }
 
-static wd_status open_slots(wd_part_residency *r, const needs *n, int slots, wd_err *err)
+static wd_status open_slots(wd_residency_part *r, const needs *n, int slots, wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
@@ -275,60 +268,50 @@ static wd_status open_slots(wd_part_residency *r, const needs *n, int slots, wd_
     return WD_OK;
 }
 
-/* The order of the stages of this part. */
-static wd_status open_order(wd_part_residency *r, const wd_residency_part_options *o, wd_err *err)
-{
-    bool streams[WD_PLACED_EXPERTS_MAX * WD_PLACED_STAGES_MAX];
-    const wd_comm *sharers = o->part && r->home == WD_HOME_DISK ? o->part->sharers : NULL;
-    const bool reads = sharers && sharers->host_ranks > 1 && sharers->host_rank == 0;
-    const int stages = r->base.stages;
-    if (r->dry) return WD_OK;
-    for (int e = 0; e < r->base.experts; e++)
-        for (int s = 0; s < stages; s++)
-            streams[e * stages + s] = wd_residency_part_has(o->part, e, s);
-    return wd_stage_order_open(&r->order, r->base.experts, stages, streams, o->slots + 1, reads,
-                               err);
-}
-
-/* Opens what brings stages to slots. */
-static wd_status open_streaming(wd_part_residency *r, const needs *n,
+/* Opens what brings stages to slots. Ranks of a host that share the files have one reader. */
+static wd_status open_streaming(wd_residency_part *r, const needs *n,
                                 const wd_residency_part_options *o, wd_err *err)
 {
+    const wd_comm *sharers = r->home == WD_HOME_DISK ? o->sharers : NULL;
+    const bool reads = sharers && sharers->host_ranks > 1 && sharers->host_rank == 0;
     WD_TRY(wd_queue_open(&r->copies, r->device, err));
-    WD_TRY(open_slots(r, n, o->slots, err));
-    WD_TRY(open_order(r, o, err));
+    WD_TRY(open_slots(r, n, o->stages.placement->slots, err));
+    if (!r->dry) WD_TRY(wd_stage_order_open(&r->order, &o->stages, reads, err));
     if (r->home == WD_HOME_DISK)
-        WD_TRY(wd_residency_part_open_disk(r, n->reading, n->converting, o, err));
+        WD_TRY(wd_residency_part_open_disk(r, n->reading, n->converting, o->sharers, err));
     return r->dry ? WD_OK : wd_residency_part_start(r, err);
 }
 
-wd_status wd_residency_part_open(wd_residency **out, const wd_residency_part_options *o,
+static wd_status open_part(wd_residency_part *r, const wd_residency_part_options *o, wd_err *err)
+{
+    needs n = {0};
+    WD_TRY(lay_out(r, &n, o, err));
+    const int64_t stages =
+        n.stages[WD_STAGE_EMBED] + n.stages[WD_STAGE_BLOCK] + n.stages[WD_STAGE_HEAD];
+    if (r->home != WD_HOME_DISK) WD_TRY(open_blocks(r, o, stages, err));
+    if (n.widened)
+        WD_TRY(wd_device_alloc(&r->wide, r->device, n.widened, "widened teacher weights", err));
+    return r->home == WD_HOME_DEVICE ? WD_OK : open_streaming(r, &n, o, err);
+}
+
+wd_status wd_residency_part_open(wd_residency_part **out, const wd_residency_part_options *o,
                                  wd_err *err)
 {
-    wd_status status;
-    wd_tensor_table table = {0};
-    needs n = {0};
-    wd_part_residency *r;
+    wd_residency_part *r;
+    *out = NULL;
+    if (!wd_placed_part_next(&o->stages, &(int){0}, &(int){-1})) return WD_OK;
     WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
-    r->base = (wd_residency){.vtable = &part_vtable,
-                             .experts = o->only ? 1 : wd_teacher_experts(o->pipeline),
-                             .stages = wd_dit_stages(&o->pipeline->dit)};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
-    r->home = o->home;
-    r->device = o->device;
-    r->dry = wd_device_is_dry(o->device);
-    r->reads_host = wd_device_traits(o->device)->reads_host;
-    WD_TRY_OUT(wd_dit_table_open(&table, &o->pipeline->dit, err));
-    for (int e = 0; e < r->base.experts; e++) WD_TRY_OUT(open_expert(r, o, e, err));
-    WD_TRY_OUT(lay_out(r, &n, o, &table, err));
-    if (r->home != WD_HOME_DISK) WD_TRY_OUT(open_blocks(r, o, err));
-    if (n.widened)
-        WD_TRY_OUT(wd_device_alloc(&r->wide, r->device, n.widened, "widened teacher weights", err));
-    if (r->home != WD_HOME_DEVICE) WD_TRY_OUT(open_streaming(r, &n, o, err));
-    *out = &r->base;
-out:
-    wd_dit_table_close(&table);
-    if (status != WD_OK) part_close(&r->base);
+    r->stages = o->stages.placement->stages;
+    r->home = o->stages.home;
+    r->device = wd_queue_device(o->queue);
+    r->dry = wd_device_is_dry(r->device);
+    r->reads_host = wd_device_traits(r->device)->reads_host;
+    const wd_status status = open_part(r, o, err);
+    if (status == WD_OK)
+        *out = r;
+    else
+        wd_residency_part_close(r);
     return status;
 }

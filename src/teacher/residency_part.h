@@ -19,8 +19,8 @@
 #include "io/file_reader.h"
 #include "teacher/host_copy.h"
 #include "teacher/host_reader.h"
-#include "teacher/residency.h"
 #include "teacher/stage_order.h"
+#include "wan/pipeline.h"
 
 enum { WD_PART_SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2 };
 
@@ -43,8 +43,9 @@ typedef struct wd_slot {
     wd_err error;
 } wd_slot;
 
-typedef struct wd_part_residency {
-    wd_residency base;
+typedef struct wd_residency_part {
+    int stages;                      /* of an expert; the part has some of them */
+    size_t mapped_bytes, host_bytes; /* as those of a residency */
     wd_home home;
     wd_device *device;
     bool reads_host;
@@ -53,13 +54,12 @@ typedef struct wd_part_residency {
     wd_stage_layout *layout[WD_PLACED_EXPERTS_MAX]; /* [stages]: on the device */
     void **block[WD_PLACED_EXPERTS_MAX]; /* [stages] where it lives; NULL: in the files */
     wd_host_copy copy;
-    bool registered;          /* with the device, or the memory of the reader that ranks share */
-    wd_progress_part loading; /* of stages that do not come from disk */
-    void *wide;               /* device: the stage that is computed, if it is widened */
+    bool registered; /* with the device, or the memory of the reader that ranks share */
+    void *wide;      /* device: the stage that is computed, if it is widened */
     /* streamed */
     wd_queue *copies; /* of `device`, ours */
     wd_stage_order *order;
-    unsigned experts; /* bit e: the announced sweep has states of expert e */
+    unsigned announced; /* bit e: the announced sweep has states of expert e */
     wd_slot slot[WD_PART_SLOTS_MAX];
     int slots;
     pthread_mutex_t lock; /* of slots' states and `closing` */
@@ -74,79 +74,86 @@ typedef struct wd_part_residency {
     int stagings;
     int64_t staged;              /* stages that were read so far */
     wd_host_reader *host_reader; /* instead, where ranks share one */
-} wd_part_residency;
+} wd_residency_part;
 
 /* ---- residency_part.c ---- */
 
 typedef struct wd_residency_part_options {
-    const wd_pipeline *pipeline;   /* borrowed during the call, as `part` */
-    const wd_component *only;      /* this component is the only expert; NULL: the teacher's are */
-    const wd_residency_part *part; /* NULL: all stages */
-    wd_home home;
+    const wd_pipeline *pipeline; /* borrowed during the call, as the placement of `stages` */
+    const wd_component *only;    /* this component is the only expert; NULL: the teacher's are */
+    wd_placed_part stages;
+    wd_comm *sharers; /* ranks that all open this part: those of a host share its host memory.
+                       * Borrowed; NULL: there are no others */
     wd_dtype storage;
-    wd_device *device; /* borrowed */
-    wd_queue *filler;  /* used during the call: of the device for stages that stay there, of a
-                        * processor for those in host memory; from disk: NULL */
-    int slots;         /* of streamed stages, as a placement has them: 2 to WD_PLACED_SLOTS_MAX */
+    wd_queue *queue;     /* of the device, which is borrowed; used during the call */
+    wd_queue *processor; /* used during the call, for weights in host memory; else NULL */
 } wd_residency_part_options;
 
-wd_status wd_residency_part_open(wd_residency **out, const wd_residency_part_options *options,
+/* *out is NULL where the part has no stage. */
+wd_status wd_residency_part_open(wd_residency_part **out, const wd_residency_part_options *options,
                                  wd_err *err);
+void wd_residency_part_close(wd_residency_part *part); /* NULL is allowed */
+
+/* As the functions of a residency. */
+void wd_residency_part_begin(wd_residency_part *part, wd_sweep_experts sweep,
+                             wd_sweep_experts next);
+wd_status wd_residency_part_acquire(wd_residency_part *part, wd_dit_stage *out, int expert,
+                                    int stage, wd_queue *queue, wd_err *err);
+void wd_residency_part_release(wd_residency_part *part, int expert, int stage, wd_queue *queue);
 
 /* Host memory for weights, which the device copies from: on a dry one an address that nobody uses.
  */
-wd_status wd_residency_part_take_host(void **out, wd_part_residency *part, size_t bytes,
+wd_status wd_residency_part_take_host(void **out, wd_residency_part *part, size_t bytes,
                                       const char *what, wd_err *err);
-void wd_residency_part_give_host(const wd_part_residency *part, void *block);
+void wd_residency_part_give_host(const wd_residency_part *part, void *block);
 
 /* As wd_slot_launch, for a stage in host memory: one copy. */
-void wd_residency_part_bring_block(wd_part_residency *part, wd_slot *slot);
+void wd_residency_part_bring_block(wd_residency_part *part, wd_slot *slot);
 
 /* ---- slots: residency_slots.c ---- */
 
-wd_status wd_slot_open(wd_part_residency *r, wd_stage_kind kind, size_t bytes, wd_err *err);
-void wd_slots_close(wd_part_residency *r);
+wd_status wd_slot_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err);
+void wd_slots_close(wd_residency_part *r);
 
 /* Launches what brings a stage that was read to the slot, for work that waits for slot->arrived. */
-void wd_slot_launch(wd_part_residency *r, wd_slot *slot, const wd_stage_layout *layout);
+void wd_slot_launch(wd_residency_part *r, wd_slot *slot, const wd_stage_layout *layout);
 
 /* An empty slot for a stage, which is coming there from now on; of several empty slots the one that
  * was used first, whose work is done first. Waits for it. NULL: the residency is closing. */
-wd_slot *wd_slot_await_empty(wd_part_residency *r, const wd_stage_turn *turn);
+wd_slot *wd_slot_await_empty(wd_residency_part *r, const wd_stage_turn *turn);
 
 /* The stage that was coming to the slot is launched, or has failed with slot->error. If it is not
  * wanted any more, the slot is empty. */
-void wd_slot_set(wd_part_residency *r, wd_slot *slot, wd_slot_state state);
+void wd_slot_set(wd_residency_part *r, wd_slot *slot, wd_slot_state state);
 
 /* Empties the slots of stages that came and are not wanted any more. */
-void wd_slots_drop_unwanted(wd_part_residency *r);
+void wd_slots_drop_unwanted(wd_residency_part *r);
 
 /* *out = the slot of a stage, in use from now on; waits until the stage's coming is launched, or
  * has failed, which is the error. */
-wd_status wd_slot_take(wd_slot **out, wd_part_residency *r, int expert, int stage, wd_err *err);
+wd_status wd_slot_take(wd_slot **out, wd_residency_part *r, int expert, int stage, wd_err *err);
 
 /* Work launched on `queue` so far was the last to use the stage. */
-void wd_slot_give_back(wd_part_residency *r, int expert, int stage, wd_queue *queue);
+void wd_slot_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue);
 
 /* Starts the thread that brings stages. */
-wd_status wd_residency_part_start(wd_part_residency *r, wd_err *err);
+wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err);
 
 /* Ends it; then nothing but close may be called. */
-void wd_residency_part_end(wd_part_residency *r);
+void wd_residency_part_end(wd_residency_part *r);
 
 /* ---- from disk: residency_disk.c ---- */
 
 /* Opens what reads stages from the files. `reading_bytes`, `converting_bytes`: the most of a
- * stage's layout. */
-wd_status wd_residency_part_open_disk(wd_part_residency *r, size_t reading_bytes,
-                                      size_t converting_bytes,
-                                      const wd_residency_part_options *options, wd_err *err);
-void wd_residency_part_close_disk(wd_part_residency *r); /* once its copies are done */
+ * stage's layout. `sharers`: as in the part's options. */
+wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
+                                      size_t converting_bytes, wd_comm *sharers, wd_err *err);
+void wd_residency_part_close_disk(wd_residency_part *r); /* once its copies are done */
 
 /* Reads a stage and launches what brings it to its slot. */
-wd_status wd_residency_part_bring_file(wd_part_residency *r, wd_slot *slot);
+wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_slot *slot);
 
 /* Launches what brings a stage from the ring of the host's reader to its slot. */
-wd_status wd_residency_part_bring_read(wd_part_residency *r, wd_slot *slot);
+wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_slot *slot);
 
 #endif

@@ -12,7 +12,7 @@
 
 /* ---- open and close ---- */
 
-wd_status wd_slot_open(wd_part_residency *r, wd_stage_kind kind, size_t bytes, wd_err *err)
+wd_status wd_slot_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err)
 {
     const char *what = "teacher weights on their way";
     wd_slot *s = &r->slot[r->slots++];
@@ -24,7 +24,7 @@ wd_status wd_slot_open(wd_part_residency *r, wd_stage_kind kind, size_t bytes, w
     return wd_device_alloc(&s->block, r->device, bytes, what, err);
 }
 
-void wd_slots_close(wd_part_residency *r)
+void wd_slots_close(wd_residency_part *r)
 {
     for (int i = 0; i < r->slots; i++) {
         if (r->slot[i].released) wd_event_wait(r->slot[i].released);
@@ -39,16 +39,16 @@ void wd_slots_close(wd_part_residency *r)
 
 /* ---- filled by the thread that brings ---- */
 
-void wd_slot_launch(wd_part_residency *r, wd_slot *s, const wd_stage_layout *layout)
+void wd_slot_launch(wd_residency_part *r, wd_slot *s, const wd_stage_layout *layout)
 {
     wd_event_wait_on(r->copies, s->released);
     wd_stage_bring(&s->view, layout, s->block, r->casting, r->copies);
     wd_event_record(s->arrived, r->copies);
 }
 
-wd_slot *wd_slot_await_empty(wd_part_residency *r, const wd_stage_turn *turn)
+wd_slot *wd_slot_await_empty(wd_residency_part *r, const wd_stage_turn *turn)
 {
-    const wd_stage_kind kind = wd_stage_kind_of(turn->stage, r->base.stages);
+    const wd_stage_kind kind = wd_stage_kind_of(turn->stage, r->stages);
     wd_slot *empty = NULL;
     pthread_mutex_lock(&r->lock);
     while (!empty && !r->closing) {
@@ -67,7 +67,7 @@ wd_slot *wd_slot_await_empty(wd_part_residency *r, const wd_stage_turn *turn)
     return empty;
 }
 
-void wd_slot_set(wd_part_residency *r, wd_slot *s, wd_slot_state state)
+void wd_slot_set(wd_residency_part *r, wd_slot *s, wd_slot_state state)
 {
     pthread_mutex_lock(&r->lock);
     s->state = wd_stage_order_wants(r->order, s->turn.number) ? state : WD_SLOT_EMPTY;
@@ -80,7 +80,7 @@ static bool has_come(const wd_slot *s)
     return s->state == WD_SLOT_FILLED || s->state == WD_SLOT_FAILED;
 }
 
-void wd_slots_drop_unwanted(wd_part_residency *r)
+void wd_slots_drop_unwanted(wd_residency_part *r)
 {
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->slots; i++) {
@@ -95,7 +95,7 @@ void wd_slots_drop_unwanted(wd_part_residency *r)
 /* ---- used by the thread that computes ---- */
 
 /* The slot to which a stage has come for this sweep; there may be one for the next sweep, too. */
-static wd_slot *find_come(wd_part_residency *r, int expert, int stage)
+static wd_slot *find_come(wd_residency_part *r, int expert, int stage)
 {
     wd_slot *first = NULL;
     for (int i = 0; i < r->slots; i++) {
@@ -106,7 +106,7 @@ static wd_slot *find_come(wd_part_residency *r, int expert, int stage)
     return first;
 }
 
-wd_status wd_slot_take(wd_slot **out, wd_part_residency *r, int expert, int stage, wd_err *err)
+wd_status wd_slot_take(wd_slot **out, wd_residency_part *r, int expert, int stage, wd_err *err)
 {
     wd_slot *s;
     bool waits = false;
@@ -125,7 +125,7 @@ wd_status wd_slot_take(wd_slot **out, wd_part_residency *r, int expert, int stag
     return failed ? s->error.status : WD_OK;
 }
 
-void wd_slot_give_back(wd_part_residency *r, int expert, int stage, wd_queue *queue)
+void wd_slot_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue)
 {
     wd_slot *s = r->slot;
     pthread_mutex_lock(&r->lock);
@@ -138,7 +138,7 @@ void wd_slot_give_back(wd_part_residency *r, int expert, int stage, wd_queue *qu
 
 /* ---- the thread that brings stages, one after another ---- */
 
-static wd_status bring(wd_part_residency *r, wd_slot *slot)
+static wd_status bring(wd_residency_part *r, wd_slot *slot)
 {
     if (r->host_reader) return wd_residency_part_bring_read(r, slot);
     if (r->home == WD_HOME_DISK) return wd_residency_part_bring_file(r, slot);
@@ -148,7 +148,7 @@ static wd_status bring(wd_part_residency *r, wd_slot *slot)
 
 static void *bring_all(void *context)
 {
-    wd_part_residency *r = context;
+    wd_residency_part *r = context;
     wd_stage_turn turn;
     while (wd_stage_order_next(&turn, r->order, WD_FOLLOWER_BRINGS)) {
         if (turn.wanted) {
@@ -163,7 +163,7 @@ static void *bring_all(void *context)
     return NULL;
 }
 
-wd_status wd_residency_part_start(wd_part_residency *r, wd_err *err)
+wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err)
 {
     if (pthread_create(&r->thread, NULL, bring_all, r))
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to bring the teacher's weights");
@@ -171,7 +171,7 @@ wd_status wd_residency_part_start(wd_part_residency *r, wd_err *err)
     return WD_OK;
 }
 
-void wd_residency_part_end(wd_part_residency *r)
+void wd_residency_part_end(wd_residency_part *r)
 {
     if (!r->threaded) return;
     pthread_mutex_lock(&r->lock);

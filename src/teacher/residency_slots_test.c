@@ -1,6 +1,7 @@
 /* Streamed stages come by themselves, in the order in which a sweep that was announced uses them.
  */
 #include "aborts.h"
+#include "all_in.h"
 #include "testing.h"
 
 #include <unistd.h>
@@ -26,13 +27,11 @@ static void open_scene(scene *s, bool from_disk)
     wd_test_ok(wd_queue_open(&s->host, s->processor, &err), &err);
     wd_test_ok(wd_device_open_sim(&s->device, &(wd_sim_options){.bytes = 1 << 28}, &err), &err);
     wd_test_ok(wd_queue_open(&s->queue, s->device, &err), &err);
-    const wd_residency_part_options options = {.pipeline = &s->pipeline,
-                                               .home = from_disk ? WD_HOME_DISK : WD_HOME_HOST,
-                                               .storage = WD_BF16,
-                                               .device = s->device,
-                                               .filler = from_disk ? NULL : s->host,
-                                               .slots = BLOCKS};
-    wd_test_ok(wd_residency_part_open(&s->residency, &options, &err), &err);
+    wd_placement p = wd_test_all_in(&s->pipeline, from_disk ? WD_HOME_DISK : WD_HOME_HOST);
+    p.slots = BLOCKS;
+    wd_test_ok(wd_residency_open_placed(&s->residency, &s->pipeline, &p, WD_BF16, &s->queue,
+                                        s->host, NULL, &err),
+               &err);
 }
 
 static void close_scene(scene *s)
@@ -44,9 +43,10 @@ static void close_scene(scene *s)
     wd_device_close(s->processor);
 }
 
-static bool has_come(wd_part_residency *r, int expert, int stage)
+static bool has_come(const wd_residency *residency, int expert, int stage)
 {
     bool found = false;
+    wd_residency_part *r = residency->part[0][residency->placement.place[0][0].home];
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->slots; i++) {
         const wd_slot *s = &r->slot[i];
@@ -58,7 +58,7 @@ static bool has_come(wd_part_residency *r, int expert, int stage)
 
 static void assert_comes(const scene *s, int expert, int stage)
 {
-    for (int ms = 0; !has_come((wd_part_residency *)s->residency, expert, stage); ms++) {
+    for (int ms = 0; !has_come(s->residency, expert, stage); ms++) {
         if (ms > PATIENCE_MS) fail_msg("stage %d of expert %d does not come", stage, expert);
         usleep(1000);
     }

@@ -145,6 +145,24 @@ void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *bl
     }
 }
 
+void wd_stage_view_dry(wd_dit_stage *stored, const wd_dit_config *config,
+                       const wd_tensor_table *table, int stage, wd_dtype compute, bool gaps)
+{
+    const int64_t first = wd_dit_stage_first(config, stage);
+    uintptr_t address = (uintptr_t)1 << 20;
+    *stored = (wd_dit_stage){0};
+    for (int i = 0; i < wd_dit_stage_slots(config, stage); i++) {
+        const wd_tensor_spec *spec = &table->spec[first + i];
+        wd_tensor *t = &stored->t[i];
+        t->dtype = wd_spec_dtype(spec, compute);
+        t->ndim = spec->ndim;
+        for (int k = 0; k < spec->ndim; k++) t->dim[k] = spec->dim[k];
+        if (!wd_tensor_count(t)) continue;
+        t->data = (void *)address;
+        address += wd_round_up(wd_tensor_bytes(t), ALIGN) + (gaps ? ALIGN : 0);
+    }
+}
+
 static void fetch(wd_queue *queue, void *to, const wd_tensor *from, bool pinned)
 {
     if (pinned)

@@ -83,6 +83,12 @@ void wd_stage_was_read(wd_stage_layout *layout, char *room);
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue);
 
+/* *stored = views at addresses that must not be dereferenced, to plan on a dry device without a
+ * checkpoint. Tensors follow one another, as in a block that was copied, or with
+ * `gaps` lie apart, as in a mapped file: products over adjacent weights are computed as one. */
+void wd_stage_view_dry(wd_dit_stage *stored, const wd_dit_config *config,
+                       const wd_tensor_table *table, int stage, wd_dtype compute, bool gaps);
+
 /* Views of a block that is filled. */
 void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *block);
 

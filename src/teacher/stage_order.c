@@ -2,7 +2,6 @@
 #include "teacher/stage_order.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "core/memory.h"
 #include "core/require.h"
@@ -10,9 +9,9 @@
 enum { SWEEPS = 8 }; /* that the sequence has room for */
 
 struct wd_stage_order {
-    int experts, stages, ahead;
+    wd_placed_part part; /* the stages that come */
+    int64_t most;        /* stages of a sweep, at most */
     bool leaving;
-    bool *streams; /* [experts * stages] */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     wd_stage_turn *turn; /* [turns], by number modulo turns */
@@ -22,26 +21,23 @@ struct wd_stage_order {
     wd_sweep_experts expected; /* of the sweep that is expected */
 };
 
-wd_status wd_stage_order_open(wd_stage_order **out, int experts, int stages, const bool *streams,
-                              int ahead, bool reads, wd_err *err)
+wd_status wd_stage_order_open(wd_stage_order **out, const wd_placed_part *part, bool reads,
+                              wd_err *err)
 {
-    wd_status status;
     wd_stage_order *o;
-    const size_t all = (size_t)experts * (size_t)stages;
     WD_TRY(wd_alloc((void **)&o, 1, sizeof *o, "stages in order", err));
-    o->experts = experts;
-    o->stages = stages;
-    o->ahead = ahead;
+    o->part = *part;
+    o->most = (int64_t)part->placement->experts * part->placement->stages;
     if (!reads) o->next[WD_FOLLOWER_READS] = INT64_MAX; /* it needs nothing */
-    o->turns = SWEEPS * (int64_t)all;
+    o->turns = SWEEPS * o->most;
     pthread_mutex_init(&o->lock, NULL);
     pthread_cond_init(&o->changed, NULL);
-    WD_TRY_OUT(wd_alloc((void **)&o->streams, all, sizeof *streams, "stages in order", err));
-    WD_TRY_OUT(wd_alloc((void **)&o->turn, SWEEPS * all, sizeof *o->turn, "stages in order", err));
-    memcpy(o->streams, streams, all * sizeof *streams);
-    *out = o;
-out:
-    if (status != WD_OK) wd_stage_order_close(o);
+    const wd_status status =
+        wd_alloc((void **)&o->turn, (size_t)o->turns, sizeof *o->turn, "stages in order", err);
+    if (status == WD_OK)
+        *out = o;
+    else
+        wd_stage_order_close(o);
     return status;
 }
 
@@ -50,7 +46,6 @@ void wd_stage_order_close(wd_stage_order *order)
     if (!order) return;
     pthread_cond_destroy(&order->changed);
     pthread_mutex_destroy(&order->lock);
-    wd_free(order->streams);
     wd_free(order->turn);
     wd_free(order);
 }
@@ -63,17 +58,13 @@ static wd_stage_turn *turn_at(wd_stage_order *o, int64_t number)
 /* Adds at most `most` stages of a sweep, but its first `skip`. */
 static void append(wd_stage_order *o, wd_sweep_experts sweep, int64_t skip, int64_t most)
 {
-    for (int e = 0; e < o->experts; e++)
-        for (int s = 0; sweep.all >> e & 1 && s < o->stages; s++) {
-            if (!o->streams[e * o->stages + s] || skip-- > 0) continue;
-            if (most-- <= 0) return;
-            *turn_at(o, o->end) = (wd_stage_turn){.number = o->end,
-                                                  .expert = e,
-                                                  .stage = s,
-                                                  .wanted = sweep.own >> e & 1,
-                                                  .read = true};
-            o->end++;
-        }
+    for (int e = 0, s = -1; most > 0 && wd_placed_part_next(&o->part, &e, &s);) {
+        if (!(sweep.all >> e & 1) || skip-- > 0) continue;
+        *turn_at(o, o->end) = (wd_stage_turn){
+            .number = o->end, .expert = e, .stage = s, .wanted = sweep.own >> e & 1, .read = true};
+        o->end++;
+        most--;
+    }
 }
 
 /* The first number that a follower still needs. */
@@ -85,9 +76,8 @@ static int64_t first_needed(const wd_stage_order *o)
 
 void wd_stage_order_add(wd_stage_order *o, wd_sweep_experts sweep, wd_sweep_experts next)
 {
-    const int64_t most = (int64_t)o->experts * o->stages;
     pthread_mutex_lock(&o->lock);
-    while (o->end + 2 * most - first_needed(o) > o->turns && !o->leaving)
+    while (o->end + 2 * o->most - first_needed(o) > o->turns && !o->leaving)
         pthread_cond_wait(&o->changed, &o->lock);
     const bool as_expected = sweep.all == o->expected.all;
     WD_REQUIRE(!as_expected || !(sweep.own & ~o->expected.own) || o->end == o->announced,
@@ -98,10 +88,10 @@ void wd_stage_order_add(wd_stage_order *o, wd_sweep_experts sweep, wd_sweep_expe
         turn->read = as_expected;
         turn->wanted = as_expected && sweep.own >> turn->expert & 1;
     }
-    append(o, sweep, as_expected ? o->end - o->announced : 0, most);
+    append(o, sweep, as_expected ? o->end - o->announced : 0, o->most);
     o->announced = o->end;
     o->expected = next;
-    append(o, next, 0, o->ahead);
+    append(o, next, 0, o->part.placement->slots + 1);
     pthread_cond_broadcast(&o->changed);
     pthread_mutex_unlock(&o->lock);
 }

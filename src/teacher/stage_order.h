@@ -12,7 +12,13 @@
 #ifndef WD_TEACHER_STAGE_ORDER_H
 #define WD_TEACHER_STAGE_ORDER_H
 
-#include "teacher/residency.h"
+#include "core/error.h"
+#include "teacher/placement.h"
+
+/* The experts of which a sweep has states, bit e for expert e: of any rank, and of this rank. */
+typedef struct wd_sweep_experts {
+    unsigned all, own;
+} wd_sweep_experts;
 
 typedef struct wd_stage_order wd_stage_order;
 
@@ -30,10 +36,10 @@ typedef enum wd_stage_follower {
     WD_FOLLOWERS
 } wd_stage_follower;
 
-/* `streams` [experts * stages]: which stages come, expert by expert; copied. `ahead`: how many
- * stages of the next sweep the sequence has. `reads`: there is a thread that reads. */
-wd_status wd_stage_order_open(wd_stage_order **out, int experts, int stages, const bool *streams,
-                              int ahead, bool reads, wd_err *err);
+/* `part`: the stages that come; its placement is borrowed. The sequence has one stage more of the
+ * next sweep than the placement has slots for blocks. `reads`: there is a thread that reads. */
+wd_status wd_stage_order_open(wd_stage_order **out, const wd_placed_part *part, bool reads,
+                              wd_err *err);
 void wd_stage_order_close(wd_stage_order *order); /* NULL is allowed */
 
 /* Adds a sweep; `next`: the sweep that is expected after it, of no experts where nobody knows.

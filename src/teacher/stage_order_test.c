@@ -4,17 +4,20 @@
 
 #include "testing.h"
 
-enum { EXPERTS = 2, STAGES = 3, AHEAD = 2 };
+enum { EXPERTS = 2, STAGES = 3 };
 
 static const wd_sweep_experts none, first = {1, 1}, second = {2, 2}, both = {3, 3};
 
 /* The middle stage of the first expert stays where it is. */
 static wd_stage_order *opened(void)
 {
-    static const bool streams[EXPERTS * STAGES] = {true, false, true, true, true, true};
+    static wd_placement p = {.experts = EXPERTS, .stages = STAGES, .slots = 1};
+    const wd_placed_part part = {&p, WD_HOME_HOST, 0};
     wd_err err;
     wd_stage_order *order;
-    wd_test_ok(wd_stage_order_open(&order, EXPERTS, STAGES, streams, AHEAD, false, &err), &err);
+    for (int i = 0; i < EXPERTS * STAGES; i++)
+        p.place[i / STAGES][i % STAGES].home = i == 1 ? WD_HOME_DEVICE : WD_HOME_HOST;
+    wd_test_ok(wd_stage_order_open(&order, &part, false, &err), &err);
     return order;
 }
 

@@ -8,7 +8,6 @@
 #include "core/require.h"
 #include "teacher/activation_transfer.h"
 #include "teacher/placement_bytes.h"
-#include "teacher/residency_kinds.h"
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 

@@ -3,7 +3,7 @@
 #include "teacher/sweep_need.h"
 
 #include "teacher/activations.h"
-#include "teacher/residency_kinds.h"
+#include "teacher/stage_layout.h"
 
 static void run_kind(wd_activations *s, wd_stage_kind kind, int64_t samples,
                      const wd_dit_stage *stage)
@@ -19,20 +19,17 @@ static void run_kind(wd_activations *s, wd_stage_kind kind, int64_t samples,
     }
 }
 
-/* A stage of a kind, in all sizes that micro-batches have. */
-static wd_status run_sizes(double *flops, wd_activations *s, wd_stage_kind kind,
-                           wd_residency *weights, wd_err *err)
+/* Runs a stage of a kind in all sizes that micro-batches have. Returns its FLOPs for one state. */
+static double run_sizes(wd_activations *s, wd_stage_kind kind, const wd_dit_stage *stage)
 {
-    const int number = kind == WD_STAGE_HEAD ? weights->stages - 1 : (int)kind;
     const int64_t most = s->options->micro_batch;
-    wd_dit_stage stage;
-    WD_TRY(wd_residency_acquire(weights, &stage, 0, number, s->queue, err));
+    double flops = 0;
     for (int64_t size = most; size > 0; size -= wd_sweep_size_step(most)) {
         const double before = wd_queue_total(s->queue).flops;
-        run_kind(s, kind, size, &stage);
-        if (size == most) *flops = (wd_queue_total(s->queue).flops - before) / (double)size;
+        run_kind(s, kind, size, stage);
+        if (size == most) flops = (wd_queue_total(s->queue).flops - before) / (double)size;
     }
-    return WD_OK;
+    return flops;
 }
 
 /* A device that has all kinds of stages, and one micro-batch. */
@@ -40,24 +37,28 @@ static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
                          const wd_sweep_options *o, bool gaps, wd_device *dry, wd_err *err)
 {
     wd_status status;
-    wd_residency *weights = NULL;
+    wd_tensor_table table = {0};
     wd_queue *queue = NULL;
     wd_activations activations = {0};
     const wd_sweep_part all = {.kind = {true, true, true}, .places = 1};
     const size_t before = wd_device_bytes(dry);
-    WD_TRY_OUT(wd_residency_open_dry(&weights, &o->config, 1, o->dtype, gaps, err));
+    WD_TRY_OUT(wd_dit_table_open(&table, &o->config, err));
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));
     WD_TRY_OUT(wd_activations_open(&activations, o, &all, 0, queue, err));
     need->tables = wd_device_bytes(dry) - before;
-    for (int k = 0; k < WD_STAGE_KINDS; k++)
-        WD_TRY_OUT(run_sizes(&flops[k], &activations, (wd_stage_kind)k, weights, err));
+    for (int k = 0; k < WD_STAGE_KINDS; k++) {
+        const int stage = k == WD_STAGE_HEAD ? wd_dit_stages(&o->config) - 1 : k;
+        wd_dit_stage weights;
+        wd_stage_view_dry(&weights, &o->config, &table, stage, o->dtype, gaps);
+        flops[k] = run_sizes(&activations, (wd_stage_kind)k, &weights);
+    }
     need->place = wd_sweep_place_bytes(o);
     wd_placed_most(&need->scratch, activations.arena.peak - need->place);
     wd_placed_most(&need->workspace, wd_queue_workspace_bytes(queue));
 out:
     wd_activations_close(&activations);
     wd_queue_close(queue);
-    wd_residency_close(weights);
+    wd_dit_table_close(&table);
     return status;
 }
 

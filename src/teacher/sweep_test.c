@@ -1,12 +1,12 @@
 /* Tests of the sweep on wan-tiny, both experts: the window, the micro-batch and the device never
  * change a velocity; a stage is acquired once per sweep and expert; memory is as planned. */
 #include "aborts.h"
+#include "all_in.h"
 #include "teacher_copy.h"
 
 #include "core/random.h"
 #include "teacher/placement_bytes.h"
-#include "teacher/residency_kinds.h"
-#include "teacher/residency_part.h"
+#include "teacher/residency.h"
 #include "teacher/sweep.h"
 
 enum { STATES = 11, LATENT = 8, TEXT = 24, STATE_COUNT = 16 * LATENT * LATENT };
@@ -40,13 +40,10 @@ static void text_of(void *context, void *out, int64_t prompt, wd_dtype dtype)
 static void open_residency(setup *s, wd_dtype storage, wd_home home)
 {
     wd_err err = {0};
-    const wd_residency_part_options options = {.pipeline = &s->pipeline,
-                                               .home = home,
-                                               .storage = storage,
-                                               .device = s->device,
-                                               .filler = s->queue,
-                                               .slots = 2};
-    wd_test_ok(wd_residency_part_open(&s->residency, &options, &err), &err);
+    const wd_placement p = wd_test_all_in(&s->pipeline, home);
+    wd_test_ok(wd_residency_open_placed(&s->residency, &s->pipeline, &p, storage, &s->queue,
+                                        s->queue, NULL, &err),
+               &err);
 }
 
 static void open_setup(setup *s, wd_dtype storage, bool guard, wd_home home)
@@ -210,7 +207,8 @@ static void memory_is_as_planned(void **state)
         assert_int_equal(wd_device_open_dry(&dry, s.device, &err), WD_OK);
         assert_int_equal(wd_queue_open(&dry_queue, dry, &err), WD_OK);
         assert_int_equal(
-            wd_residency_open_resident(&planned, &s.pipeline, storage[i], dry_queue, &err), WD_OK);
+            wd_residency_open_resident(&planned, &s.pipeline, NULL, storage[i], dry_queue, &err),
+            WD_OK);
         size_t before = wd_device_bytes(s.device);
         assert_int_equal(before, wd_device_bytes(dry) + 2 * STATES * STATE_COUNT * sizeof(float));
         assert_int_equal(planned->mapped_bytes, s.residency->mapped_bytes);

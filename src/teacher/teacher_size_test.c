@@ -1,11 +1,11 @@
 /* What a placement says in bytes is what the residencies allocate; and the published models. */
 #include "teacher/teacher_size.h"
 
+#include "all_in.h"
 #include "teacher_copy.h"
 #include "test_preset.h"
 
-#include "teacher/residency_kinds.h"
-#include "teacher/residency_part.h"
+#include "teacher/residency.h"
 #include "teacher/strategy.h"
 
 static wd_pipeline tiny;
@@ -83,14 +83,9 @@ static size_t measured(wd_strategy strategy, wd_dtype storage)
     wd_residency *r;
     wd_test_ok(wd_device_open_cpu(&device, 1, &err), &err);
     wd_test_ok(wd_queue_open(&queue, device, &err), &err);
-    const wd_residency_part_options o = {.pipeline = &tiny,
-                                         .home = strategy == WD_STRATEGY_cpu ? WD_HOME_DEVICE
-                                                                             : WD_HOME_DISK,
-                                         .storage = storage,
-                                         .device = device,
-                                         .filler = queue,
-                                         .slots = 2};
-    wd_test_ok(wd_residency_part_open(&r, &o, &err), &err);
+    const wd_placement p =
+        wd_test_all_in(&tiny, strategy == WD_STRATEGY_cpu ? WD_HOME_DEVICE : WD_HOME_DISK);
+    wd_test_ok(wd_residency_open_placed(&r, &tiny, &p, storage, &queue, NULL, NULL, &err), &err);
     size_t bytes = wd_device_bytes(device) + r->host_bytes;
     wd_residency_close(r);
     wd_queue_close(queue);
