@@ -52,8 +52,8 @@ static const wd_option bench_table[] = {
          "shapes, models, placement, quantised, prediction; default: all, but codecs, copies, "
          "shapes, models and quantised only on GPUs"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"),
-     .help = "Device to compute on: auto (the first GPU, else the processor), cpu, cuda:N, or a "
-             "simulated device, as in `train --devices`"},
+     .help = "Device to compute on: auto (the first usable GPU, else the processor), cpu, "
+             "cuda:N, or a simulated device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
 };
 

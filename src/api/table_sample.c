@@ -54,8 +54,8 @@ static const wd_option sample_table[] = {
              "sample to this safetensors file"},
 
     {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
-     .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
-             "device, as in `train --devices`"},
+     .help = "What computes: auto (the first usable GPU, else the processor), cpu, cuda:N, or "
+             "a simulated device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .help = "Threads; 0: all cores"},
 };
 
@@ -111,8 +111,8 @@ static const wd_option eval_table[] = {
      .help = "Folder for eval.json and side-by-side.png"},
     {WD_FLAG_LINE(json), .group = "Output", .help = "Print JSON instead of a table"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"), .group = "Machine",
-     .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
-             "device, as in `train --devices`"},
+     .help = "What computes: auto (the first usable GPU, else the processor), cpu, cuda:N, or "
+             "a simulated device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .group = "Machine", .help = "Threads; 0: all cores"},
 };
 
@@ -144,8 +144,8 @@ static const wd_option forward_table[] = {
     {WD_CHOICE_LINE(dtype, "float32", "float32", "bfloat16"),
      .help = "dtype in which the component computes"},
     {WD_TEXT_LINE(device, "auto", "DEVICE"),
-     .help = "What computes: auto (the first GPU where there is one), cpu, cuda:N, or a simulated "
-             "device, as in `train --devices`"},
+     .help = "What computes: auto (the first usable GPU, else the processor), cpu, cuda:N, or "
+             "a simulated device, as in `train --devices`"},
     {WD_INT_LINE(num_threads, "0", 0, 4096), .help = "Threads; 0: all cores"},
 };
 
