@@ -76,7 +76,7 @@ case $1 in
 plan)
     [ -z "$NO_KERNELS" ] || { echo "cuda:0: this build has no CUDA"; exit 6; }
     [ "$CUDA_DEVICE_ORDER" = PCI_BUS_ID ] || { echo "another order than nvidia-smi's"; exit 1; }
-    [ -z "$ONE_GPU" ] || { echo "cuda:1: expected a GPU below 1, for the driver shows 1"; exit 2; }
+    [ -z "$ONE_GPU" ] || { echo "cuda:1: expected a GPU below 1, for it is alone"; exit 6; }
     ;;
 bench)
     share=66.0

@@ -27,3 +27,13 @@ grep '^| gpus | ' "$stage/report.md" >"$stage/table"
     cat "$stage/report.md"
     exit 1
 }
+
+# On one GPU the part says so, and tests NCCL alone.
+DEVICE=cuda:0@link=25GB/s,compute=1TFLOP/s QUICK=1 WD_STANDIN_GPUS=1 WD_STANDIN_NCCL=1 \
+    sh "$source/tools/gpu_check.sh" "$stage/build" "$stage/report.md" gpus || true
+grep '^| gpus | ' "$stage/report.md" >"$stage/table"
+[ "$(grep -c '| skipped: one GPU | not run |$' "$stage/table")" = 5 ] &&
+    [ "$(grep -c '| pass |$' "$stage/table")" = 1 ] || {
+    cat "$stage/report.md"
+    exit 1
+}

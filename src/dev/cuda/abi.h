@@ -27,9 +27,11 @@ typedef struct CUevent_st *wd_cu_event;
     X(INVALID_VALUE, CUDA_ERROR_INVALID_VALUE, 1)                                                  \
     X(OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, 2)                                                  \
     X(NOT_INITIALIZED, CUDA_ERROR_NOT_INITIALIZED, 3)                                              \
+    X(DEVICE_UNAVAILABLE, CUDA_ERROR_DEVICE_UNAVAILABLE, 46)                                       \
     X(NO_DEVICE, CUDA_ERROR_NO_DEVICE, 100)                                                        \
     X(INVALID_DEVICE, CUDA_ERROR_INVALID_DEVICE, 101)                                              \
     X(INVALID_CONTEXT, CUDA_ERROR_INVALID_CONTEXT, 201)                                            \
+    X(UNSUPPORTED_PTX_VERSION, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)                            \
     X(INVALID_HANDLE, CUDA_ERROR_INVALID_HANDLE, 400)                                              \
     X(NOT_FOUND, CUDA_ERROR_NOT_FOUND, 500)                                                        \
     X(NOT_READY, CUDA_ERROR_NOT_READY, 600)                                                        \
@@ -37,7 +39,8 @@ typedef struct CUevent_st *wd_cu_event;
     X(PEER_ACCESS_ALREADY_ENABLED, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704)                    \
     X(HOST_MEMORY_ALREADY_REGISTERED, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)              \
     X(LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED, 719)                                                \
-    X(NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED, 801)
+    X(NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED, 801)                                                \
+    X(SYSTEM_NOT_READY, CUDA_ERROR_SYSTEM_NOT_READY, 802)
 
 /* What cuDeviceGetAttribute and cuFuncSetAttribute are asked for, and flags. */
 #define WD_CU_VALUE_MAP(X)                                                                         \

@@ -14,6 +14,13 @@ wd_status wd_cuda_count(int *out, wd_err *err)
         "is not tested) is installed, by `make` after `export PATH=/usr/local/cuda/bin:$PATH`");
 }
 
+wd_status wd_cuda_require(int number, wd_err *err)
+{
+    int count;
+    (void)number;
+    return wd_cuda_count(&count, err);
+}
+
 void wd_cuda_find_usable(wd_cuda_usable *out)
 {
     int count;
@@ -25,7 +32,6 @@ void wd_cuda_find_usable(wd_cuda_usable *out)
 
 wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)
 {
-    int count;
-    (void)out, (void)number;
-    return wd_cuda_count(&count, err);
+    (void)out;
+    return wd_cuda_require(number, err);
 }

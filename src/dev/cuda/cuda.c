@@ -2,6 +2,7 @@
 #include "dev/cuda/cuda.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/append.h"
@@ -160,12 +161,28 @@ static wd_status check_capability(const wd_cuda_gpu *gpu, const char *name, wd_e
                    name, gpu->capability / 10, gpu->capability % 10);
 }
 
+/* A context cannot be made: another process has the GPU, or its memory, for itself. */
+static wd_status explain_context(const wd_cuda_device *d, wd_cu_result result, wd_err *err)
+{
+    wd_err why;
+    const wd_status status =
+        wd_cuda_fail(&why, wd_cuda_driver_of(d), result, "%s: its context", d->base.name);
+    if (result != WD_CU_OUT_OF_MEMORY && result != WD_CU_DEVICE_UNAVAILABLE)
+        return wd_fail(err, status, "%s", why.message);
+    return wd_fail(err, status,
+                   "%s; %s (nvidia-smi lists the processes): end these, or take another GPU or the "
+                   "processor by --devices (--device)",
+                   why.message,
+                   status == WD_OUT_OF_MEMORY ? "other processes have nearly all of its memory"
+                                              : "its compute mode lets only one process use it");
+}
+
 static wd_status open_context(wd_cuda_device *d, wd_err *err)
 {
     const wd_cuda_driver *driver = wd_cuda_driver_of(d);
     wd_cu_context context = NULL;
     wd_cu_result result = driver->device_primary_ctx_retain(&context, d->gpu.number);
-    if (result) return wd_cuda_fail(err, driver, result, "%s: its context", d->base.name);
+    if (result) return explain_context(d, result, err);
     d->gpu.context = context;
     result = driver->ctx_set_current(context);
     if (!result) result = driver->stream_create(&d->setup, WD_CU_STREAM_NON_BLOCKING);
@@ -190,13 +207,28 @@ static wd_status open_device(wd_cuda_device *d, int number, wd_err *err)
     const wd_status status = wd_cuda_dispatch_open(d, err);
     if (status == WD_OUT_OF_MEMORY && free < LITTLE)
         return wd_fail(err, status,
-                       "%s: %.3g of %.3g MiB are free, too little for the libraries to begin with; "
+                       "%s: %.0f of %.0f MiB are free, too little for the libraries to begin with; "
                        "end other processes that have it (nvidia-smi lists them), or take another "
                        "GPU or the processor by --devices",
                        d->base.name, (double)free / (1 << 20), (double)total / (1 << 20));
     WD_TRY(status);
     WD_TRY(wd_cuda_pool_measure(d, free, err));
     return meet_peers(d, err);
+}
+
+enum { VISIBLE_TEXT = 160 };
+
+/* What the environment says of the GPUs that the driver shows. */
+static const char *describe_visible(char out[VISIBLE_TEXT])
+{
+    const char *said = getenv("CUDA_VISIBLE_DEVICES");
+    if (said)
+        snprintf(out, VISIBLE_TEXT,
+                 "CUDA_VISIBLE_DEVICES is \"%.80s\" and hides the GPUs that it does not name",
+                 said);
+    else
+        snprintf(out, VISIBLE_TEXT, "CUDA_VISIBLE_DEVICES is not set");
+    return out;
 }
 
 /* The driver, initialised, and how many GPUs it has. */
@@ -209,18 +241,48 @@ static wd_status begin(const wd_cuda_api **api, int *count, wd_err *err)
     if (!result) result = (*api)->driver.device_get_count(count);
     if (!result) return WD_OK;
     wd_err why;
+    char hidden[VISIBLE_TEXT];
     wd_cuda_fail(&why, &(*api)->driver, result, "the NVIDIA driver cannot be used");
-    return wd_fail(err, WD_UNSUPPORTED,
-                   "%s; find out whether nvidia-smi shows the GPUs (after an update of the driver "
-                   "it does so when the machine was restarted), or say --devices cpu (--device "
-                   "cpu) to compute on the processor",
-                   why.message);
+    return wd_fail(
+        err, WD_UNSUPPORTED,
+        "%s (%s); find out whether nvidia-smi shows the GPUs%s, or say --devices cpu "
+        "(--device cpu) to compute on the processor",
+        why.message, describe_visible(hidden),
+        result == WD_CU_SYSTEM_NOT_READY
+            ? ", and start nvidia-fabricmanager if they are joined by NVSwitch"
+            : " (after an update of the driver it does so when the machine was restarted)");
 }
 
 wd_status wd_cuda_count(int *out, wd_err *err)
 {
     const wd_cuda_api *api;
     return begin(&api, out, err);
+}
+
+static wd_status check_number(int number, int count, wd_err *err)
+{
+    char hidden[VISIBLE_TEXT];
+    if (number >= 0 && number < count) return WD_OK;
+    describe_visible(hidden);
+    if (!count)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "the NVIDIA driver shows no GPU to this process (%s); find out whether "
+                       "nvidia-smi lists one, and whether the container or the batch system gives "
+                       "it to this process, or say --devices cpu (--device cpu) to compute on the "
+                       "processor",
+                       hidden);
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "cuda:%d: expected a GPU below %d, for the NVIDIA driver shows %d to this "
+                   "process (%s)",
+                   number, count, count, hidden);
+}
+
+wd_status wd_cuda_require(int number, wd_err *err)
+{
+    const wd_cuda_api *api;
+    int count;
+    WD_TRY(begin(&api, &count, err));
+    return check_number(number, count, err);
 }
 
 /* Counts GPU `number` if it can be used; else appends the reason to `out->why`. */
@@ -257,11 +319,7 @@ wd_status wd_device_open_cuda(wd_device **out, int number, wd_err *err)
     wd_cuda_device *d;
     int count;
     WD_TRY(begin(&api, &count, err));
-    if (number < 0 || number >= count)
-        return wd_fail(err, WD_UNSUPPORTED,
-                       "cuda:%d: expected a GPU below %d, for the driver shows %d to this process "
-                       "(CUDA_VISIBLE_DEVICES may hide some)",
-                       number, count, count);
+    WD_TRY(check_number(number, count, err));
     WD_TRY(wd_device_create(&d, sizeof *d, &cuda_kind, err));
     pthread_mutex_init(&d->fault_lock, NULL);
     d->gpu.api = api;

@@ -10,6 +10,11 @@
  * is too old. */
 wd_status wd_cuda_count(int *out, wd_err *err);
 
+/* WD_UNSUPPORTED: the driver does not show GPU `number`, from 0, to this process; the message says
+ * how many it shows, whether CUDA_VISIBLE_DEVICES hides some, and what to do. Fails as
+ * wd_cuda_count does, too. */
+wd_status wd_cuda_require(int number, wd_err *err);
+
 enum { WD_CUDA_USABLE_MAX = 64 };
 
 /* The GPUs that this program can use. */

@@ -98,12 +98,61 @@ static void what_cannot_be_opened_is_refused(void **state)
     assert_int_equal(wd_standin_remove(), 0);
     options.devices = 0;
     wd_standin_install_all(&options);
-    wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_UNSUPPORTED, "shows 0");
+    wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_UNSUPPORTED,
+                    "shows no GPU to this process");
     int count = -1;
     wd_test_ok(wd_cuda_count(&count, &err), &err);
     assert_int_equal(count, 0);
     assert_int_equal(wd_standin_remove(), 0);
     assert_null(device);
+}
+
+/* A driver that is too old for the kernels is named before any library is asked for, which would
+ * have to be another one for a newer driver. */
+static void old_driver_is_named_before_libraries(void **state)
+{
+    (void)state;
+    wd_device *device = NULL;
+    wd_err err = {0};
+    wd_standin_options options = WD_STANDIN_DEFAULTS;
+    options.driver_version = 12040;
+    options.load_result = WD_CU_UNSUPPORTED_PTX_VERSION;
+    wd_standin_install(&options); /* without libraries */
+    wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_UNSUPPORTED,
+                    "the NVIDIA driver, which supports CUDA 12.4, cannot load this program's "
+                    "kernels: CUDA_ERROR_UNSUPPORTED_PTX_VERSION");
+    assert_non_null(strstr(err.message, "need driver 580 or later: install a newer driver"));
+    assert_non_null(strstr(err.message, "--devices cpu"));
+    assert_int_equal(wd_standin_remove(), 0);
+    options.load_result = WD_CU_OUT_OF_MEMORY;
+    wd_standin_install(&options);
+    wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_OUT_OF_MEMORY,
+                    "1023 of 1024 MiB are free, too little for the libraries to begin with");
+    assert_int_equal(wd_standin_remove(), 0);
+    assert_null(device);
+}
+
+/* Call 10 of the driver retains the context, after those that ask what the GPU is. */
+static void context_of_a_gpu_that_others_have_is_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        wd_cu_result result;
+        wd_status status;
+        const char *said;
+    } cases[] = {{WD_CU_OUT_OF_MEMORY, WD_OUT_OF_MEMORY, "have nearly all of its memory"},
+                 {WD_CU_DEVICE_UNAVAILABLE, WD_DEVICE_FAULT, "lets only one process use it"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wd_device *device = NULL;
+        wd_err err = {0};
+        install(0);
+        wd_standin_fail_call(10, cases[i].result);
+        wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, cases[i].status,
+                        cases[i].said);
+        assert_non_null(strstr(err.message, "its context: CUDA_ERROR_"));
+        assert_non_null(strstr(err.message, "nvidia-smi"));
+        assert_int_equal(wd_standin_remove(), 0);
+    }
 }
 
 /* Whoever plans for a GPU learns what its kernels cannot do, whatever else is planned. */
@@ -525,6 +574,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_says_what_it_is),
         cmocka_unit_test(what_cannot_be_opened_is_refused),
+        cmocka_unit_test(old_driver_is_named_before_libraries),
+        cmocka_unit_test(context_of_a_gpu_that_others_have_is_explained),
         cmocka_unit_test(what_no_kernel_takes_is_refused_when_it_is_planned),
         cmocka_unit_test(memory_is_counted_in_granules_and_zeroed),
         cmocka_unit_test(a_shortage_names_other_processes),

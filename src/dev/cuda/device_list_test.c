@@ -1,6 +1,8 @@
 /* Tests of what --devices says of GPUs, on a stand-in driver that shows some. */
 #include "testing.h"
 
+#include <stdlib.h>
+
 #include "dev/cuda/standin/driver.h"
 #include "dev/device_open.h"
 #include "distill/devices.h"
@@ -173,7 +175,7 @@ static void what_is_wrong_is_named(void **state)
         wd_status status;
         const char *message;
     } wrong[] = {
-        {"cuda:2", WD_UNSUPPORTED, "expected GPUs below 2, found cuda:2"},
+        {"cuda:2", WD_UNSUPPORTED, "cuda:2: expected a GPU below 2"},
         {"cuda:0-2", WD_UNSUPPORTED, "CUDA_VISIBLE_DEVICES"},
         {"cuda:0,0", WD_INVALID_ARGUMENT, "expected each GPU once, found \"0\""},
         {"cuda:1-0", WD_INVALID_ARGUMENT, "found \"1-0\""},
@@ -194,11 +196,39 @@ static void what_is_wrong_is_named(void **state)
         assert_non_null(strstr(err.message, "--devices"));
     }
     assert_int_equal(wd_standin_remove(), 0);
-    install(0);
-    wd_device_list list;
-    wd_err err = {0};
-    wd_test_refused(wd_device_list_parse(&list, "cuda", &err), &err, WD_UNSUPPORTED, "no GPU");
-    assert_int_equal(wd_standin_remove(), 0);
+}
+
+/* Where the driver shows no GPU, or cannot be used, the message says what CUDA_VISIBLE_DEVICES is,
+ * and what to do. */
+static void why_there_is_no_gpu(void **state)
+{
+    (void)state;
+    enum { SYSTEM_DRIVER_MISMATCH = 803 };
+    static const char *const visible[] = {NULL, "7", ""}, *const texts[] = {"cuda", "cuda:0"};
+    static const char *const said[] = {"(CUDA_VISIBLE_DEVICES is not set)",
+                                       "(CUDA_VISIBLE_DEVICES is \"7\" and hides",
+                                       "(CUDA_VISIBLE_DEVICES is \"\" and hides"};
+    static const wd_cu_result failures[] = {0, SYSTEM_DRIVER_MISMATCH, WD_CU_SYSTEM_NOT_READY};
+    static const char *const why[] = {"the NVIDIA driver shows no GPU to this process",
+                                      "after an update of the driver", "nvidia-fabricmanager"};
+    for (int i = 0; i < 3 * 2 * 3; i++) {
+        wd_device_list list;
+        wd_err err = {0};
+        const int v = i % 3, t = i / 3 % 2, f = i / 6;
+        if (visible[v])
+            setenv("CUDA_VISIBLE_DEVICES", visible[v], 1);
+        else
+            unsetenv("CUDA_VISIBLE_DEVICES");
+        install(0);
+        if (f) wd_standin_fail_call(1, failures[f]); /* cuInit */
+        wd_test_refused(wd_device_list_parse(&list, texts[t], &err), &err, WD_UNSUPPORTED, why[f]);
+        assert_non_null(strstr(err.message, said[v]));
+        assert_non_null(strstr(err.message, "--devices"));
+        assert_non_null(strstr(err.message, "nvidia-smi"));
+        assert_non_null(strstr(err.message, "--device cpu"));
+        assert_int_equal(wd_standin_remove(), 0);
+    }
+    unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 int main(void)
@@ -211,6 +241,7 @@ int main(void)
         cmocka_unit_test(one_device_is_the_first_usable_gpu),
         cmocka_unit_test(ranks_share_gpus),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(why_there_is_no_gpu),
     };
     return cmocka_run_group_tests_name("device_list", tests, NULL, NULL);
 }

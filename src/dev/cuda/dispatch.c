@@ -10,15 +10,34 @@
 
 /* ---- open and close ---- */
 
+/* The driver cannot load the kernels: in most cases it is older than the nvcc that compiled them.
+ */
+static wd_status explain_load(wd_cuda_device *d, wd_cu_result result, wd_err *err)
+{
+    int version = 0;
+    wd_err why;
+    const wd_cuda_driver *driver = wd_cuda_driver_of(d);
+    driver->driver_get_version(&version);
+    const wd_status status =
+        wd_cuda_fail(&why, driver, result,
+                     "%s: the NVIDIA driver, which supports CUDA %d.%d, cannot load this program's "
+                     "kernels",
+                     d->base.name, version / 1000, version % 1000 / 10);
+    if (status == WD_OUT_OF_MEMORY) return wd_fail(err, status, "%s", why.message);
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s; kernels that nvcc 13 compiled need driver 580 or later: install a newer "
+                   "driver, or say --devices cpu (--device cpu) to compute on the processor",
+                   why.message);
+}
+
 static wd_status load_kernels(wd_cuda_device *d, wd_err *err)
 {
     const wd_cuda_driver *driver = wd_cuda_driver_of(d);
     wd_cu_result result = driver->module_load_data(&d->module, wd_cuda_image);
-    if (result)
-        return wd_cuda_fail(err, driver, result,
-                            "%s: loading this program's kernels (made for sm_80 and later; those "
-                            "that nvcc 13 has made need driver 580 or later)",
-                            d->base.name);
+    if (result) {
+        d->module = NULL;
+        return explain_load(d, result, err);
+    }
     for (int k = 0; k < WD_CUDA_KERNEL_COUNT; k++) {
         const char *name = wd_cuda_kernel_symbol((wd_cuda_kernel)k);
         result = driver->module_get_function(&d->kernel[k], d->module, name);
@@ -43,11 +62,13 @@ static wd_status describe(wd_cuda_device *d, wd_err *err)
     return WD_OK;
 }
 
+/* Kernels come first: where the driver is too old for them, the libraries that it could use are of
+ * no help. */
 wd_status wd_cuda_dispatch_open(wd_cuda_device *d, wd_err *err)
 {
+    WD_TRY(load_kernels(d, err));
     WD_TRY(wd_cuda_api_need(&d->gpu.api, WD_CUDA_LT, err));
     WD_TRY(wd_cuda_api_need(&d->gpu.api, WD_CUDA_CUDNN, err));
-    WD_TRY(load_kernels(d, err));
     WD_TRY(wd_cuda_products_open(&d->products, &d->gpu, err));
     WD_TRY(wd_cuda_attention_open(&d->attention, &d->gpu, err));
     WD_TRY(wd_cuda_conv_open(&d->conv, &d->gpu, err));

@@ -119,7 +119,7 @@ extern const wd_peers_kind wd_cuda_peers_kind;
 
 /* ---- dispatch.c ---- */
 
-/* Opens the libraries, and loads our kernels. */
+/* Loads our kernels, and opens the libraries. */
 wd_status wd_cuda_dispatch_open(wd_cuda_device *device, wd_err *err);
 void wd_cuda_dispatch_close(wd_cuda_device *device);
 void wd_cuda_queue_launch(wd_queue *queue, wd_op op, const void *args);

@@ -99,7 +99,7 @@ wd_cu_result wd_standin_init(unsigned flags)
 wd_cu_result wd_standin_driver_get_version(int *version)
 {
     ENTER(false);
-    *version = DRIVER_VERSION;
+    *version = s->options.driver_version ? s->options.driver_version : DRIVER_VERSION;
     return wd_standin_leave(WD_CU_SUCCESS);
 }
 
@@ -260,6 +260,7 @@ wd_cu_result wd_standin_module_load_data(wd_cu_module *module, const void *image
 {
     ENTER(true);
     if (!image) return wd_standin_leave(WD_CU_INVALID_VALUE);
+    if (s->options.load_result) return wd_standin_leave(s->options.load_result);
     *module = (wd_cu_module)s;
     s->modules++;
     return wd_standin_leave(WD_CU_SUCCESS);

@@ -48,6 +48,8 @@ typedef struct wd_standin_options {
     const char *name;         /* of each, "NVIDIA H200" */
     const char *last_name;    /* of the last, which is of another kind; NULL: it is not */
     bool no_peers;            /* no device reaches another's memory */
+    int driver_version;       /* 1000 times the CUDA version that it supports; 0: 13000 */
+    wd_cu_result load_result; /* what loading an image fails with; 0: it is loaded */
     uint64_t seed;            /* of the order in which streams come forward */
     /* The kernel of that name; NULL: the image that is loaded has none. */
     const wd_standin_function *(*find)(const char *name);
