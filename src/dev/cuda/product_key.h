@@ -139,15 +139,22 @@ static inline size_t wd_product_stage_bytes(const wd_matmul_args *a)
     return wd_round_up((size_t)(a->batch * a->m * a->n) * sizeof(float), 256);
 }
 
-/* Rows of `a`, and of the result, of the piece that is filled up. */
+/* Of the piece that is filled up: its rows, and what shifts it to the product's alignment. */
+static inline size_t wd_product_piece_bytes(int64_t line, wd_dtype type)
+{
+    return wd_round_up(
+        (size_t)(WD_PRODUCT_CHUNK_ROWS * line) * wd_dtype_bytes(type) + WD_PRODUCT_ALIGN, 256);
+}
+
+/* Rows of `a`, and of the result. */
 static inline size_t wd_product_piece_a_bytes(const wd_matmul_args *a)
 {
-    return wd_round_up((size_t)(WD_PRODUCT_CHUNK_ROWS * a->k) * wd_dtype_bytes(a->a_type), 256);
+    return wd_product_piece_bytes(a->lda, a->a_type);
 }
 
 static inline size_t wd_product_piece_c_bytes(const wd_matmul_args *a)
 {
-    return wd_round_up((size_t)(WD_PRODUCT_CHUNK_ROWS * a->n) * wd_dtype_bytes(a->c_type), 256);
+    return wd_product_piece_bytes(a->ldc, a->c_type);
 }
 
 /* Bytes of workspace: cuBLASLt's, then the stage, then the piece. */

@@ -1,8 +1,9 @@
 /* Matrix products by cuBLASLt: what library.h declares of them.
  *
  * A launch is staged if cuBLASLt does not know its dtypes, and cut into pieces of rows if the check
- * at open found that a row's bits depend on the number of rows; what remains is one call of
- * cublasLtMatmul with the algorithm of its key. See product_key.h.
+ * at open found that a row's bits depend on the number of rows, or if its algorithm does not take
+ * its number of rows; what remains is one call of cublasLtMatmul with the algorithm of its key. See
+ * product_key.h.
  */
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,7 @@ wd_status wd_cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, 
                     p->lt->status_name(refused));
     }
     if (status == WD_OK) status = wd_products_check(p, err);
+    if (status == WD_INTERNAL) status = err->status = WD_UNSUPPORTED; /* it refused a product */
     if (status == WD_OK)
         *out = p;
     else
@@ -68,24 +70,24 @@ size_t wd_cuda_products_workspace(wd_cuda_products *p, const wd_matmul_args *arg
 
 /* ---- launches ---- */
 
-/* One call of cublasLtMatmul; the workspace begins with the library's. */
+/* One call of cublasLtMatmul; the workspace begins with the library's, of `room` bytes.
+ * WD_UNSUPPORTED: the algorithm does not take this number of rows, and nothing was launched. */
 static wd_status multiply(wd_cuda_products *p, const wd_cuda_work *work, const wd_matmul_args *args,
-                          wd_err *err)
+                          size_t room, wd_err *err)
 {
     const float one = 1, beta = args->beta;
     wd_product_plan_lt *plan;
     pthread_mutex_lock(&p->lock);
-    wd_status status = wd_product_plan_find(&plan, p, args, err);
+    wd_status status = wd_product_plan_find(&plan, p, args, room, err);
     wd_lt_status refused = WD_LT_STATUS_SUCCESS;
     if (status == WD_OK && args->bias)
         refused = p->lt->product_set(plan->product, WD_LT_PRODUCT_BIAS_POINTER, &args->bias,
                                      sizeof args->bias);
     if (status == WD_OK && !refused)
-        refused =
-            p->lt->matmul(p->handle, plan->product, &one, args->b, plan->our_b, args->a,
-                          plan->our_a, &beta, args->c, plan->our_c, args->c, plan->our_c,
-                          &plan->algorithm, work->workspace, WD_PRODUCT_WORKSPACE, work->stream);
-    if (refused) status = wd_products_refused(p, refused, "the launch", args, err);
+        refused = p->lt->matmul(p->handle, plan->product, &one, args->b, plan->our_b, args->a,
+                                plan->our_a, &beta, args->c, plan->our_c, args->c, plan->our_c,
+                                &plan->algorithm, work->workspace, room, work->stream);
+    if (refused) status = wd_products_refused(p, WD_INTERNAL, refused, "the launch", args, err);
     pthread_mutex_unlock(&p->lock);
     return status;
 }
@@ -117,38 +119,57 @@ static wd_status copy_rows(const wd_cuda_work *work, void *to, wd_dtype to_type,
                err);
 }
 
-/* The rows that are too few for a piece, in workspace at `space`: the rows behind them are zero. */
+/* The address in `space`, 256-byte aligned, that is aligned as `address` is: keys have alignment.
+ */
+static char *aligned_as(char *space, const void *address)
+{
+    return space + (uintptr_t)address % WD_PRODUCT_ALIGN;
+}
+
+/* The rows that are too few for a piece, in workspace at `space`: the rows behind them are zero.
+ * The piece has the lines and the alignment of the product, so that it has the same key and
+ * algorithm. `space` NULL: the plan has no memory for the piece, and it takes the end of the
+ * library's. */
 static wd_status multiply_rest(wd_cuda_products *p, const wd_cuda_work *work,
                                const wd_matmul_args *args, char *space, wd_err *err)
 {
-    int64_t missing = WD_PRODUCT_CHUNK_ROWS - args->m;
-    size_t a_bytes = wd_dtype_bytes(args->a_type);
+    const int64_t missing = WD_PRODUCT_CHUNK_ROWS - args->m;
+    const size_t a_bytes = wd_product_piece_a_bytes(args);
+    size_t room = WD_PRODUCT_WORKSPACE;
     wd_matmul_args piece = *args;
-    piece.a = space;
-    piece.lda = args->k;
-    piece.c = space + wd_product_piece_a_bytes(args);
-    piece.ldc = args->n;
+    if (!space) {
+        const size_t bytes = a_bytes + wd_product_piece_c_bytes(args);
+        if (bytes > room)
+            return wd_products_refused(p, WD_UNSUPPORTED, WD_LT_STATUS_NOT_SUPPORTED,
+                                       "the number of rows", args, err);
+        room -= bytes;
+        space = (char *)work->workspace + room;
+    }
+    char *a = aligned_as(space, args->a);
+    piece.a = a;
+    piece.c = aligned_as(space + a_bytes, args->c);
     piece.m = WD_PRODUCT_CHUNK_ROWS;
-    WD_TRY(copy_rows(work, space, args->a_type, args->k, args->a, args->a_type, args->lda, args->m,
+    WD_TRY(copy_rows(work, a, args->a_type, args->lda, args->a, args->a_type, args->lda, args->m,
                      args->k, err));
-    WD_TRY(own(work, WD_OP_FILL,
-               &(wd_fill_args){.to = space + (size_t)(args->m * args->k) * a_bytes,
-                               .type = args->a_type,
-                               .count = missing * args->k},
-               err));
+    WD_TRY(
+        own(work, WD_OP_FILL,
+            &(wd_fill_args){.to = a + (size_t)(args->m * args->lda) * wd_dtype_bytes(args->a_type),
+                            .type = args->a_type,
+                            .count = missing * args->lda},
+            err));
     WD_TRY(own(work, WD_OP_FILL,
                &(wd_fill_args){
-                   .to = piece.c, .type = args->c_type, .count = WD_PRODUCT_CHUNK_ROWS * args->n},
+                   .to = piece.c, .type = args->c_type, .count = WD_PRODUCT_CHUNK_ROWS * args->ldc},
                err));
     if (args->beta != 0)
-        WD_TRY(copy_rows(work, piece.c, args->c_type, args->n, args->c, args->c_type, args->ldc,
+        WD_TRY(copy_rows(work, piece.c, args->c_type, args->ldc, args->c, args->c_type, args->ldc,
                          args->m, args->n, err));
-    WD_TRY(multiply(p, work, &piece, err));
-    return copy_rows(work, args->c, args->c_type, args->ldc, piece.c, args->c_type, args->n,
+    WD_TRY(multiply(p, work, &piece, room, err));
+    return copy_rows(work, args->c, args->c_type, args->ldc, piece.c, args->c_type, args->ldc,
                      args->m, args->n, err);
 }
 
-/* In pieces of WD_PRODUCT_CHUNK_ROWS rows, matrix by matrix. */
+/* In pieces of WD_PRODUCT_CHUNK_ROWS rows, matrix by matrix; `space` as for multiply_rest. */
 static wd_status multiply_cut(wd_cuda_products *p, const wd_cuda_work *work,
                               const wd_matmul_args *args, char *space, wd_err *err)
 {
@@ -164,18 +185,23 @@ static wd_status multiply_cut(wd_cuda_products *p, const wd_cuda_work *work,
             piece.c = (char *)args->c + (i * args->stride_c + row * args->ldc) * c_size;
             piece.m = left < WD_PRODUCT_CHUNK_ROWS ? left : WD_PRODUCT_CHUNK_ROWS;
             if (piece.m == WD_PRODUCT_CHUNK_ROWS)
-                WD_TRY(multiply(p, work, &piece, err));
+                WD_TRY(multiply(p, work, &piece, WD_PRODUCT_WORKSPACE, err));
             else
                 WD_TRY(multiply_rest(p, work, &piece, space, err));
         }
     return WD_OK;
 }
 
+/* Where the algorithm does not take the number of rows, it is asked for pieces. The bits are the
+ * same: the check at open has found that a row's bits do not depend on the number of rows. Pieces
+ * of many matrices would have another key, so that these remain refused. */
 static wd_status multiply_any(wd_cuda_products *p, const wd_cuda_work *work,
                               const wd_matmul_args *args, char *space, wd_err *err)
 {
-    return wd_product_is_cut(&p->rule, args) ? multiply_cut(p, work, args, space, err)
-                                             : multiply(p, work, args, err);
+    if (wd_product_is_cut(&p->rule, args)) return multiply_cut(p, work, args, space, err);
+    const wd_status status = multiply(p, work, args, WD_PRODUCT_WORKSPACE, err);
+    if (status != WD_UNSUPPORTED || args->batch > 1) return status;
+    return multiply_cut(p, work, args, NULL, err);
 }
 
 /* By way of an fp32 result in workspace at `stage`. */
@@ -216,6 +242,9 @@ wd_status wd_cuda_products_launch(wd_cuda_products *p, const wd_cuda_work *work,
     WD_REQUIRE(work->workspace_bytes >= wd_product_workspace(&p->rule, args),
                "a product has %zu bytes of workspace, not %zu", work->workspace_bytes,
                wd_product_workspace(&p->rule, args));
-    if (wd_product_is_staged(&p->rule, args)) return multiply_staged(p, work, args, space, err);
-    return multiply_any(p, work, args, space, err);
+    wd_status status = wd_product_is_staged(&p->rule, args)
+                           ? multiply_staged(p, work, args, space, err)
+                           : multiply_any(p, work, args, space, err);
+    if (status == WD_UNSUPPORTED) status = err->status = WD_INTERNAL;
+    return status;
 }

@@ -14,7 +14,8 @@ typedef struct wd_product_plan_lt {
     wd_lt_product product;
     wd_lt_layout our_b, our_a, our_c;
     wd_lt_algorithm algorithm;
-    int64_t rows; /* that the layouts have now */
+    int64_t rows;           /* that the layouts have now */
+    size_t workspace_bytes; /* that the algorithm takes for so many */
 } wd_product_plan_lt;
 
 struct wd_cuda_products {
@@ -28,16 +29,20 @@ struct wd_cuda_products {
 };
 
 /* The plan of a product that is neither staged nor cut, with layouts of its number of rows; the
- * lock is held. */
+ * lock is held. WD_UNSUPPORTED: its algorithm does not take this number of rows, or takes more than
+ * `room` bytes of workspace for it. */
 wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *products,
-                               const wd_matmul_args *args, wd_err *err);
+                               const wd_matmul_args *args, size_t room, wd_err *err);
 void wd_product_plans_close(wd_cuda_products *products);
 
 /* Finds out by numbers what `products->rule` says. */
 wd_status wd_products_check(wd_cuda_products *products, wd_err *err);
 
-/* "cuBLASLt refused WHAT (m x n x k, dtypes): NAME OF STATUS". */
-wd_status wd_products_refused(const wd_cuda_products *products, wd_lt_status status,
-                              const char *what, const wd_matmul_args *args, wd_err *err);
+/* Fails with `status`: "cuBLASLt refused WHAT (m x n x k, dtypes): NAME OF REFUSAL", and what to
+ * do.
+ */
+wd_status wd_products_refused(const wd_cuda_products *products, wd_status status,
+                              wd_lt_status refusal, const char *what, const wd_matmul_args *args,
+                              wd_err *err);
 
 #endif

@@ -6,14 +6,16 @@
 
 enum { CANDIDATES = 16 };
 
-wd_status wd_products_refused(const wd_cuda_products *p, wd_lt_status status, const char *what,
-                              const wd_matmul_args *a, wd_err *err)
+wd_status wd_products_refused(const wd_cuda_products *p, wd_status status, wd_lt_status refusal,
+                              const char *what, const wd_matmul_args *a, wd_err *err)
 {
-    return wd_fail(err, WD_INTERNAL,
-                   "cuBLASLt %zu refused %s of a product of %lld x %lld x %lld, %s to %s: %s",
+    return wd_fail(err, status,
+                   "cuBLASLt %zu refused %s of a product of %lld x %lld x %lld, %s to %s: %s; "
+                   "install another version of cuBLASLt, or say --devices cpu (--device cpu) to "
+                   "compute on the processor",
                    p->lt->get_version(), what, (long long)a->m, (long long)a->n, (long long)a->k,
                    wd_dtype_file_name(a->a_type), wd_dtype_file_name(a->c_type),
-                   p->lt->status_name(status));
+                   p->lt->status_name(refusal));
 }
 
 static wd_lt_type type_of(wd_dtype dtype)
@@ -140,6 +142,7 @@ static wd_lt_status choose_among(wd_product_plan_lt *plan, const wd_cuda_product
     for (int i = 0; i < found && i < CANDIDATES; i++)
         if (is_as_asked(p->lt, &plan->key, &candidate[i])) {
             plan->algorithm = candidate[i].algorithm;
+            plan->workspace_bytes = candidate[i].workspace_bytes;
             return WD_LT_STATUS_SUCCESS;
         }
     return WD_LT_STATUS_NOT_SUPPORTED;
@@ -183,19 +186,18 @@ static wd_status add_plan(wd_cuda_products *p, const wd_product_key *key,
     }
     if (status) {
         close_plan(plan, p->lt);
-        return wd_products_refused(p, status, what, args, err);
+        return wd_products_refused(p, WD_INTERNAL, status, what, args, err);
     }
     p->plan[p->plans++] = plan;
     return WD_OK;
 }
 
 /* Gives the layouts `rows` rows, and asks whether the algorithm can do so many. */
-static wd_status set_rows(wd_product_plan_lt *plan, const wd_cuda_products *p, int64_t rows,
-                          const wd_matmul_args *args, wd_err *err)
+static wd_lt_status set_rows(wd_product_plan_lt *plan, const wd_cuda_products *p, int64_t rows)
 {
     uint64_t columns = (uint64_t)rows;
     wd_lt_candidate result = {0};
-    if (plan->rows == rows) return WD_OK;
+    if (plan->rows == rows) return WD_LT_STATUS_SUCCESS;
     plan->rows = 0; /* until both have them */
     wd_lt_status status =
         p->lt->layout_set(plan->our_a, WD_LT_LAYOUT_COLS, &columns, sizeof columns);
@@ -204,22 +206,24 @@ static wd_status set_rows(wd_product_plan_lt *plan, const wd_cuda_products *p, i
     if (!status)
         status = p->lt->algorithm_check(p->handle, plan->product, plan->our_b, plan->our_a,
                                         plan->our_c, plan->our_c, &plan->algorithm, &result);
-    if (!status && result.workspace_bytes > WD_PRODUCT_WORKSPACE)
-        status = WD_LT_STATUS_NOT_SUPPORTED;
-    if (status) return wd_products_refused(p, status, "the number of rows", args, err);
+    if (status) return status;
     plan->rows = rows;
-    return WD_OK;
+    plan->workspace_bytes = result.workspace_bytes;
+    return WD_LT_STATUS_SUCCESS;
 }
 
 wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *p,
-                               const wd_matmul_args *args, wd_err *err)
+                               const wd_matmul_args *args, size_t room, wd_err *err)
 {
     wd_product_key key = wd_product_key_of(args);
     int64_t at = 0;
     while (at < p->plans && !wd_product_key_equal(&p->plan[at]->key, &key)) at++;
     if (at == p->plans) WD_TRY(add_plan(p, &key, args, err));
     *out = p->plan[at];
-    return set_rows(*out, p, args->m, args, err);
+    wd_lt_status refusal = set_rows(*out, p, args->m);
+    if (!refusal && (*out)->workspace_bytes > room) refusal = WD_LT_STATUS_NOT_SUPPORTED;
+    if (!refusal) return WD_OK;
+    return wd_products_refused(p, WD_UNSUPPORTED, refusal, "the number of rows", args, err);
 }
 
 void wd_product_plans_close(wd_cuda_products *p)

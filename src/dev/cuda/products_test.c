@@ -30,12 +30,14 @@ typedef struct form {
     bool transpose_a, bias;
     float beta;
     wd_act act;
+    int64_t gap; /* elements between two rows of a, and of c, which then begin an element later */
 } form;
 
 /* Operands and two results, one of them to compare with. */
 typedef struct operands {
     wd_matmul_args args;
     float *a, *b, *bias, *c, *expected;
+    void *other_c; /* as args.c lies in c, in `expected` */
 } operands;
 
 static void *filled(int64_t count, wd_dtype type, uint64_t seed)
@@ -48,13 +50,17 @@ static void *filled(int64_t count, wd_dtype type, uint64_t seed)
 
 static operands make(form f)
 {
-    operands o = {.a = filled(f.m * f.k, f.type, 1),
+    const int64_t a_line = f.k + f.gap, c_line = f.n + f.gap;
+    operands o = {.a = filled(f.m * a_line, f.type, 1),
                   .b = filled(f.n * f.k, f.type, 1 << 20),
                   .bias = filled(f.n, f.bias_type, 2 << 20),
-                  .c = filled(f.m * f.n, f.c_type, 3 << 20),
-                  .expected = filled(f.m * f.n, f.c_type, 3 << 20)};
-    o.args = (wd_matmul_args){.c = o.c,
-                              .a = o.a,
+                  .c = filled(f.m * c_line, f.c_type, 3 << 20),
+                  .expected = filled(f.m * c_line, f.c_type, 3 << 20)};
+    const size_t a_skip = f.gap ? wd_dtype_bytes(f.type) : 0;
+    const size_t c_skip = f.gap ? wd_dtype_bytes(f.c_type) : 0;
+    o.other_c = (char *)o.expected + c_skip;
+    o.args = (wd_matmul_args){.c = (char *)o.c + c_skip,
+                              .a = (char *)o.a + a_skip,
                               .b = o.b,
                               .bias = f.bias ? o.bias : NULL,
                               .c_type = f.c_type,
@@ -66,9 +72,9 @@ static operands make(form f)
                               .m = f.m,
                               .n = f.n,
                               .k = f.k,
-                              .lda = f.transpose_a ? f.m : f.k,
+                              .lda = f.transpose_a ? f.m : a_line,
                               .ldb = f.transpose_a ? f.n : f.k,
-                              .ldc = f.n,
+                              .ldc = c_line,
                               .batch = 1,
                               .beta = f.beta,
                               .act = f.act};
@@ -97,12 +103,13 @@ static void check(wd_cuda_products *p, form f)
     wd_err err;
     operands o = make(f);
     wd_matmul_args plain = o.args;
-    plain.c = o.expected;
+    plain.c = o.other_c;
     wd_ref_matmul(&plain, NULL);
     assert_true(wd_cuda_products_can(p, &o.args));
     wd_test_ok(launch(p, &o.args, &err), &err);
-    compare_array(&(array){o.c, f.c_type, f.m * f.n, f.n, true},
-                  &(array){o.expected, f.c_type, f.m * f.n, f.n, true}, "product", 0,
+    const int64_t line = o.args.ldc;
+    compare_array(&(array){o.c, f.c_type, f.m * line, line, true},
+                  &(array){o.expected, f.c_type, f.m * line, line, true}, "product", 0,
                   (tolerance){3e-6, 1e-6});
     release(&o);
 }
@@ -280,6 +287,10 @@ static void refusals_are_errors(void **state)
     wd_the_standin_faults.lt_none = true;
     wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL,
                     "8 x 24 x 16, BF16 to F32: CUBLAS_STATUS_NOT_SUPPORTED");
+    assert_non_null(strstr(err.message, "install another version of cuBLASLt"));
+    wd_cuda_products *none;
+    wd_test_refused(wd_cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
+                    "refused every algorithm");
     wd_the_standin_faults.lt_none = false;
     wd_the_standin_faults.lt_fail_matmul = 1;
     wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL, "refused the launch");
@@ -299,11 +310,11 @@ static void check_slices_of(wd_cuda_products *p, form f)
     for (int64_t row = 0; row < f.m; row += 101) {
         wd_matmul_args slice = o.args;
         slice.m = f.m - row < 101 ? f.m - row : 101;
-        slice.a = (char *)o.a + row * f.k * (int64_t)wd_dtype_bytes(f.type);
-        slice.c = (char *)o.expected + row * f.n * (int64_t)wd_dtype_bytes(f.c_type);
+        slice.a = (const char *)o.args.a + row * slice.lda * (int64_t)wd_dtype_bytes(f.type);
+        slice.c = (char *)o.other_c + row * slice.ldc * (int64_t)wd_dtype_bytes(f.c_type);
         wd_test_ok(launch(p, &slice, &err), &err);
     }
-    assert_memory_equal(o.c, o.expected, (size_t)(f.m * f.n) * wd_dtype_bytes(f.c_type));
+    assert_memory_equal(o.c, o.expected, (size_t)(f.m * o.args.ldc) * wd_dtype_bytes(f.c_type));
     release(&o);
 }
 
@@ -319,12 +330,83 @@ static void rows_that_depend_on_rows_are_cut(void **state)
     check_slices_of(p, (form){515, 40, 24, WD_F32, WD_F32, WD_F32, .bias = true});
     check_slices_of(p, (form){515, 40, 24, WD_BF16, WD_F32, WD_F32, .beta = 0});
     check_slices_of(p, (form){300, 40, 24, WD_F32, WD_BF16, WD_F32, .bias = true});
+    /* a piece that is filled up has the algorithm of those that are not */
+    wd_the_standin_faults.lt_lines_matter = true;
+    check_slices_of(p, (form){515, 40, 24, WD_F32, WD_F32, WD_F32, .gap = 8});
+    check_slices_of(p, (form){515, 41, 24, WD_F32, WD_F32, WD_F32, .gap = 4});
+    wd_the_standin_faults.lt_lines_matter = false;
     check(p, (form){515, 40, 24, WD_F32, WD_F32, WD_F32, .beta = 1});
     check(p, (form){40, 24, 515, WD_F32, WD_F32, WD_F32, .transpose_a = true, .beta = 1});
     close_products(p);
     /* without the fault nothing is cut */
     p = open_products();
     assert_false(p->rule.cut);
+    close_products(p);
+}
+
+/* A product that its algorithm does not make in one launch has the bits that it would have. */
+static void numbers_of_rows_that_are_refused_are_cut(void **state)
+{
+    (void)state;
+    static const form forms[] = {
+        {515, 40, 24, WD_BF16, WD_BF16, WD_BF16, .bias = true},
+        {515, 40, 24, WD_F32, WD_F32, WD_F32, .beta = 1},
+        {512, 40, 24, WD_F32, WD_F32, WD_F32, .act = WD_ACT_GELU_TANH},
+        {300, 40, 24, WD_F32, WD_BF16, WD_F32, .bias = true, .gap = 8}, /* staged */
+        {100, 41, 24, WD_F32, WD_F32, WD_F32, .beta = 1, .gap = 8}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        wd_err err;
+        const form f = forms[i];
+        operands o = make(f);
+        wd_cuda_products *p = open_products();
+        wd_the_standin_faults.lt_lines_matter = true;
+        wd_test_ok(launch(p, &o.args, &err), &err);
+        check(p, (form){130, f.n, f.k, f.type, f.c_type, f.bias_type, .beta = f.beta,
+                        .bias = f.bias, .act = f.act, .gap = f.gap}); /* the layouts have others */
+        wd_the_standin_faults.lt_rows_least = 120;
+        wd_the_standin_faults.lt_rows_most = 290;
+        wd_matmul_args again = o.args;
+        again.c = o.other_c;
+        const int64_t before = wd_the_standin_asked.products;
+        wd_test_ok(launch(p, &again, &err), &err);
+        assert_int_equal(wd_the_standin_asked.products - before, (f.m + 255) / 256);
+        assert_memory_equal(o.c, o.expected, (size_t)(f.m * o.args.ldc) * wd_dtype_bytes(f.c_type));
+        /* gradients of weights have one number of rows, which the heuristic was asked for */
+        check(p, (form){40, 24, f.m, WD_F32, WD_F32, WD_F32, .transpose_a = true, .beta = 1});
+        wd_the_standin_faults.lt_rows_least = wd_the_standin_faults.lt_rows_most = 0;
+        release(&o);
+        close_products(p);
+    }
+}
+
+/* Where pieces are refused, too, where one has no room in the workspace, and for many matrices the
+ * message says what to do. */
+static void refused_pieces_are_errors(void **state)
+{
+    (void)state;
+    static const form forms[] = {{300, 40, 24, WD_F32, WD_F32, WD_F32, .beta = 1},
+                                 {100, 8, 40000, WD_F32, WD_F32, WD_F32, .beta = 0},
+                                 {100, 8, 24, WD_F32, WD_F32, WD_F32, .beta = 0}};
+    wd_cuda_products *p = open_products();
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        wd_err err;
+        operands o = make(forms[i]);
+        if (i == 2) { /* two matrices of 50 rows */
+            o.args.batch = 2;
+            o.args.m = 50;
+            o.args.stride_a = 50 * 24;
+            o.args.stride_c = 50 * 8;
+        }
+        wd_the_standin_faults.lt_rows_least = 120;
+        wd_the_standin_faults.lt_rows_most = i ? 0 : 250;
+        wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL,
+                        "refused the number of rows of a product of ");
+        assert_non_null(strstr(err.message, "install another version of cuBLASLt"));
+        assert_non_null(strstr(err.message, "--devices cpu"));
+        wd_the_standin_faults.lt_rows_least = wd_the_standin_faults.lt_rows_most = 0;
+        wd_test_ok(launch(p, &o.args, &err), &err);
+        release(&o);
+    }
     close_products(p);
 }
 
@@ -421,6 +503,8 @@ int main(void)
         cmocka_unit_test(what_it_cannot_do),
         cmocka_unit_test(refusals_are_errors),
         cmocka_unit_test(rows_that_depend_on_rows_are_cut),
+        cmocka_unit_test(numbers_of_rows_that_are_refused_are_cut),
+        cmocka_unit_test(refused_pieces_are_errors),
         cmocka_unit_test(library_that_never_repeats_itself_is_refused),
         cmocka_unit_test(rounded_operands_are_refused),
         cmocka_unit_test(implementations_that_say_nothing),

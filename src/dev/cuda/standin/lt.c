@@ -294,6 +294,14 @@ static wd_lt_status heuristic(wd_lt_handle handle, wd_lt_product what, wd_lt_lay
     return *found ? WD_LT_STATUS_SUCCESS : WD_LT_STATUS_NOT_SUPPORTED;
 }
 
+/* Whether algorithms are not to take this product's number of rows. */
+static bool refuses_rows(const product *p, const layout *d)
+{
+    const int64_t rows = (int64_t)d->columns, most = wd_the_standin_faults.lt_rows_most;
+    return p->op_b == WD_LT_OP_N &&
+           (rows < wd_the_standin_faults.lt_rows_least || (most && rows > most));
+}
+
 static wd_lt_status algorithm_check(wd_lt_handle handle, wd_lt_product what, wd_lt_layout a,
                                     wd_lt_layout b, wd_lt_layout c, wd_lt_layout d,
                                     const wd_lt_algorithm *how, wd_lt_candidate *result)
@@ -301,7 +309,8 @@ static wd_lt_status algorithm_check(wd_lt_handle handle, wd_lt_product what, wd_
     if (!is(handle, HANDLE) || !is(how, ALGORITHM)) return WD_LT_STATUS_INVALID_VALUE;
     *result = (wd_lt_candidate){
         .algorithm = *how, .workspace_bytes = ((const algorithm *)(const void *)how)->workspace};
-    return check_product(what, a, b, c, d);
+    const wd_lt_status status = check_product(what, a, b, c, d);
+    return !status && refuses_rows(what, d) ? WD_LT_STATUS_NOT_SUPPORTED : status;
 }
 
 static wd_lt_status algorithm_get(const wd_lt_algorithm *how, wd_lt_algorithm_attr attribute,
@@ -367,10 +376,13 @@ static void run(const void *argument)
     }
 }
 
-/* Whether this product's bits are to depend on its rows. */
+/* Whether this product's bits are to be others, by its rows or lines. */
 static bool is_shifted(const work *w)
 {
     if (wd_the_standin_faults.lt_always) return wd_the_standin_asked.products % 2;
+    const wd_product_key k = wd_product_key_of(&w->args);
+    if (wd_the_standin_faults.lt_lines_matter && (k.lda + k.ldc + k.align_a + k.align_c) / 4 % 2)
+        return true;
     return wd_the_standin_faults.lt_rows_matter && w->args.m != WD_PRODUCT_CHUNK_ROWS &&
            w->args.m % 2;
 }
@@ -391,6 +403,7 @@ static wd_lt_status matmul(wd_lt_handle handle, wd_lt_product object, const void
         workspace_bytes < al->workspace || (al->workspace && !workspace) ||
         (uintptr_t)workspace % 16)
         return WD_LT_STATUS_INVALID_VALUE;
+    if (refuses_rows(p, ld)) return WD_LT_STATUS_NOT_SUPPORTED;
     if (wd_the_standin_faults.lt_fail_matmul && !--wd_the_standin_faults.lt_fail_matmul)
         return WD_LT_STATUS_EXECUTION_FAILED;
     wd_the_standin_asked.products++;
