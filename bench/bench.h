@@ -1,7 +1,8 @@
 /* Benchmarks: figures of one run, which may be compared with one another.
  *
  * Machines are shared and drift: a time alone says little. So every case is measured beside the
- * machine's peak, which is that of a large matrix product in the same run and dtype. */
+ * machine's peak, which is that of the fastest of some large matrix products in the same run and
+ * dtype. */
 #ifndef WD_BENCH_BENCH_H
 #define WD_BENCH_BENCH_H
 
@@ -13,7 +14,7 @@
 typedef struct wd_bench_context {
     wd_device *device;
     wd_queue *queue;
-    double peak[WD_DTYPE_COUNT]; /* FLOP/s of a large matrix product; 0: not measured */
+    double peak[WD_DTYPE_COUNT]; /* FLOP/s of the fastest large product; 0: none is measured */
     const char *only;            /* run cases whose name contains this; NULL: all */
     void (*print)(void *context, const char *line);
     void *context;
@@ -49,10 +50,5 @@ void wd_bench_leave_out(wd_bench_context *bench, const char *name, const char *w
  * It reserves the workspace of the launch. */
 typedef void wd_bench_launch_fn(wd_queue *queue, const void *context);
 double wd_bench_time(wd_bench_context *bench, wd_bench_launch_fn *launch, const void *context);
-
-/* Fills `count` floats of device memory with one block of small random values, which is repeated.
- */
-wd_status wd_bench_fill(wd_bench_context *bench, float *to, int64_t count, float scale,
-                        wd_err *err);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "bench/bench.h"
+#include "dev/fill_random.h"
 #include "dev/ops.h"
 
 enum { ROWS = 13824, WIDTH = 5120 };
@@ -39,8 +40,8 @@ wd_status wd_bench_codecs(wd_bench_context *bench, wd_err *err)
     WD_TRY_OUT(wd_device_alloc(&weights, bench->device, 2 * (size_t)count, "bench", err));
     WD_TRY_OUT(wd_device_alloc(&wide, bench->device, 4 * (size_t)count, "bench", err));
     WD_TRY_OUT(wd_device_alloc((void **)&scale, bench->device, ROWS * sizeof *scale, "bench", err));
-    WD_TRY_OUT(wd_bench_fill(bench, weights, count / 2, 0.02f, err));
-    WD_TRY_OUT(wd_bench_fill(bench, scale, ROWS, 0.01f, err));
+    WD_TRY_OUT(wd_fill_random(bench->queue, weights, WD_F32, count / 2, 0.02f, err));
+    WD_TRY_OUT(wd_fill_random(bench->queue, scale, WD_F32, ROWS, 0.01f, err));
     for (int t = 0; t < 2; t++) {
         const wd_cast_args cast = {wide, weights, to[t], WD_BF16, count};
         report(bench, WD_BF16, to[t], wd_bench_time(bench, launch_cast, &cast));

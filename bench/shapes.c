@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "bench/bench.h"
+#include "dev/fill_random.h"
 #include "dev/ops.h"
 
 static const double SHAPE_S = 1;
@@ -20,7 +21,7 @@ static const int64_t tokens[] = {1024, 1560, 4096, 8192, 32768};
 
 enum { MODELS = 2, TOKENS = 5, HEAD_DIM = 128, TEXT = 512 };
 
-/* Device memory of one shape. It has random values, since NaN and zeros may change the speed. */
+/* Device memory of one shape. It has random values: see dev/fill_random.h. */
 typedef struct operands {
     void *block[8];
     int count;
@@ -33,8 +34,7 @@ static wd_status take(void **out, operands *o, int64_t elements, wd_dtype type,
     WD_TRY(wd_device_alloc(&block, bench->device, (size_t)elements * wd_dtype_bytes(type), "bench",
                            err));
     o->block[o->count++] = *out = block;
-    wd_op_fill(bench->queue, &(wd_fill_args){block, type, elements, 0.01f});
-    return WD_OK;
+    return wd_fill_random(bench->queue, block, type, elements, 1, err);
 }
 
 static void free_operands(operands *o, wd_bench_context *bench)
@@ -163,6 +163,8 @@ static wd_status attend(const char *name, const model *m, int64_t queries, int64
     WD_TRY_OUT(take(&f.o, &o, q, WD_BF16, bench, err));
     if (backward) {
         WD_TRY_OUT(take((void **)&f.lse, &o, m->heads * queries, WD_F32, bench, err));
+        wd_op_fill(bench->queue, &(wd_fill_args){f.lse, WD_F32, m->heads * queries,
+                                                 logf((float)keys) + 0.5f}); /* of such scores */
         WD_TRY_OUT(take(&b.dq, &o, q, WD_BF16, bench, err));
         WD_TRY_OUT(take(&b.dk, &o, k, WD_BF16, bench, err));
         WD_TRY_OUT(take(&b.dv, &o, k, WD_BF16, bench, err));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "bench/bench.h"
+#include "dev/fill_random.h"
 #include "dev/ops.h"
 #include "student/loss.h"
 #include "student/optimizer.h"
@@ -76,7 +77,8 @@ static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_pass_mod
     int64_t text = g->shape.texts * g->shape.text_tokens * g->config.text_dim;
     size_t states = (size_t)state * sizeof(float), samples = (size_t)g->shape.samples * 4;
     WD_TRY(wd_params_open(&b->params, &g->config, dtype, kinds, bench->device, err));
-    WD_TRY(wd_bench_fill(bench, b->params.buffer[WD_PARAMS_P], b->params.count, 0.02f, err));
+    WD_TRY(wd_fill_random(bench->queue, b->params.buffer[WD_PARAMS_P], WD_F32, b->params.count,
+                          0.02f, err));
     wd_params_show(&b->params, WD_PARAMS_P, bench->queue);
     if (kinds) WD_TRY(wd_optimizer_open(&b->optimizer, &options, &b->params, err));
     WD_TRY(wd_pass_open(&b->pass, &b->params, &g->shape, mode, bench->queue, err));
@@ -87,14 +89,12 @@ static wd_status open_bed(bed *b, const geometry *g, wd_dtype dtype, wd_pass_mod
     WD_TRY(wd_device_alloc((void **)&b->loss, b->device, samples, "bench", err));
     WD_TRY(
         wd_device_alloc(&b->text, b->device, (size_t)text * wd_dtype_bytes(dtype), "bench", err));
-    WD_TRY(wd_bench_fill(bench, b->latents, state, 1.0f, err));
-    WD_TRY(wd_bench_fill(bench, b->target, state, 1.0f, err));
+    WD_TRY(wd_fill_random(bench->queue, b->latents, WD_F32, state, 1, err));
+    WD_TRY(wd_fill_random(bench->queue, b->target, WD_F32, state, 1, err));
     wd_op_fill(bench->queue,
                &(wd_fill_args){
                    .to = b->timestep, .type = WD_F32, .count = g->shape.samples, .value = 500});
-    wd_op_fill(bench->queue,
-               &(wd_fill_args){.to = b->text, .type = dtype, .count = text, .value = 0.1f});
-    return WD_OK;
+    return wd_fill_random(bench->queue, b->text, dtype, text, 0.1f, err);
 }
 
 static void train_step(bed *b, wd_queue *queue)

@@ -11,9 +11,18 @@
 #include "wan/vae.h"
 
 static const wd_vae_config wan_2_1 = {
-    .base_dim = 96, .decoder_base_dim = 96, .z_dim = 16, .num_res_blocks = 2, .levels = 4,
-    .dim_mult = {1, 2, 4, 4}, .temporal_downsample = {false, true, true}, .in_channels = 3,
-    .out_channels = 3, .patch_size = 1, .scale_factor_spatial = 8, .scale_factor_temporal = 4,
+    .base_dim = 96,
+    .decoder_base_dim = 96,
+    .z_dim = 16,
+    .num_res_blocks = 2,
+    .levels = 4,
+    .dim_mult = {1, 2, 4, 4},
+    .temporal_downsample = {false, true, true},
+    .in_channels = 3,
+    .out_channels = 3,
+    .patch_size = 1,
+    .scale_factor_spatial = 8,
+    .scale_factor_temporal = 4,
 };
 
 /* Writes a checkpoint of small random weights. */

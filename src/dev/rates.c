@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/memory.h"
 #include "core/rate.h"
+#include "dev/fill_random.h"
 #include "dev/ops.h"
 
 enum {
@@ -71,6 +72,8 @@ wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dty
     WD_TRY_OUT(wd_device_alloc(&a, device, (size_t)(m * k) * item, "a measurement", err));
     WD_TRY_OUT(wd_device_alloc(&b, device, (size_t)(n * k) * item, "a measurement", err));
     WD_TRY_OUT(wd_device_alloc(&c, device, (size_t)(m * n) * item, "a measurement", err));
+    WD_TRY_OUT(wd_fill_random(queue, a, dtype, m * k, 1, err));
+    WD_TRY_OUT(wd_fill_random(queue, b, dtype, n * k, 1, err));
     product p = {queue,
                  {.c = c,
                   .a = a,

@@ -6,7 +6,8 @@
 #include "core/dtype.h"
 #include "dev/device.h"
 
-/* FLOP/s of matrix products [m, k] x [k, n] of `dtype` on the queue's device; sizes are capped, so
+/* FLOP/s of matrix products [m, k] x [k, n] of `dtype` on the queue's device, of random values (see
+ * dev/fill_random.h); sizes are capped, so
  * that it takes little memory and time: a processor's at 1024, others', which need more to be kept
  * busy, at 8192 or what their pools have room for, launched up to 64 times in a row. */
 wd_status wd_rate_of_products(double *flops_per_s, wd_queue *queue, wd_dtype dtype, int64_t m,
