@@ -128,11 +128,58 @@ static void a_disk_that_is_read_only_is_refused_at_the_start(void **state)
     assert_null(strstr(program.err, "student: ")); /* before anything was planned */
 }
 
+/* The student is whole without its other forms, of which none is half there; they are written once
+ * there is room. */
+static void forms_that_find_no_room(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("disk/forms"), *other = wd_test_path("disk/other");
+    wd_err err;
+    open_disk(1 << 30);
+    const size_t before = used_bytes();
+    wd_program_run(&program, RUN(other));
+    wd_program_succeeded(&program);
+    const size_t one = used_bytes() - before;
+    wd_test_ok(wd_folder_remove(other, &err), &err);
+    open_disk(used_bytes() + one + (512 << 10)); /* too little for 1.4 MB of bfloat16 */
+    wd_program_run(&program, RUN(out), "--export", "comfyui");
+    wd_program_refused(&program, WD_IO, strerror(ENOSPC));
+    assert_non_null(strstr(program.err, "forms is complete, and convert can write its other"));
+    assert_true(wd_path_exists(wd_test_path("disk/forms/model_index.json")));
+    assert_false(wd_path_exists(wd_test_path("disk/forms/comfyui")));
+    assert_false(wd_path_exists(wd_test_path("disk/forms/.tmp-comfyui")));
+    open_disk(1 << 30);
+    wd_program_run(&program, RUN(out), "--resume", "auto", "--export", "comfyui");
+    wd_program_succeeded(&program);
+    assert_true(wd_path_exists(wd_test_path("disk/forms/comfyui/student.safetensors")));
+}
+
+/* The file of quantised weights, 2.5 MB, is reserved as a whole: without room nothing of it is
+ * left. */
+static void quantised_weights_that_find_no_room(void **state)
+{
+    (void)state;
+    const char *out = wd_test_path("quantised"), *cache = wd_test_path("disk/weights");
+    open_disk(1 << 30);
+    const size_t used = used_bytes();
+    open_disk(used + (2 << 20));
+    wd_program_run(&program, RUN(out), "--teacher_dtype", "int8", "--cache_dir", cache);
+    wd_program_refused(&program, WD_IO, strerror(ENOSPC));
+    assert_non_null(strstr(program.err, "disk/weights/quantised-"));
+    assert_non_null(strstr(program.err, "free some space or choose another folder"));
+    assert_true(used_bytes() < used + (64 << 10));
+    open_disk(1 << 30);
+    wd_program_run(&program, RUN(out), "--teacher_dtype", "int8", "--cache_dir", cache);
+    wd_program_succeeded(&program);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_of_file_sizes_is_an_error),
         cmocka_unit_test(a_run_ends_where_the_disk_is_full_and_goes_on),
+        cmocka_unit_test(forms_that_find_no_room),
+        cmocka_unit_test(quantised_weights_that_find_no_room),
         cmocka_unit_test(a_disk_that_is_read_only_is_refused_at_the_start),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

@@ -177,7 +177,13 @@ static wd_status export_more(const wd_trainer_result *r, const wd_train_setup *s
 {
     const bool is_due = s->options.export_to && !r->untouched && !r->interrupted;
     if (!is_due || s->trainer.machine.comm->rank) return WD_OK;
-    return wd_student_write_forms(r->folder, &s->forms, &r->export, err);
+    const wd_status status = wd_student_write_forms(r->folder, &s->forms, &r->export, err);
+    if (status != WD_OK)
+        wd_fail_in(err,
+                   "--export: the student in %s is complete, and convert can write its other "
+                   "forms later",
+                   r->folder);
+    return status;
 }
 
 static wd_status run_trainer(wd_train_result *out, wd_train_setup *s, const wd_train_plan *where,

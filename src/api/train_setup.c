@@ -414,6 +414,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(check_guidance(s, err));
     WD_TRY(wd_pipeline_require_experts(&s->teacher, err));
     WD_TRY(wd_export_check(s->options.output_dir, &s->teacher, err));
+    WD_TRY(wd_student_check_forms(s->options.output_dir, &s->forms, err));
     if (!s->comm || !s->comm->rank)
         WD_TRY(wd_output_open(&s->output, s->options.output_dir, &s->teacher, err));
     WD_TRY(open_student(s, err));

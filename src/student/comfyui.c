@@ -97,6 +97,28 @@ static wd_status fresh_path(char out[WD_PATH_MAX], const char *folder, wd_studen
     return wd_path_join(out, folder, name, err);
 }
 
+/* Sets `out` to the folder of a form, in which nothing else may be in its place. */
+static wd_status place_of(char out[WD_PATH_MAX], const char *folder, wd_student_form form,
+                          wd_err *err)
+{
+    struct stat info;
+    WD_TRY(wd_path_join(out, folder, known[form].name, err));
+    if (lstat(out, &info) || S_ISDIR(info.st_mode)) return WD_OK;
+    return wd_fail(
+        err, WD_INVALID_ARGUMENT,
+        "%s: is a %s, expected the run's own folder, or none: move it away, or leave out "
+        "--export %s",
+        out, S_ISLNK(info.st_mode) ? "link" : "file", known[form].name);
+}
+
+wd_status wd_student_check_forms(const char *folder, const wd_student_forms *forms, wd_err *err)
+{
+    char place[WD_PATH_MAX];
+    for (int form = 0; form < WD_STUDENT_FORMS; form++)
+        if (forms->has[form]) WD_TRY(place_of(place, folder, form, err));
+    return WD_OK;
+}
+
 static wd_status remove_form(const char *folder, wd_student_form form, wd_err *err)
 {
     const char *const names[] = {known[form].file, workflow_name};
@@ -138,7 +160,7 @@ static wd_status write_form(const char *folder, wd_student_form form, const wd_p
     char place[WD_PATH_MAX], fresh[WD_PATH_MAX], path[WD_PATH_MAX];
     wd_status status;
     WD_TRY(remove_form(folder, form, err));
-    WD_TRY(wd_path_join(place, folder, known[form].name, err));
+    WD_TRY(place_of(place, folder, form, err));
     WD_TRY(fresh_path(fresh, folder, form, err));
     WD_TRY_OUT(wd_folder_make(fresh, err));
     WD_TRY_OUT(wd_path_join(path, fresh, known[form].file, err));

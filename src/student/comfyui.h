@@ -38,6 +38,11 @@ typedef struct wd_student_forms {
 } wd_student_forms;
 wd_status wd_student_forms_parse(wd_student_forms *out, const char *text, wd_err *err);
 
+/* Checks before a run starts that they have a place in `folder`: where there is a link or a file
+ * called comfyui or gguf, that is WD_INVALID_ARGUMENT, since nothing is written to where it leads.
+ */
+wd_status wd_student_check_forms(const char *folder, const wd_student_forms *forms, wd_err *err);
+
 /* Writes the forms, from the student's pipeline folder `folder`, into <folder>/comfyui and so on,
  * in place of what was there. `options`: those of the student's export. */
 wd_status wd_student_write_forms(const char *folder, const wd_student_forms *forms,
