@@ -3,7 +3,7 @@
 #ifndef WD_TEACHER_HOST_HARNESS_H
 #define WD_TEACHER_HOST_HARNESS_H
 
-#include "all_in.h"
+#include "placements.h"
 #include "testing.h"
 
 #include "bench/random_transformer.h"

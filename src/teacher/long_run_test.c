@@ -1,6 +1,6 @@
 /* Counters that rise with every sweep of a run: they go on behind INT_MAX, and the places that they
  * choose stay inside their rings. */
-#include "all_in.h"
+#include "placements.h"
 #include "testing.h"
 
 #include <limits.h>

@@ -1,18 +1,14 @@
 /* Bytes of a placement: see teacher/placement_bytes.h. */
 #include "teacher/placement_bytes.h"
 
-/* The most that a device's stages of one home need. */
-typedef struct most {
-    size_t slot[WD_STAGE_KINDS], reading, casting, converting, widened;
-} most;
-
-static void note_stage(most *m, const wd_stage_size *stage, wd_stage_kind kind)
+void wd_placed_sizes_add(wd_placed_sizes *sizes, wd_stage_kind kind, const wd_stage_size *stage)
 {
-    wd_placed_most(&m->slot[kind], stage->device);
-    wd_placed_most(&m->reading, stage->reading);
-    wd_placed_most(&m->converting, stage->converting);
-    wd_placed_most(&m->casting, stage->casting);
-    wd_placed_most(&m->widened, stage->widened);
+    sizes->stages[kind]++;
+    wd_placed_most(&sizes->block[kind], stage->device);
+    wd_placed_most(&sizes->reading, stage->reading);
+    wd_placed_most(&sizes->converting, stage->converting);
+    wd_placed_most(&sizes->casting, stage->casting);
+    wd_placed_most(&sizes->widened, stage->widened);
 }
 
 size_t wd_placed_activations(const wd_sweep_part *part, const wd_sweep_need *need)
@@ -38,13 +34,13 @@ static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
 }
 
 /* Adds the slots of a device's streamed stages of one home, and their other buffers. */
-static void add_streaming(wd_placed_device *to, wd_placed_host *host, const most *m,
+static void add_streaming(wd_placed_device *to, wd_placed_host *host, const wd_placed_sizes *m,
                           const wd_sweep_part *part, const wd_placement *p,
                           const wd_cluster *cluster, int device, wd_home home)
 {
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        to->streaming += (size_t)part->slots[home][k] * wd_placed_block(&on->need, m->slot[k]);
+        to->streaming += (size_t)part->slots[home][k] * wd_placed_block(&on->need, m->block[k]);
     if (home != WD_HOME_DISK) return;
     const bool shared =
         p->each && wd_cluster_host_ranks(cluster) > 1; /* by the host's ranks, a ring */
@@ -59,20 +55,20 @@ static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_swe
                         const wd_cluster *cluster, int device)
 {
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
-    most of[WD_HOMES] = {0};
+    wd_placed_sizes sizes[WD_HOMES] = {0};
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
             const wd_place *place = &p->place[e][s];
             const wd_stage_size *stage = &size->stage[e][s];
             if (place->device != device) continue;
-            note_stage(&of[place->home], stage, wd_stage_kind_of(s, p->stages));
+            wd_placed_sizes_add(&sizes[place->home], wd_stage_kind_of(s, p->stages), stage);
             if (place->home == WD_HOME_DEVICE) keep(to, stage, on);
             if (place->home == WD_HOME_HOST) host->weights += stage->device;
         }
     for (int h = 0; h < WD_HOMES; h++) {
-        to->widening += wd_placed_block(&on->need, of[h].widened);
+        to->widening += wd_placed_block(&on->need, sizes[h].widened);
         if (h != WD_HOME_DEVICE)
-            add_streaming(to, host, &of[h], part, p, cluster, device, (wd_home)h);
+            add_streaming(to, host, &sizes[h], part, p, cluster, device, (wd_home)h);
     }
 }
 
@@ -166,13 +162,4 @@ size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size 
                 mapped += wd_stage_mapped(&size->stage[e][s]);
         }
     return mapped;
-}
-
-bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
-                       const wd_cluster *cluster)
-{
-    const wd_placed_bytes bytes = wd_placement_bytes(placement, size, cluster);
-    for (int d = 0; d < bytes.devices; d++)
-        if (wd_placed_peak(&bytes, d) > wd_cluster_at(cluster, d)->bytes) return false;
-    return wd_placed_host_peak(&bytes, cluster) <= cluster->host_bytes;
 }

@@ -29,6 +29,16 @@ typedef struct wd_placed_bytes {
     size_t host_taken;   /* by each rank's student: the cluster's */
 } wd_placed_bytes;
 
+/* The stages of one home on one device: how many there are of each kind, the largest block of each
+ * kind, and the most that one stage needs of the others. */
+typedef struct wd_placed_sizes {
+    int stages[WD_STAGE_KINDS];
+    size_t block[WD_STAGE_KINDS];
+    size_t reading, converting, casting, widened; /* as of wd_stage_size */
+} wd_placed_sizes;
+
+void wd_placed_sizes_add(wd_placed_sizes *sizes, wd_stage_kind kind, const wd_stage_size *stage);
+
 wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teacher_size *size,
                                    const wd_cluster *cluster);
 
@@ -54,9 +64,5 @@ size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size 
 /* Whether a device has room for what the placement gives it. */
 bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,
                      const wd_cluster *cluster, int device);
-
-/* Whether all devices and hosts have room for the placement. */
-bool wd_placement_fits(const wd_placement *placement, const wd_teacher_size *size,
-                       const wd_cluster *cluster);
 
 #endif

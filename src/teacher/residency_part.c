@@ -168,22 +168,6 @@ static wd_status take_in(wd_residency_part *r, int expert, int stage, wd_queue *
     return fill(r, layout, *block, filler, err);
 }
 
-/* The numbers of stages, and the most that one of them needs. */
-typedef struct needs {
-    int stages[WD_STAGE_KINDS];
-    size_t block[WD_STAGE_KINDS], reading, converting, casting, widened;
-} needs;
-
-static void note_need(needs *n, const wd_stage_layout *layout, wd_stage_kind kind)
-{
-    n->stages[kind]++;
-    wd_placed_most(&n->block[kind], layout->block_bytes);
-    wd_placed_most(&n->reading, layout->reading_bytes);
-    wd_placed_most(&n->converting, layout->converting_bytes);
-    wd_placed_most(&n->casting, layout->staging_bytes);
-    wd_placed_most(&n->widened, layout->widened_bytes);
-}
-
 /* How the stages are kept: those in host memory are converted there. */
 static wd_stage_keeping keeping_of(const wd_residency_part *r, wd_dtype storage)
 {
@@ -204,8 +188,8 @@ static wd_status open_expert(wd_residency_part *r, const wd_residency_part_optio
     return wd_alloc((void **)&r->block[expert], stages, sizeof(void *), "stages", err);
 }
 
-static wd_status lay_out(wd_residency_part *r, needs *n, const wd_residency_part_options *o,
-                         wd_err *err)
+static wd_status lay_out(wd_residency_part *r, wd_placed_sizes *n,
+                         const wd_residency_part_options *o, wd_err *err)
 {
     const wd_stage_keeping keeping = keeping_of(r, o->storage);
     wd_status status;
@@ -214,10 +198,15 @@ static wd_status lay_out(wd_residency_part *r, needs *n, const wd_residency_part
     for (int e = 0, s = -1; wd_placed_part_next(&o->stages, &e, &s);) {
         if (!r->weights[e]) WD_TRY_OUT(open_expert(r, o, e, err));
         wd_stage_layout *layout = &r->layout[e][s];
-        WD_TRY_OUT(
-            wd_stage_lay_out(layout, &o->pipeline->dit, &table, r->weights[e], s, keeping, err));
+        const wd_teacher_files files = {.weights = r->weights[e]};
+        WD_TRY_OUT(wd_stage_lay_out(layout, &o->pipeline->dit, &table, &files, s, keeping, err));
         r->mapped_bytes += layout->mapped_bytes;
-        note_need(n, layout, wd_stage_kind_of(s, r->stages));
+        wd_placed_sizes_add(n, wd_stage_kind_of(s, r->stages),
+                            &(wd_stage_size){.device = layout->block_bytes,
+                                             .reading = layout->reading_bytes,
+                                             .converting = layout->converting_bytes,
+                                             .casting = layout->staging_bytes,
+                                             .widened = layout->widened_bytes});
     }
     status = WD_OK;
 out:
@@ -257,7 +246,7 @@ static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_optio
     return WD_OK;
 }
 
-static wd_status open_slots(wd_residency_part *r, const needs *n, int slots, wd_err *err)
+static wd_status open_slots(wd_residency_part *r, const wd_placed_sizes *n, int slots, wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
@@ -269,7 +258,7 @@ static wd_status open_slots(wd_residency_part *r, const needs *n, int slots, wd_
 }
 
 /* Opens what brings stages to slots. Ranks of a host that share the files have one reader. */
-static wd_status open_streaming(wd_residency_part *r, const needs *n,
+static wd_status open_streaming(wd_residency_part *r, const wd_placed_sizes *n,
                                 const wd_residency_part_options *o, wd_err *err)
 {
     const wd_comm *sharers = r->home == WD_HOME_DISK ? o->sharers : NULL;
@@ -284,7 +273,7 @@ static wd_status open_streaming(wd_residency_part *r, const needs *n,
 
 static wd_status open_part(wd_residency_part *r, const wd_residency_part_options *o, wd_err *err)
 {
-    needs n = {0};
+    wd_placed_sizes n = {0};
     WD_TRY(lay_out(r, &n, o, err));
     const int64_t stages =
         n.stages[WD_STAGE_EMBED] + n.stages[WD_STAGE_BLOCK] + n.stages[WD_STAGE_HEAD];

@@ -19,6 +19,7 @@
 #include "io/file_reader.h"
 #include "teacher/host_copy.h"
 #include "teacher/host_reader.h"
+#include "teacher/placement_bytes.h"
 #include "teacher/stage_order.h"
 #include "wan/pipeline.h"
 

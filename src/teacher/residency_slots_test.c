@@ -1,7 +1,7 @@
 /* Streamed stages come by themselves, in the order in which a sweep that was announced uses them.
  */
 #include "aborts.h"
-#include "all_in.h"
+#include "placements.h"
 #include "testing.h"
 
 #include <unistd.h>

@@ -4,6 +4,7 @@
 #include "core/checked.h"
 #include "dev/codec/values.h"
 #include "dev/ops.h"
+#include "wan/overlay.h"
 
 enum { ALIGN = 64 };
 
@@ -18,88 +19,88 @@ static bool is_aligned(const wd_tensor *t)
     return (uintptr_t)t->data % wd_dtype_align(t->dtype) == 0;
 }
 
-static wd_kept_tensor keep(int64_t count, wd_dtype file, wd_dtype stored, bool unaligned,
-                           wd_stage_keeping keeping)
+/* Adds a part that the files have, which is kept in dtype `stored`. */
+static void add_part(wd_stage_layout *out, int i, wd_dtype stored, wd_stage_keeping keeping)
 {
-    const bool same = file == stored;
+    const wd_tensor *file = &out->file[i];
+    const int64_t count = wd_tensor_count(file);
+    const size_t bytes = wd_dtype_size(stored, count), file_bytes = wd_tensor_bytes(file);
+    const bool same = file->dtype == stored, unaligned = out->entry[i] && out->entry[i]->unaligned;
     /* what is not used in place has been read to where it is aligned */
     const bool mapped = keeping.in_place || keeping.from_map;
     const bool is_read = keeping.reads_host && !(mapped && unaligned);
-    wd_kept_tensor kept = {.stored = stored,
-                           .bytes = wd_dtype_size(stored, count),
-                           .file = wd_dtype_size(file, count)};
-    kept.mapped = keeping.in_place && same && !unaligned;
-    kept.room = kept.mapped ? 0 : wd_round_up(kept.bytes, ALIGN);
-    kept.reading = wd_file_reader_room(kept.file);
-    kept.converting = same ? 0 : wd_round_up(kept.file, ALIGN);
-    kept.staging = same || is_read ? 0 : kept.file;
-    return kept;
-}
-
-wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool unaligned,
-                             wd_stage_keeping keeping)
-{
-    int64_t count = 1;
-    for (int i = 0; i < spec->ndim; i++) count *= spec->dim[i];
-    const wd_dtype storage = wd_spec_dtype(spec, keeping.storage), computed = widened(storage);
-    const wd_dtype stored = wd_dtype_is_quantised(file) ? file : storage;
-    wd_kept_tensor kept = keep(count, file, stored, unaligned, keeping);
-    if (stored != computed) kept.widened = wd_round_up(wd_dtype_size(computed, count), ALIGN);
-    return kept;
-}
-
-wd_kept_tensor wd_stage_keep_scales(const wd_safetensors_entry *scales, wd_stage_keeping keeping)
-{
-    const wd_dtype dtype = scales->tensor.dtype;
-    return keep(wd_tensor_count(&scales->tensor), dtype, dtype, scales->unaligned, keeping);
-}
-
-/* Adds a part that the checkpoint has. */
-static void add_part(wd_stage_layout *out, int i, wd_kept_tensor kept)
-{
-    out->stored[i] = out->file[i];
-    out->stored[i].dtype = kept.stored;
-    out->widened_bytes += kept.widened;
-    out->reading_bytes += kept.reading;
-    out->converting_bytes += kept.converting;
-    if (kept.staging > out->staging_bytes) out->staging_bytes = kept.staging;
-    if (kept.mapped) {
-        out->mapped_bytes += kept.bytes;
+    out->stored[i] = *file;
+    out->stored[i].dtype = stored;
+    out->file_bytes += file_bytes;
+    out->reading_bytes += wd_file_reader_room(file_bytes);
+    if (!same) out->converting_bytes += wd_round_up(file_bytes, ALIGN);
+    if (!same && !is_read && file_bytes > out->staging_bytes) out->staging_bytes = file_bytes;
+    if (keeping.in_place && same && !unaligned) {
+        out->mapped_bytes += bytes;
         return;
     }
     out->stored[i].data = NULL;
     out->offset[i] = out->block_bytes;
-    out->block_bytes += kept.room;
+    out->block_bytes += wd_round_up(bytes, ALIGN);
+}
+
+/* *there = whether the files have a tensor; out->file[i] and entry[i] are as they have it. */
+static wd_status find_tensor(bool *there, wd_stage_layout *out, int i, const wd_tensor_spec *spec,
+                             const wd_teacher_files *files, wd_err *err)
+{
+    wd_tensor *t = &out->file[i];
+    if (files->weights) {
+        out->entry[i] = wd_safetensors_find(files->weights, spec->name);
+        *there = out->entry[i] || !spec->may_miss;
+        return *there ? wd_safetensors_expect(t, files->weights, spec, err) : WD_OK;
+    }
+    *there = !spec->may_miss;
+    *t = (wd_tensor){.dtype = spec->keep_f32 ? WD_F32 : files->dtype, .ndim = spec->ndim};
+    for (int k = 0; k < spec->ndim; k++) t->dim[k] = spec->dim[k];
+    if (wd_overlay_quantises(spec, t->dtype, files->quantised)) t->dtype = files->quantised;
+    return WD_OK;
+}
+
+/* The scales of tensor `i` are a part of their own. Files that will come have one for each row. */
+static void add_scales(wd_stage_layout *out, int i, wd_stage_keeping keeping)
+{
+    const wd_tensor *t = &out->file[i];
+    const wd_safetensors_entry *entry = out->entry[i];
+    const bool will_come = !entry && wd_dtype_is_quantised(t->dtype);
+    if (entry ? !entry->scale : !will_come) return;
+    const int part = out->parts++;
+    out->offset[part] = SIZE_MAX;
+    out->of[part] = i;
+    out->entry[part] = entry ? entry->scale : NULL;
+    out->file[part] = entry ? entry->scale->tensor
+                            : (wd_tensor){.dtype = WD_F32, .ndim = 2, .dim = {t->dim[0], 1}};
+    add_part(out, part, out->file[part].dtype, keeping);
 }
 
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
-                           const wd_tensor_table *table, const wd_safetensors *weights, int stage,
+                           const wd_tensor_table *table, const wd_teacher_files *files, int stage,
                            wd_stage_keeping keeping, wd_err *err)
 {
     const int slots = wd_dit_stage_slots(config, stage);
+    const int64_t first = wd_dit_stage_first(config, stage);
     *out = (wd_stage_layout){.tensors = slots, .parts = slots};
-    int64_t first = wd_dit_stage_first(config, stage);
     for (int i = 0; i < out->tensors; i++) {
         const wd_tensor_spec *spec = &table->spec[first + i];
-        const wd_safetensors_entry *entry = wd_safetensors_find(weights, spec->name);
+        const wd_dtype storage = wd_spec_dtype(spec, keeping.storage), computed = widened(storage);
+        bool there;
         out->offset[i] = SIZE_MAX;
-        out->entry[i] = entry;
         out->of[i] = i;
-        out->rounded[i] = wd_spec_dtype(spec, keeping.storage);
-        if (spec->may_miss && !entry) continue;
-        WD_TRY(wd_safetensors_expect(&out->file[i], weights, spec, err));
-        add_part(out, i, wd_stage_keep(spec, out->file[i].dtype, entry->unaligned, keeping));
+        out->rounded[i] = storage;
+        WD_TRY(find_tensor(&there, out, i, spec, files, err));
+        if (!there) continue;
+        const wd_tensor *file = &out->file[i];
+        const wd_dtype stored = wd_dtype_is_quantised(file->dtype) ? file->dtype : storage;
+        add_part(out, i, stored, keeping);
+        if (stored == computed) continue;
+        const size_t bytes = wd_dtype_size(computed, wd_tensor_count(file));
+        out->widened_bytes += wd_round_up(bytes, ALIGN);
     }
-    for (int i = 0; i < out->tensors; i++) {
-        const wd_safetensors_entry *scales = out->entry[i] ? out->entry[i]->scale : NULL;
-        if (!scales) continue;
-        const int part = out->parts++;
-        out->offset[part] = SIZE_MAX;
-        out->entry[part] = scales;
-        out->of[part] = i;
-        out->file[part] = scales->tensor;
-        add_part(out, part, wd_stage_keep_scales(scales, keeping));
-    }
+    for (int i = 0; i < out->tensors; i++) add_scales(out, i, keeping);
     return WD_OK;
 }
 

@@ -25,6 +25,7 @@ typedef struct wd_stage_layout {
     wd_dtype rounded[WD_DIT_BLOCK_SLOTS]; /* values of a quantised tensor are rounded to this dtype,
                                            * which it would have in an unquantised file */
     size_t block_bytes;
+    size_t file_bytes;       /* of all its tensors, as they are in the files */
     size_t reading_bytes;    /* to read all its tensors past the page cache: wd_stage_read */
     size_t converting_bytes; /* of those that are in another dtype there */
     size_t mapped_bytes;     /* of those used where they are mapped */
@@ -42,28 +43,18 @@ typedef struct wd_stage_keeping {
                       * else it is read to where it is aligned, unless it is used in place */
 } wd_stage_keeping;
 
-/* What one tensor takes. Layouts and sizes (teacher/teacher_size.h) are sums of these. */
-typedef struct wd_kept_tensor {
-    wd_dtype stored;
-    bool mapped;       /* used where it is mapped, so that it takes no room */
-    size_t bytes;      /* as it is kept */
-    size_t file;       /* as it is in the file */
-    size_t room;       /* of a block, with what separates it from the next one */
-    size_t reading;    /* room to read it as whole pages of the file */
-    size_t converting; /* room as it is in the file, if it is in another dtype there, or 0 */
-    size_t staging;    /* of a device, to convert it on its way there */
-    size_t widened;    /* room in the dtype that is computed in, if that is another one */
-} wd_kept_tensor;
+/* The tensors of an expert on disk: those in the headers of its files, or where `weights` is NULL,
+ * all of the expert's, in `dtype` but for those that are always fp32. */
+typedef struct wd_teacher_files {
+    const wd_safetensors *weights;
+    wd_dtype dtype;
+    wd_dtype quantised; /* where `weights` is NULL: that of matrices of blocks, with a scale for
+                         * each row (wan/overlay.h); WD_F32: they have `dtype`, too */
+} wd_teacher_files;
 
-/* `file`: its dtype in the file. `unaligned`: it lies there where it cannot be used. */
-wd_kept_tensor wd_stage_keep(const wd_tensor_spec *spec, wd_dtype file, bool unaligned,
-                             wd_stage_keeping keeping);
-
-/* The same of the scales of a tensor. */
-wd_kept_tensor wd_stage_keep_scales(const wd_safetensors_entry *scales, wd_stage_keeping keeping);
-
+/* *out = where the tensors of a stage lie. Files that will come are taken to be aligned. */
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
-                           const wd_tensor_table *table, const wd_safetensors *weights, int stage,
+                           const wd_tensor_table *table, const wd_teacher_files *files, int stage,
                            wd_stage_keeping keeping, wd_err *err);
 
 /* Reads the stage's tensors past the page cache to `room` (reading_bytes), one after another, each

@@ -1,7 +1,7 @@
 /* Strategies: the ways of placing a teacher that have a name.
  *
  * A strategy makes the best placement of its kind; whether that fits is a question of its own
- * (wd_placement_fits), so that one that does not can say by how much. */
+ * (wd_placement_bytes), so that one that does not can say by how much. */
 #ifndef WD_TEACHER_STRATEGY_H
 #define WD_TEACHER_STRATEGY_H
 

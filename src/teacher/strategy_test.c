@@ -1,6 +1,7 @@
 /* Placements by strategy, held to what a search through all of them finds. */
 #include "teacher/strategy.h"
 
+#include "placements.h"
 #include "testing.h"
 
 #include "core/random.h"
@@ -74,7 +75,7 @@ static double slowest(const wd_placement *p, const wd_teacher_size *size, const 
 static double search(wd_placement *p, const wd_teacher_size *size, const wd_cluster *cluster, int s,
                      int d)
 {
-    if (s == p->stages) return wd_placement_fits(p, size, cluster) ? slowest(p, size, cluster) : -1;
+    if (s == p->stages) return wd_test_fits(p, size, cluster) ? slowest(p, size, cluster) : -1;
     double best = -1;
     for (; d < cluster->devices; d++) {
         for (int e = 0; e < p->experts; e++) p->place[e][s] = (wd_place){WD_HOME_DEVICE, d};
@@ -95,7 +96,7 @@ static void balanced_is_the_best(void **state)
         wd_placement p, any = wd_placement_begin(&size, &cluster);
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_balanced, &size, &cluster, 0, &err), &err);
         double best = search(&any, &size, &cluster, 0, 0);
-        assert_int_equal(wd_placement_fits(&p, &size, &cluster), best >= 0);
+        assert_int_equal(wd_test_fits(&p, &size, &cluster), best >= 0);
         if (best >= 0) assert_true(slowest(&p, &size, &cluster) == best);
         fitting += best >= 0;
         not_fitting += best < 0;
@@ -183,9 +184,9 @@ static void bytes_by_home(void **state)
     assert_int_equal(on_device(&p, &size, &cluster, 0), 6); /* the rest is mapped */
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu, &size, &cluster, 0, &err), &err);
     assert_int_equal(on_device(&p, &size, &cluster, 1), 1 + 2 + 3 + 11 + 12 + 13);
-    assert_true(wd_placement_fits(&p, &size, &cluster));
+    assert_true(wd_test_fits(&p, &size, &cluster));
     cluster.device[1].bytes = 41;
-    assert_false(wd_placement_fits(&p, &size, &cluster));
+    assert_false(wd_test_fits(&p, &size, &cluster));
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_gpu0, &size, &cluster, 1, &err), &err);
     assert_int_equal(on_device(&p, &size, &cluster, 2), 42);
     wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_offload, &size, &cluster, 0, &err), &err);

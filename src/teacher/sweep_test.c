@@ -1,7 +1,7 @@
 /* Tests of the sweep on wan-tiny, both experts: the window, the micro-batch and the device never
  * change a velocity; a stage is acquired once per sweep and expert; memory is as planned. */
 #include "aborts.h"
-#include "all_in.h"
+#include "placements.h"
 #include "teacher_copy.h"
 
 #include "core/random.h"

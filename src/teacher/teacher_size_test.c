@@ -1,7 +1,7 @@
 /* What a placement says in bytes is what the residencies allocate; and the published models. */
 #include "teacher/teacher_size.h"
 
-#include "all_in.h"
+#include "placements.h"
 #include "teacher_copy.h"
 #include "test_preset.h"
 
