@@ -15,13 +15,16 @@ typedef struct sweep_kind {
     double states[WD_PLACED_EXPERTS_MAX], batches[WD_PLACED_EXPERTS_MAX];
 } sweep_kind;
 
-enum { SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX };
+enum {
+    SWEEP_KINDS = 1 << WD_PLACED_EXPERTS_MAX,
+    BATCHES_MAX = 1024 /* micro-batches of an expert in a sweep that are played one by one */
+};
 
 static int batches_of(double states, int64_t micro)
 {
     int64_t n = (int64_t)((states + (double)micro - 1e-9) / (double)micro);
     if (n < 1) n = 1;
-    return n < WD_TIMELINE_BATCHES_MAX ? (int)n : WD_TIMELINE_BATCHES_MAX;
+    return n < BATCHES_MAX ? (int)n : BATCHES_MAX;
 }
 
 /* The share of a window's states that a rank's sweep has. */

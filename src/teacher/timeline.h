@@ -16,8 +16,6 @@
 #include "core/error.h"
 #include "teacher/sweep_load.h"
 
-enum { WD_TIMELINE_BATCHES_MAX = 1024 }; /* micro-batches of an expert in a sweep */
-
 typedef enum wd_lane_kind {
     WD_LANE_COMPUTE,
     WD_LANE_LINK,
