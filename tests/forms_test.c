@@ -77,6 +77,34 @@ static void the_students_bits(void **state)
     wd_test_ok(wd_pipeline_check_weights(&student, WD_COMPONENT_VAE, &err), &err);
 }
 
+/* The weights as they are stored, mostly bfloat16, in either naming, with and without a prefix. */
+static void the_students_bits_of_each_naming(void **state)
+{
+    (void)state;
+    static const wd_test_form forms[] = {{true, "", WD_DTYPE_COUNT},
+                                         {true, "model.diffusion_model.", WD_DTYPE_COUNT},
+                                         {false, "", WD_DTYPE_COUNT},
+                                         {false, "model.diffusion_model.", WD_DTYPE_COUNT}};
+    char stored[512], file[2][WD_PATH_MAX], name[32];
+    wd_err err;
+    snprintf(stored, sizeof stored, "%s", wd_test_path("stored"));
+    wd_test_ok(wd_folder_make(stored, &err), &err);
+    wd_test_copy_config(stored, tiny, "transformer");
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        for (int k = 0; k < 2; k++) {
+            wd_test_ok(
+                wd_path_join(file[k], stored, k ? "low.safetensors" : "high.safetensors", &err),
+                &err);
+            wd_test_write_form(file[k], &teacher, (wd_component)k, &forms[i], NULL, 0);
+        }
+        snprintf(name, sizeof name, "of-naming-%zu", i);
+        wd_program_run(&program, "train", "--teacher_path", tiny, "--transformer", file[0],
+                       "--transformer_2", file[1], "--output_dir", wd_test_path(name), TRAIN);
+        wd_program_succeeded(&program);
+        wd_test_same_files(student_of(wd_test_path("of-folder")), student_of(wd_test_path(name)));
+    }
+}
+
 /* The published wan-tiny of its folder and the same by files draw the same picture. */
 static void the_same_pictures(void **state)
 {
@@ -159,9 +187,9 @@ static void says_what_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_students_bits),    cmocka_unit_test(the_same_pictures),
-        cmocka_unit_test(forward_of_a_file),    cmocka_unit_test(eval_with_a_tokenizer),
-        cmocka_unit_test(says_what_is_missing),
+        cmocka_unit_test(the_students_bits),     cmocka_unit_test(the_students_bits_of_each_naming),
+        cmocka_unit_test(the_same_pictures),     cmocka_unit_test(forward_of_a_file),
+        cmocka_unit_test(eval_with_a_tokenizer), cmocka_unit_test(says_what_is_missing),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);
 }

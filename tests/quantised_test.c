@@ -65,27 +65,72 @@ static void the_students_bits(void **state)
                        train(high_twin, low_twin, "window", "--teacher_window", "2"));
 }
 
-static void forward_of_a_file(void **state)
+/* The other forms, two at a time as the experts of a teacher. */
+static void the_students_bits_of_the_other_forms(void **state)
 {
     (void)state;
-    static const char fixture[] = WD_SOURCE_DIR "/tests/fixtures/dit-head128";
-    char file[512], twin[512], in[512], a[512], b[512];
+    static const int pairs[][2] = {{0, 1}, {3, 4}, {5, 6}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        char file[2][WD_PATH_MAX], twin[2][WD_PATH_MAX], name[2][32];
+        for (int k = 0; k < 2; k++) {
+            const char *noise = k ? "low" : "high";
+            snprintf(file[k], sizeof file[k], "%s/%s_noise_%zu.safetensors", folder, noise, i);
+            snprintf(twin[k], sizeof twin[k], "%s/twin_%s_noise_%zu.safetensors", folder, noise, i);
+            snprintf(name[k], sizeof name[k], "%s-%zu", k ? "twins" : "forms", i);
+            wd_test_write_quantised(file[k], twin[k], &teacher, (wd_component)k,
+                                    &wd_test_quantised_forms[pairs[i][k]]);
+        }
+        wd_test_same_files(train(file[0], file[1], name[0], "--teacher_dtype", "bfloat16"),
+                           train(twin[0], twin[1], name[1], "--teacher_dtype", "bfloat16"));
+    }
+}
+
+/* Computes OUT with a transformer from the input of the fixture. */
+static void forward(const char *out, const char *file)
+{
+    wd_program_run(&program, "forward", "--transformer", file, "--component", "transformer", "--in",
+                   WD_SOURCE_DIR "/tests/fixtures/dit-head128/in.safetensors", "--out", out,
+                   "--device", "cpu", "--num_threads", "1");
+    wd_program_succeeded(&program);
+}
+
+/* Of every form of safetensors, and of GGUF files with every type, with and without a name of the
+ * architecture. */
+static void forward_of_every_form(void **state)
+{
+    (void)state;
+    char file[512], twin[512], a[512], b[512];
     wd_err err;
     wd_pipeline p;
-    snprintf(file, sizeof file, "%s", wd_test_path("head128.safetensors"));
     snprintf(twin, sizeof twin, "%s", wd_test_path("twin128.safetensors"));
-    snprintf(in, sizeof in, "%s/in.safetensors", fixture);
     snprintf(a, sizeof a, "%s", wd_test_path("a.safetensors"));
     snprintf(b, sizeof b, "%s", wd_test_path("b.safetensors"));
-    wd_test_ok(wd_pipeline_open(&p, fixture, &err), &err);
+    wd_test_ok(wd_pipeline_open(&p, WD_SOURCE_DIR "/tests/fixtures/dit-head128", &err), &err);
+    for (int form = 0; form < WD_TEST_QUANTISED_FORMS + 2; form++) {
+        const int gguf = form - WD_TEST_QUANTISED_FORMS;
+        const wd_component c = WD_COMPONENT_TRANSFORMER;
+        snprintf(file, sizeof file, "%s",
+                 wd_test_path(gguf < 0 ? "head128.safetensors" : "head128.gguf"));
+        if (gguf < 0)
+            wd_test_write_quantised(file, twin, &p, c, &wd_test_quantised_forms[form]);
+        else
+            wd_test_write_gguf(file, twin, &p, c, gguf ? "wan" : NULL, 4 * gguf);
+        forward(a, file);
+        forward(b, twin);
+        wd_test_same_files(a, b);
+    }
+}
+
+static void inspected_and_converted(void **state)
+{
+    (void)state;
+    char file[512], twin[512];
+    wd_err err;
+    wd_pipeline p;
+    snprintf(file, sizeof file, "%s", wd_test_path("inspected.safetensors"));
+    snprintf(twin, sizeof twin, "%s", wd_test_path("inspected-twin.safetensors"));
+    wd_test_ok(wd_pipeline_open(&p, WD_SOURCE_DIR "/tests/fixtures/dit-head128", &err), &err);
     wd_test_write_quantised(file, twin, &p, WD_COMPONENT_TRANSFORMER, &wd_test_quantised_forms[3]);
-    wd_program_run(&program, "forward", "--transformer", file, "--component", "transformer", "--in",
-                   in, "--out", a, "--device", "cpu");
-    wd_program_succeeded(&program);
-    wd_program_run(&program, "forward", "--transformer", twin, "--component", "transformer", "--in",
-                   in, "--out", b, "--device", "cpu");
-    wd_program_succeeded(&program);
-    wd_test_same_files(a, b);
     wd_program_run(&program, "inspect", file);
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, "F8_E4M3"));
@@ -165,8 +210,12 @@ static void gguf(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_students_bits),       cmocka_unit_test(forward_of_a_file),
-        cmocka_unit_test(the_same_pictures),       cmocka_unit_test(gguf),
+        cmocka_unit_test(the_students_bits),
+        cmocka_unit_test(the_students_bits_of_the_other_forms),
+        cmocka_unit_test(forward_of_every_form),
+        cmocka_unit_test(inspected_and_converted),
+        cmocka_unit_test(the_same_pictures),
+        cmocka_unit_test(gguf),
         cmocka_unit_test(gguf_with_its_tokenizer),
     };
     return cmocka_run_group_tests(tests, make_files, NULL);
