@@ -6,7 +6,7 @@
 #include "core/memory.h"
 #include "core/progress.h"
 #include "core/random.h"
-#include "teacher/guided.h"
+#include "teacher/sweep.h"
 #include "wan/picture.h"
 
 enum { BATCH_MAX = 64 };
@@ -15,13 +15,16 @@ struct wd_painter {
     wd_painter_options options;
     wd_queue *queue;
     wd_device *device;
-    wd_guided *model;
+    wd_residency *residency; /* of the model: a teacher's experts, or a student as the only one */
+    wd_sweep *sweep;
+    float *timestep; /* [batch] of the current step */
+    int64_t *prompt; /* [batch] of the current run */
     wd_schedule schedule;
     int64_t each, batch;       /* elements of a picture's latents; pictures at a time */
     float *latents, *velocity; /* [batch, each] device */
     wd_painter_trace trace;    /* of the current run */
     int64_t step;              /* of the current run */
-    int64_t first;             /* picture of the current run */
+    int64_t first, count;      /* pictures of the current run */
     wd_progress_part progress; /* over all pictures */
     size_t bytes;              /* of the latents of the current run */
 };
@@ -46,27 +49,34 @@ wd_status wd_painter_set_steps(wd_painter *p, int64_t steps, wd_err *err)
     return WD_OK;
 }
 
+static wd_status open_sweep(wd_painter *p, wd_err *err)
+{
+    const wd_painter_options *o = &p->options;
+    wd_sweep_options sweep = wd_sweep_options_for(o->pipeline, wd_teacher_compute_dtype(o->dtype));
+    sweep.height = o->height;
+    sweep.width = o->width;
+    sweep.text_tokens = o->embeds->text_tokens;
+    sweep.text_repeat = o->embeds->text_repeat;
+    sweep.window_max = p->batch;
+    sweep.micro_batch = wd_sweep_micro_batch(&sweep.config, 1, o->height, o->width);
+    for (int e = 0; e < 2; e++) sweep.guidance_scale[e] = o->guidance_scale[e];
+    sweep.text = wd_prompt_embeds_text;
+    sweep.text_context = (void *)(uintptr_t)o->embeds;
+    WD_TRY(wd_residency_open_resident(&p->residency, o->pipeline, NULL, o->dtype, p->queue, err));
+    return wd_sweep_open(&p->sweep, &sweep, p->residency, &p->queue, err);
+}
+
 static wd_status open_parts(wd_painter *p, wd_err *err)
 {
     const wd_painter_options *o = &p->options;
-    const size_t bytes = (size_t)(p->batch * p->each) * sizeof(float);
-    const wd_guided_options guided = {
-        .dtype = o->dtype,
-        .frames = 1,
-        .height = o->height,
-        .width = o->width,
-        .text_tokens = o->embeds->text_tokens,
-        .text_repeat = o->embeds->text_repeat,
-        .pictures_max = p->batch,
-        .guidance_scale = {o->guidance_scale[0], o->guidance_scale[1]},
-        .text = wd_prompt_embeds_text,
-        .text_context = (void *)(uintptr_t)o->embeds,
-    };
+    const size_t batch = (size_t)p->batch, bytes = batch * (size_t)p->each * sizeof(float);
     WD_TRY(wd_pipeline_require_experts(o->pipeline, err));
     WD_TRY(wd_painter_set_steps(p, o->steps, err));
     WD_TRY(wd_device_alloc((void **)&p->latents, p->device, bytes, "latents", err));
     WD_TRY(wd_device_alloc((void **)&p->velocity, p->device, bytes, "velocity", err));
-    return wd_guided_open(&p->model, o->pipeline, &guided, p->queue, err);
+    WD_TRY(wd_alloc((void **)&p->timestep, batch, sizeof *p->timestep, "a model", err));
+    WD_TRY(wd_alloc((void **)&p->prompt, batch, sizeof *p->prompt, "a model", err));
+    return open_sweep(p, err);
 }
 
 wd_status wd_painter_open(wd_painter **out, const wd_painter_options *options, wd_queue *queue,
@@ -92,7 +102,10 @@ void wd_painter_close(wd_painter *painter)
 {
     if (!painter) return;
     wd_queue_wait(painter->queue);
-    wd_guided_close(painter->model);
+    wd_sweep_close(painter->sweep);
+    wd_residency_close(painter->residency);
+    wd_free(painter->timestep);
+    wd_free(painter->prompt);
     wd_device_free(painter->device, painter->latents);
     wd_device_free(painter->device, painter->velocity);
     wd_schedule_close(&painter->schedule);
@@ -109,7 +122,14 @@ static wd_status velocity(void *context, float *out, const float *latents, float
 {
     wd_painter *p = context;
     WD_TRY(wd_run_go_on(err));
-    WD_TRY(wd_guided_velocity(p->model, out, latents, timestep, err));
+    const wd_window window = {.count = p->count,
+                              .queue = p->queue,
+                              .latents = latents,
+                              .velocity = out,
+                              .timestep = p->timestep,
+                              .prompt = p->prompt};
+    for (int64_t i = 0; i < p->count; i++) p->timestep[i] = timestep;
+    WD_TRY(wd_sweep_run(p->sweep, &window, err));
     if (p->trace.velocity)
         wd_queue_copy_and_wait(p->queue, p->trace.velocity[p->step], out, p->bytes);
     return WD_OK;
@@ -130,7 +150,8 @@ static void begin(wd_painter *p, const float *latents, int64_t first, int64_t co
 {
     p->first = first;
     p->bytes = (size_t)(count * p->each) * sizeof(float);
-    wd_guided_select(p->model, first, count);
+    p->count = count;
+    for (int64_t i = 0; i < count; i++) p->prompt[i] = first + i;
     wd_queue_copy_and_wait(p->queue, p->latents, latents, p->bytes);
 }
 
@@ -149,8 +170,9 @@ wd_status wd_painter_run(wd_painter *painter, float *latents, const wd_painter_t
         const int64_t batches = (p->options.embeds->count + p->batch - 1) / p->batch;
         p->progress = wd_progress_begin("drawing", "step", 0, batches * p->options.steps);
     }
-    WD_TRY(wd_sampler_run(p->latents, count * p->each, &p->schedule, wd_guided_dtype(p->model),
-                          velocity, p, look, p, p->queue, err));
+    WD_TRY(wd_sampler_run(p->latents, count * p->each, &p->schedule,
+                          wd_teacher_compute_dtype(p->options.dtype), velocity, p, look, p,
+                          p->queue, err));
     end(p, latents, p->latents);
     return wd_pictures_check(latents, first, count, p->each, "latents", p->options.pipeline->path,
                              err);

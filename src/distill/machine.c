@@ -61,24 +61,19 @@ double wd_machine_steps_ahead(const wd_machine_options *o, int64_t weights)
 
 wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
 {
-    const wd_pipeline *teacher = o->teacher;
-    return (wd_sweep_options){
-        .config = teacher->dit,
-        .dtype = wd_teacher_compute_dtype(o->teacher_dtype),
-        .frames = 1,
-        .height = o->latent_height,
-        .width = o->latent_width,
-        .text_tokens = o->text_tokens,
-        .text_repeat = o->text_repeat,
-        .window_max = o->window,
-        .micro_batch = o->micro_batch,
-        .boundary_timestep =
-            teacher->boundary_ratio * (double)teacher->scheduler.num_train_timesteps,
-        .guidance_scale = {o->guidance_scale[0], o->guidance_scale[1]},
-        .text = o->text,
-        .text_context = o->text_context,
-        .comm = o->comm,
-    };
+    wd_sweep_options sweep =
+        wd_sweep_options_for(o->teacher, wd_teacher_compute_dtype(o->teacher_dtype));
+    sweep.height = o->latent_height;
+    sweep.width = o->latent_width;
+    sweep.text_tokens = o->text_tokens;
+    sweep.text_repeat = o->text_repeat;
+    sweep.window_max = o->window;
+    sweep.micro_batch = o->micro_batch;
+    for (int e = 0; e < 2; e++) sweep.guidance_scale[e] = o->guidance_scale[e];
+    sweep.text = o->text;
+    sweep.text_context = o->text_context;
+    sweep.comm = o->comm;
+    return sweep;
 }
 
 /* Samples of this phase's steps; 0: nobody knows, or more than any run sees. */
@@ -145,8 +140,8 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
     if (!teacher || !teacher->residency) return WD_OK;
     if (teacher->placement) sweep.window_max = wd_placed_window(teacher->placement, o->window);
     sweep.sweeps_apart = wd_sweeps_apart(o->trajectory.slots, o->window);
-    return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->placement, teacher->queues,
-                         err);
+    if (teacher->home) sweep.home = wd_queue_device(teacher->home);
+    return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->queues, err);
 }
 
 wd_status wd_machine_open_trajectories(wd_machine *m, const wd_machine_teacher *teacher,

@@ -180,7 +180,9 @@ static wd_status sample_all(wd_samples *s, float *latents, bool student,
     const wd_machine_options *o = &m->options;
     wd_device *device = wd_queue_device(m->queue);
     /* A rank's sweep may have room for less than the window of all ranks. */
-    int64_t group_max = student ? o->batch : m->sweep ? wd_sweep_window_max(m->sweep) : o->window;
+    int64_t group_max = student    ? o->batch
+                        : m->sweep ? wd_sweep_options_of(m->sweep)->window_max
+                                   : o->window;
     wd_dtype dtype = student ? o->student_dtype : wd_teacher_compute_dtype(o->teacher_dtype);
     size_t text = (size_t)(o->text_tokens * o->student.text_dim) * wd_dtype_bytes(dtype);
     group g = {.samples = s, .student = student};

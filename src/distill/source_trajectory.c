@@ -139,7 +139,6 @@ wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_
     WD_TRY_OUT(wd_trajectory_source_open_exchange(s, err));
     if (chords) WD_TRY_OUT(wd_trajectory_source_open_chords(s, err));
     WD_TRY_OUT(wd_trajectory_source_open_rollouts(s, err));
-    if (sweep) WD_TRY_OUT(wd_sweep_expect(sweep, home, err));
     for (int i = 0; i < 2; i++) WD_TRY_OUT(wd_event_open(&s->filled[i], device, err));
     s->saved[0] = saved_rows("trajectories.latents", s->states.latents, slots, n);
     s->saved[1] = saved_rows("targets.latents", s->ring.latents, s->ring.capacity, n);

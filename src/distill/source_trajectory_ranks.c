@@ -112,7 +112,7 @@ wd_status wd_trajectory_source_open_exchange(wd_trajectory_source *s, wd_err *er
     const wd_trajectory_source_options *o = &s->options;
     const int64_t slots = o->trajectory.slots;
     const bool shared = s->sweep && wd_sweep_is_shared(s->sweep);
-    const int64_t states = shared ? wd_sweep_micro_batch_of(s->sweep) : o->window;
+    const int64_t states = shared ? wd_sweep_options_of(s->sweep)->micro_batch : o->window;
     const size_t capacity = (size_t)s->ring.capacity;
     const char *what = "targets on their way";
     if (!o->comm || o->comm->ranks == 1) return WD_OK;

@@ -114,6 +114,7 @@ static void open_rig(rig *r, const rank_job *job)
                                     .boundary_timestep = teacher.boundary_ratio * 1000,
                                     .guidance_scale = {2, 3},
                                     .text = text_of,
+                                    .home = wd_queue_device(d->home),
                                     .comm = job->at.comm};
     wd_trajectory_options trajectory = small_machine(&teacher).trajectory;
     trajectory.steps = TRAJECTORY;
@@ -131,7 +132,7 @@ static void open_rig(rig *r, const rank_job *job)
                                                  .comm = job->at.comm};
     HARNESS_OK(wd_residency_open_placed(&r->residency, &teacher, &p, WD_F32, d->teacher, d->host,
                                         job->at.comm, err));
-    HARNESS_OK(wd_sweep_open(&r->sweep, &sweep, r->residency, &p, d->teacher, err));
+    HARNESS_OK(wd_sweep_open(&r->sweep, &sweep, r->residency, d->teacher, err));
     if (of->strategy == WD_STRATEGY_gpu0 && job->at.comm->rank != of->teacher_rank)
         check_no_teacher(r);
     HARNESS_OK(wd_source_open_trajectory(&r->source, &source, r->sweep, d->home, d->student, err));

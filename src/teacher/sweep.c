@@ -20,15 +20,14 @@ typedef struct micro_batch {
 struct wd_sweep {
     wd_sweep_options options;
     wd_residency *residency;
-    wd_placement placement;
-    wd_sweep_schedule schedule; /* of the sweep that is launched */
+    const wd_placement *placement; /* the residency's */
+    wd_sweep_schedule schedule;    /* of the sweep that is launched */
     int rank;
     wd_activations activations[WD_PLACED_DEVICES_MAX]; /* of this rank's devices */
     wd_activation_transfer sent[WD_PLACED_DEVICES_MAX],
         received[WD_PLACED_DEVICES_MAX]; /* from and to them */
     wd_queue *home;                      /* of the sweep that is launched */
-    wd_event *ready; /* on a queue of home's device: the states of a micro-batch are there */
-    wd_device *ready_on;
+    wd_event *ready;       /* on a queue of home's device: the states of a micro-batch are there */
     int64_t padded_max;    /* places in `order` */
     int batches_max;       /* of each expert */
     micro_batch *batch;    /* [experts, batches_max] */
@@ -43,32 +42,27 @@ struct wd_sweep {
 
 static int expert_of(const wd_sweep *sweep, float timestep)
 {
-    return sweep->placement.experts == 2 && timestep < sweep->options.boundary_timestep;
+    return sweep->placement->experts == 2 && timestep < sweep->options.boundary_timestep;
 }
 
 static bool is_here(const wd_sweep *sweep, int device)
 {
-    return wd_placed_here(&sweep->placement, device, sweep->rank);
+    return wd_placed_here(sweep->placement, device, sweep->rank);
 }
 
 static int head_of(const wd_sweep *sweep, int expert)
 {
-    return sweep->placement.place[expert][sweep->placement.stages - 1].device;
+    return sweep->placement->place[expert][sweep->placement->stages - 1].device;
 }
 
 bool wd_sweep_is_shared(const wd_sweep *sweep)
 {
-    return sweep->placement.ranks > 1 && !sweep->placement.each;
+    return sweep->placement->ranks > 1 && !sweep->placement->each;
 }
 
-int64_t wd_sweep_micro_batch_of(const wd_sweep *sweep)
+const wd_sweep_options *wd_sweep_options_of(const wd_sweep *sweep)
 {
-    return sweep->options.micro_batch;
-}
-
-int64_t wd_sweep_window_max(const wd_sweep *sweep)
-{
-    return sweep->options.window_max;
+    return &sweep->options;
 }
 
 /* ---- the window ---- */
@@ -145,7 +139,7 @@ static void enter(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
 static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place, int expert,
                   const micro_batch *batch, const wd_window *window)
 {
-    const wd_dit_stage *weights = &sweep->weights[sweep->placement.stages - 1];
+    const wd_dit_stage *weights = &sweep->weights[sweep->placement->stages - 1];
     const int64_t *state = sweep->order + batch->first;
     const int64_t count = wd_sweep_latent_count(&sweep->options);
     const bool pushes = copies_itself(sweep, a);
@@ -166,7 +160,7 @@ static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
 static void launch_batch(wd_sweep *sweep, const wd_sweep_entry *e, const micro_batch *batch,
                          const wd_window *window)
 {
-    const wd_placement *p = &sweep->placement;
+    const wd_placement *p = sweep->placement;
     const int local = wd_placed_local(p, e->device), to = wd_placed_local(p, e->to);
     const wd_stage_kind kind = wd_stage_kind_of(e->stage, p->stages);
     wd_activations *a = &sweep->activations[local];
@@ -200,7 +194,7 @@ static void launch_batch(wd_sweep *sweep, const wd_sweep_entry *e, const micro_b
 static wd_status launch(wd_sweep *sweep, const wd_sweep_entry *e, const wd_window *window,
                         wd_err *err)
 {
-    const wd_placement *p = &sweep->placement;
+    const wd_placement *p = sweep->placement;
     const micro_batch *batch =
         e->batch < 0 ? NULL : &sweep->batch[e->expert * sweep->batches_max + e->batch];
     wd_queue *queue = sweep->activations[wd_placed_local(p, e->device)].queue;
@@ -219,17 +213,6 @@ static wd_status launch(wd_sweep *sweep, const wd_sweep_entry *e, const wd_windo
 }
 
 /* ---- the sweep ---- */
-
-/* The event `ready` belongs to the device where windows are. */
-wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *home, wd_err *err)
-{
-    sweep->home = home;
-    if (sweep->ready_on == wd_queue_device(home)) return WD_OK;
-    wd_event_close(sweep->ready);
-    sweep->ready = NULL;
-    sweep->ready_on = wd_queue_device(home);
-    return wd_event_open(&sweep->ready, sweep->ready_on, err);
-}
 
 static wd_sweep_experts experts_of(const wd_sweep *sweep, const wd_window_ahead *window)
 {
@@ -260,7 +243,7 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
     WD_REQUIRE(window->count > 0 && window->count <= sweep->options.window_max,
                "a sweep of at most %" PRId64 " states was given %" PRId64,
                sweep->options.window_max, window->count);
-    WD_TRY(wd_sweep_expect(sweep, window->queue, err));
+    sweep->home = window->queue;
     if (!sweep->announced) {
         const wd_window_ahead whole = {window->timestep, window->count, 0, window->count};
         wd_sweep_forget_next(sweep);
@@ -284,13 +267,6 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 
 /* ---- open and close ---- */
 
-/* The default placement: everything stays on one device, where one stage after another takes the
- * whole window, as on a processor. */
-static wd_placement all_on_one(const wd_residency *residency)
-{
-    return (wd_placement){.experts = residency->experts, .stages = residency->stages, .slots = 2};
-}
-
 static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *part, wd_queue *queue,
                              wd_err *err)
 {
@@ -309,7 +285,7 @@ static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *pa
 
 static wd_status open_devices(wd_sweep *sweep, wd_queue *const *queues, wd_err *err)
 {
-    const wd_placement *p = &sweep->placement;
+    const wd_placement *p = sweep->placement;
     const int own = p->devices ? p->devices : WD_PLACED_DEVICES_MAX;
     const int first = wd_sweep_is_shared(sweep) ? sweep->rank * own : 0;
     const int all = wd_sweep_is_shared(sweep) ? p->ranks * own : own;
@@ -333,8 +309,8 @@ static wd_status open_events(wd_sweep *sweep, wd_err *err)
                     "teacher sweep", err));
     for (int64_t i = 0; i < n; i++) {
         const int e = (int)(i / sweep->batches_max % EXPERTS_MAX);
-        if (e >= sweep->placement.experts || !is_here(sweep, head_of(sweep, e))) continue;
-        const int local = wd_placed_local(&sweep->placement, head_of(sweep, e));
+        if (e >= sweep->placement->experts || !is_here(sweep, head_of(sweep, e))) continue;
+        const int local = wd_placed_local(sweep->placement, head_of(sweep, e));
         WD_TRY(wd_event_open(&sweep->delivered[i], sweep->activations[local].device, err));
     }
     return WD_OK;
@@ -345,30 +321,28 @@ static wd_status open_host(wd_sweep *sweep, wd_err *err)
     const char *what = "teacher sweep";
     WD_TRY(wd_alloc((void **)&sweep->batch, (size_t)(EXPERTS_MAX * sweep->batches_max),
                     sizeof *sweep->batch, what, err));
-    WD_TRY(wd_alloc((void **)&sweep->weights, (size_t)sweep->placement.stages,
+    WD_TRY(wd_alloc((void **)&sweep->weights, (size_t)sweep->placement->stages,
                     sizeof *sweep->weights, what, err));
     return wd_alloc((void **)&sweep->order, (size_t)sweep->padded_max, sizeof *sweep->order, what,
                     err);
 }
 
 wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_residency *residency,
-                        const wd_placement *placement, wd_queue *const *queues, wd_err *err)
+                        wd_queue *const *queues, wd_err *err)
 {
     wd_status status;
     wd_sweep *sweep;
     WD_TRY(wd_alloc((void **)&sweep, 1, sizeof *sweep, "a sweep", err));
     sweep->options = wd_sweep_fitted(options);
     sweep->residency = residency;
-    sweep->placement = placement ? *placement : all_on_one(residency);
-    WD_REQUIRE(sweep->placement.stages <= WD_PLACED_STAGES_MAX &&
-                   sweep->placement.experts <= WD_PLACED_EXPERTS_MAX,
-               "a sweep of %d experts, %d stages", sweep->placement.experts,
-               sweep->placement.stages);
+    sweep->placement = &residency->placement;
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
     sweep->sweeps_kept = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
     int64_t step = wd_sweep_size_step(sweep->options.micro_batch);
     sweep->padded_max = options->window_max + EXPERTS_MAX * (step - 1);
+    wd_device *home = options->home ? options->home : wd_queue_device(queues[0]);
+    WD_TRY_OUT(wd_event_open(&sweep->ready, home, err));
     WD_TRY_OUT(open_host(sweep, err));
     WD_TRY_OUT(open_devices(sweep, queues, err));
     WD_TRY_OUT(open_events(sweep, err));

@@ -26,7 +26,7 @@ typedef void wd_window_begin_fn(void *context, const int64_t *states, int64_t co
 typedef void wd_window_end_fn(void *context, const int64_t *states, int64_t count, int rank);
 
 /* The states of one sweep. Timesteps and prompts are in host memory, latents and velocities in
- * memory of the queue's device. */
+ * memory of the options' `home`, whose queue `queue` is. */
 typedef struct wd_window {
     int64_t count;             /* <= window_max */
     wd_queue *queue;           /* latents are there after its work so far, and what `begin` adds */
@@ -43,11 +43,11 @@ typedef struct wd_window {
 
 typedef struct wd_sweep wd_sweep;
 
-/* Borrows `residency` and `queues`: a queue of each of the rank's devices, in their order; those
- * that the placement does not use may be NULL. Allocates all device memory that sweeps need, as
- * much as wd_placement_bytes says. `placement` NULL: all stages stay on the device of queues[0]. */
+/* Borrows `residency`, whose placement says which device computes what, and `queues`: a queue of
+ * each of the rank's devices, in their order; those that the placement does not use may be NULL.
+ * Allocates all device memory that sweeps need, as much as wd_placement_bytes says. */
 wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_residency *residency,
-                        const wd_placement *placement, wd_queue *const *queues, wd_err *err);
+                        wd_queue *const *queues, wd_err *err);
 /* WD_DEVICE_FAULT: one of the sweep's devices has failed. */
 wd_status wd_sweep_check_devices(const wd_sweep *sweep, wd_err *err);
 
@@ -71,18 +71,12 @@ void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_
  * all of them call it, at the same place among their windows. */
 void wd_sweep_forget_next(wd_sweep *sweep);
 
-/* Windows will be of `queue`: opens now what the first run would open. */
-wd_status wd_sweep_expect(wd_sweep *sweep, wd_queue *queue, wd_err *err);
-
 /* Whether all ranks share one teacher: then all of them run every sweep, with the same window, and
  * velocities come to the rank that has the head. */
 bool wd_sweep_is_shared(const wd_sweep *sweep);
 
-/* The largest micro-batch, in states. */
-int64_t wd_sweep_micro_batch_of(const wd_sweep *sweep);
-
-/* The largest window, in states. */
-int64_t wd_sweep_window_max(const wd_sweep *sweep);
+/* The sweep's options, with the micro-batch that it has. */
+const wd_sweep_options *wd_sweep_options_of(const wd_sweep *sweep);
 
 /* One sweep. Returns when everything is launched; the window's host arrays may then be reused. */
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err);

@@ -7,6 +7,15 @@
 
 enum { TOKENS_PER_PASS = 2048 };
 
+wd_sweep_options wd_sweep_options_for(const wd_pipeline *pipeline, wd_dtype dtype)
+{
+    const double timesteps = (double)pipeline->scheduler.num_train_timesteps;
+    return (wd_sweep_options){.config = pipeline->dit,
+                              .dtype = dtype,
+                              .frames = 1,
+                              .boundary_timestep = pipeline->boundary_ratio * timesteps};
+}
+
 int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
                              int64_t width)
 {

@@ -4,6 +4,7 @@
 
 #include "dist/comm.h"
 #include "wan/dit.h"
+#include "wan/pipeline.h"
 
 /* Gives the embedding of a prompt: text_tokens rows of text_dim, zeros behind the prompt's own, in
  * `dtype`. Prompt -1 is the negative prompt. */
@@ -18,6 +19,8 @@ typedef struct wd_sweep_options {
     int64_t micro_batch;              /* states that go through a stage together, at most */
     double boundary_timestep;         /* expert 0 from this timestep on; 0: there is one expert */
     double guidance_scale[2];         /* per expert; scale[0] <= 1: no unconditional pass */
+    wd_device *home;                  /* has the latents and velocities of windows, borrowed; NULL:
+                                       * the device of the first queue */
     int64_t sweeps_apart;             /* from one sweep that a state is in to its next; 0 is 1 */
     wd_sweep_text_fn *text;
     void *text_context;
@@ -34,6 +37,10 @@ static inline size_t wd_sweep_latent_bytes(const wd_sweep_options *options)
 {
     return (size_t)wd_sweep_latent_count(options) * sizeof(float);
 }
+
+/* The options of a sweep over a pipeline's experts that computes in `dtype`, for pictures; their
+ * sizes, window, guidance and text are not set. */
+wd_sweep_options wd_sweep_options_for(const wd_pipeline *pipeline, wd_dtype dtype);
 
 /* The default micro-batch, in states: enough tokens to keep matrix products efficient, no more,
  * since their activations exist at once. */

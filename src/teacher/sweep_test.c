@@ -116,8 +116,7 @@ static int64_t run(setup *s, float *out, wd_dtype dtype, int64_t window, int64_t
     wd_err err = {0};
     wd_sweep *sweep;
     wd_sweep_options options = options_of(s, dtype, window, micro);
-    if (wd_sweep_open(&sweep, &options, s->residency, NULL, &s->queue, &err))
-        fail_msg("%s", err.message);
+    if (wd_sweep_open(&sweep, &options, s->residency, &s->queue, &err)) fail_msg("%s", err.message);
     int64_t before = s->residency->acquires;
     run_all(s, sweep, window);
     wd_queue_copy_and_wait(s->queue, out, s->velocity, STATES * STATE_COUNT * sizeof(float));
@@ -218,10 +217,9 @@ static void memory_is_as_planned(void **state)
         wd_sweep *sweep;
         wd_test_ok(wd_sweep_need_of(&cluster.device[0].need, flops, &options, dry, &err), &err);
         for (int k = 0; k < WD_STAGE_KINDS; k++) assert_true(flops[k] > 0);
-        wd_placement p = {.experts = 2, .stages = s.residency->stages, .slots = 2};
         wd_sweep_part part;
-        wd_sweep_parts(&part, 1, &p, cluster.batches);
-        wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &p, &s.queue, &err), &err);
+        wd_sweep_parts(&part, 1, &s.residency->placement, cluster.batches);
+        wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &s.queue, &err), &err);
         assert_int_equal(wd_device_bytes(s.device) - before,
                          wd_placed_activations(&part, &cluster.device[0].need) +
                              wd_placed_workspace(&part, &cluster.device[0]));
@@ -287,7 +285,7 @@ static void ends_are_told_apart(void **state)
     open_setup(&s, WD_F32, false, WD_HOME_DEVICE);
     wd_sweep_options options = options_of(&s, WD_F32, WINDOW, 1);
     options.sweeps_apart = APART;
-    wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, NULL, &s.queue, &err), &err);
+    wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &s.queue, &err), &err);
     for (int first = 0; first < EVENTS + WINDOW; first += WINDOW) {
         const wd_window window = {.count = WINDOW,
                                   .queue = s.queue,
@@ -323,7 +321,7 @@ static void a_file_that_ends_is_an_error(void **state)
     snprintf(file, sizeof file, "%s/transformer/diffusion_pytorch_model.safetensors", model);
     assert_int_equal(truncate(file, 1 << 20), 0);
     const wd_sweep_options options = options_of(&s, WD_F32, 1, 1);
-    wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, NULL, &s.queue, &err), &err);
+    wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &s.queue, &err), &err);
     const wd_window window = {.count = 1,
                               .queue = s.queue,
                               .latents = s.latents,
@@ -351,7 +349,7 @@ static void run_too_many(void *context)
                               .velocity = s->velocity,
                               .timestep = timestep,
                               .prompt = prompt};
-    if (wd_sweep_open(&sweep, &options, s->residency, NULL, &s->queue, &err)) return;
+    if (wd_sweep_open(&sweep, &options, s->residency, &s->queue, &err)) return;
     wd_sweep_run(sweep, &window, &err);
 }
 
