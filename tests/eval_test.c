@@ -74,6 +74,17 @@ static void quantisation(void **state)
     wd_program_run(&program, "eval", "--teacher", teacher, "--student", teacher, "--quantisation",
                    "int8", "--prompts", prompts);
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "found both");
+    static const char *const experts[] = {"transformer", "transformer_2"};
+    char file[2][256];
+    for (int e = 0; e < 2; e++) {
+        snprintf(file[e], sizeof file[e], "%s.gguf", wd_test_path(experts[e]));
+        wd_program_run(&program, "convert", "--model", teacher, "--component", experts[e], "--to",
+                       "gguf", "--dtype", "q8_0", "--out", file[e]);
+        wd_program_succeeded(&program);
+    }
+    wd_program_run(&program, "eval", "--teacher", teacher, "--transformer", file[0],
+                   "--transformer_2", file[1], "--quantisation", "int8", "--prompts", prompts);
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "are quantised in its files already");
 }
 
 /* The teacher as its own student, without guidance: its pictures are as diverse as its own, and in

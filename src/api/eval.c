@@ -253,6 +253,35 @@ static wd_status write_json(const wd_eval_job *j, wd_err *err)
     return status;
 }
 
+/* Sets *out if a weight of the expert is quantised to what the pipeline's overlay says, in a file
+ * of its folder. */
+static wd_status find_quantised(bool *out, const wd_pipeline *p, wd_component c, wd_err *err)
+{
+    wd_safetensors *set;
+    if (!p->has[c]) return WD_OK;
+    WD_TRY(wd_pipeline_open_weights(&set, p, c, err));
+    for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
+        const wd_safetensors_entry *e = wd_safetensors_at(set, i);
+        *out |= e->tensor.dtype == p->overlay.quantised &&
+                !strncmp(e->file, p->overlay.folder, strlen(p->overlay.folder));
+    }
+    wd_safetensors_close(set);
+    return WD_OK;
+}
+
+/* A teacher whose files are quantised stays as it is: there is nothing to compare it with. */
+static wd_status require_quantised(const wd_pipeline *p, wd_err *err)
+{
+    bool found = false;
+    WD_TRY(find_quantised(&found, p, WD_COMPONENT_TRANSFORMER, err));
+    WD_TRY(find_quantised(&found, p, WD_COMPONENT_TRANSFORMER_2, err));
+    if (found) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--quantisation %s: all matrices of the teacher's blocks are quantised in its "
+                   "files already; give files of float32, float16 or bfloat16",
+                   wd_dtype_option_name(p->overlay.quantised));
+}
+
 /* Quantises what takes the student's place, below the temporary folder. */
 static wd_status quantise(wd_eval_job *j, wd_err *err)
 {
@@ -261,7 +290,8 @@ static wd_status quantise(wd_eval_job *j, wd_err *err)
     if (!*j->merged.folder) WD_TRY(wd_merged_make_folder(&j->merged, err));
     student->overlay = (wd_overlay){.folder = j->merged.folder, .dtype = j->dtype};
     wd_dtype_parse(&student->overlay.quantised, j->options->quantisation);
-    return wd_pipeline_make_overlay(student, err);
+    WD_TRY(wd_pipeline_make_overlay(student, err));
+    return require_quantised(student, err);
 }
 
 static wd_status run(char **text, wd_eval_job *j, wd_err *err)
