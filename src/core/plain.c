@@ -2,7 +2,6 @@
 #include "core/plain.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 typedef struct range {
@@ -63,4 +62,11 @@ void wd_make_plain(char *text)
         from += bytes ? bytes : 1;
     }
     *to = '\0';
+}
+
+int wd_plain_bytes(const char *text, size_t bytes, int most)
+{
+    int n = 0;
+    while (n < most && (size_t)n < bytes && (unsigned char)text[n] >= 0x20 && text[n] != 0x7f) n++;
+    return n;
 }

@@ -2,11 +2,17 @@
 #ifndef WD_CORE_PLAIN_H
 #define WD_CORE_PLAIN_H
 
+#include <stddef.h>
+
 /* Replaces in place by '?' all characters that a terminal obeys or does not show: control
  * characters except newline and tab, marks that change the direction of text, characters without a
  * width or shape, and bytes that are not UTF-8. Names and values in files may contain them; printed
  * unchanged they could rewrite earlier lines, set the window's title or show a wrong name.
  * core/error.c, core/log.c and core/page.c pass every message through this function. */
 void wd_make_plain(char *text);
+
+/* How many bytes of a text, at most `most`, come before its first control character: what a message
+ * shows of it by "%.*s", so that it makes no lines of its own. */
+int wd_plain_bytes(const char *text, size_t bytes, int most);
 
 #endif

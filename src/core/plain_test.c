@@ -87,12 +87,23 @@ static void appended_text_stays_in_its_buffer(void **state)
     assert_memory_equal(out + 6, "xx", 2);
 }
 
+static void a_line_ends_where_a_control_does(void **state)
+{
+    (void)state;
+    assert_int_equal(wd_plain_bytes("name\nwandistiller: done", 23, 100), 4);
+    assert_int_equal(wd_plain_bytes("na\xc3\xafve", 6, 100), 6);
+    assert_int_equal(wd_plain_bytes("name", 4, 3), 3);
+    assert_int_equal(wd_plain_bytes("a\x7f", 2, 100), 1);
+    assert_int_equal(wd_plain_bytes("", 0, 100), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_terminal_obeys_is_replaced),
         cmocka_unit_test(whatever_leaves_is_plain),
         cmocka_unit_test(appended_text_stays_in_its_buffer),
+        cmocka_unit_test(a_line_ends_where_a_control_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

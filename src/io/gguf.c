@@ -8,6 +8,7 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/plain.h"
 #include "core/require.h"
 #include "io/gguf_cursor.h"
 #include "io/json_memory.h"
@@ -219,11 +220,11 @@ static wd_status take_shape(wd_tensor *t, size_t *bytes, const uint64_t *extents
 
 static wd_status take_name(char **next, wd_gguf_text text, const char *path, wd_err *err)
 {
-    if (!text.bytes || text.bytes > NAME_BYTES_MAX || memchr(text.at, 0, text.bytes) ||
-        wd_utf8_check(text.at, text.bytes) >= 0)
+    if (!text.bytes || text.bytes > NAME_BYTES_MAX || wd_utf8_check(text.at, text.bytes) >= 0 ||
+        (size_t)wd_plain_bytes(text.at, text.bytes, NAME_BYTES_MAX) < text.bytes)
         return wd_fail(err, WD_BAD_FORMAT,
-                       "%s: a tensor's name is empty, longer than %d bytes, has a NUL, or is not "
-                       "UTF-8",
+                       "%s: a tensor's name is empty, longer than %d bytes, has a control "
+                       "character, or is not UTF-8",
                        path, NAME_BYTES_MAX);
     memcpy(*next, text.at, text.bytes);
     (*next)[text.bytes] = 0;

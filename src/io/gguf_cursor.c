@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/plain.h"
+
 enum { KEY_BYTES_MAX = 65535, COUNT_MAX = 65536 };
 
 static wd_status cut_short(const wd_gguf_cursor *c, wd_err *err)
@@ -113,8 +115,7 @@ wd_status wd_gguf_begin(uint64_t *tensors, uint64_t *values, wd_gguf_cursor *c, 
 
 int wd_gguf_shown_bytes(wd_gguf_text text)
 {
-    enum { SHOWN_MAX = 200 };
-    return text.bytes < SHOWN_MAX ? (int)text.bytes : SHOWN_MAX;
+    return wd_plain_bytes(text.at, text.bytes, 200);
 }
 
 bool wd_gguf_is_key(const wd_gguf_value *value, const char *key)

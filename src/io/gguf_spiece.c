@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/plain.h"
 #include "io/gguf.h"
 #include "io/gguf_cursor.h"
 #include "io/safetensors_impl.h"
@@ -214,10 +215,11 @@ wd_status wd_gguf_spiece(char **out, size_t *bytes, const wd_safetensors *set, w
     void *block;
     if (!kind || strcmp(kind, "t5"))
         return wd_fail(err, WD_UNSUPPORTED,
-                       "%s: its metadata have %s%.60s%s, expected a tokenizer of the kind \"t5\"; "
+                       "%s: its metadata have %s%.*s%s, expected a tokenizer of the kind \"t5\"; "
                        "give spiece.model of google/umt5-xxl as --tokenizer",
                        s.path, kind ? "a tokenizer of the kind \"" : "no tokenizer",
-                       kind ? kind : "", kind ? "\"" : "");
+                       kind ? wd_plain_bytes(kind, strlen(kind), 60) : 0, kind ? kind : "",
+                       kind ? "\"" : "");
     WD_TRY(read_values(&s, file, err));
     WD_TRY(check_values(&s, err));
     const uint8_t *begin = s.tokens.data;

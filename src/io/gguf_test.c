@@ -128,6 +128,7 @@ static void refused(void **state)
         {{.name_bytes = 1u << 30}, WD_BAD_FORMAT, "its header overruns the file"},
         {{.name_bytes = UINT64_MAX}, WD_BAD_FORMAT, "its header overruns the file"},
         {{.name = "b", .shape_key = "another"}, WD_BAD_FORMAT, "are two names of \"b\""},
+        {{.name = "a\nwandistiller: b"}, WD_BAD_FORMAT, "has a control character"},
         {{.name = "\xff"}, WD_BAD_FORMAT, "is not UTF-8"},
         {{.ndim = 7}, WD_BAD_FORMAT, "\"a\" has 7 dimensions"},
         {{.row = 33}, WD_BAD_FORMAT, "rows of 33 values, expected whole blocks of 32 (Q8_0)"},

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/plain.h"
 #include "io/gguf.h"
 #include "io/json.h"
 #include "io/mapped.h"
@@ -284,6 +286,11 @@ static wd_status read_entries(wd_safetensors_file *file, const json_t *header, s
         WD_TRY(read_entry(entry, name, value, data_start, file, err));
         entry->name = entry->stored = next;
         size_t bytes = strlen(name) + 1;
+        const size_t plain = (size_t)wd_plain_bytes(name, bytes - 1, INT_MAX);
+        if (plain + 1 < bytes)
+            return wd_fail(err, WD_BAD_FORMAT,
+                           "%s: the name of a tensor has a control character behind \"%.*s\"",
+                           file->path, (int)plain, name);
         memcpy(next, name, bytes);
         next += bytes;
         file->count++;

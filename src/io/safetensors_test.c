@@ -158,6 +158,8 @@ static const hostile hostile_files[] = {
     {"{\"a\":" T("F32", "[1]", "4", "8") "}", -1, 8, WD_BAD_FORMAT,
      "between the header and tensor \"a\""},
     {"{\"a\":" T("F32", "[1]", "0", "4") "}", -1, 8, WD_BAD_FORMAT, "4 bytes behind a"},
+    {"{\"ab\\nwandistiller: c\":" T("F32", "[1]", "0", "4") "}", -1, 4, WD_BAD_FORMAT,
+     "the name of a tensor has a control character behind \"ab\""},
     {"{}", -1, 8, WD_BAD_FORMAT, "8 bytes behind the header"},
     {"{\"__metadata__\":[]}", -1, 0, WD_BAD_FORMAT, "__metadata__"},
     {"{\"__metadata__\":{\"step\":3}}", -1, 0, WD_BAD_FORMAT, "\"step\" is not a string"},

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/plain.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "wan/naming.h"
@@ -88,7 +89,8 @@ static wd_status check_architecture(const wd_safetensors *set, const char *path,
         if (!strcmp(said, *known)) return WD_OK;
     if (!said) return WD_OK;
     return wd_fail(err, WD_UNSUPPORTED,
-                   "%s: its general.architecture is \"%.60s\", expected %s for a %s", path, said,
+                   "%s: its general.architecture is \"%.*s\", expected %s for a %s", path,
+                   wd_plain_bytes(said, strlen(said), 60), said,
                    component == WD_COMPONENT_TEXT_ENCODER ? "t5encoder, t5, umt5" : "wan",
                    wd_component_name(component));
 }
