@@ -355,6 +355,10 @@ endif()
 add_test(NAME checks/columns COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_columns.sh)
 add_test(NAME checks/modules COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_modules.sh)
 add_test(NAME checks/readers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_readers.sh)
+add_test(NAME checks/messages COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_messages.sh)
+add_test(NAME checks/plain_build COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_plain_build.sh
+         ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}
+         "${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_ARG1}")
 add_test(NAME checks/headers COMMAND sh ${PROJECT_SOURCE_DIR}/tools/check_headers.sh
          ${PROJECT_SOURCE_DIR} "${CMAKE_C_COMPILER} ${CMAKE_C_COMPILER_ARG1}"
          "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_ARG1}")

@@ -142,17 +142,18 @@ static void plan_backward(wd_attention_key key)
     plan_attention(&key);
 }
 
-/* 1.3B, 5B and 14B; 512x512 and 832x480. */
+/* 1.3B, 5B and 14B; 512x512, 832x480 and 1024x1024. */
+enum { SIZES = 3 };
 static const struct {
-    int64_t heads, tokens[2];
-} models[] = {{12, {1024, 1560}}, {24, {256, 390}}, {40, {1024, 1560}}};
+    int64_t heads, tokens[SIZES];
+} models[] = {{12, {1024, 1560, 4096}}, {24, {256, 390, 1024}}, {40, {1024, 1560, 4096}}};
 
 static void attention_of_the_models(void **state)
 {
     (void)state;
     if (missing) wd_test_skip(missing);
     for (size_t m = 0; m < sizeof models / sizeof *models; m++)
-        for (int size = 0; size < 2; size++) {
+        for (int size = 0; size < SIZES; size++) {
             int64_t heads = models[m].heads, tokens = models[m].tokens[size];
             wd_attention_key key = forward_of(4, heads, 128, tokens, tokens, WD_ATTENTION_NO_BIAS);
             plan_attention(&key);
