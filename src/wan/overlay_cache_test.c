@@ -1,6 +1,7 @@
 /* Files of merged and quantised weights in a cache folder: one that is damaged, of another teacher
  * or another program, missing, or left half-written by a kill. */
 #include "quantised.h"
+#include "teacher_copy.h"
 #include "tiny_teacher.h"
 
 #include <fcntl.h>
@@ -8,6 +9,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "dev/codec/values.h"
 
 static const char query[] = "blocks.0.attn1.to_q.weight";
 
@@ -113,6 +116,73 @@ static void a_file_of_something_else(void **state)
     }
 }
 
+static size_t files_in_cache(void)
+{
+    char pattern[WD_PATH_MAX];
+    wd_err err;
+    glob_t found;
+    wd_test_ok(wd_path_join(pattern, cache, "quantised-*.safetensors", &err), &err);
+    const int failed = glob(pattern, 0, NULL, &found);
+    const size_t files = failed ? 0 : found.gl_pathc;
+    if (!failed) globfree(&found);
+    return files;
+}
+
+enum { PLACE = 5 };
+
+/* A value of the teacher's, as it is used. */
+static float value_of(const wd_pipeline *p)
+{
+    wd_err err;
+    wd_safetensors *set;
+    float value;
+    wd_test_ok(open_set(&set, p, &err), &err);
+    wd_tensor_values(&value, &wd_safetensors_find(set, query)->tensor, PLACE, 1);
+    wd_safetensors_close(set);
+    return value;
+}
+
+/* Changes that value in the teacher's own file. */
+static void change_file(const wd_pipeline *of, float value)
+{
+    wd_err err;
+    wd_safetensors *set;
+    wd_pipeline p = *of;
+    const uint16_t bits = wd_f32_to_bf16(value);
+    p.overlay.quantised = WD_F32;
+    wd_test_ok(open_set(&set, &p, &err), &err);
+    const wd_safetensors_entry *e = wd_safetensors_find(set, query);
+    FILE *file = fopen(e->file, "r+b");
+    assert_int_equal(e->tensor.dtype, WD_BF16);
+    assert_int_equal(fseek(file, (long)e->file_offset + 2 * PLACE, SEEK_SET), 0);
+    assert_int_equal(fwrite(&bits, sizeof bits, 1, file), 1);
+    fclose(file);
+    wd_safetensors_close(set);
+}
+
+/* The teacher's file changes under its name, by one value: it gets a file of its own, and the one
+ * that was there is not used. */
+static void a_teacher_that_has_changed(void **state)
+{
+    (void)state;
+    wd_err err;
+    char copy[WD_PATH_MAX];
+    wd_pipeline p;
+    wd_test_ok(wd_file_copy(made, good, &err), &err);
+    const size_t files = files_in_cache();
+    wd_test_copy_teacher(copy, "changed");
+    wd_test_ok(wd_pipeline_open(&p, copy, &err), &err);
+    p.has[WD_COMPONENT_TRANSFORMER_2] = false;
+    p.overlay = quantised().overlay;
+    wd_test_ok(wd_pipeline_make_overlay(&p, &err), &err);
+    assert_int_equal(files_in_cache(), files); /* a copy of the teacher has the same */
+    const float before = value_of(&p);
+    change_file(&p, -before - 0.01f);
+    wd_test_ok(wd_pipeline_make_overlay(&p, &err), &err);
+    assert_int_equal(files_in_cache(), files + 1);
+    assert_true(fabsf(value_of(&p) + before + 0.01f) < 0.005f);
+}
+
 /* Before the file is made, plans need no data; afterwards no weights may be without them, as in a
  * process that sees another folder than the one that has made it. */
 static void a_missing_file(void **state)
@@ -166,6 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_damaged_file),
         cmocka_unit_test(a_file_of_something_else),
+        cmocka_unit_test(a_teacher_that_has_changed),
         cmocka_unit_test(a_missing_file),
         cmocka_unit_test(what_a_kill_has_left),
     };
