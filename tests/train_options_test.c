@@ -235,7 +235,7 @@ static void check_gguf(const char *out, int64_t steps)
 
 /* What `convert` makes of a student has a workflow beside it, by its card and its scheduler; an
  * older workflow is not replaced. */
-static void check_converted(const char *out, int64_t steps)
+static void check_converted(const char *out, const char *sampler, int64_t steps)
 {
     wd_err err;
     wd_pipeline student;
@@ -245,12 +245,13 @@ static void check_converted(const char *out, int64_t steps)
 #define CONVERT words[0], words[1], words[2], words[3], words[4], words[5], words[6]
     wd_program_run(&program, CONVERT, "--out", file);
     wd_program_succeeded(&program);
-    check_workflow(json, "UnetLoaderGGUF", "mine.gguf", "uni_pc", steps, &student);
+    check_workflow(json, "UnetLoaderGGUF", "mine.gguf", sampler, steps, &student);
     wd_file_abandon(file);
     wd_program_run(&program, CONVERT, "--out", file);
     assert_int_equal(program.code, 2);
     assert_non_null(strstr(program.err, "mine.gguf.json: is there already"));
     assert_false(wd_path_exists(file));
+    wd_file_abandon(json);
     wd_program_run(&program, "convert", "--model", out, "--to", "comfyui", "--dtype", "q4_k",
                    "--out", file);
     assert_int_equal(program.code, 2);
@@ -270,7 +271,7 @@ static void older_forms_do_not_stay(void **state)
     wd_program_succeeded(&program);
     assert_true(wd_path_exists(wd_test_path("forms/comfyui/student.safetensors")));
     assert_true(wd_path_exists(wd_test_path("forms/gguf/student-Q8_0.gguf")));
-    check_converted(wd_test_path("forms"), 20);
+    check_converted(wd_test_path("forms"), "uni_pc", 20);
     wd_test_ok(wd_file_write(notes, "mine", 4, &err), &err);
     wd_program_run(&program, RUN("forms"), "--num_steps", "4", "--stop_at_step", "3", "--resume",
                    "auto", "--export", "gguf");
@@ -335,6 +336,7 @@ static void few_steps_start_from_an_earlier_student(void **state)
     wd_program_succeeded(&program);
     assert_same_weights(wd_test_path("whole"), out);
     check_comfyui(out, "euler", 2);
+    check_converted(out, "euler", 2);
     wd_program_run(&program, "sample", "--model", out, "--prompt", "a fox", "--out",
                    wd_test_path("fox.png"), "--log_level", "info");
     wd_program_succeeded(&program);

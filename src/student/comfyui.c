@@ -11,6 +11,7 @@
 #include "core/memory.h"
 #include "io/json.h"
 #include "wan/convert.h"
+#include "wan/schedule.h"
 #include "wan/workflow.h"
 
 static const char workflow_name[] = "student.json";
@@ -31,7 +32,8 @@ wd_export_options wd_student_sampling(const wd_pipeline *student)
     o.sampling_steps = student->default_steps;
     o.height = student->default_height;
     o.width = student->default_width;
-    if (student->scheduler.kind == WD_SCHEDULER_EULER) o.student_steps = student->default_steps;
+    if (wd_scheduler_is_euler(&student->scheduler, student->default_steps))
+        o.student_steps = student->default_steps;
     return o;
 }
 

@@ -28,6 +28,13 @@ wd_scheduler_config wd_scheduler_of_few_steps(int64_t steps, double flow_shift)
                                  .disable_corrector = (UINT64_C(1) << steps) - 1};
 }
 
+bool wd_scheduler_is_euler(const wd_scheduler_config *c, int64_t steps)
+{
+    const uint64_t all = steps < 64 ? (UINT64_C(1) << steps) - 1 : UINT64_MAX;
+    return c->kind == WD_SCHEDULER_EULER ||
+           (c->solver_order == 1 && c->predict_x0 && (c->disable_corrector & all) == all);
+}
+
 double wd_flow_shift(double u, double shift)
 {
     return shift * u / (1 + (shift - 1) * u);

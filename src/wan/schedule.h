@@ -31,6 +31,10 @@ void wd_schedule_close(wd_schedule *schedule);
  * has a last one that hardly moves. `steps`: at most WD_SCHEDULE_FEW_STEPS_MAX. */
 wd_scheduler_config wd_scheduler_of_few_steps(int64_t steps, double flow_shift);
 
+/* Whether sampling in so many steps makes Euler's: FlowMatchEulerDiscreteScheduler, or UniPC of
+ * order 1 that corrects none of them, as wd_scheduler_of_few_steps has it. */
+bool wd_scheduler_is_euler(const wd_scheduler_config *config, int64_t steps);
+
 /* sigma after the flow shift: s u / (1 + (s - 1) u). */
 double wd_flow_shift(double u, double shift);
 
