@@ -14,7 +14,8 @@ enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 /* A micro-batch of an expert. */
 typedef struct micro_batch {
     int64_t first, samples; /* range of `order` */
-    wd_event *delivered;    /* its velocities are there; NULL: another rank has the head */
+    wd_event *delivered;    /* its velocities are there, on the head's device; NULL: another rank
+                             * has the head */
 } micro_batch;
 
 struct wd_sweep {
@@ -28,14 +29,12 @@ struct wd_sweep {
         received[WD_PLACED_DEVICES_MAX]; /* from and to them */
     wd_queue *home;                      /* of the sweep that is launched */
     wd_event *ready;       /* on a queue of home's device: the states of a micro-batch are there */
-    int64_t padded_max;    /* places in `order` */
     int batches_max;       /* of each expert */
-    micro_batch *batch;    /* [experts, batches_max] */
     wd_dit_stage *weights; /* [stages]: those that are acquired */
-    int64_t *order;        /* [padded_max] states sorted by expert */
+    int64_t *order;        /* states sorted by expert, with what makes their numbers whole */
     int64_t sweeps_kept;   /* sweeps whose events are kept: from one sweep that a state is in to its
                             * next, and one more */
-    wd_event **delivered;  /* [sweeps_kept, experts, batches_max], of the heads' devices */
+    micro_batch *batches;  /* [sweeps_kept, experts, batches_max] */
     int64_t sweeps;
     bool announced; /* the window of the next run is announced */
 };
@@ -43,16 +42,6 @@ struct wd_sweep {
 static int expert_of(const wd_sweep *sweep, float timestep)
 {
     return sweep->placement->experts == 2 && timestep < sweep->options.boundary_timestep;
-}
-
-static bool is_here(const wd_sweep *sweep, int device)
-{
-    return wd_placed_here(sweep->placement, device, sweep->rank);
-}
-
-static int head_of(const wd_sweep *sweep, int expert)
-{
-    return sweep->placement->place[expert][sweep->placement->stages - 1].device;
 }
 
 bool wd_sweep_is_shared(const wd_sweep *sweep)
@@ -67,37 +56,34 @@ const wd_sweep_options *wd_sweep_options_of(const wd_sweep *sweep)
 
 /* ---- the window ---- */
 
-/* Sorts the states of a window by expert. Where the number of an expert's states is no multiple of
- * the step, the last state is computed more than once: another small micro-batch would take longer.
- */
-static void sort_window(int64_t count[EXPERTS_MAX], wd_sweep *sweep, const wd_window *window)
+/* A micro-batch of the sweep that is launched. */
+static micro_batch *batch_at(const wd_sweep *sweep, int expert, int batch)
 {
-    int64_t n = 0, step = wd_sweep_size_step(sweep->options.micro_batch);
-    for (int e = 0; e < EXPERTS_MAX; e++) {
-        int64_t first = n;
+    const int64_t kept = sweep->sweeps % sweep->sweeps_kept;
+    return &sweep->batches[(kept * EXPERTS_MAX + expert) * sweep->batches_max + batch];
+}
+
+/* Sorts the states of a window by expert, and cuts them into micro-batches, of which each expert's
+ * last may be smaller. Where the number of an expert's states is no multiple of the step, the last
+ * state is computed more than once: another small micro-batch would take longer. */
+static wd_sweep_work cut(wd_sweep *sweep, const wd_window *window)
+{
+    const int64_t most = sweep->options.micro_batch, step = wd_sweep_size_step(most);
+    wd_sweep_work work = {{0}};
+    for (int64_t n = 0, e = 0; e < EXPERTS_MAX; e++) {
+        const int64_t first = n;
         for (int64_t i = 0; i < window->count; i++)
             if (expert_of(sweep, window->timestep[i]) == e) sweep->order[n++] = i;
         while ((n - first) % step) sweep->order[n] = sweep->order[n - 1], n++;
-        count[e] = n - first;
+        for (int64_t at = first; at < n; at += most) {
+            WD_REQUIRE(work.batches[e] < sweep->batches_max,
+                       "a sweep has room for %d micro-batches", sweep->batches_max);
+            micro_batch *batch = batch_at(sweep, (int)e, work.batches[e]++);
+            batch->first = at;
+            batch->samples = n - at < most ? n - at : most;
+        }
     }
-}
-
-/* Cuts [first, first + count) of `order` into micro-batches of an expert, of which the last may be
- * smaller. */
-static int cut(wd_sweep *sweep, int expert, int64_t first, int64_t count)
-{
-    const int64_t most = sweep->options.micro_batch, turn = sweep->sweeps % sweep->sweeps_kept;
-    wd_event **delivered = sweep->delivered + turn * EXPERTS_MAX * sweep->batches_max;
-    int n = 0;
-    for (int64_t done = 0; done < count; done += most, n++) {
-        WD_REQUIRE(n < sweep->batches_max, "a sweep has room for %d micro-batches",
-                   sweep->batches_max);
-        const int at = expert * sweep->batches_max + n;
-        sweep->batch[at] = (micro_batch){.first = first + done,
-                                         .samples = count - done < most ? count - done : most,
-                                         .delivered = delivered[at]};
-    }
-    return n;
+    return work;
 }
 
 /* ---- entries of the schedule ---- */
@@ -156,21 +142,27 @@ static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
     wd_event_record(batch->delivered, a->queue);
 }
 
-/* Launches an entry of a micro-batch on a device of this rank. */
-static void launch_batch(wd_sweep *sweep, const wd_sweep_entry *e, const micro_batch *batch,
-                         const wd_window *window)
+/* Launches an entry of a device of this rank; `batch` NULL: it is of weights. */
+static wd_status launch_here(wd_sweep *sweep, const wd_sweep_entry *e, const micro_batch *batch,
+                             const wd_window *window, wd_err *err)
 {
     const wd_placement *p = sweep->placement;
     const int local = wd_placed_local(p, e->device), to = wd_placed_local(p, e->to);
     const wd_stage_kind kind = wd_stage_kind_of(e->stage, p->stages);
     wd_activations *a = &sweep->activations[local];
-    wd_activation_place *place = &a->place[e->place];
+    wd_activation_place *place = batch ? &a->place[e->place] : NULL;
+    wd_dit_stage *weights = &sweep->weights[e->stage];
     switch (e->kind) {
+    case WD_ENTRY_ACQUIRE:
+        return wd_residency_acquire(sweep->residency, weights, e->expert, e->stage, a->queue, err);
+    case WD_ENTRY_RELEASE:
+        wd_residency_release(sweep->residency, e->expert, e->stage, a->queue);
+        break;
     case WD_ENTRY_ENTER:
         enter(sweep, a, place, batch, window);
         break;
     case WD_ENTRY_RUN:
-        wd_activations_run_block(a, place, batch->samples, &sweep->weights[e->stage]);
+        wd_activations_run_block(a, place, batch->samples, weights);
         break;
     case WD_ENTRY_LEAVE:
         leave(sweep, a, place, e->expert, batch, window);
@@ -183,11 +175,12 @@ static void launch_batch(wd_sweep *sweep, const wd_sweep_entry *e, const micro_b
         wd_activation_transfer_send(&sweep->sent[local], a, place, batch->samples, kind,
                                     wd_placed_rank(p, e->to));
         break;
-    default:
+    case WD_ENTRY_RECEIVE:
         wd_activation_transfer_receive(&sweep->received[local], a, place, batch->samples, kind,
                                        wd_placed_rank(p, p->place[e->expert][e->stage - 1].device));
         break;
     }
+    return WD_OK;
 }
 
 /* Launches this rank's part of an entry. */
@@ -195,17 +188,9 @@ static wd_status launch(wd_sweep *sweep, const wd_sweep_entry *e, const wd_windo
                         wd_err *err)
 {
     const wd_placement *p = sweep->placement;
-    const micro_batch *batch =
-        e->batch < 0 ? NULL : &sweep->batch[e->expert * sweep->batches_max + e->batch];
-    wd_queue *queue = sweep->activations[wd_placed_local(p, e->device)].queue;
-    const bool here = is_here(sweep, e->device);
-    if (here && e->kind == WD_ENTRY_ACQUIRE)
-        return wd_residency_acquire(sweep->residency, &sweep->weights[e->stage], e->expert,
-                                    e->stage, queue, err);
-    else if (here && e->kind == WD_ENTRY_RELEASE)
-        wd_residency_release(sweep->residency, e->expert, e->stage, queue);
-    else if (here)
-        launch_batch(sweep, e, batch, window);
+    const micro_batch *batch = e->batch < 0 ? NULL : batch_at(sweep, e->expert, e->batch);
+    if (wd_placed_here(p, e->device, sweep->rank))
+        WD_TRY(launch_here(sweep, e, batch, window, err));
     if (e->kind == WD_ENTRY_LEAVE && window->end)
         window->end(window->context, sweep->order + batch->first, batch->samples,
                     wd_placed_rank(p, e->device));
@@ -239,7 +224,6 @@ void wd_sweep_forget_next(wd_sweep *sweep)
 
 wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
 {
-    int64_t count[EXPERTS_MAX], first = 0;
     WD_REQUIRE(window->count > 0 && window->count <= sweep->options.window_max,
                "a sweep of at most %" PRId64 " states was given %" PRId64,
                sweep->options.window_max, window->count);
@@ -250,18 +234,15 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
         wd_sweep_announce(sweep, &whole, NULL);
     }
     sweep->announced = false;
-    wd_sweep_work work = {{0}};
-    sort_window(count, sweep, window);
-    for (int e = 0; e < EXPERTS_MAX; first += count[e++])
-        work.batches[e] = cut(sweep, e, first, count[e]);
     sweep->sweeps++;
+    const wd_sweep_work work = cut(sweep, window);
     wd_sweep_schedule_make(&sweep->schedule, &work);
     for (int i = 0; i < sweep->schedule.count; i++)
         WD_TRY(launch(sweep, &sweep->schedule.entry[i], window, err));
     for (int e = 0; e < EXPERTS_MAX; e++)
         for (int b = 0; !window->delivered && b < work.batches[e]; b++)
-            if (sweep->batch[e * sweep->batches_max + b].delivered)
-                wd_event_wait_on(window->queue, sweep->batch[e * sweep->batches_max + b].delivered);
+            if (batch_at(sweep, e, b)->delivered)
+                wd_event_wait_on(window->queue, batch_at(sweep, e, b)->delivered);
     return WD_OK;
 }
 
@@ -297,34 +278,37 @@ static wd_status open_devices(wd_sweep *sweep, wd_queue *const *queues, wd_err *
     return WD_OK;
 }
 
-static int64_t events_of(const wd_sweep *sweep)
+static int64_t batches_of(const wd_sweep *sweep)
 {
     return sweep->sweeps_kept * EXPERTS_MAX * sweep->batches_max;
 }
 
+/* Opens the events of micro-batches whose heads are of this rank. */
 static wd_status open_events(wd_sweep *sweep, wd_err *err)
 {
-    const int64_t n = events_of(sweep);
-    WD_TRY(wd_alloc((void **)&sweep->delivered, (size_t)n, sizeof *sweep->delivered,
-                    "teacher sweep", err));
-    for (int64_t i = 0; i < n; i++) {
+    const wd_placement *p = sweep->placement;
+    for (int64_t i = 0; i < batches_of(sweep); i++) {
         const int e = (int)(i / sweep->batches_max % EXPERTS_MAX);
-        if (e >= sweep->placement->experts || !is_here(sweep, head_of(sweep, e))) continue;
-        const int local = wd_placed_local(sweep->placement, head_of(sweep, e));
-        WD_TRY(wd_event_open(&sweep->delivered[i], sweep->activations[local].device, err));
+        if (e >= p->experts) continue;
+        const int head = p->place[e][p->stages - 1].device;
+        if (!wd_placed_here(p, head, sweep->rank)) continue;
+        wd_device *device = sweep->activations[wd_placed_local(p, head)].device;
+        WD_TRY(wd_event_open(&sweep->batches[i].delivered, device, err));
     }
     return WD_OK;
 }
 
 static wd_status open_host(wd_sweep *sweep, wd_err *err)
 {
+    const wd_sweep_options *o = &sweep->options;
     const char *what = "teacher sweep";
-    WD_TRY(wd_alloc((void **)&sweep->batch, (size_t)(EXPERTS_MAX * sweep->batches_max),
-                    sizeof *sweep->batch, what, err));
-    WD_TRY(wd_alloc((void **)&sweep->weights, (size_t)sweep->placement->stages,
-                    sizeof *sweep->weights, what, err));
-    return wd_alloc((void **)&sweep->order, (size_t)sweep->padded_max, sizeof *sweep->order, what,
-                    err);
+    const size_t padding = EXPERTS_MAX * (size_t)(wd_sweep_size_step(o->micro_batch) - 1);
+    const size_t states = (size_t)o->window_max + padding,
+                 stages = (size_t)sweep->placement->stages;
+    WD_TRY(wd_alloc((void **)&sweep->batches, (size_t)batches_of(sweep), sizeof *sweep->batches,
+                    what, err));
+    WD_TRY(wd_alloc((void **)&sweep->weights, stages, sizeof *sweep->weights, what, err));
+    return wd_alloc((void **)&sweep->order, states, sizeof *sweep->order, what, err);
 }
 
 wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_residency *residency,
@@ -339,8 +323,6 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
     sweep->sweeps_kept = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
-    int64_t step = wd_sweep_size_step(sweep->options.micro_batch);
-    sweep->padded_max = options->window_max + EXPERTS_MAX * (step - 1);
     wd_device *home = options->home ? options->home : wd_queue_device(queues[0]);
     WD_TRY_OUT(wd_event_open(&sweep->ready, home, err));
     WD_TRY_OUT(open_host(sweep, err));
@@ -368,13 +350,12 @@ void wd_sweep_close(wd_sweep *sweep)
         wd_activation_transfer_close(&sweep->received[d]);
         wd_activations_close(&sweep->activations[d]);
     }
-    for (int64_t i = 0; sweep->delivered && i < events_of(sweep); i++)
-        wd_event_close(sweep->delivered[i]);
+    for (int64_t i = 0; sweep->batches && i < batches_of(sweep); i++)
+        wd_event_close(sweep->batches[i].delivered);
     wd_sweep_schedule_close(&sweep->schedule);
     wd_event_close(sweep->ready);
-    wd_free(sweep->delivered);
     wd_free(sweep->weights);
-    wd_free(sweep->batch);
+    wd_free(sweep->batches);
     wd_free(sweep->order);
     wd_free(sweep);
 }

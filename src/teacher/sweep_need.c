@@ -88,7 +88,6 @@ wd_status wd_sweep_rehearse(wd_sweep_need *out, const wd_sweep_options *options,
                             wd_err *err)
 {
     wd_device *dry;
-    double flops[WD_STAGE_KINDS];
     WD_TRY(wd_device_open_rehearsed(&dry, target, err));
-    return need_on(out, flops, options, dry, err);
+    return need_on(out, (double[WD_STAGE_KINDS]){0}, options, dry, err);
 }
