@@ -124,13 +124,6 @@ static inline size_t wd_stage_mapped(const wd_stage_size *stage)
     return stage->device > stage->host ? stage->device - stage->host : 0;
 }
 
-/* The bytes that are copied to a device to stream a stage there: from host memory its whole block,
- * from disk the tensors as they are in the file, which the device converts. */
-static inline size_t wd_stage_sent(const wd_stage_size *stage, wd_home home)
-{
-    return home == WD_HOME_DISK ? stage->file : stage->device;
-}
-
 typedef struct wd_teacher_size {
     int experts, stages;
     wd_stage_size stage[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];

@@ -42,41 +42,40 @@ static int processor_of(const wd_cluster *cluster)
     return -1;
 }
 
-/* out = the devices of a rank that are no processor, in order; returns how many. */
-static int accelerators(int out[WD_PLACED_DEVICES_MAX], const wd_cluster *cluster)
-{
-    int n = 0;
-    for (int d = 0; d < cluster->devices; d++)
-        if (!cluster->device[d].reads_host) out[n++] = d;
-    return n;
-}
+/* The devices of all ranks that are no processor, in order: the first `own` are those of rank 0,
+ * and every rank has as many. */
+typedef struct accelerators {
+    int device[WD_CLUSTER_DEVICES_MAX];
+    int own, all;
+} accelerators;
 
-/* out = such devices of all ranks, in order; returns how many. */
-static int all_accelerators(int out[WD_CLUSTER_DEVICES_MAX], const wd_cluster *cluster)
+static accelerators accelerators_of(const wd_cluster *cluster)
 {
-    int n = 0;
-    for (int d = 0; d < wd_cluster_devices(cluster); d++)
-        if (!wd_cluster_at(cluster, d)->reads_host) out[n++] = d;
-    return n;
+    accelerators out = {.own = 0};
+    for (int d = 0; d < wd_cluster_devices(cluster); d++) {
+        if (wd_cluster_at(cluster, d)->reads_host) continue;
+        out.device[out.all++] = d;
+        out.own += d < cluster->devices;
+    }
+    return out;
 }
 
 const char *wd_strategy_objection(wd_strategy strategy, const wd_cluster *cluster)
 {
-    int device[WD_PLACED_DEVICES_MAX];
-    const int own = accelerators(device, cluster), ranks = wd_cluster_ranks(cluster);
+    const accelerators on = accelerators_of(cluster);
     switch (strategy) {
     case WD_STRATEGY_cpu:
         return processor_of(cluster) < 0 ? "cpu needs the processor among the devices" : NULL;
     case WD_STRATEGY_gpu:
-        return own < 1 ? "gpu needs a device" : NULL;
+        return on.own < 1 ? "gpu needs a device" : NULL;
     case WD_STRATEGY_gpu0:
-        return own < 1 && ranks < 2 ? "gpu0 needs a device" : NULL;
+        return on.own < 1 && wd_cluster_ranks(cluster) < 2 ? "gpu0 needs a device" : NULL;
     case WD_STRATEGY_balanced:
-        return ranks * own < 2 ? "balanced needs two devices or more" : NULL;
+        return on.all < 2 ? "balanced needs two devices or more" : NULL;
     case WD_STRATEGY_sequential:
-        return ranks * own < 2 ? "sequential needs two devices or more" : NULL;
+        return on.all < 2 ? "sequential needs two devices or more" : NULL;
     case WD_STRATEGY_offload:
-        return own < 1 ? "offload needs a device to stream to" : NULL;
+        return on.own < 1 ? "offload needs a device to stream to" : NULL;
     default:
         return NULL;
     }
@@ -125,25 +124,27 @@ static double seconds_of(const wd_teacher_size *size, const wd_cluster_device *d
     return flops / device->flops_per_s;
 }
 
-/* Each device in turn takes stages until it is full, or the next one would make it take `limit`
- * seconds or more for a target. The last device takes what is left. Returns the seconds of the
- * slowest device that has stages; < 0: too much is left for the last one. A device may get no
- * stage, so that none waits for its student. */
+/* Each accelerator from `first` on takes stages until it is full, or the next one would make it
+ * take `limit` seconds or more for a target. The last device takes what is left. Returns the
+ * seconds of the slowest device that has stages; < 0: too much is left for the last one. A device
+ * may get no stage, so that none waits for its student. */
 static double fill_in_turn(wd_placement *out, const wd_teacher_size *size,
-                           const wd_cluster *cluster, const int *device, int n, double limit)
+                           const wd_cluster *cluster, const accelerators *on, int first,
+                           double limit)
 {
-    const int last = device[n - 1];
+    const int last = on->device[on->all - 1];
     double slowest = 0;
     int from = 0;
     place_all(out, WD_HOME_DEVICE, last);
-    for (int i = 0; i + 1 < n && from < out->stages; i++) {
-        const wd_cluster_device *on = wd_cluster_at(cluster, device[i]);
+    for (int i = first; i + 1 < on->all && from < out->stages; i++) {
+        const int number = on->device[i];
+        const wd_cluster_device *device = wd_cluster_at(cluster, number);
         int end = from;
-        while (end < out->stages && seconds_of(size, on, from, end + 1) < limit) end++;
-        place_run(out, from, end, WD_HOME_DEVICE, device[i]);
-        for (; end > from && !wd_placed_holds(out, size, cluster, device[i]); end--)
+        while (end < out->stages && seconds_of(size, device, from, end + 1) < limit) end++;
+        place_run(out, from, end, WD_HOME_DEVICE, number);
+        for (; end > from && !wd_placed_holds(out, size, cluster, number); end--)
             place_run(out, end - 1, end, WD_HOME_DEVICE, last);
-        if (end > from) slowest = fmax(slowest, seconds_of(size, on, from, end));
+        if (end > from) slowest = fmax(slowest, seconds_of(size, device, from, end));
         from = end;
     }
     if (from == out->stages) return slowest;
@@ -152,18 +153,17 @@ static double fill_in_turn(wd_placement *out, const wd_teacher_size *size,
 }
 
 /* The slowest device that has stages is as fast as possible: devices are filled in turn, each time
- * with a lower limit, as long as they hold all stages. The first `own` devices may be the one that
+ * with a lower limit, as long as they hold all stages. Each device of rank 0 may be the one that
  * begins, which no device sends to, so that it has room for more weights. Where nothing fits,
  * stages are placed as by sequential, so that bytes are missing on the last device. */
 static void place_balanced(wd_placement *out, const wd_teacher_size *size,
-                           const wd_cluster *cluster, const int *device, int n, int own)
+                           const wd_cluster *cluster, const accelerators *on)
 {
     double limit = INFINITY;
     wd_placement faster = *out;
-    fill_in_turn(out, size, cluster, device, n, limit);
-    for (int first = 0; first < own;) {
-        const double slowest =
-            fill_in_turn(&faster, size, cluster, device + first, n - first, limit);
+    fill_in_turn(out, size, cluster, on, 0, limit);
+    for (int first = 0; first < on->own;) {
+        const double slowest = fill_in_turn(&faster, size, cluster, on, first, limit);
         if (slowest < 0) {
             first++;
             continue;
@@ -174,36 +174,35 @@ static void place_balanced(wd_placement *out, const wd_teacher_size *size,
 }
 
 /* *out = the device of gpu0: that one of the only rank, or the first one of rank `rank`. */
-static wd_status teacher_device(int *out, const wd_cluster *cluster, int rank, const int *device,
-                                int n, wd_err *err)
+static wd_status teacher_device(int *out, const wd_cluster *cluster, int rank,
+                                const accelerators *on, wd_err *err)
 {
-    const int ranks = wd_cluster_ranks(cluster), there = ranks > 1 ? ranks : n;
+    const int ranks = wd_cluster_ranks(cluster), there = ranks > 1 ? ranks : on->own;
     if (rank < 0 || rank >= there)
         return wd_fail(err, WD_INVALID_ARGUMENT, "teacher_rank: %d is no %s; there are 0 to %d",
                        rank, ranks > 1 ? "rank" : "device", there - 1);
     if (ranks == 1)
-        *out = device[rank];
+        *out = on->device[rank];
     else
-        *out = rank * cluster->devices + (n ? device[0] : processor_of(cluster));
+        *out = rank * cluster->devices + (on->own ? on->device[0] : processor_of(cluster));
     return WD_OK;
 }
 
 wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_teacher_size *size,
                             const wd_cluster *cluster, int teacher_rank, wd_err *err)
 {
-    int own[WD_PLACED_DEVICES_MAX], all[WD_CLUSTER_DEVICES_MAX];
-    const int owned = accelerators(own, cluster), n = all_accelerators(all, cluster);
-    int device = owned ? own[0] : processor_of(cluster);
+    const accelerators on = accelerators_of(cluster);
+    int device = on.own ? on.device[0] : processor_of(cluster);
     wd_home home = WD_HOME_DEVICE;
     WD_TRY(wd_strategy_check(strategy, cluster, err));
     *out = wd_placement_begin(size, cluster);
     out->each = wd_strategy_is_each(strategy, cluster);
     switch (strategy) {
     case WD_STRATEGY_balanced:
-        place_balanced(out, size, cluster, all, n, owned);
+        place_balanced(out, size, cluster, &on);
         return WD_OK;
     case WD_STRATEGY_sequential:
-        fill_in_turn(out, size, cluster, all, n, INFINITY);
+        fill_in_turn(out, size, cluster, &on, 0, INFINITY);
         return WD_OK;
     case WD_STRATEGY_cpu:
         device = processor_of(cluster);
@@ -211,7 +210,7 @@ wd_status wd_strategy_place(wd_placement *out, wd_strategy strategy, const wd_te
     case WD_STRATEGY_gpu:
         break;
     case WD_STRATEGY_gpu0:
-        WD_TRY(teacher_device(&device, cluster, teacher_rank, own, owned, err));
+        WD_TRY(teacher_device(&device, cluster, teacher_rank, &on, err));
         break;
     case WD_STRATEGY_offload:
         home = WD_HOME_HOST;

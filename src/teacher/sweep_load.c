@@ -31,19 +31,20 @@ static void copy(moves *m, int from, int to, double bytes, bool gathers)
     add(m, (wd_move){kind, from, to, bytes, gathers});
 }
 
-/* The weights of a stage come to its device. Mapped ones are read again where the page cache cannot
- * keep them. */
+/* The weights of a stage come to its device: from host memory its whole block, from disk the
+ * tensors as they are in the file, which the device converts. Mapped ones are read again where the
+ * page cache cannot keep them. */
 static void bring_weights(moves *m, const wd_sweep_entry *e)
 {
     const wd_home home = m->in->placement->place[e->expert][e->stage].home;
     const wd_stage_size *size = &m->in->size->stage[e->expert][e->stage];
     const int host = wd_cluster_host(m->in->cluster, e->device);
+    const size_t sent = home == WD_HOME_DISK ? size->file : size->device;
     size_t read = home == WD_HOME_DISK ? size->file : 0;
     if (home == WD_HOME_DEVICE && m->in->cluster->uncached && is_host(m, e->device))
         read = wd_stage_mapped(size);
     add(m, (wd_move){WD_LINK_READ, host, WD_LINK_HOST, (double)read, false});
-    if (home != WD_HOME_DEVICE)
-        copy(m, WD_LINK_HOST, e->device, (double)wd_stage_sent(size, home), false);
+    if (home != WD_HOME_DEVICE) copy(m, WD_LINK_HOST, e->device, (double)sent, false);
 }
 
 /* From rank to rank. */
