@@ -212,7 +212,8 @@ static void add_plan(wd_agreement *a, const wd_strategy_plan *plan)
     const wd_placement *p = &plan->placement;
     snprintf(line, sizeof line, "%s, window %lld, %lld at a time, slots %d%s",
              wd_strategy_name(plan->strategy), (long long)plan->window,
-             (long long)plan->micro_batch, p->slots, plan->elsewhere ? ", sheets elsewhere" : "");
+             (long long)plan->micro_batch, p->slots,
+             plan->decodes_on_processor ? ", sheets on the processor" : "");
     wd_agree_on_text(a, "the plan", line);
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {

@@ -226,7 +226,7 @@ static const wd_placed_device *fullest(const wd_train_plan *plan, const wd_strat
 wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
     wd_memory_plan items = {0};
-    const wd_memory_plan *beside = &plan->beside[candidate->elsewhere];
+    const wd_memory_plan *without_teacher = &plan->without_teacher[candidate->decodes_on_processor];
     const wd_plan_phase now = WD_PLAN_TRAINING;
     const size_t ranks = (size_t)wd_cluster_host_ranks(&plan->input.cluster);
     wd_plan_add(&items, "teacher weights", now, WD_PLAN_HOST,
@@ -242,8 +242,8 @@ wd_memory_plan wd_plan_items(const wd_train_plan *plan, const wd_strategy_plan *
         wd_plan_add(&items, "teacher activations", now, place, b->activations);
         wd_plan_add(&items, "teacher workspace", now, place, b->workspace);
     }
-    for (int i = 0; i < beside->items; i++) {
-        const wd_plan_item *item = &beside->item[i];
+    for (int i = 0; i < without_teacher->items; i++) {
+        const wd_plan_item *item = &without_teacher->item[i];
         wd_plan_add(&items, item->name, item->phase, item->place, item->bytes);
     }
     return items;
@@ -314,7 +314,8 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
 {
     const wd_devices *d = table->plan->devices;
     const wd_cluster *cluster = &table->plan->input.cluster;
-    const wd_memory_plan *beside = &table->plan->beside[table->shown->elsewhere];
+    const wd_memory_plan *without_teacher =
+        &table->plan->without_teacher[table->shown->decodes_on_processor];
     json_t *devices = json_array(), *strategies = json_array(), *items = json_array();
     for (int i = 0; i < d->count; i++) {
         const wd_cluster_device *s = &cluster->device[i];
@@ -332,11 +333,12 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
     }
     for (int k = 0; k < WD_STRATEGY_auto; k++)
         json_array_append_new(strategies, wd_strategy_plan_json(table->plan, &table->strategy[k]));
-    for (int i = 0; i < beside->items; i++)
-        json_array_append_new(items, json_pack("{s:s, s:s, s:s, s:I}", "name", beside->item[i].name,
-                                               "where", wd_place_name(d, beside->item[i].place),
-                                               "while", wd_plan_phase_name(beside->item[i].phase),
-                                               "bytes", (json_int_t)beside->item[i].bytes));
+    for (int i = 0; i < without_teacher->items; i++)
+        json_array_append_new(
+            items, json_pack("{s:s, s:s, s:s, s:I}", "name", without_teacher->item[i].name, "where",
+                             wd_place_name(d, without_teacher->item[i].place), "while",
+                             wd_plan_phase_name(without_teacher->item[i].phase), "bytes",
+                             (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
         "s:b, s:I}",

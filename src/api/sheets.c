@@ -72,7 +72,7 @@ static wd_status share_of_time(double *out, const wd_train_plan *p, const wd_tra
     const wd_cluster_device *device = p->input.cluster.device;
     const double interval = interval_seconds(&s->options, candidate);
     const double sheets = fmax(1, run_seconds(&s->options, candidate) / interval);
-    const wd_samples_work *sheet = &p->beside[0].sheet;
+    const wd_samples_work *sheet = &p->without_teacher[0].sheet;
     const double student = sheet->student / device[p->input.student_device].flops_per_s;
     const double decoding =
         sheet->decoding / device[wd_train_plan_decoder(p, candidate)].flops_per_s;
@@ -164,8 +164,8 @@ static const char *drawn_text(char out[WD_SHEETS_TEXT], const wd_train_plan *p,
     if (d->processor != 0)
         snprintf(decoded, sizeof decoded, ", decoded on %s%s%s",
                  d->name[wd_train_plan_decoder(p, &p->chosen)],
-                 p->chosen.elsewhere ? " to save memory of " : "",
-                 p->chosen.elsewhere ? d->name[p->map.vae] : "");
+                 p->chosen.decodes_on_processor ? " to save memory of " : "",
+                 p->chosen.decodes_on_processor ? d->name[p->map.vae] : "");
     snprintf(out, WD_SHEETS_TEXT, "sample sheets: %s%s%s", every, time, decoded);
     return out;
 }

@@ -36,7 +36,8 @@ typedef struct memory {
     int host;
     size_t budget;      /* --host_memory; SIZE_MAX: not given */
     size_t free, taken; /* free memory of its host; memory that the rank has allocated */
-    size_t beside[2];   /* memory that it will need without the teacher: as wd_train_plan's */
+    size_t
+        without_teacher[2]; /* memory that it will need without the teacher: as wd_train_plan's */
     size_t device[WD_PLACED_DEVICES_MAX];
 } memory;
 
@@ -56,9 +57,9 @@ static void raise_to(size_t *most, size_t bytes)
 }
 
 /* The host memory of everything but the teacher, without the program; `i` as of wd_train_plan's. */
-static size_t host_beside(const wd_train_plan *p, int i)
+static size_t host_without_teacher(const wd_train_plan *p, int i)
 {
-    return wd_plan_training_peak(&p->beside[i], WD_PLAN_HOST);
+    return wd_plan_training_peak(&p->without_teacher[i], WD_PLAN_HOST);
 }
 
 /* The memory of a host for its ranks: --host_memory, or the free memory plus that which they
@@ -85,7 +86,7 @@ static wd_status measure_memory(memory *out, const wd_train_plan *p, const wd_tr
                     .budget = SIZE_MAX,
                     .free = wd_host_memory_available(),
                     .taken = now > s->bytes_before ? now - s->bytes_before : 0,
-                    .beside = {host_beside(p, 0), host_beside(p, 1)}};
+                    .without_teacher = {host_without_teacher(p, 0), host_without_teacher(p, 1)}};
     if (given) WD_TRY(wd_bytes_parse(&out->budget, "--host_memory", given, err));
     for (int d = 0; d < p->devices->count; d++)
         out->device[d] =
@@ -104,8 +105,8 @@ static wd_status agree_on_memory(wd_train_plan *p, const wd_train_setup *s, wd_e
     cluster->host_bytes = SIZE_MAX;
     for (int r = 0; r < ranks; r++) {
         lower_to(&cluster->host_bytes, host_budget(all, ranks, all[r].host));
-        raise_to(&cluster->host_taken, all[r].beside[0]);
-        raise_to(&p->input.elsewhere.host_taken, all[r].beside[1]);
+        raise_to(&cluster->host_taken, all[r].without_teacher[0]);
+        raise_to(&p->input.decoding_on_processor.host_taken, all[r].without_teacher[1]);
         for (int d = 0; d < cluster->devices; d++)
             lower_to(&cluster->device[d].bytes, all[r].device[d]);
     }
@@ -124,33 +125,35 @@ static wd_status plan_decoded_on(wd_memory_plan *out, const wd_train_plan *p,
     return wd_plan_machine(out, machine, &samples, p->devices, NULL, err);
 }
 
-/* The same for both devices that may decode them: that of p->map, and, without a map, elsewhere the
- * processor. What the student's device cannot compute the processor decodes in any case. */
+/* Plans it for the device of p->map, and where sheets may be decoded on the processor, which they
+ * may without a map, for the processor. If the student's device cannot compute the VAE, the
+ * processor decodes in any case. */
 static wd_status plan_decoders(wd_train_plan *p, const wd_machine_options *machine,
                                const wd_samples_options *samples, wd_err *err)
 {
     wd_err why = {0};
     const int processor = p->devices->processor;
-    bool *both = &p->input.has_elsewhere;
+    bool *both = &p->input.may_decode_on_processor;
     *both = samples->count && !p->map.given && p->map.vae != processor;
-    p->beside[1] = (wd_memory_plan){0};
-    const wd_status status = plan_decoded_on(&p->beside[0], p, machine, *samples, p->map.vae, &why);
+    p->without_teacher[1] = (wd_memory_plan){0};
+    const wd_status status =
+        plan_decoded_on(&p->without_teacher[0], p, machine, *samples, p->map.vae, &why);
     if (*both && status == WD_UNSUPPORTED) {
         *both = false;
         p->map.vae = processor;
-        return plan_decoded_on(&p->beside[0], p, machine, *samples, processor, err);
+        return plan_decoded_on(&p->without_teacher[0], p, machine, *samples, processor, err);
     }
     if (status != WD_OK) {
         if (err) *err = why;
         return status;
     }
     if (!*both) return WD_OK;
-    return plan_decoded_on(&p->beside[1], p, machine, *samples, processor, err);
+    return plan_decoded_on(&p->without_teacher[1], p, machine, *samples, processor, err);
 }
 
 /* Plans the memory of everything but the teacher, with encoding and `samples`. */
-static wd_status plan_beside(wd_train_plan *p, wd_machine_options machine,
-                             const wd_samples_options *samples, wd_err *err)
+static wd_status plan_without_teacher(wd_train_plan *p, wd_machine_options machine,
+                                      const wd_samples_options *samples, wd_err *err)
 {
     wd_cluster *cluster = &p->input.cluster;
     const wd_comm *comm = machine.comm;
@@ -160,14 +163,14 @@ static wd_status plan_beside(wd_train_plan *p, wd_machine_options machine,
     if (comm) machine.comm = &first;
     if (!machine.window) machine.window = machine.trajectory.slots;
     if (!machine.micro_batch) machine.micro_batch = 1;
-    wd_planner_beside *elsewhere = &p->input.elsewhere;
+    wd_planner_taken *other = &p->input.decoding_on_processor;
     WD_TRY(plan_decoders(p, &machine, samples, err));
     for (int i = 0; i < p->devices->count; i++) {
         wd_cluster_device *to = &cluster->device[i];
-        to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->beside[0], i);
-        to->workspace = p->beside[0].workspace[i];
-        elsewhere->taken[i] = to->reads_host ? 0 : wd_plan_training_peak(&p->beside[1], i);
-        elsewhere->workspace[i] = p->beside[1].workspace[i];
+        to->taken = to->reads_host ? 0 : wd_plan_training_peak(&p->without_teacher[0], i);
+        to->workspace = p->without_teacher[0].workspace[i];
+        other->taken[i] = to->reads_host ? 0 : wd_plan_training_peak(&p->without_teacher[1], i);
+        other->workspace[i] = p->without_teacher[1].workspace[i];
     }
     return WD_OK;
 }
@@ -197,13 +200,13 @@ wd_status wd_train_cluster_budgets(wd_train_plan *p, const wd_train_setup *s,
         to->other_bits = !compute_alike(d->device[0], d->device[i]);
         to->bytes = SIZE_MAX;
     }
-    WD_TRY(plan_beside(p, s->trainer.machine, &s->trainer.samples, err));
+    WD_TRY(plan_without_teacher(p, s->trainer.machine, &s->trainer.samples, err));
     if (!like) return agree_on_memory(p, s, err);
     for (int i = 0; i < d->count; i++)
         cluster->device[i].bytes = like->input.cluster.device[i].bytes;
     p->program_bytes = like->program_bytes ? like->program_bytes + PROGRAM_SLACK : 0;
-    cluster->host_taken = host_beside(p, 0) + p->program_bytes;
-    p->input.elsewhere.host_taken = host_beside(p, 1) + p->program_bytes;
+    cluster->host_taken = host_without_teacher(p, 0) + p->program_bytes;
+    p->input.decoding_on_processor.host_taken = host_without_teacher(p, 1) + p->program_bytes;
     cluster->host_bytes = p->host_budget = like->host_budget;
     return WD_OK;
 }
@@ -230,10 +233,10 @@ static wd_status most_of_ranks(size_t *bytes, const wd_train_setup *s, wd_err *e
 static void add_program(wd_train_plan *p)
 {
     for (int i = 0; i < 2; i++)
-        wd_plan_add(&p->beside[i], "libraries, kernels, prompts", WD_PLAN_PROGRAM, WD_PLAN_HOST,
-                    p->program_bytes);
+        wd_plan_add(&p->without_teacher[i], "libraries, kernels, prompts", WD_PLAN_PROGRAM,
+                    WD_PLAN_HOST, p->program_bytes);
     p->input.cluster.host_taken += p->program_bytes;
-    p->input.elsewhere.host_taken += p->program_bytes;
+    p->input.decoding_on_processor.host_taken += p->program_bytes;
 }
 
 wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_setup *s, wd_err *err)
@@ -242,10 +245,10 @@ wd_status wd_train_cluster_leave_out_sheets(wd_train_plan *p, const wd_train_set
     wd_machine_options machine = s->trainer.machine;
     machine.window = p->input.sweep.window_max; /* the requested one */
     machine.micro_batch = p->input.sweep.micro_batch;
-    WD_TRY(plan_beside(p, machine, &none, err));
-    size_t beside = host_beside(p, 0);
-    WD_TRY(most_of_ranks(&beside, s, err));
-    p->input.cluster.host_taken = beside;
+    WD_TRY(plan_without_teacher(p, machine, &none, err));
+    size_t host = host_without_teacher(p, 0);
+    WD_TRY(most_of_ranks(&host, s, err));
+    p->input.cluster.host_taken = host;
     add_program(p);
     return WD_OK;
 }

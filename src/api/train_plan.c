@@ -67,13 +67,13 @@ static wd_status size_from_files(wd_train_plan *p, const wd_train_setup *s, wd_e
 
 /* The bytes that every rank receives after the reduction of gradients: their sums, or, with
  * --shard_optimizer, new weights and the parts of the norm (student/shard.h). */
-static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *beside)
+static double gathered_bytes(const wd_machine_options *m, const wd_memory_plan *without_teacher)
 {
-    const double weights = (double)beside->student_weights;
+    const double weights = (double)without_teacher->student_weights;
     if (!m->shard_optimizer) return weights * sizeof(float);
     const double sums = weights / WD_SUM_CHUNK * sizeof(double);
     if (m->student_dtype == WD_F32) return weights * sizeof(float) + sums;
-    return weights * 2 + (double)beside->student_islands * sizeof(float) + sums;
+    return weights * 2 + (double)without_teacher->student_islands * sizeof(float) + sums;
 }
 
 /* Sets the copies of gradients. With several ranks that have no peers they are copied to host
@@ -96,7 +96,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
 {
     const wd_machine_options dearest = wd_machine_of_dearest_phase(&s->trainer.machine);
     const wd_machine_options *m = &dearest;
-    const wd_memory_plan *beside = p->beside;
+    const wd_memory_plan *without_teacher = p->without_teacher;
     wd_planner_input *in = &p->input;
     in->sweep = wd_machine_sweep_options(m);
     in->trajectories = m->trajectory.slots;
@@ -106,14 +106,14 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     const double samples = (double)(m->batch * m->accumulation);
     p->step_samples = samples * wd_train_ranks(s);
     in->step_targets = p->step_samples * wd_stream_targets_each(&m->trajectory, m->reuse);
-    in->steps_ahead = wd_machine_steps_ahead(m, beside->student_weights);
-    in->student_step_flops = samples * beside->student_flops_per_sample;
+    in->steps_ahead = wd_machine_steps_ahead(m, without_teacher->student_weights);
+    in->student_step_flops = samples * without_teacher->student_flops_per_sample;
     in->student_step_bytes = wd_machine_step_bytes(m);
     in->student_back_bytes = wd_machine_back_bytes(m);
     /* gradients are final in the backward pass of the last micro-batch, or of each one */
     const double rounds = m->deterministic_reduce ? (double)m->accumulation : 1;
-    in->reduced_bytes = rounds * (double)beside->student_weights * sizeof(float);
-    in->gathered_bytes = gathered_bytes(m, beside);
+    in->reduced_bytes = rounds * (double)without_teacher->student_weights * sizeof(float);
+    in->gathered_bytes = gathered_bytes(m, without_teacher);
     fill_gradients(in, m);
     in->direct = m->comm && m->comm->peers;
     in->gathered_flat = m->comm && !m->comm->in_blocks;
@@ -230,7 +230,7 @@ const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan
 
 int wd_train_plan_decoder(const wd_train_plan *plan, const wd_strategy_plan *candidate)
 {
-    return candidate->elsewhere ? plan->devices->processor : plan->map.vae;
+    return candidate->decodes_on_processor ? plan->devices->processor : plan->map.vae;
 }
 
 double wd_train_plan_samples_per_s(const wd_train_plan *plan, const wd_strategy_plan *candidate)

@@ -20,10 +20,11 @@ typedef enum wd_sheets {
 } wd_sheets;
 
 typedef struct wd_train_plan {
-    wd_devices *devices;      /* borrowed */
-    wd_memory_plan text;      /* memory of encoding the prompts */
-    wd_memory_plan beside[2]; /* memory of everything but the teacher, including `text`; the second
-                               * where sheets are decoded elsewhere, if input.has_elsewhere */
+    wd_devices *devices; /* borrowed */
+    wd_memory_plan text; /* memory of encoding the prompts */
+    /* Memory of everything but the teacher, including `text`: with sheets decoded on the device of
+     * `map`, and on the processor, if input.may_decode_on_processor. */
+    wd_memory_plan without_teacher[2];
     wd_planner_input input;
     uint8_t *expert;                /* memory of the input's array of experts */
     char weights_file[WD_PATH_MAX]; /* a file of the teacher's weights; "": it has none */
@@ -87,7 +88,7 @@ const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
                                  const wd_strategy_plan *candidate, int device);
 
 /* The number of the device that decodes sheets under a plan: the one that the map names; without a
- * map the student's, or, where a plan does so elsewhere, the processor. */
+ * map the student's, or the processor, where a plan says so. */
 int wd_train_plan_decoder(const wd_train_plan *plan, const wd_strategy_plan *candidate);
 
 /* The predicted samples per second of all ranks. */

@@ -16,10 +16,11 @@ enum { BATCHES_PER_DEVICE = 4, NEEDS_MAX = 32 };
 /* Bytes that differ by a smaller share are sums of the same terms in another order. */
 static const double EQUAL = 1e-9;
 
-/* What sweeps with one size of micro-batches need on one kind of device. */
+/* What sweeps with one size of micro-batches need on a processor, or on any other device: all
+ * devices of a kind need the same. */
 typedef struct known_need {
     int64_t micro_batch;
-    int device;
+    bool reads_host;
     wd_sweep_need need;
     double flops[WD_STAGE_KINDS];
 } known_need;
@@ -57,27 +58,20 @@ void wd_planner_close(wd_planner *planner)
 
 /* ---- needs ---- */
 
-/* All processors need the same memory for a sweep, and so do all other devices. */
-static bool are_alike(const wd_planner_input *in, int a, int b)
-{
-    return in->cluster.device[a].reads_host == in->cluster.device[b].reads_host;
-}
-
 static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, int device,
                          wd_err *err)
 {
-    for (int i = 0; i < p->count; i++)
-        if (p->known[i].micro_batch == micro && are_alike(&p->input, p->known[i].device, device)) {
-            *out = &p->known[i];
-            return WD_OK;
-        }
-    known_need *n = &p->known[p->count < NEEDS_MAX ? p->count++ : NEEDS_MAX - 1];
+    const bool reads_host = p->input.cluster.device[device].reads_host;
+    known_need *n = p->known;
+    while (n < p->known + p->count && (n->micro_batch != micro || n->reads_host != reads_host)) n++;
+    *out = n;
+    if (n < p->known + p->count) return WD_OK;
+    if (p->count < NEEDS_MAX) p->count++;
+    *out = n = &p->known[p->count - 1];
+    *n = (known_need){.micro_batch = micro, .reads_host = reads_host};
     wd_sweep_options o = p->input.sweep;
     o.micro_batch = o.window_max = micro;
-    *n = (known_need){.micro_batch = micro, .device = device};
-    WD_TRY(wd_sweep_need_of(&n->need, n->flops, &o, p->input.target[device], err));
-    *out = n;
-    return WD_OK;
+    return wd_sweep_need_of(&n->need, n->flops, &o, p->input.target[device], err);
 }
 
 /* The cluster and the sizes for this micro-batch and this window of a rank's sweep. */
@@ -239,34 +233,32 @@ static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strateg
     return WD_OK;
 }
 
-/* The bytes that are missing where most are missing, and everywhere together. */
-typedef struct lack {
-    size_t most, sum;
-} lack;
-
-static lack lack_of(const wd_strategy_plan *plan)
-{
-    lack all = {plan->host_missing, plan->host_missing};
-    for (int d = 0; d < plan->bytes.devices; d++) {
-        if (plan->missing[d] > all.most) all.most = plan->missing[d];
-        all.sum += plan->missing[d];
-    }
-    return all;
-}
-
-/* Whether `a` is nearer to a plan that fits. Every device must fit, so the one that lacks most
- * bytes decides; where that is the same, as where a student alone is too large, the sum does. */
+/* Whether `a` lacks fewer bytes than `b`. Every device must fit, so the one that lacks most bytes
+ * decides; where that is the same, as where a student alone is too large, the sum does. */
 static bool lacks_less(const wd_strategy_plan *a, const wd_strategy_plan *b)
 {
-    const lack x = lack_of(a), y = lack_of(b);
-    return x.most != y.most ? x.most < y.most : x.sum < y.sum;
+    const wd_strategy_plan *const plan[2] = {a, b};
+    size_t most[2], sum[2];
+    for (int i = 0; i < 2; i++) {
+        most[i] = sum[i] = plan[i]->host_missing;
+        for (int d = 0; d < plan[i]->bytes.devices; d++) {
+            wd_placed_most(&most[i], plan[i]->missing[d]);
+            sum[i] += plan[i]->missing[d];
+        }
+    }
+    return most[0] != most[1] ? most[0] < most[1] : sum[0] < sum[1];
 }
 
-/* Whether `a`, with a smaller window or micro-batch than `b`, is worth it. */
-static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b)
+/* Whether `a` is worth it in place of `b`: it fits, or is nearer to that, or both fit and it is
+ * `faster`. */
+static bool improves(const wd_strategy_plan *a, const wd_strategy_plan *b, bool faster)
 {
     if (a->fits != b->fits) return a->fits;
-    if (!a->fits) return lacks_less(a, b);
+    return a->fits ? faster : lacks_less(a, b);
+}
+
+static bool is_much_faster(const wd_strategy_plan *a, const wd_strategy_plan *b)
+{
     return a->step_seconds < WD_PLANNER_FASTER * b->step_seconds;
 }
 
@@ -302,7 +294,8 @@ static wd_status plan_window(wd_strategy_plan *plan, wd_planner *p, wd_strategy 
     WD_TRY(plan_cut(plan, p, strategy, window, efficient_micro_batch(&p->input, share), err));
     if (micro == plan->micro_batch || !may_span(strategy)) return WD_OK;
     WD_TRY(plan_cut(&other, p, strategy, window, micro, err));
-    if (spans_devices(&other.placement) && improves(&other, plan)) *plan = other;
+    if (spans_devices(&other.placement) && improves(&other, plan, is_much_faster(&other, plan)))
+        *plan = other;
     return WD_OK;
 }
 
@@ -335,7 +328,7 @@ static wd_status plan_anew(wd_strategy_plan *out, wd_planner *planner, wd_strate
     while (!in->sweep.window_max && window > 1) {
         wd_strategy_plan smaller;
         WD_TRY(plan_window(&smaller, planner, strategy, window = (window + 1) / 2, err));
-        if (improves(&smaller, out)) *out = smaller;
+        if (improves(&smaller, out, is_much_faster(&smaller, out))) *out = smaller;
     }
     count_bytes(out, planner);
     out->other_bits = has_other_bits(&out->placement, &in->cluster);
@@ -352,36 +345,28 @@ static double known_of(double seconds)
     return strtod(text, NULL);
 }
 
-static void take_elsewhere(wd_cluster *cluster, const wd_planner_beside *beside)
-{
-    for (int d = 0; d < cluster->devices; d++) {
-        cluster->device[d].taken = beside->taken[d];
-        cluster->device[d].workspace = beside->workspace[d];
-    }
-    cluster->host_taken = beside->host_taken;
-}
-
-/* Whether sheets are decoded elsewhere: only where the plan fits or is faster for it. */
-static bool is_for_elsewhere(const wd_strategy_plan *elsewhere, const wd_strategy_plan *here)
-{
-    if (elsewhere->fits != here->fits) return elsewhere->fits;
-    if (!here->fits) return lacks_less(elsewhere, here);
-    return known_of(elsewhere->step_seconds) < known_of(here->step_seconds);
-}
-
+/* Plans a strategy with sheets decoded where the cluster says, and on the processor, which it
+ * prefers only where the plan fits or is faster for it. */
 static wd_status plan_both(wd_strategy_plan *out, wd_planner *p, wd_strategy strategy, wd_err *err)
 {
     wd_strategy_plan other;
-    const wd_cluster here = p->input.cluster;
+    wd_cluster *cluster = &p->input.cluster;
+    const wd_planner_taken *taken = &p->input.decoding_on_processor;
+    const wd_cluster here = *cluster;
     WD_TRY(plan_anew(out, p, strategy, err));
-    if (!p->input.has_elsewhere || out->objection) return WD_OK;
-    take_elsewhere(&p->input.cluster, &p->input.elsewhere);
+    if (!p->input.may_decode_on_processor || out->objection) return WD_OK;
+    for (int d = 0; d < cluster->devices; d++) {
+        cluster->device[d].taken = taken->taken[d];
+        cluster->device[d].workspace = taken->workspace[d];
+    }
+    cluster->host_taken = taken->host_taken;
     const wd_status status = plan_anew(&other, p, strategy, err);
-    p->input.cluster = here;
-    if (status != WD_OK) return status;
-    other.elsewhere = true;
-    if (is_for_elsewhere(&other, out)) *out = other;
-    return WD_OK;
+    *cluster = here;
+    other.decodes_on_processor = true;
+    if (status == WD_OK &&
+        improves(&other, out, known_of(other.step_seconds) < known_of(out->step_seconds)))
+        *out = other;
+    return status;
 }
 
 /* Plans are asked for more than once, and made once. */

@@ -320,8 +320,8 @@ static void auto_keeps_the_bits(void **state)
     assert_true(avoided > 0 && needed > 0);
 }
 
-/* Sheets are decoded elsewhere only where the plan fits or is faster for it; either way it is the
- * plan, to the byte, that is made where they can be decoded nowhere else. */
+/* Sheets are decoded on the processor only where the plan fits or is faster for it; either way it
+ * is the plan, to the byte, that is made where they can be decoded nowhere else. */
 static void sheets_are_decoded_where_there_is_room(void **state)
 {
     (void)state;
@@ -343,22 +343,24 @@ static void sheets_are_decoded_where_there_is_room(void **state)
                             b.bytes.device[0].activations / 2;
         s.input.cluster.device[0].taken += (size_t)(2 * drawn() * (double)left);
         both.cluster = s.input.cluster;
-        both.has_elsewhere = true;
-        both.elsewhere.host_taken = cluster->host_taken;
+        both.may_decode_on_processor = true;
+        both.decoding_on_processor.host_taken = cluster->host_taken;
         for (int d = 0; d < cluster->devices; d++) {
-            both.elsewhere.taken[d] = cluster->device[d].taken;
-            both.elsewhere.workspace[d] = cluster->device[d].workspace;
+            both.decoding_on_processor.taken[d] = cluster->device[d].taken;
+            both.decoding_on_processor.workspace[d] = cluster->device[d].workspace;
         }
         const wd_strategy_plan a = plan_of(&s.input, strategy), plan = plan_of(&both, strategy);
         assert_int_equal(plan.fits, a.fits || b.fits);
-        assert_true(same_plan(&plan, plan.elsewhere ? &b : &a));
-        assert_int_equal(plan.bytes.host_taken, (plan.elsewhere ? &b : &a)->bytes.host_taken);
+        assert_true(same_plan(&plan, plan.decodes_on_processor ? &b : &a));
+        assert_int_equal(plan.bytes.host_taken,
+                         (plan.decodes_on_processor ? &b : &a)->bytes.host_taken);
         assert_int_equal(plan.bytes.device[0].taken,
-                         (plan.elsewhere ? &b : &a)->bytes.device[0].taken);
-        if (a.fits && plan.elsewhere) assert_true(b.fits && b.step_seconds < a.step_seconds);
-        here += a.fits && !plan.elsewhere;
+                         (plan.decodes_on_processor ? &b : &a)->bytes.device[0].taken);
+        if (a.fits && plan.decodes_on_processor)
+            assert_true(b.fits && b.step_seconds < a.step_seconds);
+        here += a.fits && !plan.decodes_on_processor;
         saved += !a.fits && b.fits;
-        faster += a.fits && plan.elsewhere;
+        faster += a.fits && plan.decodes_on_processor;
     }
     assert_true(here > 0 && saved > 0 && faster > 0);
 }

@@ -7,12 +7,12 @@
 #include "teacher/timeline.h"
 #include "teacher/traffic.h"
 
-/* What everything but the teacher takes of a rank's devices and its host. */
-typedef struct wd_planner_beside {
+/* The memory that everything but the teacher takes of a rank's devices and its host. */
+typedef struct wd_planner_taken {
     size_t taken[WD_PLACED_DEVICES_MAX],
         workspace[WD_PLACED_DEVICES_MAX]; /* as wd_cluster_device */
     size_t host_taken;                    /* as wd_cluster */
-} wd_planner_beside;
+} wd_planner_taken;
 
 typedef struct wd_planner_input {
     wd_teacher_size size; /* the planner finds its FLOPs */
@@ -26,10 +26,11 @@ typedef struct wd_planner_input {
     const wd_placement *custom; /* the placement of the user's map; NULL: there is no map */
     int teacher_rank;           /* see wd_strategy_place */
     int slots;                  /* of a placement, as the user asked; 0: the least */
-    /* Where sample sheets can be decoded elsewhere than `cluster` says, what is taken then. Each
-     * strategy decodes them elsewhere where it fits or is faster for it. */
-    bool has_elsewhere;
-    wd_planner_beside elsewhere;
+    /* Whether sample sheets may be decoded on the processor and not on the device that `cluster`
+     * has them on, and the memory that is taken then. A strategy does so where its plan fits or is
+     * faster for it. */
+    bool may_decode_on_processor;
+    wd_planner_taken decoding_on_processor;
     /* the student */
     int student_device;        /* of every rank */
     double step_targets;       /* targets that a step of all ranks needs */
@@ -56,7 +57,7 @@ typedef struct wd_strategy_plan {
         *objection; /* why the devices cannot serve it; the rest is then empty. NULL: they can */
     wd_placement placement;
     wd_placed_bytes bytes;
-    bool elsewhere; /* where it decodes sheets: see wd_planner_input */
+    bool decodes_on_processor; /* sample sheets: see wd_planner_input */
     bool fits;
     bool other_bits; /* a device computes whose results differ in the last bits from the first's */
     size_t missing[WD_CLUSTER_DEVICES_MAX]; /* [bytes.devices] bytes that the device lacks */
