@@ -70,6 +70,49 @@ static void found_where_pip_puts_them(void **state)
     }
 }
 
+/* Images with conda have its bin folder in PATH, and no other variable. */
+static void found_beside_programs_of_path(void **state)
+{
+    (void)state;
+    char root[256], folder[512], path[1024], *before = getenv("PATH");
+    wd_cuda_found found;
+    if (before) assert_non_null(before = strdup(before));
+    unsetenv("VIRTUAL_ENV");
+    unsetenv("CONDA_PREFIX");
+    snprintf(root, sizeof root, "%s/conda", wd_test_folder());
+    make_folder(folder, root, "lib/python3.12/site-packages/nvidia/cublas/lib");
+    put(folder, either[1], WD_LIBRARY_LT);
+    static const struct {
+        const char *form;
+        bool is_found;
+    } forms[] = {{"%s/bin", true},
+                 {"/nowhere/bin:%s/bin", true},
+                 {"bin::%s/bin:/usr/bin", true},
+                 {"%s/sbin", false},
+                 {"%s", false},
+                 {".%s/bin", false},
+                 {"%s/bin/far", false},
+                 {"/bin:bin", false},
+                 {"", false}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const char *at = strstr(forms[i].form, "%s");
+        snprintf(path, sizeof path, "%.*s%s%s", (int)(at ? at - forms[i].form : 99), forms[i].form,
+                 at ? root : "", at ? at + 2 : "");
+        setenv("PATH", path, 1);
+        wd_cuda_lookup(&found, either);
+        assert_int_equal(found.handle != NULL, forms[i].is_found);
+        assert_non_null(strstr(found.looked, "for every PREFIX/bin in PATH, "));
+        if (!found.handle) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, either[1]);
+        assert_string_equal(found.path, path);
+    }
+    if (before)
+        setenv("PATH", before, 1);
+    else
+        unsetenv("PATH");
+    free(before);
+}
+
 static void said_where_it_was_looked_for(void **state)
 {
     (void)state;
@@ -198,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(found_where_pip_puts_them),
+        cmocka_unit_test(found_beside_programs_of_path),
         cmocka_unit_test(said_where_it_was_looked_for),
         cmocka_unit_test(relative_roots_are_passed_by),
         cmocka_unit_test(damaged_ones_are_named),

@@ -294,6 +294,8 @@ static void refusals_are_errors(void **state)
     wd_the_standin_faults.cudnn_none = true;
     wd_test_refused(launch_backward(a, &w.backward, &err), &err, WD_INTERNAL,
                     "cannot plan attention's backward pass of 6 queries and 6 keys");
+    assert_non_null(strstr(err.message, "none of its engines repeats its results bit for bit"));
+    assert_non_null(strstr(err.message, "install a newer cuDNN 9, or say --devices cpu"));
     release(&w);
     close_attention(a);
 }

@@ -201,10 +201,17 @@ static wd_status refused(const wd_cuda_cudnn *cudnn, wd_cudnn_status status, con
     char text[256] = "";
     cudnn->last_error(text, sizeof text);
     text[sizeof text - 1] = 0;
-    return wd_fail(err, WD_UNSUPPORTED,
-                   "cuDNN %zu cannot plan %s: %s: %s%s%s: install a newer cuDNN 9, or use the CPU",
-                   cudnn->get_version(), what, part, cudnn->error_string(status), *text ? ": " : "",
-                   text);
+    if (ok(status)) /* of all that it was asked */
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "cuDNN %zu cannot plan %s: none of its engines repeats its results bit for "
+                       "bit in the planned workspace: install a newer cuDNN 9, or say --devices "
+                       "cpu (--device cpu) to compute on the processor",
+                       cudnn->get_version(), what);
+    return wd_fail(
+        err, WD_UNSUPPORTED,
+        "cuDNN %zu cannot plan %s: %s: %s%s%s: install a newer cuDNN 9, or say --devices "
+        "cpu (--device cpu) to compute on the processor",
+        cudnn->get_version(), what, part, cudnn->error_string(status), *text ? ": " : "", text);
 }
 
 wd_status wd_cudnn_plan_open(wd_cudnn_plan *out, wd_cudnn_graph *graph, const wd_cudnn_wish *wish,

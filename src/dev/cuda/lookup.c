@@ -13,7 +13,9 @@
 #include "core/append.h"
 
 /* Folders: those that the pattern of glob(7) `below` names in the folder that the variable of the
- * environment names (NULL: in the root folder). Those of one variable stand together. */
+ * environment names (NULL: in the root folder). Those of one variable stand together. PATH names
+ * PREFIX where it has PREFIX/bin: so a Python that can be started is found without a variable of
+ * its own, as in images with conda. */
 typedef struct place {
     const char *variable;
     const char *below;
@@ -29,6 +31,7 @@ static const place places[] = {
     {"VIRTUAL_ENV", "/lib" PYTHON},
     {"CONDA_PREFIX", "/lib" PYTHON},
     {"CONDA_PREFIX", "/lib"},
+    {"PATH", "/lib" PYTHON},
     {"HOME", "/.local/lib" PYTHON},
     {NULL, "/usr/local/lib" PYTHON},
     {NULL, "/usr/local/lib/python3*/dist-packages/nvidia/*/lib"},
@@ -70,6 +73,11 @@ static void try_file(wd_cuda_found *out, const char *file)
         note(out, "%s, which cannot be opened (%s)", file, dlerror());
 }
 
+static bool is_path(const place *p)
+{
+    return p->variable && !strcmp(p->variable, "PATH");
+}
+
 /* The absolute path that begins the place; NULL: its variable says none. */
 static const char *root_of(const place *p)
 {
@@ -77,18 +85,42 @@ static const char *root_of(const place *p)
     return root && (!p->variable || root[0] == '/') ? root : NULL;
 }
 
-/* The files of this name in the folders of a place. */
-static void try_place(wd_cuda_found *out, const place *p, const char *name)
+/* The files of this name in the folders that `below` names in the folder `root`. */
+static void try_root(wd_cuda_found *out, const char *root, int root_length, const char *below,
+                     const char *name)
 {
     char pattern[PATH_MAX];
     glob_t files = {0};
-    const char *root = root_of(p);
-    const int length = root ? snprintf(pattern, PATH_MAX, "%s%s/%s", root, p->below, name) : 0;
+    const int length = snprintf(pattern, PATH_MAX, "%.*s%s/%s", root_length, root, below, name);
     if (length <= 0 || length >= PATH_MAX) return;
     const int failed = glob(pattern, 0, NULL, &files);
     for (size_t i = 0; !failed && i < files.gl_pathc && !out->handle; i++)
         try_file(out, files.gl_pathv[i]);
     globfree(&files);
+}
+
+/* Every absolute PREFIX/bin of PATH. */
+static void try_path(wd_cuda_found *out, const char *below, const char *name)
+{
+    static const char bin[] = "/bin";
+    const int bin_length = (int)strlen(bin);
+    const char *at = getenv("PATH");
+    while (at && *at && !out->handle) {
+        const int length = (int)strcspn(at, ":"), prefix = length - bin_length;
+        if (*at == '/' && prefix > 0 && !strncmp(at + prefix, bin, (size_t)bin_length))
+            try_root(out, at, prefix, below, name);
+        at += length + (at[length] == ':');
+    }
+}
+
+/* The files of this name in the folders of a place. */
+static void try_place(wd_cuda_found *out, const place *p, const char *name)
+{
+    const char *root = root_of(p);
+    if (is_path(p))
+        try_path(out, p->below, name);
+    else if (root)
+        try_root(out, root, (int)strlen(root), p->below, name);
 }
 
 static void try_name(wd_cuda_found *out, const place *p, const char *name)
@@ -102,7 +134,9 @@ static void note_places(wd_cuda_found *out, const place *p)
 {
     note(out, "the folders of LD_LIBRARY_PATH and of the system");
     for (; p->below; p++) {
-        if (root_of(p))
+        if (is_path(p))
+            note(out, "PREFIX%s for every PREFIX/bin in PATH", p->below);
+        else if (root_of(p))
             note(out, "%s%s", root_of(p), p->below);
         else if (p == places || strcmp(p->variable, p[-1].variable ? p[-1].variable : ""))
             note(out, "%s (not set)", p->variable);

@@ -3,8 +3,9 @@
  * They are looked for, in this order, in
  *   1. the folders of LD_LIBRARY_PATH and of the system, by the loader;
  *   2. CUDA_HOME and CUDA_PATH: lib64 and lib;
- *   3. the Python environment that is active (VIRTUAL_ENV, CONDA_PREFIX), the user's own packages
- *      in ~/.local and the system's Python: site-packages/nvidia/NAME/lib, where pip puts them;
+ *   3. the Python environment that is active (VIRTUAL_ENV, CONDA_PREFIX), those of PATH, the user's
+ *      own packages in ~/.local and the system's Python: site-packages/nvidia/NAME/lib, where pip
+ *      puts them;
  *   4. /usr/local/cuda.
  */
 #ifndef WD_DEV_CUDA_LOOKUP_H
