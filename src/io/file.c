@@ -22,7 +22,7 @@
 
 #include "core/memory.h"
 
-enum { CHUNK_BYTES = 1 << 20, FOLDERS_OPEN_MAX = 16, DAY_S = 24 * 60 * 60 };
+enum { CHUNK_BYTES = 1 << 20, FOLDERS_OPEN_MAX = 16, DAY_S = 24 * 60 * 60, ATTEMPTS = 100 };
 
 static const char temporary_suffix[] = ".tmp";
 
@@ -157,18 +157,63 @@ static ssize_t read_some(int fd, void *data, size_t bytes)
     return n;
 }
 
-wd_status wd_file_temporary(int *fd, char temporary[WD_PATH_MAX], const char *path, wd_err *err)
+/* Sets `temporary` to a name beside `path` that this process has not used; false: it is too long.
+ */
+static bool next_name(char temporary[WD_PATH_MAX], const char *path)
 {
     static _Atomic unsigned serial;
-    for (int attempt = 0; attempt < 100; attempt++) {
-        int n = snprintf(temporary, WD_PATH_MAX, "%s.%ld-%u%s", path, (long)getpid(),
-                         atomic_fetch_add(&serial, 1), temporary_suffix);
-        if (n < 0 || n >= WD_PATH_MAX)
-            return wd_fail(err, WD_INVALID_ARGUMENT, "%.400s...: path is too long", path);
+    const int n = snprintf(temporary, WD_PATH_MAX, "%s.%ld-%u%s", path, (long)getpid(),
+                           atomic_fetch_add(&serial, 1), temporary_suffix);
+    return n >= 0 && n < WD_PATH_MAX;
+}
+
+static wd_status refuse_length(const char *path, wd_err *err)
+{
+    return wd_fail(err, WD_INVALID_ARGUMENT, "%.400s...: path is too long", path);
+}
+
+wd_status wd_file_temporary(int *fd, char temporary[WD_PATH_MAX], const char *path, wd_err *err)
+{
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        if (!next_name(temporary, path)) return refuse_length(path, err);
         *fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (*fd >= 0) return WD_OK;
         if (errno != EEXIST) break;
     }
+    return refuse(err, path, "written");
+}
+
+/* The name under which Linux lets a process see a file that it has open. */
+static void name_of(char out[64], int fd)
+{
+    snprintf(out, 64, "/proc/self/fd/%d", fd);
+}
+
+bool wd_file_unnamed(int *fd, char temporary[WD_PATH_MAX], const char *path)
+{
+    char name[64];
+    if (!next_name(temporary, path) || wd_path_beside(temporary, path, ".", NULL) != WD_OK)
+        return false;
+    *fd = open(temporary, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    *temporary = '\0';
+    if (*fd < 0) return false;
+    name_of(name, *fd);
+    if (!access(name, F_OK)) return true;
+    close(*fd); /* there is no /proc, by which it would be named */
+    *fd = -1;
+    return false;
+}
+
+wd_status wd_file_name(char temporary[WD_PATH_MAX], int fd, const char *path, wd_err *err)
+{
+    char name[64];
+    name_of(name, fd);
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        if (!next_name(temporary, path)) return refuse_length(path, err);
+        if (!linkat(AT_FDCWD, name, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW)) return WD_OK;
+        if (errno != EEXIST) break;
+    }
+    *temporary = '\0';
     return refuse(err, path, "written");
 }
 

@@ -44,6 +44,13 @@ wd_status wd_file_write(const char *path, const void *data, size_t bytes, wd_err
  * again: in a folder that other users may write to it may be another file by then. commit flushes
  * the file and renames it to `path`, or removes it on failure; abandon removes it. */
 wd_status wd_file_temporary(int *fd, char temporary[WD_PATH_MAX], const char *path, wd_err *err);
+
+/* The same with a file that has no name yet, so that nothing is left of it if the process is
+ * killed: `temporary` is "". false: the file system has no such files. Name it, as `temporary`,
+ * before commit; without a name, closing it removes it. */
+bool wd_file_unnamed(int *fd, char temporary[WD_PATH_MAX], const char *path);
+wd_status wd_file_name(char temporary[WD_PATH_MAX], int fd, const char *path, wd_err *err);
+
 wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err);
 void wd_file_abandon(const char *temporary);
 

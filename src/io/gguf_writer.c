@@ -102,7 +102,8 @@ wd_status wd_gguf_create(wd_safetensors_writer **out, const char *path,
     WD_TRY(wd_alloc(&header, length, 1, "a GGUF header", err));
     sink text = {.at = header};
     wd_status status = put_header(&text, &bytes, path, items, count, pairs, pair_count, err);
-    if (status == WD_OK) status = wd_safetensors_begin(out, path, header, length, bytes, err);
+    if (status == WD_OK)
+        status = wd_safetensors_begin(out, path, WD_WHILE_UNNAMED, header, length, bytes, err);
     wd_free(header);
     return status;
 }

@@ -106,6 +106,12 @@ enum { WD_SAFETENSORS_BUFFER_BYTES = 1 << 20 }; /* of a writer, in host memory *
 wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
                                 const wd_safetensors_item *items, int64_t count,
                                 const char *const *metadata, wd_err *err);
+/* The same for a large file in a folder that is no temporary one: where the file system allows it,
+ * the file has no name until it is finished, so that nothing is left of it if the process is
+ * killed. */
+wd_status wd_safetensors_create_unnamed(wd_safetensors_writer **out, const char *path,
+                                        const wd_safetensors_item *items, int64_t count,
+                                        const char *const *metadata, wd_err *err);
 /* Appends the next bytes of the data section; calls need not match tensors. */
 wd_status wd_safetensors_put(wd_safetensors_writer *writer, const void *data, size_t bytes,
                              wd_err *err);

@@ -21,7 +21,7 @@
 enum { LENGTH_BYTES = 8, DATA_ALIGN = 64 };
 
 struct wd_safetensors_writer {
-    char path[WD_PATH_MAX], temporary[WD_PATH_MAX];
+    char path[WD_PATH_MAX], temporary[WD_PATH_MAX]; /* "": it has no name */
     int fd;
     uint64_t bytes, bytes_expected; /* of the data section: so far, and in total */
     char *buffer;
@@ -113,8 +113,9 @@ out:
     return status;
 }
 
-wd_status wd_safetensors_begin(wd_safetensors_writer **out, const char *path, const void *header,
-                               size_t header_bytes, uint64_t data_bytes, wd_err *err)
+wd_status wd_safetensors_begin(wd_safetensors_writer **out, const char *path,
+                               wd_safetensors_while named, const void *header, size_t header_bytes,
+                               uint64_t data_bytes, wd_err *err)
 {
     void *block;
     char name[WD_PATH_MAX];
@@ -127,9 +128,11 @@ wd_status wd_safetensors_begin(wd_safetensors_writer **out, const char *path, co
     memcpy(w->path, name, sizeof name);
     WD_TRY_OUT(wd_alloc(&block, WD_SAFETENSORS_BUFFER_BYTES, 1, "a write buffer", err));
     w->buffer = block;
-    status = wd_file_temporary(&w->fd, w->temporary, path, err);
-    if (status != WD_OK) w->temporary[0] = '\0'; /* there is no file to remove */
-    if (status != WD_OK) goto out;
+    if (named == WD_WHILE_NAMED || !wd_file_unnamed(&w->fd, w->temporary, path)) {
+        status = wd_file_temporary(&w->fd, w->temporary, path, err);
+        if (status != WD_OK) w->temporary[0] = '\0'; /* there is no file to remove */
+        if (status != WD_OK) goto out;
+    }
     errno = wd_file_take_space(w->fd, header_bytes + data_bytes);
     if (errno && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
         status = refuse(w, err);
@@ -143,17 +146,32 @@ out:
     return status;
 }
 
-wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
-                                const wd_safetensors_item *items, int64_t count,
-                                const char *const *metadata, wd_err *err)
+static wd_status create(wd_safetensors_writer **out, const char *path, wd_safetensors_while named,
+                        const wd_safetensors_item *items, int64_t count,
+                        const char *const *metadata, wd_err *err)
 {
     char *header = NULL;
     size_t length = 0;
     uint64_t bytes = 0;
     wd_status status = make_header(&header, &length, &bytes, path, items, count, metadata, err);
-    if (status == WD_OK) status = wd_safetensors_begin(out, path, header, length, bytes, err);
+    if (status == WD_OK)
+        status = wd_safetensors_begin(out, path, named, header, length, bytes, err);
     wd_free(header);
     return status;
+}
+
+wd_status wd_safetensors_create(wd_safetensors_writer **out, const char *path,
+                                const wd_safetensors_item *items, int64_t count,
+                                const char *const *metadata, wd_err *err)
+{
+    return create(out, path, WD_WHILE_NAMED, items, count, metadata, err);
+}
+
+wd_status wd_safetensors_create_unnamed(wd_safetensors_writer **out, const char *path,
+                                        const wd_safetensors_item *items, int64_t count,
+                                        const char *const *metadata, wd_err *err)
+{
+    return create(out, path, WD_WHILE_UNNAMED, items, count, metadata, err);
 }
 
 uint64_t wd_safetensors_bytes_put(const wd_safetensors_writer *w)
@@ -190,6 +208,7 @@ wd_status wd_safetensors_finish(wd_safetensors_writer *w, wd_err *err)
         goto out;
     }
     WD_TRY_OUT(flush(w, err));
+    if (!w->temporary[0]) WD_TRY_OUT(wd_file_name(w->temporary, w->fd, w->path, err));
     int failed = close(w->fd);
     w->fd = -1;
     if (failed) {

@@ -5,6 +5,10 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/file.h"
 
 static const wd_safetensors_item items[] = {
     {"wide", WD_F32, 2, {3, 700000}}, {"empty", WD_F32, 2, {0, 4}},
@@ -148,6 +152,40 @@ static void survives_every_failing_allocation(void **state)
     assert_int_equal(entries(), 0);
 }
 
+/* As if it were killed: a process ends in the middle of a file. */
+static void a_killed_process_leaves_nothing(void **state)
+{
+    (void)state;
+    wd_err err;
+    char path[WD_PATH_MAX], name[WD_PATH_MAX];
+    wd_safetensors_writer *writer;
+    int fd;
+    in_folder(path, "k.safetensors");
+    if (!wd_file_unnamed(&fd, name, path)) wd_test_skip("this file system has no unnamed files");
+    close(fd);
+    assert_int_equal(entries(), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        if (wd_safetensors_create_unnamed(&writer, path, items, ITEMS, NULL, &err) == WD_OK)
+            (void)wd_safetensors_put(writer, "abc", 3, &err);
+        raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(entries(), 0);
+    const wd_safetensors_item one = {"a", WD_U8, 1, {3}};
+    wd_test_ok(wd_safetensors_create_unnamed(&writer, path, &one, 1, NULL, &err), &err);
+    wd_test_ok(wd_safetensors_put(writer, "abc", 3, &err), &err);
+    assert_int_equal(entries(), 0);
+    wd_test_ok(wd_safetensors_finish(writer, &err), &err);
+    assert_int_equal(entries(), 1);
+    wd_safetensors *set;
+    wd_test_ok(wd_safetensors_open(&set, path, &err), &err);
+    assert_memory_equal(wd_safetensors_find(set, "a")->tensor.data, "abc", 3);
+    wd_safetensors_close(set);
+    assert_int_equal(remove(path), 0);
+}
+
 static wd_status write_once(wd_err *err)
 {
     static const wd_safetensors_item two[] = {{"a", WD_U8, 3, {1, 1, 1}}, {"b", WD_U8, 0, {0}}};
@@ -175,6 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back_what_it_wrote),
         cmocka_unit_test(an_abandoned_file_leaves_nothing),
+        cmocka_unit_test(a_killed_process_leaves_nothing),
         cmocka_unit_test(headers_without_memory),
         cmocka_unit_test(a_full_disk_is_said_with_the_path),
         cmocka_unit_test(survives_every_failing_allocation),

@@ -225,7 +225,7 @@ wd_status wd_convert_write_safetensors(const char *path, wd_convert_line *lines,
     wd_status status;
     WD_TRY_OUT(open_chunk(&c, err));
     WD_TRY_OUT(list_items(&list, lines, count, err));
-    WD_TRY_OUT(wd_safetensors_create(&writer, path, list.item, list.count, metadata, err));
+    WD_TRY_OUT(wd_safetensors_create_unnamed(&writer, path, list.item, list.count, metadata, err));
     for (int64_t i = 0; i < count; i++) {
         if (lines[i].dtype != WD_F8_E4M3) continue;
         WD_TRY_OUT(find_scale(&lines[i], &c, err));

@@ -241,7 +241,7 @@ static wd_status create(wd_safetensors_writer **out, uint64_t *bytes, const job 
         for (int k = 0; k < items[i].ndim; k++) values *= (size_t)items[i].dim[k];
         *bytes += values * wd_dtype_bytes(items[i].dtype);
     }
-    status = wd_safetensors_create(out, j->path, items, count, metadata, err);
+    status = wd_safetensors_create_unnamed(out, j->path, items, count, metadata, err);
 out:
     wd_free(names);
     wd_free(items);
