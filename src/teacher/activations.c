@@ -245,22 +245,37 @@ float *wd_activations_leave(wd_activations *s, wd_activation_place *place, int64
     return guided;
 }
 
-/* The parts of a stream that a stage reads, and what they take. */
+/* The parts of a micro-batch that a stage reads, of both streams, and what they take. */
 typedef struct parts {
     int count;
-    void *at[4];
-    size_t bytes[4];
+    char *at[8];
+    size_t bytes[8];
 } parts;
 
-static parts parts_of(wd_activations *s, const wd_activation_place *place, int stream,
+/* In a place, or, where `place` is NULL, one after another from `packed` on. */
+static parts parts_of(const wd_sweep_options *o, const wd_activation_place *place, char *packed,
                       int64_t samples, wd_stage_kind next)
 {
-    const wd_dit_context context = context_of(s, samples, stream);
-    const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
-    const wd_dit_stream *all = &place->stream[stream];
-    return (parts){.count = next == WD_STAGE_HEAD ? 2 : 4,
-                   .at = {all->x, all->temb, all->tp, all->ctx},
-                   .bytes = {bytes.x, bytes.temb, bytes.tp, bytes.ctx}};
+    parts out = {.count = 0};
+    for (int u = 0; u <= (int)is_guided(o); u++) {
+        const wd_dit_context context = shape_of(o, samples, u);
+        const wd_dit_stream_bytes sizes = wd_dit_stream_sizes(&context);
+        const wd_dit_stream none = {0}, *all = place ? &place->stream[u] : &none;
+        void *const at[] = {all->x, all->temb, all->tp, all->ctx};
+        const size_t bytes[] = {sizes.x, sizes.temb, sizes.tp, sizes.ctx};
+        for (int i = 0; i < (next == WD_STAGE_HEAD ? 2 : 4); i++) {
+            out.at[out.count] = place ? at[i] : packed;
+            out.bytes[out.count++] = bytes[i];
+            if (!place) packed += bytes[i];
+        }
+    }
+    return out;
+}
+
+static void copy_parts(wd_queue *queue, const parts *to, const parts *from)
+{
+    for (int i = 0; i < from->count; i++)
+        wd_queue_copy(queue, to->at[i], from->at[i], from->bytes[i]);
 }
 
 /* By the one that has it, in order with what was computed there. A processor's copies see its own
@@ -276,12 +291,9 @@ void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_a
         wd_event_wait_on(to->queue, from_place->left);
     }
     wd_event_wait_on(by->queue, to_place->left);
-    for (int u = 0; u <= (int)from->guided; u++) {
-        const parts in = parts_of(from, from_place, u, samples, next);
-        const parts out = parts_of(from, to_place, u, samples, next);
-        for (int i = 0; i < in.count; i++)
-            wd_queue_copy(by->queue, out.at[i], in.at[i], in.bytes[i]);
-    }
+    const parts in = parts_of(from->options, from_place, NULL, samples, next);
+    const parts out = parts_of(to->options, to_place, NULL, samples, next);
+    copy_parts(by->queue, &out, &in);
     if (fetched) {
         wd_event_record(to_place->left, to->queue);
         wd_event_wait_on(from->queue, to_place->left);
@@ -292,34 +304,34 @@ void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_a
 
 wd_activation_bytes wd_activation_bytes_of(const wd_sweep_options *options)
 {
-    wd_activation_bytes of_one = {0};
-    for (int u = 0; u <= (int)is_guided(options); u++) {
-        const wd_dit_context context = shape_of(options, 1, u);
-        const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
-        of_one.head += bytes.x + bytes.temb;
-        of_one.state += bytes.x + bytes.temb + bytes.tp;
-        *(u ? &of_one.batch : &of_one.state) += bytes.ctx;
-    }
-    return of_one;
+    wd_activation_bytes bytes = {.head = wd_activations_packed_bytes(options, 1, WD_STAGE_HEAD)};
+    const size_t one = wd_activations_packed_bytes(options, 1, WD_STAGE_BLOCK);
+    bytes.state = wd_activations_packed_bytes(options, 2, WD_STAGE_BLOCK) - one;
+    bytes.batch = one - bytes.state;
+    return bytes;
 }
 
-size_t wd_activations_stream_bytes(const wd_activations *activations, int64_t samples,
+size_t wd_activations_packed_bytes(const wd_sweep_options *options, int64_t samples,
                                    wd_stage_kind next)
 {
-    const wd_activation_bytes bytes = wd_activation_bytes_of(activations->options);
-    return next == WD_STAGE_HEAD ? (size_t)samples * bytes.head
-                                 : (size_t)samples * bytes.state + bytes.batch;
+    const parts all = parts_of(options, NULL, NULL, samples, next);
+    size_t bytes = 0;
+    for (int i = 0; i < all.count; i++) bytes += all.bytes[i];
+    return bytes;
 }
 
-void wd_activations_copy_host(wd_activations *s, wd_activation_place *place, char *host,
-                              int64_t samples, wd_stage_kind next, wd_activations_way way)
+void wd_activations_pack(char *host, wd_activations *s, const wd_activation_place *place,
+                         int64_t samples, wd_stage_kind next)
 {
-    for (int u = 0; u <= (int)s->guided; u++) {
-        const parts p = parts_of(s, place, u, samples, next);
-        for (int i = 0; i < p.count; host += p.bytes[i++])
-            if (way == WD_ACTIVATIONS_OUT)
-                wd_queue_copy(s->queue, host, p.at[i], p.bytes[i]);
-            else
-                wd_queue_copy(s->queue, p.at[i], host, p.bytes[i]);
-    }
+    const parts on = parts_of(s->options, place, NULL, samples, next);
+    const parts packed = parts_of(s->options, NULL, host, samples, next);
+    copy_parts(s->queue, &packed, &on);
+}
+
+void wd_activations_unpack(wd_activations *s, const wd_activation_place *place, char *host,
+                           int64_t samples, wd_stage_kind next)
+{
+    const parts on = parts_of(s->options, place, NULL, samples, next);
+    const parts packed = parts_of(s->options, NULL, host, samples, next);
+    copy_parts(s->queue, &on, &packed);
 }

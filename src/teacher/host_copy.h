@@ -12,19 +12,6 @@
 #include "teacher/placement.h"
 #include "teacher/stage_layout.h"
 
-/* How a processor's stages are kept. */
-static inline wd_stage_keeping wd_host_keeping(wd_dtype storage)
-{
-    return (wd_stage_keeping){.storage = storage, .in_place = true, .reads_host = true};
-}
-
-/* How stages are kept in host memory that devices copy from: their blocks are laid out as on the
- * device. */
-static inline wd_stage_keeping wd_offload_keeping(wd_dtype storage)
-{
-    return (wd_stage_keeping){.storage = storage, .reads_host = true, .from_map = true};
-}
-
 /* Zeroed: there is none, every rank has its own. */
 typedef struct wd_host_copy {
     wd_comm *comm;

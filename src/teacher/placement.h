@@ -113,9 +113,7 @@ typedef struct wd_stage_size {
     size_t converting; /* in host memory while tensors of another dtype are read from disk for the
                         * processor; it reads the others to where they are used */
     size_t casting;    /* on a device, for the largest tensor that is converted on its way there */
-    size_t host_casting; /* on a processor, for the largest tensor that is converted and is not
-                          * aligned in the file */
-    size_t widened;      /* on a device, in the dtype that is computed in; 0: computed as kept */
+    size_t widened;    /* on a device, in the dtype that is computed in; 0: computed as kept */
 } wd_stage_size;
 
 /* The bytes of a stage that a processor uses where they are mapped: no memory of this process. */

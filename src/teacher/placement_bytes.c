@@ -27,10 +27,11 @@ size_t wd_placed_workspace(const wd_sweep_part *part, const wd_cluster_device *d
 static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
                  const wd_cluster_device *device)
 {
-    const wd_sweep_need *need = &device->need;
-    const size_t casting = device->reads_host ? stage->host_casting : stage->casting;
-    bytes->weights += wd_placed_block(need, device->reads_host ? stage->host : stage->device);
-    wd_placed_most(&bytes->opening, bytes->weights + wd_placed_block(need, casting));
+    const bool on_host = device->reads_host;
+    bytes->weights += wd_placed_block(&device->need, on_host ? stage->host : stage->device);
+    bytes->mapped += on_host ? wd_stage_mapped(stage) : 0;
+    const size_t casting = on_host ? 0 : wd_placed_block(&device->need, stage->casting);
+    wd_placed_most(&bytes->opening, bytes->weights + casting);
 }
 
 /* Adds the slots of a device's streamed stages of one home, and their other buffers. */
@@ -100,11 +101,13 @@ wd_placed_bytes wd_placement_bytes(const wd_placement *placement, const wd_teach
     bytes.devices = placement->each ? cluster->devices : wd_cluster_devices(cluster);
     bytes.host = host;
     bytes.host_taken = cluster->host_taken;
+    bytes.mapped = 0;
     wd_sweep_parts(part, bytes.devices, placement, cluster->batches);
     for (int d = 0, last = 0; d < bytes.devices; d++) {
         if (wd_cluster_host(cluster, d) != last) host = (wd_placed_host){0};
         last = wd_cluster_host(cluster, d);
         bytes.device[d] = device_bytes(&host, placement, size, cluster, &part[d], d);
+        bytes.mapped += bytes.device[d].mapped;
         if (wd_placed_host_total(&host) >= wd_placed_host_total(&bytes.host)) bytes.host = host;
     }
     return bytes;
@@ -149,17 +152,4 @@ size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *clust
 {
     return wd_placed_host_total(&bytes->host) +
            (size_t)wd_cluster_host_ranks(cluster) * bytes->host_taken;
-}
-
-size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
-                           const wd_cluster *cluster)
-{
-    size_t mapped = 0;
-    for (int e = 0; e < placement->experts; e++)
-        for (int s = 0; s < placement->stages; s++) {
-            const wd_place *place = &placement->place[e][s];
-            if (place->home == WD_HOME_DEVICE && wd_cluster_at(cluster, place->device)->reads_host)
-                mapped += wd_stage_mapped(&size->stage[e][s]);
-        }
-    return mapped;
 }

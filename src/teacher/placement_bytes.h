@@ -12,6 +12,7 @@ typedef struct wd_placed_device {
     size_t workspace;   /* of the queue, beyond what it has for other work */
     size_t opening; /* the peak while weights that stay are brought and converted, before anything
                      * else is there */
+    size_t mapped;  /* of its stages, used where they are mapped: no memory of the device */
     size_t taken;   /* by the student, once the teacher is there: the cluster's */
 } wd_placed_device;
 
@@ -27,6 +28,7 @@ typedef struct wd_placed_bytes {
     wd_placed_device device[WD_CLUSTER_DEVICES_MAX];
     wd_placed_host host; /* that takes the most */
     size_t host_taken;   /* by each rank's student: the cluster's */
+    size_t mapped;       /* of all stages that processors use where they are mapped */
 } wd_placed_bytes;
 
 /* The stages of one home on one device: how many there are of each kind, the largest block of each
@@ -56,10 +58,6 @@ size_t wd_placed_host_total(const wd_placed_host *host);
 /* The peaks of a device's pool and of host memory, the student's part included. */
 size_t wd_placed_peak(const wd_placed_bytes *bytes, int device);
 size_t wd_placed_host_peak(const wd_placed_bytes *bytes, const wd_cluster *cluster);
-
-/* The bytes of all stages that processors use where they are mapped. */
-size_t wd_placement_mapped(const wd_placement *placement, const wd_teacher_size *size,
-                           const wd_cluster *cluster);
 
 /* Whether a device has room for what the placement gives it. */
 bool wd_placed_holds(const wd_placement *placement, const wd_teacher_size *size,

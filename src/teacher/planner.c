@@ -146,21 +146,13 @@ const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan
 
 /* ---- windows ---- */
 
-static int64_t fitted(const wd_planner_input *in, int64_t micro, int64_t window)
-{
-    wd_sweep_options o = in->sweep;
-    o.window_max = window;
-    o.micro_batch = micro;
-    return wd_sweep_fitted(&o).micro_batch;
-}
-
 /* The micro-batch that was asked for, or one that keeps products efficient. */
 static int64_t efficient_micro_batch(const wd_planner_input *in, int64_t window)
 {
     const wd_sweep_options *o = &in->sweep;
     int64_t micro = o->micro_batch;
     if (!micro) micro = wd_sweep_micro_batch(&o->config, o->frames, o->height, o->width);
-    return fitted(in, micro, window);
+    return wd_sweep_fitted(micro, window);
 }
 
 /* A micro-batch for windows that go through several devices: small enough that every device has
@@ -171,7 +163,7 @@ static int64_t pipelined_micro_batch(const wd_planner_input *in, int64_t window)
     const int devices = wd_cluster_devices(&in->cluster), stages = in->size.stages;
     int64_t most = window / (BATCHES_PER_DEVICE * (devices < stages ? devices : stages));
     if (in->sweep.micro_batch || micro <= most) return micro;
-    return fitted(in, most > 0 ? most : 1, window);
+    return wd_sweep_fitted(most > 0 ? most : 1, window);
 }
 
 static bool spans_devices(const wd_placement *p)
@@ -207,7 +199,7 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
     const size_t host = wd_placed_host_peak(&plan->bytes, cluster);
     plan->host_missing = shortfall(host, cluster->host_bytes);
     plan->fits &= !plan->host_missing;
-    plan->mapped_bytes = wd_placement_mapped(&plan->placement, size, cluster);
+    plan->mapped_bytes = plan->bytes.mapped;
     plan->cache_bytes = shortfall(cluster->host_bytes, host);
 }
 

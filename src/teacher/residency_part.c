@@ -16,6 +16,8 @@
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
+static const char CONVERTED[] = "teacher weights being converted";
+
 /* ---- use ---- */
 
 void wd_residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sweep_experts next)
@@ -129,18 +131,18 @@ void wd_residency_part_bring_block(wd_residency_part *r, wd_slot *s)
     wd_event_record(s->arrived, r->copies);
 }
 
-/* Fills a block from the file. At no time more than one stage is being converted. */
+/* Fills a block from the file. At no time more than one stage is being converted. Memory that the
+ * processor reads is converted where it is mapped, unless it is not aligned there. */
 static wd_status fill(const wd_residency_part *r, const wd_stage_layout *layout, void *block,
                       wd_queue *queue, wd_err *err)
 {
-    const char *what = "teacher weights being converted";
-    const bool on_device = r->home == WD_HOME_DEVICE;
+    const bool on_device = r->home == WD_HOME_DEVICE && !r->reads_host;
     void *staging = NULL;
     wd_dit_stage view;
-    if (layout->staging_bytes && on_device)
-        WD_TRY(wd_device_alloc(&staging, r->device, layout->staging_bytes, what, err));
-    else if (layout->staging_bytes)
-        WD_TRY(wd_alloc(&staging, layout->staging_bytes, 1, what, err));
+    if (on_device && layout->staging_bytes)
+        WD_TRY(wd_device_alloc(&staging, r->device, layout->staging_bytes, CONVERTED, err));
+    else if (layout->unaligned)
+        WD_TRY(wd_alloc(&staging, layout->staging_bytes, 1, CONVERTED, err));
     wd_stage_bring(&view, layout, block, staging, queue);
     wd_queue_wait(queue);
     if (on_device)
@@ -168,14 +170,6 @@ static wd_status take_in(wd_residency_part *r, int expert, int stage, wd_queue *
     return fill(r, layout, *block, filler, err);
 }
 
-/* How the stages are kept: those in host memory are converted there. */
-static wd_stage_keeping keeping_of(const wd_residency_part *r, wd_dtype storage)
-{
-    if (r->home == WD_HOME_HOST) return wd_offload_keeping(storage);
-    if (r->home == WD_HOME_DEVICE && r->reads_host) return wd_host_keeping(storage);
-    return (wd_stage_keeping){.storage = storage, .reads_host = r->reads_host};
-}
-
 static wd_status open_expert(wd_residency_part *r, const wd_residency_part_options *o, int expert,
                              wd_err *err)
 {
@@ -191,7 +185,7 @@ static wd_status open_expert(wd_residency_part *r, const wd_residency_part_optio
 static wd_status lay_out(wd_residency_part *r, wd_placed_sizes *n,
                          const wd_residency_part_options *o, wd_err *err)
 {
-    const wd_stage_keeping keeping = keeping_of(r, o->storage);
+    const bool in_place = r->home == WD_HOME_DEVICE && r->reads_host;
     wd_status status;
     wd_tensor_table table;
     WD_TRY(wd_dit_table_open(&table, &o->pipeline->dit, err));
@@ -199,7 +193,8 @@ static wd_status lay_out(wd_residency_part *r, wd_placed_sizes *n,
         if (!r->weights[e]) WD_TRY_OUT(open_expert(r, o, e, err));
         wd_stage_layout *layout = &r->layout[e][s];
         const wd_teacher_files files = {.weights = r->weights[e]};
-        WD_TRY_OUT(wd_stage_lay_out(layout, &o->pipeline->dit, &table, &files, s, keeping, err));
+        WD_TRY_OUT(wd_stage_lay_out(layout, &o->pipeline->dit, &table, &files, s, o->storage,
+                                    in_place, err));
         r->mapped_bytes += layout->mapped_bytes;
         wd_placed_sizes_add(n, wd_stage_kind_of(s, r->stages),
                             &(wd_stage_size){.device = layout->block_bytes,
@@ -251,9 +246,6 @@ static wd_status open_slots(wd_residency_part *r, const wd_placed_sizes *n, int 
     for (int k = 0; k < WD_STAGE_KINDS; k++)
         for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
             WD_TRY(wd_slot_open(r, (wd_stage_kind)k, n->block[k], err));
-    if (r->home == WD_HOME_DISK && n->casting)
-        WD_TRY(wd_device_alloc(&r->casting, r->device, n->casting,
-                               "teacher weights being converted", err));
     return WD_OK;
 }
 
@@ -277,6 +269,8 @@ static wd_status open_part(wd_residency_part *r, const wd_residency_part_options
     WD_TRY(lay_out(r, &n, o, err));
     const int64_t stages =
         n.stages[WD_STAGE_EMBED] + n.stages[WD_STAGE_BLOCK] + n.stages[WD_STAGE_HEAD];
+    if (n.casting && r->home == WD_HOME_DISK && !r->reads_host)
+        WD_TRY(wd_device_alloc(&r->casting, r->device, n.casting, CONVERTED, err));
     if (r->home != WD_HOME_DISK) WD_TRY(open_blocks(r, o, stages, err));
     if (n.widened)
         WD_TRY(wd_device_alloc(&r->wide, r->device, n.widened, "widened teacher weights", err));

@@ -119,14 +119,6 @@ void wd_slots_close(wd_residency_part *r);
 /* Launches what brings a stage that was read to the slot, for work that waits for slot->arrived. */
 void wd_slot_launch(wd_residency_part *r, wd_slot *slot, const wd_stage_layout *layout);
 
-/* An empty slot for a stage, which is coming there from now on; of several empty slots the one that
- * was used first, whose work is done first. Waits for it. NULL: the residency is closing. */
-wd_slot *wd_slot_await_empty(wd_residency_part *r, const wd_stage_turn *turn);
-
-/* The stage that was coming to the slot is launched, or has failed with slot->error. If it is not
- * wanted any more, the slot is empty. */
-void wd_slot_set(wd_residency_part *r, wd_slot *slot, wd_slot_state state);
-
 /* Empties the slots of stages that came and are not wanted any more. */
 void wd_slots_drop_unwanted(wd_residency_part *r);
 

@@ -46,7 +46,9 @@ void wd_slot_launch(wd_residency_part *r, wd_slot *s, const wd_stage_layout *lay
     wd_event_record(s->arrived, r->copies);
 }
 
-wd_slot *wd_slot_await_empty(wd_residency_part *r, const wd_stage_turn *turn)
+/* An empty slot for a stage, which is coming there from now on; of several empty slots the one that
+ * was used first, whose work is done first. Waits for it. NULL: the residency is closing. */
+static wd_slot *await_empty(wd_residency_part *r, const wd_stage_turn *turn)
 {
     const wd_stage_kind kind = wd_stage_kind_of(turn->stage, r->stages);
     wd_slot *empty = NULL;
@@ -67,7 +69,9 @@ wd_slot *wd_slot_await_empty(wd_residency_part *r, const wd_stage_turn *turn)
     return empty;
 }
 
-void wd_slot_set(wd_residency_part *r, wd_slot *s, wd_slot_state state)
+/* The stage that was coming to the slot is launched, or has failed with s->error. If it is not
+ * wanted any more, the slot is empty. */
+static void set_state(wd_residency_part *r, wd_slot *s, wd_slot_state state)
 {
     pthread_mutex_lock(&r->lock);
     s->state = wd_stage_order_wants(r->order, s->turn.number) ? state : WD_SLOT_EMPTY;
@@ -152,10 +156,10 @@ static void *bring_all(void *context)
     wd_stage_turn turn;
     while (wd_stage_order_next(&turn, r->order, WD_FOLLOWER_BRINGS)) {
         if (turn.wanted) {
-            wd_slot *slot = wd_slot_await_empty(r, &turn);
+            wd_slot *slot = await_empty(r, &turn);
             if (!slot) break;
             const wd_status status = bring(r, slot);
-            wd_slot_set(r, slot, status == WD_OK ? WD_SLOT_FILLED : WD_SLOT_FAILED);
+            set_state(r, slot, status == WD_OK ? WD_SLOT_FILLED : WD_SLOT_FAILED);
             if (r->host_reader) wd_event_wait(r->sent[0]);
         }
         if (r->host_reader) wd_host_reader_done(r->host_reader, &turn);

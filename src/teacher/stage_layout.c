@@ -20,22 +20,20 @@ static bool is_aligned(const wd_tensor *t)
 }
 
 /* Adds a part that the files have, which is kept in dtype `stored`. */
-static void add_part(wd_stage_layout *out, int i, wd_dtype stored, wd_stage_keeping keeping)
+static void add_part(wd_stage_layout *out, int i, wd_dtype stored, bool in_place)
 {
     const wd_tensor *file = &out->file[i];
     const int64_t count = wd_tensor_count(file);
     const size_t bytes = wd_dtype_size(stored, count), file_bytes = wd_tensor_bytes(file);
     const bool same = file->dtype == stored, unaligned = out->entry[i] && out->entry[i]->unaligned;
-    /* what is not used in place has been read to where it is aligned */
-    const bool mapped = keeping.in_place || keeping.from_map;
-    const bool is_read = keeping.reads_host && !(mapped && unaligned);
     out->stored[i] = *file;
     out->stored[i].dtype = stored;
     out->file_bytes += file_bytes;
     out->reading_bytes += wd_file_reader_room(file_bytes);
     if (!same) out->converting_bytes += wd_round_up(file_bytes, ALIGN);
-    if (!same && !is_read && file_bytes > out->staging_bytes) out->staging_bytes = file_bytes;
-    if (keeping.in_place && same && !unaligned) {
+    if (!same && file_bytes > out->staging_bytes) out->staging_bytes = file_bytes;
+    out->unaligned |= !same && unaligned;
+    if (in_place && same && !unaligned) {
         out->mapped_bytes += bytes;
         return;
     }
@@ -62,7 +60,7 @@ static wd_status find_tensor(bool *there, wd_stage_layout *out, int i, const wd_
 }
 
 /* The scales of tensor `i` are a part of their own. Files that will come have one for each row. */
-static void add_scales(wd_stage_layout *out, int i, wd_stage_keeping keeping)
+static void add_scales(wd_stage_layout *out, int i, bool in_place)
 {
     const wd_tensor *t = &out->file[i];
     const wd_safetensors_entry *entry = out->entry[i];
@@ -74,33 +72,33 @@ static void add_scales(wd_stage_layout *out, int i, wd_stage_keeping keeping)
     out->entry[part] = entry ? entry->scale : NULL;
     out->file[part] = entry ? entry->scale->tensor
                             : (wd_tensor){.dtype = WD_F32, .ndim = 2, .dim = {t->dim[0], 1}};
-    add_part(out, part, out->file[part].dtype, keeping);
+    add_part(out, part, out->file[part].dtype, in_place);
 }
 
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_teacher_files *files, int stage,
-                           wd_stage_keeping keeping, wd_err *err)
+                           wd_dtype storage, bool in_place, wd_err *err)
 {
     const int slots = wd_dit_stage_slots(config, stage);
     const int64_t first = wd_dit_stage_first(config, stage);
     *out = (wd_stage_layout){.tensors = slots, .parts = slots};
     for (int i = 0; i < out->tensors; i++) {
         const wd_tensor_spec *spec = &table->spec[first + i];
-        const wd_dtype storage = wd_spec_dtype(spec, keeping.storage), computed = widened(storage);
+        const wd_dtype kept = wd_spec_dtype(spec, storage), computed = widened(kept);
         bool there;
         out->offset[i] = SIZE_MAX;
         out->of[i] = i;
-        out->rounded[i] = storage;
+        out->rounded[i] = kept;
         WD_TRY(find_tensor(&there, out, i, spec, files, err));
         if (!there) continue;
         const wd_tensor *file = &out->file[i];
-        const wd_dtype stored = wd_dtype_is_quantised(file->dtype) ? file->dtype : storage;
-        add_part(out, i, stored, keeping);
+        const wd_dtype stored = wd_dtype_is_quantised(file->dtype) ? file->dtype : kept;
+        add_part(out, i, stored, in_place);
         if (stored == computed) continue;
         const size_t bytes = wd_dtype_size(computed, wd_tensor_count(file));
         out->widened_bytes += wd_round_up(bytes, ALIGN);
     }
-    for (int i = 0; i < out->tensors; i++) add_scales(out, i, keeping);
+    for (int i = 0; i < out->tensors; i++) add_scales(out, i, in_place);
     return WD_OK;
 }
 

@@ -29,19 +29,11 @@ typedef struct wd_stage_layout {
     size_t reading_bytes;    /* to read all its tensors past the page cache: wd_stage_read */
     size_t converting_bytes; /* of those that are in another dtype there */
     size_t mapped_bytes;     /* of those used where they are mapped */
-    size_t staging_bytes;    /* for the largest tensor that is converted on its way to a device */
+    size_t staging_bytes;    /* for the largest tensor that is converted */
+    bool unaligned;          /* a tensor that is converted is not aligned in the file */
     size_t widened_bytes;    /* of those that are widened, in the dtype that is computed in */
     bool pinned;             /* `file` lies where copies of the device may name it, not mapped */
 } wd_stage_layout;
-
-/* How a stage is to be kept. */
-typedef struct wd_stage_keeping {
-    wd_dtype storage;
-    bool in_place;   /* tensors of the right dtype are used where they are mapped */
-    bool reads_host; /* the device that converts may read the mapped file */
-    bool from_map;   /* what is copied comes from the mapped file, where it may not be aligned;
-                      * else it is read to where it is aligned, unless it is used in place */
-} wd_stage_keeping;
 
 /* The tensors of an expert on disk: those in the headers of its files, or where `weights` is NULL,
  * all of the expert's, in `dtype` but for those that are always fp32. */
@@ -52,10 +44,12 @@ typedef struct wd_teacher_files {
                          * each row (wan/overlay.h); WD_F32: they have `dtype`, too */
 } wd_teacher_files;
 
-/* *out = where the tensors of a stage lie. Files that will come are taken to be aligned. */
+/* *out = where the tensors of a stage lie, kept in dtype `storage`. `in_place`: tensors that have
+ * this dtype in the file and are aligned there are used where they are mapped. Files that will come
+ * are taken to be aligned. */
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_teacher_files *files, int stage,
-                           wd_stage_keeping keeping, wd_err *err);
+                           wd_dtype storage, bool in_place, wd_err *err);
 
 /* Reads the stage's tensors past the page cache to `room` (reading_bytes), one after another, each
  * in wd_file_reader_room of its bytes, wherever it lies in its file. `room` begins at a multiple of
@@ -69,7 +63,8 @@ wd_status wd_stage_read(char *room, const wd_stage_layout *layout, wd_file_reade
 void wd_stage_was_read(wd_stage_layout *layout, char *room);
 
 /* Fills `block` from layout->file, launching on `queue`; views of it in *stored. `staging`: device
- * memory of staging_bytes, used in the queue's order. Returns when copies are done, unless
+ * memory of staging_bytes, used in the queue's order for tensors that are converted and that the
+ * device cannot read where they are. Returns when copies are done, unless
  * layout->pinned. */
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue);

@@ -317,7 +317,8 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     wd_status status;
     wd_sweep *sweep;
     WD_TRY(wd_alloc((void **)&sweep, 1, sizeof *sweep, "a sweep", err));
-    sweep->options = wd_sweep_fitted(options);
+    sweep->options = *options;
+    sweep->options.micro_batch = wd_sweep_fitted(options->micro_batch, options->window_max);
     sweep->residency = residency;
     sweep->placement = &residency->placement;
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;

@@ -66,7 +66,8 @@ out:
 static wd_status need_on(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
                          const wd_sweep_options *options, wd_device *dry, wd_err *err)
 {
-    const wd_sweep_options o = wd_sweep_fitted(options);
+    wd_sweep_options o = *options;
+    o.micro_batch = wd_sweep_fitted(o.micro_batch, o.window_max);
     *out = (wd_sweep_need){.granule = wd_device_traits(dry)->granule};
     wd_status status = WD_OK;
     for (int gaps = 0; gaps < 2 && status == WD_OK; gaps++)

@@ -24,21 +24,20 @@ int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_
     return samples > 0 ? samples : 1;
 }
 
-wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options)
+int64_t wd_sweep_fitted(int64_t micro_batch, int64_t window_max)
 {
-    wd_sweep_options o = *options;
-    WD_REQUIRE(o.micro_batch > 0 && o.window_max > 0,
-               "a sweep of windows of %" PRId64 " states in micro-batches of %" PRId64,
-               o.window_max, o.micro_batch);
-    if (o.micro_batch > o.window_max) o.micro_batch = o.window_max;
-    while (o.micro_batch % wd_sweep_size_step(o.micro_batch)) o.micro_batch--;
-    return o;
+    WD_REQUIRE(micro_batch > 0 && window_max > 0,
+               "a sweep of windows of %" PRId64 " states in micro-batches of %" PRId64, window_max,
+               micro_batch);
+    int64_t micro = micro_batch < window_max ? micro_batch : window_max;
+    while (micro % wd_sweep_size_step(micro)) micro--;
+    return micro;
 }
 
 int wd_sweep_batches(const wd_sweep_options *options)
 {
-    const wd_sweep_options o = wd_sweep_fitted(options);
-    int64_t step = wd_sweep_size_step(o.micro_batch);
-    int64_t padded = (o.window_max + step - 1) / step * step;
-    return (int)((padded + o.micro_batch - 1) / o.micro_batch);
+    const int64_t micro = wd_sweep_fitted(options->micro_batch, options->window_max);
+    const int64_t step = wd_sweep_size_step(micro);
+    const int64_t padded = (options->window_max + step - 1) / step * step;
+    return (int)((padded + micro - 1) / micro);
 }

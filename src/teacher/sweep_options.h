@@ -47,9 +47,9 @@ wd_sweep_options wd_sweep_options_for(const wd_pipeline *pipeline, wd_dtype dtyp
 int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_t height,
                              int64_t width);
 
-/* The options with the micro-batch that a sweep has: no larger than the window, and a multiple of
+/* The micro-batch that a sweep has: no larger than the window, and a multiple of
  * wd_sweep_size_step. */
-wd_sweep_options wd_sweep_fitted(const wd_sweep_options *options);
+int64_t wd_sweep_fitted(int64_t micro_batch, int64_t window_max);
 
 /* How many sweeps after one sweep a state has its next, if windows of `window` go round `states`.
  */

@@ -240,10 +240,9 @@ static void micro_batches_are_fitted_once(void **state)
     (void)state;
     wd_sweep_options o = {.window_max = 400};
     for (int64_t asked = 1; asked <= 500; asked++) {
-        o.micro_batch = asked;
-        const int64_t fitted = o.micro_batch = wd_sweep_fitted(&o).micro_batch;
+        const int64_t fitted = o.micro_batch = wd_sweep_fitted(asked, o.window_max);
         assert_true(fitted > 0 && fitted <= asked && fitted <= o.window_max);
-        assert_int_equal(wd_sweep_fitted(&o).micro_batch, fitted);
+        assert_int_equal(wd_sweep_fitted(fitted, o.window_max), fitted);
     }
 }
 

@@ -3,7 +3,6 @@
 #include "teacher/teacher_size.h"
 
 #include "core/require.h"
-#include "teacher/host_copy.h"
 
 _Static_assert(WD_PLACED_STAGES_MAX == WD_DIT_LAYERS_MAX + 2, "every configuration has its places");
 
@@ -13,16 +12,14 @@ static wd_status measure_stage(wd_stage_size *out, const wd_dit_config *config,
                                int stage, wd_dtype storage, wd_err *err)
 {
     wd_stage_layout device, host;
-    const wd_stage_keeping on_device = {.storage = storage}, on_host = wd_host_keeping(storage);
-    WD_TRY(wd_stage_lay_out(&device, config, table, files, stage, on_device, err));
-    WD_TRY(wd_stage_lay_out(&host, config, table, files, stage, on_host, err));
+    WD_TRY(wd_stage_lay_out(&device, config, table, files, stage, storage, false, err));
+    WD_TRY(wd_stage_lay_out(&host, config, table, files, stage, storage, true, err));
     *out = (wd_stage_size){.device = device.block_bytes,
                            .host = host.block_bytes,
                            .file = device.file_bytes,
                            .reading = device.reading_bytes,
                            .converting = device.converting_bytes,
                            .casting = device.staging_bytes,
-                           .host_casting = host.staging_bytes,
                            .widened = device.widened_bytes};
     return WD_OK;
 }
