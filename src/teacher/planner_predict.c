@@ -120,80 +120,49 @@ static host_sends exchange(const wd_cluster *cluster, double bytes, bool flat)
                         bytes * (flat ? near : 1) * (ranks - near) / ranks};
 }
 
-/* Gradients go to the ranks that add them up, and the results to all ranks. */
-static host_sends gradients_of(const wd_planner_input *in)
-{
-    const host_sends reduced = exchange(&in->cluster, in->reduced_bytes, in->reduced_flat);
-    const host_sends gathered = exchange(&in->cluster, in->gathered_bytes, in->gathered_flat);
-    return (host_sends){reduced.near + gathered.near, reduced.far + gathered.far};
-}
-
-/* The bytes per second of all ranks of a host that send one another; 0: at once. From device to
- * device each has the link of its own device. */
-static double near_rate(const wd_planner_input *in)
-{
-    const wd_cluster *cluster = &in->cluster;
-    if (!in->direct) return cluster->memory_bytes_per_s;
-    return wd_cluster_host_ranks(cluster) * cluster->device[in->student_device].link_bytes_per_s;
-}
-
-/* How long the exchange of gradients takes; all ranks of a host send at the same time. */
-static double reduce_seconds(const wd_planner_input *in)
-{
-    const host_sends sends = gradients_of(in);
-    double seconds = 0;
-    if (near_rate(in) > 0) seconds += sends.near / near_rate(in);
-    if (in->cluster.network_bytes_per_s > 0) seconds += sends.far / in->cluster.network_bytes_per_s;
-    return seconds;
-}
-
-/* How long gradients are on a device's link: all of them go to host memory, and the results come
- * back, bucket by bucket, while other buckets are on their way from rank to rank. */
-static double carried_seconds(const wd_planner_input *in)
-{
-    return (in->gradients_in_bytes + in->gradients_out_bytes) /
-           in->cluster.device[in->student_device].link_bytes_per_s;
-}
-
+/* Gradients go to the ranks that add them up, and the results to all ranks; all ranks of a host
+ * send at the same time. From device to device each has the link of its own device. Else gradients
+ * go to host memory over that link, and the results come back, bucket by bucket, while other
+ * buckets are on their way from rank to rank. */
 static wd_student_load student_of(const wd_planner_input *in)
 {
-    const wd_cluster_device *device = &in->cluster.device[in->student_device];
+    const wd_cluster *cluster = &in->cluster;
+    const wd_cluster_device *device = &cluster->device[in->student_device];
+    const double link = device->link_bytes_per_s, near_ranks = wd_cluster_host_ranks(cluster);
+    const double near_rate = in->direct ? near_ranks * link : cluster->memory_bytes_per_s;
+    const double far_rate = cluster->network_bytes_per_s;
+    const host_sends reduced = exchange(cluster, in->reduced_bytes, in->reduced_flat);
+    const host_sends gathered = exchange(cluster, in->gathered_bytes, in->gathered_flat);
+    const double near = reduced.near + gathered.near, far = reduced.far + gathered.far;
+    const double messages =
+        (near_rate > 0 ? near / near_rate : 0) + (far_rate > 0 ? far / far_rate : 0);
+    const double carried = (in->gradients_in_bytes + in->gradients_out_bytes) / link;
     const double compute = in->student_step_flops / device->flops_per_s;
-    const double own = in->student_step_bytes + in->student_back_bytes;
-    const bool exchanges = wd_cluster_ranks(&in->cluster) > 1;
     return (wd_student_load){
         .targets = in->step_targets,
         .ahead = in->steps_ahead,
         .compute_seconds = compute,
-        .after_seconds = exchanges ? (1 - in->final_share) * compute : 0,
-        .link_seconds = own / device->link_bytes_per_s + carried_seconds(in),
-        .network_seconds = reduce_seconds(in),
+        .after_seconds = wd_cluster_ranks(cluster) > 1 ? (1 - in->final_share) * compute : 0,
+        .link_seconds = (in->student_step_bytes + in->student_back_bytes) / link + carried,
+        .network_seconds = messages,
+        .reduce_seconds = fmax(messages, carried),
+        .traffic = {.device = in->student_device,
+                    .in = in->student_step_bytes,
+                    .out = in->student_back_bytes,
+                    .gradients_in = in->gradients_in_bytes,
+                    .gradients_out = in->gradients_out_bytes,
+                    .gradients_near = near / near_ranks,
+                    .gradients_far = far / near_ranks},
     };
 }
 
 /* ---- bytes ---- */
-
-static wd_student_traffic student_traffic_of(const wd_planner_input *in)
-{
-    const host_sends gradients = gradients_of(in);
-    const double near = wd_cluster_host_ranks(&in->cluster);
-    return (wd_student_traffic){
-        .device = in->student_device,
-        .in = in->student_step_bytes,
-        .out = in->student_back_bytes,
-        .gradients_in = in->gradients_in_bytes,
-        .gradients_out = in->gradients_out_bytes,
-        .gradients_near = gradients.near / near,
-        .gradients_far = gradients.far / near,
-    };
-}
 
 void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_planner_input *in,
                      const wd_teacher_size *size, const wd_cluster *cluster)
 {
     sweep_kind kind[SWEEP_KINDS] = {0};
     const wd_student_load student = student_of(in);
-    const wd_student_traffic beside = student_traffic_of(in);
     out->links = 0;
     find_kinds(kind, in, plan);
     for (int k = 0; k < SWEEP_KINDS; k++) {
@@ -202,7 +171,7 @@ void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_pla
         const wd_sweep_setting sweep = {&plan->placement, size, cluster, &load};
         wd_traffic_sweeps(out, &sweep, in->step_targets * kind[k].sweeps);
     }
-    wd_traffic_student(out, &plan->placement, cluster, &beside);
+    wd_traffic_student(out, &plan->placement, cluster, &student.traffic);
 }
 
 /* ---- both ---- */
@@ -261,7 +230,7 @@ wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *in,
     const wd_student_load student = student_of(in);
     step_play step;
     WD_TRY(play_step(&step, plan, in, size, cluster, &student, err));
-    plan->reduce_seconds = fmax(student.network_seconds, carried_seconds(in));
+    plan->reduce_seconds = student.reduce_seconds;
     plan->exposed_seconds =
         fmax(0, plan->reduce_seconds - in->final_share * student.compute_seconds - step.compute);
     const double network = plan->reduce_seconds + step.network;

@@ -9,6 +9,14 @@
 #include "teacher/placement.h"
 #include "teacher/sweep_schedule.h"
 
+/* The bytes that move for the student of one rank in a step. */
+typedef struct wd_student_traffic {
+    int device;                           /* of every rank */
+    double in, out;                       /* over the device's link, without gradients */
+    double gradients_in, gradients_out;   /* over the device's link */
+    double gradients_near, gradients_far; /* sent to other ranks */
+} wd_student_traffic;
+
 /* The work of a step of the student, on the device of every rank where trajectories are. */
 typedef struct wd_student_load {
     double targets; /* targets that a step of all ranks needs; 0: no student trains */
@@ -18,6 +26,8 @@ typedef struct wd_student_load {
     double after_seconds;   /* from the step's beginning until its copies and messages begin */
     double link_seconds;    /* of copies over the device's link */
     double network_seconds; /* of messages between ranks */
+    double reduce_seconds;  /* during which gradients are exchanged */
+    wd_student_traffic traffic;
 } wd_student_load;
 
 typedef struct wd_sweep_load {

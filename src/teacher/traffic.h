@@ -29,15 +29,7 @@ int wd_traffic_room(const wd_teacher_size *size, const wd_cluster *cluster);
  * ranks together. Rates do not matter. */
 void wd_traffic_sweeps(wd_traffic *traffic, const wd_sweep_setting *sweep, double sweeps);
 
-/* The bytes that move for the student of one rank in a step. */
-typedef struct wd_student_traffic {
-    int device;                           /* of every rank */
-    double in, out;                       /* over the device's link, without gradients */
-    double gradients_in, gradients_out;   /* over the device's link */
-    double gradients_near, gradients_far; /* sent to other ranks */
-} wd_student_traffic;
-
-/* Adds these bytes, for all ranks. */
+/* Adds the bytes that move for the student in a step, for all ranks. */
 void wd_traffic_student(wd_traffic *traffic, const wd_placement *placement,
                         const wd_cluster *cluster, const wd_student_traffic *student);
 
