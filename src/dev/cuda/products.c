@@ -70,8 +70,18 @@ size_t wd_cuda_products_workspace(wd_cuda_products *p, const wd_matmul_args *arg
 
 /* ---- launches ---- */
 
-/* One call of cublasLtMatmul; the workspace begins with the library's, of `room` bytes.
- * WD_UNSUPPORTED: the algorithm does not take this number of rows, and nothing was launched. */
+/* Our own kernels with no workspace. */
+static wd_status own(const wd_cuda_work *work, wd_op op, const void *args, wd_err *err)
+{
+    wd_cuda_work without = *work;
+    without.workspace = NULL;
+    without.workspace_bytes = 0;
+    return wd_cuda_kernels_launch(&without, op, args, err);
+}
+
+/* One call of cublasLtMatmul, or of our own kernel where that has no algorithm; the workspace
+ * begins with the library's, of `room` bytes. WD_UNSUPPORTED: the algorithm does not take this
+ * number of rows, and nothing was launched. */
 static wd_status multiply(wd_cuda_products *p, const wd_cuda_work *work, const wd_matmul_args *args,
                           size_t room, wd_err *err)
 {
@@ -80,6 +90,10 @@ static wd_status multiply(wd_cuda_products *p, const wd_cuda_work *work, const w
     pthread_mutex_lock(&p->lock);
     wd_status status = wd_product_plan_find(&plan, p, args, room, err);
     wd_lt_status refused = WD_LT_STATUS_SUCCESS;
+    if (status == WD_OK && plan->refused) {
+        pthread_mutex_unlock(&p->lock);
+        return own(work, WD_OP_MATMUL, args, err);
+    }
     if (status == WD_OK && args->bias)
         refused = p->lt->product_set(plan->product, WD_LT_PRODUCT_BIAS_POINTER, &args->bias,
                                      sizeof args->bias);
@@ -90,15 +104,6 @@ static wd_status multiply(wd_cuda_products *p, const wd_cuda_work *work, const w
     if (refused) status = wd_products_refused(p, WD_INTERNAL, refused, "the launch", args, err);
     pthread_mutex_unlock(&p->lock);
     return status;
-}
-
-/* Our own kernels with no workspace. */
-static wd_status own(const wd_cuda_work *work, wd_op op, const void *args, wd_err *err)
-{
-    wd_cuda_work without = *work;
-    without.workspace = NULL;
-    without.workspace_bytes = 0;
-    return wd_cuda_kernels_launch(&without, op, args, err);
 }
 
 /* to = from, both in rows of `width` elements. */

@@ -16,6 +16,7 @@ typedef struct wd_product_plan_lt {
     wd_lt_algorithm algorithm;
     int64_t rows;           /* that the layouts have now */
     size_t workspace_bytes; /* that the algorithm takes for so many */
+    bool refused;           /* cuBLASLt has no algorithm: our own kernel makes the product */
 } wd_product_plan_lt;
 
 struct wd_cuda_products {
@@ -28,9 +29,9 @@ struct wd_cuda_products {
     int64_t plans;
 };
 
-/* The plan of a product that is neither staged nor cut, with layouts of its number of rows; the
- * lock is held. WD_UNSUPPORTED: its algorithm does not take this number of rows, or takes more than
- * `room` bytes of workspace for it. */
+/* The plan of a product that is neither staged nor cut, with layouts of its number of rows unless
+ * it is refused; the lock is held. WD_UNSUPPORTED: its algorithm does not take this number of rows,
+ * or takes more than `room` bytes of workspace for it. */
 wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *products,
                                const wd_matmul_args *args, size_t room, wd_err *err);
 void wd_product_plans_close(wd_cuda_products *products);

@@ -1,6 +1,7 @@
 /* cuBLASLt's descriptors, layouts and algorithms, made once per key: see product_key.h. */
 #include <stdint.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "dev/cuda/products_impl.h"
 
@@ -156,13 +157,37 @@ static wd_lt_status choose_algorithm(wd_product_plan_lt *plan, const wd_cuda_pro
     return status && plan->key.type == WD_F32 ? choose_among(plan, p, true) : status;
 }
 
-static void close_plan(wd_product_plan_lt *plan, const wd_cuda_lt *lt)
+static void close_objects(wd_product_plan_lt *plan, const wd_cuda_lt *lt)
 {
     if (plan->product) lt->product_destroy(plan->product);
     if (plan->our_b) lt->layout_destroy(plan->our_b);
     if (plan->our_a) lt->layout_destroy(plan->our_a);
     if (plan->our_c) lt->layout_destroy(plan->our_c);
+    plan->product = NULL;
+    plan->our_b = plan->our_a = plan->our_c = NULL;
+}
+
+static void close_plan(wd_product_plan_lt *plan, const wd_cuda_lt *lt)
+{
+    close_objects(plan, lt);
     wd_free(plan);
+}
+
+/* What cuBLASLt does not do, our own kernel does, for all launches of the key. False: it failed for
+ * another reason, which may be gone at the next launch, so that the bits would be others. */
+static bool take_refusal(wd_product_plan_lt *plan, const wd_cuda_products *p, wd_lt_status status,
+                         const wd_matmul_args *a)
+{
+    if (status != WD_LT_STATUS_NOT_SUPPORTED && status != WD_LT_STATUS_INVALID_VALUE) return false;
+    wd_log(WD_LOG_WARNING,
+           "cuBLASLt %zu has no algorithm for a product of %lld x %lld x %lld, %s to %s (%s): a "
+           "kernel of this program computes it, correctly but slowly; install another version of "
+           "cuBLASLt",
+           p->lt->get_version(), (long long)a->m, (long long)a->n, (long long)a->k,
+           wd_dtype_file_name(a->a_type), wd_dtype_file_name(a->c_type),
+           p->lt->status_name(status));
+    close_objects(plan, p->lt);
+    return plan->refused = true;
 }
 
 /* A new plan at the end of the list. */
@@ -184,7 +209,7 @@ static wd_status add_plan(wd_cuda_products *p, const wd_product_key *key,
         what = "every algorithm";
         status = choose_algorithm(plan, p);
     }
-    if (status) {
+    if (status && !take_refusal(plan, p, status, args)) {
         close_plan(plan, p->lt);
         return wd_products_refused(p, WD_INTERNAL, status, what, args, err);
     }
@@ -220,6 +245,7 @@ wd_status wd_product_plan_find(wd_product_plan_lt **out, wd_cuda_products *p,
     while (at < p->plans && !wd_product_key_equal(&p->plan[at]->key, &key)) at++;
     if (at == p->plans) WD_TRY(add_plan(p, &key, args, err));
     *out = p->plan[at];
+    if ((*out)->refused) return WD_OK;
     wd_lt_status refusal = set_rows(*out, p, args->m);
     if (!refusal && (*out)->workspace_bytes > room) refusal = WD_LT_STATUS_NOT_SUPPORTED;
     if (!refusal) return WD_OK;

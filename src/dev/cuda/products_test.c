@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/log.h"
 #include "dev/cpu/kernels_check.h"
 #include "dev/cuda/products_impl.h"
 #include "dev/cuda/standin/at_once.h"
@@ -284,18 +285,63 @@ static void refusals_are_errors(void **state)
     wd_err err;
     wd_cuda_products *p = open_products();
     operands o = make((form){8, 24, 16, WD_BF16, WD_F32, WD_F32, .beta = 0});
-    wd_the_standin_faults.lt_none = true;
+    wd_the_standin_faults.lt_fail_matmul = 1;
     wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL,
-                    "8 x 24 x 16, BF16 to F32: CUBLAS_STATUS_NOT_SUPPORTED");
+                    "refused the launch of a product of 8 x 24 x 16, BF16 to F32: "
+                    "CUBLAS_STATUS_EXECUTION_FAILED");
     assert_non_null(strstr(err.message, "install another version of cuBLASLt"));
     wd_cuda_products *none;
-    wd_test_refused(wd_cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
-                    "refused every algorithm");
-    wd_the_standin_faults.lt_none = false;
     wd_the_standin_faults.lt_fail_matmul = 1;
-    wd_test_refused(launch(p, &o.args, &err), &err, WD_INTERNAL, "refused the launch");
+    wd_test_refused(wd_cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
+                    "refused the launch");
     wd_test_ok(launch(p, &o.args, &err), &err);
     release(&o);
+    close_products(p);
+}
+
+static int warnings;
+static char warning[512];
+
+static void keep_warning(void *context, wd_log_level level, const char *message)
+{
+    (void)context, (void)level;
+    warnings++;
+    snprintf(warning, sizeof warning, "%s", message);
+}
+
+static void check_slices_of(wd_cuda_products *p, form f);
+
+/* Our own kernel makes them, for all numbers of rows, and whatever is refused later. */
+static void products_without_algorithm_are_made_by_our_kernel(void **state)
+{
+    (void)state;
+    static const form forms[] = {
+        {130, 24, 16, WD_BF16, WD_F32, WD_F32, .beta = 1},
+        {130, 24, 16, WD_BF16, WD_BF16, WD_BF16, .bias = true, .act = WD_ACT_GELU_TANH},
+        {130, 24, 16, WD_F32, WD_BF16, WD_F32, .bias = true}};
+    wd_cuda_products *p = open_products();
+    wd_log_to(keep_warning, NULL, WD_LOG_WARNING);
+    for (int i = 0; i < 3; i++) {
+        warnings = 0;
+        wd_the_standin_faults.lt_none = true;
+        const int64_t products = wd_the_standin_asked.products, own = wd_standin_own_launches();
+        check(p, forms[i]);
+        wd_the_standin_faults.lt_none = false;
+        if (forms[i].beta == 0) check_slices_of(p, forms[i]);
+        assert_int_equal(wd_the_standin_asked.products, products);
+        assert_true(wd_standin_own_launches() > own);
+        assert_int_equal(warnings, 1);
+        assert_non_null(strstr(warning, "has no algorithm for a product of 130 x 24 x 16, "));
+        assert_non_null(strstr(warning, "CUBLAS_STATUS_NOT_SUPPORTED"));
+    }
+    /* a library without any algorithm is one without epilogues, too */
+    wd_err err;
+    wd_cuda_products *none;
+    wd_the_standin_faults.lt_none = true;
+    wd_test_ok(wd_cuda_products_open(&none, p->gpu, &err), &err);
+    wd_the_standin_faults.lt_none = false;
+    wd_log_to(NULL, NULL, WD_LOG_ERROR);
+    wd_cuda_products_close(none);
     close_products(p);
 }
 
@@ -502,6 +548,7 @@ int main(void)
         cmocka_unit_test(dtypes_that_it_does_not_know_are_staged),
         cmocka_unit_test(what_it_cannot_do),
         cmocka_unit_test(refusals_are_errors),
+        cmocka_unit_test(products_without_algorithm_are_made_by_our_kernel),
         cmocka_unit_test(rows_that_depend_on_rows_are_cut),
         cmocka_unit_test(numbers_of_rows_that_are_refused_are_cut),
         cmocka_unit_test(refused_pieces_are_errors),
