@@ -250,7 +250,8 @@ typedef struct wd_train_options {
     const char *trajectory_sigmas; /* "1,0.9375,0.8333,0.625": noise levels at which the teacher is
                                     * asked, in place of trajectory_steps; NULL: by flow_shift */
     double on_policy_share;        /* of the trajectories, 0 to 1, that go on from the student's own
-                                    * steps; needs student_steps of 2 and more */
+                                    * steps; needs student_steps of 2 and more;
+                                    * NaN: then 1, else 0 */
     double on_policy_start;        /* share of the training, 0 to 1, after which they begin to */
     int64_t on_policy_every; /* optimiser steps from one copy of the student's weights, with which
                               * it makes these steps, to the next */

@@ -177,6 +177,28 @@ static void a_plan_holds_to_the_byte(void **state)
     assert_same_student("host", "short");
 }
 
+/* A student of few steps that does not fit is offered without the copy of its weights. */
+static void off_policy_blocks_are_suggested(void **state)
+{
+    (void)state;
+    char devices[64];
+    const char *const usual[] = {
+        "--student_steps", "2",       "--mixed_precision", "bf16", "--gradient_checkpointing",
+        "--teacher_dtype", "bfloat16"};
+    for (int less = 0; less < 2; less++) {
+        snprintf(devices, sizeof devices, less ? "sim:%lldB" : "sim:1GiB",
+                 less ? (long long)planned_peak("led") - 1 : 0);
+        wd_program_run(&program, RUN(less ? "led-short" : "led"), "--devices", devices,
+                       "--teacher_window", "6", "--teacher_device_strategy", "gpu", usual[0],
+                       usual[1], usual[2], usual[3], usual[4], usual[5], usual[6]);
+        if (!less) wd_program_succeeded(&program);
+    }
+    wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+    assert_non_null(strstr(program.err, "snapshot weights"));
+    assert_non_null(strstr(program.err, "--on_policy_share 0"));
+    run_the_suggestions(5);
+}
+
 /* Nor does a run need more that has measured the devices first. */
 static void measuring_leaves_no_memory(void **state)
 {
@@ -669,6 +691,7 @@ int main(void)
         cmocka_unit_test(a_run_may_change_its_strategy),
         cmocka_unit_test(a_plan_holds_to_the_byte),
         cmocka_unit_test(measuring_leaves_no_memory),
+        cmocka_unit_test(off_policy_blocks_are_suggested),
         cmocka_unit_test(suggestions_fit_in_host_memory),
         cmocka_unit_test(what_a_plan_asks_for_is_enough),
         cmocka_unit_test(a_smaller_window_is_suggested),

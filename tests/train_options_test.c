@@ -343,15 +343,15 @@ static void few_steps_start_from_an_earlier_student(void **state)
     assert_non_null(strstr(program.err, "1 picture of 32x32, 2 steps"));
 }
 
-/* On-policy blocks: a stop between two snapshots changes nothing; a student of one step has none.
- */
+/* On-policy blocks: all of them by default; a stop between two snapshots changes nothing; a student
+ * of one step has none. */
 static void blocks_begin_where_the_student_leads(void **state)
 {
     (void)state;
     const char *const few[] = {"--student_steps", "2", "--on_policy_share", "1"};
     const char *const at[] = {"--on_policy_start", "0.3", "--on_policy_every", "2"};
-    wd_program_run(&program, RUN("led"), few[0], few[1], few[2], few[3], at[0], at[1], at[2], at[3],
-                   "--num_steps", "6");
+    wd_program_run(&program, RUN("led"), few[0], few[1], at[0], at[1], at[2], at[3], "--num_steps",
+                   "6");
     wd_program_succeeded(&program);
     wd_program_run(&program, RUN("led-on"), few[0], few[1], few[2], few[3], at[0], at[1], at[2],
                    at[3], "--num_steps", "6", "--stop_at_step", "3");

@@ -28,9 +28,9 @@ draw() {
     sed -n 's/.* steps\{0,1\}: \([-0-9.e+]*\) s each.*/\1/p' "$out/$name.txt"
 }
 
-learn 2 1.9 --on_policy_share 1 "$@"
+learn 2 1.9 "$@"
 learn 1 0.4 --init_student "$out/student-2" "$@"
-learn 4 0.4 --on_policy_share 1 --init_student "$out/student-2" "$@"
+learn 4 0.4 --init_student "$out/student-2" "$@"
 head -n 8 models/wan-tiny/prompts-held-out.txt >"$out/prompts.txt"
 teacher=$(draw teacher models/wan-tiny --steps 20 --guidance_scale 2)
 four=$(draw four "$out/student-4")

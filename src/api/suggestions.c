@@ -21,17 +21,20 @@ enum {
 
 /* A set of changes to the options, in the order of their costs. */
 typedef struct change {
-    bool bf16_teacher, bf16_student, checkpointing;
+    bool bf16_teacher, bf16_student, checkpointing, off_policy;
     int halvings; /* how often the batch is halved and the accumulation doubled */
 } change;
 
-enum { SETS = 8 }; /* combinations of the three flags */
+enum { SETS = 16 }; /* combinations of the four flags */
 
 /* Sets *out to set number n; set 0 has no change. False: there are no more. */
 static bool nth_change(change *out, int n)
 {
-    *out = (change){
-        .bf16_teacher = n & 1, .checkpointing = n & 2, .bf16_student = n & 4, .halvings = n / SETS};
+    *out = (change){.bf16_teacher = n & 1,
+                    .checkpointing = n & 2,
+                    .bf16_student = n & 4,
+                    .off_policy = n & 8,
+                    .halvings = n / SETS};
     return out->halvings <= HALVINGS_MAX;
 }
 
@@ -51,6 +54,10 @@ static bool apply(wd_train_options *o, wd_machine_options *m, const change *c)
     if (c->checkpointing) {
         if (m->checkpointing) return false;
         o->gradient_checkpointing = m->checkpointing = true;
+    }
+    if (c->off_policy) {
+        if (!(m->trajectory.on_policy_share > 0)) return false;
+        o->on_policy_share = m->trajectory.on_policy_share = 0;
     }
     for (int i = 0; i < c->halvings; i++) {
         if (m->batch % 2) return false;

@@ -113,10 +113,10 @@ static const wd_option table[] = {
      .help = "What the student learns: velocity, chord (the few steps that STUDENT_STEPS asks "
              "for), or velocity,chord, one after the other. velocity:3,chord:2 gives each a share "
              "of the steps, or of the time; default: chord with STUDENT_STEPS, else velocity"},
-    {WD_FLOAT_LINE(on_policy_share, "0", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
+    {WD_FLOAT_LINE(on_policy_share, "", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Share of the trajectories whose blocks begin where the student's own steps lead, as "
              "they do when it is sampled; the teacher goes on from there. Needs STUDENT_STEPS of 2 "
-             "and more"},
+             "and more; default: then 1, else 0"},
     {WD_FLOAT_LINE(on_policy_start, "0", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Share of the training on chords after which ON_POLICY_SHARE has an effect"},
     {WD_INT_LINE(on_policy_every, "25", 1, 1e6), .group = "Objective", .flags = WD_OPTION_STUDENT,

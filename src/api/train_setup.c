@@ -85,8 +85,9 @@ static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
 }
 
 /* A student of one step has no state of its own to begin a step from. */
-static wd_status check_on_policy(const wd_train_options *o, wd_err *err)
+static wd_status resolve_on_policy(wd_train_options *o, wd_err *err)
 {
+    if (isnan(o->on_policy_share)) o->on_policy_share = o->student_steps > 1;
     if (!(o->on_policy_share > 0) || o->student_steps > 1) return WD_OK;
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "--on_policy_share %g: expected --student_steps of 2 and more, found %" PRId64
@@ -129,7 +130,7 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
     wd_train_options *o = &s->options;
     WD_TRY(resolve_sigmas(s, err));
     WD_TRY(check_student_steps(o, err));
-    WD_TRY(check_on_policy(o, err));
+    WD_TRY(resolve_on_policy(o, err));
     WD_TRY(resolve_phases(s, err));
     if (!isnan(o->guidance_scale_2) && wd_teacher_experts(&s->teacher) == 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,
