@@ -16,6 +16,7 @@ typedef struct wd_test_bytes {
 
 static inline void wd_test_append(wd_test_bytes *b, const void *data, size_t bytes)
 {
+    if (!bytes) return;
     if (b->used + bytes > b->room) {
         b->room = 2 * (b->used + bytes) + 4096;
         b->data = realloc(b->data, b->room);

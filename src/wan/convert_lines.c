@@ -1,6 +1,7 @@
 /* Tensors as files: see wan/convert_lines.h. */
 #include "wan/convert_lines.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,7 +122,8 @@ static wd_status put_line(wd_safetensors_writer *writer, const wd_convert_line *
     return WD_OK;
 }
 
-/* The scale with which the largest magnitude is float8's largest value; 1 where all are 0. */
+/* The scale with which the largest magnitude is float8's largest value; 1 where that is below the
+ * least normal float, of which quotients may be infinite. */
 static wd_status find_scale(wd_convert_line *l, chunk *c, wd_err *err)
 {
     const wd_tensor *t = &l->from->tensor;
@@ -141,7 +143,7 @@ static wd_status find_scale(wd_convert_line *l, chunk *c, wd_err *err)
             most = magnitude > most ? magnitude : most;
         }
     }
-    if (most > 0) l->scale = most / most_of_float8;
+    if (most / most_of_float8 >= FLT_MIN) l->scale = most / most_of_float8;
     return WD_OK;
 }
 

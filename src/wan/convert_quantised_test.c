@@ -25,11 +25,13 @@ static const char *below(char path[WD_PATH_MAX], const char *name)
     return path;
 }
 
+static float factor = 1; /* of all values */
+
 /* Value i of line k: about as large as weights are. `odd`: that of one value of each matrix. */
 static float value_of(int64_t k, int64_t i, float odd)
 {
     const uint64_t bits = (uint64_t)(k * 7919 + i + 1) * 0x9e3779b97f4a7c15u;
-    const float u = (float)(bits >> 40) / (1 << 24) - 0.5f;
+    const float u = ((float)(bits >> 40) / (1 << 24) - 0.5f) * factor;
     return i == 300 && odd != 0 ? odd : u * (0.02f + 0.01f * (float)(i % 7));
 }
 
@@ -205,6 +207,32 @@ static void values_are_rounded(void **state)
     check_values(path, WD_Q4_K, WD_F16, 0.07); /* 15 steps */
     convert(below(path, "f8.safetensors"), false, &model, WD_F8_E4M3);
     check_values(path, WD_F8_E4M3, WD_BF16, 0.03); /* 3 bits of mantissa */
+}
+
+/* Values that are all below what scales can hold become 0. */
+static void tiny_values(void **state)
+{
+    (void)state;
+    static const wd_dtype dtypes[] = {WD_F8_E4M3, WD_Q8_0, WD_Q4_K};
+    char path[WD_PATH_MAX];
+    wd_pipeline tiny, p;
+    factor = 0x1p-140f;
+    write_model(&tiny, "tiny", 0);
+    factor = 1;
+    for (int d = 0; d < 3; d++) {
+        convert(below(path, d ? "tiny.gguf" : "tiny.safetensors"), d > 0, &tiny, dtypes[d]);
+        wd_safetensors *set = open_file(&p, path);
+        for (int64_t i = 0; i < wd_safetensors_count(set); i++) {
+            const wd_safetensors_entry *e = wd_safetensors_at(set, i);
+            for (int64_t k = 0; is_matrix(e) && k < wd_tensor_count(&e->tensor); k++) {
+                float value;
+                wd_tensor_values(&value, &e->tensor, k, 1);
+                if (value != 0)
+                    fail_msg("%s: value %lld is %g", e->name, (long long)k, (double)value);
+            }
+        }
+        wd_safetensors_close(set);
+    }
 }
 
 /* ---- loaders ---- */
@@ -437,6 +465,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dtypes_of_tensors),
         cmocka_unit_test(values_are_rounded),
+        cmocka_unit_test(tiny_values),
         cmocka_unit_test(scaled_fp8_is_comfyuis),
         cmocka_unit_test(gguf_is_what_loaders_expect),
         cmocka_unit_test(they_read_back),

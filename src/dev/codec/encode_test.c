@@ -74,6 +74,10 @@ static void q8_0(void **state)
     memset(block, 1, sizeof block);
     q8_0_encode(block, values);
     for (int i = 0; i < Q8_0_BYTES; i++) assert_int_equal(block[i], 0);
+    for (int i = 0; i < Q8_0_VALUES; i++) values[i] = i % 2 ? 1e-42f : -1e-38f; /* too small */
+    memset(block, 1, sizeof block);
+    q8_0_encode(block, values);
+    for (int i = 0; i < Q8_0_BYTES; i++) assert_int_equal(block[i], 0);
     for (int i = 0; i < Q8_0_VALUES; i++) values[i] = 0.5f * (float)(i - 16);
     values[31] = 63.5f; /* so the factor is 0.5 */
     q8_0_encode(block, values);

@@ -20,7 +20,8 @@ WD_ANYWHERE void q8_0_encode(uint8_t *block, const float *values)
         const float magnitude = values[i] < 0 ? -values[i] : values[i];
         most = magnitude > most ? magnitude : most;
     }
-    const float factor = most / 127, inverse = factor > 0 ? 1 / factor : 0;
+    /* a subnormal factor is 0 as float16, and its inverse may be infinite */
+    const float factor = most / 127, inverse = factor >= 0x1p-126f ? 1 / factor : 0;
     put_block_factor(block, factor);
     for (int i = 0; i < Q8_0_VALUES; i++) {
         const float v = values[i] * inverse, magnitude = v < 0 ? -v : v;
