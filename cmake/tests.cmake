@@ -280,6 +280,7 @@ target_link_options(test_distill_links PRIVATE -Wl,--wrap=wd_queue_copy
 target_link_options(test_api_memory_report PRIVATE -Wl,--wrap=fopen)
 target_link_options(test_io_temporary PRIVATE -Wl,--wrap=open)
 target_link_options(test_core_file_space PRIVATE -Wl,--wrap=fallocate)
+target_link_options(test_wan_overlay_cache PRIVATE -Wl,--wrap=wd_safetensors_put)
 # Calls of the system that fail: see tests/faults.h.
 foreach(test student_faults distill_faults)
   foreach(call open read write pwrite fallocate ftruncate fsync close rename renameat2 remove)

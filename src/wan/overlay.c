@@ -281,6 +281,10 @@ static wd_status write_file(uint64_t *bytes, job *j, const wd_overlay *o, wd_err
         WD_TRY_OUT(put_tensor(j, writer, &j->tensor[i], err));
         wd_progress_at(&progress, i + 1);
     }
+    if (wd_path_exists(j->path)) { /* another process was faster, and may be reading it */
+        *bytes = 0;
+        goto out;
+    }
     status = wd_safetensors_finish(writer, err);
     writer = NULL;
 out:

@@ -28,7 +28,8 @@ typedef struct wd_overlay {
 wd_status wd_overlay_apply(wd_safetensors *set, const char *loras, const wd_tensor_table *table,
                            const wd_overlay *overlay, wd_err *err);
 
-/* Writes the file, unless it is there: *bytes of it, 0 if it was. Several processes may. */
+/* Writes the file, unless it is there: *bytes of it, 0 if it was. Several processes may at the same
+ * time: the file of the first one stays, and is never replaced. */
 wd_status wd_overlay_write(uint64_t *bytes, const wd_safetensors *set, const char *loras,
                            const wd_tensor_table *table, const wd_overlay *overlay, wd_err *err);
 

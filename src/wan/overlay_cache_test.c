@@ -16,6 +16,26 @@ static const char query[] = "blocks.0.attn1.to_q.weight";
 
 static char cache[WD_PATH_MAX], made[WD_PATH_MAX], good[WD_PATH_MAX];
 
+/* While the file is written, another process makes it. */
+static bool is_made_meanwhile;
+static struct stat made_by_another; /* that file */
+
+wd_status __real_wd_safetensors_put(wd_safetensors_writer *writer, const void *data, size_t bytes,
+                                    wd_err *err);
+wd_status __wrap_wd_safetensors_put(wd_safetensors_writer *writer, const void *data, size_t bytes,
+                                    wd_err *err);
+
+wd_status __wrap_wd_safetensors_put(wd_safetensors_writer *writer, const void *data, size_t bytes,
+                                    wd_err *err)
+{
+    if (is_made_meanwhile) {
+        wd_test_ok(wd_file_copy(made, good, err), err);
+        assert_int_equal(stat(made, &made_by_another), 0);
+    }
+    is_made_meanwhile = false;
+    return __real_wd_safetensors_put(writer, data, bytes, err);
+}
+
 static wd_pipeline quantised(void)
 {
     wd_pipeline p = teacher;
@@ -205,6 +225,25 @@ static void a_missing_file(void **state)
     wd_safetensors_close(set);
 }
 
+/* Another process may have mapped its file already, which stays. */
+static void a_file_that_another_process_makes(void **state)
+{
+    (void)state;
+    wd_err err;
+    char pattern[WD_PATH_MAX];
+    glob_t found;
+    struct stat now;
+    const wd_pipeline p = quantised();
+    assert_int_equal(unlink(made), 0);
+    is_made_meanwhile = true;
+    wd_test_ok(wd_pipeline_make_overlay(&p, &err), &err);
+    assert_false(is_made_meanwhile);
+    assert_int_equal(stat(made, &now), 0);
+    assert_int_equal(now.st_ino, made_by_another.st_ino);
+    snprintf(pattern, sizeof pattern, "%s/*.tmp", cache);
+    assert_int_equal(glob(pattern, 0, NULL, &found), GLOB_NOMATCH);
+}
+
 /* A file beside the others, which nobody has written to for `hours`. */
 static void leave(char path[WD_PATH_MAX], const char *name, int hours)
 {
@@ -238,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_file_of_something_else),
         cmocka_unit_test(a_teacher_that_has_changed),
         cmocka_unit_test(a_missing_file),
+        cmocka_unit_test(a_file_that_another_process_makes),
         cmocka_unit_test(what_a_kill_has_left),
     };
     return cmocka_run_group_tests(tests, make_file, NULL);
