@@ -10,7 +10,7 @@ static inline wd_placement wd_test_all_in(const wd_pipeline *pipeline, wd_home h
 {
     wd_placement p = {.experts = wd_teacher_experts(pipeline),
                       .stages = wd_dit_stages(&pipeline->dit),
-                      .slots = 2,
+                      .buffers = 2,
                       .devices = 1,
                       .each = true};
     for (int e = 0; e < p.experts; e++)

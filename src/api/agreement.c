@@ -210,9 +210,9 @@ static void add_plan(wd_agreement *a, const wd_strategy_plan *plan)
     int64_t what[2 * WD_PLACED_EXPERTS_MAX * WD_PLACED_STAGES_MAX];
     int n = 0;
     const wd_placement *p = &plan->placement;
-    snprintf(line, sizeof line, "%s, window %lld, %lld at a time, slots %d%s",
+    snprintf(line, sizeof line, "%s, window %lld, %lld at a time, buffers %d%s",
              wd_strategy_name(plan->strategy), (long long)plan->window,
-             (long long)plan->micro_batch, p->slots,
+             (long long)plan->micro_batch, p->buffers,
              plan->decodes_on_processor ? ", sheets on the processor" : "");
     wd_agree_on_text(a, "the plan", line);
     for (int e = 0; e < p->experts; e++)

@@ -101,7 +101,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->sweep = wd_machine_sweep_options(m);
     in->trajectories = m->trajectory.slots;
     in->teacher_rank = s->options.teacher_rank > 0 ? (int)s->options.teacher_rank : 0;
-    in->slots = (int)s->options.teacher_prefetch + 1;
+    in->buffers = (int)s->options.teacher_prefetch + 1;
     in->student_device = 0;
     const double samples = (double)(m->batch * m->accumulation);
     p->step_samples = samples * wd_train_ranks(s);

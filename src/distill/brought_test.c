@@ -36,13 +36,13 @@ static void see(const wd_stage_layout *layout)
     atomic_fetch_add(&seen.brought, (int_fast64_t)layout->block_bytes);
 }
 
-void __real_wd_residency_part_bring_block(wd_residency_part *r, wd_slot *slot);
-void __wrap_wd_residency_part_bring_block(wd_residency_part *r, wd_slot *slot);
+void __real_wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer);
+void __wrap_wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer);
 
-void __wrap_wd_residency_part_bring_block(wd_residency_part *r, wd_slot *slot)
+void __wrap_wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *buffer)
 {
-    see(&r->layout[slot->turn.expert][slot->turn.stage]);
-    __real_wd_residency_part_bring_block(r, slot);
+    see(&r->layout[buffer->turn.expert][buffer->turn.stage]);
+    __real_wd_residency_part_bring_block(r, buffer);
 }
 
 void __wrap_wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block,
@@ -80,13 +80,13 @@ wd_status __wrap_wd_file_reader_read_pages(wd_file_reader *reader, void *to, con
 typedef struct scene {
     const char *devices;
     wd_strategy strategy;
-    int slots;
+    int buffers;
     wd_machine_options machine;
 } scene;
 
 /* ---- planned ---- */
 
-/* Of a strategy with the scene's window and slots, for the targets of a round. */
+/* Of a strategy with the scene's window and buffers, for the targets of a round. */
 static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy strategy)
 {
     wd_err err;
@@ -98,7 +98,7 @@ static wd_strategy_plan plan_of(const scene *s, const wd_devices *d, wd_strategy
         .cluster = {.devices = d->count, .host_bytes = SIZE_MAX, .disk_bytes_per_s = 1e9},
         .sweep = wd_machine_sweep_options(&s->machine),
         .trajectories = s->machine.trajectory.slots,
-        .slots = s->slots,
+        .buffers = s->buffers,
         .step_targets = (double)s->machine.trajectory.slots,
         .steps_ahead = 1,
         .student_step_flops = 1,

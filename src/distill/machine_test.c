@@ -81,7 +81,7 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     const wd_devices devices = one_device(device, queue);
     const wd_placement all = {.experts = wd_teacher_experts(options->teacher),
                               .stages = wd_dit_stages(&options->teacher->dit),
-                              .slots = 2};
+                              .buffers = 2};
     wd_test_ok(wd_plan_machine(&plan, options, &(wd_samples_options){0}, &devices, &all, &err),
                &err);
     wd_test_ok(wd_residency_open_placed(&residency, options->teacher, &all, options->teacher_dtype,
@@ -241,8 +241,9 @@ static opened open_machine(const wd_machine_options *options)
     opened o = {0};
     wd_test_ok(wd_device_open_cpu(&o.device, 2, &err), &err);
     wd_test_ok(wd_queue_open(&o.queue, o.device, &err), &err);
-    const wd_placement all = {
-        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
+    const wd_placement all = {.experts = wd_teacher_experts(&teacher),
+                              .stages = wd_dit_stages(&teacher.dit),
+                              .buffers = 2};
     wd_test_ok(wd_residency_open_placed(&o.residency, &teacher, &all, options->teacher_dtype,
                                         &o.queue, o.queue, NULL, &err),
                &err);

@@ -78,7 +78,7 @@ static inline void random_window(wd_machine_options *o)
 static inline wd_placement random_placement(const wd_teacher_size *size, const wd_cluster *cluster)
 {
     wd_placement p = wd_placement_begin(size, cluster);
-    p.slots = (int)between(2, 4);
+    p.buffers = (int)between(2, 4);
     for (int e = 0; e < p.experts; e++)
         for (int s = 0; s < p.stages; s++) {
             const int d = (int)between(0, cluster->devices - 1);

@@ -59,8 +59,9 @@ static inline void run_ranks(void *all, size_t bytes, int ranks, void *(*run)(vo
 /* All of the teacher on a rank's first device. */
 static inline wd_placement whole_on_first(const wd_pipeline *teacher)
 {
-    return (wd_placement){
-        .experts = wd_teacher_experts(teacher), .stages = wd_dit_stages(&teacher->dit), .slots = 2};
+    return (wd_placement){.experts = wd_teacher_experts(teacher),
+                          .stages = wd_dit_stages(&teacher->dit),
+                          .buffers = 2};
 }
 
 /* What a strategy places: wan-tiny, kept in `storage` ... */

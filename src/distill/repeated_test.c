@@ -85,8 +85,9 @@ static void run_steps(const wd_machine_options *o, wd_device *device)
     wd_queue *queue[2];
     wd_residency *residency;
     wd_machine *m = NULL;
-    const wd_placement all = {
-        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
+    const wd_placement all = {.experts = wd_teacher_experts(&teacher),
+                              .stages = wd_dit_stages(&teacher.dit),
+                              .buffers = 2};
     for (int i = 0; i < 2; i++) wd_test_ok(wd_queue_open(&queue[i], device, &err), &err);
     wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, o->teacher_dtype, &queue[1],
                                         NULL, NULL, &err),

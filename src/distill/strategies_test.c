@@ -243,7 +243,7 @@ static void check_strategies(wd_dtype storage)
             if (i == WD_STRATEGY_custom && !has_three) continue;
             wd_placement p =
                 i == WD_STRATEGY_custom ? mixed(&size) : placed((wd_strategy)i, &size, list);
-            p.slots = 2 + k;
+            p.buffers = 2 + k;
             run(&got, &options, list, &p);
             assert_same(&got, &want);
         }

@@ -46,8 +46,9 @@ static inline wd_status run_on(wd_device *device, wd_trainer_result *result, con
     wd_residency *residency;
     wd_err open = {0};
     wd_trainer_options options = *small;
-    const wd_placement all = {
-        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
+    const wd_placement all = {.experts = wd_teacher_experts(&teacher),
+                              .stages = wd_dit_stages(&teacher.dit),
+                              .buffers = 2};
     options.output_dir = path_of(output, run, "");
     wd_test_ok(wd_queue_open(&queue, device, &open), &open);
     wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, options.machine.teacher_dtype,

@@ -49,8 +49,9 @@ static void run_steps(const wd_machine_options *o)
     wd_residency *residency;
     wd_machine *m = NULL;
     const wd_sim_options slow = {.bytes = 1 << 30, .link_bytes_per_s = 50e6, .flops_per_s = 3e9};
-    const wd_placement all = {
-        .experts = wd_teacher_experts(&teacher), .stages = wd_dit_stages(&teacher.dit), .slots = 2};
+    const wd_placement all = {.experts = wd_teacher_experts(&teacher),
+                              .stages = wd_dit_stages(&teacher.dit),
+                              .buffers = 2};
     wd_test_ok(wd_device_open_sim(&device, &slow, &err), &err);
     for (int i = 0; i < 3; i++) wd_test_ok(wd_queue_open(&queue[i], device, &err), &err);
     wd_test_ok(wd_residency_open_placed(&residency, &teacher, &all, o->teacher_dtype, &queue[1],

@@ -135,8 +135,8 @@ static const void *pass_stage(wd_residency *r, int stage, wd_queue *queue)
     return view.t[0].data;
 }
 
-/* A block comes to the slot that was given back first: of the other one, work that was launched may
- * still be under way. */
+/* A block comes to the buffer that was given back first: of the other one, work that was launched
+ * may still be under way. */
 static void *run_in_turns(void *context)
 {
     part *p = context;

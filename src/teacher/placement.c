@@ -1,7 +1,7 @@
 /* Placements: see teacher/placement.h. */
 #include "teacher/placement.h"
 
-enum { SLOTS_LEAST = 2 };
+enum { BUFFERS_LEAST = 2 };
 
 /* Whether stages that stay on a device compute one micro-batch at a time. On a processor they may
  * be read from a file, and widened stages share one buffer: these take a whole window. */
@@ -18,7 +18,7 @@ wd_placement wd_placement_begin(const wd_teacher_size *size, const wd_cluster *c
 {
     wd_placement p = {.experts = size->experts,
                       .stages = size->stages,
-                      .slots = SLOTS_LEAST,
+                      .buffers = BUFFERS_LEAST,
                       .ranks = wd_cluster_ranks(cluster),
                       .devices = cluster->devices};
     for (int d = 0; d < cluster->devices; d++)

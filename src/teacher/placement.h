@@ -16,7 +16,7 @@ enum {
     WD_PLACED_STAGES_MAX = 128,    /* embedding, blocks, head */
     WD_PLACED_DEVICES_MAX = 16,    /* of a rank */
     WD_CLUSTER_DEVICES_MAX = 1024, /* of all ranks */
-    WD_PLACED_SLOTS_MAX = 8,
+    WD_STREAM_BUFFERS_MAX = 8,
     WD_PLACED_STAGINGS = 2, /* buffers in host memory for stages that are read for a device: one is
                              * sent while the other is read into */
     WD_TRANSFERS_UNDER_WAY = 3, /* buffers in host memory for micro-batches that go from rank to
@@ -43,10 +43,10 @@ typedef struct wd_place {
 
 typedef struct wd_placement {
     int experts, stages;
-    int slots;         /* streamed blocks that are on a device at a time: 2, or more to read further
-                        * ahead. Embedding and head have a slot of their own, so that the first
+    int buffers;       /* streamed blocks that are on a device at a time: 2, or more to read further
+                        * ahead. Embedding and head have a buffer of their own, so that the first
                         * block comes while the last one is computed. On every device, stages from
-                        * host memory and stages from disk have slots of their own */
+                        * host memory and stages from disk have buffers of their own */
     unsigned by_batch; /* bit d: stages that stay on device d of a rank compute one micro-batch at a
                         * time, not one stage for the whole window at a time */
     int ranks, devices; /* ranks of the job, and devices of each of them; 0: one rank */
@@ -141,10 +141,10 @@ static inline wd_stage_kind wd_stage_kind_of(int stage, int stages)
 }
 
 /* How many streamed stages of a kind are on a device at a time, if `stages` of them come there in a
- * sweep, and a placement has `slots`. */
-static inline int wd_placed_slots(wd_stage_kind kind, int slots, int stages)
+ * sweep, and a placement has `buffers`. */
+static inline int wd_streamed_buffers(wd_stage_kind kind, int buffers, int stages)
 {
-    const int most = kind == WD_STAGE_BLOCK ? slots : 1;
+    const int most = kind == WD_STAGE_BLOCK ? buffers : 1;
     return stages < most ? stages : most;
 }
 

@@ -34,14 +34,14 @@ static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
     wd_placed_most(&bytes->opening, bytes->weights + casting);
 }
 
-/* Adds the slots of a device's streamed stages of one home, and their other buffers. */
+/* Adds the buffers of a device's streamed stages of one home, and their other buffers. */
 static void add_streaming(wd_placed_device *to, wd_placed_host *host, const wd_placed_sizes *m,
                           const wd_sweep_part *part, const wd_placement *p,
                           const wd_cluster *cluster, int device, wd_home home)
 {
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        to->streaming += (size_t)part->slots[home][k] * wd_placed_block(&on->need, m->block[k]);
+        to->streaming += (size_t)part->buffers[home][k] * wd_placed_block(&on->need, m->block[k]);
     if (home != WD_HOME_DISK) return;
     const bool shared =
         p->each && wd_cluster_host_ranks(cluster) > 1; /* by the host's ranks, a ring */

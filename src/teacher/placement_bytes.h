@@ -6,7 +6,7 @@
 
 typedef struct wd_placed_device {
     size_t weights;     /* of stages that stay */
-    size_t streaming;   /* slots of streamed stages, and the buffer in which they are converted */
+    size_t streaming;   /* buffers of streamed stages, and the buffer in which they are converted */
     size_t widening;    /* buffers for stages that are widened before they are computed */
     size_t activations; /* tables, places and scratch of a sweep */
     size_t workspace;   /* of the queue, beyond what it has for other work */

@@ -221,7 +221,7 @@ static wd_status place(wd_placement *out, const wd_planner_input *in, wd_strateg
     out->by_batch = begun.by_batch;
     out->ranks = begun.ranks;
     out->devices = begun.devices;
-    if (in->slots) out->slots = in->slots;
+    if (in->buffers) out->buffers = in->buffers;
     return WD_OK;
 }
 

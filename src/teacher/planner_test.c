@@ -172,7 +172,7 @@ static void random_scene(scene *s)
     in->teacher_rank = ranks > 1 ? (int)between(0, ranks - 1)
                        : others  ? (int)between(0, others - 1)
                                  : 0;
-    in->slots = (int)between(0, 1) * (int)between(2, 5);
+    in->buffers = (int)between(0, 1) * (int)between(2, 5);
     in->step_targets = (double)between(1, 64);
     in->steps_ahead = 1 + 1 / (double)between(1, 4);
     in->student_step_flops = magnitude(1e5, 1e9);

@@ -4,9 +4,9 @@
 #include "core/memory.h"
 #include "teacher/residency_part.h"
 
-/* Reads a stage for a processor, which computes where it is: tensors into the slot that stay as
+/* Reads a stage for a processor, which computes where it is: tensors into the buffer that stay as
  * they are in the file, the others to `staging`, from which they are converted. */
-static wd_status read_for_processor(wd_residency_part *r, wd_stage_layout *layout, char *slot,
+static wd_status read_for_processor(wd_residency_part *r, wd_stage_layout *layout, char *buffer,
                                     char *staging, wd_err *err)
 {
     for (int i = 0; i < layout->parts; i++) {
@@ -14,7 +14,7 @@ static wd_status read_for_processor(wd_residency_part *r, wd_stage_layout *layou
         const bool direct = layout->file[i].dtype == layout->stored[i].dtype;
         if (!e) continue;
         const size_t bytes = wd_tensor_bytes(&layout->file[i]);
-        void *to = direct ? wd_stage_part_place(layout, i, slot) : staging;
+        void *to = direct ? wd_stage_part_place(layout, i, buffer) : staging;
         WD_TRY(wd_file_reader_read(r->reader, to, e->file, e->file_offset, bytes, err));
         if (direct) {
             layout->stored[i].data = to;
@@ -28,9 +28,9 @@ static wd_status read_for_processor(wd_residency_part *r, wd_stage_layout *layou
 }
 
 /* For a device that does not read host memory a stage is read past the page cache into a pinned
- * staging, while its slot is still in use, and brought from there while the next stage is read into
- * the other one. */
-wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_slot *s)
+ * staging, while its buffer is still in use, and brought from there while the next stage is read
+ * into the other one. */
+wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *s)
 {
     wd_stage_layout layout = r->layout[s->turn.expert][s->turn.stage];
     const int k = (int)(r->staged++ % r->stagings); /* they take turns */
@@ -44,17 +44,17 @@ wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_slot *s)
         WD_TRY(wd_stage_read(staging, &layout, r->reader, &s->error));
         wd_stage_was_read(&layout, staging);
     }
-    wd_slot_launch(r, s, &layout);
+    wd_stage_buffer_launch(r, s, &layout);
     wd_event_record(r->sent[k], r->copies);
     return WD_OK;
 }
 
-wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_slot *s)
+wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *s)
 {
     wd_stage_layout layout;
     WD_TRY(wd_host_reader_await(&layout, r->host_reader, &s->turn, &s->error));
     layout.pinned = true;
-    wd_slot_launch(r, s, &layout);
+    wd_stage_buffer_launch(r, s, &layout);
     wd_event_record(r->sent[0], r->copies);
     return WD_OK;
 }

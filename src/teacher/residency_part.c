@@ -1,8 +1,8 @@
 /* The stages of one home on one device: opened, acquired and released.
  *
  * Data flow: mapped file -> a block per stage, converted to how stages are kept: in the device's
- * pool, where stages stay, or in host memory, from which they come to slots. From disk they come to
- * slots straight from the file: see teacher/residency_part.h. What is only for storage (F16,
+ * pool, where stages stay, or in host memory, from which they come to buffers. From disk they come
+ * to buffers straight from the file: see teacher/residency_part.h. What is only for storage (F16,
  * quantised tensors) acquire widens into a buffer, which the queue's order makes safe to use again.
  *
  * A processor uses tensors of the right dtype where they are mapped: a checkpoint in the compute
@@ -29,13 +29,13 @@ void wd_residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sw
     }
     r->announced = sweep.own;
     wd_stage_order_add(r->order, sweep, next);
-    wd_slots_drop_unwanted(r);
+    wd_stage_buffers_drop_unwanted(r);
 }
 
-/* A dry run sees addresses, those of a slot for such stages: nothing is brought. */
+/* A dry run sees addresses, those of a buffer for such stages: nothing is brought. */
 static void view_dry(wd_dit_stage *out, const wd_residency_part *r, int expert, int stage)
 {
-    const wd_slot *s = r->slot;
+    const wd_stage_buffer *s = r->buffer;
     while (s->kind != wd_stage_kind_of(stage, r->stages)) s++;
     wd_stage_view(out, &r->layout[expert][stage], s->block);
 }
@@ -43,14 +43,14 @@ static void view_dry(wd_dit_stage *out, const wd_residency_part *r, int expert, 
 wd_status wd_residency_part_acquire(wd_residency_part *r, wd_dit_stage *out, int expert, int stage,
                                     wd_queue *queue, wd_err *err)
 {
-    wd_slot *s = NULL;
+    wd_stage_buffer *s = NULL;
     if (r->home == WD_HOME_DEVICE) {
         wd_stage_view(out, &r->layout[expert][stage], r->block[expert][stage]);
     } else if (wd_device_is_dry(wd_queue_device(queue))) {
         view_dry(out, r, expert, stage);
     } else {
         WD_REQUIRE(r->announced >> expert & 1, "the sweep was not announced for expert %d", expert);
-        WD_TRY(wd_slot_take(&s, r, expert, stage, err));
+        WD_TRY(wd_stage_buffer_take(&s, r, expert, stage, err));
         wd_event_wait_on(queue, s->arrived);
         *out = s->view;
     }
@@ -61,7 +61,7 @@ wd_status wd_residency_part_acquire(wd_residency_part *r, wd_dit_stage *out, int
 void wd_residency_part_release(wd_residency_part *r, int expert, int stage, wd_queue *queue)
 {
     if (r->home == WD_HOME_DEVICE || wd_device_is_dry(wd_queue_device(queue))) return;
-    wd_slot_give_back(r, expert, stage, queue);
+    wd_stage_buffer_give_back(r, expert, stage, queue);
 }
 
 /* ---- memory ---- */
@@ -110,7 +110,7 @@ void wd_residency_part_close(wd_residency_part *r)
     wd_residency_part_close_disk(r);
     wd_stage_order_close(r->order);
     wd_queue_close(r->copies);
-    wd_slots_close(r);
+    wd_stage_buffers_close(r);
     wd_device_free(r->device, r->wide);
     close_blocks(r);
     wd_device_free(r->device, r->casting);
@@ -121,7 +121,7 @@ void wd_residency_part_close(wd_residency_part *r)
 
 /* ---- blocks of stages ---- */
 
-void wd_residency_part_bring_block(wd_residency_part *r, wd_slot *s)
+void wd_residency_part_bring_block(wd_residency_part *r, wd_stage_buffer *s)
 {
     const wd_stage_layout *layout = &r->layout[s->turn.expert][s->turn.stage];
     wd_event_wait_on(r->copies, s->released);
@@ -241,22 +241,23 @@ static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_optio
     return WD_OK;
 }
 
-static wd_status open_slots(wd_residency_part *r, const wd_placed_sizes *n, int slots, wd_err *err)
+static wd_status open_buffers(wd_residency_part *r, const wd_placed_sizes *n, int buffers,
+                              wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        for (int i = 0; i < wd_placed_slots((wd_stage_kind)k, slots, n->stages[k]); i++)
-            WD_TRY(wd_slot_open(r, (wd_stage_kind)k, n->block[k], err));
+        for (int i = 0; i < wd_streamed_buffers((wd_stage_kind)k, buffers, n->stages[k]); i++)
+            WD_TRY(wd_stage_buffer_open(r, (wd_stage_kind)k, n->block[k], err));
     return WD_OK;
 }
 
-/* Opens what brings stages to slots. Ranks of a host that share the files have one reader. */
+/* Opens what brings stages to buffers. Ranks of a host that share the files have one reader. */
 static wd_status open_streaming(wd_residency_part *r, const wd_placed_sizes *n,
                                 const wd_residency_part_options *o, wd_err *err)
 {
     const wd_comm *sharers = r->home == WD_HOME_DISK ? o->sharers : NULL;
     const bool reads = sharers && sharers->host_ranks > 1 && sharers->host_rank == 0;
     WD_TRY(wd_queue_open(&r->copies, r->device, err));
-    WD_TRY(open_slots(r, n, o->stages.placement->slots, err));
+    WD_TRY(open_buffers(r, n, o->stages.placement->buffers, err));
     if (!r->dry) WD_TRY(wd_stage_order_open(&r->order, &o->stages, reads, err));
     if (r->home == WD_HOME_DISK)
         WD_TRY(wd_residency_part_open_disk(r, n->reading, n->converting, o->sharers, err));

@@ -2,11 +2,11 @@
  *
  * Stages that stay on the device are there once the part is open. Others are streamed: the order in
  * which stages are used (teacher/stage_order.h) -> a thread takes one stage after another, waits
- * for an empty slot, and launches what brings the stage there, on a queue of its own -> whoever
- * computes acquires the stage, uses it, and gives the slot back. A stage comes from host memory:
+ * for an empty buffer, and launches what brings the stage there, on a queue of its own -> whoever
+ * computes acquires the stage, uses it, and gives the buffer back. A stage comes from host memory:
  * one copy of its block, which is pinned, laid out as on the device, made once, one for all ranks
  * of a host; from disk: the thread reads it into a pinned staging, past the page cache
- * (wd_stage_read), and the device copies from there; a processor computes from slots in host
+ * (wd_stage_read), and the device copies from there; a processor computes from buffers in host
  * memory, which are read into without a copy; from disk for several ranks of a host: from the ring
  * that the host's reader fills.
  *
@@ -23,26 +23,26 @@
 #include "teacher/stage_order.h"
 #include "wan/pipeline.h"
 
-enum { WD_PART_SLOTS_MAX = WD_PLACED_SLOTS_MAX + 2 };
+enum { WD_PART_BUFFERS_MAX = WD_STREAM_BUFFERS_MAX + 2 };
 
-typedef enum wd_slot_state {
-    WD_SLOT_EMPTY,
-    WD_SLOT_COMING, /* the thread brings a stage */
-    WD_SLOT_FILLED, /* its coming is launched */
-    WD_SLOT_FAILED,
-    WD_SLOT_IN_USE
-} wd_slot_state;
+typedef enum wd_stage_buffer_state {
+    WD_BUFFER_EMPTY,
+    WD_BUFFER_COMING, /* the thread brings a stage */
+    WD_BUFFER_FILLED, /* its coming is launched */
+    WD_BUFFER_FAILED,
+    WD_BUFFER_IN_USE
+} wd_stage_buffer_state;
 
 /* A place of one stage. */
-typedef struct wd_slot {
+typedef struct wd_stage_buffer {
     wd_stage_kind kind; /* of the stages that it is for */
     void *block;        /* device memory; host memory for a processor */
     wd_event *arrived, *released;
-    wd_slot_state state;
+    wd_stage_buffer_state state;
     wd_stage_turn turn; /* of the stage that is there, or was there last */
     wd_dit_stage view;
     wd_err error;
-} wd_slot;
+} wd_stage_buffer;
 
 typedef struct wd_residency_part {
     int stages;                      /* of an expert; the part has some of them */
@@ -61,9 +61,9 @@ typedef struct wd_residency_part {
     wd_queue *copies; /* of `device`, ours */
     wd_stage_order *order;
     unsigned announced; /* bit e: the announced sweep has states of expert e */
-    wd_slot slot[WD_PART_SLOTS_MAX];
-    int slots;
-    pthread_mutex_t lock; /* of slots' states and `closing` */
+    wd_stage_buffer buffer[WD_PART_BUFFERS_MAX];
+    int buffers;
+    pthread_mutex_t lock; /* of buffers' states and `closing` */
     pthread_cond_t changed;
     pthread_t thread; /* brings stages */
     bool threaded, closing;
@@ -108,26 +108,29 @@ wd_status wd_residency_part_take_host(void **out, wd_residency_part *part, size_
                                       const char *what, wd_err *err);
 void wd_residency_part_give_host(const wd_residency_part *part, void *block);
 
-/* As wd_slot_launch, for a stage in host memory: one copy. */
-void wd_residency_part_bring_block(wd_residency_part *part, wd_slot *slot);
+/* As wd_stage_buffer_launch, for a stage in host memory: one copy. */
+void wd_residency_part_bring_block(wd_residency_part *part, wd_stage_buffer *buffer);
 
-/* ---- slots: residency_slots.c ---- */
+/* ---- buffers: residency_buffers.c ---- */
 
-wd_status wd_slot_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err);
-void wd_slots_close(wd_residency_part *r);
+wd_status wd_stage_buffer_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err);
+void wd_stage_buffers_close(wd_residency_part *r);
 
-/* Launches what brings a stage that was read to the slot, for work that waits for slot->arrived. */
-void wd_slot_launch(wd_residency_part *r, wd_slot *slot, const wd_stage_layout *layout);
+/* Launches what brings a stage that was read to the buffer, for work that waits for
+ * buffer->arrived. */
+void wd_stage_buffer_launch(wd_residency_part *r, wd_stage_buffer *buffer,
+                            const wd_stage_layout *layout);
 
-/* Empties the slots of stages that came and are not wanted any more. */
-void wd_slots_drop_unwanted(wd_residency_part *r);
+/* Empties the buffers of stages that came and are not wanted any more. */
+void wd_stage_buffers_drop_unwanted(wd_residency_part *r);
 
-/* *out = the slot of a stage, in use from now on; waits until the stage's coming is launched, or
+/* *out = the buffer of a stage, in use from now on; waits until the stage's coming is launched, or
  * has failed, which is the error. */
-wd_status wd_slot_take(wd_slot **out, wd_residency_part *r, int expert, int stage, wd_err *err);
+wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int expert, int stage,
+                               wd_err *err);
 
 /* Work launched on `queue` so far was the last to use the stage. */
-void wd_slot_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue);
+void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue);
 
 /* Starts the thread that brings stages. */
 wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err);
@@ -143,10 +146,10 @@ wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes
                                       size_t converting_bytes, wd_comm *sharers, wd_err *err);
 void wd_residency_part_close_disk(wd_residency_part *r); /* once its copies are done */
 
-/* Reads a stage and launches what brings it to its slot. */
-wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_slot *slot);
+/* Reads a stage and launches what brings it to its buffer. */
+wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *buffer);
 
-/* Launches what brings a stage from the ring of the host's reader to its slot. */
-wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_slot *slot);
+/* Launches what brings a stage from the ring of the host's reader to its buffer. */
+wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *buffer);
 
 #endif

@@ -91,7 +91,7 @@ void wd_stage_order_add(wd_stage_order *o, wd_sweep_experts sweep, wd_sweep_expe
     append(o, sweep, as_expected ? o->end - o->announced : 0, o->most);
     o->announced = o->end;
     o->expected = next;
-    append(o, next, 0, o->part.placement->slots + 1);
+    append(o, next, 0, o->part.placement->buffers + 1);
     pthread_cond_broadcast(&o->changed);
     pthread_mutex_unlock(&o->lock);
 }

@@ -37,7 +37,7 @@ typedef enum wd_stage_follower {
 } wd_stage_follower;
 
 /* `part`: the stages that come; its placement is borrowed. The sequence has one stage more of the
- * next sweep than the placement has slots for blocks. `reads`: there is a thread that reads. */
+ * next sweep than the placement has buffers for blocks. `reads`: there is a thread that reads. */
 wd_status wd_stage_order_open(wd_stage_order **out, const wd_placed_part *part, bool reads,
                               wd_err *err);
 void wd_stage_order_close(wd_stage_order *order); /* NULL is allowed */

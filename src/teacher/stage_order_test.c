@@ -11,7 +11,7 @@ static const wd_sweep_experts none, first = {1, 1}, second = {2, 2}, both = {3, 
 /* The middle stage of the first expert stays where it is. */
 static wd_stage_order *opened(void)
 {
-    static wd_placement p = {.experts = EXPERTS, .stages = STAGES, .slots = 1};
+    static wd_placement p = {.experts = EXPERTS, .stages = STAGES, .buffers = 1};
     const wd_placed_part part = {&p, WD_HOME_HOST, 0};
     wd_err err;
     wd_stage_order *order;

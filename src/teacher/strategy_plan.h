@@ -25,7 +25,7 @@ typedef struct wd_planner_input {
     int64_t rounds;
     const wd_placement *custom; /* the placement of the user's map; NULL: there is no map */
     int teacher_rank;           /* see wd_strategy_place */
-    int slots;                  /* of a placement, as the user asked; 0: the least */
+    int buffers;                /* of a placement, as the user asked; 0: the least */
     /* Whether sample sheets may be decoded on the processor and not on the device that `cluster`
      * has them on, and the memory that is taken then. A strategy does so where its plan fits or is
      * faster for it. */

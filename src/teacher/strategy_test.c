@@ -270,7 +270,7 @@ static void segments(void **state)
 {
     (void)state;
     static const int device[] = {0, 0, 1, 1, 2, 0}, end[] = {2, 3, 4, 5, 6};
-    wd_placement p = {.experts = 1, .stages = 6, .slots = 2, .by_batch = 3};
+    wd_placement p = {.experts = 1, .stages = 6, .buffers = 2, .by_batch = 3};
     for (int s = 0; s < 6; s++) p.place[0][s].device = device[s];
     p.place[0][2].home = WD_HOME_DISK;
     for (int s = 0, i = 0; s < 6; i++) {
@@ -311,7 +311,7 @@ static void places(void **state)
 {
     (void)state;
     wd_cluster cluster = {.devices = 2, .batches = 9};
-    wd_placement p = {.experts = 1, .stages = 6, .slots = 2, .by_batch = 3};
+    wd_placement p = {.experts = 1, .stages = 6, .buffers = 2, .by_batch = 3};
     assert_int_equal(places_of(&p, &cluster, 0), 1);
     assert_int_equal(places_of(&p, &cluster, 1), 0);
     p.place[0][3].device = 1;

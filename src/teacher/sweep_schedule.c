@@ -191,9 +191,10 @@ static void acquire(const counter *c, wd_sweep_part *part, const wd_sweep_entry 
 {
     const wd_stage_kind kind = wd_stage_kind_of(e->stage, c->placement->stages);
     const wd_home home = c->placement->place[e->expert][e->stage].home;
-    int *slots = &part->slots[home][kind];
+    int *buffers = &part->buffers[home][kind];
     part->kind[kind] = true;
-    if (home != WD_HOME_DEVICE) *slots = wd_placed_slots(kind, c->placement->slots, *slots + 1);
+    if (home != WD_HOME_DEVICE)
+        *buffers = wd_streamed_buffers(kind, c->placement->buffers, *buffers + 1);
 }
 
 static void count(void *context, const wd_sweep_entry *entry)

@@ -48,7 +48,7 @@ static wd_sweep_schedule opened(const wd_placement *p, int devices, int batches)
 static void on_one_device(void **state)
 {
     (void)state;
-    const wd_placement p = {.experts = 1, .stages = 3, .slots = 2, .by_batch = 1};
+    const wd_placement p = {.experts = 1, .stages = 3, .buffers = 2, .by_batch = 1};
     wd_sweep_schedule s = opened(&p, 1, 2);
     assert_list(&s, &(wd_sweep_work){.batches = {2}},
                 "acquire expert 0 stage 0 device 0\n"
@@ -70,7 +70,7 @@ static void on_one_device(void **state)
 static void offloaded(void **state)
 {
     (void)state;
-    wd_placement p = {.experts = 1, .stages = 4, .slots = 2, .by_batch = 1};
+    wd_placement p = {.experts = 1, .stages = 4, .buffers = 2, .by_batch = 1};
     for (int i = 0; i < 4; i++) p.place[0][i].home = WD_HOME_HOST;
     wd_sweep_schedule s = opened(&p, 1, 2);
     assert_list(&s, &(wd_sweep_work){.batches = {2}},
@@ -97,7 +97,7 @@ static void offloaded(void **state)
 static void in_a_pipeline(void **state)
 {
     (void)state;
-    wd_placement p = {.experts = 1, .stages = 3, .slots = 2, .by_batch = 3};
+    wd_placement p = {.experts = 1, .stages = 3, .buffers = 2, .by_batch = 3};
     p.place[0][1].device = p.place[0][2].device = 1;
     wd_sweep_schedule s = opened(&p, 2, 2);
     assert_int_equal(s.part[0].places, 1);
@@ -126,7 +126,7 @@ static void between_ranks(void **state)
 {
     (void)state;
     wd_placement p = {
-        .experts = 2, .stages = 3, .slots = 2, .by_batch = 1, .ranks = 2, .devices = 1};
+        .experts = 2, .stages = 3, .buffers = 2, .by_batch = 1, .ranks = 2, .devices = 1};
     for (int e = 0; e < 2; e++) p.place[e][2].device = 1;
     wd_sweep_schedule s = opened(&p, 2, 2);
     assert_list(&s, &(wd_sweep_work){.batches = {0, 1}},
@@ -160,7 +160,7 @@ static wd_placement random_placement(void)
 {
     wd_placement p = {.experts = between(1, 2),
                       .stages = between(3, 8),
-                      .slots = between(2, 4),
+                      .buffers = between(2, 4),
                       .by_batch = (unsigned)between(0, 7)};
     if (between(0, 1)) p.ranks = DEVICES, p.devices = 1, p.by_batch = between(0, 1) ? 1 : 0;
     for (int e = 0; e < p.experts; e++)

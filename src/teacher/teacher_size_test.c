@@ -194,7 +194,7 @@ static void few_blocks_need_few_slots(void **state)
     for (int blocks = 1; blocks <= size.stages - 2; blocks++) {
         wd_placement p;
         wd_test_ok(wd_strategy_place(&p, WD_STRATEGY_cpu, &size, &cluster, 0, &err), &err);
-        p.slots = WD_PLACED_SLOTS_MAX;
+        p.buffers = WD_STREAM_BUFFERS_MAX;
         for (int s = 1; s <= blocks; s++) p.place[1][s].home = WD_HOME_DISK;
         const wd_placed_bytes bytes = wd_placement_bytes(&p, &size, &cluster);
         assert_int_equal(wd_placed_host_total(&bytes.host),

@@ -22,11 +22,11 @@ typedef struct lane {
     double student_begin, student_end; /* the student works there, too, from then until then */
 } lane;
 
-/* The state of a device; times are when a lane, a slot or a staging is free again. */
+/* The state of a device; times are when a lane, a buffer or a staging is free again. */
 typedef struct device {
     lane lane[WD_LANE_DISK]; /* compute, link, network */
-    double slot[WD_HOMES][WD_STAGE_KINDS][WD_PLACED_SLOTS_MAX];
-    int slot_next[WD_HOMES][WD_STAGE_KINDS]; /* slots and stagings are used in turn */
+    double buffer[WD_HOMES][WD_STAGE_KINDS][WD_STREAM_BUFFERS_MAX];
+    int buffer_next[WD_HOMES][WD_STAGE_KINDS]; /* buffers and stagings are used in turn */
     double staging[WD_PLACED_STAGINGS];
     int staging_next;
 } device;
@@ -49,7 +49,7 @@ typedef struct player {
     double window;                        /* targets of a sweep */
     wd_sweep_schedule schedule;           /* of the sweep that is played */
     double weights[WD_PLACED_STAGES_MAX]; /* when the weights of each stage may be used */
-    double *slot[WD_PLACED_STAGES_MAX];   /* the slot that each stage is in; NULL: it stays */
+    double *buffer[WD_PLACED_STAGES_MAX]; /* the buffer that each stage is in; NULL: it stays */
     double *place;                        /* [devices, places]: when places are free again */
     int places;                           /* of a device, at most */
     int sweep, sweeps, sweeps_apart;
@@ -129,37 +129,37 @@ static double seconds_of(const player *p, const wd_move *move)
 
 /* ---- weights ---- */
 
-/* The next slot for a stage that is streamed to its device; NULL: the stage stays there. */
-static double *next_slot(player *p, const wd_sweep_entry *e)
+/* The next buffer for a stage that is streamed to its device; NULL: the stage stays there. */
+static double *next_buffer(player *p, const wd_sweep_entry *e)
 {
     const wd_home home = p->in.placement->place[e->expert][e->stage].home;
     const wd_stage_kind kind = wd_stage_kind_of(e->stage, p->in.placement->stages);
-    const int slots = p->schedule.part[e->device].slots[home][kind];
+    const int buffers = p->schedule.part[e->device].buffers[home][kind];
     device *on = &p->device[e->device];
     if (home == WD_HOME_DEVICE) return NULL;
-    return &on->slot[home][kind][on->slot_next[home][kind]++ % slots];
+    return &on->buffer[home][kind][on->buffer_next[home][kind]++ % buffers];
 }
 
-/* The weights of a stage come as soon as there is room for them: a slot, and where they are read
- * for a device that does not read host memory, a staging, while the slot may still be in use.
+/* The weights of a stage come as soon as there is room for them: a buffer, and where they are read
+ * for a device that does not read host memory, a staging, while the buffer may still be in use.
  * Mapped weights are read when the processor comes to them. */
 static void acquire(player *p, const wd_sweep_entry *e)
 {
     wd_move move[WD_MOVES_MAX];
     const int moves = wd_sweep_moves(move, &p->in, e, 0, 0);
     device *on = &p->device[e->device];
-    double *slot = next_slot(p, e), *staging = NULL;
-    double ready = slot ? *slot : moves ? on->lane[WD_LANE_COMPUTE].free : 0;
+    double *buffer = next_buffer(p, e), *staging = NULL;
+    double ready = buffer ? *buffer : moves ? on->lane[WD_LANE_COMPUTE].free : 0;
     if (moves == 2) ready = *(staging = &on->staging[on->staging_next++ % WD_PLACED_STAGINGS]);
     for (int i = 0; i < moves; i++) {
         const bool reads = move[i].kind == WD_LINK_READ;
-        if (!reads) ready = later(ready, *slot);
+        if (!reads) ready = later(ready, *buffer);
         ready = work(p, reads ? WD_LANE_DISK : WD_LANE_LINK, e->device, ready,
                      seconds_of(p, &move[i]), e);
     }
     if (staging) *staging = ready;
     p->weights[e->stage] = ready;
-    p->slot[e->stage] = slot;
+    p->buffer[e->stage] = buffer;
 }
 
 /* ---- micro-batches ---- */
@@ -236,10 +236,10 @@ static void play_batch(player *p, const wd_sweep_entry *e)
 
 static void play_entry(player *p, const wd_sweep_entry *e)
 {
-    double *slot = p->slot[e->stage];
+    double *buffer = p->buffer[e->stage];
     if (e->kind == WD_ENTRY_ACQUIRE) acquire(p, e);
-    if (e->kind == WD_ENTRY_RELEASE && slot)
-        *slot = p->device[e->device].lane[WD_LANE_COMPUTE].free;
+    if (e->kind == WD_ENTRY_RELEASE && buffer)
+        *buffer = p->device[e->device].lane[WD_LANE_COMPUTE].free;
     if (e->batch >= 0) play_batch(p, e);
 }
 

@@ -3,7 +3,7 @@
  * together. Pure.
  *
  * Every device computes in order, every link copies in order, the disk reads in order. A stage's
- * weights come as soon as a slot is free. A micro-batch goes on as soon as its weights are there
+ * weights come as soon as a buffer is free. A micro-batch goes on as soon as its weights are there
  * and its device is free, and to another device when there is a place for it. Sweeps follow one
  * another; a state's next sweep, which may be some sweeps later, begins when its velocity is there.
  *

@@ -27,7 +27,7 @@ static wd_cluster cluster_of(int devices)
 
 static wd_placement placed(wd_home home, int devices)
 {
-    wd_placement p = {.experts = 1, .stages = BLOCKS, .slots = 2, .by_batch = ~0u};
+    wd_placement p = {.experts = 1, .stages = BLOCKS, .buffers = 2, .by_batch = ~0u};
     for (int s = 0; s < BLOCKS; s++) p.place[0][s] = (wd_place){home, s * devices / BLOCKS};
     return p;
 }
@@ -77,7 +77,7 @@ static void offload(void **state)
     assert_int_equal(t.limit, WD_LANE_LINK);
 }
 
-/* One block that comes for every sweep has one slot: it comes once it is used. */
+/* One block that comes for every sweep has one buffer: it comes once it is used. */
 static void a_block_that_comes_alone(void **state)
 {
     (void)state;
@@ -121,7 +121,7 @@ static void embedded_for_another(void **state)
     assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 1));
 }
 
-/* A stage is read while its slot is in use: reading and sending hide behind one another. */
+/* A stage is read while its buffer is in use: reading and sending hide behind one another. */
 static void disk(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void converted_from_disk(void **state)
     assert_seconds(t.sweep_seconds, 8 * BLOCKS);
 }
 
-/* The processor needs no copies: a slot is read into, and computed from. */
+/* The processor needs no copies: a buffer is read into, and computed from. */
 static void processor_streams_from_disk(void **state)
 {
     (void)state;
@@ -330,7 +330,7 @@ static void places(void **state)
     (void)state;
     const wd_teacher_size size = {.experts = 2, .stages = 3, .flops = {80, 5, 5}};
     const wd_cluster cluster = cluster_of(2);
-    wd_placement p = {.experts = 2, .stages = 3, .slots = 2, .by_batch = ~0u};
+    wd_placement p = {.experts = 2, .stages = 3, .buffers = 2, .by_batch = ~0u};
     const wd_sweep_load load = {.batches = {10, 10}, .batch_targets = {1, 1}};
     for (int e = 0; e < 2; e++)
         for (int s = 0; s < 3; s++) p.place[e][s] = (wd_place){WD_HOME_DEVICE, e || s};
@@ -442,7 +442,7 @@ static void steps_of_both_experts(void **state)
     (void)state;
     const wd_teacher_size size = {.experts = 2, .stages = 3, .flops = {10, 10, 10}};
     const wd_cluster cluster = cluster_of(2);
-    const wd_placement p = {.experts = 2, .stages = 3, .slots = 2, .by_batch = ~0u};
+    const wd_placement p = {.experts = 2, .stages = 3, .buffers = 2, .by_batch = ~0u};
     const wd_sweep_load load = {.batches = {2, 2},
                                 .batch_targets = {1, 1},
                                 .window = 4,

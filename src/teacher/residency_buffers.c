@@ -1,21 +1,21 @@
-/* The slots of streamed stages, where they are while they come and are used, and the thread that
+/* The buffers of streamed stages, where they are while they come and are used, and the thread that
  * brings them there.
  *
  * Two or more for blocks: one is used while the next block comes. Embedding and head, which take
- * next to no time, have one each: from a block's slot they would keep the first block of the next
+ * next to no time, have one each: from a block's buffer they would keep the first block of the next
  * sweep away until the last one of this sweep is done.
  *
- * A slot is empty; then a stage is coming; then it is filled, since the coming is launched, or
+ * A buffer is empty; then a stage is coming; then it is filled, since the coming is launched, or
  * failed; then it is in use, and empty again. Stages come, and are used, in one order. */
 #include "core/memory.h"
 #include "teacher/residency_part.h"
 
 /* ---- open and close ---- */
 
-wd_status wd_slot_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err)
+wd_status wd_stage_buffer_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, wd_err *err)
 {
     const char *what = "teacher weights on their way";
-    wd_slot *s = &r->slot[r->slots++];
+    wd_stage_buffer *s = &r->buffer[r->buffers++];
     s->kind = kind;
     WD_TRY(wd_event_open(&s->arrived, r->device, err));
     WD_TRY(wd_event_open(&s->released, r->device, err));
@@ -24,73 +24,73 @@ wd_status wd_slot_open(wd_residency_part *r, wd_stage_kind kind, size_t bytes, w
     return wd_device_alloc(&s->block, r->device, bytes, what, err);
 }
 
-void wd_slots_close(wd_residency_part *r)
+void wd_stage_buffers_close(wd_residency_part *r)
 {
-    for (int i = 0; i < r->slots; i++) {
-        if (r->slot[i].released) wd_event_wait(r->slot[i].released);
-        wd_event_close(r->slot[i].arrived);
-        wd_event_close(r->slot[i].released);
+    for (int i = 0; i < r->buffers; i++) {
+        if (r->buffer[i].released) wd_event_wait(r->buffer[i].released);
+        wd_event_close(r->buffer[i].arrived);
+        wd_event_close(r->buffer[i].released);
         if (r->reads_host)
-            wd_residency_part_give_host(r, r->slot[i].block);
+            wd_residency_part_give_host(r, r->buffer[i].block);
         else
-            wd_device_free(r->device, r->slot[i].block);
+            wd_device_free(r->device, r->buffer[i].block);
     }
 }
 
 /* ---- filled by the thread that brings ---- */
 
-void wd_slot_launch(wd_residency_part *r, wd_slot *s, const wd_stage_layout *layout)
+void wd_stage_buffer_launch(wd_residency_part *r, wd_stage_buffer *s, const wd_stage_layout *layout)
 {
     wd_event_wait_on(r->copies, s->released);
     wd_stage_bring(&s->view, layout, s->block, r->casting, r->copies);
     wd_event_record(s->arrived, r->copies);
 }
 
-/* An empty slot for a stage, which is coming there from now on; of several empty slots the one that
- * was used first, whose work is done first. Waits for it. NULL: the residency is closing. */
-static wd_slot *await_empty(wd_residency_part *r, const wd_stage_turn *turn)
+/* An empty buffer for a stage, which is coming there from now on; of several empty buffers the one
+ * that was used first, whose work is done first. Waits for it. NULL: the residency is closing. */
+static wd_stage_buffer *await_empty(wd_residency_part *r, const wd_stage_turn *turn)
 {
     const wd_stage_kind kind = wd_stage_kind_of(turn->stage, r->stages);
-    wd_slot *empty = NULL;
+    wd_stage_buffer *empty = NULL;
     pthread_mutex_lock(&r->lock);
     while (!empty && !r->closing) {
-        for (int i = 0; i < r->slots; i++) {
-            wd_slot *s = &r->slot[i];
-            if (s->state != WD_SLOT_EMPTY || s->kind != kind) continue;
+        for (int i = 0; i < r->buffers; i++) {
+            wd_stage_buffer *s = &r->buffer[i];
+            if (s->state != WD_BUFFER_EMPTY || s->kind != kind) continue;
             if (!empty || s->turn.number < empty->turn.number) empty = s;
         }
         if (!empty) pthread_cond_wait(&r->changed, &r->lock);
     }
     if (empty) {
         empty->turn = *turn;
-        empty->state = WD_SLOT_COMING;
+        empty->state = WD_BUFFER_COMING;
     }
     pthread_mutex_unlock(&r->lock);
     return empty;
 }
 
-/* The stage that was coming to the slot is launched, or has failed with s->error. If it is not
- * wanted any more, the slot is empty. */
-static void set_state(wd_residency_part *r, wd_slot *s, wd_slot_state state)
+/* The stage that was coming to the buffer is launched, or has failed with s->error. If it is not
+ * wanted any more, the buffer is empty. */
+static void set_state(wd_residency_part *r, wd_stage_buffer *s, wd_stage_buffer_state state)
 {
     pthread_mutex_lock(&r->lock);
-    s->state = wd_stage_order_wants(r->order, s->turn.number) ? state : WD_SLOT_EMPTY;
+    s->state = wd_stage_order_wants(r->order, s->turn.number) ? state : WD_BUFFER_EMPTY;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
 
-static bool has_come(const wd_slot *s)
+static bool has_come(const wd_stage_buffer *s)
 {
-    return s->state == WD_SLOT_FILLED || s->state == WD_SLOT_FAILED;
+    return s->state == WD_BUFFER_FILLED || s->state == WD_BUFFER_FAILED;
 }
 
-void wd_slots_drop_unwanted(wd_residency_part *r)
+void wd_stage_buffers_drop_unwanted(wd_residency_part *r)
 {
     pthread_mutex_lock(&r->lock);
-    for (int i = 0; i < r->slots; i++) {
-        wd_slot *s = &r->slot[i];
+    for (int i = 0; i < r->buffers; i++) {
+        wd_stage_buffer *s = &r->buffer[i];
         if (has_come(s) && !wd_stage_order_wants(r->order, s->turn.number))
-            s->state = WD_SLOT_EMPTY;
+            s->state = WD_BUFFER_EMPTY;
     }
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
@@ -98,21 +98,22 @@ void wd_slots_drop_unwanted(wd_residency_part *r)
 
 /* ---- used by the thread that computes ---- */
 
-/* The slot to which a stage has come for this sweep; there may be one for the next sweep, too. */
-static wd_slot *find_come(wd_residency_part *r, int expert, int stage)
+/* The buffer to which a stage has come for this sweep; there may be one for the next sweep, too. */
+static wd_stage_buffer *find_come(wd_residency_part *r, int expert, int stage)
 {
-    wd_slot *first = NULL;
-    for (int i = 0; i < r->slots; i++) {
-        wd_slot *s = &r->slot[i];
+    wd_stage_buffer *first = NULL;
+    for (int i = 0; i < r->buffers; i++) {
+        wd_stage_buffer *s = &r->buffer[i];
         if (!has_come(s) || s->turn.expert != expert || s->turn.stage != stage) continue;
         if (!first || s->turn.number < first->turn.number) first = s;
     }
     return first;
 }
 
-wd_status wd_slot_take(wd_slot **out, wd_residency_part *r, int expert, int stage, wd_err *err)
+wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int expert, int stage,
+                               wd_err *err)
 {
-    wd_slot *s;
+    wd_stage_buffer *s;
     bool waits = false;
     pthread_mutex_lock(&r->lock);
     while (!(s = find_come(r, expert, stage))) {
@@ -120,8 +121,8 @@ wd_status wd_slot_take(wd_slot **out, wd_residency_part *r, int expert, int stag
         waits = true;
         pthread_cond_wait(&r->changed, &r->lock);
     }
-    const bool failed = s->state == WD_SLOT_FAILED;
-    s->state = failed ? WD_SLOT_EMPTY : WD_SLOT_IN_USE;
+    const bool failed = s->state == WD_BUFFER_FAILED;
+    s->state = failed ? WD_BUFFER_EMPTY : WD_BUFFER_IN_USE;
     pthread_mutex_unlock(&r->lock);
     if (waits && r->host_reader) wd_host_reader_wait(r->host_reader, false);
     *out = s;
@@ -129,24 +130,24 @@ wd_status wd_slot_take(wd_slot **out, wd_residency_part *r, int expert, int stag
     return failed ? s->error.status : WD_OK;
 }
 
-void wd_slot_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue)
+void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue)
 {
-    wd_slot *s = r->slot;
+    wd_stage_buffer *s = r->buffer;
     pthread_mutex_lock(&r->lock);
-    while (s->state != WD_SLOT_IN_USE || s->turn.expert != expert || s->turn.stage != stage) s++;
+    while (s->state != WD_BUFFER_IN_USE || s->turn.expert != expert || s->turn.stage != stage) s++;
     wd_event_record(s->released, queue);
-    s->state = WD_SLOT_EMPTY; /* the next sweep brings it again */
+    s->state = WD_BUFFER_EMPTY; /* the next sweep brings it again */
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
 
 /* ---- the thread that brings stages, one after another ---- */
 
-static wd_status bring(wd_residency_part *r, wd_slot *slot)
+static wd_status bring(wd_residency_part *r, wd_stage_buffer *buffer)
 {
-    if (r->host_reader) return wd_residency_part_bring_read(r, slot);
-    if (r->home == WD_HOME_DISK) return wd_residency_part_bring_file(r, slot);
-    wd_residency_part_bring_block(r, slot);
+    if (r->host_reader) return wd_residency_part_bring_read(r, buffer);
+    if (r->home == WD_HOME_DISK) return wd_residency_part_bring_file(r, buffer);
+    wd_residency_part_bring_block(r, buffer);
     return WD_OK;
 }
 
@@ -156,10 +157,10 @@ static void *bring_all(void *context)
     wd_stage_turn turn;
     while (wd_stage_order_next(&turn, r->order, WD_FOLLOWER_BRINGS)) {
         if (turn.wanted) {
-            wd_slot *slot = await_empty(r, &turn);
-            if (!slot) break;
-            const wd_status status = bring(r, slot);
-            set_state(r, slot, status == WD_OK ? WD_SLOT_FILLED : WD_SLOT_FAILED);
+            wd_stage_buffer *buffer = await_empty(r, &turn);
+            if (!buffer) break;
+            const wd_status status = bring(r, buffer);
+            set_state(r, buffer, status == WD_OK ? WD_BUFFER_FILLED : WD_BUFFER_FAILED);
             if (r->host_reader) wd_event_wait(r->sent[0]);
         }
         if (r->host_reader) wd_host_reader_done(r->host_reader, &turn);

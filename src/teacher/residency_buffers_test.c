@@ -8,7 +8,7 @@
 
 #include "teacher/residency_part.h"
 
-enum { PATIENCE_MS = 20000, BLOCKS = 2 }; /* BLOCKS: slots */
+enum { PATIENCE_MS = 20000, BLOCKS = 2 }; /* BLOCKS: buffers */
 
 static const wd_sweep_experts none, first = {1, 1}, second = {2, 2};
 
@@ -28,7 +28,7 @@ static void open_scene(scene *s, bool from_disk)
     wd_test_ok(wd_device_open_sim(&s->device, &(wd_sim_options){.bytes = 1 << 28}, &err), &err);
     wd_test_ok(wd_queue_open(&s->queue, s->device, &err), &err);
     wd_placement p = wd_test_all_in(&s->pipeline, from_disk ? WD_HOME_DISK : WD_HOME_HOST);
-    p.slots = BLOCKS;
+    p.buffers = BLOCKS;
     wd_test_ok(wd_residency_open_placed(&s->residency, &s->pipeline, &p, WD_BF16, &s->queue,
                                         s->host, NULL, &err),
                &err);
@@ -48,9 +48,9 @@ static bool has_come(const wd_residency *residency, int expert, int stage)
     bool found = false;
     wd_residency_part *r = residency->part[0][residency->placement.place[0][0].home];
     pthread_mutex_lock(&r->lock);
-    for (int i = 0; i < r->slots; i++) {
-        const wd_slot *s = &r->slot[i];
-        found |= s->state == WD_SLOT_FILLED && s->turn.expert == expert && s->turn.stage == stage;
+    for (int i = 0; i < r->buffers; i++) {
+        const wd_stage_buffer *s = &r->buffer[i];
+        found |= s->state == WD_BUFFER_FILLED && s->turn.expert == expert && s->turn.stage == stage;
     }
     pthread_mutex_unlock(&r->lock);
     return found;
