@@ -31,14 +31,10 @@ static wd_dit_context context_of(wd_activations *s, int64_t samples, bool negati
     return context;
 }
 
-static bool is_guided(const wd_sweep_options *o)
+/* Streams of a micro-batch: the conditional one, and with guidance the unconditional one. */
+static int streams_of(const wd_sweep_options *o)
 {
-    return o->guidance_scale[0] > 1;
-}
-
-static size_t text_bytes(const wd_sweep_options *o)
-{
-    return (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
+    return o->guidance_scale[0] > 1 ? 2 : 1;
 }
 
 /* ---- memory ---- */
@@ -49,41 +45,26 @@ static wd_status open_embedding(wd_activations *s, wd_err *err)
     const size_t micro = (size_t)o->micro_batch;
     s->uploads = wd_device_places(s->device, WD_SWEEP_UPLOADS);
     const size_t uploads = (size_t)s->uploads;
-    if (s->guided) s->text_negative = wd_arena_push(&s->arena, text_bytes(o));
+    if (s->streams > 1) s->text_negative = wd_arena_push(&s->arena, wd_sweep_text_bytes(o));
     WD_TRY(wd_host_alloc((void **)&s->host_timestep, s->device, uploads * micro * sizeof(float),
                          "teacher sweep", err));
-    WD_TRY(wd_host_alloc((void **)&s->host_text, s->device, uploads * micro * text_bytes(o),
-                         "teacher sweep", err));
+    WD_TRY(wd_host_alloc((void **)&s->host_text, s->device,
+                         uploads * micro * wd_sweep_text_bytes(o), "teacher sweep", err));
     for (int i = 0; i < s->uploads; i++) WD_TRY(wd_event_open(&s->uploaded[i], s->device, err));
-    if (s->guided && !wd_device_is_dry(s->device)) {
+    if (s->streams > 1 && !wd_device_is_dry(s->device)) {
         o->text(o->text_context, s->host_text, -1, o->dtype);
-        wd_queue_copy(s->queue, s->text_negative, s->host_text, text_bytes(o));
+        wd_queue_copy(s->queue, s->text_negative, s->host_text, wd_sweep_text_bytes(o));
     }
     wd_event_record(s->uploaded[0], s->queue);
     return WD_OK;
 }
 
-static void open_head(wd_activations *s)
-{
-    for (int e = 0; e < 2; e++) {
-        s->scale[e] = wd_arena_push(&s->arena, sizeof(float));
-        wd_op_fill(s->queue, &(wd_fill_args){.to = s->scale[e],
-                                             .type = WD_F32,
-                                             .count = 1,
-                                             .value = (float)s->options->guidance_scale[e]});
-    }
-}
-
-/* The place of a micro-batch: what a head reads of it, then what blocks read besides. */
 static void push_place(wd_activation_place *out, wd_arena *arena, const wd_sweep_options *o)
 {
-    for (int u = 0; u <= (int)is_guided(o); u++) {
-        const wd_dit_context context = shape_of(o, o->micro_batch, u);
-        const wd_dit_stream_bytes bytes = wd_dit_stream_sizes(&context);
-        out->stream[u] = (wd_dit_stream){.x = wd_arena_push(arena, bytes.x),
-                                         .temb = wd_arena_push(arena, bytes.temb),
-                                         .tp = wd_arena_push(arena, bytes.tp),
-                                         .ctx = wd_arena_push(arena, bytes.ctx)};
+    for (int u = 0; u < streams_of(o); u++) {
+        wd_dit_context context = shape_of(o, o->micro_batch, u);
+        context.arena = arena;
+        wd_dit_stream_push(&out->stream[u], &context);
     }
 }
 
@@ -95,43 +76,36 @@ size_t wd_sweep_place_bytes(const wd_sweep_options *options)
     return arena.used;
 }
 
-static wd_status open_places(wd_activations *s, wd_err *err)
-{
-    const size_t places = (size_t)s->places;
-    WD_TRY(wd_alloc((void **)&s->place, places, sizeof *s->place, "teacher sweep", err));
-    for (int i = 0; i < s->places; i++) {
-        WD_TRY(wd_event_open(&s->place[i].left, s->device, err));
-        push_place(&s->place[i], &s->arena, s->options);
-    }
-    s->mark = wd_arena_mark(&s->arena);
-    return WD_OK;
-}
-
-static wd_status open_parts(wd_activations *s, const wd_sweep_part *part, size_t arena_bytes,
-                            wd_err *err)
-{
-    const wd_dit_context context = context_of(s, 1, false);
-    WD_TRY(wd_dit_rope_open(&s->rope, &s->options->config, &context.shape, s->queue, err));
-    if (arena_bytes)
-        WD_TRY(wd_device_alloc(&s->block, s->device, arena_bytes, "teacher activations", err));
-    s->arena = wd_arena_over(s->block, arena_bytes ? arena_bytes : SIZE_MAX);
-    if (part->kind[WD_STAGE_EMBED]) WD_TRY(open_embedding(s, err));
-    if (part->kind[WD_STAGE_HEAD]) open_head(s);
-    return open_places(s, err);
-}
-
 wd_status wd_activations_open(wd_activations *s, const wd_sweep_options *options,
                               const wd_sweep_part *part, size_t arena_bytes, wd_queue *queue,
                               wd_err *err)
 {
-    *s = (wd_activations){
-        .options = options,
-        .queue = queue,
-        .device = wd_queue_device(queue),
-        .guided = is_guided(options),
-        .places = part->places,
-    };
-    const wd_status status = open_parts(s, part, arena_bytes, err);
+    wd_status status;
+    const char *what = "teacher activations";
+    *s = (wd_activations){.options = options,
+                          .queue = queue,
+                          .device = wd_queue_device(queue),
+                          .streams = streams_of(options),
+                          .places = part->places};
+    const wd_dit_context one = context_of(s, 1, false);
+    WD_TRY_OUT(wd_dit_rope_open(&s->rope, &options->config, &one.shape, queue, err));
+    if (arena_bytes) WD_TRY_OUT(wd_device_alloc(&s->block, s->device, arena_bytes, what, err));
+    s->arena = wd_arena_over(s->block, arena_bytes ? arena_bytes : SIZE_MAX);
+    if (part->embeds) WD_TRY_OUT(open_embedding(s, err));
+    for (int e = 0; e < 2; e++) {
+        s->scale[e] = wd_arena_push(&s->arena, sizeof(float));
+        wd_op_fill(queue, &(wd_fill_args){.to = s->scale[e],
+                                          .type = WD_F32,
+                                          .count = 1,
+                                          .value = (float)options->guidance_scale[e]});
+    }
+    WD_TRY_OUT(wd_alloc((void **)&s->place, (size_t)s->places, sizeof *s->place, what, err));
+    for (int i = 0; i < s->places; i++) {
+        WD_TRY_OUT(wd_event_open(&s->place[i].left, s->device, err));
+        push_place(&s->place[i], &s->arena, options);
+    }
+    s->mark = wd_arena_mark(&s->arena);
+out:
     if (status != WD_OK) wd_activations_close(s);
     return status;
 }
@@ -175,7 +149,7 @@ wd_activations_input wd_activations_begin_enter(wd_activations *s)
     wd_arena_reset(&s->arena, s->mark);
     return (wd_activations_input){
         .timestep = s->host_timestep + first,
-        .text = s->host_text + first * text_bytes(s->options),
+        .text = s->host_text + first * wd_sweep_text_bytes(s->options),
         .latents = wd_arena_push(&s->arena, micro * wd_sweep_latent_bytes(s->options))};
 }
 
@@ -184,7 +158,7 @@ void wd_activations_enter(wd_activations *s, wd_activation_place *place,
                           const wd_dit_stage *weights)
 {
     const size_t time_bytes = (size_t)samples * sizeof(float);
-    const size_t all_text = (size_t)samples * text_bytes(s->options);
+    const size_t all_text = (size_t)samples * wd_sweep_text_bytes(s->options);
     float *timestep = wd_arena_push(&s->arena, time_bytes);
     char *text = wd_arena_push(&s->arena, all_text);
     wd_queue_copy(s->queue, timestep, input->timestep, time_bytes);
@@ -192,7 +166,7 @@ void wd_activations_enter(wd_activations *s, wd_activation_place *place,
     wd_event_record(s->uploaded[upload_place(s)], s->queue);
     s->entered++;
     const wd_dit_context one = context_of(s, 1, false);
-    for (int u = 0; u <= (int)s->guided; u++) {
+    for (int u = 0; u < s->streams; u++) {
         const wd_dit_context context = context_of(s, samples, u);
         wd_dit_stream *all = &place->stream[u];
         wd_dit_embed_time(all, timestep, weights, &context);
@@ -202,7 +176,8 @@ void wd_activations_enter(wd_activations *s, wd_activation_place *place,
             const float *latents = input->latents + i * wd_sweep_latent_count(s->options);
             wd_dit_embed_image(&stream, latents, weights, &one);
             if (u) continue;
-            wd_dit_embed_text(&stream, text + (size_t)i * text_bytes(s->options), weights, &one);
+            wd_dit_embed_text(&stream, text + (size_t)i * wd_sweep_text_bytes(s->options), weights,
+                              &one);
         }
     }
 }
@@ -211,7 +186,7 @@ void wd_activations_run_block(wd_activations *s, wd_activation_place *place, int
                               const wd_dit_stage *weights)
 {
     wd_arena_reset(&s->arena, s->mark);
-    for (int u = 0; u <= (int)s->guided; u++) {
+    for (int u = 0; u < s->streams; u++) {
         const wd_dit_context context = context_of(s, samples, u);
         wd_dit_block_forward(&place->stream[u], NULL, weights, &context);
     }
@@ -225,7 +200,7 @@ float *wd_activations_leave(wd_activations *s, wd_activation_place *place, int64
     char *velocity[2] = {NULL, NULL};
     wd_arena_reset(&s->arena, s->mark);
     float *guided = wd_arena_push(&s->arena, (size_t)count * sizeof(float));
-    for (int u = 0; u <= (int)s->guided; u++) {
+    for (int u = 0; u < s->streams; u++) {
         const size_t bytes = wd_dtype_size(s->options->dtype, count);
         velocity[u] = wd_arena_push(&s->arena, bytes);
         for (int64_t i = 0; i < samples; i++) {
@@ -257,7 +232,7 @@ static parts parts_of(const wd_sweep_options *o, const wd_activation_place *plac
                       int64_t samples, wd_stage_kind next)
 {
     parts out = {.count = 0};
-    for (int u = 0; u <= (int)is_guided(o); u++) {
+    for (int u = 0; u < streams_of(o); u++) {
         const wd_dit_context context = shape_of(o, samples, u);
         const wd_dit_stream_bytes sizes = wd_dit_stream_sizes(&context);
         const wd_dit_stream none = {0}, *all = place ? &place->stream[u] : &none;

@@ -18,7 +18,7 @@ typedef struct wd_activations {
     const wd_sweep_options *options; /* borrowed */
     wd_queue *queue;                 /* borrowed */
     wd_device *device;
-    bool guided;
+    int streams; /* of a micro-batch: 2 with guidance, else 1 */
     wd_dit_rope rope;
     void *block;
     wd_arena arena;

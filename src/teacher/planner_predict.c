@@ -65,16 +65,13 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
                              const wd_planner_input *in, const wd_student_load *student)
 {
     const wd_sweep_options *o = &in->sweep;
-    const size_t text_bytes =
-        (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
-    const size_t timestep_bytes = sizeof(float);
     const wd_activation_bytes bytes = wd_activation_bytes_of(o);
     wd_sweep_load load = {
         .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
         .hop_bytes = (double)bytes.state,
         .hop_batch_bytes = (double)bytes.batch,
         .hop_head_bytes = (double)bytes.head,
-        .text_bytes = (double)(text_bytes + timestep_bytes),
+        .text_bytes = (double)(wd_sweep_text_bytes(o) + sizeof(float)) /* and timestep */,
         .latent_bytes = (double)wd_sweep_latent_bytes(o),
         .home = in->student_device,
         .window = (double)(plan->window < in->trajectories ? plan->window : in->trajectories),

@@ -107,14 +107,14 @@ static void enter(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
 {
     const wd_sweep_options *o = &sweep->options;
     const int64_t *state = sweep->order + batch->first, count = wd_sweep_latent_count(o);
-    const size_t text = (size_t)(o->text_tokens * o->config.text_dim) * wd_dtype_bytes(o->dtype);
     const bool pulls = copies_itself(sweep, a);
     if (window->begin) window->begin(window->context, state, batch->samples);
     if (pulls) follow_home(sweep, a->queue);
     const wd_activations_input input = wd_activations_begin_enter(a);
     for (int64_t i = 0; i < batch->samples; i++) {
         input.timestep[i] = window->timestep[state[i]];
-        o->text(o->text_context, input.text + (size_t)i * text, window->prompt[state[i]], o->dtype);
+        char *text = input.text + (size_t)i * wd_sweep_text_bytes(o);
+        o->text(o->text_context, text, window->prompt[state[i]], o->dtype);
         wd_queue_copy(pulls ? a->queue : sweep->home, input.latents + i * count,
                       window->latents + state[i] * count, wd_sweep_latent_bytes(o));
     }

@@ -40,7 +40,7 @@ static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
     wd_tensor_table table = {0};
     wd_queue *queue = NULL;
     wd_activations activations = {0};
-    const wd_sweep_part all = {.kind = {true, true, true}, .places = 1};
+    const wd_sweep_part all = {.embeds = true, .places = 1};
     const size_t before = wd_device_bytes(dry);
     WD_TRY_OUT(wd_dit_table_open(&table, &o->config, err));
     WD_TRY_OUT(wd_queue_open(&queue, dry, err));

@@ -38,6 +38,12 @@ static inline size_t wd_sweep_latent_bytes(const wd_sweep_options *options)
     return (size_t)wd_sweep_latent_count(options) * sizeof(float);
 }
 
+/* Bytes of one state's text [S, text_dim]. */
+static inline size_t wd_sweep_text_bytes(const wd_sweep_options *options)
+{
+    return wd_dtype_size(options->dtype, options->text_tokens * options->config.text_dim);
+}
+
 /* The options of a sweep over a pipeline's experts that computes in `dtype`, for pictures; their
  * sizes, window, guidance and text are not set. */
 wd_sweep_options wd_sweep_options_for(const wd_pipeline *pipeline, wd_dtype dtype);

@@ -192,7 +192,7 @@ static void acquire(const counter *c, wd_sweep_part *part, const wd_sweep_entry 
     const wd_stage_kind kind = wd_stage_kind_of(e->stage, c->placement->stages);
     const wd_home home = c->placement->place[e->expert][e->stage].home;
     int *buffers = &part->buffers[home][kind];
-    part->kind[kind] = true;
+    part->embeds |= kind == WD_STAGE_EMBED;
     if (home != WD_HOME_DEVICE)
         *buffers = wd_streamed_buffers(kind, c->placement->buffers, *buffers + 1);
 }
