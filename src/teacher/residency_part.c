@@ -16,6 +16,9 @@
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
+/* Where memory is that only counts. */
+static char *const NOWHERE = (char *)((uintptr_t)1 << 30);
+
 static const char CONVERTED[] = "teacher weights being converted";
 
 /* ---- use ---- */
@@ -71,7 +74,7 @@ wd_status wd_residency_part_take_host(void **out, wd_residency_part *r, size_t b
 {
     r->host_bytes += bytes;
     if (!r->dry) return wd_host_alloc(out, r->device, bytes, what, err);
-    *out = (void *)((uintptr_t)1 << 30);
+    *out = NOWHERE;
     return WD_OK;
 }
 
@@ -80,15 +83,10 @@ void wd_residency_part_give_host(const wd_residency_part *r, void *block)
     if (!r->dry) wd_host_free(r->device, block);
 }
 
-static bool is_shared(const wd_residency_part *r)
-{
-    return wd_host_copy_is_shared(&r->copy);
-}
-
 static void close_blocks(wd_residency_part *r)
 {
     for (int e = 0; e < EXPERTS_MAX; e++) {
-        for (int s = 0; r->block[e] && !is_shared(r) && s < r->stages; s++)
+        for (int s = 0; r->block[e] && !r->shares && s < r->stages; s++)
             if (r->home == WD_HOME_DEVICE)
                 wd_device_free(r->device, r->block[e][s]);
             else
@@ -97,9 +95,8 @@ static void close_blocks(wd_residency_part *r)
         wd_free(r->layout[e]);
         wd_safetensors_close(r->weights[e]);
     }
-    if (r->copy.memory && r->registered)
-        wd_host_unregister(r->device, wd_shared_data(r->copy.memory));
-    wd_host_copy_close(&r->copy);
+    if (r->shared && r->registered) wd_host_unregister(r->device, wd_shared_data(r->shared));
+    wd_shared_close(r->shared);
 }
 
 void wd_residency_part_close(wd_residency_part *r)
@@ -153,20 +150,20 @@ static wd_status fill(const wd_residency_part *r, const wd_stage_layout *layout,
 }
 
 /* Makes the block of a stage. In host memory it is laid out as on the device, so that one copy
- * brings it there. */
-static wd_status take_in(wd_residency_part *r, int expert, int stage, wd_queue *filler, wd_err *err)
+ * brings it there. `at`: where it begins in shared memory; `fills`: this rank fills it. */
+static wd_status take_in(wd_residency_part *r, int expert, int stage, size_t at, bool fills,
+                         wd_queue *filler, wd_err *err)
 {
     wd_stage_layout *layout = &r->layout[expert][stage];
     const size_t bytes = layout->block_bytes;
     void **block = &r->block[expert][stage];
-    if (is_shared(r))
-        *block = wd_host_copy_block(&r->copy, expert, stage);
+    if (r->shares)
+        *block = (r->shared ? (char *)wd_shared_data(r->shared) : NOWHERE) + at;
     else if (r->home == WD_HOME_HOST)
         WD_TRY(wd_residency_part_take_host(block, r, bytes, "teacher weights in host memory", err));
     else if (bytes)
         WD_TRY(wd_device_alloc(block, r->device, bytes, "teacher weights", err));
-    if (r->dry && r->home == WD_HOME_HOST) return WD_OK;
-    if (is_shared(r) && !wd_host_copy_fills(&r->copy, expert, stage)) return WD_OK;
+    if ((r->dry && r->home == WD_HOME_HOST) || !fills) return WD_OK;
     return fill(r, layout, *block, filler, err);
 }
 
@@ -196,6 +193,7 @@ static wd_status lay_out(wd_residency_part *r, wd_placed_sizes *n,
         WD_TRY_OUT(wd_stage_lay_out(layout, &o->pipeline->dit, &table, &files, s, o->storage,
                                     in_place, err));
         r->mapped_bytes += layout->mapped_bytes;
+        r->block_bytes += layout->block_bytes;
         wd_placed_sizes_add(n, wd_stage_kind_of(s, r->stages),
                             &(wd_stage_size){.device = layout->block_bytes,
                                              .reading = layout->reading_bytes,
@@ -211,33 +209,45 @@ out:
 
 /* ---- opening ---- */
 
-/* The copy that a host's ranks have together, which a processor uses where it is, and from which
- * other devices copy. */
-static wd_status open_copy(wd_residency_part *r, const wd_residency_part_options *o, wd_err *err)
+/* Opens the memory that the ranks of a host have together: for what a processor cannot use where it
+ * is mapped, and for all that is sent to devices from host memory. */
+static wd_status open_shared(wd_residency_part *r, const wd_residency_part_options *o, wd_err *err)
 {
     const bool sent = r->home == WD_HOME_HOST;
-    if (!sent && !r->reads_host) return WD_OK;
-    WD_TRY(wd_host_copy_open(&r->copy, &o->stages, o->sharers, r->layout, r->dry, err));
-    r->host_bytes += r->copy.share_bytes;
-    if (!sent || !r->copy.memory) return WD_OK;
-    WD_TRY(wd_host_register(r->device, wd_shared_data(r->copy.memory), r->copy.bytes,
+    if ((!sent && !r->reads_host) || !o->sharers || o->sharers->ranks == 1) return WD_OK;
+    const size_t here = (size_t)o->sharers->host_ranks;
+    r->sharers = o->sharers;
+    r->shares = here > 1;
+    if (r->shares) r->host_bytes += (r->block_bytes + here - 1) / here; /* each counts its part */
+    if (r->dry) return WD_OK;
+    WD_TRY(wd_shared_open(&r->shared, r->sharers, r->block_bytes, "teacher weights", err));
+    if (!sent || !r->shared) return WD_OK;
+    WD_TRY(wd_host_register(r->device, wd_shared_data(r->shared), r->block_bytes,
                             "teacher weights in host memory", err));
     r->registered = true;
     return WD_OK;
 }
 
-/* Brings all `stages` to where they live, in memory. */
+/* Brings all `stages` to where they live, in memory. Ranks that share it take turns to fill it; on
+ * a dry run each fills all, so that all plan the same. */
 static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_options *o,
                              int64_t stages, wd_err *err)
 {
     wd_progress_part loading = {0};
-    WD_TRY(open_copy(r, o, err));
+    size_t at = 0;
+    int n = 0;
+    WD_TRY(open_shared(r, o, err));
+    const bool divides = r->shares && !r->dry;
+    const int ranks = divides ? r->sharers->host_ranks : 1;
+    const int rank = divides ? r->sharers->host_rank : 0;
     if (!r->dry) loading = wd_progress_begin("loading weights", "part", 0, stages);
     for (int e = 0, s = -1; wd_placed_part_next(&o->stages, &e, &s);) {
-        WD_TRY(take_in(r, e, s, r->home == WD_HOME_DEVICE ? o->queue : o->processor, err));
+        wd_queue *filler = r->home == WD_HOME_DEVICE ? o->queue : o->processor;
+        WD_TRY(take_in(r, e, s, at, n++ % ranks == rank, filler, err));
+        at += r->layout[e][s].block_bytes;
         wd_progress_at(&loading, loading.now.done + 1);
     }
-    if (!r->dry) wd_host_copy_seal(&r->copy);
+    if (!r->dry && r->sharers) wd_shared_seal(r->shared, r->sharers);
     return WD_OK;
 }
 

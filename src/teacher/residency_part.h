@@ -16,8 +16,8 @@
 
 #include <pthread.h>
 
+#include "dist/shared.h"
 #include "io/file_reader.h"
-#include "teacher/host_copy.h"
 #include "teacher/host_reader.h"
 #include "teacher/placement_bytes.h"
 #include "teacher/stage_order.h"
@@ -54,9 +54,12 @@ typedef struct wd_residency_part {
     wd_safetensors *weights[WD_PLACED_EXPERTS_MAX];
     wd_stage_layout *layout[WD_PLACED_EXPERTS_MAX]; /* [stages]: on the device */
     void **block[WD_PLACED_EXPERTS_MAX]; /* [stages] where it lives; NULL: in the files */
-    wd_host_copy copy;
-    bool registered; /* with the device, or the memory of the reader that ranks share */
-    void *wide;      /* device: the stage that is computed, if it is widened */
+    size_t block_bytes;                  /* of all its blocks */
+    wd_comm *sharers;  /* of the ranks that share blocks in host memory; NULL: there are none */
+    bool shares;       /* ranks of this host do; each fills some of the blocks */
+    wd_shared *shared; /* that memory, where the blocks lie one after another; NULL: a dry run */
+    bool registered;   /* with the device, or the memory of the reader that ranks share */
+    void *wide;        /* device: the stage that is computed, if it is widened */
     /* streamed */
     wd_queue *copies; /* of `device`, ours */
     wd_stage_order *order;
