@@ -114,17 +114,19 @@ wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int 
                                wd_err *err)
 {
     wd_stage_buffer *s;
-    bool waits = false;
     pthread_mutex_lock(&r->lock);
     while (!(s = find_come(r, expert, stage))) {
-        if (!waits && r->host_reader) wd_host_reader_wait(r->host_reader, true);
-        waits = true;
+        if (!r->waits) {
+            r->waits = true;
+            wd_residency_part_note_wait(r);
+        }
         pthread_cond_wait(&r->changed, &r->lock);
     }
+    r->waits = false;
+    wd_residency_part_note_wait(r);
     const bool failed = s->state == WD_BUFFER_FAILED;
     s->state = failed ? WD_BUFFER_EMPTY : WD_BUFFER_IN_USE;
     pthread_mutex_unlock(&r->lock);
-    if (waits && r->host_reader) wd_host_reader_wait(r->host_reader, false);
     *out = s;
     if (failed && err) *err = s->error;
     return failed ? s->error.status : WD_OK;
@@ -145,7 +147,7 @@ void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_q
 
 static wd_status bring(wd_residency_part *r, wd_stage_buffer *buffer)
 {
-    if (r->host_reader) return wd_residency_part_bring_read(r, buffer);
+    if (r->ring) return wd_residency_part_bring_read(r, buffer);
     if (r->home == WD_HOME_DISK) return wd_residency_part_bring_file(r, buffer);
     wd_residency_part_bring_block(r, buffer);
     return WD_OK;
@@ -161,9 +163,8 @@ static void *bring_all(void *context)
             if (!buffer) break;
             const wd_status status = bring(r, buffer);
             set_state(r, buffer, status == WD_OK ? WD_BUFFER_FILLED : WD_BUFFER_FAILED);
-            if (r->host_reader) wd_event_wait(r->sent[0]);
         }
-        if (r->host_reader) wd_host_reader_done(r->host_reader, &turn);
+        if (r->ring) wd_residency_part_pass(r, &turn);
     }
     return NULL;
 }
@@ -183,7 +184,6 @@ void wd_residency_part_end(wd_residency_part *r)
     r->closing = true;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    wd_stage_order_leave(r->order);
-    if (r->host_reader) wd_host_reader_leave(r->host_reader);
+    wd_residency_part_leave_ring(r);
     pthread_join(r->thread, NULL);
 }

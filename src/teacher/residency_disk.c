@@ -49,34 +49,6 @@ wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *s)
     return WD_OK;
 }
 
-wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *s)
-{
-    wd_stage_layout layout;
-    WD_TRY(wd_host_reader_await(&layout, r->host_reader, &s->turn, &s->error));
-    layout.pinned = true;
-    wd_stage_buffer_launch(r, s, &layout);
-    wd_event_record(r->sent[0], r->copies);
-    return WD_OK;
-}
-
-/* The ranks of each host have one reader; not where there is one rank, which is asked all the
- * same. */
-static wd_status open_host_reader(wd_residency_part *r, size_t stage_bytes, wd_comm *comm,
-                                  wd_err *err)
-{
-    const wd_host_reader_options options = {
-        .comm = comm, .order = r->order, .layout = r->layout, .stage_bytes = stage_bytes};
-    if (comm->host_ranks > 1) r->host_bytes += wd_host_reader_share(comm->host_ranks, stage_bytes);
-    if (r->dry) return WD_OK;
-    WD_TRY(wd_host_reader_open(&r->host_reader, &options, err));
-    if (!r->host_reader) return WD_OK;
-    size_t bytes;
-    void *memory = wd_host_reader_memory(r->host_reader, &bytes);
-    WD_TRY(wd_host_register(r->device, memory, bytes, "teacher weights being read", err));
-    r->registered = true;
-    return wd_event_open(&r->sent[0], r->device, err);
-}
-
 /* A processor's copies are done at once: it has one staging. */
 static wd_status open_reader(wd_residency_part *r, size_t staging_bytes, wd_err *err)
 {
@@ -92,17 +64,14 @@ static wd_status open_reader(wd_residency_part *r, size_t staging_bytes, wd_err 
 wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
                                       size_t converting_bytes, wd_comm *sharers, wd_err *err)
 {
-    if (sharers) WD_TRY(open_host_reader(r, reading_bytes, sharers, err));
+    if (sharers) WD_TRY(wd_residency_part_open_ring(r, reading_bytes, sharers, err));
     if (sharers && sharers->host_ranks > 1) return WD_OK;
     return open_reader(r, r->reads_host ? converting_bytes : reading_bytes, err);
 }
 
 void wd_residency_part_close_disk(wd_residency_part *r)
 {
-    size_t bytes;
-    if (r->host_reader && r->registered)
-        wd_host_unregister(r->device, wd_host_reader_memory(r->host_reader, &bytes));
-    wd_host_reader_close(r->host_reader);
+    wd_residency_part_close_ring(r);
     for (int i = 0; i < WD_PLACED_STAGINGS; i++) wd_event_close(r->sent[i]);
     for (int i = 0; i < r->stagings; i++) wd_residency_part_give_host(r, r->staging[i]);
     wd_file_reader_close(r->reader);

@@ -26,7 +26,7 @@ static const char CONVERTED[] = "teacher weights being converted";
 void wd_residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sweep_experts next)
 {
     if (r->dry || r->home == WD_HOME_DEVICE) return;
-    if (!r->host_reader) { /* which others need does not matter */
+    if (!r->ring) { /* which others need does not matter */
         sweep.all = sweep.own;
         next.all = next.own;
     }

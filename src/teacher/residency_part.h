@@ -16,10 +16,11 @@
 
 #include <pthread.h>
 
+#include "dist/ring.h"
 #include "dist/shared.h"
 #include "io/file_reader.h"
-#include "teacher/host_reader.h"
 #include "teacher/placement_bytes.h"
+#include "teacher/stage_layout.h"
 #include "teacher/stage_order.h"
 #include "wan/pipeline.h"
 
@@ -76,8 +77,12 @@ typedef struct wd_residency_part {
     void *staging[WD_PLACED_STAGINGS];  /* host: what is read and is not used as it was read */
     wd_event *sent[WD_PLACED_STAGINGS]; /* from there */
     int stagings;
-    int64_t staged;              /* stages that were read so far */
-    wd_host_reader *host_reader; /* instead, where ranks share one */
+    int64_t staged; /* stages that were read so far */
+    /* instead, where ranks of a host share a reader, which fills a ring for all of them */
+    wd_ring *ring;
+    pthread_t reading_thread;
+    bool reading;      /* this rank is the one that reads: its thread runs */
+    bool reads, waits; /* a file, that thread; for a stage, the one that computes. Under `lock` */
 } wd_residency_part;
 
 /* ---- residency_part.c ---- */
@@ -152,7 +157,25 @@ void wd_residency_part_close_disk(wd_residency_part *r); /* once its copies are 
 /* Reads a stage and launches what brings it to its buffer. */
 wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *buffer);
 
-/* Launches what brings a stage from the ring of the host's reader to its buffer. */
+/* ---- from disk for all ranks of a host: residency_shared_reader.c ---- */
+
+/* Opens the ring, for stages of up to `stage_bytes`. All ranks of the job call it; a host of one
+ * rank gets none. The first rank of a host begins to read. */
+wd_status wd_residency_part_open_ring(wd_residency_part *r, size_t stage_bytes, wd_comm *sharers,
+                                      wd_err *err);
+
+/* Waiting for the ring and for turns ends, for good. Fine without a ring, as the next one. */
+void wd_residency_part_leave_ring(wd_residency_part *r);
+void wd_residency_part_close_ring(wd_residency_part *r); /* no thread uses it any more */
+
+/* Waits until a stage is read, and launches what brings it from the ring to its buffer. */
 wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *buffer);
+
+/* This rank has brought the stage, or does not want it: its place in the ring is free. */
+void wd_residency_part_pass(wd_residency_part *r, const wd_stage_turn *turn);
+
+/* r->waits or r->reads has changed: wd_comm.waits_since says since when the thread that computes
+ * waits, unless this is the rank that reads, and reads. The caller has the lock. */
+void wd_residency_part_note_wait(wd_residency_part *r);
 
 #endif
