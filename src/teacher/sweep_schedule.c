@@ -4,8 +4,6 @@
 #include "core/memory.h"
 #include "core/require.h"
 
-enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
-
 /* ---- segments ---- */
 
 static bool takes_by_batch(const wd_placement *p, int device)
@@ -56,8 +54,6 @@ typedef struct maker {
     int *turn;                        /* [devices]: the place that is taken next */
     int base[WD_CLUSTER_DEVICES_MAX]; /* the place of an expert's micro-batch 0; those of the others
                                        * follow it */
-    int coming[2 * EXPERTS_MAX];      /* experts of this sweep, then of the next one */
-    int comings;
     wd_sweep_entry_fn *fn;
     void *context;
 } maker;
