@@ -183,31 +183,10 @@ wd_status wd_file_temporary(int *fd, char temporary[WD_PATH_MAX], const char *pa
     return refuse(err, path, "written");
 }
 
-/* The name under which Linux lets a process see a file that it has open. */
-static void name_of(char out[64], int fd)
-{
-    snprintf(out, 64, "/proc/self/fd/%d", fd);
-}
-
-bool wd_file_unnamed(int *fd, char temporary[WD_PATH_MAX], const char *path)
-{
-    char name[64];
-    if (!next_name(temporary, path) || wd_path_beside(temporary, path, ".", NULL) != WD_OK)
-        return false;
-    *fd = open(temporary, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    *temporary = '\0';
-    if (*fd < 0) return false;
-    name_of(name, *fd);
-    if (!access(name, F_OK)) return true;
-    close(*fd); /* there is no /proc, by which it would be named */
-    *fd = -1;
-    return false;
-}
-
 wd_status wd_file_name(char temporary[WD_PATH_MAX], int fd, const char *path, wd_err *err)
 {
-    char name[64];
-    name_of(name, fd);
+    char name[64]; /* that Linux gives a file that the process has open */
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         if (!next_name(temporary, path)) return refuse_length(path, err);
         if (!linkat(AT_FDCWD, name, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW)) return WD_OK;
@@ -215,6 +194,33 @@ wd_status wd_file_name(char temporary[WD_PATH_MAX], int fd, const char *path, wd
     }
     *temporary = '\0';
     return refuse(err, path, "written");
+}
+
+static int open_unnamed(const char *path)
+{
+    char folder[WD_PATH_MAX];
+    if (wd_path_beside(folder, path, ".", NULL) != WD_OK) return -1;
+    return open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+}
+
+/* Whether such a file gets its name in the end: it does not where there is no /proc, or where a
+ * container forbids it. An empty one is tried. */
+static bool can_be_named(const char *path)
+{
+    char name[WD_PATH_MAX];
+    const int fd = open_unnamed(path);
+    if (fd < 0) return false;
+    const bool can = wd_file_name(name, fd, path, NULL) == WD_OK;
+    if (can) wd_file_abandon(name);
+    close(fd);
+    return can;
+}
+
+bool wd_file_unnamed(int *fd, char temporary[WD_PATH_MAX], const char *path)
+{
+    *temporary = '\0';
+    *fd = can_be_named(path) ? open_unnamed(path) : -1;
+    return *fd >= 0;
 }
 
 void wd_file_abandon(const char *temporary)
