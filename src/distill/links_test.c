@@ -384,12 +384,38 @@ static void links_of_ranks(void **state)
         }
 }
 
+/* A teacher that is quantised on its way in moves the bytes of its file in the cache. */
+static void links_of_a_quantised_teacher(void **state)
+{
+    (void)state;
+    static const wd_strategy strategies[] = {WD_STRATEGY_disk, WD_STRATEGY_offload,
+                                             WD_STRATEGY_balanced};
+    char cache[WD_PATH_MAX];
+    wd_err err;
+    wd_pipeline both = teacher, one;
+    wd_test_ok(wd_path_join(cache, wd_test_folder(), "cache", &err), &err);
+    both.overlay = (wd_overlay){.folder = cache, .dtype = WD_BF16, .quantised = WD_I8};
+    wd_test_ok(wd_pipeline_make_overlay(&both, &err), &err);
+    both.overlay.is_made = true;
+    one = both;
+    one.boundary_ratio = 0;
+    for (int ranks = 1; ranks <= 2; ranks++)
+        for (int i = 0; i < 3; i++) {
+            scene s = scene_of("sim:2x256MiB", ranks, strategies[i]);
+            const bool has_all = ranks > 1 && strategies[i] != WD_STRATEGY_balanced;
+            s.machine.teacher = has_all ? &one : &both;
+            s.machine.micro_batch = 2;
+            check(&s);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_of_one_rank),
         cmocka_unit_test(a_processor_alone),
         cmocka_unit_test(links_of_ranks),
+        cmocka_unit_test(links_of_a_quantised_teacher),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);
 }
