@@ -55,7 +55,7 @@ static json_t *host_json(const wd_train_plan *plan, const wd_strategy_plan *cand
     return json_pack("{s:I, s:I, s:I, s:I, s:I}", "host_weights",
                      (json_int_t)candidate->bytes.host.weights, "host_reading",
                      (json_int_t)candidate->bytes.host.reading, "host_mapped",
-                     (json_int_t)candidate->mapped_bytes, "host_peak",
+                     (json_int_t)candidate->bytes.mapped, "host_peak",
                      (json_int_t)wd_placed_host_peak(&candidate->bytes, &plan->input.cluster),
                      "host_missing", (json_int_t)candidate->host_missing);
 }

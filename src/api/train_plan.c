@@ -282,7 +282,7 @@ bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_pla
         "%s uses %s of weights where their files are mapped, and %s of host memory are left to "
         "keep them: they are read from disk in every sweep, which disk does ahead of time",
         wd_strategy_name(candidate->strategy),
-        wd_bytes_text(mapped, sizeof mapped, candidate->mapped_bytes),
+        wd_bytes_text(mapped, sizeof mapped, candidate->bytes.mapped),
         wd_bytes_text(left, sizeof left, candidate->cache_bytes));
     return true;
 }

@@ -199,13 +199,12 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
     const size_t host = wd_placed_host_peak(&plan->bytes, cluster);
     plan->host_missing = shortfall(host, cluster->host_bytes);
     plan->fits &= !plan->host_missing;
-    plan->mapped_bytes = plan->bytes.mapped;
     plan->cache_bytes = shortfall(cluster->host_bytes, host);
 }
 
 bool wd_planner_is_uncached(const wd_strategy_plan *plan)
 {
-    return plan->mapped_bytes > plan->cache_bytes;
+    return plan->bytes.mapped > plan->cache_bytes;
 }
 
 /* ---- one plan ---- */

@@ -79,7 +79,7 @@ static void set_state(wd_residency_part *r, wd_stage_buffer *s, wd_stage_buffer_
     pthread_mutex_unlock(&r->lock);
 }
 
-static bool has_come(const wd_stage_buffer *s)
+static bool has_arrived(const wd_stage_buffer *s)
 {
     return s->state == WD_BUFFER_FILLED || s->state == WD_BUFFER_FAILED;
 }
@@ -89,7 +89,7 @@ void wd_stage_buffers_drop_unwanted(wd_residency_part *r)
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->buffers; i++) {
         wd_stage_buffer *s = &r->buffer[i];
-        if (has_come(s) && !wd_stage_order_wants(r->order, s->turn.number))
+        if (has_arrived(s) && !wd_stage_order_wants(r->order, s->turn.number))
             s->state = WD_BUFFER_EMPTY;
     }
     pthread_cond_broadcast(&r->changed);
@@ -99,12 +99,12 @@ void wd_stage_buffers_drop_unwanted(wd_residency_part *r)
 /* ---- used by the thread that computes ---- */
 
 /* The buffer to which a stage has come for this sweep; there may be one for the next sweep, too. */
-static wd_stage_buffer *find_come(wd_residency_part *r, int expert, int stage)
+static wd_stage_buffer *find_arrived(wd_residency_part *r, int expert, int stage)
 {
     wd_stage_buffer *first = NULL;
     for (int i = 0; i < r->buffers; i++) {
         wd_stage_buffer *s = &r->buffer[i];
-        if (!has_come(s) || s->turn.expert != expert || s->turn.stage != stage) continue;
+        if (!has_arrived(s) || s->turn.expert != expert || s->turn.stage != stage) continue;
         if (!first || s->turn.number < first->turn.number) first = s;
     }
     return first;
@@ -115,7 +115,7 @@ wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int 
 {
     wd_stage_buffer *s;
     pthread_mutex_lock(&r->lock);
-    while (!(s = find_come(r, expert, stage))) {
+    while (!(s = find_arrived(r, expert, stage))) {
         if (!r->waits) {
             r->waits = true;
             wd_residency_part_note_wait(r);

@@ -64,18 +64,17 @@ typedef struct wd_strategy_plan {
     size_t host_missing;
     int64_t window, micro_batch;
     double step_seconds;         /* predicted, of a step of all ranks */
-    bool student_limits;         /* the student's device limits the step, */
-    bool network_limits;         /* or messages between ranks; else the timeline's busiest lane */
+    bool student_limits;         /* the student's device limits the step */
+    bool network_limits;         /* messages between ranks do; if neither, timeline.limit does */
     double step_bytes[WD_LINKS]; /* over all links of a kind, of all ranks */
     double step_bytes_sent;      /* by the rank that sends most to others */
-    double reduce_seconds;       /* during which gradients are exchanged; */
-    double exposed_seconds;      /* the part of it in which nothing else is done */
-    wd_timeline timeline;        /* of the kind of sweep that takes most of the time, */
-    wd_sweep_load load;          /* and the load that it was played with */
-    size_t mapped_bytes;         /* of weights that are used in mapped files */
-    size_t cache_bytes;          /* of host memory that is left to keep them */
-    int rivals;                  /* for the choice of auto: the plans that fit and give the same
-                                  * bits, itself included */
+    double reduce_seconds;       /* gradients are exchanged for so long in a step */
+    double exposed_seconds;      /* the part of reduce_seconds in which nothing else is done */
+    wd_timeline timeline;        /* of the kind of sweep that takes most of the time */
+    wd_sweep_load load;          /* the load that `timeline` was played with */
+    size_t cache_bytes;          /* host memory that is left to keep mapped weights in */
+    int rivals;                  /* how many plans auto could choose from: they fit and give the
+                                  * same bits as this one, which is counted, too */
 } wd_strategy_plan;
 
 #endif

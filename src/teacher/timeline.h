@@ -23,8 +23,8 @@ typedef enum wd_lane_kind {
     WD_LANE_DISK
 } wd_lane_kind;
 
-/* A piece of work on a lane. batch: -1 where weights move; stage: -1 where a micro-batch moves.
- * begin and end: seconds since the first sweep began. */
+/* A piece of work on a lane. `batch` is -1 where weights move, `stage` is -1 where a micro-batch
+ * moves. `begin` and `end` are seconds since the first sweep began. */
 typedef struct wd_timeline_event {
     wd_lane_kind lane;
     int device; /* of the lane; -1: the disk */
@@ -36,11 +36,11 @@ typedef void wd_timeline_fn(void *context, const wd_timeline_event *event);
 
 typedef struct wd_timeline {
     double sweep_seconds; /* from one sweep to the next, once their times repeat */
-    wd_lane_kind limit;   /* the busiest lane, */
-    int limit_device;     /* its device, */
-    double busy;          /* and the share of the time in which it has work */
-    double compute_seconds[WD_CLUSTER_DEVICES_MAX]; /* per sweep, on each device */
-    double network_seconds; /* per sweep, that the rank that sends longest takes to send */
+    wd_lane_kind limit;   /* the kind of the lane that is busiest */
+    int limit_device;     /* its device; -1: it is the disk */
+    double busy;          /* the share of the time in which that lane has work */
+    double compute_seconds[WD_CLUSTER_DEVICES_MAX]; /* each device computes so long per sweep */
+    double network_seconds; /* the rank that sends longest sends so long per sweep */
 } wd_timeline;
 
 /* Plays sweeps until their times repeat. `fn` (or NULL) sees every event, those of a lane in order,
