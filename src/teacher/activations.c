@@ -277,15 +277,6 @@ void wd_activations_copy(wd_activations *to, wd_activation_place *to_place, wd_a
     if (!fetched) wd_event_wait_on(to->queue, from_place->left);
 }
 
-wd_activation_bytes wd_activation_bytes_of(const wd_sweep_options *options)
-{
-    wd_activation_bytes bytes = {.head = wd_activations_packed_bytes(options, 1, WD_STAGE_HEAD)};
-    const size_t one = wd_activations_packed_bytes(options, 1, WD_STAGE_BLOCK);
-    bytes.state = wd_activations_packed_bytes(options, 2, WD_STAGE_BLOCK) - one;
-    bytes.batch = one - bytes.state;
-    return bytes;
-}
-
 size_t wd_activations_packed_bytes(const wd_sweep_options *options, int64_t samples,
                                    wd_stage_kind next)
 {

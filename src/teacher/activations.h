@@ -39,15 +39,6 @@ typedef struct wd_activations {
 /* Device memory of a micro-batch, of fitted options. */
 size_t wd_sweep_place_bytes(const wd_sweep_options *options);
 
-/* Bytes of activations that go from device to device. */
-typedef struct wd_activation_bytes {
-    size_t state; /* of each state */
-    size_t batch; /* of each micro-batch, whose states have the unconditional text in common */
-    size_t head;  /* of each state that goes to a head */
-} wd_activation_bytes;
-
-wd_activation_bytes wd_activation_bytes_of(const wd_sweep_options *options);
-
 /* *out must not be moved. `part`: what the device does in sweeps. `arena_bytes` 0: the arena only
  * measures, so that stages may run on a dry device alone. */
 wd_status wd_activations_open(wd_activations *out, const wd_sweep_options *options,

@@ -65,12 +65,14 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
                              const wd_planner_input *in, const wd_student_load *student)
 {
     const wd_sweep_options *o = &in->sweep;
-    const wd_activation_bytes bytes = wd_activation_bytes_of(o);
+    /* the states of a micro-batch share the unconditional text */
+    const double one = (double)wd_activations_packed_bytes(o, 1, WD_STAGE_BLOCK);
+    const double two = (double)wd_activations_packed_bytes(o, 2, WD_STAGE_BLOCK);
     wd_sweep_load load = {
         .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
-        .hop_bytes = (double)bytes.state,
-        .hop_batch_bytes = (double)bytes.batch,
-        .hop_head_bytes = (double)bytes.head,
+        .hop_bytes = two - one,
+        .hop_batch_bytes = 2 * one - two,
+        .hop_head_bytes = (double)wd_activations_packed_bytes(o, 1, WD_STAGE_HEAD),
         .text_bytes = (double)(wd_sweep_text_bytes(o) + sizeof(float)) /* and timestep */,
         .latent_bytes = (double)wd_sweep_latent_bytes(o),
         .home = in->student_device,

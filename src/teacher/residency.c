@@ -17,38 +17,25 @@ wd_dtype wd_teacher_compute_dtype(wd_dtype storage)
 
 /* ---- open and close ---- */
 
-/* Where the stages of a residency come from, and the devices that compute them. */
-typedef struct source {
-    const wd_pipeline *pipeline;
-    const wd_component *only;
-    wd_dtype storage;
-    wd_queue *const *queues;
-    wd_queue *processor;
-    wd_comm *comm;
-} source;
-
-static wd_status open_part(wd_residency *r, const source *from, int device, wd_home home,
-                           wd_err *err)
+/* Opens a part like `like`, which has the ranks of the job as its sharers, and no device yet, if it
+ * has a stage. */
+static wd_status open_part(wd_residency *r, wd_residency_part_options like, int device,
+                           wd_home home, wd_queue *const *queues, wd_err *err)
 {
     const wd_placement *p = &r->placement;
-    const int first = from->comm && !p->each ? from->comm->rank * p->devices : 0;
-    const wd_residency_part_options options = {
-        .pipeline = from->pipeline,
-        .only = from->only,
-        .stages = {p, home, first + device},
-        .sharers = p->each ? from->comm : NULL,
-        .storage = from->storage,
-        .queue = from->queues[device],
-        .processor = from->processor,
-    };
-    WD_TRY(wd_residency_part_open(&r->part[device][home], &options, err));
-    if (!r->part[device][home]) return WD_OK;
+    const int first = like.sharers && !p->each ? like.sharers->rank * p->devices : 0;
+    like.stages = (wd_placed_part){p, home, first + device};
+    if (!wd_placed_part_next(&like.stages, &(int){0}, &(int){-1})) return WD_OK;
+    like.queue = queues[device];
+    if (!p->each) like.sharers = NULL;
+    WD_TRY(wd_residency_part_open(&r->part[device][home], &like, err));
     r->mapped_bytes += r->part[device][home]->mapped_bytes;
     r->host_bytes += r->part[device][home]->host_bytes;
     return WD_OK;
 }
 
-static wd_status open_all(wd_residency **out, const wd_placement *placement, const source *from,
+static wd_status open_all(wd_residency **out, const wd_placement *placement,
+                          const wd_residency_part_options *like, wd_queue *const *queues,
                           wd_err *err)
 {
     wd_status status = WD_OK;
@@ -59,7 +46,8 @@ static wd_status open_all(wd_residency **out, const wd_placement *placement, con
     r->stages = placement->stages;
     r->placement = *placement;
     for (int d = 0; d < devices; d++)
-        for (int h = 0; h < WD_HOMES; h++) WD_TRY_OUT(open_part(r, from, d, (wd_home)h, err));
+        for (int h = 0; h < WD_HOMES; h++)
+            WD_TRY_OUT(open_part(r, *like, d, (wd_home)h, queues, err));
     *out = r;
 out:
     if (status != WD_OK) wd_residency_close(r);
@@ -71,19 +59,20 @@ wd_status wd_residency_open_placed(wd_residency **out, const wd_pipeline *pipeli
                                    wd_queue *const *queues, wd_queue *processor, wd_comm *comm,
                                    wd_err *err)
 {
-    const source from = {pipeline, NULL, storage, queues, processor, comm};
-    return open_all(out, placement, &from, err);
+    const wd_residency_part_options like = {
+        .pipeline = pipeline, .storage = storage, .processor = processor, .sharers = comm};
+    return open_all(out, placement, &like, queues, err);
 }
 
 wd_status wd_residency_open_resident(wd_residency **out, const wd_pipeline *pipeline,
                                      const wd_component *only, wd_dtype storage, wd_queue *queue,
                                      wd_err *err)
 {
-    const source from = {pipeline, only, storage, &queue, NULL, NULL};
+    const wd_residency_part_options like = {.pipeline = pipeline, .only = only, .storage = storage};
     const wd_placement placement = {.experts = only ? 1 : wd_teacher_experts(pipeline),
                                     .stages = wd_dit_stages(&pipeline->dit),
                                     .devices = 1};
-    return open_all(out, &placement, &from, err);
+    return open_all(out, &placement, &like, &queue, err);
 }
 
 void wd_residency_close(wd_residency *residency)

@@ -292,8 +292,6 @@ wd_status wd_residency_part_open(wd_residency_part **out, const wd_residency_par
                                  wd_err *err)
 {
     wd_residency_part *r;
-    *out = NULL;
-    if (!wd_placed_part_next(&o->stages, &(int){0}, &(int){-1})) return WD_OK;
     WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);

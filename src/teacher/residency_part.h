@@ -98,7 +98,6 @@ typedef struct wd_residency_part_options {
     wd_queue *processor; /* used during the call, for weights in host memory; else NULL */
 } wd_residency_part_options;
 
-/* *out is NULL where the part has no stage. */
 wd_status wd_residency_part_open(wd_residency_part **out, const wd_residency_part_options *options,
                                  wd_err *err);
 void wd_residency_part_close(wd_residency_part *part); /* NULL is allowed */
