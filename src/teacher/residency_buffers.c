@@ -116,13 +116,13 @@ wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int 
     wd_stage_buffer *s;
     pthread_mutex_lock(&r->lock);
     while (!(s = find_arrived(r, expert, stage))) {
-        if (!r->waits) {
-            r->waits = true;
+        if (!r->is_waiting) {
+            r->is_waiting = true;
             wd_residency_part_note_wait(r);
         }
         pthread_cond_wait(&r->changed, &r->lock);
     }
-    r->waits = false;
+    r->is_waiting = false;
     wd_residency_part_note_wait(r);
     const bool failed = s->state == WD_BUFFER_FAILED;
     s->state = failed ? WD_BUFFER_EMPTY : WD_BUFFER_IN_USE;

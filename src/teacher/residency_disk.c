@@ -1,5 +1,5 @@
-/* How streamed stages come from the files: read by its own thread, or, where
- * ranks of a host share a reader, by that one for all. */
+/* How streamed stages come from the files: the part's thread reads them, or, where ranks of a host
+ * share a reader (residency_shared_reader.c), that reads them for all. */
 #include "core/checked.h"
 #include "core/memory.h"
 #include "teacher/residency_part.h"

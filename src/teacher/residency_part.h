@@ -28,15 +28,15 @@ enum { WD_PART_BUFFERS_MAX = WD_STREAM_BUFFERS_MAX + 2 };
 
 typedef enum wd_stage_buffer_state {
     WD_BUFFER_EMPTY,
-    WD_BUFFER_COMING, /* the thread brings a stage */
-    WD_BUFFER_FILLED, /* its coming is launched */
-    WD_BUFFER_FAILED,
-    WD_BUFFER_IN_USE
+    WD_BUFFER_COMING, /* the thread is bringing a stage */
+    WD_BUFFER_FILLED, /* all work that brings the stage is launched */
+    WD_BUFFER_FAILED, /* the stage could not be brought */
+    WD_BUFFER_IN_USE  /* the stage is acquired */
 } wd_stage_buffer_state;
 
-/* A place of one stage. */
+/* Memory for one streamed stage at a time. */
 typedef struct wd_stage_buffer {
-    wd_stage_kind kind; /* of the stages that it is for */
+    wd_stage_kind kind; /* of the stages that it takes */
     void *block;        /* device memory; host memory for a processor */
     wd_event *arrived, *released;
     wd_stage_buffer_state state;
@@ -56,10 +56,10 @@ typedef struct wd_residency_part {
     wd_stage_layout *layout[WD_PLACED_EXPERTS_MAX]; /* [stages]: on the device */
     void **block[WD_PLACED_EXPERTS_MAX]; /* [stages] where it lives; NULL: in the files */
     size_t block_bytes;                  /* of all its blocks */
-    wd_comm *sharers;  /* of the ranks that share blocks in host memory; NULL: there are none */
-    bool shares;       /* ranks of this host do; each fills some of the blocks */
-    wd_shared *shared; /* that memory, where the blocks lie one after another; NULL: a dry run */
-    bool registered;   /* with the device, or the memory of the reader that ranks share */
+    wd_comm *sharers;  /* the ranks that share host memory or a reader; NULL: there are none */
+    bool shares;       /* ranks of this host share its blocks, of which each rank fills some */
+    wd_shared *shared; /* the memory of shared blocks, one after another; NULL on a dry run */
+    bool registered;   /* the device knows the memory of `shared`, or of `ring` */
     void *wide;        /* device: the stage that is computed, if it is widened */
     /* streamed */
     wd_queue *copies; /* of `device`, ours */
@@ -81,16 +81,17 @@ typedef struct wd_residency_part {
     /* instead, where ranks of a host share a reader, which fills a ring for all of them */
     wd_ring *ring;
     pthread_t reading_thread;
-    bool reading;      /* this rank is the one that reads: its thread runs */
-    bool reads, waits; /* a file, that thread; for a stage, the one that computes. Under `lock` */
+    bool reading_threaded; /* this rank is the one that reads, and its thread runs */
+    bool is_reading;       /* that thread reads a file; under `lock` */
+    bool is_waiting;       /* the thread that computes waits for a stage; under `lock` */
 } wd_residency_part;
 
 /* ---- residency_part.c ---- */
 
 typedef struct wd_residency_part_options {
-    const wd_pipeline *pipeline; /* borrowed during the call, as the placement of `stages` */
+    const wd_pipeline *pipeline; /* borrowed during the call */
     const wd_component *only;    /* this component is the only expert; NULL: the teacher's are */
-    wd_placed_part stages;
+    wd_placed_part stages;       /* the placement is borrowed while the part is open */
     wd_comm *sharers; /* ranks that all open this part: those of a host share its host memory.
                        * Borrowed; NULL: there are no others */
     wd_dtype storage;
@@ -131,8 +132,8 @@ void wd_stage_buffer_launch(wd_residency_part *r, wd_stage_buffer *buffer,
 /* Empties the buffers of stages that came and are not wanted any more. */
 void wd_stage_buffers_drop_unwanted(wd_residency_part *r);
 
-/* *out = the buffer of a stage, in use from now on; waits until the stage's coming is launched, or
- * has failed, which is the error. */
+/* *out = the buffer of a stage, in use from now on. Waits until the stage is brought, as far as
+ * launches go; if that failed, returns the error. */
 wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int expert, int stage,
                                wd_err *err);
 
@@ -142,7 +143,7 @@ void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_q
 /* Starts the thread that brings stages. */
 wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err);
 
-/* Ends it; then nothing but close may be called. */
+/* Ends that thread; then nothing but close may be called. */
 void wd_residency_part_end(wd_residency_part *r);
 
 /* ---- from disk: residency_disk.c ---- */
@@ -163,9 +164,12 @@ wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *bu
 wd_status wd_residency_part_open_ring(wd_residency_part *r, size_t stage_bytes, wd_comm *sharers,
                                       wd_err *err);
 
-/* Waiting for the ring and for turns ends, for good. Fine without a ring, as the next one. */
+/* No thread of this rank waits for the ring or for a stage's turn any more. A part without a ring
+ * is allowed here, and in the next function. */
 void wd_residency_part_leave_ring(wd_residency_part *r);
-void wd_residency_part_close_ring(wd_residency_part *r); /* no thread uses it any more */
+
+/* Closes the ring once the thread that brings stages has ended. */
+void wd_residency_part_close_ring(wd_residency_part *r);
 
 /* Waits until a stage is read, and launches what brings it from the ring to its buffer. */
 wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *buffer);
@@ -173,8 +177,9 @@ wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *bu
 /* This rank has brought the stage, or does not want it: its place in the ring is free. */
 void wd_residency_part_pass(wd_residency_part *r, const wd_stage_turn *turn);
 
-/* r->waits or r->reads has changed: wd_comm.waits_since says since when the thread that computes
- * waits, unless this is the rank that reads, and reads. The caller has the lock. */
+/* Call this when r->is_waiting or r->is_reading has changed: wd_comm.waits_since says since when
+ * the thread that computes waits, unless this is the rank that reads, and reads. The caller has the
+ * lock. */
 void wd_residency_part_note_wait(wd_residency_part *r);
 
 #endif

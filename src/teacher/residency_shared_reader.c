@@ -11,14 +11,14 @@ enum { RING_BUFFERS = 2 }; /* one is read while the other is sent */
 
 void wd_residency_part_note_wait(wd_residency_part *r)
 {
-    const double since = r->waits && !r->reads ? wd_clock_s() : 0;
+    const double since = r->is_waiting && !r->is_reading ? wd_clock_s() : 0;
     if (r->ring) atomic_store(&r->sharers->waits_since[WD_WAIT_READER], since);
 }
 
 static void note_reading(wd_residency_part *r, bool reads)
 {
     pthread_mutex_lock(&r->lock);
-    r->reads = reads;
+    r->is_reading = reads;
     wd_residency_part_note_wait(r);
     pthread_mutex_unlock(&r->lock);
 }
@@ -93,7 +93,7 @@ wd_status wd_residency_part_open_ring(wd_residency_part *r, size_t stage_bytes, 
     WD_TRY(wd_file_reader_open(&r->reader, err));
     if (pthread_create(&r->reading_thread, NULL, read_all, r))
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to read the teacher's weights");
-    r->reading = true;
+    r->reading_threaded = true;
     return WD_OK;
 }
 
@@ -108,7 +108,7 @@ void wd_residency_part_close_ring(wd_residency_part *r)
     size_t bytes;
     if (!r->ring) return;
     wd_residency_part_leave_ring(r);
-    if (r->reading) pthread_join(r->reading_thread, NULL);
+    if (r->reading_threaded) pthread_join(r->reading_thread, NULL);
     if (r->registered) wd_host_unregister(r->device, wd_ring_whole(r->ring, &bytes));
     wd_ring_close(r->ring);
 }
