@@ -49,24 +49,20 @@ wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *s)
     return WD_OK;
 }
 
-/* A processor's copies are done at once: it has one staging. */
-static wd_status open_reader(wd_residency_part *r, size_t staging_bytes, wd_err *err)
-{
-    r->stagings = r->reads_host ? 1 : WD_PLACED_STAGINGS;
-    for (int i = 0; i < r->stagings; i++) {
-        WD_TRY(wd_event_open(&r->sent[i], r->device, err));
-        WD_TRY(wd_residency_part_take_host(&r->staging[i], r, staging_bytes,
-                                           "teacher weights being read", err));
-    }
-    return wd_file_reader_open(&r->reader, err);
-}
-
 wd_status wd_residency_part_open_disk(wd_residency_part *r, size_t reading_bytes,
                                       size_t converting_bytes, wd_comm *sharers, wd_err *err)
 {
     if (sharers) WD_TRY(wd_residency_part_open_ring(r, reading_bytes, sharers, err));
     if (sharers && sharers->host_ranks > 1) return WD_OK;
-    return open_reader(r, r->reads_host ? converting_bytes : reading_bytes, err);
+    const size_t bytes = r->reads_host ? converting_bytes : reading_bytes;
+    r->stagings =
+        r->reads_host ? 1 : WD_PLACED_STAGINGS; /* a processor's copies are done at once */
+    for (int i = 0; i < r->stagings; i++) {
+        WD_TRY(wd_event_open(&r->sent[i], r->device, err));
+        WD_TRY(wd_residency_part_take_host(&r->staging[i], r, bytes, "teacher weights being read",
+                                           err));
+    }
+    return wd_file_reader_open(&r->reader, err);
 }
 
 void wd_residency_part_close_disk(wd_residency_part *r)

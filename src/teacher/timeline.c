@@ -372,10 +372,11 @@ static void close_player(player *p)
     wd_free(p);
 }
 
-static wd_status open_arrays(player *p, int batches, wd_err *err)
+static wd_status open_arrays(player *p, wd_err *err)
 {
     const char *what = "a timeline";
     const size_t devices = (size_t)p->devices;
+    const int most = p->in.cluster->batches, batches = p->batches > most ? p->batches : most;
     WD_TRY(wd_sweep_schedule_open(&p->schedule, p->devices, p->in.placement, batches, err));
     for (int d = 0; d < p->devices; d++)
         if (p->schedule.part[d].places > p->places) p->places = p->schedule.part[d].places;
@@ -399,8 +400,7 @@ static wd_status open_player(player **out, const wd_sweep_setting *sweep, wd_err
     p->steps.targets = load->student.targets > 0 ? load->student.targets : p->window;
     p->sweeps_apart = load->sweeps_apart > 1 ? load->sweeps_apart : 1;
     p->batches = load->batches[0] > load->batches[1] ? load->batches[0] : load->batches[1];
-    const int batches = p->batches > cluster->batches ? p->batches : cluster->batches;
-    const wd_status status = open_arrays(p, batches, err);
+    const wd_status status = open_arrays(p, err);
     if (status == WD_OK)
         *out = p;
     else
