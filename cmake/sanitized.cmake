@@ -6,13 +6,13 @@
 set(WD_ASAN_TESTS "^(api|cli|core|io|nn|student|wan)/|^dev/(device|device_list|sim/sim)$"
     "|^dev/codec/encode$"
     "|^dev/cuda/(api|cuda|launch|peers|standin/blocks)$|^dist/(dry|launch|ring|shared|threads)$"
-    "|^teacher/(host_copy|host_reader|residency_buffers|stage_order|strategy|teacher_size)$"
+    "|^teacher/(residency_(buffers|part|shared_reader)|stage_order|strategy|teacher_size)$"
     "|^teacher/(timeline|traffic)$"
     "|^distill/(metrics|tensorboard|trajectory)$")
 # Threads: ranks, devices with threads of their own, and what reads while others compute.
 set(WD_TSAN_TESTS "^(core/core|core/stop|io/file_reader)$|^dev/(device|sim/sim|cuda/(cuda|peers))$"
     "|^dist/(dry|reduce|ring|shared|threads|watch)$"
-    "|^teacher/(host_reader|residency_buffers|stage_order)$")
+    "|^teacher/(residency_(buffers|shared_reader)|stage_order)$")
 
 set(WD_SANITIZED_TESTS "^$")
 if(WD_SANITIZE MATCHES address)
