@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tests tools/check_cuda_kernels.sh with made-up output of nvcc: what lacks an architecture, warns,
-# or spills registers is refused, and each refusal says what is wrong.
+# or spills registers is refused, and each refusal says what is wrong. Where nvcc fails,
+# tools/compile_cuda_kernels.sh says what nvcc said, and what to do.
 # Usage: tests/cuda_kernels_missing.sh SOURCE_FOLDER
 set -eu
 source=$1
@@ -63,3 +64,24 @@ refused "keeps registers in memory"
 write_log 80 86 89 90 100 120
 echo "all.cu(3): warning #177-D: a variable is not used" >>"$stage/log"
 refused "warns of our CUDA kernels"
+
+# An nvcc that does not take the host's compiler.
+cat >"$stage/nvcc" <<'NVCC'
+#!/bin/sh
+case $1 in
+--list-gpu-code) echo sm_80 ;;
+--help) ;;
+*) echo "#error -- unsupported GNU version!" >&2; exit 1 ;;
+esac
+NVCC
+chmod +x "$stage/nvcc"
+status=0
+sh "$source/tools/compile_cuda_kernels.sh" "$stage/nvcc" g++ "$stage/image" "$stage/log" all.cu \
+    2>"$stage/said" || status=$?
+for words in "unsupported GNU version" "nvcc cannot compile the kernels" "-DWD_CUDA=OFF"; do
+    [ $status -eq 1 ] && grep -q -e "$words" "$stage/said" || {
+        echo "expected an error with: $words"
+        cat "$stage/said"
+        exit 1
+    }
+done

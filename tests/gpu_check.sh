@@ -51,7 +51,7 @@ case $* in
     read -r used <"$FIGURES_STATE"
     if [ "$FIGURES" = good ]; then echo "4000, 98"; else echo "$used, 90"; fi
     echo $((used + 10)) >"$FIGURES_STATE" ;;
-*memory.total*) echo 81920 ;;
+*memory.free*) echo 81920 ;;
 *) echo 1000 ;;
 esac
 END

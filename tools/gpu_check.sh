@@ -169,11 +169,12 @@ pytorch() {
 
 # ---- offload ----
 
-# The number of the 14B's 40 blocks, of 0.71 GB, that disk, host memory and GPU have room for.
+# The number of the 14B's 40 blocks, of 0.71 GB, that disk, host memory and GPU have room for. Other
+# processes may have a part of the GPU.
 blocks_with_room() {
     disk=$(df -Pk "$stage" | awk 'NR == 2 { print $4 * 1024 }')
     host=$(awk '/^MemAvailable/ { print $2 * 1024 }' /proc/meminfo)
-    pool=$([ -z "$smi" ] || $smi --query-gpu=memory.total | awk '{ print $1 * 1048576 }')
+    pool=$([ -z "$smi" ] || $smi --query-gpu=memory.free | awk '{ print $1 * 1048576 }')
     awk -v disk="$disk" -v host="$host" -v pool="${pool:-1e15}" 'BEGIN {
         room = disk - 2e9
         if (host - 8e9 < room) room = host - 8e9

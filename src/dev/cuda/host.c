@@ -14,7 +14,9 @@ wd_status wd_cuda_host_alloc(void **out, wd_device *device, size_t bytes, wd_err
     if (!wd_cuda_enter(d)) return wd_cuda_fault(device, err);
     const wd_cu_result result = driver->mem_host_alloc(&block, bytes, WD_CU_HOST_ALLOC_PORTABLE);
     if (result)
-        return wd_cuda_fail(err, driver, result, "the driver pins no %zu bytes of host memory",
+        return wd_cuda_fail(err, driver, result,
+                            "the driver cannot pin %zu bytes of host memory, which the machine, a "
+                            "container (docker run --ulimit memlock=-1) or WSL may limit",
                             bytes);
     memset(block, 0, bytes);
     *out = block;
