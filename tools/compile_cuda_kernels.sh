@@ -24,7 +24,7 @@ done
 "$nvcc" -fatbin -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --threads 2 \
     -Xptxas -v,-warn-spills -ccbin "$host" $code "$@" -o "$image" >"$log" 2>&1 || {
     cat "$log" >&2
-    echo "$nvcc cannot compile the kernels for NVIDIA GPUs with $host: install CUDA 13, put another" \
-        "nvcc first into PATH, or leave the kernels out: make CMAKE_FLAGS=-DWD_CUDA=OFF" >&2
+    echo "$nvcc cannot compile the kernels for NVIDIA GPUs with $host: install CUDA 13, put" \
+        "another nvcc first into PATH, or leave them out: make CMAKE_FLAGS=-DWD_CUDA=OFF" >&2
     exit 1
 }

@@ -340,6 +340,13 @@ wd_status wd_device_list_need_speeds(const wd_device_list *list, const char *tex
     return WD_OK;
 }
 
+void wd_device_list_take_processor(wd_device_list *list, const wd_err *why)
+{
+    *list = (wd_device_list){.count = 1, .device = {{.type = WD_DEVICE_CPU}}};
+    wd_append(list->note, sizeof list->note, 0, "auto takes the processor instead of a GPU: %s",
+              why->message);
+}
+
 void wd_device_list_warn(const wd_device_list *list)
 {
     if (list->note[0]) wd_log(WD_LOG_WARNING, "%s", list->note);

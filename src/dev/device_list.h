@@ -50,6 +50,10 @@ typedef struct wd_device_list {
  * says so unless there is no driver at all. */
 wd_status wd_device_list_parse(wd_device_list *out, const char *text, wd_err *err);
 
+/* For `auto` whose GPUs could not be opened: makes the list the processor alone, with a note that
+ * has the reason. */
+void wd_device_list_take_processor(wd_device_list *list, const wd_err *why);
+
 /* Logs the note of the list as a warning, if there is one. Whoever opens its devices calls it. */
 void wd_device_list_warn(const wd_device_list *list);
 

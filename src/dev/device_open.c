@@ -36,5 +36,12 @@ wd_status wd_device_open_one(wd_device **out, const char *text, int threads, wd_
         return wd_fail(err, WD_INVALID_ARGUMENT, "--device %s: expected one device, found %d", text,
                        list.count);
     wd_device_list_warn(&list);
+    wd_err why;
+    const wd_status status = wd_device_open_listed(out, name, &list.device[0], 0, threads, &why);
+    if (status == WD_OK) return WD_OK;
+    if (status != WD_UNSUPPORTED || strcmp(text, "auto"))
+        return wd_fail(err, status, "%s", why.message);
+    wd_device_list_take_processor(&list, &why);
+    wd_device_list_warn(&list);
     return wd_device_open_listed(out, name, &list.device[0], 0, threads, err);
 }

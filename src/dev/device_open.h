@@ -13,7 +13,8 @@ enum { WD_DEVICE_SHORT_NAME = 16 };
 wd_status wd_device_open_listed(wd_device **out, char name[WD_DEVICE_SHORT_NAME],
                                 const wd_device_spec *spec, int index, int threads, wd_err *err);
 
-/* Opens the device that `text` names, or the first of "auto". WD_INVALID_ARGUMENT: it names
+/* Opens the device that `text` names, or the first of "auto". Where a GPU that "auto" found cannot
+ * be used, such as without cuDNN, it warns and opens the processor. WD_INVALID_ARGUMENT: it names
  * several. */
 wd_status wd_device_open_one(wd_device **out, const char *text, int threads, wd_err *err);
 

@@ -19,8 +19,9 @@ typedef struct wd_devices {
     wd_queue *host;    /* the processor's queue */
 } wd_devices;
 
-/* `list`: what --devices says. A processor has one queue, for it does one thing after the other;
- * other devices have one for each purpose. */
+/* `list`: what --devices says. Where the GPUs that `auto` found cannot be used it warns and opens
+ * the processor; a job of several ranks fails. A processor has one queue, for it does one thing
+ * after the other; other devices have one for each purpose. */
 wd_status wd_devices_open(wd_devices *out, const char *list, int64_t threads, wd_err *err);
 
 /* As wd_devices_open, for a rank: the list names the devices of its host, and the rank opens its

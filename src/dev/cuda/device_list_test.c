@@ -132,6 +132,47 @@ static void auto_says_which_gpus_it_does_not_take(void **state)
     assert_int_equal(open_auto(&options, 0, WD_DEVICE_CPU, first), 0);
 }
 
+/* Where a GPU cannot be opened, since a library is missing or the driver is too old, `auto`
+ * computes on the processor and says why. Whoever names the GPU gets an error. */
+static void auto_takes_the_processor_if_no_gpu_opens(void **state)
+{
+    (void)state;
+    static const char *const why[] = {"cuBLASLt is missing", "need driver 580 or later"};
+    for (int i = 0; i < 2 * 2; i++) {
+        wd_devices devices;
+        wd_device *device = NULL;
+        wd_err err = {0};
+        wd_standin_options options = WD_STANDIN_DEFAULTS;
+        wd_standin_install_all(&options);
+        assert_int_equal(wd_standin_remove(), 0);
+        options.libraries = i % 2 ? options.libraries : NULL;
+        options.load_result = i % 2 ? WD_CU_UNSUPPORTED_PTX_VERSION : 0;
+        wd_standin_install(&options);
+        warnings = 0;
+        wd_log_to(keep_warning, NULL, WD_LOG_WARNING);
+        if (i / 2) {
+            wd_test_ok(wd_device_open_one(&device, "auto", 1, &err), &err);
+            assert_null(strstr(wd_device_name(device), "cuda"));
+            wd_device_close(device);
+            wd_test_refused(wd_device_open_one(&device, "cuda:0", 1, &err), &err, WD_UNSUPPORTED,
+                            why[i % 2]);
+        } else {
+            wd_test_ok(wd_devices_open(&devices, "auto", 1, &err), &err);
+            assert_int_equal(devices.count, 1);
+            assert_int_equal(devices.list.count, 1);
+            assert_int_equal(devices.list.device[0].type, WD_DEVICE_CPU);
+            wd_devices_close(&devices);
+            wd_test_refused(wd_devices_open(&devices, "cuda", 1, &err), &err, WD_UNSUPPORTED,
+                            why[i % 2]);
+        }
+        wd_log_to(NULL, NULL, WD_LOG_ERROR);
+        assert_int_equal(warnings, 1);
+        assert_non_null(strstr(warning, "auto takes the processor instead of a GPU: "));
+        assert_non_null(strstr(warning, why[i % 2]));
+        assert_int_equal(wd_standin_remove(), 0);
+    }
+}
+
 /* `--device auto` of the commands with one device is the first GPU that can be used. */
 static void one_device_is_the_first_usable_gpu(void **state)
 {
@@ -238,6 +279,7 @@ int main(void)
         cmocka_unit_test(speeds_can_be_stated),
         cmocka_unit_test(auto_takes_gpus_where_there_are_any),
         cmocka_unit_test(auto_says_which_gpus_it_does_not_take),
+        cmocka_unit_test(auto_takes_the_processor_if_no_gpu_opens),
         cmocka_unit_test(one_device_is_the_first_usable_gpu),
         cmocka_unit_test(ranks_share_gpus),
         cmocka_unit_test(what_is_wrong_is_named),
