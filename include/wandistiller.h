@@ -252,7 +252,8 @@ typedef struct wd_train_options {
     double on_policy_share;        /* of the trajectories, 0 to 1, that go on from the student's own
                                     * steps; needs student_steps of 2 and more;
                                     * NaN: then 1, else 0 */
-    double on_policy_start;        /* share of the training, 0 to 1, after which they begin to */
+    double on_policy_start;        /* share of the training on chords, 0 to 1, after which
+                                    * they do */
     int64_t on_policy_every; /* optimiser steps from one copy of the student's weights, with which
                               * it makes these steps, to the next */
     uint64_t reserved[15];

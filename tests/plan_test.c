@@ -177,20 +177,39 @@ static void a_plan_holds_to_the_byte(void **state)
     assert_same_student("host", "short");
 }
 
+/* The student's own steps are made for a few states at a time, for which oneDNN may need more
+ * workspace in bf16 than for many. */
+static void own_steps_of_all_sizes_are_planned(void **state)
+{
+    (void)state;
+    char devices[64] = "sim:2GiB";
+    for (int exact = 0; exact < 2; exact++) {
+        wd_program_run(&program, RUN(exact ? "own-exact" : "own-roomy"), "--devices", devices,
+                       "--height", "160", "--width", "160", "--trajectories", "11",
+                       "--student_steps", "4", "--batch_size", "3", "--mixed_precision", "bf16",
+                       "--teacher_device_strategy", "gpu", "--teacher_window", "11",
+                       "--teacher_micro_batch", "11");
+        wd_program_succeeded(&program);
+        snprintf(devices, sizeof devices, "sim:%lldB", (long long)planned_peak("own-roomy"));
+    }
+    assert_same_student("own-roomy", "own-exact");
+}
+
 /* A student of few steps that does not fit is offered without the copy of its weights. */
 static void off_policy_blocks_are_suggested(void **state)
 {
     (void)state;
     char devices[64];
     const char *const usual[] = {
-        "--student_steps", "2",       "--mixed_precision", "bf16", "--gradient_checkpointing",
-        "--teacher_dtype", "bfloat16"};
+        "--student_steps", "2",        "--mixed_precision", "bf16", "--gradient_checkpointing",
+        "--teacher_dtype", "bfloat16", "--batch_size",      "7"};
     for (int less = 0; less < 2; less++) {
         snprintf(devices, sizeof devices, less ? "sim:%lldB" : "sim:1GiB",
                  less ? (long long)planned_peak("led") - 1 : 0);
         wd_program_run(&program, RUN(less ? "led-short" : "led"), "--devices", devices,
                        "--teacher_window", "6", "--teacher_device_strategy", "gpu", usual[0],
-                       usual[1], usual[2], usual[3], usual[4], usual[5], usual[6]);
+                       usual[1], usual[2], usual[3], usual[4], usual[5], usual[6], usual[7],
+                       usual[8]);
         if (!less) wd_program_succeeded(&program);
     }
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
@@ -691,6 +710,7 @@ int main(void)
         cmocka_unit_test(a_run_may_change_its_strategy),
         cmocka_unit_test(a_plan_holds_to_the_byte),
         cmocka_unit_test(measuring_leaves_no_memory),
+        cmocka_unit_test(own_steps_of_all_sizes_are_planned),
         cmocka_unit_test(off_policy_blocks_are_suggested),
         cmocka_unit_test(suggestions_fit_in_host_memory),
         cmocka_unit_test(what_a_plan_asks_for_is_enough),

@@ -363,6 +363,14 @@ static void blocks_begin_where_the_student_leads(void **state)
                    at[3], "--num_steps", "6", "--resume", "auto");
     wd_program_succeeded(&program);
     assert_same_weights("led", "led-on");
+    /* also while the chords have not begun */
+    const char *const later[] = {"--recipe", "velocity:1,chord:1", "--num_steps", "6"};
+    wd_program_run(&program, RUN("led-later"), later[0], later[1], later[2], later[3], few[0],
+                   few[1], few[2], "0", "--stop_at_step", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("led-later"), later[0], later[1], later[2], later[3], few[0],
+                   few[1], "--resume", "auto");
+    wd_program_refused(&program, WD_MISMATCH, "on_policy_share 0.0 and is to be resumed with 1.0");
     wd_program_run(&program, RUN("never"), "--student_steps", "1", few[2], few[3]);
     wd_program_refused(&program, WD_INVALID_ARGUMENT,
                        "--on_policy_share 1: expected --student_steps of 2 and more, found 1");

@@ -25,17 +25,19 @@ typedef struct change {
     int halvings; /* how often the batch is halved and the accumulation doubled */
 } change;
 
-enum { SETS = 16 }; /* combinations of the four flags */
+enum { SETS = 8 }; /* combinations of the first three flags */
 
-/* Sets *out to set number n; set 0 has no change. False: there are no more. */
+/* Sets *out to set number n; set 0 has no change. Sets with off_policy, which makes a worse
+ * student, follow all others. False: there are no more. */
 static bool nth_change(change *out, int n)
 {
+    const int halvings = n / SETS;
     *out = (change){.bf16_teacher = n & 1,
                     .checkpointing = n & 2,
                     .bf16_student = n & 4,
-                    .off_policy = n & 8,
-                    .halvings = n / SETS};
-    return out->halvings <= HALVINGS_MAX;
+                    .off_policy = halvings > HALVINGS_MAX,
+                    .halvings = halvings % (HALVINGS_MAX + 1)};
+    return halvings < 2 * (HALVINGS_MAX + 1);
 }
 
 /* Applies the changes; false: one of them has no effect on these options. */

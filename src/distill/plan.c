@@ -237,10 +237,8 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *optio
     const wd_machine_teacher teacher = {residency, placement, dry.teacher, dry.home};
     WD_TRY_OUT(wd_machine_open(&machine, &machine_options, &teacher, dry.student, err));
     run_student(out, machine);
-    if (placement) {
-        WD_TRY_OUT(wd_source_prepare(machine->source, 1, err));
-        WD_TRY_OUT(wd_source_begin_step(machine->source, 0, 1, err));
-    }
+    if (placement) WD_TRY_OUT(wd_source_prepare(machine->source, 1, err));
+    WD_TRY_OUT(wd_source_begin_step(machine->source, 0, 1, err)); /* a snapshot is in checkpoints */
     wd_machine_list_networks(machine, &tensors);
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));

@@ -123,14 +123,25 @@ static void send_dt(wd_rollouts *r)
     wd_queue_copy(r->home, r->dt, dt, (size_t)r->count * sizeof(float));
 }
 
+/* Puts the last state again until the batch has a number of samples with which the pass may run. */
+static void fill_up(wd_rollouts *r)
+{
+    const wd_rollout *last = &r->rollout[r->count - 1];
+    const wd_batch_sample sample = {
+        .latents = last->begin, .timestep = last->timestep, .prompt = last->prompt};
+    const int64_t most = r->options.batches.samples_max, step = wd_pass_samples_step(most);
+    for (int64_t i = r->count; (most - i) % step; i++) wd_batches_put(r->batches, &sample);
+}
+
 void wd_rollouts_finish(wd_rollouts *r)
 {
     const int64_t n = r->options.batches.state_count;
     if (!r->count) return;
+    fill_up(r);
     send_dt(r);
     const wd_batch batch = wd_batches_send(r->batches);
     const wd_pass_inputs inputs = {batch.latents, batch.timestep, batch.text};
-    wd_pass_velocity_of(r->velocity, r->pass, &inputs, r->count);
+    wd_pass_velocity_of(r->velocity, r->pass, &inputs, batch.samples);
     for (int64_t i = 0; i < r->count; i++) {
         float *end = r->rollout[i].end;
         wd_queue_copy(r->home, end, r->rollout[i].begin, (size_t)n * sizeof(float));

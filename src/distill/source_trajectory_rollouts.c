@@ -54,7 +54,8 @@ wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double 
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_trajectory_options *o = &s->options.trajectory;
-    if (!s->rollouts || step % o->on_policy_every || progress < o->on_policy_start) return WD_OK;
+    if (!s->rollouts || step % o->on_policy_every) return WD_OK;
+    if (!self->snapshot && progress < o->on_policy_start) return WD_OK;
     WD_TRY(wd_trajectory_source_make_round(s, err));
     /* states that other ranks evaluate are begun when their velocities are taken */
     if (s->exchange.gathers)

@@ -165,8 +165,10 @@ wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, wd_e
     self->targets = s->ring.awaited = wd_trajectory_first_target(&s->options.trajectory, s->round);
     if (s->options.trajectory.student_steps)
         s->chords.count = wd_chord_first(&s->options.trajectory, s->round);
-    self->snapshot = s->rollouts && json_is_true(json_object_get(json, "snapshot"))
-                         ? wd_rollouts_snapshot(s->rollouts)
-                         : NULL;
+    const json_t *snapshot = json_object_get(json, "snapshot");
+    if (s->rollouts && !json_is_boolean(snapshot))
+        return wd_fail(err, WD_BAD_FORMAT, "the checkpoint does not say whether it has a snapshot");
+    const bool has = s->rollouts && json_is_true(snapshot);
+    self->snapshot = has ? wd_rollouts_snapshot(s->rollouts) : NULL;
     return WD_OK;
 }

@@ -32,6 +32,18 @@ static json_t *teacher_of(const wd_pipeline *p)
     return NULL;
 }
 
+/* What the run's chords are, which a checkpoint of an earlier phase says, too. NULL: no memory. */
+static json_t *chords_of(const wd_machine_options *m)
+{
+    int64_t steps = m->trajectory.student_steps;
+    for (int p = 0; p < m->phases.count; p++)
+        if (m->phases.phase[p].student_steps) steps = m->phases.phase[p].student_steps;
+    return json_pack("{s:I, s:f, s:f, s:I}", "student_steps", (json_int_t)steps, "on_policy_share",
+                     m->trajectory.on_policy_share, "on_policy_start",
+                     m->trajectory.on_policy_start, "on_policy_every",
+                     (json_int_t)m->trajectory.on_policy_every);
+}
+
 wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *err)
 {
     const wd_machine_options *m = &o->machine;
@@ -45,7 +57,14 @@ wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *er
         "teacher_dtype", wd_dtype_option_name(teacher_dtype), "teacher_key", o->teacher_key,
         "teacher", teacher_of(m->teacher), "text_encoder_key", o->text_encoder_key,
         "negative_prompt", o->negative_prompt, "prompts_key", o->prompts_key);
-    return *out ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what decides a run");
+    json_t *chords = chords_of(m);
+    const bool failed = !*out || !chords || json_object_update(*out, chords);
+    json_decref(chords);
+    if (failed) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    return !failed ? WD_OK : wd_fail(err, WD_OUT_OF_MEMORY, "no memory for what decides a run");
 }
 
 /* *out = what decides the bits of this run's results: processor, or model of the GPU, and versions

@@ -19,6 +19,13 @@ typedef enum wd_pass_mode {
     WD_PASS_FORWARD           /* forward only */
 } wd_pass_mode;
 
+/* A WD_PASS_FORWARD of `samples` also runs with fewer samples, by multiples of this: a dry run can
+ * try all sizes, since workspace may be larger for fewer samples. */
+static inline int64_t wd_pass_samples_step(int64_t samples)
+{
+    return (samples + 15) / 16;
+}
+
 typedef struct wd_pass wd_pass;
 
 /* The device memory of a pass of this shape, without wd_params, and its FLOPs. */
