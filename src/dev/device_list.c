@@ -224,7 +224,11 @@ static wd_status read_gpus(wd_device_list *list, part p, int gpus, wd_err *err)
     if (!read_number(&from, first) || !read_number(&to, last.at ? last : first) || to < from)
         return EXPECTED(p, "the number of a GPU, such as cuda:0, or from one to another, cuda:4-7");
     for (int n = from; n <= to; n++) {
-        if (n >= gpus && wd_cuda_require(n, err) != WD_OK) return wd_fail_in(err, "--devices");
+        const wd_status status = n < gpus ? WD_OK : wd_cuda_require(n, err);
+        if (status != WD_OK) {
+            wd_fail_in(err, "--devices");
+            return status;
+        }
         if (has_gpu(list, n)) return EXPECTED(p, "each GPU once");
         if (list->count == WD_DEVICES_MAX) return EXPECTED(p, "at most 64 devices in all");
         list->device[list->count++] = (wd_device_spec){.type = WD_DEVICE_CUDA, .number = n};
@@ -235,8 +239,11 @@ static wd_status read_gpus(wd_device_list *list, part p, int gpus, wd_err *err)
 /* Appends all GPUs; there must be at least one. */
 static wd_status take_all_gpus(wd_device_list *list, part p, int gpus, wd_err *err)
 {
-    if (!gpus && wd_cuda_require(0, err) != WD_OK)
-        return wd_fail_in(err, "--devices %.*s", (int)p.length, p.at);
+    const wd_status status = gpus ? WD_OK : wd_cuda_require(0, err);
+    if (status != WD_OK) {
+        wd_fail_in(err, "--devices %.*s", (int)p.length, p.at);
+        return status;
+    }
     for (; list->count < gpus && list->count < WD_DEVICES_MAX; list->count++)
         list->device[list->count] = (wd_device_spec){.type = WD_DEVICE_CUDA, .number = list->count};
     return WD_OK;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/checked.h"
 #include "core/clock.h"
 #include "core/memory.h"
 #include "core/rate.h"
@@ -54,8 +55,10 @@ static wd_status sample_product(double *seconds, void *context, int64_t rows, wd
 static int64_t saturating_side(const wd_device *device, size_t item)
 {
     const size_t free = wd_device_bytes_max(device) - wd_device_bytes(device);
+    const size_t granule = wd_device_traits(device)->granule;
+    const size_t random = wd_round_up(WD_FILL_RANDOM_BLOCK * sizeof(float), granule);
     int64_t side = SIDE_SATURATING;
-    while (side > SIDE_MAX && 3 * (size_t)(side * side) * item > free) side /= 2;
+    while (side > SIDE_MAX && 3 * (size_t)(side * side) * item + random > free) side /= 2;
     return side;
 }
 

@@ -40,10 +40,11 @@ static wd_status open_queues(wd_devices *d, wd_err *err)
 }
 
 /* Opens the processor where `auto` has found GPUs that cannot be used, such as without cuDNN. */
-static wd_status open_processor_instead(wd_devices *d, int64_t threads, wd_err *err)
+static wd_status open_processor_instead(wd_devices *d, int64_t threads, const wd_err *why,
+                                        wd_err *err)
 {
     wd_device_list list;
-    wd_device_list_take_processor(&list, err);
+    wd_device_list_take_processor(&list, why);
     wd_device_list_warn(&list);
     wd_devices_close(d);
     d->list = list;
@@ -62,9 +63,12 @@ wd_status wd_devices_open_shared(wd_devices *out, const char *list, int64_t thre
                        "--devices %s: expected at most %d devices for a rank, found %d", list,
                        WD_PLACED_DEVICES_MAX - 1, out->list.count);
     const bool alone = !comm || comm->ranks == 1; /* all ranks take devices of one kind */
-    wd_status status = open_devices(out, threads, err);
-    if (status == WD_UNSUPPORTED && alone && err && !strcmp(list, "auto"))
-        status = open_processor_instead(out, threads, err);
+    wd_err why;
+    wd_status status = open_devices(out, threads, &why);
+    if (status == WD_UNSUPPORTED && alone && !out->count && !strcmp(list, "auto"))
+        status = open_processor_instead(out, threads, &why, err);
+    else if (status != WD_OK && err)
+        *err = why;
     if (status == WD_OK) status = open_queues(out, err);
     if (status != WD_OK) wd_devices_close(out);
     return status;

@@ -30,7 +30,10 @@ typedef struct CUevent_st *wd_cu_event;
     X(DEVICE_UNAVAILABLE, CUDA_ERROR_DEVICE_UNAVAILABLE, 46)                                       \
     X(NO_DEVICE, CUDA_ERROR_NO_DEVICE, 100)                                                        \
     X(INVALID_DEVICE, CUDA_ERROR_INVALID_DEVICE, 101)                                              \
+    X(INVALID_IMAGE, CUDA_ERROR_INVALID_IMAGE, 200)                                                \
     X(INVALID_CONTEXT, CUDA_ERROR_INVALID_CONTEXT, 201)                                            \
+    X(NO_BINARY_FOR_GPU, CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                                        \
+    X(INVALID_PTX, CUDA_ERROR_INVALID_PTX, 218)                                                    \
     X(UNSUPPORTED_PTX_VERSION, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)                            \
     X(INVALID_HANDLE, CUDA_ERROR_INVALID_HANDLE, 400)                                              \
     X(NOT_FOUND, CUDA_ERROR_NOT_FOUND, 500)                                                        \

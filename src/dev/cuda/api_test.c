@@ -82,18 +82,16 @@ static void found_beside_programs_of_path(void **state)
     snprintf(root, sizeof root, "%s/conda", wd_test_folder());
     make_folder(folder, root, "lib/python3.12/site-packages/nvidia/cublas/lib");
     put(folder, either[1], WD_LIBRARY_LT);
+    make_folder(path, root, "bin");
+    put(path, "python3", "/bin/sh");
     static const struct {
         const char *form;
         bool is_found;
-    } forms[] = {{"%s/bin", true},
-                 {"/nowhere/bin:%s/bin", true},
-                 {"bin::%s/bin:/usr/bin", true},
-                 {"%s/sbin", false},
-                 {"%s", false},
-                 {".%s/bin", false},
-                 {"%s/bin/far", false},
-                 {"/bin:bin", false},
-                 {"", false}};
+    } forms[] = {{"%s/bin", true},    {"/nowhere/bin:%s/bin", true},
+                 {"%s/bin/", true},   {"bin::%s/bin:/usr/bin", true},
+                 {"%s/sbin", false},  {"%s", false},
+                 {".%s/bin", false},  {"%s/bin/far", false},
+                 {"/bin:bin", false}, {"", false}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         const char *at = strstr(forms[i].form, "%s");
         snprintf(path, sizeof path, "%.*s%s%s", (int)(at ? at - forms[i].form : 99), forms[i].form,
@@ -106,6 +104,13 @@ static void found_beside_programs_of_path(void **state)
         snprintf(path, sizeof path, "%s/%s", folder, either[1]);
         assert_string_equal(found.path, path);
     }
+    /* anybody could have put the library there */
+    snprintf(path, sizeof path, "%s/bin", root);
+    setenv("PATH", path, 1);
+    assert_int_equal(chmod(root, 01777), 0);
+    wd_cuda_lookup(&found, either);
+    assert_null(found.handle);
+    assert_int_equal(chmod(root, 0755), 0);
     if (before)
         setenv("PATH", before, 1);
     else

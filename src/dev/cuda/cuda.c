@@ -243,14 +243,13 @@ static wd_status begin(const wd_cuda_api **api, int *count, wd_err *err)
     wd_err why;
     char hidden[VISIBLE_TEXT];
     wd_cuda_fail(&why, &(*api)->driver, result, "the NVIDIA driver cannot be used");
-    return wd_fail(
-        err, WD_UNSUPPORTED,
-        "%s (%s); find out whether nvidia-smi shows the GPUs%s, or say --devices cpu "
-        "(--device cpu) to compute on the processor",
-        why.message, describe_visible(hidden),
-        result == WD_CU_SYSTEM_NOT_READY
-            ? ", and start nvidia-fabricmanager if they are joined by NVSwitch"
-            : " (after an update of the driver it does so when the machine was restarted)");
+    return wd_fail(err, WD_UNSUPPORTED,
+                   "%s (%s); find out whether nvidia-smi shows the GPUs%s, or say --devices cpu "
+                   "(--device cpu) to compute on the processor",
+                   why.message, describe_visible(hidden),
+                   result == WD_CU_SYSTEM_NOT_READY
+                       ? ", and start nvidia-fabricmanager if they are joined by NVSwitch"
+                       : " (after an update of the driver, restart the machine)");
 }
 
 wd_status wd_cuda_count(int *out, wd_err *err)

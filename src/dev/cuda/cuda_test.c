@@ -124,6 +124,12 @@ static void old_driver_is_named_before_libraries(void **state)
     assert_non_null(strstr(err.message, "need driver 580 or later: install a newer driver"));
     assert_non_null(strstr(err.message, "--devices cpu"));
     assert_int_equal(wd_standin_remove(), 0);
+    options.load_result = WD_CU_LAUNCH_FAILED; /* the GPU is broken, the driver is not too old */
+    wd_standin_install(&options);
+    wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_DEVICE_FAULT,
+                    "kernels: CUDA_ERROR_LAUNCH_FAILED");
+    assert_null(strstr(err.message, "580"));
+    assert_int_equal(wd_standin_remove(), 0);
     options.load_result = WD_CU_OUT_OF_MEMORY;
     wd_standin_install(&options);
     wd_test_refused(wd_device_open_cuda(&device, 0, &err), &err, WD_OUT_OF_MEMORY,

@@ -10,8 +10,14 @@
 
 /* ---- open and close ---- */
 
-/* The driver cannot load the kernels: in most cases it is older than the nvcc that compiled them.
- */
+/* Whether the driver does not know the form of the kernels: it is older than the nvcc that compiled
+ * them. */
+static bool is_too_old(wd_cu_result result)
+{
+    return result == WD_CU_INVALID_IMAGE || result == WD_CU_NO_BINARY_FOR_GPU ||
+           result == WD_CU_INVALID_PTX || result == WD_CU_UNSUPPORTED_PTX_VERSION;
+}
+
 static wd_status explain_load(wd_cuda_device *d, wd_cu_result result, wd_err *err)
 {
     int version = 0;
@@ -23,7 +29,7 @@ static wd_status explain_load(wd_cuda_device *d, wd_cu_result result, wd_err *er
                      "%s: the NVIDIA driver, which supports CUDA %d.%d, cannot load this program's "
                      "kernels",
                      d->base.name, version / 1000, version % 1000 / 10);
-    if (status == WD_OUT_OF_MEMORY) return wd_fail(err, status, "%s", why.message);
+    if (!is_too_old(result)) return wd_fail(err, status, "%s", why.message);
     return wd_fail(err, WD_UNSUPPORTED,
                    "%s; kernels that nvcc 13 compiled need driver 580 or later: install a newer "
                    "driver, or say --devices cpu (--device cpu) to compute on the processor",
@@ -62,8 +68,7 @@ static wd_status describe(wd_cuda_device *d, wd_err *err)
     return WD_OK;
 }
 
-/* Kernels come first: where the driver is too old for them, the libraries that it could use are of
- * no help. */
+/* Kernels come first: where the driver is too old for them, finding the libraries does not help. */
 wd_status wd_cuda_dispatch_open(wd_cuda_device *d, wd_err *err)
 {
     WD_TRY(load_kernels(d, err));

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/append.h"
@@ -99,15 +100,34 @@ static void try_root(wd_cuda_found *out, const char *root, int root_length, cons
     globfree(&files);
 }
 
-/* Every absolute PREFIX/bin of PATH. */
+/* Whether a Python is installed below the first `length` bytes of a path, in folders to which not
+ * everybody may write. */
+static bool has_python(const char *prefix, int length)
+{
+    static const char *const folders[] = {"", "/bin", "/lib"};
+    char path[PATH_MAX];
+    struct stat is;
+    for (int i = 0; i < 3; i++) {
+        const int n = snprintf(path, sizeof path, "%.*s%s", length, prefix, folders[i]);
+        if (n >= (int)sizeof path || stat(path, &is) || is.st_mode & S_IWOTH) return false;
+    }
+    snprintf(path, sizeof path, "%.*s/bin/python3", length, prefix);
+    return strcspn(path, "*?[\\") == strlen(path) && !access(path, X_OK);
+}
+
+/* Every absolute PREFIX/bin of PATH that has a Python. */
 static void try_path(wd_cuda_found *out, const char *below, const char *name)
 {
     static const char bin[] = "/bin";
     const int bin_length = (int)strlen(bin);
     const char *at = getenv("PATH");
     while (at && *at && !out->handle) {
-        const int length = (int)strcspn(at, ":"), prefix = length - bin_length;
-        if (*at == '/' && prefix > 0 && !strncmp(at + prefix, bin, (size_t)bin_length))
+        const int length = (int)strcspn(at, ":");
+        int prefix = length;
+        while (prefix > 1 && at[prefix - 1] == '/') prefix--;
+        prefix -= bin_length;
+        if (*at == '/' && prefix > 0 && !strncmp(at + prefix, bin, (size_t)bin_length) &&
+            has_python(at, prefix))
             try_root(out, at, prefix, below, name);
         at += length + (at[length] == ':');
     }

@@ -32,7 +32,10 @@ wd_status wd_cuda_products_open(wd_cuda_products **out, const wd_cuda_gpu *gpu, 
                     p->lt->status_name(refused));
     }
     if (status == WD_OK) status = wd_products_check(p, err);
-    if (status == WD_INTERNAL) status = err->status = WD_UNSUPPORTED; /* it refused a product */
+    if (status == WD_INTERNAL) { /* it refused a product */
+        status = WD_UNSUPPORTED;
+        if (err) err->status = status;
+    }
     if (status == WD_OK)
         *out = p;
     else

@@ -47,7 +47,7 @@ static wd_status done(const check *c, wd_cu_result result, const char *what, wd_
     const char *name = NULL;
     if (result == WD_CU_SUCCESS) return WD_OK;
     c->driver->get_error_name(result, &name);
-    return wd_fail(err, result == WD_CU_OUT_OF_MEMORY ? WD_OUT_OF_MEMORY : WD_UNSUPPORTED,
+    return wd_fail(err, result == WD_CU_OUT_OF_MEMORY ? WD_OUT_OF_MEMORY : WD_DEVICE_FAULT,
                    "the check of cuBLASLt could not %s: %s", what, name ? name : "unknown error");
 }
 
@@ -208,6 +208,18 @@ static wd_status check_gelu(const check *c, wd_err *err)
     return WD_OK;
 }
 
+/* What our own kernel has computed in the place of cuBLASLt says nothing about cuBLASLt. */
+static wd_status check_algorithms(const wd_cuda_products *p, wd_err *err)
+{
+    for (int64_t i = 0; i < p->plans; i++)
+        if (p->plan[i]->refused)
+            return wd_fail(err, WD_UNSUPPORTED,
+                           "cuBLASLt %zu has no algorithm for the products by which it is checked: "
+                           "install another version of cuBLASLt",
+                           p->lt->get_version());
+    return WD_OK;
+}
+
 wd_status wd_products_check(wd_cuda_products *p, wd_err *err)
 {
     const wd_cuda_driver *driver = &p->gpu->api->driver;
@@ -226,6 +238,7 @@ wd_status wd_products_check(wd_cuda_products *p, wd_err *err)
     c.work.workspace = (char *)(uintptr_t)c.block + AT_END;
     if (status == WD_OK) status = check_gelu(&c, err);
     if (status == WD_OK) status = check_rows(&c, err);
+    if (status == WD_OK) status = check_algorithms(p, err);
     if (c.work.stream) {
         driver->stream_synchronize(c.work.stream);
         driver->stream_destroy(c.work.stream);

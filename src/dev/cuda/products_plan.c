@@ -174,7 +174,7 @@ static void close_plan(wd_product_plan_lt *plan, const wd_cuda_lt *lt)
 }
 
 /* What cuBLASLt does not do, our own kernel does, for all launches of the key. False: it failed for
- * another reason, which may be gone at the next launch, so that the bits would be others. */
+ * another reason, which may be temporary: a later launch by cuBLASLt would have other bits. */
 static bool take_refusal(wd_product_plan_lt *plan, const wd_cuda_products *p, wd_lt_status status,
                          const wd_matmul_args *a)
 {

@@ -334,14 +334,18 @@ static void products_without_algorithm_are_made_by_our_kernel(void **state)
         assert_non_null(strstr(warning, "has no algorithm for a product of 130 x 24 x 16, "));
         assert_non_null(strstr(warning, "CUBLAS_STATUS_NOT_SUPPORTED"));
     }
-    /* a library without any algorithm is one without epilogues, too */
+    /* a library is not used if our kernel has computed what would have checked it */
     wd_err err;
     wd_cuda_products *none;
     wd_the_standin_faults.lt_none = true;
-    wd_test_ok(wd_cuda_products_open(&none, p->gpu, &err), &err);
+    wd_test_refused(wd_cuda_products_open(&none, p->gpu, &err), &err, WD_UNSUPPORTED,
+                    "has no algorithm for the products by which it is checked");
+    assert_int_equal(wd_cuda_products_open(&none, p->gpu, NULL), WD_UNSUPPORTED);
     wd_the_standin_faults.lt_none = false;
+    wd_the_standin_faults.lt_fail_matmul = 1;
+    assert_int_equal(wd_cuda_products_open(&none, p->gpu, NULL), WD_UNSUPPORTED);
+    wd_the_standin_faults.lt_fail_matmul = 0;
     wd_log_to(NULL, NULL, WD_LOG_ERROR);
-    wd_cuda_products_close(none);
     close_products(p);
 }
 
@@ -520,7 +524,8 @@ static void failures_while_it_is_opened(void **state)
         wd_status status = wd_cuda_products_open(&p, gpu, &err);
         wd_standin_driver_fail_after(-1);
         if (status == WD_OK) break;
-        assert_true(status == WD_OUT_OF_MEMORY || status == WD_UNSUPPORTED);
+        assert_true(status == WD_OUT_OF_MEMORY || status == WD_UNSUPPORTED ||
+                    status == WD_DEVICE_FAULT);
         assert_null(p);
         assert_int_equal(wd_the_standin_asked.descriptors, 0);
         assert_true(calls < 100);
