@@ -12,7 +12,7 @@
 void wd_make_plain(char *text);
 
 /* How many bytes of a text, at most `most`, come before its first control character: what a message
- * shows of it by "%.*s", so that it makes no lines of its own. */
+ * shows of it by "%.*s", so that it cannot add lines to the message. */
 int wd_plain_bytes(const char *text, size_t bytes, int most);
 
 #endif

@@ -203,6 +203,20 @@ static int open_unnamed(const char *path)
     return open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
 }
 
+/* Whether an open file has the permissions that other new files get: Linux before 6.0 does not
+ * apply the umask to files without a name on some file systems. */
+static bool has_usual_mode(int fd, const char *path)
+{
+    char name[WD_PATH_MAX];
+    struct stat is, usual;
+    int other;
+    if (wd_file_temporary(&other, name, path, NULL) != WD_OK) return false;
+    const bool same = !fstat(fd, &is) && !fstat(other, &usual) && is.st_mode == usual.st_mode;
+    close(other);
+    wd_file_abandon(name);
+    return same;
+}
+
 /* Whether such a file gets its name in the end: it does not where there is no /proc, or where a
  * container forbids it. An empty one is tried. */
 static bool can_be_named(const char *path)
@@ -210,8 +224,9 @@ static bool can_be_named(const char *path)
     char name[WD_PATH_MAX];
     const int fd = open_unnamed(path);
     if (fd < 0) return false;
-    const bool can = wd_file_name(name, fd, path, NULL) == WD_OK;
+    bool can = wd_file_name(name, fd, path, NULL) == WD_OK;
     if (can) wd_file_abandon(name);
+    can = can && has_usual_mode(fd, path);
     close(fd);
     return can;
 }
@@ -262,18 +277,46 @@ static wd_status flush_folder_of(const char *path, wd_err *err)
     return failed ? WD_IO : WD_OK;
 }
 
-wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err)
+static wd_status flush_file(const char *temporary, const char *path, wd_err *err)
 {
     wd_status status = WD_OK;
     int fd = open(temporary, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || fsync(fd)) status = refuse(err, path, "written");
     if (fd >= 0) close(fd);
-    if (status == WD_OK && rename(temporary, path)) status = refuse(err, path, "written");
-    if (status != WD_OK) {
+    return status;
+}
+
+static wd_status rename_file(const char *temporary, const char *path, wd_err *err)
+{
+    if (!rename(temporary, path)) return flush_folder_of(path, err);
+    const wd_status status = refuse(err, path, "written");
+    wd_file_abandon(temporary);
+    return status;
+}
+
+wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err)
+{
+    const wd_status status = flush_file(temporary, path, err);
+    if (status == WD_OK) return rename_file(temporary, path, err);
+    wd_file_abandon(temporary);
+    return status;
+}
+
+wd_status wd_file_commit_first(bool *is_first, const char *temporary, const char *path, wd_err *err)
+{
+    const wd_status status = flush_file(temporary, path, err);
+    *is_first = false;
+    if (status != WD_OK || !link(temporary, path)) {
+        *is_first = status == WD_OK;
         wd_file_abandon(temporary);
-        return status;
+        return status == WD_OK ? flush_folder_of(path, err) : status;
     }
-    return flush_folder_of(path, err);
+    if (errno == EEXIST && wd_path_exists(path)) {
+        wd_file_abandon(temporary);
+        return WD_OK;
+    }
+    *is_first = true; /* file systems without links, and links to nothing */
+    return rename_file(temporary, path, err);
 }
 
 wd_status wd_file_write(const char *path, const void *data, size_t bytes, wd_err *err)

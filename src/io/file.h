@@ -52,6 +52,13 @@ bool wd_file_unnamed(int *fd, char temporary[WD_PATH_MAX], const char *path);
 wd_status wd_file_name(char temporary[WD_PATH_MAX], int fd, const char *path, wd_err *err);
 
 wd_status wd_file_commit(const char *temporary, const char *path, wd_err *err);
+
+/* As commit, for files that several processes may make at the same time: if `path` is there by now,
+ * it stays as it is, and *is_first is false. Where the file system has no hard links, a file that
+ * comes between the check and the renaming is replaced. */
+wd_status wd_file_commit_first(bool *is_first, const char *temporary, const char *path,
+                               wd_err *err);
+
 void wd_file_abandon(const char *temporary);
 
 /* Removes temporary files in `folder` whose names start with `begin` and that nobody has written to

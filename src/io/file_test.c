@@ -194,6 +194,36 @@ static void json_without_memory(void **state)
     wd_test_json_failing(parse, 20);
 }
 
+/* Of two files for one path that are finished one after the other the first stays; a link to
+ * nothing is no file. */
+static void first_file_stays(void **state)
+{
+    (void)state;
+    char temporary[2][WD_PATH_MAX], path[WD_PATH_MAX], *text;
+    size_t bytes;
+    wd_err err;
+    in_folder(path, "first");
+    for (int linked = 0; linked < 2; linked++) {
+        bool is_first[2];
+        int fd[2];
+        unlink(path);
+        if (linked) assert_int_equal(symlink("/nowhere", path), 0);
+        for (int i = 0; i < 2; i++) {
+            wd_test_ok(wd_file_temporary(&fd[i], temporary[i], path, &err), &err);
+            assert_int_equal(write(fd[i], i ? "b" : "a", 1), 1);
+            close(fd[i]);
+        }
+        for (int i = 0; i < 2; i++) {
+            wd_test_ok(wd_file_commit_first(&is_first[i], temporary[i], path, &err), &err);
+            assert_true(access(temporary[i], F_OK) != 0);
+        }
+        assert_true(is_first[0] && !is_first[1]);
+        wd_test_ok(wd_file_read(&text, &bytes, path, 8, &err), &err);
+        assert_string_equal(text, "a");
+        wd_free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +232,7 @@ int main(void)
         cmocka_unit_test(writes_reads_copies_hashes),
         cmocka_unit_test(names_what_cannot_be_done),
         cmocka_unit_test(full_disk_leaves_the_old_file),
+        cmocka_unit_test(first_file_stays),
         cmocka_unit_test(json_limits),
         cmocka_unit_test(json_without_memory),
     };

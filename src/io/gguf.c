@@ -76,7 +76,7 @@ static wd_status check_keys(const reader *r, wd_err *err)
     for (uint64_t i = 1; i < r->values; i++) {
         const wd_gguf_text key = r->value[i].key;
         if (compare_texts(key, r->value[i - 1].key)) continue;
-        return wd_fail(err, WD_BAD_FORMAT, "%s: metadata \"%.*s\" are there twice", r->cursor.path,
+        return wd_fail(err, WD_BAD_FORMAT, "%s: metadata key \"%.*s\" occurs twice", r->cursor.path,
                        wd_gguf_shown_bytes(key), key.at);
     }
     return WD_OK;

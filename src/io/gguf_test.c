@@ -121,7 +121,7 @@ static void refused(void **state)
         {{.key_type = 14}, WD_BAD_FORMAT, "\"general.architecture\" has the unknown type 13"},
         {{.key_type = 10}, WD_BAD_FORMAT, "overruns the file"},
         {{.array = 1u << 30}, WD_BAD_FORMAT, "overruns the file"},
-        {{.shape_key = "none"}, WD_BAD_FORMAT, "metadata \"none\" are there twice"},
+        {{.shape_key = "none"}, WD_BAD_FORMAT, "metadata key \"none\" occurs twice"},
         {{.shape_key = "general.alignment"}, WD_BAD_FORMAT, "general.alignment is not a power"},
         {{.alignment = 48}, WD_BAD_FORMAT, "general.alignment is not a power of two"},
         {{.alignment = 1u << 30}, WD_BAD_FORMAT, "general.alignment is not a power of two"},

@@ -117,6 +117,8 @@ wd_status wd_safetensors_put(wd_safetensors_writer *writer, const void *data, si
                              wd_err *err);
 /* Flushes and renames the file; all bytes must have been put. Frees the writer, also on failure. */
 wd_status wd_safetensors_finish(wd_safetensors_writer *writer, wd_err *err);
+/* The same, but a file that has come to the path meanwhile stays: wd_file_commit_first. */
+wd_status wd_safetensors_finish_first(bool *is_first, wd_safetensors_writer *writer, wd_err *err);
 void wd_safetensors_abandon(wd_safetensors_writer *writer); /* NULL is allowed */
 
 #endif

@@ -289,7 +289,7 @@ static wd_status read_entries(wd_safetensors_file *file, const json_t *header, s
         const size_t plain = (size_t)wd_plain_bytes(name, bytes - 1, INT_MAX);
         if (plain + 1 < bytes)
             return wd_fail(err, WD_BAD_FORMAT,
-                           "%s: the name of a tensor has a control character behind \"%.*s\"",
+                           "%s: the name of a tensor has a control character after \"%.*s\"",
                            file->path, (int)plain, name);
         memcpy(next, name, bytes);
         next += bytes;

@@ -159,7 +159,7 @@ static const hostile hostile_files[] = {
      "between the header and tensor \"a\""},
     {"{\"a\":" T("F32", "[1]", "0", "4") "}", -1, 8, WD_BAD_FORMAT, "4 bytes behind a"},
     {"{\"ab\\nwandistiller: c\":" T("F32", "[1]", "0", "4") "}", -1, 4, WD_BAD_FORMAT,
-     "the name of a tensor has a control character behind \"ab\""},
+     "the name of a tensor has a control character after \"ab\""},
     {"{}", -1, 8, WD_BAD_FORMAT, "8 bytes behind the header"},
     {"{\"__metadata__\":[]}", -1, 0, WD_BAD_FORMAT, "__metadata__"},
     {"{\"__metadata__\":{\"step\":3}}", -1, 0, WD_BAD_FORMAT, "\"step\" is not a string"},

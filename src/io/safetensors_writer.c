@@ -199,7 +199,7 @@ wd_status wd_safetensors_put(wd_safetensors_writer *w, const void *data, size_t 
     return WD_OK;
 }
 
-wd_status wd_safetensors_finish(wd_safetensors_writer *w, wd_err *err)
+static wd_status finish(wd_safetensors_writer *w, bool *is_first, wd_err *err)
 {
     wd_status status;
     if (w->bytes != w->bytes_expected) {
@@ -215,11 +215,22 @@ wd_status wd_safetensors_finish(wd_safetensors_writer *w, wd_err *err)
         status = refuse(w, err);
         goto out;
     }
-    status = wd_file_commit(w->temporary, w->path, err); /* removes the file if it fails */
-    w->temporary[0] = '\0';
+    status = is_first ? wd_file_commit_first(is_first, w->temporary, w->path, err)
+                      : wd_file_commit(w->temporary, w->path, err);
+    w->temporary[0] = '\0'; /* renamed or removed */
 out:
     wd_safetensors_abandon(w);
     return status;
+}
+
+wd_status wd_safetensors_finish(wd_safetensors_writer *w, wd_err *err)
+{
+    return finish(w, NULL, err);
+}
+
+wd_status wd_safetensors_finish_first(bool *is_first, wd_safetensors_writer *w, wd_err *err)
+{
+    return finish(w, is_first, err);
 }
 
 void wd_safetensors_abandon(wd_safetensors_writer *w)

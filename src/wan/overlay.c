@@ -281,11 +281,9 @@ static wd_status write_file(uint64_t *bytes, job *j, const wd_overlay *o, wd_err
         WD_TRY_OUT(put_tensor(j, writer, &j->tensor[i], err));
         wd_progress_at(&progress, i + 1);
     }
-    if (wd_path_exists(j->path)) { /* another process was faster, and may be reading it */
-        *bytes = 0;
-        goto out;
-    }
-    status = wd_safetensors_finish(writer, err);
+    bool is_first; /* else another process was faster, and may be reading its file */
+    status = wd_safetensors_finish_first(&is_first, writer, err);
+    if (!is_first) *bytes = 0;
     writer = NULL;
 out:
     wd_safetensors_abandon(writer);
@@ -338,8 +336,8 @@ static wd_status overlay_file(wd_safetensors *set, const job *j, wd_err *err)
         status = wd_fail(err, WD_BAD_FORMAT, "%s: is not the file that its name says", j->path);
     }
     if (status != WD_OUT_OF_MEMORY)
-        wd_fail_in(err, "weights that were merged or quantised cannot be read; remove the file, "
-                        "and they are made anew");
+        wd_fail_in(err, "weights that were merged or quantised cannot be read; remove the "
+                        "file; the next run writes it again");
     return status;
 }
 
