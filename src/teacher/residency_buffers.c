@@ -2,11 +2,12 @@
  * brings them there.
  *
  * Two or more for blocks: one is used while the next block comes. Embedding and head, which take
- * next to no time, have one each: from a block's buffer they would keep the first block of the next
- * sweep away until the last one of this sweep is done.
+ * next to no time, have one each: in a block's buffer they would delay the first block of the
+ * next sweep until the last one of this sweep is done.
  *
- * A buffer is empty; then a stage is coming; then it is filled, since the coming is launched, or
- * failed; then it is in use, and empty again. Stages come, and are used, in one order. */
+ * A buffer is empty; then a stage is coming; then it is filled, which means that all copies that
+ * fill it are launched, or failed; then it is in use, and empty again. Stages come, and are used,
+ * in one order. */
 #include "core/memory.h"
 #include "teacher/residency_part.h"
 

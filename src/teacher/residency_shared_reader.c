@@ -57,7 +57,7 @@ wd_status wd_residency_part_bring_read(wd_residency_part *r, wd_stage_buffer *b)
     const void *data;
     wd_stage_layout layout = r->layout[b->turn.expert][b->turn.stage];
     WD_TRY(wd_ring_await(&data, r->ring, b->turn.number, &b->error));
-    /* a tensor's data is no const, though nobody writes this */
+    /* wd_tensor.data is not const; this memory is only read */
     wd_stage_was_read(&layout, (char *)(uintptr_t)data);
     layout.pinned = true;
     wd_stage_buffer_launch(r, b, &layout);

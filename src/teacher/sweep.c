@@ -31,7 +31,7 @@ struct wd_sweep {
     wd_event *ready;       /* on a queue of home's device: the states of a micro-batch are there */
     int batches_max;       /* of each expert */
     wd_dit_stage *weights; /* [stages]: those that are acquired */
-    int64_t *order;        /* states sorted by expert, with what makes their numbers whole */
+    int64_t *order;        /* states sorted by expert, padded to a multiple of the size step */
     int64_t sweeps_kept;   /* sweeps whose events are kept: from one sweep that a state is in to its
                             * next, and one more */
     micro_batch *batches;  /* [sweeps_kept, experts, batches_max] */

@@ -121,7 +121,7 @@ static void embedded_for_another(void **state)
     assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 1));
 }
 
-/* A stage is read while its buffer is in use: reading and sending hide behind one another. */
+/* A stage is read while its buffer is in use, and while another stage is sent. */
 static void disk(void **state)
 {
     (void)state;
