@@ -26,9 +26,9 @@ typedef struct wd_planner_input {
     const wd_placement *custom; /* the placement of the user's map; NULL: there is no map */
     int teacher_rank;           /* see wd_strategy_place */
     int buffers;                /* of a placement, as the user asked; 0: the least */
-    /* Whether sample sheets may be decoded on the processor and not on the device that `cluster`
-     * has them on, and the memory that is taken then. A strategy does so where its plan fits or is
-     * faster for it. */
+    /* `cluster` counts the memory of sample sheets on the device that decodes them. true: the
+     * processor may decode them instead, which takes the memory that follows; a strategy chooses
+     * that if only then its plan fits, or if its steps are faster. */
     bool may_decode_on_processor;
     wd_planner_taken decoding_on_processor;
     /* the student */
