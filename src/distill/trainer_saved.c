@@ -32,15 +32,18 @@ static json_t *teacher_of(const wd_pipeline *p)
     return NULL;
 }
 
-/* What the run's chords are, which a checkpoint of an earlier phase says, too. NULL: no memory. */
+/* What the run's chords are, which a checkpoint of an earlier phase says, too. Without on-policy
+ * blocks their start and their copies mean nothing. NULL: no memory. */
 static json_t *chords_of(const wd_machine_options *m)
 {
     int64_t steps = m->trajectory.student_steps;
     for (int p = 0; p < m->phases.count; p++)
         if (m->phases.phase[p].student_steps) steps = m->phases.phase[p].student_steps;
+    const double share = m->trajectory.on_policy_share;
+    if (!(share > 0))
+        return json_pack("{s:I, s:f}", "student_steps", (json_int_t)steps, "on_policy_share", 0.0);
     return json_pack("{s:I, s:f, s:f, s:I}", "student_steps", (json_int_t)steps, "on_policy_share",
-                     m->trajectory.on_policy_share, "on_policy_start",
-                     m->trajectory.on_policy_start, "on_policy_every",
+                     share, "on_policy_start", m->trajectory.on_policy_start, "on_policy_every",
                      (json_int_t)m->trajectory.on_policy_every);
 }
 
