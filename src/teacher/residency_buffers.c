@@ -70,12 +70,11 @@ static wd_stage_buffer *await_empty(wd_residency_part *r, const wd_stage_turn *t
     return empty;
 }
 
-/* The stage that was coming to the buffer is launched, or has failed with s->error. If it is not
- * wanted any more, the buffer is empty. */
+/* The stage that was coming to the buffer is launched, or has failed with s->error. */
 static void set_state(wd_residency_part *r, wd_stage_buffer *s, wd_stage_buffer_state state)
 {
     pthread_mutex_lock(&r->lock);
-    s->state = wd_stage_order_wants(r->order, s->turn.number) ? state : WD_BUFFER_EMPTY;
+    s->state = state;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
@@ -83,18 +82,6 @@ static void set_state(wd_residency_part *r, wd_stage_buffer *s, wd_stage_buffer_
 static bool has_arrived(const wd_stage_buffer *s)
 {
     return s->state == WD_BUFFER_FILLED || s->state == WD_BUFFER_FAILED;
-}
-
-void wd_stage_buffers_drop_unwanted(wd_residency_part *r)
-{
-    pthread_mutex_lock(&r->lock);
-    for (int i = 0; i < r->buffers; i++) {
-        wd_stage_buffer *s = &r->buffer[i];
-        if (has_arrived(s) && !wd_stage_order_wants(r->order, s->turn.number))
-            s->state = WD_BUFFER_EMPTY;
-    }
-    pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->lock);
 }
 
 /* ---- used by the thread that computes ---- */
@@ -144,6 +131,50 @@ void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_q
     pthread_mutex_unlock(&r->lock);
 }
 
+/* ---- sweeps, as they are announced ---- */
+
+/* The expected sweep does not take place: its first stages come in vain, and leave their buffers,
+ * one after another. */
+static void pass_over_expected(wd_residency_part *r)
+{
+    for (int64_t n = r->order.announced; n < r->order.end; n++) {
+        const wd_stage_turn *turn = wd_stage_order_at(&r->order, n);
+        wd_stage_buffer *buffer;
+        if (turn->wanted &&
+            wd_stage_buffer_take(&buffer, r, turn->expert, turn->stage, NULL) == WD_OK)
+            wd_stage_buffer_give_back(r, turn->expert, turn->stage, r->copies);
+    }
+}
+
+void wd_residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sweep_experts next)
+{
+    if (r->dry || r->home == WD_HOME_DEVICE) return;
+    if (!r->ring) { /* which others need does not matter */
+        sweep.all = sweep.own;
+        next.all = next.own;
+    }
+    if (sweep.all != r->order.expected.all) pass_over_expected(r);
+    r->announced = sweep.own;
+    pthread_mutex_lock(&r->lock);
+    while (!wd_stage_order_has_room(&r->order, r->next_brought) ||
+           !wd_stage_order_has_room(&r->order, r->next_read))
+        pthread_cond_wait(&r->changed, &r->lock);
+    wd_stage_order_add(&r->order, sweep, next);
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+bool wd_residency_part_next_turn(wd_stage_turn *out, wd_residency_part *r, int64_t *next)
+{
+    pthread_mutex_lock(&r->lock);
+    while (*next == r->order.end && !r->closing) pthread_cond_wait(&r->changed, &r->lock);
+    const bool goes_on = !r->closing;
+    if (goes_on) *out = *wd_stage_order_at(&r->order, (*next)++);
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+    return goes_on;
+}
+
 /* ---- the thread that brings stages, one after another ---- */
 
 static wd_status bring(wd_residency_part *r, wd_stage_buffer *buffer)
@@ -158,7 +189,7 @@ static void *bring_all(void *context)
 {
     wd_residency_part *r = context;
     wd_stage_turn turn;
-    while (wd_stage_order_next(&turn, r->order, WD_FOLLOWER_BRINGS)) {
+    while (wd_residency_part_next_turn(&turn, r, &r->next_brought)) {
         if (turn.wanted) {
             wd_stage_buffer *buffer = await_empty(r, &turn);
             if (!buffer) break;
@@ -180,11 +211,10 @@ wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err)
 
 void wd_residency_part_end(wd_residency_part *r)
 {
-    if (!r->threaded) return;
     pthread_mutex_lock(&r->lock);
     r->closing = true;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    wd_residency_part_leave_ring(r);
-    pthread_join(r->thread, NULL);
+    if (r->ring) wd_ring_leave(r->ring);
+    if (r->threaded) pthread_join(r->thread, NULL);
 }

@@ -96,6 +96,15 @@ static void stages_come_ahead(void **state)
     }
 }
 
+/* A thread that waits for a stage's turn goes on, and ends, when its part is closed. */
+static void a_part_without_sweeps_is_closed(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s, true);
+    close_scene(&s);
+}
+
 /* Stages of another sweep than was expected make room for those that are used. */
 static void another_sweep_comes(void **state)
 {
@@ -108,6 +117,8 @@ static void another_sweep_comes(void **state)
             for (int stage = 0; stage < s.residency->stages; stage++) use(&s, 0, stage);
             if (sweep) assert_comes(&s, 1, 1);
         }
+        wd_residency_begin(s.residency, none, none);
+        for (int stage = 0; stage < BLOCKS; stage++) assert_false(has_come(s.residency, 1, stage));
         close_scene(&s);
     }
 }
@@ -130,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_come_ahead),
+        cmocka_unit_test(a_part_without_sweeps_is_closed),
         cmocka_unit_test(another_sweep_comes),
         cmocka_unit_test(a_sweep_must_be_announced),
     };

@@ -23,18 +23,6 @@ static const char CONVERTED[] = "teacher weights being converted";
 
 /* ---- use ---- */
 
-void wd_residency_part_begin(wd_residency_part *r, wd_sweep_experts sweep, wd_sweep_experts next)
-{
-    if (r->dry || r->home == WD_HOME_DEVICE) return;
-    if (!r->ring) { /* which others need does not matter */
-        sweep.all = sweep.own;
-        next.all = next.own;
-    }
-    r->announced = sweep.own;
-    wd_stage_order_add(r->order, sweep, next);
-    wd_stage_buffers_drop_unwanted(r);
-}
-
 /* A dry run sees addresses, those of a buffer for such stages: nothing is brought. */
 static void view_dry(wd_dit_stage *out, const wd_residency_part *r, int expert, int stage)
 {
@@ -105,7 +93,7 @@ void wd_residency_part_close(wd_residency_part *r)
     wd_residency_part_end(r);
     if (r->copies) wd_queue_wait(r->copies);
     wd_residency_part_close_disk(r);
-    wd_stage_order_close(r->order);
+    wd_stage_order_close(&r->order);
     wd_queue_close(r->copies);
     wd_stage_buffers_close(r);
     wd_device_free(r->device, r->wide);
@@ -264,11 +252,9 @@ static wd_status open_buffers(wd_residency_part *r, const wd_placed_sizes *n, in
 static wd_status open_streaming(wd_residency_part *r, const wd_placed_sizes *n,
                                 const wd_residency_part_options *o, wd_err *err)
 {
-    const wd_comm *sharers = r->home == WD_HOME_DISK ? o->sharers : NULL;
-    const bool reads = sharers && sharers->host_ranks > 1 && sharers->host_rank == 0;
     WD_TRY(wd_queue_open(&r->copies, r->device, err));
     WD_TRY(open_buffers(r, n, o->stages.placement->buffers, err));
-    if (!r->dry) WD_TRY(wd_stage_order_open(&r->order, &o->stages, reads, err));
+    if (!r->dry) WD_TRY(wd_stage_order_open(&r->order, &o->stages, err));
     if (r->home == WD_HOME_DISK)
         WD_TRY(wd_residency_part_open_disk(r, n->reading, n->converting, o->sharers, err));
     return r->dry ? WD_OK : wd_residency_part_start(r, err);
@@ -295,6 +281,7 @@ wd_status wd_residency_part_open(wd_residency_part **out, const wd_residency_par
     WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
+    r->next_read = INT64_MAX;
     r->stages = o->stages.placement->stages;
     r->home = o->stages.home;
     r->device = wd_queue_device(o->queue);

@@ -62,15 +62,18 @@ typedef struct wd_residency_part {
     bool registered;   /* the device knows the memory of `shared`, or of `ring` */
     void *wide;        /* device: the stage that is computed, if it is widened */
     /* streamed */
-    wd_queue *copies; /* of `device`, ours */
-    wd_stage_order *order;
+    wd_queue *copies;   /* of `device`, ours */
     unsigned announced; /* bit e: the announced sweep has states of expert e */
     wd_stage_buffer buffer[WD_PART_BUFFERS_MAX];
     int buffers;
-    pthread_mutex_t lock; /* of buffers' states and `closing` */
+    pthread_mutex_t lock; /* of buffers' states, of `order`, and of what follows it */
     pthread_cond_t changed;
-    pthread_t thread; /* brings stages */
-    bool threaded, closing;
+    wd_stage_order order;
+    int64_t next_brought, next_read; /* turns: the next one of the thread that brings, and of the
+                                      * thread that reads; INT64_MAX: no thread reads here */
+    bool closing;                    /* threads take no further turn */
+    pthread_t thread;                /* brings stages */
+    bool threaded;
     void *casting; /* device: a tensor that is converted there */
     /* disk */
     wd_file_reader *reader;
@@ -129,9 +132,6 @@ void wd_stage_buffers_close(wd_residency_part *r);
 void wd_stage_buffer_launch(wd_residency_part *r, wd_stage_buffer *buffer,
                             const wd_stage_layout *layout);
 
-/* Empties the buffers of stages that came and are not wanted any more. */
-void wd_stage_buffers_drop_unwanted(wd_residency_part *r);
-
 /* *out = the buffer of a stage, in use from now on. Waits until the stage is brought, as far as
  * launches go; if that failed, returns the error. */
 wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int expert, int stage,
@@ -140,10 +140,14 @@ wd_status wd_stage_buffer_take(wd_stage_buffer **out, wd_residency_part *r, int 
 /* Work launched on `queue` so far was the last to use the stage. */
 void wd_stage_buffer_give_back(wd_residency_part *r, int expert, int stage, wd_queue *queue);
 
+/* Waits for the turn *next, and counts it up. false: the part is closing. */
+bool wd_residency_part_next_turn(wd_stage_turn *out, wd_residency_part *r, int64_t *next);
+
 /* Starts the thread that brings stages. */
 wd_status wd_residency_part_start(wd_residency_part *r, wd_err *err);
 
-/* Ends that thread; then nothing but close may be called. */
+/* Ends that thread, and all waiting for turns and for the ring; then nothing but close may be
+ * called. */
 void wd_residency_part_end(wd_residency_part *r);
 
 /* ---- from disk: residency_disk.c ---- */
@@ -164,11 +168,7 @@ wd_status wd_residency_part_bring_file(wd_residency_part *r, wd_stage_buffer *bu
 wd_status wd_residency_part_open_ring(wd_residency_part *r, size_t stage_bytes, wd_comm *sharers,
                                       wd_err *err);
 
-/* No thread of this rank waits for the ring or for a stage's turn any more. A part without a ring
- * is allowed here, and in the next function. */
-void wd_residency_part_leave_ring(wd_residency_part *r);
-
-/* Closes the ring once the thread that brings stages has ended. */
+/* Closes the ring, if there is one, after wd_residency_part_end. */
 void wd_residency_part_close_ring(wd_residency_part *r);
 
 /* Waits until a stage is read, and launches what brings it from the ring to its buffer. */

@@ -25,7 +25,6 @@ static void note_reading(wd_residency_part *r, bool reads)
 
 static wd_status read_stage(wd_residency_part *r, const wd_stage_turn *turn, char *to, wd_err *err)
 {
-    if (!turn->read) return WD_OK;
     note_reading(r, true);
     const wd_stage_layout *layout = &r->layout[turn->expert][turn->stage];
     const wd_status status = wd_stage_read(to, layout, r->reader, err);
@@ -33,7 +32,6 @@ static wd_status read_stage(wd_residency_part *r, const wd_stage_turn *turn, cha
     return status;
 }
 
-/* What is wanted may change until there is a buffer for it. */
 static void *read_all(void *context)
 {
     wd_residency_part *r = context;
@@ -42,7 +40,7 @@ static void *read_all(void *context)
         wd_stage_turn turn;
         wd_err err = {0};
         char *to = wd_ring_begin_fill(r->ring, n);
-        if (!to || !wd_stage_order_next(&turn, r->order, WD_FOLLOWER_READS)) break;
+        if (!to || !wd_residency_part_next_turn(&turn, r, &r->next_read)) break;
         status = read_stage(r, &turn, to, &err);
         if (status == WD_OK)
             wd_ring_filled(r->ring, n);
@@ -91,23 +89,17 @@ wd_status wd_residency_part_open_ring(wd_residency_part *r, size_t stage_bytes, 
     WD_TRY(wd_event_open(&r->sent[0], r->device, err));
     if (sharers->host_rank) return WD_OK;
     WD_TRY(wd_file_reader_open(&r->reader, err));
+    r->next_read = 0;
     if (pthread_create(&r->reading_thread, NULL, read_all, r))
         return wd_fail(err, WD_OUT_OF_MEMORY, "no thread to read the teacher's weights");
     r->reading_threaded = true;
     return WD_OK;
 }
 
-void wd_residency_part_leave_ring(wd_residency_part *r)
-{
-    if (r->order) wd_stage_order_leave(r->order);
-    if (r->ring) wd_ring_leave(r->ring);
-}
-
 void wd_residency_part_close_ring(wd_residency_part *r)
 {
     size_t bytes;
     if (!r->ring) return;
-    wd_residency_part_leave_ring(r);
     if (r->reading_threaded) pthread_join(r->reading_thread, NULL);
     if (r->registered) wd_host_unregister(r->device, wd_ring_whole(r->ring, &bytes));
     wd_ring_close(r->ring);

@@ -29,11 +29,15 @@ typedef struct part {
     int sweeps;
 } part;
 
-static void run_sweep(const rank *r, wd_residency *shared, wd_residency *alone, const plan *p,
-                      unsigned next, int me)
+static wd_sweep_experts experts_of(const plan *p, int me)
 {
-    wd_residency_begin(shared, (wd_sweep_experts){p->experts, p->own[me]},
-                       (wd_sweep_experts){next, next});
+    return (wd_sweep_experts){p->experts, p->own[me]};
+}
+
+static void run_sweep(const rank *r, wd_residency *shared, wd_residency *alone, const plan *p,
+                      const plan *next, int me)
+{
+    wd_residency_begin(shared, experts_of(p, me), experts_of(next, me));
     for (int e = 0; e < shared->experts; e++)
         for (int s = 0; p->own[me] >> e & 1 && s < shared->stages; s++) {
             if ((s + me) % 5 == 0) usleep(300); /* now this one is late, now that one */
@@ -48,8 +52,11 @@ static void *run_plans(void *context)
     open_devices(&r, p->simulated);
     wd_residency *shared = open_teacher(&r, &tiny, WD_HOME_DISK, p->storage, p->comm);
     wd_residency *alone = open_teacher(&r, &tiny, WD_HOME_DEVICE, p->storage, NULL);
+    const plan *next = plans;
     for (int i = 0; i < p->sweeps; i++) { /* now the next one is foreseen, now another */
-        const unsigned next = plans[i + 1 < p->sweeps && i % 3 ? i + 1 : 0].experts;
+        if (next != &plans[i] && next->experts == plans[i].experts)
+            wd_residency_begin(shared, none, none);
+        next = &plans[i + 1 < p->sweeps && i % 3 ? i + 1 : 0];
         run_sweep(&r, shared, alone, &plans[i], next, p->comm->rank);
     }
     wd_comm_barrier(p->comm); /* the first rank reads for all */

@@ -1,14 +1,14 @@
 /* The order in which streamed stages come.
  *
- * Data flow: sweeps, as they are announced -> one sequence of stages, the experts of a sweep one
- * after another, each from its first stage to its last -> a thread that brings them one by one.
+ * Data flow: sweeps, as they are announced -> one sequence of turns, the experts of a sweep one
+ * after another, each from its first stage to its last -> threads that bring the stages one by one.
  * The sequence runs ahead of the announced sweep by the first stages of the sweep that is expected
- * next. If a sweep of other experts is announced, also of none, these are not wanted any more. A
- * sweep of the expected experts must not have one of which this rank expected no state, since the
- * rank may have passed over its stages.
+ * next. If a sweep of other experts is announced, also of none, these turns stay in the sequence,
+ * and nobody uses their stages. A sweep of the expected experts must have states of the same ones
+ * on this rank as was expected.
  *
  * Ranks that share a reader announce the same sweeps, so that a stage has the same number in the
- * sequences of all of them, whether it is wanted there or not. */
+ * sequences of all of them, whether a rank uses it or not. */
 #ifndef WD_TEACHER_STAGE_ORDER_H
 #define WD_TEACHER_STAGE_ORDER_H
 
@@ -20,39 +20,34 @@ typedef struct wd_sweep_experts {
     unsigned all, own;
 } wd_sweep_experts;
 
-typedef struct wd_stage_order wd_stage_order;
-
 typedef struct wd_stage_turn {
     int64_t number; /* in the sequence */
     int expert, stage;
-    bool wanted; /* this rank uses the stage */
-    bool read;   /* some rank does */
+    bool wanted; /* this rank brings the stage */
 } wd_stage_turn;
 
-/* The threads that follow the sequence, each at its own pace. */
-typedef enum wd_stage_follower {
-    WD_FOLLOWER_BRINGS, /* to the device */
-    WD_FOLLOWER_READS,  /* from the files for all ranks of a host; only where there is one */
-    WD_FOLLOWERS
-} wd_stage_follower;
+/* Plain data: whoever uses it from several threads has a lock. */
+typedef struct wd_stage_order {
+    wd_placed_part part; /* the stages that come; its placement is borrowed */
+    int64_t sweep_turns; /* turns of a sweep, at most */
+    wd_stage_turn *turn; /* [turns], by number modulo turns: the latest ones */
+    int64_t turns;
+    int64_t announced, end; /* numbers of the first turn that is not announced, and of the first
+                             * one that is not even expected */
+    wd_sweep_experts expected;
+} wd_stage_order;
 
-/* `part`: the stages that come; its placement is borrowed. The sequence has one stage more of the
- * next sweep than the placement has buffers for blocks. `reads`: there is a thread that reads. */
-wd_status wd_stage_order_open(wd_stage_order **out, const wd_placed_part *part, bool reads,
-                              wd_err *err);
-void wd_stage_order_close(wd_stage_order *order); /* NULL is allowed */
+/* The sequence has one stage more of the next sweep than the placement has buffers for blocks. */
+wd_status wd_stage_order_open(wd_stage_order *out, const wd_placed_part *part, wd_err *err);
+void wd_stage_order_close(wd_stage_order *order); /* a zeroed one is fine */
 
-/* Adds a sweep; `next`: the sweep that is expected after it, of no experts where nobody knows.
- * Waits while a follower is several sweeps behind. */
+/* Whether a sweep may be added without loss of the turns from `first` on. */
+bool wd_stage_order_has_room(const wd_stage_order *order, int64_t first);
+
+/* Adds a sweep; `next`: the sweep that is expected after it, of no experts where nobody knows. */
 void wd_stage_order_add(wd_stage_order *order, wd_sweep_experts sweep, wd_sweep_experts next);
 
-/* Waits for the follower's next turn. false: wd_stage_order_leave was called. */
-bool wd_stage_order_next(wd_stage_turn *out, wd_stage_order *order, wd_stage_follower who);
-
-/* Whether this rank still uses a stage that came, now that more is announced. */
-bool wd_stage_order_wants(wd_stage_order *order, int64_t number);
-
-/* Ends all waiting, for good. */
-void wd_stage_order_leave(wd_stage_order *order);
+/* The turn of a number below `end`. */
+const wd_stage_turn *wd_stage_order_at(const wd_stage_order *order, int64_t number);
 
 #endif

@@ -66,9 +66,9 @@ typedef struct wd_window_ahead {
  * counts as the last one, with the same window on all ranks. */
 void wd_sweep_announce(wd_sweep *sweep, const wd_window_ahead *window, const wd_window_ahead *next);
 
-/* Another window than the next one that was announced will come. A rank may have passed over stages
- * of which it expected to have no state, so these have to come again. Where ranks share a reader,
- * all of them call it, at the same place among their windows. */
+/* Another window than the next one that was announced will come: a rank may have states of other
+ * experts in it. Waits for the stages that are coming for the window that does not come. Where
+ * ranks share a reader, all of them call it, at the same place among their windows. */
 void wd_sweep_forget_next(wd_sweep *sweep);
 
 /* Whether all ranks share one teacher: then all of them run every sweep, with the same window, and
