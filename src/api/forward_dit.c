@@ -239,7 +239,10 @@ static void backward_stage(pass *p, saved *s, wd_dit_stream_grad *grad, int stag
 static wd_status acquire(wd_dit_stage *out, pass *p, int stage, wd_err *err)
 {
     if (p->residency) return wd_residency_acquire(p->residency, out, 0, stage, p->queue, err);
-    wd_stage_view_dry(out, p->config, &p->table, stage, p->dtype, false);
+    const wd_teacher_files files = {.dtype = p->dtype};
+    wd_stage_layout layout;
+    WD_TRY(wd_stage_lay_out(&layout, p->config, &p->table, &files, stage, p->dtype, false, err));
+    wd_stage_view(out, &layout, WD_STAGE_NOWHERE);
     return WD_OK;
 }
 

@@ -16,9 +16,6 @@
 
 enum { EXPERTS_MAX = WD_PLACED_EXPERTS_MAX };
 
-/* Where memory is that only counts. */
-static char *const NOWHERE = (char *)((uintptr_t)1 << 30);
-
 static const char CONVERTED[] = "teacher weights being converted";
 
 /* ---- use ---- */
@@ -62,7 +59,7 @@ wd_status wd_residency_part_take_host(void **out, wd_residency_part *r, size_t b
 {
     r->host_bytes += bytes;
     if (!r->dry) return wd_host_alloc(out, r->device, bytes, what, err);
-    *out = NOWHERE;
+    *out = WD_STAGE_NOWHERE;
     return WD_OK;
 }
 
@@ -124,10 +121,10 @@ static wd_status fill(const wd_residency_part *r, const wd_stage_layout *layout,
     const bool on_device = r->home == WD_HOME_DEVICE && !r->reads_host;
     void *staging = NULL;
     wd_dit_stage view;
-    if (on_device && layout->staging_bytes)
-        WD_TRY(wd_device_alloc(&staging, r->device, layout->staging_bytes, CONVERTED, err));
+    if (on_device && layout->size.casting)
+        WD_TRY(wd_device_alloc(&staging, r->device, layout->size.casting, CONVERTED, err));
     else if (layout->unaligned)
-        WD_TRY(wd_alloc(&staging, layout->staging_bytes, 1, CONVERTED, err));
+        WD_TRY(wd_alloc(&staging, layout->size.casting, 1, CONVERTED, err));
     wd_stage_bring(&view, layout, block, staging, queue);
     wd_queue_wait(queue);
     if (on_device)
@@ -146,7 +143,7 @@ static wd_status take_in(wd_residency_part *r, int expert, int stage, size_t at,
     const size_t bytes = layout->block_bytes;
     void **block = &r->block[expert][stage];
     if (r->shares)
-        *block = (r->shared ? (char *)wd_shared_data(r->shared) : NOWHERE) + at;
+        *block = (r->shared ? (char *)wd_shared_data(r->shared) : WD_STAGE_NOWHERE) + at;
     else if (r->home == WD_HOME_HOST)
         WD_TRY(wd_residency_part_take_host(block, r, bytes, "teacher weights in host memory", err));
     else if (bytes)
@@ -180,14 +177,9 @@ static wd_status lay_out(wd_residency_part *r, wd_placed_sizes *n,
         const wd_teacher_files files = {.weights = r->weights[e]};
         WD_TRY_OUT(wd_stage_lay_out(layout, &o->pipeline->dit, &table, &files, s, o->storage,
                                     in_place, err));
-        r->mapped_bytes += layout->mapped_bytes;
+        if (in_place) r->mapped_bytes += wd_stage_mapped(&layout->size);
         r->block_bytes += layout->block_bytes;
-        wd_placed_sizes_add(n, wd_stage_kind_of(s, r->stages),
-                            &(wd_stage_size){.device = layout->block_bytes,
-                                             .reading = layout->reading_bytes,
-                                             .converting = layout->converting_bytes,
-                                             .casting = layout->staging_bytes,
-                                             .widened = layout->widened_bytes});
+        wd_placed_sizes_add(n, wd_stage_kind_of(s, r->stages), &layout->size);
     }
     status = WD_OK;
 out:

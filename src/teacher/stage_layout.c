@@ -28,15 +28,15 @@ static void add_part(wd_stage_layout *out, int i, wd_dtype stored, bool in_place
     const bool same = file->dtype == stored, unaligned = out->entry[i] && out->entry[i]->unaligned;
     out->stored[i] = *file;
     out->stored[i].dtype = stored;
-    out->file_bytes += file_bytes;
-    out->reading_bytes += wd_file_reader_room(file_bytes);
-    if (!same) out->converting_bytes += wd_round_up(file_bytes, ALIGN);
-    if (!same && file_bytes > out->staging_bytes) out->staging_bytes = file_bytes;
+    const bool mappable = same && !unaligned;
+    out->size.file += file_bytes;
+    out->size.reading += wd_file_reader_room(file_bytes);
+    if (!same) out->size.converting += wd_round_up(file_bytes, ALIGN);
+    if (!same) wd_placed_most(&out->size.casting, file_bytes);
+    out->size.device += wd_round_up(bytes, ALIGN);
+    if (!mappable) out->size.host += wd_round_up(bytes, ALIGN);
     out->unaligned |= !same && unaligned;
-    if (in_place && same && !unaligned) {
-        out->mapped_bytes += bytes;
-        return;
-    }
+    if (in_place && mappable) return;
     out->stored[i].data = NULL;
     out->offset[i] = out->block_bytes;
     out->block_bytes += wd_round_up(bytes, ALIGN);
@@ -53,7 +53,9 @@ static wd_status find_tensor(bool *there, wd_stage_layout *out, int i, const wd_
         return *there ? wd_safetensors_expect(t, files->weights, spec, err) : WD_OK;
     }
     *there = !spec->may_miss;
-    *t = (wd_tensor){.dtype = spec->keep_f32 ? WD_F32 : files->dtype, .ndim = spec->ndim};
+    *t = (wd_tensor){.data = (void *)((uintptr_t)(i + 1) << 32),
+                     .dtype = spec->keep_f32 ? WD_F32 : files->dtype,
+                     .ndim = spec->ndim};
     for (int k = 0; k < spec->ndim; k++) t->dim[k] = spec->dim[k];
     if (wd_overlay_quantises(spec, t->dtype, files->quantised)) t->dtype = files->quantised;
     return WD_OK;
@@ -96,7 +98,7 @@ wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
         add_part(out, i, stored, in_place);
         if (stored == computed) continue;
         const size_t bytes = wd_dtype_size(computed, wd_tensor_count(file));
-        out->widened_bytes += wd_round_up(bytes, ALIGN);
+        out->size.widened += wd_round_up(bytes, ALIGN);
     }
     for (int i = 0; i < out->tensors; i++) add_scales(out, i, in_place);
     return WD_OK;
@@ -141,24 +143,6 @@ void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *bl
         wd_tensor *t = &stored->t[layout->of[i]];
         if (i < layout->tensors) *t = layout->stored[i];
         *(i < layout->tensors ? &t->data : &t->scales.data) = wd_stage_part_place(layout, i, block);
-    }
-}
-
-void wd_stage_view_dry(wd_dit_stage *stored, const wd_dit_config *config,
-                       const wd_tensor_table *table, int stage, wd_dtype compute, bool gaps)
-{
-    const int64_t first = wd_dit_stage_first(config, stage);
-    uintptr_t address = (uintptr_t)1 << 20;
-    *stored = (wd_dit_stage){0};
-    for (int i = 0; i < wd_dit_stage_slots(config, stage); i++) {
-        const wd_tensor_spec *spec = &table->spec[first + i];
-        wd_tensor *t = &stored->t[i];
-        t->dtype = wd_spec_dtype(spec, compute);
-        t->ndim = spec->ndim;
-        for (int k = 0; k < spec->ndim; k++) t->dim[k] = spec->dim[k];
-        if (!wd_tensor_count(t)) continue;
-        t->data = (void *)address;
-        address += wd_round_up(wd_tensor_bytes(t), ALIGN) + (gaps ? ALIGN : 0);
     }
 }
 

@@ -10,9 +10,13 @@
 #include "dev/device.h"
 #include "io/file_reader.h"
 #include "io/safetensors.h"
+#include "teacher/placement.h"
 #include "wan/dit_table.h"
 
 enum { WD_STAGE_PARTS_MAX = 2 * WD_DIT_BLOCK_SLOTS };
+
+/* The address of blocks that are only counted. */
+#define WD_STAGE_NOWHERE ((char *)((uintptr_t)1 << 30))
 
 typedef struct wd_stage_layout {
     int tensors; /* parts [0, tensors) are the stage's slots, */
@@ -24,19 +28,15 @@ typedef struct wd_stage_layout {
     wd_tensor stored[WD_STAGE_PARTS_MAX]; /* dtype and shape when kept; data mapped or NULL */
     wd_dtype rounded[WD_DIT_BLOCK_SLOTS]; /* values of a quantised tensor are rounded to this dtype,
                                            * which it would have in an unquantised file */
-    size_t block_bytes;
-    size_t file_bytes;       /* of all its tensors, as they are in the files */
-    size_t reading_bytes;    /* to read all its tensors past the page cache: wd_stage_read */
-    size_t converting_bytes; /* of those that are in another dtype there */
-    size_t mapped_bytes;     /* of those used where they are mapped */
-    size_t staging_bytes;    /* for the largest tensor that is converted */
-    bool unaligned;          /* a tensor that is converted is not aligned in the file */
-    size_t widened_bytes;    /* of those that are widened, in the dtype that is computed in */
-    bool pinned;             /* `file` lies where copies of the device may name it, not mapped */
+    wd_stage_size size;
+    size_t block_bytes; /* size.host where tensors are used in place, else size.device */
+    bool unaligned;     /* a tensor that is converted is not aligned in the file */
+    bool pinned;        /* `file` lies where copies of the device may name it, not mapped */
 } wd_stage_layout;
 
 /* The tensors of an expert on disk: those in the headers of its files, or where `weights` is NULL,
- * all of the expert's, in `dtype` but for those that are always fp32. */
+ * all of the expert's, in `dtype` but for those that are always fp32. These are at addresses that
+ * lie apart and must not be read. */
 typedef struct wd_teacher_files {
     const wd_safetensors *weights;
     wd_dtype dtype;
@@ -51,7 +51,7 @@ wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_teacher_files *files, int stage,
                            wd_dtype storage, bool in_place, wd_err *err);
 
-/* Reads the stage's tensors past the page cache to `room` (reading_bytes), one after another, each
+/* Reads the stage's tensors past the page cache to `room` (size.reading), one after another, each
  * in wd_file_reader_room of its bytes, wherever it lies in its file. `room` begins at a multiple of
  * WD_READ_PAGE, or the page cache is used. */
 wd_status wd_stage_read(char *room, const wd_stage_layout *layout, wd_file_reader *reader,
@@ -63,25 +63,20 @@ wd_status wd_stage_read(char *room, const wd_stage_layout *layout, wd_file_reade
 void wd_stage_was_read(wd_stage_layout *layout, char *room);
 
 /* Fills `block` from layout->file, launching on `queue`; views of it in *stored. `staging`: device
- * memory of staging_bytes, used in the queue's order for tensors that are converted and that the
+ * memory of size.casting, used in the queue's order for tensors that are converted and that the
  * device cannot read where they are. Returns when copies are done, unless
  * layout->pinned. */
 void wd_stage_bring(wd_dit_stage *stored, const wd_stage_layout *layout, char *block, void *staging,
                     wd_queue *queue);
 
-/* *stored = views at addresses that must not be dereferenced, to plan on a dry device without a
- * checkpoint. Tensors follow one another, as in a block that was copied, or with
- * `gaps` lie apart, as in a mapped file: products over adjacent weights are computed as one. */
-void wd_stage_view_dry(wd_dit_stage *stored, const wd_dit_config *config,
-                       const wd_tensor_table *table, int stage, wd_dtype compute, bool gaps);
-
-/* Views of a block that is filled. */
+/* *stored = views of the tensors, in `block` or where they are mapped. On a dry device any address
+ * will do as a block. */
 void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *block);
 
 /* Where part `i` is, once `block` is filled. */
 void *wd_stage_part_place(const wd_stage_layout *layout, int i, char *block);
 
-/* The F16 tensors of *stage become F32 ones in `to` (widened_bytes), and the quantised ones F32 or
+/* The F16 tensors of *stage become F32 ones in `to` (size.widened), and the quantised ones F32 or
  * BF16 ones, as their layout says, by operations on `queue`. */
 void wd_stage_widen(wd_dit_stage *stage, const wd_stage_layout *layout, char *to, wd_queue *queue);
 

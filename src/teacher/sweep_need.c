@@ -32,10 +32,13 @@ static double run_sizes(wd_activations *s, wd_stage_kind kind, const wd_dit_stag
     return flops;
 }
 
-/* A device that has all kinds of stages, and one micro-batch. */
+/* A device that has all kinds of stages, and one micro-batch. Weights are used where they are
+ * mapped, with `in_place`, or lie in a block, where products over adjacent ones are computed as
+ * one. */
 static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
-                         const wd_sweep_options *o, bool gaps, wd_device *dry, wd_err *err)
+                         const wd_sweep_options *o, bool in_place, wd_device *dry, wd_err *err)
 {
+    const wd_teacher_files files = {.dtype = o->dtype};
     wd_status status;
     wd_tensor_table table = {0};
     wd_queue *queue = NULL;
@@ -48,8 +51,11 @@ static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
     need->tables = wd_device_bytes(dry) - before;
     for (int k = 0; k < WD_STAGE_KINDS; k++) {
         const int stage = k == WD_STAGE_HEAD ? wd_dit_stages(&o->config) - 1 : k;
+        wd_stage_layout layout;
         wd_dit_stage weights;
-        wd_stage_view_dry(&weights, &o->config, &table, stage, o->dtype, gaps);
+        WD_TRY_OUT(
+            wd_stage_lay_out(&layout, &o->config, &table, &files, stage, o->dtype, in_place, err));
+        wd_stage_view(&weights, &layout, WD_STAGE_NOWHERE);
         flops[k] = run_sizes(&activations, (wd_stage_kind)k, &weights);
     }
     need->place = wd_sweep_place_bytes(o);
@@ -70,8 +76,8 @@ static wd_status need_on(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
     o.micro_batch = wd_sweep_fitted(o.micro_batch, o.window_max);
     *out = (wd_sweep_need){.granule = wd_device_traits(dry)->granule};
     wd_status status = WD_OK;
-    for (int gaps = 0; gaps < 2 && status == WD_OK; gaps++)
-        status = measure(out, flops, &o, gaps, dry, err);
+    for (int in_place = 0; in_place < 2 && status == WD_OK; in_place++)
+        status = measure(out, flops, &o, in_place, dry, err);
     if (status == WD_OK) status = wd_device_check_planned(dry, err);
     wd_device_close(dry);
     return status;
