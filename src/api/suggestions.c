@@ -131,20 +131,26 @@ static void choose_window(wd_train_setup *s)
     s->given.teacher_prefetch = s->options.teacher_prefetch = wd_train_defaults().teacher_prefetch;
 }
 
+/* What planning a set of changes needs: too large for a small stack. */
+typedef struct attempt {
+    wd_train_setup setup; /* a shallow copy, with the changes */
+    wd_train_plan plan;   /* with the changes */
+    wd_train_plan plain;  /* without the changes and without the map */
+} attempt;
+
 /* Logs the suggestions with one set of changes, at most `most`; returns their number. */
-static int say_suggestions(const wd_train_plan *plan, wd_train_setup *copy, const change *c,
-                           size_t below, int most)
+static int say_suggestions(const wd_train_plan *plan, attempt *a, const change *c, size_t below,
+                           int most)
 {
     int order[WD_STRATEGY_auto], count = 0, said = 0;
     const wd_strategy_plan *all;
-    wd_train_plan other;
-    wd_train_options given = copy->given;
-    if (!apply(&given, &copy->trainer.machine, c)) return 0;
-    if (wd_train_plan_open_like(&other, copy, plan, NULL) != WD_OK) return 0;
-    if (wd_planner_all(&all, other.planner, NULL) == WD_OK)
-        sort_fitting(order, &count, &other, all, below);
+    wd_train_options given = a->setup.given;
+    if (!apply(&given, &a->setup.trainer.machine, c)) return 0;
+    if (wd_train_plan_open_like(&a->plan, &a->setup, plan, NULL) != WD_OK) return 0;
+    if (wd_planner_all(&all, a->plan.planner, NULL) == WD_OK)
+        sort_fitting(order, &count, &a->plan, all, below);
     for (; said < count && said < most; said++) say_suggestion(&given, &all[order[said]]);
-    wd_train_plan_close(&other);
+    wd_train_plan_close(&a->plan);
     return said;
 }
 
@@ -157,14 +163,14 @@ static size_t peak_of(const wd_train_plan *plan, const wd_memory_plan *memory, i
 
 /* Logs the suggestions with one set of changes and the map of `plan`, if any; returns their number.
  */
-static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, wd_train_setup *copy,
+static int say_changed(const wd_train_plan *plan, const wd_train_setup *setup, attempt *a,
                        const change *c, size_t below, int most)
 {
-    *copy = *setup;
-    choose_window(copy);
-    copy->trainer.machine.text_context = NULL; /* a plan computes no text */
-    copy->options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
-    return wd_train_plan_lacks_to_encode(plan) ? 0 : say_suggestions(plan, copy, c, below, most);
+    a->setup = *setup;
+    choose_window(&a->setup);
+    a->setup.trainer.machine.text_context = NULL; /* a plan computes no text */
+    a->setup.options.teacher_device_strategy = wd_strategy_name(WD_STRATEGY_auto);
+    return wd_train_plan_lacks_to_encode(plan) ? 0 : say_suggestions(plan, a, c, below, most);
 }
 
 /* Copies the plan without its map. */
@@ -185,15 +191,14 @@ static int say_all(const wd_train_plan *plan, const wd_train_setup *setup, size_
 {
     int said = 0;
     change c;
-    wd_train_plan plain;
-    wd_train_setup *copy = NULL; /* a shallow copy of *setup */
-    const bool both = plan->map.given && leave_map_out(&plain, plan, setup) == WD_OK;
-    if (wd_alloc((void **)&copy, 1, sizeof *copy, "a plan", NULL) == WD_OK)
-        for (int n = 0; said < SUGGESTIONS_MAX && nth_change(&c, n); n++) {
-            said += say_changed(plan, setup, copy, &c, below, SUGGESTIONS_MAX - said);
-            if (both) said += say_changed(&plain, setup, copy, &c, below, SUGGESTIONS_MAX - said);
-        }
-    wd_free(copy);
+    attempt *a;
+    if (wd_alloc((void **)&a, 1, sizeof *a, "a plan", NULL) != WD_OK) return 0;
+    const bool both = plan->map.given && leave_map_out(&a->plain, plan, setup) == WD_OK;
+    for (int n = 0; said < SUGGESTIONS_MAX && nth_change(&c, n); n++) {
+        said += say_changed(plan, setup, a, &c, below, SUGGESTIONS_MAX - said);
+        if (both) said += say_changed(&a->plain, setup, a, &c, below, SUGGESTIONS_MAX - said);
+    }
+    wd_free(a);
     return said;
 }
 
