@@ -197,7 +197,7 @@ void wd_cli_print_man(FILE *to)
     WD_STATUS_MAP(X)
 #undef X
     fputs(".SH ENVIRONMENT\n.TP\nHF_HUB_CACHE, HF_HOME\nWhere Hub ids are looked up; default: "
-          "~/.cache/huggingface/hub.\n.TP\nWD_CPU_ISA\ngeneric, avx2, avx512 or avx512_bf16: "
+          "~/.cache/huggingface/hub.\n.TP\nWD_CPU_ISA\ngeneric, avx2, avx512, avx512_bf16 or amx: "
           "instructions to use at most.\n",
           to);
 }

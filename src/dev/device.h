@@ -22,8 +22,8 @@ typedef struct wd_event wd_event;
 /* ---- devices ---- */
 
 /* The host's processor. Kernels are chosen for its instruction set; WD_CPU_ISA=generic|avx2|avx512|
- * avx512_bf16 in the environment lowers the choice (oneDNN's too). `threads`: 0 = OpenMP's number.
- * Pool memory is anonymous host memory. */
+ * avx512_bf16|amx in the environment lowers the choice (oneDNN's too). `threads`: 0 = OpenMP's
+ * number. Pool memory is anonymous host memory. */
 wd_status wd_device_open_cpu(wd_device **out, int threads, wd_err *err);
 
 /* For tests: the cpu device with a pool that is inaccessible (PROT_NONE) except while one of its

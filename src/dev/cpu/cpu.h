@@ -10,7 +10,7 @@
 
 /* The instruction sets for which kernels are compiled; each includes the previous ones. The names
  * are those of WD_CPU_ISA and the suffixes of symbols. */
-#define WD_CPU_ISA_MAP(X) X(generic) X(avx2) X(avx512) X(avx512_bf16)
+#define WD_CPU_ISA_MAP(X) X(generic) X(avx2) X(avx512) X(avx512_bf16) X(amx)
 
 typedef enum wd_cpu_isa {
 #define X(name) WD_CPU_ISA_##name,

@@ -26,7 +26,7 @@ static wd_status best_isa(wd_cpu_isa *isa, wd_err *err)
         return WD_OK;
     }
     return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "WD_CPU_ISA=%s: expected generic, avx2, avx512 or avx512_bf16", asked);
+                   "WD_CPU_ISA=%s: expected generic, avx2, avx512, avx512_bf16 or amx", asked);
 }
 
 static wd_status choose_isa(wd_cpu_isa *isa, wd_err *err)

@@ -163,7 +163,7 @@ static size_t matmul_workspace(const void *args)
                                                : wd_isa_matmul_workspace(args);
 }
 
-/* The product on processors without bf16 products. */
+/* The product where isa/matmul.c computes those of bf16. */
 static void matmul_f32(const void *args, wd_cpu_context *context)
 {
     const wd_matmul_args *a = args;
@@ -288,7 +288,7 @@ void wd_cpu_use_onednn(wd_cpu_table *table, wd_cpu_isa isa)
     table->entry[WD_OP_CONV] = (wd_cpu_entry){conv, conv_workspace};
     if (isa < WD_CPU_ISA_avx512) return;
     table->tiles = table->entry[WD_OP_MATMUL];
-    table->entry[WD_OP_MATMUL] = isa < WD_CPU_ISA_avx512_bf16
-                                     ? (wd_cpu_entry){matmul_f32, matmul_f32_workspace}
-                                     : (wd_cpu_entry){matmul, matmul_workspace};
+    table->entry[WD_OP_MATMUL] = isa == WD_CPU_ISA_avx512_bf16
+                                     ? (wd_cpu_entry){matmul, matmul_workspace}
+                                     : (wd_cpu_entry){matmul_f32, matmul_f32_workspace};
 }

@@ -6,7 +6,9 @@
  * summed in another order), so on these sets isa/matmul.c computes products. On AVX-512 it computes
  * those for which oneDNN lacks the dtypes (fp32 operands with a narrower result or bias), and, if
  * the processor has no bf16 products, those of bf16: oneDNN takes three times as long for them, and
- * their bits depend on the number of threads (3.2).
+ * their bits depend on the number of threads (3.2). With AMX it computes those of bf16, too, as
+ * fast as oneDNN where they are large, since the bits of oneDNN's (2.6) depend on the number of
+ * rows.
  *
  * isa/winograd.c computes convolutions of 3x3 taps on every set, and oneDNN others. */
 #ifndef WD_DEV_CPU_MATMUL_H

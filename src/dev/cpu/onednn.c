@@ -197,6 +197,7 @@ void wd_onednn_limit_isa(wd_cpu_isa isa)
         [WD_CPU_ISA_avx2] = dnnl_cpu_isa_avx2,
         [WD_CPU_ISA_avx512] = dnnl_cpu_isa_avx512_core,
         [WD_CPU_ISA_avx512_bf16] = dnnl_cpu_isa_avx512_core_bf16,
+        [WD_CPU_ISA_amx] = dnnl_cpu_isa_avx512_core_bf16,
     };
     /* fails once oneDNN is in use: then the same limit was set before, or WD_CPU_ISA has changed */
     (void)dnnl_set_max_cpu_isa(isas[isa]);

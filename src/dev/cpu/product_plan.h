@@ -24,6 +24,9 @@ typedef struct wd_product_plan {
     size_t part_bytes;                        /* workspace of each */
 } wd_product_plan;
 
+/* Units of k for which a tile's packed columns have memory; AMX fills up to whole steps of 16. */
+int64_t wd_product_depth(int64_t k);
+
 /* The plan for `threads` threads. */
 wd_product_plan wd_product_plan_make(int64_t batch, int64_t m, int64_t n, int64_t k, int threads);
 

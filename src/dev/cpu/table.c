@@ -7,6 +7,9 @@ static void use_isa(wd_cpu_table *table, wd_cpu_isa isa)
 {
     switch (isa) {
 #if defined(__x86_64__)
+    case WD_CPU_ISA_amx:
+        wd_isa_use_amx(table);
+        break;
     case WD_CPU_ISA_avx512_bf16:
         wd_isa_use_avx512_bf16(table);
         break;

@@ -140,6 +140,8 @@ static void make_part(int64_t begin, int64_t end, void *context)
     const wd_attention_args *a = w->args;
     const wd_attention_plan *p = &w->plan;
     int64_t blocks = p->tasks / (a->samples * a->heads);
+    bool amx = on_amx(packing_of(a->type));
+    if (amx) amx_configure(PAIR_ROWS);
     for (int64_t part = begin; part < end; part++) {
         scratch x =
             scratch_in(w->workspace + (size_t)part * p->part_floats, p->queries, a->head_dim);
@@ -150,6 +152,7 @@ static void make_part(int64_t begin, int64_t end, void *context)
                        x);
         }
     }
+    if (amx) amx_release();
 }
 
 void KERNEL(attention_large)(const wd_attention_args *a, wd_cpu_context *context)

@@ -51,27 +51,28 @@ static inline void pack_many_columns(unit *out, operand x, packing pack, int64_t
 }
 
 /* c [rows, WIDE] = packed rows times the panel that begins at column j of `columns` packed ones; k
- * elements are summed. */
+ * elements are summed. AMX makes columns that do not exist, too, as zeros: it sums over them next.
+ */
 static inline void multiply_panel(unit *c, const unit *a, const unit *b, int64_t rows, int64_t j,
                                   int64_t columns, int64_t k, packing pack)
 {
     for (int64_t done = 0; done < k; done += block_k(pack)) {
         int64_t depth = units_of(pack, least(block_k(pack), k - done));
-        multiply_rows(c, WIDE, a, b + j * depth, rows, least(WIDE, columns - j), depth, done > 0,
-                      pack);
+        int64_t wanted = on_amx(pack) ? WIDE : least(WIDE, columns - j);
+        multiply_rows(c, WIDE, a, b + j * depth, rows, wanted, depth, done > 0, pack);
         a += rows * LINE;
         b += whole_panels(columns) * DEPTH;
     }
 }
 
-/* Rows 2t and 2t + 1 of p [rows, WIDE] become row t of pairs; an odd last row is paired with zeros.
- */
+/* Rows 2t and 2t + 1 of p [rows, WIDE] become row t of pairs, up to row units_of(rows); missing
+ * rows are zero. */
 static inline void pair_rows(unit *p, int64_t rows)
 {
-    for (int64_t t = 0; 2 * t < rows; t++) {
-        float low[WIDE], high[WIDE] = {0};
+    for (int64_t t = 0; t < units_of(PACK_PAIR, rows); t++) {
+        float low[WIDE] = {0}, high[WIDE] = {0};
         uint32_t pair[WIDE];
-        memcpy(low, p + 2 * t * WIDE, sizeof low);
+        if (2 * t < rows) memcpy(low, p + 2 * t * WIDE, sizeof low);
         if (2 * t + 1 < rows) memcpy(high, p + (2 * t + 1) * WIDE, sizeof high);
         for (int j = 0; j < WIDE; j++)
             pair[j] = bf16_bits(low[j]) >> 16 | (bf16_bits(high[j]) & 0xffff0000u);

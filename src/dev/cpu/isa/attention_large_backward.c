@@ -212,6 +212,8 @@ static void make_part(int64_t begin, int64_t end, void *context)
     const job *w = context;
     const wd_attention_backward_args *a = w->args;
     const wd_attention_plan *p = &w->plan;
+    bool amx = on_amx(packing_of(a->type));
+    if (amx) amx_configure(PAIR_ROWS);
     for (int64_t part = begin; part < end; part++) {
         scratch x = scratch_in(w->workspace + (size_t)part * p->part_floats, p->queries,
                                a->q_tokens, a->head_dim);
@@ -219,6 +221,7 @@ static void make_part(int64_t begin, int64_t end, void *context)
         for (int64_t pair = p->tasks * part / p->parts; pair < pair_end; pair++)
             make_head(a, pair / a->heads, pair % a->heads, p->queries, x);
     }
+    if (amx) amx_release();
 }
 
 void KERNEL(attention_backward_large)(const wd_attention_backward_args *a, wd_cpu_context *context)

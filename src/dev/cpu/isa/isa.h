@@ -47,6 +47,7 @@ void wd_isa_use_generic(wd_cpu_table *table);
 void wd_isa_use_avx2(wd_cpu_table *table);
 void wd_isa_use_avx512(wd_cpu_table *table);
 void wd_isa_use_avx512_bf16(wd_cpu_table *table);
+void wd_isa_use_amx(wd_cpu_table *table);
 
 /* Inside this folder: the name of this version of a kernel. */
 #ifdef WD_ISA

@@ -38,8 +38,8 @@ static void put_rows(char *to, int64_t stride, const void *from, size_t row_byte
 static void finish(const wd_matmul_args *a, int64_t at, const unit *sums, int64_t sums_stride,
                    const float *bias, int64_t rows, int64_t columns)
 {
-    float y[ROWS * WIDE];
-    uint16_t narrowed[ROWS * WIDE];
+    float y[PAIR_ROWS * WIDE];
+    uint16_t narrowed[PAIR_ROWS * WIDE];
     for (int64_t r = 0; r < rows; r++)
         for (int j = 0; j < WIDE; j++) y[r * WIDE + j] = sums[r * sums_stride + j] + bias[j];
     if (a->act == WD_ACT_GELU_TANH) EACH(j, rows * WIDE) y[j] = gelu_f32(y[j]);
@@ -54,6 +54,32 @@ static void finish(const wd_matmul_args *a, int64_t at, const unit *sums, int64_
              a->c_type == WD_F32 ? (void *)y : narrowed, WIDE * size, rows, (size_t)columns * size);
 }
 
+/* The rows of a group as the inner loop reads them. */
+typedef struct packed_rows {
+    const void *data;
+    int64_t row_bytes; /* from row to row; turned rows have none */
+} packed_rows;
+
+/* Packs elements [k, k_end) of the rows [r0, r1), of which m1 exist, into `to`. AMX reads rows
+ * where they are if nothing must be filled up with zeros. */
+static packed_rows make_rows(unit *to, operand row, packing pack, int64_t r0, int64_t r1,
+                             int64_t m1, int64_t k, int64_t k_end)
+{
+    packed_rows packed = {to, LINE * (int64_t)sizeof *to};
+    if (on_amx(pack) && row.k_dense && units_of(pack, k_end - k) * 2 == k_end - k) {
+        int64_t element = (int64_t)wd_dtype_bytes(row.type);
+        return (packed_rows){offset(row.data, row.type, r0 * row.stride + k), row.stride * element};
+    }
+    if (row.k_dense)
+        pack_rows(to, row, pack, r0, r1 - r0, r1, k, k_end);
+    else if (!on_amx(pack))
+        pack_turned(to, row, pack, r0, m1, k, k_end);
+    else
+        for (int64_t r = r0; r < r1; r += VL)
+            pack_rows(to + (r - r0) * LINE, row, pack, r, least(VL, r1 - r), m1, k, k_end);
+    return packed;
+}
+
 /* Rows [m0, m1), columns [n0, n1) of product `i` of the batch. */
 static void make_tile(const wd_matmul_args *a, int64_t i, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, unit *workspace)
@@ -61,15 +87,16 @@ static void make_tile(const wd_matmul_args *a, int64_t i, int64_t m0, int64_t m1
     packing pack = packing_of(a->a_type);
     operand row = {offset(a->a, a->a_type, i * a->stride_a), a->a_type, a->lda, !a->transpose_a};
     operand column = {offset(a->b, a->b_type, i * a->stride_b), a->b_type, a->ldb, a->transpose_b};
-    int64_t width = (n1 - n0 + WIDE - 1) / WIDE * WIDE, groups = (m1 - m0 + ROWS - 1) / ROWS;
+    int64_t width = (n1 - n0 + WIDE - 1) / WIDE * WIDE, most = rows_at_once(pack);
+    int64_t groups = (m1 - m0 + most - 1) / most;
     float bias[(int)WD_PRODUCT_TILE_COLUMNS + (int)WIDE] = {0};
-    unit rows[ROWS_UNITS], panel_sums[ROWS * WIDE];
+    unit rows[ROWS_UNITS], panel_sums[PAIR_ROWS * WIDE];
     if (a->bias) {
         const float *b = widen(bias, a->bias, a->bias_type, n0, n1 - n0);
         if (b != bias) memcpy(bias, b, (size_t)(n1 - n0) * sizeof *b);
     }
     int64_t k = 0, block = block_k(pack), k_end;
-    unit *columns = workspace, *sums = workspace + width * least(a->k, DEPTH);
+    unit *columns = workspace, *sums = workspace + width * wd_product_depth(a->k);
     do {
         k_end = least(k + block, a->k);
         int64_t depth = units_of(pack, k_end - k);
@@ -77,15 +104,17 @@ static void make_tile(const wd_matmul_args *a, int64_t i, int64_t m0, int64_t m1
         pack_columns(columns, column, pack, n0, n1, k, k_end);
         for (int64_t g = 0; g < groups; g++) {
             int64_t r0 = m0 + (m1 - m0) * g / groups, r1 = m0 + (m1 - m0) * (g + 1) / groups;
-            if (row.k_dense)
-                pack_rows(rows, row, pack, r0, r1 - r0, r1, k, k_end);
-            else
-                pack_turned(rows, row, pack, r0, m1, k, k_end);
+            if (on_amx(pack)) r0 = m0 + g * most, r1 = least(m1, r0 + most);
+            packed_rows packed = make_rows(rows, row, pack, r0, r1, m1, k, k_end);
             for (int64_t j = 0; j < n1 - n0; j += WIDE) {
                 int64_t count = least(WIDE, n1 - n0 - j), stride = only ? WIDE : width;
                 unit *to = only ? panel_sums : sums + (r0 - m0) * width + j;
-                multiply_for(r1 - r0, count, !row.k_dense, pack)(to, stride, rows,
-                                                                 columns + j * depth, depth, k > 0);
+                if (on_amx(pack))
+                    multiply_tiles(to, stride, packed.data, packed.row_bytes, columns + j * depth,
+                                   r1 - r0, count, depth, k > 0);
+                else
+                    multiply_for(r1 - r0, count, !row.k_dense,
+                                 pack)(to, stride, rows, columns + j * depth, depth, k > 0);
                 if (last)
                     finish(a, i * a->stride_c + r0 * a->ldc + n0 + j, to, stride, bias + j, r1 - r0,
                            count);
@@ -100,6 +129,8 @@ static void make_part(int64_t begin, int64_t end, void *context)
     const job *w = context;
     const wd_matmul_args *a = w->args;
     const wd_product_plan *p = &w->plan;
+    bool amx = on_amx(packing_of(a->a_type));
+    if (amx) amx_configure(PAIR_ROWS);
     for (int64_t part = begin; part < end; part++) {
         unit *workspace = (unit *)(w->workspace + (size_t)part * p->part_bytes);
         int64_t tile = p->tiles * part / p->parts, tile_end = p->tiles * (part + 1) / p->parts;
@@ -111,6 +142,7 @@ static void make_part(int64_t begin, int64_t end, void *context)
                           workspace);
         }
     }
+    if (amx) amx_release();
 }
 
 void KERNEL(matmul)(const void *args, wd_cpu_context *context)

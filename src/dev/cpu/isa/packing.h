@@ -21,10 +21,17 @@ enum { ROWS = 6 }; /* 12 of 16 */
 enum { ROWS = 4 };
 #endif
 
+/* Rows of bf16 pairs that one call of the inner loop takes. */
+#if defined(__AMX_BF16__)
+enum { USES_AMX = 1, PAIR_ROWS = 32 };
+#else
+enum { USES_AMX = 0, PAIR_ROWS = ROWS };
+#endif
+
 enum { WIDE = 2 * VL, DEPTH = WD_PRODUCT_DEPTH, LINE = WD_PRODUCT_LINE };
 
-/* Packed rows: [ROWS, LINE], or turned [DEPTH, VL]. */
-enum { ROWS_UNITS = ROWS * LINE > DEPTH *VL ? ROWS *LINE : DEPTH *VL };
+/* Packed rows: [PAIR_ROWS, LINE], or turned [DEPTH, VL]. */
+enum { ROWS_UNITS = PAIR_ROWS * LINE > DEPTH *VL ? PAIR_ROWS *LINE : DEPTH *VL };
 _Static_assert((int)WIDE <= (int)WD_PRODUCT_WIDE_MAX && (int)ROWS <= (int)VL &&
                    (int)ROWS <= (int)WD_PRODUCT_ROWS_MAX,
                "the plan's limits");
@@ -45,9 +52,23 @@ static inline packing packing_of(wd_dtype type)
     return type == WD_F32 ? PACK_FLOAT : BF16_PAIRS ? PACK_PAIR : PACK_WIDEN;
 }
 
-/* The units of `k` elements, and the elements of DEPTH units. */
+/* Whether the inner loop runs on the tile registers of AMX. */
+static inline bool on_amx(packing pack)
+{
+    return USES_AMX && pack == PACK_PAIR;
+}
+
+/* Rows that one call of the inner loop takes. */
+static inline int64_t rows_at_once(packing pack)
+{
+    return pack == PACK_PAIR ? PAIR_ROWS : ROWS;
+}
+
+/* The packed units of `k` elements, and the elements of DEPTH units. On AMX the units beyond k are
+ * zero. */
 static inline int64_t units_of(packing pack, int64_t k)
 {
+    if (on_amx(pack)) return (k + 31) / 32 * 16;
     return pack == PACK_PAIR ? (k + 1) / 2 : k;
 }
 static inline int64_t block_k(packing pack)
@@ -132,7 +153,7 @@ ALWAYS_INLINE vec load_along_i(operand x, packing pack, int64_t i, int64_t i_end
             make(out, x, PACK_WIDEN, __VA_ARGS__);                                                 \
     } while (0)
 
-/* Rows [i, i + rows), at most ROWS, elements [k, k_end) -> out [rows, LINE]. i_end: of the operand.
+/* Rows [i, i + rows), at most VL, elements [k, k_end) -> out [rows, LINE]. i_end: of the operand.
  */
 ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, int64_t rows,
                                 int64_t i_end, int64_t k, int64_t k_end)
@@ -150,7 +171,7 @@ ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, i
         vec v[VL];
         TIMES(j, VL) v[j] = load_along_i(x, pack, i, i_end, k + (d + j) * step, k_end);
         vec_transpose(v);
-        TIMES(r, ROWS)
+        TIMES(r, VL)
         if (r < rows) vec_store(out + r * LINE + d, v[r]);
     }
 }

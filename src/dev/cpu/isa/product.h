@@ -4,11 +4,14 @@
  * into panels of WIDE columns, then the rows' operand a, ROWS rows at a time (isa/packing.h), and
  * multiplies the two in registers. So there is one inner loop, and an element of the result is
  * always the same chain of fused multiply-adds, over k in order, block by block: its bits do not
- * depend on its tile, on the number of threads, or on other rows and columns of the launch. */
+ * depend on its tile, on the number of threads, or on other rows and columns of the launch. With
+ * AMX bf16 products have an inner loop of their own (isa/product_amx.h), for which this holds, too.
+ */
 #ifndef WD_DEV_CPU_ISA_PRODUCT_H
 #define WD_DEV_CPU_ISA_PRODUCT_H
 
 #include "dev/cpu/isa/packing.h"
+#include "dev/cpu/isa/product_amx.h"
 
 /* c [rows, wide VL] (+)= a [rows, LINE], or turned [depth, VL], times a panel b [depth, WIDE]. */
 ALWAYS_INLINE void multiply(unit *c, int64_t c_stride, const unit *a, const unit *b, int64_t depth,
@@ -89,6 +92,10 @@ static inline void multiply_rows(unit *c, int64_t c_stride, const unit *a, const
                                  int64_t rows, int64_t columns, int64_t depth, bool add,
                                  packing pack)
 {
+    for (int64_t r = 0; on_amx(pack) && r < rows; r += PAIR_ROWS)
+        multiply_tiles(c + r * c_stride, c_stride, a + r * LINE, LINE * (int64_t)sizeof *a, b,
+                       least(PAIR_ROWS, rows - r), columns, depth, add);
+    if (on_amx(pack)) return;
     int64_t groups = (rows + ROWS - 1) / ROWS;
     for (int64_t g = 0; g < groups; g++) {
         int64_t r = rows * g / groups, r_end = rows * (g + 1) / groups;
