@@ -43,8 +43,11 @@ static void a_teacher_that_is_not_finite_is_named(void **state)
     wd_program_run(&program, RUN(out), "--teacher_path", teacher_with_nan("transformer_2"));
     wd_program_refused(&program, WD_NOT_FINITE,
                        "transformer_2: its weights, which the student starts from, are not finite");
-    wd_program_run(&program, RUN(out), "--teacher_path", teacher_with_nan("transformer"));
+    const char *high_noise = teacher_with_nan("transformer");
+    wd_program_run(&program, RUN(out), "--teacher_path", high_noise);
     wd_program_refused(&program, WD_NOT_FINITE, "the teacher's velocities are not finite");
+    wd_program_run(&program, RUN(out), "--student_steps", "2", "--teacher_path", high_noise);
+    wd_program_refused(&program, WD_NOT_FINITE, "or the student diverged");
     assert_false(wd_path_exists(wd_test_path("of-nan/model_index.json")));
     assert_false(wd_path_exists(wd_test_path("of-nan/checkpoints")));
 }

@@ -14,6 +14,11 @@ static const struct {
     {"trajectories.latents", "the latents of the trajectories", "begin a new run"},
 };
 
+/* Another cause, where the student's own steps make latents for the teacher. */
+static const char led_astray[] =
+    ", or the student diverged, whose own steps lead to latents of the teacher: lower --lr, or "
+    "train with --on_policy_share 0";
+
 static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_EMA};
 
 static bool is_finite(const wd_machine *m, int network, const float *x, int64_t count)
@@ -29,8 +34,9 @@ static wd_status check_states(const wd_machine *m, const wd_checkpoint_tensors *
             const wd_tensor *t = &tensors->other[i].tensor;
             if (strcmp(tensors->other[i].name, states[k].tensor)) continue;
             if (is_finite(m, 0, t->data, wd_tensor_count(t))) continue;
-            return wd_fail(err, WD_NOT_FINITE, "%s are not finite: %s", states[k].what,
-                           states[k].advice);
+            return wd_fail(err, WD_NOT_FINITE, "%s are not finite: %s%s", states[k].what,
+                           states[k].advice,
+                           m->options.trajectory.on_policy_share > 0 ? led_astray : "");
         }
     return WD_OK;
 }
@@ -52,7 +58,6 @@ static wd_status check_network(const wd_machine *m, int network, wd_err *err)
 wd_status wd_machine_check_finite(const wd_machine *m, const wd_checkpoint_tensors *tensors,
                                   wd_err *err)
 {
-    WD_TRY(check_states(m, tensors, err));
     for (int k = 0; k < m->networks; k++) WD_TRY(check_network(m, k, err));
-    return WD_OK;
+    return check_states(m, tensors, err);
 }
