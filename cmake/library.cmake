@@ -57,15 +57,20 @@ endif()
 set(WD_ISA_FLAGS_generic "")
 set(WD_ISA_LIST generic)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  include(CheckCCompilerFlag)
+  include(CheckCSourceCompiles)
   set(WD_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
   set(WD_ISA_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
       -mprefer-vector-width=512)
   set(WD_ISA_FLAGS_avx512_bf16 ${WD_ISA_FLAGS_avx512} -mavx512bf16)
   set(WD_ISA_FLAGS_amx ${WD_ISA_FLAGS_avx512_bf16})
-  check_c_compiler_flag(-mamx-bf16 WD_COMPILES_AMX) # without: the kernels of avx512_bf16 under amx
+  set(CMAKE_REQUIRED_FLAGS "-mamx-tile -mamx-bf16") # which old assemblers do not know
+  check_c_source_compiles("#include <immintrin.h>\nint main(void) { _tile_zero(0); return 0; }"
+                          WD_COMPILES_AMX)
+  unset(CMAKE_REQUIRED_FLAGS)
   if(WD_COMPILES_AMX)
     list(APPEND WD_ISA_FLAGS_amx -mamx-tile -mamx-bf16)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dev/cpu/isa.c PROPERTIES
+                                COMPILE_DEFINITIONS WD_AMX)
   endif()
   list(APPEND WD_ISA_LIST avx2 avx512 avx512_bf16 amx)
 endif()

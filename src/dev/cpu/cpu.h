@@ -20,7 +20,10 @@ typedef enum wd_cpu_isa {
 } wd_cpu_isa;
 
 const char *wd_cpu_isa_name(wd_cpu_isa isa);
-wd_cpu_isa wd_cpu_isa_best(void); /* of this machine */
+
+/* The best set up to `limit` that this machine can run. If amx is within the limit, it asks the
+ * system to let this process use the tile registers of AMX; kernels of amx need that permission. */
+wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit);
 
 /* The context of a kernel: everything that it uses besides its arguments. */
 typedef struct wd_cpu_context {

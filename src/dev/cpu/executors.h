@@ -36,7 +36,7 @@ static inline void executor_memory_free(void *block)
  * (numbers of threads), which must give equal bits. */
 static inline int executors(void)
 {
-    return (int)wd_cpu_isa_best() + 1;
+    return (int)wd_cpu_isa_best(WD_CPU_ISA_COUNT - 1) + 1;
 }
 static inline int executor_ways(int executor, int ways)
 {

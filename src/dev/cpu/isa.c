@@ -17,7 +17,8 @@ const char *wd_cpu_isa_name(wd_cpu_isa isa)
  * no names for the newest sets, so their bits are read from CPUID. */
 #include <cpuid.h>
 
-#if defined(__linux__)
+#if defined(WD_AMX) && defined(__linux__)
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -28,37 +29,56 @@ static bool has_avx512_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 
-/* Whether bf16 tiles may be used: Linux gives a process the state of AMX (component 18) only if it
- * asks for it (ARCH_REQ_XCOMP_PERM), since 8 KiB are saved for every thread. It fails on older
- * kernels, which do not know the request, and where the state is disabled. */
+#if defined(WD_AMX) && defined(__linux__)
+
+static bool allowed; /* tile registers, to this process */
+
+/* Linux lets a process use the state of AMX (component 18) if it asks for it, since 8 KiB are then
+ * saved for every thread. It refuses where it is older than the request, where the state is
+ * disabled, and if a thread's alternate signal stack is too small for it. */
+static void ask_for_tiles(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    allowed = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+/* Whether bf16 products may run on tile registers. It asks Linux once, so that the answer stays. */
 static bool has_amx(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     unsigned a, b, c, d;
-    bool tiles = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 22 & 1);
-#if defined(__linux__)
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
-    return tiles && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
-#else
-    return tiles && false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1) || !(d >> 22 & 1)) return false;
+    pthread_once(&once, ask_for_tiles);
+    return allowed;
+}
+
+#else /* the compiler cannot compile these kernels, or the system gives no permission */
+
+static bool has_amx(void)
+{
+    return false;
+}
+
 #endif
-}
 
-wd_cpu_isa wd_cpu_isa_best(void)
+wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit)
 {
+    wd_cpu_isa best = WD_CPU_ISA_generic;
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return WD_CPU_ISA_generic;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
-        return WD_CPU_ISA_avx2;
-    if (!has_avx512_bf16()) return WD_CPU_ISA_avx512;
-    return has_amx() ? WD_CPU_ISA_amx : WD_CPU_ISA_avx512_bf16;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = WD_CPU_ISA_avx2;
+    if (best == WD_CPU_ISA_avx2 && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        best = has_avx512_bf16() ? WD_CPU_ISA_avx512_bf16 : WD_CPU_ISA_avx512;
+    if (best == WD_CPU_ISA_avx512_bf16 && limit > best && has_amx()) best = WD_CPU_ISA_amx;
+    return best < limit ? best : limit;
 }
 
 #else
 
-wd_cpu_isa wd_cpu_isa_best(void)
+wd_cpu_isa wd_cpu_isa_best(wd_cpu_isa limit)
 {
+    (void)limit;
     return WD_CPU_ISA_generic;
 }
 

@@ -13,20 +13,19 @@ static _Atomic int most = WD_CPU_ISA_COUNT - 1; /* see wd_device_limit_kernels *
 /* The machine's best instruction set, or the lower one that WD_CPU_ISA asks for. */
 static wd_status best_isa(wd_cpu_isa *isa, wd_err *err)
 {
-    *isa = wd_cpu_isa_best();
     const char *asked = getenv("WD_CPU_ISA");
-    if (!asked || !*asked) return WD_OK;
-    for (int i = 0; i < WD_CPU_ISA_COUNT; i++) {
-        if (strcmp(asked, wd_cpu_isa_name((wd_cpu_isa)i))) continue;
-        if (i > (int)*isa)
-            return wd_fail(err, WD_UNSUPPORTED,
-                           "WD_CPU_ISA=%s: this processor has only %s; unset it or lower it", asked,
-                           wd_cpu_isa_name(*isa));
-        *isa = (wd_cpu_isa)i;
-        return WD_OK;
-    }
-    return wd_fail(err, WD_INVALID_ARGUMENT,
-                   "WD_CPU_ISA=%s: expected generic, avx2, avx512, avx512_bf16 or amx", asked);
+    int limit = WD_CPU_ISA_COUNT - 1;
+    if (asked && *asked)
+        while (limit >= 0 && strcmp(asked, wd_cpu_isa_name((wd_cpu_isa)limit))) limit--;
+    if (limit < 0)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "WD_CPU_ISA=%s: expected generic, avx2, avx512, avx512_bf16 or amx", asked);
+    *isa = wd_cpu_isa_best((wd_cpu_isa)limit);
+    if (asked && *asked && (int)*isa < limit)
+        return wd_fail(err, WD_UNSUPPORTED,
+                       "WD_CPU_ISA=%s: this machine allows only %s; unset it or lower it", asked,
+                       wd_cpu_isa_name(*isa));
+    return WD_OK;
 }
 
 static wd_status choose_isa(wd_cpu_isa *isa, wd_err *err)

@@ -128,7 +128,7 @@ static inline void free_world(world *w)
  * of a row depend on the number of rows. */
 static inline void run_kernel(const wd_cpu_table *table, wd_op op, const void *args)
 {
-    wd_onednn_limit_isa(wd_cpu_isa_best());
+    wd_onednn_limit_isa(wd_cpu_isa_best(WD_CPU_ISA_COUNT - 1));
     size_t bytes = wd_cpu_workspace_bytes(table, op, args);
     void *workspace = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
     if (bytes) memset(workspace, 0xff, bytes);

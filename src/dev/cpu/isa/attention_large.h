@@ -51,8 +51,8 @@ static inline void pack_many_columns(unit *out, operand x, packing pack, int64_t
 }
 
 /* c [rows, WIDE] = packed rows times the panel that begins at column j of `columns` packed ones; k
- * elements are summed. AMX makes columns that do not exist, too, as zeros: it sums over them next.
- */
+ * elements are summed. AMX also computes the columns that do not exist, which become zeros: the
+ * backward pass sums over all of them. */
 static inline void multiply_panel(unit *c, const unit *a, const unit *b, int64_t rows, int64_t j,
                                   int64_t columns, int64_t k, packing pack)
 {

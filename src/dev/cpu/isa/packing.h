@@ -153,8 +153,8 @@ ALWAYS_INLINE vec load_along_i(operand x, packing pack, int64_t i, int64_t i_end
             make(out, x, PACK_WIDEN, __VA_ARGS__);                                                 \
     } while (0)
 
-/* Rows [i, i + rows), at most VL, elements [k, k_end) -> out [rows, LINE]. i_end: of the operand.
- */
+/* Rows [i, i + rows), at most VL if turned, elements [k, k_end) -> out [rows, LINE]. i_end: of the
+ * operand. */
 ALWAYS_INLINE void pack_rows_as(unit *out, operand x, packing pack, int64_t i, int64_t rows,
                                 int64_t i_end, int64_t k, int64_t k_end)
 {

@@ -5,8 +5,8 @@
  * multiplies the two in registers. So there is one inner loop, and an element of the result is
  * always the same chain of fused multiply-adds, over k in order, block by block: its bits do not
  * depend on its tile, on the number of threads, or on other rows and columns of the launch. With
- * AMX bf16 products have an inner loop of their own (isa/product_amx.h), for which this holds, too.
- */
+ * AMX bf16 products have an inner loop of their own (isa/product_amx.h). It adds in another order,
+ * which does not depend on these, either. */
 #ifndef WD_DEV_CPU_ISA_PRODUCT_H
 #define WD_DEV_CPU_ISA_PRODUCT_H
 

@@ -20,8 +20,8 @@ typedef struct amx_config {
 } amx_config;
 
 /* Sets the tile registers of this thread up for products of `rows` rows, 1 to 32. Sums: 0 to 3,
- * rows: 4 and 5, columns: 6 and 7. Ends with the processor's AMX state in use, which
- * amx_release ends. */
+ * rows: 4 and 5, columns: 6 and 7. amx_release must follow: until then the system saves 8 KiB
+ * whenever it interrupts the thread. */
 static inline void amx_configure(int64_t rows)
 {
     amx_config config = {.palette = 1};
