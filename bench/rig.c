@@ -61,17 +61,16 @@ static wd_status make_folders(wd_bench_teacher *t, wd_err *err)
 static wd_status size_teacher(wd_bench_teacher *t, wd_bench_context *bench, wd_err *err)
 {
     const wd_sweep_options one = sweep_options(t, 1);
-    double flops[WD_STAGE_KINDS];
     wd_sweep_need need;
     wd_teacher_files files = {.weights = NULL};
     wd_safetensors *set;
-    WD_TRY(wd_sweep_need_of(&need, flops, &one, bench->device, err));
+    WD_TRY(wd_sweep_need_of(&need, &one, bench->device, wd_device_open_dry, err));
     WD_TRY(wd_pipeline_open_weights(&set, &t->pipeline, WD_COMPONENT_TRANSFORMER, err));
     files.weights = set;
     const wd_status status = wd_teacher_size_of(&t->size, &t->config, 1, &files, t->dtype, err);
     wd_safetensors_close(set);
     for (int s = 0; status == WD_OK && s < t->size.stages; s++) {
-        t->size.flops[s] = flops[wd_stage_kind_of(s, t->size.stages)];
+        t->size.flops[s] = need.flops[wd_stage_kind_of(s, t->size.stages)];
         t->bytes += t->size.stage[0][s].device;
     }
     return status;
@@ -136,12 +135,11 @@ static wd_status place(rig *r, const wd_bench_teacher *t, const wd_bench_workloa
     };
     for (int d = 0; d < cluster.devices; d++) {
         wd_cluster_device *to = &cluster.device[d];
-        double flops[WD_STAGE_KINDS];
         *to = (wd_cluster_device){.bytes = wd_device_bytes_max(r->devices.device[d]),
                                   .flops_per_s = 1,
                                   .link_bytes_per_s = 1,
                                   .reads_host = d == r->devices.processor};
-        WD_TRY(wd_sweep_need_of(&to->need, flops, o, r->devices.device[d], err));
+        WD_TRY(wd_sweep_need_of(&to->need, o, r->devices.device[d], wd_device_open_dry, err));
     }
     return wd_strategy_place(&r->placement, work->strategy, &t->size, &cluster, 0, err);
 }

@@ -268,14 +268,15 @@ wd_status wd_plan_svg_timeline(double *end, wd_page *page, const wd_plan_table *
                  .x = WD_PLAN_SVG_MARGIN + NAMES,
                  .width = WD_PLAN_SVG_WIDTH - 2 * WD_PLAN_SVG_MARGIN - NAMES - BUSY};
     wd_planner *planner = table->plan->planner;
+    wd_timeline played;
     choose_devices(&d);
-    WD_TRY(wd_planner_play(planner, table->shown, see_sender, &d, page->err));
+    WD_TRY(wd_planner_play(&played, planner, table->shown, see_sender, &d, page->err));
     const double top = y + 24, bottom = open_lanes(&d, top);
-    WD_TRY(wd_planner_play(planner, table->shown, find_begin, &d, page->err));
+    WD_TRY(wd_planner_play(&played, planner, table->shown, find_begin, &d, page->err));
     draw_head(&d, y);
     draw_lanes(&d);
     draw_ticks(&d, top, bottom);
-    WD_TRY(wd_planner_play(planner, table->shown, see_event, &d, page->err));
+    WD_TRY(wd_planner_play(&played, planner, table->shown, see_event, &d, page->err));
     for (int i = 0; i < LANES_MAX; i++) close_run(&d, &d.lane[i]);
     draw_busy(&d);
     *end = bottom + 16;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/train_cluster.h"
+#include "teacher/planner_predict.h"
 #include "wan/schedule.h"
 
 /* `auto` draws sheets where one takes less than this share of the time between two. */
@@ -32,6 +33,18 @@ static double interval_seconds(const wd_train_options *o, const wd_strategy_plan
 
 /* ---- the time of a sheet ---- */
 
+/* Seconds of a rank's sweep over `states` states of one expert. */
+static wd_status sweep_seconds(double *out, const wd_train_plan *p, int expert, int64_t states,
+                               wd_err *err)
+{
+    wd_timeline played;
+    wd_strategy_plan alone = p->chosen;
+    alone.load = wd_planner_load_alone(&p->chosen, &p->input, expert, states);
+    WD_TRY(wd_planner_play(&played, p->planner, &alone, NULL, NULL, err));
+    *out = played.sweep_seconds;
+    return WD_OK;
+}
+
 /* Seconds of the teacher's pictures. They are sampled in groups of as many pictures as a rank's
  * sweep has states (distill/samples.c); each step of the sampler is a sweep of one expert. */
 static wd_status teacher_seconds(double *out, const wd_train_plan *p, const wd_train_setup *s,
@@ -46,10 +59,8 @@ static wd_status teacher_seconds(double *out, const wd_train_plan *p, const wd_t
     wd_status status;
     WD_TRY(wd_schedule_open(&schedule, &s->teacher.scheduler, s->trainer.samples.steps, err));
     for (int e = 0; e < candidate->placement.experts; e++) {
-        if (count >= most)
-            WD_TRY_OUT(wd_planner_sweep_seconds(&whole[e], p->planner, candidate, e, most, err));
-        if (part)
-            WD_TRY_OUT(wd_planner_sweep_seconds(&last[e], p->planner, candidate, e, part, err));
+        if (count >= most) WD_TRY_OUT(sweep_seconds(&whole[e], p, e, most, err));
+        if (part) WD_TRY_OUT(sweep_seconds(&last[e], p, e, part, err));
     }
     *out = 0;
     for (int64_t i = 0; i < schedule.steps; i++) {

@@ -276,7 +276,7 @@ static const char *reason_text(char *out, size_t out_bytes, const wd_train_plan 
 bool wd_train_plan_cache_line(char *out, size_t out_bytes, const wd_strategy_plan *candidate)
 {
     char mapped[32], left[32];
-    if (candidate->objection || !wd_planner_is_uncached(candidate)) return false;
+    if (candidate->objection || !candidate->uncached) return false;
     snprintf(
         out, out_bytes,
         "%s uses %s of weights where their files are mapped, and %s of host memory are left to "

@@ -268,7 +268,6 @@ static void check_planner(const size_t planned[ACCELERATORS], const wd_machine_o
                           const wd_placement *p)
 {
     wd_err err;
-    double flops[WD_STAGE_KINDS];
     const wd_teacher_size size = size_of(o);
     const wd_sweep_options sweep = wd_machine_sweep_options(o);
     wd_cluster cluster = {.devices = devices->count, .batches = wd_sweep_batches(&sweep)};
@@ -276,7 +275,9 @@ static void check_planner(const size_t planned[ACCELERATORS], const wd_machine_o
         wd_cluster_device *to = &cluster.device[d];
         to->reads_host = d == devices->processor;
         to->taken = to->reads_host ? 0 : wd_plan_training_peak(beside, d);
-        wd_test_ok(wd_sweep_need_of(&to->need, flops, &sweep, devices->device[d], &err), &err);
+        wd_test_ok(
+            wd_sweep_need_of(&to->need, &sweep, devices->device[d], wd_device_open_dry, &err),
+            &err);
     }
     const wd_placed_bytes bytes = wd_placement_bytes(p, &size, &cluster);
     for (int d = 0; d < ACCELERATORS; d++) assert_int_equal(wd_placed_peak(&bytes, d), planned[d]);

@@ -159,9 +159,10 @@ typedef struct wd_sweep_need {
     size_t granule; /* of the device's pool (wd_traits): blocks of weights and of activations are
                      * multiples of it. 0: as 1 */
     size_t tables;
-    size_t place;     /* of a micro-batch */
-    size_t scratch;   /* beside the places, while a stage of any kind runs */
-    size_t workspace; /* of the queue that runs it */
+    size_t place;                 /* of a micro-batch */
+    size_t scratch;               /* beside the places, while a stage of any kind runs */
+    size_t workspace;             /* of the queue that runs it */
+    double flops[WD_STAGE_KINDS]; /* of a stage for one state, of both streams where it is guided */
 } wd_sweep_need;
 
 /* A device, and the part of its memory that is not the teacher's. */

@@ -1,7 +1,6 @@
 /* The planner: see teacher/planner.h. */
 #include "teacher/planner.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,6 @@ typedef struct known_need {
     int64_t micro_batch;
     bool reads_host;
     wd_sweep_need need;
-    double flops[WD_STAGE_KINDS];
 } known_need;
 
 struct wd_planner {
@@ -71,7 +69,7 @@ static wd_status need_of(const known_need **out, wd_planner *p, int64_t micro, i
     *n = (known_need){.micro_batch = micro, .reads_host = reads_host};
     wd_sweep_options o = p->input.sweep;
     o.micro_batch = o.window_max = micro;
-    return wd_sweep_need_of(&n->need, n->flops, &o, p->input.target[device], err);
+    return wd_sweep_need_of(&n->need, &o, p->input.target[device], wd_device_open_dry, err);
 }
 
 /* The cluster and the sizes for this micro-batch and this window of a rank's sweep. */
@@ -92,41 +90,20 @@ static wd_status fill(wd_cluster *cluster, wd_teacher_size *size, wd_planner *p,
     cluster->device[p->input.student_device].student_flops =
         p->input.student_step_flops / p->input.step_targets;
     for (int s = 0; s < size->stages; s++)
-        size->flops[s] = need->flops[wd_stage_kind_of(s, size->stages)];
+        size->flops[s] = need->need.flops[wd_stage_kind_of(s, size->stages)];
     return WD_OK;
 }
 
-/* Plays sweeps of a plan with a load. */
-static wd_status play(wd_timeline *out, wd_planner *planner, const wd_strategy_plan *plan,
-                      const wd_sweep_load *load, wd_timeline_fn *fn, void *context, wd_err *err)
+wd_status wd_planner_play(wd_timeline *out, wd_planner *planner, const wd_strategy_plan *plan,
+                          wd_timeline_fn *fn, void *context, wd_err *err)
 {
     wd_cluster cluster;
     wd_teacher_size size;
-    const wd_sweep_setting sweep = {&plan->placement, &size, &cluster, load};
+    const wd_sweep_setting sweep = {&plan->placement, &size, &cluster, &plan->load};
     const int64_t window = wd_placed_window(&plan->placement, plan->window);
     WD_TRY(fill(&cluster, &size, planner, window, plan->micro_batch, err));
-    cluster.uncached = wd_planner_is_uncached(plan);
+    cluster.uncached = plan->uncached;
     return wd_timeline_play(out, &sweep, fn, context, err);
-}
-
-wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
-                          void *context, wd_err *err)
-{
-    wd_timeline played;
-    return play(&played, planner, plan, &plan->load, fn, context, err);
-}
-
-wd_status wd_planner_sweep_seconds(double *out, wd_planner *planner, const wd_strategy_plan *plan,
-                                   int expert, int64_t states, wd_err *err)
-{
-    wd_timeline played;
-    const int64_t window = wd_placed_window(&plan->placement, plan->window);
-    WD_REQUIRE(states > 0 && states <= window, "a sweep of %" PRId64 " states has %" PRId64, window,
-               states);
-    const wd_sweep_load load = wd_planner_load_alone(plan, &planner->input, expert, states);
-    WD_TRY(play(&played, planner, plan, &load, NULL, NULL, err));
-    *out = played.sweep_seconds;
-    return WD_OK;
 }
 
 double wd_planner_copied(const wd_strategy_plan *plan)
@@ -138,7 +115,7 @@ double wd_planner_copied(const wd_strategy_plan *plan)
 const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan *plan)
 {
     wd_cluster cluster = planner->input.cluster;
-    cluster.uncached = wd_planner_is_uncached(plan);
+    cluster.uncached = plan->uncached;
     wd_planner_move(&planner->traffic, plan, &planner->input, &planner->input.size, &cluster);
     wd_traffic_sort(&planner->traffic);
     return &planner->traffic;
@@ -200,11 +177,7 @@ static void account(wd_strategy_plan *plan, const wd_teacher_size *size, const w
     plan->host_missing = shortfall(host, cluster->host_bytes);
     plan->fits &= !plan->host_missing;
     plan->cache_bytes = shortfall(cluster->host_bytes, host);
-}
-
-bool wd_planner_is_uncached(const wd_strategy_plan *plan)
-{
-    return plan->bytes.mapped > plan->cache_bytes;
+    plan->uncached = plan->bytes.mapped > plan->cache_bytes;
 }
 
 /* ---- one plan ---- */
@@ -270,7 +243,7 @@ static wd_status plan_cut(wd_strategy_plan *out, wd_planner *p, wd_strategy stra
     WD_TRY(fill(&cluster, &size, p, share_of(p, strategy, window), micro, err));
     WD_TRY(place(&out->placement, &p->input, strategy, &size, &cluster, err));
     account(out, &size, &cluster);
-    cluster.uncached = wd_planner_is_uncached(out);
+    cluster.uncached = out->uncached;
     return wd_planner_predict(out, &p->input, &size, &cluster, err);
 }
 

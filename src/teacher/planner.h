@@ -21,10 +21,6 @@ void wd_planner_close(wd_planner *planner); /* NULL is allowed */
 wd_status wd_planner_plan(wd_strategy_plan *out, wd_planner *planner, wd_strategy strategy,
                           wd_err *err);
 
-/* Whether weights that are used where they are mapped are more than the page cache can keep, so
- * that each sweep reads them from disk again. */
-bool wd_planner_is_uncached(const wd_strategy_plan *plan);
-
 /* Whether `a` is the better plan: it fits and `b` does not, or it is faster (as three digits show
  * it), or moves fewer bytes, or takes fewer. Of two that do not fit, the better one lacks fewer
  * bytes at its worst place, or everywhere together. */
@@ -42,14 +38,8 @@ double wd_planner_copied(const wd_strategy_plan *plan);
 /* The bytes that move in a step of the plan, link by link; valid until the planner's next call. */
 const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan *plan);
 
-/* *out = seconds of a rank's sweep over `states` states of one expert under the plan, while such
- * sweeps follow one another and no student trains. `states` is at most wd_placed_window of the
- * plan's window. */
-wd_status wd_planner_sweep_seconds(double *out, wd_planner *planner, const wd_strategy_plan *plan,
-                                   int expert, int64_t states, wd_err *err);
-
-/* Plays the plan's sweeps once more, for `fn` to see: see teacher/timeline.h. */
-wd_status wd_planner_play(wd_planner *planner, const wd_strategy_plan *plan, wd_timeline_fn *fn,
-                          void *context, wd_err *err);
+/* Plays the plan's sweeps once more, with plan->load, for `fn` to see: see teacher/timeline.h. */
+wd_status wd_planner_play(wd_timeline *out, wd_planner *planner, const wd_strategy_plan *plan,
+                          wd_timeline_fn *fn, void *context, wd_err *err);
 
 #endif

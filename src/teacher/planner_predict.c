@@ -1,7 +1,6 @@
 /* See teacher/planner_predict.h. */
 #include "teacher/planner_predict.h"
 
-#include <assert.h>
 #include <math.h>
 
 #include "teacher/activations.h"

@@ -12,7 +12,9 @@
 wd_status wd_planner_predict(wd_strategy_plan *plan, const wd_planner_input *input,
                              const wd_teacher_size *size, const wd_cluster *cluster, wd_err *err);
 
-/* The load of a sweep over `states` states of one expert under the plan, while no student trains.
+/* The load of a rank's sweep over `states` states of one expert under the plan, where such sweeps
+ * follow one another and no student trains. `states`: at most wd_placed_window of the plan's
+ * window.
  */
 wd_sweep_load wd_planner_load_alone(const wd_strategy_plan *plan, const wd_planner_input *input,
                                     int expert, int64_t states);

@@ -200,7 +200,6 @@ static wd_strategy_plan plan_of(const wd_planner_input *input, wd_strategy strat
 static wd_cluster cluster_of(const wd_planner_input *input, const wd_strategy_plan *plan)
 {
     wd_err err;
-    double flops[WD_STAGE_KINDS];
     wd_sweep_need need[2]; /* of the processor, of another one */
     wd_cluster cluster = input->cluster;
     wd_sweep_options o = input->sweep;
@@ -208,7 +207,9 @@ static wd_cluster cluster_of(const wd_planner_input *input, const wd_strategy_pl
     o.micro_batch = plan->micro_batch;
     cluster.batches = wd_sweep_batches(&o);
     for (int k = 0; k < 2; k++)
-        wd_test_ok(wd_sweep_need_of(&need[k], flops, &o, k ? accelerator : processor, &err), &err);
+        wd_test_ok(
+            wd_sweep_need_of(&need[k], &o, k ? accelerator : processor, wd_device_open_dry, &err),
+            &err);
     for (int d = 0; d < cluster.devices; d++)
         cluster.device[d].need = need[!cluster.device[d].reads_host];
     return cluster;
@@ -442,13 +443,12 @@ static double work_seconds(const scene *s, int64_t micro_batch)
 {
     wd_err err;
     wd_sweep_need need;
-    double flops[WD_STAGE_KINDS];
     const wd_planner_input *in = &s->input;
     wd_sweep_options o = in->sweep;
     o.window_max = o.micro_batch = micro_batch;
-    wd_test_ok(wd_sweep_need_of(&need, flops, &o, accelerator, &err), &err);
-    const double target = flops[WD_STAGE_EMBED] + flops[WD_STAGE_HEAD] +
-                          (double)(in->size.stages - 2) * flops[WD_STAGE_BLOCK];
+    wd_test_ok(wd_sweep_need_of(&need, &o, accelerator, wd_device_open_dry, &err), &err);
+    const double target = need.flops[WD_STAGE_EMBED] + need.flops[WD_STAGE_HEAD] +
+                          (double)(in->size.stages - 2) * need.flops[WD_STAGE_BLOCK];
     return (in->step_targets * target + in->student_step_flops) / in->cluster.device[0].flops_per_s;
 }
 

@@ -73,8 +73,9 @@ typedef struct wd_strategy_plan {
     wd_timeline timeline;        /* of the kind of sweep that takes most of the time */
     wd_sweep_load load;          /* the load that `timeline` was played with */
     size_t cache_bytes;          /* host memory that is left to keep mapped weights in */
-    int rivals;                  /* how many plans auto could choose from: they fit and give the
-                                  * same bits as this one, which is counted, too */
+    bool uncached; /* that is too little: each sweep reads mapped weights from disk again */
+    int rivals;    /* how many plans auto could choose from: they fit and give the
+                    * same bits as this one, which is counted, too */
 } wd_strategy_plan;
 
 #endif

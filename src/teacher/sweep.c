@@ -254,7 +254,8 @@ static wd_status open_device(wd_sweep *sweep, int local, const wd_sweep_part *pa
     wd_activations *a = &sweep->activations[local];
     wd_comm *comm = sweep->options.comm;
     wd_cluster_device on = {0};
-    WD_TRY(wd_sweep_rehearse(&on.need, &sweep->options, wd_queue_device(queue), err));
+    WD_TRY(wd_sweep_need_of(&on.need, &sweep->options, wd_queue_device(queue),
+                            wd_device_open_rehearsed, err));
     WD_TRY(wd_device_check_kernels(err));
     WD_TRY(wd_activations_open(a, &sweep->options, part,
                                wd_placed_activations(part, &on.need) - on.need.tables, queue, err));

@@ -35,8 +35,8 @@ static double run_sizes(wd_activations *s, wd_stage_kind kind, const wd_dit_stag
 /* A device that has all kinds of stages, and one micro-batch. Weights are used where they are
  * mapped, with `in_place`, or lie in a block, where products over adjacent ones are computed as
  * one. */
-static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
-                         const wd_sweep_options *o, bool in_place, wd_device *dry, wd_err *err)
+static wd_status measure(wd_sweep_need *need, const wd_sweep_options *o, bool in_place,
+                         wd_device *dry, wd_err *err)
 {
     const wd_teacher_files files = {.dtype = o->dtype};
     wd_status status;
@@ -56,7 +56,7 @@ static wd_status measure(wd_sweep_need *need, double flops[WD_STAGE_KINDS],
         WD_TRY_OUT(
             wd_stage_lay_out(&layout, &o->config, &table, &files, stage, o->dtype, in_place, err));
         wd_stage_view(&weights, &layout, WD_STAGE_NOWHERE);
-        flops[k] = run_sizes(&activations, (wd_stage_kind)k, &weights);
+        need->flops[k] = run_sizes(&activations, (wd_stage_kind)k, &weights);
     }
     need->place = wd_sweep_place_bytes(o);
     wd_placed_most(&need->scratch, activations.arena.peak - need->place);
@@ -68,33 +68,18 @@ out:
     return status;
 }
 
-/* Closes `dry`. */
-static wd_status need_on(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
-                         const wd_sweep_options *options, wd_device *dry, wd_err *err)
+wd_status wd_sweep_need_of(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                           wd_sweep_open_dry_fn *open_dry, wd_err *err)
 {
+    wd_status status = WD_OK;
+    wd_device *dry;
     wd_sweep_options o = *options;
     o.micro_batch = wd_sweep_fitted(o.micro_batch, o.window_max);
+    WD_TRY(open_dry(&dry, target, err));
     *out = (wd_sweep_need){.granule = wd_device_traits(dry)->granule};
-    wd_status status = WD_OK;
     for (int in_place = 0; in_place < 2 && status == WD_OK; in_place++)
-        status = measure(out, flops, &o, in_place, dry, err);
+        status = measure(out, &o, in_place, dry, err);
     if (status == WD_OK) status = wd_device_check_planned(dry, err);
     wd_device_close(dry);
     return status;
-}
-
-wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
-                           const wd_sweep_options *options, wd_device *target, wd_err *err)
-{
-    wd_device *dry;
-    WD_TRY(wd_device_open_dry(&dry, target, err));
-    return need_on(out, flops, options, dry, err);
-}
-
-wd_status wd_sweep_rehearse(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
-                            wd_err *err)
-{
-    wd_device *dry;
-    WD_TRY(wd_device_open_rehearsed(&dry, target, err));
-    return need_on(out, (double[WD_STAGE_KINDS]){0}, options, dry, err);
 }

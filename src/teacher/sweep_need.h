@@ -5,15 +5,13 @@
 #include "teacher/placement.h"
 #include "teacher/sweep_options.h"
 
-/* *out = the memory that a sweep needs on a device beside weights; flops = those of each kind of
- * stage for one state, of both streams where it is guided. Both are found by running stages dry:
- * `target` is not touched. The window does not matter. */
-wd_status wd_sweep_need_of(wd_sweep_need *out, double flops[WD_STAGE_KINDS],
-                           const wd_sweep_options *options, wd_device *target, wd_err *err);
+/* How a dry device is opened: wd_device_open_dry for a plan, wd_device_open_rehearsed for a sweep
+ * that is about to run, so that the target makes its kernels for each shape now. */
+typedef wd_status wd_sweep_open_dry_fn(wd_device **out, wd_device *target, wd_err *err);
 
-/* As wd_sweep_need_of, for a sweep that is about to run: the target makes its kernels for each
- * shape now. */
-wd_status wd_sweep_rehearse(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
-                            wd_err *err);
+/* *out = what a sweep needs on a device beside weights, found by running stages dry. The window
+ * does not matter. */
+wd_status wd_sweep_need_of(wd_sweep_need *out, const wd_sweep_options *options, wd_device *target,
+                           wd_sweep_open_dry_fn *open_dry, wd_err *err);
 
 #endif
