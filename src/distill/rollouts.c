@@ -129,7 +129,7 @@ static void fill_up(wd_rollouts *r)
     const wd_rollout *last = &r->rollout[r->count - 1];
     const wd_batch_sample sample = {
         .latents = last->begin, .timestep = last->timestep, .prompt = last->prompt};
-    const int64_t most = r->options.batches.samples_max, step = wd_pass_samples_step(most);
+    const int64_t most = r->options.batches.samples_max, step = wd_dit_samples_step(most);
     for (int64_t i = r->count; (most - i) % step; i++) wd_batches_put(r->batches, &sample);
 }
 

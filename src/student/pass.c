@@ -152,7 +152,7 @@ static wd_status measure(wd_pass_plan *out, wd_params *params, const wd_dit_shap
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "network pass", err));
     WD_TRY_OUT(set_up(s, params, shape, mode, queue, err));
     *out = (wd_pass_plan){.rope_bytes = wd_device_bytes(params->device) - bytes_before};
-    const int64_t step = wd_pass_samples_step(shape->samples);
+    const int64_t step = wd_dit_samples_step(shape->samples);
     for (int64_t n = shape->samples - step; mode == WD_PASS_FORWARD && n > 0; n -= step)
         run_velocity(NULL, s, &(wd_pass_inputs){0}, n);
     double flops = wd_queue_total(queue).flops;

@@ -16,15 +16,8 @@
 typedef enum wd_pass_mode {
     WD_PASS_TRAIN,            /* keeps all that backward needs */
     WD_PASS_TRAIN_CHECKPOINT, /* keeps the blocks' inputs */
-    WD_PASS_FORWARD           /* forward only */
+    WD_PASS_FORWARD /* forward only, also of fewer samples, by multiples of wd_dit_samples_step */
 } wd_pass_mode;
-
-/* A WD_PASS_FORWARD of `samples` also runs with fewer samples, by multiples of this: a dry run can
- * try all sizes, since workspace may be larger for fewer samples. */
-static inline int64_t wd_pass_samples_step(int64_t samples)
-{
-    return (samples + 15) / 16;
-}
 
 typedef struct wd_pass wd_pass;
 

@@ -68,7 +68,7 @@ static micro_batch *batch_at(const wd_sweep *sweep, int expert, int batch)
  * state is computed more than once: another small micro-batch would take longer. */
 static wd_sweep_work cut(wd_sweep *sweep, const wd_window *window)
 {
-    const int64_t most = sweep->options.micro_batch, step = wd_sweep_size_step(most);
+    const int64_t most = sweep->options.micro_batch, step = wd_dit_samples_step(most);
     wd_sweep_work work = {{0}};
     for (int64_t n = 0, e = 0; e < EXPERTS_MAX; e++) {
         const int64_t first = n;
@@ -303,7 +303,7 @@ static wd_status open_host(wd_sweep *sweep, wd_err *err)
 {
     const wd_sweep_options *o = &sweep->options;
     const char *what = "teacher sweep";
-    const size_t padding = EXPERTS_MAX * (size_t)(wd_sweep_size_step(o->micro_batch) - 1);
+    const size_t padding = EXPERTS_MAX * (size_t)(wd_dit_samples_step(o->micro_batch) - 1);
     const size_t states = (size_t)o->window_max + padding,
                  stages = (size_t)sweep->placement->stages;
     WD_TRY(wd_alloc((void **)&sweep->batches, (size_t)batches_of(sweep), sizeof *sweep->batches,

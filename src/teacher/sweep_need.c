@@ -24,7 +24,7 @@ static double run_sizes(wd_activations *s, wd_stage_kind kind, const wd_dit_stag
 {
     const int64_t most = s->options->micro_batch;
     double flops = 0;
-    for (int64_t size = most; size > 0; size -= wd_sweep_size_step(most)) {
+    for (int64_t size = most; size > 0; size -= wd_dit_samples_step(most)) {
         const double before = wd_queue_total(s->queue).flops;
         run_kind(s, kind, size, stage);
         if (size == most) flops = (wd_queue_total(s->queue).flops - before) / (double)size;

@@ -30,14 +30,14 @@ int64_t wd_sweep_fitted(int64_t micro_batch, int64_t window_max)
                "a sweep of windows of %" PRId64 " states in micro-batches of %" PRId64, window_max,
                micro_batch);
     int64_t micro = micro_batch < window_max ? micro_batch : window_max;
-    while (micro % wd_sweep_size_step(micro)) micro--;
+    while (micro % wd_dit_samples_step(micro)) micro--;
     return micro;
 }
 
 int wd_sweep_batches(const wd_sweep_options *options)
 {
     const int64_t micro = wd_sweep_fitted(options->micro_batch, options->window_max);
-    const int64_t step = wd_sweep_size_step(micro);
+    const int64_t step = wd_dit_samples_step(micro);
     const int64_t padded = (options->window_max + step - 1) / step * step;
     return (int)((padded + micro - 1) / micro);
 }

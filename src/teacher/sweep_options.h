@@ -54,7 +54,7 @@ int64_t wd_sweep_micro_batch(const wd_dit_config *config, int64_t frames, int64_
                              int64_t width);
 
 /* The micro-batch that a sweep has: no larger than the window, and a multiple of
- * wd_sweep_size_step. */
+ * wd_dit_samples_step, as the sizes of all its micro-batches are. */
 int64_t wd_sweep_fitted(int64_t micro_batch, int64_t window_max);
 
 /* How many sweeps after one sweep a state has its next, if windows of `window` go round `states`.
@@ -66,12 +66,5 @@ static inline int64_t wd_sweeps_apart(int64_t states, int64_t window)
 
 /* Micro-batches of an expert in one sweep, at most. */
 int wd_sweep_batches(const wd_sweep_options *options);
-
-/* The sizes of micro-batches are multiples of this. Few sizes mean few shapes: kernels are made
- * once per shape, and a dry run can try all of them. */
-static inline int64_t wd_sweep_size_step(int64_t largest)
-{
-    return (largest + 15) / 16;
-}
 
 #endif

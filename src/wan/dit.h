@@ -30,6 +30,14 @@ typedef struct wd_dit_shape {
 /* Image tokens L of one sample. */
 int64_t wd_dit_tokens(const wd_dit_config *config, const wd_dit_shape *shape);
 
+/* Passes of up to `most` samples take multiples of this. Few sizes mean few shapes: kernels are
+ * made once per shape, and a dry run can try all of them, since workspace may be larger for fewer
+ * samples. */
+static inline int64_t wd_dit_samples_step(int64_t most)
+{
+    return (most + 15) / 16;
+}
+
 /* RoPE tables of a shape: cos, sin [L, head_dim / 2] fp32 on the device. They depend on the size of
  * the latents only. The caller of open closes them. */
 typedef struct wd_dit_rope {
