@@ -259,6 +259,14 @@ static void draw_ticks(drawing *d, double top, double bottom)
     }
 }
 
+/* Plays the sweeps of the plan that is drawn, for `fn` to see. */
+static wd_status play(drawing *d, wd_timeline_fn *fn, wd_err *err)
+{
+    wd_timeline played;
+    const wd_strategy_plan *shown = d->table->shown;
+    return wd_planner_play(&played, d->table->plan->planner, shown, &shown->load, fn, d, err);
+}
+
 wd_status wd_plan_svg_timeline(double *end, wd_page *page, const wd_plan_table *table, double y)
 {
     drawing d = {.page = page,
@@ -267,16 +275,14 @@ wd_status wd_plan_svg_timeline(double *end, wd_page *page, const wd_plan_table *
                  .seconds = table->shown->timeline.sweep_seconds,
                  .x = WD_PLAN_SVG_MARGIN + NAMES,
                  .width = WD_PLAN_SVG_WIDTH - 2 * WD_PLAN_SVG_MARGIN - NAMES - BUSY};
-    wd_planner *planner = table->plan->planner;
-    wd_timeline played;
     choose_devices(&d);
-    WD_TRY(wd_planner_play(&played, planner, table->shown, see_sender, &d, page->err));
+    WD_TRY(play(&d, see_sender, page->err));
     const double top = y + 24, bottom = open_lanes(&d, top);
-    WD_TRY(wd_planner_play(&played, planner, table->shown, find_begin, &d, page->err));
+    WD_TRY(play(&d, find_begin, page->err));
     draw_head(&d, y);
     draw_lanes(&d);
     draw_ticks(&d, top, bottom);
-    WD_TRY(wd_planner_play(&played, planner, table->shown, see_event, &d, page->err));
+    WD_TRY(play(&d, see_event, page->err));
     for (int i = 0; i < LANES_MAX; i++) close_run(&d, &d.lane[i]);
     draw_busy(&d);
     *end = bottom + 16;

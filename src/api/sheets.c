@@ -38,9 +38,8 @@ static wd_status sweep_seconds(double *out, const wd_train_plan *p, int expert, 
                                wd_err *err)
 {
     wd_timeline played;
-    wd_strategy_plan alone = p->chosen;
-    alone.load = wd_planner_load_alone(&p->chosen, &p->input, expert, states);
-    WD_TRY(wd_planner_play(&played, p->planner, &alone, NULL, NULL, err));
+    const wd_sweep_load alone = wd_planner_load_alone(&p->chosen, &p->input, expert, states);
+    WD_TRY(wd_planner_play(&played, p->planner, &p->chosen, &alone, NULL, NULL, err));
     *out = played.sweep_seconds;
     return WD_OK;
 }

@@ -140,13 +140,8 @@ static inline wd_stage_kind wd_stage_kind_of(int stage, int stages)
     return stage == 0 ? WD_STAGE_EMBED : stage + 1 < stages ? WD_STAGE_BLOCK : WD_STAGE_HEAD;
 }
 
-/* How many streamed stages of a kind are on a device at a time, if `stages` of them come there in a
- * sweep, and a placement has `buffers`. */
-static inline int wd_streamed_buffers(wd_stage_kind kind, int buffers, int stages)
-{
-    const int most = kind == WD_STAGE_BLOCK ? buffers : 1;
-    return stages < most ? stages : most;
-}
+/* How many stages of a kind are on the device at a time, of a part that is streamed. */
+int wd_placed_buffers(const wd_placed_part *part, wd_stage_kind kind);
 
 /* *most = the larger of *most and `bytes`. */
 static inline void wd_placed_most(size_t *most, size_t bytes)

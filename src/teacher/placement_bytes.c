@@ -3,7 +3,7 @@
 
 void wd_placed_sizes_add(wd_placed_sizes *sizes, wd_stage_kind kind, const wd_stage_size *stage)
 {
-    sizes->stages[kind]++;
+    sizes->stages++;
     wd_placed_most(&sizes->block[kind], stage->device);
     wd_placed_most(&sizes->reading, stage->reading);
     wd_placed_most(&sizes->converting, stage->converting);
@@ -36,24 +36,23 @@ static void keep(wd_placed_device *bytes, const wd_stage_size *stage,
 
 /* Adds the buffers of a device's streamed stages of one home, and their other buffers. */
 static void add_streaming(wd_placed_device *to, wd_placed_host *host, const wd_placed_sizes *m,
-                          const wd_sweep_part *part, const wd_placement *p,
-                          const wd_cluster *cluster, int device, wd_home home)
+                          const wd_placed_part *part, const wd_cluster *cluster)
 {
-    const wd_cluster_device *on = wd_cluster_at(cluster, device);
+    const wd_cluster_device *on = wd_cluster_at(cluster, part->device);
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        to->streaming += (size_t)part->buffers[home][k] * wd_placed_block(&on->need, m->block[k]);
-    if (home != WD_HOME_DISK) return;
-    const bool shared =
-        p->each && wd_cluster_host_ranks(cluster) > 1; /* by the host's ranks, a ring */
+        to->streaming += (size_t)wd_placed_buffers(part, (wd_stage_kind)k) *
+                         wd_placed_block(&on->need, m->block[k]);
+    if (part->home != WD_HOME_DISK) return;
+    const bool shared = part->placement->each &&
+                        wd_cluster_host_ranks(cluster) > 1; /* by the host's ranks, a ring */
     if (!on->reads_host) to->streaming += wd_placed_block(&on->need, m->casting);
     host->reading += on->reads_host && !shared ? m->converting : WD_PLACED_STAGINGS * m->reading;
 }
 
 /* Adds the weights of a device, where they live and where they come to. A widened stage has a
  * buffer for the stages of each home. */
-static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_sweep_part *part,
-                        const wd_placement *p, const wd_teacher_size *size,
-                        const wd_cluster *cluster, int device)
+static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_placement *p,
+                        const wd_teacher_size *size, const wd_cluster *cluster, int device)
 {
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
     wd_placed_sizes sizes[WD_HOMES] = {0};
@@ -68,8 +67,8 @@ static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_swe
         }
     for (int h = 0; h < WD_HOMES; h++) {
         to->widening += wd_placed_block(&on->need, sizes[h].widened);
-        if (h != WD_HOME_DEVICE)
-            add_streaming(to, host, &sizes[h], part, p, cluster, device, (wd_home)h);
+        if (h != WD_HOME_DEVICE && sizes[h].stages)
+            add_streaming(to, host, &sizes[h], &(wd_placed_part){p, (wd_home)h, device}, cluster);
     }
 }
 
@@ -82,7 +81,7 @@ static wd_placed_device device_bytes(wd_placed_host *host, const wd_placement *p
     const wd_cluster_device *on = wd_cluster_at(cluster, device);
     const size_t ranks = placement->each ? (size_t)wd_cluster_host_ranks(cluster) : 1;
     wd_placed_device to = {.taken = on->taken};
-    add_weights(&to, host, part, placement, size, cluster, device);
+    add_weights(&to, host, placement, size, cluster, device);
     host->transfers +=
         (size_t)(WD_TRANSFERS_UNDER_WAY * (part->sends + part->receives)) * on->need.place;
     to.activations = wd_placed_activations(part, &on->need);

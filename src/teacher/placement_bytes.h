@@ -31,10 +31,10 @@ typedef struct wd_placed_bytes {
     size_t mapped;       /* of all stages that processors use where they are mapped */
 } wd_placed_bytes;
 
-/* The stages of one home on one device: how many there are of each kind, the largest block of each
- * kind, and the most that one stage needs of the others. */
+/* The stages of one home on one device: how many there are, the largest block of each kind, and the
+ * most that one stage needs of the others. */
 typedef struct wd_placed_sizes {
-    int stages[WD_STAGE_KINDS];
+    int stages;
     size_t block[WD_STAGE_KINDS];
     size_t reading, converting, casting, widened; /* as of wd_stage_size */
 } wd_placed_sizes;

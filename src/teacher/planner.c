@@ -95,11 +95,11 @@ static wd_status fill(wd_cluster *cluster, wd_teacher_size *size, wd_planner *p,
 }
 
 wd_status wd_planner_play(wd_timeline *out, wd_planner *planner, const wd_strategy_plan *plan,
-                          wd_timeline_fn *fn, void *context, wd_err *err)
+                          const wd_sweep_load *load, wd_timeline_fn *fn, void *context, wd_err *err)
 {
     wd_cluster cluster;
     wd_teacher_size size;
-    const wd_sweep_setting sweep = {&plan->placement, &size, &cluster, &plan->load};
+    const wd_sweep_setting sweep = {&plan->placement, &size, &cluster, load};
     const int64_t window = wd_placed_window(&plan->placement, plan->window);
     WD_TRY(fill(&cluster, &size, planner, window, plan->micro_batch, err));
     cluster.uncached = plan->uncached;

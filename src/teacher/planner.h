@@ -38,8 +38,10 @@ double wd_planner_copied(const wd_strategy_plan *plan);
 /* The bytes that move in a step of the plan, link by link; valid until the planner's next call. */
 const wd_traffic *wd_planner_traffic(wd_planner *planner, const wd_strategy_plan *plan);
 
-/* Plays the plan's sweeps once more, with plan->load, for `fn` to see: see teacher/timeline.h. */
+/* Plays the plan's sweeps with a load, which is plan->load or another one: see teacher/timeline.h.
+ */
 wd_status wd_planner_play(wd_timeline *out, wd_planner *planner, const wd_strategy_plan *plan,
-                          wd_timeline_fn *fn, void *context, wd_err *err);
+                          const wd_sweep_load *load, wd_timeline_fn *fn, void *context,
+                          wd_err *err);
 
 #endif

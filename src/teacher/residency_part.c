@@ -231,11 +231,11 @@ static wd_status open_blocks(wd_residency_part *r, const wd_residency_part_optio
     return WD_OK;
 }
 
-static wd_status open_buffers(wd_residency_part *r, const wd_placed_sizes *n, int buffers,
-                              wd_err *err)
+static wd_status open_buffers(wd_residency_part *r, const wd_placed_sizes *n,
+                              const wd_placed_part *part, wd_err *err)
 {
     for (int k = 0; k < WD_STAGE_KINDS; k++)
-        for (int i = 0; i < wd_streamed_buffers((wd_stage_kind)k, buffers, n->stages[k]); i++)
+        for (int i = 0; i < wd_placed_buffers(part, (wd_stage_kind)k); i++)
             WD_TRY(wd_stage_buffer_open(r, (wd_stage_kind)k, n->block[k], err));
     return WD_OK;
 }
@@ -245,7 +245,7 @@ static wd_status open_streaming(wd_residency_part *r, const wd_placed_sizes *n,
                                 const wd_residency_part_options *o, wd_err *err)
 {
     WD_TRY(wd_queue_open(&r->copies, r->device, err));
-    WD_TRY(open_buffers(r, n, o->stages.placement->buffers, err));
+    WD_TRY(open_buffers(r, n, &o->stages, err));
     if (!r->dry) WD_TRY(wd_stage_order_open(&r->order, &o->stages, err));
     if (r->home == WD_HOME_DISK)
         WD_TRY(wd_residency_part_open_disk(r, n->reading, n->converting, o->sharers, err));
@@ -256,11 +256,9 @@ static wd_status open_part(wd_residency_part *r, const wd_residency_part_options
 {
     wd_placed_sizes n = {0};
     WD_TRY(lay_out(r, &n, o, err));
-    const int64_t stages =
-        n.stages[WD_STAGE_EMBED] + n.stages[WD_STAGE_BLOCK] + n.stages[WD_STAGE_HEAD];
     if (n.casting && r->home == WD_HOME_DISK && !r->reads_host)
         WD_TRY(wd_device_alloc(&r->casting, r->device, n.casting, CONVERTED, err));
-    if (r->home != WD_HOME_DISK) WD_TRY(open_blocks(r, o, stages, err));
+    if (r->home != WD_HOME_DISK) WD_TRY(open_blocks(r, o, n.stages, err));
     if (n.widened)
         WD_TRY(wd_device_alloc(&r->wide, r->device, n.widened, "widened teacher weights", err));
     return r->home == WD_HOME_DEVICE ? WD_OK : open_streaming(r, &n, o, err);

@@ -163,7 +163,6 @@ void wd_sweep_schedule_each(const wd_placement *placement, const wd_sweep_work *
 /* ---- devices ---- */
 
 typedef struct counter {
-    const wd_placement *placement;
     int batches; /* of an expert in a window, at most */
     wd_sweep_part *part;
     int there[WD_CLUSTER_DEVICES_MAX]; /* micro-batches that are on each device */
@@ -183,25 +182,13 @@ static void arrive(counter *c, int device)
     give_places(c, device, waits && c->batches > 1 ? c->batches : 1);
 }
 
-static void acquire(const counter *c, wd_sweep_part *part, const wd_sweep_entry *e)
-{
-    const wd_stage_kind kind = wd_stage_kind_of(e->stage, c->placement->stages);
-    const wd_home home = c->placement->place[e->expert][e->stage].home;
-    int *buffers = &part->buffers[home][kind];
-    part->embeds |= kind == WD_STAGE_EMBED;
-    if (home != WD_HOME_DEVICE)
-        *buffers = wd_streamed_buffers(kind, c->placement->buffers, *buffers + 1);
-}
-
 static void count(void *context, const wd_sweep_entry *entry)
 {
     counter *c = context;
     wd_sweep_part *part = &c->part[entry->device];
     switch (entry->kind) {
-    case WD_ENTRY_ACQUIRE:
-        acquire(c, part, entry);
-        break;
     case WD_ENTRY_ENTER:
+        part->embeds = true;
         arrive(c, entry->device);
         break;
     case WD_ENTRY_COPY:
@@ -227,7 +214,7 @@ static void count(void *context, const wd_sweep_entry *entry)
 
 void wd_sweep_parts(wd_sweep_part *out, int devices, const wd_placement *placement, int batches)
 {
-    counter c = {.placement = placement, .batches = batches, .part = out};
+    counter c = {.batches = batches, .part = out};
     for (int d = 0; d < devices; d++) out[d] = (wd_sweep_part){.places = 0};
     for (int e = 0; e < placement->experts; e++) {
         wd_sweep_work work = {{0}};

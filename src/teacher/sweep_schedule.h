@@ -53,11 +53,9 @@ wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first
 /* ---- a device's part of a schedule ---- */
 
 typedef struct wd_sweep_part {
-    bool embeds;                           /* whether the device has an embedding */
-    int buffers[WD_HOMES][WD_STAGE_KINDS]; /* streamed stages of the kind that are there at once;
-                                            * those of each home have buffers of their own */
-    int places; /* of micro-batches: as many as a window has where a whole window waits on the
-                 * device, else one; WD_PIPELINE_PLACES at least where others of the rank send */
+    bool embeds; /* whether the device has an embedding */
+    int places;  /* of micro-batches: as many as a window has where a whole window waits on the
+                  * device, else one; WD_PIPELINE_PLACES at least where others of the rank send */
     bool sends, receives; /* whether micro-batches go to other ranks and come from them */
 } wd_sweep_part;
 

@@ -134,10 +134,11 @@ static double *next_buffer(player *p, const wd_sweep_entry *e)
 {
     const wd_home home = p->in.placement->place[e->expert][e->stage].home;
     const wd_stage_kind kind = wd_stage_kind_of(e->stage, p->in.placement->stages);
-    const int buffers = p->schedule.part[e->device].buffers[home][kind];
+    const wd_placed_part part = {p->in.placement, home, e->device};
     device *on = &p->device[e->device];
     if (home == WD_HOME_DEVICE) return NULL;
-    return &on->buffer[home][kind][on->buffer_next[home][kind]++ % buffers];
+    const int next = on->buffer_next[home][kind]++;
+    return &on->buffer[home][kind][next % wd_placed_buffers(&part, kind)];
 }
 
 /* The weights of a stage come as soon as there is room for them: a buffer, and where they are read
