@@ -84,7 +84,7 @@ typedef struct wd_placed_part {
     int device;
 } wd_placed_part;
 
-/* Goes to the part's next stage: begins with expert 0, stage -1. Returns false behind the last. */
+/* Goes to the part's next stage, from expert 0 and stage -1. Returns false after the last stage. */
 static inline bool wd_placed_part_next(const wd_placed_part *part, int *expert, int *stage)
 {
     for (++*stage; *expert < part->placement->experts; *stage = 0, ++*expert)

@@ -49,8 +49,8 @@ static void add_streaming(wd_placed_device *to, wd_placed_host *host, const wd_p
     host->reading += on->reads_host && !shared ? m->converting : WD_PLACED_STAGINGS * m->reading;
 }
 
-/* Adds the weights of a device, where they live and where they come to. A widened stage has a
- * buffer for the stages of each home. */
+/* Adds the weights of a device, where they are kept and in the buffers that they are streamed to.
+ * Stages of each home that are widened share a buffer. */
 static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_placement *p,
                         const wd_teacher_size *size, const wd_cluster *cluster, int device)
 {

@@ -1,5 +1,4 @@
-/* The buffers of streamed stages, where they are while they come and are used, and the thread that
- * brings them there.
+/* The buffers that streamed stages are copied to and used in, and the thread that copies them.
  *
  * Two or more for blocks: one is used while the next block comes. Embedding and head, which take
  * next to no time, have one each: in a block's buffer they would delay the first block of the

@@ -61,7 +61,8 @@ static wd_status find_tensor(bool *there, wd_stage_layout *out, int i, const wd_
     return WD_OK;
 }
 
-/* The scales of tensor `i` are a part of their own. Files that will come have one for each row. */
+/* The scales of tensor `i` are a part of their own. Files that are not written yet have one scale
+ * for each row. */
 static void add_scales(wd_stage_layout *out, int i, bool in_place)
 {
     const wd_tensor *t = &out->file[i];

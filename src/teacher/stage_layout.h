@@ -45,8 +45,8 @@ typedef struct wd_teacher_files {
 } wd_teacher_files;
 
 /* *out = where the tensors of a stage lie, kept in dtype `storage`. `in_place`: tensors that have
- * this dtype in the file and are aligned there are used where they are mapped. Files that will come
- * are taken to be aligned. */
+ * this dtype in the file and are aligned there are used where they are mapped. Files that are
+ * not written yet are taken to be aligned. */
 wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
                            const wd_tensor_table *table, const wd_teacher_files *files, int stage,
                            wd_dtype storage, bool in_place, wd_err *err);
@@ -57,9 +57,9 @@ wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
 wd_status wd_stage_read(char *room, const wd_stage_layout *layout, wd_file_reader *reader,
                         wd_err *err);
 
-/* The stage was read to `room`: layout->file says so. A tensor is as far behind the start of its
- * room as it lies behind a page of the file, or at its start where it would not be aligned to its
- * dtype so. */
+/* The stage was read to `room`: layout->file says so. A tensor is as far after the start of its
+ * room as it is after the start of a page of the file, or at the start of its room where its dtype
+ * would not be aligned otherwise. */
 void wd_stage_was_read(wd_stage_layout *layout, char *room);
 
 /* Fills `block` from layout->file, launching on `queue`; views of it in *stored. `staging`: device

@@ -1,4 +1,4 @@
-/* The order in which streamed stages come.
+/* The order in which streamed stages are brought to their device.
  *
  * Data flow: sweeps, as they are announced -> one sequence of turns, the experts of a sweep one
  * after another, each from its first stage to its last -> threads that bring the stages one by one.
@@ -28,7 +28,7 @@ typedef struct wd_stage_turn {
 
 /* Plain data: whoever uses it from several threads has a lock. */
 typedef struct wd_stage_order {
-    wd_placed_part part; /* the stages that come; its placement is borrowed */
+    wd_placed_part part; /* the streamed stages; its placement is borrowed */
     int64_t sweep_turns; /* turns of a sweep, at most */
     wd_stage_turn *turn; /* [turns], by number modulo turns: the latest ones */
     int64_t turns;

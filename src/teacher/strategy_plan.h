@@ -36,8 +36,8 @@ typedef struct wd_planner_input {
     double step_targets;       /* targets that a step of all ranks needs */
     double steps_ahead;        /* see wd_machine_steps_ahead */
     double student_step_flops; /* of one rank */
-    /* The student's bytes that come to its device over the link in a step of one rank, and those
-     * that leave it; then the bytes of gradients that come from other ranks, and leave for them. */
+    /* The student's bytes that are copied to its device over the link in a step of one rank, and
+     * those that are copied from it; then the bytes of gradients from other ranks, and to them. */
     double student_step_bytes, student_back_bytes;
     double gradients_in_bytes, gradients_out_bytes;
     /* Bytes that ranks exchange in a step: gradients, of which each rank adds up a share, and the
@@ -46,7 +46,7 @@ typedef struct wd_planner_input {
     double reduced_bytes, gathered_bytes;
     double final_share; /* of a step's FLOPs: those during which gradients become final */
     bool reduced_flat;  /* gradients are not added up host by host (dist/reduce.h) */
-    bool gathered_flat; /* the results do not come once for each host */
+    bool gathered_flat; /* the results are not sent once for each host */
     bool direct;        /* ranks of a host send them from device to device, over the devices'
                          * links, not through host memory */
 } wd_planner_input;

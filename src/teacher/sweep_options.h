@@ -6,7 +6,7 @@
 #include "wan/dit.h"
 #include "wan/pipeline.h"
 
-/* Gives the embedding of a prompt: text_tokens rows of text_dim, zeros behind the prompt's own, in
+/* Gives the embedding of a prompt: text_tokens rows of text_dim, zeros after the prompt's own, in
  * `dtype`. Prompt -1 is the negative prompt. */
 typedef void wd_sweep_text_fn(void *context, void *out, int64_t prompt, wd_dtype dtype);
 

@@ -22,8 +22,8 @@ static bool embeds_on_the_way(const wd_placement *p, const wd_place *place, int 
     return first == 0 && (place[0].device != place[1].device || goes_by_batch(p, place[1]));
 }
 
-/* Whether a window that comes to the last blocks, from stage `from` on, would only wait there for
- * the head. It does for a processor's head, which would keep several devices waiting, and where
+/* Whether a window that has reached the last blocks, from stage `from` on, would only wait there
+ * for the head. It does for a processor's head, which would keep several devices waiting, and where
  * stages are widened, one at a time. */
 static bool head_follows(const wd_placement *p, const wd_place *place, int from)
 {
