@@ -127,6 +127,8 @@ static void several_seeds_are_summed_up(void **state)
     assert_true(number("velocity_error") == 0 && number("velocity_error_se") == 0);
     assert_true(number("reference_psnr_db") > 5 && number("reference_psnr_db") < 60);
     assert_true(number("reference_psnr_db_se") > 0);
+    assert_true(number("reference_diversity") > 0.01 &&
+                number("reference_diversity") != diversity[0]);
 }
 
 /* Of the student that `a_student_is_compared_as_it_learnt` trains; text and tokens: NULL for none

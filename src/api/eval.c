@@ -38,7 +38,7 @@ static wd_status allocate(wd_eval_job *j, wd_err *err)
         WD_TRY(wd_alloc((void **)&j->image[s], (size_t)(j->count * values), sizeof(float),
                         "pictures", err));
     }
-    for (int s = 0; s < SIDES && j->options->seeds > 1; s++)
+    for (int s = 0; s < pictures && j->options->seeds > 1; s++)
         WD_TRY(wd_diversity_open(&j->diversity[s], j->count, values, err));
     WD_TRY(wd_alloc((void **)&j->velocity, batch, sizeof(float), "velocities", err));
     WD_TRY(wd_alloc((void **)&j->mean, (size_t)j->batch, sizeof *j->mean, "errors", err));
@@ -178,7 +178,7 @@ static void compare_pictures(wd_eval_job *j)
         wd_tally_add(&j->by_picture[CORRELATION],
                      wd_correlation(student, teacher + i * values, values));
     }
-    for (int s = 0; s < SIDES && j->options->seeds > 1; s++)
+    for (int s = 0; s < (has_reference(j) ? PICTURES : SIDES) && j->options->seeds > 1; s++)
         wd_diversity_add(&j->diversity[s], j->image[s]);
 }
 
@@ -237,7 +237,10 @@ static void sum_up(wd_eval_job *j)
     r->psnr_db.value = wd_psnr_db(j->squares[0] / values);
     r->reference_db.value = wd_psnr_db(j->squares[1] / values);
     r->correlation.value = wd_tally_mean(&j->by_picture[CORRELATION]);
-    for (int s = 0; s < SIDES; s++) r->diversity[s] = wd_diversity_distance(&j->diversity[s]);
+    r->diversity = wd_diversity_distance(&j->diversity[TEACHER]);
+    r->student_diversity = wd_diversity_distance(&j->diversity[STUDENT]);
+    r->reference_diversity =
+        has_reference(j) ? wd_diversity_distance(&j->diversity[REFERENCE]) : r->diversity;
     r->sigma = j->schedule.sigma;
     r->timestep = j->schedule.timestep;
 }
@@ -327,11 +330,9 @@ wd_status wd_eval(char **text, const wd_eval_options *options, wd_err *err)
     for (int s = 0; s < PICTURES; s++) {
         wd_free(j.latents[s]);
         wd_free(j.image[s]);
-    }
-    for (int s = 0; s < SIDES; s++) {
-        wd_painter_close(j.painter[s]);
         wd_diversity_close(&j.diversity[s]);
     }
+    for (int s = 0; s < SIDES; s++) wd_painter_close(j.painter[s]);
     wd_free(j.velocity);
     wd_free(j.mean);
     wd_free(j.by_level);

@@ -38,7 +38,7 @@ typedef struct wd_eval_job {
     wd_difference of_latents;
     wd_tally by_picture[5]; /* one tally for each figure */
     double squares[2]; /* squared differences of the pictures to the teacher's, to the reference */
-    wd_diversity diversity[SIDES];
+    wd_diversity diversity[PICTURES];
     wd_eval_report report;
 } wd_eval_job;
 

@@ -55,9 +55,13 @@ static void write_pictures(FILE *out, const wd_eval_report *r)
     if (r->reference_steps != r->steps)
         fprintf(out, "pictures, to the teacher's in %" PRId64 " steps: PSNR %.1f +- %.1f dB\n",
                 r->reference_steps, r->reference_db.value, r->reference_db.error);
-    if (r->seeds > 1)
-        fprintf(out, "diversity, from seed to seed: teacher %.3f, student %.3f (%.0f %%)\n",
-                r->diversity[0], r->diversity[1], 100 * r->diversity[1] / r->diversity[0]);
+    if (r->seeds < 2) return;
+    fprintf(out, "diversity, from seed to seed: student %.3f, teacher %.3f (%.0f %%)",
+            r->student_diversity, r->diversity, 100 * r->student_diversity / r->diversity);
+    if (r->reference_steps != r->steps)
+        fprintf(out, ", teacher in %" PRId64 " steps %.3f (%.0f %%)", r->reference_steps,
+                r->reference_diversity, 100 * r->student_diversity / r->reference_diversity);
+    fprintf(out, "\n");
 }
 
 static double seconds(const wd_eval_side *side)
@@ -131,8 +135,8 @@ wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
                      (json_int_t)r->pictures, "seeds", (json_int_t)r->seeds, "steps",
                      (json_int_t)r->steps, "reference_steps", (json_int_t)r->reference_steps,
                      "height", (json_int_t)r->height, "width", (json_int_t)r->width, "teacher",
-                     side_json(&r->teacher, r->diversity[0]), "student",
-                     side_json(&r->student, r->diversity[1]), "levels", levels);
+                     side_json(&r->teacher, r->diversity), "student",
+                     side_json(&r->student, r->student_diversity), "levels", levels);
     if (!*out) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
     const bool told =
         (!r->quantisation ||
@@ -141,6 +145,7 @@ wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
         add_figure(*out, "latents_error", "latents_error_se", r->latents) &&
         add_figure(*out, "psnr_db", "psnr_db_se", r->psnr_db) &&
         add_figure(*out, "reference_psnr_db", "reference_psnr_db_se", r->reference_db) &&
+        !json_object_set_new(*out, "reference_diversity", json_real(r->reference_diversity)) &&
         add_figure(*out, "correlation", "correlation_se", r->correlation);
     if (told) return WD_OK;
     json_decref(*out);

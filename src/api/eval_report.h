@@ -28,7 +28,9 @@ typedef struct wd_eval_report {
     wd_eval_figure reference_db;   /* PSNR to the teacher's picture with reference_steps */
     wd_eval_figure correlation;    /* mean of Pearson's correlation of the pictures */
     const char *quantisation; /* the student is the teacher in this dtype; NULL: it is a student */
-    double diversity[2];      /* of the teacher's and the student's pictures; 0 with one seed */
+    /* Mean distance of a prompt's pictures from seed to seed: of the teacher's, the student's, and
+     * the teacher's with reference_steps; 0 with one seed. */
+    double diversity, student_diversity, reference_diversity;
 } wd_eval_report;
 
 /* Formats the report as a table, which ends with three lines: weights, seconds per picture,
