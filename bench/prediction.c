@@ -168,9 +168,9 @@ static void read_map(wd_placement *out, const prediction_case *c, const wd_plann
     for (int e = 0; e < out->experts; e++)
         for (int s = 0; s < out->stages; s++) {
             const char at = c->what[e * (out->stages + 1) + s];
-            out->place[e][s] = at == 'H'   ? (wd_place){WD_HOME_HOST, 0}
-                               : at == 'D' ? (wd_place){WD_HOME_DISK, 0}
-                                           : (wd_place){WD_HOME_DEVICE, at - '0'};
+            out->place[e][s] = at == 'H'   ? (wd_stage_placement){WD_HOME_HOST, 0}
+                               : at == 'D' ? (wd_stage_placement){WD_HOME_DISK, 0}
+                                           : (wd_stage_placement){WD_HOME_DEVICE, at - '0'};
         }
 }
 

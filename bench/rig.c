@@ -171,7 +171,7 @@ static wd_status open_rig(rig *r, const wd_bench_teacher *t, const wd_bench_work
     wd_devices *d = &r->devices;
     WD_TRY(wd_devices_open(d, work->devices, work->threads > 1 ? work->threads : 1, err));
     WD_TRY(place(r, t, work, &o, err));
-    o.home = wd_queue_device(d->home);
+    o.latents_device = wd_queue_device(d->home);
     WD_TRY(wd_residency_open_placed(&r->residency, &t->pipeline, &r->placement, t->dtype,
                                     d->teacher, d->host, r->comm, err));
     WD_TRY(wd_sweep_open(&r->sweep, &o, r->residency, d->teacher, err));

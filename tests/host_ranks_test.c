@@ -49,14 +49,14 @@ static int prepare(void **state)
 }
 
 #define START(ranks, ...)                                                                          \
-    wd_program_start_as("mpirun", MPIRUN(ranks, "train", "--distributed", "--num_threads", "1",    \
-                                         __VA_ARGS__))
+    wd_program_start_as(                                                                           \
+        "mpirun", MPIRUN(ranks, "train", "--distributed", "--num_threads", "1", __VA_ARGS__))
 
 /* Four ranks whose teacher is kept in `dtype`. */
 static pid_t start(const char *dtype, const char *steps)
 {
-    return START("4", "--teacher_path", wd_test_path("teacher"), "--teacher_device_strategy",
-                 "cpu", "--teacher_dtype", dtype, "--data_path", wd_test_path("prompts.txt"),
+    return START("4", "--teacher_path", wd_test_path("teacher"), "--teacher_device_strategy", "cpu",
+                 "--teacher_dtype", dtype, "--data_path", wd_test_path("prompts.txt"),
                  "--student_config", wd_test_path("student.json"), "--output_dir",
                  wd_test_path(dtype), "--height", "32", "--width", "32", "--batch_size", "1",
                  "--trajectories", "4", "--trajectory_steps", "2", "--num_steps", steps);
@@ -69,13 +69,13 @@ static bool descends(pid_t child, pid_t parent)
 {
     while (child > 1 && child != parent) {
         char path[64], line[256];
-        int of = 0;
+        int ppid = 0;
         snprintf(path, sizeof path, "/proc/%d/status", (int)child);
         FILE *file = fopen(path, "r");
         if (!file) return false;
-        while (fgets(line, sizeof line, file)) sscanf(line, "PPid: %d", &of);
+        while (fgets(line, sizeof line, file)) sscanf(line, "PPid: %d", &ppid);
         fclose(file);
-        child = of;
+        child = ppid;
     }
     return child == parent;
 }

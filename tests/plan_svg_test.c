@@ -1,4 +1,4 @@
-/* `plan --svg`: well-formed XML, a block for every item of memory and a lane for everything that
+/* `plan --svg`: well-formed XML, a block for every item of memory and a row for everything that
  * works, nothing outside the picture, no name upon another. */
 #include "program.h"
 
@@ -198,7 +198,7 @@ static void a_picture_shows_all(void **state)
     (void)state;
     static const struct {
         const char *devices;
-        int pools, lanes;
+        int pools, rows;
     } machine[] = {
         {"sim:1x24GiB@link=25GB/s,compute=90TFLOP/s,cpu=2TFLOP/s", 1, 3},
         {"sim:4x24GiB@link=25GB/s,compute=90TFLOP/s,cpu=2TFLOP/s", 4, 9},
@@ -219,7 +219,7 @@ static void a_picture_shows_all(void **state)
         assert_int_equal(count(picture, "class=\"item"), items_of(plan));
         assert_int_equal(count(picture, "class=\"room"), machine[i].pools + 1);
         assert_int_equal(count(picture, "class=\"budget"), machine[i].pools + 1);
-        assert_int_equal(count(picture, "class=\"lane"), machine[i].lanes);
+        assert_int_equal(count(picture, "class=\"lane"), machine[i].rows);
         assert_true(count(picture, "class=\"high") > 10 && count(picture, "class=\"low") > 10);
         assert_null(strstr(picture, "script"));
         wd_free(picture);
@@ -249,7 +249,7 @@ static void what_was_asked_for_is_drawn(void **state)
     wd_free(picture);
 }
 
-/* Of a teacher that many ranks share, as many lanes as a page takes, which is said: with 42 stages,
+/* Of a teacher that many ranks share, as many rows as a page takes, which is said: with 42 stages,
  * each on a device. */
 static void many_ranks_are_drawn(void **state)
 {

@@ -30,16 +30,16 @@ static void wherever_the_teacher_is_kept(void **state)
                  {"int8", "gpu0", "sim:2x64MiB"},
                  {"float8_e4m3fn", "disk", "cpu"},
                  {"float8_e4m3fn", "balanced", "sim:2x64MiB"}};
-    const char *of = "", *one = NULL;
+    const char *dtype = "", *one = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const bool first = strcmp(cases[i].dtype, of) != 0;
+        const bool first = strcmp(cases[i].dtype, dtype) != 0;
         const char *two = wd_test_path(cases[i].place);
-        of = cases[i].dtype;
-        run_ranks(MPIRUN("2", QUANTISED(two, of, cases[i].place), "--devices", cases[i].devices,
+        dtype = cases[i].dtype;
+        run_ranks(MPIRUN("2", QUANTISED(two, dtype, cases[i].place), "--devices", cases[i].devices,
                          "--distributed"));
         wd_program_succeeded(&program);
         assert_int_equal(count(program.err, "transformer: quantised to "), first);
-        if (first) train_alone(one = wd_test_path(of), of);
+        if (first) train_alone(one = wd_test_path(dtype), dtype);
         assert_same_weights(one, two);
     }
 }

@@ -193,9 +193,9 @@ static json_t *plan_as_json(void)
     return json;
 }
 
-static json_int_t integer(const json_t *of, const char *key)
+static json_int_t integer(const json_t *object, const char *key)
 {
-    const json_t *value = json_object_get(of, key);
+    const json_t *value = json_object_get(object, key);
     if (!json_is_integer(value)) fail_msg("there is no integer \"%s\"", key);
     return json_integer_value(value);
 }

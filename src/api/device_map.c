@@ -22,7 +22,7 @@ static const char *const component_names[] = {"text_encoder", "vae", "transforme
 
 typedef struct cell {
     int keys; /* that cover it */
-    wd_place place;
+    wd_stage_placement place;
 } cell;
 
 typedef struct reader {
@@ -77,22 +77,22 @@ static bool read_index(json_int_t *index, const json_t *value)
     return text ? *text && !text[strspn(text, "0123456789")] : json_is_integer(value);
 }
 
-static bool read_place(wd_place *out, const json_t *value, const wd_map_devices *devices)
+static bool read_place(wd_stage_placement *out, const json_t *value, const wd_map_devices *devices)
 {
     json_int_t index;
     if (read_index(&index, value)) {
-        *out = (wd_place){WD_HOME_DEVICE, (int)index};
+        *out = (wd_stage_placement){WD_HOME_DEVICE, (int)index};
         return index >= 0 && index < devices->count;
     }
     const char *text = json_string_value(value);
     if (!text) return false;
     for (int d = 0; d < devices->count; d++)
         if (!strcmp(text, devices->name[d])) {
-            *out = (wd_place){WD_HOME_DEVICE, d};
+            *out = (wd_stage_placement){WD_HOME_DEVICE, d};
             return true;
         }
     bool is_disk = !strcmp(text, "disk");
-    *out = (wd_place){is_disk ? WD_HOME_DISK : WD_HOME_HOST, devices->streamed};
+    *out = (wd_stage_placement){is_disk ? WD_HOME_DISK : WD_HOME_HOST, devices->streamed};
     return is_disk || !strcmp(text, "cpu");
 }
 
@@ -129,7 +129,7 @@ static bool find_module(int *first, int *last, const reader *r, const char *modu
     return true;
 }
 
-static void cover(reader *r, int component, int first, int last, wd_place place)
+static void cover(reader *r, int component, int first, int last, wd_stage_placement place)
 {
     for (int i = first; i <= last; i++) {
         cell *c = &r->cell[component][i];
@@ -181,7 +181,7 @@ static void list_unknown(reader *r, const char *key)
 
 static void read_entry(reader *r, const char *key, const json_t *value)
 {
-    wd_place place;
+    wd_stage_placement place;
     const char *module;
     int component = component_of(&module, key), first, last;
     bool known = true;
@@ -227,13 +227,13 @@ static void read_level(reader *r, const char *prefix, const json_t *level)
 
 /* ---- the whole ---- */
 
-static bool same_place(wd_place a, wd_place b)
+static bool same_place(wd_stage_placement a, wd_stage_placement b)
 {
     return a.home == b.home && a.device == b.device;
 }
 
 /* Cells [first, first + count) are one stage. */
-static wd_place place_stage(reader *r, char *torn, int component, int first, int count)
+static wd_stage_placement place_stage(reader *r, char *torn, int component, int first, int count)
 {
     const cell *c = &r->cell[component][first];
     for (int i = 1; i < count; i++) {
@@ -314,7 +314,7 @@ wd_status wd_device_map_read(wd_device_map *out, const json_t *map, const char *
                            .text_encoder = r.cell[TEXT_ENCODER][0].place,
                            .vae = r.cell[VAE][0].place};
     for (int e = 0; e < experts; e++) {
-        wd_place *place = out->placement.place[e];
+        wd_stage_placement *place = out->placement.place[e];
         int c = TRANSFORMER + e;
         place[0] = place_stage(&r, torn, c, 0, PARTS);
         for (int b = 0; b < r.blocks; b++) place[1 + b] = r.cell[c][PARTS + b].place;

@@ -17,7 +17,7 @@
 
 typedef struct wd_device_map {
     wd_placement placement;
-    wd_place text_encoder, vae;
+    wd_stage_placement text_encoder, vae;
 } wd_device_map;
 
 /* The devices that values may name: [count] names in order; `streamed`: the one that computes what

@@ -35,7 +35,7 @@ static void refused(const char *text, const char *because)
     assert_non_null(strstr(err.message, "map.json"));
 }
 
-static void assert_place(wd_place place, wd_home home, int device)
+static void assert_place(wd_stage_placement place, wd_home home, int device)
 {
     assert_int_equal(place.home, home);
     assert_int_equal(place.device, device);

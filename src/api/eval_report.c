@@ -138,7 +138,7 @@ wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
                      side_json(&r->teacher, r->diversity), "student",
                      side_json(&r->student, r->student_diversity), "levels", levels);
     if (!*out) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
-    const bool told =
+    const bool written =
         (!r->quantisation ||
          !json_object_set_new(*out, "quantisation", json_string(r->quantisation))) &&
         add_figure(*out, "velocity_error", "velocity_error_se", r->velocity) &&
@@ -147,7 +147,7 @@ wd_status wd_eval_json(json_t **out, const wd_eval_report *report, wd_err *err)
         add_figure(*out, "reference_psnr_db", "reference_psnr_db_se", r->reference_db) &&
         !json_object_set_new(*out, "reference_diversity", json_real(r->reference_diversity)) &&
         add_figure(*out, "correlation", "correlation_se", r->correlation);
-    if (told) return WD_OK;
+    if (written) return WD_OK;
     json_decref(*out);
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a report");
 }

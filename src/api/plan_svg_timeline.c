@@ -1,4 +1,4 @@
-/* A timeline of one sweep, with a row (lane) for the computation of each device, the copies of its
+/* A timeline of one sweep, with a row for the computation of each device, the copies of its
  * link, the messages of its rank, and the reads of the disk. If each rank has a teacher, one rank
  * is drawn. Sweeps follow one another without a break, so the drawing has the length of one sweep
  * and starts where a sweep begins to compute; some rows are then still busy with the previous
@@ -14,16 +14,16 @@
 #include "core/append.h"
 
 enum {
-    NAMES = 130, /* width of the lanes' names at the left, */
+    NAMES = 130, /* width of the rows' names at the left, */
     RANKS = 40,  /* additional width for "of rank 23", */
     BUSY = 44,   /* and width of their utilisation at the right */
-    LANE = 14,
+    ROW = 14,
     PITCH = 18,
     TICKS = 5,
     SWEEP = 2, /* the sweep that is drawn: neither one of the first nor the last */
-    DEVICE_LANES = WD_LANE_NETWORK + 1,
+    DEVICE_ROWS = WD_RESOURCE_NETWORK + 1,
     DRAWN_MAX = 24, /* maximal number of devices that are drawn */
-    LANES_MAX = DEVICE_LANES * DRAWN_MAX + 1
+    ROWS_MAX = DEVICE_ROWS * DRAWN_MAX + 1
 };
 
 /* Pieces that touch and belong together are drawn as one, and so are pieces below the width THIN,
@@ -38,29 +38,29 @@ typedef struct run {
     double begin, end; /* pixels */
 } run;
 
-typedef struct lane {
+typedef struct row {
     bool there;
     double y, busy; /* pixels */
     run run;
-} lane;
+} row;
 
 typedef struct drawing {
     wd_page *page;
     const wd_plan_table *table;
     int device[DRAWN_MAX]; /* [devices] that are drawn */
     int devices, devices_there;
-    lane lane[LANES_MAX];
+    row row[ROWS_MAX];
     double begin, seconds, x, width;
 } drawing;
 
-/* ---- lanes ---- */
+/* ---- rows ---- */
 
-/* The lane of an event; NULL: it is not drawn. */
-static lane *lane_of(drawing *d, const wd_timeline_event *e)
+/* The row of an event; NULL: it is not drawn. */
+static row *row_of(drawing *d, const wd_timeline_event *e)
 {
-    if (e->lane == WD_LANE_DISK) return &d->lane[LANES_MAX - 1];
+    if (e->resource == WD_RESOURCE_DISK) return &d->row[ROWS_MAX - 1];
     for (int i = 0; i < d->devices; i++)
-        if (d->device[i] == e->device) return &d->lane[DEVICE_LANES * i + (int)e->lane];
+        if (d->device[i] == e->device) return &d->row[DEVICE_ROWS * i + (int)e->resource];
     return NULL;
 }
 
@@ -68,7 +68,7 @@ static lane *lane_of(drawing *d, const wd_timeline_event *e)
 static void see_sender(void *context, const wd_timeline_event *e)
 {
     drawing *d = context;
-    lane *l = e->lane == WD_LANE_NETWORK && e->sweep == SWEEP ? lane_of(d, e) : NULL;
+    row *l = e->resource == WD_RESOURCE_NETWORK && e->sweep == SWEEP ? row_of(d, e) : NULL;
     if (l) l->there = true;
 }
 
@@ -90,19 +90,19 @@ static void choose_devices(drawing *d)
     d->width -= RANKS;
 }
 
-/* Opens the lanes; a processor's link has one only if other devices compute, too. Returns the y
+/* Opens the rows; a processor's link has one only if other devices compute, too. Returns the y
  * coordinate of their end. */
-static double open_lanes(drawing *d, double y)
+static double open_rows(drawing *d, double y)
 {
     const wd_devices *devices = d->table->plan->devices;
     const wd_placement *p = &d->table->shown->placement;
-    for (int i = 0; i < LANES_MAX; i++) {
-        lane *l = &d->lane[i];
-        const int at = i / DEVICE_LANES, kind = i % DEVICE_LANES;
-        if (i == LANES_MAX - 1)
+    for (int i = 0; i < ROWS_MAX; i++) {
+        row *l = &d->row[i];
+        const int at = i / DEVICE_ROWS, kind = i % DEVICE_ROWS;
+        if (i == ROWS_MAX - 1)
             l->there = true;
-        else if (at < d->devices && kind != WD_LANE_NETWORK)
-            l->there = kind == WD_LANE_COMPUTE || devices->count > 1 ||
+        else if (at < d->devices && kind != WD_RESOURCE_NETWORK)
+            l->there = kind == WD_RESOURCE_COMPUTE || devices->count > 1 ||
                        wd_placed_local(p, d->device[at]) != devices->processor;
         if (!l->there) continue;
         l->y = y;
@@ -111,21 +111,22 @@ static double open_lanes(drawing *d, double y)
     return y;
 }
 
-static void draw_lanes(drawing *d)
+static void draw_rows(drawing *d)
 {
-    static const char *const kind[] = {
-        [WD_LANE_COMPUTE] = "computes", [WD_LANE_LINK] = "link", [WD_LANE_NETWORK] = "sends"};
+    static const char *const kind[] = {[WD_RESOURCE_COMPUTE] = "computes",
+                                       [WD_RESOURCE_LINK] = "link",
+                                       [WD_RESOURCE_NETWORK] = "sends"};
     char device[32];
-    for (int i = 0; i < LANES_MAX; i++) {
+    for (int i = 0; i < ROWS_MAX; i++) {
         char name[64] = "disk reads";
-        const lane *l = &d->lane[i];
+        const row *l = &d->row[i];
         if (!l->there) continue;
-        if (i < LANES_MAX - 1)
+        if (i < ROWS_MAX - 1)
             snprintf(name, sizeof name, "%s %s",
                      wd_train_plan_device(device, d->table->plan, d->table->shown,
-                                          d->device[i / DEVICE_LANES]),
-                     kind[i % DEVICE_LANES]);
-        wd_svg_rect(d->page, (wd_svg_box){d->x, l->y, d->width, LANE}, "lane", "");
+                                          d->device[i / DEVICE_ROWS]),
+                     kind[i % DEVICE_ROWS]);
+        wd_svg_rect(d->page, (wd_svg_box){d->x, l->y, d->width, ROW}, "lane", "");
         wd_svg_text(d->page, d->x - 8, l->y + 11, "right", name);
     }
 }
@@ -161,14 +162,14 @@ static void say_run(char *out, size_t bytes, const drawing *d, const run *r)
         wd_append(out, bytes, used, ", micro-batch %d", e->batch);
 }
 
-static void close_run(drawing *d, lane *l)
+static void close_run(drawing *d, row *l)
 {
     char style[32], title[128];
     run *r = &l->run;
     if (!r->open) return;
     snprintf(style, sizeof style, "%s%s", r->first.expert ? "low" : "high", r->odd ? " odd" : "");
     say_run(title, sizeof title, d, r);
-    wd_svg_rect(d->page, (wd_svg_box){r->begin, l->y, r->end - r->begin, LANE}, style, title);
+    wd_svg_rect(d->page, (wd_svg_box){r->begin, l->y, r->end - r->begin, ROW}, style, title);
     r->open = false;
     r->odd = !r->odd;
 }
@@ -193,7 +194,7 @@ static bool goes_on(const drawing *d, const run *r, const wd_timeline_event *e, 
 static void see_event(void *context, const wd_timeline_event *e)
 {
     drawing *d = context;
-    lane *l = lane_of(d, e);
+    row *l = row_of(d, e);
     if (!l || !l->there) return;
     run *r = &l->run;
     const double scale = d->width / d->seconds;
@@ -215,7 +216,8 @@ static void see_event(void *context, const wd_timeline_event *e)
 static void find_begin(void *context, const wd_timeline_event *e)
 {
     drawing *d = context;
-    if (e->sweep == SWEEP && e->lane == WD_LANE_COMPUTE && e->begin < d->begin) d->begin = e->begin;
+    if (e->sweep == SWEEP && e->resource == WD_RESOURCE_COMPUTE && e->begin < d->begin)
+        d->begin = e->begin;
 }
 
 /* ---- the whole ---- */
@@ -239,9 +241,9 @@ static void draw_head(drawing *d, double y)
 
 static void draw_busy(drawing *d)
 {
-    for (int i = 0; i < LANES_MAX; i++) {
+    for (int i = 0; i < ROWS_MAX; i++) {
         char text[16];
-        const lane *l = &d->lane[i];
+        const row *l = &d->row[i];
         if (!l->there) continue;
         snprintf(text, sizeof text, "%.0f %%", 100 * l->busy / d->width);
         wd_svg_text(d->page, d->x + d->width + BUSY, l->y + 11, "small right", text);
@@ -277,13 +279,13 @@ wd_status wd_plan_svg_timeline(double *end, wd_page *page, const wd_plan_table *
                  .width = WD_PLAN_SVG_WIDTH - 2 * WD_PLAN_SVG_MARGIN - NAMES - BUSY};
     choose_devices(&d);
     WD_TRY(play(&d, see_sender, page->err));
-    const double top = y + 24, bottom = open_lanes(&d, top);
+    const double top = y + 24, bottom = open_rows(&d, top);
     WD_TRY(play(&d, find_begin, page->err));
     draw_head(&d, y);
-    draw_lanes(&d);
+    draw_rows(&d);
     draw_ticks(&d, top, bottom);
     WD_TRY(play(&d, see_event, page->err));
-    for (int i = 0; i < LANES_MAX; i++) close_run(&d, &d.lane[i]);
+    for (int i = 0; i < ROWS_MAX; i++) close_run(&d, &d.row[i]);
     draw_busy(&d);
     *end = bottom + 16;
     return WD_OK;

@@ -13,7 +13,7 @@ static json_t *placement_json(const wd_train_plan *plan, const wd_strategy_plan 
     json_t *runs = json_array();
     for (int e = 0; e < p->experts; e++)
         for (int s = 0, last; s < p->stages; s = last + 1) {
-            const wd_place *place = &p->place[e][s];
+            const wd_stage_placement *place = &p->place[e][s];
             for (last = s; last + 1 < p->stages; last++)
                 if (p->place[e][last + 1].home != place->home ||
                     p->place[e][last + 1].device != place->device)

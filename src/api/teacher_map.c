@@ -44,7 +44,7 @@ static void renumber(wd_placement *p, const named *devices, int per_rank)
 
 /* The device of text encoder or VAE. With "cpu" and with "disk" the processor reads them from the
  * mapped files. Every rank has its own. */
-static int device_of(wd_place place, const wd_devices *devices, const named *names)
+static int device_of(wd_stage_placement place, const wd_devices *devices, const named *names)
 {
     return place.home == WD_HOME_DEVICE ? place.device % names->own : devices->processor;
 }

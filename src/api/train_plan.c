@@ -212,10 +212,10 @@ const char *wd_train_plan_device(char out[32], const wd_train_plan *plan,
 const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan *plan,
                                 const wd_strategy_plan *candidate)
 {
-    static const char *const lane[] = {[WD_LANE_COMPUTE] = "compute of ",
-                                       [WD_LANE_LINK] = "the link of ",
-                                       [WD_LANE_NETWORK] = "the network of ",
-                                       [WD_LANE_DISK] = "the disk"};
+    static const char *const resource[] = {[WD_RESOURCE_COMPUTE] = "compute of ",
+                                           [WD_RESOURCE_LINK] = "the link of ",
+                                           [WD_RESOURCE_NETWORK] = "the network of ",
+                                           [WD_RESOURCE_DISK] = "the disk"};
     char device[32] = "";
     const int d = candidate->timeline.limit_device;
     if (candidate->network_limits)
@@ -223,7 +223,7 @@ const char *wd_train_plan_limit(char *out, size_t out_bytes, const wd_train_plan
     else if (candidate->student_limits)
         snprintf(out, out_bytes, "compute of %s", plan->devices->name[0]);
     else
-        snprintf(out, out_bytes, "%s%s", lane[candidate->timeline.limit],
+        snprintf(out, out_bytes, "%s%s", resource[candidate->timeline.limit],
                  d < 0 ? "" : wd_train_plan_device(device, plan, candidate, d));
     return out;
 }

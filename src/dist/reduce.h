@@ -12,15 +12,15 @@
  * so that sums have the same bits.
  *
  * Where hosts have several ranks each, which follow one another (wd_comm's in_blocks), both go by
- * hosts, whose ranks share one link: they exchange and add among themselves first, so that of a
- * host one sum leaves and not one gradient for each rank, and what comes back comes once, and is
- * handed round. The sum is then that, in the order of hosts, of each host's sum, in rank order.
+ * hosts, whose ranks share one link: they exchange and add among themselves first, so that each
+ * host sends one sum instead of one gradient per rank, receives each result once, and passes it on
+ * to its ranks. The hosts' sums, each made in rank order, are then added in the order of hosts.
  *
  * A round is one backward pass. With `by_round` each round's data is reduced by itself and the
  * owner adds on: round after round, in each rank after rank. Nobody's sum depends on how rounds
- * times ranks are divided: 1 rank's 4 rounds give the bits of 4 ranks' one. Which an order by hosts
- * cannot keep, (a + b) + (c + d) being another sum than ((a + b) + c) + d: only what is gathered
- * goes by hosts then.
+ * times ranks are divided: 1 rank's 4 rounds give the bits of 4 ranks' one. Adding host by host
+ * would give other bits, because (a + b) + (c + d) is not ((a + b) + c) + d. With by_round only the
+ * gathering therefore goes by hosts.
  *
  * With `scatter` sums are not gathered: each rank has those of its own pieces, in their places.
  *

@@ -156,15 +156,15 @@ static void *await_all(void *context)
 
 static void leave_when_told(wd_comm *comm, void *context)
 {
-    int *told = context;
+    int *flags = context;
     pthread_t user, filler;
-    part p = {.comm = comm, .fail_at = -1, .leave_at = -1, .reached = &told[1]};
+    part p = {.comm = comm, .fail_at = -1, .leave_at = -1, .reached = &flags[1]};
     HARNESS_CHECK(!wd_ring_open(&p.ring, comm, BUFFERS, BYTES, "a test", &p.err));
     if (comm->rank == comm->ranks - 1)
         for (;;) pause();
     HARNESS_CHECK(!pthread_create(&user, NULL, await_all, &p));
     if (!comm->rank) HARNESS_CHECK(!pthread_create(&filler, NULL, fill_all, &p));
-    while (!__atomic_load_n(told, __ATOMIC_SEQ_CST)) usleep(LOOK_US);
+    while (!__atomic_load_n(flags, __ATOMIC_SEQ_CST)) usleep(LOOK_US);
     wd_ring_leave(p.ring);
     pthread_join(user, NULL);
     if (!comm->rank) pthread_join(filler, NULL);
@@ -176,15 +176,15 @@ static void a_killed_rank_leaves_nothing_locked(void **state)
 {
     (void)state;
     forked_job job;
-    int status, *told = open_counter();
-    forked_start(&job, RANKS, leave_when_told, told);
-    while (__atomic_load_n(&told[1], __ATOMIC_SEQ_CST) < (RANKS - 1) * BUFFERS) usleep(LOOK_US);
+    int status, *flags = open_counter();
+    forked_start(&job, RANKS, leave_when_told, flags);
+    while (__atomic_load_n(&flags[1], __ATOMIC_SEQ_CST) < (RANKS - 1) * BUFFERS) usleep(LOOK_US);
     kill(job.pid[RANKS - 1], SIGKILL);
     assert_int_equal(waitpid(job.pid[RANKS - 1], &status, 0), job.pid[RANKS - 1]);
-    __atomic_store_n(told, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(flags, 1, __ATOMIC_SEQ_CST);
     job.ranks--;
     assert_true(forked_end(&job, 0));
-    munmap(told, PAGE);
+    munmap(flags, PAGE);
 }
 
 int main(void)

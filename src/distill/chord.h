@@ -42,11 +42,11 @@ wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number);
  * options->student_steps is set, being used `reuse` times. */
 int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse);
 
-/* How many a sample needs on average. */
+/* Returns the mean number of targets that a sample needs. */
 double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse);
 
-/* How many of the student's own steps (distill/rollouts.h) a sample needs on average: of the blocks
- * of an on-policy trajectory the last one leads to no block. */
+/* Returns the mean number of the student's own steps (distill/rollouts.h) that a sample needs. The
+ * last block of a trajectory needs no rollout, because no block follows it. */
 double wd_stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse);
 
 #endif

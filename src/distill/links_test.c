@@ -27,12 +27,12 @@ static const double EQUAL = 1e-9;
 /* In bytes, of a run. [HOST]: its memory. */
 typedef struct moved {
     int64_t copied[PLACES][PLACES], sent[RANKS_MAX][RANKS_MAX];
-    int64_t told, read; /* to all other ranks; from disk */
+    int64_t bytes_broadcast, read; /* to all other ranks; from disk */
 } moved;
 
 static struct {
     const wd_device *device[DEVICES_MAX]; /* of all ranks */
-    atomic_int_fast64_t copied[PLACES][PLACES], sent[RANKS_MAX][RANKS_MAX], told, read;
+    atomic_int_fast64_t copied[PLACES][PLACES], sent[RANKS_MAX][RANKS_MAX], bytes_broadcast, read;
 } seen;
 
 static int place_of(const void *address)
@@ -103,7 +103,7 @@ typedef struct scene {
 /* A rank's part of a run. */
 typedef struct part {
     rank_thread at;
-    const scene *of;
+    const scene *scene;
     const wd_placement *placement;
     int64_t steps;
 } part;
@@ -123,10 +123,10 @@ static void *run_rank(void *rank)
     part *p = rank;
     rank_machine r;
     wd_comm *comm = p->at.comm;
-    wd_machine_options o = p->of->machine;
+    wd_machine_options o = p->scene->machine;
     o.comm = comm;
     o.steps = p->steps;
-    HARNESS_OK(wd_devices_open(&r.devices, p->of->devices, 1, err));
+    HARNESS_OK(wd_devices_open(&r.devices, p->scene->devices, 1, err));
     for (int d = 0; d < r.devices.count; d++)
         seen.device[comm->rank * r.devices.count + d] = r.devices.device[d];
     wd_comm_barrier(comm);
@@ -138,7 +138,8 @@ static void *run_rank(void *rank)
             wd_machine_take_result(r.machine);
     }
     let_all_come(r.machine);
-    atomic_fetch_add(&seen.told, comm->sent[WD_LANE_TARGETS] + comm->sent[WD_LANE_GRADIENTS]);
+    atomic_fetch_add(&seen.bytes_broadcast,
+                     comm->sent[WD_LANE_TARGETS] + comm->sent[WD_LANE_GRADIENTS]);
     close_machine(&r);
     return NULL;
 }
@@ -159,13 +160,13 @@ static moved run(const scene *s, const wd_placement *placement, int64_t steps)
     part parts[RANKS_MAX];
     memset(&seen, 0, sizeof seen);
     for (int r = 0; r < s->ranks; r++)
-        parts[r] = (part){.of = s, .placement = placement, .steps = steps};
+        parts[r] = (part){.scene = s, .placement = placement, .steps = steps};
     run_ranks(parts, sizeof *parts, s->ranks, run_rank);
     for (int a = 0; a < PLACES; a++)
         for (int b = 0; b < PLACES; b++) m.copied[a][b] = atomic_load(&seen.copied[a][b]);
     for (int a = 0; a < RANKS_MAX; a++)
         for (int b = 0; b < RANKS_MAX; b++) m.sent[a][b] = atomic_load(&seen.sent[a][b]);
-    m.told = atomic_load(&seen.told);
+    m.bytes_broadcast = atomic_load(&seen.bytes_broadcast);
     m.read = atomic_load(&seen.read);
     return m;
 }
@@ -191,7 +192,7 @@ static wd_teacher_size size_of_files(const wd_machine_options *o)
 
 /* As `moved`. */
 typedef struct planned {
-    double copied[PLACES][PLACES], sent[RANKS_MAX][RANKS_MAX], told, read;
+    double copied[PLACES][PLACES], sent[RANKS_MAX][RANKS_MAX], bytes_broadcast, read;
     wd_placement placement;
 } planned;
 
@@ -247,7 +248,7 @@ static void put(planned *out, const wd_link *link, int devices, double steps)
             out->copied[from][to] += bytes;
             break;
         default:
-            *(link->to < 0 ? &out->told : &out->sent[link->from][link->to]) += bytes;
+            *(link->to < 0 ? &out->bytes_broadcast : &out->sent[link->from][link->to]) += bytes;
         }
     }
 }
@@ -306,7 +307,8 @@ static void check(const scene *s)
     for (int a = 0; a < s->ranks; a++)
         for (int b = 0; b < s->ranks; b++)
             assert_bytes(s, "sent from rank", a, b, more.sent[a][b], less.sent[a][b], p.sent[a][b]);
-    assert_bytes(s, "told all, from rank", 0, s->ranks, more.told, less.told, p.told);
+    assert_bytes(s, "sent to all, from rank", 0, s->ranks, more.bytes_broadcast,
+                 less.bytes_broadcast, p.bytes_broadcast);
     assert_bytes(s, "read from disk", 0, 0, more.read, less.read, p.read);
 }
 
@@ -331,7 +333,7 @@ static void place_anywhere(scene *s, int devices, uint64_t number)
             const int device = (int)(wd_random_uniform(key, draw++) * s->ranks * devices);
             wd_home home = (wd_home)(wd_random_uniform(key, draw++) * 3);
             if (home == WD_HOME_HOST && device % devices + 1 == devices) home = WD_HOME_DEVICE;
-            s->custom.place[e][i] = (wd_place){home, device};
+            s->custom.place[e][i] = (wd_stage_placement){home, device};
         }
 }
 

@@ -140,7 +140,7 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
     if (!teacher || !teacher->residency) return WD_OK;
     if (teacher->placement) sweep.window_max = wd_placed_window(teacher->placement, o->window);
     sweep.sweeps_apart = wd_sweeps_apart(o->trajectory.slots, o->window);
-    if (teacher->home) sweep.home = wd_queue_device(teacher->home);
+    if (teacher->home) sweep.latents_device = wd_queue_device(teacher->home);
     return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->queues, err);
 }
 

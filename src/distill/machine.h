@@ -38,7 +38,7 @@ typedef struct wd_machine_options {
     double guidance_scale[2];
     int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step and rank */
     wd_phases phases;   /* the recipe, student_steps and reuse of each; count 0: they are above */
-    int phase;          /* of these that the machine is for; 0: the first */
+    int phase;          /* index of the phase that this machine trains; 0 is the first */
     int64_t first_step; /* steps of the run before this phase */
     int64_t steps;      /* the last step of this phase, or of the run; 0: it is not known */
     bool deterministic_reduce; /* gradients are added in the order of the micro-batches: the same

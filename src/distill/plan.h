@@ -54,7 +54,8 @@ void wd_plan_add(wd_memory_plan *plan, const char *name, wd_plan_phase phase, in
 /* Notes all names of blocks that a dry device has had as parts of an item. */
 void wd_plan_add_parts(wd_memory_plan *plan, wd_plan_phase phase, int place, wd_device *dry);
 
-/* What blocks of that name were planned as: the largest item, or else part; NULL: they were not. */
+/* Returns the largest item of that place called `name`, or else the largest part; NULL if the plan
+ * has neither. */
 const wd_plan_item *wd_plan_find(const wd_memory_plan *plan, const char *name, int place);
 
 /* The place that items of a device have. */

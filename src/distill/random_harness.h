@@ -84,7 +84,7 @@ static inline wd_placement random_placement(const wd_teacher_size *size, const w
             const int d = (int)between(0, cluster->devices - 1);
             wd_home home = (wd_home)between(WD_HOME_DEVICE, WD_HOME_DISK);
             if (home == WD_HOME_HOST && cluster->device[d].reads_host) home = WD_HOME_DEVICE;
-            p.place[e][s] = (wd_place){home, d};
+            p.place[e][s] = (wd_stage_placement){home, d};
         }
     return p;
 }

@@ -72,13 +72,14 @@ static const char *path_of(char out[WD_PATH_MAX], const char *run, const char *f
 
 /* `told`: the rank that is told to stop when it asks for the `asks`-th time; -1: none is. */
 static wd_trainer_result run(const wd_trainer_options *options, int ranks, const char *devices,
-                             int told, int asks)
+                             int notified_rank, int asks)
 {
     part all[RANKS_MAX];
     wd_trainer_options o = *options;
     o.machine.accumulation = MICRO_BATCHES / ranks;
     for (int r = 0; r < ranks; r++)
-        all[r] = (part){.options = &o, .devices = devices, .asks_left = r == told ? asks : 0};
+        all[r] =
+            (part){.options = &o, .devices = devices, .asks_left = r == notified_rank ? asks : 0};
     run_ranks(all, sizeof *all, ranks, run_part);
     for (int r = 1; r < ranks; r++) {
         assert_int_equal(all[r].result.steps, all[0].result.steps);
@@ -107,21 +108,21 @@ static void assert_same_run(const char *run, const char *other)
 
 /* Runs into the folder `name`. */
 static wd_trainer_result run_until(const char *name, const wd_trainer_options *options, int ranks,
-                                   bool shared, const char *devices, int told, int asks)
+                                   bool shared, const char *devices, int notified_rank, int asks)
 {
     char output[WD_PATH_MAX], sheets[WD_PATH_MAX];
     wd_trainer_options o = *options;
     o.output_dir = path_of(output, name, "");
     o.samples.folder = path_of(sheets, name, "/samples");
     o.machine.shard_optimizer = shared;
-    return run(&o, ranks, devices, told, asks);
+    return run(&o, ranks, devices, notified_rank, asks);
 }
 
 /* It asks before the first step, and after each. */
 static wd_trainer_result run_into(const char *name, const wd_trainer_options *options, int ranks,
-                                  bool shared, const char *devices, int told)
+                                  bool shared, const char *devices, int notified_rank)
 {
-    return run_until(name, options, ranks, shared, devices, told, STOPPED + 1);
+    return run_until(name, options, ranks, shared, devices, notified_rank, STOPPED + 1);
 }
 
 /* One rank, without a break. */

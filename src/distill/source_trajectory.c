@@ -28,15 +28,15 @@ static wd_status trajectory_prepare(wd_source *self, int64_t end, wd_err *err)
 static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
 {
     const wd_targets *ring = &s->ring;
-    const int64_t made = s->base.targets, place = wd_targets_place(ring, number);
+    const int64_t made = s->base.targets, ring_index = wd_targets_ring_index(ring, number);
     const wd_target_info t = wd_trajectory_target(&s->options.trajectory, number);
     WD_REQUIRE(number >= 0 && number < made && number >= made - ring->capacity,
                "target %" PRId64 " is not among the %" PRId64 " before target %" PRId64, number,
                ring->capacity, made);
     wd_targets_await(&s->ring, number + 1, s->queue);
-    if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[place]);
-    return (wd_batch_sample){.latents = ring->latents + place * ring->state_count,
-                             .target = ring->velocity + place * ring->state_count,
+    if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[ring_index]);
+    return (wd_batch_sample){.latents = ring->latents + ring_index * ring->state_count,
+                             .target = ring->velocity + ring_index * ring->state_count,
                              .timestep = t.timestep,
                              .prompt = t.prompt};
 }

@@ -44,11 +44,12 @@ void wd_trajectory_source_add_chords(wd_trajectory_source *s, int64_t end)
                    first, last, ring->capacity, made);
         wd_targets_await(&s->ring, last + 1, s->queue);
         for (int64_t i = 0; i < c.length; i++) {
-            const int64_t place = wd_targets_place(ring, c.target[i]);
-            if (s->exchange.gathers) wd_trajectory_source_take_until(s, s->exchange.gather[place]);
-            velocity[i] = ring->velocity + place * ring->state_count;
+            const int64_t ring_index = wd_targets_ring_index(ring, c.target[i]);
+            if (s->exchange.gathers)
+                wd_trajectory_source_take_until(s, s->exchange.gather[ring_index]);
+            velocity[i] = ring->velocity + ring_index * ring->state_count;
         }
-        const int64_t begin = wd_targets_place(ring, first);
+        const int64_t begin = wd_targets_ring_index(ring, first);
         wd_chord_pool_add(&s->chords, &c, ring->latents + begin * ring->state_count, velocity,
                           s->queue);
     }

@@ -21,13 +21,13 @@ enum {
 
 /* The window that is being made: targets of one round that follow one another, and one sweep. */
 typedef struct wd_target_window {
-    int64_t first, place; /* its first target, and that one's place in the ring */
-    int64_t own;          /* the first of its states that this rank's sweep has */
-    wd_target_info *info; /* [window] */
-    float *timestep;      /* [window] */
-    float *next_timestep; /* [window] of the window after it */
-    int64_t *prompt;      /* [window] */
-    wd_event **delivered; /* [window] when a velocity is there */
+    int64_t first, ring_index; /* its first target, and the index of this one in the ring */
+    int64_t own;               /* the first of its states that this rank's sweep has */
+    wd_target_info *info;      /* [window] */
+    float *timestep;           /* [window] */
+    float *next_timestep;      /* [window] of the window after it */
+    int64_t *prompt;           /* [window] */
+    wd_event **delivered;      /* [window] when a velocity is there */
     float *dt, *noise; /* [places, window], and [.., state] of each: host, read by copies, and not
                         * touched until the event says so */
     wd_event *uploaded[WD_WINDOWS_UNDER_WAY];
@@ -39,9 +39,9 @@ typedef struct wd_target_window {
  * another rank evaluates is begun when its velocity is taken, so that it keeps nobody waiting. */
 typedef struct wd_target_exchange {
     wd_gathers *gathers;
-    bool *begun;      /* [capacity] the place's state is there, its velocity to come */
-    int64_t *gather;  /* [capacity] number, from 1, that the place's velocity comes with; 0: none */
-    int64_t *awaited; /* [slots] number that must be taken before the slot's next step */
+    bool *begun;          /* [capacity]: the state at this index is there, its velocity is not */
+    int64_t *gather;      /* [capacity]: the gather, from 1, that brings the velocity; 0: none */
+    int64_t *awaited;     /* [slots] number that must be taken before the slot's next step */
     wd_target_info *info; /* [window]: of what is taken */
     int64_t *state;       /* [window]: 0, 1, ... */
 } wd_target_exchange;
@@ -96,7 +96,7 @@ wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *er
 /* As wd_trajectory_states_begin; on-policy trajectories whose block has ended go where the student
  * takes them, once there is a snapshot. */
 void wd_trajectory_source_begin_states(wd_trajectory_source *s, const wd_target_info *info,
-                                       int64_t place, const int64_t *states, int64_t count);
+                                       int64_t ring_index, const int64_t *states, int64_t count);
 
 /* Takes a snapshot, if it is time. The round that has begun is made whole before, so that each
  * round's states are of one snapshot. */

@@ -14,18 +14,20 @@ static void take_oldest(wd_trajectory_source *s)
     const int rank = s->options.comm->rank;
     const int64_t count = gather->first[s->options.comm->ranks];
     for (int64_t i = 0, n; i < count; i += n) { /* neighbours that are to be begun go together */
-        const int64_t place = gather->place[i];
-        for (n = 0; i + n < count && gather->place[i + n] == place + n && !x->begun[place + n]; n++)
+        const int64_t ring_index = gather->place[i];
+        for (n = 0;
+             i + n < count && gather->place[i + n] == ring_index + n && !x->begun[ring_index + n];
+             n++)
             x->info[n] = wd_trajectory_target(t, gather->target[i + n]);
-        wd_trajectory_source_begin_states(s, x->info, place, x->state, n);
+        wd_trajectory_source_begin_states(s, x->info, ring_index, x->state, n);
         for (int64_t k = 0; k < n; k++)
-            wd_trajectory_states_expect(&s->states, x->info[k].slot, place + k, NULL);
+            wd_trajectory_states_expect(&s->states, x->info[k].slot, ring_index + k, NULL);
         if (n) continue;
         const bool mine = i >= gather->first[rank] && i < gather->first[rank + 1];
         if (!mine)
             wd_trajectory_states_expect(&s->states, wd_trajectory_target(t, gather->target[i]).slot,
-                                        place, NULL);
-        x->begun[place] = false;
+                                        ring_index, NULL);
+        x->begun[ring_index] = false;
         n = 1;
     }
     wd_gathers_take(x->gathers, s->ring.velocity, s->queue);
@@ -55,7 +57,7 @@ static wd_gather *pack(wd_trajectory_source *s, const int64_t *states, int64_t c
         const int64_t state = states ? states[i] : i;
         if (!is_new(states, i)) continue;
         gather->target[n] = s->window.first + state;
-        gather->place[n++] = s->window.place + state;
+        gather->place[n++] = s->window.ring_index + state;
     }
     return gather;
 }
@@ -76,12 +78,12 @@ static void send(wd_trajectory_source *s, const wd_gather *gather)
     wd_gathers_post(x->gathers, s->ring.velocity);
     const int64_t number = wd_gathers_posted(x->gathers);
     for (int64_t i = 0; i < gather->first[s->options.comm->ranks]; i++) {
-        const int64_t state = gather->target[i] - w->first, place = gather->place[i];
+        const int64_t state = gather->target[i] - w->first, ring_index = gather->place[i];
         const int64_t slot = w->info[state].slot;
         const bool mine = i >= gather->first[rank] && i < gather->first[rank + 1];
-        x->gather[place] = number;
-        if (mine && x->begun[place])
-            wd_trajectory_states_expect(&s->states, slot, place, w->delivered[state]);
+        x->gather[ring_index] = number;
+        if (mine && x->begun[ring_index])
+            wd_trajectory_states_expect(&s->states, slot, ring_index, w->delivered[state]);
         else
             x->awaited[slot] = number;
     }

@@ -29,7 +29,7 @@ static wd_rollout rollout_to(wd_trajectory_source *s, const wd_target_info *stat
     const int64_t number = wd_trajectory_number(o, state->round - length, state->slot);
     const wd_target_info begin = wd_trajectory_target(o, number);
     return (wd_rollout){.begin = s->ring.latents +
-                                 wd_targets_place(&s->ring, number) * s->ring.state_count,
+                                 wd_targets_ring_index(&s->ring, number) * s->ring.state_count,
                         .end = wd_trajectory_states_set(&s->states, state->slot),
                         .timestep = begin.timestep,
                         .dt = state->sigma - begin.sigma,
@@ -37,7 +37,7 @@ static wd_rollout rollout_to(wd_trajectory_source *s, const wd_target_info *stat
 }
 
 void wd_trajectory_source_begin_states(wd_trajectory_source *s, const wd_target_info *info,
-                                       int64_t place, const int64_t *states, int64_t count)
+                                       int64_t ring_index, const int64_t *states, int64_t count)
 {
     for (int64_t i = 0; s->base.snapshot && i < count; i++) {
         const wd_target_info *state = &info[states[i]];
@@ -46,7 +46,7 @@ void wd_trajectory_source_begin_states(wd_trajectory_source *s, const wd_target_
         wd_rollouts_put(s->rollouts, &rollout);
     }
     if (s->base.snapshot) wd_rollouts_finish(s->rollouts);
-    wd_trajectory_states_begin(&s->states, info, place, states, count);
+    wd_trajectory_states_begin(&s->states, info, ring_index, states, count);
 }
 
 wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,

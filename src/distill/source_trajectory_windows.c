@@ -19,7 +19,7 @@ static void bring_noise(wd_trajectory_source *s, int64_t state)
                            .index = (uint64_t)w->info[state].serial};
     float *noise = w->noise + (staging_place(w) * s->options.window + state) * n;
     wd_random_normal(noise, n, key, 0);
-    wd_queue_copy(s->home, s->ring.latents + (w->place + state) * n, noise,
+    wd_queue_copy(s->home, s->ring.latents + (w->ring_index + state) * n, noise,
                   (size_t)n * sizeof(float));
 }
 
@@ -29,17 +29,17 @@ static void begin_states(void *context, const int64_t *states, int64_t count)
 {
     wd_trajectory_source *s = context;
     const wd_target_info *info = s->window.info + s->window.own;
-    const int64_t place = s->window.place + s->window.own;
+    const int64_t ring_index = s->window.ring_index + s->window.own;
     for (int64_t i = 0; i < count; i++) {
         const int64_t state = states[i];
         if (s->exchange.gathers) {
             wd_trajectory_source_take_until(s, s->exchange.awaited[info[state].slot]);
-            s->exchange.begun[place + state] = true;
+            s->exchange.begun[ring_index + state] = true;
         } else if (info[state].step == 0) {
             bring_noise(s, state);
         }
     }
-    wd_trajectory_source_begin_states(s, info, place, states, count);
+    wd_trajectory_source_begin_states(s, info, ring_index, states, count);
 }
 
 /* Notes, for each state of the window, the step that its velocity leads to, and the event that
@@ -48,8 +48,9 @@ static void note_targets(wd_trajectory_source *s, int64_t count)
 {
     const wd_target_window *w = &s->window;
     for (int64_t i = 0; i < count; i++) {
-        wd_trajectory_states_expect(&s->states, w->info[i].slot, w->place + i, w->delivered[i]);
-        s->ring.arrival[w->place + i] = w->delivered[i];
+        wd_trajectory_states_expect(&s->states, w->info[i].slot, w->ring_index + i,
+                                    w->delivered[i]);
+        s->ring.arrival[w->ring_index + i] = w->delivered[i];
     }
 }
 
@@ -58,7 +59,7 @@ static void begin_window(wd_trajectory_source *s, int64_t first, int64_t count)
 {
     wd_target_window *w = &s->window;
     w->first = first;
-    w->place = wd_targets_place(&s->ring, first);
+    w->ring_index = wd_targets_ring_index(&s->ring, first);
     float *dt = w->dt + staging_place(w) * s->options.window;
     wd_event_wait(w->uploaded[staging_place(w)]);
     for (int64_t i = 0; i < count; i++) {
@@ -69,7 +70,7 @@ static void begin_window(wd_trajectory_source *s, int64_t first, int64_t count)
         dt[i] = t->sigma_next - t->sigma;
         if (s->exchange.gathers && t->step == 0) bring_noise(s, i); /* whoever begins it */
     }
-    wd_queue_copy(s->home, s->ring.dt + w->place, dt, (size_t)count * sizeof(float));
+    wd_queue_copy(s->home, s->ring.dt + w->ring_index, dt, (size_t)count * sizeof(float));
 }
 
 static int64_t round_end(const wd_trajectory_source *s, int64_t round)
@@ -82,7 +83,7 @@ static int64_t round_end(const wd_trajectory_source *s, int64_t round)
 static int64_t window_count(const wd_trajectory_source *s, int64_t round, int64_t first)
 {
     const int64_t left = round_end(s, round) - first;
-    const int64_t whole = s->ring.capacity - wd_targets_place(&s->ring, first);
+    const int64_t whole = s->ring.capacity - wd_targets_ring_index(&s->ring, first);
     int64_t count = s->options.window;
     if (count > left) count = left;
     return count < whole ? count : whole;
@@ -137,8 +138,8 @@ static wd_status run_window(wd_trajectory_source *s, int64_t first, int64_t coun
     w->own = ahead.first;
     const wd_window window = {.count = ahead.end - ahead.first,
                               .queue = s->home,
-                              .latents = s->ring.latents + (w->place + w->own) * n,
-                              .velocity = s->ring.velocity + (w->place + w->own) * n,
+                              .latents = s->ring.latents + (w->ring_index + w->own) * n,
+                              .velocity = s->ring.velocity + (w->ring_index + w->own) * n,
                               .timestep = w->timestep + w->own,
                               .prompt = w->prompt + w->own,
                               .begin = begin_states,

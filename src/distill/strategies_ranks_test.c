@@ -65,7 +65,7 @@ typedef struct demand {
 
 typedef struct part {
     rank_thread at;
-    const demand *of;
+    const demand *demand;
     float *weights; /* P, EMA; to free */
     int64_t count;
     double loss[STEPS];
@@ -79,14 +79,14 @@ static size_t most_of(const wd_teacher_size *size)
     return all / 4 * 3;
 }
 
-static wd_placement placement_of(const demand *of, const wd_devices *d)
+static wd_placement placement_of(const demand *wanted, const wd_devices *d)
 {
     wd_placement p;
-    const wd_teacher_size size = size_of(&teacher, of->machine.teacher_dtype);
-    wd_cluster cluster = cluster_of(d, of->ranks);
-    const bool fills = of->strategy == WD_STRATEGY_sequential;
+    const wd_teacher_size size = size_of(&teacher, wanted->machine.teacher_dtype);
+    wd_cluster cluster = cluster_of(d, wanted->ranks);
+    const bool fills = wanted->strategy == WD_STRATEGY_sequential;
     if (fills) cluster.device[0].bytes = most_of(&size); /* not all, so that others have the rest */
-    HARNESS_OK(wd_strategy_place(&p, of->strategy, &size, &cluster, of->ranks > 1, err));
+    HARNESS_OK(wd_strategy_place(&p, wanted->strategy, &size, &cluster, wanted->ranks > 1, err));
     if (fills) HARNESS_CHECK(wd_placed_computes(&p, 0) && wd_placed_computes(&p, d->count));
     return p;
 }
@@ -131,7 +131,7 @@ static void open_peers(const part *p, const wd_devices *d)
 {
     char why[WD_RANK_PEERS_TEXT];
     wd_comm *comm = p->at.comm;
-    if (!p->of->direct) return;
+    if (!p->demand->direct) return;
     HARNESS_OK(wd_rank_peers_open(comm, why, d->device[0], NULL, 0, err));
     HARNESS_CHECK(comm->peers);
 }
@@ -141,13 +141,13 @@ static void *run_part(void *context)
     part *p = context;
     char list[64];
     rank_machine r;
-    wd_machine_options o = p->of->machine;
+    wd_machine_options o = p->demand->machine;
     o.comm = p->at.comm;
-    o.accumulation = MICRO_BATCHES / p->of->ranks;
-    name_devices(list, p->of->ranks, p->at.comm->rank);
+    o.accumulation = MICRO_BATCHES / p->demand->ranks;
+    name_devices(list, p->demand->ranks, p->at.comm->rank);
     HARNESS_OK(wd_devices_open(&r.devices, list, 1, err));
     open_peers(p, &r.devices);
-    const wd_placement placement = placement_of(p->of, &r.devices);
+    const wd_placement placement = placement_of(p->demand, &r.devices);
     open_machine(&r, &o, &placement);
     run_steps(p, &r);
     check_peaks(&r);
@@ -165,12 +165,12 @@ static void assert_same(const part *a, const part *b)
 }
 
 /* What one of the ranks has all have. */
-static part run(const demand *of)
+static part run(const demand *wanted)
 {
     part all[RANKS_MAX];
-    for (int r = 0; r < of->ranks; r++) all[r] = (part){.of = of};
-    run_ranks(all, sizeof *all, of->ranks, run_part);
-    for (int r = 1; r < of->ranks; r++) {
+    for (int r = 0; r < wanted->ranks; r++) all[r] = (part){.demand = wanted};
+    run_ranks(all, sizeof *all, wanted->ranks, run_part);
+    for (int r = 1; r < wanted->ranks; r++) {
         assert_same(&all[0], &all[r]);
         wd_free(all[r].weights);
     }
@@ -229,12 +229,12 @@ static void on_policy_trajectories_change_nothing(void **state)
 {
     (void)state;
     static const wd_strategy strategies[] = {WD_STRATEGY_gpu, WD_STRATEGY_balanced};
-    demand of = {on_policy(options_of()), 1, strategy_alone, false};
-    const part alone = run(&of);
-    of.ranks = 2;
+    demand wanted = {on_policy(options_of()), 1, strategy_alone, false};
+    const part alone = run(&wanted);
+    wanted.ranks = 2;
     for (int i = 0; i < 2; i++) {
-        of.strategy = strategies[i];
-        const part got = run(&of);
+        wanted.strategy = strategies[i];
+        const part got = run(&wanted);
         assert_same(&got, &alone);
         wd_free(got.weights);
     }

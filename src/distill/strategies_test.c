@@ -218,9 +218,9 @@ static outcome expected(wd_machine_options options)
 /* A placement with all of it: three devices, host memory and disk on two, experts apart. */
 static wd_placement mixed(const wd_teacher_size *size)
 {
-    static const wd_place places[] = {{WD_HOME_DEVICE, 2}, {WD_HOME_HOST, 0}, {WD_HOME_DISK, 1},
-                                      {WD_HOME_DEVICE, 1}, {WD_HOME_DISK, 0}, {WD_HOME_DEVICE, 0},
-                                      {WD_HOME_HOST, 0}};
+    static const wd_stage_placement places[] = {
+        {WD_HOME_DEVICE, 2}, {WD_HOME_HOST, 0},   {WD_HOME_DISK, 1}, {WD_HOME_DEVICE, 1},
+        {WD_HOME_DISK, 0},   {WD_HOME_DEVICE, 0}, {WD_HOME_HOST, 0}};
     const wd_cluster cluster = {.devices = 3};
     wd_placement p = wd_placement_begin(size, &cluster);
     for (int e = 0; e < 2; e++)
@@ -295,7 +295,7 @@ static void who_waits_keeps_its_place(void **state)
     const wd_cluster cluster = {.devices = 3};
     wd_placement p = wd_placement_begin(&size, &cluster);
     for (int e = 0; e < 2; e++)
-        for (int s = 0; s < p.stages; s++) p.place[e][s] = (wd_place){WD_HOME_DEVICE, 1};
+        for (int s = 0; s < p.stages; s++) p.place[e][s] = (wd_stage_placement){WD_HOME_DEVICE, 1};
     p.place[0][0].device = p.place[0][2].device = p.place[1][0].device = 0;
     p.place[0][3].home = WD_HOME_HOST;
     options.window = SLOTS;

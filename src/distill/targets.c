@@ -40,7 +40,7 @@ void wd_targets_await(wd_targets *targets, int64_t end, wd_queue *queue)
 {
     const wd_event *last = NULL;
     for (; targets->awaited < end; targets->awaited++) {
-        wd_event *arrival = targets->arrival[wd_targets_place(targets, targets->awaited)];
+        wd_event *arrival = targets->arrival[wd_targets_ring_index(targets, targets->awaited)];
         if (arrival && arrival != last) wd_event_wait_on(queue, arrival);
         last = arrival;
     }

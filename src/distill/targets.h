@@ -1,7 +1,8 @@
 /* The ring of targets: states that the teacher is asked about, and the velocities that it gives.
  *
- * A target's place follows from its number. Rounds (distill/trajectory.h) lie in whole, none around
- * the ring's end once all trajectories have begun, and the ring is as long as samples look back. */
+ * A target's index in the ring follows from its number. Once all trajectories have begun, every
+ * round (distill/trajectory.h) is contiguous in the ring. The ring has room for the oldest target
+ * that a sample may draw. */
 #ifndef WD_DISTILL_TARGETS_H
 #define WD_DISTILL_TARGETS_H
 
@@ -11,12 +12,12 @@
 typedef struct wd_targets {
     wd_device *device;         /* borrowed */
     int64_t capacity;          /* of the ring: whole rounds */
-    int64_t shift;             /* of a target's place from its number */
+    int64_t shift;             /* of a target's index in the ring from its number */
     int64_t state_count;       /* elements of one state's latents */
     float *latents, *velocity; /* [capacity, state_count] device; owned, as is all that follows */
     float *dt;                 /* [capacity] device: sigma steps that follow from targets */
-    wd_event **arrival;        /* [capacity] when a velocity is there, borrowed; NULL: it comes from
-                                * another        rank, or is there */
+    wd_event **arrival;        /* [capacity] when a velocity is there, borrowed; NULL: the
+                                * velocity is there already, or another rank sends it */
     int64_t awaited;           /* targets that wd_targets_await has seen */
 } wd_targets;
 
@@ -29,7 +30,7 @@ void wd_targets_close(wd_targets *targets); /* a zeroed one is fine */
  * the student computes. */
 void wd_targets_await(wd_targets *targets, int64_t end, wd_queue *queue);
 
-static inline int64_t wd_targets_place(const wd_targets *targets, int64_t number)
+static inline int64_t wd_targets_ring_index(const wd_targets *targets, int64_t number)
 {
     return (number + targets->shift) % targets->capacity;
 }

@@ -42,7 +42,7 @@ typedef struct outcome {
 
 typedef struct rank_job {
     rank_thread at;
-    const demand *of;
+    const demand *demand;
     outcome *out;
     const outcome *from; /* NULL: begins */
     int64_t first, end;  /* steps */
@@ -67,15 +67,15 @@ static wd_placement mixed(const wd_teacher_size *size, const wd_cluster *cluster
     return p;
 }
 
-static wd_placement placement_of(const demand *of, const wd_devices *devices)
+static wd_placement placement_of(const demand *wanted, const wd_devices *devices)
 {
     wd_placement p;
     const wd_teacher_size size = size_of(&teacher, WD_F32);
-    wd_cluster cluster = cluster_of(devices, of->ranks);
-    for (int d = 0; d < cluster.devices && of->strategy == WD_STRATEGY_sequential; d++)
+    wd_cluster cluster = cluster_of(devices, wanted->ranks);
+    for (int d = 0; d < cluster.devices && wanted->strategy == WD_STRATEGY_sequential; d++)
         cluster.device[d].bytes = 2 * (size.stage[0][1].device * (size_t)size.stages / 3);
-    if (of->strategy == WD_STRATEGY_custom) return mixed(&size, &cluster);
-    HARNESS_OK(wd_strategy_place(&p, of->strategy, &size, &cluster, of->teacher_rank, err));
+    if (wanted->strategy == WD_STRATEGY_custom) return mixed(&size, &cluster);
+    HARNESS_OK(wd_strategy_place(&p, wanted->strategy, &size, &cluster, wanted->teacher_rank, err));
     return p;
 }
 
@@ -97,11 +97,11 @@ static void check_no_teacher(const rig *r)
 
 static void open_rig(rig *r, const rank_job *job)
 {
-    const demand *of = job->of;
-    const bool other = of->others && job->at.comm->rank != of->teacher_rank;
-    HARNESS_OK(wd_devices_open(&r->devices, other ? of->others : of->devices, 1, err));
+    const demand *wanted = job->demand;
+    const bool other = wanted->others && job->at.comm->rank != wanted->teacher_rank;
+    HARNESS_OK(wd_devices_open(&r->devices, other ? wanted->others : wanted->devices, 1, err));
     const wd_devices *d = &r->devices;
-    const wd_placement p = placement_of(of, d);
+    const wd_placement p = placement_of(wanted, d);
     const wd_sweep_options sweep = {.config = teacher.dit,
                                     .dtype = WD_F32,
                                     .frames = 1,
@@ -109,12 +109,12 @@ static void open_rig(rig *r, const rank_job *job)
                                     .width = LATENT,
                                     .text_tokens = TEXT,
                                     .text_repeat = 3,
-                                    .window_max = wd_placed_window(&p, of->window),
-                                    .micro_batch = of->micro_batch,
+                                    .window_max = wd_placed_window(&p, wanted->window),
+                                    .micro_batch = wanted->micro_batch,
                                     .boundary_timestep = teacher.boundary_ratio * 1000,
                                     .guidance_scale = {2, 3},
                                     .text = text_of,
-                                    .home = wd_queue_device(d->home),
+                                    .latents_device = wd_queue_device(d->home),
                                     .comm = job->at.comm};
     wd_trajectory_options trajectory = small_machine(&teacher).trajectory;
     trajectory.steps = TRAJECTORY;
@@ -128,12 +128,12 @@ static void open_rig(rig *r, const rank_job *job)
                                                  .reuse = 1,
                                                  .replay = 1,
                                                  .step_samples = STEP,
-                                                 .window = of->window,
+                                                 .window = wanted->window,
                                                  .comm = job->at.comm};
     HARNESS_OK(wd_residency_open_placed(&r->residency, &teacher, &p, WD_F32, d->teacher, d->host,
                                         job->at.comm, err));
     HARNESS_OK(wd_sweep_open(&r->sweep, &sweep, r->residency, d->teacher, err));
-    if (of->strategy == WD_STRATEGY_gpu0 && job->at.comm->rank != of->teacher_rank)
+    if (wanted->strategy == WD_STRATEGY_gpu0 && job->at.comm->rank != wanted->teacher_rank)
         check_no_teacher(r);
     HARNESS_OK(wd_source_open_trajectory(&r->source, &source, r->sweep, d->home, d->student, err));
 }
@@ -195,7 +195,7 @@ static void take_batches(const rank_job *job, rig *r, int64_t step)
 {
     wd_batch batch;
     wd_queue *queue = r->devices.student;
-    for (int64_t m = job->at.comm->rank; m < STEP / BATCH; m += job->of->ranks) {
+    for (int64_t m = job->at.comm->rank; m < STEP / BATCH; m += job->demand->ranks) {
         const int64_t first = step * STEP + m * BATCH;
         wd_source_fill(r->source, &batch, first, BATCH);
         wd_queue_copy_and_wait(queue, job->out->latents[first], batch.latents,
@@ -215,7 +215,7 @@ static void *run_rank(void *context)
     for (int64_t step = job->first; step < job->end; step++) {
         HARNESS_OK(wd_source_prepare(r.source, (step + 1) * STEP, err));
         take_batches(job, &r, step);
-        if (job->of->ranks > 1 && step + 1 < job->end)
+        if (job->demand->ranks > 1 && step + 1 < job->end)
             HARNESS_OK(wd_source_prepare(r.source, (step + 2) * STEP, err));
     }
     save(job, &r);
@@ -225,14 +225,14 @@ static void *run_rank(void *context)
 }
 
 /* Steps [first, end) by ranks. */
-static void run(outcome *out, const demand *of, const outcome *from, int64_t first, int64_t end)
+static void run(outcome *out, const demand *wanted, const outcome *from, int64_t first, int64_t end)
 {
     rank_job job[RANKS_MAX];
-    for (int r = 0; r < of->ranks; r++)
-        job[r] = (rank_job){.of = of, .out = out, .from = from, .first = first, .end = end};
-    run_ranks(job, sizeof *job, of->ranks, run_rank);
+    for (int r = 0; r < wanted->ranks; r++)
+        job[r] = (rank_job){.demand = wanted, .out = out, .from = from, .first = first, .end = end};
+    run_ranks(job, sizeof *job, wanted->ranks, run_rank);
     out->activations = 0;
-    for (int r = 0; r < of->ranks; r++) out->activations += job[r].activations;
+    for (int r = 0; r < wanted->ranks; r++) out->activations += job[r].activations;
 }
 
 /* ---- what must be ---- */
@@ -256,14 +256,14 @@ static int close_teacher(void **state)
     return 0;
 }
 
-static void check(const demand *of, int64_t first)
+static void check(const demand *wanted, int64_t first)
 {
     const size_t at = (size_t)(first * STEP);
     const size_t bytes = sizeof want.latents - at * sizeof *want.latents;
     assert_memory_equal(got.latents[at], want.latents[at], bytes);
     assert_memory_equal(got.target[at], want.target[at], bytes);
     assert_int_equal(got.capacity, want.capacity);
-    for (int r = 0; r < of->ranks; r++) {
+    for (int r = 0; r < wanted->ranks; r++) {
         assert_memory_equal(got.trajectory[r], want.trajectory[0], sizeof *want.trajectory);
         for (int k = 0; k < 2; k++)
             assert_memory_equal(got.ring[r][k], want.ring[0][k],
@@ -273,11 +273,11 @@ static void check(const demand *of, int64_t first)
     json_decref(got.json);
 }
 
-static void check_run(const demand *of)
+static void check_run(const demand *wanted)
 {
     memset(&got, 0, sizeof got);
-    run(&got, of, NULL, 0, STEPS);
-    check(of, 0);
+    run(&got, wanted, NULL, 0, STEPS);
+    check(wanted, 0);
 }
 
 /* Shares that are uneven, and windows in which not all ranks have one. */

@@ -18,7 +18,7 @@ wd_status wd_trajectory_states_open(wd_trajectory_states *out, int64_t slots, wd
                                (size_t)slots * state_bytes(out), "trajectories", err));
     WD_TRY_OUT(
         wd_alloc((void **)&out->pending, (size_t)slots, sizeof *out->pending, "trajectories", err));
-    for (int64_t i = 0; i < slots; i++) out->pending[i].place = -1;
+    for (int64_t i = 0; i < slots; i++) out->pending[i].ring_index = -1;
 out:
     if (status != WD_OK) wd_trajectory_states_close(out);
     return status;
@@ -36,14 +36,14 @@ void wd_trajectory_states_close(wd_trajectory_states *states)
  * one another in the ring. */
 static void step_slots(wd_trajectory_states *s, int64_t first, int64_t count)
 {
-    const int64_t n = s->targets->state_count, place = s->pending[first].place;
+    const int64_t n = s->targets->state_count, ring_index = s->pending[first].ring_index;
     for (int64_t slot = first; slot < first + count; slot++) {
         if (s->pending[slot].delivered) wd_event_wait_on(s->queue, s->pending[slot].delivered);
-        s->pending[slot].place = -1;
+        s->pending[slot].ring_index = -1;
     }
     wd_op_step_samples(s->queue, &(wd_step_samples_args){.x = s->latents + first * n,
-                                                         .v = s->targets->velocity + place * n,
-                                                         .dt = s->targets->dt + place,
+                                                         .v = s->targets->velocity + ring_index * n,
+                                                         .dt = s->targets->dt + ring_index,
                                                          .samples = count,
                                                          .width = n});
 }
@@ -53,7 +53,8 @@ static void step_slots(wd_trajectory_states *s, int64_t first, int64_t count)
 static int64_t make_steps(wd_trajectory_states *s, int64_t slot, int64_t most)
 {
     int64_t count = 1;
-    while (count < most && s->pending[slot + count].place == s->pending[slot].place + count)
+    while (count < most &&
+           s->pending[slot + count].ring_index == s->pending[slot].ring_index + count)
         count++;
     step_slots(s, slot, count);
     return count;
@@ -70,20 +71,20 @@ static int64_t count_neighbours(const wd_target_info *info, const int64_t *state
     return n;
 }
 
-void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info, int64_t place,
-                                const int64_t *states, int64_t count)
+void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info,
+                                int64_t ring_index, const int64_t *states, int64_t count)
 {
     const int64_t n = s->targets->state_count;
     for (int64_t i = 0; i < count; i++) {
         const wd_target_info *t = &info[states[i]];
         float *now = s->latents + t->slot * n;
-        float *target = s->targets->latents + (place + states[i]) * n;
+        float *target = s->targets->latents + (ring_index + states[i]) * n;
         if (t->step == 0) {
             wd_queue_copy(s->queue, now, target, state_bytes(s));
-            s->pending[t->slot].place = -1; /* the last step of the one before leads nowhere */
+            s->pending[t->slot].ring_index = -1; /* the last step of the one before leads nowhere */
             continue;
         }
-        if (s->pending[t->slot].place >= 0)
+        if (s->pending[t->slot].ring_index >= 0)
             make_steps(s, t->slot, count_neighbours(info, states + i, count - i));
         wd_queue_copy(s->queue, target, now, state_bytes(s));
     }
@@ -92,6 +93,6 @@ void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *i
 void wd_trajectory_states_settle(wd_trajectory_states *s)
 {
     for (int64_t slot = 0; slot < s->slots;)
-        slot += s->pending[slot].place >= 0 ? make_steps(s, slot, s->slots - slot) : 1;
+        slot += s->pending[slot].ring_index >= 0 ? make_steps(s, slot, s->slots - slot) : 1;
     wd_queue_wait(s->queue);
 }

@@ -1,9 +1,8 @@
 /* Where trajectories are: their latents, which move on along the teacher's ODE.
  *
- * Data flow: noise or latents -> (copied) the ring of targets, where the teacher is asked ->
- * velocity
- * -> an Euler step of the latents, made when the trajectory's next state is wanted. So nobody waits
- * for a velocity before. */
+ * Data flow: noise or latents -> (copied) the ring of targets, where the teacher reads them ->
+ * velocity -> an Euler step of the latents. The Euler step is made only when the trajectory's next
+ * state is wanted, so nothing waits for a velocity earlier than that. */
 #ifndef WD_DISTILL_TRAJECTORY_STATES_H
 #define WD_DISTILL_TRAJECTORY_STATES_H
 
@@ -11,7 +10,7 @@
 
 /* A step of a trajectory whose velocity is on its way. */
 typedef struct wd_pending_step {
-    int64_t place;       /* of its target in the ring; < 0: there is no step to make */
+    int64_t ring_index;  /* of its target; < 0: there is no step to make */
     wd_event *delivered; /* NULL: the velocity is there, for the queue's work */
 } wd_pending_step;
 
@@ -27,24 +26,25 @@ wd_status wd_trajectory_states_open(wd_trajectory_states *out, int64_t slots, wd
                                     wd_queue *queue, wd_err *err);
 void wd_trajectory_states_close(wd_trajectory_states *states); /* a zeroed one is fine */
 
-/* Brings states [count] into the ring. states[i] is that of info[states[i]], and `place` that of
- * info[0]. The noise of a trajectory's first state is in the ring before. */
-void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info, int64_t place,
-                                const int64_t *states, int64_t count);
+/* Copies states [count] into the ring. states[i] is the state of info[states[i]], and `ring_index`
+ * is the index of info[0] in the ring. The noise of a trajectory's first state is in the ring
+ * before. */
+void wd_trajectory_states_begin(wd_trajectory_states *s, const wd_target_info *info,
+                                int64_t ring_index, const int64_t *states, int64_t count);
 
 /* The slot's latents [state_count], which the caller now sets on the queue, to where its next state
  * is: the step of its last target is not made. */
 static inline float *wd_trajectory_states_set(wd_trajectory_states *s, int64_t slot)
 {
-    s->pending[slot].place = -1;
+    s->pending[slot].ring_index = -1;
     return s->latents + slot * s->targets->state_count;
 }
 
-/* The velocity of the slot's latest state will be at that place. */
-static inline void wd_trajectory_states_expect(wd_trajectory_states *s, int64_t slot, int64_t place,
-                                               wd_event *delivered)
+/* The velocity of the slot's latest state will be at that index of the ring. */
+static inline void wd_trajectory_states_expect(wd_trajectory_states *s, int64_t slot,
+                                               int64_t ring_index, wd_event *delivered)
 {
-    s->pending[slot] = (wd_pending_step){place, delivered};
+    s->pending[slot] = (wd_pending_step){ring_index, delivered};
 }
 
 /* Makes all steps that are still to be made, and waits: where trajectories then are is saved. */

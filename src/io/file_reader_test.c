@@ -95,12 +95,12 @@ static void whole_pages(void **state)
     for (int i = 0; i < 6; i++)
         for (int aligned = 0; aligned < 2; aligned++) {
             const size_t offset = range[i][0], bytes = range[i][1];
-            char *at = room + (aligned ? 0 : 64), *behind = at + wd_file_reader_room(bytes);
+            char *at = room + (aligned ? 0 : 64), *guard = at + wd_file_reader_room(bytes);
             memset(at, 0, wd_file_reader_room(bytes));
-            *behind = 77;
+            *guard = 77;
             wd_test_ok(wd_file_reader_read_pages(reader, at, path, offset, bytes, &err), &err);
             assert_memory_equal(wd_file_reader_place(at, offset), content + offset, bytes);
-            assert_int_equal(*behind, 77);
+            assert_int_equal(*guard, 77);
         }
     wd_test_refused(wd_file_reader_read_pages(reader, room, path, BYTES - 4, 5, &err), &err, WD_IO,
                     "the file ends");

@@ -117,7 +117,7 @@ static wd_status check_metadata(bool *marked, const wd_safetensors_file *file, w
 static wd_status shape_scales(wd_scales *out, const wd_safetensors_entry *weight,
                               const wd_safetensors_entry *scale, wd_err *err)
 {
-    char shape[128], of[128];
+    char shape[128], weight_shape[128];
     const wd_tensor *w = &weight->tensor, *s = &scale->tensor;
     const int64_t rows = w->ndim ? w->dim[0] : 1, count = wd_tensor_count(s);
     *out = (wd_scales){.data = s->data, .dtype = s->dtype, .rows = 1, .columns = 1};
@@ -137,7 +137,7 @@ static wd_status shape_scales(wd_scales *out, const wd_safetensors_entry *weight
                    "[rows, parts of a row, 1] for \"%s\" of shape %s; scales of other blocks are "
                    "not read",
                    scale->file, scale->name, wd_dims_text(shape, sizeof shape, s->dim, s->ndim),
-                   weight->name, wd_dims_text(of, sizeof of, w->dim, w->ndim));
+                   weight->name, wd_dims_text(weight_shape, sizeof weight_shape, w->dim, w->ndim));
 }
 
 static wd_status check_finite(const wd_safetensors_entry *scale, wd_err *err)

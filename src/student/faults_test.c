@@ -25,11 +25,11 @@ typedef struct checkpoints {
     int64_t failed; /* attempts */
 } checkpoints;
 
-static wd_status write_version(const checkpoints *c, int64_t step, int of, wd_err *err)
+static wd_status write_version(const checkpoints *c, int64_t step, int number, wd_err *err)
 {
-    json_t *run = json_pack("{s:i}", "version", of);
+    json_t *run = json_pack("{s:i}", "version", number);
     const wd_status status =
-        wd_checkpoint_write(c->folder, step, ONLY(&version[of]), run, cpu.queue, err);
+        wd_checkpoint_write(c->folder, step, ONLY(&version[number]), run, cpu.queue, err);
     json_decref(run);
     return status;
 }
@@ -45,11 +45,11 @@ static int version_of(const checkpoints *c, int64_t step)
     if (!wd_path_exists(path)) return -1;
     wd_test_ok(wd_checkpoint_open(&checkpoint, path, &err), &err);
     wd_test_ok(wd_checkpoint_load(&checkpoint, ONLY(&found), cpu.queue, &err), &err);
-    const int of = (int)json_integer_value(json_object_get(checkpoint.run, "version"));
+    const int number = (int)json_integer_value(json_object_get(checkpoint.run, "version"));
     wd_checkpoint_close(&checkpoint);
-    assert_true(same_buffer(&cpu, &found, &version[of], WD_PARAMS_P));
-    assert_true(same_buffer(&cpu, &found, &version[of], WD_PARAMS_EMA));
-    return of;
+    assert_true(same_buffer(&cpu, &found, &version[number], WD_PARAMS_P));
+    assert_true(same_buffer(&cpu, &found, &version[number], WD_PARAMS_EMA));
+    return number;
 }
 
 static wd_status attempt_checkpoint(void *context, wd_err *err)

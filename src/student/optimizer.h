@@ -39,8 +39,8 @@ void wd_optimizer_close(wd_optimizer *optimizer); /* NULL is allowed */
 /* The EMA starts as a copy of the weights: once, after they were initialised. */
 void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue);
 
-/* The steps that were taken so far, the earlier ones of a resumed run among them: the caller sets
- * those when it has loaded a checkpoint. Both wait for `queue`. */
+/* Returns the number of steps taken, including those before a resume. After loading a checkpoint,
+ * call wd_optimizer_set_steps. Both wait for `queue`. */
 int64_t wd_optimizer_steps(const wd_optimizer *optimizer, wd_queue *queue);
 void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *queue);
 

@@ -36,10 +36,10 @@ typedef enum wd_home {
     WD_HOMES
 } wd_home;
 
-typedef struct wd_place {
+typedef struct wd_stage_placement {
     wd_home home;
     int device; /* the one that computes the stage: see wd_placed_rank */
-} wd_place;
+} wd_stage_placement;
 
 typedef struct wd_placement {
     int experts, stages;
@@ -52,7 +52,7 @@ typedef struct wd_placement {
     int ranks, devices; /* ranks of the job, and devices of each of them; 0: one rank */
     bool each; /* every rank has a whole teacher and evaluates its share of a window: places
                 * name the devices of rank 0. Else all ranks share one teacher */
-    wd_place place[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];
+    wd_stage_placement place[WD_PLACED_EXPERTS_MAX][WD_PLACED_STAGES_MAX];
 } wd_placement;
 
 /* Devices of a job are numbered rank by rank: rank r's are r * devices ... (r + 1) * devices - 1,
@@ -89,7 +89,7 @@ static inline bool wd_placed_part_next(const wd_placed_part *part, int *expert, 
 {
     for (++*stage; *expert < part->placement->experts; *stage = 0, ++*expert)
         for (; *stage < part->placement->stages; ++*stage) {
-            const wd_place *place = &part->placement->place[*expert][*stage];
+            const wd_stage_placement *place = &part->placement->place[*expert][*stage];
             if (place->home == part->home && place->device == part->device) return true;
         }
     return false;

@@ -58,7 +58,7 @@ static void add_weights(wd_placed_device *to, wd_placed_host *host, const wd_pla
     wd_placed_sizes sizes[WD_HOMES] = {0};
     for (int e = 0; e < p->experts; e++)
         for (int s = 0; s < p->stages; s++) {
-            const wd_place *place = &p->place[e][s];
+            const wd_stage_placement *place = &p->place[e][s];
             const wd_stage_size *stage = &size->stage[e][s];
             if (place->device != device) continue;
             wd_placed_sizes_add(&sizes[place->home], wd_stage_kind_of(s, p->stages), stage);

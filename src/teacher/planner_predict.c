@@ -69,12 +69,12 @@ static wd_sweep_load load_of(const sweep_kind *kind, const wd_strategy_plan *pla
     const double two = (double)wd_activations_packed_bytes(o, 2, WD_STAGE_BLOCK);
     wd_sweep_load load = {
         .sweeps_apart = (int)wd_sweeps_apart(in->trajectories, plan->window),
-        .hop_bytes = two - one,
-        .hop_batch_bytes = 2 * one - two,
-        .hop_head_bytes = (double)wd_activations_packed_bytes(o, 1, WD_STAGE_HEAD),
+        .activation_bytes_per_state = two - one,
+        .activation_bytes_per_batch = 2 * one - two,
+        .head_input_bytes_per_state = (double)wd_activations_packed_bytes(o, 1, WD_STAGE_HEAD),
         .text_bytes = (double)(wd_sweep_text_bytes(o) + sizeof(float)) /* and timestep */,
         .latent_bytes = (double)wd_sweep_latent_bytes(o),
-        .home = in->student_device,
+        .latents_device = in->student_device,
         .window = (double)(plan->window < in->trajectories ? plan->window : in->trajectories),
         .student = *student,
     };
@@ -177,7 +177,7 @@ void wd_planner_move(wd_traffic *out, const wd_strategy_plan *plan, const wd_pla
 /* Seconds of a step's sweeps. */
 typedef struct step_play {
     double seconds;
-    double busiest; /* in which the busiest lane has work */
+    double busiest; /* in which the busiest resource has work */
     double compute; /* of the teacher on the student's device */
     double network; /* of messages between ranks */
 } step_play;

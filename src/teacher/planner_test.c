@@ -112,7 +112,7 @@ static void random_custom(scene *s)
     const int devices = wd_cluster_devices(cluster);
     s->custom = wd_placement_begin(&s->input.size, cluster);
     for (int e = 0; e < s->custom.experts; e++) {
-        wd_place place = {WD_HOME_DEVICE, 0};
+        wd_stage_placement place = {WD_HOME_DEVICE, 0};
         for (int i = 0; i < s->custom.stages; i++) {
             if (i == 0 || between(0, 3) == 0) {
                 place.device = (int)between(0, devices - 1);
@@ -484,7 +484,7 @@ static void a_link_for_both(void **state)
     in->cluster.device[0].link_bytes_per_s = 1e3;
     in->student_step_flops = in->student_step_bytes = 1;
     const wd_strategy_plan alone = plan_of(in, WD_STRATEGY_offload);
-    assert_int_equal(alone.timeline.limit, WD_LANE_LINK);
+    assert_int_equal(alone.timeline.limit, WD_RESOURCE_LINK);
     in->student_step_bytes = alone.step_seconds * 1e3 / 2;
     const double both = plan_of(in, WD_STRATEGY_offload).step_seconds;
     if (fabs(both - 1.5 * alone.step_seconds) > 0.01 * both)
@@ -548,10 +548,10 @@ static void experts_apart(void **state)
     in->rounds = 2;
     in->expert = s.expert;
     in->sweep.window_max = in->trajectories;
-    for (int apart = 0; apart < 2; apart++) {
+    for (int one_expert_per_window = 0; one_expert_per_window < 2; one_expert_per_window++) {
         for (int64_t i = 0; i < 2 * in->trajectories; i++)
-            s.expert[i] = apart ? i >= in->trajectories : i % in->trajectories > 0;
-        copied[apart] = plan_of(in, WD_STRATEGY_offload).step_bytes[WD_LINK_IN];
+            s.expert[i] = one_expert_per_window ? i >= in->trajectories : i % in->trajectories > 0;
+        copied[one_expert_per_window] = plan_of(in, WD_STRATEGY_offload).step_bytes[WD_LINK_IN];
     }
     for (int i = 0; i < 2 * in->size.stages; i++)
         weights += (double)in->size.stage[i % 2][i / 2].device;

@@ -97,7 +97,7 @@ static wd_residency_part *part_of(const wd_residency *r, int expert, int stage)
     WD_REQUIRE(expert >= 0 && expert < r->experts && stage >= 0 && stage < r->stages,
                "stage %d of expert %d, of %d stages and %d experts", stage, expert, r->stages,
                r->experts);
-    const wd_place *place = &r->placement.place[expert][stage];
+    const wd_stage_placement *place = &r->placement.place[expert][stage];
     return r->part[wd_placed_local(&r->placement, place->device)][place->home];
 }
 

@@ -71,7 +71,7 @@ static void add_scales(wd_stage_layout *out, int i, bool in_place)
     if (entry ? !entry->scale : !will_come) return;
     const int part = out->parts++;
     out->offset[part] = SIZE_MAX;
-    out->of[part] = i;
+    out->weight_slot[part] = i;
     out->entry[part] = entry ? entry->scale : NULL;
     out->file[part] = entry ? entry->scale->tensor
                             : (wd_tensor){.dtype = WD_F32, .ndim = 2, .dim = {t->dim[0], 1}};
@@ -90,7 +90,7 @@ wd_status wd_stage_lay_out(wd_stage_layout *out, const wd_dit_config *config,
         const wd_dtype kept = wd_spec_dtype(spec, storage), computed = widened(kept);
         bool there;
         out->offset[i] = SIZE_MAX;
-        out->of[i] = i;
+        out->weight_slot[i] = i;
         out->rounded[i] = kept;
         WD_TRY(find_tensor(&there, out, i, spec, files, err));
         if (!there) continue;
@@ -141,7 +141,7 @@ void wd_stage_view(wd_dit_stage *stored, const wd_stage_layout *layout, char *bl
 {
     *stored = (wd_dit_stage){0};
     for (int i = 0; i < layout->parts; i++) {
-        wd_tensor *t = &stored->t[layout->of[i]];
+        wd_tensor *t = &stored->t[layout->weight_slot[i]];
         if (i < layout->tensors) *t = layout->stored[i];
         *(i < layout->tensors ? &t->data : &t->scales.data) = wd_stage_part_place(layout, i, block);
     }

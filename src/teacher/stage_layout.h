@@ -1,8 +1,8 @@
 /* A stage of the teacher in memory: which of its tensors lie where in a block, and how they get
- * there from a checkpoint's file. What all residencies share.
+ * there from a checkpoint's file. All residencies share this code.
  *
  * A tensor that is quantised in the file is kept as it is there, whatever the storage dtype, and
- * widened to what that one computes in when the stage is used. Its scales are a part of the stage
+ * widened to the compute dtype when the stage is used. Its scales are a part of the stage
  * as its tensors are: they are read, copied and counted by the same code. */
 #ifndef WD_TEACHER_STAGE_LAYOUT_H
 #define WD_TEACHER_STAGE_LAYOUT_H
@@ -19,10 +19,10 @@ enum { WD_STAGE_PARTS_MAX = 2 * WD_DIT_BLOCK_SLOTS };
 #define WD_STAGE_NOWHERE ((char *)((uintptr_t)1 << 30))
 
 typedef struct wd_stage_layout {
-    int tensors; /* parts [0, tensors) are the stage's slots, */
-    int parts;   /* and the others scales, part i those of slot of[i] */
-    int of[WD_STAGE_PARTS_MAX];
-    size_t offset[WD_STAGE_PARTS_MAX]; /* in the block; SIZE_MAX: used where it is mapped */
+    int tensors;                         /* parts [0, tensors) are the stage's slots */
+    int parts;                           /* parts [tensors, parts) are scales */
+    int weight_slot[WD_STAGE_PARTS_MAX]; /* part i belongs to the tensor weight_slot[i] */
+    size_t offset[WD_STAGE_PARTS_MAX];   /* in the block; SIZE_MAX: used where it is mapped */
     const wd_safetensors_entry *entry[WD_STAGE_PARTS_MAX]; /* NULL: the checkpoint has none */
     wd_tensor file[WD_STAGE_PARTS_MAX];                    /* as mapped */
     wd_tensor stored[WD_STAGE_PARTS_MAX]; /* dtype and shape when kept; data mapped or NULL */

@@ -107,7 +107,7 @@ wd_status wd_strategy_check(wd_strategy strategy, const wd_cluster *cluster, wd_
 static void place_run(wd_placement *out, int from, int end, wd_home home, int device)
 {
     for (int e = 0; e < out->experts; e++)
-        for (int s = from; s < end; s++) out->place[e][s] = (wd_place){home, device};
+        for (int s = from; s < end; s++) out->place[e][s] = (wd_stage_placement){home, device};
 }
 
 static void place_all(wd_placement *out, wd_home home, int device)

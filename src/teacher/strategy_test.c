@@ -78,7 +78,8 @@ static double search(wd_placement *p, const wd_teacher_size *size, const wd_clus
     if (s == p->stages) return wd_test_fits(p, size, cluster) ? slowest(p, size, cluster) : -1;
     double best = -1;
     for (; d < cluster->devices; d++) {
-        for (int e = 0; e < p->experts; e++) p->place[e][s] = (wd_place){WD_HOME_DEVICE, d};
+        for (int e = 0; e < p->experts; e++)
+            p->place[e][s] = (wd_stage_placement){WD_HOME_DEVICE, d};
         double t = search(p, size, cluster, s + 1, d);
         if (t >= 0 && (best < 0 || t < best)) best = t;
     }
@@ -279,14 +280,14 @@ static void segments(void **state)
         assert_int_equal(segment.end, end[i]);
         s = segment.end;
     }
-    for (int s = 0; s < 6; s++) p.place[0][s] = (wd_place){WD_HOME_DEVICE, s / 3};
+    for (int s = 0; s < 6; s++) p.place[0][s] = (wd_stage_placement){WD_HOME_DEVICE, s / 3};
     assert_int_equal(wd_sweep_segment(&p, 0, 0).end, 6);
     p.place[0][0].home = WD_HOME_HOST; /* it stays while all are embedded */
     assert_int_equal(wd_sweep_segment(&p, 0, 0).end, 6);
     p.place[0][0].home = WD_HOME_DEVICE;
 
     /* a head takes what comes to a streamed last block, not where both are one device's anyway */
-    p.place[0][4] = (wd_place){WD_HOME_HOST, 1};
+    p.place[0][4] = (wd_stage_placement){WD_HOME_HOST, 1};
     assert_int_equal(wd_sweep_segment(&p, 0, 4).end, 5);
     p.place[0][3].device = 0;
     assert_int_equal(wd_sweep_segment(&p, 0, 4).end, 6);
@@ -295,7 +296,7 @@ static void segments(void **state)
     p.place[0][3].device = 1, p.place[0][4].home = WD_HOME_DEVICE, p.by_batch = 3;
 
     /* what another device embeds comes one by one, from where no window waits */
-    p.place[0][0] = (wd_place){WD_HOME_DEVICE, 2};
+    p.place[0][0] = (wd_stage_placement){WD_HOME_DEVICE, 2};
     assert_int_equal(wd_sweep_segment(&p, 0, 0).end, 6);
     p.place[0][1].home = WD_HOME_HOST;
     assert_int_equal(wd_sweep_segment(&p, 0, 0).end, 2);
@@ -331,7 +332,7 @@ static void places(void **state)
     assert_int_equal(places_of(&p, &cluster, 1), 9);
 
     /* it waits where a segment ends, and passes through other devices */
-    p.place[0][3] = (wd_place){WD_HOME_HOST, 0};
+    p.place[0][3] = (wd_stage_placement){WD_HOME_HOST, 0};
     assert_int_equal(places_of(&p, &cluster, 0), 9);
     assert_int_equal(places_of(&p, &cluster, 1), 3);
 }

@@ -27,8 +27,8 @@ struct wd_sweep {
     wd_activations activations[WD_PLACED_DEVICES_MAX]; /* of this rank's devices */
     wd_activation_transfer sent[WD_PLACED_DEVICES_MAX],
         received[WD_PLACED_DEVICES_MAX]; /* from and to them */
-    wd_queue *home;                      /* of the sweep that is launched */
-    wd_event *ready;       /* on a queue of home's device: the states of a micro-batch are there */
+    wd_queue *latents_queue;             /* of the sweep that is launched */
+    wd_event *ready;       /* on latents_queue: the states of a micro-batch are there */
     int batches_max;       /* of each expert */
     wd_dit_stage *weights; /* [stages]: those that are acquired */
     int64_t *order;        /* states sorted by expert, padded to a multiple of the size step */
@@ -92,13 +92,13 @@ static wd_sweep_work cut(wd_sweep *sweep, const wd_window *window)
  * copies see its own pool only. */
 static bool copies_itself(const wd_sweep *sweep, const wd_activations *a)
 {
-    return !wd_device_traits(a->device)->reads_host || a->queue == sweep->home;
+    return !wd_device_traits(a->device)->reads_host || a->queue == sweep->latents_queue;
 }
 
-/* Work launched on `queue` from now on is done after that of home so far. */
-static void follow_home(wd_sweep *sweep, wd_queue *queue)
+/* Work launched on `queue` from now on is done after the work of latents_queue so far. */
+static void follow_latents(wd_sweep *sweep, wd_queue *queue)
 {
-    wd_event_record(sweep->ready, sweep->home);
+    wd_event_record(sweep->ready, sweep->latents_queue);
     wd_event_wait_on(queue, sweep->ready);
 }
 
@@ -109,16 +109,16 @@ static void enter(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
     const int64_t *state = sweep->order + batch->first, count = wd_sweep_latent_count(o);
     const bool pulls = copies_itself(sweep, a);
     if (window->begin) window->begin(window->context, state, batch->samples);
-    if (pulls) follow_home(sweep, a->queue);
+    if (pulls) follow_latents(sweep, a->queue);
     const wd_activations_input input = wd_activations_begin_enter(a);
     for (int64_t i = 0; i < batch->samples; i++) {
         input.timestep[i] = window->timestep[state[i]];
         char *text = input.text + (size_t)i * wd_sweep_text_bytes(o);
         o->text(o->text_context, text, window->prompt[state[i]], o->dtype);
-        wd_queue_copy(pulls ? a->queue : sweep->home, input.latents + i * count,
+        wd_queue_copy(pulls ? a->queue : sweep->latents_queue, input.latents + i * count,
                       window->latents + state[i] * count, wd_sweep_latent_bytes(o));
     }
-    if (!pulls) follow_home(sweep, a->queue);
+    if (!pulls) follow_latents(sweep, a->queue);
     wd_activations_enter(a, place, &input, batch->samples, &sweep->weights[0]);
 }
 
@@ -131,12 +131,12 @@ static void leave(wd_sweep *sweep, wd_activations *a, wd_activation_place *place
     const bool pushes = copies_itself(sweep, a);
     const float *velocity = wd_activations_leave(a, place, batch->samples, expert, weights);
     for (int64_t i = 0; i < batch->samples; i++) {
-        wd_queue_copy(pushes ? a->queue : sweep->home, window->velocity + state[i] * count,
+        wd_queue_copy(pushes ? a->queue : sweep->latents_queue, window->velocity + state[i] * count,
                       velocity + i * count, wd_sweep_latent_bytes(&sweep->options));
         if (window->delivered) window->delivered[state[i]] = batch->delivered;
     }
     if (!pushes) {
-        wd_event_record(sweep->ready, sweep->home);
+        wd_event_record(sweep->ready, sweep->latents_queue);
         wd_event_wait(sweep->ready); /* the velocities' memory is free again */
     }
     wd_event_record(batch->delivered, a->queue);
@@ -227,7 +227,7 @@ wd_status wd_sweep_run(wd_sweep *sweep, const wd_window *window, wd_err *err)
     WD_REQUIRE(window->count > 0 && window->count <= sweep->options.window_max,
                "a sweep of at most %" PRId64 " states was given %" PRId64,
                sweep->options.window_max, window->count);
-    sweep->home = window->queue;
+    sweep->latents_queue = window->queue;
     if (!sweep->announced) {
         const wd_window_ahead whole = {window->timestep, window->count, 0, window->count};
         wd_sweep_forget_next(sweep);
@@ -325,8 +325,9 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
     sweep->sweeps_kept = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;
-    wd_device *home = options->home ? options->home : wd_queue_device(queues[0]);
-    WD_TRY_OUT(wd_event_open(&sweep->ready, home, err));
+    wd_device *latents_device =
+        options->latents_device ? options->latents_device : wd_queue_device(queues[0]);
+    WD_TRY_OUT(wd_event_open(&sweep->ready, latents_device, err));
     WD_TRY_OUT(open_host(sweep, err));
     WD_TRY_OUT(open_devices(sweep, queues, err));
     WD_TRY_OUT(open_events(sweep, err));

@@ -26,7 +26,7 @@ typedef void wd_window_begin_fn(void *context, const int64_t *states, int64_t co
 typedef void wd_window_end_fn(void *context, const int64_t *states, int64_t count, int rank);
 
 /* The states of one sweep. Timesteps and prompts are in host memory, latents and velocities in
- * memory of the options' `home`, whose queue `queue` is. */
+ * memory of the options' latents_device, whose queue `queue` is. */
 typedef struct wd_window {
     int64_t count;             /* <= window_max */
     wd_queue *queue;           /* latents are there after its work so far, and what `begin` adds */

@@ -16,7 +16,7 @@ static void add(moves *m, wd_move move)
 static bool is_host(const moves *m, int device)
 {
     return device == WD_LINK_HOST ||
-           (device != WD_LINK_HOMES && wd_cluster_at(m->in->cluster, device)->reads_host);
+           (device != WD_LINK_LATENTS_DEVICES && wd_cluster_at(m->in->cluster, device)->reads_host);
 }
 
 /* Within a rank. */
@@ -56,16 +56,17 @@ static void send(moves *m, const wd_sweep_entry *e, double bytes)
                      wd_placed_rank(m->in->placement, e->to), bytes, false});
 }
 
-/* Velocities go from home of a rank to home of all others. */
-static void gather(moves *m, int rank, int home, double bytes)
+/* Velocities go from the latents_device of a rank to the one of every other rank. */
+static void gather(moves *m, int rank, int latents_device, double bytes)
 {
     const int ranks = wd_cluster_ranks(m->in->cluster),
               near = wd_cluster_host_ranks(m->in->cluster);
     if (ranks == 1) return;
-    copy(m, home, WD_LINK_HOST, bytes, true);
+    copy(m, latents_device, WD_LINK_HOST, bytes, true);
     add(m, (wd_move){WD_LINK_NEAR, rank, WD_LINK_ALL, bytes * (near - 1), true});
     add(m, (wd_move){WD_LINK_FAR, rank, WD_LINK_ALL, bytes * (ranks - near), true});
-    copy(m, WD_LINK_HOST, is_host(m, home) ? home : WD_LINK_HOMES, bytes, true);
+    copy(m, WD_LINK_HOST, is_host(m, latents_device) ? latents_device : WD_LINK_LATENTS_DEVICES,
+         bytes, true);
 }
 
 int wd_sweep_moves(wd_move out[WD_MOVES_MAX], const wd_sweep_setting *sweep,
@@ -75,16 +76,17 @@ int wd_sweep_moves(wd_move out[WD_MOVES_MAX], const wd_sweep_setting *sweep,
     const wd_placement *placement = sweep->placement;
     const wd_sweep_load *load = sweep->load;
     const int rank = wd_placed_rank(placement, entry->device);
-    const int home = rank * placement->devices + load->home;
+    const int latents_device = rank * placement->devices + load->latents_device;
     const double activations = entry->stage == placement->stages - 1
-                                   ? states * load->hop_head_bytes
-                                   : states * load->hop_bytes + batches * load->hop_batch_bytes;
+                                   ? states * load->head_input_bytes_per_state
+                                   : states * load->activation_bytes_per_state +
+                                         batches * load->activation_bytes_per_batch;
     switch (entry->kind) {
     case WD_ENTRY_ACQUIRE:
         bring_weights(&m, entry);
         break;
     case WD_ENTRY_ENTER:
-        copy(&m, home, entry->device, states * load->latent_bytes, false);
+        copy(&m, latents_device, entry->device, states * load->latent_bytes, false);
         copy(&m, WD_LINK_HOST, entry->device, states * load->text_bytes, false);
         break;
     case WD_ENTRY_COPY:
@@ -98,8 +100,8 @@ int wd_sweep_moves(wd_move out[WD_MOVES_MAX], const wd_sweep_setting *sweep,
         copy(&m, WD_LINK_HOST, entry->device, activations, false);
         break;
     case WD_ENTRY_LEAVE:
-        copy(&m, entry->device, home, states * load->latent_bytes, false);
-        gather(&m, rank, home, states * load->latent_bytes);
+        copy(&m, entry->device, latents_device, states * load->latent_bytes, false);
+        gather(&m, rank, latents_device, states * load->latent_bytes);
         break;
     default:
         break;

@@ -20,8 +20,8 @@ typedef struct wd_student_traffic {
 /* The work of a step of the student, on the device of every rank where trajectories are. */
 typedef struct wd_student_load {
     double targets; /* targets that a step of all ranks needs; 0: no student trains */
-    double ahead;   /* how many steps before the first step that needs a target of a sweep the
-                     * sweep's states may begin: 2 at most */
+    double ahead;   /* a sweep may begin this many steps before the step that first needs one of
+                     * its targets; at most 2 */
     double compute_seconds;
     double after_seconds;   /* from the step's beginning until its copies and messages begin */
     double link_seconds;    /* of copies over the device's link */
@@ -36,12 +36,13 @@ typedef struct wd_sweep_load {
     double batches_mean[WD_PLACED_EXPERTS_MAX];  /* micro-batches of each expert, averaged over the
                                                   * sweeps that this load stands for */
     int sweeps_apart; /* from one sweep that a state is in to its next; 0 is 1 */
-    /* Activations that go from device to device, in bytes: of each state; of each micro-batch,
-     * whose states share a text; of each state that goes to a head. */
-    double hop_bytes, hop_batch_bytes, hop_head_bytes;
+    /* Bytes of the activations that go from device to device: for each state, and besides for each
+     * micro-batch, whose states share the unconditional text; a head gets fewer for each state. */
+    double activation_bytes_per_state, activation_bytes_per_batch, head_input_bytes_per_state;
     double text_bytes;   /* of each state, from host memory to the device of the embedding */
-    double latent_bytes; /* of each state, from home to the embedding; its velocity is as large */
-    int home;            /* the device of every rank where trajectories are */
+    double latent_bytes; /* of each state, from latents_device to the embedding; its velocity is as
+                          * large */
+    int latents_device;  /* the device of every rank where trajectories are */
     double window;       /* targets of all ranks from one sweep to the next */
     wd_student_load student;
 } wd_sweep_load;
@@ -59,9 +60,9 @@ typedef enum wd_link_kind {
 } wd_link_kind;
 
 enum {
-    WD_LINK_HOST = -1,  /* in place of a device: host memory */
-    WD_LINK_ALL = -1,   /* in place of a rank: all other ranks */
-    WD_LINK_HOMES = -2, /* in place of a device: home of every other rank */
+    WD_LINK_HOST = -1,            /* in place of a device: host memory */
+    WD_LINK_ALL = -1,             /* in place of a rank: all other ranks */
+    WD_LINK_LATENTS_DEVICES = -2, /* in place of a device: the latents_device of every other rank */
     WD_MOVES_MAX = 5
 };
 

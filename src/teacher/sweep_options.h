@@ -19,7 +19,7 @@ typedef struct wd_sweep_options {
     int64_t micro_batch;              /* states that go through a stage together, at most */
     double boundary_timestep;         /* expert 0 from this timestep on; 0: there is one expert */
     double guidance_scale[2];         /* per expert; scale[0] <= 1: no unconditional pass */
-    wd_device *home;                  /* has the latents and velocities of windows, borrowed; NULL:
+    wd_device *latents_device;        /* has the latents and velocities of windows, borrowed; NULL:
                                        * the device of the first queue */
     int64_t sweeps_apart;             /* from one sweep that a state is in to its next; 0 is 1 */
     wd_sweep_text_fn *text;

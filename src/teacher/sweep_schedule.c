@@ -11,13 +11,13 @@ static bool takes_by_batch(const wd_placement *p, int device)
     return p->by_batch >> wd_placed_local(p, device) & 1;
 }
 
-static bool goes_by_batch(const wd_placement *p, wd_place place)
+static bool goes_by_batch(const wd_placement *p, wd_stage_placement place)
 {
     return place.home == WD_HOME_DEVICE && takes_by_batch(p, place.device);
 }
 
 /* Whether a window that stayed where it was embedded would only wait there. */
-static bool embeds_on_the_way(const wd_placement *p, const wd_place *place, int first)
+static bool embeds_on_the_way(const wd_placement *p, const wd_stage_placement *place, int first)
 {
     return first == 0 && (place[0].device != place[1].device || goes_by_batch(p, place[1]));
 }
@@ -25,7 +25,7 @@ static bool embeds_on_the_way(const wd_placement *p, const wd_place *place, int 
 /* Whether a window that has reached the last blocks, from stage `from` on, would only wait there
  * for the head. It does for a processor's head, which would keep several devices waiting, and where
  * stages are widened, one at a time. */
-static bool head_follows(const wd_placement *p, const wd_place *place, int from)
+static bool head_follows(const wd_placement *p, const wd_stage_placement *place, int from)
 {
     const int device = place[from].device, head = place[p->stages - 1].device;
     if (!takes_by_batch(p, device)) return false;
@@ -35,7 +35,7 @@ static bool head_follows(const wd_placement *p, const wd_place *place, int from)
 
 wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first)
 {
-    const wd_place *place = placement->place[expert];
+    const wd_stage_placement *place = placement->place[expert];
     const int head = placement->stages - 1;
     const int from = first + embeds_on_the_way(placement, place, first);
     wd_segment segment = {first, from + 1};
@@ -69,14 +69,14 @@ static void add_weights(const maker *m, wd_sweep_entry_kind kind, int expert, in
     add(m, (wd_sweep_entry){kind, expert, stage, -1, device, -1, -1, -1});
 }
 
-static bool arrives(const wd_place *place, int stage)
+static bool arrives(const wd_stage_placement *place, int stage)
 {
     return stage == 0 || place[stage - 1].device != place[stage].device;
 }
 
 /* Each micro-batch of an expert takes one place on every device that it comes to within a segment,
  * the micro-batches one after another. */
-static void take_places(maker *m, const wd_place *place, wd_segment segment, int batches)
+static void take_places(maker *m, const wd_stage_placement *place, wd_segment segment, int batches)
 {
     for (int s = segment.first; s < segment.end; s++) {
         const int d = place[s].device;
@@ -122,7 +122,7 @@ static void go_through(const maker *m, int expert, wd_segment segment, int batch
         [WD_STAGE_BLOCK] = WD_ENTRY_RUN,
         [WD_STAGE_HEAD] = WD_ENTRY_LEAVE,
     };
-    const wd_place *place = m->placement->place[expert];
+    const wd_stage_placement *place = m->placement->place[expert];
     for (int s = segment.first; s < segment.end; s++) {
         const wd_sweep_entry_kind kind = kinds[wd_stage_kind_of(s, m->placement->stages)];
         if (s && arrives(place, s)) go_on(m, expert, s, batch, at);
@@ -134,7 +134,7 @@ static void go_through(const maker *m, int expert, wd_segment segment, int batch
 static void add_segment(maker *m, int e, wd_segment segment)
 {
     const int batches = m->work->batches[e];
-    const wd_place *place = m->placement->place[e];
+    const wd_stage_placement *place = m->placement->place[e];
     const int before = place[segment.first ? segment.first - 1 : 0].device;
     const int waiting = m->base[before]; /* places are taken anew where they come back */
     for (int s = segment.first; s < segment.end; s++) add_weights(m, WD_ENTRY_ACQUIRE, e, s);

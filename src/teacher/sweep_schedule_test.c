@@ -166,9 +166,9 @@ static wd_placement random_placement(void)
     for (int e = 0; e < p.experts; e++)
         for (int i = 0; i < p.stages; i++) {
             const bool stays = i && between(0, 1);
-            p.place[e][i] =
-                stays ? p.place[e][i - 1]
-                      : (wd_place){(wd_home)between(0, WD_HOMES - 1), between(0, DEVICES - 1)};
+            p.place[e][i] = stays ? p.place[e][i - 1]
+                                  : (wd_stage_placement){(wd_home)between(0, WD_HOMES - 1),
+                                                         between(0, DEVICES - 1)};
         }
     return p;
 }

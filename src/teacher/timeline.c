@@ -16,15 +16,15 @@ enum {
 /* Sums of fractions that differ by less are the same number. */
 static const double WHOLE = 1e-9;
 
-typedef struct lane {
+typedef struct resource {
     double free;                       /* when its work so far is done */
     double busy;                       /* seconds of work in the last sweep */
     double student_begin, student_end; /* the student works there, too, from then until then */
-} lane;
+} resource;
 
-/* The state of a device; times are when a lane, a buffer or a staging is free again. */
+/* The state of a device; times are when a resource, a buffer or a staging is free again. */
 typedef struct device {
-    lane lane[WD_LANE_DISK]; /* compute, link, network */
+    resource resource[WD_RESOURCE_DISK]; /* compute, link, network */
     double buffer[WD_HOMES][WD_STAGE_KINDS][WD_STREAM_BUFFERS_MAX];
     int buffer_next[WD_HOMES][WD_STAGE_KINDS]; /* buffers and stagings are used in turn */
     double staging[WD_PLACED_STAGINGS];
@@ -44,7 +44,7 @@ typedef struct player {
     wd_sweep_setting in;
     wd_timeline_fn *fn;
     void *context;
-    lane disk;
+    resource disk;
     steps steps;
     double window;                        /* targets of a sweep */
     wd_sweep_schedule schedule;           /* of the sweep that is played */
@@ -75,9 +75,9 @@ static double *ready_at(player *p, int expert, int batch)
     return &p->ready[ring * p->batches + batch];
 }
 
-/* How long `seconds` of work take on a lane. While the student works there, each gets half of the
- * lane, and the student's work takes longer by as much. */
-static double halve(lane *on, double begin, double seconds)
+/* How long `seconds` of work take on a resource. While the student works there, each gets half of
+ * the resource, and the student's work takes longer by as much. */
+static double halve(resource *on, double begin, double seconds)
 {
     const double from = later(begin, on->student_begin);
     const double both = fmin(on->student_end - from, begin + seconds - from);
@@ -86,16 +86,16 @@ static double halve(lane *on, double begin, double seconds)
     return seconds + both;
 }
 
-/* Work of `seconds` for an entry on a lane, not before `from`; returns when it is done. */
-static double work(player *p, wd_lane_kind kind, int number, double from, double seconds,
+/* Work of `seconds` for an entry on a resource, not before `from`; returns when it is done. */
+static double work(player *p, wd_resource kind, int number, double from, double seconds,
                    const wd_sweep_entry *e)
 {
-    lane *on = kind == WD_LANE_DISK ? &p->disk : &p->device[number].lane[kind];
-    wd_timeline_event event = {.lane = kind,
-                               .device = kind == WD_LANE_DISK ? -1 : number,
+    resource *on = kind == WD_RESOURCE_DISK ? &p->disk : &p->device[number].resource[kind];
+    wd_timeline_event event = {.resource = kind,
+                               .device = kind == WD_RESOURCE_DISK ? -1 : number,
                                .sweep = p->sweep,
                                .expert = e->expert,
-                               .stage = e->batch < 0 || kind == WD_LANE_COMPUTE ? e->stage : -1,
+                               .stage = e->batch < 0 || kind == WD_RESOURCE_COMPUTE ? e->stage : -1,
                                .batch = e->batch};
     event.begin = later(on->free, from);
     event.end = on->free = event.begin + halve(on, event.begin, seconds);
@@ -150,12 +150,12 @@ static void acquire(player *p, const wd_sweep_entry *e)
     const int moves = wd_sweep_moves(move, &p->in, e, 0, 0);
     device *on = &p->device[e->device];
     double *buffer = next_buffer(p, e), *staging = NULL;
-    double ready = buffer ? *buffer : moves ? on->lane[WD_LANE_COMPUTE].free : 0;
+    double ready = buffer ? *buffer : moves ? on->resource[WD_RESOURCE_COMPUTE].free : 0;
     if (moves == 2) ready = *(staging = &on->staging[on->staging_next++ % WD_PLACED_STAGINGS]);
     for (int i = 0; i < moves; i++) {
         const bool reads = move[i].kind == WD_LINK_READ;
         if (!reads) ready = later(ready, *buffer);
-        ready = work(p, reads ? WD_LANE_DISK : WD_LANE_LINK, e->device, ready,
+        ready = work(p, reads ? WD_RESOURCE_DISK : WD_RESOURCE_LINK, e->device, ready,
                      seconds_of(p, &move[i]), e);
     }
     if (staging) *staging = ready;
@@ -169,7 +169,7 @@ static void compute(player *p, const wd_sweep_entry *e)
 {
     double *ready = ready_at(p, e->expert, e->batch);
     const double flops = p->in.size->flops[e->stage] * p->in.load->batch_targets[e->expert];
-    *ready = work(p, WD_LANE_COMPUTE, e->device, later(*ready, p->weights[e->stage]),
+    *ready = work(p, WD_RESOURCE_COMPUTE, e->device, later(*ready, p->weights[e->stage]),
                   flops / wd_cluster_at(p->in.cluster, e->device)->flops_per_s, e);
 }
 
@@ -179,7 +179,7 @@ static void share_links(player *p, const wd_move *move, double seconds)
 {
     const int ends[2] = {move->from, move->to};
     for (int i = 0; i < 2 && p->sweep == p->sweeps - 1; i++)
-        if (ends[i] != WD_LINK_HOST) p->device[ends[i]].lane[WD_LANE_LINK].busy += seconds;
+        if (ends[i] != WD_LINK_HOST) p->device[ends[i]].resource[WD_RESOURCE_LINK].busy += seconds;
 }
 
 /* The device does nothing else while it copies what a micro-batch needs. It does not wait for
@@ -192,15 +192,15 @@ static void play_move(player *p, const wd_sweep_entry *e, const wd_move *move)
     if (move->gathers && !is_message) return;
     const double seconds = seconds_of(p, move);
     if (is_message) {
-        end = work(p, WD_LANE_NETWORK, e->device, *ready, seconds, e);
+        end = work(p, WD_RESOURCE_NETWORK, e->device, *ready, seconds, e);
     } else if (shares) {
         end = *ready + seconds;
         share_links(p, move, seconds);
     } else {
         const int number = move->to == WD_LINK_HOST ? move->from : move->to;
-        end = work(p, WD_LANE_LINK, number, *ready, seconds, e);
+        end = work(p, WD_RESOURCE_LINK, number, *ready, seconds, e);
     }
-    if (!is_message) p->device[e->device].lane[WD_LANE_COMPUTE].free = end;
+    if (!is_message) p->device[e->device].resource[WD_RESOURCE_COMPUTE].free = end;
     if (!move->gathers) *ready = end;
 }
 
@@ -219,7 +219,7 @@ static void play_batch(player *p, const wd_sweep_entry *e)
 {
     wd_move move[WD_MOVES_MAX];
     const int moves = wd_sweep_moves(move, &p->in, e, 1, p->in.load->batch_targets[e->expert]);
-    double *free = &p->device[e->device].lane[WD_LANE_COMPUTE].free;
+    double *free = &p->device[e->device].resource[WD_RESOURCE_COMPUTE].free;
     double *ready = ready_at(p, e->expert, e->batch);
     *ready = later(*ready, *free);
     if (e->kind == WD_ENTRY_ENTER) *ready = later(*ready, p->from);
@@ -240,7 +240,7 @@ static void play_entry(player *p, const wd_sweep_entry *e)
     double *buffer = p->buffer[e->stage];
     if (e->kind == WD_ENTRY_ACQUIRE) acquire(p, e);
     if (e->kind == WD_ENTRY_RELEASE && buffer)
-        *buffer = p->device[e->device].lane[WD_LANE_COMPUTE].free;
+        *buffer = p->device[e->device].resource[WD_RESOURCE_COMPUTE].free;
     if (e->batch >= 0) play_batch(p, e);
 }
 
@@ -265,8 +265,9 @@ static double arrival_of(player *p, double targets)
     return there;
 }
 
-/* Adds work of the student on a lane, which follows the work of the step before, or begins anew. */
-static void occupy(lane *on, double from, double seconds)
+/* Adds work of the student on a resource, which follows the work of the step before, or begins
+ * anew. */
+static void occupy(resource *on, double from, double seconds)
 {
     if (from > on->student_end) on->student_begin = on->student_end = from;
     on->student_end += seconds;
@@ -276,9 +277,9 @@ static void occupy(lane *on, double from, double seconds)
 static double step_end(const player *p)
 {
     double end = p->steps.exchanged;
-    for (int d = p->in.load->home; d < p->devices; d += p->in.cluster->devices) {
-        end = later(end, p->device[d].lane[WD_LANE_COMPUTE].student_end);
-        end = later(end, p->device[d].lane[WD_LANE_LINK].student_end);
+    for (int d = p->in.load->latents_device; d < p->devices; d += p->in.cluster->devices) {
+        end = later(end, p->device[d].resource[WD_RESOURCE_COMPUTE].student_end);
+        end = later(end, p->device[d].resource[WD_RESOURCE_LINK].student_end);
     }
     return end;
 }
@@ -288,9 +289,9 @@ static void begin_step(player *p)
     const wd_student_load *load = &p->in.load->student;
     steps *s = &p->steps;
     const double begin = later(step_end(p), s->ready), then = begin + load->after_seconds;
-    for (int d = p->in.load->home; d < p->devices; d += p->in.cluster->devices) {
-        occupy(&p->device[d].lane[WD_LANE_COMPUTE], begin, load->compute_seconds);
-        occupy(&p->device[d].lane[WD_LANE_LINK], then, load->link_seconds);
+    for (int d = p->in.load->latents_device; d < p->devices; d += p->in.cluster->devices) {
+        occupy(&p->device[d].resource[WD_RESOURCE_COMPUTE], begin, load->compute_seconds);
+        occupy(&p->device[d].resource[WD_RESOURCE_LINK], then, load->link_seconds);
     }
     s->exchanged = then + load->network_seconds;
     s->begin[1] = s->begin[0];
@@ -328,17 +329,17 @@ static double release_of(const player *p)
 static void sum_up(const player *p, wd_timeline *out)
 {
     double most = p->disk.busy, sends = 0;
-    out->limit = WD_LANE_DISK;
+    out->limit = WD_RESOURCE_DISK;
     out->limit_device = -1;
     for (int d = 0; d < p->devices; d++) {
-        const lane *on = p->device[d].lane;
-        out->compute_seconds[d] = on[WD_LANE_COMPUTE].busy;
-        sends = (d % p->in.cluster->devices ? sends : 0) + on[WD_LANE_NETWORK].busy;
+        const resource *on = p->device[d].resource;
+        out->compute_seconds[d] = on[WD_RESOURCE_COMPUTE].busy;
+        sends = (d % p->in.cluster->devices ? sends : 0) + on[WD_RESOURCE_NETWORK].busy;
         out->network_seconds = fmax(out->network_seconds, sends);
-        for (int i = WD_LANE_NETWORK; i >= WD_LANE_COMPUTE; i--) {
+        for (int i = WD_RESOURCE_NETWORK; i >= WD_RESOURCE_COMPUTE; i--) {
             if (on[i].busy < most) continue;
             most = on[i].busy;
-            out->limit = (wd_lane_kind)i;
+            out->limit = (wd_resource)i;
             out->limit_device = d;
         }
     }

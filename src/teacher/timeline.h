@@ -16,18 +16,18 @@
 #include "core/error.h"
 #include "teacher/sweep_load.h"
 
-typedef enum wd_lane_kind {
-    WD_LANE_COMPUTE,
-    WD_LANE_LINK,
-    WD_LANE_NETWORK, /* messages from the rank of the device to others */
-    WD_LANE_DISK
-} wd_lane_kind;
+typedef enum wd_resource {
+    WD_RESOURCE_COMPUTE,
+    WD_RESOURCE_LINK,
+    WD_RESOURCE_NETWORK, /* messages from the rank of the device to others */
+    WD_RESOURCE_DISK
+} wd_resource;
 
-/* A piece of work on a lane. `batch` is -1 where weights move, `stage` is -1 where a micro-batch
- * moves. `begin` and `end` are seconds since the first sweep began. */
+/* A piece of work on a resource. `batch` is -1 where weights move, `stage` is -1 where a
+ * micro-batch moves. `begin` and `end` are seconds since the first sweep began. */
 typedef struct wd_timeline_event {
-    wd_lane_kind lane;
-    int device; /* of the lane; -1: the disk */
+    wd_resource resource;
+    int device; /* of the resource; -1: the disk */
     int sweep, expert, stage, batch;
     double begin, end;
 } wd_timeline_event;
@@ -36,15 +36,15 @@ typedef void wd_timeline_fn(void *context, const wd_timeline_event *event);
 
 typedef struct wd_timeline {
     double sweep_seconds; /* from one sweep to the next, once their times repeat */
-    wd_lane_kind limit;   /* the kind of the lane that is busiest */
+    wd_resource limit;    /* the kind of the resource that is busiest */
     int limit_device;     /* its device; -1: it is the disk */
-    double busy;          /* the share of the time in which that lane has work */
+    double busy;          /* the share of the time in which that resource has work */
     double compute_seconds[WD_CLUSTER_DEVICES_MAX]; /* each device computes so long per sweep */
     double network_seconds; /* the rank that sends longest sends so long per sweep */
 } wd_timeline;
 
-/* Plays sweeps until their times repeat. `fn` (or NULL) sees every event, those of a lane in order,
- * but not the copies of states and velocities. */
+/* Plays sweeps until their times repeat. `fn` (or NULL) sees every event, those of a resource in
+ * order, but not the copies of states and velocities. */
 wd_status wd_timeline_play(wd_timeline *out, const wd_sweep_setting *sweep, wd_timeline_fn *fn,
                            void *context, wd_err *err);
 

@@ -28,7 +28,8 @@ static wd_cluster cluster_of(int devices)
 static wd_placement placed(wd_home home, int devices)
 {
     wd_placement p = {.experts = 1, .stages = BLOCKS, .buffers = 2, .by_batch = ~0u};
-    for (int s = 0; s < BLOCKS; s++) p.place[0][s] = (wd_place){home, s * devices / BLOCKS};
+    for (int s = 0; s < BLOCKS; s++)
+        p.place[0][s] = (wd_stage_placement){home, s * devices / BLOCKS};
     return p;
 }
 
@@ -62,7 +63,7 @@ static void one_device(void **state)
     (void)state;
     const wd_timeline t = play(WD_HOME_DEVICE, 1, 8);
     assert_seconds(t.sweep_seconds, 8 * BLOCKS);
-    assert_int_equal(t.limit, WD_LANE_COMPUTE);
+    assert_int_equal(t.limit, WD_RESOURCE_COMPUTE);
     assert_seconds(t.busy, 1);
 }
 
@@ -74,7 +75,7 @@ static void offload(void **state)
     assert_seconds(play(WD_HOME_HOST, 1, 4).sweep_seconds, 4 * BLOCKS);
     const wd_timeline t = play(WD_HOME_HOST, 1, 1);
     assert_seconds(t.sweep_seconds, 4 * BLOCKS);
-    assert_int_equal(t.limit, WD_LANE_LINK);
+    assert_int_equal(t.limit, WD_RESOURCE_LINK);
 }
 
 /* One block that comes for every sweep has one buffer: it comes once it is used. */
@@ -115,7 +116,7 @@ static void embedded_for_another(void **state)
     const wd_teacher_size size = twelve();
     const wd_cluster cluster = cluster_of(2);
     const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}};
-    p.place[0][0] = (wd_place){WD_HOME_DEVICE, 0};
+    p.place[0][0] = (wd_stage_placement){WD_HOME_DEVICE, 0};
     for (int s = 1; s < BLOCKS; s++) p.place[0][s].device = 1;
     const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 4 * (BLOCKS - 1));
@@ -127,7 +128,7 @@ static void disk(void **state)
     (void)state;
     const wd_timeline t = play(WD_HOME_DISK, 1, 2);
     assert_seconds(t.sweep_seconds, 8 * BLOCKS);
-    assert_int_equal(t.limit, WD_LANE_DISK);
+    assert_int_equal(t.limit, WD_RESOURCE_DISK);
     assert_seconds(play(WD_HOME_DISK, 1, 16).sweep_seconds, 16 * BLOCKS);
     assert_seconds(play(WD_HOME_DISK, 1, 8).sweep_seconds, 8 * BLOCKS);
 }
@@ -148,26 +149,30 @@ static void sweeps_of_other_states(void **state)
     const wd_placement p = placed(WD_HOME_DEVICE, 4);
     const wd_teacher_size size = twelve();
     const wd_cluster cluster = cluster_of(4);
-    for (int apart = 0; apart < 8; apart++) {
-        const wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .sweeps_apart = apart};
+    for (int sweeps_apart = 0; sweeps_apart < 8; sweeps_apart++) {
+        const wd_sweep_load load = {
+            .batches = {1}, .batch_targets = {1}, .sweeps_apart = sweeps_apart};
         const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
-        const int under_way = apart < 1 ? 1 : apart < 4 ? apart : 4;
+        const int under_way = sweeps_apart < 1 ? 1 : sweeps_apart < 4 ? sweeps_apart : 4;
         assert_seconds(t.sweep_seconds, (double)BLOCKS / under_way);
     }
 }
 
 /* A state comes from where trajectories are, with its text, and its velocity goes back. */
-static void from_home_and_back(void **state)
+static void from_the_latents_device_and_back(void **state)
 {
     (void)state;
     const wd_placement p = placed(WD_HOME_DEVICE, 1);
     const wd_teacher_size size = twelve();
     wd_cluster cluster = cluster_of(2);
-    wd_sweep_load load = {
-        .batches = {2}, .batch_targets = {3}, .text_bytes = 200, .latent_bytes = 100, .home = 1};
+    wd_sweep_load load = {.batches = {2},
+                          .batch_targets = {3},
+                          .text_bytes = 200,
+                          .latent_bytes = 100,
+                          .latents_device = 1};
     wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 6 * (BLOCKS + 2 + 1 + 1));
-    load.home = 0;
+    load.latents_device = 0;
     t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 6 * (BLOCKS + 2));
     cluster.device[0].reads_host = true;
@@ -184,9 +189,9 @@ static void to_a_head(void **state)
     const wd_cluster cluster = cluster_of(2);
     const wd_sweep_load load = {.batches = {2},
                                 .batch_targets = {3},
-                                .hop_bytes = 7000,
-                                .hop_batch_bytes = 6000,
-                                .hop_head_bytes = 5000};
+                                .activation_bytes_per_state = 7000,
+                                .activation_bytes_per_batch = 6000,
+                                .head_input_bytes_per_state = 5000};
     p.place[0][BLOCKS - 1].device = 1;
     assert_seconds(played(&p, &size, &cluster, &load, NULL, NULL).sweep_seconds,
                    2 * 3 * (BLOCKS - 1 + 50));
@@ -216,8 +221,8 @@ static void from_rank_to_rank(void **state)
     const wd_teacher_size size = twelve();
     const wd_sweep_load load = {.batches = {1},
                                 .batch_targets = {2},
-                                .hop_bytes = 75,
-                                .hop_batch_bytes = 50,
+                                .activation_bytes_per_state = 75,
+                                .activation_bytes_per_batch = 50,
                                 .latent_bytes = 5};
     for (int hosts = 1; hosts <= 2; hosts++) {
         const wd_cluster cluster = two_ranks(hosts);
@@ -290,21 +295,21 @@ static void mapped_again_and_again(void **state)
 }
 
 typedef struct watch {
-    double end[WD_LANE_DISK + 1][2];
+    double end[WD_RESOURCE_DISK + 1][2];
     int events;
 } watch;
 
-/* Every lane's work comes in order, and never two pieces at once. */
+/* Every resource's work comes in order, and never two pieces at once. */
 static void see(void *context, const wd_timeline_event *event)
 {
     watch *w = context;
-    double *end = &w->end[event->lane][event->device < 0 ? 0 : event->device];
+    double *end = &w->end[event->resource][event->device < 0 ? 0 : event->device];
     assert_true(event->begin >= *end && event->end >= event->begin);
     *end = event->end;
     w->events++;
 }
 
-static void lanes_are_in_order(void **state)
+static void resources_work_in_order(void **state)
 {
     (void)state;
     wd_placement p = placed(WD_HOME_DEVICE, 2);
@@ -312,7 +317,8 @@ static void lanes_are_in_order(void **state)
     p.place[0][7].home = WD_HOME_HOST;
     const wd_teacher_size size = twelve();
     const wd_cluster cluster = cluster_of(2);
-    const wd_sweep_load load = {.batches = {3}, .batch_targets = {2, 2}, .hop_bytes = 15};
+    const wd_sweep_load load = {
+        .batches = {3}, .batch_targets = {2, 2}, .activation_bytes_per_state = 15};
     watch w = {.events = 0};
     played(&p, &size, &cluster, &load, see, &w);
     /* four sweeps of: twelve stages and a hop for three micro-batches, a read, two copies */
@@ -333,7 +339,7 @@ static void places(void **state)
     wd_placement p = {.experts = 2, .stages = 3, .buffers = 2, .by_batch = ~0u};
     const wd_sweep_load load = {.batches = {10, 10}, .batch_targets = {1, 1}};
     for (int e = 0; e < 2; e++)
-        for (int s = 0; s < 3; s++) p.place[e][s] = (wd_place){WD_HOME_DEVICE, e || s};
+        for (int s = 0; s < 3; s++) p.place[e][s] = (wd_stage_placement){WD_HOME_DEVICE, e || s};
     const wd_timeline t = played(&p, &size, &cluster, &load, NULL, NULL);
     assert_seconds(t.sweep_seconds, 90 + 7 * 8 + 1);
     assert_seconds(t.compute_seconds[1], 100);
@@ -374,7 +380,7 @@ static void windows_of_several_steps(void **state)
                           .batch_targets = {1},
                           .sweeps_apart = 8,
                           .window = 4,
-                          .home = 4,
+                          .latents_device = 4,
                           .student = {.targets = 1, .ahead = 2}};
     load.student.compute_seconds = 6;
     assert_seconds(seconds_on_four(&load), 4 * 6);
@@ -395,7 +401,7 @@ static void steps_are_launched_after_sweeps(void **state)
                                 .batch_targets = {1},
                                 .sweeps_apart = 1,
                                 .window = 16,
-                                .home = 4,
+                                .latents_device = 4,
                                 .student = {.targets = 1, .compute_seconds = 4, .ahead = 2}};
     assert_seconds(seconds_on_four(&load), 16 * 4 + (36 - 2 * 4));
 }
@@ -424,7 +430,7 @@ static void halves(void **state)
 static void steps_of_many_ranks(void **state)
 {
     (void)state;
-    wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .window = 1, .home = 4};
+    wd_sweep_load load = {.batches = {1}, .batch_targets = {1}, .window = 1, .latents_device = 4};
     load.student = (wd_student_load){.targets = 1,
                                      .compute_seconds = 30,
                                      .after_seconds = 10,
@@ -446,7 +452,7 @@ static void steps_of_both_experts(void **state)
     const wd_sweep_load load = {.batches = {2, 2},
                                 .batch_targets = {1, 1},
                                 .window = 4,
-                                .home = 1,
+                                .latents_device = 1,
                                 .student = {.targets = 2, .compute_seconds = 4, .ahead = 1}};
     assert_seconds(played(&p, &size, &cluster, &load, NULL, NULL).sweep_seconds,
                    2 * 4 + (3 * 3 - 4));
@@ -471,13 +477,13 @@ int main(void)
         cmocka_unit_test(halves),
         cmocka_unit_test(steps_of_many_ranks),
         cmocka_unit_test(converted_from_disk),
-        cmocka_unit_test(from_home_and_back),
+        cmocka_unit_test(from_the_latents_device_and_back),
         cmocka_unit_test(processor_streams_from_disk),
         cmocka_unit_test(mapped_again_and_again),
         cmocka_unit_test(to_a_head),
         cmocka_unit_test(from_rank_to_rank),
         cmocka_unit_test(a_teacher_each),
-        cmocka_unit_test(lanes_are_in_order),
+        cmocka_unit_test(resources_work_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

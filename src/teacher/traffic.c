@@ -44,15 +44,15 @@ static void add(const sum *s, const wd_move *move, double gradients)
 
 /* ---- a sweep ---- */
 
-/* Velocities of a rank come to home of all others. Where each rank has a teacher, one rank stands
- * for all, and gets what the others send. */
+/* Velocities of a rank come to the latents_device of every other rank. Where each rank has a
+ * teacher, one rank stands for all, and gets what the others send. */
 static void add_gathered(const sum *s, wd_move move, int rank)
 {
     const wd_placement *p = s->sweep.placement;
     const int ranks = wd_cluster_ranks(s->sweep.cluster);
     if (p->each) move.bytes *= ranks - 1;
     for (int r = p->each ? rank : 0; r < (p->each ? rank + 1 : ranks); r++) {
-        move.to = r * p->devices + s->sweep.load->home;
+        move.to = r * p->devices + s->sweep.load->latents_device;
         if (p->each || r != rank) add(s, &move, 0);
     }
 }
@@ -66,7 +66,7 @@ static void add_entry(void *context, const wd_sweep_entry *e)
     wd_move move[WD_MOVES_MAX];
     const int moves = wd_sweep_moves(move, &s->sweep, e, load->batches_mean[e->expert], states);
     for (int i = 0; i < moves; i++)
-        if (move[i].to == WD_LINK_HOMES)
+        if (move[i].to == WD_LINK_LATENTS_DEVICES)
             add_gathered(s, move[i], wd_placed_rank(s->sweep.placement, e->device));
         else
             add(s, &move[i], 0);

@@ -27,9 +27,9 @@ static wd_cluster cluster_of(int ranks, int hosts, int devices)
 static const wd_sweep_load LOAD = {.batches = {2, 2},
                                    .batch_targets = {1.5, 1.5},
                                    .batches_mean = {2, 2},
-                                   .hop_bytes = 10,
-                                   .hop_batch_bytes = 7,
-                                   .hop_head_bytes = 4,
+                                   .activation_bytes_per_state = 10,
+                                   .activation_bytes_per_batch = 7,
+                                   .head_input_bytes_per_state = 4,
                                    .text_bytes = 5,
                                    .latent_bytes = 11};
 static const double HOP = 3 * 10 + 2 * 7, TO_HEAD = 3 * 4, TEXT = 3 * 5, LATENTS = 3 * 11;
@@ -68,7 +68,7 @@ static wd_traffic sweep(wd_link link[LINKS], const wd_placement *p, const wd_clu
     return t;
 }
 
-static wd_placement placed(const wd_cluster *cluster, const wd_place place[STAGES])
+static wd_placement placed(const wd_cluster *cluster, const wd_stage_placement place[STAGES])
 {
     const wd_teacher_size size = four(1);
     wd_placement p = wd_placement_begin(&size, cluster);
@@ -84,7 +84,7 @@ static void links_of_one_rank(void **state)
     const wd_cluster cluster = cluster_of(1, 1, 3);
     const wd_placement p =
         placed(&cluster,
-               (const wd_place[]){
+               (const wd_stage_placement[]){
                    {WD_HOME_HOST, 1}, {WD_HOME_DISK, 0}, {WD_HOME_DEVICE, 1}, {WD_HOME_DISK, 2}});
     const wd_traffic t = sweep(link, &p, &cluster);
     ASSERT_LINKS(
@@ -100,10 +100,10 @@ static void mapped_weights_are_read(void **state)
     (void)state;
     wd_link link[LINKS];
     wd_cluster cluster = cluster_of(1, 1, 2);
-    const wd_placement p = placed(&cluster, (const wd_place[]){{WD_HOME_HOST, 0},
-                                                               {WD_HOME_DEVICE, 1},
-                                                               {WD_HOME_DEVICE, 1},
-                                                               {WD_HOME_DEVICE, 0}});
+    const wd_placement p = placed(&cluster, (const wd_stage_placement[]){{WD_HOME_HOST, 0},
+                                                                         {WD_HOME_DEVICE, 1},
+                                                                         {WD_HOME_DEVICE, 1},
+                                                                         {WD_HOME_DEVICE, 0}});
     for (int uncached = 0; uncached < 2; uncached++) {
         cluster.uncached = uncached;
         const wd_traffic t = sweep(link, &p, &cluster);
@@ -121,10 +121,10 @@ static void links_between_ranks(void **state)
     (void)state;
     wd_link link[LINKS];
     const wd_cluster cluster = cluster_of(4, 2, 1 + 1);
-    const wd_placement p = placed(&cluster, (const wd_place[]){{WD_HOME_DEVICE, 0},
-                                                               {WD_HOME_DEVICE, 2},
-                                                               {WD_HOME_DEVICE, 2},
-                                                               {WD_HOME_DISK, 6}});
+    const wd_placement p = placed(&cluster, (const wd_stage_placement[]){{WD_HOME_DEVICE, 0},
+                                                                         {WD_HOME_DEVICE, 2},
+                                                                         {WD_HOME_DEVICE, 2},
+                                                                         {WD_HOME_DISK, 6}});
     wd_traffic t = sweep(link, &p, &cluster);
     ASSERT_LINKS(
         &t, {WD_LINK_READ, 1, -1, 1, 2 * 700}, {WD_LINK_IN, -1, 0, 1, 2 * (TEXT + LATENTS)},
@@ -143,7 +143,7 @@ static void links_of_ranks_alike(void **state)
     wd_link link[LINKS];
     const wd_cluster cluster = cluster_of(4, 2, 1 + 1);
     wd_placement p = placed(
-        &cluster, (const wd_place[]){
+        &cluster, (const wd_stage_placement[]){
                       {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}, {WD_HOME_DISK, 0}});
     p.each = true;
     wd_traffic t = sweep(link, &p, &cluster);

@@ -163,11 +163,11 @@ static float value_of(const wd_pipeline *p)
 }
 
 /* Changes that value in the teacher's own file. */
-static void change_file(const wd_pipeline *of, float value)
+static void change_file(const wd_pipeline *pipeline, float value)
 {
     wd_err err;
     wd_safetensors *set;
-    wd_pipeline p = *of;
+    wd_pipeline p = *pipeline;
     const uint16_t bits = wd_f32_to_bf16(value);
     p.overlay.quantised = WD_F32;
     wd_test_ok(open_set(&set, &p, &err), &err);

@@ -12,14 +12,14 @@
 enum { COUNT = 1000 };
 
 typedef struct visits {
-    _Atomic int of[COUNT], parts;
+    _Atomic int visits[COUNT], parts;
 } visits;
 
 static void visit(int64_t begin, int64_t end, void *context)
 {
     visits *v = context;
     atomic_fetch_add(&v->parts, 1);
-    for (int64_t i = begin; i < end; i++) atomic_fetch_add(&v->of[i], 1);
+    for (int64_t i = begin; i < end; i++) atomic_fetch_add(&v->visits[i], 1);
 }
 
 static void every_index_once(void **state)
@@ -30,7 +30,7 @@ static void every_index_once(void **state)
             visits v = {0};
             wd_parallel_set_threads(threads);
             wd_parallel_for(n, 100, visit, &v);
-            for (int64_t i = 0; i < COUNT; i++) assert_int_equal(v.of[i], i < n);
+            for (int64_t i = 0; i < COUNT; i++) assert_int_equal(v.visits[i], i < n);
             assert_true(v.parts <= threads && v.parts <= 1 + n / 100);
         }
 }
@@ -46,7 +46,7 @@ static void loops_nest(void **state)
     visits v = {0};
     wd_parallel_set_threads(3);
     wd_parallel_for(4, 1, nested_part, &v);
-    for (int64_t i = 0; i < COUNT; i++) assert_int_equal(v.of[i], 4);
+    for (int64_t i = 0; i < COUNT; i++) assert_int_equal(v.visits[i], 4);
 }
 
 static void *loop_in_thread(void *context)
@@ -65,7 +65,7 @@ static void loops_run_in_any_thread(void **state)
         assert_int_equal(pthread_create(&thread[i], NULL, loop_in_thread, &v[i]), 0);
     for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
     for (int i = 0; i < 2; i++)
-        for (int64_t j = 0; j < COUNT; j++) assert_int_equal(v[i].of[j], 50);
+        for (int64_t j = 0; j < COUNT; j++) assert_int_equal(v[i].visits[j], 50);
 }
 
 int main(void)

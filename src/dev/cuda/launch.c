@@ -22,9 +22,9 @@ const char *wd_cuda_kernel_symbol(wd_cuda_kernel kernel)
     return symbols[kernel];
 }
 
-static int64_t parts(int64_t count, int64_t of)
+static int64_t parts(int64_t count, int64_t part_size)
 {
-    return (count + of - 1) / of;
+    return (count + part_size - 1) / part_size;
 }
 
 void *wd_cuda_take(wd_cuda_launcher *l, int64_t count, size_t size)

@@ -71,8 +71,8 @@ WD_DEVICE void add_weighted(float *sum, float keep, const float *weight, int n, 
 
 WD_DEVICE float max_of_lanes(float lane)
 {
-    WD_UNROLL for (int apart = WD_WARP / 2; apart > 0; apart /= 2) lane =
-        fmaxf(lane, __shfl_xor_sync(WD_WARP_ALL, lane, apart));
+    WD_UNROLL for (int lane_distance = WD_WARP / 2; lane_distance > 0; lane_distance /= 2) lane =
+        fmaxf(lane, __shfl_xor_sync(WD_WARP_ALL, lane, lane_distance));
     return lane;
 }
 

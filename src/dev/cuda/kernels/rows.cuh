@@ -84,8 +84,8 @@ WD_DEVICE void row_eight(float v[EIGHT], const row &r, int at, int n)
 /* What a warp's lanes have together, in every lane. */
 WD_DEVICE float sum_of_lanes(float lane)
 {
-    WD_UNROLL for (int apart = WD_WARP / 2; apart > 0; apart /= 2) lane +=
-        __shfl_xor_sync(WD_WARP_ALL, lane, apart);
+    WD_UNROLL for (int lane_distance = WD_WARP / 2; lane_distance > 0; lane_distance /= 2) lane +=
+        __shfl_xor_sync(WD_WARP_ALL, lane, lane_distance);
     return lane;
 }
 

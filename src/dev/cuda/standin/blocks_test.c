@@ -82,8 +82,8 @@ static void sum_warps(const void *args)
     unsigned n = thread_number();
     uint32_t sum = n;
     if (a->forgets_some && n % 32 == 9) return;
-    for (unsigned apart = 16; apart > 0; apart /= 2)
-        sum += wd_standin_shuffle(UINT32_MAX, sum, n % 32 ^ apart);
+    for (unsigned lane_distance = 16; lane_distance > 0; lane_distance /= 2)
+        sum += wd_standin_shuffle(UINT32_MAX, sum, n % 32 ^ lane_distance);
     a->out[block_number() * THREADS + n] = (int)sum;
 }
 

@@ -18,9 +18,9 @@ typedef struct stacks {
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void close_stacks(void *of)
+static void close_stacks(void *context)
 {
-    stacks *s = of;
+    stacks *s = context;
     for (int i = 0; i < WD_STANDIN_ORDERS; i++)
         if (s->in[i]) wd_standin_close(s->in[i]);
     free(s);

@@ -42,7 +42,7 @@ typedef struct exchange {
 } exchange;
 
 struct ncclComm {
-    clique *of;
+    clique *clique;
     int rank, device;
     exchange *asked; /* not yet on its stream */
     int looks;       /* until what was asked for last is done */
@@ -62,7 +62,7 @@ wd_standin_nccl_faults wd_the_standin_nccl_faults;
 
 static wd_nccl_route *route_of(const exchange *x, const move *m)
 {
-    wd_nccl_clique *shared = x->comm->of->shared;
+    wd_nccl_clique *shared = x->comm->clique->shared;
     return m->from ? &shared->route[x->comm->rank][m->peer]
                    : &shared->route[m->peer][x->comm->rank];
 }
@@ -219,7 +219,7 @@ static wd_nccl_result comm_open(wd_nccl_comm *out, int ranks, wd_nccl_key key, i
     c->open++;
     *out = calloc(1, sizeof **out);
     if (!*out) abort();
-    **out = (struct ncclComm){.of = c, .rank = rank, .device = device};
+    **out = (struct ncclComm){.clique = c, .rank = rank, .device = device};
     start_looks(*out);
     wd_standin_use_memory(device, wd_the_standin_nccl_faults.bytes_opened);
     wd_standin_leave(WD_CU_SUCCESS);
@@ -228,7 +228,7 @@ static wd_nccl_result comm_open(wd_nccl_comm *out, int ranks, wd_nccl_key key, i
 
 static wd_nccl_result state_of(wd_nccl_comm comm)
 {
-    wd_nccl_clique *c = comm->of->shared;
+    wd_nccl_clique *c = comm->clique->shared;
     const int joined = wd_nccl_clique_joined(c), ranks = atomic_load(&c->ranks);
     if (comm->looks_to_error && !--comm->looks_to_error) comm->error = WD_NCCL_REMOTE_ERROR;
     if (comm->error) return comm->error;
@@ -253,7 +253,7 @@ static wd_nccl_result comm_finalize(wd_nccl_comm comm)
     wd_standin_lock();
     assert(!comm->asked && !comm->finalized);
     comm->finalized = true;
-    atomic_fetch_add(&comm->of->shared->finalized, 1);
+    atomic_fetch_add(&comm->clique->shared->finalized, 1);
     start_looks(comm);
     wd_standin_leave(WD_CU_SUCCESS);
     return WD_NCCL_IN_PROGRESS;
@@ -275,7 +275,7 @@ static void free_clique(clique *c)
 static wd_nccl_result comm_destroy(wd_nccl_comm comm)
 {
     wd_standin_lock();
-    clique *c = comm->of;
+    clique *c = comm->clique;
     assert(comm->finalized && atomic_load(&c->shared->finalized) == atomic_load(&c->shared->ranks));
     wd_standin_use_memory(comm->device, -wd_the_standin_nccl_faults.bytes_opened);
     free(comm);
@@ -324,7 +324,7 @@ static wd_nccl_result add(const move *m, wd_nccl_type type, wd_nccl_comm comm, w
     if (wd_standin_enter(true)) return group_result = WD_NCCL_UNHANDLED_CUDA_ERROR;
     const void *memory = m->from ? m->from : m->to;
     const bool fine = group && group->count < MOVES_MAX && type == WD_NCCL_INT8 && m->peer >= 0 &&
-                      m->peer < atomic_load(&comm->of->shared->ranks) && !comm->asked &&
+                      m->peer < atomic_load(&comm->clique->shared->ranks) && !comm->asked &&
                       !comm->looks &&
                       (!group->comm || (group->comm == comm && group->stream == stream)) &&
                       wd_standin_stream_device(stream) == comm->device &&
@@ -365,8 +365,8 @@ static wd_nccl_result ask(exchange *x)
     x->hangs = counts.exchanges == f->hung;
     x->garbles = counts.exchanges == f->garbled;
     if (x->hangs && f->reports_hung) comm->looks_to_error = 8;
-    x->next = comm->of->exchanges;
-    comm->of->exchanges = comm->asked = x;
+    x->next = comm->clique->exchanges;
+    comm->clique->exchanges = comm->asked = x;
     start_looks(comm);
     return WD_NCCL_IN_PROGRESS;
 }
