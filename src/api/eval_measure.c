@@ -67,13 +67,16 @@ double wd_correlation(const float *a, const float *b, int64_t n)
 wd_status wd_diversity_open(wd_diversity *out, int64_t prompts, int64_t each, wd_err *err)
 {
     *out = (wd_diversity){.prompts = prompts, .each = each};
-    return wd_alloc((void **)&out->sum, (size_t)(prompts * each), sizeof(float), "sums of pictures",
+    WD_TRY(wd_alloc((void **)&out->sum, (size_t)(prompts * each), sizeof(float), "sums of pictures",
+                    err));
+    return wd_alloc((void **)&out->squares, (size_t)prompts, sizeof(double), "sums of pictures",
                     err);
 }
 
 void wd_diversity_close(wd_diversity *diversity)
 {
     wd_free(diversity->sum);
+    wd_free(diversity->squares);
     *diversity = (wd_diversity){0};
 }
 
@@ -81,20 +84,25 @@ void wd_diversity_add(wd_diversity *diversity, const float *pictures)
 {
     for (int64_t i = 0; i < diversity->prompts * diversity->each; i++) {
         diversity->sum[i] += pictures[i];
-        diversity->squares += (double)pictures[i] * (double)pictures[i];
+        diversity->squares[i / diversity->each] += (double)pictures[i] * (double)pictures[i];
     }
     diversity->seeds++;
 }
 
 /* Over pairs i < j of n vectors, sum |x_i - x_j|^2 = n sum |x_i|^2 - |sum x_i|^2. */
+static double distance_of_prompt(const wd_diversity *d, int64_t prompt)
+{
+    const double n = (double)d->seeds, pairs = n * (n - 1) / 2;
+    const float *sum = d->sum + prompt * d->each;
+    double sums = 0;
+    for (int64_t i = 0; i < d->each; i++) sums += (double)sum[i] * (double)sum[i];
+    return sqrt(fmax(n * d->squares[prompt] - sums, 0) / (pairs * (double)d->each));
+}
+
 double wd_diversity_distance(const wd_diversity *diversity)
 {
-    const double n = (double)diversity->seeds;
-    const int64_t values = diversity->prompts * diversity->each;
-    double sums = 0;
+    double total = 0;
     if (diversity->seeds < 2) return 0;
-    for (int64_t i = 0; i < values; i++)
-        sums += (double)diversity->sum[i] * (double)diversity->sum[i];
-    const double pairs = n * (n - 1) / 2 * (double)values;
-    return sqrt(fmax(n * diversity->squares - sums, 0) / pairs);
+    for (int64_t i = 0; i < diversity->prompts; i++) total += distance_of_prompt(diversity, i);
+    return total / (double)diversity->prompts;
 }

@@ -37,15 +37,16 @@ double wd_correlation(const float *a, const float *b, int64_t n);
 typedef struct wd_diversity {
     int64_t prompts, each, seeds; /* values of a picture; seeds so far */
     float *sum;                   /* [prompts, each] over seeds */
-    double squares;               /* of all values */
+    double *squares;              /* [prompts]: sums of squares, over values and seeds */
 } wd_diversity;
 
 wd_status wd_diversity_open(wd_diversity *out, int64_t prompts, int64_t each, wd_err *err);
 void wd_diversity_close(wd_diversity *diversity); /* a zeroed struct is allowed */
 /* Adds the pictures [prompts, each] of another seed. */
 void wd_diversity_add(wd_diversity *diversity, const float *pictures);
-/* The root mean square difference of two pictures of a prompt, over all values, pairs of seeds and
- * prompts; 0 with one seed. */
+/* The mean over prompts of how far two pictures of a prompt are apart, which is the root mean
+ * square difference over all values and pairs of seeds. So a prompt does not count more because its
+ * pictures differ much. 0 with one seed. */
 double wd_diversity_distance(const wd_diversity *diversity);
 
 #endif

@@ -43,7 +43,7 @@ static void correlation_takes_no_account_of_brightness(void **state)
 }
 
 /* Two prompts of two values, three seeds. Distances of the first prompt's pictures, squared: 1, 4,
- * 1; of the second's: 0, 9, 9. Over 6 pairs of 2 values: 24 / 12. */
+ * 1; of the second's: 0, 9, 9. Over 3 pairs of 2 values: 6 / 6 and 18 / 6. */
 static void diversity_is_the_distance_of_pairs(void **state)
 {
     (void)state;
@@ -55,7 +55,7 @@ static void diversity_is_the_distance_of_pairs(void **state)
     assert_true(wd_diversity_distance(&d) == 0);
     wd_diversity_add(&d, second);
     wd_diversity_add(&d, third);
-    assert_true(fabs(wd_diversity_distance(&d) - sqrt(2)) < 1e-6);
+    assert_true(fabs(wd_diversity_distance(&d) - (1 + sqrt(3)) / 2) < 1e-6);
     wd_diversity_close(&d);
 }
 
