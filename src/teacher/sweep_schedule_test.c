@@ -5,6 +5,7 @@
 
 #include "core/append.h"
 #include "core/random.h"
+#include "teacher/stage_order.h"
 
 enum { TEXT_MAX = 8192, BATCHES_MAX = 5 };
 
@@ -288,12 +289,59 @@ static void lists_hold_together(void **state)
     }
 }
 
+/* Compares the stages of one home and device that a sweep of these experts acquires with those that
+ * are brought for it. Returns their number. */
+static int64_t compare_order(const wd_sweep_schedule *s, const wd_placed_part *part,
+                             unsigned experts)
+{
+    int64_t turns = 0;
+    wd_err err;
+    wd_stage_order order;
+    wd_test_ok(wd_stage_order_open(&order, part, &err), &err);
+    wd_stage_order_add(&order, (wd_sweep_experts){experts, experts}, (wd_sweep_experts){0});
+    for (int i = 0; i < s->count; i++) {
+        const wd_sweep_entry *e = &s->entry[i];
+        if (e->kind != WD_ENTRY_ACQUIRE || e->device != part->device ||
+            part->placement->place[e->expert][e->stage].home != part->home)
+            continue;
+        assert_true(turns < order.end);
+        const wd_stage_turn *turn = wd_stage_order_at(&order, turns++);
+        assert_int_equal(turn->expert, e->expert);
+        assert_int_equal(turn->stage, e->stage);
+    }
+    assert_int_equal(turns, order.end);
+    wd_stage_order_close(&order);
+    return turns;
+}
+
+/* Streamed stages come in the order of the list's entries, under random placements, although
+ * stage_order.c finds this order without a list. */
+static void streamed_stages_come_in_this_order(void **state)
+{
+    (void)state;
+    int64_t compared = 0;
+    for (int i = 0; i < 1000; i++) {
+        const wd_placement p = random_placement();
+        const unsigned experts = (unsigned)between(1, (1 << p.experts) - 1);
+        wd_sweep_schedule s = opened(&p, DEVICES, BATCHES_MAX);
+        wd_sweep_work window = {{0}};
+        for (int e = 0; e < p.experts; e++)
+            window.batches[e] = experts >> e & 1 ? between(1, BATCHES_MAX) : 0;
+        wd_sweep_schedule_make(&s, &window);
+        for (int d = 0; d < DEVICES; d++)
+            for (int h = WD_HOME_HOST; h < WD_HOMES; h++)
+                compared += compare_order(&s, &(wd_placed_part){&p, (wd_home)h, d}, experts);
+        wd_sweep_schedule_close(&s);
+    }
+    assert_true(compared > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_one_device),       cmocka_unit_test(offloaded),
         cmocka_unit_test(in_a_pipeline),       cmocka_unit_test(between_ranks),
-        cmocka_unit_test(lists_hold_together),
+        cmocka_unit_test(lists_hold_together), cmocka_unit_test(streamed_stages_come_in_this_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
