@@ -14,7 +14,7 @@
 #include "io/disk_rate.h"
 #include "student/init.h"
 #include "teacher/planner.h"
-#include "teacher/teacher_size.h"
+#include "teacher/stage_layout.h"
 
 enum {
     LATENT = 8,

@@ -13,7 +13,7 @@
 #include "distill/source_trajectory.h"
 #include "io/file.h"
 #include "teacher/residency.h"
-#include "teacher/teacher_size.h"
+#include "teacher/stage_layout.h"
 #include "wan/convert.h"
 
 enum { TEXT_TOKENS = 8, TRAJECTORY_STEPS = 4, ROUNDS = 5, RANKS_MAX = 4 };

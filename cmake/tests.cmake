@@ -265,6 +265,9 @@ foreach(test attention conv products)
   target_link_options(test_dev_cuda_${test} PRIVATE -Wl,--wrap=wd_cuda_kernels_launch)
 endforeach()
 
+foreach(test teacher_sweep distill_machine distill_brought)
+  target_link_options(test_${test} PRIVATE -Wl,--wrap=wd_residency_acquire)
+endforeach()
 target_link_options(test_distill_brought PRIVATE
     -Wl,--wrap=wd_stage_bring -Wl,--wrap=wd_residency_part_bring_block
     -Wl,--wrap=wd_file_reader_read -Wl,--wrap=wd_file_reader_read_pages)

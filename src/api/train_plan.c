@@ -10,7 +10,7 @@
 #include "api/train_cluster.h"
 #include "core/memory.h"
 #include "dev/ops.h"
-#include "teacher/teacher_size.h"
+#include "teacher/stage_layout.h"
 
 /* ---- the requested strategy ---- */
 

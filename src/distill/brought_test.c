@@ -2,8 +2,9 @@
  * acquire, whichever experts each of them needs, and their bytes are those of the plan. On
  * wan-tiny, both experts.
  *
- * Linked with --wrap=wd_stage_bring, --wrap=wd_residency_part_bring_block and
- * --wrap=wd_file_reader_read, --wrap=wd_file_reader_read_pages, so that they are seen here. */
+ * Linked with --wrap=wd_residency_acquire, --wrap=wd_stage_bring,
+ * --wrap=wd_residency_part_bring_block, --wrap=wd_file_reader_read and
+ * --wrap=wd_file_reader_read_pages, so that they are seen here. */
 #include "distill/machine_harness.h"
 
 #include <math.h>
@@ -14,6 +15,7 @@
 #include "distill/devices.h"
 #include "distill/random_harness.h"
 #include "io/file_reader.h"
+#include "teacher/acquires_harness.h"
 #include "teacher/planner.h"
 #include "teacher/residency_part.h"
 #include "tiny_teacher.h"
@@ -136,6 +138,7 @@ static sums run(const scene *s, wd_devices *d, const wd_placement *p, int64_t ro
     wd_machine *m = NULL;
     wd_residency *residency;
     wd_machine_options o = s->machine;
+    const int64_t before = acquires_seen;
     o.steps = wd_trajectory_first_target(&o.trajectory, round);
     wd_test_ok(
         wd_residency_open_placed(&residency, &teacher, p, WD_BF16, d->teacher, d->host, NULL, &err),
@@ -147,7 +150,7 @@ static sums run(const scene *s, wd_devices *d, const wd_placement *p, int64_t ro
     atomic_store(&seen.read, 0);
     for (int64_t step = 0; step < o.steps; step++)
         wd_test_ok(wd_source_prepare(m->source, step + 1, &err), &err);
-    const int64_t acquired = residency->acquires;
+    const int64_t acquired = acquires_seen - before;
     wd_machine_close(m);
     wd_residency_close(residency);
     assert_true(acquired > 0);

@@ -15,12 +15,6 @@ typedef struct wd_gather {
     int64_t *target; /* numbers, in the order of the ranks that have evaluated them */
     int64_t *place;  /* of each in the ring */
     int64_t *first;  /* [ranks + 1] rank r has evaluated those from first[r] to first[r + 1] - 1 */
-    /* private */
-    float *staging; /* [states_max, state] host */
-    size_t *bounds; /* [ranks + 1] bytes: what each rank sends */
-    wd_ticket ticket;
-    wd_event *copied;   /* what this rank sends is in the staging */
-    wd_event *unpacked; /* what others have sent is out of it */
 } wd_gather;
 
 typedef struct wd_gathers wd_gathers;

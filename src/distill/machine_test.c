@@ -5,6 +5,7 @@
 #include "distill/machine_impl.h"
 #include "distill/plan.h"
 #include "student/init.h"
+#include "teacher/acquires_harness.h"
 #include "tiny_teacher.h"
 
 enum { STEPS = 8 };
@@ -92,6 +93,7 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     wd_test_ok(wd_machine_open(&m, &first, &where, queue, &err), &err);
     wd_test_ok(wd_machine_begin(m, &err), &err);
     int64_t allocs = 0;
+    const int64_t acquires_before = acquires_seen;
     for (int64_t step = 0; step < STEPS; step++) {
         if (step == 1 && options->phases.count) enter_second(m, options, step);
         if (step == 2) allocs = wd_alloc_count() + wd_device_alloc_count(device);
@@ -107,7 +109,7 @@ static void run(outcome *out, const wd_machine_options *options, opener *open, i
     for (int i = 0; i < plan.items; i++)
         if (plan.item[i].phase == WD_PLAN_TRAINING) out->planned += plan.item[i].bytes;
     out->measured = wd_device_bytes(device) + (size_t)(wd_memory_held() - host_before);
-    out->acquires = residency->acquires;
+    out->acquires = acquires_seen - acquires_before;
     out->count = 2 * wd_machine_params(m)->count;
     wd_test_ok(wd_alloc((void **)&out->weights, (size_t)out->count, 4, "weights", &err), &err);
     size_t bytes = (size_t)wd_machine_params(m)->count * 4;

@@ -193,8 +193,8 @@ static wd_status plan_weights(wd_residency **out, wd_memory_plan *plan,
     const bool shares = options->comm && options->comm->host_ranks > 1 && placement->each;
     wd_plan_add(plan,
                 shares ? "part of the host's teacher weights" : "teacher weights in host memory",
-                WD_PLAN_TRAINING, WD_PLAN_HOST, (*out)->host_bytes);
-    plan->mapped_bytes = (*out)->mapped_bytes;
+                WD_PLAN_TRAINING, WD_PLAN_HOST, wd_residency_info_of(*out)->host_bytes);
+    plan->mapped_bytes = wd_residency_info_of(*out)->mapped_bytes;
     return WD_OK;
 }
 

@@ -7,8 +7,8 @@
 
 #include "core/random.h"
 #include "distill/machine.h"
+#include "teacher/stage_layout.h"
 #include "teacher/strategy.h"
-#include "teacher/teacher_size.h"
 
 enum { ACCELERATORS = 3 }; /* then comes the processor */
 

@@ -9,8 +9,8 @@
 #include "dist/comm_harness.h"
 #include "distill/plan.h"
 #include "student/init.h"
+#include "teacher/stage_layout.h"
 #include "teacher/strategy.h"
-#include "teacher/teacher_size.h"
 
 enum { RANKS_MAX = 4, MICRO_BATCHES = 4 };
 

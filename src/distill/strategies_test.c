@@ -5,8 +5,8 @@
 
 #include "distill/plan.h"
 #include "student/init.h"
+#include "teacher/stage_layout.h"
 #include "teacher/strategy.h"
-#include "teacher/teacher_size.h"
 #include "tiny_teacher.h"
 
 #ifdef WD_STANDIN_GPUS

@@ -90,7 +90,8 @@ typedef struct rig {
 /* Of a rank whose targets all come from another: not a byte. */
 static void check_no_teacher(const rig *r)
 {
-    size_t bytes = r->residency->host_bytes + r->residency->mapped_bytes;
+    const wd_residency_info *info = wd_residency_info_of(r->residency);
+    size_t bytes = info->host_bytes + info->mapped_bytes;
     for (int d = 0; d < r->devices.count; d++) bytes += wd_device_bytes(r->devices.device[d]);
     if (bytes) abort();
 }

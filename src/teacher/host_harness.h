@@ -74,6 +74,11 @@ static inline wd_residency *open_teacher(const rank *r, const wd_pipeline *pipel
     return residency;
 }
 
+static inline int stages_of(const wd_residency *residency)
+{
+    return wd_residency_info_of(residency)->placement.stages;
+}
+
 static inline void close_devices(rank *r)
 {
     if (r->queue != r->host) {

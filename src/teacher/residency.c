@@ -5,6 +5,16 @@
 #include "core/require.h"
 #include "teacher/residency_part.h"
 
+struct wd_residency {
+    wd_residency_info info;
+    wd_residency_part *part[WD_PLACED_DEVICES_MAX][WD_HOMES]; /* NULL: no stage is there */
+};
+
+const wd_residency_info *wd_residency_info_of(const wd_residency *residency)
+{
+    return &residency->info;
+}
+
 int wd_teacher_experts(const wd_pipeline *pipeline)
 {
     return pipeline->boundary_ratio > 0 && pipeline->has[WD_COMPONENT_TRANSFORMER_2] ? 2 : 1;
@@ -22,15 +32,15 @@ wd_dtype wd_teacher_compute_dtype(wd_dtype storage)
 static wd_status open_part(wd_residency *r, wd_residency_part_options like, int device,
                            wd_home home, wd_queue *const *queues, wd_err *err)
 {
-    const wd_placement *p = &r->placement;
+    const wd_placement *p = &r->info.placement;
     const int first = like.sharers && !p->each ? like.sharers->rank * p->devices : 0;
     like.stages = (wd_placed_part){p, home, first + device};
     if (!wd_placed_part_next(&like.stages, &(int){0}, &(int){-1})) return WD_OK;
     like.queue = queues[device];
     if (!p->each) like.sharers = NULL;
     WD_TRY(wd_residency_part_open(&r->part[device][home], &like, err));
-    r->mapped_bytes += r->part[device][home]->mapped_bytes;
-    r->host_bytes += r->part[device][home]->host_bytes;
+    r->info.mapped_bytes += r->part[device][home]->mapped_bytes;
+    r->info.host_bytes += r->part[device][home]->host_bytes;
     return WD_OK;
 }
 
@@ -42,9 +52,7 @@ static wd_status open_all(wd_residency **out, const wd_placement *placement,
     wd_residency *r;
     const int devices = placement->devices ? placement->devices : WD_PLACED_DEVICES_MAX;
     WD_TRY(wd_alloc((void **)&r, 1, sizeof *r, "a residency", err));
-    r->experts = placement->experts;
-    r->stages = placement->stages;
-    r->placement = *placement;
+    r->info.placement = *placement;
     for (int d = 0; d < devices; d++)
         for (int h = 0; h < WD_HOMES; h++)
             WD_TRY_OUT(open_part(r, *like, d, (wd_home)h, queues, err));
@@ -94,17 +102,17 @@ void wd_residency_begin(wd_residency *residency, wd_sweep_experts sweep, wd_swee
 
 static wd_residency_part *part_of(const wd_residency *r, int expert, int stage)
 {
-    WD_REQUIRE(expert >= 0 && expert < r->experts && stage >= 0 && stage < r->stages,
-               "stage %d of expert %d, of %d stages and %d experts", stage, expert, r->stages,
-               r->experts);
-    const wd_stage_placement *place = &r->placement.place[expert][stage];
-    return r->part[wd_placed_local(&r->placement, place->device)][place->home];
+    const wd_placement *p = &r->info.placement;
+    WD_REQUIRE(expert >= 0 && expert < p->experts && stage >= 0 && stage < p->stages,
+               "stage %d of expert %d, of %d stages and %d experts", stage, expert, p->stages,
+               p->experts);
+    const wd_stage_placement *place = &p->place[expert][stage];
+    return r->part[wd_placed_local(p, place->device)][place->home];
 }
 
 wd_status wd_residency_acquire(wd_residency *residency, wd_dit_stage *out, int expert, int stage,
                                wd_queue *queue, wd_err *err)
 {
-    residency->acquires++;
     return wd_residency_part_acquire(part_of(residency, expert, stage), out, expert, stage, queue,
                                      err);
 }

@@ -13,16 +13,17 @@
 #include "wan/dit_table.h"
 #include "wan/pipeline.h"
 
-typedef struct wd_residency {
-    int experts;         /* 1 or 2; expert 0 is the high-noise one */
-    int stages;          /* of each */
-    int64_t acquires;    /* calls so far */
+typedef struct wd_residency wd_residency;
+
+typedef struct wd_residency_info {
+    wd_placement placement;
     size_t mapped_bytes; /* of weights that are used where checkpoint files are mapped */
     size_t host_bytes;   /* of host memory for weights; of memory that the ranks of a host share, an
                           * equal part for each of them */
-    wd_placement placement;
-    struct wd_residency_part *part[WD_PLACED_DEVICES_MAX][WD_HOMES]; /* NULL: no stage is there */
-} wd_residency;
+} wd_residency_info;
+
+/* Which weights a residency has, and what they take; valid while it is open. */
+const wd_residency_info *wd_residency_info_of(const wd_residency *residency);
 
 /* Every stage of this rank is where the placement says: it stays on a device, in dtype `storage`
  * (fp32 islands stay fp32), or it is streamed, from host memory (laid out there as on the device)

@@ -16,7 +16,8 @@ typedef struct scene {
     wd_pipeline pipeline;
     wd_device *processor, *device;
     wd_queue *host, *queue;
-    wd_residency *residency;
+    wd_placement placement;
+    wd_residency_part *part;
 } scene;
 
 static void open_scene(scene *s, bool from_disk)
@@ -27,26 +28,29 @@ static void open_scene(scene *s, bool from_disk)
     wd_test_ok(wd_queue_open(&s->host, s->processor, &err), &err);
     wd_test_ok(wd_device_open_sim(&s->device, &(wd_sim_options){.bytes = 1 << 28}, &err), &err);
     wd_test_ok(wd_queue_open(&s->queue, s->device, &err), &err);
-    wd_placement p = wd_test_all_in(&s->pipeline, from_disk ? WD_HOME_DISK : WD_HOME_HOST);
-    p.buffers = BLOCKS;
-    wd_test_ok(wd_residency_open_placed(&s->residency, &s->pipeline, &p, WD_BF16, &s->queue,
-                                        s->host, NULL, &err),
-               &err);
+    const wd_home home = from_disk ? WD_HOME_DISK : WD_HOME_HOST;
+    s->placement = wd_test_all_in(&s->pipeline, home);
+    s->placement.buffers = BLOCKS;
+    const wd_residency_part_options options = {.pipeline = &s->pipeline,
+                                               .stages = {&s->placement, home, 0},
+                                               .storage = WD_BF16,
+                                               .queue = s->queue,
+                                               .processor = s->host};
+    wd_test_ok(wd_residency_part_open(&s->part, &options, &err), &err);
 }
 
 static void close_scene(scene *s)
 {
-    wd_residency_close(s->residency);
+    wd_residency_part_close(s->part);
     wd_queue_close(s->queue);
     wd_device_close(s->device);
     wd_queue_close(s->host);
     wd_device_close(s->processor);
 }
 
-static bool has_come(const wd_residency *residency, int expert, int stage)
+static bool has_come(wd_residency_part *r, int expert, int stage)
 {
     bool found = false;
-    wd_residency_part *r = residency->part[0][residency->placement.place[0][0].home];
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->buffers; i++) {
         const wd_stage_buffer *s = &r->buffer[i];
@@ -58,7 +62,7 @@ static bool has_come(const wd_residency *residency, int expert, int stage)
 
 static void assert_comes(const scene *s, int expert, int stage)
 {
-    for (int ms = 0; !has_come(s->residency, expert, stage); ms++) {
+    for (int ms = 0; !has_come(s->part, expert, stage); ms++) {
         if (ms > PATIENCE_MS) fail_msg("stage %d of expert %d does not come", stage, expert);
         usleep(1000);
     }
@@ -68,8 +72,8 @@ static void use(const scene *s, int expert, int stage)
 {
     wd_err err = {0};
     wd_dit_stage view;
-    wd_test_ok(wd_residency_acquire(s->residency, &view, expert, stage, s->queue, &err), &err);
-    wd_residency_release(s->residency, expert, stage, s->queue);
+    wd_test_ok(wd_residency_part_acquire(s->part, &view, expert, stage, s->queue, &err), &err);
+    wd_residency_part_release(s->part, expert, stage, s->queue);
 }
 
 /* While one block is used the next one comes, and with the last ones the first ones of the sweep
@@ -82,15 +86,15 @@ static void stages_come_ahead(void **state)
         wd_err err = {0};
         wd_dit_stage view;
         open_scene(&s, from_disk);
-        const int stages = s.residency->stages;
-        wd_residency_begin(s.residency, first, second);
+        const int stages = s.placement.stages;
+        wd_residency_part_begin(s.part, first, second);
         for (int stage = 0; stage < stages; stage++) {
-            wd_test_ok(wd_residency_acquire(s.residency, &view, 0, stage, s.queue, &err), &err);
+            wd_test_ok(wd_residency_part_acquire(s.part, &view, 0, stage, s.queue, &err), &err);
             if (stage + 1 < stages) assert_comes(&s, 0, stage + 1);
-            wd_residency_release(s.residency, 0, stage, s.queue);
+            wd_residency_part_release(s.part, 0, stage, s.queue);
         }
         for (int stage = 0; stage <= BLOCKS; stage++) assert_comes(&s, 1, stage);
-        wd_residency_begin(s.residency, second, none);
+        wd_residency_part_begin(s.part, second, none);
         for (int stage = 0; stage < stages; stage++) use(&s, 1, stage);
         close_scene(&s);
     }
@@ -112,13 +116,14 @@ static void another_sweep_comes(void **state)
     for (int from_disk = 0; from_disk < 2; from_disk++) {
         scene s;
         open_scene(&s, from_disk);
+        const int stages = s.placement.stages;
         for (int sweep = 0; sweep < 3; sweep++) {
-            wd_residency_begin(s.residency, first, second);
-            for (int stage = 0; stage < s.residency->stages; stage++) use(&s, 0, stage);
+            wd_residency_part_begin(s.part, first, second);
+            for (int stage = 0; stage < stages; stage++) use(&s, 0, stage);
             if (sweep) assert_comes(&s, 1, 1);
         }
-        wd_residency_begin(s.residency, none, none);
-        for (int stage = 0; stage < BLOCKS; stage++) assert_false(has_come(s.residency, 1, stage));
+        wd_residency_part_begin(s.part, none, none);
+        for (int stage = 0; stage < BLOCKS; stage++) assert_false(has_come(s.part, 1, stage));
         close_scene(&s);
     }
 }

@@ -9,8 +9,8 @@ static void compare(const rank *r, wd_residency *a, wd_residency *b)
     const wd_sweep_experts all = {3, 3}, none = {0, 0};
     wd_residency_begin(a, all, none);
     wd_residency_begin(b, all, none);
-    for (int e = 0; e < a->experts; e++)
-        for (int i = 0; i < a->stages; i++) compare_stage(r, a, b, e, i);
+    for (int e = 0; e < wd_residency_info_of(a)->placement.experts; e++)
+        for (int i = 0; i < stages_of(a); i++) compare_stage(r, a, b, e, i);
 }
 
 /* ---- processes ---- */
@@ -45,11 +45,11 @@ static void open_and_weigh(wd_comm *comm, void *context)
     r.residency = open_teacher(&r, &large, out->home, WD_F32, comm);
     wd_comm_barrier(comm);
     out->pss[comm->rank] = own_pss() - before;
-    out->host_bytes[comm->rank] = r.residency->host_bytes;
+    out->host_bytes[comm->rank] = wd_residency_info_of(r.residency)->host_bytes;
     wd_comm_barrier(comm);
     wd_residency *alone = open_teacher(&r, &large, out->home, WD_F32, NULL);
-    out->one_copy[comm->rank] =
-        out->home == WD_HOME_HOST ? alone->host_bytes : wd_device_bytes(r.processor);
+    out->one_copy[comm->rank] = out->home == WD_HOME_HOST ? wd_residency_info_of(alone)->host_bytes
+                                                          : wd_device_bytes(r.processor);
     compare(&r, r.residency, alone);
     wd_residency_close(alone);
     wd_residency_close(r.residency);
@@ -143,7 +143,7 @@ static size_t planned(wd_device *target, wd_home home, wd_comm *comm)
     wd_test_ok(wd_device_open_dry(&dry.device, target, &err), &err);
     wd_test_ok(wd_queue_open(&dry.queue, dry.device, &err), &err);
     wd_residency *residency = open_teacher(&dry, &tiny, home, WD_F32, comm);
-    const size_t bytes = residency->host_bytes + wd_device_bytes(dry.device);
+    const size_t bytes = wd_residency_info_of(residency)->host_bytes + wd_device_bytes(dry.device);
     wd_residency_close(residency);
     wd_queue_close(dry.queue);
     wd_device_close(dry.device);
@@ -162,7 +162,8 @@ static void a_rank_plans_its_part(void **state)
         rank r;
         open_devices(&r, home == WD_HOME_HOST);
         wd_residency *alone = open_teacher(&r, &tiny, (wd_home)home, WD_F32, NULL);
-        const size_t copy = home == WD_HOME_HOST ? alone->host_bytes : wd_device_bytes(r.processor);
+        const size_t copy = home == WD_HOME_HOST ? wd_residency_info_of(alone)->host_bytes
+                                                 : wd_device_bytes(r.processor);
         assert_true(copy > 1 << 20);
         assert_int_equal(planned(r.processor, (wd_home)home, NULL) -
                              planned(r.processor, (wd_home)home, comm),

@@ -38,8 +38,8 @@ static void run_sweep(const rank *r, wd_residency *shared, wd_residency *alone, 
                       const plan *next, int me)
 {
     wd_residency_begin(shared, experts_of(p, me), experts_of(next, me));
-    for (int e = 0; e < shared->experts; e++)
-        for (int s = 0; p->own[me] >> e & 1 && s < shared->stages; s++) {
+    for (int e = 0; e < wd_residency_info_of(shared)->placement.experts; e++)
+        for (int s = 0; p->own[me] >> e & 1 && s < stages_of(shared); s++) {
             if ((s + me) % 5 == 0) usleep(300); /* now this one is late, now that one */
             compare_stage(r, shared, alone, e, s);
         }
@@ -106,7 +106,7 @@ static void *run_stopped(void *context)
     all[p->comm->rank] = p->comm;
     wd_comm_tell(p->comm, all, sizeof *all); /* threads of one process */
     wd_residency_begin(shared, one, one);
-    for (int s = 0; s < shared->stages; s++) {
+    for (int s = 0; s < stages_of(shared); s++) {
         HARNESS_CHECK(!wd_residency_acquire(shared, &view, 0, s, r.queue, &err));
         if (s == 1 && p->comm->rank == 1)
             for (int k = 0; k < THREADS; k++)
@@ -153,9 +153,9 @@ static void *run_in_turns(void *context)
     wd_residency *shared = open_teacher(&r, &large, WD_HOME_DISK, WD_BF16, p->comm);
     for (int i = 0; i < SWEEPS; i++) {
         wd_residency_begin(shared, one, i + 1 < SWEEPS ? one : none);
-        for (int s = 0; s < shared->stages; s++) {
+        for (int s = 0; s < stages_of(shared); s++) {
             const void *at = pass_stage(shared, s, r.queue);
-            if (wd_stage_kind_of(s, shared->stages) != WD_STAGE_BLOCK) continue;
+            if (wd_stage_kind_of(s, stages_of(shared)) != WD_STAGE_BLOCK) continue;
             HARNESS_CHECK(at != last);
             last = at;
         }
@@ -201,7 +201,7 @@ static void read_all(wd_comm *comm, void *context)
     const int64_t before = bytes_read();
     for (int i = 0; i < SWEEPS; i++) {
         wd_residency_begin(shared, one, i + 1 < SWEEPS ? one : none);
-        for (int s = 0; s < shared->stages; s++) pass_stage(shared, s, r.queue);
+        for (int s = 0; s < stages_of(shared); s++) pass_stage(shared, s, r.queue);
     }
     wd_queue_wait(r.queue);
     wd_comm_barrier(comm);
@@ -274,7 +274,7 @@ static void *read_what_ends(void *context)
     wd_comm_barrier(p->comm);
     wd_residency_begin(shared, (wd_sweep_experts){3, p->comm->rank == 1 ? 2 : 3}, none);
     for (int e = p->comm->rank == 1; e < 2 && status == WD_OK; e++)
-        for (int s = 0; s < shared->stages && status == WD_OK; s++) {
+        for (int s = 0; s < stages_of(shared) && status == WD_OK; s++) {
             status = wd_residency_acquire(shared, &view, e, s, r.queue, &err);
             if (status == WD_OK) wd_residency_release(shared, e, s, r.queue);
         }
@@ -314,7 +314,7 @@ static void a_rank_plans_its_part(void **state)
         wd_test_ok(wd_device_open_dry(&dry.device, r.device, &err), &err);
         wd_test_ok(wd_queue_open(&dry.queue, dry.device, &err), &err);
         wd_residency *planned = open_teacher(&dry, &large, WD_HOME_DISK, WD_F32, i ? comm : NULL);
-        bytes[i] = planned->host_bytes;
+        bytes[i] = wd_residency_info_of(planned)->host_bytes;
         wd_residency_close(planned);
         wd_queue_close(dry.queue);
         wd_device_close(dry.device);

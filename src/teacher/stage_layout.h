@@ -80,4 +80,10 @@ void *wd_stage_part_place(const wd_stage_layout *layout, int i, char *block);
  * BF16 ones, as their layout says, by operations on `queue`. */
 void wd_stage_widen(wd_dit_stage *stage, const wd_stage_layout *layout, char *to, wd_queue *queue);
 
+/* *out = the sizes of a teacher's stages, which are those of their layouts, `files` [experts], kept
+ * in dtype `storage`; FLOPs stay 0. Pure: tensor table and dtypes are enough, so that a published
+ * model is planned without its files. */
+wd_status wd_teacher_size_of(wd_teacher_size *out, const wd_dit_config *config, int experts,
+                             const wd_teacher_files *files, wd_dtype storage, wd_err *err);
+
 #endif

@@ -138,8 +138,8 @@ static void check(const wd_pipeline *pipeline, wd_dtype storage)
     wd_residency *disk = open_teacher(&r, pipeline, WD_HOME_DISK, storage, NULL);
     for (int sweep = 0; sweep < SWEEPS; sweep++) {
         wd_residency_begin(disk, (wd_sweep_experts){3, 3}, (wd_sweep_experts){0, 0});
-        for (int e = 0; e < disk->experts; e++)
-            for (int s = 0; s < disk->stages; s++) compare_stage(&r, disk, there, e, s);
+        for (int e = 0; e < wd_residency_info_of(disk)->placement.experts; e++)
+            for (int s = 0; s < stages_of(disk); s++) compare_stage(&r, disk, there, e, s);
     }
     wd_queue_wait(r.queue);
     wd_residency_close(disk);

@@ -321,7 +321,7 @@ wd_status wd_sweep_open(wd_sweep **out, const wd_sweep_options *options, wd_resi
     sweep->options = *options;
     sweep->options.micro_batch = wd_sweep_fitted(options->micro_batch, options->window_max);
     sweep->residency = residency;
-    sweep->placement = &residency->placement;
+    sweep->placement = &wd_residency_info_of(residency)->placement;
     sweep->rank = options->comm && wd_sweep_is_shared(sweep) ? options->comm->rank : 0;
     sweep->batches_max = wd_sweep_batches(options);
     sweep->sweeps_kept = (options->sweeps_apart > 0 ? options->sweeps_apart : 1) + 1;

@@ -5,6 +5,7 @@
 #include "teacher_copy.h"
 
 #include "core/random.h"
+#include "teacher/acquires_harness.h"
 #include "teacher/placement_bytes.h"
 #include "teacher/residency.h"
 #include "teacher/sweep.h"
@@ -117,12 +118,12 @@ static int64_t run(setup *s, float *out, wd_dtype dtype, int64_t window, int64_t
     wd_sweep *sweep;
     wd_sweep_options options = options_of(s, dtype, window, micro);
     if (wd_sweep_open(&sweep, &options, s->residency, &s->queue, &err)) fail_msg("%s", err.message);
-    int64_t before = s->residency->acquires;
+    const int64_t before = acquires_seen;
     run_all(s, sweep, window);
     wd_queue_copy_and_wait(s->queue, out, s->velocity, STATES * STATE_COUNT * sizeof(float));
     wd_queue_wait(s->queue);
     wd_sweep_close(sweep);
-    return s->residency->acquires - before;
+    return acquires_seen - before;
 }
 
 static void check_windows(wd_dtype storage)
@@ -165,8 +166,9 @@ static void one_acquire_per_stage_and_expert(void **state)
     static float out[STATES * STATE_COUNT];
     setup s;
     open_setup(&s, WD_BF16, false, WD_HOME_DEVICE);
-    int64_t stages = s.residency->stages;
-    assert_int_equal(s.residency->experts, 2);
+    const wd_placement *p = &wd_residency_info_of(s.residency)->placement;
+    const int64_t stages = p->stages;
+    assert_int_equal(p->experts, 2);
     assert_int_equal(run(&s, out, WD_BF16, STATES, STATES), 2 * stages);
     assert_int_equal(run(&s, out, WD_BF16, STATES, 1), 2 * stages);
     close_setup(&s);
@@ -210,7 +212,8 @@ static void memory_is_as_planned(void **state)
             WD_OK);
         size_t before = wd_device_bytes(s.device);
         assert_int_equal(before, wd_device_bytes(dry) + 2 * STATES * STATE_COUNT * sizeof(float));
-        assert_int_equal(planned->mapped_bytes, s.residency->mapped_bytes);
+        const wd_residency_info *info = wd_residency_info_of(s.residency);
+        assert_int_equal(wd_residency_info_of(planned)->mapped_bytes, info->mapped_bytes);
         wd_sweep_options options = options_of(&s, wd_teacher_compute_dtype(storage[i]), 5, 2);
         wd_cluster cluster = {.devices = 1, .batches = wd_sweep_batches(&options)};
         wd_sweep_need *need = &cluster.device[0].need;
@@ -218,7 +221,7 @@ static void memory_is_as_planned(void **state)
         wd_test_ok(wd_sweep_need_of(need, &options, dry, wd_device_open_dry, &err), &err);
         for (int k = 0; k < WD_STAGE_KINDS; k++) assert_true(need->flops[k] > 0);
         wd_sweep_part part;
-        wd_sweep_parts(&part, 1, &s.residency->placement, cluster.batches);
+        wd_sweep_parts(&part, 1, &info->placement, cluster.batches);
         wd_test_ok(wd_sweep_open(&sweep, &options, s.residency, &s.queue, &err), &err);
         assert_int_equal(wd_device_bytes(s.device) - before,
                          wd_placed_activations(&part, &cluster.device[0].need) +

@@ -1,5 +1,5 @@
 /* What a placement says in bytes is what the residencies allocate; and the published models. */
-#include "teacher/teacher_size.h"
+#include "teacher/stage_layout.h"
 
 #include "placements.h"
 #include "teacher_copy.h"
@@ -86,7 +86,7 @@ static size_t measured(wd_strategy strategy, wd_dtype storage)
     const wd_placement p =
         wd_test_all_in(&tiny, strategy == WD_STRATEGY_cpu ? WD_HOME_DEVICE : WD_HOME_DISK);
     wd_test_ok(wd_residency_open_placed(&r, &tiny, &p, storage, &queue, NULL, NULL, &err), &err);
-    size_t bytes = wd_device_bytes(device) + r->host_bytes;
+    size_t bytes = wd_device_bytes(device) + wd_residency_info_of(r)->host_bytes;
     wd_residency_close(r);
     wd_queue_close(queue);
     wd_device_close(device);
@@ -155,7 +155,7 @@ static size_t planned(const wd_placement *p, wd_dtype storage, wd_device *device
     wd_queue *processor = wd_device_traits(device)->reads_host ? queue : NULL;
     wd_test_ok(wd_residency_open_placed(&r, &tiny, p, storage, &queue, processor, comm, &err),
                &err);
-    const size_t bytes = wd_device_bytes(dry) + r->host_bytes;
+    const size_t bytes = wd_device_bytes(dry) + wd_residency_info_of(r)->host_bytes;
     wd_residency_close(r);
     wd_queue_close(queue);
     wd_device_close(dry);
