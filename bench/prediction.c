@@ -87,6 +87,7 @@ static void no_text(void *context, void *out, int64_t prompt, wd_dtype dtype)
 static wd_machine_options options_of(const wd_pipeline *teacher, const prediction_case *c)
 {
     wd_machine_options o = {
+        .recipe = c->student_steps ? &wd_recipe_chord : &wd_recipe_velocity,
         .teacher = teacher,
         .student = teacher->dit,
         .teacher_dtype = WD_F32,
@@ -199,7 +200,7 @@ static wd_status predict(wd_strategy_plan *out, const wd_machine_options *o, con
         in.custom = &custom;
     }
     in.teacher_rank = c->strategy == WD_STRATEGY_gpu0 ? d->count - 2 : 0;
-    in.step_targets = (double)o->batch * wd_stream_targets_each(&o->trajectory, o->reuse);
+    in.step_targets = wd_machine_step_targets(o);
     in.steps_ahead = wd_machine_steps_ahead(o, beside->student_weights);
     in.student_step_flops = (double)o->batch * beside->student_flops_per_sample;
     in.student_step_bytes = wd_machine_step_bytes(o);
@@ -218,7 +219,7 @@ out:
 static wd_status time_steps(double *step_seconds, wd_machine *m, const wd_machine_options *o,
                             wd_err *err)
 {
-    const double targets = (double)o->batch * wd_stream_targets_each(&o->trajectory, o->reuse);
+    const double targets = wd_machine_step_targets(o);
     const int64_t round = (int64_t)(SLOTS / targets); /* steps that need a round of targets */
     const int64_t first = WARM_UP * round, last = first + STEPS * round, end = last + AFTER * round;
     double begun = 0;

@@ -48,7 +48,8 @@ static void targets_text(char *out, size_t out_bytes, const wd_train_plan *plan,
         const int64_t end = wd_phase_end_step(phases, i, steps);
         const size_t used = i ? strlen(out) : 0;
         snprintf(out + used, out_bytes - used, "%s%.0f %s, each seen %s", i ? ", then " : "",
-                 targets_of(plan, phase, end - begun), phase->student_steps ? "chords" : "targets",
+                 targets_of(plan, phase, end - begun),
+                 phase->recipe == &wd_recipe_chord ? "chords" : "targets",
                  times_text(seen, phase->reuse));
         begun = end;
     }

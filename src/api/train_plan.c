@@ -105,7 +105,7 @@ static void fill_input(wd_train_plan *p, const wd_train_setup *s)
     in->student_device = 0;
     const double samples = (double)(m->batch * m->accumulation);
     p->step_samples = samples * wd_train_ranks(s);
-    in->step_targets = p->step_samples * wd_stream_targets_each(&m->trajectory, m->reuse);
+    in->step_targets = wd_machine_step_targets(m);
     in->steps_ahead = wd_machine_steps_ahead(m, without_teacher->student_weights);
     in->student_step_flops = samples * without_teacher->student_flops_per_sample;
     in->student_step_bytes = wd_machine_step_bytes(m);

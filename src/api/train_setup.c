@@ -14,6 +14,7 @@
 #include "core/memory.h"
 #include "core/stop.h"
 #include "dev/device_list.h"
+#include "distill/chord.h"
 #include "io/writable.h"
 #include "student/checkpoint_list.h"
 #include "wan/preset.h"
@@ -96,10 +97,11 @@ static wd_status resolve_on_policy(wd_train_options *o, wd_err *err)
 }
 
 /* What a phase learns at the same cost of the teacher as velocities that are used twice. */
-static int64_t usual_reuse(const wd_train_options *o, const wd_phase *phase)
+static int64_t usual_reuse(const wd_train_options *o, bool learns_chords)
 {
-    return phase->student_steps ? VELOCITY_REUSE * o->trajectory_steps / phase->student_steps
-                                : VELOCITY_REUSE;
+    return learns_chords && o->student_steps
+               ? VELOCITY_REUSE * o->trajectory_steps / o->student_steps
+               : VELOCITY_REUSE;
 }
 
 /* The recipes of the run's phases, with what each of them learns. */
@@ -113,8 +115,7 @@ static wd_status resolve_phases(wd_train_setup *s, wd_err *err)
     for (int i = 0; i < p->count; i++) {
         wd_phase *phase = &p->phase[i];
         const bool learns_chords = phase->recipe == &wd_recipe_chord;
-        phase->student_steps = learns_chords ? o->student_steps : 0;
-        phase->reuse = o->target_reuse ? o->target_reuse : usual_reuse(o, phase);
+        phase->reuse = o->target_reuse ? o->target_reuse : usual_reuse(o, learns_chords);
         chords |= learns_chords;
     }
     if (chords != (o->student_steps > 0))
@@ -286,6 +287,7 @@ static void fill_machine(wd_train_setup *s)
         .trajectory = {.seed = o->seed,
                        .slots = o->trajectories,
                        .steps = o->trajectory_steps,
+                       .student_steps = o->student_steps,
                        .on_policy_share = o->on_policy_share,
                        .on_policy_start = o->on_policy_start,
                        .on_policy_every = o->on_policy_every,

@@ -14,7 +14,7 @@ int wd_machine_ranks(const wd_machine_options *o)
     return o->comm ? o->comm->ranks : 1;
 }
 
-static int64_t state_count(const wd_machine_options *o)
+int64_t wd_machine_state_count(const wd_machine_options *o)
 {
     return o->student.in_channels * o->latent_height * o->latent_width;
 }
@@ -24,18 +24,17 @@ int64_t wd_machine_step_samples(const wd_machine_options *o)
     return o->batch * o->accumulation * wd_machine_ranks(o);
 }
 
+double wd_machine_step_targets(const wd_machine_options *o)
+{
+    return o->recipe->source->step_targets(o);
+}
+
 double wd_machine_step_bytes(const wd_machine_options *o)
 {
-    const int64_t text = o->text_tokens * o->student.text_dim;
+    const double text =
+        (double)wd_dtype_size(o->student_dtype, o->text_tokens * o->student.text_dim);
     const double samples = (double)(o->batch * o->accumulation);
-    const double targets =
-        (double)wd_machine_step_samples(o) * wd_stream_targets_each(&o->trajectory, o->reuse);
-    const double rolled_out =
-        (double)wd_machine_step_samples(o) * wd_stream_rollouts_each(&o->trajectory, o->reuse);
-    const double begun = targets / (double)o->trajectory.steps;
-    return (samples + rolled_out) * (double)text * (double)wd_dtype_bytes(o->student_dtype) +
-           (samples + targets + 2 * rolled_out + begun * (double)state_count(o) + 1) *
-               sizeof(float);
+    return samples * text + (samples + 1) * sizeof(float) + o->recipe->source->step_bytes(o);
 }
 
 /* How many values the result of a step has. */
@@ -76,33 +75,6 @@ wd_sweep_options wd_machine_sweep_options(const wd_machine_options *o)
     return sweep;
 }
 
-/* Samples of this phase's steps; 0: nobody knows, or more than any run sees. */
-static int64_t samples_end(const wd_machine_options *o)
-{
-    const int64_t steps = o->steps - o->first_step, each = wd_machine_step_samples(o);
-    return steps > 0 && steps <= WD_STREAM_SAMPLES_MAX / each ? steps * each : 0;
-}
-
-static wd_trajectory_source_options source_options(const wd_machine_options *o)
-{
-    return (wd_trajectory_source_options){
-        .trajectory = o->trajectory,
-        .batches = {.samples_max = o->batch,
-                    .state_count = state_count(o),
-                    .text_tokens = o->text_tokens,
-                    .text_dim = o->student.text_dim,
-                    .text_dtype = o->student_dtype,
-                    .text = o->text,
-                    .text_context = o->text_context},
-        .reuse = o->reuse,
-        .replay = o->replay,
-        .step_samples = wd_machine_step_samples(o),
-        .samples_end = samples_end(o),
-        .window = o->window,
-        .comm = o->comm,
-    };
-}
-
 wd_status wd_machine_add_network(wd_machine *m, const wd_params_names *names,
                                  const wd_dit_config *config, wd_err *err)
 {
@@ -139,30 +111,9 @@ static wd_status open_sweep(wd_machine *m, const wd_machine_teacher *teacher, wd
     wd_sweep_options sweep = wd_machine_sweep_options(o);
     if (!teacher || !teacher->residency) return WD_OK;
     if (teacher->placement) sweep.window_max = wd_placed_window(teacher->placement, o->window);
-    sweep.sweeps_apart = wd_sweeps_apart(o->trajectory.slots, o->window);
+    sweep.sweeps_apart = o->recipe->source->sweeps_apart(o);
     if (teacher->home) sweep.latents_device = wd_queue_device(teacher->home);
     return wd_sweep_open(&m->sweep, &sweep, teacher->residency, teacher->queues, err);
-}
-
-wd_status wd_machine_open_trajectories(wd_machine *m, const wd_machine_teacher *teacher,
-                                       wd_err *err)
-{
-    WD_TRY(open_sweep(m, teacher, err));
-    m->home = teacher ? teacher->home : m->queue;
-    return wd_machine_open_source(m, err);
-}
-
-wd_status wd_machine_open_source(wd_machine *m, wd_err *err)
-{
-    const wd_machine_options *o = &m->options;
-    wd_trajectory_source_options options = source_options(o);
-    options.rollouts = (wd_rollouts_options){.student = m->params[0],
-                                             .buffer = o->ema ? WD_PARAMS_EMA : WD_PARAMS_P,
-                                             .batches = options.batches,
-                                             .latent_height = o->latent_height,
-                                             .latent_width = o->latent_width,
-                                             .text_repeat = o->text_repeat};
-    return wd_source_open_trajectory(&m->source, &options, m->sweep, m->home, m->queue, err);
 }
 
 float wd_machine_loss_factor(const wd_machine *m)
@@ -189,12 +140,13 @@ wd_status wd_machine_open(wd_machine **out, const wd_machine_options *options,
     wd_status status;
     wd_machine *m;
     WD_TRY(wd_alloc((void **)&m, 1, sizeof *m, "a training machine", err));
-    *m = (wd_machine){.options = *options, .queue = queue, .state_count = state_count(options)};
-    if (!m->options.recipe)
-        m->options.recipe =
-            options->trajectory.student_steps ? &wd_recipe_chord : &wd_recipe_velocity;
+    *m = (wd_machine){
+        .options = *options, .queue = queue, .state_count = wd_machine_state_count(options)};
+    m->home = teacher ? teacher->home : queue;
     WD_TRY_OUT(open_results(m, err));
-    WD_TRY_OUT(m->options.recipe->open(m, teacher, err));
+    WD_TRY_OUT(options->recipe->open(m, err));
+    WD_TRY_OUT(open_sweep(m, teacher, err));
+    WD_TRY_OUT(options->recipe->source->open(&m->source, m, err));
     *out = m;
 out:
     if (status != WD_OK) wd_machine_close(m);
@@ -219,8 +171,7 @@ wd_sweep *wd_machine_sweep(const wd_machine *machine)
 wd_status wd_machine_check_stream(const wd_machine_options *options, const json_t *saved,
                                   wd_err *err)
 {
-    const wd_trajectory_source_options source = source_options(options);
-    return wd_source_check_trajectory(&source, saved, err);
+    return options->recipe->source->check_saved(options, saved, err);
 }
 
 wd_status wd_machine_check_devices(const wd_machine *m, wd_err *err)

@@ -12,7 +12,7 @@
 #define WD_DISTILL_MACHINE_H
 
 #include "distill/phases.h"
-#include "distill/source_trajectory.h"
+#include "distill/trajectory.h"
 #include "student/config.h"
 #include "student/network.h"
 #include "teacher/residency.h"
@@ -21,8 +21,8 @@
  * final. */
 #define WD_BACKWARD_SHARE (2.0 / 3)
 
-typedef struct wd_machine_options {
-    const wd_recipe *recipe;    /* NULL: that of the targets, velocities or chords */
+struct wd_machine_options {
+    const wd_recipe *recipe;    /* of the run, or of each phase, where it has phases */
     const wd_pipeline *teacher; /* borrowed */
     const wd_pipeline *first; /* whose blocks a new student starts from, borrowed; NULL: teacher */
     wd_comm *comm;            /* borrowed; NULL: a run without ranks */
@@ -37,10 +37,10 @@ typedef struct wd_machine_options {
     int64_t micro_batch; /* states that go through a stage of the teacher together */
     double guidance_scale[2];
     int64_t batch, accumulation; /* samples of a micro-batch; micro-batches of a step and rank */
-    wd_phases phases;   /* the recipe, student_steps and reuse of each; count 0: they are above */
-    int phase;          /* index of the phase that this machine trains; 0 is the first */
-    int64_t first_step; /* steps of the run before this phase */
-    int64_t steps;      /* the last step of this phase, or of the run; 0: it is not known */
+    wd_phases phases;            /* the recipe and reuse of each; count 0: they are above */
+    int phase;                   /* index of the phase that this machine trains; 0 is the first */
+    int64_t first_step;          /* steps of the run before this phase */
+    int64_t steps;             /* the last step of this phase, or of the run; 0: it is not known */
     bool deterministic_reduce; /* gradients are added in the order of the micro-batches: the same
                                 * bits for any number of ranks at equal step samples */
     bool shard_optimizer;      /* each rank has moments, EMA and master weights of its share */
@@ -48,7 +48,7 @@ typedef struct wd_machine_options {
     wd_optimizer_options optimizer;
     wd_sweep_text_fn *text;
     void *text_context;
-} wd_machine_options;
+};
 
 /* Where the teacher's weights are, and which queues compute with them; all borrowed. */
 typedef struct wd_machine_teacher {
@@ -72,8 +72,6 @@ static inline const wd_pipeline *wd_machine_first(const wd_machine_options *opti
 {
     return options->first ? options->first : options->teacher;
 }
-
-typedef struct wd_machine wd_machine;
 
 /* Networks train on `queue` (borrowed). Their weights are zero until wd_machine_begin or
  * wd_machine_load. `teacher` NULL: there is none, and trajectories move on on `queue`. */
@@ -103,6 +101,12 @@ int wd_machine_ranks(const wd_machine_options *options);
 
 /* Samples of an optimiser step: of all ranks. */
 int64_t wd_machine_step_samples(const wd_machine_options *options);
+
+/* Targets that a step of all ranks needs on average. */
+double wd_machine_step_targets(const wd_machine_options *options);
+
+/* Elements of one state's latents. */
+int64_t wd_machine_state_count(const wd_machine_options *options);
 
 /* Checks whether a machine with these options can continue from the state `saved` of a source.
  * WD_MISMATCH names the option by which its samples would differ. Opens nothing. */
@@ -152,11 +156,10 @@ wd_status wd_machine_save(wd_machine *machine, json_t **run, wd_checkpoint_tenso
 /* Continues from a checkpoint. All ranks. */
 wd_status wd_machine_load(wd_machine *machine, const wd_checkpoint *checkpoint, wd_err *err);
 
-/* Checks that `tensors` of wd_machine_save are finite. WD_NOT_FINITE names the first that is not,
- * in the order in which one makes the next not finite. All ranks; where they share a network each
- * checks its share. Waits for the machine's queue. */
-wd_status wd_machine_check_finite(const wd_machine *machine, const wd_checkpoint_tensors *tensors,
-                                  wd_err *err);
+/* Checks that the tensors that wd_machine_save has just given are finite. WD_NOT_FINITE names the
+ * first that is not, in the order in which one makes the next not finite. All ranks; where they
+ * share a network each checks its share. Waits for the machine's queue. */
+wd_status wd_machine_check_finite(const wd_machine *machine, wd_err *err);
 
 /* Results that were launched and not yet taken. */
 int wd_machine_results_pending(const wd_machine *machine);

@@ -26,6 +26,7 @@ static inline void text_of(void *context, void *out, int64_t prompt, wd_dtype dt
 static inline wd_machine_options small_machine(const wd_pipeline *teacher)
 {
     wd_machine_options o = {
+        .recipe = &wd_recipe_velocity,
         .teacher = teacher,
         .student = teacher->dit,
         .teacher_dtype = WD_BF16,
@@ -54,6 +55,13 @@ static inline wd_machine_options small_machine(const wd_pipeline *teacher)
     };
     o.student.layers = 2;
     return o;
+}
+
+/* The student is one of `steps` steps, which learns chords. */
+static inline void learn_chords(wd_machine_options *o, int64_t steps)
+{
+    o->recipe = &wd_recipe_chord;
+    o->trajectory.student_steps = steps;
 }
 
 #endif

@@ -30,20 +30,6 @@ struct wd_machine {
 wd_status wd_machine_add_network(wd_machine *machine, const wd_params_names *names,
                                  const wd_dit_config *config, wd_err *err);
 
-/* What recipes share that train one student: its network and the source below; its first weights;
- * its passes, and the mean squared error of the slopes that it predicts. */
-wd_status wd_machine_open_student(wd_machine *machine, const wd_machine_teacher *teacher,
-                                  wd_err *err);
-wd_status wd_machine_begin_student(wd_machine *machine, wd_err *err);
-void wd_machine_train_student(wd_machine *machine, const wd_batch *batch);
-
-/* Opens the teacher's sweep, and the source of batches from its own trajectories. */
-wd_status wd_machine_open_trajectories(wd_machine *machine, const wd_machine_teacher *teacher,
-                                       wd_err *err);
-
-/* Opens the source of batches for this phase. The sweep is there, unless there is no teacher. */
-wd_status wd_machine_open_source(wd_machine *machine, wd_err *err);
-
 /* *out = the parameters that a checkpoint has, with no other tensors: valid until the next call. */
 void wd_machine_list_networks(wd_machine *machine, wd_checkpoint_tensors *out);
 

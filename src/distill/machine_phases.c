@@ -1,9 +1,6 @@
 /* Phases of a machine: see distill/phases.h. */
 #include "distill/machine_impl.h"
 
-/* Trajectories of different phases have numbers that are so far apart. */
-static const int64_t serials_of_phase = (int64_t)1 << 40;
-
 wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_phase_begin *begin,
                                        int64_t last)
 {
@@ -12,12 +9,11 @@ wd_machine_options wd_machine_of_phase(const wd_machine_options *run, const wd_p
     o.phase = begin->phase;
     o.first_step = begin->step;
     o.steps = last;
-    if (!run->phases.count) return o;
-    o.recipe = phase->recipe;
-    o.reuse = phase->reuse;
-    o.trajectory.student_steps = phase->student_steps;
-    if (phase->student_steps < 2) o.trajectory.on_policy_share = 0; /* no state is the student's */
-    o.trajectory.serial_first = begin->phase * serials_of_phase;
+    if (run->phases.count) {
+        o.recipe = phase->recipe;
+        o.reuse = phase->reuse;
+    }
+    o.recipe->settle(&o);
     return o;
 }
 
@@ -27,9 +23,7 @@ wd_machine_options wd_machine_of_dearest_phase(const wd_machine_options *run)
     for (int p = 1; p < run->phases.count; p++) {
         const wd_machine_options o =
             wd_machine_of_phase(run, &(wd_phase_begin){.phase = p}, run->steps);
-        if (wd_stream_targets_each(&o.trajectory, o.reuse) >=
-            wd_stream_targets_each(&dearest.trajectory, dearest.reuse))
-            dearest = o;
+        if (wd_machine_step_targets(&o) >= wd_machine_step_targets(&dearest)) dearest = o;
     }
     return dearest;
 }
@@ -40,13 +34,13 @@ wd_status wd_machine_enter_phase(wd_machine *m, const wd_machine_options *phase,
     m->source = NULL;
     if (m->sweep) wd_sweep_forget_next(m->sweep); /* the next window is one of the new phase */
     m->options = *phase;
-    return wd_machine_open_source(m, err);
+    return phase->recipe->source->open(&m->source, m, err);
 }
 
 /* Of the steps [first, end) of a phase. */
 static int64_t targets_of(const wd_machine_options *o, int64_t first, int64_t end)
 {
-    return wd_stream_targets(&o->trajectory, (end - first) * wd_machine_step_samples(o), o->reuse);
+    return o->recipe->source->targets(o, (end - first) * wd_machine_step_samples(o));
 }
 
 /* Targets of the phase before this one, which is the run's first. */

@@ -48,27 +48,25 @@ wd_status wd_machine_save(wd_machine *m, json_t **run, wd_checkpoint_tensors *te
     return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for a checkpoint's state");
 }
 
-/* Whether the targets that were made, as the restored source says, are those that the samples of
- * the checkpoint's steps need: whole rounds, of up to a step more. Otherwise batches would draw
- * targets that are not there. */
-static wd_status check_targets(const wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
+/* *out = the steps of this phase that the checkpoint's run has made. */
+static wd_status read_phase_steps(int64_t *out, const wd_machine_options *o,
+                                  const wd_checkpoint *checkpoint, wd_err *err)
 {
-    const wd_machine_options *o = &m->options;
-    const int64_t steps = checkpoint->step - o->first_step, each = wd_machine_step_samples(o);
-    const int64_t made = m->source->targets;
-    if (steps < 0 || steps >= WD_STREAM_SAMPLES_MAX / each)
-        return wd_fail(err, WD_BAD_FORMAT,
-                       "%s: expected the step at which its phase began, found %" PRId64
-                       ", for a checkpoint of step %" PRId64 ": it is damaged, resume another one",
-                       checkpoint->path, o->first_step, checkpoint->step);
-    const int64_t least = wd_stream_targets(&o->trajectory, steps * each, o->reuse);
-    const int64_t most = wd_stream_targets(&o->trajectory, (steps + 1) * each, o->reuse);
-    if (made >= least && made <= most + o->trajectory.slots) return WD_OK;
+    *out = checkpoint->step - o->first_step;
+    if (*out >= 0 && *out < WD_STREAM_SAMPLES_MAX / wd_machine_step_samples(o)) return WD_OK;
     return wd_fail(err, WD_BAD_FORMAT,
-                   "%s: its round has %" PRId64 " targets before it, and the %" PRId64
-                   " steps of its phase need %" PRId64 " to %" PRId64
-                   ": it is damaged, resume another one",
-                   checkpoint->path, made, steps, least, most + o->trajectory.slots);
+                   "%s: expected the step at which its phase began, found %" PRId64
+                   ", for a checkpoint of step %" PRId64 ": it is damaged, resume another one",
+                   checkpoint->path, o->first_step, checkpoint->step);
+}
+
+static wd_status restore_source(wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
+{
+    int64_t steps;
+    WD_TRY(read_phase_steps(&steps, &m->options, checkpoint, err));
+    const json_t *stream = json_object_get(checkpoint->run, "stream");
+    const wd_status status = wd_source_restore(m->source, stream, steps, err);
+    return status == WD_OK ? status : wd_fail_in(err, "%s", checkpoint->path);
 }
 
 wd_status wd_machine_load(wd_machine *m, const wd_checkpoint *checkpoint, wd_err *err)
@@ -81,8 +79,7 @@ wd_status wd_machine_load(wd_machine *m, const wd_checkpoint *checkpoint, wd_err
     for (int k = 0; k < m->networks; k++)
         WD_TRY(wd_json_int(&steps[k], r, steps_key(key, m->params[k]), 0, checkpoint->step,
                            WD_JSON_REQUIRED, err));
-    WD_TRY(wd_source_restore(m->source, json_object_get(checkpoint->run, "stream"), err));
-    WD_TRY(check_targets(m, checkpoint, err));
+    WD_TRY(restore_source(m, checkpoint, err));
     WD_TRY(list_tensors(m, &unused, &tensors, err));
     json_decref(unused);
     WD_TRY(wd_checkpoint_load(checkpoint, &tensors, m->queue, err));

@@ -2,6 +2,7 @@
  * window, the threads and the device; memory as planned, none allocated by a steady-state step. */
 #include "distill/machine_harness.h"
 
+#include "distill/chord.h"
 #include "distill/machine_impl.h"
 #include "distill/plan.h"
 #include "student/init.h"
@@ -151,7 +152,7 @@ static wd_machine_options cut_options(wd_dtype student_dtype, int cut)
     wd_machine_options options = options_of(&teacher);
     options.student_dtype = student_dtype;
     if (student_dtype == WD_BF16) {
-        options.trajectory.student_steps = 2;
+        learn_chords(&options, 2);
         options.trajectory.on_policy_share = 0.5;
         options.trajectory.on_policy_every = 3;
     }
@@ -271,7 +272,7 @@ static void chords_lead_from_block_to_block(void **state)
     static float latents[CHORDS][COUNT], chord[CHORDS][COUNT];
     int compared = 0;
     wd_machine_options options = options_of(&teacher);
-    options.trajectory.student_steps = 2;
+    learn_chords(&options, 2);
     options.reuse = options.batch = options.accumulation = 1;
     const wd_trajectory_options *t = &options.trajectory;
     opened o = open_machine(&options);
@@ -354,7 +355,7 @@ static void checkpointing_changes_nothing(void **state)
 
 /* Velocities for two steps, and then chords. */
 static const wd_phases chords_follow = {
-    .phase = {{&wd_recipe_velocity, 0, 2, 0.5}, {&wd_recipe_chord, 2, 4, 0.5}}, .count = 2};
+    .phase = {{&wd_recipe_velocity, 2, 0.5}, {&wd_recipe_chord, 4, 0.5}}, .count = 2};
 
 static void memory_is_planned_and_steady(void **state)
 {
@@ -364,7 +365,7 @@ static void memory_is_planned_and_steady(void **state)
         options.student_dtype = i & 1 ? WD_BF16 : WD_F32;
         options.checkpointing = i & 2;
         options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
-        options.trajectory.student_steps = i & 2 ? 2 : 0;
+        if (i & 3) learn_chords(&options, 2);
         options.trajectory.on_policy_share = i % 4 ? 0.5 : 0;
         options.trajectory.on_policy_every = 1;
         if (i & 1) options.phases = chords_follow;

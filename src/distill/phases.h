@@ -14,9 +14,8 @@ enum { WD_PHASES_MAX = 2, WD_PHASES_TEXT = 64 };
 
 typedef struct wd_phase {
     const wd_recipe *recipe;
-    int64_t student_steps; /* as wd_trajectory_options has it: 0 with velocities */
-    int64_t reuse;         /* student samples per target */
-    double share;          /* of the run's steps, or of its time; those of all phases add up to 1 */
+    int64_t reuse; /* student samples per target */
+    double share;  /* of the run's steps, or of its time; those of all phases add up to 1 */
 } wd_phase;
 
 typedef struct wd_phases {

@@ -6,8 +6,8 @@
 
 enum { CHANGE = 4 }; /* the first phase's share of STEPS */
 
-static const wd_phases two = {
-    .phase = {{&wd_recipe_velocity, 0, 2, 0.5}, {&wd_recipe_chord, 2, 4, 0.5}}, .count = 2};
+static const wd_phases two = {.phase = {{&wd_recipe_velocity, 2, 0.5}, {&wd_recipe_chord, 4, 0.5}},
+                              .count = 2};
 
 static void recipes_have_shares(void **state)
 {
@@ -70,6 +70,7 @@ static wd_trainer_options run_of_two(void)
 {
     wd_trainer_options o = small_run();
     o.machine.phases = two;
+    o.machine.trajectory.student_steps = 2;
     o.lr =
         (wd_lr_schedule){.shape = WD_LR_COSINE, .lr = 1e-3, .ratio_min = 0.03, .warmup_steps = 2};
     return o;
@@ -149,7 +150,7 @@ static void other_phases_are_refused(void **state)
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "in phase 2 of its recipe"));
     o.machine.phases = two;
-    o.machine.phases.phase[1].student_steps = 4;
+    o.machine.trajectory.student_steps = 4;
     assert_int_equal(wd_trainer_resume_options(&o, &err), WD_MISMATCH);
     assert_non_null(strstr(err.message, "student_steps 2 and is to be resumed with 4"));
 }

@@ -34,6 +34,7 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *teacher)
 {
     static const wd_dtype dtypes[] = {WD_F32, WD_BF16, WD_F16};
     *o = (wd_machine_options){
+        .recipe = &wd_recipe_velocity,
         .teacher = teacher,
         .student = teacher->dit,
         .teacher_dtype = dtypes[between(0, 2)],
@@ -61,6 +62,7 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *teacher)
     o->student.layers = between(1, teacher->dit.layers);
     if (between(0, 2) == 0) { /* chords of blocks of one step to all */
         wd_trajectory_options *t = &o->trajectory;
+        o->recipe = &wd_recipe_chord;
         do t->student_steps = between(1, t->steps);
         while (t->steps % t->student_steps);
         t->on_policy_share = t->student_steps > 1 ? 0.5 : 0;

@@ -82,8 +82,7 @@ static void *run_part(void *context)
     const wd_comm *comm = o.comm = p->at.comm;
     char why[WD_RANK_PEERS_TEXT];
     HARNESS_OK(wd_devices_open(&r.devices, p->devices, 1, err));
-    if (p->direct)
-        HARNESS_OK(wd_rank_peers_open(o.comm, why, r.devices.device[0], NULL, 0, err));
+    if (p->direct) HARNESS_OK(wd_rank_peers_open(o.comm, why, r.devices.device[0], NULL, 0, err));
     HARNESS_CHECK(!comm->peers == !p->direct);
     const int64_t host_before = wd_memory_held();
     open_machine(&r, &o, &all);
@@ -295,7 +294,7 @@ static void snapshots_of_shares_are_whole(void **state)
     for (int i = 0; i < 2; i++) {
         wd_machine_options options = small_machine(&teacher);
         options.student_dtype = i ? WD_BF16 : WD_F32;
-        options.trajectory.student_steps = 2;
+        learn_chords(&options, 2);
         options.trajectory.on_policy_share = 1;
         options.trajectory.on_policy_every = 2;
         options.reuse = 1;

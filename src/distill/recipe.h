@@ -1,20 +1,21 @@
 /* Recipes: which networks are trained on which batches by which losses.
  *
- * A recipe is a file beside this one, with a few functions that the machine (distill/machine.h)
- * calls; steps, rounds, ranks and checkpoints are the machine's, and the same for all. */
+ * A recipe names the source of its batches (distill/source.h), and has a few functions that the
+ * machine (distill/machine.h) calls; steps, rounds, ranks and checkpoints are the machine's, and
+ * the same for all. Recipes that train one student are in recipe_student.c. */
 #ifndef WD_DISTILL_RECIPE_H
 #define WD_DISTILL_RECIPE_H
 
 #include "distill/source.h"
 
-typedef struct wd_machine wd_machine;
-typedef struct wd_machine_teacher wd_machine_teacher;
-
 typedef struct wd_recipe {
     const char *name;
-    /* Opens the networks, the student first, and the source of batches, with the functions of
-     * machine_impl.h. The machine closes them. `teacher` NULL: there is none. */
-    wd_status (*open)(wd_machine *machine, const wd_machine_teacher *teacher, wd_err *err);
+    const wd_source_vtable *source; /* of its batches */
+    /* Sets those of a run's options that follow from the recipe and from options->phase. */
+    void (*settle)(wd_machine_options *options);
+    /* Opens the networks, the student first, with wd_machine_add_network. The machine closes them,
+     * and opens the sweep and the source after them. */
+    wd_status (*open)(wd_machine *machine, wd_err *err);
     /* Fills in the weights that a new run begins with. */
     wd_status (*begin)(wd_machine *machine, wd_err *err);
     /* Launches passes, losses and backward passes of one micro-batch, for all networks. The losses

@@ -4,6 +4,7 @@
 #include "distill/ranks_harness.h"
 
 #include "distill/machine_impl.h"
+#include "distill/source_trajectory.h"
 #include "student/checkpoint_list.h"
 #include "student/loss.h"
 #include "tiny_teacher.h"
@@ -15,11 +16,15 @@ enum { STEPS = 4, HALF = STEPS / 2, NETWORKS = 2 };
 static const wd_params_names critic_names = WD_PARAMS_NAMES("critic", "critic.");
 static const wd_dit_config *critic_config; /* another one than the student's */
 
-static wd_status pair_open(wd_machine *m, const wd_machine_teacher *where, wd_err *err)
+static void pair_settle(wd_machine_options *o)
+{
+    wd_recipe_velocity.settle(o);
+}
+
+static wd_status pair_open(wd_machine *m, wd_err *err)
 {
     WD_TRY(wd_machine_add_network(m, &wd_params_student, &m->options.student, err));
-    WD_TRY(wd_machine_add_network(m, &critic_names, critic_config, err));
-    return wd_machine_open_trajectories(m, where, err);
+    return wd_machine_add_network(m, &critic_names, critic_config, err);
 }
 
 static wd_status pair_begin(wd_machine *m, wd_err *err)
@@ -43,8 +48,12 @@ static void pair_train(wd_machine *m, const wd_batch *batch)
     }
 }
 
-static const wd_recipe pair = {
-    .name = "pair", .open = pair_open, .begin = pair_begin, .train = pair_train};
+static const wd_recipe pair = {.name = "pair",
+                               .source = &wd_source_trajectory,
+                               .settle = pair_settle,
+                               .open = pair_open,
+                               .begin = pair_begin,
+                               .train = pair_train};
 
 /* ---- runs ---- */
 
@@ -84,7 +93,7 @@ static void save(part *p, wd_machine *m)
     wd_checkpoint_tensors tensors;
     json_t *run;
     HARNESS_OK(wd_machine_save(m, &run, &tensors, err));
-    HARNESS_OK(wd_machine_check_finite(m, &tensors, err));
+    HARNESS_OK(wd_machine_check_finite(m, err));
     HARNESS_OK(wd_checkpoint_write(checkpoints, p->last, &tensors, run, m->queue, err));
     json_decref(run);
 }
@@ -178,7 +187,7 @@ static void close_part(part *p)
 static void the_student_is_what_it_is_alone(void **state)
 {
     (void)state;
-    const wd_machine_options one = options_of(NULL), two = options_of(&pair);
+    const wd_machine_options one = options_of(&wd_recipe_velocity), two = options_of(&pair);
     part alone = run(&one, 0, STEPS, false), both = run(&two, 0, STEPS, false);
     assert_same(&alone, &both, 1);
     assert_null(alone.kept[1]);
@@ -190,7 +199,7 @@ static void the_student_is_what_it_is_alone(void **state)
 static void a_checkpoint_has_both(void **state)
 {
     (void)state;
-    const wd_machine_options one = options_of(NULL), two = options_of(&pair);
+    const wd_machine_options one = options_of(&wd_recipe_velocity), two = options_of(&pair);
     char folder[WD_PATH_MAX];
     wd_err err;
     wd_checkpoint c;

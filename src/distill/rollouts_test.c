@@ -2,6 +2,7 @@
  * lead; that a run which is stopped and resumed sees the same states. On wan-tiny. */
 #include "distill/ranks_harness.h"
 
+#include "distill/chord.h"
 #include "distill/machine_impl.h"
 #include "student/checkpoint_list.h"
 #include "tiny_teacher.h"
@@ -11,7 +12,7 @@ enum { COUNT = 16 * LATENT * LATENT, CHORDS = 40, STEPS = 8, STOP = 4, EVERY = 3
 static wd_machine_options options_of(double share)
 {
     wd_machine_options o = small_machine(&teacher);
-    o.trajectory.student_steps = 2;
+    learn_chords(&o, 2);
     o.trajectory.on_policy_share = share;
     o.trajectory.on_policy_every = EVERY;
     o.reuse = 1;

@@ -22,9 +22,15 @@ wd_status wd_source_save(wd_source *source, json_t **json, const wd_checkpoint_t
     return source->vtable->save(source, json, tensors, count, err);
 }
 
-wd_status wd_source_restore(wd_source *source, const json_t *json, wd_err *err)
+wd_status wd_source_restore(wd_source *source, const json_t *json, int64_t steps, wd_err *err)
 {
-    return source->vtable->restore(source, json, err);
+    return source->vtable->restore(source, json, steps, err);
+}
+
+wd_status wd_source_check_finite(const wd_source *source, const wd_optimizer *optimizer,
+                                 wd_err *err)
+{
+    return source->vtable->check_finite(source, optimizer, err);
 }
 
 void wd_source_close(wd_source *source)

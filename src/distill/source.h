@@ -2,17 +2,37 @@
  *
  * A source owns a stream of samples, numbered from 0: which latents, noise level, prompt and target
  * sample s has is a pure function of the seed and the source's options. How the targets are
- * computed (window, placement, when) is its own business. Kinds of source are files beside this
- * one: source_trajectory.c. */
+ * computed (window, placement, when) is its own business. A kind of source is a file beside this
+ * one, such as source_trajectory.c, which gives a vtable; a recipe names the vtable, and the
+ * machine (distill/machine.h) knows nothing else of a source. */
 #ifndef WD_DISTILL_SOURCE_H
 #define WD_DISTILL_SOURCE_H
 
 #include "distill/batch.h"
 #include "student/checkpoint.h"
+#include "student/optimizer.h"
 
+typedef struct wd_machine wd_machine;
+typedef struct wd_machine_options wd_machine_options;
 typedef struct wd_source wd_source;
 
 typedef struct wd_source_vtable {
+    /* ---- before a source is open: from a machine's options alone ---- */
+    /* Checks whether a machine with these options can continue from the state `saved`. WD_MISMATCH
+     * names the option by which its samples would differ. */
+    wd_status (*check_saved)(const wd_machine_options *options, const json_t *saved, wd_err *err);
+    /* How many targets the first `samples` samples of a phase need. */
+    int64_t (*targets)(const wd_machine_options *options, int64_t samples);
+    /* How many targets a step of all ranks needs on average. */
+    double (*step_targets)(const wd_machine_options *options);
+    /* Bytes that a step copies to a rank's student device to make these targets, without the
+     * teacher's. */
+    double (*step_bytes)(const wd_machine_options *options);
+    /* How many sweeps after one sweep a state has its next. */
+    int64_t (*sweeps_apart)(const wd_machine_options *options);
+    /* *out = the source of a machine's phase; the machine has its networks and its sweep. */
+    wd_status (*open)(wd_source **out, const wd_machine *machine, wd_err *err);
+    /* ---- of an open source ---- */
     /* Computes what samples [0, end) need and is not there yet. */
     wd_status (*prepare)(wd_source *self, int64_t end, wd_err *err);
     /* Step `step` of the phase begins, whose samples are prepared, and `progress`, 0 to 1, of the
@@ -23,8 +43,14 @@ typedef struct wd_source_vtable {
     /* The state to save: a JSON object (new) and tensors; names and views live as long as self. */
     wd_status (*save)(wd_source *self, json_t **json, const wd_checkpoint_tensor **tensors,
                       int64_t *count, wd_err *err);
-    /* Takes up a saved state: `json` first, so that `tensors` then has the shapes to load into. */
-    wd_status (*restore)(wd_source *self, const json_t *json, wd_err *err);
+    /* Takes up the state that was saved after `steps` steps of the phase: `json` first, so that
+     * `tensors` then has the shapes to load into. WD_BAD_FORMAT: it cannot be the state of that
+     * step. */
+    wd_status (*restore)(wd_source *self, const json_t *json, int64_t steps, wd_err *err);
+    /* Checks, after `save`, that the saved tensors are finite, with memory of `optimizer`.
+     * WD_NOT_FINITE names the first that is not, in the order in which one makes the next not
+     * finite. */
+    wd_status (*check_finite)(const wd_source *self, const wd_optimizer *optimizer, wd_err *err);
     void (*close)(wd_source *self);
 } wd_source_vtable;
 
@@ -40,7 +66,9 @@ wd_status wd_source_begin_step(wd_source *source, int64_t step, double progress,
 void wd_source_fill(wd_source *source, wd_batch *out, int64_t first, int64_t samples);
 wd_status wd_source_save(wd_source *source, json_t **json, const wd_checkpoint_tensor **tensors,
                          int64_t *count, wd_err *err);
-wd_status wd_source_restore(wd_source *source, const json_t *json, wd_err *err);
+wd_status wd_source_restore(wd_source *source, const json_t *json, int64_t steps, wd_err *err);
+wd_status wd_source_check_finite(const wd_source *source, const wd_optimizer *optimizer,
+                                 wd_err *err);
 void wd_source_close(wd_source *source); /* NULL is allowed */
 
 #endif

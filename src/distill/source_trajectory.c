@@ -3,6 +3,7 @@
 
 #include "core/memory.h"
 #include "core/require.h"
+#include "distill/machine_impl.h"
 #include "distill/source_trajectory_impl.h"
 
 /* The event that happens when the batches of the sample's step are filled. Until it is recorded for
@@ -98,15 +99,6 @@ static void trajectory_close(wd_source *self)
     wd_free(s);
 }
 
-static const wd_source_vtable trajectory_vtable = {
-    .prepare = trajectory_prepare,
-    .begin_step = wd_trajectory_source_begin_step,
-    .fill = trajectory_fill,
-    .save = wd_trajectory_source_save,
-    .restore = wd_trajectory_source_restore,
-    .close = trajectory_close,
-};
-
 static wd_checkpoint_tensor saved_rows(const char *name, float *data, int64_t rows, int64_t width)
 {
     return (wd_checkpoint_tensor){name,
@@ -127,7 +119,7 @@ wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_
         chords ? wd_trajectory_source_chord_targets(options)
                : options->replay + slots + 2 * (options->step_samples / options->reuse + 1) + 1;
     WD_TRY(wd_alloc((void **)&s, 1, sizeof *s, "a source of batches", err));
-    *s = (wd_trajectory_source){.base = {.vtable = &trajectory_vtable},
+    *s = (wd_trajectory_source){.base = {.vtable = &wd_source_trajectory},
                                 .options = *options,
                                 .sweep = sweep,
                                 .home = home,
@@ -150,3 +142,95 @@ out:
     if (status != WD_OK) trajectory_close(&s->base);
     return status;
 }
+
+/* ---- of a machine ---- */
+
+static wd_status trajectory_check_saved(const wd_machine_options *o, const json_t *saved,
+                                        wd_err *err)
+{
+    const wd_trajectory_source_options options = {.trajectory = o->trajectory,
+                                                  .reuse = o->reuse,
+                                                  .replay = o->replay,
+                                                  .step_samples = wd_machine_step_samples(o)};
+    return wd_source_check_trajectory(&options, saved, err);
+}
+
+static int64_t trajectory_targets(const wd_machine_options *o, int64_t samples)
+{
+    return wd_stream_targets(&o->trajectory, samples, o->reuse);
+}
+
+static double trajectory_step_targets(const wd_machine_options *o)
+{
+    return (double)wd_machine_step_samples(o) * wd_stream_targets_each(&o->trajectory, o->reuse);
+}
+
+/* Sigma steps of targets, the noise of trajectories that begin, and of rollouts text, timesteps and
+ * sigma steps. */
+static double trajectory_step_bytes(const wd_machine_options *o)
+{
+    const double text =
+        (double)wd_dtype_size(o->student_dtype, o->text_tokens * o->student.text_dim);
+    const double targets = trajectory_step_targets(o);
+    const double begun = targets / (double)o->trajectory.steps;
+    const double rolled_out =
+        (double)wd_machine_step_samples(o) * wd_stream_rollouts_each(&o->trajectory, o->reuse);
+    return rolled_out * text +
+           (targets + 2 * rolled_out + begun * (double)wd_machine_state_count(o)) * sizeof(float);
+}
+
+static int64_t trajectory_sweeps_apart(const wd_machine_options *o)
+{
+    return wd_sweeps_apart(o->trajectory.slots, o->window);
+}
+
+/* Samples of this phase's steps; 0: nobody knows, or more than any run sees. */
+static int64_t samples_end(const wd_machine_options *o)
+{
+    const int64_t steps = o->steps - o->first_step, each = wd_machine_step_samples(o);
+    return steps > 0 && steps <= WD_STREAM_SAMPLES_MAX / each ? steps * each : 0;
+}
+
+static wd_status trajectory_open(wd_source **out, const wd_machine *m, wd_err *err)
+{
+    const wd_machine_options *o = &m->options;
+    const wd_batches_options batches = {.samples_max = o->batch,
+                                        .state_count = m->state_count,
+                                        .text_tokens = o->text_tokens,
+                                        .text_dim = o->student.text_dim,
+                                        .text_dtype = o->student_dtype,
+                                        .text = o->text,
+                                        .text_context = o->text_context};
+    const wd_trajectory_source_options options = {
+        .trajectory = o->trajectory,
+        .batches = batches,
+        .reuse = o->reuse,
+        .replay = o->replay,
+        .step_samples = wd_machine_step_samples(o),
+        .samples_end = samples_end(o),
+        .window = o->window,
+        .comm = o->comm,
+        .rollouts = {.student = m->params[0],
+                     .buffer = o->ema ? WD_PARAMS_EMA : WD_PARAMS_P,
+                     .batches = batches,
+                     .latent_height = o->latent_height,
+                     .latent_width = o->latent_width,
+                     .text_repeat = o->text_repeat}};
+    return wd_source_open_trajectory(out, &options, m->sweep, m->home, m->queue, err);
+}
+
+const wd_source_vtable wd_source_trajectory = {
+    .check_saved = trajectory_check_saved,
+    .targets = trajectory_targets,
+    .step_targets = trajectory_step_targets,
+    .step_bytes = trajectory_step_bytes,
+    .sweeps_apart = trajectory_sweeps_apart,
+    .open = trajectory_open,
+    .prepare = trajectory_prepare,
+    .begin_step = wd_trajectory_source_begin_step,
+    .fill = trajectory_fill,
+    .save = wd_trajectory_source_save,
+    .restore = wd_trajectory_source_restore,
+    .check_finite = wd_trajectory_source_check_finite,
+    .close = trajectory_close,
+};

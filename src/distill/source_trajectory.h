@@ -20,10 +20,14 @@ typedef struct wd_trajectory_source_options {
     wd_rollouts_options rollouts; /* of on-policy trajectories, where there are any */
 } wd_trajectory_source_options;
 
-/* All borrowed; the sweep's window_max is at least the window, or this rank's share of it. With
- * several ranks all of them do the same, in the same order: targets go from rank to rank. `queue`:
- * where batches are filled. `home`: where trajectories move on, of the same device; where it is
- * another queue, a sweep need not wait for the student, nor the next one for the last of this one.
+/* This kind of source. A machine's options say how it is (trajectory, reuse, replay). */
+extern const wd_source_vtable wd_source_trajectory;
+
+/* Opens one without a machine. All borrowed; the sweep's window_max is at least the window, or this
+ * rank's share of it. With several ranks all of them do the same, in the same order: targets go
+ * from rank to rank. `queue`: where batches are filled. `home`: where trajectories move on, of the
+ * same device; where it is another queue, a sweep need not wait for the student, nor the next one
+ * for the last of this one.
  */
 wd_status wd_source_open_trajectory(wd_source **out, const wd_trajectory_source_options *options,
                                     wd_sweep *sweep, wd_queue *home, wd_queue *queue, wd_err *err);

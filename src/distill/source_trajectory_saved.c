@@ -1,5 +1,6 @@
 /* The trajectory source in a checkpoint: where trajectories are, the targets that may still be
  * drawn, the stream's cursor. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "distill/source_trajectory_impl.h"
@@ -156,7 +157,25 @@ wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, cons
     return shift == t->flow_shift ? WD_OK : differs(err, "flow_shift", shift, t->flow_shift);
 }
 
-wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, wd_err *err)
+/* Whether the targets before the round that was restored are those that the samples of so many
+ * steps need: whole rounds, of up to a step more. Otherwise batches would draw targets that are not
+ * there. */
+static wd_status check_targets(const wd_trajectory_source *s, int64_t steps, wd_err *err)
+{
+    const wd_trajectory_source_options *o = &s->options;
+    const int64_t made = s->base.targets;
+    const int64_t least = wd_stream_targets(&o->trajectory, steps * o->step_samples, o->reuse);
+    const int64_t most = wd_stream_targets(&o->trajectory, (steps + 1) * o->step_samples, o->reuse);
+    if (made >= least && made <= most + o->trajectory.slots) return WD_OK;
+    return wd_fail(err, WD_BAD_FORMAT,
+                   "its round has %" PRId64 " targets before it, and the %" PRId64
+                   " steps of its phase need %" PRId64 " to %" PRId64
+                   ": it is damaged, resume another one",
+                   made, steps, least, most + o->trajectory.slots);
+}
+
+wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, int64_t steps,
+                                       wd_err *err)
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_json_reader r = {.object = json, .where = "stream"};
@@ -170,5 +189,34 @@ wd_status wd_trajectory_source_restore(wd_source *self, const json_t *json, wd_e
         return wd_fail(err, WD_BAD_FORMAT, "the checkpoint does not say whether it has a snapshot");
     const bool has = s->rollouts && json_is_true(snapshot);
     self->snapshot = has ? wd_rollouts_snapshot(s->rollouts) : NULL;
+    return check_targets(s, steps, err);
+}
+
+/* The first tensors of `saved`. */
+static const struct {
+    const char *what, *advice;
+} states[WD_TRAJECTORY_SAVED] = {
+    {"the latents of the trajectories", "begin a new run"},
+    {"the latents that the teacher is asked about", "begin a new run"},
+    {"the teacher's velocities",
+     "the teacher's weights or its prompt embeddings are damaged, or --teacher_dtype is too narrow "
+     "for them"},
+};
+
+/* Another cause, where the student's own steps make latents for the teacher. */
+static const char led_astray[] =
+    ", or the student diverged, whose own steps lead to latents of the teacher: lower --lr, or "
+    "train with --on_policy_share 0";
+
+wd_status wd_trajectory_source_check_finite(const wd_source *self, const wd_optimizer *optimizer,
+                                            wd_err *err)
+{
+    const wd_trajectory_source *s = (const wd_trajectory_source *)self;
+    for (int k = WD_TRAJECTORY_SAVED - 1; k >= 0; k--) {
+        const wd_tensor *t = &s->saved[k].tensor;
+        if (wd_optimizer_finds_finite(optimizer, t->data, wd_tensor_count(t), s->queue)) continue;
+        return wd_fail(err, WD_NOT_FINITE, "%s are not finite: %s%s", states[k].what,
+                       states[k].advice, s->rollouts ? led_astray : "");
+    }
     return WD_OK;
 }

@@ -192,7 +192,7 @@ static wd_machine_options options_of(void)
 /* Chords of two steps, half of them of trajectories that the student leads. */
 static wd_machine_options on_policy(wd_machine_options o)
 {
-    o.trajectory.student_steps = 2;
+    learn_chords(&o, 2);
     o.trajectory.on_policy_share = 0.5;
     o.trajectory.on_policy_every = 4;
     return o;

@@ -181,7 +181,7 @@ static void restore(const rank_job *job, rig *r)
     json_t *unused;
     wd_queue *queue = r->devices.student;
     const outcome *from = job->from;
-    HARNESS_OK(wd_source_restore(r->source, from->json, err));
+    HARNESS_OK(wd_source_restore(r->source, from->json, job->first, err));
     HARNESS_OK(wd_source_save(r->source, &unused, &saved, &count, err));
     json_decref(unused);
     const void *data[] = {from->trajectory[0], from->ring[0][0], from->ring[0][1]};

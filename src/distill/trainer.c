@@ -82,7 +82,7 @@ static wd_status write_checkpoint(wd_trainer *t, wd_err *err)
     t->owed = t->not_finite > 0;
     if (t->owed) return WD_OK;
     WD_TRY_OUT(wd_machine_save(t->machine, &run, &tensors, err));
-    WD_TRY_OUT(wd_machine_check_finite(t->machine, &tensors, err));
+    WD_TRY_OUT(wd_machine_check_finite(t->machine, err));
     t->saved_s = t->elapsed_s;
     WD_TRY_OUT(wd_trainer_save_run(run, t->options, &t->phase, wd_trainer_elapsed_s(t), err));
     if (wd_trainer_writes(t))

@@ -80,7 +80,7 @@ static wd_status explain(wd_trainer *t, const wd_step_result *result, wd_err *er
     wd_queue_wait(t->machine->queue);
     WD_TRY(wd_machine_save(t->machine, &unused, &tensors, err));
     json_decref(unused);
-    WD_TRY(wd_machine_check_finite(t->machine, &tensors, err));
+    WD_TRY(wd_machine_check_finite(t->machine, err));
     if (wd_trainer_writes(t))
         wd_log(WD_LOG_WARNING,
                "step %" PRId64 " is dropped: its loss %g or its gradients (norm %g) are not finite",

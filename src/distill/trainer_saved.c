@@ -36,9 +36,7 @@ static json_t *teacher_of(const wd_pipeline *p)
  * blocks their start and their copies mean nothing. NULL: no memory. */
 static json_t *chords_of(const wd_machine_options *m)
 {
-    int64_t steps = m->trajectory.student_steps;
-    for (int p = 0; p < m->phases.count; p++)
-        if (m->phases.phase[p].student_steps) steps = m->phases.phase[p].student_steps;
+    const int64_t steps = m->trajectory.student_steps;
     const double share = m->trajectory.on_policy_share;
     if (!(share > 0))
         return json_pack("{s:I, s:f}", "student_steps", (json_int_t)steps, "on_policy_share", 0.0);

@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char path[512];
     const wd_pipeline teacher = {.dit = dit, .scheduler = {.num_train_timesteps = 1000}};
     snprintf(path, sizeof path, "%s", wd_fuzz_path(STEP));
-    wd_trainer_options options = {.machine = {.teacher = &teacher,
+    wd_trainer_options options = {.machine = {.recipe = &wd_recipe_velocity,
+                                              .teacher = &teacher,
                                               .student = dit,
                                               .teacher_dtype = WD_F32,
                                               .student_dtype = WD_F32,
