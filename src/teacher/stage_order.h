@@ -1,8 +1,7 @@
 /* The order in which streamed stages are brought to their device.
  *
  * Data flow: sweeps, as they are announced -> one sequence of turns, the experts of a sweep one
- * after another, each from its first stage to its last, as schedules acquire them (the test of
- * teacher/sweep_schedule.h compares both) -> threads that bring the stages one by one.
+ * after another, each from its first stage to its last -> threads that bring the stages one by one.
  * The sequence runs ahead of the announced sweep by the first stages of the sweep that is expected
  * next. If a sweep of other experts is announced, also of none, these turns stay in the sequence,
  * and nobody uses their stages. A sweep of the expected experts must have states of the same ones

@@ -40,8 +40,7 @@ typedef struct wd_sweep_load {
      * micro-batch, whose states share the unconditional text; a head gets fewer for each state. */
     double activation_bytes_per_state, activation_bytes_per_batch, head_input_bytes_per_state;
     double text_bytes;   /* of each state, from host memory to the device of the embedding */
-    double latent_bytes; /* of each state, from latents_device to the embedding; its velocity is as
-                          * large */
+    double latent_bytes; /* of each state's latents, and of its velocity */
     int latents_device;  /* the device of every rank where trajectories are */
     double window;       /* targets of all ranks from one sweep to the next */
     wd_student_load student;

@@ -3,9 +3,8 @@
  * A pure function makes it from a placement and the numbers of micro-batches: a list of entries in
  * the order in which they are launched. Everything that knows how a sweep goes reads this list: the
  * sweep launches it (teacher/sweep.h), the timeline plays it (teacher/timeline.h), traffic adds up
- * the bytes of its copies (teacher/traffic.h), and the number of places on a device follows from it
- * (wd_sweep_parts): as many as a window has micro-batches where two are there at once, else one,
- * and at least WD_PIPELINE_PLACES where other devices of the rank copy to it.
+ * the bytes of its copies (teacher/traffic.h), the places of a device follow from it
+ * (wd_sweep_part), and streamed stages come in its order (teacher/stage_order.h), as a test shows.
  *
  * Ranks that share a teacher go through the same list, and each does the entries of its own
  * devices. The test writes out the lists of small placements. */
@@ -55,9 +54,8 @@ wd_segment wd_sweep_segment(const wd_placement *placement, int expert, int first
 
 typedef struct wd_sweep_part {
     bool embeds; /* whether the device has an embedding */
-    int places;  /* for micro-batches: as many as a window has where a whole window waits on the
-                  * device, else one; at least WD_PIPELINE_PLACES where other devices of the rank
-                  * copy micro-batches to it */
+    int places; /* for micro-batches: as many as a window has where two are there at once, else one;
+                 * at least WD_PIPELINE_PLACES where other devices of the rank copy to it */
     bool sends, receives; /* whether micro-batches go to other ranks and come from them */
 } wd_sweep_part;
 

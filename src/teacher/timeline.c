@@ -265,8 +265,7 @@ static double arrival_of(player *p, double targets)
     return there;
 }
 
-/* Adds work of the student on a resource, which follows the work of the step before, or begins
- * anew. */
+/* Adds work of the student on a resource: after that of the step before, or from `from` on. */
 static void occupy(resource *on, double from, double seconds)
 {
     if (from > on->student_end) on->student_begin = on->student_end = from;
