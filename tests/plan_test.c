@@ -30,7 +30,8 @@ static int prepare(void **state)
 #define RUN(name)                                                                                  \
     "train", "--teacher_path", teacher, "--data_path", prompts, "--output_dir",                    \
         wd_test_path(name), "--batch_size", "8", "--target_reuse", "1", "--trajectories", "6",     \
-        "--trajectory_steps", "4", "--guidance_scale", "2", "--num_steps", "12"
+        "--trajectory_steps", "4", "--guidance_scale", "2", "--num_steps", "12",                   \
+        "--target_replay", "1024"
 
 static void assert_same_student(const char *a, const char *b)
 {
@@ -195,26 +196,42 @@ static void own_steps_of_all_sizes_are_planned(void **state)
     assert_same_student("own-roomy", "own-exact");
 }
 
-/* A student of few steps that does not fit is offered without the copy of its weights. */
-static void off_policy_blocks_are_suggested(void **state)
+/* Runs a student of two steps that has all memory savings which keep its quality, with as much
+ * memory as it needs, and then with a byte less: that is refused, with suggestions. */
+static void run_a_byte_short(const char *run, const char *target_replay)
 {
-    (void)state;
     char devices[64];
     const char *const usual[] = {
         "--student_steps", "2",        "--mixed_precision", "bf16", "--gradient_checkpointing",
         "--teacher_dtype", "bfloat16", "--batch_size",      "7"};
     for (int less = 0; less < 2; less++) {
         snprintf(devices, sizeof devices, less ? "sim:%lldB" : "sim:1GiB",
-                 less ? (long long)planned_peak("led") - 1 : 0);
-        wd_program_run(&program, RUN(less ? "led-short" : "led"), "--devices", devices,
+                 less ? (long long)planned_peak(run) - 1 : 0);
+        wd_program_run(&program, RUN(less ? "led-short" : run), "--devices", devices,
                        "--teacher_window", "6", "--teacher_device_strategy", "gpu", usual[0],
                        usual[1], usual[2], usual[3], usual[4], usual[5], usual[6], usual[7],
-                       usual[8]);
+                       usual[8], "--target_replay", target_replay);
         if (!less) wd_program_succeeded(&program);
     }
     wd_program_refused(&program, WD_DOES_NOT_FIT, "does not fit under");
+}
+
+/* A student of few steps that does not fit is offered without the copy of its weights. */
+static void off_policy_blocks_are_suggested(void **state)
+{
+    (void)state;
+    run_a_byte_short("led", "1024");
     assert_non_null(strstr(program.err, "snapshot weights"));
     assert_non_null(strstr(program.err, "--on_policy_share 0"));
+    run_the_suggestions(5);
+}
+
+/* A run that keeps more targets than it has to is offered with fewer. */
+static void fewer_targets_are_suggested(void **state)
+{
+    (void)state;
+    run_a_byte_short("kept", "1025");
+    assert_non_null(strstr(program.err, "--target_replay 1024"));
     run_the_suggestions(5);
 }
 
@@ -554,7 +571,7 @@ static void plan_prints_tables(void **state)
 {
     (void)state;
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
-                   "sim:2x64MiB@link=1GB/s,compute=1TFLOP/s");
+                   "sim:2x256MiB@link=1GB/s,compute=1TFLOP/s");
     wd_program_succeeded(&program);
     static const char *const parts[] = {
         "cpu ",  "gpu ",          "gpu0 ",           "balanced ",   "sequential ", "offload ",
@@ -562,7 +579,7 @@ static void plan_prints_tables(void **state)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(program.out, parts[i])) fail_msg("no \"%s\" in\n%s", parts[i], program.out);
     assert_memory_equal(program.out, "simulated: ", strlen("simulated: "));
-    assert_non_null(strstr(program.out, "sim:0 to sim:1 64 MiB each"));
+    assert_non_null(strstr(program.out, "sim:0 to sim:1 256 MiB each"));
     assert_non_null(strstr(program.out, "\n* "));
     assert_non_null(strstr(program.out, "\nin all under "));
     assert_non_null(strstr(program.out, "* the fastest that fits"));
@@ -712,6 +729,7 @@ int main(void)
         cmocka_unit_test(measuring_leaves_no_memory),
         cmocka_unit_test(own_steps_of_all_sizes_are_planned),
         cmocka_unit_test(off_policy_blocks_are_suggested),
+        cmocka_unit_test(fewer_targets_are_suggested),
         cmocka_unit_test(suggestions_fit_in_host_memory),
         cmocka_unit_test(what_a_plan_asks_for_is_enough),
         cmocka_unit_test(a_smaller_window_is_suggested),

@@ -48,6 +48,7 @@ static void a_file_keeps_what_was_said(void **state)
     assert_int_equal(number_of(first, "options", "trajectory_steps"), 4);
     const double steps = number_of(first, "resolved", "num_steps");
     assert_true(steps > 0 && number_of(first, "resolved", "guidance_scale_2") == 2);
+    assert_int_equal(number_of(first, "resolved", "target_replay"), 8192);
     wd_test_ok(wd_file_write(wd_test_path("narrow.json"), deeper, sizeof deeper - 1, &err), &err);
     wd_program_run(&program, "train", "--config", wd_test_path("said/run.json"), "--output_dir",
                    wd_test_path("again"), "--num_epochs", "4", "--guidance_scale", "3",

@@ -16,28 +16,30 @@ enum {
     SUGGESTIONS_MAX = 5,
     COMMAND_MAX = 1 << 15,
     HALVINGS_MAX = 4,
+    SMALL_REPLAY = 1024,
     LESS = 9 /* suggestions after a failed allocation need less than 9 tenths of the memory */
 };
 
 /* A set of changes to the options, in the order of their costs. */
 typedef struct change {
-    bool bf16_teacher, bf16_student, checkpointing, off_policy;
+    bool bf16_teacher, bf16_student, checkpointing, small_replay, off_policy;
     int halvings; /* how often the batch is halved and the accumulation doubled */
 } change;
 
 enum { SETS = 8 }; /* combinations of the first three flags */
 
-/* Sets *out to set number n; set 0 has no change. Sets with off_policy, which makes a worse
- * student, follow all others. False: there are no more. */
+/* Sets *out to set number n; set 0 has no change. Sets with small_replay and then those with
+ * off_policy, too, which make a worse student, follow all others. False: there are no more. */
 static bool nth_change(change *out, int n)
 {
-    const int halvings = n / SETS;
+    const int halvings = n / SETS, worse = halvings / (HALVINGS_MAX + 1);
     *out = (change){.bf16_teacher = n & 1,
                     .checkpointing = n & 2,
                     .bf16_student = n & 4,
-                    .off_policy = halvings > HALVINGS_MAX,
+                    .small_replay = worse > 0,
+                    .off_policy = worse > 1,
                     .halvings = halvings % (HALVINGS_MAX + 1)};
-    return halvings < 2 * (HALVINGS_MAX + 1);
+    return worse <= 2;
 }
 
 /* Applies the changes; false: one of them has no effect on these options. */
@@ -56,6 +58,10 @@ static bool apply(wd_train_options *o, wd_machine_options *m, const change *c)
     if (c->checkpointing) {
         if (m->checkpointing) return false;
         o->gradient_checkpointing = m->checkpointing = true;
+    }
+    if (c->small_replay) {
+        if (m->replay <= SMALL_REPLAY && !c->off_policy) return false;
+        if (m->replay > SMALL_REPLAY) o->target_replay = m->replay = SMALL_REPLAY;
     }
     if (c->off_policy) {
         if (!(m->trajectory.on_policy_share > 0)) return false;

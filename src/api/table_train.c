@@ -126,8 +126,9 @@ static const wd_option table[] = {
      .help = "How often the student trains on each target, on average: a velocity of the teacher, "
              "or a chord, which STUDENT_STEPS asks for; 0: twice, and a chord as many times more "
              "often as it takes velocities"},
-    {WD_INT_LINE(target_replay, "1024", 1, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "Number of latest targets from which repeated ones are drawn"},
+    {WD_INT_LINE(target_replay, "0", 0, 1e7), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Number of latest targets from which repeated ones are drawn; 0: as many as 512 MiB "
+             "hold, at least 1024 and at most 8192"},
     {WD_FLOAT_LINE(guidance_scale, "", 0, 100), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Guidance of the training targets, so that the student needs none; default: that of "
              "the teacher's authors, 5, for Wan2.2-A14B 4 and 3"},

@@ -23,6 +23,7 @@ enum { EPOCHS_DEFAULT = 10, SHEETS_DEFAULT = 10, CHECKPOINT_S = 15 * 60 };
 
 /* Values for open options: see docs/recipe.md. */
 enum { TOKENS_PER_BATCH = 512, BATCH_MIN = 2, VELOCITY_REUSE = 2 };
+enum { REPLAY_BYTES = 512 << 20, REPLAY_MIN = 1024, REPLAY_MAX = 8192 };
 static const double LR_TIMES_WIDTH = 0.24;
 
 /* ---- options without effect ---- */
@@ -126,6 +127,13 @@ static wd_status resolve_phases(wd_train_setup *s, wd_err *err)
     return WD_OK;
 }
 
+/* Each target takes a state and a velocity, both float32. */
+static int64_t usual_replay(int64_t state_count)
+{
+    const int64_t fit = REPLAY_BYTES / (2 * (int64_t)sizeof(float) * state_count);
+    return fit < REPLAY_MIN ? REPLAY_MIN : fit > REPLAY_MAX ? REPLAY_MAX : fit;
+}
+
 static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
 {
     wd_train_options *o = &s->options;
@@ -153,6 +161,9 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
                                   .width = o->width / wd_pipeline_vae_scale(&s->teacher)};
     const int64_t fit = TOKENS_PER_BATCH / wd_dit_tokens(&s->student.dit, &picture);
     if (!o->batch_size) o->batch_size = fit > BATCH_MIN ? fit : BATCH_MIN;
+    if (!o->target_replay)
+        o->target_replay =
+            usual_replay(s->student.dit.in_channels * picture.height * picture.width);
     if (isnan(o->lr)) o->lr = LR_TIMES_WIDTH / (double)wd_dit_width(&s->student.dit);
     if (o->teacher_window > o->trajectories) o->teacher_window = o->trajectories;
     return WD_OK;
