@@ -626,6 +626,11 @@ static void plan_says_how_long_a_run_takes(void **state)
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, ": 10 epochs of the prompts, which --data_path names; "
                                         "1000 steps take "));
+    assert_null(strstr(program.out, "guidance"));
+    wd_program_run(&program, "plan", "--teacher_path", teacher, "--devices", devices,
+                   "--guidance_scale", "1");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.out, "\nthis run has no guidance; with it the teacher makes "));
     wd_program_run(&program, "plan", "--teacher_path", teacher, "--data_path", prompts, "--devices",
                    devices, "--num_epochs", "4", "--batch_size", "2", "--target_reuse", "1",
                    "--ranks", "2", "--devices", "sim:2x1GiB@link=1GB/s,compute=1GFLOP/s");
@@ -637,6 +642,48 @@ static void plan_says_how_long_a_run_takes(void **state)
     wd_program_succeeded(&program);
     assert_non_null(strstr(program.out, " (--max_minutes), "));
     assert_non_null(strstr(program.out, ", each seen twice: 30 minutes at "));
+}
+
+/* The plan of a student of four steps, with that guidance; json_decref it. */
+static json_t *plan_of_guidance(const char *scale)
+{
+    json_t *plan;
+    wd_err err;
+    wd_program_run(&program, "plan", "--teacher_preset", "wan2.2-a14b", "--teacher_dtype",
+                   "bfloat16", "--student_config", student, "--height", "512", "--width", "512",
+                   "--student_steps", "4", "--guidance_scale", scale, "--host_memory", "128GiB",
+                   "--devices", "sim:4x24GiB@link=25GB/s,compute=150TFLOP/s", "--json");
+    wd_program_succeeded(&program);
+    wd_test_ok(wd_json_parse(&plan, program.out, strlen(program.out), "plan", &err), &err);
+    return plan;
+}
+
+static double recommended_seconds(const json_t *plan)
+{
+    const char *recommended = json_string_value(json_object_get(plan, "recommended"));
+    const json_t *strategy;
+    size_t i;
+    json_array_foreach(json_object_get(plan, "strategies"), i, strategy)
+    {
+        if (!strcmp(json_string_value(json_object_get(strategy, "strategy")), recommended))
+            return json_number_value(json_object_get(strategy, "seconds_per_step"));
+    }
+    fail_msg("no strategy %s", recommended);
+    return 0;
+}
+
+/* Without guidance the teacher makes one evaluation for each velocity. The plan also says what two
+ * would take, as the plan with guidance does. */
+static void guidance_has_its_cost_beside(void **state)
+{
+    (void)state;
+    json_t *without = plan_of_guidance("1"), *with = plan_of_guidance("4");
+    const json_t *guided = json_object_get(without, "guided_seconds_per_step");
+    assert_true(recommended_seconds(without) < recommended_seconds(with));
+    assert_float_equal(json_number_value(guided), recommended_seconds(with), 1e-9);
+    assert_true(json_is_null(json_object_get(with, "guided_seconds_per_step")));
+    json_decref(without);
+    json_decref(with);
 }
 
 /* What a newcomer says fits the machine: a teacher of 2 x 14 billion weights on one card. */
@@ -748,6 +795,7 @@ int main(void)
         cmocka_unit_test(plan_prints_tables),
         cmocka_unit_test(plan_fails_where_nothing_fits),
         cmocka_unit_test(plan_says_how_long_a_run_takes),
+        cmocka_unit_test(guidance_has_its_cost_beside),
         cmocka_unit_test(plan_asks_for_speeds),
         cmocka_unit_test(defaults_fit_a_large_teacher),
         cmocka_unit_test(plan_says_what_cannot_encode),

@@ -201,6 +201,11 @@ static void say_strategies(wd_page *p, const wd_plan_table *t)
     if (t->shown->fits)
         wd_page_say(p, "in all under %s: %s\n", wd_strategy_name(t->shown->strategy),
                     wd_run_length_text(length, t->plan, t->setup, t->shown));
+    if (t->shown->fits && t->guided_seconds > 0)
+        wd_page_say(p,
+                    "this run has no guidance; with it the teacher makes two evaluations for each "
+                    "velocity: %.3g s per step\n",
+                    t->guided_seconds);
     if (*wd_sheets_text(sheets, t->plan, t->setup)) wd_page_say(p, "%s\n", sheets);
     for (int k = 0; k < WD_STRATEGY_auto; k++) {
         char line[256];
@@ -341,7 +346,7 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
                              (json_int_t)without_teacher->item[i].bytes));
     return json_pack(
         "{s:o, s:I, s:I, s:i, s:i, s:f, s:o, s:I, s:f, s:f, s:f, s:o, s:o, s:s?, s:s, s:s?, "
-        "s:b, s:I}",
+        "s:b, s:I, s:o}",
         "teacher", wd_json_string(table->teacher), "teacher_parameters",
         (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.teacher->dit),
         "student_parameters", (json_int_t)wd_dit_parameters(&table->setup->trainer.machine.student),
@@ -354,5 +359,6 @@ json_t *wd_plan_table_json(const wd_plan_table *table)
         wd_strategy_name(table->plan->chosen.strategy), "no_room_to_encode",
         wd_train_plan_lacks_to_encode(table->plan), "sample_sheets",
         table->setup->trainer.samples.count > 0, "merged_bytes",
-        (json_int_t)table->plan->merged_bytes);
+        (json_int_t)table->plan->merged_bytes, "guided_seconds_per_step",
+        table->guided_seconds > 0 ? json_real(table->guided_seconds) : json_null());
 }
