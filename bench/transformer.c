@@ -103,7 +103,7 @@ static void train_step(bed *b, wd_queue *queue)
     const wd_pass_inputs inputs = {b->latents, b->timestep, b->text};
     wd_params_zero_grads(&b->params, queue);
     const wd_pass_outputs outputs = wd_pass_forward(b->pass, &inputs);
-    wd_loss_velocity(b->loss, &outputs, b->target, factor, queue);
+    wd_loss_velocity(b->loss, &outputs, b->target, NULL, factor, queue);
     wd_pass_backward(b->pass, NULL, NULL);
     wd_optimizer_step(b->optimizer, 1e-5, queue);
 }

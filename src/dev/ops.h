@@ -335,12 +335,14 @@ typedef struct wd_step_samples_args {
     int64_t samples, width;
 } wd_step_samples_args;
 
-/* loss[b] = mean over D of (y - target)^2 per sample; dy = 2 factor (y - target) / D. */
+/* loss[b] = mean over D of (y - target)^2 per sample; dy = weight[b] 2 factor (y -
+ * target) / D. */
 typedef struct wd_mse_args {
     float *loss;         /* [B], = */
     void *dy;            /* [B, D] type, =; NULL: not computed */
     const void *y;       /* [B, D] type */
     const float *target; /* [B, D] */
+    const float *weight; /* [B] by which the samples' gradients are multiplied; NULL: 1 */
     wd_dtype type;
     int64_t samples, width;
     float factor; /* 1 / (samples of the whole optimiser step) */

@@ -11,10 +11,10 @@ struct wd_batches {
     wd_queue *queue;
     size_t text_bytes; /* of one sample */
     /* [samples_max, ...] device */
-    float *latents, *target, *timestep;
+    float *latents, *target, *timestep, *weight;
     void *text;
     /* [places, samples_max, ...] host, read by copies: not touched until the event says so */
-    float *host_timestep;
+    float *host_timestep, *host_weight;
     char *host_text;
     wd_event *sent[WD_BATCHES_UNDER_WAY];
     int places;
@@ -48,6 +48,7 @@ void wd_batches_put(wd_batches *b, const wd_batch_sample *sample)
     wd_queue_copy(b->queue, b->latents + i * n, sample->latents, state_bytes(b));
     if (sample->target) wd_queue_copy(b->queue, b->target + i * n, sample->target, state_bytes(b));
     b->host_timestep[staged(b) + i] = sample->timestep;
+    b->host_weight[staged(b) + i] = sample->weight;
     o->text(o->text_context, b->host_text + (size_t)(staged(b) + i) * b->text_bytes, sample->prompt,
             o->text_dtype);
 }
@@ -56,6 +57,7 @@ wd_batch wd_batches_send(wd_batches *b)
 {
     const size_t samples = (size_t)b->samples;
     wd_queue_copy(b->queue, b->timestep, b->host_timestep + staged(b), samples * sizeof(float));
+    wd_queue_copy(b->queue, b->weight, b->host_weight + staged(b), samples * sizeof(float));
     wd_queue_copy(b->queue, b->text, b->host_text + (size_t)staged(b) * b->text_bytes,
                   samples * b->text_bytes);
     wd_event_record(b->sent[(b->begun - 1) % b->places], b->queue);
@@ -63,6 +65,7 @@ wd_batch wd_batches_send(wd_batches *b)
                       .latents = b->latents,
                       .timestep = b->timestep,
                       .target = b->target,
+                      .weight = b->weight,
                       .text = b->text};
 }
 
@@ -84,9 +87,11 @@ wd_status wd_batches_open(wd_batches **out, const wd_batches_options *o, wd_queu
     WD_TRY_OUT(wd_device_alloc((void **)&b->latents, device, states, "batch", err));
     WD_TRY_OUT(wd_device_alloc((void **)&b->target, device, states, "batch", err));
     WD_TRY_OUT(wd_device_alloc((void **)&b->timestep, device, batch * sizeof(float), "batch", err));
+    WD_TRY_OUT(wd_device_alloc((void **)&b->weight, device, batch * sizeof(float), "batch", err));
     WD_TRY_OUT(wd_device_alloc(&b->text, device, batch * b->text_bytes, "batch", err));
     WD_TRY_OUT(
         wd_host_alloc((void **)&b->host_timestep, device, staging * sizeof(float), what, err));
+    WD_TRY_OUT(wd_host_alloc((void **)&b->host_weight, device, staging * sizeof(float), what, err));
     WD_TRY_OUT(wd_host_alloc((void **)&b->host_text, device, staging * b->text_bytes, what, err));
     for (int i = 0; i < WD_BATCHES_UNDER_WAY; i++)
         WD_TRY_OUT(wd_event_open(&b->sent[i], device, err));
@@ -100,9 +105,10 @@ void wd_batches_close(wd_batches *b)
 {
     if (!b) return;
     wd_device *device = wd_queue_device(b->queue);
-    void *blocks[] = {b->latents, b->target, b->timestep, b->text};
+    void *blocks[] = {b->latents, b->target, b->timestep, b->weight, b->text};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) wd_device_free(device, blocks[i]);
     wd_host_free(device, b->host_timestep);
+    wd_host_free(device, b->host_weight);
     wd_host_free(device, b->host_text);
     for (int i = 0; i < WD_BATCHES_UNDER_WAY; i++) wd_event_close(b->sent[i]);
     wd_free(b);

@@ -1,7 +1,7 @@
 /* Batches: the samples of a micro-batch, on their way to the student's device.
  *
  * Data flow: wd_batches_begin, then for each sample wd_batches_put, which copies its latents and
- * target on the device and its timestep and text to host staging; wd_batches_send
+ * target on the device and its timestep, weight and text to host staging; wd_batches_send
  * copies the staging. Places of the staging go round, so the launch may be some batches ahead of
  * the device. */
 #ifndef WD_DISTILL_BATCH_H
@@ -19,6 +19,7 @@ typedef struct wd_batch {
     const float *latents;  /* [B, C, F, H, W] */
     const float *timestep; /* [B] */
     const float *target;   /* [B, C, F, H, W] */
+    const float *weight;   /* [B] of the samples' losses, for their gradients */
     const void *text;      /* [B, S, text_dim] in the student's compute dtype */
 } wd_batch;
 
@@ -35,6 +36,7 @@ typedef struct wd_batches_options {
 typedef struct wd_batch_sample {
     const float *latents, *target; /* [state_count] device; target NULL: the batch has none */
     float timestep;
+    float weight; /* of its loss: 1 on average over the samples of a trajectory */
     int64_t prompt;
 } wd_batch_sample;
 

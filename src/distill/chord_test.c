@@ -74,6 +74,20 @@ static void a_chord_leads_where_its_block_leads(void **state)
     }
 }
 
+/* Weights are in the ratio of the steps' sizes, and 1 on average over a trajectory. */
+static void weights_follow_the_sizes_of_steps(void **state)
+{
+    (void)state;
+    const wd_trajectory_options o = options_of(16, 8, 4);
+    const double sizes[] = {0.1, 0.15, 0.25, 0.5}; /* of sigma 1, 0.9, 0.75, 0.5, 0: shift 3 */
+    for (int64_t number = 0; number < 200; number++) {
+        const int64_t step = wd_chord_begin(&o, number).step;
+        assert_float_equal(wd_chord_loss_weight(&o, number), 4 * sizes[step / 2], 1e-6);
+    }
+    const wd_trajectory_options one = options_of(16, 8, 1);
+    assert_float_equal(wd_chord_loss_weight(&one, 3), 1, 0);
+}
+
 /* Blocks begin at the noise levels at which a student of so many steps samples. */
 static void blocks_begin_on_the_students_grid(void **state)
 {
@@ -93,6 +107,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_agree_with_rounds),
         cmocka_unit_test(a_chord_leads_where_its_block_leads),
+        cmocka_unit_test(weights_follow_the_sizes_of_steps),
         cmocka_unit_test(blocks_begin_on_the_students_grid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

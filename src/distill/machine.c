@@ -34,7 +34,8 @@ double wd_machine_step_bytes(const wd_machine_options *o)
     const double text =
         (double)wd_dtype_size(o->student_dtype, o->text_tokens * o->student.text_dim);
     const double samples = (double)(o->batch * o->accumulation);
-    return samples * text + (samples + 1) * sizeof(float) + o->recipe->source->step_bytes(o);
+    /* texts, timesteps, weights, and the learning rate */
+    return samples * text + (2 * samples + 1) * sizeof(float) + o->recipe->source->step_bytes(o);
 }
 
 /* How many values the result of a step has. */

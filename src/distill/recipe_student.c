@@ -42,7 +42,8 @@ static void train_student(wd_machine *m, const wd_batch *batch)
 {
     const wd_pass_inputs inputs = {batch->latents, batch->timestep, batch->text};
     const wd_pass_outputs outputs = wd_pass_forward(wd_network_pass(m->network[0]), &inputs);
-    wd_loss_velocity(m->loss, &outputs, batch->target, wd_machine_loss_factor(m), m->queue);
+    wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd_machine_loss_factor(m),
+                     m->queue);
     wd_network_backward(m->network[0]);
 }
 

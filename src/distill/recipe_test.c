@@ -43,7 +43,8 @@ static void pair_train(wd_machine *m, const wd_batch *batch)
     const wd_pass_inputs inputs = {batch->latents, batch->timestep, batch->text};
     for (int k = m->networks - 1; k >= 0; k--) {
         const wd_pass_outputs outputs = wd_pass_forward(wd_network_pass(m->network[k]), &inputs);
-        wd_loss_velocity(m->loss, &outputs, batch->target, wd_machine_loss_factor(m), m->queue);
+        wd_loss_velocity(m->loss, &outputs, batch->target, batch->weight, wd_machine_loss_factor(m),
+                         m->queue);
         wd_network_backward(m->network[k]);
     }
 }

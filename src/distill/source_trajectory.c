@@ -39,6 +39,7 @@ static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
     return (wd_batch_sample){.latents = ring->latents + ring_index * ring->state_count,
                              .target = ring->velocity + ring_index * ring->state_count,
                              .timestep = t.timestep,
+                             .weight = 1,
                              .prompt = t.prompt};
 }
 
@@ -51,6 +52,7 @@ static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t numbe
     return (wd_batch_sample){.latents = s->chords.latents + at,
                              .target = s->chords.velocity + at,
                              .timestep = t.timestep,
+                             .weight = wd_chord_loss_weight(&o->trajectory, number),
                              .prompt = t.prompt};
 }
 
@@ -165,8 +167,8 @@ static double trajectory_step_targets(const wd_machine_options *o)
     return (double)wd_machine_step_samples(o) * wd_stream_targets_each(&o->trajectory, o->reuse);
 }
 
-/* Sigma steps of targets, the noise of trajectories that begin, and of rollouts text, timesteps and
- * sigma steps. */
+/* Sigma steps of targets, the noise of trajectories that begin, and of rollouts text, timesteps,
+ * weights and sigma steps. */
 static double trajectory_step_bytes(const wd_machine_options *o)
 {
     const double text =
@@ -176,7 +178,7 @@ static double trajectory_step_bytes(const wd_machine_options *o)
     const double rolled_out =
         (double)wd_machine_step_samples(o) * wd_stream_rollouts_each(&o->trajectory, o->reuse);
     return rolled_out * text +
-           (targets + 2 * rolled_out + begun * (double)wd_machine_state_count(o)) * sizeof(float);
+           (targets + 3 * rolled_out + begun * (double)wd_machine_state_count(o)) * sizeof(float);
 }
 
 static int64_t trajectory_sweeps_apart(const wd_machine_options *o)

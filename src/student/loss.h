@@ -7,9 +7,10 @@
 #include "student/pass.h"
 
 /* loss [B] (device, =) = mean squared error of each sample's velocity against target [B, C, F, H,
- * W] F32, device. Writes the gradient of factor * (sum over samples of it) to outputs->dvelocity.
- * `factor`: 1 / (samples of the whole optimiser step, of all ranks). */
+ * W] F32, device. Writes the gradient of factor * (sum over samples of weight * loss) to
+ * outputs->dvelocity. `weight` [B] F32, device; NULL: 1. `factor`: 1 / (samples of the whole
+ * optimiser step, of all ranks). */
 void wd_loss_velocity(float *loss, const wd_pass_outputs *outputs, const float *target,
-                      float factor, wd_queue *queue);
+                      const float *weight, float factor, wd_queue *queue);
 
 #endif

@@ -3,12 +3,13 @@
 #include "student/loss.h"
 
 void wd_loss_velocity(float *loss, const wd_pass_outputs *outputs, const float *target,
-                      float factor, wd_queue *queue)
+                      const float *weight, float factor, wd_queue *queue)
 {
     wd_op_mse(queue, &(wd_mse_args){.loss = loss,
                                     .dy = outputs->dvelocity,
                                     .y = outputs->velocity,
                                     .target = target,
+                                    .weight = weight,
                                     .type = outputs->dtype,
                                     .samples = outputs->samples,
                                     .width = outputs->width,

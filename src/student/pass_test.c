@@ -86,7 +86,7 @@ static void train(wd_pass *s, const inputs *in, float factor, wd_pass_ready_fn *
 {
     const wd_pass_inputs pass = inputs_of(in);
     const wd_pass_outputs outputs = wd_pass_forward(s, &pass);
-    wd_loss_velocity(in->loss, &outputs, in->target, factor, queue);
+    wd_loss_velocity(in->loss, &outputs, in->target, NULL, factor, queue);
     wd_pass_backward(s, ready, context);
 }
 

@@ -215,7 +215,7 @@ static void activation(void **state)
     }
 }
 
-/* The loss of training is factor sum(loss[b]). */
+/* The loss of training is factor sum(weight[b] loss[b]). */
 static void mse(void **state)
 {
     (void)state;
@@ -223,9 +223,10 @@ static void mse(void **state)
     world arrays = {0};
     float *y = values(&arrays, B * D), *target = values(&arrays, B * D);
     float *losses = zeros(&arrays, B), *dy = zeros(&arrays, B * D), *w = zeros(&arrays, B);
-    for (int i = 0; i < B; i++) w[i] = 0.25f;
-    wd_mse_args args = {.loss = losses, .dy = dy, .y = y, .target = target, .type = WD_F32,
-                        .samples = B, .width = D, .factor = 0.25f};
+    float *weight = values(&arrays, B);
+    for (int i = 0; i < B; i++) w[i] = 0.25f * weight[i];
+    wd_mse_args args = {.loss = losses, .dy = dy, .y = y, .target = target, .weight = weight,
+                        .type = WD_F32, .samples = B, .width = D, .factor = 0.25f};
     run_kernel(&table, WD_OP_MSE, &args);
     args.dy = NULL;
     check_gradient("mse dy", &(forward){WD_OP_MSE, &args, losses, w, B}, y, dy, B * D);

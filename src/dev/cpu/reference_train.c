@@ -20,11 +20,12 @@ void wd_ref_mse(const void *args, wd_cpu_context *context)
     (void)context;
     const wd_mse_args *a = args;
     for (int64_t b = 0; b < a->samples; b++) {
+        const double slope = 2 * a->factor * (double)(a->weight ? a->weight[b] : 1);
         double sum = 0;
         for (int64_t i = b * a->width; i < (b + 1) * a->width; i++) {
             double d = wd_load(a->y, a->type, i) - (double)a->target[i];
             sum += d * d;
-            if (a->dy) wd_store(a->dy, a->type, i, (float)(2 * a->factor * d / (double)a->width));
+            if (a->dy) wd_store(a->dy, a->type, i, (float)(slope * d / (double)a->width));
         }
         a->loss[b] = (float)(sum / (double)a->width);
     }

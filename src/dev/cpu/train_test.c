@@ -15,7 +15,7 @@ typedef struct params {
     wd_dtype type;
     filling how;
     float beta, factor, decay, ema_decay, norm_max;
-    bool copy, ema;
+    bool copy, ema, weighted;
 } params;
 
 static void make_sum_rows(world *w, void *out, const void *context)
@@ -57,6 +57,7 @@ static void mse_part(world *w, void *out, const void *context, int64_t sample)
                        .dy = p->copy ? out_array(w, p->type, n, p->width, ORDINARY) : NULL,
                        .y = make_array(w, p->type, n, p->how),
                        .target = make_array(w, WD_F32, n, p->how),
+                       .weight = p->weighted ? make_array(w, WD_F32, p->samples, ORDINARY) : NULL,
                        .type = p->type,
                        .samples = p->samples,
                        .width = p->width,
@@ -66,6 +67,7 @@ static void mse_part(world *w, void *out, const void *context, int64_t sample)
     if (a->dy) a->dy = (char *)a->dy + (size_t)(sample * p->width) * size;
     a->y = (const char *)a->y + (size_t)(sample * p->width) * size;
     a->target += sample * p->width;
+    if (a->weight) a->weight += sample;
     a->samples = 1;
 }
 
@@ -75,12 +77,13 @@ static void mse(void **state)
 {
     (void)state;
     for (int i = 0; i < COUNTS; i++)
-        for (int variant = 0; variant < 8; variant++) {
+        for (int variant = 0; variant < 16; variant++) {
             params p = {.samples = 3,
                         .width = counts[i],
                         .type = types[variant % 2],
                         .copy = variant / 2 % 2,
-                        .how = variant / 4 ? NASTY : ORDINARY};
+                        .weighted = variant / 4 % 2,
+                        .how = variant / 8 ? NASTY : ORDINARY};
             check_kernel(WD_OP_MSE, make_mse, &p, sum_tolerance);
             check_parts(WD_OP_MSE, make_mse, mse_part, 3, &p);
         }

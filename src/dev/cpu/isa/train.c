@@ -51,10 +51,12 @@ static void mse_chunks(int64_t begin, int64_t end, void *context)
     const mse_work *w = context;
     const wd_mse_args *a = w->args;
     int64_t per_sample = sum_chunks(a->width);
-    float in[SUM_RUN], out[SUM_RUN], slope = 2.0f * a->factor / (float)a->width;
+    float in[SUM_RUN], out[SUM_RUN], slope_of_all = 2.0f * a->factor / (float)a->width;
     for (int64_t chunk = begin; chunk < end; chunk++) {
-        int64_t first = chunk % per_sample * WD_SUM_CHUNK, sample = chunk / per_sample * a->width;
+        int64_t b = chunk / per_sample, sample = b * a->width;
+        int64_t first = chunk % per_sample * WD_SUM_CHUNK;
         int64_t last = least(first + WD_SUM_CHUNK, a->width);
+        float slope = a->weight ? slope_of_all * a->weight[b] : slope_of_all;
         double total = 0;
         for (int64_t i = first; i < last; i += SUM_RUN) {
             int64_t n = least(SUM_RUN, last - i), at = sample + i;

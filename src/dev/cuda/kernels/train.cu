@@ -74,6 +74,7 @@ WD_KERNEL(mse_chunks, wd_cuda_mse)
     int64_t sample = blockIdx.y, first = (int64_t)blockIdx.x * WD_SUM_CHUNK;
     int64_t at = sample * op.width;
     float slope = 2.0f * op.factor / (float)op.width;
+    if (op.weight) slope *= op.weight[sample];
     sum_chunk(a.sums + sample * sum_chunks(op.width) + blockIdx.x, first,
               chunk_end(first, op.width), [&](int64_t i) {
                   float off = load_one(op.y, op.type, at + i) - op.target[at + i];
