@@ -252,8 +252,8 @@ typedef struct wd_train_options {
     double on_policy_share;        /* of the trajectories, 0 to 1, that go on from the student's own
                                     * steps; needs student_steps of 2 and more;
                                     * NaN: then 1, else 0 */
-    double on_policy_start;  /* on-policy trajectories start after this share of the chord phase, 0
-                              * to 1 */
+    double on_policy_end;    /* share of the chord phase, 0 to 1, after which all trajectories are
+                              * the teacher's alone; 1: never */
     int64_t on_policy_every; /* optimiser steps between two snapshots of the student's weights, with
                               * which the student's own steps are computed */
     uint64_t reserved[15];

@@ -350,7 +350,7 @@ static void blocks_begin_where_the_student_leads(void **state)
 {
     (void)state;
     const char *const few[] = {"--student_steps", "2", "--on_policy_share", "1"};
-    const char *const at[] = {"--on_policy_start", "0.3", "--on_policy_every", "2"};
+    const char *const at[] = {"--on_policy_end", "0.6", "--on_policy_every", "2"};
     wd_program_run(&program, RUN("led"), few[0], few[1], at[0], at[1], at[2], at[3], "--num_steps",
                    "6");
     wd_program_succeeded(&program);

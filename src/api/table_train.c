@@ -117,8 +117,9 @@ static const wd_option table[] = {
      .help = "Share of the trajectories whose blocks begin where the student's own steps lead, as "
              "they do when it is sampled; the teacher goes on from there. Needs STUDENT_STEPS of 2 "
              "and more; default: then 1, else 0"},
-    {WD_FLOAT_LINE(on_policy_start, "0", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
-     .help = "Share of the training on chords after which ON_POLICY_SHARE has an effect"},
+    {WD_FLOAT_LINE(on_policy_end, "1", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "ON_POLICY_SHARE has an effect until this share of the training on chords is over. "
+             "With less than 1 pictures of one prompt differ more (docs/recipe.md)"},
     {WD_INT_LINE(on_policy_every, "25", 1, 1e6), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Optimiser steps after which the weights are copied with which the student makes the "
              "steps of ON_POLICY_SHARE"},

@@ -90,6 +90,7 @@ static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
 static wd_status resolve_on_policy(wd_train_options *o, wd_err *err)
 {
     if (isnan(o->on_policy_share)) o->on_policy_share = o->student_steps > 1;
+    if (!(o->on_policy_end > 0)) o->on_policy_share = 0;
     if (!(o->on_policy_share > 0) || o->student_steps > 1) return WD_OK;
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "--on_policy_share %g: expected --student_steps of 2 and more, found %" PRId64
@@ -300,7 +301,7 @@ static void fill_machine(wd_train_setup *s)
                        .steps = o->trajectory_steps,
                        .student_steps = o->student_steps,
                        .on_policy_share = o->on_policy_share,
-                       .on_policy_start = o->on_policy_start,
+                       .on_policy_end = o->on_policy_end,
                        .on_policy_every = o->on_policy_every,
                        .prompts = s->data.count,
                        .flow_shift = o->flow_shift,

@@ -139,5 +139,6 @@ double wd_stream_rollouts_each(const wd_trajectory_options *options, int64_t reu
 {
     const double blocks = (double)options->student_steps;
     if (!(options->on_policy_share > 0)) return 0;
-    return options->on_policy_share * (blocks - 1) / blocks / (double)reuse;
+    const double share = options->on_policy_share * options->on_policy_end;
+    return share * (blocks - 1) / blocks / (double)reuse;
 }

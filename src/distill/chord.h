@@ -49,8 +49,9 @@ int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_e
 /* Returns the mean number of targets that a sample needs. */
 double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse);
 
-/* Returns the mean number of the student's own steps (distill/rollouts.h) that a sample needs. The
- * last block of a trajectory needs no rollout, because no block follows it. */
+/* Returns the mean number of the student's own steps (distill/rollouts.h) that a sample needs, over
+ * the whole training. The last block of a trajectory needs no rollout, because no block follows it.
+ */
 double wd_stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse);
 
 #endif

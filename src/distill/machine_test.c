@@ -154,6 +154,7 @@ static wd_machine_options cut_options(wd_dtype student_dtype, int cut)
     if (student_dtype == WD_BF16) {
         learn_chords(&options, 2);
         options.trajectory.on_policy_share = 0.5;
+        options.trajectory.on_policy_end = 1;
         options.trajectory.on_policy_every = 3;
     }
     if (cut < 0) return options;
@@ -367,6 +368,7 @@ static void memory_is_planned_and_steady(void **state)
         options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
         if (i & 3) learn_chords(&options, 2);
         options.trajectory.on_policy_share = i % 4 ? 0.5 : 0;
+        options.trajectory.on_policy_end = 1;
         options.trajectory.on_policy_every = 1;
         if (i & 1) options.phases = chords_follow;
         outcome o;

@@ -125,7 +125,8 @@ static void run_student(wd_memory_plan *out, wd_machine *m)
                             .latents = m->loss,
                             .timestep = m->loss,
                             .text = m->loss,
-                            .target = m->loss};
+                            .target = m->loss,
+                            .weight = m->loss};
     double before = wd_queue_total(m->queue).flops;
     o->recipe->train(m, &batch);
     out->student_flops_per_sample =
@@ -238,7 +239,7 @@ static wd_status plan_phase(wd_memory_plan *out, const wd_machine_options *optio
     WD_TRY_OUT(wd_machine_open(&machine, &machine_options, &teacher, dry.student, err));
     run_student(out, machine);
     if (placement) WD_TRY_OUT(wd_source_prepare(machine->source, 1, err));
-    WD_TRY_OUT(wd_source_begin_step(machine->source, 0, 1, err)); /* a snapshot is in checkpoints */
+    WD_TRY_OUT(wd_source_begin_step(machine->source, 0, 0, err)); /* a snapshot is in checkpoints */
     wd_machine_list_networks(machine, &tensors);
     wd_plan_add(out, "tables and staging", WD_PLAN_TRAINING, WD_PLAN_HOST,
                 (size_t)(wd_memory_held() - before));

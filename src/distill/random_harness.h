@@ -66,6 +66,7 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *teacher)
         do t->student_steps = between(1, t->steps);
         while (t->steps % t->student_steps);
         t->on_policy_share = t->student_steps > 1 ? 0.5 : 0;
+        t->on_policy_end = 1;
         t->on_policy_every = 1;
     }
 }

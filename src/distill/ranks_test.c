@@ -296,6 +296,7 @@ static void snapshots_of_shares_are_whole(void **state)
         options.student_dtype = i ? WD_BF16 : WD_F32;
         learn_chords(&options, 2);
         options.trajectory.on_policy_share = 1;
+        options.trajectory.on_policy_end = 1;
         options.trajectory.on_policy_every = 2;
         options.reuse = 1;
         outcome whole = run(&options, 2, CPU);

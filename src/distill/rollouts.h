@@ -9,8 +9,9 @@
  * with X the state where the block began and u the student's velocity there, and the teacher makes
  * the next chord from X_end. The chord of the block that has ended is the teacher's all the same.
  * u is computed with a snapshot, a copy of the student's weights that is made at defined steps, so
- * that states follow from seed, options and step alone. Source: imitation on the student's own
- * states (DAgger; for flow models pi-Flow, arXiv 2510.14974).
+ * that states follow from seed, options and step alone (and from the time, where time ends the
+ * run: after the share `on_policy_end` of it there is no snapshot). Source: imitation on the
+ * student's own states (DAgger; for flow models pi-Flow, arXiv 2510.14974).
  *
  * Data flow: the student's weights -> (copied) the snapshot -> velocities at states that are put
  * here, some at a time -> where their blocks end. Its activations have memory of their own, so that

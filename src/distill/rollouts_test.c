@@ -1,5 +1,6 @@
 /* On-policy trajectories: which they are; that their blocks begin where the student's own steps
- * lead; that a run which is stopped and resumed sees the same states. On wan-tiny. */
+ * lead; when they end; that a run which is stopped and resumed sees the same states. And the
+ * weights of chords. On wan-tiny. */
 #include "distill/ranks_harness.h"
 
 #include "distill/chord.h"
@@ -14,6 +15,7 @@ static wd_machine_options options_of(double share)
     wd_machine_options o = small_machine(&teacher);
     learn_chords(&o, 2);
     o.trajectory.on_policy_share = share;
+    o.trajectory.on_policy_end = 1;
     o.trajectory.on_policy_every = EVERY;
     o.reuse = 1;
     return o;
@@ -63,6 +65,9 @@ static void see_chords(seen *out, wd_machine *m)
         wd_queue_copy_and_wait(m->queue, out[i].latents, batch.latents, sizeof out[i].latents);
         wd_queue_copy_and_wait(m->queue, out[i].chord, batch.target, sizeof out[i].chord);
         out[i].begin = wd_chord_begin(&m->options.trajectory, i);
+        float weight;
+        wd_queue_copy_and_wait(m->queue, &weight, batch.weight, sizeof weight);
+        assert_float_equal(weight, wd_chord_loss_weight(&m->options.trajectory, i), 0);
     }
 }
 
@@ -180,24 +185,64 @@ static bool is_same(const trained *a, const trained *b)
            !memcmp(a->weights, b->weights, (size_t)a->count * sizeof(float));
 }
 
-/* It is stopped between two snapshots, so that the checkpoint has the first of them; or before the
- * first one, and it has none. */
+/* It is stopped between two snapshots, so that the checkpoint has the first of them; or behind the
+ * end of on-policy trajectories, and it has none. */
 static void a_stopped_run_goes_on_alike(void **state)
 {
     (void)state;
     trained whole[2];
-    for (int late = 0; late < 2; late++) {
+    for (int early = 0; early < 2; early++) {
         wd_machine_options o = options_of(1);
-        o.trajectory.on_policy_start = late ? (double)STOP / STEPS : 0;
-        whole[late] = run(&o, 0, STEPS, false);
+        o.trajectory.on_policy_end = early ? (double)EVERY / STEPS : 1;
+        whole[early] = run(&o, 0, STEPS, false);
         const trained half = run(&o, 0, STOP, true), rest = run(&o, STOP, STEPS, false);
-        assert_true(is_same(&whole[late], &rest));
-        assert_false(is_same(&whole[late], &half));
+        assert_true(is_same(&whole[early], &rest));
+        assert_false(is_same(&whole[early], &half));
         wd_free(half.weights);
         wd_free(rest.weights);
     }
     assert_false(is_same(&whole[0], &whole[1]));
-    for (int late = 0; late < 2; late++) wd_free(whole[late].weights);
+    for (int early = 0; early < 2; early++) wd_free(whole[early].weights);
+}
+
+/* On-policy trajectories end when it is time, also between two copies of the weights. */
+static void the_end_waits_for_no_copy(void **state)
+{
+    (void)state;
+    wd_machine_options o = options_of(1);
+    o.trajectory.on_policy_every = 1000;
+    const trained to_the_end = run(&o, 0, STEPS, false);
+    o.trajectory.on_policy_end = (double)EVERY / STEPS;
+    const trained ended = run(&o, 0, STEPS, false);
+    assert_false(is_same(&ended, &to_the_end));
+    wd_free(ended.weights);
+    wd_free(to_the_end.weights);
+}
+
+static void train_unweighted(wd_machine *m, const wd_batch *batch)
+{
+    wd_batch alike = *batch;
+    alike.weight = NULL;
+    wd_recipe_chord.train(m, &alike);
+}
+
+/* The weights of chords reach the gradients: without them a student of two steps is another one. A
+ * student of one step, whose weights are 1, is the same to the bit. */
+static void chords_have_weights(void **state)
+{
+    (void)state;
+    wd_recipe unweighted = wd_recipe_chord;
+    unweighted.train = train_unweighted;
+    for (int steps = 1; steps <= 2; steps++) {
+        wd_machine_options o = options_of(0);
+        learn_chords(&o, steps);
+        const trained weighted = run(&o, 0, 2, false);
+        o.recipe = &unweighted;
+        const trained plain = run(&o, 0, 2, false);
+        assert_int_equal(is_same(&weighted, &plain), steps == 1);
+        wd_free(weighted.weights);
+        wd_free(plain.weights);
+    }
 }
 
 /* A run goes on with the options of on-policy trajectories that it was begun with. */
@@ -223,12 +268,14 @@ static void other_options_are_refused(void **state)
     wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "on_policy_every 3 and is to be resumed with 4");
     other = o;
-    other.trajectory.on_policy_start = 0.25;
+    other.trajectory.on_policy_end = 0.25;
     wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
-                    "on_policy_start 0 and is to be resumed with 0.25");
+                    "on_policy_end 1 and is to be resumed with 0.25");
     wd_test_refused(wd_machine_check_stream(&none, saved, &err), &err, WD_MISMATCH,
                     "on_policy_share 0.5 and is to be resumed with 0");
-    old = json_deep_copy(saved); /* of a version that knew no such trajectories */
+    old = json_deep_copy(saved); /* of a version that knew no end, then no share */
+    json_object_del(old, "on_policy_end");
+    wd_test_ok(wd_machine_check_stream(&o, old, &err), &err);
     json_object_del(old, "on_policy_share");
     wd_test_ok(wd_machine_check_stream(&none, old, &err), &err);
     wd_test_refused(wd_machine_check_stream(&o, old, &err), &err, WD_MISMATCH,
@@ -244,6 +291,8 @@ int main(void)
         cmocka_unit_test(the_share_is_of_trajectories),
         cmocka_unit_test(blocks_begin_where_the_student_leads),
         cmocka_unit_test(a_stopped_run_goes_on_alike),
+        cmocka_unit_test(the_end_waits_for_no_copy),
+        cmocka_unit_test(chords_have_weights),
         cmocka_unit_test(other_options_are_refused),
     };
     return cmocka_run_group_tests(tests, open_teacher, NULL);

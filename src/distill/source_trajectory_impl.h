@@ -98,8 +98,8 @@ wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *er
 void wd_trajectory_source_begin_states(wd_trajectory_source *s, const wd_target_info *info,
                                        int64_t ring_index, const int64_t *states, int64_t count);
 
-/* Takes a snapshot, if it is time. The round that has begun is made whole before, so that each
- * round's states are of one snapshot. */
+/* Takes a snapshot if it is time, or gives it up behind on_policy_end. The round that has begun is
+ * made whole before, so that each round's states are of one snapshot, or of none. */
 wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double progress,
                                           wd_err *err);
 

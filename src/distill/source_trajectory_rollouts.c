@@ -54,13 +54,13 @@ wd_status wd_trajectory_source_begin_step(wd_source *self, int64_t step, double 
 {
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_trajectory_options *o = &s->options.trajectory;
-    if (!s->rollouts || step % o->on_policy_every) return WD_OK;
-    if (!self->snapshot && progress < o->on_policy_start) return WD_OK;
+    const bool ended = progress >= o->on_policy_end;
+    if (!s->rollouts || (ended ? !self->snapshot : step % o->on_policy_every != 0)) return WD_OK;
     WD_TRY(wd_trajectory_source_make_round(s, err));
     /* states that other ranks evaluate are begun when their velocities are taken */
     if (s->exchange.gathers)
         wd_trajectory_source_take_until(s, wd_gathers_posted(s->exchange.gathers));
-    wd_rollouts_take_snapshot(s->rollouts, s->queue);
-    self->snapshot = wd_rollouts_snapshot(s->rollouts);
+    if (!ended) wd_rollouts_take_snapshot(s->rollouts, s->queue);
+    self->snapshot = ended ? NULL : wd_rollouts_snapshot(s->rollouts);
     return WD_OK;
 }

@@ -36,7 +36,7 @@ static wd_status save_on_policy(json_t *object, const wd_trajectory_options *t, 
 {
     if (!(t->on_policy_share > 0)) return WD_OK;
     json_t *more = json_pack("{s:f, s:f, s:I, s:b}", "on_policy_share", t->on_policy_share,
-                             "on_policy_start", t->on_policy_start, "on_policy_every",
+                             "on_policy_end", t->on_policy_end, "on_policy_every",
                              (json_int_t)t->on_policy_every, "snapshot", snapshot);
     const bool failed = !more || json_object_update(object, more);
     json_decref(more);
@@ -112,12 +112,20 @@ static wd_status same_number(double now, wd_json_reader r, const char *key, wd_e
     return then == now ? WD_OK : differs(err, key, then, now);
 }
 
+/* A checkpoint of a version whose on-policy trajectories went on to the end does not say so. */
+static wd_status same_on_policy_end(double now, wd_json_reader r, wd_err *err)
+{
+    double then = 1;
+    WD_TRY(wd_json_float(&then, r, "on_policy_end", WD_JSON_OPTIONAL, err));
+    return then == now ? WD_OK : differs(err, "on_policy_end", then, now);
+}
+
 /* A checkpoint of a run without on-policy trajectories does not say so. */
 static wd_status same_on_policy(const wd_trajectory_options *t, wd_json_reader r, wd_err *err)
 {
     WD_TRY(same_number(t->on_policy_share, r, "on_policy_share", err));
     if (!(t->on_policy_share > 0)) return WD_OK;
-    WD_TRY(same_number(t->on_policy_start, r, "on_policy_start", err));
+    WD_TRY(same_on_policy_end(t->on_policy_end, r, err));
     return same_number((double)t->on_policy_every, r, "on_policy_every", err);
 }
 

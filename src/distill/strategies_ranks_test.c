@@ -194,6 +194,7 @@ static wd_machine_options on_policy(wd_machine_options o)
 {
     learn_chords(&o, 2);
     o.trajectory.on_policy_share = 0.5;
+    o.trajectory.on_policy_end = 1;
     o.trajectory.on_policy_every = 4;
     return o;
 }

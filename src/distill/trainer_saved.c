@@ -33,7 +33,7 @@ static json_t *teacher_of(const wd_pipeline *p)
 }
 
 /* What the run's chords are, which a checkpoint of an earlier phase says, too. Without on-policy
- * blocks their start and their copies mean nothing. NULL: no memory. */
+ * blocks their end and their copies mean nothing. NULL: no memory. */
 static json_t *chords_of(const wd_machine_options *m)
 {
     const int64_t steps = m->trajectory.student_steps;
@@ -41,7 +41,7 @@ static json_t *chords_of(const wd_machine_options *m)
     if (!(share > 0))
         return json_pack("{s:I, s:f}", "student_steps", (json_int_t)steps, "on_policy_share", 0.0);
     return json_pack("{s:I, s:f, s:f, s:I}", "student_steps", (json_int_t)steps, "on_policy_share",
-                     share, "on_policy_start", m->trajectory.on_policy_start, "on_policy_every",
+                     share, "on_policy_end", m->trajectory.on_policy_end, "on_policy_every",
                      (json_int_t)m->trajectory.on_policy_every);
 }
 

@@ -21,8 +21,9 @@ typedef struct wd_trajectory_options {
     int64_t steps;         /* K */
     int64_t student_steps; /* 0: the grids are jittered; S: they are even, for chords (chord.h) */
     /* the share of trajectories that go on from the student's own steps (rollouts.h): 0 where
-     * student_steps < 2; from which part of a phase on; every how many steps weights are copied */
-    double on_policy_share, on_policy_start;
+     * student_steps < 2; to which part of a phase, 1 being its end; every how many steps
+     * weights are copied */
+    double on_policy_share, on_policy_end;
     int64_t on_policy_every;
     int64_t serial_first; /* number of the first trajectory, by which its noise is drawn */
     int64_t prompts;      /* of the data set; each is used once per epoch of trajectories */
