@@ -15,7 +15,7 @@ learn() {
     steps=$1 minutes=$2
     shift 2
     "$program" train --config tools/demo.json --output_dir "$out/student-$steps" \
-        --cache_dir "$out/cache" --save_samples false --trajectory_steps 8 \
+        --cache_dir "$out/cache" --save_samples false --trajectory_steps 8 --flow_shift 2 \
         --student_steps "$steps" --max_minutes "$minutes" "$@"
 }
 
