@@ -105,28 +105,23 @@ static wd_status same_sigmas(const wd_trajectory_options *t, const json_t *saved
                    "begin a new run");
 }
 
-static wd_status same_number(double now, wd_json_reader r, const char *key, wd_err *err)
+/* `otherwise`: what a checkpoint means that does not say it. */
+static wd_status same_number(double now, wd_json_reader r, const char *key, double otherwise,
+                             wd_err *err)
 {
-    double then = 0;
+    double then = otherwise;
     WD_TRY(wd_json_float(&then, r, key, WD_JSON_OPTIONAL, err));
     return then == now ? WD_OK : differs(err, key, then, now);
 }
 
-/* A checkpoint of a version whose on-policy trajectories went on to the end does not say so. */
-static wd_status same_on_policy_end(double now, wd_json_reader r, wd_err *err)
-{
-    double then = 1;
-    WD_TRY(wd_json_float(&then, r, "on_policy_end", WD_JSON_OPTIONAL, err));
-    return then == now ? WD_OK : differs(err, "on_policy_end", then, now);
-}
-
-/* A checkpoint of a run without on-policy trajectories does not say so. */
+/* A checkpoint of a run without on-policy trajectories does not say so, nor one of a version in
+ * which they went on to the end. */
 static wd_status same_on_policy(const wd_trajectory_options *t, wd_json_reader r, wd_err *err)
 {
-    WD_TRY(same_number(t->on_policy_share, r, "on_policy_share", err));
+    WD_TRY(same_number(t->on_policy_share, r, "on_policy_share", 0, err));
     if (!(t->on_policy_share > 0)) return WD_OK;
-    WD_TRY(same_on_policy_end(t->on_policy_end, r, err));
-    return same_number((double)t->on_policy_every, r, "on_policy_every", err);
+    WD_TRY(same_number(t->on_policy_end, r, "on_policy_end", 1, err));
+    return same_number((double)t->on_policy_every, r, "on_policy_every", 0, err);
 }
 
 static wd_status same(json_int_t now, wd_json_reader r, const char *key, const char *what,
