@@ -97,12 +97,12 @@ wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t numb
     return wd_trajectory_target(options, target_of(options, &c, 0));
 }
 
-float wd_chord_loss_weight(const wd_trajectory_options *options, int64_t number)
+float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin)
 {
-    const wd_chord c = find(options, number);
-    const wd_target_info first = wd_trajectory_target(options, target_of(options, &c, 0));
-    const wd_target_info last = wd_trajectory_target(options, target_of(options, &c, c.length - 1));
-    return (float)options->student_steps * (first.sigma - last.sigma_next);
+    const int64_t round = begin->round + block_length(options) - 1;
+    const int64_t last = wd_trajectory_number(options, round, begin->slot);
+    const float end = wd_trajectory_target(options, last).sigma_next;
+    return (float)options->student_steps * (begin->sigma - end);
 }
 
 wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)

@@ -35,9 +35,10 @@ int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round);
  * the student gets. */
 wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t number);
 
-/* The weight of chord `number` in the student's loss: the size of its step in sigma, over the mean
- * of a trajectory's steps, 1 / S. An error of the velocity moves the state by so much. */
-float wd_chord_loss_weight(const wd_trajectory_options *options, int64_t number);
+/* The weight in the student's loss of the chord whose block has that `begin`: the size of its step
+ * in sigma, over the mean of a trajectory's steps, 1 / S. An error of the velocity moves the state
+ * by so much. */
+float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin);
 
 /* All about chord `number`. */
 wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number);

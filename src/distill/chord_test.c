@@ -81,11 +81,12 @@ static void weights_follow_the_sizes_of_steps(void **state)
     const wd_trajectory_options o = options_of(16, 8, 4);
     const double sizes[] = {0.1, 0.15, 0.25, 0.5}; /* of sigma 1, 0.9, 0.75, 0.5, 0: shift 3 */
     for (int64_t number = 0; number < 200; number++) {
-        const int64_t step = wd_chord_begin(&o, number).step;
-        assert_float_equal(wd_chord_loss_weight(&o, number), 4 * sizes[step / 2], 1e-6);
+        const wd_target_info begin = wd_chord_begin(&o, number);
+        assert_float_equal(wd_chord_loss_weight(&o, &begin), 4 * sizes[begin.step / 2], 1e-6);
     }
     const wd_trajectory_options one = options_of(16, 8, 1);
-    assert_float_equal(wd_chord_loss_weight(&one, 3), 1, 0);
+    const wd_target_info begin = wd_chord_begin(&one, 3);
+    assert_float_equal(wd_chord_loss_weight(&one, &begin), 1, 0);
 }
 
 /* Blocks begin at the noise levels at which a student of so many steps samples. */

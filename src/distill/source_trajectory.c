@@ -52,7 +52,7 @@ static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t numbe
     return (wd_batch_sample){.latents = s->chords.latents + at,
                              .target = s->chords.velocity + at,
                              .timestep = t.timestep,
-                             .weight = wd_chord_loss_weight(&o->trajectory, number),
+                             .weight = wd_chord_loss_weight(&o->trajectory, &t),
                              .prompt = t.prompt};
 }
 
