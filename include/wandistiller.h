@@ -256,7 +256,10 @@ typedef struct wd_train_options {
                               * the teacher's alone; 1: never */
     int64_t on_policy_every; /* optimiser steps between two snapshots of the student's weights, with
                               * which the student's own steps are computed */
-    uint64_t reserved[15];
+    double diversity_gain;   /* by how much the chords of two trajectories of one prompt lead away
+                              * from each other, 0 to 1; above 0 it needs student_steps of 2 and
+                              * more, and trajectories that 2 trajectory_steps divide */
+    uint64_t reserved[14];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

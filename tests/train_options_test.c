@@ -379,6 +379,32 @@ static void blocks_begin_where_the_student_leads(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--student_steps of 2 and more, found 0");
 }
 
+/* Pairs of trajectories: a stop changes nothing, and what cannot be paired is refused. */
+static void trajectories_are_paired(void **state)
+{
+    (void)state;
+#define PAIRED(out)                                                                                \
+    RUN(out), "--diversity_gain", "0.3", "--trajectories", "8", "--student_steps", "2",            \
+        "--num_steps", "6"
+    wd_program_run(&program, PAIRED("paired"));
+    wd_program_succeeded(&program);
+    wd_program_run(&program, PAIRED("paired-on"), "--stop_at_step", "3");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, PAIRED("paired-on"), "--diversity_gain", "0", "--resume", "auto");
+    wd_program_refused(&program, WD_MISMATCH, "diversity_gain 0.3 and is to be resumed with 0:");
+    wd_program_run(&program, PAIRED("paired-on"), "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_same_weights("paired", "paired-on");
+    wd_program_run(&program, PAIRED("never"), "--student_steps", "1");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--diversity_gain 0.3: expected --student_steps of 2 and more, found 1");
+    wd_program_run(&program, PAIRED("never"), "--trajectories", "20");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "a multiple of 8, twice the trajectory's steps, found 20: use "
+                       "--trajectories 24");
+#undef PAIRED
+}
+
 /* One command trains both phases; a stop where the second begins changes nothing. */
 static void both_phases_in_one_command(void **state)
 {
@@ -458,6 +484,7 @@ int main(void)
         cmocka_unit_test(few_steps_start_from_an_earlier_student),
         cmocka_unit_test(older_forms_do_not_stay),
         cmocka_unit_test(blocks_begin_where_the_student_leads),
+        cmocka_unit_test(trajectories_are_paired),
         cmocka_unit_test(both_phases_in_one_command),
         cmocka_unit_test(the_teacher_is_asked_at_given_levels),
         cmocka_unit_test(few_steps_divide_the_trajectorys),

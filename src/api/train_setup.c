@@ -98,6 +98,24 @@ static wd_status resolve_on_policy(wd_train_options *o, wd_err *err)
                    o->on_policy_share, o->student_steps);
 }
 
+/* The last step has no gain, so a single one has none, and trajectories are in pairs. */
+static wd_status check_diversity_gain(const wd_train_options *o, wd_err *err)
+{
+    const int64_t pairs = 2 * o->trajectory_steps;
+    if (!(o->diversity_gain > 0)) return WD_OK;
+    if (o->student_steps < 2)
+        return wd_fail(err, WD_INVALID_ARGUMENT,
+                       "--diversity_gain %g: expected --student_steps of 2 and more, found %" PRId64
+                       ": leave --diversity_gain out",
+                       o->diversity_gain, o->student_steps);
+    if (o->trajectories % pairs == 0) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "--diversity_gain %g: expected --trajectories that are a multiple of %" PRId64
+                   ", twice the trajectory's steps, found %" PRId64 ": use --trajectories %" PRId64,
+                   o->diversity_gain, pairs, o->trajectories,
+                   (o->trajectories / pairs + 1) * pairs);
+}
+
 /* What a phase learns at the same cost of the teacher as velocities that are used twice. */
 static int64_t usual_reuse(const wd_train_options *o, bool learns_chords)
 {
@@ -141,6 +159,7 @@ static wd_status resolve_objective(wd_train_setup *s, wd_err *err)
     WD_TRY(resolve_sigmas(s, err));
     WD_TRY(check_student_steps(o, err));
     WD_TRY(resolve_on_policy(o, err));
+    WD_TRY(check_diversity_gain(o, err));
     WD_TRY(resolve_phases(s, err));
     if (!isnan(o->guidance_scale_2) && wd_teacher_experts(&s->teacher) == 1)
         return wd_fail(err, WD_INVALID_ARGUMENT,
@@ -303,6 +322,7 @@ static void fill_machine(wd_train_setup *s)
                        .on_policy_share = o->on_policy_share,
                        .on_policy_end = o->on_policy_end,
                        .on_policy_every = o->on_policy_every,
+                       .diversity_gain = o->diversity_gain,
                        .prompts = s->data.count,
                        .flow_shift = o->flow_shift,
                        .num_train_timesteps = s->teacher.scheduler.num_train_timesteps,

@@ -10,12 +10,12 @@
  * number. */
 typedef enum wd_random_stream {
     WD_RANDOM_SAMPLE_NOISE = 1, /* initial latents of `sample` and `eval`; index = picture */
-    WD_RANDOM_TRAJECTORY,       /* initial latents of a trajectory; index = its serial number */
+    WD_RANDOM_TRAJECTORY,       /* initial latents of a trajectory; index = its pair's number */
     WD_RANDOM_PROMPT,           /* the order of prompts; index = epoch */
     WD_RANDOM_SIGMA,            /* jitter of the sigma grids; index = trajectory serial number */
     WD_RANDOM_REPLAY,           /* which target a batch slot replays; index = sample number */
     WD_RANDOM_WEIGHT,           /* initial weights where no teacher gives one, and of tools */
-    WD_RANDOM_ON_POLICY,        /* which trajectories are on-policy; index = serial number */
+    WD_RANDOM_ON_POLICY,        /* which trajectories are on-policy; index = their pair's number */
     WD_RANDOM_TEST
 } wd_random_stream;
 

@@ -85,10 +85,16 @@ static wd_chord find(const wd_trajectory_options *o, int64_t number)
     return c;
 }
 
+/* The number of target `i` of the block that the slot has when the chord's block ends. */
+static int64_t target_in(const wd_trajectory_options *o, const wd_chord *c, int64_t slot, int64_t i)
+{
+    return wd_trajectory_number(o, c->round - c->length + 1 + i, slot);
+}
+
 /* The number of target `i` of the chord's block. */
 static int64_t target_of(const wd_trajectory_options *o, const wd_chord *c, int64_t i)
 {
-    return wd_trajectory_number(o, c->round - c->length + 1 + i, c->slot);
+    return target_in(o, c, c->slot, i);
 }
 
 wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t number)
@@ -108,7 +114,7 @@ float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target
 wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
 {
     wd_chord c = find(options, number);
-    wd_target_info target[WD_CHORD_STEPS_MAX];
+    wd_target_info target[WD_CHORD_STEPS_MAX] = {{0}};
     for (int64_t i = 0; i < c.length; i++) {
         c.target[i] = target_of(options, &c, i);
         target[i] = wd_trajectory_target(options, c.target[i]);
@@ -118,7 +124,20 @@ wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
     for (int64_t i = 0; i < c.length; i++)
         c.weight[i] =
             (float)(((double)target[i].sigma_next - (double)target[i].sigma) / (end - begin));
+    c.sigma = target[0].sigma;
+    c.gain = (float)(options->diversity_gain * end);
+    for (int64_t i = 0; c.gain > 0 && i < c.length; i++)
+        c.twin[i] = target_in(options, &c, wd_trajectory_twin(options, c.slot), i);
     return c;
+}
+
+/* The end of the targets of the pairs among which the chord's is: pairs are of 2 K slots, which
+ * follow one another. */
+static int64_t pairs_end(const wd_trajectory_options *o, const wd_chord *chord)
+{
+    const int64_t second = (chord->slot / o->steps | 1) * o->steps;
+    const int64_t latest = chord->round < o->steps - 1 ? chord->round : o->steps - 1;
+    return wd_trajectory_number(o, chord->round, second + latest) + 1;
 }
 
 int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse)
@@ -127,6 +146,7 @@ int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_e
     const int64_t last = wd_stream_target_last(sample_end, reuse);
     if (!options->student_steps) return last + 1;
     const wd_chord chord = find(options, last);
+    if (options->diversity_gain > 0) return pairs_end(options, &chord);
     return target_of(options, &chord, chord.length - 1) + 1;
 }
 

@@ -11,6 +11,20 @@
  * then samples by X_end = X + (sigma_end - sigma) u, which is one Euler step on the coarse grid.
  * Source: trajectory consistency by averaged velocities, as in PDD (arXiv 2607.26004).
  *
+ * A student that has not learnt all of this draws pictures that are closer to the mean picture of
+ * their prompt than the teacher's are. options->diversity_gain (g) makes up for it: of the two
+ * trajectories of a pair (distill/trajectory.h), which have the same prompt, each one's chord leads
+ * away from the picture that the other one's leads to. With P = X - sigma u, where the chord u
+ * leads if it goes on to sigma 0, and P' and X' of the other trajectory, the target is the chord
+ * that leads to P + g sigma_end (P - P'):
+ *
+ *     u + g sigma_end ((u - u') - (X - X') / sigma).
+ *
+ * The two begin with opposite noise, so P' lies roughly as far from the prompt's mean as P does, on
+ * the other side: P - P' is twice the way from the mean to P, and the student learns to go on. The
+ * last block, which ends at sigma 0, has no gain: there the same diversity costs more exactness
+ * (docs/recipe.md).
+ *
  * Chords are numbered in the order in which they become known: by the round in which a block's
  * last velocity is made, and in a round by slot. All of this follows from the number alone. */
 #ifndef WD_DISTILL_CHORD_H
@@ -25,6 +39,9 @@ typedef struct wd_chord {
     int64_t length;                     /* L */
     int64_t target[WD_CHORD_STEPS_MAX]; /* numbers of the block's targets, the first one first */
     float weight[WD_CHORD_STEPS_MAX];   /* w_i: their sum is 1 */
+    float gain;                         /* g sigma_end; 0: the twin is not needed */
+    float sigma;                        /* where the block begins */
+    int64_t twin[WD_CHORD_STEPS_MAX];   /* with a gain: those of the pair's other chord */
 } wd_chord;
 
 /* How many chords are known once all targets of the rounds before `round` are made, which is the
@@ -44,7 +61,8 @@ float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target
 wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number);
 
 /* How many targets samples [0, sample_end) of the stream need, each target, or chord where
- * options->student_steps is set, being used `reuse` times. */
+ * options->student_steps is set, being used `reuse` times. With pairs these are whole groups of 2 K
+ * slots of a round, in which all pairs are complete. */
 int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_end, int64_t reuse);
 
 /* Returns the mean number of targets that a sample needs. */

@@ -31,30 +31,57 @@ int64_t wd_chord_pool_place(const wd_chord_pool *pool, int64_t number)
     return number % pool->capacity;
 }
 
-/* y = the sum of weight[i] velocity[i], added in this order, as many at a time as one launch of
- * `combine` takes. */
-static void add_up(float *y, const wd_chord *chord, const float *const *velocity, int64_t width,
-                   wd_queue *queue)
+/* What a chord is the sum of. */
+typedef struct terms {
+    const float *x[2 * WD_CHORD_STEPS_MAX + 2];
+    float factor[2 * WD_CHORD_STEPS_MAX + 2];
+    int64_t count;
+} terms;
+
+static void add_term(terms *t, const float *x, float factor)
 {
-    for (int64_t done = 0; done < chord->length;) {
+    t->x[t->count] = x;
+    t->factor[t->count++] = factor;
+}
+
+/* Adds `factor` times the block's chord. */
+static void add_block(terms *t, const wd_chord *chord, const wd_chord_block *block, float factor)
+{
+    for (int64_t i = 0; i < chord->length; i++)
+        add_term(t, block->velocity[i], factor * chord->weight[i]);
+}
+
+/* y = the sum of the terms, added in their order, as many at a time as one launch of `combine`
+ * takes. */
+static void add_up(float *y, const terms *t, int64_t width, wd_queue *queue)
+{
+    for (int64_t done = 0; done < t->count;) {
         wd_combine_args sum = {.y = y, .count = width};
         if (done) {
             sum.x[0] = y;
             sum.factor[0] = 1;
             sum.terms = 1;
         }
-        for (; sum.terms < TERMS_MAX && done < chord->length; done++) {
-            sum.x[sum.terms] = velocity[done];
-            sum.factor[sum.terms++] = chord->weight[done];
+        for (; sum.terms < TERMS_MAX && done < t->count; done++) {
+            sum.x[sum.terms] = t->x[done];
+            sum.factor[sum.terms++] = t->factor[done];
         }
         wd_op_combine(queue, &sum);
     }
 }
 
-void wd_chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const float *latents,
-                       const float *const *velocity, wd_queue *queue)
+void wd_chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const wd_chord_block *block,
+                       const wd_chord_block *twin, wd_queue *queue)
 {
     const int64_t n = pool->state_count, at = pool->count++ % pool->capacity * n;
-    wd_queue_copy(queue, pool->latents + at, latents, (size_t)n * sizeof(float));
-    add_up(pool->velocity + at, chord, velocity, n, queue);
+    const float gain = chord->gain;
+    terms t = {.count = 0};
+    add_block(&t, chord, block, 1 + gain);
+    if (gain > 0) {
+        add_block(&t, chord, twin, -gain);
+        add_term(&t, block->latents, -gain / chord->sigma);
+        add_term(&t, twin->latents, gain / chord->sigma);
+    }
+    wd_queue_copy(queue, pool->latents + at, block->latents, (size_t)n * sizeof(float));
+    add_up(pool->velocity + at, &t, n, queue);
 }

@@ -21,10 +21,16 @@ wd_status wd_chord_pool_open(wd_chord_pool *out, wd_device *device, int64_t capa
                              int64_t state_count, wd_err *err);
 void wd_chord_pool_close(wd_chord_pool *pool, wd_device *device); /* all work on it is done */
 
-/* Adds the next chord, on `queue`: `latents` [state_count] is the state where its block begins,
- * velocity[i] [state_count] the velocity of its i-th target; both are device memory. */
-void wd_chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const float *latents,
-                       const float *const *velocity, wd_queue *queue);
+/* What a block has: the state where it begins, and the velocities of its targets, each one
+ * [state_count] device. */
+typedef struct wd_chord_block {
+    const float *latents;
+    const float *velocity[WD_CHORD_STEPS_MAX];
+} wd_chord_block;
+
+/* Adds the next chord, of that block, on `queue`. `twin` is read where the chord has a gain. */
+void wd_chord_pool_add(wd_chord_pool *pool, const wd_chord *chord, const wd_chord_block *block,
+                       const wd_chord_block *twin, wd_queue *queue);
 
 /* Where chord `number`, one of the last `capacity`, is in the ring. */
 int64_t wd_chord_pool_place(const wd_chord_pool *pool, int64_t number);

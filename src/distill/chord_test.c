@@ -103,6 +103,57 @@ static void blocks_begin_on_the_students_grid(void **state)
     }
 }
 
+/* The trajectories of a pair, and what their chords have of each other: all that is needed is made
+ * before. */
+static void pairs_have_the_same_prompt(void **state)
+{
+    (void)state;
+    const float ends[] = {0.9f, 0.75f, 0.5f, 0};
+    wd_trajectory_options o = options_of(32, 8, 4);
+    o.diversity_gain = 0.2;
+    o.serial_first = 1000;
+    int64_t seconds = 0, most = 0;
+    for (int64_t number = 0; number < 400; number++) {
+        const wd_chord c = wd_chord_at(&o, number);
+        const int64_t twin = wd_trajectory_twin(&o, c.slot);
+        const int64_t needed = wd_stream_targets(&o, number + 1, 1);
+        const wd_target_info begin = wd_chord_begin(&o, number);
+        assert_true(needed >= most);
+        most = needed;
+        assert_int_equal(wd_trajectory_twin(&o, twin), c.slot);
+        assert_float_equal(c.gain, 0.2f * ends[begin.step / 2], 1e-6);
+        assert_float_equal(c.sigma, begin.sigma, 0);
+        for (int64_t i = 0; i < c.length; i++) {
+            const int64_t other = wd_trajectory_number(&o, c.round - c.length + 1 + i, twin);
+            const wd_target_info a = wd_trajectory_target(&o, c.target[i]);
+            const wd_target_info b = wd_trajectory_target(&o, other);
+            assert_int_equal(b.slot, twin);
+            assert_int_equal(b.pair, a.pair);
+            assert_int_equal(b.prompt, a.prompt);
+            assert_int_equal(b.step, a.step);
+            assert_float_equal(b.sigma, a.sigma, 0);
+            assert_true(a.second == (a.serial > b.serial) && b.second != a.second);
+            if (c.gain > 0) assert_int_equal(c.twin[i], other);
+            assert_true(c.target[i] < needed && other < needed);
+            seconds += a.second;
+        }
+    }
+    assert_true(seconds > 300 && seconds < 500);
+    /* pairs are numbered without gaps, so the first epoch has each prompt once */
+    int64_t seen[37] = {0};
+    o.serial_first = 0;
+    for (int64_t target = 0; target < 2000; target++) {
+        const wd_target_info t = wd_trajectory_target(&o, target);
+        if (t.step == 0 && !t.second && t.pair < 37) seen[t.prompt]++;
+    }
+    for (int i = 0; i < 37; i++) assert_int_equal(seen[i], 1);
+    o.diversity_gain = 0;
+    assert_float_equal(wd_chord_at(&o, 300).gain, 0, 0);
+    for (int64_t target = 0; target < 200; target++)
+        assert_int_equal(wd_trajectory_target(&o, target).pair,
+                         wd_trajectory_target(&o, target).serial);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +161,7 @@ int main(void)
         cmocka_unit_test(a_chord_leads_where_its_block_leads),
         cmocka_unit_test(weights_follow_the_sizes_of_steps),
         cmocka_unit_test(blocks_begin_on_the_students_grid),
+        cmocka_unit_test(pairs_have_the_same_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

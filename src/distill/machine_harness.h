@@ -64,4 +64,11 @@ static inline void learn_chords(wd_machine_options *o, int64_t steps)
     o->trajectory.student_steps = steps;
 }
 
+/* Lets the chords of pairs lead away from each other. */
+static inline void pair_trajectories(wd_machine_options *o)
+{
+    o->trajectory.slots = 4 * o->trajectory.steps;
+    o->trajectory.diversity_gain = 0.3;
+}
+
 #endif

@@ -147,11 +147,16 @@ static void check_one(const outcome *whole, const wd_machine_options *options, o
 /* Cuts of a round's work: window, micro-batch. */
 static const int64_t cuts[][2] = {{1, 1}, {4, 3}};
 
-static wd_machine_options cut_options(wd_dtype student_dtype, int cut)
+/* What the student learns: velocities, in fp32; chords, half of them on-policy, in bf16; chords of
+ * pairs. */
+enum { LEARN_VELOCITIES, LEARN_CHORDS, LEARN_PAIRS, KINDS };
+
+static wd_machine_options cut_options(int kind, int cut)
 {
     wd_machine_options options = options_of(&teacher);
-    options.student_dtype = student_dtype;
-    if (student_dtype == WD_BF16) {
+    options.student_dtype = kind == LEARN_VELOCITIES ? WD_F32 : WD_BF16;
+    if (kind == LEARN_PAIRS) pair_trajectories(&options);
+    if (kind != LEARN_VELOCITIES) {
         learn_chords(&options, 2);
         options.trajectory.on_policy_share = 0.5;
         options.trajectory.on_policy_end = 1;
@@ -166,15 +171,14 @@ static wd_machine_options cut_options(wd_dtype student_dtype, int cut)
 static void window_and_threads_change_nothing(void **state)
 {
     (void)state;
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        const wd_dtype dtype = bf16 ? WD_BF16 : WD_F32;
-        wd_machine_options options = cut_options(dtype, -1);
+    for (int kind = 0; kind < KINDS; kind++) {
+        wd_machine_options options = cut_options(kind, -1);
         outcome whole;
         run(&whole, &options, wd_device_open_cpu, 2);
         for (int i = 0; i < STEPS; i++) assert_true(whole.loss[i] > 0 && whole.norm[i] > 0);
         check_one(&whole, &options, wd_device_open_cpu, 1, false);
         for (int cut = 0; cut < 2; cut++) {
-            options = cut_options(dtype, cut);
+            options = cut_options(kind, cut);
             check_one(&whole, &options, wd_device_open_cpu, 2, true);
         }
         wd_free(whole.weights);
@@ -185,14 +189,13 @@ static void device_changes_nothing(void **state)
 {
     (void)state;
     opener *const others[] = {wd_device_open_guard, open_sim, open_slow_sim};
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        const wd_dtype dtype = bf16 ? WD_BF16 : WD_F32;
-        wd_machine_options options = cut_options(dtype, -1);
+    for (int kind = 0; kind < KINDS; kind++) {
+        wd_machine_options options = cut_options(kind, -1);
         outcome whole;
         run(&whole, &options, wd_device_open_cpu, 2);
         for (int i = 0; i < 3; i++) check_one(&whole, &options, others[i], 2, false);
         for (int cut = 0; cut < 2; cut++) {
-            options = cut_options(dtype, cut);
+            options = cut_options(kind, cut);
             check_one(&whole, &options, open_slow_sim, 2, true);
         }
         wd_free(whole.weights);
@@ -367,6 +370,7 @@ static void memory_is_planned_and_steady(void **state)
         options.checkpointing = i & 2;
         options.teacher_dtype = i & 2 ? WD_F16 : WD_BF16;
         if (i & 3) learn_chords(&options, 2);
+        if (i & 2) pair_trajectories(&options);
         options.trajectory.on_policy_share = i % 4 ? 0.5 : 0;
         options.trajectory.on_policy_end = 1;
         options.trajectory.on_policy_every = 1;

@@ -1,6 +1,6 @@
 /* On-policy trajectories: which they are; that their blocks begin where the student's own steps
  * lead; when they end; that a run which is stopped and resumed sees the same states. And the
- * weights of chords. On wan-tiny. */
+ * weights of chords, and pairs. On wan-tiny. */
 #include "distill/ranks_harness.h"
 
 #include "distill/chord.h"
@@ -114,7 +114,7 @@ static void blocks_begin_where_the_student_leads(void **state)
     for (int i = 0; i < CHORDS; i++)
         for (int k = i + 1; k < CHORDS; k++) {
             float velocity[COUNT];
-            const bool is = wd_trajectory_is_on_policy(&o.trajectory, chords[i].begin.serial);
+            const bool is = wd_trajectory_is_on_policy(&o.trajectory, chords[i].begin.pair);
             if (chords[k].begin.serial != chords[i].begin.serial) continue;
             student_velocity(velocity, r.machine, &chords[i]);
             assert_int_equal(leads_to(&chords[i], velocity, &chords[k]), is);
@@ -124,6 +124,62 @@ static void blocks_begin_where_the_student_leads(void **state)
         }
     assert_true(own > 3 && others > 3);
     close_machine(&r);
+}
+
+/* Reads the chords of pairs with that gain. The trajectories are the teacher's alone, and so the
+ * same for any gain. */
+static void see_pairs(seen *out, wd_machine_options *o, double gain)
+{
+    const wd_placement all = whole_on_first(&teacher);
+    rank_machine r;
+    o->trajectory.diversity_gain = gain;
+    open_alone(&r, o, &all);
+    see_chords(out, r.machine);
+    close_machine(&r);
+}
+
+/* The chord of the other trajectory of the pair; NULL: it is not among the first ones. */
+static const seen *find_twin(const seen *chords, const seen *of)
+{
+    for (int i = 0; i < CHORDS; i++)
+        if (chords[i].begin.pair == of->begin.pair && chords[i].begin.step == of->begin.step &&
+            chords[i].begin.serial != of->begin.serial)
+            return &chords[i];
+    return NULL;
+}
+
+/* Both trajectories of a pair begin with opposite noise, and their chords lead away from each
+ * other: by what is proportional to the gain, and nothing else. */
+static void chords_of_a_pair_lead_apart(void **state)
+{
+    (void)state;
+    static seen once[CHORDS], twice[CHORDS];
+    wd_machine_options o = options_of(0);
+    pair_trajectories(&o);
+    const double gain = o.trajectory.diversity_gain;
+    see_pairs(once, &o, gain);
+    see_pairs(twice, &o, 2 * gain);
+    int first = 0, last = 0;
+    for (int i = 0; i < CHORDS; i++) {
+        const seen *a = &once[i], *b = find_twin(once, a);
+        if (!b) continue;
+        const bool ends = a->begin.step > 0;          /* the second block of two */
+        const double factor = ends ? 0 : gain * 0.75; /* sigma in the middle, shift 3 */
+        const seen *a2 = &twice[i], *b2 = &twice[b - once];
+        assert_int_equal(a->begin.prompt, b->begin.prompt);
+        assert_memory_equal(a->latents, a2->latents, sizeof a->latents);
+        for (int j = 0; j < COUNT; j++) {
+            const double u = 2 * (double)a->chord[j] - (double)a2->chord[j]; /* without a gain */
+            const double v = 2 * (double)b->chord[j] - (double)b2->chord[j];
+            const double apart =
+                u - v - ((double)a->latents[j] - (double)b->latents[j]) / (double)a->begin.sigma;
+            assert_float_equal(a->chord[j], u + factor * apart, 1e-4);
+            if (!ends) assert_float_equal(a->latents[j], -b->latents[j], 0);
+        }
+        first += !ends;
+        last += ends;
+    }
+    assert_true(first > 5 && last > 5);
 }
 
 /* The student's P, then its EMA; to wd_free. */
@@ -245,7 +301,7 @@ static void chords_have_weights(void **state)
     }
 }
 
-/* A run goes on with the options of on-policy trajectories that it was begun with. */
+/* A run goes on with the options of chords that it was begun with. */
 static void other_options_are_refused(void **state)
 {
     (void)state;
@@ -273,8 +329,13 @@ static void other_options_are_refused(void **state)
                     "on_policy_end 1 and is to be resumed with 0.25");
     wd_test_refused(wd_machine_check_stream(&none, saved, &err), &err, WD_MISMATCH,
                     "on_policy_share 0.5 and is to be resumed with 0");
-    old = json_deep_copy(saved); /* of a version that knew no end, then no share */
+    other = o;
+    other.trajectory.diversity_gain = 0.3;
+    wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+                    "diversity_gain 0 and is to be resumed with 0.3");
+    old = json_deep_copy(saved); /* of a version that knew no end and no gain, then no share */
     json_object_del(old, "on_policy_end");
+    json_object_del(old, "diversity_gain");
     wd_test_ok(wd_machine_check_stream(&o, old, &err), &err);
     json_object_del(old, "on_policy_share");
     wd_test_ok(wd_machine_check_stream(&none, old, &err), &err);
@@ -290,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_share_is_of_trajectories),
         cmocka_unit_test(blocks_begin_where_the_student_leads),
+        cmocka_unit_test(chords_of_a_pair_lead_apart),
         cmocka_unit_test(a_stopped_run_goes_on_alike),
         cmocka_unit_test(the_end_waits_for_no_copy),
         cmocka_unit_test(chords_have_weights),

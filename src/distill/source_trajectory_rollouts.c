@@ -18,7 +18,7 @@ wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *er
 static bool is_rolled_out(const wd_trajectory_options *o, const wd_target_info *state)
 {
     const bool begins = state->step > 0 && state->step % (o->steps / o->student_steps) == 0;
-    return begins && wd_trajectory_is_on_policy(o, state->serial);
+    return begins && wd_trajectory_is_on_policy(o, state->pair);
 }
 
 /* The student's step over the block that ends at this state. */

@@ -50,13 +50,14 @@ wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
     wd_trajectory_source *s = (wd_trajectory_source *)self;
     const wd_trajectory_options *t = &s->options.trajectory;
     WD_TRY(wd_trajectory_source_make_round(s, err));
-    json_t *object =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "objective", objective,
-                  "round", (json_int_t)s->round, "seed", (json_int_t)t->seed, "trajectories",
-                  (json_int_t)t->slots, "trajectory_steps", (json_int_t)t->steps, "student_steps",
-                  (json_int_t)t->student_steps, "prompts", (json_int_t)t->prompts, "target_reuse",
-                  (json_int_t)s->options.reuse, "replay_targets", (json_int_t)s->options.replay,
-                  "step_samples", (json_int_t)s->options.step_samples, "flow_shift", t->flow_shift);
+    json_t *object = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "objective", objective,
+        "round", (json_int_t)s->round, "seed", (json_int_t)t->seed, "trajectories",
+        (json_int_t)t->slots, "trajectory_steps", (json_int_t)t->steps, "student_steps",
+        (json_int_t)t->student_steps, "prompts", (json_int_t)t->prompts, "target_reuse",
+        (json_int_t)s->options.reuse, "replay_targets", (json_int_t)s->options.replay,
+        "step_samples", (json_int_t)s->options.step_samples, "flow_shift", t->flow_shift,
+        "diversity_gain", t->diversity_gain);
     if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
     wd_gathers *gathers = s->exchange.gathers;
     if (gathers) wd_trajectory_source_take_until(s, wd_gathers_posted(gathers));
@@ -150,6 +151,7 @@ wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, cons
     WD_TRY(same_student_steps(t->student_steps, r, err));
     WD_TRY(same_sigmas(t, saved, err));
     WD_TRY(same_on_policy(t, r, err));
+    WD_TRY(same_number(t->diversity_gain, r, "diversity_gain", 0, err));
     WD_TRY(same(t->prompts, r, "prompts", "a number of prompts of", err));
     WD_TRY(same(o->reuse, r, "target_reuse", "target_reuse", err));
     WD_TRY(same(o->replay, r, "replay_targets", "target_replay", err));

@@ -9,16 +9,20 @@ static int64_t staging_place(const wd_target_window *w)
     return w->number % w->places;
 }
 
-/* The noise that the trajectory of a state begins with comes into the ring. */
+/* The noise that the trajectory of a state begins with comes into the ring: the opposite noise for
+ * the second of a pair. */
 static void bring_noise(wd_trajectory_source *s, int64_t state)
 {
     const wd_target_window *w = &s->window;
+    const wd_target_info *t = &w->info[state];
     const int64_t n = s->ring.state_count;
     const wd_random key = {.seed = s->options.trajectory.seed,
                            .stream = WD_RANDOM_TRAJECTORY,
-                           .index = (uint64_t)w->info[state].serial};
+                           .index = (uint64_t)t->pair};
     float *noise = w->noise + (staging_place(w) * s->options.window + state) * n;
     wd_random_normal(noise, n, key, 0);
+    if (t->second)
+        for (int64_t i = 0; i < n; i++) noise[i] = -noise[i];
     wd_queue_copy(s->home, s->ring.latents + (w->ring_index + state) * n, noise,
                   (size_t)n * sizeof(float));
 }

@@ -190,9 +190,10 @@ static wd_machine_options options_of(void)
 }
 
 /* Chords of two steps, half of them of trajectories that the student leads. */
-static wd_machine_options on_policy(wd_machine_options o)
+static wd_machine_options on_policy(wd_machine_options o, bool paired)
 {
     learn_chords(&o, 2);
+    if (paired) pair_trajectories(&o);
     o.trajectory.on_policy_share = 0.5;
     o.trajectory.on_policy_end = 1;
     o.trajectory.on_policy_every = 4;
@@ -230,16 +231,18 @@ static void on_policy_trajectories_change_nothing(void **state)
 {
     (void)state;
     static const wd_strategy strategies[] = {WD_STRATEGY_gpu, WD_STRATEGY_balanced};
-    demand wanted = {on_policy(options_of()), 1, strategy_alone, false};
-    const part alone = run(&wanted);
-    wanted.ranks = 2;
-    for (int i = 0; i < 2; i++) {
-        wanted.strategy = strategies[i];
-        const part got = run(&wanted);
-        assert_same(&got, &alone);
-        wd_free(got.weights);
+    for (int paired = 0; paired < 2; paired++) {
+        demand wanted = {on_policy(options_of(), paired), 1, strategy_alone, false};
+        const part alone = run(&wanted);
+        wanted.ranks = 2;
+        for (int i = 0; i < 2; i++) {
+            wanted.strategy = strategies[i];
+            const part got = run(&wanted);
+            assert_same(&got, &alone);
+            wd_free(got.weights);
+        }
+        wd_free(alone.weights);
     }
-    wd_free(alone.weights);
 }
 
 #define X(name)                                                                                    \

@@ -36,13 +36,14 @@ static json_t *teacher_of(const wd_pipeline *p)
  * blocks their end and their copies mean nothing. NULL: no memory. */
 static json_t *chords_of(const wd_machine_options *m)
 {
-    const int64_t steps = m->trajectory.student_steps;
-    const double share = m->trajectory.on_policy_share;
-    if (!(share > 0))
-        return json_pack("{s:I, s:f}", "student_steps", (json_int_t)steps, "on_policy_share", 0.0);
-    return json_pack("{s:I, s:f, s:f, s:I}", "student_steps", (json_int_t)steps, "on_policy_share",
-                     share, "on_policy_end", m->trajectory.on_policy_end, "on_policy_every",
-                     (json_int_t)m->trajectory.on_policy_every);
+    const wd_trajectory_options *t = &m->trajectory;
+    const json_int_t steps = t->student_steps;
+    if (!(t->on_policy_share > 0))
+        return json_pack("{s:I, s:f, s:f}", "student_steps", steps, "diversity_gain",
+                         t->diversity_gain, "on_policy_share", 0.0);
+    return json_pack("{s:I, s:f, s:f, s:f, s:I}", "student_steps", steps, "diversity_gain",
+                     t->diversity_gain, "on_policy_share", t->on_policy_share, "on_policy_end",
+                     t->on_policy_end, "on_policy_every", (json_int_t)t->on_policy_every);
 }
 
 wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *err)

@@ -81,17 +81,28 @@ wd_status wd_trajectory_experts(uint8_t **out, int64_t *rounds,
     return WD_OK;
 }
 
-int64_t wd_trajectory_prompt(const wd_trajectory_options *o, int64_t serial)
+int64_t wd_trajectory_prompt(const wd_trajectory_options *o, int64_t pair)
 {
     wd_random key = {
-        .seed = o->seed, .stream = WD_RANDOM_PROMPT, .index = (uint64_t)(serial / o->prompts)};
-    return permute(serial % o->prompts, o->prompts, key);
+        .seed = o->seed, .stream = WD_RANDOM_PROMPT, .index = (uint64_t)(pair / o->prompts)};
+    return permute(pair % o->prompts, o->prompts, key);
 }
 
-bool wd_trajectory_is_on_policy(const wd_trajectory_options *o, int64_t serial)
+/* Whether the slot's trajectories are the second ones of their pairs. */
+static bool is_second(const wd_trajectory_options *o, int64_t slot)
 {
-    const wd_random key = {
-        .seed = o->seed, .stream = WD_RANDOM_ON_POLICY, .index = (uint64_t)serial};
+    return o->diversity_gain > 0 && slot / o->steps % 2 == 1;
+}
+
+int64_t wd_trajectory_twin(const wd_trajectory_options *o, int64_t slot)
+{
+    WD_REQUIRE(o->slots % (2 * o->steps) == 0, "%" PRId64 " slots are not in pairs", o->slots);
+    return is_second(o, slot) ? slot - o->steps : slot + o->steps;
+}
+
+bool wd_trajectory_is_on_policy(const wd_trajectory_options *o, int64_t pair)
+{
+    const wd_random key = {.seed = o->seed, .stream = WD_RANDOM_ON_POLICY, .index = (uint64_t)pair};
     return (double)wd_random_uniform(key, 0) < o->on_policy_share;
 }
 
@@ -117,6 +128,13 @@ static float timestep_of(const wd_trajectory_options *o, float sigma)
     return (float)whole;
 }
 
+/* The pair whose trajectories the slot and its twin have after `before` others. */
+static int64_t pair_of(const wd_trajectory_options *o, int64_t slot, int64_t before)
+{
+    const int64_t index = slot / (2 * o->steps) * o->steps + slot % o->steps;
+    return o->serial_first + before * (o->slots / 2) + index;
+}
+
 wd_target_info wd_trajectory_target(const wd_trajectory_options *o, int64_t target)
 {
     WD_REQUIRE(target >= 0, "there is no target %" PRId64, target);
@@ -129,12 +147,15 @@ wd_target_info wd_trajectory_target(const wd_trajectory_options *o, int64_t targ
     }
     int64_t slot = slot_at(o, round, left), age = round - slot % o->steps;
     int64_t serial = o->serial_first + age / o->steps * o->slots + slot, step = age % o->steps;
+    int64_t pair = o->diversity_gain > 0 ? pair_of(o, slot, age / o->steps) : serial;
     float sigma = sigma_at(o, serial, step);
     return (wd_target_info){.round = round,
                             .slot = slot,
                             .serial = serial,
+                            .pair = pair,
+                            .second = is_second(o, slot),
                             .step = step,
-                            .prompt = wd_trajectory_prompt(o, serial),
+                            .prompt = wd_trajectory_prompt(o, pair),
                             .sigma = sigma,
                             .sigma_next = sigma_at(o, serial, step + 1),
                             .timestep = timestep_of(o, sigma)};

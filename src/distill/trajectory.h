@@ -25,8 +25,11 @@ typedef struct wd_trajectory_options {
      * weights are copied */
     double on_policy_share, on_policy_end;
     int64_t on_policy_every;
-    int64_t serial_first; /* number of the first trajectory, by which its noise is drawn */
-    int64_t prompts;      /* of the data set; each is used once per epoch of trajectories */
+    /* above 0: trajectories are in pairs (wd_trajectory_twin), whose chords lead away from each
+     * other (chord.h); N must be a multiple of 2 K */
+    double diversity_gain;
+    int64_t serial_first; /* number of the first trajectory, and of the first pair */
+    int64_t prompts; /* of the data set; each is used once per epoch of trajectories, or pairs */
     double flow_shift;
     int64_t num_train_timesteps;           /* 1000 */
     bool integer_timesteps;                /* UniPC truncates 1000 sigma; Euler does not */
@@ -38,6 +41,9 @@ typedef struct wd_trajectory_options {
 typedef struct wd_target_info {
     int64_t round, slot;
     int64_t serial; /* number of the trajectory */
+    int64_t pair;   /* number of its pair, or its own where there are no pairs: its prompt and its
+                     * noise follow from this number */
+    bool second;    /* of its pair: its noise is negated */
     int64_t step;   /* within it: 0 is pure noise */
     int64_t prompt;
     float sigma;      /* noise level of the state */
@@ -54,8 +60,13 @@ int64_t wd_trajectory_number(const wd_trajectory_options *options, int64_t round
 /* All about target number `target`. */
 wd_target_info wd_trajectory_target(const wd_trajectory_options *options, int64_t target);
 
-/* Whether the trajectory is one of the share that is on-policy. */
-bool wd_trajectory_is_on_policy(const wd_trajectory_options *options, int64_t serial);
+/* The slot of the other trajectory of a pair, where options->diversity_gain is set. Both have the
+ * same prompt and the same noise levels at the same time. The second one's noise is the negative of
+ * the first one's (antithetic variates), so each one alone begins with normal noise. */
+int64_t wd_trajectory_twin(const wd_trajectory_options *options, int64_t slot);
+
+/* Whether the trajectories of that pair are of the share that is on-policy. */
+bool wd_trajectory_is_on_policy(const wd_trajectory_options *options, int64_t pair);
 
 /* Which expert targets are for, 1 below the boundary: *out is a new array [rounds, slots], to be
  * freed with wd_free, of some rounds in which all slots have begun; they stand for all. */
@@ -63,8 +74,8 @@ wd_status wd_trajectory_experts(uint8_t **out, int64_t *rounds,
                                 const wd_trajectory_options *options, double boundary_timestep,
                                 wd_err *err);
 
-/* Prompt of a trajectory: a new order of all prompts in every epoch. */
-int64_t wd_trajectory_prompt(const wd_trajectory_options *options, int64_t serial);
+/* Prompt of the trajectories of a pair: a new order of all prompts in every epoch. */
+int64_t wd_trajectory_prompt(const wd_trajectory_options *options, int64_t pair);
 
 /* Which target (or chord, where student_steps is set: distill/chord.h) sample number `sample` of
  * the student's stream trains on, each being used `reuse` times on average: every reuse-th sample
