@@ -258,7 +258,7 @@ typedef struct wd_train_options {
                               * which the student's own steps are computed */
     double diversity_gain;   /* by how much the chords of two trajectories of one prompt lead away
                               * from each other, 0 to 1; above 0 it needs student_steps of 2 and
-                              * more, and trajectories that 2 trajectory_steps divide */
+                              * more, and trajectories must be a multiple of 2 trajectory_steps */
     uint64_t reserved[14];
 } wd_train_options;
 

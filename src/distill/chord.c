@@ -85,22 +85,16 @@ static wd_chord find(const wd_trajectory_options *o, int64_t number)
     return c;
 }
 
-/* The number of target `i` of the block that the slot has when the chord's block ends. */
-static int64_t target_in(const wd_trajectory_options *o, const wd_chord *c, int64_t slot, int64_t i)
+/* The number of target `i` of the block that ends with the chord's, in its slot or its twin's. */
+static int64_t target_of(const wd_trajectory_options *o, const wd_chord *c, int64_t slot, int64_t i)
 {
     return wd_trajectory_number(o, c->round - c->length + 1 + i, slot);
-}
-
-/* The number of target `i` of the chord's block. */
-static int64_t target_of(const wd_trajectory_options *o, const wd_chord *c, int64_t i)
-{
-    return target_in(o, c, c->slot, i);
 }
 
 wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t number)
 {
     const wd_chord c = find(options, number);
-    return wd_trajectory_target(options, target_of(options, &c, 0));
+    return wd_trajectory_target(options, target_of(options, &c, c.slot, 0));
 }
 
 float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin)
@@ -116,7 +110,7 @@ wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
     wd_chord c = find(options, number);
     wd_target_info target[WD_CHORD_STEPS_MAX] = {{0}};
     for (int64_t i = 0; i < c.length; i++) {
-        c.target[i] = target_of(options, &c, i);
+        c.target[i] = target_of(options, &c, c.slot, i);
         target[i] = wd_trajectory_target(options, c.target[i]);
     }
     const double begin = (double)target[0].sigma;
@@ -127,12 +121,12 @@ wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
     c.sigma = target[0].sigma;
     c.gain = (float)(options->diversity_gain * end);
     for (int64_t i = 0; c.gain > 0 && i < c.length; i++)
-        c.twin[i] = target_in(options, &c, wd_trajectory_twin(options, c.slot), i);
+        c.twin[i] = target_of(options, &c, wd_trajectory_twin(options, c.slot), i);
     return c;
 }
 
-/* The end of the targets of the pairs among which the chord's is: pairs are of 2 K slots, which
- * follow one another. */
+/* The number behind the last target of the 2 K slots that the chord's slot is one of. They are K
+ * pairs, of which some slots may not have begun yet. */
 static int64_t pairs_end(const wd_trajectory_options *o, const wd_chord *chord)
 {
     const int64_t second = (chord->slot / o->steps | 1) * o->steps;
@@ -147,7 +141,7 @@ int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_e
     if (!options->student_steps) return last + 1;
     const wd_chord chord = find(options, last);
     if (options->diversity_gain > 0) return pairs_end(options, &chord);
-    return target_of(options, &chord, chord.length - 1) + 1;
+    return target_of(options, &chord, chord.slot, chord.length - 1) + 1;
 }
 
 double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse)
