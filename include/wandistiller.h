@@ -257,8 +257,8 @@ typedef struct wd_train_options {
     int64_t on_policy_every; /* optimiser steps between two snapshots of the student's weights, with
                               * which the student's own steps are computed */
     double diversity_gain;   /* by how much the chords of two trajectories of one prompt lead away
-                              * from each other, 0 to 1; above 0 it needs student_steps of 2 and
-                              * more, and trajectories must be a multiple of 2 trajectory_steps */
+                              * from each other, 0 to 1; above 0 it needs student_steps, and
+                              * twice the steps of a trajectory must divide trajectories */
     uint64_t reserved[14];
 } wd_train_options;
 

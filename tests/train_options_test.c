@@ -379,30 +379,45 @@ static void blocks_begin_where_the_student_leads(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "--student_steps of 2 and more, found 0");
 }
 
-/* Pairs of trajectories: a stop changes nothing, and what cannot be paired is refused. */
+/* Pairs of trajectories, whose chords are of two steps, or of one behind velocities: a stop changes
+ * nothing, also while the chords have not begun, and what cannot be paired is refused. */
 static void trajectories_are_paired(void **state)
 {
     (void)state;
+    const char *const steps[] = {"2", "1"}, *const recipes[] = {"chord", "velocity:1,chord:1"};
+    const char *const whole[] = {"paired", "paired-whole"}, *const stopped[] = {"on", "whole-on"};
+    for (int i = 0; i < 2; i++) {
 #define PAIRED(out)                                                                                \
-    RUN(out), "--diversity_gain", "0.3", "--trajectories", "8", "--student_steps", "2",            \
-        "--num_steps", "6"
-    wd_program_run(&program, PAIRED("paired"));
-    wd_program_succeeded(&program);
-    wd_program_run(&program, PAIRED("paired-on"), "--stop_at_step", "3");
-    wd_program_succeeded(&program);
-    wd_program_run(&program, PAIRED("paired-on"), "--diversity_gain", "0", "--resume", "auto");
-    wd_program_refused(&program, WD_MISMATCH, "diversity_gain 0.3 and is to be resumed with 0:");
-    wd_program_run(&program, PAIRED("paired-on"), "--resume", "auto");
-    wd_program_succeeded(&program);
-    assert_same_weights("paired", "paired-on");
-    wd_program_run(&program, PAIRED("never"), "--student_steps", "1");
-    wd_program_refused(&program, WD_INVALID_ARGUMENT,
-                       "--diversity_gain 0.3: expected --student_steps of 2 and more, found 1");
-    wd_program_run(&program, PAIRED("never"), "--trajectories", "20");
-    wd_program_refused(&program, WD_INVALID_ARGUMENT,
-                       "a multiple of 8, twice the trajectory's steps, found 20: use "
-                       "--trajectories 24");
+    RUN(out), "--diversity_gain", "0.3", "--trajectories", "8", "--num_steps", "6",                \
+        "--student_steps", steps[i], "--recipe", recipes[i]
+        wd_program_run(&program, PAIRED(whole[i]));
+        wd_program_succeeded(&program);
+        wd_program_run(&program, PAIRED(stopped[i]), "--stop_at_step", "2");
+        wd_program_succeeded(&program);
+        wd_program_run(&program, PAIRED(stopped[i]), "--diversity_gain", "0", "--resume", "auto");
+        wd_program_refused(&program, WD_MISMATCH, "diversity_gain 0.3 and is to be resumed with 0");
+        wd_program_run(&program, PAIRED(stopped[i]), "--resume", "auto", "--stop_at_step", "5");
+        wd_program_succeeded(&program);
+        wd_program_run(&program, PAIRED(stopped[i]), "--resume", "auto");
+        wd_program_succeeded(&program);
+        assert_same_weights(whole[i], stopped[i]);
 #undef PAIRED
+    }
+#define REFUSED(...) RUN("never"), "--diversity_gain", "0.3", __VA_ARGS__
+    wd_program_run(&program, REFUSED("--trajectories", "8"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--diversity_gain 0.3 needs --student_steps: give it, or leave "
+                       "--diversity_gain out");
+    wd_program_run(&program, REFUSED("--trajectories", "20", "--student_steps", "2"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "a multiple of 8, twice the trajectory's 4 steps (--trajectory_steps), "
+                       "found 20: use --trajectories 24 or --trajectories 16");
+    wd_program_run(&program,
+                   REFUSED("--student_steps", "1", "--trajectory_sigmas", "1,0.9,0.7,0.5,0.3"));
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "a multiple of 10, twice the trajectory's 5 steps (--trajectory_sigmas), "
+                       "found 4: use --trajectories 10 or fewer steps");
+#undef REFUSED
 }
 
 /* One command trains both phases; a stop where the second begins changes nothing. */

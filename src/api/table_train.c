@@ -125,8 +125,8 @@ static const wd_option table[] = {
              "steps of ON_POLICY_SHARE"},
     {WD_FLOAT_LINE(diversity_gain, "0", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "With more than 0 pictures of one prompt differ more, for a little less exact ones: "
-             "try 0.35 in a long training of few steps (docs/recipe.md). Needs STUDENT_STEPS of 2 "
-             "and more; 2 TRAJECTORY_STEPS must divide TRAJECTORIES"},
+             "in a long training try 0.35 (docs/which-recipe.md). Needs STUDENT_STEPS; twice the "
+             "steps of a trajectory must divide TRAJECTORIES"},
     {WD_INT_LINE(target_reuse, "0", 0, 1000), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "How often the student trains on each target, on average: a velocity of the teacher, "
              "or a chord, which STUDENT_STEPS asks for; 0: twice, and a chord as many times more "

@@ -74,6 +74,12 @@ static wd_status resolve_sigmas(wd_train_setup *s, wd_err *err)
     return wd_trajectory_sigmas_parse(s->sigma, &o->trajectory_steps, o->trajectory_sigmas, err);
 }
 
+/* The option that gives the number of steps of a trajectory. */
+static const char *steps_option(const wd_train_options *o)
+{
+    return o->trajectory_sigmas ? "--trajectory_sigmas" : "--trajectory_steps";
+}
+
 /* Each of the student's steps is a block of the trajectory's, all of one length. */
 static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
 {
@@ -82,8 +88,7 @@ static wd_status check_student_steps(const wd_train_options *o, wd_err *err)
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "--student_steps: expected a divisor of the trajectory's %" PRId64
                    " steps (%s), of which it is at least the %dth part, found %" PRId64,
-                   steps, o->trajectory_sigmas ? "--trajectory_sigmas" : "--trajectory_steps",
-                   WD_CHORD_STEPS_MAX, blocks);
+                   steps, steps_option(o), WD_CHORD_STEPS_MAX, blocks);
 }
 
 /* A student of one step has no state of its own to begin a step from. */
@@ -98,22 +103,25 @@ static wd_status resolve_on_policy(wd_train_options *o, wd_err *err)
                    o->on_policy_share, o->student_steps);
 }
 
-/* The last step has no gain, so a single one has none, and trajectories are in pairs. */
+/* Only chords have a gain, and their trajectories are in pairs. */
 static wd_status check_diversity_gain(const wd_train_options *o, wd_err *err)
 {
-    const int64_t pairs = 2 * o->trajectory_steps;
+    const int64_t pairs = 2 * o->trajectory_steps, fewer = o->trajectories / pairs * pairs;
     if (!(o->diversity_gain > 0)) return WD_OK;
-    if (o->student_steps < 2)
+    if (!o->student_steps)
         return wd_fail(err, WD_INVALID_ARGUMENT,
-                       "--diversity_gain %g: expected --student_steps of 2 and more, found %" PRId64
-                       ": leave --diversity_gain out",
-                       o->diversity_gain, o->student_steps);
-    if (o->trajectories % pairs == 0) return WD_OK;
+                       "--diversity_gain %g needs --student_steps: give it, or leave "
+                       "--diversity_gain out",
+                       o->diversity_gain);
+    if (fewer == o->trajectories) return WD_OK;
+    char advice[64] = "fewer steps";
+    if (fewer) snprintf(advice, sizeof advice, "--trajectories %" PRId64, fewer);
     return wd_fail(err, WD_INVALID_ARGUMENT,
                    "--diversity_gain %g: expected --trajectories that are a multiple of %" PRId64
-                   ", twice the trajectory's steps, found %" PRId64 ": use --trajectories %" PRId64,
-                   o->diversity_gain, pairs, o->trajectories,
-                   (o->trajectories / pairs + 1) * pairs);
+                   ", twice the trajectory's %" PRId64 " steps (%s), found %" PRId64
+                   ": use --trajectories %" PRId64 " or %s",
+                   o->diversity_gain, pairs, o->trajectory_steps, steps_option(o), o->trajectories,
+                   fewer + pairs, advice);
 }
 
 /* What a phase learns at the same cost of the teacher as velocities that are used twice. */

@@ -119,7 +119,7 @@ wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
         c.weight[i] =
             (float)(((double)target[i].sigma_next - (double)target[i].sigma) / (end - begin));
     c.sigma = target[0].sigma;
-    c.gain = (float)(options->diversity_gain * end);
+    c.gain = (float)(options->diversity_gain * (begin * begin + end * end) / 2);
     for (int64_t i = 0; c.gain > 0 && i < c.length; i++)
         c.twin[i] = target_of(options, &c, wd_trajectory_twin(options, c.slot), i);
     return c;

@@ -16,14 +16,13 @@
  * trajectories of a pair (distill/trajectory.h), which have the same prompt, each one's chord leads
  * away from the picture that the other one's leads to. With P = X - sigma u, where the chord u
  * leads if it goes on to sigma 0, and P' and X' of the other trajectory, the target is the chord
- * that leads to P + g sigma_end (P - P'):
+ * that leads to P + h (P - P'), with h = g (sigma^2 + sigma_end^2) / 2:
  *
- *     u + g sigma_end ((u - u') - (X - X') / sigma).
+ *     u + h ((u - u') - (X - X') / sigma).
  *
  * The two begin with opposite noise, so P' lies roughly as far from the prompt's mean as P does, on
- * the other side: P - P' is twice the way from the mean to P, and the student learns to go on. The
- * last block, which ends at sigma 0, has no gain: there the same diversity costs more exactness
- * (docs/recipe.md).
+ * the other side: P - P' is twice the way from the mean to P, and the student learns to go on. It
+ * goes less far in later blocks, where the same diversity costs more exactness (docs/recipe.md).
  *
  * Chords are numbered in the order in which they become known: by the round in which a block's
  * last velocity is made, and in a round by slot. All of this follows from the number alone. */
@@ -39,7 +38,7 @@ typedef struct wd_chord {
     int64_t length;                     /* L */
     int64_t target[WD_CHORD_STEPS_MAX]; /* numbers of the block's targets, the first one first */
     float weight[WD_CHORD_STEPS_MAX];   /* w_i: their sum is 1 */
-    float gain;                         /* g sigma_end; 0: the twin is not needed */
+    float gain;                         /* h; 0: the twin is not needed */
     float sigma;                        /* where the block begins */
     int64_t twin[WD_CHORD_STEPS_MAX];   /* with a gain: those of the pair's other chord */
 } wd_chord;

@@ -148,15 +148,16 @@ static void check_one(const outcome *whole, const wd_machine_options *options, o
 static const int64_t cuts[][2] = {{1, 1}, {4, 3}};
 
 /* What the student learns: velocities, in fp32; chords, half of them on-policy, in bf16; chords of
- * pairs. */
-enum { LEARN_VELOCITIES, LEARN_CHORDS, LEARN_PAIRS, KINDS };
+ * pairs; chords of pairs that are whole trajectories. */
+enum { LEARN_VELOCITIES, LEARN_CHORDS, LEARN_PAIRS, LEARN_WHOLE_PAIRS, KINDS };
 
 static wd_machine_options cut_options(int kind, int cut)
 {
     wd_machine_options options = options_of(&teacher);
     options.student_dtype = kind == LEARN_VELOCITIES ? WD_F32 : WD_BF16;
-    if (kind == LEARN_PAIRS) pair_trajectories(&options);
-    if (kind != LEARN_VELOCITIES) {
+    if (kind >= LEARN_PAIRS) pair_trajectories(&options);
+    if (kind == LEARN_WHOLE_PAIRS) learn_chords(&options, 1);
+    if (kind == LEARN_CHORDS || kind == LEARN_PAIRS) {
         learn_chords(&options, 2);
         options.trajectory.on_policy_share = 0.5;
         options.trajectory.on_policy_end = 1;

@@ -68,7 +68,7 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *teacher)
         t->on_policy_share = t->student_steps > 1 ? 0.5 : 0;
         t->on_policy_end = 1;
         t->on_policy_every = 1;
-        if (t->student_steps > 1 && between(0, 1)) {
+        if (between(0, 1)) {
             t->slots = between(1, 2) * 2 * t->steps;
             t->diversity_gain = 0.3;
         }

@@ -13,8 +13,8 @@ static const int64_t serials_of_phase = (int64_t)1 << 40;
 static void settle_chords(wd_machine_options *o)
 {
     wd_trajectory_options *t = &o->trajectory;
-    if (t->student_steps < 2)
-        t->on_policy_share = t->diversity_gain = 0; /* both are for states between two steps */
+    if (!t->student_steps) t->diversity_gain = 0; /* velocities have no pairs */
+    if (t->student_steps < 2) t->on_policy_share = 0; /* no step begins where another one ends */
     t->serial_first = o->phase * serials_of_phase;
 }
 

@@ -163,8 +163,9 @@ static void chords_of_a_pair_lead_apart(void **state)
     for (int i = 0; i < CHORDS; i++) {
         const seen *a = &once[i], *b = find_twin(once, a);
         if (!b) continue;
-        const bool ends = a->begin.step > 0;          /* the second block of two */
-        const double factor = ends ? 0 : gain * 0.75; /* sigma in the middle, shift 3 */
+        const bool ends = a->begin.step > 0; /* the second block of two */
+        const double middle = 0.75 * 0.75;   /* at shift 3 */
+        const double factor = gain * (ends ? middle : 1 + middle) / 2;
         const seen *a2 = &twice[i], *b2 = &twice[b - once];
         assert_int_equal(a->begin.prompt, b->begin.prompt);
         assert_memory_equal(a->latents, a2->latents, sizeof a->latents);

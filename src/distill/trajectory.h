@@ -26,7 +26,8 @@ typedef struct wd_trajectory_options {
     double on_policy_share, on_policy_end;
     int64_t on_policy_every;
     /* above 0: trajectories are in pairs (wd_trajectory_twin), whose chords lead away from each
-     * other (chord.h); N must be a multiple of 2 K */
+     * other (chord.h); N must be a multiple of 2 K. 0 where student_steps is 0, whose grids
+     * differ */
     double diversity_gain;
     int64_t serial_first; /* number of the first trajectory, and of the first pair */
     int64_t prompts; /* of the data set; each is used once per epoch of trajectories, or pairs */
