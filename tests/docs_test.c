@@ -212,6 +212,7 @@ static const struct {
     {"docs/strategies.md", 1},
     {"docs/student-config.md", 0},
     {"docs/troubleshooting.md", 0},
+    {"docs/which-recipe.md", 1},
 };
 
 enum { PAGES = sizeof pages / sizeof *pages };
