@@ -352,7 +352,8 @@ static void scribble(char *workspace, size_t bytes)
 }
 
 /* Computes the product with the fastest kernels of this processor that add in fp32, as cuBLASLt
- * does: every opening of a device multiplies large matrices (products_check.c). */
+ * does. Speed matters: whenever a device is opened, large matrices are multiplied
+ * (products_check.c). */
 static void run(const void *argument)
 {
     work w;
@@ -361,13 +362,12 @@ static void run(const void *argument)
     memcpy(&w, argument, sizeof w);
     scribble(w.workspace, w.workspace_bytes);
     wd_cpu_table_fill(&table, isa);
-    const wd_cpu_entry *entry = &table.entry[WD_OP_MATMUL];
-    size_t bytes = entry->workspace ? entry->workspace(&w.args) : 0;
+    size_t bytes = wd_cpu_workspace_bytes(&table, WD_OP_MATMUL, &w.args);
     wd_cpu_context context = {.workspace = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL,
                               .workspace_bytes = bytes,
                               .isa = isa,
                               .table = &table};
-    entry->kernel(&w.args, &context);
+    table.entry[WD_OP_MATMUL].kernel(&w.args, &context);
     free(context.workspace);
     const wd_matmul_args *a = &w.args;
     for (int64_t i = 0; i < a->m * a->ldc && a->c_type == WD_F32; i++) {
