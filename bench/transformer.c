@@ -105,7 +105,7 @@ static void train_step(bed *b, wd_queue *queue)
     const wd_pass_outputs outputs = wd_pass_forward(b->pass, &inputs);
     wd_loss_velocity(b->loss, &outputs, b->target, NULL, factor, queue);
     wd_pass_backward(b->pass, NULL, NULL);
-    wd_optimizer_step(b->optimizer, 1e-5, queue);
+    wd_optimizer_step(b->optimizer, 1e-5, 0, queue);
 }
 
 /* Reports the best of `runs` runs after a first one that warms up. */

@@ -259,7 +259,10 @@ typedef struct wd_train_options {
     double diversity_gain;   /* by how much the chords of two trajectories of one prompt lead away
                               * from each other, 0 to 1; above 0 it needs student_steps, and
                               * twice the steps of a trajectory must divide trajectories */
-    uint64_t reserved[14];
+    const char *optimizer;   /* "adamw", "ademamix" */
+    double ademamix_alpha;   /* weight of AdEMAMix's slow average at the end of the run */
+    double ademamix_beta3;   /* decay of that average at the end of the run, 0 to below 1 */
+    uint64_t reserved[11];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

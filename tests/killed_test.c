@@ -13,7 +13,8 @@ static char whole[256], out[256], log_path[256]; /* wd_test_path's texts do not 
         "--student_config", wd_test_path("student.json"), "--output_dir", out, "--cache_dir",      \
         wd_test_path("cache"), "--height", "32", "--width", "32", "--batch_size", "2",             \
         "--trajectories", "4", "--trajectory_steps", "4", "--guidance_scale", "2", "--lr", "1e-3", \
-        "--num_steps", "120", "--checkpoint_interval", "7", "--seed", "3", "--log_level", "info"
+        "--optimizer", "ademamix", "--num_steps", "120", "--checkpoint_interval", "7", "--seed",   \
+        "3", "--log_level", "info"
 
 /* ---- moments ---- */
 

@@ -308,6 +308,8 @@ static void fill_machine(wd_train_setup *s)
     const wd_train_options *o = &s->options;
     const int64_t scale = wd_pipeline_vae_scale(&s->teacher);
     wd_optimizer_options optimizer = wd_optimizer_defaults();
+    optimizer.alpha = strcmp(o->optimizer, "ademamix") ? 0 : o->ademamix_alpha;
+    optimizer.beta3 = o->ademamix_beta3;
     optimizer.beta1 = o->adam_beta1;
     optimizer.beta2 = o->adam_beta2;
     optimizer.eps = o->adam_eps;

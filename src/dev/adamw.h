@@ -9,11 +9,19 @@
 #include "dev/convert.h"
 #include "dev/ops.h"
 
-/* p (1 - lr decay) - rate m / (sqrt(v) correction + eps) */
+/* p (1 - lr decay) - (rate m + slow_rate slow) / (sqrt(v) correction + eps) */
 typedef struct adamw_scalars {
     float grad_factor, keep, rate, correction;
-    float m_new, v_new, ema_new; /* 1 - b1, 1 - b2, 1 - ema_decay */
+    float m_new, v_new, ema_new;          /* 1 - b1, 1 - b2, 1 - ema_decay */
+    float slow_rate, slow_keep, slow_new; /* lr alpha, b3, 1 - b3; only with `slow` */
 } adamw_scalars;
+
+/* What is left of a move of AdEMAMix: nothing, unless the latest gradient wants the same sign. */
+WD_ANYWHERE float cautious(float move, float gradient)
+{
+    const bool agree = (move > 0 && gradient > 0) || (move < 0 && gradient < 0);
+    return agree ? WD_CAUTIOUS_GAIN * move : 0;
+}
 
 /* base^exponent by squaring; exponent >= 0. */
 WD_ANYWHERE double integer_power(double base, int64_t exponent)
@@ -37,6 +45,9 @@ WD_ANYWHERE adamw_scalars adamw_scalars_of(const wd_adamw_args *a)
     s.m_new = (float)(1 - (double)a->beta1);
     s.v_new = (float)(1 - (double)a->beta2);
     s.ema_new = (float)(1 - (double)ema_decay);
+    s.slow_rate = a->slow ? (float)((double)a->lr[0] * a->alpha[0]) : 0;
+    s.slow_keep = a->slow ? a->beta3[0] : 0;
+    s.slow_new = (float)(1 - (double)s.slow_keep);
     return s;
 }
 

@@ -379,11 +379,19 @@ typedef struct wd_clip_factor_args {
 
 /* One AdamW step on a range (Loshchilov & Hutter; torch.optim.AdamW, decoupled decay):
  *   g = factor grad; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
- *   p = p (1 - lr decay) - lr / (1-b1^t) m / (sqrt(v / (1-b2^t)) + eps)
+ *   move = lr / (1-b1^t) m
+ *   p = p (1 - lr decay) - move / (sqrt(v / (1-b2^t)) + eps)
  *   ema = ema + (1 - min(ema_decay, (1 + t) / (10 + t))) (p - ema)
+ * With `slow` it is a step of AdEMAMix (arXiv 2409.03137), and a cautious one (arXiv 2411.16085):
+ *   slow = b3 slow + (1-b3) g;
+ *   move = lr / (1-b1^t) m + lr alpha slow;
+ *   move = move g > 0 ? WD_CAUTIOUS_GAIN move : 0
  * With factor[0] == 0 (step not finite) nothing changes. */
+#define WD_CAUTIOUS_GAIN 1.5f /* about 1 over the share of the weights that move */
+
 typedef struct wd_adamw_args {
     float *p, *m, *v;    /* [count], in place */
+    float *slow;         /* [count], in place; or NULL */
     void *copy;          /* [count] copy_type, = p rounded: the compute weights; or NULL */
     float *ema;          /* [count], in place; or NULL */
     const float *grad;   /* [count] */
@@ -391,6 +399,7 @@ typedef struct wd_adamw_args {
     const int64_t *step; /* [1]: t, from 1 */
     const float *lr; /* [1]: values that change between steps are read when the launch runs, so that
                         every step launches the same operations */
+    const float *alpha, *beta3; /* [1] each, with `slow` */
     wd_dtype copy_type;
     int64_t count;
     float beta1, beta2, eps, decay, ema_decay;

@@ -26,6 +26,8 @@ static wd_status train(wd_trainer_result *result, const char *run, int64_t inter
     wd_trainer_options options = small_run();
     options.checkpoint_interval = interval;
     options.keep_checkpoints = keep;
+    options.machine.optimizer.alpha = 5; /* AdEMAMix, for its slow moments */
+    options.machine.optimizer.beta3 = 0.99;
     return run_into(result, run, &options, err);
 }
 
@@ -98,6 +100,7 @@ static void a_student_that_is_not_finite_is_not_saved(void **state)
     } cases[] = {{"weights", "student weights are not finite", WD_PARAMS_P},
                  {"first", "student first moments are not finite", WD_PARAMS_M},
                  {"second", "student second moments are not finite", WD_PARAMS_V},
+                 {"slow", "student slow moments are not finite", WD_PARAMS_SLOW},
                  {"average", "student EMA are not finite", WD_PARAMS_EMA}};
     wd_err err = {0};
     wd_trainer_result result;

@@ -34,8 +34,9 @@ double wd_machine_step_bytes(const wd_machine_options *o)
     const double text =
         (double)wd_dtype_size(o->student_dtype, o->text_tokens * o->student.text_dim);
     const double samples = (double)(o->batch * o->accumulation);
-    /* texts, timesteps, weights, and the learning rate */
-    return samples * text + (2 * samples + 1) * sizeof(float) + o->recipe->source->step_bytes(o);
+    /* texts, timesteps, weights, and the rates of the optimizer */
+    return samples * text + (2 * samples + WD_OPTIMIZER_RATES) * sizeof(float) +
+           o->recipe->source->step_bytes(o);
 }
 
 /* How many values the result of a step has. */
@@ -225,7 +226,7 @@ wd_status wd_machine_step(wd_machine *m, int64_t step, double lr, wd_err *err)
     WD_TRY(wd_source_prepare(m->source, first + samples, err));
     WD_TRY(wd_source_begin_step(m->source, step - m->options.first_step, m->progress, err));
     WD_TRY(make_gradients(m, first, err));
-    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], lr);
+    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], lr, m->progress);
     wd_readback_gather(m->readback, wd_optimizer_norm(wd_network_optimizer(m->network[0])), 1,
                        m->queue);
     wd_readback_commit(m->readback, step, m->queue);

@@ -115,7 +115,7 @@ wd_status wd_machine_check_stream(const wd_machine_options *options, const json_
 
 /* Bytes that a step copies to a rank's student device, without the teacher's: text and timesteps of
  * batches and of rollouts, the noise of trajectories that begin, the sigma steps of all others and
- * of rollouts, the learning rate. */
+ * of rollouts, the learning rate and what AdEMAMix needs beside it. */
 double wd_machine_step_bytes(const wd_machine_options *options);
 
 /* Bytes that a step copies back from that device: losses and the norm of gradients. */

@@ -1,7 +1,8 @@
 /* Finds values that are not finite: see wd_machine_check_finite in distill/machine.h. */
 #include "distill/machine_impl.h"
 
-static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_EMA};
+static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_SLOW,
+                                        WD_PARAMS_EMA};
 
 static wd_status check_network(const wd_machine *m, int network, wd_err *err)
 {

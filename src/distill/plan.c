@@ -133,7 +133,7 @@ static void run_student(wd_memory_plan *out, wd_machine *m)
         (wd_queue_total(m->queue).flops - before) / (double)o->batch + m->source->flops_per_sample;
     out->student_weights = m->params[0]->count;
     out->student_islands = m->params[0]->islands_count;
-    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], 0.0);
+    for (int k = 0; k < m->networks; k++) wd_network_step(m->network[k], 0, 0);
 }
 
 /* The dry devices' queue that stands for `queue`; NULL: none does. */

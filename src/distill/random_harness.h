@@ -59,6 +59,10 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *teacher)
         .ema = between(0, 1),
         .optimizer = wd_optimizer_defaults(),
     };
+    if (between(0, 1)) {
+        o->optimizer.alpha = 5;
+        o->optimizer.beta3 = 0.99;
+    }
     o->student.layers = between(1, teacher->dit.layers);
     if (between(0, 2) == 0) { /* chords of blocks of one step to all */
         wd_trajectory_options *t = &o->trajectory;

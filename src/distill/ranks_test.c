@@ -8,7 +8,7 @@
 #include "dist/rank_peers.h"
 #include "tiny_teacher.h"
 
-enum { STEPS = 4, KEPT = 4 };
+enum { STEPS = 4, KEPT = 5 };
 
 #ifdef WD_STANDIN_GPUS
 enum {
@@ -20,7 +20,7 @@ enum { DEVICE_BOOKS = 0 };
 
 /* What a rank ends with. */
 typedef struct outcome {
-    float *kept; /* P, M, V, EMA; to free */
+    float *kept; /* P, M, V, SLOW if there is one, EMA; to free */
     int64_t count;
     double loss[STEPS], norm[STEPS];
     int64_t sent; /* on the lane of gradients, by the steps */
@@ -38,12 +38,14 @@ typedef struct part {
 static void keep(outcome *out, wd_machine *m)
 {
     static const wd_params_buffer kept[KEPT] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V,
-                                                WD_PARAMS_EMA};
+                                                WD_PARAMS_SLOW, WD_PARAMS_EMA};
     void *to;
     out->count = wd_machine_params(m)->count;
     HARNESS_OK(wd_alloc(&to, KEPT * (size_t)out->count, sizeof(float), "kept", err));
+    memset(to, 0, KEPT * (size_t)out->count * sizeof(float));
     out->kept = to;
     for (int i = 0; i < KEPT; i++) {
+        if (!wd_machine_params(m)->buffer[kept[i]]) continue;
         wd_params_collect(wd_machine_params(m), kept[i], m->queue);
         wd_queue_copy_and_wait(
             m->queue, out->kept + i * out->count,
@@ -56,9 +58,11 @@ static void keep(outcome *out, wd_machine *m)
 /* What is shared takes the bytes that params.h says. */
 static void check_bytes(const wd_params *p)
 {
-    const int64_t whole = p->dtype == WD_BF16 ? 22 : 20;
-    const int64_t shared = p->dtype == WD_BF16 ? 6 * p->count + 16 * p->share + 4 * p->islands_count
-                                               : 8 * p->count + 12 * p->share;
+    const int64_t slow = p->buffer[WD_PARAMS_SLOW] ? 4 : 0;
+    const int64_t whole = (p->dtype == WD_BF16 ? 22 : 20) + slow;
+    const int64_t shared =
+        slow * p->share + (p->dtype == WD_BF16 ? 6 * p->count + 16 * p->share + 4 * p->islands_count
+                                               : 8 * p->count + 12 * p->share);
     HARNESS_CHECK((int64_t)wd_params_bytes(p) == (p->pieces.ranks ? shared : whole * p->count));
 }
 
@@ -275,6 +279,8 @@ static void shares_change_nothing(void **state)
         options.student_dtype = i % 2 ? WD_BF16 : WD_F32;
         options.deterministic_reduce = i / 2;
         options.optimizer.decay = 0.1; /* ranges of two kinds */
+        options.optimizer.alpha = i % 2 ? 5 : 0;
+        options.optimizer.beta3 = 0.99;
         for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
             options.shard_optimizer = false;
             outcome whole = run(&options, ranks, CPU);

@@ -37,7 +37,11 @@ static const int64_t steps_max = (int64_t)1 << 40;
 static const struct {
     wd_params_buffer buffer;
     const char *prefix;
-} parts[] = {{WD_PARAMS_P, "p"}, {WD_PARAMS_M, "m"}, {WD_PARAMS_V, "v"}, {WD_PARAMS_EMA, "ema"}};
+} parts[] = {{WD_PARAMS_P, "p"},
+             {WD_PARAMS_M, "m"},
+             {WD_PARAMS_V, "v"},
+             {WD_PARAMS_SLOW, "slow"},
+             {WD_PARAMS_EMA, "ema"}};
 
 enum { PARTS = sizeof parts / sizeof *parts };
 
@@ -365,7 +369,9 @@ static wd_status load_network(const wd_checkpoint *checkpoint, wd_params *params
     for (int part = 0; part < PARTS; part++) {
         const wd_params_buffer buffer = parts[part].buffer;
         if (!params->buffer[buffer]) continue;
-        const bool lacks = buffer == WD_PARAMS_EMA && !has_part(checkpoint, params, part);
+        const bool optional = buffer == WD_PARAMS_EMA || buffer == WD_PARAMS_SLOW;
+        const bool lacks = optional && !has_part(checkpoint, params, part);
+        if (lacks && buffer == WD_PARAMS_SLOW) continue; /* they are zero, as at the start */
         for (int64_t line = 0; line < params->table.count; line++) {
             wd_tensor to = wd_params_tensor(params, wd_params_whole(params, buffer), line);
             if (!wd_tensor_count(&to)) continue;

@@ -17,7 +17,7 @@
 #include "student_fixture.h"
 #include "failing.h"
 
-enum { ALL = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA };
+enum { ALL = WD_PARAMS_TRAINED | WD_PARAMS_WITH_SLOW | WD_PARAMS_WITH_EMA };
 
 static wd_params open_params(const bench *b, wd_dtype dtype, unsigned kinds)
 {
@@ -62,8 +62,9 @@ static const char *new_folder(void)
 /* What a checkpoint keeps is the same in both, bit for bit. */
 static void assert_same(const bench *b, const wd_params *p, const wd_params *q)
 {
-    static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_EMA};
-    for (int i = 0; i < 4; i++) assert_true(same_buffer(b, p, q, kept[i]));
+    static const wd_params_buffer kept[] = {WD_PARAMS_P, WD_PARAMS_M, WD_PARAMS_V, WD_PARAMS_SLOW,
+                                            WD_PARAMS_EMA};
+    for (int i = 0; i < 5; i++) assert_true(same_buffer(b, p, q, kept[i]));
 }
 
 static void test_round_trip(void **state)
@@ -128,6 +129,31 @@ static void test_round_trip(void **state)
     wd_params_close(&q);
     wd_params_close(&r);
     wd_params_close(&s);
+    bench_close(&b);
+}
+
+/* A run that goes on with AdEMAMix, where AdamW wrote the checkpoint, begins with slow moments of
+ * zero. All else is as it was. */
+static void test_slow_moments_may_be_new(void **state)
+{
+    (void)state;
+    wd_err err;
+    const char *folder = new_folder();
+    bench b = bench_on(wd_device_open_guard, 1);
+    wd_params p = open_params(&b, WD_F32, ALL & ~WD_PARAMS_WITH_SLOW);
+    wd_params q = open_params(&b, WD_F32, ALL);
+    wd_checkpoint c;
+    fill_all(&b, &p, 1);
+    write_step(&b, folder, &p, 5);
+    wd_test_ok(wd_checkpoint_open_latest(&c, folder, &err), &err);
+    wd_test_ok(wd_checkpoint_load(&c, ONLY(&q), b.queue, &err), &err);
+    wd_checkpoint_close(&c);
+    assert_true(same_buffer(&b, &p, &q, WD_PARAMS_P) && same_buffer(&b, &p, &q, WD_PARAMS_V));
+    float *slow = read_floats(&b, q.buffer[WD_PARAMS_SLOW], q.count);
+    for (int64_t i = 0; i < q.count; i++) assert_true(slow[i] == 0);
+    wd_free(slow);
+    wd_params_close(&p);
+    wd_params_close(&q);
     bench_close(&b);
 }
 
@@ -479,10 +505,11 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--write")) return write_until_killed(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_disagreement),
-        cmocka_unit_test(test_damage),           cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_read_only),        cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_allocation_fails), cmocka_unit_test(test_hostile_state),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_slow_moments_may_be_new),
+        cmocka_unit_test(test_disagreement),  cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_read_only),
+        cmocka_unit_test(test_kill),          cmocka_unit_test(test_allocation_fails),
+        cmocka_unit_test(test_hostile_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,8 @@ wd_status wd_network_open(wd_network **out, const wd_network_options *o, wd_queu
         .names = o->names,
         .config = o->config,
         .dtype = o->dtype,
-        .kinds = WD_PARAMS_TRAINED | (o->ema ? WD_PARAMS_WITH_EMA : 0),
+        .kinds = WD_PARAMS_TRAINED | (o->ema ? WD_PARAMS_WITH_EMA : 0) |
+                 (o->optimizer.alpha > 0 ? WD_PARAMS_WITH_SLOW : 0),
         .rank = shared ? o->comm->rank : 0,
         .ranks = shared ? o->comm->ranks : 1,
     };
@@ -122,7 +123,7 @@ void wd_network_end_round(wd_network *n)
     n->reduces = false;
 }
 
-void wd_network_step(wd_network *n, double lr)
+void wd_network_step(wd_network *n, double lr, double progress)
 {
-    wd_optimizer_step(n->optimizer, lr, n->queue);
+    wd_optimizer_step(n->optimizer, lr, progress, n->queue);
 }

@@ -47,7 +47,7 @@ wd_pass *wd_network_pass(wd_network *network);
 void wd_network_begin_round(wd_network *network, int64_t round, int64_t rounds);
 void wd_network_backward(wd_network *network); /* after wd_pass_forward, and a loss */
 void wd_network_end_round(wd_network *network);
-void wd_network_step(wd_network *network, double lr);
+void wd_network_step(wd_network *network, double lr, double progress); /* wd_optimizer_step */
 
 /* The share of a round's gradients, of a network of `weights` elements, that may still have to be
  * exchanged when the last bucket is posted: see wd_reduce_left. */

@@ -1,26 +1,29 @@
-/* AdamW with clipping and EMA over the flat parameters. One launch covers all parameters that share
- * a weight decay; elements between tensors take part and stay zero. */
+/* AdamW or AdEMAMix with clipping and EMA over the flat parameters. One launch covers all
+ * parameters that share a weight decay; elements between tensors take part and stay zero. */
 #include "student/optimizer.h"
 
+#include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "core/memory.h"
 #include "core/require.h"
 #include "dev/ops.h"
 #include "student/shard.h"
 
-enum { SUM_SQUARES, NORM, FACTOR, LR, SCALARS };
-enum { LR_UNDER_WAY = 4 };              /* more steps than are launched ahead of the device */
+enum { SUM_SQUARES, NORM, FACTOR, LR, ALPHA, BETA3, SCALARS };
+static_assert(SCALARS - LR == WD_OPTIMIZER_RATES, "the rates are the last scalars");
+enum { UNDER_WAY = 4 };                 /* more steps than are launched ahead of the device */
 enum { LOOKED_AT = 64 * WD_SUM_CHUNK }; /* elements at a time: more would need more workspace */
 
 struct wd_optimizer {
     wd_optimizer_options options;
     wd_params *params; /* borrowed */
     int64_t *steps;    /* [1] device: taken so far; owned, and the scalars behind it */
-    float *scalars;    /* [4] device: sum of squares, norm, factor, learning rate */
-    float *host_lr;    /* [LR_UNDER_WAY] of steps that are under way */
-    wd_event *lr_sent[LR_UNDER_WAY]; /* from there */
-    int64_t lr_next;
+    float *scalars;    /* [SCALARS] device: sum of squares, norm, factor, rates */
+    float *host_rates; /* [UNDER_WAY, WD_OPTIMIZER_RATES] of steps that are under way */
+    wd_event *rates_sent[UNDER_WAY]; /* from there */
+    int64_t rates_next;
 };
 
 wd_optimizer_options wd_optimizer_defaults(void)
@@ -38,6 +41,8 @@ wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *opti
                             wd_params *params, wd_err *err)
 {
     WD_REQUIRE(params->kinds & WD_PARAMS_TRAINED, "a network without moments is to be trained");
+    WD_REQUIRE(!(options->alpha > 0) || params->buffer[WD_PARAMS_SLOW],
+               "a network without slow moments is to be trained by AdEMAMix");
     wd_status status;
     wd_optimizer *o;
     wd_device *device = params->device;
@@ -46,9 +51,10 @@ wd_status wd_optimizer_open(wd_optimizer **out, const wd_optimizer_options *opti
     WD_TRY_OUT(wd_device_alloc((void **)&o->steps, device,
                                sizeof(int64_t) + SCALARS * sizeof(float), "gradient norm", err));
     o->scalars = (float *)(o->steps + 1);
-    WD_TRY_OUT(wd_host_alloc((void **)&o->host_lr, device, LR_UNDER_WAY * sizeof(float),
-                             "learning rates", err));
-    for (int i = 0; i < LR_UNDER_WAY; i++) WD_TRY_OUT(wd_event_open(&o->lr_sent[i], device, err));
+    WD_TRY_OUT(wd_host_alloc((void **)&o->host_rates, device,
+                             UNDER_WAY * WD_OPTIMIZER_RATES * sizeof(float), "learning rates",
+                             err));
+    for (int i = 0; i < UNDER_WAY; i++) WD_TRY_OUT(wd_event_open(&o->rates_sent[i], device, err));
     *out = o;
 out:
     if (status != WD_OK) wd_optimizer_close(o);
@@ -58,8 +64,8 @@ out:
 void wd_optimizer_close(wd_optimizer *optimizer)
 {
     if (!optimizer) return;
-    for (int i = 0; i < LR_UNDER_WAY; i++) wd_event_close(optimizer->lr_sent[i]);
-    if (optimizer->host_lr) wd_host_free(optimizer->params->device, optimizer->host_lr);
+    for (int i = 0; i < UNDER_WAY; i++) wd_event_close(optimizer->rates_sent[i]);
+    if (optimizer->host_rates) wd_host_free(optimizer->params->device, optimizer->host_rates);
     if (optimizer->steps) wd_device_free(optimizer->params->device, optimizer->steps);
     wd_free(optimizer);
 }
@@ -105,11 +111,13 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t p
     const wd_params *params = optimizer->params;
     const wd_optimizer_options *o = &optimizer->options;
     float *ema = params->buffer[WD_PARAMS_EMA];
+    float *slow = o->alpha > 0 ? params->buffer[WD_PARAMS_SLOW] : NULL;
     const int64_t weight = wd_params_is_packed(params, WD_PARAMS_P) ? packed : first;
     wd_op_adamw(queue, &(wd_adamw_args){
                            .p = params->buffer[WD_PARAMS_P] + weight,
                            .m = params->buffer[WD_PARAMS_M] + packed,
                            .v = params->buffer[WD_PARAMS_V] + packed,
+                           .slow = slow ? slow + packed : NULL,
                            .grad = params->buffer[WD_PARAMS_G] + first,
                            .copy = params->copy ? params->copy + first : NULL,
                            .copy_type = WD_BF16,
@@ -117,6 +125,8 @@ static void launch_adamw(const wd_optimizer *optimizer, int64_t first, int64_t p
                            .factor = wd_optimizer_factor(optimizer),
                            .step = optimizer->steps,
                            .lr = optimizer->scalars + LR,
+                           .alpha = optimizer->scalars + ALPHA,
+                           .beta3 = optimizer->scalars + BETA3,
                            .count = count,
                            .beta1 = (float)o->beta1,
                            .beta2 = (float)o->beta2,
@@ -173,16 +183,19 @@ static void step_ranges(const wd_optimizer *optimizer, wd_queue *queue)
 }
 
 /* The copy's source goes round; what is launched reads one place on the device. */
-static void send_lr(wd_optimizer *optimizer, double lr, wd_queue *queue)
+static void send_rates(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue)
 {
-    const int at = (int)(optimizer->lr_next++ % LR_UNDER_WAY);
-    wd_event_wait(optimizer->lr_sent[at]);
-    optimizer->host_lr[at] = (float)lr;
-    wd_queue_copy(queue, optimizer->scalars + LR, optimizer->host_lr + at, sizeof(float));
-    wd_event_record(optimizer->lr_sent[at], queue);
+    const int at = (int)(optimizer->rates_next++ % UNDER_WAY);
+    const wd_slow_moments slow = wd_slow_moments_at(&optimizer->options, progress);
+    const float rates[WD_OPTIMIZER_RATES] = {(float)lr, (float)slow.alpha, (float)slow.beta3};
+    float *host = optimizer->host_rates + WD_OPTIMIZER_RATES * at;
+    wd_event_wait(optimizer->rates_sent[at]);
+    memcpy(host, rates, sizeof rates);
+    wd_queue_copy(queue, optimizer->scalars + LR, host, sizeof rates);
+    wd_event_record(optimizer->rates_sent[at], queue);
 }
 
-void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
+void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue)
 {
     const wd_params *params = optimizer->params;
     if (params->shard)
@@ -197,7 +210,7 @@ void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue)
                                              .steps = optimizer->steps,
                                              .sum = optimizer->scalars + SUM_SQUARES,
                                              .norm_max = (float)optimizer->options.grad_norm_max});
-    send_lr(optimizer, lr, queue);
+    send_rates(optimizer, lr, progress, queue);
     step_ranges(optimizer, queue);
     if (params->shard) wd_shard_publish(params->shard, queue);
 }
@@ -212,6 +225,15 @@ bool wd_optimizer_finds_finite(const wd_optimizer *optimizer, const float *x, in
         wd_queue_copy_and_wait(queue, &found, sum, sizeof found);
     }
     return isfinite(found);
+}
+
+wd_slow_moments wd_slow_moments_at(const wd_optimizer_options *options, double progress)
+{
+    if (!(options->alpha > 0)) return (wd_slow_moments){0};
+    const double p = fmin(fmax(progress, 0), 1);
+    const double first = -1 / log(options->beta1), last = -1 / log(options->beta3); /* steps */
+    return (wd_slow_moments){.alpha = p * options->alpha,
+                             .beta3 = exp(-1 / ((1 - p) * first + p * last))};
 }
 
 double wd_lr_at(const wd_lr_schedule *schedule, int64_t step, double progress)

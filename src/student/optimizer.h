@@ -1,9 +1,10 @@
-/* AdamW on the flat parameters, its learning rate, and the EMA.
+/* AdamW or AdEMAMix on the flat parameters, the learning rate, and the EMA.
  *
  * Data flow: gradients g (all micro-batches, all ranks) -> norm -> clip factor -> AdamW on p, m, v
- * and the bf16 copy -> EMA. Norm and factor stay on the device: a launch reads them, the host reads
- * them a step later (student/readback.h). A step whose norm is not finite is dropped: it changes no
- * weight, and is not among those that bias correction and EMA count, on the device, too.
+ * and the bf16 copy -> EMA. AdEMAMix also has a moment of gradients that are thousands of steps old
+ * (wd_adamw_args in dev/ops.h). Norm and factor stay on the device: a launch reads them, the host
+ * reads them a step later (student/readback.h). A step whose norm is not finite is dropped: it
+ * changes no weight, and is not among those that bias correction and EMA count, on the device, too.
  *
  * Where ranks share the parameters each rank steps its own pieces, with the norm and factor of all
  * gradients, and sends the new weights to all (student/shard.h): all ranks call start_ema and step.
@@ -19,6 +20,9 @@ typedef enum wd_decay_scope { WD_DECAY_MATRICES, WD_DECAY_ALL } wd_decay_scope;
 
 typedef struct wd_optimizer_options {
     double beta1, beta2, eps;
+    double alpha; /* AdEMAMix: the weight of the slow moments at the end of the run, which must be
+                   * among the parameters' buffers; 0: AdamW */
+    double beta3; /* AdEMAMix: their decay at the end of the run */
     double decay; /* decoupled weight decay; 0: none */
     wd_decay_scope decay_scope;
     double grad_norm_max; /* clipping; 0: none */
@@ -26,7 +30,7 @@ typedef struct wd_optimizer_options {
                            * short runs are not averaged with their start */
 } wd_optimizer_options;
 
-/* 0.9, 0.99, 1e-8, no decay, norm 1, EMA 0.999. */
+/* AdamW: 0.9, 0.99, 1e-8, no decay, norm 1, EMA 0.999. */
 wd_optimizer_options wd_optimizer_defaults(void);
 
 typedef struct wd_optimizer wd_optimizer;
@@ -44,8 +48,19 @@ void wd_optimizer_start_ema(wd_optimizer *optimizer, wd_queue *queue);
 int64_t wd_optimizer_steps(const wd_optimizer *optimizer, wd_queue *queue);
 void wd_optimizer_set_steps(wd_optimizer *optimizer, int64_t steps, wd_queue *queue);
 
-/* One step with learning rate `lr`; gradients stay as they are. */
-void wd_optimizer_step(wd_optimizer *optimizer, double lr, wd_queue *queue);
+enum { WD_OPTIMIZER_RATES = 3 }; /* float values that a step copies to the device */
+
+/* One step with learning rate `lr`; gradients stay as they are. `progress` in [0, 1] is the share
+ * of the run's steps, or of its time, that is used up: only AdEMAMix needs it. */
+void wd_optimizer_step(wd_optimizer *optimizer, double lr, double progress, wd_queue *queue);
+
+/* AdEMAMix's weight and decay of the slow moments at `progress`. The weight grows linearly from 0.
+ * The number of steps over which the moments average grows linearly too, from beta1's to beta3's
+ * (both as in AdEMAMix's paper), so that early gradients, which say little, are soon forgotten. */
+typedef struct wd_slow_moments {
+    double alpha, beta3;
+} wd_slow_moments;
+wd_slow_moments wd_slow_moments_at(const wd_optimizer_options *options, double progress);
 
 /* [1] each, device: of the latest step; overwritten by the next. */
 const float *wd_optimizer_norm(const wd_optimizer *optimizer);   /* before clipping */

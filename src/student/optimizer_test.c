@@ -1,4 +1,5 @@
-/* AdamW, clipping, EMA and learning rate against their definitions in double; the readback ring. */
+/* AdamW, AdEMAMix, clipping, EMA and learning rate against their definitions in double; the
+ * readback ring. */
 #include "student/optimizer.h"
 
 #include "dev/ops.h"
@@ -9,17 +10,25 @@
 static const double tolerance = 2e-6;
 
 typedef struct reference {
-    double p, m, v, e;
+    double p, m, v, e, slow;
 } reference;
 
-/* One step of one parameter, as Loshchilov & Hutter write it. */
+/* One step of one parameter, as Loshchilov & Hutter write it; or as Pagliardini et al. do, where
+ * the gradient agrees. */
 static void step_reference(reference *r, double g, const wd_optimizer_options *o, double decay,
-                           double lr, int64_t t)
+                           double lr, int64_t t, double progress)
 {
+    const wd_slow_moments by = wd_slow_moments_at(o, progress);
     r->m = o->beta1 * r->m + (1 - o->beta1) * g;
     r->v = o->beta2 * r->v + (1 - o->beta2) * g * g;
     double m = r->m / (1 - pow(o->beta1, (double)t)), v = r->v / (1 - pow(o->beta2, (double)t));
-    r->p = r->p * (1 - lr * decay) - lr * m / (sqrt(v) + o->eps);
+    double move = lr * m;
+    if (o->alpha > 0) {
+        r->slow = by.beta3 * r->slow + (1 - by.beta3) * g;
+        move = lr * (m + by.alpha * r->slow);
+        move = move * g > 0 ? 1.5 * move : 0;
+    }
+    r->p = r->p * (1 - lr * decay) - move / (sqrt(v) + o->eps);
     double ema = fmin(o->ema_decay, (1 + (double)t) / (10 + (double)t));
     r->e += (1 - ema) * (r->p - r->e);
 }
@@ -31,7 +40,7 @@ static double decay_of(const wd_params *p, const wd_optimizer_options *o, int64_
     return o->decay_scope == WD_DECAY_ALL || matrix ? o->decay : 0;
 }
 
-static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max)
+static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max, double alpha)
 {
     enum { STEPS = 10 };
     wd_err err;
@@ -44,9 +53,12 @@ static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max)
     options.decay_scope = scope;
     options.grad_norm_max = norm_max;
     options.ema_decay = 0.5;
-    wd_test_ok(
-        wd_params_open(&p, &config, dtype, WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA, b.device, &err),
-        &err);
+    options.alpha = alpha;
+    options.beta3 = 0.99;
+    const unsigned kinds = WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA;
+    wd_test_ok(wd_params_open(&p, &config, dtype, alpha > 0 ? kinds | WD_PARAMS_WITH_SLOW : kinds,
+                              b.device, &err),
+               &err);
     wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
     fill_buffer(&b, &p, WD_PARAMS_P, 1, 1, 0);
     wd_optimizer_start_ema(adamw, b.queue);
@@ -65,10 +77,10 @@ static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max)
             int64_t end = line + 1 < p.table.count ? p.offset[line + 1] : p.count;
             for (int64_t i = p.offset[line]; i < end; i++) {
                 step_reference(&r[i], factor * g[i], &options, decay_of(&p, &options, line), 0.01,
-                               t);
+                               t, 0.1 * t);
             }
         }
-        wd_optimizer_step(adamw, 0.01, b.queue);
+        wd_optimizer_step(adamw, 0.01, 0.1 * t, b.queue);
         float *norm = read_floats(&b, wd_optimizer_norm(adamw), 1);
         assert_true(fabs(*norm / sqrt(squares) - 1) < tolerance);
         wd_free(norm);
@@ -99,9 +111,11 @@ static void compare_steps(wd_dtype dtype, wd_decay_scope scope, double norm_max)
 static void test_steps(void **state)
 {
     (void)state;
-    compare_steps(WD_F32, WD_DECAY_ALL, 0);
-    compare_steps(WD_F32, WD_DECAY_MATRICES, 1);
-    compare_steps(WD_BF16, WD_DECAY_MATRICES, 0.5);
+    compare_steps(WD_F32, WD_DECAY_ALL, 0, 0);
+    compare_steps(WD_F32, WD_DECAY_MATRICES, 1, 0);
+    compare_steps(WD_BF16, WD_DECAY_MATRICES, 0.5, 0);
+    compare_steps(WD_F32, WD_DECAY_MATRICES, 1, 5);
+    compare_steps(WD_BF16, WD_DECAY_ALL, 0, 5);
 }
 
 /* Three steps of a new student, with so many steps in between whose gradient is not finite; returns
@@ -127,7 +141,7 @@ static float *step_between_bad_ones(int64_t *count, int bad_steps)
             float *before = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
             fill_buffer(&b, &p, WD_PARAMS_G, 9, 1, 0);
             wd_queue_copy_and_wait(b.queue, p.buffer[WD_PARAMS_G] + 7, &bad[i % 3], sizeof bad[0]);
-            wd_optimizer_step(adamw, 0.01, b.queue);
+            wd_optimizer_step(adamw, 0.01, 0, b.queue);
             float *after = read_floats(&b, p.buffer[WD_PARAMS_P], p.count);
             float *factor = read_floats(&b, wd_optimizer_factor(adamw), 1);
             assert_memory_equal(before, after, (size_t)p.count * sizeof *before);
@@ -138,7 +152,7 @@ static float *step_between_bad_ones(int64_t *count, int bad_steps)
             wd_free(factor);
         }
         fill_buffer(&b, &p, WD_PARAMS_G, 2 + step, 1, 0);
-        wd_optimizer_step(adamw, 0.01, b.queue);
+        wd_optimizer_step(adamw, 0.01, 0, b.queue);
     }
     assert_int_equal(wd_optimizer_steps(adamw, b.queue), 3);
     float *out;
@@ -181,7 +195,7 @@ static void test_steps_are_set(void **state)
     wd_test_ok(wd_optimizer_open(&adamw, &options, &p, &err), &err);
     assert_int_equal(wd_optimizer_steps(adamw, b.queue), 0);
     wd_optimizer_set_steps(adamw, (int64_t)1 << 40, b.queue);
-    wd_optimizer_step(adamw, 0.01, b.queue);
+    wd_optimizer_step(adamw, 0.01, 0, b.queue);
     assert_int_equal(wd_optimizer_steps(adamw, b.queue), ((int64_t)1 << 40) + 1);
     wd_optimizer_close(adamw);
     wd_params_close(&p);
@@ -200,6 +214,25 @@ static void test_lr(void **state)
     s = (wd_lr_schedule){.shape = WD_LR_CONSTANT, .lr = 0.3};
     assert_float_equal(wd_lr_at(&s, 0, 0), 0.3, 1e-12);
     assert_float_equal(wd_lr_at(&s, 9, 1), 0.3, 1e-12);
+}
+
+/* The slow moments average over 10 steps at the start, with a beta1 of exp(-1/10), over 1,000 at
+ * the end, and over the mean of both in the middle. */
+static void test_slow_moments(void **state)
+{
+    (void)state;
+    wd_optimizer_options o = {.beta1 = exp(-0.1), .alpha = 5, .beta3 = exp(-0.001)};
+    const double progress[] = {-1, 0, 0.5, 1, 7}, alpha[] = {0, 0, 2.5, 5, 5};
+    const double steps[] = {10, 10, 505, 1000, 1000};
+    for (int i = 0; i < 5; i++) {
+        const wd_slow_moments s = wd_slow_moments_at(&o, progress[i]);
+        assert_float_equal(s.alpha, alpha[i], 1e-12);
+        assert_float_equal(s.beta3, exp(-1 / steps[i]), 1e-12);
+    }
+    o.beta1 = o.beta3 = 0; /* no average at all */
+    assert_true(wd_slow_moments_at(&o, 0.5).beta3 == 0);
+    o.alpha = 0; /* AdamW */
+    assert_true(wd_slow_moments_at(&o, 0.5).alpha == 0);
 }
 
 /* ---- readback ---- */
@@ -276,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_all_of_a_long_buffer_is_looked_at),
         cmocka_unit_test(test_steps_are_set),
         cmocka_unit_test(test_lr),
+        cmocka_unit_test(test_slow_moments),
         cmocka_unit_test(test_readback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,6 +58,8 @@ static bool wants(const wd_params *params, wd_params_buffer buffer)
         return true;
     case WD_PARAMS_EMA:
         return params->kinds & WD_PARAMS_WITH_EMA;
+    case WD_PARAMS_SLOW:
+        return params->kinds & WD_PARAMS_WITH_SLOW;
     default:
         return params->kinds & WD_PARAMS_TRAINED;
     }

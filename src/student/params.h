@@ -15,7 +15,7 @@
  * copy in BF16, where `p` is packed, too, and the islands are whole beside it. Gradients are whole;
  * between steps their place is where what is packed is brought together (student/shard.h). With N
  * elements, n of them this rank's, I of islands, and EMA: 8 N + 12 n bytes instead of 20 N in F32,
- * 6 N + 16 n + 4 I instead of 22 N in BF16. */
+ * 6 N + 16 n + 4 I instead of 22 N in BF16. AdEMAMix's slow moments add 4 n. */
 #ifndef WD_STUDENT_PARAMS_H
 #define WD_STUDENT_PARAMS_H
 
@@ -28,7 +28,8 @@ enum { WD_PARAMS_ALIGN = 32 }; /* elements: 128 bytes in fp32, 64 in bf16 */
 /* Which buffers there are, besides the weights. */
 enum {
     WD_PARAMS_TRAINED = 1, /* gradients and moments */
-    WD_PARAMS_WITH_EMA = 2
+    WD_PARAMS_WITH_EMA = 2,
+    WD_PARAMS_WITH_SLOW = 4 /* AdEMAMix's slow moments, beside those of WD_PARAMS_TRAINED */
 };
 
 /* The flat buffers that hold a value for each weight, as checkpoints name them. */
@@ -37,6 +38,7 @@ enum {
     X(G, g)                                                                                        \
     X(M, m)                                                                                        \
     X(V, v)                                                                                        \
+    X(SLOW, slow)                                                                                  \
     X(EMA, ema)
 
 typedef enum wd_params_buffer {
@@ -57,8 +59,8 @@ typedef struct wd_params_names {
 #define WD_PARAMS_NAMES(owner, prefix_)                                                            \
     {                                                                                              \
         .prefix = prefix_,                                                                         \
-        .buffer = {owner " weights", owner " gradients", owner " first moments",                   \
-                   owner " second moments", owner " EMA"},                                         \
+        .buffer = {owner " weights",        owner " gradients",    owner " first moments",         \
+                   owner " second moments", owner " slow moments", owner " EMA"},                  \
         .copy = owner " weights in bf16", .islands = owner " fp32 islands",                        \
         .activations = owner " activations"                                                        \
     }
@@ -69,7 +71,7 @@ typedef struct wd_params_options {
     const wd_params_names *names; /* borrowed for good */
     const wd_dit_config *config;  /* borrowed during the call */
     wd_dtype dtype;               /* compute dtype: F32 or BF16 */
-    unsigned kinds;               /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA */
+    unsigned kinds;               /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_... */
     int rank, ranks;              /* the ranks that share the parameters; 0 and 1: they are whole */
 } wd_params_options;
 
@@ -91,7 +93,7 @@ typedef struct wd_params {
     int64_t count;                    /* elements of a buffer, padding included: [count] below */
     int64_t weights;                  /* elements without padding */
     wd_dtype dtype;                   /* compute dtype: F32 or BF16 */
-    unsigned kinds;                   /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_EMA */
+    unsigned kinds;                   /* WD_PARAMS_TRAINED | WD_PARAMS_WITH_... */
     wd_device *device;                /* borrowed */
     float *buffer[WD_PARAMS_BUFFERS]; /* [count], or packed [share]; F32, device; NULL where not
                                        * wanted; owned */

@@ -435,7 +435,7 @@ static float *train_fixture(int threads, wd_pass_mode mode, int64_t *count)
                            .loss = loss};
         wd_params_zero_grads(&p, b.queue);
         train(s, &in, 1.0f / (float)shape.samples, NULL, NULL, b.queue);
-        wd_optimizer_step(adamw, r.lr, b.queue);
+        wd_optimizer_step(adamw, r.lr, 0, b.queue);
         wd_readback_gather(ring, loss, shape.samples, b.queue);
         wd_readback_gather(ring, wd_optimizer_norm(adamw), 1, b.queue);
         wd_readback_commit(ring, i, b.queue);

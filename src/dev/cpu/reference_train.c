@@ -74,10 +74,16 @@ void wd_ref_adamw(const void *args, wd_cpu_context *context)
     for (int64_t i = 0; i < a->count; i++) {
         double g = a->factor[0] * a->grad[i];
         double m = b1 * a->m[i] + (1 - b1) * g, v = b2 * a->v[i] + (1 - b2) * g * g;
-        double p = a->p[i] * (1 - (double)a->lr[0] * a->decay);
+        double p = a->p[i] * (1 - (double)a->lr[0] * a->decay), move = rate * m;
         a->m[i] = (float)m;
         a->v[i] = (float)v;
-        a->p[i] = (float)(p - rate * m / (sqrt(v * correction) + a->eps));
+        if (a->slow) {
+            const double b3 = a->beta3[0], slow = b3 * a->slow[i] + (1 - b3) * g;
+            a->slow[i] = (float)slow;
+            move += (double)a->lr[0] * a->alpha[0] * slow;
+            move *= move * g > 0 ? WD_CAUTIOUS_GAIN : 0;
+        }
+        a->p[i] = (float)(p - move / (sqrt(v * correction) + a->eps));
         if (a->copy) wd_store(a->copy, a->copy_type, i, a->p[i]);
         if (a->ema) a->ema[i] += (1 - ema_decay) * (a->p[i] - a->ema[i]);
     }

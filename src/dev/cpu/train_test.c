@@ -15,7 +15,7 @@ typedef struct params {
     wd_dtype type;
     filling how;
     float beta, factor, decay, ema_decay, norm_max;
-    bool copy, ema, weighted;
+    bool copy, ema, slow, weighted;
 } params;
 
 static void make_sum_rows(world *w, void *out, const void *context)
@@ -71,7 +71,10 @@ static void mse_part(world *w, void *out, const void *context, int64_t sample)
     a->samples = 1;
 }
 
-static void make_mse(world *w, void *args, const void *context) { mse_part(w, args, context, -1); }
+static void make_mse(world *w, void *args, const void *context)
+{
+    mse_part(w, args, context, -1);
+}
 
 static void mse(void **state)
 {
@@ -142,17 +145,17 @@ static void clip_factor_by_hand(void **state)
     static const struct {
         float sum, norm_max, norm, factor;
     } cases[] = {
-        {25, 1, 5, 1 / (5 + 1e-6f)}, {25, 0, 5, 1}, {0.25f, 1, 0.5f, 1},
-        {0, 1, 0, 1},                {INFINITY, 1, INFINITY, 0}, {NAN, 0, NAN, 0},
+        {25, 1, 5, 1 / (5 + 1e-6f)}, {25, 0, 5, 1},    {0.25f, 1, 0.5f, 1}, {0, 1, 0, 1},
+        {INFINITY, 1, INFINITY, 0},  {NAN, 0, NAN, 0},
     };
     wd_cpu_table table;
     use_last(&table);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         float norm = -1, factor = -1;
         int64_t steps = 7;
-        run_kernel(&table, WD_OP_CLIP_FACTOR,
-                   &(wd_clip_factor_args){&norm, &factor, &steps, &cases[i].sum,
-                                          cases[i].norm_max});
+        run_kernel(
+            &table, WD_OP_CLIP_FACTOR,
+            &(wd_clip_factor_args){&norm, &factor, &steps, &cases[i].sum, cases[i].norm_max});
         assert_int_equal(steps, cases[i].factor > 0 ? 8 : 7);
         assert_true(norm == cases[i].norm || (isnan(norm) && isnan(cases[i].norm)));
         assert_true(factor == cases[i].factor);
@@ -163,12 +166,13 @@ static void make_adamw(world *w, void *out, const void *context)
 {
     const params *p = context;
     float *factor = make_array(w, WD_F32, 1, ORDINARY);
-    static const float lr = 1e-2f;
+    static const float lr = 1e-2f, alpha = 3, beta3 = 0.95f;
     *factor = p->factor;
     *(wd_adamw_args *)out =
         (wd_adamw_args){.p = out_array(w, WD_F32, p->count, 1, ORDINARY),
                         .m = out_array(w, WD_F32, p->count, 1, ORDINARY),
                         .v = out_array(w, WD_F32, p->count, 1, POSITIVE),
+                        .slow = p->slow ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
                         .copy = p->copy ? out_array(w, p->type, p->count, 1, ORDINARY) : NULL,
                         .ema = p->ema ? out_array(w, WD_F32, p->count, 1, ORDINARY) : NULL,
                         .grad = make_array(w, WD_F32, p->count, ORDINARY),
@@ -176,6 +180,8 @@ static void make_adamw(world *w, void *out, const void *context)
                         .copy_type = p->type,
                         .count = p->count,
                         .lr = &lr,
+                        .alpha = &alpha,
+                        .beta3 = &beta3,
                         .beta1 = 0.9f,
                         .beta2 = 0.999f,
                         .eps = 1e-8f,
@@ -189,12 +195,13 @@ static void adamw(void **state)
     (void)state;
     static const float ema_decays[] = {0, 0, 0.5f, 0.9995f};
     for (int i = 0; i < COUNTS; i++)
-        for (int variant = 0; variant < 24; variant++) {
+        for (int variant = 0; variant < 48; variant++) {
             params p = {.count = counts[i],
                         .type = types[variant % 3],
                         .copy = variant / 3 % 2,
                         .decay = variant / 6 % 2 ? 0.1f : 0,
-                        .factor = variant / 12 ? 0.3f : 0,
+                        .factor = variant / 12 % 2 ? 0.3f : 0,
+                        .slow = variant / 24,
                         .ema = variant % 4 > 0,
                         .ema_decay = ema_decays[variant % 4],
                         .step = 1 + variant * 100};
@@ -238,13 +245,57 @@ static void adamw_by_hand(void **state)
     }
 }
 
+/* Six steps of AdEMAMix on one weight, by the formula in doubles: some move, and some do not. */
+static void ademamix_by_hand(void **state)
+{
+    (void)state;
+    wd_cpu_table table;
+    use_last(&table);
+    float p = 0.5f, m = 0, v = 0, slow = 0, factor = 0.5f, lr = 0.1f, alpha = 4, beta3 = 0.95f;
+    double p2 = p, m2 = 0, v2 = 0, slow2 = 0;
+    int moved = 0;
+    const float grads[] = {1.0f, -0.4f, 3.0f, -2.0f, 0, -9.0f};
+    for (int64_t t = 1; t <= 6; t++) {
+        run_kernel(&table, WD_OP_ADAMW,
+                   &(wd_adamw_args){.p = &p,
+                                    .m = &m,
+                                    .v = &v,
+                                    .slow = &slow,
+                                    .grad = &grads[t - 1],
+                                    .factor = &factor,
+                                    .count = 1,
+                                    .lr = &lr,
+                                    .alpha = &alpha,
+                                    .beta3 = &beta3,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.99f,
+                                    .eps = 1e-8f,
+                                    .step = &t});
+        const double g = 0.5 * grads[t - 1];
+        m2 = 0.9 * m2 + 0.1 * g;
+        v2 = 0.99 * v2 + 0.01 * g * g;
+        slow2 = 0.95 * slow2 + 0.05 * g;
+        const double move = 0.1 * (m2 / (1 - pow(0.9, t)) + 4 * slow2);
+        if (move * g > 0) {
+            p2 -= 1.5 * move / (sqrt(v2 / (1 - pow(0.99, t))) + 1e-8);
+            moved++;
+        }
+        assert_true(fabs(p - p2) < 2e-6 && fabs(slow - slow2) < 1e-6);
+    }
+    assert_int_equal(moved, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sum_rows),      cmocka_unit_test(mse),
+        cmocka_unit_test(sum_rows),
+        cmocka_unit_test(mse),
         cmocka_unit_test(chunks_add_up),
-        cmocka_unit_test(sum_squares),   cmocka_unit_test(clip_factor_by_hand),
-        cmocka_unit_test(adamw),         cmocka_unit_test(adamw_by_hand),
+        cmocka_unit_test(sum_squares),
+        cmocka_unit_test(clip_factor_by_hand),
+        cmocka_unit_test(adamw),
+        cmocka_unit_test(adamw_by_hand),
+        cmocka_unit_test(ademamix_by_hand),
     };
     return cmocka_run_group_tests_name("training kernels", tests, NULL, NULL);
 }

@@ -137,6 +137,20 @@ typedef struct adamw_work {
     adamw_scalars by;
 } adamw_work;
 
+/* Moves p [n] by AdEMAMix, whose moments of all gradients but the slow one are up to date. */
+static void ademamix_move(float *restrict p, const float *restrict m, const float *restrict v,
+                          float *restrict slow, const float *restrict grad, int64_t n,
+                          const adamw_scalars *by, float eps)
+{
+    EACH(i, n)
+    {
+        float g = by->grad_factor * grad[i];
+        slow[i] = by->slow_keep * slow[i] + by->slow_new * g;
+        float move = cautious(by->rate * m[i] + by->slow_rate * slow[i], g);
+        p[i] = p[i] * by->keep - move / (sqrtf(v[i]) * by->correction + eps);
+    }
+}
+
 static void adamw_part(int64_t begin, int64_t end, void *context)
 {
     const adamw_work w = *(const adamw_work *)context;
@@ -153,8 +167,11 @@ static void adamw_part(int64_t begin, int64_t end, void *context)
             float v_now = beta2 * v[i] + w.by.v_new * (g * g);
             m[i] = m_now;
             v[i] = v_now;
-            p[i] = p[i] * w.by.keep - w.by.rate * m_now / (sqrtf(v_now) * w.by.correction + eps);
+            if (!a->slow)
+                p[i] =
+                    p[i] * w.by.keep - w.by.rate * m_now / (sqrtf(v_now) * w.by.correction + eps);
         }
+        if (a->slow) ademamix_move(p, m, v, a->slow + at, grad, n, &w.by, eps);
         if (a->ema) {
             float *restrict ema = a->ema + at;
             EACH(i, n) ema[i] += w.by.ema_new * (p[i] - ema[i]);

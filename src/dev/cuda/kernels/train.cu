@@ -119,7 +119,7 @@ WD_KERNEL(adamw, wd_cuda_adamw)
     if (at >= op.count || op.factor[0] == 0) return;
     const adamw_scalars by = *a.scalars;
     int count = eight_below(at, op.count);
-    float p[EIGHT], m[EIGHT], v[EIGHT], g[EIGHT];
+    float p[EIGHT], m[EIGHT], v[EIGHT], g[EIGHT], move[EIGHT];
     load_eight(p, op.p, WD_F32, at, count);
     load_eight(m, op.m, WD_F32, at, count);
     load_eight(v, op.v, WD_F32, at, count);
@@ -128,8 +128,19 @@ WD_KERNEL(adamw, wd_cuda_adamw)
         g[i] = by.grad_factor * g[i];
         m[i] = op.beta1 * m[i] + by.m_new * g[i];
         v[i] = op.beta2 * v[i] + by.v_new * (g[i] * g[i]);
-        p[i] = p[i] * by.keep - by.rate * m[i] / (sqrtf(v[i]) * by.correction + op.eps);
+        move[i] = by.rate * m[i];
     }
+    if (op.slow) {
+        float slow[EIGHT];
+        load_eight(slow, op.slow, WD_F32, at, count);
+        EACH_OF_EIGHT (i) {
+            slow[i] = by.slow_keep * slow[i] + by.slow_new * g[i];
+            move[i] = cautious(move[i] + by.slow_rate * slow[i], g[i]);
+        }
+        store_eight(op.slow, WD_F32, at, slow, count);
+    }
+    EACH_OF_EIGHT (i)
+        p[i] = p[i] * by.keep - move[i] / (sqrtf(v[i]) * by.correction + op.eps);
     store_eight(op.m, WD_F32, at, m, count);
     store_eight(op.v, WD_F32, at, v, count);
     store_eight(op.p, WD_F32, at, p, count);
