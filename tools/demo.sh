@@ -28,7 +28,7 @@ draw() {
     sed -n 's/.* steps\{0,1\}: \([-0-9.e+]*\) s each.*/\1/p' "$out/$name.txt"
 }
 
-learn 2 1.9 "$@"
+learn 2 1.9 --optimizer ademamix "$@"
 learn 1 0.4 --init_student "$out/student-2" "$@"
 learn 4 0.4 --init_student "$out/student-2" "$@"
 head -n 8 models/wan-tiny/prompts-held-out.txt >"$out/prompts.txt"
