@@ -172,9 +172,9 @@ static const wd_option table[] = {
      .help = "The last learning rate over the highest one"},
     {WD_CHOICE_LINE(optimizer, "adamw", "adamw", "ademamix"), .group = "Training",
      .flags = WD_OPTION_STUDENT,
-     .help = "ademamix learns few steps faster in runs of 3,000 steps and more: it is AdamW with a "
-             "second, slow moving average of the gradients, and takes 4 more bytes for each of the "
-             "student's weights"},
+     .help = "ademamix trains students of few sampling steps faster, in runs of 3,000 steps and "
+             "more: it is AdamW with a second, slow moving average of the gradients, and takes 4 "
+             "more bytes for each of the student's weights"},
     {WD_FLOAT_LINE(ademamix_alpha, "5", 0, 100), .group = "Training", .flags = WD_OPTION_STUDENT,
      .help = "AdEMAMix's weight of the slow average at the end of the run; it begins at 0"},
     {WD_FLOAT_LINE(ademamix_beta3, "0.999", 0, 0.9999999), .group = "Training",

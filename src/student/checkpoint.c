@@ -369,14 +369,14 @@ static wd_status load_network(const wd_checkpoint *checkpoint, wd_params *params
     for (int part = 0; part < PARTS; part++) {
         const wd_params_buffer buffer = parts[part].buffer;
         if (!params->buffer[buffer]) continue;
-        const bool optional = buffer == WD_PARAMS_EMA || buffer == WD_PARAMS_SLOW;
-        const bool lacks = optional && !has_part(checkpoint, params, part);
+        const bool lacks = !has_part(checkpoint, params, part);
         if (lacks && buffer == WD_PARAMS_SLOW) continue; /* they are zero, as at the start */
+        const int from = lacks && buffer == WD_PARAMS_EMA ? 0 : part; /* an EMA starts as a copy */
         for (int64_t line = 0; line < params->table.count; line++) {
             wd_tensor to = wd_params_tensor(params, wd_params_whole(params, buffer), line);
             if (!wd_tensor_count(&to)) continue;
             char name[NAME_MAX_BYTES];
-            tensor_name(name, params, lacks ? 0 : part, line);
+            tensor_name(name, params, from, line);
             WD_TRY(load_tensor(checkpoint, name, &to, queue, err));
         }
         wd_params_take(params, buffer, queue);
