@@ -420,6 +420,20 @@ static void trajectories_are_paired(void **state)
 #undef REFUSED
 }
 
+static void options_of_another_optimizer_are_refused(void **state)
+{
+    (void)state;
+    wd_program_run(&program, RUN("never"), "--ademamix_beta3", "0.99");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--ademamix_beta3 needs --optimizer ademamix, found adamw: give it, or "
+                       "leave --ademamix_beta3 out");
+    wd_program_run(&program, RUN("never"), "--ademamix_alpha", "1");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "--ademamix_alpha needs --optimizer");
+    wd_program_run(&program, RUN("slow"), "--optimizer", "ademamix", "--ademamix_alpha", "1",
+                   "--ademamix_beta3", "0.99", "--num_steps", "1");
+    wd_program_succeeded(&program);
+}
+
 /* One command trains both phases; a stop where the second begins changes nothing. */
 static void both_phases_in_one_command(void **state)
 {
@@ -500,6 +514,7 @@ int main(void)
         cmocka_unit_test(older_forms_do_not_stay),
         cmocka_unit_test(blocks_begin_where_the_student_leads),
         cmocka_unit_test(trajectories_are_paired),
+        cmocka_unit_test(options_of_another_optimizer_are_refused),
         cmocka_unit_test(both_phases_in_one_command),
         cmocka_unit_test(the_teacher_is_asked_at_given_levels),
         cmocka_unit_test(few_steps_divide_the_trajectorys),

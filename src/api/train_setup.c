@@ -103,6 +103,19 @@ static wd_status resolve_on_policy(wd_train_options *o, wd_err *err)
                    o->on_policy_share, o->student_steps);
 }
 
+/* Options of an optimizer that was not chosen would do nothing. */
+static wd_status check_optimizer(const wd_train_options *o, wd_err *err)
+{
+    const wd_train_options usual = wd_train_defaults();
+    const char *option = o->ademamix_alpha != usual.ademamix_alpha   ? "--ademamix_alpha"
+                         : o->ademamix_beta3 != usual.ademamix_beta3 ? "--ademamix_beta3"
+                                                                     : NULL;
+    if (!option || !strcmp(o->optimizer, "ademamix")) return WD_OK;
+    return wd_fail(err, WD_INVALID_ARGUMENT,
+                   "%s needs --optimizer ademamix, found %s: give it, or leave %s out", option,
+                   o->optimizer, option);
+}
+
 /* Only chords have a gain, and their trajectories are in pairs. */
 static wd_status check_diversity_gain(const wd_train_options *o, wd_err *err)
 {
@@ -466,6 +479,7 @@ static wd_status open_parts(wd_train_setup *s, wd_err *err)
     WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
+    WD_TRY(check_optimizer(&s->options, err));
     WD_TRY(resolve_length(s, err));
     WD_TRY(resolve_teacher_dtype(s, err));
     WD_TRY(choose_folders(s, err));
@@ -498,6 +512,7 @@ static wd_status open_planned_parts(wd_train_setup *s, const char *preset, wd_er
     WD_TRY(wd_train_prompts_read(s, err));
     WD_TRY(resolve_sizes(s, err));
     WD_TRY(resolve_objective(s, err));
+    WD_TRY(check_optimizer(&s->options, err));
     WD_TRY(resolve_length(s, err));
     WD_TRY(resolve_teacher_dtype(s, err));
     WD_TRY(choose_folders(s, err));
