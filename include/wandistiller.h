@@ -250,7 +250,7 @@ typedef struct wd_train_options {
     const char *trajectory_sigmas; /* "1,0.9375,0.8333,0.625": noise levels at which the teacher is
                                     * asked, in place of trajectory_steps; NULL: by flow_shift */
     double on_policy_share;        /* of the trajectories, 0 to 1, that go on from the student's own
-                                    * steps; needs student_steps of 2 and more;
+                                    * steps; needs two chords and more;
                                     * NaN: then 1, else 0 */
     double on_policy_end;    /* share of the chord phase, 0 to 1, after which all trajectories are
                               * the teacher's alone; 1: never */
@@ -262,7 +262,10 @@ typedef struct wd_train_options {
     const char *optimizer;   /* "adamw", "ademamix" */
     double ademamix_alpha;   /* weight of AdEMAMix's slow average at the end of the run */
     double ademamix_beta3;   /* decay of that average at the end of the run, 0 to below 1 */
-    uint64_t reserved[11];
+    int64_t chords;          /* of a trajectory: the student makes student_steps / chords steps
+                              * along each, and both student_steps and the steps of a trajectory
+                              * are multiples of it; 0: student_steps */
+    uint64_t reserved[10];
 } wd_train_options;
 
 /* Predicts memory and time of a run of `train`, under every strategy, without loading a weight. */

@@ -487,10 +487,50 @@ static void the_teacher_is_asked_at_given_levels(void **state)
     wd_program_refused(&program, WD_INVALID_ARGUMENT, "found 1,0.75,0.8");
 }
 
+/* A student that makes two steps along each chord is sampled in twice as many steps. */
+static void steps_may_be_more_than_chords(void **state)
+{
+    (void)state;
+    const char *const along[] = {"--student_steps", "4", "--chords", "2"};
+    wd_program_run(&program, RUN("along"), along[0], along[1], along[2], along[3], "--num_steps",
+                   "4", "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, " chords, each seen 4 times"));
+    wd_program_run(&program, "sample", "--model", "along", "--prompt", "red apple", "--out",
+                   "along.png", "--log_level", "info");
+    wd_program_succeeded(&program);
+    assert_non_null(strstr(program.err, " 4 steps: "));
+    wd_program_run(&program, RUN("stopped"), along[0], along[1], along[2], along[3], "--num_steps",
+                   "4", "--stop_at_step", "2");
+    wd_program_succeeded(&program);
+    wd_program_run(&program, RUN("stopped"), along[0], along[1], "--num_steps", "4", "--resume",
+                   "auto");
+    wd_program_refused(&program, WD_MISMATCH, "chords 2 and is to be resumed with 4");
+    wd_program_run(&program, RUN("stopped"), along[0], along[1], along[2], along[3], "--num_steps",
+                   "4", "--resume", "auto");
+    wd_program_succeeded(&program);
+    assert_same_weights("along", "stopped");
+}
+
 /* What a student of few steps cannot be. */
 static void few_steps_divide_the_trajectorys(void **state)
 {
     (void)state;
+    wd_program_run(&program, RUN("never"), "--student_steps", "6", "--chords", "4");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--chords: expected a divisor of --student_steps, which is 6, found 4");
+    wd_program_run(&program, RUN("never"), "--chords", "2");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--chords 2 needs --student_steps: give it, or leave --chords out");
+    wd_program_run(&program, RUN("never"), "--student_steps", "12", "--chords", "3");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT,
+                       "--chords: expected a divisor of the trajectory's 4 steps");
+    assert_non_null(strstr(program.err, "found 3: use --chords 4"));
+    wd_program_run(&program, RUN("never"), "--student_steps", "6", "--chords", "1",
+                   "--on_policy_share", "1");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "expected --chords of 2 and more, found 1");
+    wd_program_run(&program, RUN("never"), "--student_steps", "6");
+    wd_program_refused(&program, WD_INVALID_ARGUMENT, "found 6: add --chords 2");
     wd_program_run(&program, RUN("never"), "--student_steps", "3");
     wd_program_refused(&program, WD_INVALID_ARGUMENT,
                        "expected a divisor of the trajectory's 4 steps (--trajectory_steps)");
@@ -517,6 +557,7 @@ int main(void)
         cmocka_unit_test(options_of_another_optimizer_are_refused),
         cmocka_unit_test(both_phases_in_one_command),
         cmocka_unit_test(the_teacher_is_asked_at_given_levels),
+        cmocka_unit_test(steps_may_be_more_than_chords),
         cmocka_unit_test(few_steps_divide_the_trajectorys),
     };
     return cmocka_run_group_tests(tests, prepare, NULL);

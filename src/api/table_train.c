@@ -103,8 +103,13 @@ static const wd_option table[] = {
      .help = "Steps of a trajectory from noise to picture"},
     {WD_INT_LINE(student_steps, "0", 0, 63), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Number of sampling steps that the student is made for: in each it learns to do "
-             "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher; 0: it learns the teacher's "
+             "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher (but see CHORDS); 0: it learns "
+             "the teacher's "
              "velocities, and is sampled in as many steps as the teacher"},
+    {WD_INT_LINE(chords, "0", 0, 63), .group = "Objective", .flags = WD_OPTION_STUDENT,
+     .help = "Number of straight pieces of a trajectory, along each of which the student makes "
+             "STUDENT_STEPS / CHORDS steps; 0: STUDENT_STEPS. A student of 20 steps learns more "
+             "from 4 chords than from 20, and can be sampled in 4 steps, too"},
     {WD_TEXT_LINE(trajectory_sigmas, "", "LIST"), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Noise levels at which the teacher is asked, from 1 down, or timesteps, from 1000: "
              "1,0.9375,0.8333,0.625 for a teacher that is made for these four. Needs "
@@ -115,8 +120,8 @@ static const wd_option table[] = {
              "of the steps, or of the time; default: chord with STUDENT_STEPS, else velocity"},
     {WD_FLOAT_LINE(on_policy_share, "", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Share of the trajectories whose blocks begin where the student's own steps lead, as "
-             "they do when it is sampled; the teacher goes on from there. Needs STUDENT_STEPS of 2 "
-             "and more; default: then 1, else 0"},
+             "they do when it is sampled; the teacher goes on from there. Needs STUDENT_STEPS, "
+             "and CHORDS where it is given, of 2 and more; default: then 1, else 0"},
     {WD_FLOAT_LINE(on_policy_end, "1", 0, 1), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "ON_POLICY_SHARE has an effect until this share of the training on chords is over. "
              "With less than 1 pictures of one prompt differ more (docs/recipe.md)"},

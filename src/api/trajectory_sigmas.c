@@ -43,26 +43,28 @@ wd_status wd_trajectory_sigmas_parse(float *sigma, int64_t *count, const char *t
 }
 
 wd_status wd_trajectory_sigmas_shift(double *flow_shift, const float *sigma, int64_t count,
-                                     int64_t student_steps, wd_err *err)
+                                     int64_t chords, wd_err *err)
 {
-    const int64_t length = count / student_steps;
+    const int64_t length = count / chords;
     double shift = *flow_shift;
-    for (int64_t n = 1; n < student_steps; n++) {
-        const double u = 1 - (double)n / (double)student_steps, s = (double)sigma[n * length];
+    for (int64_t n = 1; n < chords; n++) {
+        const double u = 1 - (double)n / (double)chords, s = (double)sigma[n * length];
         if (isnan(shift)) shift = s * (1 - u) / (u * (1 - s)); /* wd_flow_shift, solved for it */
         if (!(shift >= shift_min && shift <= shift_max))
             return wd_fail(err, WD_INVALID_ARGUMENT,
-                           "--trajectory_sigmas: step %" PRId64 " of the student's %" PRId64
-                           " begins at %g, which is a flow shift of %g: expected %g to %g. Are all "
+                           "--trajectory_sigmas: chord %" PRId64 " of %" PRId64
+                           " (--student_steps, or --chords) begins at %g, which is a flow shift of "
+                           "%g: expected %g to %g. Are all "
                            "of them noise levels, or all timesteps?",
-                           n + 1, student_steps, s, shift, shift_min, shift_max);
+                           n + 1, chords, s, shift, shift_min, shift_max);
         if (!(fabs(wd_flow_shift(u, shift) - s) <= tolerance))
             return wd_fail(err, WD_INVALID_ARGUMENT,
-                           "--trajectory_sigmas: step %" PRId64 " of the student's %" PRId64
-                           " begins at %g, and a scheduler with flow shift %g makes it at %g: no "
+                           "--trajectory_sigmas: chord %" PRId64 " of %" PRId64
+                           " (--student_steps, or --chords) begins at %g, and a scheduler with "
+                           "flow shift %g makes it at %g: no "
                            "sampler would draw with this student. Give levels of one flow shift, "
-                           "or fewer --student_steps",
-                           n + 1, student_steps, s, shift, wd_flow_shift(u, shift));
+                           "or fewer --student_steps or --chords",
+                           n + 1, chords, s, shift, wd_flow_shift(u, shift));
     }
     *flow_shift = shift;
     return WD_OK;

@@ -9,10 +9,10 @@
  * it is no such list. */
 wd_status wd_trajectory_sigmas_parse(float *sigma, int64_t *count, const char *text, wd_err *err);
 
-/* The flow shift with which a scheduler makes the student's steps at every (count /
- * student_steps)th of them; *flow_shift is the one that was asked for, or NaN. WD_INVALID_ARGUMENT:
+/* The flow shift with which a scheduler makes the first steps of all chords at every (count /
+ * chords)th of them; *flow_shift is the one that was asked for, or NaN. WD_INVALID_ARGUMENT:
  * there is none, and no stock sampler could draw with the student. */
 wd_status wd_trajectory_sigmas_shift(double *flow_shift, const float *sigma, int64_t count,
-                                     int64_t student_steps, wd_err *err);
+                                     int64_t chords, wd_err *err);
 
 #endif

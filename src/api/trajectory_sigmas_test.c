@@ -54,7 +54,8 @@ static void the_shift_follows(void **state)
     }
     double shift = 3;
     assert_int_equal(wd_trajectory_sigmas_shift(&shift, sigma, 4, 4, &err), WD_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "step 2 of the student's 4 begins at 0.9375"));
+    assert_non_null(
+        strstr(err.message, "chord 2 of 4 (--student_steps, or --chords) begins at 0.9375"));
     const float uneven[] = {1, 0.9f, 0.5f, 0.1f};
     shift = NAN;
     assert_int_equal(wd_trajectory_sigmas_shift(&shift, uneven, 4, 4, &err), WD_INVALID_ARGUMENT);

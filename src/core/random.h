@@ -16,6 +16,7 @@ typedef enum wd_random_stream {
     WD_RANDOM_REPLAY,           /* which target a batch slot replays; index = sample number */
     WD_RANDOM_WEIGHT,           /* initial weights where no teacher gives one, and of tools */
     WD_RANDOM_ON_POLICY,        /* which trajectories are on-policy; index = their pair's number */
+    WD_RANDOM_CHORD_POINT,      /* where on its chord a sample lies; index = sample number */
     WD_RANDOM_TEST
 } wd_random_stream;
 

@@ -5,6 +5,7 @@
 
 #include "core/memory.h"
 #include "core/require.h"
+#include "dev/ops.h"
 
 struct wd_batches {
     wd_batches_options options;
@@ -40,12 +41,28 @@ void wd_batches_begin(wd_batches *b)
     wd_event_wait(b->sent[(b->begun - 1) % b->places]);
 }
 
+/* y = the sample's state. */
+static void put_state(wd_batches *b, float *y, const wd_batch_sample *sample)
+{
+    WD_REQUIRE(sample->dt == 0 || sample->target, "a sample without a target has dt %g",
+               (double)sample->dt);
+    const wd_combine_args moved = {.y = y,
+                                   .x = {sample->latents, sample->target},
+                                   .factor = {1, sample->dt},
+                                   .terms = 2,
+                                   .count = b->options.state_count};
+    if (sample->dt != 0)
+        wd_op_combine(b->queue, &moved);
+    else
+        wd_queue_copy(b->queue, y, sample->latents, state_bytes(b));
+}
+
 void wd_batches_put(wd_batches *b, const wd_batch_sample *sample)
 {
     const wd_batches_options *o = &b->options;
     const int64_t i = b->samples++, n = o->state_count;
     WD_REQUIRE(i < o->samples_max, "a batch of more than %" PRId64 " samples", o->samples_max);
-    wd_queue_copy(b->queue, b->latents + i * n, sample->latents, state_bytes(b));
+    put_state(b, b->latents + i * n, sample);
     if (sample->target) wd_queue_copy(b->queue, b->target + i * n, sample->target, state_bytes(b));
     b->host_timestep[staged(b) + i] = sample->timestep;
     b->host_weight[staged(b) + i] = sample->weight;

@@ -1,9 +1,9 @@
 /* Batches: the samples of a micro-batch, on their way to the student's device.
  *
- * Data flow: wd_batches_begin, then for each sample wd_batches_put, which copies its latents and
- * target on the device and its timestep, weight and text to host staging; wd_batches_send
- * copies the staging. Places of the staging go round, so the launch may be some batches ahead of
- * the device. */
+ * Data flow: wd_batches_begin, then for each sample wd_batches_put, which brings its state and
+ * target into the batch on the device and its timestep, weight and text into host staging;
+ * wd_batches_send copies the staging. Places of the staging go round, so the launch may be some
+ * batches ahead of the device. */
 #ifndef WD_DISTILL_BATCH_H
 #define WD_DISTILL_BATCH_H
 
@@ -35,6 +35,7 @@ typedef struct wd_batches_options {
 /* One sample of a batch. */
 typedef struct wd_batch_sample {
     const float *latents, *target; /* [state_count] device; target NULL: the batch has none */
+    float dt; /* the sample's state is latents + dt target; 0 where there is no target */
     float timestep;
     float weight; /* of its loss: 1 on average over the samples of a trajectory */
     int64_t prompt;

@@ -3,36 +3,33 @@
 
 #include <inttypes.h>
 
+#include "core/random.h"
 #include "core/require.h"
-
-static int64_t block_length(const wd_trajectory_options *o)
-{
-    return o->steps / o->student_steps;
-}
+#include "wan/schedule.h"
 
 /* A slot's blocks end every L rounds, and slot j began at round j mod K, so the slots whose blocks
  * end in `round` are every L-th from this one on. */
 static int64_t first_slot(const wd_trajectory_options *o, int64_t round)
 {
-    return (round + 1) % block_length(o);
+    return (round + 1) % wd_chord_length(o);
 }
 
 /* Whether the slot, one of those above, has made a block's steps by then. */
 static bool has_block(const wd_trajectory_options *o, int64_t round, int64_t slot)
 {
-    return slot % o->steps + block_length(o) <= round + 1;
+    return slot % o->steps + wd_chord_length(o) <= round + 1;
 }
 
 /* From this round on all slots have made a block's steps. */
 static int64_t ramp_end(const wd_trajectory_options *o)
 {
-    return o->steps - 1 + block_length(o);
+    return o->steps - 1 + wd_chord_length(o);
 }
 
 /* Blocks that end in `round`. */
 static int64_t chords_of_round(const wd_trajectory_options *o, int64_t round)
 {
-    const int64_t length = block_length(o), first = first_slot(o, round);
+    const int64_t length = wd_chord_length(o), first = first_slot(o, round);
     int64_t count = 0;
     if (round >= ramp_end(o)) return first < o->slots ? (o->slots - first - 1) / length + 1 : 0;
     for (int64_t slot = first; slot < o->slots; slot += length) count += has_block(o, round, slot);
@@ -41,7 +38,7 @@ static int64_t chords_of_round(const wd_trajectory_options *o, int64_t round)
 
 int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round)
 {
-    const int64_t length = block_length(options), ramp = ramp_end(options);
+    const int64_t length = wd_chord_length(options), ramp = ramp_end(options);
     int64_t total = 0;
     for (int64_t r = 0; r < round && r < ramp; r++) total += chords_of_round(options, r);
     if (round <= ramp) return total;
@@ -54,7 +51,7 @@ int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round)
 /* The round of chord `number`; *index: which of that round's it is. */
 static int64_t round_of(int64_t *index, const wd_trajectory_options *o, int64_t number)
 {
-    const int64_t length = block_length(o), ramp = ramp_end(o), before = wd_chord_first(o, ramp);
+    const int64_t length = wd_chord_length(o), ramp = ramp_end(o), before = wd_chord_first(o, ramp);
     int64_t round = 0, left = number;
     if (number >= before) {
         round = ramp + (number - before) / o->slots * length;
@@ -69,8 +66,8 @@ static int64_t round_of(int64_t *index, const wd_trajectory_options *o, int64_t 
 static int64_t slot_of(const wd_trajectory_options *o, int64_t round, int64_t index)
 {
     int64_t slot = first_slot(o, round);
-    if (round >= ramp_end(o)) return slot + index * block_length(o);
-    while (!has_block(o, round, slot) || index-- > 0) slot += block_length(o);
+    if (round >= ramp_end(o)) return slot + index * wd_chord_length(o);
+    while (!has_block(o, round, slot) || index-- > 0) slot += wd_chord_length(o);
     return slot;
 }
 
@@ -78,9 +75,9 @@ static int64_t slot_of(const wd_trajectory_options *o, int64_t round, int64_t in
 static wd_chord find(const wd_trajectory_options *o, int64_t number)
 {
     int64_t index;
-    WD_REQUIRE(number >= 0 && block_length(o) <= WD_CHORD_STEPS_MAX,
-               "there is no chord %" PRId64 " of %" PRId64 " steps", number, block_length(o));
-    wd_chord c = {.round = round_of(&index, o, number), .length = block_length(o)};
+    WD_REQUIRE(number >= 0 && wd_chord_length(o) <= WD_CHORD_STEPS_MAX,
+               "there is no chord %" PRId64 " of %" PRId64 " steps", number, wd_chord_length(o));
+    wd_chord c = {.round = round_of(&index, o, number), .length = wd_chord_length(o)};
     c.slot = slot_of(o, c.round, index);
     return c;
 }
@@ -97,12 +94,26 @@ wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t numb
     return wd_trajectory_target(options, target_of(options, &c, c.slot, 0));
 }
 
+wd_chord_point wd_chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
+                                 int64_t sample)
+{
+    const int64_t steps = options->student_steps, each = steps / wd_chords(options);
+    const wd_random key = {
+        .seed = options->seed, .stream = WD_RANDOM_CHORD_POINT, .index = (uint64_t)sample};
+    const int64_t step = each > 1 ? (int64_t)wd_random_below(key, 0, (uint64_t)each) : 0;
+    if (step == 0) return (wd_chord_point){.timestep = begin->timestep};
+    const int64_t before = begin->step / wd_chord_length(options) * each;
+    const double u = 1 - (double)(before + step) / (double)steps;
+    const float sigma = (float)wd_flow_shift(u, options->flow_shift);
+    return (wd_chord_point){sigma - begin->sigma, wd_trajectory_timestep(options, sigma)};
+}
+
 float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin)
 {
-    const int64_t round = begin->round + block_length(options) - 1;
+    const int64_t round = begin->round + wd_chord_length(options) - 1;
     const int64_t last = wd_trajectory_number(options, round, begin->slot);
     const float end = wd_trajectory_target(options, last).sigma_next;
-    return (float)options->student_steps * (begin->sigma - end);
+    return (float)wd_chords(options) * (begin->sigma - end);
 }
 
 wd_chord wd_chord_at(const wd_trajectory_options *options, int64_t number)
@@ -146,13 +157,13 @@ int64_t wd_stream_targets(const wd_trajectory_options *options, int64_t sample_e
 
 double wd_stream_targets_each(const wd_trajectory_options *options, int64_t reuse)
 {
-    return (double)(options->student_steps ? block_length(options) : 1) / (double)reuse;
+    return (double)(options->student_steps ? wd_chord_length(options) : 1) / (double)reuse;
 }
 
 double wd_stream_rollouts_each(const wd_trajectory_options *options, int64_t reuse)
 {
-    const double blocks = (double)options->student_steps;
     if (!(options->on_policy_share > 0)) return 0;
+    const double blocks = (double)wd_chords(options);
     const double share = options->on_policy_share * options->on_policy_end;
     return share * (blocks - 1) / blocks / (double)reuse;
 }

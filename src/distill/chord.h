@@ -1,8 +1,8 @@
 /* Chords: what a student of few steps learns from the teacher's trajectories.
  *
- * A trajectory of K steps is S blocks of L = K / S steps, and a student of S steps is to do a block
- * at once. Its target at the state X where a block begins is the slope of the straight line, the
- * chord, to the state where the block ends:
+ * A trajectory of K steps is C blocks of L = K / C steps, and a student of S = C steps is to do a
+ * block at once. Its target at the state X where a block begins is the slope of the straight line,
+ * the chord, to the state where the block ends:
  *
  *     (X_end - X) / (sigma_end - sigma) = sum over the block of w_i v_i,
  *     w_i = (sigma_{i+1} - sigma_i) / (sigma_end - sigma),
@@ -10,6 +10,11 @@
  * with v_i the teacher's guided velocities that moved the trajectory along (Euler). The student
  * then samples by X_end = X + (sigma_end - sigma) u, which is one Euler step on the coarse grid.
  * Source: trajectory consistency by averaged velocities, as in PDD (arXiv 2607.26004).
+ *
+ * A student of S = M C steps makes M of them along each chord: one begins at each of the states
+ * X + (sigma_m - sigma) u, m < M, where sigma_m are the levels of its grid in the block. At all of
+ * them u is the target, so that its flow is straight within a block, as in PeRFlow (arXiv
+ * 2405.07510). Which m a sample has is drawn by its number.
  *
  * A student that has not learnt all of this draws pictures that are closer to the mean picture of
  * their prompt than the teacher's are. options->diversity_gain (g) makes up for it: of the two
@@ -43,17 +48,41 @@ typedef struct wd_chord {
     int64_t twin[WD_CHORD_STEPS_MAX];   /* with a gain: those of the pair's other chord */
 } wd_chord;
 
+/* C, the number of a trajectory's chords; 0: the student learns velocities. */
+static inline int64_t wd_chords(const wd_trajectory_options *options)
+{
+    return options->chords ? options->chords : options->student_steps;
+}
+
+/* L, the number of the teacher's steps that a chord replaces, where there are chords. */
+static inline int64_t wd_chord_length(const wd_trajectory_options *options)
+{
+    return options->steps / wd_chords(options);
+}
+
 /* How many chords are known once all targets of the rounds before `round` are made, which is the
- * number of the first chord of `round`. options->student_steps (S) divides options->steps. */
+ * number of the first chord of `round`. */
 int64_t wd_chord_first(const wd_trajectory_options *options, int64_t round);
 
 /* The target at which the block of chord `number` begins: the state, noise level and prompt that
  * the student gets. */
 wd_target_info wd_chord_begin(const wd_trajectory_options *options, int64_t number);
 
-/* The weight in the student's loss of the chord whose block has that `begin`: the size of its step
- * in sigma, over the mean of a trajectory's steps, 1 / S. An error of the velocity moves the state
- * by so much. */
+/* Where on its chord a sample lies. */
+typedef struct wd_chord_point {
+    float dt;       /* the state is X + dt u */
+    float timestep; /* that the student is given */
+} wd_chord_point;
+
+/* Sample number `sample` of the student's stream trains on the chord whose block has that `begin`.
+ */
+wd_chord_point wd_chord_point_of(const wd_trajectory_options *options, const wd_target_info *begin,
+                                 int64_t sample);
+
+/* The weight in the student's loss of the chord whose block has that `begin`: its length in sigma,
+ * over the mean of a trajectory's chords, 1 / C. An error of the velocity moves the state by so
+ * much at the end of the block. All samples along a chord have that weight: the sizes of their own
+ * steps made no better student (docs/recipe.md). */
 float wd_chord_loss_weight(const wd_trajectory_options *options, const wd_target_info *begin);
 
 /* All about chord `number`. */

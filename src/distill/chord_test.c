@@ -2,6 +2,7 @@
 #include "testing.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "distill/chord.h"
 
@@ -103,6 +104,39 @@ static void blocks_begin_on_the_students_grid(void **state)
     }
 }
 
+/* A student of more steps than chords has the same chords as one of so many steps, and trains at
+ * the noise levels of its own steps, each of them about as often. */
+static void samples_lie_at_the_students_steps(void **state)
+{
+    (void)state;
+    enum { CHORDS = 4, STEPS = 20, EACH = STEPS / CHORDS, SAMPLES = 20000 };
+    const wd_trajectory_options few = options_of(16, 8, CHORDS);
+    wd_trajectory_options o = options_of(16, 8, STEPS);
+    o.chords = CHORDS;
+    int64_t count[STEPS] = {0};
+    for (int64_t number = 0; number < SAMPLES; number++) {
+        const wd_target_info begin = wd_chord_begin(&o, number);
+        const wd_chord a = wd_chord_at(&o, number), b = wd_chord_at(&few, number);
+        assert_memory_equal(a.target, b.target, sizeof a.target);
+        assert_memory_equal(a.weight, b.weight, sizeof a.weight);
+        assert_float_equal(wd_chord_loss_weight(&o, &begin), wd_chord_loss_weight(&few, &begin), 0);
+        assert_float_equal(wd_chord_point_of(&few, &begin, number).dt, 0, 0);
+        const wd_chord_point at = wd_chord_point_of(&o, &begin, number);
+        int step = -1;
+        for (int i = 0; i < EACH; i++) {
+            const int64_t before = begin.step / 2 * EACH + i;
+            const double u = 1 - (double)before / STEPS, sigma = 3 * u / (1 + 2 * u);
+            if (fabs((double)begin.sigma + (double)at.dt - sigma) > 1e-6) continue;
+            assert_float_equal(at.timestep, fmin(floor(1000 * (double)(float)sigma), 999), 0);
+            step = (int)before;
+        }
+        assert_true(step >= 0);
+        count[step]++;
+    }
+    /* 5 standard deviations of a twentieth of 20,000 are 155 */
+    for (int i = 0; i < STEPS; i++) assert_true(labs((long)count[i] - SAMPLES / STEPS) <= 155);
+}
+
 /* Checks what chord `number` has of the other trajectory of its pair: all that is needed is made
  * before. Returns how many targets are needed. */
 static int64_t check_pair(const wd_trajectory_options *o, int64_t number)
@@ -171,6 +205,7 @@ int main(void)
         cmocka_unit_test(a_chord_leads_where_its_block_leads),
         cmocka_unit_test(weights_follow_the_sizes_of_steps),
         cmocka_unit_test(blocks_begin_on_the_students_grid),
+        cmocka_unit_test(samples_lie_at_the_students_steps),
         cmocka_unit_test(pairs_have_the_same_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

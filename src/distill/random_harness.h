@@ -67,9 +67,10 @@ static inline void random_run(wd_machine_options *o, const wd_pipeline *teacher)
     if (between(0, 2) == 0) { /* chords of blocks of one step to all */
         wd_trajectory_options *t = &o->trajectory;
         o->recipe = &wd_recipe_chord;
-        do t->student_steps = between(1, t->steps);
-        while (t->steps % t->student_steps);
-        t->on_policy_share = t->student_steps > 1 ? 0.5 : 0;
+        do t->chords = between(1, t->steps);
+        while (t->steps % t->chords);
+        t->student_steps = t->chords * between(1, 3);
+        t->on_policy_share = t->chords > 1 ? 0.5 : 0;
         t->on_policy_end = 1;
         t->on_policy_every = 1;
         if (between(0, 1)) {

@@ -170,7 +170,11 @@ static void another_number_of_ranks_goes_on(void **state)
     for (int i = 0; i < 2; i++) {
         wd_trainer_options o = trainer_options();
         o.machine.student_dtype = dtype[i];
-        if (i) o.machine.phases = chords_follow, o.machine.trajectory.student_steps = 2;
+        if (i) { /* with two steps along each chord */
+            o.machine.phases = chords_follow;
+            o.machine.trajectory.student_steps = 4;
+            o.machine.trajectory.chords = 2;
+        }
         o.machine.deterministic_reduce = true;
         run_whole("whole", &o);
         for (size_t b = 0; b < sizeof all / sizeof *all; b++) {

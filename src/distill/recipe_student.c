@@ -14,13 +14,13 @@ static void settle_chords(wd_machine_options *o)
 {
     wd_trajectory_options *t = &o->trajectory;
     if (!t->student_steps) t->diversity_gain = 0; /* velocities have no pairs */
-    if (t->student_steps < 2) t->on_policy_share = 0; /* no step begins where another one ends */
+    if (wd_chords(t) < 2) t->on_policy_share = 0; /* no block begins where another one ends */
     t->serial_first = o->phase * serials_of_phase;
 }
 
 static void settle_velocities(wd_machine_options *o)
 {
-    o->trajectory.student_steps = 0;
+    o->trajectory.student_steps = o->trajectory.chords = 0;
     settle_chords(o);
 }
 

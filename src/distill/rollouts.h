@@ -1,13 +1,15 @@
 /* Rollouts: the student's own steps, at whose ends on-policy trajectories go on.
  *
- * A student of S steps begins each of its steps but the first where its own step before has led it,
- * which is not where the teacher would have been. An on-policy trajectory shows it such states: at
- * the end of each block (distill/chord.h) it goes on from
+ * A student of few steps begins each of its steps but the first where its own step before has led
+ * it, which is not where the teacher would have been. An on-policy trajectory shows it such states:
+ * at the end of each block (distill/chord.h) it goes on from
  *
  *     X_end = X + (sigma_end - sigma) u(X, sigma, prompt)
  *
  * with X the state where the block began and u the student's velocity there, and the teacher makes
  * the next chord from X_end. The chord of the block that has ended is the teacher's all the same.
+ * A student that is to make several steps along a chord makes one over the whole block here: it
+ * learns the same velocity at all of them.
  * u is computed with a snapshot, a copy of the student's weights that is made at defined steps, so
  * that states follow from seed, options and step alone (and from the time, where time ends the
  * run: after the share `on_policy_end` of it there is no snapshot). Source: imitation on the

@@ -52,6 +52,7 @@ static void the_share_is_of_trajectories(void **state)
 typedef struct seen {
     wd_target_info begin;
     float latents[COUNT], chord[COUNT];
+    float timestep;
 } seen;
 
 /* Reads the first chords of a source whose snapshot is of the student as it begins. */
@@ -65,6 +66,7 @@ static void see_chords(seen *out, wd_machine *m)
         wd_queue_copy_and_wait(m->queue, out[i].latents, batch.latents, sizeof out[i].latents);
         wd_queue_copy_and_wait(m->queue, out[i].chord, batch.target, sizeof out[i].chord);
         out[i].begin = wd_chord_begin(&m->options.trajectory, i);
+        wd_queue_copy_and_wait(m->queue, &out[i].timestep, batch.timestep, sizeof(float));
         float weight;
         wd_queue_copy_and_wait(m->queue, &weight, batch.weight, sizeof weight);
         assert_float_equal(weight, wd_chord_loss_weight(&m->options.trajectory, &out[i].begin), 0);
@@ -126,16 +128,46 @@ static void blocks_begin_where_the_student_leads(void **state)
     close_machine(&r);
 }
 
+/* Reads the chords of a run with these options. */
+static void see_run(seen *out, const wd_machine_options *o)
+{
+    const wd_placement all = whole_on_first(&teacher);
+    rank_machine r;
+    open_alone(&r, o, &all);
+    see_chords(out, r.machine);
+    close_machine(&r);
+}
+
+/* A student of more steps than chords sees states along the chords, whose slope is its target. */
+static void states_lie_along_chords(void **state)
+{
+    (void)state;
+    static seen begins[CHORDS], inside[CHORDS];
+    wd_machine_options o = options_of(0);
+    see_run(begins, &o);
+    o.trajectory.chords = o.trajectory.student_steps;
+    o.trajectory.student_steps *= 3;
+    see_run(inside, &o);
+    int moved = 0;
+    for (int i = 0; i < CHORDS; i++) {
+        const wd_chord_point at = wd_chord_point_of(&o.trajectory, &begins[i].begin, i);
+        assert_memory_equal(inside[i].chord, begins[i].chord, sizeof inside[i].chord);
+        assert_float_equal(inside[i].timestep, at.timestep, 0);
+        assert_int_equal(at.timestep < begins[i].timestep, at.dt < 0);
+        for (int j = 0; j < COUNT; j++)
+            assert_float_equal(inside[i].latents[j],
+                               begins[i].latents[j] + at.dt * begins[i].chord[j], 1e-5);
+        moved += at.dt < 0;
+    }
+    assert_true(moved > CHORDS / 3 && moved < CHORDS);
+}
+
 /* Reads the chords of pairs with that gain. The trajectories are the teacher's alone, and so the
  * same for any gain. */
 static void see_pairs(seen *out, wd_machine_options *o, double gain)
 {
-    const wd_placement all = whole_on_first(&teacher);
-    rank_machine r;
     o->trajectory.diversity_gain = gain;
-    open_alone(&r, o, &all);
-    see_chords(out, r.machine);
-    close_machine(&r);
+    see_run(out, o);
 }
 
 /* The chord of the other trajectory of the pair; NULL: it is not among the first ones. */
@@ -334,8 +366,14 @@ static void other_options_are_refused(void **state)
     other.trajectory.diversity_gain = 0.3;
     wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
                     "diversity_gain 0 and is to be resumed with 0.3");
-    old = json_deep_copy(saved); /* of a version that knew no end and no gain, then no share */
+    other = o;
+    other.trajectory.chords = 1;
+    wd_test_refused(wd_machine_check_stream(&other, saved, &err), &err, WD_MISMATCH,
+                    "chords 2 and is to be resumed with 1");
+    /* of a version that knew no end, no gain and no other number of chords, then no share */
+    old = json_deep_copy(saved);
     json_object_del(old, "on_policy_end");
+    json_object_del(old, "chords");
     json_object_del(old, "diversity_gain");
     wd_test_ok(wd_machine_check_stream(&o, old, &err), &err);
     json_object_del(old, "on_policy_share");
@@ -352,6 +390,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_share_is_of_trajectories),
         cmocka_unit_test(blocks_begin_where_the_student_leads),
+        cmocka_unit_test(states_lie_along_chords),
         cmocka_unit_test(chords_of_a_pair_lead_apart),
         cmocka_unit_test(a_stopped_run_goes_on_alike),
         cmocka_unit_test(the_end_waits_for_no_copy),

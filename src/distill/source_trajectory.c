@@ -43,15 +43,17 @@ static wd_batch_sample velocity_sample(wd_trajectory_source *s, int64_t number)
                              .prompt = t.prompt};
 }
 
-/* A sample whose target is chord `number`, which has been added. */
-static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t number)
+/* Sample number `sample`, whose target is chord `number`, which has been added. */
+static wd_batch_sample chord_sample(const wd_trajectory_source *s, int64_t sample, int64_t number)
 {
     const wd_trajectory_source_options *o = &s->options;
     const wd_target_info t = wd_chord_begin(&o->trajectory, number);
+    const wd_chord_point point = wd_chord_point_of(&o->trajectory, &t, sample);
     const int64_t at = wd_chord_pool_place(&s->chords, number) * s->chords.state_count;
     return (wd_batch_sample){.latents = s->chords.latents + at,
                              .target = s->chords.velocity + at,
-                             .timestep = t.timestep,
+                             .dt = point.dt,
+                             .timestep = point.timestep,
                              .weight = wd_chord_loss_weight(&o->trajectory, &t),
                              .prompt = t.prompt};
 }
@@ -76,7 +78,7 @@ static void trajectory_fill(wd_source *self, wd_batch *out, int64_t first, int64
     for (int64_t i = first; i < first + samples; i++) {
         const int64_t number = wd_stream_target(&o->trajectory, i, o->reuse, o->replay);
         const wd_batch_sample sample =
-            chords ? chord_sample(s, number) : velocity_sample(s, number);
+            chords ? chord_sample(s, i, number) : velocity_sample(s, number);
         wd_batches_put(s->batches, &sample);
     }
     *out = wd_batches_send(s->batches);

@@ -17,7 +17,7 @@ int64_t wd_trajectory_source_chord_targets(const wd_trajectory_source_options *o
      * than 2 L of blocks that began before or end later. These are the chords of two steps and of
      * the round's rest, which is not more than slots / L + 1. Those of a chord's pair are in the
      * same rounds, all of which there is room for. */
-    const int64_t length = o->trajectory.steps / o->trajectory.student_steps;
+    const int64_t length = wd_chord_length(&o->trajectory);
     return length * (2 * chords_of_step(o) + 2 * o->trajectory.slots + 1) + 2 * o->trajectory.slots;
 }
 

@@ -17,7 +17,7 @@ wd_status wd_trajectory_source_open_rollouts(wd_trajectory_source *s, wd_err *er
 /* Whether that state begins a block where the student's own step leads. */
 static bool is_rolled_out(const wd_trajectory_options *o, const wd_target_info *state)
 {
-    const bool begins = state->step > 0 && state->step % (o->steps / o->student_steps) == 0;
+    const bool begins = state->step > 0 && state->step % wd_chord_length(o) == 0;
     return begins && wd_trajectory_is_on_policy(o, state->pair);
 }
 
@@ -25,7 +25,7 @@ static bool is_rolled_out(const wd_trajectory_options *o, const wd_target_info *
 static wd_rollout rollout_to(wd_trajectory_source *s, const wd_target_info *state)
 {
     const wd_trajectory_options *o = &s->options.trajectory;
-    const int64_t length = o->steps / o->student_steps;
+    const int64_t length = wd_chord_length(o);
     const int64_t number = wd_trajectory_number(o, state->round - length, state->slot);
     const wd_target_info begin = wd_trajectory_target(o, number);
     return (wd_rollout){.begin = s->ring.latents +

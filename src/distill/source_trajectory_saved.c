@@ -51,13 +51,13 @@ wd_status wd_trajectory_source_save(wd_source *self, json_t **json,
     const wd_trajectory_options *t = &s->options.trajectory;
     WD_TRY(wd_trajectory_source_make_round(s, err));
     json_t *object = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "objective", objective,
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "objective", objective,
         "round", (json_int_t)s->round, "seed", (json_int_t)t->seed, "trajectories",
         (json_int_t)t->slots, "trajectory_steps", (json_int_t)t->steps, "student_steps",
-        (json_int_t)t->student_steps, "prompts", (json_int_t)t->prompts, "target_reuse",
-        (json_int_t)s->options.reuse, "replay_targets", (json_int_t)s->options.replay,
-        "step_samples", (json_int_t)s->options.step_samples, "flow_shift", t->flow_shift,
-        "diversity_gain", t->diversity_gain);
+        (json_int_t)t->student_steps, "chords", (json_int_t)wd_chords(t), "prompts",
+        (json_int_t)t->prompts, "target_reuse", (json_int_t)s->options.reuse, "replay_targets",
+        (json_int_t)s->options.replay, "step_samples", (json_int_t)s->options.step_samples,
+        "flow_shift", t->flow_shift, "diversity_gain", t->diversity_gain);
     if (!object) return wd_fail(err, WD_OUT_OF_MEMORY, "no memory for the state of a source");
     wd_gathers *gathers = s->exchange.gathers;
     if (gathers) wd_trajectory_source_take_until(s, wd_gathers_posted(gathers));
@@ -141,6 +141,8 @@ wd_status wd_source_check_trajectory(const wd_trajectory_source_options *o, cons
     WD_TRY(same(t->slots, r, "trajectories", "trajectories", err));
     WD_TRY(same(t->steps, r, "trajectory_steps", "trajectory_steps", err));
     WD_TRY(same_number((double)t->student_steps, r, "student_steps", 0, err)); /* 0: no chords */
+    /* a checkpoint of a version that knew no other number of chords does not say it */
+    WD_TRY(same_number((double)wd_chords(t), r, "chords", (double)t->student_steps, err));
     WD_TRY(same_sigmas(t, saved, err));
     WD_TRY(same_on_policy(t, r, err));
     WD_TRY(same_number(t->diversity_gain, r, "diversity_gain", 0, err));

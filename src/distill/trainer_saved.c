@@ -6,6 +6,7 @@
  * length) is what one resumes a run to change. How the work is divided (ranks, accumulation,
  * deterministic_reduce) says in which order gradients are added, and a run may go on with other
  * ranks than it was begun with. */
+#include "distill/chord.h"
 #include "distill/trainer_impl.h"
 
 #include <inttypes.h>
@@ -37,13 +38,14 @@ static json_t *teacher_of(const wd_pipeline *p)
 static json_t *chords_of(const wd_machine_options *m)
 {
     const wd_trajectory_options *t = &m->trajectory;
-    const json_int_t steps = t->student_steps;
+    const json_int_t steps = t->student_steps, chords = wd_chords(t);
     if (!(t->on_policy_share > 0))
-        return json_pack("{s:I, s:f, s:f}", "student_steps", steps, "diversity_gain",
-                         t->diversity_gain, "on_policy_share", 0.0);
-    return json_pack("{s:I, s:f, s:f, s:f, s:I}", "student_steps", steps, "diversity_gain",
-                     t->diversity_gain, "on_policy_share", t->on_policy_share, "on_policy_end",
-                     t->on_policy_end, "on_policy_every", (json_int_t)t->on_policy_every);
+        return json_pack("{s:I, s:I, s:f, s:f}", "student_steps", steps, "chords", chords,
+                         "diversity_gain", t->diversity_gain, "on_policy_share", 0.0);
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:I}", "student_steps", steps, "chords", chords,
+                     "diversity_gain", t->diversity_gain, "on_policy_share", t->on_policy_share,
+                     "on_policy_end", t->on_policy_end, "on_policy_every",
+                     (json_int_t)t->on_policy_every);
 }
 
 wd_status wd_trainer_facts(json_t **out, const wd_trainer_options *o, wd_err *err)

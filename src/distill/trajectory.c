@@ -119,7 +119,7 @@ static float sigma_at(const wd_trajectory_options *o, int64_t serial, int64_t k)
     return (float)wd_flow_shift(u, o->flow_shift);
 }
 
-static float timestep_of(const wd_trajectory_options *o, float sigma)
+float wd_trajectory_timestep(const wd_trajectory_options *o, float sigma)
 {
     double t = (double)sigma * (double)o->num_train_timesteps;
     if (!o->integer_timesteps || o->sigma[0] > 0) return (float)t;
@@ -158,7 +158,7 @@ wd_target_info wd_trajectory_target(const wd_trajectory_options *o, int64_t targ
                             .prompt = wd_trajectory_prompt(o, pair),
                             .sigma = sigma,
                             .sigma_next = sigma_at(o, serial, step + 1),
-                            .timestep = timestep_of(o, sigma)};
+                            .timestep = wd_trajectory_timestep(o, sigma)};
 }
 
 int64_t wd_stream_target(const wd_trajectory_options *o, int64_t sample, int64_t reuse,

@@ -19,9 +19,10 @@ typedef struct wd_trajectory_options {
     uint64_t seed;
     int64_t slots;         /* N */
     int64_t steps;         /* K */
-    int64_t student_steps; /* 0: the grids are jittered; S: they are even, for chords (chord.h) */
+    int64_t student_steps; /* S; 0: the grids are jittered; else they are even, for chords */
+    int64_t chords;        /* C, of a trajectory (chord.h), which divides S and K; 0: S */
     /* the share of trajectories that go on from the student's own steps (rollouts.h): 0 where
-     * student_steps < 2; to which part of a phase, 1 being its end; every how many steps
+     * there are less than 2 chords; to which part of a phase, 1 being its end; every how many steps
      * weights are copied */
     double on_policy_share, on_policy_end;
     int64_t on_policy_every;
@@ -51,6 +52,9 @@ typedef struct wd_target_info {
     float sigma_next; /* where the trajectory goes from there: 0 at its end */
     float timestep;   /* of the state, as the teacher is given it */
 } wd_target_info;
+
+/* The timestep that a network is given at noise level `sigma`. */
+float wd_trajectory_timestep(const wd_trajectory_options *options, float sigma);
 
 /* Number of the first target of a round. */
 int64_t wd_trajectory_first_target(const wd_trajectory_options *options, int64_t round);
