@@ -104,8 +104,7 @@ static const wd_option table[] = {
     {WD_INT_LINE(student_steps, "0", 0, 63), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Number of sampling steps that the student is made for: in each it learns to do "
              "TRAJECTORY_STEPS / STUDENT_STEPS steps of the teacher (but see CHORDS); 0: it learns "
-             "the teacher's "
-             "velocities, and is sampled in as many steps as the teacher"},
+             "the teacher's velocities, and is sampled in as many steps as the teacher"},
     {WD_INT_LINE(chords, "0", 0, 63), .group = "Objective", .flags = WD_OPTION_STUDENT,
      .help = "Number of straight pieces of a trajectory, along each of which the student makes "
              "STUDENT_STEPS / CHORDS steps; 0: STUDENT_STEPS. A student of 20 steps learns more "

@@ -54,16 +54,14 @@ wd_status wd_trajectory_sigmas_shift(double *flow_shift, const float *sigma, int
             return wd_fail(err, WD_INVALID_ARGUMENT,
                            "--trajectory_sigmas: chord %" PRId64 " of %" PRId64
                            " (--student_steps, or --chords) begins at %g, which is a flow shift of "
-                           "%g: expected %g to %g. Are all "
-                           "of them noise levels, or all timesteps?",
+                           "%g: expected %g to %g. Are all of them noise levels, or all timesteps?",
                            n + 1, chords, s, shift, shift_min, shift_max);
         if (!(fabs(wd_flow_shift(u, shift) - s) <= tolerance))
             return wd_fail(err, WD_INVALID_ARGUMENT,
                            "--trajectory_sigmas: chord %" PRId64 " of %" PRId64
                            " (--student_steps, or --chords) begins at %g, and a scheduler with "
-                           "flow shift %g makes it at %g: no "
-                           "sampler would draw with this student. Give levels of one flow shift, "
-                           "or fewer --student_steps or --chords",
+                           "flow shift %g makes it at %g: no sampler would draw with this student. "
+                           "Give levels of one flow shift, or fewer --student_steps or --chords",
                            n + 1, chords, s, shift, wd_flow_shift(u, shift));
     }
     *flow_shift = shift;

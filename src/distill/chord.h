@@ -14,7 +14,7 @@
  * A student of S = M C steps makes M of them along each chord: one begins at each of the states
  * X + (sigma_m - sigma) u, m < M, where sigma_m are the levels of its grid in the block. At all of
  * them u is the target, so that its flow is straight within a block, as in PeRFlow (arXiv
- * 2405.07510). Which m a sample has is drawn by its number.
+ * 2405.07510). The m of a sample is random, and follows from the number of the sample.
  *
  * A student that has not learnt all of this draws pictures that are closer to the mean picture of
  * their prompt than the teacher's are. options->diversity_gain (g) makes up for it: of the two
